@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * The contract between the BPF program and the loader: types and limits, no variables.
+ * src/capture/abi.rs states the same; sizes and offsets are asserted on both sides.
+ */
+#ifndef JP_ABI_H
+#define JP_ABI_H
+
+#define JP_ABI_VERSION 1
+
+#define JP_COMM_LEN 16
+#define JP_MAX_KERNEL_WORDS 127  /* bpf_get_stack stops at sysctl perf_event_max_stack, 127 unless raised */
+#define JP_MAX_USER_WORDS 1024
+#define JP_PARITIES 2
+
+/*
+ * Why a tick was lost. One list: the enum and the labels (src/capture/abi.rs) come from it, a test compares.
+ *   ring_full    no room for the new stack's frames; its count is not inserted, so the next tick tries again
+ *   counts_full  the window's count map has no free entry
+ *   counts_busy  the count map refused the insert for another reason (a bucket lock was held)
+ *   no_scratch   the per-CPU scratch could not be had: cannot happen, counted so that the accounts add up
+ */
+#define JP_LOSSES(X) X(ring_full) X(counts_full) X(counts_busy) X(no_scratch)
+
+enum jp_loss {
+#define X(name) JP_LOSS_##name,
+	JP_LOSSES(X)
+#undef X
+	JP_LOSS_COUNT
+};
+
+/*
+ * Why the walk of the user stack ended.
+ *   root        the frame pointer was zero, or the caller's pc was: the outermost frame was reached
+ *   depth       JP_MAX_USER_WORDS frames were walked; the root side is missing
+ *   bad_read    the frame's memory could not be read (not mapped, or paged out)
+ *   not_up      the next frame does not lie above this one: the frame pointer is not one
+ *   bad_pc      the return address is no user address
+ *   no_user     there is no user stack (kernel thread, idle, or user frames not asked for)
+ */
+#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user)
+
+enum jp_end {
+#define X(name) JP_END_##name,
+	JP_ENDS(X)
+#undef X
+	JP_END_COUNT
+};
+
+/*
+ * How user code was left when the tick came: its first pc is an instruction that was about to run (a leaf) or the
+ * return address of a system call.
+ */
+#define JP_LEAVES(X) X(user) X(syscall) X(fault) X(none)
+
+enum jp_leaf {
+#define X(name) JP_LEAF_##name,
+	JP_LEAVES(X)
+#undef X
+	JP_LEAF_COUNT
+};
+
+/*
+ * A user word: bits 60..63 say what it is, the rest is the value (user addresses have at most 57 bits).
+ * JAVA and INTERPRETED are followed by a second word (the code's cookie; the bytecode pointer); no walker of this
+ * version makes them.
+ */
+#define JP_WORD_TAG_SHIFT 60
+#define JP_WORD_RETURN 0ULL
+#define JP_WORD_LEAF 1ULL
+#define JP_WORD_JAVA 2ULL
+#define JP_WORD_INTERPRETED 3ULL
+
+/* What a count is for. No holes: the map compares bytes. */
+struct jp_key {
+	__u64 start;   /* start_boottime of the group leader, ns since boot: with tgid and exec the process */
+	__u64 cgroup;  /* kernfs id of the task's cgroup in the default (v2) hierarchy */
+	__u64 stack;   /* seeded hash of the words and of how leaf and walk ended */
+	__u64 comm;    /* the thread's comm, hashed */
+	__u32 tgid;
+	__u32 tid;     /* 0 unless threads were asked for */
+	__u32 exec;    /* low bits of self_exec_id: another one is another program in the same process */
+	__u32 event;   /* which event: 0 = cpu-clock */
+};
+
+struct jp_value {
+	__u64 count;   /* ticks */
+	__u64 weight;  /* sum of the events' periods, ns */
+};
+
+/* A new stack, in the ring buffer: this header, then kernel_words + user_words words, leaf first. */
+struct jp_record {
+	__u16 version;      /* JP_ABI_VERSION */
+	__u8 leaf;          /* enum jp_leaf */
+	__u8 end;           /* enum jp_end */
+	__u16 kernel_words; /* the first is a leaf, the others are return addresses */
+	__u16 user_words;
+	__u32 window;       /* parity of the window that counts it */
+	__u32 cpu;
+	__u64 ktime;        /* CLOCK_MONOTONIC, ns */
+	struct jp_key key;
+	char comm[JP_COMM_LEN];
+};
+
+/* Per CPU and parity. ticks = filtered + sum of drained counts + sum of lost, exactly. */
+struct jp_counters {
+	__u64 ticks;
+	__u64 filtered;
+	__u64 lost[JP_LOSS_COUNT];
+};
+
+_Static_assert(sizeof(struct jp_key) == 48, "jp_key");
+_Static_assert(sizeof(struct jp_value) == 16, "jp_value");
+_Static_assert(sizeof(struct jp_record) == 88, "jp_record");
+_Static_assert(sizeof(struct jp_counters) == 8 * (2 + JP_LOSS_COUNT), "jp_counters");
+
+#endif

@@ -1,0 +1,63 @@
+//! Builds what the binary carries inside: the BPF object (libbpf-cargo skeleton) and the JVMTI agent.
+#![allow(clippy::panic)] // a build script has no other way to fail
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libbpf_cargo::SkeletonBuilder;
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    bpf_skeleton(&out);
+    agent(&out);
+}
+
+/// Compiles `bpf/profiler.bpf.c` and writes its skeleton to `OUT_DIR/profiler.skel.rs`.
+fn bpf_skeleton(out: &Path) {
+    println!("cargo::rerun-if-changed=bpf");
+    let arch = match env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target").as_str() {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        other => panic!("jbpf-prof has no BPF code for {other} yet"),
+    };
+    // Debian and Ubuntu keep <asm/types.h> under the host's multiarch name, which `clang -target bpf` does not know.
+    let host = env::var("HOST").expect("cargo sets HOST").replace("-unknown", "");
+    // Debian and Ubuntu keep <asm/types.h> under the host's multiarch name, which `clang -target bpf` does not know.
+    let host = env::var("HOST").expect("cargo sets HOST").replace("-unknown", "");
+    SkeletonBuilder::new()
+        .source("bpf/profiler.bpf.c")
+        .clang_args([
+            OsStr::new("-Wall"),
+            OsStr::new("-Werror"),
+            OsStr::new(&format!("-D__TARGET_ARCH_{arch}")),
+            OsStr::new("-idirafter"),
+            OsStr::new(&format!("/usr/include/{host}")),
+        ])
+        .build_and_generate(out.join("profiler.skel.rs"))
+        .expect("bpf/profiler.bpf.c compiles with clang");
+}
+
+/// Builds the agent as a freestanding shared object and tells the crate where it is: `env!("JVM_SYMBOLS_AGENT")`.
+fn agent(out: &Path) {
+    println!("cargo::rerun-if-changed=jvm-symbols-agent");
+    let target = env::var("TARGET").expect("cargo sets TARGET");
+    let dir = out.join("agent");
+    let status = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"))
+        .args(["rustc", "--quiet", "--manifest-path", "jvm-symbols-agent/Cargo.toml", "--lib"])
+        .args(["--crate-type", "cdylib", "--features", "freestanding", "--profile", "agent"])
+        .args(["--target", &target, "--target-dir"])
+        // A directory of its own: cargo holds a lock on the outer one while this script runs.
+        .arg(&dir)
+        // No start files, no libc, never unloaded (a callback may still run when the JVM drops its handle).
+        .args(["--", "-Cpanic=abort", "-Clink-arg=-nostartfiles", "-Clink-arg=-nostdlib"])
+        .args(["-Clink-arg=-Wl,-z,nodelete,-z,now,--gc-sections,--no-undefined"])
+        // The product's own flags (static libc) would make a shared object impossible.
+        .env("CARGO_ENCODED_RUSTFLAGS", "-Crelocation-model=pic")
+        .status()
+        .expect("cargo runs");
+    assert!(status.success(), "jvm-symbols-agent does not build");
+    let built = dir.join(&target).join("agent").join("libjvm_symbols_agent.so");
+    println!("cargo::rustc-env=JVM_SYMBOLS_AGENT={}", built.display());
+}

@@ -1,0 +1,48 @@
+//! `perf_event_open` and the few calls on its descriptors. A room where `unsafe` is allowed.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use perf_event_open_sys as sys;
+
+/// Opens an event for every task (`pid` -1) or one, on one CPU; the descriptor is closed on exec.
+///
+/// # Errors
+/// What the kernel says: `ENODEV` for a CPU that is offline, `EACCES`/`EPERM` without `CAP_PERFMON`.
+pub fn open(attr: &mut sys::bindings::perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
+    let flags = libc_flag(sys::bindings::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: `attr` lives through the call and states its own size; the kernel only reads and, on E2BIG, writes it.
+    let fd = unsafe { sys::perf_event_open(attr, pid, cpu, -1, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn libc_flag(flag: u32) -> libc::c_ulong {
+    libc::c_ulong::from(flag)
+}
+
+/// Starts counting and sampling.
+///
+/// # Errors
+/// What the kernel says.
+pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    check(unsafe { sys::ioctls::ENABLE(event.as_raw_fd(), 0) })
+}
+
+/// Stops counting and sampling; when it returns, no tick of this event runs any more.
+///
+/// # Errors
+/// What the kernel says.
+pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    check(unsafe { sys::ioctls::DISABLE(event.as_raw_fd(), 0) })
+}
+
+fn check(rc: i32) -> io::Result<()> {
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

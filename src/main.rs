@@ -1,0 +1,3 @@
+//! `jbpf-prof`: see the library crate for the layout.
+
+fn main() {}

@@ -1,0 +1,178 @@
+//! A frame: what ran, by its right name, or why the name is unknown.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// What sort of code a frame is: colours, suffixes and filters go by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    /// The process (or its name, where processes of one name are summed) at the root.
+    Process,
+    /// A thread, under its process.
+    Thread,
+    /// Kernel text, a module, or a BPF program.
+    Kernel,
+    /// C++ code.
+    Cpp,
+    /// Any other native code: C, Rust, Go, assembler.
+    Native,
+    /// A native function that was inlined into its caller.
+    NativeInlined,
+    /// A Java method that HotSpot compiled.
+    Java,
+    /// A Java method that was inlined into a compiled one.
+    JavaInlined,
+    /// Java in the interpreter.
+    JavaInterpreted,
+    /// Code that HotSpot generated and that is no method: stubs, adapters.
+    JvmStub,
+    /// Code of another runtime's JIT (Node, Python, .NET), named by its perf map.
+    Jit,
+    /// Not code: `[truncated]`, `[lost]` and their like.
+    Marker,
+    /// A frame whose name is not known; [`Frame::unknown`] says why.
+    Unknown,
+}
+
+/// Why a frame has no name. The label is what is printed: `[unknown: label]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Why {
+    /// No mapping covers the address.
+    NotMapped,
+    /// The process had ended, and its mappings were never seen.
+    ProcessGone,
+    /// The file could not be opened, is no regular file, or is not the one that was mapped.
+    FileUnavailable,
+    /// The file is mapped but has no symbol there.
+    NoSymbol,
+    /// The file is no ELF file that can be read.
+    BadFile,
+    /// Reading the file took too long or ended the symbol worker.
+    WorkerFailed,
+    /// Code in anonymous memory, of a runtime that keeps no map.
+    AnonymousCode,
+    /// Code in a JVM that no agent reports on.
+    NoAgent,
+    /// Code in a JVM's code cache that its log does not name.
+    NotLogged,
+    /// The method that was there had been unloaded or replaced around that time.
+    CodeMoved,
+    /// The JVM's log was cut (quota, garbage).
+    LogCut,
+    /// The kernel hides its symbols (`kptr_restrict`).
+    KernelHidden,
+    /// Not in kernel text, a module or a BPF program.
+    NotKernelText,
+}
+
+impl Why {
+    /// Every reason, in the order of declaration.
+    pub const ALL: [Why; 13] = [
+        Why::NotMapped,
+        Why::ProcessGone,
+        Why::FileUnavailable,
+        Why::NoSymbol,
+        Why::BadFile,
+        Why::WorkerFailed,
+        Why::AnonymousCode,
+        Why::NoAgent,
+        Why::NotLogged,
+        Why::CodeMoved,
+        Why::LogCut,
+        Why::KernelHidden,
+        Why::NotKernelText,
+    ];
+
+    /// The stable label, lower case.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Why::NotMapped => "not mapped",
+            Why::ProcessGone => "process gone",
+            Why::FileUnavailable => "file unavailable",
+            Why::NoSymbol => "no symbol",
+            Why::BadFile => "bad file",
+            Why::WorkerFailed => "worker failed",
+            Why::AnonymousCode => "anonymous code",
+            Why::NoAgent => "no agent",
+            Why::NotLogged => "not logged",
+            Why::CodeMoved => "code moved",
+            Why::LogCut => "log cut",
+            Why::KernelHidden => "kernel hidden",
+            Why::NotKernelText => "not kernel text",
+        }
+    }
+}
+
+/// The file that code was mapped from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Module {
+    /// The path as the process names it, or `[kernel]`, `[vdso]`, a module's name in brackets.
+    pub path: Arc<str>,
+    /// GNU build id, if it has one.
+    pub build_id: Option<Arc<[u8]>>,
+}
+
+/// One frame of a stack. Text is already fit to print: no control characters (whoever takes a name from outside
+/// cleans it with [`clean`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    /// What sort of code.
+    pub kind: Kind,
+    /// The function, without suffix and without offset; for unknown frames the module's base name or nothing.
+    /// Java: `package.Class.method`, dotted.
+    pub name: Arc<str>,
+    /// Why the name is unknown: set if and only if `kind` is [`Kind::Unknown`].
+    pub unknown: Option<Why>,
+    /// Source file, as far as it is known.
+    pub file: Option<Arc<str>>,
+    /// Source line, 0 if unknown.
+    pub line: u32,
+    /// Bytecode index, Java only.
+    pub bci: Option<u32>,
+    /// The mapped file; none for Java.
+    pub module: Option<Arc<Module>>,
+    /// Address to print in pprof: file offset for modules, absolute for kernel and Java. Frames that differ only in
+    /// this are one frame in pictures.
+    pub address: u64,
+}
+
+impl Frame {
+    /// A frame with a kind and a name and nothing else.
+    #[must_use]
+    pub fn named(kind: Kind, name: impl Into<Arc<str>>) -> Frame {
+        Frame {
+            kind,
+            name: name.into(),
+            unknown: None,
+            file: None,
+            line: 0,
+            bci: None,
+            module: None,
+            address: 0,
+        }
+    }
+
+    /// A frame whose name is not known.
+    #[must_use]
+    pub fn unknown(why: Why, module: Option<Arc<Module>>, address: u64) -> Frame {
+        let name = module.as_ref().map_or("", |m| m.path.rsplit('/').next().unwrap_or(""));
+        Frame { unknown: Some(why), module: module.clone(), address, ..Frame::named(Kind::Unknown, name) }
+    }
+}
+
+/// Makes foreign text fit to print: control characters (ESC, newline, DEL, C1, bidirectional overrides) become `?`,
+/// bytes that are no UTF-8 become U+FFFD, and what is longer than `max` characters is cut with `…`.
+#[must_use]
+pub fn clean(bytes: &[u8], max: usize) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let bidi =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut out: String =
+        text.chars().take(max).map(|c| if c.is_control() || bidi(c) { '?' } else { c }).collect();
+    if text.chars().nth(max).is_some() {
+        out.push('…');
+    }
+    out
+}
