@@ -157,8 +157,8 @@ impl Frame {
     /// A frame whose name is not known.
     #[must_use]
     pub fn unknown(why: Why, module: Option<Arc<Module>>, address: u64) -> Frame {
-        let name = module.as_ref().map_or("", |m| m.path.rsplit('/').next().unwrap_or(""));
-        Frame { unknown: Some(why), module: module.clone(), address, ..Frame::named(Kind::Unknown, name) }
+        let name = module.as_ref().map_or("", |m| m.path.rsplit('/').next().unwrap_or("")).into();
+        Frame { name, unknown: Some(why), module, address, ..Frame::named(Kind::Unknown, "") }
     }
 }
 
