@@ -2,7 +2,15 @@
 //!
 //! Knows libbpf and perf events; knows no symbols and no Java.
 
+pub mod abi;
+mod batch;
+pub mod clock;
 pub mod perf_event;
+pub mod program;
 pub mod stack;
+pub mod window;
 
+pub use clock::Elapsed;
+pub use program::{Filter, Load};
 pub use stack::{End, Leaf, Stack, StackKey, UserWord};
+pub use window::{Capture, Count, Window};
