@@ -8,9 +8,11 @@ pub mod clock;
 pub mod perf_event;
 pub mod program;
 pub mod stack;
+pub mod stats;
 pub mod window;
 
 pub use clock::Elapsed;
 pub use program::{Filter, Load};
 pub use stack::{End, Leaf, Stack, StackKey, UserWord};
+pub use stats::RunStats;
 pub use window::{Capture, Count, Window};

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use super::abi::{self, Counters};
 use super::clock::{Clock, Elapsed};
 use super::program::{Filter, Load, Program};
 use super::stack::{Stack, StackKey};
+use super::stats::{self, RunStats};
 
 /// What one key was counted for in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub struct Capture {
     clock: Clock,
     ring: RingBuffer<'static>,
     arrivals: Arrivals,
+    /// Keeps the kernel's run time statistics on; none where the kernel or a capability is missing.
+    stats: Option<OwnedFd>,
 }
 
 /// What to capture.
@@ -81,7 +85,7 @@ impl Capture {
             0
         })?;
         let ring = builder.build().context("ring buffer")?;
-        Ok(Capture { program, clock, ring, arrivals })
+        Ok(Capture { program, clock, ring, arrivals, stats: stats::enable().ok() })
     }
 
     /// Starts the ticks.
@@ -147,6 +151,12 @@ impl Capture {
     /// What the kernel says.
     pub fn elapsed(&self) -> anyhow::Result<Elapsed> {
         self.clock.elapsed().context("reading the perf events")
+    }
+
+    /// What the BPF program has cost; none where the kernel does not say.
+    #[must_use]
+    pub fn run_stats(&self) -> Option<RunStats> {
+        self.stats.as_ref().and_then(|_| stats::read(self.program.fd()).ok())
     }
 
     /// The program: its filters can change while it runs.
