@@ -92,13 +92,14 @@ struct jp_value {
 struct jp_config {
 	__u64 seed;          /* of the stack hash: random, so that nobody can make stacks collide */
 	__u64 ring_half;     /* half the ring's size in bytes: wake the reader above it */
+	__u32 own_tgid;      /* the profiler, to be left out with its children; 0: shown like any other */
 	__u8 by_tgid;        /* only processes in `wanted_tgids` */
 	__u8 by_tid;         /* only threads in `wanted_tids` */
 	__u8 children;       /* and the descendants of wanted processes */
 	__u8 threads;        /* count each thread by itself */
 	__u8 user;           /* user frames wanted */
 	__u8 kernel;         /* kernel frames wanted */
-	__u8 pad[2];
+	__u8 pad[6];
 };
 
 /* A new stack, in the ring buffer: this header, then kernel_words + user_words words, leaf first. */
@@ -125,7 +126,7 @@ struct jp_counters {
 _Static_assert(sizeof(struct jp_key) == 48, "jp_key");
 _Static_assert(sizeof(struct jp_value) == 16, "jp_value");
 _Static_assert(sizeof(struct jp_record) == 88, "jp_record");
-_Static_assert(sizeof(struct jp_config) == 24, "jp_config");
+_Static_assert(sizeof(struct jp_config) == 32, "jp_config");
 _Static_assert(sizeof(struct jp_counters) == 8 * (2 + JP_LOSS_COUNT), "jp_counters");
 
 #endif

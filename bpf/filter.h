@@ -14,7 +14,7 @@
 #define JP_MAX_ANCESTORS 32
 
 /*
- * tgid -> unused. Written by the loader (targets, forks that it sees) and by `descends` below; deleted by the loader
+ * tgid -> unused. Written by the loader (targets, the command it started, forks that it sees) and by `descends` below; deleted by the loader
  * when a process exits. Full: descendants are then found by their ancestors at each tick, until there is room.
  */
 struct {
@@ -31,14 +31,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u8);
 } wanted_tids SEC(".maps");
-
-/* tgid -> unused. The profiler's own processes, written by the loader. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u32);
-	__type(value, __u8);
-} hidden_tgids SEC(".maps");
 
 /* Whether an ancestor of `task` is wanted; if so it is noted, so that the next tick need not ask. */
 static __always_inline bool descends(struct task_struct *task, __u32 tgid)
@@ -61,10 +53,21 @@ static __always_inline bool descends(struct task_struct *task, __u32 tgid)
 	return false;
 }
 
+/* Whether `task` is the profiler itself or a child of it that was not started to be profiled. */
+static __always_inline bool is_own(const volatile struct jp_config *config, struct task_struct *task, __u32 tgid)
+{
+	if (!config->own_tgid)
+		return false;
+	if (tgid == config->own_tgid)
+		return true;
+	return BPF_CORE_READ(task, real_parent, tgid) == config->own_tgid &&
+	       !bpf_map_lookup_elem(&wanted_tgids, &tgid);
+}
+
 static __always_inline bool wanted(const volatile struct jp_config *config, struct task_struct *task, __u32 tgid,
 				   __u32 tid)
 {
-	if (bpf_map_lookup_elem(&hidden_tgids, &tgid))
+	if (is_own(config, task, tgid))
 		return false;
 	if (config->by_tid)
 		return bpf_map_lookup_elem(&wanted_tids, &tid);

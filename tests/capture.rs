@@ -18,7 +18,7 @@ fn options(filter: Filter) -> Options {
     Options {
         period_ns: 1_001_001,
         cpus: None,
-        filter: Filter { user: true, kernel: true, ..filter },
+        filter: Filter { user: true, kernel: true, include_self: true, ..filter },
         btf: None,
     }
 }

@@ -43,6 +43,10 @@ pub struct Filter {
     pub children: bool,
     /// Only these threads, if any are named.
     pub tids: Vec<u32>,
+    /// A process to let through although it is a child of the profiler: the command that it started.
+    pub launched: Option<u32>,
+    /// Show the profiler and its children too.
+    pub include_self: bool,
     /// Count each thread by itself.
     pub threads: bool,
     /// User frames wanted.
@@ -91,6 +95,7 @@ impl Program {
         let config = &mut open.maps.rodata_data.as_mut().context("the BPF object has no rodata")?.config;
         config.seed = u64::from_ne_bytes(seed);
         config.ring_half = ring / 2;
+        config.own_tgid = if filter.include_self { 0 } else { std::process::id() };
         config.by_tgid = u8::from(!filter.tgids.is_empty());
         config.by_tid = u8::from(!filter.tids.is_empty());
         config.children = u8::from(filter.children);
@@ -102,7 +107,7 @@ impl Program {
         let counts = [count_map(entries)?, count_map(entries)?];
         let program = Program { skel, counts, parity: 0 };
         program.publish_counts()?;
-        for tgid in &filter.tgids {
+        for tgid in filter.tgids.iter().chain(&filter.launched) {
             program.want(*tgid)?;
         }
         for tid in &filter.tids {
@@ -145,19 +150,6 @@ impl Program {
     pub fn forget(&self, tgid: u32) {
         // It need not be there.
         let _ = self.skel.maps.wanted_tgids.delete(&tgid.to_ne_bytes());
-    }
-
-    /// Leaves a process of ours out of the profile.
-    ///
-    /// # Errors
-    /// When there are 1,024 already.
-    pub fn hide(&self, tgid: u32) -> anyhow::Result<()> {
-        let key = tgid.to_ne_bytes();
-        self.skel
-            .maps
-            .hidden_tgids
-            .update(&key, &[1], MapFlags::ANY)
-            .with_context(|| format!("process {tgid}"))
     }
 
     /// Turns to the other window; when it returns, the counts and counters of the old one are final. Gives the old
@@ -213,7 +205,7 @@ impl Program {
         // A preallocated hash entry costs its key, value and about 64 bytes.
         let counts = self.counts.iter().map(|m| u64::from(m.max_entries()) * (48 + 16 + 64)).sum::<u64>();
         let scratch = cpus * u64::from(self.skel.maps.scratch.value_size());
-        u64::from(self.skel.maps.stacks.max_entries()) + counts + scratch + (16_384 + 4_096 + 1_024) * 80
+        u64::from(self.skel.maps.stacks.max_entries()) + counts + scratch + (16_384 + 4_096) * 80
     }
 
     fn publish_counts(&self) -> anyhow::Result<()> {
