@@ -3,6 +3,9 @@
 //! Knows libbpf and perf events; knows no symbols and no Java.
 
 pub mod perf_event;
+pub mod perf_ring;
+pub mod sideband;
 pub mod stack;
 
+pub use sideband::Sideband;
 pub use stack::{End, Leaf, Stack, StackKey, UserWord};
