@@ -1,4 +1,5 @@
-//! Capture: from the tick in the kernel to counted stacks and exact accounts.
+//! Capture: from the tick in the kernel to counted stacks and exact accounts; and from the side-band to what happened
+//! to processes meanwhile.
 //!
 //! Knows libbpf and perf events; knows no symbols and no Java.
 
@@ -6,7 +7,9 @@ pub mod abi;
 mod batch;
 pub mod clock;
 pub mod perf_event;
+pub mod perf_ring;
 pub mod program;
+pub mod sideband;
 pub mod stack;
 pub mod stats;
 pub mod window;

@@ -36,7 +36,9 @@ impl Launched {
             .arg(wait.as_raw_fd().to_string())
             .args(command)
             .spawn()
-            .with_context(|| format!("starting {}", command.first().map_or("", |c| c.to_str().unwrap_or("?"))))?;
+            .with_context(|| {
+                format!("starting {}", command.first().map_or("", |c| c.to_str().unwrap_or("?")))
+            })?;
         Ok(Launched { child, gate: Some(gate) })
     }
 

@@ -1,0 +1,212 @@
+//! What happens to processes, from the kernel's side-band: one dummy perf event a CPU, no tracefs needed.
+//!
+//! Mappings name their file by device, inode and inode generation, not by build id (`attr.build_id`, Linux 5.12): the
+//! kernel gives one or the other, `/proc/PID/maps` knows only the former, a file without build id has only the former,
+//! and a file that is opened after its process has ended is proved to be the right one by `fstat`, without reading it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use perf_event_open_sys::bindings as sys;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::perf_event;
+use super::perf_ring::PerfRing;
+use crate::process::event::{self, Header, SAMPLE_TYPE};
+use crate::process::{EventKind, MonoNs, ProcessEvent};
+
+/// Largest and smallest ring a CPU, bytes. The largest fits the default `perf_event_mlock_kb` of 516.
+const RINGS: [usize; 6] = [512 << 10, 256 << 10, 128 << 10, 64 << 10, 32 << 10, 16 << 10];
+
+/// The side-band of all CPUs that were opened.
+#[derive(Debug)]
+pub struct Sideband {
+    cpus: BTreeMap<u32, Cpu>,
+    /// Readable when a ring is half full.
+    ready: OwnedFd,
+    ring_size: usize,
+    /// Read, but newer than the last drain: bounded by what the rings hold.
+    pending: VecDeque<ProcessEvent>,
+    scratch: Vec<u8>,
+    lost: u64,
+    bad: u64,
+}
+
+#[derive(Debug)]
+struct Cpu {
+    // Unmapped before the descriptor is closed.
+    ring: PerfRing,
+    event: OwnedFd,
+}
+
+impl Sideband {
+    /// Opens the side-band of these CPUs and enables it.
+    ///
+    /// # Errors
+    /// What the kernel says of the first CPU that cannot be opened; CPUs that are offline are left out.
+    pub fn open(cpus: impl IntoIterator<Item = u32>) -> io::Result<Sideband> {
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let cpus: Vec<u32> = cpus.into_iter().collect();
+        let ring_size = match cpus.len() {
+            0..=16 => RINGS[0],
+            17..=64 => RINGS[1],
+            _ => RINGS[2],
+        };
+        let mut sideband = Sideband {
+            cpus: BTreeMap::new(),
+            ready,
+            ring_size,
+            pending: VecDeque::new(),
+            scratch: Vec::new(),
+            lost: 0,
+            bad: 0,
+        };
+        for cpu in cpus {
+            sideband.open_cpu(cpu)?;
+        }
+        Ok(sideband)
+    }
+
+    /// Follows a CPU that came online. Nothing happens if it is open already, or offline.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open_cpu(&mut self, cpu: u32) -> io::Result<()> {
+        if self.cpus.contains_key(&cpu) {
+            return Ok(());
+        }
+        let number = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let sizes = RINGS.into_iter().filter(|&size| size <= self.ring_size);
+        let mut refused = io::Error::from(io::ErrorKind::OutOfMemory);
+        for size in sizes {
+            let event = match perf_event::open(&mut attr(size), -1, number) {
+                Err(e) if Errno::from_io_error(&e) == Some(Errno::NODEV) => return Ok(()),
+                opened => opened?,
+            };
+            match PerfRing::map(event.as_fd(), size) {
+                Ok(ring) => {
+                    self.ring_size = size;
+                    let data = epoll::EventData::new_u64(u64::from(cpu));
+                    epoll::add(&self.ready, &event, data, epoll::EventFlags::IN)?;
+                    perf_event::enable(event.as_fd())?;
+                    self.cpus.insert(cpu, Cpu { ring, event });
+                    return Ok(());
+                }
+                Err(e) => refused = e,
+            }
+        }
+        Err(refused)
+    }
+
+    /// Lets go of a CPU that went offline; what its ring still holds comes with the next drain.
+    pub fn close_cpu(&mut self, cpu: u32) {
+        if let Some(mut closed) = self.cpus.remove(&cpu) {
+            self.read_ring(&mut closed);
+            let _ = epoll::delete(&self.ready, &closed.event);
+        }
+    }
+
+    /// All events up to now, in the order of their times over all CPUs. Events that are newer than the call stay for
+    /// the next one: others of the same time may not have been read yet.
+    pub fn drain(&mut self) -> Vec<ProcessEvent> {
+        let now = now();
+        let mut cpus = std::mem::take(&mut self.cpus);
+        for cpu in cpus.values_mut() {
+            self.read_ring(cpu);
+        }
+        self.cpus = cpus;
+        self.pending.make_contiguous().sort_by_key(|event| event.at);
+        let ready = self.pending.partition_point(|event| event.at <= now);
+        self.pending.drain(..ready).collect()
+    }
+
+    /// Waits until a ring is half full, or for the given time. Returns whether one is.
+    ///
+    /// # Errors
+    /// What the kernel says; a signal is no error.
+    pub fn wait(&self, limit: std::time::Duration) -> io::Result<bool> {
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        let limit = rustix::time::Timespec::try_from(limit).ok();
+        match epoll::wait(&self.ready, &mut events[..], limit.as_ref()) {
+            Err(Errno::INTR) => Ok(false),
+            found => Ok(found? > 0),
+        }
+    }
+
+    /// Records lost so far because a ring was full.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Records so far that were not understood.
+    #[must_use]
+    pub fn bad(&self) -> u64 {
+        self.bad
+    }
+
+    fn read_ring(&mut self, cpu: &mut Cpu) {
+        self.scratch.clear();
+        if cpu.ring.read(&mut self.scratch).is_err() {
+            self.bad += 1;
+            return;
+        }
+        let mut rest = self.scratch.as_slice();
+        while !rest.is_empty() {
+            let size = Header::parse(rest).map_or(rest.len(), |header| header.size.min(rest.len()));
+            let (record, after) = rest.split_at(size);
+            rest = after;
+            match event::parse(record) {
+                Ok(Some(event)) => {
+                    if let EventKind::Lost(n) = event.kind {
+                        self.lost += n;
+                    }
+                    self.pending.push_back(event);
+                }
+                Ok(None) => {}
+                Err(_) => self.bad += 1,
+            }
+        }
+    }
+}
+
+impl AsFd for Sideband {
+    /// Readable when a ring is half full: for poll and its like.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+/// A dummy event that only tells of processes.
+fn attr(ring_size: usize) -> sys::perf_event_attr {
+    let mut attr = sys::perf_event_attr {
+        type_: sys::PERF_TYPE_SOFTWARE,
+        size: u32::try_from(size_of::<sys::perf_event_attr>()).unwrap_or(0),
+        config: u64::from(sys::PERF_COUNT_SW_DUMMY),
+        sample_type: SAMPLE_TYPE,
+        clockid: ClockId::Monotonic as i32,
+        ..sys::perf_event_attr::default()
+    };
+    attr.set_disabled(1);
+    attr.set_exclude_kernel(1);
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    attr.set_sample_id_all(1);
+    attr.set_use_clockid(1);
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = u32::try_from(ring_size / 2).unwrap_or(u32::MAX);
+    attr
+}
+
+fn now() -> MonoNs {
+    let now = clock_gettime(ClockId::Monotonic);
+    MonoNs(u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,236 @@
+//! What the kernel says of processes as they come and go: one perf side-band record, parsed.
+//!
+//! The layout of the records is that of `include/uapi/linux/perf_event.h` (enum `perf_event_type`, Linux 6.18), for
+//! an event opened with `sample_id_all` and `sample_type` [`SAMPLE_TYPE`]. Paths and names in them are chosen by the
+//! processes themselves: any bytes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::MonoNs;
+use super::path::bytes_path;
+
+/// `PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU`: what the trailer of every record says.
+pub const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 7;
+
+/// Size of `struct perf_event_header`, bytes.
+pub const HEADER_SIZE: usize = 8;
+const TRAILER_SIZE: usize = 24;
+
+const RECORD_LOST: u32 = 2;
+const RECORD_COMM: u32 = 3;
+const RECORD_EXIT: u32 = 4;
+const RECORD_FORK: u32 = 7;
+const RECORD_MMAP2: u32 = 10;
+
+const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+const PROT_EXEC: u32 = 4;
+
+/// Something that happened to a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessEvent {
+    /// When.
+    pub at: MonoNs,
+    /// Thread group id in the initial pid namespace; of a fork, the new task's.
+    pub tgid: u32,
+    /// Thread id in the initial pid namespace; of a fork, the new task's.
+    pub tid: u32,
+    /// What.
+    pub kind: EventKind,
+}
+
+impl ProcessEvent {
+    /// Whether it is the group leader's: a fork of it is a new process, anything else a new thread.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.tgid == self.tid
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A task was made: a process if it leads its group, else a thread.
+    Fork {
+        /// Thread group that made it.
+        parent: u32,
+    },
+    /// A task ended.
+    Exit,
+    /// A task has a new name.
+    Comm {
+        /// The name, at most 15 bytes.
+        name: Arc<[u8]>,
+        /// It is another program now: all mappings are gone.
+        exec: bool,
+    },
+    /// Executable memory was mapped, or made executable.
+    Mmap(Mapped),
+    /// This many records had no room in the ring: what they said is unknown.
+    Lost(u64),
+}
+
+/// A mapping of executable memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// First address.
+    pub start: u64,
+    /// Length, bytes.
+    pub len: u64,
+    /// Offset of the first byte in the file, bytes.
+    pub offset: u64,
+    /// What is mapped there.
+    pub object: Object,
+    /// The path as the process itself would name it (relative to its own root), or a name such as `//anon`, `[vdso]`.
+    pub path: Arc<Path>,
+}
+
+/// Which file a mapping is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// By its inode; all zero for anonymous memory.
+    Inode(Inode),
+    /// By the build id in its ELF notes (only if the event was opened with `build_id`).
+    BuildId(Arc<[u8]>),
+}
+
+/// An inode, as the kernel's mappings name it: `dev` is that of the super block, which on btrfs and overlayfs is not
+/// what `stat` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Inode {
+    /// Major number of the device.
+    pub major: u32,
+    /// Minor number of the device.
+    pub minor: u32,
+    /// Inode number.
+    pub ino: u64,
+    /// Generation of the inode, where inode numbers are used again; 0 if unknown.
+    pub generation: u64,
+}
+
+/// Why a record was not understood. Nothing else of the ring is harmed: the header has the length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRecord {
+    /// The record is shorter than its kind needs, or its length is none.
+    #[error("record is cut")]
+    Cut,
+    /// A name has no end.
+    #[error("name without end")]
+    NoEnd,
+}
+
+/// Length and kind of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    kind: u32,
+    misc: u16,
+    /// Whole length with the header, bytes.
+    pub size: usize,
+}
+
+impl Header {
+    /// Reads `struct perf_event_header`.
+    ///
+    /// # Errors
+    /// [`BadRecord::Cut`] if the bytes are too few or the length is below that of a header.
+    pub fn parse(bytes: &[u8]) -> Result<Header, BadRecord> {
+        let mut body = Fields(bytes);
+        let kind = body.u32()?;
+        let misc = body.u16()?;
+        let size = usize::from(body.u16()?);
+        if size < HEADER_SIZE { Err(BadRecord::Cut) } else { Ok(Header { kind, misc, size }) }
+    }
+}
+
+/// Reads one record, header included. `None` for kinds that say nothing of processes.
+///
+/// # Errors
+/// [`BadRecord`] if the bytes are no whole record.
+pub fn parse(record: &[u8]) -> Result<Option<ProcessEvent>, BadRecord> {
+    let header = Header::parse(record)?;
+    let record = record.get(HEADER_SIZE..header.size).ok_or(BadRecord::Cut)?;
+    let body_len = record.len().checked_sub(TRAILER_SIZE).ok_or(BadRecord::Cut)?;
+    let (body, trailer) = record.split_at(body_len);
+    let mut trailer = Fields(trailer);
+    let (trailer_tgid, trailer_tid, at) = (trailer.u32()?, trailer.u32()?, MonoNs(trailer.u64()?));
+    let mut body = Fields(body);
+    let (tgid, tid, kind) = match header.kind {
+        RECORD_FORK | RECORD_EXIT => {
+            let (tgid, parent, tid) = (body.u32()?, body.u32()?, body.u32()?);
+            let fork = header.kind == RECORD_FORK;
+            (tgid, tid, if fork { EventKind::Fork { parent } } else { EventKind::Exit })
+        }
+        RECORD_COMM => {
+            let (tgid, tid) = (body.u32()?, body.u32()?);
+            let exec = header.misc & MISC_COMM_EXEC != 0;
+            (tgid, tid, EventKind::Comm { name: body.name()?.into(), exec })
+        }
+        RECORD_MMAP2 => {
+            let (tgid, tid) = (body.u32()?, body.u32()?);
+            match mapped(&mut body, header.misc)? {
+                Some(mapped) => (tgid, tid, EventKind::Mmap(mapped)),
+                None => return Ok(None),
+            }
+        }
+        RECORD_LOST => {
+            body.u64()?;
+            (trailer_tgid, trailer_tid, EventKind::Lost(body.u64()?))
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(ProcessEvent { at, tgid, tid, kind }))
+}
+
+/// The part of an MMAP2 record after pid and tid; `None` if the memory is not executable.
+fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<Mapped>, BadRecord> {
+    let (start, len, offset) = (body.u64()?, body.u64()?, body.u64()?);
+    let mut object = Fields(body.take(24)?);
+    let protection = body.u32()?;
+    body.u32()?;
+    let path = Arc::from(bytes_path(body.name()?));
+    if protection & PROT_EXEC == 0 {
+        return Ok(None);
+    }
+    let object = if misc & MISC_MMAP_BUILD_ID != 0 {
+        let size = usize::from(object.take(4)?.first().copied().unwrap_or(0));
+        Object::BuildId(object.take(20)?.get(..size).ok_or(BadRecord::Cut)?.into())
+    } else {
+        let (major, minor) = (object.u32()?, object.u32()?);
+        Object::Inode(Inode { major, minor, ino: object.u64()?, generation: object.u64()? })
+    };
+    Ok(Some(Mapped { start, len, offset, object, path }))
+}
+
+/// The rest of a record, read from the front.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8], BadRecord> {
+        let (taken, rest) = self.0.split_at_checked(n).ok_or(BadRecord::Cut)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadRecord> {
+        self.take(N)?.try_into().map_err(|_| BadRecord::Cut)
+    }
+
+    fn u16(&mut self) -> Result<u16, BadRecord> {
+        self.array().map(u16::from_ne_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, BadRecord> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, BadRecord> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    /// Bytes up to the first zero.
+    fn name(&mut self) -> Result<&'a [u8], BadRecord> {
+        let end = self.0.iter().position(|&b| b == 0).ok_or(BadRecord::NoEnd)?;
+        self.take(end)
+    }
+}

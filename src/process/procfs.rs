@@ -1,0 +1,189 @@
+//! What `/proc/PID/{maps,stat,status}` say. Names in them are chosen by the processes: any bytes, which never end a
+//! parse or forge a field.
+
+use std::io::Read as _;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+
+use super::event::Inode;
+use super::path::bytes_path;
+
+/// At most this much of a file is read: 65,530 mappings of ordinary length.
+const MAX_FILE: u64 = 16 << 20;
+
+/// One executable mapping of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapsEntry {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Offset of the first byte in the file, bytes.
+    pub offset: u64,
+    /// The file; all zero for anonymous memory. The generation is not known.
+    pub inode: Inode,
+    /// The path as seen from our root, or a name like `[vdso]`; empty for anonymous memory.
+    pub path: PathBuf,
+}
+
+/// The executable mappings of a maps file, and how many lines were not understood.
+#[must_use]
+pub fn parse_maps(bytes: &[u8]) -> (Vec<MapsEntry>, usize) {
+    let mut rejected = 0;
+    let entries = bytes
+        .split(|&b| b == b'\n')
+        .filter(|line| !line.is_empty())
+        .filter_map(|line| {
+            let parsed = parse_maps_line(line);
+            rejected += usize::from(parsed.is_none());
+            parsed.flatten()
+        })
+        .collect();
+    (entries, rejected)
+}
+
+/// `None`: not understood. `Some(None)`: not executable.
+fn parse_maps_line(line: &[u8]) -> Option<Option<MapsEntry>> {
+    let mut fields = line.splitn(6, |&b| b == b' ');
+    let (start, end) = split_once(fields.next()?, b'-')?;
+    let (start, end) = (hex(start)?, hex(end)?);
+    let protection = fields.next()?;
+    let offset = hex(fields.next()?)?;
+    let (major, minor) = split_once(fields.next()?, b':')?;
+    let (major, minor) = (u32::try_from(hex(major)?).ok()?, u32::try_from(hex(minor)?).ok()?);
+    let ino = decimal(fields.next()?)?;
+    // Padded with blanks up to column 73; the path itself may begin or end with blanks only if it is relative,
+    // which it never is.
+    let path = fields.next().unwrap_or_default().trim_ascii_start();
+    if protection.len() != 4 || start >= end {
+        return None;
+    }
+    if protection[2] != b'x' {
+        return Some(None);
+    }
+    let inode = Inode { major, minor, ino, generation: 0 };
+    Some(Some(MapsEntry { start, end, offset, inode, path: bytes_path(&unescape(path)).to_owned() }))
+}
+
+/// The kernel writes a newline in a path as `\012` and changes nothing else.
+fn unescape(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&byte, after)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(b"\\012") {
+            out.push(b'\n');
+            rest = after;
+        } else {
+            out.push(byte);
+            rest = after;
+        }
+    }
+    out
+}
+
+/// What `/proc/PID/stat` says of a process, as far as it is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Name of the group leader, at most 15 bytes (64 for kernel workers).
+    pub comm: Vec<u8>,
+    /// State letter; `Z` and `X` have ended.
+    pub state: u8,
+    /// Thread group of the parent.
+    pub parent: u32,
+    /// Threads, an ended leader included.
+    pub threads: u32,
+    /// Start of the group leader, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// Where its stack begins: chosen at random by every exec, kept by fork. 0 for kernel threads and if hidden.
+    pub start_stack: u64,
+}
+
+/// Reads the line of `/proc/PID/stat`. The name is what stands between the first `(` and the *last* `)`.
+#[must_use]
+pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
+    let open = bytes.iter().position(|&b| b == b'(')?;
+    let close = bytes.iter().rposition(|&b| b == b')')?;
+    let comm = bytes.get(open + 1..close)?.to_vec();
+    // proc_pid_stat(5) numbers the fields from 1; the third is the first after the name.
+    let fields: Vec<&[u8]> = bytes.get(close + 2..)?.trim_ascii_end().split(|&b| b == b' ').collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    Some(Stat {
+        comm,
+        state: *field(3)?.first()?,
+        parent: u32::try_from(decimal(field(4)?)?).ok()?,
+        threads: u32::try_from(decimal(field(20)?)?).ok()?,
+        start_ticks: decimal(field(22)?)?,
+        start_stack: decimal(field(28)?)?,
+    })
+}
+
+/// Who a process is, from `/proc/PID/status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+    /// Its id in the innermost pid namespace it is in.
+    pub ns_pid: u32,
+}
+
+/// Reads `/proc/PID/status`. The name, which the process chooses, is escaped there and stands in the first line.
+#[must_use]
+pub fn parse_status(bytes: &[u8]) -> Option<Status> {
+    let line = |name: &[u8]| bytes.split(|&b| b == b'\n').skip(1).find_map(|line| line.strip_prefix(name));
+    let id = |line: &[u8], nth: usize| {
+        let word = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(nth)?;
+        u32::try_from(decimal(word)?).ok()
+    };
+    let ns_pids = line(b"NSpid:").or_else(|| line(b"Pid:"))?;
+    let innermost = ns_pids.split(u8::is_ascii_whitespace).rfind(|word| !word.is_empty())?;
+    Some(Status {
+        uid: id(line(b"Uid:")?, 1)?,
+        gid: id(line(b"Gid:")?, 1)?,
+        ns_pid: u32::try_from(decimal(innermost)?).ok()?,
+    })
+}
+
+/// Reads a file of `/proc` whole, up to a limit.
+///
+/// # Errors
+/// What the kernel says; `ESRCH` or `ENOENT` if the process has ended.
+pub fn read_at(dir: BorrowedFd<'_>, name: &str) -> Result<Vec<u8>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = std::fs::File::from(openat(dir, name, flags, Mode::empty())?);
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    Ok(bytes)
+}
+
+/// Reads a file of `/proc` by its path, whole, up to a limit.
+///
+/// # Errors
+/// As [`read_at`].
+pub fn read(path: &str) -> Result<Vec<u8>, Errno> {
+    read_at(rustix::fs::CWD, path)
+}
+
+fn split_once(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let i = bytes.iter().position(|&b| b == at)?;
+    Some((&bytes[..i], &bytes[i + 1..]))
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    number(digits, 16)
+}
+
+/// A decimal number without sign.
+pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
+    number(digits, 10)
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    // from_str_radix accepts a sign
+    digits.first().filter(|b| b.is_ascii_alphanumeric())?;
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
+}

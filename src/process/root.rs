@@ -1,0 +1,149 @@
+//! Opening files by path inside another process's root, without being led out of it or made to wait.
+//!
+//! An absolute symlink in a container's `/tmp`, opened as `/proc/PID/root/tmp/x`, resolves to the *host's* file. So
+//! every path goes through `openat2(RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)` on a descriptor of the root. A FIFO or
+//! device is never opened (that could block, or do something): `O_PATH` first, then `fstat`, then the real open of
+//! the very same inode through `/proc/self/fd`.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, statat};
+use rustix::io::Errno;
+
+use super::procfs::{self, Status};
+
+/// `EAGAIN`: something was renamed meanwhile, and the kernel could not prove that the path stayed inside. Somebody who
+/// renames all the time must not keep us here.
+const MAX_RETRIES: usize = 16;
+
+/// A process's root directory and who the process is, read from one `/proc/PID` directory descriptor, so that a pid
+/// that is used again in between gives an error and not a mixture.
+#[derive(Debug)]
+pub struct TargetRoot {
+    dir: OwnedFd,
+    /// Inode number of its mount namespace.
+    pub mount_ns: u64,
+    /// Device and inode of the root directory: differs within a mount namespace under chroot.
+    pub identity: (u64, u64),
+    /// Effective user id, in our user namespace.
+    pub uid: u32,
+    /// Effective group id, in our user namespace.
+    pub gid: u32,
+    /// The process's id in the innermost pid namespace it is in: what it calls itself in file names.
+    pub ns_pid: u32,
+}
+
+/// Who must own a file for us to read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Whoever: the file is verified in another way.
+    Any,
+    /// The process's own user or root; the last component of the path must not be a symlink either.
+    TargetOrRoot,
+}
+
+/// Why a path was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum OpenRefusal {
+    /// There is no such file.
+    #[error("no such file")]
+    Missing,
+    /// A directory, FIFO, socket, device, or (where it may not be followed) a symlink.
+    #[error("not a regular file")]
+    NotRegular,
+    /// It belongs to another user.
+    #[error("owned by another user")]
+    ForeignOwner,
+    /// The path leads through a magic link of `/proc` or too many links.
+    #[error("path leads astray")]
+    Astray,
+    /// The kernel or its policy forbids it.
+    #[error("not permitted")]
+    Denied,
+    /// The process has ended.
+    #[error("process gone")]
+    ProcessGone,
+    /// Another error of the system call, by its number.
+    #[error("errno {0}")]
+    Errno(i32),
+}
+
+impl From<Errno> for OpenRefusal {
+    fn from(errno: Errno) -> OpenRefusal {
+        match errno {
+            Errno::NOENT | Errno::NOTDIR => OpenRefusal::Missing,
+            Errno::LOOP | Errno::XDEV => OpenRefusal::Astray,
+            Errno::ACCESS | Errno::PERM => OpenRefusal::Denied,
+            Errno::SRCH => OpenRefusal::ProcessGone,
+            other => OpenRefusal::Errno(other.raw_os_error()),
+        }
+    }
+}
+
+impl TargetRoot {
+    /// The root of a process, by its thread group id in our pid namespace.
+    ///
+    /// # Errors
+    /// [`OpenRefusal::ProcessGone`], or what the kernel says.
+    pub fn of(tgid: u32) -> Result<TargetRoot, OpenRefusal> {
+        let gone = |errno: Errno| if errno == Errno::NOENT { OpenRefusal::ProcessGone } else { errno.into() };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let process = open(format!("/proc/{tgid}"), flags, Mode::empty()).map_err(gone)?;
+        let status = procfs::read_at(process.as_fd(), "status").map_err(gone)?;
+        let Status { uid, gid, ns_pid } = procfs::parse_status(&status).ok_or(OpenRefusal::ProcessGone)?;
+        // A process that has exited but was not waited for has no root any more: ENOENT.
+        let dir = openat(&process, "root", flags, Mode::empty()).map_err(gone)?;
+        let root = fstat(&dir)?;
+        let ns = statat(&process, "ns/mnt", rustix::fs::AtFlags::empty()).map_err(gone)?;
+        Ok(TargetRoot { dir, mount_ns: ns.st_ino, identity: (root.st_dev, root.st_ino), uid, gid, ns_pid })
+    }
+
+    /// Opens a regular file for reading, by its absolute path as the process names it. May wait for a network or
+    /// user-space file system: call it under [`Patience`](super::Patience) or in a process that may be lost.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn open_regular(&self, path: &Path, owner: Owner) -> Result<OwnedFd, OpenRefusal> {
+        let (found, stat) = self.find(path, owner)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(OpenRefusal::NotRegular);
+        }
+        if owner == Owner::TargetOrRoot && stat.st_uid != self.uid && stat.st_uid != 0 {
+            return Err(OpenRefusal::ForeignOwner);
+        }
+        reopen(found.as_fd())
+    }
+
+    /// The inode at a path, not opened: an `O_PATH` descriptor and its `stat`.
+    fn find(&self, path: &Path, owner: Owner) -> Result<(OwnedFd, Stat), OpenRefusal> {
+        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+        if owner == Owner::TargetOrRoot {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let attempt = || openat2(&self.dir, path, flags, Mode::empty(), resolve);
+        let mut found = attempt();
+        for _ in 0..MAX_RETRIES {
+            match found {
+                Err(Errno::AGAIN | Errno::INTR) => found = attempt(),
+                _ => break,
+            }
+        }
+        let found = found?;
+        let stat = fstat(&found)?;
+        Ok((found, stat))
+    }
+
+    /// The `O_PATH` descriptor of the root directory.
+    #[must_use]
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+/// Opens for reading what an `O_PATH` descriptor of a regular file stands for.
+pub(super) fn reopen(found: BorrowedFd<'_>) -> Result<OwnedFd, OpenRefusal> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    Ok(open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())?)
+}
