@@ -7,3 +7,4 @@
 pub mod capture;
 pub mod process;
 pub mod profile;
+pub mod symbolize;
