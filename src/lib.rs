@@ -8,3 +8,4 @@ pub mod capture;
 pub mod process;
 pub mod profile;
 pub mod session;
+pub mod symbolize;

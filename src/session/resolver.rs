@@ -115,7 +115,7 @@ impl Resolver {
         self.tally.frameless += window.frameless;
         let (java, now): (Vec<_>, Vec<_>) =
             window.stacks.into_iter().partition(|(stack, _)| jvms.is_jvm(stack.key.process.tgid));
-        self.resolve(&now);
+        self.resolve(now);
         self.resolve_waiting(|waiting, window| waiting < window, jvms);
         let window = self.window;
         self.waiting.extend(java.into_iter().map(|(stack, count)| Waiting { window, stack, count }));
@@ -146,16 +146,15 @@ impl Resolver {
         self.waiting = still;
         if !due.is_empty() {
             self.symbolizer.read_logs();
-            let due: Vec<(Stack, Count)> = due.into_iter().map(|w| (w.stack, w.count)).collect();
-            self.resolve(&due);
+            self.resolve(due.into_iter().map(|w| (w.stack, w.count)).collect());
         }
     }
 
-    fn resolve(&mut self, counted: &[(Stack, Count)]) {
-        let stacks: Vec<&Stack> = counted.iter().map(|(stack, _)| stack).collect();
+    fn resolve(&mut self, counted: Vec<(Stack, Count)>) {
+        let (stacks, counts): (Vec<Stack>, Vec<Count>) = counted.into_iter().unzip();
         let frames = self.symbolizer.symbolize(&stacks, &mut self.processes);
-        for ((stack, count), frames) in counted.iter().zip(frames) {
-            self.add(stack, *count, frames);
+        for ((stack, count), frames) in stacks.iter().zip(counts).zip(frames) {
+            self.add(stack, count, frames);
         }
     }
 
