@@ -37,8 +37,6 @@ const BEAT: Duration = Duration::from_millis(50);
 pub struct Outcome {
     /// What ran.
     pub profile: crate::profile::Profile,
-    /// What else the report tells.
-    pub report: crate::profile::RunReport,
 }
 
 /// Samples as `settings` say, until the time is over, a signal comes, or the launched command ends.
@@ -57,7 +55,6 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     jvms.attach_all(&mut resolver.symbolizer);
 
     let batches = sampler.batches.take().context("the sampler has no batches")?;
-    let mut run = outcome::Frame::begin(settings);
     sampler.go();
     if let Some(launched) = &mut launched {
         launched.go();
@@ -86,7 +83,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     resolver.finish();
     progress.clear();
     let totals = sampler.finish()?;
-    Ok(run.end(resolver, &jvms, totals))
+    Ok(outcome::outcome(resolver, &totals, settings))
 }
 
 /// The first look at all processes, and the stages behind the capture.

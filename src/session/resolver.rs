@@ -94,7 +94,7 @@ pub(super) struct Resolver {
 
 impl Resolver {
     pub(super) fn new(processes: Processes, symbolizer: Symbolizer, view: View) -> Resolver {
-        let (profile, tally) = (Profile::default(), Tally::default());
+        let (profile, tally) = (Profile::new(), Tally::default());
         let (waiting, window, ends) = (Vec::new(), 0, [MonoNs::default(); 2]);
         Resolver { processes, symbolizer, profile, tally, view, waiting, window, ends }
     }
@@ -145,7 +145,6 @@ impl Resolver {
             .partition(|w| due(w.window, window) && !jvms.is_open(w.stack.key.process.tgid));
         self.waiting = still;
         if !due.is_empty() {
-            self.symbolizer.read_logs();
             self.resolve(due.into_iter().map(|w| (w.stack, w.count)).collect());
         }
     }
