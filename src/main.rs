@@ -7,6 +7,9 @@ fn main() -> ExitCode {
         Some(arg) if arg == "__worker" => {
             ExitCode::from(u8::try_from(jbpf_prof::symbolize::worker::main()).unwrap_or(1))
         }
+        Some(arg) if arg == jbpf_prof::jvm::helper::ARGUMENT => {
+            ExitCode::from(u8::try_from(jbpf_prof::jvm::helper::main()).unwrap_or(1))
+        }
         _ => ExitCode::SUCCESS,
     }
 }
