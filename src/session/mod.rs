@@ -88,7 +88,10 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
 
 /// The first look at all processes, and the stages behind the capture.
 fn resolver(settings: &Settings) -> anyhow::Result<Resolver> {
-    let symbols = symbolize::Config { raw_names: settings.raw_names, ..symbolize::Config::new(settings.binary.clone()) };
+    let symbols = symbolize::Config {
+        raw_names: settings.raw_names,
+        ..symbolize::Config::new(settings.binary.clone())
+    };
     let symbolizer = Symbolizer::start(symbols).context("starting the symbol worker")?;
     let mut processes = Processes::new(process::Options::default());
     match &settings.target {
