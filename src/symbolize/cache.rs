@@ -1,0 +1,61 @@
+//! A bounded map that forgets what was not asked for in a long time.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Two generations: when the young one is full it becomes the old one, and what the old one had left is forgotten. What
+/// is asked for moves to the young. Holds between `capacity` and twice that many.
+#[derive(Debug)]
+pub(crate) struct Cache<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+    capacity: usize,
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
+    pub(crate) fn new(capacity: usize) -> Cache<K, V> {
+        Cache { young: HashMap::new(), old: HashMap::new(), capacity: capacity.max(1) }
+    }
+
+    pub(crate) fn get(&mut self, key: &K) -> Option<V> {
+        if let Some(value) = self.young.get(key) {
+            return Some(value.clone());
+        }
+        let value = self.old.remove(key)?;
+        self.insert(key.clone(), value.clone());
+        Some(value)
+    }
+
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        if self.young.len() >= self.capacity {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_goes() {
+        let mut cache = Cache::new(10);
+        for i in 0..1000 {
+            cache.insert(i, i);
+            assert_eq!(cache.get(&0), Some(0), "after {i}");
+            assert!(cache.len() <= 21);
+        }
+        assert_eq!(cache.get(&500), None);
+        assert_eq!(cache.get(&999), Some(999));
+    }
+}

@@ -1,0 +1,169 @@
+//! The broker's handle on a worker process: started, asked with a deadline, ended and started anew.
+
+use std::fs;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child as Process, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::message::{Request, Response};
+use super::wire::{Channel, WireError};
+use super::worker;
+
+/// What a worker costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// CPU time of this worker and those before it.
+    pub cpu: Duration,
+    /// Resident memory now, bytes.
+    pub resident: u64,
+}
+
+/// How a worker was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// It did not answer in time.
+    TooSlow,
+    /// It died, or said something that makes no sense.
+    Died,
+}
+
+#[derive(Debug)]
+struct Running {
+    process: Process,
+    channel: Channel<UnixStream>,
+}
+
+/// A worker process and its successors.
+#[derive(Debug)]
+pub(crate) struct Child {
+    binary: PathBuf,
+    deadline: Duration,
+    running: Option<Running>,
+    generation: u64,
+    descriptors: usize,
+    past_cpu: Duration,
+}
+
+impl Child {
+    /// Starts the first worker.
+    pub(crate) fn start(binary: PathBuf, deadline: Duration) -> Result<Child> {
+        let mut child = Child {
+            binary,
+            deadline,
+            running: None,
+            generation: 0,
+            descriptors: 0,
+            past_cpu: Duration::ZERO,
+        };
+        child.spawn()?;
+        Ok(child)
+    }
+
+    /// Which worker this is: 1, 2, …. What an earlier one was given, this one does not have.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Descriptors that this worker was given.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.descriptors
+    }
+
+    /// Asks and waits for the answer. If the worker is lost by it, the next one is started at once.
+    pub(crate) fn ask(&mut self, request: &Request, with: &[BorrowedFd<'_>]) -> Result<Response, Lost> {
+        if self.running.is_none() && self.spawn().is_err() {
+            return Err(Lost::Died);
+        }
+        let Some(running) = &self.running else { return Err(Lost::Died) };
+        let until = Some(Instant::now() + self.deadline);
+        let mut descriptors: Vec<OwnedFd> = Vec::new();
+        let answer = running
+            .channel
+            .send(request, with, until)
+            .and_then(|()| running.channel.receive(&mut descriptors, until));
+        self.descriptors += with.len();
+        match answer {
+            Ok(response) => Ok(response),
+            Err(error) => {
+                self.restart();
+                Err(if matches!(error, WireError::TimedOut) { Lost::TooSlow } else { Lost::Died })
+            }
+        }
+    }
+
+    /// Ends this worker and starts another, which knows nothing.
+    pub(crate) fn restart(&mut self) {
+        self.end();
+        // If it cannot be started now, the next question tries again.
+        let _ = self.spawn();
+    }
+
+    /// CPU time and memory.
+    pub(crate) fn cost(&self) -> Cost {
+        let Some(running) = &self.running else { return Cost { cpu: self.past_cpu, resident: 0 } };
+        let pid = running.process.id();
+        Cost { cpu: self.past_cpu + cpu_of(pid), resident: resident_of(pid) }
+    }
+
+    /// Process id of the worker that runs now.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(|r| r.process.id())
+    }
+
+    fn spawn(&mut self) -> Result<()> {
+        let (ours, theirs) = UnixStream::pair().context("socket pair for the symbol worker")?;
+        let process = Command::new(&self.binary)
+            .arg(worker::ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("starting the symbol worker, {}", self.binary.display()))?;
+        self.running = Some(Running { process, channel: Channel(ours) });
+        self.generation += 1;
+        self.descriptors = 0;
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        let Some(mut running) = self.running.take() else { return };
+        let _ = running.process.kill();
+        // Dead but not waited for, it still has its times.
+        self.past_cpu += cpu_of(running.process.id());
+        let _ = running.process.wait();
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// User and system time of a process that is our child; zero if it cannot be read. Fields 14 and 15 of
+/// `/proc/PID/stat`, proc(5).
+fn cpu_of(pid: u32) -> Duration {
+    let read = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+        let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+        Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)))
+    };
+    read().unwrap_or_default()
+}
+
+/// Resident memory of a process, bytes. Second field of `/proc/PID/statm`, proc(5).
+pub(crate) fn resident_of(pid: u32) -> u64 {
+    let read = || {
+        let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some(pages * rustix::param::page_size() as u64)
+    };
+    read().unwrap_or_default()
+}

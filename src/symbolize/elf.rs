@@ -1,0 +1,324 @@
+//! An ELF file, read by `pread` and by nothing else: headers, sections, notes.
+//!
+//! Whoever can write a mapped file can truncate or garble it at any time, so no offset, size or count of it is trusted
+//! and nothing is mapped: a file that shrinks is an error here, not a SIGBUS. Facts: `elf(5)`, the ELF-64 object file
+//! format; both classes are read (32-bit programs run on 64-bit kernels), little endian only (as are our targets).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Sections that are looked at in one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
+const MAX_SECTIONS: u64 = 1 << 17;
+const MAX_SEGMENTS: u64 = 4096;
+const MAX_SECTION_NAMES: u64 = 4 << 20;
+const MAX_NOTE: u64 = 64 << 10;
+
+pub(crate) const SHT_NOBITS: u32 = 8;
+pub(crate) const SHF_EXECINSTR: u64 = 4;
+pub(crate) const SHF_COMPRESSED: u64 = 0x800;
+const PT_LOAD: u32 = 1;
+const PF_X: u32 = 1;
+const NT_GNU_BUILD_ID: u32 = 3;
+
+/// Why a file could not be read as ELF. The text never quotes the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// The file cannot be read, or ends before what its headers promise.
+    #[error("cannot read {len} bytes at offset {offset}: {source}")]
+    Read {
+        /// Offset in the file, bytes.
+        offset: u64,
+        /// How many bytes were wanted.
+        len: u64,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A size or count is beyond what a real file has.
+    #[error("{what} of {value} is beyond the limit")]
+    TooLarge {
+        /// Which field.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// It is no little-endian ELF file, or its headers contradict each other.
+    #[error("not an ELF file that can be read: {0}")]
+    Malformed(&'static str),
+}
+
+/// The width of an ELF file's fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Elf32,
+    Elf64,
+}
+
+/// Reads little-endian fields out of a record of a fixed size.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl Fields<'_> {
+    pub(crate) fn u16(&self, at: usize) -> u16 {
+        self.0.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_le_bytes)
+    }
+    pub(crate) fn u32(&self, at: usize) -> u32 {
+        self.0.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+    }
+    pub(crate) fn u64(&self, at: usize) -> u64 {
+        self.0.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+    }
+    /// A field as wide as an address of the class.
+    fn word(&self, class: Class, at32: usize, at64: usize) -> u64 {
+        match class {
+            Class::Elf32 => u64::from(self.u32(at32)),
+            Class::Elf64 => self.u64(at64),
+        }
+    }
+}
+
+/// One section's header. `size` is bounded by the file's size unless it is `SHT_NOBITS`.
+#[derive(Clone, Debug)]
+pub(crate) struct Section {
+    pub(crate) name: String,
+    pub(crate) kind: u32,
+    pub(crate) flags: u64,
+    pub(crate) addr: u64,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) link: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    offset: u64,
+    addr: u64,
+    file_size: u64,
+    executable: bool,
+}
+
+/// An open ELF file with its headers.
+#[derive(Debug)]
+pub struct Elf {
+    file: File,
+    class: Class,
+    machine: u16,
+    sections: Vec<Section>,
+    segments: Vec<Segment>,
+}
+
+impl Elf {
+    /// Reads the headers of `file`.
+    ///
+    /// # Errors
+    /// If it is no ELF file, or one whose headers lie.
+    pub fn read(file: File) -> Result<Elf, ElfError> {
+        let mut ident = [0_u8; 64];
+        read_exact(&file, &mut ident[..52], 0)?;
+        if ident[..4] != *b"\x7fELF" || ident[5] != 1 {
+            return Err(ElfError::Malformed("no little-endian ELF magic"));
+        }
+        let class = match ident[4] {
+            1 => Class::Elf32,
+            2 => Class::Elf64,
+            _ => return Err(ElfError::Malformed("unknown class")),
+        };
+        if class == Class::Elf64 {
+            read_exact(&file, &mut ident, 0)?;
+        }
+        let header = Fields(&ident);
+        let tail = if class == Class::Elf64 { 54 } else { 42 };
+        let mut elf =
+            Elf { file, class, machine: header.u16(18), sections: Vec::new(), segments: Vec::new() };
+        let mut names = u64::from(header.u16(tail + 8));
+        let (phnum, shnum) = (u64::from(header.u16(tail + 2)), u64::from(header.u16(tail + 6)));
+        elf.read_segments(header.word(class, 28, 32), phnum)?;
+        elf.read_sections(header.word(class, 32, 40), shnum, &mut names)?;
+        Ok(elf)
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    /// `e_machine`.
+    pub(crate) fn machine(&self) -> u16 {
+        self.machine
+    }
+
+    pub(crate) fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    pub(crate) fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|s| s.name == name && s.kind != SHT_NOBITS && s.size > 0)
+    }
+
+    /// The virtual address (as symbols and DWARF have it) of a byte of the file that is mapped as code; if no
+    /// executable segment has the byte, any segment's.
+    #[must_use]
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let covers = |s: &&Segment| offset >= s.offset && offset - s.offset < s.file_size;
+        let segment = self
+            .segments
+            .iter()
+            .filter(|s| s.executable)
+            .find(covers)
+            .or_else(|| self.segments.iter().find(covers))?;
+        Some(segment.addr.wrapping_add(offset - segment.offset))
+    }
+
+    /// Bytes `offset..offset + len` of the file, never more than `limit`.
+    pub(crate) fn bytes(&self, offset: u64, len: u64, limit: u64) -> Result<Vec<u8>, ElfError> {
+        if len > limit {
+            return Err(ElfError::TooLarge { what: "range", value: len });
+        }
+        let size = self.file_size()?;
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(ElfError::Malformed("a range lies outside the file"));
+        }
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        read_exact(&self.file, &mut bytes, offset)?;
+        Ok(bytes)
+    }
+
+    /// As many of `buffer`'s bytes as the file has at `offset`.
+    pub(crate) fn read_some(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ElfError> {
+        let len = buffer.len() as u64;
+        self.file.read_at(buffer, offset).map_err(|source| ElfError::Read { offset, len, source })
+    }
+
+    /// The file's size now, bytes.
+    pub(crate) fn file_size(&self) -> Result<u64, ElfError> {
+        let meta = self.file.metadata();
+        meta.map(|m| m.len()).map_err(|source| ElfError::Read { offset: 0, len: 0, source })
+    }
+
+    /// The descriptor, to map it.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The GNU build id, from the notes.
+    #[must_use]
+    pub fn build_id(&self) -> Option<Vec<u8>> {
+        let notes = self.section(".note.gnu.build-id")?;
+        let bytes = self.bytes(notes.offset, notes.size, MAX_NOTE).ok()?;
+        find_build_id(&bytes)
+    }
+
+    /// Whether the file names a separate debug file, or has DWARF of its own.
+    #[must_use]
+    pub fn has_debug_info(&self) -> bool {
+        self.section(".debug_info").is_some()
+    }
+
+    /// Whether it has a full symbol table.
+    #[must_use]
+    pub fn has_symtab(&self) -> bool {
+        self.section(".symtab").is_some()
+    }
+
+    /// Build id of the supplementary file that `dwz` moved shared DWARF to (`.gnu_debugaltlink`).
+    #[must_use]
+    pub fn alternate_build_id(&self) -> Option<Vec<u8>> {
+        let link = self.section(".gnu_debugaltlink")?;
+        let bytes = self.bytes(link.offset, link.size, MAX_NOTE).ok()?;
+        let id = bytes.iter().position(|&b| b == 0)? + 1;
+        bytes.get(id..).filter(|id| (2..=64).contains(&id.len())).map(<[u8]>::to_vec)
+    }
+
+    fn read_segments(&mut self, offset: u64, count: u64) -> Result<(), ElfError> {
+        if count > MAX_SEGMENTS {
+            return Err(ElfError::TooLarge { what: "number of segments", value: count });
+        }
+        let size = if self.class == Class::Elf64 { 56 } else { 32 };
+        let table = self.bytes(offset, count * size, MAX_SEGMENTS * 56)?;
+        for record in table.chunks_exact(size as usize) {
+            let f = Fields(record);
+            let flags = if self.class == Class::Elf64 { f.u32(4) } else { f.u32(24) };
+            if f.u32(0) == PT_LOAD {
+                self.segments.push(Segment {
+                    offset: f.word(self.class, 4, 8),
+                    addr: f.word(self.class, 8, 16),
+                    file_size: f.word(self.class, 16, 32),
+                    executable: flags & PF_X != 0,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn read_sections(&mut self, offset: u64, mut count: u64, names: &mut u64) -> Result<(), ElfError> {
+        if offset == 0 {
+            return Ok(()); // a file without section headers is legal; it has no names for us
+        }
+        let size = if self.class == Class::Elf64 { 64 } else { 40 };
+        // elf(5): counts that do not fit 16 bits are in the first section header.
+        let first = self.bytes(offset, size, 64)?;
+        if count == 0 {
+            count = Fields(&first).word(self.class, 20, 32);
+        }
+        if *names == 0xffff {
+            *names = u64::from(Fields(&first).u32(if self.class == Class::Elf64 { 40 } else { 24 }));
+        }
+        if count > MAX_SECTIONS {
+            return Err(ElfError::TooLarge { what: "number of sections", value: count });
+        }
+        let table = self.bytes(offset, count * size, MAX_SECTIONS * 64)?;
+        let file_size = self.file_size()?;
+        let raw: Vec<(u32, Section)> =
+            table.chunks_exact(size as usize).map(|r| section(&Fields(r), self.class, file_size)).collect();
+        let names = match usize::try_from(*names).ok().and_then(|i| raw.get(i)) {
+            Some((_, s)) => self.bytes(s.offset, s.size, MAX_SECTION_NAMES)?,
+            None => Vec::new(),
+        };
+        self.sections = raw
+            .into_iter()
+            .map(|(name, section)| Section { name: text_at(&names, name as usize), ..section })
+            .collect();
+        Ok(())
+    }
+}
+
+fn section(f: &Fields<'_>, class: Class, file_size: u64) -> (u32, Section) {
+    let kind = f.u32(4);
+    let offset = f.word(class, 16, 24);
+    let size = f.word(class, 20, 32);
+    let within = offset.checked_add(size).is_some_and(|end| end <= file_size);
+    let section = Section {
+        name: String::new(),
+        kind,
+        flags: f.word(class, 8, 8),
+        addr: f.word(class, 12, 16),
+        offset,
+        // A section that lies outside the file counts as empty: the others may still be good.
+        size: if within || kind == SHT_NOBITS { size } else { 0 },
+        link: if class == Class::Elf64 { f.u32(40) } else { f.u32(24) },
+    };
+    (f.u32(0), section)
+}
+
+fn text_at(table: &[u8], at: usize) -> String {
+    let tail = table.get(at..).unwrap_or_default();
+    let end = tail.iter().take(256).position(|&b| b == 0).unwrap_or(0);
+    String::from_utf8_lossy(&tail[..end]).into_owned()
+}
+
+/// Finds the build id among notes (each: sizes of name and descriptor, type, name, descriptor, padded to 4).
+fn find_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+    while notes.len() >= 12 {
+        let f = Fields(notes);
+        let (name, desc, kind) = (f.u32(0) as usize, f.u32(4) as usize, f.u32(8));
+        let desc_at = 12_usize.checked_add(name.checked_next_multiple_of(4)?)?;
+        let end = desc_at.checked_add(desc)?;
+        if kind == NT_GNU_BUILD_ID && notes.get(12..12 + name)? == b"GNU\0" {
+            return notes.get(desc_at..end).filter(|id| (2..=64).contains(&id.len())).map(<[u8]>::to_vec);
+        }
+        notes = notes.get(end.checked_next_multiple_of(4)?..)?;
+    }
+    None
+}
+
+fn read_exact(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), ElfError> {
+    let len = buffer.len() as u64;
+    file.read_exact_at(buffer, offset).map_err(|source| ElfError::Read { offset, len, source })
+}

@@ -1,0 +1,190 @@
+//! The broker's side of perf maps: which processes have one, and when to read on.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use super::child::Child;
+use super::frames::{Frames, Texts, unknown};
+use super::message::{Names, PerfMapFacts, Request, Response};
+use super::place::AddressSpaces;
+use crate::process::{MonoNs, OpenRefusal, Patience, ProcessId};
+use crate::profile::Why;
+
+/// A map is looked for, or read on, at most this often.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long opening a map may take.
+const PATIENCE: Duration = Duration::from_millis(200);
+const MAX_PROCESSES: usize = 256;
+const BATCH: usize = 4096;
+
+#[derive(Debug)]
+struct MapState {
+    number: u64,
+    file: Result<OwnedFd, OpenRefusal>,
+    /// The worker that has it.
+    generation: u64,
+    tried: Instant,
+    facts: PerfMapFacts,
+    lost: u32,
+}
+
+/// What was read of perf maps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerfMapStats {
+    /// Maps that were opened.
+    pub maps: u64,
+    /// Maps that exist and were refused: a symlink, a FIFO, another user's file.
+    pub refused: u64,
+    /// Lines that were understood.
+    pub lines: u64,
+    /// Lines that were not.
+    pub rejected: u64,
+    /// Maps of which only the start was read.
+    pub cut: u64,
+}
+
+/// Perf maps of all processes.
+#[derive(Debug)]
+pub(crate) struct JitMaps {
+    maps: HashMap<ProcessId, MapState>,
+    next: u64,
+    raw: bool,
+    patience: Patience,
+    texts: Texts,
+    /// Workers that were lost over a map.
+    pub(crate) lost: u64,
+}
+
+impl JitMaps {
+    pub(crate) fn new(raw: bool) -> JitMaps {
+        let patience = Patience::new(PATIENCE);
+        JitMaps { maps: HashMap::new(), next: 0, raw, patience, texts: Texts::default(), lost: 0 }
+    }
+
+    /// The frames of addresses in memory that the process filled with code itself.
+    pub(crate) fn frames(
+        &mut self,
+        child: &mut Child,
+        spaces: &mut impl AddressSpaces,
+        (id, at): (ProcessId, MonoNs),
+        addresses: &[u64],
+    ) -> Vec<Frames> {
+        self.open(spaces, id, at);
+        let mut answers = self.ask(child, id, addresses);
+        let unsure = answers.iter().any(|a| a.is_err());
+        if unsure && self.read_on(child, id) {
+            answers = self.ask(child, id, addresses);
+        }
+        let frames = answers.into_iter().zip(addresses);
+        frames.map(|(answer, &a)| answer.unwrap_or_else(|why| unknown(why, None, a))).collect()
+    }
+
+    pub(crate) fn stats(&self) -> PerfMapStats {
+        let mut stats = PerfMapStats::default();
+        for map in self.maps.values() {
+            stats.maps += u64::from(map.file.is_ok());
+            let refused = matches!(
+                map.file,
+                Err(OpenRefusal::NotRegular | OpenRefusal::ForeignOwner | OpenRefusal::Astray)
+            );
+            stats.refused += u64::from(refused);
+            stats.lines += map.facts.lines;
+            stats.rejected += map.facts.rejected;
+            stats.cut += u64::from(map.facts.cut);
+        }
+        stats
+    }
+
+    fn open(&mut self, spaces: &mut impl AddressSpaces, id: ProcessId, at: MonoNs) {
+        let known = self.maps.get(&id);
+        if known.is_some_and(|m| m.file.is_ok() || m.tried.elapsed() < AGAIN_AFTER) {
+            return;
+        }
+        if self.maps.len() >= MAX_PROCESSES {
+            // Those without a map cost nothing to look for again; if all have one, all are read again.
+            self.maps.retain(|_, m| m.file.is_ok());
+            if self.maps.len() >= MAX_PROCESSES {
+                self.maps.clear();
+            }
+        }
+        let file = spaces.perf_map(id, at, &mut self.patience);
+        self.next += 1;
+        let facts = PerfMapFacts::default();
+        let state =
+            MapState { number: self.next, file, generation: 0, tried: Instant::now(), facts, lost: 0 };
+        self.maps.insert(id, state);
+    }
+
+    fn ask(&mut self, child: &mut Child, id: ProcessId, addresses: &[u64]) -> Vec<Result<Frames, Why>> {
+        let mut answers = Vec::with_capacity(addresses.len());
+        while answers.len() < addresses.len() {
+            let rest = &addresses[answers.len()..];
+            let rest = &rest[..rest.len().min(BATCH)];
+            match self.attempt(child, id, rest) {
+                Ok(names) if !names.answers.is_empty() => {
+                    answers.extend(self.texts.frames(&names, rest, None));
+                }
+                Err(None) => {}
+                Ok(_) => answers.resize(addresses.len(), Err(Why::WorkerFailed)),
+                Err(Some(why)) => answers.resize(addresses.len(), Err(why)),
+            }
+        }
+        answers
+    }
+
+    /// `Err(None)`: try again.
+    fn attempt(&mut self, child: &mut Child, id: ProcessId, rest: &[u64]) -> Result<Names, Option<Why>> {
+        let map = self.maps.get_mut(&id).ok_or(Some(Why::AnonymousCode))?;
+        let Ok(file) = &map.file else { return Err(Some(Why::AnonymousCode)) };
+        if map.lost > 1 {
+            return Err(Some(Why::WorkerFailed));
+        }
+        let mut exchange = || {
+            if map.generation != child.generation() {
+                if let Response::PerfMap(facts) =
+                    child.ask(&Request::PerfMap { map: map.number }, &[file.as_fd()])?
+                {
+                    map.facts = facts;
+                }
+                map.generation = child.generation();
+                map.tried = Instant::now();
+            }
+            let request = Request::Jit { map: map.number, addresses: rest.to_vec(), raw: self.raw };
+            child.ask(&request, &[])
+        };
+        match exchange() {
+            Ok(Response::Names(names)) => Ok(names),
+            Ok(_) => Err(Some(Why::WorkerFailed)),
+            Err(_) => {
+                map.lost += 1;
+                self.lost += 1;
+                Err(None)
+            }
+        }
+    }
+
+    /// Lets the worker read what the map has got since; true if that was anything.
+    fn read_on(&mut self, child: &mut Child, id: ProcessId) -> bool {
+        let Some(map) = self.maps.get_mut(&id).filter(|m| m.file.is_ok() && m.lost <= 1) else {
+            return false;
+        };
+        if map.tried.elapsed() < AGAIN_AFTER || map.generation != child.generation() {
+            return false;
+        }
+        map.tried = Instant::now();
+        match child.ask(&Request::PerfMap { map: map.number }, &[]) {
+            Ok(Response::PerfMap(facts)) => {
+                let grown = facts != map.facts;
+                map.facts = facts;
+                grown
+            }
+            Ok(_) => false,
+            Err(_) => {
+                map.lost += 1;
+                self.lost += 1;
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The kernel's own code: text, modules, BPF programs, from `/proc/kallsyms`.
+//!
+//! kallsyms gives starts only, so an address is named only inside a region that is known to hold code: from `_stext`
+//! to `_etext`, inside a module as `/proc/modules` sizes it, shortly after a BPF program's start.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead, BufReader};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cache::Cache;
+use super::demangle::demangle;
+use crate::profile::frame::Module;
+use crate::profile::frame::clean;
+use crate::profile::{Frame, Kind, Why};
+
+/// Symbols that are kept: today's kernels have 150,000.
+const MAX_SYMBOLS: usize = 1 << 21;
+const MAX_LINE: u64 = 4096;
+/// A BPF program or trampoline without a successor is taken to be this long, bytes.
+const MAX_GENERATED: u64 = 16 << 10;
+const RENEW_AFTER: Duration = Duration::from_secs(1);
+const CACHED: usize = 16 << 10;
+
+/// A stretch of addresses that holds code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Region {
+    start: u64,
+    end: u64,
+    module: u16,
+}
+
+/// What kallsyms said at one time.
+#[derive(Debug, Default)]
+pub struct KernelSymbols {
+    /// Sorted: address, place of the name, module.
+    symbols: Vec<(u64, u32, u16)>,
+    names: Vec<u8>,
+    regions: Vec<Region>,
+    modules: Vec<Arc<Module>>,
+    hidden: bool,
+}
+
+/// Where a kernel address leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelName {
+    /// A function, and the module it is in (`[kernel]`, `[ext4]`, `[bpf]`).
+    Function(String, Arc<Module>),
+    /// The kernel shows no addresses to us.
+    Hidden,
+    /// Not in known code.
+    Unknown,
+}
+
+impl KernelSymbols {
+    /// Parses `kallsyms` and `modules` (in the forms of the files in `/proc`). Lines that are not understood are
+    /// skipped.
+    ///
+    /// # Errors
+    /// If reading fails.
+    pub fn parse(kallsyms: impl BufRead, modules: impl BufRead) -> io::Result<KernelSymbols> {
+        let mut parser = Parser::new();
+        parser.modules(modules)?;
+        parser.symbols(kallsyms)?;
+        Ok(parser.finish())
+    }
+
+    /// The function at `address`.
+    #[must_use]
+    pub fn find(&self, address: u64) -> KernelName {
+        if self.hidden {
+            return KernelName::Hidden;
+        }
+        let after = self.regions.partition_point(|r| r.start <= address);
+        let Some(region) = after.checked_sub(1).map(|i| &self.regions[i]).filter(|r| address < r.end) else {
+            return KernelName::Unknown;
+        };
+        let after = self.symbols.partition_point(|s| s.0 <= address);
+        let symbol = after.checked_sub(1).map(|i| self.symbols[i]);
+        match symbol.filter(|s| s.0 >= region.start && s.2 == region.module) {
+            Some((_, name, module)) => {
+                let tail = self.names.get(name as usize..).unwrap_or_default();
+                let end = tail.iter().position(|&b| b == 0).unwrap_or(tail.len());
+                let module = Arc::clone(&self.modules[usize::from(module)]);
+                KernelName::Function(demangle(&tail[..end]).0, module)
+            }
+            None => KernelName::Unknown,
+        }
+    }
+
+    /// How many functions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.symbols.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.symbols.is_empty()
+    }
+}
+
+/// The kernel's own text is module 0, generated code is module 1, others follow.
+const KERNEL: u16 = 0;
+const BPF: u16 = 1;
+
+struct Parser {
+    out: KernelSymbols,
+    by_name: HashMap<Vec<u8>, u16>,
+    bounds: HashMap<&'static str, u64>,
+    /// How well known the name of the last symbol is.
+    previous: Rank,
+}
+
+impl Parser {
+    fn new() -> Parser {
+        let mut parser = Parser {
+            out: KernelSymbols::default(),
+            by_name: HashMap::new(),
+            bounds: HashMap::new(),
+            previous: Rank::default(),
+        };
+        parser.module(b"kernel");
+        parser.module(b"bpf");
+        parser
+    }
+
+    fn module(&mut self, name: &[u8]) -> Option<u16> {
+        if let Some(&number) = self.by_name.get(name) {
+            return Some(number);
+        }
+        let number = u16::try_from(self.out.modules.len()).ok()?;
+        let path = format!("[{}]", clean(name, 64));
+        self.out.modules.push(Arc::new(Module { path: path.into(), build_id: None }));
+        self.by_name.insert(name.to_vec(), number);
+        Some(number)
+    }
+
+    /// `NAME SIZE REFS USERS STATE 0xADDRESS`, a line each.
+    fn modules(&mut self, mut text: impl BufRead) -> io::Result<()> {
+        lines(&mut text, |line| {
+            let fields: Vec<&[u8]> = line.split(|&b| b == b' ').filter(|f| !f.is_empty()).collect();
+            let [name, size, _, _, _, address, ..] = fields[..] else { return };
+            let number =
+                |text: &[u8], radix| u64::from_str_radix(std::str::from_utf8(text).ok()?, radix).ok();
+            let start = address.strip_prefix(b"0x").and_then(|a| number(a, 16)).unwrap_or(0);
+            let end = number(size, 10).and_then(|size| start.checked_add(size)).unwrap_or(0);
+            if start != 0
+                && end > start
+                && let Some(module) = self.module(name)
+            {
+                self.out.regions.push(Region { start, end, module });
+            }
+        })
+    }
+
+    /// `ADDRESS TYPE NAME[\t[MODULE]]`, a line each.
+    fn symbols(&mut self, mut text: impl BufRead) -> io::Result<()> {
+        let (mut count, mut zero) = (0_u64, 0_u64);
+        lines(&mut text, |line| {
+            let mut fields = line.splitn(3, |&b| b == b' ');
+            let (Some(address), Some([kind]), Some(name)) = (fields.next(), fields.next(), fields.next())
+            else {
+                return;
+            };
+            let Some(address) = hex16(address) else { return };
+            count += 1;
+            zero += u64::from(address == 0);
+            let mut parts = name.splitn(2, |&b| b == b'\t');
+            let name = parts.next().unwrap_or_default();
+            let module = parts.next().and_then(|m| m.strip_prefix(b"[")?.strip_suffix(b"]"));
+            self.symbol(address, *kind, name, module);
+        })?;
+        self.out.hidden = count == 0 || zero == count;
+        Ok(())
+    }
+
+    fn symbol(&mut self, address: u64, kind: u8, name: &[u8], module: Option<&[u8]>) {
+        for bound in ["_stext", "_etext", "_sinittext", "_einittext"] {
+            if module.is_none() && name == bound.as_bytes() {
+                self.bounds.insert(bound, address);
+            }
+        }
+        if !matches!(kind, b't' | b'T' | b'w' | b'W')
+            || name.is_empty()
+            || self.out.symbols.len() >= MAX_SYMBOLS
+        {
+            return;
+        }
+        let module = match module {
+            None => Some(KERNEL),
+            // Trampolines of ftrace and kprobes are listed under module names of their own.
+            Some(m) if m == b"bpf" || m.starts_with(b"__builtin__") => Some(BPF),
+            Some(m) => self.module(m),
+        };
+        let Some(module) = module else { return };
+        // Of several names of one address the best known one stays.
+        if self.out.symbols.last().is_some_and(|s| s.0 == address && s.2 == module) {
+            if rank(name, kind) >= self.previous {
+                return;
+            }
+            if let Some((_, at, _)) = self.out.symbols.pop() {
+                self.out.names.truncate(at as usize);
+            }
+        }
+        let Ok(at) = u32::try_from(self.out.names.len()) else { return };
+        self.out.names.extend_from_slice(name);
+        self.out.names.push(0);
+        self.out.symbols.push((address, at, module));
+        self.previous = rank(name, kind);
+    }
+
+    fn finish(mut self) -> KernelSymbols {
+        let bound = |name| self.bounds.get(name).copied().unwrap_or(0);
+        for (start, end) in [("_stext", "_etext"), ("_sinittext", "_einittext")] {
+            let (start, end) = (bound(start), bound(end));
+            if start != 0 && end > start {
+                self.out.regions.push(Region { start, end, module: KERNEL });
+            }
+        }
+        let out = &mut self.out;
+        out.symbols.sort_by_key(|s| s.0);
+        for (i, &(start, _, module)) in out.symbols.iter().enumerate() {
+            if module == BPF {
+                let next = out.symbols.get(i + 1).map_or(u64::MAX, |s| s.0);
+                let end = next.min(start.saturating_add(MAX_GENERATED));
+                out.regions.push(Region { start, end, module });
+            }
+        }
+        out.regions.sort_by_key(|r| r.start);
+        out.symbols.shrink_to_fit();
+        out.names.shrink_to_fit();
+        self.out
+    }
+}
+
+/// Lower is better known: markers of sections last, then by underscores, global before local.
+type Rank = (bool, usize, bool);
+
+fn rank(name: &[u8], kind: u8) -> Rank {
+    let marker = name.ends_with(b"_start") || name.ends_with(b"text") || name.starts_with(b"__pi_");
+    (marker, name.iter().take_while(|&&b| b == b'_').count(), kind.is_ascii_lowercase())
+}
+
+fn hex16(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 16 {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |value, &b| Some(value << 4 | u64::from(char::from(b).to_digit(16)?)))
+}
+
+fn lines(text: &mut impl BufRead, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if io::Read::take(&mut *text, MAX_LINE).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        each(line.trim_ascii_end());
+    }
+}
+
+/// The running kernel's symbols, kept up to date.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    symbols: KernelSymbols,
+    frames: Cache<u64, Result<Arc<Frame>, Why>>,
+    state: u64,
+    checked: Instant,
+    /// How often kallsyms was read.
+    pub(crate) reads: u64,
+}
+
+impl Kernel {
+    /// Reads kallsyms. If that fails, the kernel counts as hidden.
+    pub(crate) fn read() -> Kernel {
+        let mut kernel = Kernel {
+            symbols: KernelSymbols { hidden: true, ..KernelSymbols::default() },
+            frames: Cache::new(CACHED),
+            state: 0,
+            checked: Instant::now(),
+            reads: 0,
+        };
+        kernel.renew();
+        kernel
+    }
+
+    /// The frame of a kernel address, or why there is none; [`Why::KernelHidden`] if all of the kernel is hidden.
+    pub(crate) fn frame(&mut self, address: u64) -> Result<Arc<Frame>, Why> {
+        if let Some(frame) = self.frames.get(&address) {
+            return frame;
+        }
+        let mut name = self.symbols.find(address);
+        if name == KernelName::Unknown && self.renew_if_changed() {
+            name = self.symbols.find(address);
+        }
+        let frame = match name {
+            KernelName::Function(name, module) => {
+                Ok(Arc::new(Frame { module: Some(module), address, ..Frame::named(Kind::Kernel, name) }))
+            }
+            KernelName::Hidden => Err(Why::KernelHidden),
+            KernelName::Unknown => Err(Why::NotKernelText),
+        };
+        self.frames.insert(address, frame.clone());
+        frame
+    }
+
+    /// Reads again if modules or BPF programs have come or gone; looks at most once a second.
+    pub(crate) fn renew_if_changed(&mut self) -> bool {
+        if self.checked.elapsed() < RENEW_AFTER {
+            return false;
+        }
+        self.checked = Instant::now();
+        let changed = self.state != loaded();
+        if changed {
+            self.renew();
+        }
+        changed
+    }
+
+    fn renew(&mut self) {
+        self.state = loaded();
+        self.reads += 1;
+        let modules = File::open("/proc/modules").map(BufReader::new);
+        let kallsyms = File::open("/proc/kallsyms").map(|f| BufReader::with_capacity(64 << 10, f));
+        let parsed = kallsyms.and_then(|kallsyms| match modules {
+            Ok(modules) => KernelSymbols::parse(kallsyms, modules),
+            // A kernel without modules has no such file.
+            Err(_) => KernelSymbols::parse(kallsyms, io::empty()),
+        });
+        self.symbols = parsed.unwrap_or_else(|_| KernelSymbols { hidden: true, ..KernelSymbols::default() });
+        self.frames.clear();
+    }
+}
+
+/// A number that changes with the set of modules and BPF programs.
+fn loaded() -> u64 {
+    let mut hasher = DefaultHasher::new();
+    std::fs::read("/proc/modules").unwrap_or_default().hash(&mut hasher);
+    for program in libbpf_rs::query::ProgInfoIter::default() {
+        (program.id, program.load_time.as_nanos() as u64).hash(&mut hasher);
+    }
+    hasher.finish()
+}

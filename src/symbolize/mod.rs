@@ -1,0 +1,35 @@
+//! Names for addresses: kernel, native, generated code.
+//!
+//! The broker asks `process` where an address leads to and reads the kernel's symbols itself; files that tenants
+//! control are read by the *worker*, a child process without rights that may die ([`worker`]). Their interface is a
+//! message: files and offsets in, functions out. Native code is looked up by file offset, never by pid, so that it
+//! works after the process has ended.
+
+mod bytes;
+mod cache;
+mod child;
+mod demangle;
+mod dwarf;
+pub mod elf;
+mod files;
+mod frames;
+mod jit;
+pub mod kernel;
+mod message;
+pub mod native;
+pub mod perfmap;
+pub mod place;
+mod plt;
+mod sandbox;
+mod symbolizer;
+mod symtab;
+mod vdso;
+mod wire;
+pub mod worker;
+
+pub use child::Cost;
+pub use demangle::demangle;
+pub use jit::PerfMapStats;
+pub use message::PerfMapFacts;
+pub use place::{AddressSpaces, FileHandle, Place};
+pub use symbolizer::{Config, Stats, Symbolizer};

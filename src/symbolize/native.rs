@@ -1,0 +1,177 @@
+//! Native code: the functions at an offset of a mapped file, inlined ones unfolded.
+
+use std::cell::OnceCell;
+use std::fs::File;
+
+use super::demangle::{MAX_NAME, demangle};
+use super::dwarf::{Call, Debug};
+use super::elf::{Elf, ElfError};
+use super::message::FileFacts;
+use super::plt::Plt;
+use super::symtab::Symbols;
+use crate::profile::frame::clean;
+use crate::profile::{Kind, Why};
+
+/// One function of a native stack frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// [`Kind::Native`], [`Kind::Cpp`] or [`Kind::NativeInlined`].
+    pub kind: Kind,
+    /// Demangled and fit to print.
+    pub name: String,
+    /// Source file, as the compiler wrote it.
+    pub file: Option<String>,
+    /// Line in it, 0 if unknown.
+    pub line: u32,
+}
+
+/// A mapped file with what has been read of it; each part is read when it is first needed.
+pub struct Native {
+    elf: Elf,
+    symbols: OnceCell<Symbols>,
+    dynamic: OnceCell<Symbols>,
+    plt: OnceCell<Plt>,
+    debug_file: Option<Elf>,
+    debug_symbols: OnceCell<Symbols>,
+    alternate: Option<Elf>,
+    debug: OnceCell<Option<Debug>>,
+}
+
+impl Native {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    /// If it is no ELF file that can be read.
+    pub fn open(file: File) -> Result<Native, ElfError> {
+        Ok(Native {
+            elf: Elf::read(file)?,
+            symbols: OnceCell::new(),
+            dynamic: OnceCell::new(),
+            plt: OnceCell::new(),
+            debug_file: None,
+            debug_symbols: OnceCell::new(),
+            alternate: None,
+            debug: OnceCell::new(),
+        })
+    }
+
+    pub(crate) fn facts(&self) -> FileFacts {
+        let elf = self.debug_file.as_ref().unwrap_or(&self.elf);
+        FileFacts {
+            build_id: self.elf.build_id(),
+            wants_debug_file: self.debug_file.is_none()
+                && !(self.elf.has_debug_info() && self.elf.has_symtab()),
+            alternate: elf.alternate_build_id(),
+        }
+    }
+
+    /// Takes the separate debug file; one with another build id is refused.
+    ///
+    /// # Errors
+    /// If it is no ELF file, or does not belong to this one.
+    pub fn add_debug_file(&mut self, file: File) -> Result<(), ElfError> {
+        let debug = Elf::read(file)?;
+        if debug.build_id().is_none() || debug.build_id() != self.elf.build_id() {
+            return Err(ElfError::Malformed("the debug file has another build id"));
+        }
+        self.debug_file = Some(debug);
+        self.debug_symbols = OnceCell::new();
+        self.debug = OnceCell::new();
+        Ok(())
+    }
+
+    /// Takes the file that shares DWARF with this one or with its debug file.
+    ///
+    /// # Errors
+    /// If it is no ELF file, or not the one that was meant.
+    pub fn add_alternate(&mut self, file: File) -> Result<(), ElfError> {
+        let alternate = Elf::read(file)?;
+        if alternate.build_id().is_none() || alternate.build_id() != self.facts().alternate {
+            return Err(ElfError::Malformed("the shared debug file has another build id"));
+        }
+        self.alternate = Some(alternate);
+        self.debug = OnceCell::new();
+        Ok(())
+    }
+
+    /// The functions at a file offset, outermost first: at least one.
+    ///
+    /// # Errors
+    /// [`Why::NoSymbol`] if no symbol covers it.
+    pub fn functions(&self, offset: u64) -> Result<Vec<Function>, Why> {
+        let address = self.elf.address_of(offset).ok_or(Why::NoSymbol)?;
+        let mut calls = self.debug().map_or_else(Vec::new, |d| d.calls(address));
+        let own = calls.pop().unwrap_or_default();
+        let raw = match self.symbol(address) {
+            Some(raw) => raw,
+            None => match (&own.name, calls.is_empty()) {
+                (Some(name), _) => name.clone(),
+                (None, true) => self.plt().find(&self.elf, address).ok_or(Why::NoSymbol)?,
+                (None, false) => return Err(Why::NoSymbol),
+            },
+        };
+        let (name, kind) = if raw.ends_with(b"@plt") { plt_name(&raw) } else { demangle(&raw) };
+        let outer = Function { kind, name, file: own.file.map(|f| clean_path(&f)), line: own.line };
+        // An inlined function without a name is left out: its caller's line is known.
+        let inlined = calls.into_iter().rev().filter_map(inlined);
+        Ok(std::iter::once(outer).chain(inlined).collect())
+    }
+
+    /// Memory held for this file on the heap, bytes, as far as it is known.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let tables = [&self.symbols, &self.dynamic, &self.debug_symbols];
+        let symbols: usize = tables.iter().filter_map(|t| t.get()).map(Symbols::memory).sum();
+        symbols + self.debug.get().and_then(Option::as_ref).map_or(0, Debug::memory)
+    }
+
+    fn symbol(&self, address: u64) -> Option<Vec<u8>> {
+        let table = |elf, name| Symbols::read(elf, name).unwrap_or_default();
+        let symbols = self.symbols.get_or_init(|| table(&self.elf, ".symtab"));
+        if let Some(name) = symbols.find(&self.elf, address) {
+            return Some(name);
+        }
+        if let Some(debug) = &self.debug_file {
+            let symbols = self.debug_symbols.get_or_init(|| table(debug, ".symtab"));
+            if let Some(name) = symbols.find(debug, address) {
+                return Some(name);
+            }
+        }
+        if !symbols.is_empty() {
+            return None; // a full table has all of the dynamic one
+        }
+        self.dynamic.get_or_init(|| table(&self.elf, ".dynsym")).find(&self.elf, address)
+    }
+
+    fn plt(&self) -> &Plt {
+        self.plt.get_or_init(|| Plt::read(&self.elf))
+    }
+
+    fn debug(&self) -> Option<&Debug> {
+        let read = || {
+            let own = Some(&self.elf).filter(|e| e.has_debug_info());
+            let elf = own.or(self.debug_file.as_ref()).filter(|e| e.has_debug_info())?;
+            Debug::read(elf, self.alternate.as_ref()).ok()
+        };
+        self.debug.get_or_init(read).as_ref()
+    }
+}
+
+fn plt_name(raw: &[u8]) -> (String, Kind) {
+    let (name, kind) = demangle(raw.strip_suffix(b"@plt").unwrap_or(raw));
+    (name + "@plt", kind)
+}
+
+fn inlined(call: Call) -> Option<Function> {
+    let (name, _) = demangle(&call.name?);
+    Some(Function {
+        kind: Kind::NativeInlined,
+        name,
+        file: call.file.map(|f| clean_path(&f)),
+        line: call.line,
+    })
+}
+
+fn clean_path(path: &str) -> String {
+    clean(path.as_bytes(), MAX_NAME)
+}

@@ -1,0 +1,136 @@
+//! What the symbolizer asks about processes: where an address leads to, and where their perf map is.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::process::{
+    FileId, Location, MappedFile, MonoNs, OpenRefusal, Owner, Patience, ProcessId, Processes, Unlocated,
+};
+use crate::profile::Why;
+use crate::profile::frame::Module;
+use crate::profile::frame::clean;
+
+const MAX_PATH: usize = 4096;
+
+/// A file to read names from.
+#[derive(Clone, Debug)]
+pub enum FileHandle {
+    /// One that a process mapped.
+    Mapped(Arc<MappedFile>),
+    /// An image that we hold ourselves.
+    Image {
+        /// How it is called in profiles.
+        name: Arc<str>,
+        /// Its content.
+        fd: Arc<OwnedFd>,
+    },
+}
+
+impl FileHandle {
+    /// How profiles name it.
+    #[must_use]
+    pub fn module(&self) -> Module {
+        match self {
+            FileHandle::Mapped(file) => Module {
+                path: clean(file.path.as_os_str().as_encoded_bytes(), MAX_PATH).into(),
+                build_id: file.build_id.clone(),
+            },
+            FileHandle::Image { name, fd: _ } => Module { path: Arc::clone(name), build_id: None },
+        }
+    }
+
+    /// A descriptor to read it from.
+    ///
+    /// # Errors
+    /// [`Why::FileUnavailable`], or [`Why::ProcessGone`].
+    pub fn fd(&self) -> Result<Arc<OwnedFd>, Why> {
+        match self {
+            FileHandle::Mapped(file) => file.fd().map_err(|why| match why {
+                crate::process::Unopened::ProcessGone => Why::ProcessGone,
+                _ => Why::FileUnavailable,
+            }),
+            FileHandle::Image { name: _, fd } => Ok(Arc::clone(fd)),
+        }
+    }
+}
+
+/// Where an address leads to.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Into a file.
+    File {
+        /// Names it for good.
+        id: FileId,
+        /// The file.
+        file: FileHandle,
+        /// Offset in it, bytes.
+        offset: u64,
+    },
+    /// Into memory that a program filled with code itself.
+    Generated,
+    /// Into the vdso.
+    Vdso {
+        /// Offset in its image, bytes.
+        offset: u64,
+    },
+    /// Into the vsyscall page of x86-64.
+    Vsyscall,
+    /// Nowhere, and why.
+    Unknown(Why),
+}
+
+/// The address spaces of processes, now and in the past.
+pub trait AddressSpaces {
+    /// Where `pc` led to in program `id` at the time `at`.
+    fn place(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> Place;
+
+    /// The perf map that the runtime of `id` writes, opened now: a regular file of the process's own user or root,
+    /// found inside its own root. Its file system may hang: that is what the patience is for.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn perf_map(
+        &mut self,
+        id: ProcessId,
+        at: MonoNs,
+        patience: &mut Patience,
+    ) -> Result<OwnedFd, OpenRefusal>;
+}
+
+impl AddressSpaces for Processes {
+    fn place(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> Place {
+        match self.locate(id, at, pc) {
+            Location::File { file, .. } if is_generated(&file) => Place::Generated,
+            Location::File { file, offset } => {
+                Place::File { id: file.id, file: FileHandle::Mapped(file), offset }
+            }
+            Location::Anonymous { start: _, end: _ } => Place::Generated,
+            Location::Vdso { offset } => Place::Vdso { offset },
+            Location::Vsyscall => Place::Vsyscall,
+            Location::Unknown(Unlocated::ProcessGone) => Place::Unknown(Why::ProcessGone),
+            Location::Unknown(_) => Place::Unknown(Why::NotMapped),
+        }
+    }
+
+    fn perf_map(
+        &mut self,
+        id: ProcessId,
+        at: MonoNs,
+        patience: &mut Patience,
+    ) -> Result<OwnedFd, OpenRefusal> {
+        let root = self.root(id, at).ok_or(OpenRefusal::ProcessGone)?;
+        let path = PathBuf::from(format!("/tmp/perf-{}.map", root.ns_pid));
+        patience
+            .run(move || root.open_regular(&path, Owner::TargetOrRoot))
+            .unwrap_or(Err(OpenRefusal::Denied))
+    }
+}
+
+/// Memory with a name and no file: .NET maps its code twice through a memfd, others use shared memory.
+fn is_generated(file: &MappedFile) -> bool {
+    let path = file.path.as_os_str().as_encoded_bytes();
+    [&b"/memfd:"[..], b"/SYSV", b"/dev/zero", b"/anon_hugepage", b"//anon"]
+        .iter()
+        .any(|p| path.starts_with(p))
+}

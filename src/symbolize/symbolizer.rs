@@ -1,0 +1,286 @@
+//! Stacks of addresses in, stacks of frames out.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::cache::Cache;
+use super::child::{Child, Cost};
+use super::files::Files;
+use super::frames::{Frames, single, unknown};
+use super::jit::{JitMaps, PerfMapStats};
+use super::kernel::Kernel;
+use super::place::{AddressSpaces, FileHandle, Place};
+use super::vdso;
+use crate::capture::{End, Stack};
+use crate::process::{FileId, MonoNs, ProcessId};
+use crate::profile::frame::Module;
+use crate::profile::{Frame, Kind, Why};
+
+/// Stacks that are worked on at a time: bounds the memory for what is on its way.
+const CHUNK: usize = 512;
+const EVICT_AFTER: Duration = Duration::from_secs(5);
+/// No file of a process has this number.
+const VDSO: FileId = FileId(u64::MAX);
+
+/// How symbols are found.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The binary that becomes the worker: this one.
+    pub binary: PathBuf,
+    /// Leave names of generated code as their runtimes write them.
+    pub raw_names: bool,
+    /// How long the worker may take for one request.
+    pub deadline: Duration,
+    /// Resident memory above which the worker is replaced by a fresh one, bytes.
+    pub worker_memory: u64,
+    /// Native addresses whose frames are kept; up to twice as many.
+    pub cached: usize,
+    /// Where separate debug files lie under their build ids.
+    pub debug_dir: PathBuf,
+}
+
+impl Config {
+    /// The usual limits, with `binary` as worker.
+    #[must_use]
+    pub fn new(binary: PathBuf) -> Config {
+        Config {
+            binary,
+            raw_names: false,
+            deadline: Duration::from_secs(5),
+            worker_memory: 80 << 20,
+            cached: 64 << 10,
+            debug_dir: PathBuf::from("/usr/lib/debug"),
+        }
+    }
+}
+
+/// What symbolizing did and cost so far.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Workers that died or did not answer.
+    pub worker_lost: u64,
+    /// Workers that were replaced because they held too much memory.
+    pub worker_evicted: u64,
+    /// CPU time and memory of the worker.
+    pub worker: Cost,
+    /// Files that names were asked of.
+    pub files: usize,
+    /// Files that were given up because workers were lost over them.
+    pub files_poisoned: u64,
+    /// Native addresses whose frames are kept.
+    pub cached: usize,
+    /// Frames without a name, by reason, over all stacks that were given.
+    pub unknown: HashMap<Why, u64>,
+    /// Perf maps of other runtimes.
+    pub perf_maps: PerfMapStats,
+    /// How often the kernel's symbols were read.
+    pub kernel_reads: u64,
+}
+
+/// Where one user address leads to, before the worker was asked.
+enum Slot {
+    Known(Frames),
+    Native(FileId, u64),
+    Jit(ProcessId, u64),
+}
+
+/// What the worker must be asked for one chunk.
+#[derive(Default)]
+struct Wanted {
+    native: HashMap<FileId, (FileHandle, Vec<u64>)>,
+    jit: HashMap<ProcessId, (MonoNs, Vec<u64>)>,
+}
+
+/// What it answered.
+#[derive(Default)]
+struct Found {
+    native: HashMap<(FileId, u64), Frames>,
+    jit: HashMap<(ProcessId, u64), Frames>,
+}
+
+/// Names addresses; owns the worker process.
+#[derive(Debug)]
+pub struct Symbolizer {
+    config: Config,
+    child: Child,
+    kernel: Kernel,
+    files: Files,
+    jit: JitMaps,
+    native: Cache<(FileId, u64), Frames>,
+    vdso: Option<FileHandle>,
+    evicted: u64,
+    last_evicted: Instant,
+    unknown: HashMap<Why, u64>,
+}
+
+impl Symbolizer {
+    /// Starts the worker and reads the kernel's symbols.
+    ///
+    /// # Errors
+    /// If the worker cannot be started.
+    pub fn start(config: Config) -> Result<Symbolizer> {
+        let child = Child::start(config.binary.clone(), config.deadline)?;
+        let vdso = vdso::image().map(|fd| FileHandle::Image { name: "[vdso]".into(), fd: Arc::new(fd) });
+        Ok(Symbolizer {
+            child,
+            kernel: Kernel::read(),
+            files: Files::new(config.debug_dir.clone()),
+            jit: JitMaps::new(config.raw_names),
+            native: Cache::new(config.cached),
+            vdso,
+            evicted: 0,
+            last_evicted: Instant::now(),
+            unknown: HashMap::new(),
+            config,
+        })
+    }
+
+    /// The frames of each stack, root first: user frames with inlined ones unfolded, then kernel frames; a
+    /// `[truncated]` marker at the root if the walk ended for depth. Process and thread are not among them.
+    pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
+        let frames = stacks.chunks(CHUNK).flat_map(|chunk| self.chunk(chunk, spaces)).collect();
+        let too_large = self.child.cost().resident > self.config.worker_memory;
+        if too_large && self.last_evicted.elapsed() >= EVICT_AFTER {
+            self.child.restart();
+            self.evicted += 1;
+            self.last_evicted = Instant::now();
+        }
+        frames
+    }
+
+    /// What it did and cost so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            worker_lost: self.files.lost + self.jit.lost,
+            worker_evicted: self.evicted,
+            worker: self.child.cost(),
+            files: self.files.len(),
+            files_poisoned: self.files.poisoned,
+            cached: self.native.len(),
+            unknown: self.unknown.clone(),
+            perf_maps: self.jit.stats(),
+            kernel_reads: self.kernel.reads,
+        }
+    }
+
+    /// Process id of the worker, for accounts and tests.
+    #[must_use]
+    pub fn worker_pid(&self) -> Option<u32> {
+        self.child.pid()
+    }
+
+    fn chunk(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
+        let mut wanted = Wanted::default();
+        let slots: Vec<Vec<Slot>> = stacks
+            .iter()
+            .map(|stack| {
+                let place = |word: &crate::capture::UserWord| {
+                    let (id, at, pc) = (stack.key.process, stack.at, word.probe());
+                    let place = spaces.place(id, at, pc);
+                    self.slot((id, at, pc), place, &mut wanted)
+                };
+                stack.user.iter().map(place).collect()
+            })
+            .collect();
+        let found = self.ask(wanted, spaces);
+        stacks.iter().zip(slots).map(|(stack, slots)| self.assemble(stack, slots, &found)).collect()
+    }
+
+    fn slot(&mut self, (id, at, pc): (ProcessId, MonoNs, u64), place: Place, wanted: &mut Wanted) -> Slot {
+        let (file_id, file, offset) = match place {
+            Place::File { id, file, offset } => (id, file, offset),
+            Place::Vdso { offset } => match &self.vdso {
+                Some(image) => (VDSO, image.clone(), offset),
+                None => return Slot::Known(unknown(Why::FileUnavailable, None, offset)),
+            },
+            Place::Generated => {
+                wanted.jit.entry(id).or_insert_with(|| (at, Vec::new())).1.push(pc);
+                return Slot::Jit(id, pc);
+            }
+            Place::Vsyscall => return Slot::Known(vsyscall(pc)),
+            Place::Unknown(why) => return Slot::Known(unknown(why, None, pc)),
+        };
+        match self.native.get(&(file_id, offset)) {
+            Some(frames) => Slot::Known(frames),
+            None => {
+                wanted.native.entry(file_id).or_insert_with(|| (file, Vec::new())).1.push(offset);
+                Slot::Native(file_id, offset)
+            }
+        }
+    }
+
+    fn ask(&mut self, wanted: Wanted, spaces: &mut impl AddressSpaces) -> Found {
+        let mut found = Found::default();
+        for (id, (file, mut offsets)) in wanted.native {
+            offsets.sort_unstable();
+            offsets.dedup();
+            let frames = self.files.frames(&mut self.child, (id, &file), &offsets);
+            for (frames, offset) in frames.into_iter().zip(offsets) {
+                if is_lasting(&frames) {
+                    self.native.insert((id, offset), Arc::clone(&frames));
+                }
+                found.native.insert((id, offset), frames);
+            }
+        }
+        for (id, (at, mut addresses)) in wanted.jit {
+            addresses.sort_unstable();
+            addresses.dedup();
+            let frames = self.jit.frames(&mut self.child, spaces, (id, at), &addresses);
+            found.jit.extend(addresses.iter().map(|&a| (id, a)).zip(frames));
+        }
+        found
+    }
+
+    fn assemble(&mut self, stack: &Stack, slots: Vec<Slot>, found: &Found) -> Vec<Arc<Frame>> {
+        let mut frames = Vec::with_capacity(slots.len() + stack.kernel.len() + 8);
+        if stack.end == End::Depth {
+            frames.push(Arc::new(Frame::named(Kind::Marker, "[truncated]")));
+        }
+        for slot in slots.into_iter().rev() {
+            let known = match slot {
+                Slot::Known(frames) => Some(frames),
+                Slot::Native(id, offset) => found.native.get(&(id, offset)).cloned(),
+                Slot::Jit(id, pc) => found.jit.get(&(id, pc)).cloned(),
+            };
+            let known = known.unwrap_or_else(|| unknown(Why::WorkerFailed, None, 0));
+            frames.extend(known.iter().cloned());
+        }
+        let kernel = self.kernel_frames(stack);
+        frames.extend(kernel.into_iter().rev());
+        for why in frames.iter().filter_map(|f| f.unknown) {
+            *self.unknown.entry(why).or_default() += 1;
+        }
+        frames
+    }
+
+    /// Leaf first. If the kernel hides its symbols, all of it is one frame.
+    fn kernel_frames(&mut self, stack: &Stack) -> Vec<Arc<Frame>> {
+        let mut frames = Vec::with_capacity(stack.kernel.len());
+        for address in stack.kernel_probes() {
+            match self.kernel.frame(address) {
+                Ok(frame) => frames.push(frame),
+                Err(Why::KernelHidden) => {
+                    *self.unknown.entry(Why::KernelHidden).or_default() += 1;
+                    return vec![Arc::new(Frame::named(Kind::Kernel, "[kernel]"))];
+                }
+                Err(why) => frames.push(Arc::new(Frame::unknown(why, None, address))),
+            }
+        }
+        frames
+    }
+}
+
+/// A file that could not be had may be there the next time; all else stays as it is.
+fn is_lasting(frames: &Frames) -> bool {
+    !frames.iter().any(|f| matches!(f.unknown, Some(Why::FileUnavailable | Why::ProcessGone)))
+}
+
+fn vsyscall(pc: u64) -> Frames {
+    let module = Module { path: "[vsyscall]".into(), build_id: None };
+    single(Kind::Native, "[vsyscall]", Some(Arc::new(module)), pc)
+}

@@ -1,0 +1,221 @@
+//! Which function covers an address: an ELF file's symbols as disjoint ranges.
+//!
+//! A name is given only where a symbol's own size covers the address: tools that take the nearest symbol below name
+//! the code between two functions after its neighbour. Names stay in the file and are read when they are asked for.
+
+use super::elf::{Class, Elf, ElfError, Fields, SHF_EXECINSTR, Section};
+
+const STT_NOTYPE: u8 = 0;
+const STT_FUNC: u8 = 2;
+const STT_GNU_IFUNC: u8 = 10;
+const STB_LOCAL: u8 = 0;
+const STB_WEAK: u8 = 2;
+
+/// Symbols that are read of one file: 24 MiB of ranges, above what Chromium has.
+const MAX_SYMBOLS: usize = 1 << 20;
+/// Symbols are looked at, at most.
+const MAX_RECORDS: u64 = 1 << 23;
+/// Read at a time, records.
+const CHUNK: u64 = 4096;
+/// String tables up to this are held while aliases are compared, bytes.
+const MAX_STRINGS: u64 = 96 << 20;
+/// Longest name that is read, bytes.
+const MAX_NAME: usize = 16 << 10;
+
+/// A part of a function: `start..start + len`, and where its name lies in the string table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    start: u64,
+    len: u32,
+    name: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    start: u64,
+    end: u64,
+    name: u32,
+    /// Among symbols of the same range the lowest wins: global before weak before local.
+    rank: u8,
+}
+
+/// The functions of one symbol table.
+#[derive(Debug, Default)]
+pub(crate) struct Symbols {
+    ranges: Vec<Range>,
+    strings: Option<(u64, u64)>,
+}
+
+impl Symbols {
+    /// Reads the table of that name (`.symtab`, `.dynsym`) of `elf`; without one there are no symbols. If the file's
+    /// table is beyond the limits it is cut.
+    pub(crate) fn read(elf: &Elf, table: &str) -> Result<Symbols, ElfError> {
+        let Some(section) = elf.section(table) else { return Ok(Symbols::default()) };
+        let Some(strings) = elf.sections().get(section.link as usize) else {
+            return Err(ElfError::Malformed("a symbol table without strings"));
+        };
+        let names = elf.bytes(strings.offset, strings.size, MAX_STRINGS).unwrap_or_default();
+        let mut symbols = functions(elf, section)?;
+        symbols.sort_unstable_by(|a, b| {
+            (a.start, std::cmp::Reverse(a.end), a.rank)
+                .cmp(&(b.start, std::cmp::Reverse(b.end), b.rank))
+                .then_with(|| underscores(&names, a.name).cmp(&underscores(&names, b.name)))
+                .then_with(|| a.name.cmp(&b.name))
+        });
+        symbols.dedup_by_key(|s| (s.start, s.end));
+        Ok(Symbols { ranges: disjoint(&symbols), strings: Some((strings.offset, strings.size)) })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Memory that is held, bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.ranges.capacity() * size_of::<Range>()
+    }
+
+    /// The raw name of the function that covers `address`.
+    pub(crate) fn find(&self, elf: &Elf, address: u64) -> Option<Vec<u8>> {
+        let after = self.ranges.partition_point(|r| r.start <= address);
+        let range = self.ranges.get(after.checked_sub(1)?)?;
+        if address - range.start >= u64::from(range.len) {
+            return None;
+        }
+        name_at(elf, self.strings?, range.name)
+    }
+}
+
+/// The NUL-terminated text at `at` of the string table (offset, size).
+pub(crate) fn name_at(elf: &Elf, (offset, size): (u64, u64), at: u32) -> Option<Vec<u8>> {
+    let left = size.checked_sub(u64::from(at))?;
+    let mut name = Vec::new();
+    let mut want = 128_usize;
+    loop {
+        want = want.min(MAX_NAME).min(usize::try_from(left).unwrap_or(MAX_NAME));
+        name.resize(want, 0);
+        let got = elf.read_some(&mut name, offset + u64::from(at)).ok()?;
+        name.truncate(got);
+        if let Some(end) = name.iter().position(|&b| b == 0) {
+            name.truncate(end);
+            break;
+        }
+        if got < want || want >= MAX_NAME || want as u64 >= left {
+            break;
+        }
+        want *= 8;
+    }
+    (!name.is_empty()).then_some(name)
+}
+
+fn functions(elf: &Elf, table: &Section) -> Result<Vec<Symbol>, ElfError> {
+    let size: u64 = if elf.class() == Class::Elf64 { 24 } else { 16 };
+    let count = (table.size / size).min(MAX_RECORDS);
+    let mut symbols = Vec::new();
+    let mut at = 0;
+    while at < count {
+        let records = CHUNK.min(count - at);
+        let bytes = elf.bytes(table.offset + at * size, records * size, CHUNK * size)?;
+        let found = bytes.chunks_exact(size as usize).filter_map(|r| symbol(elf, &Fields(r)));
+        symbols.extend(found.take(MAX_SYMBOLS - symbols.len().min(MAX_SYMBOLS)));
+        at += records;
+    }
+    Ok(symbols)
+}
+
+fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
+    let name = f.u32(0);
+    let (info, index, start, size) = match elf.class() {
+        Class::Elf64 => (f.0[4], f.u16(6), f.u64(8), f.u64(16)),
+        Class::Elf32 => (f.0[12], f.u16(14), u64::from(f.u32(4)), u64::from(f.u32(8))),
+    };
+    let code = match info & 15 {
+        STT_FUNC | STT_GNU_IFUNC => true,
+        // Assembler functions often lack a type; data has one.
+        STT_NOTYPE => elf.sections().get(usize::from(index)).is_some_and(|s| s.flags & SHF_EXECINSTR != 0),
+        _ => false,
+    };
+    let end = start.checked_add(size)?;
+    let rank = match info >> 4 {
+        STB_LOCAL => 2,
+        STB_WEAK => 1,
+        _ => 0,
+    };
+    // Index 0 is an undefined symbol; a length beyond 4 GiB is no function.
+    (code && index != 0 && name != 0 && size != 0 && size <= u64::from(u32::MAX)).then_some(Symbol {
+        start,
+        end,
+        name,
+        rank,
+    })
+}
+
+/// How many underscores a name starts with: of `__libc_malloc`, `__malloc` and `malloc` users know the last.
+fn underscores(names: &[u8], at: u32) -> usize {
+    names.get(at as usize..).unwrap_or_default().iter().take(8).take_while(|&&b| b == b'_').count()
+}
+
+/// Cuts symbols that lie within each other into ranges of which each belongs to the innermost. `symbols` are sorted by
+/// start, the longer first.
+fn disjoint(symbols: &[Symbol]) -> Vec<Range> {
+    let mut ranges = Vec::with_capacity(symbols.len());
+    let mut push = |start: u64, end: u64, name: u32| {
+        if end > start {
+            ranges.push(Range { start, len: u32::try_from(end - start).unwrap_or(u32::MAX), name });
+        }
+    };
+    let mut open: Vec<Symbol> = Vec::new();
+    let mut at = 0;
+    for symbol in symbols {
+        // What ends before this symbol starts gets its rest, innermost first.
+        while let Some(inner) = open.last().copied() {
+            let end = inner.end.min(symbol.start);
+            push(at.max(inner.start), end, inner.name);
+            at = at.max(end);
+            if inner.end > symbol.start {
+                break;
+            }
+            open.pop();
+        }
+        at = at.max(symbol.start);
+        open.push(*symbol);
+    }
+    while let Some(inner) = open.pop() {
+        push(at.max(inner.start), inner.end, inner.name);
+        at = at.max(inner.end);
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(symbols: &[(u64, u64, u32)]) -> Vec<(u64, u64, u32)> {
+        let symbols: Vec<Symbol> =
+            symbols.iter().map(|&(start, end, name)| Symbol { start, end, name, rank: 0 }).collect();
+        disjoint(&symbols).iter().map(|r| (r.start, r.start + u64::from(r.len), r.name)).collect()
+    }
+
+    #[test]
+    fn gaps_stay_gaps() {
+        assert_eq!(cut(&[(10, 20, 1), (30, 40, 2)]), [(10, 20, 1), (30, 40, 2)]);
+    }
+
+    #[test]
+    fn the_innermost_symbol_owns_its_range() {
+        assert_eq!(
+            cut(&[(10, 100, 1), (20, 30, 2), (50, 60, 3), (52, 54, 4)]),
+            [(10, 20, 1), (20, 30, 2), (30, 50, 1), (50, 52, 3), (52, 54, 4), (54, 60, 3), (60, 100, 1)]
+        );
+    }
+
+    #[test]
+    fn overlaps_that_do_not_nest_lose_nothing() {
+        let ranges = cut(&[(10, 30, 1), (20, 50, 2), (25, 27, 3)]);
+        assert_eq!(ranges, [(10, 20, 1), (20, 25, 2), (25, 27, 3), (27, 50, 2)]);
+        for pair in ranges.windows(2) {
+            assert!(pair[0].1 <= pair[1].0, "{ranges:?}");
+        }
+    }
+}

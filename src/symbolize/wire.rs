@@ -1,0 +1,200 @@
+//! Messages between broker and worker: length-prefixed postcard over a socket, descriptors beside them.
+//!
+//! Both sides bound what they take. The broker gives each exchange a deadline; the worker waits as long as it must.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recv, recvmsg, send, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Longest message, bytes.
+pub(crate) const MAX_MESSAGE: usize = 32 << 20;
+const MAX_DESCRIPTORS: usize = 2;
+
+/// Why an exchange failed: after any of these the worker is given up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("the other side is gone")]
+    Closed,
+    #[error("no answer in time")]
+    TimedOut,
+    #[error("a message of {0} bytes is too long")]
+    TooLong(usize),
+    #[error("a message that cannot be read: {0}")]
+    Garbled(#[from] postcard::Error),
+    #[error("socket of the symbol worker: {0}")]
+    Socket(Errno),
+}
+
+/// One end of the socket pair.
+#[derive(Debug)]
+pub(crate) struct Channel<S>(pub(crate) S);
+
+impl<S: AsFd> Channel<S> {
+    /// Sends `message` with `descriptors`; `until` bounds the wait for a reader that is stuck.
+    pub(crate) fn send<T: Serialize>(
+        &self,
+        message: &T,
+        descriptors: &[BorrowedFd<'_>],
+        until: Option<Instant>,
+    ) -> Result<(), WireError> {
+        let body = postcard::to_stdvec(message)?;
+        let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_MESSAGE);
+        let header = length.ok_or(WireError::TooLong(body.len()))?.to_le_bytes();
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(WireError::TooLong(descriptors.len()));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = self.ready(PollFlags::OUT, until, || {
+            sendmsg(&self.0, &[IoSlice::new(&header)], &mut control, flags)
+        })?;
+        self.send_all(&header[sent..], until)?;
+        self.send_all(&body, until)
+    }
+
+    /// Receives a message; its descriptors are added to `descriptors`.
+    pub(crate) fn receive<T: DeserializeOwned>(
+        &self,
+        descriptors: &mut Vec<OwnedFd>,
+        until: Option<Instant>,
+    ) -> Result<T, WireError> {
+        let mut header = [0_u8; 4];
+        let got = self.receive_header(&mut header, descriptors, until)?;
+        self.receive_all(&mut header[got..], until)?;
+        let length = u32::from_le_bytes(header) as usize;
+        if length > MAX_MESSAGE {
+            return Err(WireError::TooLong(length));
+        }
+        let mut body = vec![0; length];
+        self.receive_all(&mut body, until)?;
+        Ok(postcard::from_bytes(&body)?)
+    }
+
+    fn receive_header(
+        &self,
+        header: &mut [u8; 4],
+        descriptors: &mut Vec<OwnedFd>,
+        until: Option<Instant>,
+    ) -> Result<usize, WireError> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let got = self.ready(PollFlags::IN, until, || {
+            recvmsg(&self.0, &mut [IoSliceMut::new(header)], &mut control, flags).map(|m| m.bytes)
+        })?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if got == 0 { Err(WireError::Closed) } else { Ok(got) }
+    }
+
+    fn send_all(&self, mut bytes: &[u8], until: Option<Instant>) -> Result<(), WireError> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        while !bytes.is_empty() {
+            let sent = self.ready(PollFlags::OUT, until, || send(&self.0, bytes, flags))?;
+            bytes = &bytes[sent..];
+        }
+        Ok(())
+    }
+
+    fn receive_all(&self, bytes: &mut [u8], until: Option<Instant>) -> Result<(), WireError> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let got = self.ready(PollFlags::IN, until, || {
+                recv(&self.0, &mut bytes[filled..], RecvFlags::DONTWAIT).map(|(_, got)| got)
+            })?;
+            if got == 0 {
+                return Err(WireError::Closed);
+            }
+            filled += got;
+        }
+        Ok(())
+    }
+
+    /// Tries `transfer`, waiting for the socket as often as it is not ready.
+    fn ready(
+        &self,
+        flags: PollFlags,
+        until: Option<Instant>,
+        mut transfer: impl FnMut() -> Result<usize, Errno>,
+    ) -> Result<usize, WireError> {
+        loop {
+            match transfer() {
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => continue,
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(WireError::Closed),
+                Err(Errno::AGAIN) => {}
+                Err(other) => return Err(WireError::Socket(other)),
+            }
+            let timeout = match until {
+                None => None,
+                Some(until) => match until.checked_duration_since(Instant::now()) {
+                    Some(left) if left > Duration::ZERO => Timespec::try_from(left).ok(),
+                    _ => return Err(WireError::TimedOut),
+                },
+            };
+            match poll(&mut [PollFd::new(&self.0, flags)], timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(other) => return Err(WireError::Socket(other)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn messages_and_descriptors_arrive() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (ours, theirs) = (Channel(ours), Channel(theirs));
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"inside").unwrap();
+        ours.send(&("hello", 7_u64), &[file.as_fd()], None).unwrap();
+        ours.send(&vec![1_u8; 100_000], &[], Some(Instant::now())).unwrap();
+        let mut descriptors = Vec::new();
+        let (text, number): (String, u64) = theirs.receive(&mut descriptors, None).unwrap();
+        assert_eq!((text.as_str(), number, descriptors.len()), ("hello", 7, 1));
+        let mut copy = std::fs::File::from(descriptors.remove(0));
+        copy.rewind().unwrap();
+        let mut read = String::new();
+        copy.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "inside");
+        let bytes: Vec<u8> = theirs.receive(&mut descriptors, None).unwrap();
+        assert_eq!((bytes.len(), descriptors.len()), (100_000, 0));
+    }
+
+    #[test]
+    fn silence_garbage_and_length_are_errors() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut raw, theirs) = (ours, Channel(theirs));
+        let soon = Some(Instant::now() + Duration::from_millis(5));
+        let mut none = Vec::new();
+        assert!(matches!(theirs.receive::<u64>(&mut none, soon), Err(WireError::TimedOut)));
+        raw.write_all(&u32::MAX.to_le_bytes()).unwrap();
+        assert!(matches!(theirs.receive::<u64>(&mut none, None), Err(WireError::TooLong(_))));
+        raw.write_all(&[3, 0, 0, 0, 0xff, 0xff, 0xff]).unwrap();
+        assert!(matches!(theirs.receive::<u64>(&mut none, None), Err(WireError::Garbled(_))));
+        raw.write_all(&[9, 0]).unwrap();
+        drop(raw);
+        assert!(matches!(theirs.receive::<u64>(&mut none, None), Err(WireError::Closed)));
+    }
+}

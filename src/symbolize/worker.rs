@@ -1,0 +1,132 @@
+//! The child process that reads what tenants wrote: ELF files and perf maps. It may die at any time; the broker then
+//! starts another one and sends it what it needs.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use super::message::{FileFacts, Name, NamesBuilder, Request, Response};
+use super::native::Native;
+use super::perfmap::PerfMap;
+use super::sandbox;
+use super::wire::{Channel, WireError};
+use crate::profile::{Kind, Why};
+
+/// The hidden first argument that makes a worker of this binary.
+pub const ARGUMENT: &str = "__worker";
+
+/// Entry of the child process; its standard input is the socket to the broker. Returns the exit code: 0 when the
+/// broker has closed the socket.
+#[must_use]
+pub fn main() -> i32 {
+    if sandbox::enter().is_err() {
+        return 1;
+    }
+    match serve(&Channel(rustix::stdio::stdin())) {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}
+
+fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), WireError> {
+    let mut worker = Worker::default();
+    loop {
+        let mut descriptors = Vec::new();
+        let request = match channel.receive(&mut descriptors, None) {
+            Ok(request) => request,
+            Err(WireError::Closed) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        channel.send(&worker.answer(request, descriptors.pop()), &[], None)?;
+    }
+}
+
+/// What the worker has been given.
+#[derive(Default)]
+struct Worker {
+    files: HashMap<u64, Native>,
+    maps: HashMap<u64, (File, PerfMap)>,
+}
+
+impl Worker {
+    fn answer(&mut self, request: Request, descriptor: Option<OwnedFd>) -> Response {
+        match (request, descriptor) {
+            (Request::Open { file }, Some(fd)) => Response::File(self.open(file, fd)),
+            (Request::Debug { file, alternate }, Some(fd)) => {
+                Response::File(self.add_debug(file, alternate, fd))
+            }
+            (Request::Names { file, offsets }, None) => match self.files.get(&file) {
+                Some(native) => names(native, &offsets),
+                None => Response::Refused,
+            },
+            (Request::PerfMap { map }, fd) => self.read_map(map, fd),
+            (Request::Jit { map, addresses, raw }, None) => match self.maps.get(&map) {
+                Some((_, perf_map)) => jit(perf_map, &addresses, raw),
+                None => Response::Refused,
+            },
+            _ => Response::Refused,
+        }
+    }
+
+    fn open(&mut self, number: u64, fd: OwnedFd) -> Result<FileFacts, Why> {
+        let native = Native::open(File::from(fd)).map_err(|_| Why::BadFile)?;
+        let facts = native.facts();
+        self.files.insert(number, native);
+        Ok(facts)
+    }
+
+    fn add_debug(&mut self, number: u64, alternate: bool, fd: OwnedFd) -> Result<FileFacts, Why> {
+        let native = self.files.get_mut(&number).ok_or(Why::BadFile)?;
+        let file = File::from(fd);
+        let added = if alternate { native.add_alternate(file) } else { native.add_debug_file(file) };
+        added.map_err(|_| Why::BadFile)?;
+        Ok(native.facts())
+    }
+
+    fn read_map(&mut self, number: u64, fd: Option<OwnedFd>) -> Response {
+        if let Some(fd) = fd {
+            self.maps.insert(number, (File::from(fd), PerfMap::default()));
+        }
+        match self.maps.get_mut(&number) {
+            Some((file, map)) => Response::PerfMap(map.read(file)),
+            None => Response::Refused,
+        }
+    }
+}
+
+fn names(native: &Native, offsets: &[u64]) -> Response {
+    let mut names = NamesBuilder::default();
+    for &offset in offsets {
+        let answer = native.functions(offset).map(|functions| {
+            let name = |f: super::native::Function| Name {
+                kind: f.kind,
+                name: names.text(f.name),
+                file: f.file.map(|file| names.text(file)),
+                line: f.line,
+                bci: None,
+            };
+            functions.into_iter().map(name).collect()
+        });
+        if !names.answer(answer) {
+            break;
+        }
+    }
+    Response::Names(names.finish())
+}
+
+fn jit(map: &PerfMap, addresses: &[u64], raw: bool) -> Response {
+    let mut names = NamesBuilder::default();
+    for &address in addresses {
+        let answer = match map.find(address, raw) {
+            Some(name) => {
+                let name = names.text(name);
+                Ok(vec![Name { kind: Kind::Jit, name, file: None, line: 0, bci: None }])
+            }
+            None => Err(Why::AnonymousCode),
+        };
+        if !names.answer(answer) {
+            break;
+        }
+    }
+    Response::Names(names.finish())
+}
