@@ -24,8 +24,6 @@ fn bpf_skeleton(out: &Path) {
     };
     // Debian and Ubuntu keep <asm/types.h> under the host's multiarch name, which `clang -target bpf` does not know.
     let host = env::var("HOST").expect("cargo sets HOST").replace("-unknown", "");
-    // Debian and Ubuntu keep <asm/types.h> under the host's multiarch name, which `clang -target bpf` does not know.
-    let host = env::var("HOST").expect("cargo sets HOST").replace("-unknown", "");
     SkeletonBuilder::new()
         .source("bpf/profiler.bpf.c")
         .clang_args([

@@ -88,6 +88,20 @@ struct jp_value {
 	__u64 weight;  /* sum of the events' periods, ns */
 };
 
+/* What the program is asked for; constant once it is loaded. All flags are 0 or 1. */
+struct jp_config {
+	__u64 seed;          /* of the stack hash: random, so that nobody can make stacks collide */
+	__u64 ring_half;     /* half the ring's size in bytes: wake the reader above it */
+	__u32 own_tgid;      /* the profiler, to be left out with its children; 0: shown like any other */
+	__u8 by_tgid;        /* only processes in `wanted_tgids` */
+	__u8 by_tid;         /* only threads in `wanted_tids` */
+	__u8 children;       /* and the descendants of wanted processes */
+	__u8 threads;        /* count each thread by itself */
+	__u8 user;           /* user frames wanted */
+	__u8 kernel;         /* kernel frames wanted */
+	__u8 pad[6];
+};
+
 /* A new stack, in the ring buffer: this header, then kernel_words + user_words words, leaf first. */
 struct jp_record {
 	__u16 version;      /* JP_ABI_VERSION */
@@ -112,6 +126,7 @@ struct jp_counters {
 _Static_assert(sizeof(struct jp_key) == 48, "jp_key");
 _Static_assert(sizeof(struct jp_value) == 16, "jp_value");
 _Static_assert(sizeof(struct jp_record) == 88, "jp_record");
+_Static_assert(sizeof(struct jp_config) == 32, "jp_config");
 _Static_assert(sizeof(struct jp_counters) == 8 * (2 + JP_LOSS_COUNT), "jp_counters");
 
 #endif

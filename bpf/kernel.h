@@ -8,7 +8,7 @@
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct kernfs_node {
-	__u64 id; /* since 5.5 one u64 */
+	__u64 id; /* one u64 since 5.5 */
 };
 
 struct cgroup {
@@ -21,10 +21,10 @@ struct css_set {
 
 struct task_struct {
 	void *stack;
-	int pid;
+	void *mm;
 	int tgid;
 	__u64 start_boottime; /* 5.5: was real_start_time */
-	__u64 self_exec_id;   /* 5.7: u64, was u32 */
+	__u64 self_exec_id;   /* 5.7: was a u32 */
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	struct css_set *cgroups;

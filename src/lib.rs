@@ -7,4 +7,5 @@
 pub mod capture;
 pub mod process;
 pub mod profile;
+pub mod session;
 pub mod symbolize;

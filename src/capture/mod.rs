@@ -1,11 +1,21 @@
-//! Capture: from the tick in the kernel to counted stacks and exact accounts.
+//! Capture: from the tick in the kernel to counted stacks and exact accounts; and from the side-band to what happened
+//! to processes meanwhile.
 //!
 //! Knows libbpf and perf events; knows no symbols and no Java.
 
+pub mod abi;
+mod batch;
+pub mod clock;
 pub mod perf_event;
 pub mod perf_ring;
+pub mod program;
 pub mod sideband;
 pub mod stack;
+pub mod stats;
+pub mod window;
 
-pub use sideband::Sideband;
+pub use clock::Elapsed;
+pub use program::{Filter, Load};
 pub use stack::{End, Leaf, Stack, StackKey, UserWord};
+pub use stats::RunStats;
+pub use window::{Capture, Count, Window};

@@ -46,3 +46,31 @@ pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
 fn check(rc: i32) -> io::Result<()> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Runs the BPF program `program` at each overflow of `event`. The event keeps the program until it is closed.
+///
+/// # Errors
+/// What the kernel says.
+pub fn set_bpf(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let Ok(program) = u32::try_from(program.as_raw_fd()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    // SAFETY: takes no pointer; the descriptor is alive.
+    check(unsafe { sys::ioctls::SET_BPF(event.as_raw_fd(), program) })
+}
+
+/// The attributes of a cpu-clock event with a fixed period in nanoseconds, created disabled.
+///
+/// A frequency would be turned into a fixed period by the kernel anyway; the number of ticks is then known.
+#[must_use]
+pub fn cpu_clock(period_ns: u64) -> sys::bindings::perf_event_attr {
+    let mut attr = sys::bindings::perf_event_attr {
+        type_: sys::bindings::PERF_TYPE_SOFTWARE,
+        size: u32::try_from(size_of::<sys::bindings::perf_event_attr>()).unwrap_or(0),
+        config: u64::from(sys::bindings::PERF_COUNT_SW_CPU_CLOCK),
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = period_ns;
+    attr.set_disabled(1);
+    attr
+}

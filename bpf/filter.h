@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/* Whose ticks are wanted: decided before anything is walked, so that what is not wanted costs almost nothing. */
+#ifndef JP_FILTER_H
+#define JP_FILTER_H
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "kernel.h"
+
+/* How many generations up a descendant of a wanted process is recognised by its ancestors alone. */
+#define JP_MAX_ANCESTORS 32
+
+/*
+ * tgid -> unused. Written by the loader (targets, the command it started, forks that it sees) and by `descends` below; deleted by the loader
+ * when a process exits. Full: descendants are then found by their ancestors at each tick, until there is room.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u8);
+} wanted_tgids SEC(".maps");
+
+/* tid -> unused. Written by the loader once. Full: the loader refuses so many. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u8);
+} wanted_tids SEC(".maps");
+
+/* Whether an ancestor of `task` is wanted; if so it is noted, so that the next tick need not ask. */
+static __always_inline bool descends(struct task_struct *task, __u32 tgid)
+{
+	__u8 one = 1;
+
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_MAX_ANCESTORS; i++) {
+		__u32 ancestor;
+
+		task = BPF_CORE_READ(task, real_parent);
+		ancestor = BPF_CORE_READ(task, tgid);
+		if (ancestor <= 1)
+			return false;
+		if (bpf_map_lookup_elem(&wanted_tgids, &ancestor)) {
+			bpf_map_update_elem(&wanted_tgids, &tgid, &one, BPF_ANY);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Whether `task` is the profiler itself or a child of it that was not started to be profiled. */
+static __always_inline bool is_own(const volatile struct jp_config *config, struct task_struct *task, __u32 tgid)
+{
+	if (!config->own_tgid)
+		return false;
+	if (tgid == config->own_tgid)
+		return true;
+	return BPF_CORE_READ(task, real_parent, tgid) == config->own_tgid &&
+	       !bpf_map_lookup_elem(&wanted_tgids, &tgid);
+}
+
+static __always_inline bool wanted(const volatile struct jp_config *config, struct task_struct *task, __u32 tgid,
+				   __u32 tid)
+{
+	if (is_own(config, task, tgid))
+		return false;
+	if (config->by_tid)
+		return bpf_map_lookup_elem(&wanted_tids, &tid);
+	if (config->by_tgid) {
+		if (bpf_map_lookup_elem(&wanted_tgids, &tgid))
+			return true;
+		return config->children && tgid && descends(task, tgid);
+	}
+	return true;
+}
+
+#endif

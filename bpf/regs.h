@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * Registers: those of the tick, and those with which a task last left user mode. The only file that differs by
+ * architecture.
+ */
+#ifndef JP_REGS_H
+#define JP_REGS_H
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "kernel.h"
+
+/* What a walk starts from. */
+struct regs {
+	__u64 ip;
+	__u64 sp;
+	__u64 fp;
+	bool syscall; /* user mode was left by a system call: ip is a return address */
+};
+
+#if defined(__TARGET_ARCH_x86)
+
+/* uapi: struct bpf_perf_event_data begins with bpf_user_pt_regs_t, which is x86's struct pt_regs. */
+struct tick_context {
+	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+	__u64 sample_period;
+};
+
+struct pt_regs {
+	unsigned long bp;
+	unsigned long orig_ax;
+	unsigned long ip;
+	unsigned long sp;
+} __attribute__((preserve_access_index));
+
+#define TICK_REGS(ctx) { .ip = (ctx)->ip, .sp = (ctx)->sp, .fp = (ctx)->bp }
+/* Before 5.15 the registers are found by the size of the stack: 16 KiB (KASAN kernels have 32, and no names then). */
+#define JP_THREAD_SIZE (16 * 1024)
+/* sizeof(struct pt_regs) of kernels without FRED, i.e. before 6.9: 21 words. */
+#define JP_PT_REGS_SIZE (21 * 8)
+#define JP_USER_BITS 56 /* five-level page tables; no more fit below the tag of a word */
+
+static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
+{
+	r->ip = BPF_CORE_READ(p, ip);
+	r->sp = BPF_CORE_READ(p, sp);
+	r->fp = BPF_CORE_READ(p, bp);
+	/* The system call's number; every other entry leaves -1 (since 5.8, arch/x86/include/asm/idtentry.h). */
+	r->syscall = (long)BPF_CORE_READ(p, orig_ax) >= 0;
+}
+
+#elif defined(__TARGET_ARCH_arm64)
+
+/* uapi: arm64's bpf_user_pt_regs_t is struct user_pt_regs. */
+struct tick_context {
+	__u64 regs[31], sp, pc, pstate;
+	__u64 sample_period;
+};
+
+struct pt_regs {
+	__u64 regs[31];
+	__u64 sp;
+	__u64 pc;
+	int syscallno;
+} __attribute__((preserve_access_index));
+
+#define TICK_REGS(ctx) { .ip = (ctx)->pc, .sp = (ctx)->sp, .fp = (ctx)->regs[29] }
+#define JP_THREAD_SIZE (16 * 1024)
+/* struct pt_regs of 5.10 to 5.14: user_pt_regs (34 words), orig_x0, syscallno, sdei_ttbr1, pmr_save, stackframe[2],
+ * lockdep and exit state. */
+#define JP_PT_REGS_SIZE (42 * 8)
+#define JP_USER_BITS 52
+
+static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
+{
+	r->ip = BPF_CORE_READ(p, pc);
+	r->sp = BPF_CORE_READ(p, sp);
+	r->fp = BPF_CORE_READ(p, regs[29]);
+	r->syscall = BPF_CORE_READ(p, syscallno) >= 0; /* NO_SYSCALL is -1 */
+}
+
+#else
+#error "no register layout for this architecture"
+#endif
+
+/* The zero page is never mapped. */
+#define JP_USER_MIN 4096
+
+/*
+ * By the address and not by the code segment or pstate: with FRED (6.9) the upper bits of pt_regs.cs have another
+ * meaning.
+ */
+static __always_inline bool in_kernel(__u64 ip)
+{
+	return (__s64)ip < 0;
+}
+
+/* The registers with which `task`, now in the kernel, left user mode. */
+static __always_inline void user_regs(struct regs *r, struct task_struct *task)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) { /* 5.15 */
+		load_user_regs(r, (struct pt_regs *)bpf_task_pt_regs((void *)bpf_get_current_task_btf()));
+	} else {
+		void *stack = BPF_CORE_READ(task, stack);
+
+		load_user_regs(r, stack + JP_THREAD_SIZE - JP_PT_REGS_SIZE);
+	}
+}
+
+#endif

@@ -1,0 +1,221 @@
+//! The contract with the BPF program: `bpf/abi.h` in Rust, checked by both compilers and by a test that reads the
+//! header's lists. A room where `unsafe` is allowed: it says which types are plain bytes.
+#![allow(unsafe_code)]
+
+use std::mem::{offset_of, size_of};
+
+use plain::Plain;
+
+use super::stack::{End, Leaf, Stack, StackKey, UserWord};
+use crate::process::{MonoNs, ProcessId};
+
+/// `JP_ABI_VERSION`.
+pub const VERSION: u16 = 1;
+/// Bits 60..63 of a user word say what it is.
+const TAG_SHIFT: u32 = 60;
+const TAG_RETURN: u64 = 0;
+const TAG_LEAF: u64 = 1;
+
+/// The labels of `JP_LOSSES`, in its order: why a tick was lost.
+pub const LOSSES: [&str; 4] = ["ring full", "counts full", "counts busy", "no scratch"];
+
+/// `struct jp_key`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Key {
+    start: u64,
+    cgroup: u64,
+    stack: u64,
+    comm: u64,
+    tgid: u32,
+    tid: u32,
+    exec: u32,
+    event: u32,
+}
+
+/// `struct jp_value`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Value {
+    /// Ticks.
+    pub count: u64,
+    /// Sum of their periods in nanoseconds.
+    pub weight: u64,
+}
+
+/// `struct jp_record`, without the words that follow it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    version: u16,
+    leaf: u8,
+    end: u8,
+    kernel_words: u16,
+    user_words: u16,
+    window: u32,
+    cpu: u32,
+    ktime: u64,
+    key: Key,
+    comm: [u8; 16],
+}
+
+/// `struct jp_counters`: of one CPU and one window.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times that the program ran.
+    pub ticks: u64,
+    /// Ticks that were not asked for.
+    pub filtered: u64,
+    /// Ticks that were lost, in the order of [`LOSSES`].
+    pub lost: [u64; LOSSES.len()],
+}
+
+const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
+const _: () = assert!(size_of::<Value>() == 16);
+const _: () =
+    assert!(size_of::<Record>() == 88 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
+const _: () = assert!(size_of::<Counters>() == 48);
+
+// SAFETY: repr(C) of integers without padding: every byte pattern is a value.
+unsafe impl Plain for Key {}
+// SAFETY: as above.
+unsafe impl Plain for Value {}
+// SAFETY: as above.
+unsafe impl Plain for Record {}
+// SAFETY: as above.
+unsafe impl Plain for Counters {}
+
+impl Key {
+    /// The key in the words of the other rooms.
+    #[must_use]
+    pub fn stack_key(self) -> StackKey {
+        let Key { start, cgroup, stack, comm, tgid, tid, exec, event } = self;
+        StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, event, stack }
+    }
+}
+
+impl Counters {
+    /// Adds another CPU's or window's counters.
+    pub fn add(&mut self, other: &Counters) {
+        let Counters { ticks, filtered, lost } = other;
+        self.ticks += ticks;
+        self.filtered += filtered;
+        for (sum, n) in self.lost.iter_mut().zip(lost) {
+            *sum += n;
+        }
+    }
+
+    /// Reads one CPU's bytes; `None` if they are too few.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Counters> {
+        let mut counters = Counters::default();
+        counters.copy_from_bytes(bytes).ok().map(|()| counters)
+    }
+}
+
+fn leaf(code: u8) -> Option<Leaf> {
+    [Leaf::User, Leaf::Syscall, Leaf::Fault, Leaf::None].get(usize::from(code)).copied()
+}
+
+fn end(code: u8) -> Option<End> {
+    [End::Root, End::Depth, End::BadRead, End::NotUp, End::BadPc, End::NoUser].get(usize::from(code)).copied()
+}
+
+/// Reads a record of the ring buffer: the stack, and the parity of the window that counts it. `None` if the bytes are
+/// not a record of this version, which only a program of another build could cause.
+#[must_use]
+pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
+    let mut record = Record::default();
+    record.copy_from_bytes(bytes).ok()?;
+    let words = bytes.get(size_of::<Record>()..)?;
+    let (kernel_words, user_words) = (usize::from(record.kernel_words), usize::from(record.user_words));
+    if record.version != VERSION || words.len() < 8 * (kernel_words + user_words) {
+        return None;
+    }
+    let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+    let kernel: Vec<u64> = words.by_ref().take(kernel_words).collect();
+    let user: Option<Vec<UserWord>> = words.take(user_words).map(user_word).collect();
+    let name_len = record.comm.iter().position(|&b| b == 0).unwrap_or(record.comm.len());
+    let stack = Stack {
+        key: record.key.stack_key(),
+        at: MonoNs(record.ktime),
+        comm: record.comm[..name_len].to_vec(),
+        leaf: leaf(record.leaf)?,
+        end: end(record.end)?,
+        kernel,
+        user: user?,
+    };
+    Some((stack, record.window))
+}
+
+fn user_word(word: u64) -> Option<UserWord> {
+    let pc = word & ((1 << TAG_SHIFT) - 1);
+    match word >> TAG_SHIFT {
+        TAG_RETURN => Some(UserWord::Return(pc)),
+        TAG_LEAF => Some(UserWord::Leaf(pc)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names in `#define LIST(X) X(a) X(b) …` of `bpf/abi.h`.
+    fn list(name: &str) -> Vec<String> {
+        let header = include_str!("../../bpf/abi.h");
+        let line = header.lines().find(|l| l.starts_with(&format!("#define {name}(X)"))).expect(name);
+        line.split("X(").skip(2).map(|x| x.split(')').next().unwrap().replace('_', " ")).collect()
+    }
+
+    #[test]
+    fn lists_are_those_of_the_header() {
+        assert_eq!(list("JP_LOSSES"), LOSSES);
+        let ends: Vec<String> = (0..).map_while(end).map(|e| format!("{e:?}").to_lowercase()).collect();
+        assert_eq!(list("JP_ENDS").iter().map(|e| e.replace(' ', "")).collect::<Vec<_>>(), ends);
+        let leaves: Vec<String> = (0..).map_while(leaf).map(|l| format!("{l:?}").to_lowercase()).collect();
+        assert_eq!(list("JP_LEAVES"), leaves);
+    }
+
+    fn record_bytes(kernel: &[u64], user: &[u64]) -> Vec<u8> {
+        let record = Record {
+            version: VERSION,
+            leaf: 1,
+            end: 0,
+            kernel_words: u16::try_from(kernel.len()).unwrap(),
+            user_words: u16::try_from(user.len()).unwrap(),
+            window: 1,
+            ktime: 42,
+            comm: *b"java\0\0\0\0\0\0\0\0\0\0\0\0",
+            ..Record::default()
+        };
+        // SAFETY: Record is plain bytes without padding (see above).
+        let mut bytes = unsafe { plain::as_bytes(&record) }.to_vec();
+        bytes.extend(kernel.iter().chain(user).flat_map(|w| w.to_ne_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn a_record_is_read() {
+        let bytes = record_bytes(&[0xffff_ffff_8100_0000], &[1 << TAG_SHIFT | 0x1000, 0x2000]);
+        let (stack, window) = parse_record(&bytes).expect("a good record");
+        assert_eq!((window, stack.at, stack.leaf, stack.end), (1, MonoNs(42), Leaf::Syscall, End::Root));
+        assert_eq!(stack.comm, b"java");
+        assert_eq!(stack.kernel, [0xffff_ffff_8100_0000]);
+        assert_eq!(stack.user, [UserWord::Leaf(0x1000), UserWord::Return(0x2000)]);
+    }
+
+    #[test]
+    fn a_cut_or_foreign_record_is_refused() {
+        let bytes = record_bytes(&[1], &[2, 3]);
+        for len in 0..bytes.len() {
+            assert!(parse_record(&bytes[..len]).is_none(), "{len} bytes");
+        }
+        let unknown_tag = record_bytes(&[], &[7 << TAG_SHIFT]);
+        assert!(parse_record(&unknown_tag).is_none());
+        let mut other_version = bytes;
+        other_version[0] = 99;
+        assert!(parse_record(&other_version).is_none());
+    }
+}

@@ -1,0 +1,169 @@
+//! The clock: one cpu-clock event a CPU, each running the BPF program at every period. CPUs that come and go are
+//! followed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use anyhow::{Context, bail};
+
+use super::perf_event;
+
+/// The events, by CPU.
+pub struct Clock {
+    period_ns: u64,
+    /// Only these CPUs, if any are named.
+    chosen: Option<Vec<u32>>,
+    events: BTreeMap<u32, OwnedFd>,
+    /// Nanoseconds counted by events that are closed.
+    closed_ns: u64,
+    /// Periods that ended in events that are closed.
+    closed_periods: u64,
+}
+
+/// The sum over all events so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elapsed {
+    /// Nanoseconds that the events counted.
+    pub ns: u64,
+    /// Whole periods in it, per event: the ticks that there should have been.
+    pub periods: u64,
+}
+
+impl Clock {
+    /// Opens a stopped event on each CPU that is online (and chosen), with `program` at its overflow.
+    ///
+    /// # Errors
+    /// When no event can be opened, or a chosen CPU is not online.
+    pub fn open(period_ns: u64, chosen: Option<Vec<u32>>, program: BorrowedFd<'_>) -> anyhow::Result<Clock> {
+        let mut clock = Clock { period_ns, chosen, events: BTreeMap::new(), closed_ns: 0, closed_periods: 0 };
+        let online = online_cpus()?;
+        if let Some(absent) = clock.chosen.iter().flatten().find(|cpu| !online.contains(cpu)) {
+            bail!("CPU {absent} is not online (online are {})", ranges(&online));
+        }
+        for cpu in clock.wanted(&online) {
+            clock.add(cpu, program).with_context(|| format!("perf event on CPU {cpu}"))?;
+        }
+        Ok(clock)
+    }
+
+    /// Starts all events.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn start(&self) -> io::Result<()> {
+        self.events.values().try_for_each(|event| perf_event::enable(event.as_fd()))
+    }
+
+    /// Stops all events; afterwards no tick runs.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn stop(&self) -> io::Result<()> {
+        self.events.values().try_for_each(|event| perf_event::disable(event.as_fd()))
+    }
+
+    /// Opens and starts events for CPUs that came online, closes those of CPUs that went: an event stays off when its
+    /// CPU comes back.
+    ///
+    /// # Errors
+    /// When the list of CPUs cannot be read or a new event cannot be opened.
+    pub fn follow_hotplug(&mut self, program: BorrowedFd<'_>) -> anyhow::Result<()> {
+        let online = online_cpus()?;
+        let gone: Vec<u32> = self.events.keys().copied().filter(|cpu| !online.contains(cpu)).collect();
+        for cpu in gone {
+            if let Some(event) = self.events.remove(&cpu) {
+                let ns = read_count(event.as_fd()).unwrap_or(0);
+                self.closed_ns += ns;
+                self.closed_periods += ns / self.period_ns;
+            }
+        }
+        for cpu in self.wanted(&online) {
+            if !self.events.contains_key(&cpu) && self.add(cpu, program).is_ok() {
+                perf_event::enable(self.events[&cpu].as_fd())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// CPUs that have an event now.
+    pub fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.events.keys().copied()
+    }
+
+    /// What the events themselves counted since the start.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn elapsed(&self) -> io::Result<Elapsed> {
+        let mut sum = Elapsed { ns: self.closed_ns, periods: self.closed_periods };
+        for event in self.events.values() {
+            let ns = read_count(event.as_fd())?;
+            sum.ns += ns;
+            sum.periods += ns / self.period_ns;
+        }
+        Ok(sum)
+    }
+
+    fn wanted(&self, online: &[u32]) -> Vec<u32> {
+        online.iter().copied().filter(|cpu| self.chosen.as_ref().is_none_or(|c| c.contains(cpu))).collect()
+    }
+
+    fn add(&mut self, cpu: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+        let mut attr = perf_event::cpu_clock(self.period_ns);
+        let number = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let event = perf_event::open(&mut attr, -1, number)?;
+        perf_event::set_bpf(event.as_fd(), program)?;
+        self.events.insert(cpu, event);
+        Ok(())
+    }
+}
+
+fn read_count(event: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes = [0u8; 8];
+    rustix::io::read(event, &mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// The CPUs that are online now.
+///
+/// # Errors
+/// When `/sys/devices/system/cpu/online` cannot be read.
+pub fn online_cpus() -> anyhow::Result<Vec<u32>> {
+    let path = "/sys/devices/system/cpu/online";
+    let text = fs::read_to_string(path).with_context(|| format!("CPUs: {path}"))?;
+    parse_ranges(text.trim()).with_context(|| format!("CPUs: {path} says {text:?}"))
+}
+
+/// Reads `0-3,5`; `None` if it is not of this form.
+fn parse_ranges(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',').filter(|p| !p.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if last > 65_535 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+fn ranges(cpus: &[u32]) -> String {
+    cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_ranges;
+
+    #[test]
+    fn cpu_lists_are_read() {
+        assert_eq!(parse_ranges("0"), Some(vec![0]));
+        assert_eq!(parse_ranges("0-3,5"), Some(vec![0, 1, 2, 3, 5]));
+        assert_eq!(parse_ranges(""), Some(vec![]));
+        assert_eq!(parse_ranges("0-4000000000"), None);
+        assert_eq!(parse_ranges("a"), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! The BPF program and its maps: opened, configured, sized and loaded.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+
+use super::abi::{Counters, Key, Value};
+
+#[allow(
+    clippy::all,
+    clippy::unwrap_used,
+    clippy::pedantic,
+    clippy::undocumented_unsafe_blocks,
+    clippy::panic,
+    clippy::wildcard_imports,
+    unsafe_code,
+    unreachable_pub,
+    missing_docs,
+    rust_2018_idioms,
+    unsafe_op_in_unsafe_fn
+)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/profiler.skel.rs"));
+}
+
+use skeleton::{ProfilerSkel, ProfilerSkelBuilder};
+
+/// Entries of a count map, at least and at most.
+const COUNT_ENTRIES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
+/// Bytes of the ring of new stacks, at least and at most.
+const RING_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
+
+/// Whose ticks are wanted and what of them.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only these processes, if any are named.
+    pub tgids: Vec<u32>,
+    /// And their descendants.
+    pub children: bool,
+    /// Only these threads, if any are named.
+    pub tids: Vec<u32>,
+    /// A process to let through although it is a child of the profiler: the command that it started.
+    pub launched: Option<u32>,
+    /// Show the profiler and its children too.
+    pub include_self: bool,
+    /// Count each thread by itself.
+    pub threads: bool,
+    /// User frames wanted.
+    pub user: bool,
+    /// Kernel frames wanted.
+    pub kernel: bool,
+}
+
+/// How fast ticks come at most: sizes go by it.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Ticks a second on one CPU.
+    pub rate: u64,
+    /// CPUs that can be online.
+    pub cpus: u64,
+}
+
+/// The loaded program.
+pub struct Program {
+    skel: ProfilerSkel<'static>,
+    counts: [MapHandle; 2],
+    parity: u32,
+}
+
+impl Program {
+    /// Loads the program, for windows of a second.
+    ///
+    /// # Errors
+    /// When the kernel has no BTF, refuses the program, or has no memory for the maps.
+    pub fn load(filter: &Filter, load: Load, btf: Option<&PathBuf>) -> anyhow::Result<Program> {
+        // One per process, alive until its end: the skeleton borrows it and lives in the same struct.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut builder = ProfilerSkelBuilder::default();
+        if let Some(path) = btf {
+            builder.obj_builder.btf_custom_path(path).context("--btf-path")?;
+        }
+        let mut open = builder.open(storage).context("the BPF object inside this binary")?;
+
+        let ticks = load.rate.saturating_mul(load.cpus);
+        let entries = u32::try_from((2 * ticks).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
+        let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
+        open.maps.stacks.set_max_entries(u32::try_from(ring)?)?;
+
+        let mut seed = [0u8; 8];
+        rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).context("random seed")?;
+        let config = &mut open.maps.rodata_data.as_mut().context("the BPF object has no rodata")?.config;
+        config.seed = u64::from_ne_bytes(seed);
+        config.ring_half = ring / 2;
+        config.own_tgid = if filter.include_self { 0 } else { std::process::id() };
+        config.by_tgid = u8::from(!filter.tgids.is_empty());
+        config.by_tid = u8::from(!filter.tids.is_empty());
+        config.children = u8::from(filter.children);
+        config.threads = u8::from(filter.threads);
+        config.user = u8::from(filter.user);
+        config.kernel = u8::from(filter.kernel);
+
+        let skel = open.load().context("loading the BPF program")?;
+        let counts = [count_map(entries)?, count_map(entries)?];
+        let program = Program { skel, counts, parity: 0 };
+        program.publish_counts()?;
+        for tgid in filter.tgids.iter().chain(&filter.launched) {
+            program.want(*tgid)?;
+        }
+        for tid in &filter.tids {
+            program
+                .skel
+                .maps
+                .wanted_tids
+                .update(&tid.to_ne_bytes(), &[1], MapFlags::ANY)
+                .with_context(|| format!("thread {tid}: more than 4,096 threads cannot be chosen"))?;
+        }
+        Ok(program)
+    }
+
+    /// The program, for the events to run.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.skel.progs.tick.as_fd()
+    }
+
+    /// The ring of new stacks.
+    #[must_use]
+    pub fn ring(&self) -> &dyn MapCore {
+        &self.skel.maps.stacks
+    }
+
+    /// Adds a process to those that are wanted.
+    ///
+    /// # Errors
+    /// When there are 16,384 already.
+    pub fn want(&self, tgid: u32) -> anyhow::Result<()> {
+        let key = tgid.to_ne_bytes();
+        self.skel
+            .maps
+            .wanted_tgids
+            .update(&key, &[1], MapFlags::ANY)
+            .with_context(|| format!("process {tgid}"))
+    }
+
+    /// Removes a process that has ended.
+    pub fn forget(&self, tgid: u32) {
+        // It need not be there.
+        let _ = self.skel.maps.wanted_tgids.delete(&tgid.to_ne_bytes());
+    }
+
+    /// Turns to the other window; when it returns, the counts and counters of the old one are final. Gives the old
+    /// parity.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn flip(&mut self) -> anyhow::Result<u32> {
+        let old = self.parity;
+        self.parity ^= 1;
+        let zero = 0u32.to_ne_bytes();
+        self.skel
+            .maps
+            .bss
+            .update(&zero, &self.parity.to_ne_bytes(), MapFlags::ANY)
+            .context("flipping the window")?;
+        // An update of a map of maps returns only when no program runs any more that could have seen the old state
+        // (kernel/bpf/syscall.c: maybe_wait_bpf_programs).
+        self.publish_counts()?;
+        Ok(old)
+    }
+
+    /// Takes the counts of a window that is over.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn take_counts(&self, parity: u32) -> anyhow::Result<Vec<(Key, Value)>> {
+        let map = &self.counts[(parity & 1) as usize];
+        super::batch::take_all(map.as_fd(), map.max_entries() as usize).context("draining the counts")
+    }
+
+    /// Takes the counters of a window that is over, summed over CPUs.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn take_counters(&self, parity: u32) -> anyhow::Result<Counters> {
+        let key = parity.to_ne_bytes();
+        let map = &self.skel.maps.counters;
+        let per_cpu = map.lookup_percpu(&key, MapFlags::ANY).context("counters")?.context("no counters")?;
+        let mut sum = Counters::default();
+        for bytes in &per_cpu {
+            sum.add(&Counters::from_bytes(bytes).context("counters of another size")?);
+        }
+        let zeros = vec![vec![0u8; size_of::<Counters>()]; per_cpu.len()];
+        map.update_percpu(&key, &zeros, MapFlags::ANY).context("counters")?;
+        Ok(sum)
+    }
+
+    /// Bytes of kernel memory that the maps hold, about: what a pod is charged for.
+    #[must_use]
+    pub fn map_bytes(&self) -> u64 {
+        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
+        // A preallocated hash entry costs its key, value and about 64 bytes.
+        let counts = self.counts.iter().map(|m| u64::from(m.max_entries()) * (48 + 16 + 64)).sum::<u64>();
+        let scratch = cpus * u64::from(self.skel.maps.scratch.value_size());
+        u64::from(self.skel.maps.stacks.max_entries()) + counts + scratch + (16_384 + 4_096) * 80
+    }
+
+    fn publish_counts(&self) -> anyhow::Result<()> {
+        for (parity, map) in (0u32..).zip(&self.counts) {
+            let fd = map.as_fd().as_raw_fd().to_ne_bytes();
+            let counts = &self.skel.maps.counts;
+            counts.update(&parity.to_ne_bytes(), &fd, MapFlags::ANY).context("publishing the count maps")?;
+        }
+        Ok(())
+    }
+}
+
+fn count_map(entries: u32) -> anyhow::Result<MapHandle> {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let (key, value) = (u32::try_from(size_of::<Key>())?, u32::try_from(size_of::<Value>())?);
+    MapHandle::create(MapType::Hash, Some("jp_counts"), key, value, entries, &opts)
+        .with_context(|| format!("count map of {entries} entries"))
+}

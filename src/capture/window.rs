@@ -1,0 +1,186 @@
+//! Windows: the profile's beat. Each turn gives the stacks and counts of one window and accounts that add up.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
+
+use super::abi::{self, Counters};
+use super::clock::{Clock, Elapsed};
+use super::program::{Filter, Load, Program};
+use super::stack::{Stack, StackKey};
+use super::stats::{self, RunStats};
+
+/// What one key was counted for in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Ticks.
+    pub ticks: u64,
+    /// Sum of their periods, in nanoseconds.
+    pub weight_ns: u64,
+}
+
+/// One window: its stacks with their counts, and where the other ticks went.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Distinct stacks that were counted.
+    pub stacks: Vec<(Stack, Count)>,
+    /// Ticks that were counted for a stack whose frames never arrived; they are lost for this reason.
+    pub frameless: u64,
+    /// Sum over CPUs.
+    pub counters: Counters,
+    /// Sum of all counts: `ticks = filtered + kept + Σ lost`.
+    pub kept: u64,
+}
+
+/// New stacks that have arrived, by the parity of their window.
+type Arrivals = Rc<RefCell<[Vec<Stack>; 2]>>;
+
+/// A running capture. It belongs to one thread.
+pub struct Capture {
+    program: Program,
+    clock: Clock,
+    ring: RingBuffer<'static>,
+    arrivals: Arrivals,
+    /// Keeps the kernel's run time statistics on; none where the kernel or a capability is missing.
+    stats: Option<OwnedFd>,
+}
+
+/// What to capture.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Nanoseconds of CPU time between two ticks of one CPU.
+    pub period_ns: u64,
+    /// Only these CPUs, if any are named.
+    pub cpus: Option<Vec<u32>>,
+    /// Whose ticks.
+    pub filter: Filter,
+    /// Kernel types from a file instead of the kernel.
+    pub btf: Option<PathBuf>,
+}
+
+impl Capture {
+    /// Loads the program and opens the events; nothing ticks yet.
+    ///
+    /// # Errors
+    /// When this host does not allow it.
+    pub fn prepare(options: &Options) -> anyhow::Result<Capture> {
+        ensure!(options.period_ns > 0, "a period of 0 ns");
+        let cpus = libbpf_rs::num_possible_cpus().context("number of CPUs")? as u64;
+        let load = Load { rate: 1_000_000_000u64.div_ceil(options.period_ns), cpus };
+        let program = Program::load(&options.filter, load, options.btf.as_ref())?;
+        let clock = Clock::open(options.period_ns, options.cpus.clone(), program.fd())?;
+        let arrivals = Arrivals::default();
+        let sink = Rc::clone(&arrivals);
+        let mut builder = RingBufferBuilder::new();
+        builder.add(program.ring(), move |bytes| {
+            if let Some((stack, window)) = abi::parse_record(bytes) {
+                sink.borrow_mut()[(window & 1) as usize].push(stack);
+            }
+            0
+        })?;
+        let ring = builder.build().context("ring buffer")?;
+        Ok(Capture { program, clock, ring, arrivals, stats: stats::enable().ok() })
+    }
+
+    /// Starts the ticks.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn start(&self) -> anyhow::Result<()> {
+        self.clock.start().context("starting the perf events")
+    }
+
+    /// Stops the ticks; the last window is still to be turned.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn stop(&self) -> anyhow::Result<()> {
+        self.clock.stop().context("stopping the perf events")
+    }
+
+    /// Waits up to `timeout` for the ring to be half full and takes what has arrived.
+    ///
+    /// # Errors
+    /// What the kernel says; an interrupting signal is none.
+    pub fn wait(&self, timeout: Duration) -> anyhow::Result<()> {
+        let rc = self.ring.poll_raw(timeout);
+        ensure!(
+            rc >= 0 || rc == -libc::EINTR,
+            "reading the ring of stacks: {}",
+            std::io::Error::from_raw_os_error(-rc)
+        );
+        Ok(())
+    }
+
+    /// Ends the window and gives it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn turn(&mut self) -> anyhow::Result<Window> {
+        let old = self.program.flip()?;
+        self.ring.consume().context("reading the ring of stacks")?;
+        let arrived = std::mem::take(&mut self.arrivals.borrow_mut()[old as usize]);
+        let counts = self.program.take_counts(old)?;
+        let counters = self.program.take_counters(old)?;
+        Ok(assemble(arrived, counts, counters))
+    }
+
+    /// Follows CPUs that came or went.
+    ///
+    /// # Errors
+    /// When the list of CPUs cannot be read or a new event cannot be opened.
+    pub fn follow_hotplug(&mut self) -> anyhow::Result<()> {
+        self.clock.follow_hotplug(self.program.fd())
+    }
+
+    /// CPUs that tick.
+    #[must_use]
+    pub fn cpus(&self) -> Vec<u32> {
+        self.clock.cpus().collect()
+    }
+
+    /// What the events themselves counted.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn elapsed(&self) -> anyhow::Result<Elapsed> {
+        self.clock.elapsed().context("reading the perf events")
+    }
+
+    /// What the BPF program has cost; none where the kernel does not say.
+    #[must_use]
+    pub fn run_stats(&self) -> Option<RunStats> {
+        self.stats.as_ref().and_then(|_| stats::read(self.program.fd()).ok())
+    }
+
+    /// The program: its filters can change while it runs.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
+fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, counters: Counters) -> Window {
+    let mut by_key: HashMap<StackKey, Stack> = HashMap::with_capacity(arrived.len());
+    for stack in arrived {
+        // Two CPUs may announce the same stack; the earlier time is the safer one.
+        let at = stack.at;
+        let kept = by_key.entry(stack.key).or_insert(stack);
+        kept.at = kept.at.min(at);
+    }
+    let mut window = Window { counters, ..Window::default() };
+    for (key, abi::Value { count, weight }) in counts {
+        window.kept += count;
+        match by_key.remove(&key.stack_key()) {
+            Some(stack) => window.stacks.push((stack, Count { ticks: count, weight_ns: weight })),
+            None => window.frameless += count,
+        }
+    }
+    window
+}

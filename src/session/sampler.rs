@@ -1,0 +1,219 @@
+//! The sampling thread: turns the window each second and hands over what came, until it is told to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+
+use crate::capture::sideband::Sideband;
+use crate::capture::window::Options;
+use crate::capture::{Capture, Elapsed, RunStats, Window};
+use crate::process::{EventKind, MonoNs, ProcessEvent};
+
+/// The length of a window.
+pub(super) const WINDOW: Duration = Duration::from_secs(1);
+/// How often the thread looks whether it is to stop.
+const BEAT: Duration = Duration::from_millis(100);
+/// Windows that may wait for the resolver; when it is slower the windows become longer.
+const WAITING: usize = 8;
+
+/// What happened in one window.
+pub(super) struct Batch {
+    pub(super) window: Window,
+    /// What happened to processes up to the window's end, in the order of time.
+    pub(super) events: Vec<ProcessEvent>,
+    /// When the window ended.
+    pub(super) end: MonoNs,
+}
+
+/// What is known when sampling has ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    /// What the events themselves counted.
+    pub(super) elapsed: Elapsed,
+    /// Run time of the BPF program.
+    pub(super) program: Option<RunStats>,
+    /// Wall time between the first and the last tick.
+    pub(super) duration: Duration,
+    /// Side-band events that the kernel had no room for.
+    pub(super) lost_events: u64,
+    /// Kernel memory of the maps, bytes.
+    pub(super) map_bytes: u64,
+    /// Most CPUs that ticked at the same time.
+    pub(super) cpus: usize,
+}
+
+/// A prepared sampling thread.
+pub(super) struct Sampler {
+    thread: JoinHandle<anyhow::Result<Totals>>,
+    go: SyncSender<()>,
+    stop: Arc<AtomicBool>,
+    /// One batch a window; it ends when sampling has ended.
+    pub(super) batches: Option<Receiver<Batch>>,
+}
+
+impl Sampler {
+    /// Loads the program and opens the events in a thread of their own; returns when they are ready. The side-band
+    /// runs from then on.
+    ///
+    /// # Errors
+    /// When this host does not allow it.
+    pub(super) fn prepare(options: Options) -> anyhow::Result<Sampler> {
+        let (ready, is_ready) = mpsc::sync_channel(1);
+        let (go, may_go) = mpsc::sync_channel(1);
+        let (send, batches) = mpsc::sync_channel(WAITING);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("sampler".into())
+            .spawn(move || {
+                let mut run = match Run::prepare(&options) {
+                    Ok(run) => run,
+                    Err(error) => {
+                        // The reader waits for exactly this message.
+                        let _ = ready.send(Err(error));
+                        return Ok(Totals::default());
+                    }
+                };
+                let _ = ready.send(Ok(()));
+                if may_go.recv().is_err() {
+                    return Ok(Totals::default());
+                }
+                run.sample(&stopped, &send)
+            })
+            .context("starting the sampling thread")?;
+        is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
+        Ok(Sampler { thread, go, stop, batches: Some(batches) })
+    }
+
+    /// Starts the ticks.
+    pub(super) fn go(&self) {
+        // If the thread is gone, `finish` says why.
+        let _ = self.go.send(());
+    }
+
+    /// Asks the thread to end its last window.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the thread has ended by itself.
+    pub(super) fn ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the end; the batches must be read to their end by then or dropped.
+    ///
+    /// # Errors
+    /// What ended the sampling early.
+    pub(super) fn finish(self) -> anyhow::Result<Totals> {
+        self.stop();
+        drop(self.go);
+        self.thread.join().unwrap_or_else(|_| Err(anyhow!("the sampling thread panicked")))
+    }
+}
+
+/// The thread's own state.
+struct Run {
+    capture: Capture,
+    sideband: Sideband,
+    follow_children: bool,
+    /// Processes whose children are wanted too.
+    family: std::collections::HashSet<u32>,
+}
+
+impl Run {
+    fn prepare(options: &Options) -> anyhow::Result<Run> {
+        let capture = Capture::prepare(options)?;
+        // Processes run on any CPU, whichever CPUs are sampled.
+        let cpus = crate::capture::clock::online_cpus()?;
+        let sideband = Sideband::open(cpus).context("perf events of processes and mappings")?;
+        let family = options.filter.tgids.iter().copied().collect();
+        Ok(Run { capture, sideband, follow_children: options.filter.children, family })
+    }
+
+    fn sample(&mut self, stop: &AtomicBool, send: &SyncSender<Batch>) -> anyhow::Result<Totals> {
+        let begin = Instant::now();
+        self.capture.start()?;
+        let mut next = begin + WINDOW;
+        let mut events = Vec::new();
+        let mut cpus = 0;
+        loop {
+            let stopping = stop.load(Ordering::Relaxed);
+            if stopping {
+                self.capture.stop()?;
+            }
+            if stopping || Instant::now() >= next {
+                cpus = cpus.max(self.capture.cpus().len());
+                let window = self.capture.turn()?;
+                self.take_events(&mut events);
+                let batch = Batch { window, events: std::mem::take(&mut events), end: now() };
+                // Whoever dropped the receiver does not want the rest.
+                if send.send(batch).is_err() || stopping {
+                    break;
+                }
+                self.follow_hotplug()?;
+                next += WINDOW;
+                next = next.max(Instant::now());
+            }
+            self.capture.wait(BEAT.min(next.saturating_duration_since(Instant::now())))?;
+            self.take_events(&mut events);
+        }
+        Ok(Totals {
+            elapsed: self.capture.elapsed()?,
+            program: self.capture.run_stats(),
+            duration: begin.elapsed(),
+            lost_events: self.sideband.lost(),
+            map_bytes: self.capture.program().map_bytes(),
+            cpus,
+        })
+    }
+
+    fn follow_hotplug(&mut self) -> anyhow::Result<()> {
+        let before = self.capture.cpus();
+        self.capture.follow_hotplug()?;
+        let after = self.capture.cpus();
+        for gone in before.iter().filter(|cpu| !after.contains(cpu)) {
+            self.sideband.close_cpu(*gone);
+        }
+        for new in after.iter().filter(|cpu| !before.contains(cpu)) {
+            // The CPU may be gone again; its events are then missing, as its ticks are.
+            let _ = self.sideband.open_cpu(*new);
+        }
+        Ok(())
+    }
+
+    fn take_events(&mut self, events: &mut Vec<ProcessEvent>) {
+        let new = self.sideband.drain();
+        if self.follow_children {
+            for event in &new {
+                self.follow_family(event);
+            }
+        }
+        events.extend(new);
+    }
+
+    /// A descendant is recognised by its ancestors at its ticks; this finds those whose parents have ended, too.
+    fn follow_family(&mut self, event: &ProcessEvent) {
+        match event.kind {
+            EventKind::Fork { parent, .. } if event.is_leader() && self.family.contains(&parent) => {
+                if self.capture.program().want(event.tgid).is_ok() {
+                    self.family.insert(event.tgid);
+                }
+            }
+            EventKind::Exit if event.is_leader() && self.family.remove(&event.tgid) => {
+                self.capture.program().forget(event.tgid);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The time now, as the ticks have it.
+pub(super) fn now() -> MonoNs {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    MonoNs(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,77 @@
+//! Capture alone, on real ticks (root): the accounts add up, stacks arrive, filters hold.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+use std::time::{Duration, Instant};
+
+use jbpf_prof::capture::window::Options;
+use jbpf_prof::capture::{Capture, Filter, Window};
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIP: capture needs root");
+    }
+    root
+}
+
+fn options(filter: Filter) -> Options {
+    Options {
+        period_ns: 1_001_001,
+        cpus: None,
+        filter: Filter { user: true, kernel: true, include_self: true, ..filter },
+        btf: None,
+    }
+}
+
+/// Burns CPU in this thread while capturing; gives the windows and what the events themselves counted.
+fn capture(options: &Options, windows: usize) -> (Vec<Window>, u64) {
+    let mut capture = Capture::prepare(options).unwrap();
+    capture.start().unwrap();
+    let mut got = Vec::new();
+    for i in 0..windows {
+        let end = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end {
+            std::hint::black_box((0..1000u64).sum::<u64>());
+        }
+        if i + 1 == windows {
+            capture.stop().unwrap();
+        }
+        got.push(capture.turn().unwrap());
+    }
+    (got, capture.elapsed().unwrap().periods)
+}
+
+#[test]
+fn accounts_add_up() {
+    if !is_root() {
+        return;
+    }
+    let (windows, periods) = capture(&options(Filter::default()), 4);
+    let mut ticks = 0;
+    for w in &windows {
+        let lost: u64 = w.counters.lost.iter().sum();
+        assert_eq!(w.counters.ticks, w.counters.filtered + w.kept + lost, "{:?}", w.counters);
+        assert_eq!(w.frameless, 0);
+        assert_eq!(w.kept, w.stacks.iter().map(|(_, c)| c.ticks).sum::<u64>());
+        ticks += w.counters.ticks;
+    }
+    assert!(ticks > 300, "{ticks} ticks in 1.2 s of a busy CPU at 999 Hz");
+    assert!(ticks <= periods, "{ticks} ticks in {periods} periods");
+}
+
+#[test]
+fn a_process_filter_lets_only_it_through() {
+    if !is_root() {
+        return;
+    }
+    let me = std::process::id();
+    let (windows, _) = capture(&options(Filter { tgids: vec![me], ..Filter::default() }), 3);
+    let mut own = 0;
+    for (stack, count) in windows.iter().flat_map(|w| &w.stacks) {
+        assert_eq!(stack.key.process.tgid, me);
+        assert!(!stack.user.is_empty());
+        own += count.ticks;
+    }
+    assert!(own > 200, "{own} ticks of a process that burned for 0.9 s at 999 Hz");
+    assert!(windows.iter().all(|w| w.counters.ticks == w.counters.filtered + w.kept));
+}
