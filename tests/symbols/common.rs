@@ -1,6 +1,5 @@
 //! Programs with known functions, and an address space in which each file lies at an address of its own.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,22 +12,22 @@ use jbpf_prof::profile::{Frame, Why};
 use jbpf_prof::symbolize::{AddressSpaces, Config, FileHandle, Place, Symbolizer};
 
 /// File `n` lies at `(n + 1) << 32`; above this is generated code.
-pub const GENERATED: u64 = 1 << 46;
+pub(crate) const GENERATED: u64 = 1 << 46;
 
 /// Runs a command and wants it to succeed.
-pub fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap()
 }
 
 /// A source file in `tests/programs/symbols`.
-pub fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/symbols").join(name)
 }
 
 /// Compiles the C program with these flags.
-pub fn chain(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
+pub(crate) fn chain(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let out = dir.join(name);
     run(Command::new("gcc").args(["-O2", "-Wl,--build-id"]).args(flags).args([
         source("chain.c"),
@@ -40,7 +39,7 @@ pub fn chain(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
 }
 
 /// The file offset of a symbol, by binutils: `nm` for the address, the program headers for the offset.
-pub fn offset_of(binary: &Path, symbol: &str) -> u64 {
+pub(crate) fn offset_of(binary: &Path, symbol: &str) -> u64 {
     let symbols = run(Command::new("nm").arg(binary));
     let line =
         symbols.lines().find(|l| l.split_ascii_whitespace().nth(2).is_some_and(|s| s.contains(symbol)));
@@ -49,7 +48,7 @@ pub fn offset_of(binary: &Path, symbol: &str) -> u64 {
 }
 
 /// The file offset of a virtual address.
-pub fn offset_of_address(binary: &Path, address: u64) -> u64 {
+pub(crate) fn offset_of_address(binary: &Path, address: u64) -> u64 {
     let headers = run(Command::new("readelf").arg("-lW").arg(binary));
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
     headers
@@ -65,19 +64,19 @@ pub fn offset_of_address(binary: &Path, address: u64) -> u64 {
 
 /// Files at fixed addresses; perf maps through the real, safe opening.
 #[derive(Default)]
-pub struct Space {
+pub(crate) struct Space {
     files: Vec<FileHandle>,
-    /// Names that replace those of mapped processes: their roots are opened by this pid.
-    pub perf_map_pid: Option<u32>,
+    /// Whose perf map it is.
+    pub(crate) perf_map_pid: Option<u32>,
 }
 
 impl Space {
-    pub fn add(&mut self, path: &Path) -> u64 {
+    pub(crate) fn add(&mut self, path: &Path) -> u64 {
         self.add_open(path.to_str().unwrap(), File::open(path).unwrap().into())
     }
 
     /// The address of its first byte.
-    pub fn add_open(&mut self, name: &str, fd: OwnedFd) -> u64 {
+    pub(crate) fn add_open(&mut self, name: &str, fd: OwnedFd) -> u64 {
         self.files.push(FileHandle::Image { name: name.into(), fd: Arc::new(fd) });
         (self.files.len() as u64) << 32
     }
@@ -107,16 +106,16 @@ impl AddressSpaces for Space {
 }
 
 /// The usual configuration with this build's binary as worker.
-pub fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config::new(PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof")))
 }
 
-pub fn start() -> Symbolizer {
+pub(crate) fn start() -> Symbolizer {
     Symbolizer::start(config()).unwrap()
 }
 
 /// A stack, leaf first.
-pub fn stack(user: &[UserWord], kernel: &[u64], end: End) -> Stack {
+pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: End) -> Stack {
     let process = ProcessId { tgid: 4242, start: 1, exec: 1 };
     Stack {
         key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 },
@@ -130,17 +129,12 @@ pub fn stack(user: &[UserWord], kernel: &[u64], end: End) -> Stack {
 }
 
 /// The frames of one leaf address.
-pub fn leaf(symbolizer: &mut Symbolizer, space: &mut Space, pc: u64) -> Vec<Arc<Frame>> {
+pub(crate) fn leaf(symbolizer: &mut Symbolizer, space: &mut Space, pc: u64) -> Vec<Arc<Frame>> {
     let stacks = [stack(&[UserWord::Leaf(pc)], &[], End::Root)];
     symbolizer.symbolize(&stacks, space).remove(0)
 }
 
 /// Their names.
-pub fn names(frames: &[Arc<Frame>]) -> Vec<&str> {
+pub(crate) fn names(frames: &[Arc<Frame>]) -> Vec<&str> {
     frames.iter().map(|f| &*f.name).collect()
-}
-
-/// How often each reason for unknown frames was counted.
-pub fn unknown(symbolizer: &Symbolizer) -> HashMap<Why, u64> {
-    symbolizer.stats().unknown
 }

@@ -22,7 +22,7 @@ fn inlined_functions_are_unfolded_with_their_lines() {
     let kinds: Vec<Kind> = frames.iter().map(|f| f.kind).collect();
     assert_eq!(kinds, [Kind::Native, Kind::NativeInlined, Kind::NativeInlined]);
     let lines: Vec<u32> = frames.iter().map(|f| f.line).collect();
-    assert_eq!(lines[..2], [24, 19]);
+    assert_eq!(lines[..2], [23, 18]);
     for frame in &frames {
         assert!(frame.file.as_ref().unwrap().ends_with("chain.c"), "{frame:?}");
         assert_eq!(frame.module.as_ref().unwrap().path.as_ref(), binary.to_str().unwrap());

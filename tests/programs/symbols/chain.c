@@ -15,12 +15,12 @@ static inline __attribute__((always_inline)) int innermost(int x)
 
 static inline __attribute__((always_inline)) int middle(int x)
 {
-	return innermost(x + 1); /* line 19 */
+	return innermost(x + 1); /* line 18 */
 }
 
 __attribute__((noinline)) int outer(int x)
 {
-	return middle(x) + 7; /* line 24 */
+	return middle(x) + 7; /* line 23 */
 }
 
 int main(int argc, char **argv)
