@@ -1,7 +1,19 @@
 //! The profile: a trie of frames, weights by labels, and accounts that add up.
 //!
-//! Knows no stage before it and no format after it.
+//! Knows no stage before it and no format after it. Ticks that were lost are no samples: they stay in [`Accounts`], and
+//! each format writes them beside the samples, so that every format sums to `kept + lost`.
 
+pub mod accounts;
+pub mod filter;
 pub mod frame;
+pub mod frames;
+pub mod labels;
+pub mod samples;
+pub mod strings;
+pub mod tree;
+pub mod trie;
 
-pub use frame::{Frame, Kind, Why};
+pub use accounts::Accounts;
+pub use frame::{Frame, Kind, Module, Why};
+pub use labels::Labels;
+pub use samples::Profile;

@@ -1,0 +1,167 @@
+//! Writing a file whole or not at all.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// Writes a file under a name of its own in the same directory, then renames it: under the final name there is the old
+/// file or the whole new one, never half of it. What is a symbolic link there is replaced, not followed; a device, a
+/// pipe or a directory is refused.
+///
+/// # Errors
+/// One sentence: the path and what is wrong. Nothing is left behind.
+pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let place = Place::open(path).with_context(|| format!("cannot write {}", path.display()))?;
+    place.replace(write).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Whether a file could be written there: to be asked before the work, not after it.
+///
+/// # Errors
+/// As [`replace`].
+pub fn probe(path: &Path) -> anyhow::Result<()> {
+    let said = || format!("cannot write {}", path.display());
+    let place = Place::open(path).with_context(said)?;
+    let (_, temporary) = place.create().with_context(said)?;
+    place.remove(&temporary);
+    Ok(())
+}
+
+/// A name in a directory that is held open.
+struct Place {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+impl Place {
+    fn open(path: &Path) -> anyhow::Result<Place> {
+        let Some(name) = path.file_name() else { bail!("it names no file") };
+        let directory = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let place = match rustix::fs::open(directory, flags, Mode::empty()) {
+            Ok(directory) => Place { directory, name: name.to_owned() },
+            Err(Errno::NOENT) => bail!("there is no directory {}", directory.display()),
+            Err(Errno::NOTDIR) => bail!("{} is no directory", directory.display()),
+            Err(e) => return Err(e).context("its directory cannot be opened"),
+        };
+        place.is_free()?;
+        Ok(place)
+    }
+
+    /// Refuses what must not be replaced. (Renaming would turn `/dev/null` into a file.)
+    fn is_free(&self) -> anyhow::Result<()> {
+        let stat = match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(e) => return Err(e).context("what is there now cannot be looked at"),
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::Symlink => Ok(()),
+            FileType::Directory => bail!("it is a directory"),
+            _ => bail!("it is a device, pipe or socket"),
+        }
+    }
+
+    fn create(&self) -> anyhow::Result<(File, OsString)> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for _ in 0..8 {
+            let name = temporary_name(&self.name)?;
+            match rustix::fs::openat(&self.directory, &name, flags, Mode::from_raw_mode(0o666)) {
+                Ok(fd) => return Ok((fd.into(), name)),
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(io::Error::from(e).into()),
+            }
+        }
+        bail!("no name for a temporary file is free")
+    }
+
+    fn replace(&self, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let (file, temporary) = self.create()?;
+        let done = fill(file, write).and_then(|()| {
+            rustix::fs::renameat(&self.directory, &temporary, &self.directory, &self.name)
+                .map_err(|e| io::Error::from(e).into())
+        });
+        if done.is_err() {
+            self.remove(&temporary);
+        }
+        done
+    }
+
+    /// Nothing more can be done if this fails: the first error is the one to tell.
+    fn remove(&self, temporary: &OsStr) {
+        let _ = rustix::fs::unlinkat(self.directory.as_fd(), temporary, AtFlags::empty());
+    }
+}
+
+fn temporary_name(name: &OsStr) -> anyhow::Result<OsString> {
+    let mut random = [0u8; 8];
+    getrandom(&mut random, GetRandomFlags::empty()).context("random numbers")?;
+    let mut text = OsString::from(".");
+    // The final name may have up to 255 bytes; the temporary one must not need more.
+    if name.len() < 200 {
+        text.push(name);
+    }
+    text.push(format!(".{:016x}.tmp", u64::from_ne_bytes(random)));
+    Ok(text)
+}
+
+fn fill(file: File, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let room = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+    let mut out = BufWriter::with_capacity(1 << 16, Limited { file, room });
+    let done = write(&mut out).and_then(|()| Ok(out.flush()?));
+    // A writer that failed once would try again when it is dropped.
+    let _ = out.into_parts();
+    done
+}
+
+/// Stops before RLIMIT_FSIZE does: beyond it the kernel sends SIGXFSZ, which kills.
+struct Limited {
+    file: File,
+    room: u64,
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() as u64 > self.room {
+            return Err(Errno::FBIG.into());
+        }
+        let written = self.file.write(bytes)?;
+        self.room -= written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Writes to standard output. That its reader has gone is no failure.
+///
+/// # Errors
+/// What the writer says.
+pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let done = write(&mut out).and_then(|()| Ok(out.flush()?));
+    let _ = out.into_parts();
+    match done {
+        Err(e) if is_broken_pipe(&e) => Ok(()),
+        done => done.context("cannot write to standard output"),
+    }
+}
+
+/// Whether the reader of a pipe has gone.
+#[must_use]
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}

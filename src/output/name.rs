@@ -1,0 +1,125 @@
+//! What a frame is called in text: the conventions of folded stacks, written and read back.
+
+use crate::profile::frames::{FrameTable, Symbol};
+use crate::profile::{Frame, Kind, Module, Why};
+
+/// The outermost frame of ticks that were lost; the reason is its child.
+pub const LOST: &str = "[lost]";
+
+/// A symbol as every format names it: unknown ones say why, and in which file.
+#[must_use]
+pub fn plain(frames: &FrameTable, symbol: &Symbol) -> String {
+    let name = frames.name(symbol);
+    match symbol.unknown {
+        Some(why) if name.is_empty() => format!("[unknown: {}]", why.label()),
+        Some(why) => format!("[unknown: {} ({name})]", why.label()),
+        None if name.is_empty() => "[unknown]".to_owned(),
+        None => name.to_string(),
+    }
+}
+
+/// The suffix that tells tools and people what sort of code it is.
+#[must_use]
+pub fn suffix(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Java | Kind::Jit => "_[j]",
+        Kind::JavaInlined | Kind::NativeInlined => "_[i]",
+        Kind::JavaInterpreted => "_[0]",
+        Kind::Kernel => "_[k]",
+        _ => "",
+    }
+}
+
+/// A symbol as a frame of a folded line: no `;`, nothing that looks like a count at the end, no space in a process's
+/// name, the suffix of its kind.
+#[must_use]
+pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
+    let mut text: String =
+        plain(frames, symbol).trim().chars().map(|c| if c == ';' { '|' } else { c }).collect();
+    if symbol.kind == Kind::Process {
+        text = text.replace(' ', "_");
+    }
+    if text.is_empty() {
+        text.push('_');
+    }
+    text.push_str(suffix(symbol.kind));
+    guard(text)
+}
+
+/// Two shapes that readers of folded lines take for something else: a number after a space is a count, and `# ` opens a
+/// comment.
+fn guard(mut text: String) -> String {
+    if text.starts_with("# ") {
+        text.replace_range(1..2, "_");
+    }
+    if let Some((_, tail)) = text.rsplit_once(' ')
+        && tail.chars().all(|c| c.is_ascii_digit() || c == '.')
+    {
+        let at = text.len() - tail.len() - 1;
+        text.replace_range(at..=at, "_");
+    }
+    text
+}
+
+/// The frame that a folded frame's text stands for, as far as text can say; `at` is its depth, 0 for the outermost.
+#[must_use]
+pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
+    if let Some(frame) = unknown(text) {
+        return frame;
+    }
+    let cut = |suffix: &str| text.strip_suffix(suffix).filter(|t| !t.is_empty());
+    let inlined = match parent {
+        Some(Kind::Java | Kind::JavaInlined) => Kind::JavaInlined,
+        _ => Kind::NativeInlined,
+    };
+    let (kind, name) = if let Some(name) = cut("_[j]") {
+        (if name.contains([':', ' ']) { Kind::Jit } else { Kind::Java }, name)
+    } else if let Some(name) = cut("_[i]") {
+        (inlined, name)
+    } else if let Some(name) = cut("_[0]").or_else(|| cut("_[1]")) {
+        (Kind::JavaInterpreted, name)
+    } else if let Some(name) = cut("_[k]") {
+        (Kind::Kernel, name)
+    } else {
+        (guess(text, at), text)
+    };
+    Frame::named(kind, name)
+}
+
+fn unknown(text: &str) -> Option<Frame> {
+    let inner = text.strip_prefix("[unknown: ")?.strip_suffix(']')?;
+    let (label, file) = match inner.split_once(" (") {
+        Some((label, file)) => (label, file.strip_suffix(')')),
+        None => (inner, None),
+    };
+    let why = Why::ALL.into_iter().find(|w| w.label() == label)?;
+    let module = file.map(|f| Module { path: f.into(), build_id: None }.into());
+    Some(Frame::unknown(why, module, 0))
+}
+
+/// A name without a suffix.
+fn guess(text: &str, at: usize) -> Kind {
+    const MARKERS: [&str; 4] = [LOST, "[truncated]", "[interrupts while idle]", "[profile full]"];
+    let brackets = text.starts_with('[') && text.ends_with(']');
+    if brackets && (MARKERS.contains(&text) || at > 1) {
+        Kind::Marker
+    } else if at == 0 {
+        Kind::Process
+    } else if brackets {
+        Kind::Thread
+    } else if text.contains("::") && !rust(text) {
+        Kind::Cpp
+    } else {
+        Kind::Native
+    }
+}
+
+/// Whether a name with `::` is Rust's: a trait's method, a closure, the standard library, a hash of the old mangling.
+fn rust(text: &str) -> bool {
+    let hash = |h: &str| h.len() == 17 && h.starts_with('h');
+    text.contains(" as ")
+        || text.contains("{{")
+        || text.contains("{closure")
+        || ["core::", "alloc::", "std::rt::", "std::sys::", "std::panic"].iter().any(|p| text.starts_with(p))
+        || text.rsplit_once("::").is_some_and(|(_, last)| hash(last))
+}

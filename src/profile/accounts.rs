@@ -1,0 +1,114 @@
+//! The accounts: where each tick of the clock went.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+/// Where the ticks went: `ticks = filtered + kept + Σ lost`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accounts {
+    /// Ticks that the program saw.
+    pub ticks: u64,
+    /// Ticks of what was not asked for (other processes, idle CPUs): in no picture.
+    pub filtered: u64,
+    /// Ticks that are samples of the profile.
+    pub kept: u64,
+    /// Ticks that should have been samples and are not, by reason; no reason twice.
+    pub lost: Vec<(Cow<'static, str>, u64)>,
+    /// Ticks that should have come and did not: the kernel skips a program while another one runs, and throttles.
+    pub missed: u64,
+    /// Ticks that there should have been: the events' own count by their period. `ticks + missed`.
+    pub expected: u64,
+    /// Nanoseconds of CPU time between two ticks; 0 if it is not known or not one.
+    pub period_ns: u64,
+}
+
+impl Accounts {
+    /// Adds ticks that were lost for `reason`.
+    pub fn lose(&mut self, reason: impl Into<Cow<'static, str>>, ticks: u64) {
+        if ticks == 0 {
+            return;
+        }
+        let reason = reason.into();
+        match self.lost.iter_mut().find(|(r, _)| *r == reason) {
+            Some((_, n)) => *n += ticks,
+            None => self.lost.push((reason, ticks)),
+        }
+    }
+
+    /// All lost ticks.
+    #[must_use]
+    pub fn lost_total(&self) -> u64 {
+        self.lost.iter().map(|(_, n)| n).sum()
+    }
+
+    /// What every format sums to: samples and lost ticks.
+    #[must_use]
+    pub fn shown(&self) -> u64 {
+        self.kept + self.lost_total()
+    }
+
+    /// Whether the ticks add up.
+    ///
+    /// # Errors
+    /// One sentence with both sums.
+    pub fn check(&self) -> Result<(), String> {
+        let sum = self.filtered + self.kept + self.lost_total();
+        if self.ticks == sum {
+            return Ok(());
+        }
+        let Accounts { ticks, filtered, kept, .. } = self;
+        Err(format!(
+            "the accounts do not add up: {ticks} ticks, but {filtered} filtered + {kept} kept + {} lost = {sum}",
+            self.lost_total()
+        ))
+    }
+
+    /// Adds the accounts of another time or host.
+    pub fn merge(&mut self, other: &Accounts) {
+        let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns } = other;
+        if *self == Accounts::default() {
+            self.period_ns = *period_ns;
+        } else if self.period_ns != *period_ns && *other != Accounts::default() {
+            self.period_ns = 0;
+        }
+        self.ticks += ticks;
+        self.filtered += filtered;
+        self.kept += kept;
+        self.missed += missed;
+        self.expected += expected;
+        for (reason, n) in lost {
+            self.lose(reason.clone(), *n);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Accounts;
+
+    #[test]
+    fn sums_and_their_sentence() {
+        let mut a = Accounts { ticks: 10, filtered: 2, kept: 5, ..Accounts::default() };
+        a.lose("ring full", 1);
+        a.lose("counts full", 1);
+        a.lose("ring full", 1);
+        assert_eq!(a.lost.len(), 2);
+        assert_eq!(a.check(), Ok(()));
+        a.ticks = 11;
+        let said = a.check().unwrap_err();
+        assert!(said.contains("11 ticks") && said.contains("= 10"), "{said}");
+    }
+
+    #[test]
+    fn merging_keeps_a_common_period_only() {
+        let one = Accounts { ticks: 3, kept: 3, period_ns: 10, ..Accounts::default() };
+        let mut sum = Accounts::default();
+        sum.merge(&one);
+        sum.merge(&one);
+        assert_eq!((sum.ticks, sum.period_ns), (6, 10));
+        sum.merge(&Accounts { period_ns: 20, ticks: 1, kept: 1, ..Accounts::default() });
+        assert_eq!((sum.kept, sum.period_ns), (7, 0));
+        sum.check().unwrap();
+    }
+}

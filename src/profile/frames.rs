@@ -1,0 +1,186 @@
+//! Frames, kept once and numbered: a symbol is what a picture tells apart, a frame also has its line and address.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::frame::{Frame, Kind, Module, Why};
+use super::strings::{StrId, Strings};
+
+/// Frames that a profile may have; the rest become [`FrameTable::FULL`]. 4 million are some 300 MB.
+const MAX_FRAMES: usize = 4 << 20;
+
+/// Frames whose number is remembered by the address of their `Arc`.
+const RECENT: usize = 1 << 14;
+
+/// A frame of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrameId(pub(super) u32);
+
+/// What pictures tell apart: frames of one symbol are one box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Symbol {
+    /// What sort of code.
+    pub kind: Kind,
+    /// As in [`Frame::name`].
+    pub name: StrId,
+    /// As in [`Frame::unknown`].
+    pub unknown: Option<Why>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Record {
+    symbol: u32,
+    file: Option<StrId>,
+    line: u32,
+    bci: Option<u32>,
+    module: Option<u32>,
+    address: u64,
+}
+
+/// Distinct frames, numbered.
+#[derive(Clone, Debug)]
+pub struct FrameTable {
+    strings: Strings,
+    symbols: Vec<Symbol>,
+    symbol_ids: HashMap<Symbol, u32>,
+    modules: Vec<Arc<Module>>,
+    module_ids: HashMap<Arc<Module>, u32>,
+    records: Vec<Record>,
+    ids: HashMap<Record, u32>,
+    /// The `Arc`s are held, so an address that is found here is still the frame that it was.
+    recent: Vec<Option<(Arc<Frame>, FrameId)>>,
+}
+
+impl Default for FrameTable {
+    fn default() -> FrameTable {
+        let mut table = FrameTable {
+            strings: Strings::default(),
+            symbols: Vec::new(),
+            symbol_ids: HashMap::new(),
+            modules: Vec::new(),
+            module_ids: HashMap::new(),
+            records: Vec::new(),
+            ids: HashMap::new(),
+            recent: vec![None; RECENT],
+        };
+        table.insert(&Frame::named(Kind::Marker, "[profile full]"));
+        table
+    }
+}
+
+impl FrameTable {
+    /// Stands for all frames that came when the table was full.
+    pub const FULL: FrameId = FrameId(0);
+
+    /// The number of a frame.
+    pub fn intern(&mut self, frame: &Arc<Frame>) -> FrameId {
+        let address = Arc::as_ptr(frame) as usize as u64;
+        let place = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT;
+        if let Some((held, id)) = &self.recent[place]
+            && Arc::ptr_eq(held, frame)
+        {
+            return *id;
+        }
+        let id = self.insert(frame);
+        self.recent[place] = Some((Arc::clone(frame), id));
+        id
+    }
+
+    fn insert(&mut self, frame: &Frame) -> FrameId {
+        let Frame { kind, name, unknown, file, line, bci, module, address } = frame;
+        let symbol = Symbol { kind: *kind, name: self.strings.intern(name), unknown: *unknown };
+        let record = Record {
+            symbol: self.symbol(symbol),
+            file: file.as_ref().map(|f| self.strings.intern(f)),
+            line: *line,
+            bci: *bci,
+            module: module.as_ref().map(|m| self.module(m)),
+            address: *address,
+        };
+        if let Some(&id) = self.ids.get(&record) {
+            return FrameId(id);
+        }
+        if self.records.len() >= MAX_FRAMES {
+            return Self::FULL;
+        }
+        let id = self.records.len() as u32;
+        self.records.push(record);
+        self.ids.insert(record, id);
+        FrameId(id)
+    }
+
+    fn symbol(&mut self, symbol: Symbol) -> u32 {
+        let next = self.symbols.len() as u32;
+        *self.symbol_ids.entry(symbol).or_insert_with(|| {
+            self.symbols.push(symbol);
+            next
+        })
+    }
+
+    fn module(&mut self, module: &Arc<Module>) -> u32 {
+        if let Some(&id) = self.module_ids.get(module) {
+            return id;
+        }
+        let path = self.strings.intern(&module.path);
+        let module =
+            Arc::new(Module { path: Arc::clone(self.strings.get(path)), build_id: module.build_id.clone() });
+        let next = self.modules.len() as u32;
+        *self.module_ids.entry(Arc::clone(&module)).or_insert_with(|| {
+            self.modules.push(module);
+            next
+        })
+    }
+
+    /// Number of frames.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // there is always FULL
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// All frames.
+    pub fn ids(&self) -> impl Iterator<Item = FrameId> + use<> {
+        (0..self.records.len() as u32).map(FrameId)
+    }
+
+    /// The frame of a number, put together again.
+    #[must_use]
+    pub fn get(&self, id: FrameId) -> Frame {
+        let Record { symbol, file, line, bci, module, address } = self.records[id.0 as usize];
+        let Symbol { kind, name, unknown } = self.symbols[symbol as usize];
+        Frame {
+            kind,
+            name: Arc::clone(self.strings.get(name)),
+            unknown,
+            file: file.map(|f| Arc::clone(self.strings.get(f))),
+            line,
+            bci,
+            module: module.map(|m| Arc::clone(&self.modules[m as usize])),
+            address,
+        }
+    }
+
+    /// The place of a frame's symbol in [`FrameTable::symbols`].
+    #[must_use]
+    pub fn symbol_of(&self, id: FrameId) -> u32 {
+        self.records[id.0 as usize].symbol
+    }
+
+    /// The kind of a frame.
+    #[must_use]
+    pub fn kind(&self, id: FrameId) -> Kind {
+        self.symbols[self.symbol_of(id) as usize].kind
+    }
+
+    /// All symbols.
+    #[must_use]
+    pub fn symbols(&self) -> &[Symbol] {
+        &self.symbols
+    }
+
+    /// A symbol's name.
+    #[must_use]
+    pub fn name(&self, symbol: &Symbol) -> &Arc<str> {
+        self.strings.get(symbol.name)
+    }
+}

@@ -1,0 +1,236 @@
+//! Samples: how often each stack was seen, for whom.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use super::accounts::Accounts;
+use super::frame::Frame;
+use super::frames::{FrameId, FrameTable};
+use super::labels::{LabelTable, Labels, LabelsId};
+use super::strings::Strings;
+use super::trie::{NodeId, Trie};
+
+/// Nodes that a profile may have: 16 bytes each, so 256 MB at the very most; half a minute of a large program has some
+/// hundred thousand.
+const MAX_NODES: usize = 16 << 20;
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Weight {
+    /// Ticks.
+    pub count: u64,
+    /// Sum of their periods, in nanoseconds; 0 if the source did not say.
+    pub ns: u64,
+}
+
+impl std::ops::AddAssign for Weight {
+    fn add_assign(&mut self, other: Weight) {
+        self.count += other.count;
+        self.ns += other.ns;
+    }
+}
+
+/// A row of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The leaf; the stack is the way up from it.
+    pub leaf: NodeId,
+    /// Whose.
+    pub labels: LabelsId,
+    /// How much.
+    pub weight: Weight,
+}
+
+/// Stacks, what they weigh for whom, and the accounts of the time they are from.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Where the ticks went. Whoever fills the profile sets it; `kept` is to be [`Profile::total`].
+    pub accounts: Accounts,
+    frames: FrameTable,
+    labels: LabelTable,
+    label_text: Strings,
+    trie: Trie,
+    samples: HashMap<(NodeId, LabelsId), Weight>,
+    cut: u64,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile::new()
+    }
+}
+
+impl Profile {
+    /// An empty profile.
+    #[must_use]
+    pub fn new() -> Profile {
+        Profile::with_room(MAX_NODES)
+    }
+
+    fn with_room(nodes: usize) -> Profile {
+        Profile {
+            accounts: Accounts::default(),
+            frames: FrameTable::default(),
+            labels: LabelTable::default(),
+            label_text: Strings::default(),
+            trie: Trie::new(nodes),
+            samples: HashMap::new(),
+            cut: 0,
+        }
+    }
+
+    /// Adds a stack. Its names are made fit to print; what is added for equal labels and an equal stack is summed.
+    pub fn add(&mut self, labels: &Labels, frames_root_first: &[Arc<Frame>], count: u64, weight_ns: u64) {
+        let labels = self.intern_labels(labels);
+        let stack = self.intern_stack(frames_root_first);
+        self.add_at(stack, labels, Weight { count, ns: weight_ns });
+    }
+
+    /// The number of labels, for [`Profile::add_at`].
+    pub fn intern_labels(&mut self, labels: &Labels) -> LabelsId {
+        if let Some(id) = self.labels.find(labels) {
+            return id;
+        }
+        let Labels { pid, process, thread, tid, cgroup } = labels;
+        let mut text = |t| {
+            let id = self.label_text.intern(t);
+            Arc::clone(self.label_text.get(id))
+        };
+        let labels =
+            Labels { pid: *pid, process: text(process), thread: text(thread), tid: *tid, cgroup: *cgroup };
+        self.labels.insert(labels)
+    }
+
+    /// The node of a stack, for [`Profile::add_at`]: a stack that comes again need not be looked up again.
+    ///
+    /// When the profile is full (16 million nodes, 4 million frames) the stack is cut where it leaves the others, see
+    /// [`Profile::cut`].
+    pub fn intern_stack(&mut self, frames_root_first: &[Arc<Frame>]) -> NodeId {
+        let mut at = NodeId::ROOT;
+        for frame in frames_root_first {
+            let frame = self.frames.intern(frame);
+            match self.trie.child(at, frame.0) {
+                Some(node) => at = node,
+                None => {
+                    self.cut += 1;
+                    break;
+                }
+            }
+        }
+        at
+    }
+
+    /// Adds to a stack and labels that are known by number.
+    pub fn add_at(&mut self, stack: NodeId, labels: LabelsId, weight: Weight) {
+        match self.samples.entry((stack, labels)) {
+            Entry::Occupied(mut sum) => *sum.get_mut() += weight,
+            Entry::Vacant(free) if weight != Weight::default() => _ = free.insert(weight),
+            Entry::Vacant(_) => {}
+        }
+    }
+
+    /// Adds all of another profile, accounts included.
+    pub fn merge(&mut self, other: &Profile) {
+        let Profile { accounts, frames, labels: _, label_text: _, trie, samples: _, cut } = other;
+        let to_frame: Vec<FrameId> =
+            frames.ids().map(|id| self.frames.intern(&Arc::new(frames.get(id)))).collect();
+        let mut to_node = vec![NodeId::ROOT; trie.len()];
+        for node in trie.nodes() {
+            let parent = to_node[trie.parent(node).index()];
+            let child = self.trie.child(parent, to_frame[trie.item(node) as usize].0);
+            to_node[node.index()] = child.unwrap_or_else(|| {
+                self.cut += 1;
+                parent
+            });
+        }
+        for sample in other.samples() {
+            let labels = self.intern_labels(other.labels(sample.labels));
+            self.add_at(to_node[sample.leaf.index()], labels, sample.weight);
+        }
+        self.accounts.merge(accounts);
+        self.cut += cut;
+    }
+
+    /// Takes samples out by what `keep` says of their leaf; they count as filtered.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId) -> bool) {
+        let mut out = 0;
+        self.samples.retain(|(leaf, _), weight| {
+            let stays = keep(*leaf);
+            out += if stays { 0 } else { weight.count };
+            stays
+        });
+        self.accounts.kept = self.accounts.kept.saturating_sub(out);
+        self.accounts.filtered += out;
+    }
+
+    /// All samples, in an order that depends on what was added and when only.
+    #[must_use]
+    pub fn samples(&self) -> Vec<Sample> {
+        let mut all: Vec<Sample> =
+            self.samples.iter().map(|(&(leaf, labels), &weight)| Sample { leaf, labels, weight }).collect();
+        all.sort_unstable_by_key(|s| (s.leaf, s.labels));
+        all
+    }
+
+    /// The sum of all samples.
+    #[must_use]
+    pub fn total(&self) -> Weight {
+        let mut sum = Weight::default();
+        self.samples.values().for_each(|&w| sum += w);
+        sum
+    }
+
+    /// Sum of the samples that end at each node, whoever's.
+    #[must_use]
+    pub fn weights(&self) -> Vec<Weight> {
+        let mut sums = vec![Weight::default(); self.trie.len()];
+        for (&(leaf, _), &weight) in &self.samples {
+            sums[leaf.index()] += weight;
+        }
+        sums
+    }
+
+    /// The stacks; a node's item is a frame.
+    #[must_use]
+    pub fn trie(&self) -> &Trie {
+        &self.trie
+    }
+
+    /// The frame of a node other than the root.
+    #[must_use]
+    pub fn frame_of(&self, node: NodeId) -> FrameId {
+        FrameId(self.trie.item(node))
+    }
+
+    /// The frames.
+    #[must_use]
+    pub fn frames(&self) -> &FrameTable {
+        &self.frames
+    }
+
+    /// Labels by number.
+    #[must_use]
+    pub fn labels(&self, id: LabelsId) -> &Labels {
+        self.labels.get(id)
+    }
+
+    /// How often a stack was cut because the profile was full: more than 0 belongs into the report.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// Whether the accounts add up and the samples are the ones that were kept.
+    ///
+    /// # Errors
+    /// One sentence with both sums.
+    pub fn check(&self) -> Result<(), String> {
+        self.accounts.check()?;
+        let (sum, kept) = (self.total().count, self.accounts.kept);
+        if sum == kept {
+            return Ok(());
+        }
+        Err(format!("the samples do not add up: they are {sum} ticks, but {kept} were kept"))
+    }
+}

@@ -1,0 +1,136 @@
+//! A trie in two flat arrays: 8 bytes a node and 4 to 8 for the index that finds a node's child.
+
+/// A node of a trie; a child's number is above its parent's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(u32);
+
+impl NodeId {
+    /// The root, which is the parent of the outermost frames and no frame itself.
+    pub const ROOT: NodeId = NodeId(0);
+
+    /// The node's place in arrays that run beside the trie.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Stacks that share what they share from the root on; an item is a number that the owner gives a meaning.
+#[derive(Clone, Debug)]
+pub struct Trie {
+    /// (parent, item); the first is the root.
+    nodes: Vec<(u32, u32)>,
+    /// Open addressing by (parent, item); 0, which is nobody's child, is a free place.
+    index: Vec<u32>,
+    most: usize,
+}
+
+impl Trie {
+    /// An empty trie that will have at most `most` nodes.
+    #[must_use]
+    pub fn new(most: usize) -> Trie {
+        Trie { nodes: vec![(0, u32::MAX)], index: vec![0; 64], most: most.clamp(1, u32::MAX as usize) }
+    }
+
+    /// Number of nodes, the root included.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // there is always the root
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// All nodes but the root, parents before their children.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator {
+        (1..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// The parent; the root's is the root.
+    #[must_use]
+    pub fn parent(&self, node: NodeId) -> NodeId {
+        NodeId(self.nodes[node.index()].0)
+    }
+
+    /// The item; the root has none that means anything.
+    #[must_use]
+    pub fn item(&self, node: NodeId) -> u32 {
+        self.nodes[node.index()].1
+    }
+
+    /// From a node up to the outermost frame, the node first.
+    pub fn up(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let mut at = node;
+        std::iter::from_fn(move || {
+            let here = at;
+            at = self.parent(at);
+            (here != NodeId::ROOT).then_some(here)
+        })
+    }
+
+    /// The child of `parent` with `item`, made if there is none; none if the trie is full.
+    pub fn child(&mut self, parent: NodeId, item: u32) -> Option<NodeId> {
+        let mask = self.index.len() - 1;
+        let mut place = Self::hash(parent.0, item) & mask;
+        loop {
+            match self.index[place] {
+                0 => break,
+                node if self.nodes[node as usize] == (parent.0, item) => return Some(NodeId(node)),
+                _ => place = (place + 1) & mask,
+            }
+        }
+        if self.nodes.len() >= self.most {
+            return None;
+        }
+        let node = self.nodes.len() as u32;
+        self.nodes.push((parent.0, item));
+        self.index[place] = node;
+        if self.nodes.len() * 4 > self.index.len() * 3 {
+            self.grow();
+        }
+        Some(NodeId(node))
+    }
+
+    fn grow(&mut self) {
+        let size = self.index.len() * 2;
+        self.index = Vec::new();
+        self.index = vec![0; size];
+        for (node, &(parent, item)) in self.nodes.iter().enumerate().skip(1) {
+            let mut place = Self::hash(parent, item) & (size - 1);
+            while self.index[place] != 0 {
+                place = (place + 1) & (size - 1);
+            }
+            self.index[place] = node as u32;
+        }
+    }
+
+    /// Both numbers are given in order of arrival, so nobody outside chooses them: mixing is all that is needed.
+    fn hash(parent: u32, item: u32) -> usize {
+        let x = (u64::from(parent) << 32 | u64::from(item)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NodeId, Trie};
+
+    #[test]
+    fn shared_prefixes_are_one() {
+        let mut t = Trie::new(usize::MAX);
+        let mut add =
+            |items: &[u32]| items.iter().fold(NodeId::ROOT, |at, &i| t.child(at, i).expect("there is room"));
+        let (a, b, again) = (add(&[1, 2, 3]), add(&[1, 2, 4]), add(&[1, 2, 3]));
+        assert_eq!(a, again);
+        assert_ne!(a, b);
+        assert_eq!(t.len(), 5);
+        assert_eq!(t.up(b).map(|n| t.item(n)).collect::<Vec<_>>(), [4, 2, 1]);
+    }
+
+    #[test]
+    fn thousands_are_found_again_and_a_full_one_says_so() {
+        let mut t = Trie::new(50_001);
+        let ids: Vec<_> = (0..50_000).map(|i| t.child(NodeId(i / 2), i).unwrap()).collect();
+        assert!((0..50_000).all(|i| t.child(NodeId(i / 2), i) == Some(ids[i as usize])));
+        assert_eq!(t.child(NodeId::ROOT, 77_777), None);
+        assert_eq!(t.len(), 50_001);
+    }
+}
