@@ -37,8 +37,6 @@ const BEAT: Duration = Duration::from_millis(50);
 pub struct Outcome {
     /// What ran.
     pub profile: crate::profile::Profile,
-    /// What else the report tells.
-    pub report: crate::profile::RunReport,
 }
 
 /// Samples as `settings` say, until the time is over, a signal comes, or the launched command ends.
@@ -57,7 +55,6 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     jvms.attach_all(&mut resolver.symbolizer);
 
     let batches = sampler.batches.take().context("the sampler has no batches")?;
-    let mut run = outcome::Frame::begin(settings);
     sampler.go();
     if let Some(launched) = &mut launched {
         launched.go();
@@ -86,12 +83,15 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     resolver.finish();
     progress.clear();
     let totals = sampler.finish()?;
-    Ok(run.end(resolver, &jvms, totals))
+    Ok(outcome::outcome(resolver, &totals, settings))
 }
 
 /// The first look at all processes, and the stages behind the capture.
 fn resolver(settings: &Settings) -> anyhow::Result<Resolver> {
-    let symbols = symbolize::Config { raw_names: settings.raw_names, ..symbolize::Config::new(settings.binary.clone()) };
+    let symbols = symbolize::Config {
+        raw_names: settings.raw_names,
+        ..symbolize::Config::new(settings.binary.clone())
+    };
     let symbolizer = Symbolizer::start(symbols).context("starting the symbol worker")?;
     let mut processes = Processes::new(process::Options::default());
     match &settings.target {

@@ -188,10 +188,12 @@ impl Run {
     /// A descendant is recognised by its ancestors at its ticks; this finds those whose parents have ended, too.
     fn follow_family(&mut self, event: &ProcessEvent) {
         match event.kind {
-            EventKind::Fork { parent, .. } if event.is_leader() && self.family.contains(&parent) => {
-                if self.capture.program().want(event.tgid).is_ok() {
-                    self.family.insert(event.tgid);
-                }
+            EventKind::Fork { parent, .. }
+                if event.is_leader()
+                    && self.family.contains(&parent)
+                    && self.capture.program().want(event.tgid).is_ok() =>
+            {
+                self.family.insert(event.tgid);
             }
             EventKind::Exit if event.is_leader() && self.family.remove(&event.tgid) => {
                 self.capture.program().forget(event.tgid);

@@ -20,7 +20,8 @@ impl Stop {
     pub(super) fn catch() -> anyhow::Result<Stop> {
         let flag = Arc::new(AtomicBool::new(false));
         let raised = Arc::clone(&flag);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("signals")?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("signals")?;
         // Caught from here on: one that comes while JVMs are attached ends the session, not the program.
         let (mut interrupt, mut terminate) = {
             let _inside = runtime.enter();
@@ -70,11 +71,6 @@ impl Stop {
     /// Raises the flag.
     pub(super) fn raise(&self) {
         self.flag.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it is time.
-    pub(super) fn is_due(&self) -> bool {
-        self.flag.load(Ordering::Relaxed)
     }
 }
 
