@@ -50,6 +50,9 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
     for target in &config.outputs {
         output::write(&outcome.profile, target, &config.look)?;
     }
+    if config.report == cli::Report::Json {
+        output::file::to_stdout(|out| Ok(serde_json::to_writer_pretty(out, &outcome.report)?))?;
+    }
     Ok(Exit::Done)
 }
 

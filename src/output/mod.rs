@@ -7,6 +7,7 @@ pub mod folded;
 pub mod format;
 pub mod name;
 pub mod palette;
+pub mod pprof;
 pub mod svg;
 
 use std::io::Write;
@@ -30,7 +31,7 @@ fn encode(profile: &Profile, format: Format, look: &Look, mut out: &mut dyn Writ
     match format {
         Format::Svg => svg::write(profile, look, &mut out),
         Format::Folded => Ok(folded::write(profile, &mut out)?),
-        Format::Pprof => anyhow::bail!("this build writes no pprof"),
+        Format::Pprof => pprof::write(profile, &mut out),
     }
 }
 
