@@ -2,6 +2,7 @@
 
 mod args;
 pub mod config;
+pub mod doctor;
 pub mod exit;
 
 use std::ffi::OsString;
