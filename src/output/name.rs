@@ -98,12 +98,12 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
 pub fn parse_unknown(text: &str) -> Option<Frame> {
     let inner = text.strip_prefix("[unknown: ")?.strip_suffix(']')?;
     let (label, file) = match inner.split_once(" (") {
-        Some((label, file)) => (label, file.strip_suffix(')')),
-        None => (inner, None),
+        Some((label, file)) => (label, file.strip_suffix(')').filter(|f| !f.is_empty())?),
+        None => (inner, ""),
     };
     let why = Why::ALL.into_iter().find(|w| w.label() == label)?;
-    let module = file.map(|f| Module { path: f.into(), build_id: None }.into());
-    Some(Frame::unknown(why, module, 0))
+    let module = (!file.is_empty()).then(|| Module { path: file.into(), build_id: None }.into());
+    Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })
 }
 
 /// The name of a thread: the second frame, in brackets.
