@@ -80,19 +80,10 @@ pub struct Mapped {
     pub len: u64,
     /// Offset of the first byte in the file, bytes.
     pub offset: u64,
-    /// What is mapped there.
-    pub object: Object,
+    /// The file; all zero for anonymous memory.
+    pub inode: Inode,
     /// The path as the process itself would name it (relative to its own root), or a name such as `//anon`, `[vdso]`.
     pub path: Arc<Path>,
-}
-
-/// Which file a mapping is of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Object {
-    /// By its inode; all zero for anonymous memory.
-    Inode(Inode),
-    /// By the build id in its ELF notes (only if the event was opened with `build_id`).
-    BuildId(Arc<[u8]>),
 }
 
 /// An inode, as the kernel's mappings name it: `dev` is that of the super block, which on btrfs and overlayfs is not
@@ -118,6 +109,9 @@ pub enum BadRecord {
     /// A name has no end.
     #[error("name without end")]
     NoEnd,
+    /// It names its file by build id, which was not asked for.
+    #[error("mapping by build id")]
+    BuildId,
 }
 
 /// Length and kind of a record.
@@ -184,6 +178,9 @@ pub fn parse(record: &[u8]) -> Result<Option<ProcessEvent>, BadRecord> {
 
 /// The part of an MMAP2 record after pid and tid; `None` if the memory is not executable.
 fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<Mapped>, BadRecord> {
+    if misc & MISC_MMAP_BUILD_ID != 0 {
+        return Err(BadRecord::BuildId);
+    }
     let (start, len, offset) = (body.u64()?, body.u64()?, body.u64()?);
     let mut object = Fields(body.take(24)?);
     let protection = body.u32()?;
@@ -192,14 +189,9 @@ fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<Mapped>, BadRecord>
     if protection & PROT_EXEC == 0 {
         return Ok(None);
     }
-    let object = if misc & MISC_MMAP_BUILD_ID != 0 {
-        let size = usize::from(object.take(4)?.first().copied().unwrap_or(0));
-        Object::BuildId(object.take(20)?.get(..size).ok_or(BadRecord::Cut)?.into())
-    } else {
-        let (major, minor) = (object.u32()?, object.u32()?);
-        Object::Inode(Inode { major, minor, ino: object.u64()?, generation: object.u64()? })
-    };
-    Ok(Some(Mapped { start, len, offset, object, path }))
+    let inode =
+        Inode { major: object.u32()?, minor: object.u32()?, ino: object.u64()?, generation: object.u64()? };
+    Ok(Some(Mapped { start, len, offset, inode, path }))
 }
 
 /// The rest of a record, read from the front.

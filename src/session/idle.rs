@@ -28,7 +28,7 @@ const WAITS: &[&str] = &[
 
 /// Whether a stack of process 0 with this leaf is idleness.
 #[must_use]
-pub fn is_wait(leaf: &str) -> bool {
+pub(super) fn is_wait(leaf: &str) -> bool {
     WAITS.iter().any(|wait| leaf.starts_with(wait))
 }
 

@@ -1,6 +1,129 @@
 //! A session: the order of the stages, the beat, the signals. It wires; it holds no algorithm of any stage.
 
+mod cost;
 mod idle;
+mod jvms;
 pub mod launch;
+mod outcome;
+mod progress;
+mod resolver;
 mod sampler;
+mod settings;
+mod stop;
 mod thread_name;
+
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::capture::Filter;
+use crate::capture::window::Options;
+use crate::process::{self, Processes, Which};
+use crate::symbolize::{self, Symbolizer};
+
+pub use settings::{Java, Settings, Target};
+
+use jvms::Jvms;
+use launch::Launched;
+use outcome::Start;
+use progress::Progress;
+use resolver::{Resolver, View};
+use sampler::Sampler;
+use stop::Stop;
+
+/// How often the session looks around while no window comes.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// What a session gives.
+pub struct Outcome {
+    /// What ran.
+    pub profile: crate::profile::Profile,
+    /// What else the report tells.
+    pub report: crate::profile::RunReport,
+}
+
+/// Samples as `settings` say, until the time is over, a signal comes, or the launched command ends.
+///
+/// # Errors
+/// When this host does not allow it, or sampling ends early.
+pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
+    let stop = Stop::catch()?;
+    let mut launched = match &settings.target {
+        Target::Launch(command) => Some(Launched::start(&settings.binary, command)?),
+        _ => None,
+    };
+    let mut sampler = Sampler::prepare(options(settings, launched.as_ref()), stop.flag())?;
+    let mut resolver = resolver(settings)?;
+    let mut jvms = Jvms::new(settings);
+    jvms.attach_all(&mut resolver.symbolizer);
+
+    let batches = sampler.batches.take().context("the sampler has no batches")?;
+    let start = Start::now();
+    sampler.go();
+    if let Some(launched) = &mut launched {
+        launched.go();
+    }
+    if let Some(duration) = settings.duration {
+        stop.after(duration)?;
+    }
+    let progress = Progress::new(settings.progress, settings.duration);
+    loop {
+        if launched.as_mut().is_some_and(|l| l.ended().is_some()) {
+            stop.raise();
+        }
+        match batches.recv_timeout(BEAT) {
+            Ok(batch) => {
+                resolver.apply(&batch.events);
+                jvms.notice(&batch.events);
+                jvms.beat(&mut resolver.symbolizer);
+                resolver.window(batch, &jvms);
+                progress.show(&resolver.tally);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    jvms.settle(&mut resolver.symbolizer);
+    resolver.finish();
+    progress.clear();
+    let totals = sampler.finish()?;
+    Ok(start.end(resolver, &jvms, &totals, settings))
+}
+
+/// The first look at all processes, and the stages behind the capture.
+fn resolver(settings: &Settings) -> anyhow::Result<Resolver> {
+    let symbols = symbolize::Config {
+        raw_names: settings.raw_names,
+        ..symbolize::Config::new(settings.binary.clone())
+    };
+    let symbolizer = Symbolizer::start(symbols).context("starting the symbol worker")?;
+    let mut processes = Processes::new(process::Options::default());
+    match &settings.target {
+        Target::Pids(tgids) if !settings.children => processes.scan(&Which::Tgids(tgids)),
+        _ => processes.scan(&Which::All),
+    };
+    let Settings { idle, per_thread, raw_threads, .. } = *settings;
+    Ok(Resolver::new(processes, symbolizer, View { idle, per_thread, raw_threads }))
+}
+
+/// What the capture is to do.
+fn options(settings: &Settings, launched: Option<&Launched>) -> Options {
+    let launched = launched.map(Launched::pid);
+    let filter = Filter {
+        tgids: match &settings.target {
+            Target::Pids(tgids) => tgids.clone(),
+            Target::Launch(_) => launched.into_iter().collect(),
+            Target::All | Target::Tids(_) => Vec::new(),
+        },
+        children: settings.children || launched.is_some(),
+        tids: if let Target::Tids(tids) = &settings.target { tids.clone() } else { Vec::new() },
+        launched,
+        include_self: settings.include_self,
+        threads: settings.per_thread,
+        user: settings.user,
+        kernel: settings.kernel,
+    };
+    let Settings { period_ns, cpus, btf, .. } = settings;
+    Options { period_ns: *period_ns, cpus: cpus.clone(), filter, btf: btf.clone() }
+}

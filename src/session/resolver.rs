@@ -68,7 +68,8 @@ pub(super) struct JavaTicks {
 /// Functions with which a thread begins: glibc's, musl's, HotSpot's, the launcher's. The frame pointer below them is
 /// whatever the creator of the thread left there, so how the walk ended does not say it.
 fn begins_thread(function: &str) -> bool {
-    const BEGINS: &[&str] = &["start_thread", "thread_native_entry", "JavaMain", "ThreadJavaMain", "_start", "start"];
+    const BEGINS: &[&str] =
+        &["start_thread", "thread_native_entry", "JavaMain", "ThreadJavaMain", "_start", "start"];
     function.starts_with("clone") || function.starts_with("__clone") || BEGINS.contains(&function)
 }
 
@@ -94,7 +95,7 @@ pub(super) struct Resolver {
 
 impl Resolver {
     pub(super) fn new(processes: Processes, symbolizer: Symbolizer, view: View) -> Resolver {
-        let (profile, tally) = (Profile::default(), Tally::default());
+        let (profile, tally) = (Profile::new(), Tally::default());
         let (waiting, window, ends) = (Vec::new(), 0, [MonoNs::default(); 2]);
         Resolver { processes, symbolizer, profile, tally, view, waiting, window, ends }
     }
@@ -145,7 +146,6 @@ impl Resolver {
             .partition(|w| due(w.window, window) && !jvms.is_open(w.stack.key.process.tgid));
         self.waiting = still;
         if !due.is_empty() {
-            self.symbolizer.read_logs();
             self.resolve(due.into_iter().map(|w| (w.stack, w.count)).collect());
         }
     }

@@ -57,15 +57,14 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Loads the program and opens the events in a thread of their own; returns when they are ready. The side-band
-    /// runs from then on.
+    /// runs from then on; a raised `stop` ends the last window.
     ///
     /// # Errors
     /// When this host does not allow it.
-    pub(super) fn prepare(options: Options) -> anyhow::Result<Sampler> {
+    pub(super) fn prepare(options: Options, stop: Arc<AtomicBool>) -> anyhow::Result<Sampler> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (go, may_go) = mpsc::sync_channel(1);
         let (send, batches) = mpsc::sync_channel(WAITING);
-        let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("sampler".into())
@@ -95,22 +94,12 @@ impl Sampler {
         let _ = self.go.send(());
     }
 
-    /// Asks the thread to end its last window.
-    pub(super) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the thread has ended by itself.
-    pub(super) fn ended(&self) -> bool {
-        self.thread.is_finished()
-    }
-
     /// Waits for the end; the batches must be read to their end by then or dropped.
     ///
     /// # Errors
     /// What ended the sampling early.
     pub(super) fn finish(self) -> anyhow::Result<Totals> {
-        self.stop();
+        self.stop.store(true, Ordering::Relaxed);
         drop(self.go);
         self.thread.join().unwrap_or_else(|_| Err(anyhow!("the sampling thread panicked")))
     }
@@ -199,10 +188,12 @@ impl Run {
     /// A descendant is recognised by its ancestors at its ticks; this finds those whose parents have ended, too.
     fn follow_family(&mut self, event: &ProcessEvent) {
         match event.kind {
-            EventKind::Fork { parent, .. } if event.is_leader() && self.family.contains(&parent) => {
-                if self.capture.program().want(event.tgid).is_ok() {
-                    self.family.insert(event.tgid);
-                }
+            EventKind::Fork { parent, .. }
+                if event.is_leader()
+                    && self.family.contains(&parent)
+                    && self.capture.program().want(event.tgid).is_ok() =>
+            {
+                self.family.insert(event.tgid);
             }
             EventKind::Exit if event.is_leader() && self.family.remove(&event.tgid) => {
                 self.capture.program().forget(event.tgid);

@@ -3,7 +3,7 @@
 /// Replaces each run of digits with `#`: `pool-3-thread-12` and `pool-1-thread-7` are `pool-#-thread-#`. A word that
 /// is one capital and a number is a name (`C1 CompilerThread`, `G1 Conc#0`) and stays.
 #[must_use]
-pub fn fold_numbers(name: &str) -> String {
+pub(super) fn fold_numbers(name: &str) -> String {
     name.split(' ').map(fold_word).collect::<Vec<_>>().join(" ")
 }
 

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use flate2::read::ZlibDecoder;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -47,7 +47,7 @@ impl Drop for Mapping {
 
 #[derive(Debug)]
 enum Store {
-    Mapped(Arc<Mapping>, std::ops::Range<usize>),
+    Mapped(Rc<Mapping>, std::ops::Range<usize>),
     Heap(Vec<u8>),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Bytes(Store);
 
 impl Bytes {
     /// The section `name` of `elf`, of whose file `mapping` is; empty if there is none.
-    pub(crate) fn of(elf: &Elf, mapping: &Arc<Mapping>, name: &str) -> Result<Bytes, ElfError> {
+    pub(crate) fn of(elf: &Elf, mapping: &Rc<Mapping>, name: &str) -> Result<Bytes, ElfError> {
         let Some(section) = elf.section(name) else { return Ok(Bytes(Store::Heap(Vec::new()))) };
         if section.flags & SHF_COMPRESSED != 0 {
             return unpack(elf, section).map(|bytes| Bytes(Store::Heap(bytes)));
@@ -67,7 +67,7 @@ impl Bytes {
         if end > mapping.len {
             return Err(ElfError::Malformed("a section lies outside the file"));
         }
-        Ok(Bytes(Store::Mapped(Arc::clone(mapping), start..end)))
+        Ok(Bytes(Store::Mapped(Rc::clone(mapping), start..end)))
     }
 
     /// Bytes on the heap.

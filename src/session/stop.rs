@@ -1,0 +1,81 @@
+//! When to stop: after the duration, at Ctrl-C or SIGTERM. A second signal ends the program at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A flag that is raised when it is time.
+pub(super) struct Stop {
+    flag: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// Takes over the signals.
+    ///
+    /// # Errors
+    /// When signals cannot be caught.
+    pub(super) fn catch() -> anyhow::Result<Stop> {
+        let flag = Arc::new(AtomicBool::new(false));
+        let raised = Arc::clone(&flag);
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("signals")?;
+        // Caught from here on: one that comes while JVMs are attached ends the session, not the program.
+        let (mut interrupt, mut terminate) = {
+            let _inside = runtime.enter();
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        };
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                runtime.block_on(async {
+                    for first in [true, false] {
+                        tokio::select! {
+                            _ = interrupt.recv() => {}
+                            _ = terminate.recv() => {}
+                        }
+                        raised.store(true, Ordering::Relaxed);
+                        if !first {
+                            quit();
+                        }
+                    }
+                });
+            })
+            .context("starting the signal thread")?;
+        Ok(Stop { flag })
+    }
+
+    /// Raises the flag after `duration`.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub(super) fn after(&self, duration: Duration) -> anyhow::Result<()> {
+        let flag = Arc::clone(&self.flag);
+        std::thread::Builder::new()
+            .name("timer".into())
+            .spawn(move || {
+                std::thread::sleep(duration);
+                flag.store(true, Ordering::Relaxed);
+            })
+            .context("starting the timer")?;
+        Ok(())
+    }
+
+    /// The flag, for whoever must see it at once.
+    pub(super) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.flag)
+    }
+
+    /// Raises the flag.
+    pub(super) fn raise(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The user insists: nothing is written. 130 is what shells show for a program that Ctrl-C ended.
+#[allow(clippy::exit)]
+fn quit() -> ! {
+    std::process::exit(130)
+}
