@@ -2,17 +2,20 @@
 //!
 //! Every format's ticks sum to the same, [`Accounts::shown`](crate::profile::Accounts::shown): samples and lost ticks.
 
+pub mod convert;
 pub mod file;
 pub mod folded;
 pub mod format;
 pub mod name;
 pub mod palette;
 pub mod pprof;
+pub mod report;
 pub mod svg;
 
 use std::io::Write;
 
 use crate::profile::Profile;
+pub use convert::{convert, read};
 pub use format::{Format, Target, UnknownFormat};
 pub use svg::Look;
 

@@ -1,6 +1,7 @@
 //! What a frame is called in text: the conventions of folded stacks, written and read back.
 
 use crate::profile::frames::{FrameTable, Symbol};
+use crate::profile::tables::LineRow;
 use crate::profile::{Frame, Kind, Module, Why};
 
 /// The outermost frame of ticks that were lost; the reason is its child.
@@ -16,6 +17,27 @@ pub fn plain(frames: &FrameTable, symbol: &Symbol) -> String {
         None if name.is_empty() => "[unknown]".to_owned(),
         None if symbol.kind == Kind::Thread => format!("[{name}]"),
         None => name.to_string(),
+    }
+}
+
+/// A line of a function: `Class::method @ (bci, line)` for Java, `function (file:line)` for other code.
+#[must_use]
+pub fn with_line(frames: &FrameTable, row: &LineRow) -> String {
+    let symbol = &frames.symbols()[row.symbol as usize];
+    let name = plain(frames, symbol);
+    match (row.bci, &row.file) {
+        (Some(bci), _) => {
+            let name = match name.rsplit_once('.') {
+                Some((class, method)) => format!("{class}::{method}"),
+                None => name,
+            };
+            format!("{name} @ ({bci}, {})", row.line)
+        }
+        (None, Some(file)) => {
+            let file = file.rsplit('/').next().unwrap_or(file);
+            if row.line > 0 { format!("{name} ({file}:{})", row.line) } else { format!("{name} ({file})") }
+        }
+        (None, None) => name,
     }
 }
 
