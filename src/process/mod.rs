@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of stacks, symbols or formats.
 
+pub mod cgroup;
 pub mod event;
 pub mod file;
 mod files;
@@ -18,6 +19,7 @@ mod program;
 mod reading;
 pub mod root;
 pub mod table;
+pub mod throttling;
 
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, MappedFile, Unopened};
