@@ -176,3 +176,26 @@ fn the_vdso_is_named() {
     assert!(names.iter().any(|n| n.contains("clock_gettime")), "{names:?}");
     assert_eq!(*names.last().unwrap(), "[vsyscall]");
 }
+
+#[test]
+fn mini_debug_info_is_read() {
+    if Command::new("xz").arg("--version").output().is_err() {
+        println!("SKIP mini_debug_info_is_read: no xz");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let full = chain(dir.path(), "full", &[]);
+    let (symbols, stripped, mini) =
+        (dir.path().join("symbols"), dir.path().join("stripped"), dir.path().join("mini"));
+    // As find-debuginfo of rpm does: only the symbol table, packed, in a section of the stripped file.
+    run(Command::new("objcopy").args(["-S", "--keep-symbol=outer"]).arg(&full).arg(&symbols));
+    run(Command::new("xz").arg("-k").arg(&symbols));
+    run(Command::new("strip").arg("-o").arg(&stripped).arg(&full));
+    let section = format!(".gnu_debugdata={}.xz", symbols.display());
+    run(Command::new("objcopy").args(["--add-section", &section]).arg(&stripped).arg(&mini));
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let (stripped, mini) = (space.add(&stripped), space.add(&mini));
+    let offset = offset_of(&full, "outer");
+    assert_eq!(leaf(&mut symbolizer, &mut space, stripped + offset)[0].unknown, Some(Why::NoSymbol));
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, mini + offset)), ["outer"]);
+}
