@@ -19,6 +19,8 @@ mod program;
 mod reading;
 pub mod root;
 pub mod table;
+#[cfg(test)]
+mod table_tests;
 pub mod throttling;
 
 pub use event::{EventKind, ProcessEvent};
