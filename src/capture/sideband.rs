@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use perf_event_open_sys::bindings as sys;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
 use super::perf_event;
 use super::perf_ring::PerfRing;
@@ -113,7 +113,7 @@ impl Sideband {
     /// All events up to now, in the order of their times over all CPUs. Events that are newer than the call stay for
     /// the next one: others of the same time may not have been read yet.
     pub fn drain(&mut self) -> Vec<ProcessEvent> {
-        let now = now();
+        let now = MonoNs::now();
         let mut cpus = std::mem::take(&mut self.cpus);
         for cpu in cpus.values_mut() {
             self.read_ring(cpu);
@@ -204,9 +204,4 @@ fn attr(ring_size: usize) -> sys::perf_event_attr {
     attr.set_watermark(1);
     attr.__bindgen_anon_2.wakeup_watermark = u32::try_from(ring_size / 2).unwrap_or(u32::MAX);
     attr
-}
-
-fn now() -> MonoNs {
-    let now = clock_gettime(ClockId::Monotonic);
-    MonoNs(u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
 }

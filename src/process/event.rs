@@ -80,19 +80,10 @@ pub struct Mapped {
     pub len: u64,
     /// Offset of the first byte in the file, bytes.
     pub offset: u64,
-    /// What is mapped there.
-    pub object: Object,
+    /// The file; all zero for anonymous memory.
+    pub inode: Inode,
     /// The path as the process itself would name it (relative to its own root), or a name such as `//anon`, `[vdso]`.
     pub path: Arc<Path>,
-}
-
-/// Which file a mapping is of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Object {
-    /// By its inode; all zero for anonymous memory.
-    Inode(Inode),
-    /// By the build id in its ELF notes (only if the event was opened with `build_id`).
-    BuildId(Arc<[u8]>),
 }
 
 /// An inode, as the kernel's mappings name it: `dev` is that of the super block, which on btrfs and overlayfs is not
@@ -118,6 +109,9 @@ pub enum BadRecord {
     /// A name has no end.
     #[error("name without end")]
     NoEnd,
+    /// It names its file by build id, which was not asked for.
+    #[error("mapping by build id")]
+    BuildId,
 }
 
 /// Length and kind of a record.
@@ -184,6 +178,9 @@ pub fn parse(record: &[u8]) -> Result<Option<ProcessEvent>, BadRecord> {
 
 /// The part of an MMAP2 record after pid and tid; `None` if the memory is not executable.
 fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<Mapped>, BadRecord> {
+    if misc & MISC_MMAP_BUILD_ID != 0 {
+        return Err(BadRecord::BuildId);
+    }
     let (start, len, offset) = (body.u64()?, body.u64()?, body.u64()?);
     let mut object = Fields(body.take(24)?);
     let protection = body.u32()?;
@@ -192,14 +189,9 @@ fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<Mapped>, BadRecord>
     if protection & PROT_EXEC == 0 {
         return Ok(None);
     }
-    let object = if misc & MISC_MMAP_BUILD_ID != 0 {
-        let size = usize::from(object.take(4)?.first().copied().unwrap_or(0));
-        Object::BuildId(object.take(20)?.get(..size).ok_or(BadRecord::Cut)?.into())
-    } else {
-        let (major, minor) = (object.u32()?, object.u32()?);
-        Object::Inode(Inode { major, minor, ino: object.u64()?, generation: object.u64()? })
-    };
-    Ok(Some(Mapped { start, len, offset, object, path }))
+    let inode =
+        Inode { major: object.u32()?, minor: object.u32()?, ino: object.u64()?, generation: object.u64()? };
+    Ok(Some(Mapped { start, len, offset, inode, path }))
 }
 
 /// The rest of a record, read from the front.
@@ -232,5 +224,81 @@ impl<'a> Fields<'a> {
     fn name(&mut self) -> Result<&'a [u8], BadRecord> {
         let end = self.0.iter().position(|&b| b == 0).ok_or(BadRecord::NoEnd)?;
         self.take(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record as the kernel writes it.
+    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let size = u16::try_from(HEADER_SIZE + body.len() + TRAILER_SIZE).unwrap();
+        let mut out = [&kind.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes(), body].concat();
+        out.extend([7u32.to_ne_bytes(), 8u32.to_ne_bytes()].concat());
+        out.extend(99u64.to_ne_bytes());
+        out.extend(0u64.to_ne_bytes());
+        out
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn mmap2(protection: u32, name: &[u8]) -> Vec<u8> {
+        let mut body = words(&[7, 8]);
+        body.extend([0x1000u64, 0x2000, 0x300].iter().flat_map(|n| n.to_ne_bytes()));
+        body.extend(words(&[253, 1]));
+        body.extend([42u64, 5].iter().flat_map(|n| n.to_ne_bytes()));
+        body.extend(words(&[protection, 2]));
+        body.extend(name);
+        body
+    }
+
+    #[test]
+    fn every_kind() {
+        let kinds = [
+            (record(RECORD_FORK, 0, &words(&[20, 10, 21, 11, 0, 0])), 20, 21, EventKind::Fork { parent: 10 }),
+            (record(RECORD_EXIT, 0, &words(&[20, 10, 21, 11, 0, 0])), 20, 21, EventKind::Exit),
+            (
+                record(RECORD_COMM, MISC_COMM_EXEC, &[&words(&[7, 8])[..], b"sh\0\0\0\0\0\0"].concat()),
+                7,
+                8,
+                EventKind::Comm { name: b"sh"[..].into(), exec: true },
+            ),
+            (record(RECORD_LOST, 0, &words(&[1, 0, 3, 0])), 7, 8, EventKind::Lost(3)),
+        ];
+        for (bytes, tgid, tid, kind) in kinds {
+            let event = ProcessEvent { at: MonoNs(99), tgid, tid, kind };
+            assert_eq!(parse(&bytes), Ok(Some(event)));
+        }
+        let inode = Inode { major: 253, minor: 1, ino: 42, generation: 5 };
+        let path = Arc::from(bytes_path(b"/a\xff\n/b.so"));
+        let mapped = Mapped { start: 0x1000, len: 0x2000, offset: 0x300, inode, path };
+        let event = parse(&record(RECORD_MMAP2, 0, &mmap2(5, b"/a\xff\n/b.so\0\0\0\0\0\0")));
+        assert_eq!(event.unwrap().unwrap().kind, EventKind::Mmap(mapped));
+    }
+
+    #[test]
+    fn what_says_nothing_of_code_is_left_out() {
+        assert_eq!(parse(&record(RECORD_MMAP2, 0, &mmap2(1, b"/etc/x\0\0"))), Ok(None));
+        assert_eq!(parse(&record(77, 0, &[])), Ok(None));
+    }
+
+    #[test]
+    fn cut_and_false_records_are_errors() {
+        let whole = record(RECORD_MMAP2, 0, &mmap2(5, b"/lib/x\0\0"));
+        for len in 0..whole.len() {
+            assert_eq!(parse(&whole[..len]), Err(BadRecord::Cut), "{len}");
+        }
+        // Also when the header says that it is that short.
+        for body in 0..mmap2(5, b"").len() {
+            let cut = parse(&record(RECORD_MMAP2, 0, &mmap2(5, b"")[..body]));
+            assert_eq!(cut, Err(BadRecord::Cut), "{body}");
+        }
+        assert_eq!(parse(&record(RECORD_MMAP2, 0, &mmap2(5, b"/no/end"))), Err(BadRecord::NoEnd));
+        let by_build_id = record(RECORD_MMAP2, MISC_MMAP_BUILD_ID, &mmap2(5, b"/lib/x\0\0"));
+        assert_eq!(parse(&by_build_id), Err(BadRecord::BuildId));
+        assert_eq!(parse(&[0; 8]), Err(BadRecord::Cut), "of length 0");
     }
 }

@@ -2,12 +2,16 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::MonoNs;
 use super::event::Inode;
+use super::path::bytes_path;
 use super::root::OpenRefusal;
 
-/// Names a [`MappedFile`] for the life of the profiler; never used again for another one.
+/// Names the content of a file for the life of the profiler; never used again for another one. Files that are hard
+/// links of each other have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
@@ -20,15 +24,9 @@ pub struct MappedFile {
     pub path: Arc<Path>,
     /// The inode as the mapping names it.
     pub inode: Inode,
-    /// Its build id, where the kernel said it.
-    pub build_id: Option<Arc<[u8]>>,
-    /// The path does not lead to this file any more.
+    /// The path does not lead to this file any more. False if it could not be opened.
     pub deleted_or_replaced: bool,
-    /// Size in bytes when it was opened; 0 if it never was.
-    pub size: u64,
-    /// Inode change time when it was opened, seconds and nanoseconds.
-    pub ctime: (i64, u32),
-    content: Mutex<Result<Arc<OwnedFd>, Unopened>>,
+    pub(super) content: Result<Arc<Content>, Unopened>,
 }
 
 /// Why there is no descriptor of a mapped file.
@@ -37,10 +35,10 @@ pub enum Unopened {
     /// The path could not be opened.
     #[error(transparent)]
     Refused(#[from] OpenRefusal),
-    /// What is at the path now is another file than the one that was mapped.
+    /// What is at the path now is another file than the one that was mapped, or was written to since.
     #[error("another file is at its path")]
     Replaced,
-    /// The process ended before it was seen, and no root is known in which its path leads to the file.
+    /// The process ended before it was seen, and no root is known in which its path leads to a file.
     #[error("process gone")]
     ProcessGone,
     /// The file system did not answer in time.
@@ -57,6 +55,113 @@ impl MappedFile {
     /// # Errors
     /// Why there is none.
     pub fn fd(&self) -> Result<Arc<OwnedFd>, Unopened> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.content.as_ref().map_err(|why| *why)?.fd().ok_or(Unopened::Closed)
     }
+
+    /// Size in bytes when it was opened; `None` if it never was.
+    #[must_use]
+    pub fn size(&self) -> Option<u64> {
+        self.content.as_ref().ok().map(|content| content.key.size)
+    }
+}
+
+/// What makes a file another one: inode numbers are used again, contents are written over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ContentKey {
+    pub(super) dev: u64,
+    pub(super) ino: u64,
+    pub(super) size: u64,
+    /// Inode change time, seconds and nanoseconds: no user can set it.
+    pub(super) ctime: (i64, i64),
+}
+
+/// An opened file.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) id: FileId,
+    pub(super) key: ContentKey,
+    fd: Mutex<Option<Arc<OwnedFd>>>,
+    /// Grows with every use.
+    pub(super) used: AtomicU64,
+}
+
+impl Content {
+    pub(super) fn new(id: FileId, key: ContentKey, fd: OwnedFd) -> Content {
+        Content { id, key, fd: Mutex::new(Some(Arc::new(fd))), used: AtomicU64::new(0) }
+    }
+
+    pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {
+        lock(&self.fd).clone()
+    }
+
+    pub(super) fn close(&self) {
+        lock(&self.fd).take();
+    }
+
+    pub(super) fn reopened(&self, fd: OwnedFd) {
+        *lock(&self.fd) = Some(Arc::new(fd));
+    }
+
+    pub(super) fn touch(&self, time: u64) {
+        self.used.store(time, Ordering::Relaxed);
+    }
+}
+
+/// A file as mappings name it, opened or not: one for all mappings of an inode under a path.
+#[derive(Debug)]
+pub(super) struct FileRef {
+    inode: Inode,
+    path: Arc<Path>,
+    /// The kernel says that the path was removed.
+    named_deleted: bool,
+    pub(super) state: Mutex<FileState>,
+}
+
+/// What came of opening it.
+#[derive(Debug, Default)]
+pub(super) struct FileState {
+    pub(super) opened: Option<Arc<MappedFile>>,
+    /// When it was last seen to be what was opened.
+    pub(super) checked: MonoNs,
+    /// Times in a row that it could not be opened.
+    pub(super) failures: u32,
+    /// Not tried again before.
+    pub(super) retry_at: MonoNs,
+}
+
+impl FileRef {
+    pub(super) fn new(inode: Inode, path: Arc<Path>) -> FileRef {
+        use std::os::unix::ffi::OsStrExt as _;
+        let bytes = path.as_os_str().as_bytes();
+        let stripped = bytes.strip_suffix(b" (deleted)").map(|rest| Arc::from(bytes_path(rest)));
+        let (named_deleted, path) = (stripped.is_some(), stripped.unwrap_or(path));
+        FileRef { inode, path, named_deleted, state: Mutex::default() }
+    }
+
+    pub(super) fn inode(&self) -> Inode {
+        self.inode
+    }
+
+    pub(super) fn path(&self) -> &Arc<Path> {
+        &self.path
+    }
+
+    pub(super) fn named_deleted(&self) -> bool {
+        self.named_deleted
+    }
+
+    /// Whether both are of one inode. `/proc` does not tell the generation.
+    pub(super) fn same_file(&self, other: &FileRef) -> bool {
+        let (a, b) = (self.inode, other.inode);
+        let generations = a.generation == b.generation || a.generation == 0 || b.generation == 0;
+        (a.major, a.minor, a.ino) == (b.major, b.minor, b.ino) && generations
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, FileState> {
+        lock(&self.state)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,34 @@
 //! Which process: never a pid alone.
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// A time on `CLOCK_MONOTONIC` of the host, in nanoseconds: what `bpf_ktime_get_ns` gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MonoNs(pub u64);
+
+impl MonoNs {
+    /// Now.
+    #[must_use]
+    pub fn now() -> MonoNs {
+        MonoNs(nanoseconds(ClockId::Monotonic))
+    }
+
+    /// How far `CLOCK_BOOTTIME`, in which processes' starts are given, is ahead: the time spent suspended.
+    pub(super) fn boot_offset() -> u64 {
+        nanoseconds(ClockId::Boottime).saturating_sub(nanoseconds(ClockId::Monotonic))
+    }
+
+    /// The same instant in nanoseconds since the epoch, as the wall clock is set now.
+    pub(super) fn wall(self) -> i128 {
+        let ago = i128::from(nanoseconds(ClockId::Monotonic)) - i128::from(self.0);
+        i128::from(nanoseconds(ClockId::Realtime)) - ago
+    }
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
 
 /// One program in one process: pids are reused, and exec keeps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,18 +2,31 @@
 //!
 //! Knows nothing of stacks, symbols or formats.
 
+pub mod cgroup;
 pub mod event;
 pub mod file;
+mod files;
+mod filesystems;
 pub mod identity;
+mod inode_version;
+mod locate;
+mod mappings;
+mod opening;
 pub mod path;
 pub mod patience;
 pub mod procfs;
+mod program;
+mod reading;
 pub mod root;
 pub mod table;
+#[cfg(test)]
+mod table_tests;
+pub mod throttling;
 
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, MappedFile, Unopened};
 pub use identity::{MonoNs, ProcessId};
+pub use locate::{Location, Unlocated};
 pub use patience::{OutOfPatience, Patience};
 pub use root::{OpenRefusal, Owner, TargetRoot};
-pub use table::{Location, Options, ProcessInfo, Processes, Unlocated, Which};
+pub use table::{Counts, Options, ProcessInfo, Processes, Which};

@@ -5,8 +5,10 @@
 //! device is never opened (that could block, or do something): `O_PATH` first, then `fstat`, then the real open of
 //! the very same inode through `/proc/self/fd`.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Arc, Weak};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, statat};
 use rustix::io::Errno;
@@ -21,7 +23,7 @@ const MAX_RETRIES: usize = 16;
 /// that is used again in between gives an error and not a mixture.
 #[derive(Debug)]
 pub struct TargetRoot {
-    dir: OwnedFd,
+    dir: Arc<OwnedFd>,
     /// Inode number of its mount namespace.
     pub mount_ns: u64,
     /// Device and inode of the root directory: differs within a mount namespace under chroot.
@@ -30,6 +32,8 @@ pub struct TargetRoot {
     pub uid: u32,
     /// Effective group id, in our user namespace.
     pub gid: u32,
+    /// Start of the process in clock ticks since boot: tells it from another one that gets its pid.
+    pub start_ticks: u64,
     /// The process's id in the innermost pid namespace it is in: what it calls itself in file names.
     pub ns_pid: u32,
 }
@@ -92,11 +96,14 @@ impl TargetRoot {
         let process = open(format!("/proc/{tgid}"), flags, Mode::empty()).map_err(gone)?;
         let status = procfs::read_at(process.as_fd(), "status").map_err(gone)?;
         let Status { uid, gid, ns_pid } = procfs::parse_status(&status).ok_or(OpenRefusal::ProcessGone)?;
+        let stat = procfs::read_at(process.as_fd(), "stat").map_err(gone)?;
+        let start_ticks = procfs::parse_stat(&stat).ok_or(OpenRefusal::ProcessGone)?.start_ticks;
         // A process that has exited but was not waited for has no root any more: ENOENT.
         let dir = openat(&process, "root", flags, Mode::empty()).map_err(gone)?;
         let root = fstat(&dir)?;
         let ns = statat(&process, "ns/mnt", rustix::fs::AtFlags::empty()).map_err(gone)?;
-        Ok(TargetRoot { dir, mount_ns: ns.st_ino, identity: (root.st_dev, root.st_ino), uid, gid, ns_pid })
+        let identity = (root.st_dev, root.st_ino);
+        Ok(TargetRoot { dir: Arc::new(dir), mount_ns: ns.st_ino, identity, uid, gid, start_ticks, ns_pid })
     }
 
     /// Opens a regular file for reading, by its absolute path as the process names it. May wait for a network or
@@ -105,7 +112,7 @@ impl TargetRoot {
     /// # Errors
     /// Why not.
     pub fn open_regular(&self, path: &Path, owner: Owner) -> Result<OwnedFd, OpenRefusal> {
-        let (found, stat) = self.find(path, owner)?;
+        let (found, stat) = find(self.dir(), path, owner)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(OpenRefusal::NotRegular);
         }
@@ -115,31 +122,65 @@ impl TargetRoot {
         reopen(found.as_fd())
     }
 
-    /// The inode at a path, not opened: an `O_PATH` descriptor and its `stat`.
-    fn find(&self, path: &Path, owner: Owner) -> Result<(OwnedFd, Stat), OpenRefusal> {
-        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
-        if owner == Owner::TargetOrRoot {
-            flags |= OFlags::NOFOLLOW;
-        }
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let attempt = || openat2(&self.dir, path, flags, Mode::empty(), resolve);
-        let mut found = attempt();
-        for _ in 0..MAX_RETRIES {
-            match found {
-                Err(Errno::AGAIN | Errno::INTR) => found = attempt(),
-                _ => break,
-            }
-        }
-        let found = found?;
-        let stat = fstat(&found)?;
-        Ok((found, stat))
-    }
-
     /// The `O_PATH` descriptor of the root directory.
     #[must_use]
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
+
+    /// The same, to keep.
+    pub(super) fn shared_dir(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.dir)
+    }
+}
+
+/// The root directories that are kept: processes of one container share a descriptor.
+#[derive(Debug, Default)]
+pub(super) struct Roots {
+    known: HashMap<(u64, (u64, u64)), Weak<OwnedFd>>,
+}
+
+impl Roots {
+    /// The root of a process, its directory shared with those of others.
+    pub(super) fn of(&mut self, tgid: u32) -> Result<TargetRoot, OpenRefusal> {
+        let mut root = TargetRoot::of(tgid)?;
+        let key = (root.mount_ns, root.identity);
+        match self.known.get(&key).and_then(Weak::upgrade) {
+            Some(dir) => root.dir = dir,
+            None => drop(self.known.insert(key, Arc::downgrade(&root.dir))),
+        }
+        Ok(root)
+    }
+
+    /// Directories of all roots that somebody keeps.
+    pub(super) fn all(&self) -> impl Iterator<Item = Arc<OwnedFd>> + '_ {
+        self.known.values().filter_map(Weak::upgrade)
+    }
+
+    /// Forgets roots that nobody keeps any more.
+    pub(super) fn tidy(&mut self) {
+        self.known.retain(|_, dir| dir.strong_count() > 0);
+    }
+}
+
+/// The inode at a path below a root, not opened: an `O_PATH` descriptor and its `stat`.
+pub(super) fn find(root: BorrowedFd<'_>, path: &Path, owner: Owner) -> Result<(OwnedFd, Stat), OpenRefusal> {
+    let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+    if owner == Owner::TargetOrRoot {
+        flags |= OFlags::NOFOLLOW;
+    }
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let attempt = || openat2(root, path, flags, Mode::empty(), resolve);
+    let mut found = attempt();
+    for _ in 0..MAX_RETRIES {
+        match found {
+            Err(Errno::AGAIN | Errno::INTR) => found = attempt(),
+            _ => break,
+        }
+    }
+    let found = found?;
+    let stat = fstat(&found)?;
+    Ok((found, stat))
 }
 
 /// Opens for reading what an `O_PATH` descriptor of a regular file stands for.

@@ -1,27 +1,42 @@
-//! All processes: who they were when, and what was mapped where.
+//! All processes: who they were when.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event::ProcessEvent;
-use super::file::MappedFile;
-use super::{MonoNs, ProcessId, TargetRoot};
+use super::event::{EventKind, Mapped, ProcessEvent};
+use super::files::Files;
+use super::filesystems::Filesystems;
+use super::procfs;
+use super::program::Program;
+use super::reading;
+use super::root::Roots;
+use super::{MonoNs, Patience, ProcessId, TargetRoot};
+
+/// Ended programs that are kept for their last stacks, at most: eight times a storm of 2,000 a second.
+const MAX_ENDED: usize = 16_384;
 
 /// Limits; the defaults fit a host with some thousand processes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long reading a `/proc` file or opening a mapped file may take.
     pub patience: Duration,
-    /// Files kept open at most.
+    /// Files kept open at most; less if `RLIMIT_NOFILE` wants it.
     pub max_open_files: usize,
     /// Executable mappings of one process at most, past ones included.
     pub max_mappings: usize,
+    /// Executable mappings of all processes at most; about 80 bytes each.
+    pub max_mappings_in_all: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { patience: Duration::from_millis(500), max_open_files: 512, max_mappings: 65_536 }
+        Options {
+            patience: Duration::from_millis(500),
+            max_open_files: 512,
+            max_mappings: 65_536,
+            max_mappings_in_all: 1 << 19,
+        }
     }
 }
 
@@ -32,47 +47,6 @@ pub enum Which<'a> {
     All,
     /// These thread groups.
     Tgids(&'a [u32]),
-}
-
-/// Where an address of a process leads to.
-#[derive(Clone, Debug)]
-pub enum Location {
-    /// Into a file. The file may be none that can be opened, or (a memfd: path `/memfd:…`) a JIT's memory.
-    File {
-        /// The file.
-        file: Arc<MappedFile>,
-        /// Offset in it, bytes.
-        offset: u64,
-    },
-    /// Into anonymous memory: JIT code.
-    Anonymous {
-        /// First address of the mapping.
-        start: u64,
-        /// Address after its last.
-        end: u64,
-    },
-    /// Into the kernel's vdso.
-    Vdso {
-        /// Offset in its ELF image, bytes.
-        offset: u64,
-    },
-    /// Into the vsyscall page of x86-64.
-    Vsyscall,
-    /// Nowhere.
-    Unknown(Unlocated),
-}
-
-/// Why an address leads nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unlocated {
-    /// No executable mapping covers it.
-    NotMapped,
-    /// The process had ended before its mappings could be read.
-    ProcessGone,
-    /// Its mappings could not be read in time.
-    TooSlow,
-    /// It has more mappings than are kept.
-    TooManyMappings,
 }
 
 /// What is known of a program.
@@ -90,58 +64,317 @@ pub struct ProcessInfo {
     pub exited: Option<MonoNs>,
 }
 
+/// How much is kept, and what could not be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Programs, ended ones included.
+    pub programs: usize,
+    /// Executable mappings.
+    pub mappings: usize,
+    /// Files named by them.
+    pub files: usize,
+    /// Files open.
+    pub open_files: usize,
+    /// Ended programs that were forgotten early because too many ended at once.
+    pub forgotten: u64,
+    /// Mappings that were not kept because there were too many.
+    pub mappings_refused: u64,
+    /// Side-band events that were lost.
+    pub events_lost: u64,
+    /// Calls that hang in the kernel now.
+    pub stuck: usize,
+}
+
 /// The table of processes.
 #[derive(Debug)]
 pub struct Processes {
-    options: Options,
-    infos: HashMap<u32, ProcessInfo>,
+    pub(super) options: Options,
+    /// By thread group id, programs by time.
+    pub(super) timelines: HashMap<u32, Vec<Program>>,
+    /// Programs that have ended, and when.
+    ended: VecDeque<(MonoNs, u32)>,
+    /// Processes with mappings that were covered by others.
+    changed: BTreeSet<u32>,
+    pub(super) files: Files,
+    pub(super) roots: Roots,
+    /// Our own root: the last guess for a path.
+    pub(super) own_root: Option<Arc<TargetRoot>>,
+    pub(super) filesystems: Filesystems,
+    pub(super) patience: Patience,
+    /// Nothing is known of what happened before.
+    pub(super) started: MonoNs,
+    /// Length of a clock tick in `/proc/PID/stat`, ns.
+    tick: u64,
+    /// Events were lost, so that a program may be missing.
+    pub(super) unsure: bool,
+    /// Events were lost since the last look at which processes there are.
+    sweep: bool,
+    counts: Counts,
 }
 
 impl Processes {
     /// An empty table.
     #[must_use]
     pub fn new(options: Options) -> Processes {
-        Processes { options, infos: HashMap::new() }
+        let mut roots = Roots::default();
+        let own_root = roots.of(std::process::id()).ok().map(Arc::new);
+        Processes {
+            timelines: HashMap::new(),
+            ended: VecDeque::new(),
+            changed: BTreeSet::new(),
+            files: Files::new(options.patience, options.max_open_files),
+            roots,
+            own_root,
+            filesystems: Filesystems::default(),
+            patience: Patience::new(options.patience),
+            started: MonoNs::now(),
+            tick: 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1),
+            unsure: false,
+            sweep: false,
+            counts: Counts::default(),
+            options,
+        }
     }
 
-    /// Notes the processes that are there. Call it after the side-band events have been enabled. Returns how many
-    /// were found.
+    /// Notes the processes that are there. Call it after the side-band events have been enabled and before sampling
+    /// starts. Returns how many were found.
     pub fn scan(&mut self, which: &Which<'_>) -> usize {
-        let _ = (which, &self.options);
-        0
+        match which {
+            Which::All => reading::tgids().into_iter().filter(|tgid| self.adopt(*tgid, MonoNs(0))).count(),
+            Which::Tgids(tgids) => tgids.iter().filter(|tgid| self.adopt(**tgid, MonoNs(0))).count(),
+        }
     }
 
     /// Takes in what happened to a process. Events must come in the order of their times.
     pub fn apply(&mut self, event: &ProcessEvent) {
-        let _ = event;
-    }
-
-    /// Where `pc` led to in program `id` at the time `at`.
-    pub fn locate(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> Location {
-        let _ = (id, at, pc);
-        Location::Unknown(Unlocated::ProcessGone)
+        if let EventKind::Lost(n) = event.kind {
+            self.counts.events_lost += n;
+            self.unsure = true;
+            self.sweep = true;
+            return;
+        }
+        // Outside our pid namespace, or the idle task.
+        if event.tgid == 0 || event.tgid > i32::MAX.cast_unsigned() {
+            return;
+        }
+        let current = self.timelines.get_mut(&event.tgid).and_then(|line| line.last_mut());
+        // It happened before the process was looked at: what was seen then has it already.
+        if current.as_ref().is_some_and(|program| event.at < program.seen) {
+            return;
+        }
+        match &event.kind {
+            EventKind::Fork { parent } if event.is_leader() => self.fork(event, *parent),
+            EventKind::Fork { .. } | EventKind::Exit => {
+                if current.is_some_and(|program| program.is_alive() && program.thread(event)) {
+                    self.note_end(event.at, event.tgid);
+                }
+            }
+            EventKind::Comm { name, exec: true } => self.exec(event, name),
+            EventKind::Comm { name, exec: false } => {
+                if let Some(program) = current.filter(|_| event.is_leader()) {
+                    program.comm = Arc::clone(name);
+                }
+            }
+            EventKind::Mmap(mapped) => self.map(event, mapped),
+            EventKind::Lost(_) => {}
+        }
     }
 
     /// What is known of a program; `None` if it was never seen. `at` is the time of any of its samples.
-    pub fn info(&mut self, id: ProcessId, at: MonoNs) -> Option<&ProcessInfo> {
-        let _ = at;
-        self.infos.get(&id.tgid)
+    pub fn info(&mut self, id: ProcessId, at: MonoNs) -> Option<ProcessInfo> {
+        let index = self.select(id, at)?;
+        let program = self.program(id.tgid, index)?;
+        Some(ProcessInfo {
+            tgid: id.tgid,
+            parent: program.parent,
+            comm: Arc::clone(&program.comm),
+            from: program.from,
+            exited: program.until.filter(|_| program.exited),
+        })
     }
 
-    /// The root directory of a program, kept from its first sample on.
-    pub fn root(&mut self, id: ProcessId, at: MonoNs) -> Option<Arc<TargetRoot>> {
-        let _ = (id, at);
-        None
-    }
-
-    /// These processes and all their descendants that are alive.
+    /// These processes and all their descendants that are alive, without repetition.
     #[must_use]
     pub fn descendants(&self, roots: &[u32]) -> Vec<u32> {
-        roots.to_vec()
+        let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+        for program in self.timelines.values().filter_map(|line| line.last()).filter(|p| p.is_alive()) {
+            children.entry(program.parent).or_default().push(program.tgid);
+        }
+        let mut found = BTreeSet::new();
+        let mut waiting = roots.to_vec();
+        while let Some(tgid) = waiting.pop() {
+            if found.insert(tgid) {
+                waiting.extend(children.remove(&tgid).unwrap_or_default());
+            }
+        }
+        found.into_iter().collect()
     }
 
-    /// Forgets the programs that ended before `before`, and mappings that were replaced before it.
+    /// Forgets the programs that ended before `before`, and mappings that were covered by others before it. Call it
+    /// once a window; it also counts what is kept.
     pub fn retire(&mut self, before: MonoNs) {
-        self.infos.retain(|_, info| info.exited.is_none_or(|at| at >= before));
+        if std::mem::take(&mut self.sweep) {
+            self.sweep_gone();
+        }
+        while let Some((_, tgid)) = self.ended.front().copied().filter(|(at, _)| *at < before) {
+            self.ended.pop_front();
+            self.forget(tgid, before);
+        }
+        for tgid in std::mem::take(&mut self.changed) {
+            for program in self.timelines.get_mut(&tgid).into_iter().flatten() {
+                Arc::make_mut(&mut program.maps).retire(before);
+                if program.maps.has_past() {
+                    self.changed.insert(tgid);
+                }
+            }
+        }
+        self.timelines.shrink_to(self.timelines.len() * 2);
+        self.files.tidy();
+        self.roots.tidy();
+        let programs = self.timelines.values().flatten();
+        // Forks share theirs.
+        self.counts.mappings = programs.map(|p| p.maps.len().div_ceil(Arc::strong_count(&p.maps))).sum();
+    }
+
+    /// How much is kept, and what could not be.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let (files, open_files) = self.files.counts();
+        let programs = self.timelines.values().map(Vec::len).sum();
+        Counts {
+            programs,
+            files,
+            open_files,
+            stuck: self.patience.stuck() + self.files.stuck(),
+            ..self.counts
+        }
+    }
+
+    pub(super) fn program(&mut self, tgid: u32, index: usize) -> Option<&mut Program> {
+        self.timelines.get_mut(&tgid)?.get_mut(index)
+    }
+
+    /// Which program of its process a sample belongs to.
+    pub(super) fn select(&mut self, id: ProcessId, at: MonoNs) -> Option<usize> {
+        if id.is_idle() {
+            return None;
+        }
+        let ticks = id.start / self.tick;
+        let line = self.timelines.get_mut(&id.tgid).map_or(&mut [][..], Vec::as_mut_slice);
+        if let Some(index) = line.iter().rposition(|program| program.id == Some(id)) {
+            return Some(index);
+        }
+        let by_time = line.iter().rposition(|program| program.from <= at && program.may_start_at(ticks));
+        if let Some(index) = by_time {
+            match line[index].id {
+                None => {
+                    line[index].id = Some(id);
+                    return Some(index);
+                }
+                // Within an exec, name and number of the program change one after the other.
+                Some(_) if !self.unsure => return Some(index),
+                Some(_) => {}
+            }
+        }
+        // Its beginning was missed.
+        let adopted = self.adopt(id.tgid, at);
+        let line = self.timelines.get_mut(&id.tgid).filter(|_| adopted)?;
+        let program = line.last_mut().filter(|program| program.may_start_at(ticks))?;
+        program.id = Some(id);
+        Some(line.len() - 1)
+    }
+
+    /// Notes a process that is there and of which nothing, or nothing certain, is known. Returns whether it is there.
+    fn adopt(&mut self, tgid: u32, from: MonoNs) -> bool {
+        let seen = MonoNs::now();
+        let stat =
+            procfs::read(&format!("/proc/{tgid}/stat")).ok().and_then(|bytes| procfs::parse_stat(&bytes));
+        let Some(stat) = stat else { return false };
+        let threads = if stat.threads > 1 { reading::thread_ids(tgid) } else { vec![tgid] };
+        self.end(tgid, from, false);
+        self.timelines.entry(tgid).or_default().push(Program::adopted(tgid, &stat, threads, from, seen));
+        true
+    }
+
+    fn fork(&mut self, event: &ProcessEvent, parent: u32) {
+        // Only if its exit was lost.
+        self.end(event.tgid, event.at, true);
+        let ticks = (event.at.0 + MonoNs::boot_offset()) / self.tick;
+        let parent_program = self.timelines.get(&parent).and_then(|line| line.last());
+        let program = match parent_program {
+            Some(parent) => Program::forked(event.tgid, parent, event.at, ticks),
+            None => Program::forked_by_stranger(event.tgid, parent, event.at, ticks),
+        };
+        self.timelines.entry(event.tgid).or_default().push(program);
+    }
+
+    fn exec(&mut self, event: &ProcessEvent, name: &Arc<[u8]>) {
+        let last = self.timelines.get(&event.tgid).and_then(|line| line.last());
+        let next = match last {
+            Some(program) => program.replaced(event.at, name),
+            None => Program::stranger(event.tgid, event.at).replaced(event.at, name),
+        };
+        self.end(event.tgid, event.at, false);
+        self.timelines.entry(event.tgid).or_default().push(next);
+    }
+
+    fn map(&mut self, event: &ProcessEvent, mapped: &Mapped) {
+        let line = self.timelines.entry(event.tgid).or_default();
+        if line.is_empty() {
+            line.push(Program::stranger(event.tgid, event.at));
+        }
+        let Some(program) = line.last_mut() else { return };
+        let (kept, shared) = (program.maps.len(), Arc::strong_count(&program.maps) > 1);
+        let added = if shared { kept + 1 } else { 1 };
+        if kept >= self.options.max_mappings
+            || self.counts.mappings + added > self.options.max_mappings_in_all
+        {
+            program.overflow = true;
+            self.counts.mappings_refused += 1;
+            return;
+        }
+        self.counts.mappings += added;
+        program.map(event.at, mapped, &mut self.files);
+        if program.maps.has_past() {
+            self.changed.insert(event.tgid);
+        }
+    }
+
+    /// Ends the present program of a process, if it has one.
+    fn end(&mut self, tgid: u32, at: MonoNs, exited: bool) {
+        let current = self.timelines.get_mut(&tgid).and_then(|line| line.last_mut());
+        if let Some(program) = current.filter(|program| program.is_alive()) {
+            program.until = Some(at);
+            program.exited = exited;
+            self.note_end(at, tgid);
+        }
+    }
+
+    fn note_end(&mut self, at: MonoNs, tgid: u32) {
+        self.ended.push_back((at, tgid));
+        if self.ended.len() > MAX_ENDED
+            && let Some((at, tgid)) = self.ended.pop_front()
+        {
+            self.forget(tgid, MonoNs(at.0 + 1));
+            self.counts.forgotten += 1;
+        }
+    }
+
+    fn forget(&mut self, tgid: u32, before: MonoNs) {
+        if let Some(line) = self.timelines.get_mut(&tgid) {
+            line.retain(|program| program.until.is_none_or(|until| until >= before));
+            if line.is_empty() {
+                self.timelines.remove(&tgid);
+            }
+        }
+    }
+
+    /// Ends the programs whose exit was lost.
+    fn sweep_gone(&mut self) {
+        let there = reading::tgids();
+        let now = MonoNs::now();
+        let gone: Vec<u32> =
+            self.timelines.keys().copied().filter(|tgid| there.binary_search(tgid).is_err()).collect();
+        gone.into_iter().for_each(|tgid| self.end(tgid, now, true));
     }
 }

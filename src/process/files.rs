@@ -1,0 +1,210 @@
+//! All mapped files: each named once, opened once, and closed again when there are too many.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::event::Inode;
+use super::file::{Content, ContentKey, FileId, FileRef, FileState, MappedFile, Unopened};
+use super::opening::{self, Found, Wanted};
+use super::root::OpenRefusal;
+use super::{MonoNs, OutOfPatience, Patience};
+
+/// Descriptors left to the rest of the profiler.
+const RESERVE: u64 = 256;
+/// Identities of closed files that are remembered, so that a file keeps its [`FileId`] from one program to the next.
+const MAX_REMEMBERED: usize = 16_384;
+/// After a failure: first pause, doubled each time up to the last; a file that took too long waits the last at once.
+const FIRST_PAUSE: u64 = 10_000_000;
+const LAST_PAUSE: u64 = 30_000_000_000;
+
+/// The table of files.
+#[derive(Debug)]
+pub(super) struct Files {
+    refs: HashMap<(Inode, Arc<Path>), Arc<FileRef>>,
+    contents: HashMap<ContentKey, (FileId, Weak<Content>)>,
+    next_id: u64,
+    max_open: usize,
+    open: usize,
+    uses: u64,
+    /// For file systems that answer by themselves, and for all others: who makes the others wait blinds nobody else.
+    quick: Patience,
+    wary: Patience,
+}
+
+impl Files {
+    pub(super) fn new(patience: Duration, max_open: usize) -> Files {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).max(16);
+        Files {
+            refs: HashMap::new(),
+            contents: HashMap::new(),
+            next_id: 1,
+            max_open: max_open.min(room),
+            open: 0,
+            uses: 0,
+            quick: Patience::new(patience),
+            wary: Patience::new(patience),
+        }
+    }
+
+    /// The one reference to an inode under a path.
+    pub(super) fn refer(&mut self, inode: Inode, path: &Arc<Path>) -> Arc<FileRef> {
+        let new = || Arc::new(FileRef::new(inode, Arc::clone(path)));
+        Arc::clone(self.refs.entry((inode, Arc::clone(path))).or_insert_with(new))
+    }
+
+    /// The file of a mapping that was made at `mapped`, if nothing has to be opened for it.
+    pub(super) fn known(&mut self, file: &FileRef, mapped: MonoNs, now: MonoNs) -> Option<Arc<MappedFile>> {
+        let mut state = file.state();
+        let opened = Arc::clone(state.opened.as_ref()?);
+        match &opened.content {
+            Err(_) => (now < state.retry_at).then_some(opened),
+            Ok(content) => {
+                content.fd()?;
+                // A program that mapped it since may have found other content in it.
+                if mapped > state.checked && !unchanged(content) {
+                    return None;
+                }
+                state.checked = now;
+                self.uses += 1;
+                content.touch(self.uses);
+                drop(state);
+                Some(opened)
+            }
+        }
+    }
+
+    /// Opens the file of a mapping. `quick`: its file system answers by itself.
+    pub(super) fn open(
+        &mut self,
+        file: &FileRef,
+        wanted: Wanted,
+        quick: bool,
+        now: MonoNs,
+    ) -> Arc<MappedFile> {
+        let found = self.run(wanted, quick);
+        let mut state = file.state();
+        let opened = self.note(file, &mut state, found, now);
+        state.opened = Some(Arc::clone(&opened));
+        opened
+    }
+
+    /// Forgets files that nothing maps any more.
+    pub(super) fn tidy(&mut self) {
+        self.refs.retain(|_, file| Arc::strong_count(file) > 1);
+        if self.contents.len() > MAX_REMEMBERED {
+            self.contents.retain(|_, (_, content)| content.strong_count() > 0);
+        }
+        self.open = self.alive().filter(|content| content.fd().is_some()).count();
+    }
+
+    /// Files named, and files open.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.refs.len(), self.alive().filter(|content| content.fd().is_some()).count())
+    }
+
+    /// Opens that hang in the kernel now.
+    pub(super) fn stuck(&self) -> usize {
+        self.quick.stuck() + self.wary.stuck()
+    }
+
+    fn run(&mut self, wanted: Wanted, quick: bool) -> Result<Found, Unopened> {
+        if self.open >= self.max_open {
+            self.close_oldest();
+        }
+        let patience = if quick { &mut self.quick } else { &mut self.wary };
+        match patience.run(move || opening::open_wanted(&wanted)) {
+            Ok(Err(Unopened::Refused(OpenRefusal::Errno(e)))) if e == Errno::MFILE.raw_os_error() => {
+                self.close_oldest();
+                Err(Unopened::Refused(OpenRefusal::Errno(e)))
+            }
+            Ok(found) => found,
+            Err(OutOfPatience) => Err(Unopened::TooSlow),
+        }
+    }
+
+    /// What is known after an attempt to open a file.
+    fn note(
+        &mut self,
+        file: &FileRef,
+        state: &mut FileState,
+        found: Result<Found, Unopened>,
+        now: MonoNs,
+    ) -> Arc<MappedFile> {
+        let Found { fd, key, deleted_or_replaced } = match found {
+            Ok(found) => found,
+            Err(why) => {
+                let pause =
+                    if why == Unopened::TooSlow { LAST_PAUSE } else { FIRST_PAUSE << state.failures.min(12) };
+                state.failures += 1;
+                state.retry_at = MonoNs(now.0 + pause.min(LAST_PAUSE));
+                let id = state.opened.as_ref().map_or_else(|| self.new_id(), |opened| opened.id);
+                return Arc::new(MappedFile {
+                    id,
+                    path: Arc::clone(file.path()),
+                    inode: file.inode(),
+                    deleted_or_replaced: file.named_deleted(),
+                    content: Err(why),
+                });
+            }
+        };
+        state.failures = 0;
+        state.checked = now;
+        let known = self.contents.get(&key).map(|(id, content)| (*id, content.upgrade()));
+        let content = match known {
+            Some((_, Some(content))) => {
+                if content.fd().is_none() {
+                    content.reopened(fd);
+                    self.open += 1;
+                }
+                content
+            }
+            other => {
+                let id = other.map_or_else(|| self.new_id(), |(id, _)| id);
+                let content = Arc::new(Content::new(id, key, fd));
+                self.contents.insert(key, (id, Arc::downgrade(&content)));
+                self.open += 1;
+                content
+            }
+        };
+        self.uses += 1;
+        content.touch(self.uses);
+        Arc::new(MappedFile {
+            id: content.id,
+            path: Arc::clone(file.path()),
+            inode: file.inode(),
+            deleted_or_replaced,
+            content: Ok(content),
+        })
+    }
+
+    fn new_id(&mut self) -> FileId {
+        self.next_id += 1;
+        FileId(self.next_id)
+    }
+
+    fn alive(&self) -> impl Iterator<Item = Arc<Content>> + '_ {
+        self.contents.values().filter_map(|(_, content)| content.upgrade())
+    }
+
+    /// Closes the quarter that was not used for longest.
+    fn close_oldest(&mut self) {
+        let mut open: Vec<_> = self.alive().filter(|content| content.fd().is_some()).collect();
+        open.sort_by_key(|content| content.used.load(Ordering::Relaxed));
+        let surplus = open.len().saturating_sub(self.max_open - self.max_open / 4);
+        open.iter().take(surplus).for_each(|content| content.close());
+        self.open = open.len() - surplus;
+    }
+}
+
+/// Whether an open file is still what it was when it was opened.
+fn unchanged(content: &Content) -> bool {
+    content.fd().and_then(|fd| opening::content_key(fd.as_fd())).is_some_and(|now| now == content.key)
+}

@@ -1,0 +1,247 @@
+//! From an address of a program at a time to the file and offset that it stands for.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::file::{FileRef, MappedFile};
+use super::mappings::{Mapping, Object};
+use super::opening::Wanted;
+use super::procfs::MapsEntry;
+use super::program::{Before, Program};
+use super::reading;
+use super::table::Processes;
+use super::{MonoNs, ProcessId, TargetRoot};
+
+/// Where an address of a process leads to.
+#[derive(Clone, Debug)]
+pub enum Location {
+    /// Into a file. The file may be one that could not be opened, or (a memfd: path `/memfd:…`) a JIT's memory.
+    File {
+        /// The file.
+        file: Arc<MappedFile>,
+        /// Offset in it, bytes.
+        offset: u64,
+    },
+    /// Into anonymous memory: JIT code.
+    Anonymous {
+        /// First address of the mapping.
+        start: u64,
+        /// Address after its last.
+        end: u64,
+    },
+    /// Into the kernel's vdso.
+    Vdso {
+        /// Offset in its ELF image, bytes.
+        offset: u64,
+    },
+    /// Into the vsyscall page of x86-64.
+    Vsyscall,
+    /// Nowhere.
+    Unknown(Unlocated),
+}
+
+/// Why an address leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unlocated {
+    /// No executable mapping covers it.
+    NotMapped,
+    /// The process had ended before its mappings could be read.
+    ProcessGone,
+    /// Its mappings could not be read in time.
+    TooSlow,
+    /// It has more mappings than are kept.
+    TooManyMappings,
+}
+
+/// At this address the kernel of x86-64 has a page that is no mapping.
+const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
+/// Mappings are read again for an address that is not mapped at most this often a program, ns: what `mremap` moved
+/// has no event.
+const REREAD: u64 = 1_000_000_000;
+/// Ancestors whose roots are tried for a process that has ended.
+const MAX_ANCESTORS: usize = 8;
+/// Roots that are tried for a path.
+const MAX_ROOTS: usize = 64;
+
+impl Processes {
+    /// Where `pc` led to in program `id` at the time `at`. Opens the file if it is not open.
+    pub fn locate(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> Location {
+        if (VSYSCALL..VSYSCALL + 0x1000).contains(&pc) {
+            return Location::Vsyscall;
+        }
+        let Some(index) = self.select(id, at) else { return Location::Unknown(Unlocated::ProcessGone) };
+        let mut mapping = self.mapping(id.tgid, index, at, pc);
+        if mapping.is_none() && self.complete(id.tgid, index, MAX_ANCESTORS) {
+            mapping = self.mapping(id.tgid, index, at, pc);
+        }
+        let Some(mapping) = mapping else { return Location::Unknown(self.why_unmapped(id.tgid, index)) };
+        let into = pc - mapping.start;
+        match &mapping.object {
+            Object::Anonymous => Location::Anonymous { start: mapping.start, end: mapping.end },
+            Object::Vdso(offset) => Location::Vdso { offset: offset.wrapping_add(into) },
+            Object::File(file, offset) => {
+                let offset = offset.wrapping_add(into);
+                Location::File { file: self.open(id.tgid, index, &mapping, file), offset }
+            }
+        }
+    }
+
+    /// The root directory and owner of a program, read at first sight and kept; `None` if it had ended by then.
+    pub fn root(&mut self, id: ProcessId, at: MonoNs) -> Option<Arc<TargetRoot>> {
+        let index = self.select(id, at)?;
+        self.root_of(id.tgid, index)
+    }
+
+    fn mapping(&mut self, tgid: u32, index: usize, at: MonoNs, pc: u64) -> Option<Mapping> {
+        self.program(tgid, index)?.maps.find(pc, at).cloned()
+    }
+
+    fn why_unmapped(&mut self, tgid: u32, index: usize) -> Unlocated {
+        match self.program(tgid, index) {
+            None => Unlocated::ProcessGone,
+            Some(program) if program.overflow => Unlocated::TooManyMappings,
+            Some(program) => match program.before {
+                Before::Failed(why) => why,
+                Before::Unread => Unlocated::ProcessGone,
+                Before::Nothing | Before::Read(_) => Unlocated::NotMapped,
+            },
+        }
+    }
+
+    /// Reads the mappings that no event told of. Returns whether any were read.
+    fn complete(&mut self, tgid: u32, index: usize, ancestors: usize) -> bool {
+        let now = MonoNs::now();
+        let Some(program) = self.program(tgid, index) else { return false };
+        let alive = program.is_alive();
+        match program.before {
+            Before::Failed(_) => return false,
+            Before::Unread => {}
+            Before::Nothing | Before::Read(_) if !alive => return false,
+            Before::Nothing | Before::Read(_) => {
+                if now.0.saturating_sub(program.reread.0) < REREAD {
+                    return false;
+                }
+            }
+        }
+        program.reread = now;
+        let expected = program.expected();
+        let read = if alive {
+            let read = self.patience.run(move || reading::read_maps(expected));
+            read.unwrap_or(Err(Unlocated::TooSlow))
+        } else {
+            Err(Unlocated::ProcessGone)
+        };
+        match read {
+            Ok(entries) => self.learn(tgid, index, &entries, now),
+            Err(Unlocated::ProcessGone) => self.inherit(tgid, index, ancestors),
+            Err(why) => self.fail(tgid, index, why),
+        }
+    }
+
+    fn learn(&mut self, tgid: u32, index: usize, entries: &[MapsEntry], now: MonoNs) -> bool {
+        let most = self.options.max_mappings;
+        let Some(program) = self.timelines.get_mut(&tgid).and_then(|line| line.get_mut(index)) else {
+            return false;
+        };
+        if program.before == Before::Nothing && !still_runs(program, entries) {
+            return false;
+        }
+        program.learn(entries, now, most, &mut self.files);
+        true
+    }
+
+    /// A fork that has ended before it was looked at had what its parent had.
+    fn inherit(&mut self, tgid: u32, index: usize, ancestors: usize) -> bool {
+        let Some(child) = self.program(tgid, index) else { return false };
+        if child.before != Before::Unread {
+            return false;
+        }
+        let (parent, forked) = (child.parent, child.from);
+        let maps = self.parent_of(parent, forked).filter(|_| ancestors > 0).and_then(|from| {
+            let unread = self.program(parent, from)?.before == Before::Unread;
+            if unread && !self.complete(parent, from, ancestors - 1) {
+                return None;
+            }
+            Some(Arc::clone(&self.program(parent, from)?.maps))
+        });
+        let Some(maps) = maps else { return self.fail(tgid, index, Unlocated::ProcessGone) };
+        let Some(child) = self.program(tgid, index) else { return false };
+        child.inherit(&maps);
+        true
+    }
+
+    /// Which program the parent ran when it forked.
+    fn parent_of(&self, parent: u32, forked: MonoNs) -> Option<usize> {
+        self.timelines.get(&parent)?.iter().rposition(|program| program.from <= forked)
+    }
+
+    fn fail(&mut self, tgid: u32, index: usize, why: Unlocated) -> bool {
+        if let Some(program) = self.program(tgid, index)
+            && program.before == Before::Unread
+        {
+            program.before = Before::Failed(why);
+        }
+        false
+    }
+
+    fn open(&mut self, tgid: u32, index: usize, mapping: &Mapping, file: &FileRef) -> Arc<MappedFile> {
+        let now = MonoNs::now();
+        if let Some(known) = self.files.known(file, mapping.from, now) {
+            return known;
+        }
+        let alive = self.program(tgid, index).is_some_and(|program| program.is_alive());
+        let wanted = Wanted {
+            inode: file.inode(),
+            path: Arc::clone(file.path()),
+            named_deleted: file.named_deleted(),
+            live: alive.then_some((tgid, mapping.start, mapping.end)),
+            roots: self.likely_roots(tgid, index),
+            mapped_at: mapping.from.max(self.started).wall(),
+        };
+        let quick = self.filesystems.answer(file.inode(), tgid, now, &mut self.patience);
+        self.files.open(file, wanted, quick, now)
+    }
+
+    /// Directories in which a path of a program may lead to its file: its own root, those of its ancestors, all others
+    /// that are known, ours.
+    fn likely_roots(&mut self, tgid: u32, index: usize) -> Vec<Arc<OwnedFd>> {
+        let mut roots = Vec::new();
+        let mut add = |dir: Arc<OwnedFd>| {
+            if roots.len() < MAX_ROOTS && !roots.iter().any(|known| Arc::ptr_eq(known, &dir)) {
+                roots.push(dir);
+            }
+        };
+        let mut ancestor = Some((tgid, index));
+        for _ in 0..MAX_ANCESTORS {
+            let Some((tgid, index)) = ancestor else { break };
+            if let Some(root) = self.root_of(tgid, index) {
+                add(root.shared_dir());
+                break;
+            }
+            let born = self.program(tgid, index).map(|program| (program.parent, program.from));
+            ancestor = born.and_then(|(parent, forked)| Some((parent, self.parent_of(parent, forked)?)));
+        }
+        self.own_root.iter().for_each(|root| add(root.shared_dir()));
+        self.roots.all().for_each(add);
+        roots
+    }
+
+    fn root_of(&mut self, tgid: u32, index: usize) -> Option<Arc<TargetRoot>> {
+        let program = self.timelines.get_mut(&tgid)?.get_mut(index)?;
+        if program.root.is_none() && program.is_alive() {
+            let root = self.roots.of(tgid).ok()?;
+            program.root = program.may_start_at(root.start_ticks).then(|| Arc::new(root));
+        }
+        program.root.clone()
+    }
+}
+
+/// Whether what was read is of this program, not of one that took its place since: one of its files is where it was.
+fn still_runs(program: &Program, entries: &[MapsEntry]) -> bool {
+    program.maps.iter().any(|mapping| match &mapping.object {
+        Object::File(file, _) => {
+            entries.iter().any(|entry| entry.start == mapping.start && entry.inode.ino == file.inode().ino)
+        }
+        _ => false,
+    })
+}

@@ -1,0 +1,285 @@
+//! What one program had mapped executable, where, and when.
+//!
+//! `munmap` makes no event: a mapping lasts until another one covers it. Code at an address that is mapped no more
+//! cannot run, so nothing is asked about it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::MonoNs;
+use super::file::FileRef;
+
+/// What lies at a range of addresses.
+#[derive(Clone, Debug)]
+pub(super) enum Object {
+    /// A file, from this offset on.
+    File(Arc<FileRef>, u64),
+    /// No file: JIT code, mostly.
+    Anonymous,
+    /// The vdso, from this offset on.
+    Vdso(u64),
+}
+
+impl Object {
+    /// The same object, `by` bytes further.
+    fn advanced(&self, by: u64) -> Object {
+        match self {
+            Object::File(file, offset) => Object::File(Arc::clone(file), offset.wrapping_add(by)),
+            Object::Anonymous => Object::Anonymous,
+            Object::Vdso(offset) => Object::Vdso(offset.wrapping_add(by)),
+        }
+    }
+
+    /// Whether `other`, beginning `by` bytes further, continues this object.
+    fn continues_at(&self, by: u64, other: &Object) -> bool {
+        match (self, other) {
+            (Object::File(a, at), Object::File(b, offset)) => {
+                a.same_file(b) && at.wrapping_add(by) == *offset
+            }
+            (Object::Anonymous, Object::Anonymous) => true,
+            (Object::Vdso(at), Object::Vdso(offset)) => at.wrapping_add(by) == *offset,
+            _ => false,
+        }
+    }
+}
+
+/// A range that is mapped since some time.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    /// First address.
+    pub(super) start: u64,
+    /// Address after the last.
+    pub(super) end: u64,
+    pub(super) object: Object,
+    /// Since when.
+    pub(super) from: MonoNs,
+}
+
+impl Mapping {
+    /// The part of it between two addresses that lie within it.
+    fn part(&self, start: u64, end: u64) -> Mapping {
+        Mapping { start, end, object: self.object.advanced(start - self.start), from: self.from }
+    }
+
+    fn covers(&self, pc: u64) -> bool {
+        self.start <= pc && pc < self.end
+    }
+}
+
+/// The mappings of a program over time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mappings {
+    /// By first address; they do not overlap.
+    now: BTreeMap<u64, Mapping>,
+    /// What was covered by others, and until when.
+    past: Vec<(Mapping, MonoNs)>,
+}
+
+impl Mappings {
+    /// Notes a mapping that was made at a time. What it covers ends then.
+    pub(super) fn map(&mut self, new: Mapping) {
+        if new.start >= new.end || self.has(&new) {
+            return;
+        }
+        for old in self.overlapping(&new) {
+            self.now.remove(&old.start);
+            if old.start < new.start {
+                self.now.insert(old.start, old.part(old.start, new.start));
+            }
+            if new.end < old.end {
+                self.now.insert(new.end, old.part(new.end, old.end));
+            }
+            let covered = old.part(old.start.max(new.start), old.end.min(new.end));
+            if covered.from < new.from {
+                self.past.push((covered, new.from));
+            }
+        }
+        self.insert_joined(new);
+    }
+
+    /// Takes in a mapping that was read from `/proc/PID/maps`. It was there since `new.from` as far as is known;
+    /// where something else was known to be, it has come by the time of reading.
+    pub(super) fn learn(&mut self, new: Mapping, read_at: MonoNs) {
+        if new.start >= new.end || self.has(&new) {
+            return;
+        }
+        let others = self.overlapping(&new).iter().any(|old| !consistent(old, &new));
+        let from = if others { read_at } else { new.from };
+        self.map(Mapping { from, ..new });
+    }
+
+    /// What was at an address at a time.
+    pub(super) fn find(&self, pc: u64, at: MonoNs) -> Option<&Mapping> {
+        let now = self.now.range(..=pc).next_back().map(|(_, mapping)| mapping);
+        if let Some(mapping) = now.filter(|mapping| mapping.covers(pc) && mapping.from <= at) {
+            return Some(mapping);
+        }
+        let was =
+            |(mapping, until): &&(Mapping, MonoNs)| mapping.covers(pc) && mapping.from <= at && at < *until;
+        self.past.iter().rev().find(was).map(|(mapping, _)| mapping)
+    }
+
+    /// Present and past mappings.
+    pub(super) fn len(&self) -> usize {
+        self.now.len() + self.past.len()
+    }
+
+    /// Whether there is anything to [`retire`](Self::retire).
+    pub(super) fn has_past(&self) -> bool {
+        !self.past.is_empty()
+    }
+
+    /// Forgets what was covered before a time.
+    pub(super) fn retire(&mut self, before: MonoNs) {
+        self.past.retain(|(_, until)| *until >= before);
+        self.past.shrink_to(self.past.len() * 2);
+    }
+
+    /// What is mapped now, by address.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Mapping> {
+        self.now.values()
+    }
+
+    /// Whether all of `new` is mapped already, as the same thing.
+    fn has(&self, new: &Mapping) -> bool {
+        let old = self.now.range(..=new.start).next_back();
+        old.is_some_and(|(_, old)| new.end <= old.end && consistent(old, new))
+    }
+
+    fn overlapping(&self, new: &Mapping) -> Vec<Mapping> {
+        let before = self.now.range(..new.start).next_back().filter(|(_, old)| old.end > new.start);
+        let within = self.now.range(new.start..new.end);
+        before.into_iter().chain(within).map(|(_, old)| old.clone()).collect()
+    }
+
+    /// Inserts where nothing is any more; with a neighbour before it that it continues, it becomes one. A JIT's code
+    /// grows in small steps.
+    fn insert_joined(&mut self, new: Mapping) {
+        let before = self.now.range_mut(..new.start).next_back().map(|(_, old)| old);
+        match before {
+            // Joined, the new part looks as old as the neighbour: nothing ran there before, or it would not be free.
+            Some(old) if old.end == new.start && consistent(old, &new) => {
+                let replaced = self.past.iter().any(|(p, _)| p.start < new.end && new.start < p.end);
+                if replaced {
+                    self.now.insert(new.start, new);
+                } else {
+                    old.end = new.end;
+                }
+            }
+            _ => {
+                self.now.insert(new.start, new);
+            }
+        }
+    }
+}
+
+/// Whether two ranges, the second not before the first, are parts of one mapping of the same object.
+fn consistent(a: &Mapping, b: &Mapping) -> bool {
+    if a.start <= b.start {
+        a.object.continues_at(b.start - a.start, &b.object)
+    } else {
+        b.object.continues_at(a.start - b.start, &a.object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::Inode;
+    use super::*;
+    use std::path::Path;
+
+    fn file(ino: u64) -> Arc<FileRef> {
+        let inode = Inode { major: 8, minor: 1, ino, generation: 0 };
+        Arc::new(FileRef::new(inode, Arc::from(Path::new("/lib/x.so"))))
+    }
+
+    fn mapping(start: u64, end: u64, object: Object, from: u64) -> Mapping {
+        Mapping { start, end, object, from: MonoNs(from) }
+    }
+
+    fn what(maps: &Mappings, pc: u64, at: u64) -> Option<(u64, u64)> {
+        maps.find(pc, MonoNs(at)).map(|m| match &m.object {
+            Object::File(file, offset) => (file.inode().ino, offset + (pc - m.start)),
+            Object::Anonymous => (0, 0),
+            Object::Vdso(offset) => (u64::MAX, offset + (pc - m.start)),
+        })
+    }
+
+    #[test]
+    fn a_later_mapping_wins_and_the_earlier_one_is_remembered() {
+        let mut maps = Mappings::default();
+        maps.map(mapping(0x1000, 0x5000, Object::File(file(1), 0x100), 10));
+        maps.map(mapping(0x2000, 0x3000, Object::File(file(2), 0), 20));
+        assert_eq!(what(&maps, 0x1fff, 30), Some((1, 0x10ff)));
+        assert_eq!(what(&maps, 0x2000, 30), Some((2, 0)));
+        assert_eq!(what(&maps, 0x2000, 15), Some((1, 0x1100)));
+        assert_eq!(what(&maps, 0x3000, 30), Some((1, 0x2100)));
+        assert_eq!(what(&maps, 0x5000, 30), None);
+        assert_eq!(what(&maps, 0x1000, 9), None, "not before it was mapped");
+        maps.retire(MonoNs(21));
+        assert_eq!(what(&maps, 0x2000, 15), None);
+        assert_eq!(what(&maps, 0x2000, 30), Some((2, 0)));
+    }
+
+    #[test]
+    fn one_mapping_over_several() {
+        let mut maps = Mappings::default();
+        for i in 0..4 {
+            maps.map(mapping(0x1000 * (i + 1), 0x1000 * (i + 2), Object::File(file(i + 1), 0), 10));
+        }
+        maps.map(mapping(0x1800, 0x4800, Object::File(file(9), 0), 20));
+        let at_20: Vec<_> = [0x1000, 0x1800, 0x2000, 0x3000, 0x4000, 0x4800]
+            .map(|pc| what(&maps, pc, 20).unwrap().0)
+            .to_vec();
+        assert_eq!(at_20, [1, 9, 9, 9, 9, 4]);
+        let at_19: Vec<_> =
+            [0x1000, 0x1800, 0x2000, 0x3000, 0x4000].map(|pc| what(&maps, pc, 19).unwrap().0).to_vec();
+        assert_eq!(at_19, [1, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn code_that_grows_step_by_step_is_one_mapping() {
+        let mut maps = Mappings::default();
+        for i in 0..1000 {
+            maps.map(mapping(0x10_000 + i * 0x1000, 0x11_000 + i * 0x1000, Object::Anonymous, i));
+        }
+        assert_eq!(maps.len(), 1);
+        // And repeated: mprotect there and back.
+        maps.map(mapping(0x10_000, 0x11_000, Object::Anonymous, 2000));
+        assert_eq!(maps.len(), 1);
+    }
+
+    #[test]
+    fn growth_does_not_reach_back_over_what_was_there_before() {
+        let mut maps = Mappings::default();
+        maps.map(mapping(0x1000, 0x2000, Object::Anonymous, 1));
+        maps.map(mapping(0x2000, 0x3000, Object::File(file(1), 0), 2));
+        maps.map(mapping(0x2000, 0x3000, Object::Anonymous, 9));
+        assert_eq!(what(&maps, 0x2000, 5), Some((1, 0)));
+        assert_eq!(what(&maps, 0x2000, 9), Some((0, 0)));
+    }
+
+    #[test]
+    fn what_is_read_completes_what_was_heard() {
+        let mut maps = Mappings::default();
+        maps.map(mapping(0x8000, 0x9000, Object::File(file(1), 0x1000), 50));
+        maps.learn(mapping(0x8000, 0x9000, Object::File(file(1), 0x1000), 0), MonoNs(90));
+        maps.learn(mapping(0x1000, 0x2000, Object::File(file(2), 0), 0), MonoNs(90));
+        assert_eq!(what(&maps, 0x8000, 40), None, "heard to be mapped later");
+        assert_eq!(what(&maps, 0x8000, 60), Some((1, 0x1000)));
+        assert_eq!(what(&maps, 0x1000, 1), Some((2, 0)), "there since the beginning");
+        maps.learn(mapping(0x8000, 0x9000, Object::File(file(3), 0), 0), MonoNs(95));
+        assert_eq!(what(&maps, 0x8000, 94), Some((1, 0x1000)));
+        assert_eq!(what(&maps, 0x8000, 95), Some((3, 0)));
+    }
+
+    #[test]
+    fn extreme_addresses_do_not_overflow() {
+        let mut maps = Mappings::default();
+        maps.map(mapping(u64::MAX - 1, u64::MAX, Object::File(file(1), u64::MAX), 1));
+        maps.map(mapping(0, u64::MAX, Object::Vdso(u64::MAX), 2));
+        maps.map(mapping(5, 4, Object::Anonymous, 3));
+        assert_eq!(what(&maps, u64::MAX, 9), None);
+        assert_eq!(maps.find(1, MonoNs(9)).map(|m| m.start), Some(0));
+    }
+}

@@ -1,0 +1,153 @@
+//! Finding and opening the file of a mapping: through the process that has it mapped, else by its path in a root;
+//! and proving that it is that file. Runs under [`Patience`](super::Patience).
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{
+    FileType, Mode, OFlags, Stat, StatxFlags, fstat, fstatfs, major, makedev, minor, open, statx,
+};
+use rustix::io::Errno;
+
+use super::event::Inode;
+use super::file::{ContentKey, Unopened};
+use super::inode_version;
+use super::procfs;
+use super::root::{self, OpenRefusal, Owner};
+
+/// File systems whose `stat` names another device than their mappings: `include/uapi/linux/magic.h`.
+const BTRFS: u64 = 0x9123_683e;
+const OVERLAYFS: u64 = 0x794c_7630;
+
+/// The kernel stamps files with the time of the last tick, and our two clocks are not read at once, nanoseconds.
+const STAMP_SLACK: i128 = 20_000_000;
+
+/// Which file is wanted, and where it may be found.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) inode: Inode,
+    pub(super) path: Arc<Path>,
+    pub(super) named_deleted: bool,
+    /// The process, if it is alive, and where it has the file mapped.
+    pub(super) live: Option<(u32, u64, u64)>,
+    /// Root directories in which the path may lead to it, the likeliest first.
+    pub(super) roots: Vec<Arc<OwnedFd>>,
+    /// When it was mapped at the latest, nanoseconds since the epoch.
+    pub(super) mapped_at: i128,
+}
+
+/// An opened file.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) fd: OwnedFd,
+    pub(super) key: ContentKey,
+    pub(super) deleted_or_replaced: bool,
+}
+
+/// Opens it.
+pub(super) fn open_wanted(wanted: &Wanted) -> Result<Found, Unopened> {
+    let mut refused = Unopened::ProcessGone;
+    if let Some((tgid, start, end)) = wanted.live {
+        match through_process(wanted, tgid, start, end) {
+            Ok(found) => return Ok(found),
+            Err(why) => refused = why,
+        }
+    }
+    if wanted.named_deleted {
+        return Err(refused);
+    }
+    for dir in &wanted.roots {
+        match by_path(wanted, dir.as_fd()) {
+            Ok(found) => return Ok(found),
+            // What another root has at that path says nothing of this one's.
+            Err(why) if refused == Unopened::ProcessGone => refused = why,
+            Err(_) => {}
+        }
+    }
+    Err(refused)
+}
+
+/// What a descriptor's file is like now; does not wait for the file system's owner.
+pub(super) fn content_key(fd: BorrowedFd<'_>) -> Option<ContentKey> {
+    let flags = rustix::fs::AtFlags::EMPTY_PATH | rustix::fs::AtFlags::STATX_DONT_SYNC;
+    let stat = statx(fd, "", flags, StatxFlags::BASIC_STATS).ok()?;
+    Some(ContentKey {
+        dev: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        ino: stat.stx_ino,
+        size: stat.stx_size,
+        ctime: (stat.stx_ctime.tv_sec, i64::from(stat.stx_ctime.tv_nsec)),
+    })
+}
+
+/// Through `/proc/PID/map_files`, which leads to the mapped file itself, deleted or not.
+fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<Found, Unopened> {
+    let fd = match map_file(tgid, start, end) {
+        // What we know as one mapping may be several, or a part of one.
+        Err(Errno::NOENT) => {
+            let maps = procfs::read(&format!("/proc/{tgid}/maps")).map_err(OpenRefusal::from)?;
+            let (entries, _) = procfs::parse_maps(&maps);
+            let same = |entry: &&procfs::MapsEntry| entry.inode == Inode { generation: 0, ..wanted.inode };
+            let entry = entries.iter().find(same).ok_or(Unopened::ProcessGone)?;
+            map_file(tgid, entry.start, entry.end)
+        }
+        other => other,
+    };
+    let fd = fd.map_err(OpenRefusal::from)?;
+    let stat = fstat(&fd).map_err(OpenRefusal::from)?;
+    regular(&stat)?;
+    if !is_inode(wanted.inode, &stat, fd.as_fd()) {
+        return Err(Unopened::Replaced);
+    }
+    let file = root::reopen(fd.as_fd())?;
+    let at_path = |dir: &Arc<OwnedFd>| {
+        root::find(dir.as_fd(), &wanted.path, Owner::Any)
+            .is_ok_and(|(_, there)| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
+    };
+    let deleted_or_replaced = wanted.named_deleted || !wanted.roots.iter().any(at_path);
+    let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
+    Ok(Found { fd: file, key, deleted_or_replaced })
+}
+
+fn map_file(tgid: u32, start: u64, end: u64) -> Result<OwnedFd, Errno> {
+    open(format!("/proc/{tgid}/map_files/{start:x}-{end:x}"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// By its path below a root. Its process may have ended: what is there now must be proved to be what was mapped.
+fn by_path(wanted: &Wanted, root: BorrowedFd<'_>) -> Result<Found, Unopened> {
+    let (fd, stat) = root::find(root, &wanted.path, Owner::Any)?;
+    regular(&stat)?;
+    if !is_inode(wanted.inode, &stat, fd.as_fd()) {
+        return Err(Unopened::Replaced);
+    }
+    let file = root::reopen(fd.as_fd())?;
+    let stamp = |sec: i64, nsec: i128| i128::from(sec) * 1_000_000_000 + nsec;
+    let limit = wanted.mapped_at + STAMP_SLACK;
+    let same_inode = match (wanted.inode.generation, inode_version::of(file.as_fd())) {
+        (known @ 1.., Some(version)) => known == u64::from(version),
+        // Without generations, an inode number that was given to a new file shows in its change time.
+        _ => stamp(stat.st_ctime, i128::from(stat.st_ctime_nsec)) <= limit,
+    };
+    if !same_inode || stamp(stat.st_mtime, i128::from(stat.st_mtime_nsec)) > limit {
+        return Err(Unopened::Replaced);
+    }
+    let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
+    Ok(Found { fd: file, key, deleted_or_replaced: false })
+}
+
+fn regular(stat: &Stat) -> Result<(), OpenRefusal> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        _ => Err(OpenRefusal::NotRegular),
+    }
+}
+
+/// Whether a file is the one that a mapping names.
+fn is_inode(inode: Inode, stat: &Stat, fd: BorrowedFd<'_>) -> bool {
+    if stat.st_ino != inode.ino {
+        return false;
+    }
+    let same_device = (major(stat.st_dev), minor(stat.st_dev)) == (inode.major, inode.minor);
+    let magic = || fstatfs(fd).map_or(0, |fs| u64::try_from(fs.f_type).unwrap_or(0));
+    same_device || matches!(magic(), BTRFS | OVERLAYFS)
+}

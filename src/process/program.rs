@@ -1,0 +1,218 @@
+//! One program in one process, from fork or exec to the next exec or the exit.
+
+use std::sync::Arc;
+
+use super::event::{EventKind, Mapped, ProcessEvent};
+use super::files::Files;
+use super::mappings::{Mapping, Mappings, Object};
+use super::procfs::{MapsEntry, Stat};
+use super::reading::Expected;
+use super::{MonoNs, ProcessId, TargetRoot, Unlocated};
+
+/// A fork is reported after the kernel has noted the start, at most this much later, clock ticks.
+const FORK_TICKS: u64 = 500;
+
+/// What is known of the mappings that were there before the first event of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// There were none: it began with an exec that was seen.
+    Nothing,
+    /// They have not been read.
+    Unread,
+    /// They were read at this time; what `/proc` shows later may be asked for again, to find what has no event.
+    Read(MonoNs),
+    /// They could not be read.
+    Failed(Unlocated),
+}
+
+/// One program in one process.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) tgid: u32,
+    /// Thread group that made the process.
+    pub(super) parent: u32,
+    /// What the kernel calls it; known from its first sample on.
+    pub(super) id: Option<ProcessId>,
+    /// When it began; 0 if it was there before us.
+    pub(super) from: MonoNs,
+    /// When it was looked at in `/proc`: events from before say nothing new. 0 if it was not.
+    pub(super) seen: MonoNs,
+    /// When the next program took its place, or its last thread ended.
+    pub(super) until: Option<MonoNs>,
+    /// Whether `until` is the end of the process.
+    pub(super) exited: bool,
+    /// Name of the group leader.
+    pub(super) comm: Arc<[u8]>,
+    /// The start of the process lies between these clock ticks since boot.
+    pub(super) start_ticks: (u64, u64),
+    /// Where its stack begins, if it was there before us or is a fork of such a one; else 0.
+    pub(super) start_stack: u64,
+    /// Threads that are alive, sorted.
+    pub(super) threads: Vec<u32>,
+    pub(super) maps: Arc<Mappings>,
+    pub(super) before: Before,
+    /// It has more mappings than are kept.
+    pub(super) overflow: bool,
+    /// Its root and owner, once asked for.
+    pub(super) root: Option<Arc<TargetRoot>>,
+    /// When a sample of it was last looked up in vain, and its mappings read again.
+    pub(super) reread: MonoNs,
+}
+
+impl Program {
+    /// One that was there before us.
+    pub(super) fn adopted(tgid: u32, stat: &Stat, threads: Vec<u32>, from: MonoNs, seen: MonoNs) -> Program {
+        Program {
+            seen,
+            tgid,
+            parent: stat.parent,
+            id: None,
+            from,
+            until: None,
+            exited: false,
+            comm: stat.comm.as_slice().into(),
+            start_ticks: (stat.start_ticks, stat.start_ticks),
+            start_stack: stat.start_stack,
+            threads,
+            maps: Arc::default(),
+            before: Before::Unread,
+            overflow: false,
+            root: None,
+            reread: MonoNs(0),
+        }
+    }
+
+    /// The child of `parent` that was forked at `at`, which is `ticks` since boot.
+    pub(super) fn forked(tgid: u32, parent: &Program, at: MonoNs, ticks: u64) -> Program {
+        Program {
+            tgid,
+            parent: parent.tgid,
+            id: None,
+            from: at,
+            seen: MonoNs(0),
+            until: None,
+            exited: false,
+            start_ticks: (ticks.saturating_sub(FORK_TICKS), ticks + 1),
+            threads: vec![tgid],
+            root: None,
+            reread: MonoNs(0),
+            comm: Arc::clone(&parent.comm),
+            maps: Arc::clone(&parent.maps),
+            ..*parent
+        }
+    }
+
+    /// The child of somebody who is not known.
+    pub(super) fn forked_by_stranger(tgid: u32, parent: u32, at: MonoNs, ticks: u64) -> Program {
+        let start_ticks = (ticks.saturating_sub(FORK_TICKS), ticks + 1);
+        Program { parent, start_ticks, ..Program::stranger(tgid, at) }
+    }
+
+    /// One whose beginning was missed.
+    pub(super) fn stranger(tgid: u32, at: MonoNs) -> Program {
+        let stat =
+            Stat { comm: Vec::new(), state: b'R', parent: 0, threads: 1, start_ticks: 0, start_stack: 0 };
+        Program { start_ticks: (0, u64::MAX), ..Program::adopted(tgid, &stat, vec![tgid], at, MonoNs(0)) }
+    }
+
+    /// The program that takes its place by exec.
+    pub(super) fn replaced(&self, at: MonoNs, name: &Arc<[u8]>) -> Program {
+        Program {
+            id: None,
+            from: at,
+            seen: MonoNs(0),
+            until: None,
+            exited: false,
+            comm: Arc::clone(name),
+            start_stack: 0,
+            threads: vec![self.tgid],
+            maps: Arc::default(),
+            before: Before::Nothing,
+            overflow: false,
+            root: None,
+            reread: MonoNs(0),
+            ..*self
+        }
+    }
+
+    /// Whether the process is known to have ended.
+    pub(super) fn is_alive(&self) -> bool {
+        self.until.is_none()
+    }
+
+    /// Whether the process may be the one with this start, in clock ticks since boot.
+    pub(super) fn may_start_at(&self, ticks: u64) -> bool {
+        let (from, to) = self.start_ticks;
+        (from..=to).contains(&ticks)
+    }
+
+    pub(super) fn expected(&self) -> Expected {
+        Expected { tgid: self.tgid, start_ticks: self.start_ticks, start_stack: self.start_stack }
+    }
+
+    /// Takes in an event of a thread. Returns whether the process has ended with it.
+    pub(super) fn thread(&mut self, event: &ProcessEvent) -> bool {
+        match (&event.kind, self.threads.binary_search(&event.tid)) {
+            (EventKind::Fork { .. }, Err(at)) => self.threads.insert(at, event.tid),
+            (EventKind::Exit, Ok(at)) => drop(self.threads.remove(at)),
+            _ => {}
+        }
+        let ended = self.threads.is_empty();
+        if ended {
+            self.until = Some(event.at);
+            self.exited = true;
+        }
+        ended
+    }
+
+    /// Takes in a mapping that was made.
+    pub(super) fn map(&mut self, at: MonoNs, mapped: &Mapped, files: &mut Files) {
+        let object = object(mapped.offset, mapped.inode, &mapped.path, files);
+        let end = mapped.start.saturating_add(mapped.len);
+        Arc::make_mut(&mut self.maps).map(Mapping { start: mapped.start, end, object, from: at });
+    }
+
+    /// Takes in what was read from `/proc`.
+    pub(super) fn learn(&mut self, entries: &[MapsEntry], read_at: MonoNs, most: usize, files: &mut Files) {
+        let maps = Arc::make_mut(&mut self.maps);
+        // Read again: what was not there the first time has come since.
+        let from = match self.before {
+            Before::Read(first) => first,
+            _ => self.from,
+        };
+        for entry in entries {
+            if maps.len() >= most {
+                self.overflow = true;
+                break;
+            }
+            let path = Arc::from(entry.path.as_path());
+            let object = object(entry.offset, entry.inode, &path, files);
+            maps.learn(Mapping { start: entry.start, end: entry.end, object, from }, read_at);
+        }
+        self.before = Before::Read(read_at);
+    }
+
+    /// Takes over what the parent had mapped at the fork.
+    pub(super) fn inherit(&mut self, parent: &Mappings) {
+        let maps = Arc::make_mut(&mut self.maps);
+        for mapping in parent.iter().filter(|mapping| mapping.from <= self.from) {
+            maps.learn(mapping.clone(), self.from);
+        }
+        self.before = Before::Read(self.from);
+    }
+}
+
+/// What a mapping is of, by how the kernel names it.
+fn object(offset: u64, inode: super::event::Inode, path: &Arc<std::path::Path>, files: &mut Files) -> Object {
+    use std::os::unix::ffi::OsStrExt as _;
+    let name = path.as_os_str().as_bytes();
+    if name == b"[vdso]" {
+        return Object::Vdso(offset);
+    }
+    // Shared anonymous memory has an inode, and a name that no path can open.
+    let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
+    if inode.ino == 0 || anonymous.iter().any(|prefix| name.starts_with(prefix)) {
+        return Object::Anonymous;
+    }
+    Object::File(files.refer(inode, path), offset)
+}
