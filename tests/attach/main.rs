@@ -231,7 +231,9 @@ fn a_jvm_that_starts_survives_and_is_attached_to() {
             let mut java = Java::launch(&[], &jdk, &[]);
             // At once: as soon as it maps libjvm.so, which is milliseconds before it catches SIGQUIT.
             let jvm = java.jvm();
-            attached += usize::from(attach(&jvm).is_ok());
+            let result = attach(&jvm);
+            println!("{:?}", result.as_ref().map(|_| ()));
+            attached += usize::from(result.is_ok());
             assert!(java.is_alive(), "SIGQUIT came too early");
         }
         assert!(attached > 5, "only {attached} of 10 starting JVMs were attached to");
@@ -400,5 +402,5 @@ fn a_profiler_killed_at_any_moment_leaves_a_jvm_that_answers() {
 fn attach_endlessly() {
     let Ok(pid) = std::env::var("ATTACH_TO") else { return };
     let jvm = jvm::find(pid.parse().unwrap()).unwrap();
-    while attach(&jvm).is_ok() {}
+    while attach(&jvm).and_then(|attached| Ok(attached.end_lease().unwrap())).is_ok() {}
 }
