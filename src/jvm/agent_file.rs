@@ -108,10 +108,10 @@ fn make(tmp: BorrowedFd<'_>, name: &str) -> Result<Stat, Errno> {
 
 /// Removes the file of that name, if it is one of ours.
 pub(super) fn remove_named(target: &Target, tmp: BorrowedFd<'_>, name: &str) -> Result<(), Refusal> {
-    if maker_of(name).is_some() {
-        if let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat)) {
-            remove(tmp, name, &stat);
-        }
+    if maker_of(name).is_some()
+        && let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat))
+    {
+        remove(tmp, name, &stat);
     }
     Ok(())
 }
@@ -125,10 +125,10 @@ pub(super) fn remove_leftovers(target: &Target, tmp: BorrowedFd<'_>) -> Result<(
         else {
             continue;
         };
-        if let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat)) {
-            if !lived_at(maker, stat.st_mtime) {
-                remove(tmp, name, &stat);
-            }
+        if let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat))
+            && !lived_at(maker, stat.st_mtime)
+        {
+            remove(tmp, name, &stat);
         }
     }
     Ok(())

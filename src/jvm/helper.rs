@@ -165,17 +165,10 @@ fn attach(
                 return Ok((found, facts));
             }
             // It listens before its tool interface is ready.
-            None if target.age() < STARTING && deadline.check().is_ok() => {
-                deadline.pause(target.pidfd(), PAUSE).or_else(unless_exited)?;
-            }
+            None if target.age() < STARTING => deadline.pause(target.pidfd(), PAUSE)?,
             None => return Err(Refusal::NoLog),
         }
     }
-}
-
-/// A pause that is cut short by the deadline is none to report.
-fn unless_exited(refusal: Refusal) -> Result<(), Refusal> {
-    if refusal == Refusal::TimedOut { Ok(()) } else { Err(refusal) }
 }
 
 /// Has the JVM load the agent.

@@ -73,7 +73,10 @@ pub(super) fn connection(
         }
     });
     if let Some(made) = made {
-        as_target(target.ids(), parent, || Ok(remove(tmp.as_fd(), &trigger_name(target), &made)))?;
+        as_target(target.ids(), parent, || {
+            remove(tmp.as_fd(), &trigger_name(target), &made);
+            Ok(())
+        })?;
     }
     match socket {
         Err(Refusal::TimedOut) if target.is_stopped()? => Err(Refusal::Stopped),
@@ -96,10 +99,8 @@ fn listens_without_file(target: &Target) -> Result<bool, Refusal> {
 /// Removes what a killed helper left: an empty `.attach_pidN` of the target's user and closed to all others.
 pub(super) fn remove_stale_trigger(target: &Target, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
     let name = trigger_name(target);
-    if let Some(stat) = entry(tmp, &name)? {
-        if is_ours(&stat) && stat.st_uid == target.uid {
-            remove(tmp, &name, &stat);
-        }
+    if let Some(stat) = entry(tmp, &name)?.filter(|stat| is_ours(stat) && stat.st_uid == target.uid) {
+        remove(tmp, &name, &stat);
     }
     Ok(())
 }
