@@ -6,6 +6,7 @@
 
 pub mod capture;
 pub mod cli;
+pub mod host;
 pub mod output;
 pub mod process;
 pub mod profile;

@@ -58,13 +58,14 @@ impl Config {
     }
 }
 
-fn settings(record: Record, period_ns: u64) -> Result<Settings, Failure> {
+fn settings(record: Record, (requested_hz, period_ns): (f64, u64)) -> Result<Settings, Failure> {
     let duration = record.duration.as_deref().map(|d| duration("--duration", d)).transpose()?;
     Ok(Settings {
         binary: PathBuf::from("/proc/self/exe"),
         children: record.children,
         cpus: record.cpu.as_deref().map(cpus).transpose()?,
         period_ns,
+        requested_hz,
         duration,
         user: !record.all_kernel,
         kernel: !record.all_user,
@@ -85,8 +86,9 @@ fn settings(record: Record, period_ns: u64) -> Result<Settings, Failure> {
     })
 }
 
-/// The period in nanoseconds.
-fn rate(record: &Record, warnings: &mut Vec<String>) -> Result<u64, Failure> {
+/// The rate that was asked for, and the period in nanoseconds that it comes to.
+#[allow(clippy::cast_precision_loss)]
+fn rate(record: &Record, warnings: &mut Vec<String>) -> Result<(f64, u64), Failure> {
     if let Some(count) = record.count {
         let fastest = 1_000_000_000 / MAX_RATE;
         return match count {
@@ -94,12 +96,13 @@ fn rate(record: &Record, warnings: &mut Vec<String>) -> Result<u64, Failure> {
             count if count < fastest => {
                 warnings
                     .push(format!("--count {count}: cpu-clock ticks every {fastest} ns at most; using that"));
-                Ok(fastest)
+                Ok((1e9 / count as f64, fastest))
             }
-            count => Ok(count),
+            count => Ok((1e9 / count as f64, count)),
         };
     }
-    let mut rate = record.frequency.unwrap_or(DEFAULT_RATE);
+    let requested = record.frequency.unwrap_or(DEFAULT_RATE);
+    let mut rate = requested;
     if rate == 0 {
         return Err(Failure::usage("--frequency 0: choose at least 1 sample a second"));
     }
@@ -115,7 +118,7 @@ fn rate(record: &Record, warnings: &mut Vec<String>) -> Result<u64, Failure> {
     if rate.is_multiple_of(50) {
         warnings.push(format!("--frequency {rate} may run in step with timers; {} does not", rate - 1));
     }
-    Ok(1_000_000_000 / rate)
+    Ok((requested as f64, 1_000_000_000 / rate))
 }
 
 fn target(pids: Vec<u32>, tids: Vec<u32>, launch: Vec<OsString>) -> Result<Target, Failure> {

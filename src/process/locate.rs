@@ -10,7 +10,7 @@ use super::procfs::MapsEntry;
 use super::program::{Before, Program};
 use super::reading;
 use super::table::Processes;
-use super::{MonoNs, OutOfPatience, ProcessId, TargetRoot};
+use super::{MonoNs, ProcessId, TargetRoot};
 
 /// Where an address of a process leads to.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl Processes {
         let expected = program.expected();
         let read = if alive {
             let read = self.patience.run(move || reading::read_maps(expected));
-            read.unwrap_or_else(|OutOfPatience| Err(Unlocated::TooSlow))
+            read.unwrap_or(Err(Unlocated::TooSlow))
         } else {
             Err(Unlocated::ProcessGone)
         };

@@ -2,7 +2,7 @@
 //!
 //! `/proc/PID/maps` waits for the process's memory lock, and a file on a user-space file system answers when its
 //! owner likes: such calls run on a thread that is given up when it takes too long. A thread that hangs in the
-//! kernel cannot be ended; so few are given up at most, and then nothing is tried until one returns.
+//! kernel cannot be ended; so a limited number is given up, and then nothing is tried until one returns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 /// As many calls may hang at once.
-const MAX_STUCK: usize = 8;
+const MAX_STUCK: usize = 32;
+/// Stack of a helper thread, bytes: it parses lines and opens files.
+const STACK: usize = 256 << 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -53,14 +55,18 @@ impl Patience {
         }
         let Some(worker) = &self.worker else { return Err(OutOfPatience) };
         let _ = worker.send(job);
-        if let Ok(result) = answered.recv_timeout(self.limit) {
+        // The more hang, the less patience is left for the next one: together they cost a few limits, not dozens.
+        let limit = self.limit / u32::try_from(1 + self.stuck()).unwrap_or(u32::MAX);
+        if let Ok(result) = answered.recv_timeout(limit) {
             return Ok(result);
         }
         // The thread is left alone: it leaves when its job has ended and it finds its queue closed.
         self.stuck.fetch_add(1, Ordering::Relaxed);
         let stuck = Arc::clone(&self.stuck);
         if let Some(worker) = self.worker.take() {
-            let _ = worker.send(Box::new(move || drop(stuck.fetch_sub(1, Ordering::Relaxed))));
+            let _ = worker.send(Box::new(move || {
+                stuck.fetch_sub(1, Ordering::Relaxed);
+            }));
         }
         Err(OutOfPatience)
     }
@@ -75,7 +81,11 @@ impl Patience {
 fn start_worker() -> Result<Sender<Job>, OutOfPatience> {
     let (jobs, queue) = channel::<Job>();
     let run = move || queue.into_iter().for_each(|job| job());
-    thread::Builder::new().name("jbpf-patience".into()).spawn(run).map_err(|_| OutOfPatience)?;
+    thread::Builder::new()
+        .name("jbpf-patience".into())
+        .stack_size(STACK)
+        .spawn(run)
+        .map_err(|_| OutOfPatience)?;
     Ok(jobs)
 }
 
@@ -87,7 +97,7 @@ mod tests {
     fn a_stuck_call_is_given_up_and_the_next_one_runs() {
         let mut patience = Patience::new(Duration::from_millis(20));
         let (release, held) = channel::<()>();
-        assert_eq!(patience.run(move || drop(held.recv())), Err(OutOfPatience));
+        assert_eq!(patience.run(move || held.recv().is_ok()), Err(OutOfPatience));
         assert_eq!(patience.stuck(), 1);
         let mut patience = Patience { limit: Duration::from_secs(60), ..patience };
         assert_eq!(patience.run(|| 7), Ok(7));
@@ -104,10 +114,10 @@ mod tests {
         for _ in 0..MAX_STUCK {
             let (release, hold) = channel::<()>();
             held.push(release);
-            assert_eq!(patience.run(move || drop(hold.recv())), Err(OutOfPatience));
+            assert_eq!(patience.run(move || hold.recv().is_ok()), Err(OutOfPatience));
         }
         let mut patience = Patience { limit: Duration::from_secs(60), ..patience };
-        assert_eq!(patience.run(|| 7), Err(OutOfPatience), "an eighth thread hangs: no ninth is started");
+        assert_eq!(patience.run(|| 7), Err(OutOfPatience), "as many hang as may: none is started");
         drop(held);
         while patience.stuck() > 0 {
             thread::yield_now();

@@ -216,7 +216,8 @@ impl Processes {
         if std::mem::take(&mut self.sweep) {
             self.sweep_gone();
         }
-        while let Some((_, tgid)) = self.ended.pop_front_if(|(at, _)| *at < before) {
+        while let Some((_, tgid)) = self.ended.front().copied().filter(|(at, _)| *at < before) {
+            self.ended.pop_front();
             self.forget(tgid, before);
         }
         for tgid in std::mem::take(&mut self.changed) {

@@ -34,6 +34,7 @@ impl FileHandle {
         match self {
             FileHandle::Mapped(file) => Module {
                 path: clean(file.path.as_os_str().as_encoded_bytes(), MAX_PATH).into(),
+                // The worker reads it from the file.
                 build_id: None,
             },
             FileHandle::Image { name, fd: _ } => Module { path: Arc::clone(name), build_id: None },

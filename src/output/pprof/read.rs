@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
 }
 
 fn unhex(text: &str) -> Option<Arc<[u8]>> {
-    if text.is_empty() || text.len() % 2 != 0 || !text.is_ascii() {
+    if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
