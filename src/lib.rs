@@ -5,6 +5,8 @@
 //! that tests and fuzz targets reach the parsers; the product is the binary.
 
 pub mod capture;
+pub mod cli;
+pub mod host;
 pub mod output;
 pub mod process;
 pub mod profile;

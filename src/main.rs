@@ -1,12 +1,100 @@
 //! `jbpf-prof`: see the library crate for the layout.
 
+use std::io::Write;
 use std::process::ExitCode;
 
+use jbpf_prof::cli::{self, Command, Config, Exit, Failure};
+use jbpf_prof::output::report::Detail;
+use jbpf_prof::{host, output, session, symbolize};
+
 fn main() -> ExitCode {
-    match std::env::args_os().nth(1) {
-        Some(arg) if arg == "__worker" => {
-            ExitCode::from(u8::try_from(jbpf_prof::symbolize::worker::main()).unwrap_or(1))
-        }
-        _ => ExitCode::SUCCESS,
+    let mut args = std::env::args_os();
+    let own = args.next().unwrap_or_default();
+    let first = args.next();
+    // Child processes are this binary again, told by a hidden first argument.
+    let child = match first.as_ref().and_then(|a| a.to_str()) {
+        Some("__worker") => Some(symbolize::worker::main()),
+        Some(session::launch::ARGUMENT) => Some(session::launch::child_main(args.by_ref())),
+        _ => None,
+    };
+    if let Some(code) = child {
+        return ExitCode::from(u8::try_from(code).unwrap_or(1));
     }
+    let exit = match cli::parse(std::iter::once(own).chain(first).chain(args)) {
+        Ok(command) => run(command).unwrap_or_else(|error| {
+            say(&format!("{error:#}"));
+            cli::exit::code_of(&error)
+        }),
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                say(&failure.message);
+            }
+            failure.exit
+        }
+    };
+    ExitCode::from(exit as u8)
+}
+
+fn run(command: Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Record(config) => record(&config),
+        Command::Jvms => Ok(Exit::Done),
+        Command::Doctor => {
+            let (text, exit) = cli::doctor::examine(&[]);
+            print(&text)?;
+            Ok(exit)
+        }
+        Command::Convert { input, output, look } => {
+            output::convert::convert(&input, &output, &look)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// The main job.
+fn record(config: &Config) -> anyhow::Result<Exit> {
+    config.warnings.iter().for_each(|warning| say(warning));
+    for refusal in host::check(config.settings.btf.is_some()) {
+        if refusal.is_fatal() {
+            return Err(
+                Failure { exit: Exit::Host, message: format!("{refusal}; {}", refusal.hint()) }.into()
+            );
+        }
+        say(&format!("{refusal}; {}", refusal.hint()));
+    }
+    let mut outcome = session::run(&config.settings)?;
+    outcome.profile.filter(&config.include, &config.exclude);
+    outcome.report.accounts = outcome.profile.accounts.clone();
+    for target in &config.outputs {
+        output::write(&outcome.profile, target, &config.look)?;
+        outcome.report.outputs.push(target.to_string());
+    }
+    let to_stdout = !config.outputs.iter().any(|target| matches!(target, output::Target::Stdout(_)));
+    let detail = Detail { width: width(), lines: config.lines, ..Detail::default() };
+    let text = match config.report {
+        cli::Report::Text => output::report::text(&outcome.report, &outcome.profile, detail),
+        cli::Report::Json => output::report::json(&outcome.report, &outcome.profile, config.lines)?,
+        cli::Report::None => return Ok(Exit::Done),
+    };
+    if to_stdout {
+        print(&text)?;
+    } else {
+        // Standard output holds the profile; standard error may be closed.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+    Ok(Exit::Done)
+}
+
+/// Characters of a line of the terminal; where there is none, of a page.
+fn width() -> usize {
+    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(100, |size| usize::from(size.ws_col))
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    output::file::to_stdout(|out| Ok(out.write_all(text.as_bytes())?))
+}
+
+/// One line for the user; standard error may be closed.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "jbpf-prof: {text}");
 }

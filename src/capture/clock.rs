@@ -137,7 +137,7 @@ pub fn online_cpus() -> anyhow::Result<Vec<u32>> {
 }
 
 /// Reads `0-3,5`; `None` if it is not of this form.
-fn parse_ranges(text: &str) -> Option<Vec<u32>> {
+pub(crate) fn parse_ranges(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     for part in text.split(',').filter(|p| !p.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -102,6 +102,7 @@ pub fn read(input: &mut impl BufRead) -> anyhow::Result<Profile> {
         let Ok(count) = count.parse::<u64>() else { bail!("line {number}: no whole number at its end") };
         match stack.split_once(';') {
             Some((name::LOST, reason)) => accounts.lose(bare(reason).to_owned(), count),
+            _ if stack == NO_FRAMES => profile.add(&labels, &[], count, 0),
             _ => profile.add(&labels, &frames(stack), count, 0),
         }
     }
@@ -111,9 +112,9 @@ pub fn read(input: &mut impl BufRead) -> anyhow::Result<Profile> {
     Ok(profile)
 }
 
-/// A reason without its brackets.
-fn bare(reason: &str) -> &str {
-    reason.strip_prefix('[').and_then(|r| r.strip_suffix(']')).unwrap_or(reason)
+/// Text without its brackets.
+pub(super) fn bare(text: &str) -> &str {
+    text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text)
 }
 
 fn frames(stack: &str) -> Vec<Arc<Frame>> {

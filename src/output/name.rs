@@ -1,6 +1,7 @@
 //! What a frame is called in text: the conventions of folded stacks, written and read back.
 
 use crate::profile::frames::{FrameTable, Symbol};
+use crate::profile::tables::LineRow;
 use crate::profile::{Frame, Kind, Module, Why};
 
 /// The outermost frame of ticks that were lost; the reason is its child.
@@ -14,7 +15,29 @@ pub fn plain(frames: &FrameTable, symbol: &Symbol) -> String {
         Some(why) if name.is_empty() => format!("[unknown: {}]", why.label()),
         Some(why) => format!("[unknown: {} ({name})]", why.label()),
         None if name.is_empty() => "[unknown]".to_owned(),
+        None if symbol.kind == Kind::Thread => format!("[{name}]"),
         None => name.to_string(),
+    }
+}
+
+/// A line of a function: `Class::method @ (bci, line)` for Java, `function (file:line)` for other code.
+#[must_use]
+pub fn with_line(frames: &FrameTable, row: &LineRow) -> String {
+    let symbol = &frames.symbols()[row.symbol as usize];
+    let name = plain(frames, symbol);
+    match (row.bci, &row.file) {
+        (Some(bci), _) => {
+            let name = match name.rsplit_once('.') {
+                Some((class, method)) => format!("{class}::{method}"),
+                None => name,
+            };
+            format!("{name} @ ({bci}, {})", row.line)
+        }
+        (None, Some(file)) => {
+            let file = file.rsplit('/').next().unwrap_or(file);
+            if row.line > 0 { format!("{name} ({file}:{})", row.line) } else { format!("{name} ({file})") }
+        }
+        (None, None) => name,
     }
 }
 
@@ -42,6 +65,10 @@ pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
     if text.is_empty() {
         text.push('_');
     }
+    if text == LOST {
+        // A process may call itself so; only ticks that were lost may.
+        text = "[lost?]".to_owned();
+    }
     text.push_str(suffix(symbol.kind));
     guard(text)
 }
@@ -64,7 +91,7 @@ fn guard(mut text: String) -> String {
 /// The frame that a folded frame's text stands for, as far as text can say; `at` is its depth, 0 for the outermost.
 #[must_use]
 pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
-    if let Some(frame) = unknown(text) {
+    if let Some(frame) = parse_unknown(text) {
         return frame;
     }
     let cut = |suffix: &str| text.strip_suffix(suffix).filter(|t| !t.is_empty());
@@ -72,7 +99,9 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
         Some(Kind::Java | Kind::JavaInlined) => Kind::JavaInlined,
         _ => Kind::NativeInlined,
     };
-    let (kind, name) = if let Some(name) = cut("_[j]") {
+    let (kind, name) = if let Some(name) = thread(text, at) {
+        (Kind::Thread, name)
+    } else if let Some(name) = cut("_[j]") {
         (if name.contains([':', ' ']) { Kind::Jit } else { Kind::Java }, name)
     } else if let Some(name) = cut("_[i]") {
         (inlined, name)
@@ -86,27 +115,35 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
     Frame::named(kind, name)
 }
 
-fn unknown(text: &str) -> Option<Frame> {
+/// The unknown frame that `[unknown: why (file)]` stands for.
+#[must_use]
+pub fn parse_unknown(text: &str) -> Option<Frame> {
     let inner = text.strip_prefix("[unknown: ")?.strip_suffix(']')?;
     let (label, file) = match inner.split_once(" (") {
-        Some((label, file)) => (label, file.strip_suffix(')')),
-        None => (inner, None),
+        Some((label, file)) => (label, file.strip_suffix(')').filter(|f| !f.is_empty())?),
+        None => (inner, ""),
     };
     let why = Why::ALL.into_iter().find(|w| w.label() == label)?;
-    let module = file.map(|f| Module { path: f.into(), build_id: None }.into());
-    Some(Frame::unknown(why, module, 0))
+    let module = (!file.is_empty()).then(|| Module { path: file.into(), build_id: None }.into());
+    Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })
 }
+
+/// The name of a thread: the second frame, in brackets.
+fn thread(text: &str, at: usize) -> Option<&str> {
+    let name = text.strip_prefix('[')?.strip_suffix(']')?;
+    (at == 1 && !name.is_empty() && !MARKERS.contains(&text)).then_some(name)
+}
+
+/// Frames in brackets that are no threads.
+const MARKERS: [&str; 3] = [LOST, "[truncated]", "[profile full]"];
 
 /// A name without a suffix.
 fn guess(text: &str, at: usize) -> Kind {
-    const MARKERS: [&str; 4] = [LOST, "[truncated]", "[interrupts while idle]", "[profile full]"];
     let brackets = text.starts_with('[') && text.ends_with(']');
-    if brackets && (MARKERS.contains(&text) || at > 1) {
-        Kind::Marker
-    } else if at == 0 {
+    if at == 0 && !MARKERS.contains(&text) {
         Kind::Process
     } else if brackets {
-        Kind::Thread
+        Kind::Marker
     } else if text.contains("::") && !rust(text) {
         Kind::Cpp
     } else {

@@ -16,6 +16,14 @@ const RECENT: usize = 1 << 14;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameId(pub(super) u32);
 
+impl FrameId {
+    /// The frame that an item of a profile's trie stands for.
+    #[must_use]
+    pub fn from_item(item: u32) -> FrameId {
+        FrameId(item)
+    }
+}
+
 /// What pictures tell apart: frames of one symbol are one box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Symbol {

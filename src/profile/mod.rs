@@ -8,12 +8,15 @@ pub mod filter;
 pub mod frame;
 pub mod frames;
 pub mod labels;
+pub mod report;
 pub mod samples;
 pub mod strings;
+pub mod tables;
 pub mod tree;
 pub mod trie;
 
 pub use accounts::Accounts;
 pub use frame::{Frame, Kind, Module, Why};
 pub use labels::Labels;
+pub use report::RunReport;
 pub use samples::Profile;

@@ -31,6 +31,28 @@ impl std::ops::AddAssign for Weight {
     }
 }
 
+/// The time that a profile is from; wall clock, as a label only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Nanoseconds since 1970; 0 if it is not known.
+    pub start_unix_ns: u64,
+    /// Nanoseconds; 0 if it is not known.
+    pub duration_ns: u64,
+}
+
+impl Span {
+    fn merge(&mut self, other: Span) {
+        if *self == Span::default() || other == Span::default() {
+            *self = if *self == Span::default() { other } else { *self };
+            return;
+        }
+        let end = |s: &Span| s.start_unix_ns.saturating_add(s.duration_ns);
+        let end = end(self).max(end(&other));
+        self.start_unix_ns = self.start_unix_ns.min(other.start_unix_ns);
+        self.duration_ns = end - self.start_unix_ns;
+    }
+}
+
 /// A row of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -47,6 +69,8 @@ pub struct Sample {
 pub struct Profile {
     /// Where the ticks went. Whoever fills the profile sets it; `kept` is to be [`Profile::total`].
     pub accounts: Accounts,
+    /// When.
+    pub span: Span,
     frames: FrameTable,
     labels: LabelTable,
     label_text: Strings,
@@ -71,6 +95,7 @@ impl Profile {
     fn with_room(nodes: usize) -> Profile {
         Profile {
             accounts: Accounts::default(),
+            span: Span::default(),
             frames: FrameTable::default(),
             labels: LabelTable::default(),
             label_text: Strings::default(),
@@ -132,7 +157,7 @@ impl Profile {
 
     /// Adds all of another profile, accounts included.
     pub fn merge(&mut self, other: &Profile) {
-        let Profile { accounts, frames, labels: _, label_text: _, trie, samples: _, cut } = other;
+        let Profile { accounts, span, frames, labels: _, label_text: _, trie, samples: _, cut } = other;
         let to_frame: Vec<FrameId> =
             frames.ids().map(|id| self.frames.intern(&Arc::new(frames.get(id)))).collect();
         let mut to_node = vec![NodeId::ROOT; trie.len()];
@@ -149,6 +174,7 @@ impl Profile {
             self.add_at(to_node[sample.leaf.index()], labels, sample.weight);
         }
         self.accounts.merge(accounts);
+        self.span.merge(*span);
         self.cut += cut;
     }
 
@@ -200,7 +226,7 @@ impl Profile {
     /// The frame of a node other than the root.
     #[must_use]
     pub fn frame_of(&self, node: NodeId) -> FrameId {
-        FrameId(self.trie.item(node))
+        FrameId::from_item(self.trie.item(node))
     }
 
     /// The frames.

@@ -16,6 +16,13 @@ impl Jvms {
     pub(super) fn attach_all(&mut self, _symbolizer: &mut Symbolizer) {}
     pub(super) fn notice(&mut self, _events: &[ProcessEvent]) {}
     pub(super) fn beat(&mut self, _symbolizer: &mut Symbolizer) {}
+    pub(super) fn report(
+        &self,
+        _tally: &super::resolver::Tally,
+        _symbols: &crate::symbolize::Stats,
+    ) -> Vec<crate::profile::report::JvmReport> {
+        Vec::new()
+    }
     pub(super) fn settle(&mut self, _symbolizer: &mut Symbolizer) {}
 }
 

@@ -1,5 +1,6 @@
 //! A session: the order of the stages, the beat, the signals. It wires; it holds no algorithm of any stage.
 
+mod cost;
 mod idle;
 mod jvms;
 pub mod launch;
@@ -25,6 +26,7 @@ pub use settings::{Java, Settings, Target};
 
 use jvms::Jvms;
 use launch::Launched;
+use outcome::Start;
 use progress::Progress;
 use resolver::{Resolver, View};
 use sampler::Sampler;
@@ -37,6 +39,8 @@ const BEAT: Duration = Duration::from_millis(50);
 pub struct Outcome {
     /// What ran.
     pub profile: crate::profile::Profile,
+    /// What else the report tells.
+    pub report: crate::profile::RunReport,
 }
 
 /// Samples as `settings` say, until the time is over, a signal comes, or the launched command ends.
@@ -55,12 +59,10 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     jvms.attach_all(&mut resolver.symbolizer);
 
     let batches = sampler.batches.take().context("the sampler has no batches")?;
-    sampler.go();
+    let start = Start::now();
+    sampler.go(settings.duration);
     if let Some(launched) = &mut launched {
         launched.go();
-    }
-    if let Some(duration) = settings.duration {
-        stop.after(duration)?;
     }
     let progress = Progress::new(settings.progress, settings.duration);
     loop {
@@ -83,12 +85,15 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     resolver.finish();
     progress.clear();
     let totals = sampler.finish()?;
-    Ok(outcome::outcome(resolver, &totals, settings))
+    Ok(start.end(resolver, &jvms, &totals, settings))
 }
 
 /// The first look at all processes, and the stages behind the capture.
 fn resolver(settings: &Settings) -> anyhow::Result<Resolver> {
-    let symbols = symbolize::Config { raw_names: settings.raw_names, ..symbolize::Config::new(settings.binary.clone()) };
+    let symbols = symbolize::Config {
+        raw_names: settings.raw_names,
+        ..symbolize::Config::new(settings.binary.clone())
+    };
     let symbolizer = Symbolizer::start(symbols).context("starting the symbol worker")?;
     let mut processes = Processes::new(process::Options::default());
     match &settings.target {

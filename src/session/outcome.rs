@@ -1,16 +1,68 @@
-//! What a session gives: the profile with its accounts.
+//! What a session gives: the profile with its accounts, and what the report tells beside it.
 
 use std::borrow::Cow;
+use std::fs;
 
-use super::resolver::Resolver;
+use super::cost::cost;
+use super::jvms::Jvms;
+use super::resolver::{Resolver, Tally};
 use super::sampler::Totals;
-use super::{Outcome, Settings};
+use super::{Outcome, Settings, Target};
+use crate::capture::End;
 use crate::capture::abi::LOSSES;
-use crate::profile::Accounts;
+use crate::profile::frame::clean;
+use crate::profile::{Accounts, RunReport};
+
+/// The start of a session.
+pub(super) struct Start {
+    wall: jiff::Zoned,
+}
+
+impl Start {
+    pub(super) fn now() -> Start {
+        Start { wall: jiff::Zoned::now() }
+    }
+
+    /// Puts the parts together.
+    pub(super) fn end(
+        self,
+        resolver: Resolver,
+        jvms: &Jvms,
+        totals: &Totals,
+        settings: &Settings,
+    ) -> Outcome {
+        let symbols = resolver.symbolizer.stats();
+        let Resolver { mut profile, tally, .. } = resolver;
+        profile.accounts = accounts(&tally, totals, settings);
+        #[allow(clippy::cast_precision_loss)]
+        let hz = 1e9 / settings.period_ns as f64;
+        let report = RunReport {
+            target: target(settings),
+            command: command(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: read_line("/proc/sys/kernel/hostname"),
+            kernel: read_line("/proc/sys/kernel/osrelease"),
+            cpus: u32::try_from(totals.cpus).unwrap_or(u32::MAX),
+            start: self.wall.strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
+            duration_s: totals.duration.as_secs_f64(),
+            requested_hz: settings.requested_hz,
+            effective_hz: hz,
+            accounts: profile.accounts.clone(),
+            idle: tally.idle,
+            unknown: profile.unknown(),
+            ends: ends(&tally),
+            jvms: jvms.report(&tally, &symbols),
+            steal: None,
+            cost: cost(totals, &symbols),
+            warnings: warnings(&profile.accounts, totals, &symbols),
+            outputs: Vec::new(),
+        };
+        Outcome { profile, report }
+    }
+}
 
 /// The accounts of a session that has ended.
-pub(super) fn accounts(resolver: &Resolver, totals: &Totals, settings: &Settings) -> Accounts {
-    let tally = &resolver.tally;
+fn accounts(tally: &Tally, totals: &Totals, settings: &Settings) -> Accounts {
     let hidden_idle = if settings.idle { 0 } else { tally.idle };
     let mut accounts = Accounts {
         ticks: tally.counters.ticks,
@@ -28,10 +80,60 @@ pub(super) fn accounts(resolver: &Resolver, totals: &Totals, settings: &Settings
     accounts
 }
 
-/// Puts the parts together.
-pub(super) fn outcome(resolver: Resolver, totals: &Totals, settings: &Settings) -> Outcome {
-    let accounts = accounts(&resolver, totals, settings);
-    let mut profile = resolver.profile;
-    profile.accounts = accounts;
-    Outcome { profile }
+/// How the walks of user stacks ended, the most frequent first.
+fn ends(tally: &Tally) -> Vec<(String, u64)> {
+    let label = |end: End| match end {
+        End::Root => "root",
+        End::Depth => "deeper than 1,024 frames",
+        End::BadRead => "stack not readable",
+        End::NotUp => "frame pointer not above the frame",
+        End::BadPc => "return address outside of user space",
+        End::NoUser => "no user stack",
+    };
+    let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
+    ends.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    ends
+}
+
+fn warnings(accounts: &Accounts, totals: &Totals, symbols: &crate::symbolize::Stats) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Err(error) = accounts.check() {
+        warnings.push(error);
+    }
+    if totals.lost_events > 0 {
+        warnings.push(format!(
+            "{} events of processes and mappings were lost by the kernel; short processes may be unnamed",
+            totals.lost_events
+        ));
+    }
+    if symbols.worker_lost > 0 {
+        warnings.push(format!(
+            "the symbol worker ended or did not answer {} times and was started again; {} files were given up",
+            symbols.worker_lost, symbols.files_poisoned
+        ));
+    }
+    warnings
+}
+
+fn target(settings: &Settings) -> String {
+    let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    match &settings.target {
+        Target::All => "all processes".to_owned(),
+        Target::Pids(pids) if settings.children => format!("processes {} and their descendants", list(pids)),
+        Target::Pids(pids) => format!("processes {}", list(pids)),
+        Target::Tids(tids) => format!("threads {}", list(tids)),
+        Target::Launch(command) => {
+            let words: Vec<String> = command.iter().map(|w| clean(w.as_encoded_bytes(), 200)).collect();
+            format!("command {}", words.join(" "))
+        }
+    }
+}
+
+fn command() -> String {
+    let words: Vec<String> = std::env::args_os().map(|w| clean(w.as_encoded_bytes(), 200)).collect();
+    words.join(" ")
+}
+
+fn read_line(path: &str) -> String {
+    clean(fs::read(path).unwrap_or_default().trim_ascii(), 100)
 }

@@ -54,7 +54,11 @@ mod tests {
     #[test]
     fn the_bar_fills() {
         let at = |s| line(Duration::from_secs(s), Some(Duration::from_secs(30)), 7);
-        assert!(at(0).starts_with("░") && at(15).starts_with(&("█".repeat(15) + "░")) && at(90).contains("█ 90/30 s"));
+        assert!(
+            at(0).starts_with("░")
+                && at(15).starts_with(&("█".repeat(15) + "░"))
+                && at(90).contains("█ 90/30 s")
+        );
         assert_eq!(line(Duration::from_secs(3), None, 7), "sampling … 3 s, 7 samples (Ctrl-C ends it)");
     }
 }

@@ -68,7 +68,8 @@ pub(super) struct JavaTicks {
 /// Functions with which a thread begins: glibc's, musl's, HotSpot's, the launcher's. The frame pointer below them is
 /// whatever the creator of the thread left there, so how the walk ended does not say it.
 fn begins_thread(function: &str) -> bool {
-    const BEGINS: &[&str] = &["start_thread", "thread_native_entry", "JavaMain", "ThreadJavaMain", "_start", "start"];
+    const BEGINS: &[&str] =
+        &["start_thread", "thread_native_entry", "JavaMain", "ThreadJavaMain", "_start", "start"];
     function.starts_with("clone") || function.starts_with("__clone") || BEGINS.contains(&function)
 }
 

@@ -39,6 +39,8 @@ pub struct Settings {
     pub cpus: Option<Vec<u32>>,
     /// Nanoseconds of CPU time between two ticks of a CPU.
     pub period_ns: u64,
+    /// Samples a second that were asked for, before any limit of the host.
+    pub requested_hz: f64,
     /// How long to sample; until a signal (or the end of the command) if there is no limit.
     pub duration: Option<Duration>,
     /// User frames wanted.

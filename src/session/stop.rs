@@ -1,13 +1,12 @@
-//! When to stop: after the duration, at Ctrl-C or SIGTERM. A second signal ends the program at once.
+//! When to stop before the time is over: at Ctrl-C or SIGTERM, or when the command has ended. A second signal ends the program at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A flag that is raised when it is time.
+/// A flag that is raised when sampling is to end.
 pub(super) struct Stop {
     flag: Arc<AtomicBool>,
 }
@@ -20,7 +19,8 @@ impl Stop {
     pub(super) fn catch() -> anyhow::Result<Stop> {
         let flag = Arc::new(AtomicBool::new(false));
         let raised = Arc::clone(&flag);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("signals")?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("signals")?;
         // Caught from here on: one that comes while JVMs are attached ends the session, not the program.
         let (mut interrupt, mut terminate) = {
             let _inside = runtime.enter();
@@ -46,22 +46,6 @@ impl Stop {
         Ok(Stop { flag })
     }
 
-    /// Raises the flag after `duration`.
-    ///
-    /// # Errors
-    /// When no thread can be made.
-    pub(super) fn after(&self, duration: Duration) -> anyhow::Result<()> {
-        let flag = Arc::clone(&self.flag);
-        std::thread::Builder::new()
-            .name("timer".into())
-            .spawn(move || {
-                std::thread::sleep(duration);
-                flag.store(true, Ordering::Relaxed);
-            })
-            .context("starting the timer")?;
-        Ok(())
-    }
-
     /// The flag, for whoever must see it at once.
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
@@ -70,11 +54,6 @@ impl Stop {
     /// Raises the flag.
     pub(super) fn raise(&self) {
         self.flag.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it is time.
-    pub(super) fn is_due(&self) -> bool {
-        self.flag.load(Ordering::Relaxed)
     }
 }
 

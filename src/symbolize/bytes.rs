@@ -4,9 +4,10 @@
 use std::fs::File;
 use std::io::Read;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use flate2::read::ZlibDecoder;
+use lzma_rust2::XzReader;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::elf::{Class, Elf, ElfError, Fields, SHF_COMPRESSED, Section};
@@ -47,7 +48,7 @@ impl Drop for Mapping {
 
 #[derive(Debug)]
 enum Store {
-    Mapped(Arc<Mapping>, std::ops::Range<usize>),
+    Mapped(Rc<Mapping>, std::ops::Range<usize>),
     Heap(Vec<u8>),
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Bytes(Store);
 
 impl Bytes {
     /// The section `name` of `elf`, of whose file `mapping` is; empty if there is none.
-    pub(crate) fn of(elf: &Elf, mapping: &Arc<Mapping>, name: &str) -> Result<Bytes, ElfError> {
+    pub(crate) fn of(elf: &Elf, mapping: &Rc<Mapping>, name: &str) -> Result<Bytes, ElfError> {
         let Some(section) = elf.section(name) else { return Ok(Bytes(Store::Heap(Vec::new()))) };
         if section.flags & SHF_COMPRESSED != 0 {
             return unpack(elf, section).map(|bytes| Bytes(Store::Heap(bytes)));
@@ -67,7 +68,7 @@ impl Bytes {
         if end > mapping.len {
             return Err(ElfError::Malformed("a section lies outside the file"));
         }
-        Ok(Bytes(Store::Mapped(Arc::clone(mapping), start..end)))
+        Ok(Bytes(Store::Mapped(Rc::clone(mapping), start..end)))
     }
 
     /// Bytes on the heap.
@@ -115,4 +116,17 @@ fn unpack(elf: &Elf, section: &Section) -> Result<Vec<u8>, ElfError> {
         .map_err(|_| ElfError::Malformed("a compressed section does not unpack"))?;
     bytes.shrink_to_fit();
     Ok(bytes)
+}
+
+/// Unpacks `.gnu_debugdata`, an ELF file with the symbols that `.dynsym` lacks, compressed by xz ("MiniDebugInfo":
+/// Fedora and its relatives strip everything else); `None` without one.
+pub(crate) fn mini_debug_info(elf: &Elf) -> Option<Elf> {
+    const MAX_PACKED: u64 = 64 << 20;
+    const MAX_SYMBOLS: u64 = 128 << 20;
+    let section = elf.section(".gnu_debugdata")?;
+    let packed = elf.bytes(section.offset, section.size, MAX_PACKED).ok()?;
+    let mut bytes = Vec::new();
+    XzReader::new(&packed[..], false).take(MAX_SYMBOLS).read_to_end(&mut bytes).ok()?;
+    bytes.shrink_to_fit();
+    Elf::read_memory(bytes).ok()
 }

@@ -11,8 +11,6 @@ use super::place::AddressSpaces;
 use crate::process::{MonoNs, OpenRefusal, Patience, ProcessId};
 use crate::profile::Why;
 
-/// A map is looked for, or read on, at most this often.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long opening a map may take.
 const PATIENCE: Duration = Duration::from_millis(200);
 const MAX_PROCESSES: usize = 256;
@@ -50,6 +48,7 @@ pub(crate) struct JitMaps {
     maps: HashMap<ProcessId, MapState>,
     next: u64,
     raw: bool,
+    again_after: Duration,
     patience: Patience,
     texts: Texts,
     /// Workers that were lost over a map.
@@ -57,9 +56,18 @@ pub(crate) struct JitMaps {
 }
 
 impl JitMaps {
-    pub(crate) fn new(raw: bool) -> JitMaps {
+    /// A map is looked for, or read on, each time that `again_after` has passed.
+    pub(crate) fn new(raw: bool, again_after: Duration) -> JitMaps {
         let patience = Patience::new(PATIENCE);
-        JitMaps { maps: HashMap::new(), next: 0, raw, patience, texts: Texts::default(), lost: 0 }
+        JitMaps {
+            maps: HashMap::new(),
+            next: 0,
+            raw,
+            again_after,
+            patience,
+            texts: Texts::default(),
+            lost: 0,
+        }
     }
 
     /// The frames of addresses in memory that the process filled with code itself.
@@ -98,7 +106,7 @@ impl JitMaps {
 
     fn open(&mut self, spaces: &mut impl AddressSpaces, id: ProcessId, at: MonoNs) {
         let known = self.maps.get(&id);
-        if known.is_some_and(|m| m.file.is_ok() || m.tried.elapsed() < AGAIN_AFTER) {
+        if known.is_some_and(|m| m.file.is_ok() || m.tried.elapsed() < self.again_after) {
             return;
         }
         if self.maps.len() >= MAX_PROCESSES {
@@ -166,10 +174,11 @@ impl JitMaps {
 
     /// Lets the worker read what the map has got since; true if that was anything.
     fn read_on(&mut self, child: &mut Child, id: ProcessId) -> bool {
+        let again_after = self.again_after;
         let Some(map) = self.maps.get_mut(&id).filter(|m| m.file.is_ok() && m.lost <= 1) else {
             return false;
         };
-        if map.tried.elapsed() < AGAIN_AFTER || map.generation != child.generation() {
+        if map.tried.elapsed() < again_after || map.generation != child.generation() {
             return false;
         }
         map.tried = Instant::now();

@@ -291,7 +291,11 @@ impl Kernel {
     /// The frame of a kernel address, or why there is none; [`Why::KernelHidden`] if all of the kernel is hidden.
     pub(crate) fn frame(&mut self, address: u64) -> Result<Arc<Frame>, Why> {
         if let Some(frame) = self.frames.get(&address) {
-            return frame;
+            // Where a BPF program was, another one may be.
+            let is_bpf = |f: &Arc<Frame>| f.module.as_ref().is_some_and(|m| &*m.path == "[bpf]");
+            if !frame.as_ref().is_ok_and(is_bpf) || !self.renew_if_changed() {
+                return frame;
+            }
         }
         let mut name = self.symbols.find(address);
         if name == KernelName::Unknown && self.renew_if_changed() {

@@ -39,6 +39,8 @@ pub struct Config {
     pub worker_memory: u64,
     /// Native addresses whose frames are kept; up to twice as many.
     pub cached: usize,
+    /// How often a perf map is looked for, or read on, at most.
+    pub perf_map_interval: Duration,
     /// Where separate debug files lie under their build ids.
     pub debug_dir: PathBuf,
 }
@@ -53,6 +55,7 @@ impl Config {
             deadline: Duration::from_secs(5),
             worker_memory: 80 << 20,
             cached: 64 << 10,
+            perf_map_interval: Duration::from_secs(1),
             debug_dir: PathBuf::from("/usr/lib/debug"),
         }
     }
@@ -129,7 +132,7 @@ impl Symbolizer {
             child,
             kernel: Kernel::read(),
             files: Files::new(config.debug_dir.clone()),
-            jit: JitMaps::new(config.raw_names),
+            jit: JitMaps::new(config.raw_names, config.perf_map_interval),
             native: Cache::new(config.cached),
             vdso,
             evicted: 0,

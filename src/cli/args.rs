@@ -1,0 +1,188 @@
+//! The command line as text: clap's structs. `config.rs` makes valid data of them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Profiles a whole machine: kernel, native code, JVMs and Java with its inlined methods, in one picture.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "jbpf-prof",
+    version,
+    args_conflicts_with_subcommands = true,
+    max_term_width = 100,
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 this host cannot, 4 the target is gone or refuses.\n\
+                  Note for users of async-profiler: -a is --all (processes, not events), -d is --duration, \
+                  -f does not exist, -t does not exist (see --per-thread)."
+)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    pub(super) command: Option<Sub>,
+    #[command(flatten)]
+    pub(super) record: Record,
+}
+
+/// What else the program does.
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum Sub {
+    /// List the JVMs of this host, and whether the agent can be attached to them.
+    Jvms,
+    /// Say what this host allows, in a form for bug reports.
+    Doctor,
+    /// Convert a profile: .folded or .pb.gz to .svg, .folded or .pb.gz.
+    Convert {
+        /// Profile to read.
+        input: PathBuf,
+        /// File to write; the extension says the format.
+        output: PathBuf,
+        #[command(flatten)]
+        picture: Picture,
+    },
+}
+
+/// The main job.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Record {
+    /// Seconds to sample (`30`, `30s`, `5m`, `1h`); until Ctrl-C if not given.
+    #[arg(short, long, value_name = "TIME", help_heading = "When")]
+    pub(super) duration: Option<String>,
+    /// Samples a second on each CPU [default: 99].
+    #[arg(short = 'F', long, value_name = "HZ", help_heading = "When", conflicts_with = "count")]
+    pub(super) frequency: Option<u64>,
+    /// Nanoseconds of CPU time between two samples, instead of a frequency.
+    #[arg(short, long, value_name = "NS", help_heading = "When")]
+    pub(super) count: Option<u64>,
+
+    /// All processes; the default.
+    #[arg(short, long, help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    pub(super) all: bool,
+    /// These processes only (a comma list, repeatable).
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = "What")]
+    pub(super) pid: Vec<u32>,
+    /// With -p: the descendants of these processes too.
+    #[arg(long, help_heading = "What", requires = "pid")]
+    pub(super) children: bool,
+    /// These threads only (a comma list, repeatable).
+    #[arg(long, value_name = "TID", value_delimiter = ',', help_heading = "What", conflicts_with = "pid")]
+    pub(super) tid: Vec<u32>,
+    /// These CPUs only (a list such as 0-3,8).
+    #[arg(short = 'C', long, value_name = "CPUS", help_heading = "What")]
+    pub(super) cpu: Option<String>,
+    /// User frames only.
+    #[arg(short = 'U', long, help_heading = "What", conflicts_with = "all_kernel")]
+    pub(super) all_user: bool,
+    /// Kernel frames only.
+    #[arg(short = 'K', long, help_heading = "What")]
+    pub(super) all_kernel: bool,
+    /// Show idle CPUs too.
+    #[arg(long, help_heading = "What")]
+    pub(super) idle: bool,
+    /// Show the profiler itself too.
+    #[arg(long, help_heading = "What")]
+    pub(super) include_self: bool,
+    /// Accepted and without effect: stacks are always recorded.
+    #[arg(short = 'g', hide = true)]
+    pub(super) call_graph: bool,
+
+    /// File to write, repeatable; .svg, .folded or .pb.gz by its extension, `-` is folded stacks on standard output
+    /// [default: an SVG named by date and time].
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub(super) output: Vec<PathBuf>,
+    /// Format of the output, whatever its name: svg, folded, pb.gz.
+    #[arg(long, value_name = "FORMAT", help_heading = "Output")]
+    pub(super) format: Option<String>,
+    #[command(flatten)]
+    pub(super) picture: Picture,
+    /// Only stacks with a frame of this name; `*` stands for any text, repeatable.
+    #[arg(short = 'I', long, value_name = "NAME", help_heading = "Output")]
+    pub(super) include: Vec<String>,
+    /// No stacks with a frame of this name; `*` stands for any text, repeatable.
+    #[arg(short = 'X', long, value_name = "NAME", help_heading = "Output")]
+    pub(super) exclude: Vec<String>,
+    /// A frame for each thread.
+    #[arg(long, help_heading = "Output")]
+    pub(super) per_thread: bool,
+    /// Java names with their run-specific numbers (`Foo$$Lambda$17/0x…`).
+    #[arg(long, help_heading = "Output")]
+    pub(super) raw_names: bool,
+    /// Thread names with their numbers instead of `pool-#-thread-#`.
+    #[arg(long, help_heading = "Output")]
+    pub(super) raw_threads: bool,
+    /// The report on standard error.
+    #[arg(long, value_enum, default_value = "text", help_heading = "Output")]
+    pub(super) report: Report,
+    /// Methods by line in the report: `Class.method @ (bci, line)`.
+    #[arg(long, help_heading = "Output")]
+    pub(super) lines: bool,
+
+    /// Where Java names come from: `agent` attaches to each profiled JVM, `off` leaves JVMs alone.
+    #[arg(long, value_enum, default_value = "agent", help_heading = "Java")]
+    pub(super) java: Java,
+    /// How long attaching to one JVM may take.
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = "Java")]
+    pub(super) attach_timeout: String,
+    /// Attach even to builds of HotSpot that are known to crash in the events that the agent uses.
+    #[arg(long, help_heading = "Java")]
+    pub(super) force_attach: bool,
+
+    /// Kernel types (BTF) from this file, for kernels that have none; it must belong to root.
+    #[arg(long, value_name = "FILE", help_heading = "Host")]
+    pub(super) btf_path: Option<PathBuf>,
+    /// No progress, no warnings, no report.
+    #[arg(short, long, help_heading = "Host", conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+    /// Say more; repeatable.
+    #[arg(short, long, action = clap::ArgAction::Count, help_heading = "Host")]
+    pub(super) verbose: u8,
+
+    /// Start this command and profile it, with its descendants, from its first instruction.
+    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"])]
+    pub(super) launch: Vec<OsString>,
+}
+
+/// How a flame graph looks.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Picture {
+    /// Title of the flame graph.
+    #[arg(long, value_name = "TEXT", help_heading = "Output")]
+    pub(super) title: Option<String>,
+    /// Leave out frames narrower than this many pixels.
+    #[arg(long, value_name = "PX", default_value_t = 0.1, help_heading = "Output")]
+    pub(super) minwidth: f64,
+    /// Stacks from the leaf: who calls it.
+    #[arg(long, help_heading = "Output")]
+    pub(super) reverse: bool,
+    /// The root on top (an icicle graph).
+    #[arg(long, help_heading = "Output")]
+    pub(super) inverted: bool,
+}
+
+/// `--report`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Report {
+    /// For people.
+    Text,
+    /// For machines, on standard output.
+    Json,
+    /// None.
+    None,
+}
+
+/// `--java`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Java {
+    Agent,
+    Off,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Args;
+
+    #[test]
+    fn clap_accepts_its_own_definition() {
+        use clap::CommandFactory;
+        Args::command().debug_assert();
+    }
+}

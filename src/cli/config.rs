@@ -1,0 +1,239 @@
+//! From the command line's text to valid data.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::args::{Java, Picture, Record, Report};
+use super::exit::{Exit, Failure};
+use crate::output::{Format, Look, Target as Output, file};
+use crate::profile::filter::Glob;
+use crate::session::{self, Settings, Target};
+
+/// Samples a second on each CPU: odd, so as not to run in step with what happens a hundred times a second.
+const DEFAULT_RATE: u64 = 99;
+/// More samples a second than the kernel can take: the shortest period of cpu-clock is 10 µs.
+const MAX_RATE: u64 = 100_000;
+const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The main job, valid.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What to sample.
+    pub settings: Settings,
+    /// Where to write it.
+    pub outputs: Vec<Output>,
+    /// How pictures look.
+    pub look: Look,
+    /// Stacks to keep.
+    pub include: Vec<Glob>,
+    /// Stacks to leave out.
+    pub exclude: Vec<Glob>,
+    /// The report.
+    pub report: Report,
+    /// Methods by line in it.
+    pub lines: bool,
+    /// What the user should know before it begins.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    pub(super) fn new(record: Record) -> Result<Config, Failure> {
+        let mut warnings = Vec::new();
+        let rate = rate(&record, &mut warnings)?;
+        let outputs = outputs(&record)?;
+        let look = look(&record.picture)?;
+        let globs = |patterns: &[String]| patterns.iter().map(|p| Glob::new(p)).collect();
+        Ok(Config {
+            outputs,
+            look,
+            include: globs(&record.include),
+            exclude: globs(&record.exclude),
+            report: if record.quiet { Report::None } else { record.report },
+            lines: record.lines,
+            settings: settings(record, rate)?,
+            warnings,
+        })
+    }
+}
+
+fn settings(record: Record, (requested_hz, period_ns): (f64, u64)) -> Result<Settings, Failure> {
+    let duration = record.duration.as_deref().map(|d| duration("--duration", d)).transpose()?;
+    Ok(Settings {
+        binary: PathBuf::from("/proc/self/exe"),
+        children: record.children,
+        cpus: record.cpu.as_deref().map(cpus).transpose()?,
+        period_ns,
+        requested_hz,
+        duration,
+        user: !record.all_kernel,
+        kernel: !record.all_user,
+        idle: record.idle,
+        include_self: record.include_self,
+        per_thread: record.per_thread,
+        raw_threads: record.raw_threads,
+        raw_names: record.raw_names,
+        java: match record.java {
+            Java::Agent => session::Java::Agent,
+            Java::Off => session::Java::Off,
+        },
+        attach_timeout: self::duration("--attach-timeout", &record.attach_timeout)?,
+        force_attach: record.force_attach,
+        btf: record.btf_path.map(btf).transpose()?,
+        progress: !record.quiet,
+        target: target(record.pid, record.tid, record.launch)?,
+    })
+}
+
+/// The rate that was asked for, and the period in nanoseconds that it comes to.
+#[allow(clippy::cast_precision_loss)]
+fn rate(record: &Record, warnings: &mut Vec<String>) -> Result<(f64, u64), Failure> {
+    if let Some(count) = record.count {
+        let fastest = 1_000_000_000 / MAX_RATE;
+        return match count {
+            0 => Err(Failure::usage("--count 0: the period must be at least 1 ns of CPU time")),
+            count if count < fastest => {
+                warnings
+                    .push(format!("--count {count}: cpu-clock ticks every {fastest} ns at most; using that"));
+                Ok((1e9 / count as f64, fastest))
+            }
+            count => Ok((1e9 / count as f64, count)),
+        };
+    }
+    let requested = record.frequency.unwrap_or(DEFAULT_RATE);
+    let mut rate = requested;
+    if rate == 0 {
+        return Err(Failure::usage("--frequency 0: choose at least 1 sample a second"));
+    }
+    let path = "/proc/sys/kernel/perf_event_max_sample_rate";
+    let allowed = std::fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(MAX_RATE);
+    let most = allowed.clamp(1, MAX_RATE);
+    if rate > most {
+        warnings.push(format!(
+            "--frequency {rate}: this host allows {most} samples a second ({path}); using that"
+        ));
+        rate = most;
+    }
+    if rate.is_multiple_of(50) {
+        warnings.push(format!("--frequency {rate} may run in step with timers; {} does not", rate - 1));
+    }
+    Ok((requested as f64, 1_000_000_000 / rate))
+}
+
+fn target(pids: Vec<u32>, tids: Vec<u32>, launch: Vec<OsString>) -> Result<Target, Failure> {
+    let exists = |what: &str, id: u32| {
+        if id != 0 && Path::new(&format!("/proc/{id}")).exists() {
+            return Ok(());
+        }
+        Err(Failure { exit: Exit::Target, message: format!("{what} {id}: there is none; see `ps`") })
+    };
+    pids.iter().try_for_each(|&pid| exists("process", pid))?;
+    tids.iter().try_for_each(|&tid| exists("thread", tid))?;
+    Ok(match (pids, tids, launch) {
+        (_, _, launch) if !launch.is_empty() => Target::Launch(launch),
+        (pids, _, _) if !pids.is_empty() => Target::Pids(pids),
+        (_, tids, _) if !tids.is_empty() => Target::Tids(tids),
+        _ => Target::All,
+    })
+}
+
+fn outputs(record: &Record) -> Result<Vec<Output>, Failure> {
+    let format = record.format.as_deref().map(str::parse::<Format>).transpose();
+    let format = format.map_err(|e| Failure::usage(format!("--format {e}")))?;
+    let names = if record.output.is_empty() { vec![default_name(format)] } else { record.output.clone() };
+    let mut outputs = Vec::new();
+    for name in names {
+        let output = Output::parse(&name, format).map_err(|e| Failure::usage(format!("--output {e}")))?;
+        if let Output::File(path, _) = &output {
+            file::probe(path).map_err(|e| Failure { exit: Exit::Failed, message: format!("{e:#}") })?;
+        }
+        if outputs.contains(&output) {
+            return Err(Failure::usage(format!("--output {output} is named twice")));
+        }
+        outputs.push(output);
+    }
+    Ok(outputs)
+}
+
+/// `jbpf-prof-20261121-093000.svg` in the current directory.
+fn default_name(format: Option<Format>) -> PathBuf {
+    let extension = match format {
+        None | Some(Format::Svg) => "svg",
+        Some(Format::Folded) => "folded",
+        Some(Format::Pprof) => "pb.gz",
+    };
+    let now = jiff::Zoned::now();
+    PathBuf::from(format!("jbpf-prof-{}.{extension}", now.strftime("%Y%m%d-%H%M%S")))
+}
+
+pub(super) fn look(picture: &Picture) -> Result<Look, Failure> {
+    if !(0.0..=1200.0).contains(&picture.minwidth) {
+        return Err(Failure::usage(format!("--minwidth {}: choose 0 to 1200 pixels", picture.minwidth)));
+    }
+    let mut look = Look { min_width: picture.minwidth, ..Look::default() };
+    if let Some(title) = &picture.title {
+        look.title.clone_from(title);
+    }
+    (look.reverse, look.inverted) = (picture.reverse, picture.inverted);
+    Ok(look)
+}
+
+/// Reads `30`, `30s`, `1.5s`, `500ms`, `5m`, `1h`.
+fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
+    let bad = || Failure::usage(format!("{flag} {text}: not a time; write 30, 30s, 5m or 1h"));
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let (number, unit) = units
+        .iter()
+        .find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|number| (number, *unit)))
+        .unwrap_or((text, 1.0));
+    let seconds = number.parse::<f64>().map_err(|_| bad())? * unit;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if time.is_zero() || time > MAX_DURATION => {
+            Err(Failure::usage(format!("{flag} {text}: choose more than nothing and at most 7 days")))
+        }
+        Ok(time) => Ok(time),
+        Err(_) => Err(bad()),
+    }
+}
+
+fn cpus(text: &str) -> Result<Vec<u32>, Failure> {
+    match crate::capture::clock::parse_ranges(text) {
+        Some(cpus) if !cpus.is_empty() => Ok(cpus),
+        _ => Err(Failure::usage(format!("--cpu {text}: write a list such as 0-3,8"))),
+    }
+}
+
+/// libbpf trusts what it reads there: only root may have written it.
+fn btf(path: PathBuf) -> Result<PathBuf, Failure> {
+    let refused =
+        |why: String| Failure { exit: Exit::Host, message: format!("--btf-path {}: {why}", path.display()) };
+    let meta = std::fs::metadata(&path).map_err(|e| refused(e.to_string()))?;
+    if !meta.is_file() || meta.uid() != 0 || meta.mode() & 0o022 != 0 {
+        return Err(refused("must be a regular file of root that nobody else can write".into()));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        let time = |t| duration("-d", t).map_err(|e| e.message);
+        assert_eq!(time("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(time("30s"), time("30"));
+        assert_eq!(time("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(time("1.5s"), time("1500ms"));
+        for bad in ["", "x", "-1", "0", "8h30", "1e99", "nan", "inf", "1000h"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn default_output_has_date_and_time() {
+        let name = default_name(None).display().to_string();
+        assert!(name.starts_with("jbpf-prof-20") && name.ends_with(".svg"), "{name}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Reading pprof: files of ours come back as they were, those of others as far as they say what a frame is.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use flate2::read::MultiGzDecoder;
+use prost::Message;
+
+use super::proto::{self, Function, Label, Location};
+use super::{COMMENT, KINDS, LABEL_CGROUP, LABEL_PID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into};
+use crate::output::{folded, name};
+use crate::profile::samples::Span;
+use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
+
+/// Bytes that a file may have once it is unpacked: a small one can be made to unpack to anything.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Reads a file, gzipped or not.
+///
+/// # Errors
+/// When it is no pprof file or refers to what is not in it.
+pub fn read(input: &mut impl Read) -> anyhow::Result<Profile> {
+    let mut bytes = Vec::new();
+    input.by_ref().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        let mut unpacked = Vec::new();
+        MultiGzDecoder::new(bytes.as_slice())
+            .take(MAX_BYTES + 1)
+            .read_to_end(&mut unpacked)
+            .context("it cannot be unpacked")?;
+        bytes = unpacked;
+    }
+    ensure!(bytes.len() as u64 <= MAX_BYTES, "it unpacks to more than {MAX_BYTES} bytes");
+    let file = proto::Profile::decode(bytes.as_slice()).context("it is no pprof file")?;
+    drop(bytes);
+    ensure!(!file.sample_type.is_empty() && !file.string_table.is_empty(), "it is no pprof file");
+    Reader::new(&file)?.profile()
+}
+
+struct Reader<'a> {
+    file: &'a proto::Profile,
+    strings: Vec<Arc<str>>,
+    functions: HashMap<u64, &'a Function>,
+    modules: HashMap<u64, Arc<Module>>,
+    /// The frames of each location, the outermost first.
+    locations: HashMap<u64, Vec<Arc<Frame>>>,
+    /// Which value is the count, and which is in nanoseconds.
+    count: usize,
+    ns: Option<usize>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(file: &'a proto::Profile) -> anyhow::Result<Reader<'a>> {
+        let strings = file.string_table.iter().map(|s| s.as_str().into()).collect();
+        let functions = file.function.iter().map(|f| (f.id, f)).collect();
+        let (modules, locations) = (HashMap::new(), HashMap::new());
+        let mut reader = Reader { file, strings, functions, modules, locations, count: 0, ns: None };
+        for (at, value) in file.sample_type.iter().enumerate() {
+            match (&**reader.text(value.r#type)?, &**reader.text(value.unit)?) {
+                ("samples", "count") => reader.count = at,
+                (_, "nanoseconds") => reader.ns = reader.ns.or(Some(at)),
+                _ => {}
+            }
+        }
+        for mapping in &file.mapping {
+            let module = Module {
+                path: Arc::clone(reader.text(mapping.filename)?),
+                build_id: unhex(reader.text(mapping.build_id)?),
+            };
+            reader.modules.insert(mapping.id, Arc::new(module));
+        }
+        for location in &file.location {
+            let frames = reader.frames(location)?;
+            reader.locations.insert(location.id, frames);
+        }
+        Ok(reader)
+    }
+
+    fn text(&self, at: i64) -> anyhow::Result<&Arc<str>> {
+        let found = usize::try_from(at).ok().and_then(|at| self.strings.get(at));
+        found.with_context(|| format!("it names string {at} of {}", self.strings.len()))
+    }
+
+    fn profile(&self) -> anyhow::Result<Profile> {
+        let mut profile = Profile::new();
+        let mut accounts = Accounts::default();
+        for sample in &self.file.sample {
+            let value = |at: usize| -> anyhow::Result<u64> {
+                let value = sample.value.get(at).context("a sample has fewer values than it says")?;
+                u64::try_from(*value).context("a sample has a negative value")
+            };
+            let (count, ns) = (value(self.count)?, self.ns.map_or(Ok(0), value)?);
+            let stack = self.stack(&sample.location_id)?;
+            match stack.as_slice() {
+                [lost, reason] if lost.kind == Kind::Marker && &*lost.name == name::LOST => {
+                    accounts.lose(folded::bare(&reason.name).to_owned(), count);
+                }
+                _ => profile.add(&self.labels(&sample.label)?, &stack, count, ns),
+            }
+        }
+        let total = profile.total();
+        accounts.kept = total.count;
+        accounts.period_ns = u64::try_from(self.file.period).unwrap_or(0);
+        self.said(&mut accounts)?;
+        accounts.ticks = accounts.filtered + accounts.shown();
+        profile.accounts = accounts;
+        profile.span = Span {
+            start_unix_ns: u64::try_from(self.file.time_nanos).unwrap_or(0),
+            duration_ns: u64::try_from(self.file.duration_nanos).unwrap_or(0),
+        };
+        Ok(profile)
+    }
+
+    /// What the comments say and samples do not. A file that was merged from several has each one's.
+    fn said(&self, accounts: &mut Accounts) -> anyhow::Result<()> {
+        for &comment in &self.file.comment {
+            let text = self.text(comment)?;
+            let said = text.strip_prefix(COMMENT).and_then(|t| t.rsplit_once('='));
+            let Some((what, Ok(n))) = said.map(|(what, n)| (what, n.parse::<u64>())) else { continue };
+            match what {
+                "filtered" => accounts.filtered = accounts.filtered.saturating_add(n),
+                "missed" => accounts.missed = accounts.missed.saturating_add(n),
+                "expected" => accounts.expected = accounts.expected.saturating_add(n),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn stack(&self, leaf_first: &[u64]) -> anyhow::Result<Vec<Arc<Frame>>> {
+        let mut stack = Vec::with_capacity(leaf_first.len());
+        for id in leaf_first.iter().rev() {
+            let frames =
+                self.locations.get(id).with_context(|| format!("it names location {id}, which it lacks"))?;
+            stack.extend(frames.iter().cloned());
+        }
+        let bare = matches!(stack.as_slice(), [only] if only.kind == Kind::Marker && &*only.name == folded::NO_FRAMES);
+        Ok(if bare { Vec::new() } else { stack })
+    }
+
+    fn labels(&self, list: &[Label]) -> anyhow::Result<Labels> {
+        let mut labels = Labels::default();
+        for Label { key, str, num } in list {
+            match &**self.text(*key)? {
+                LABEL_PROCESS => labels.process = Arc::clone(self.text(*str)?),
+                LABEL_THREAD => labels.thread = Arc::clone(self.text(*str)?),
+                LABEL_PID => labels.pid = u32::try_from(*num).unwrap_or(0),
+                LABEL_TID => labels.tid = u32::try_from(*num).unwrap_or(0),
+                LABEL_CGROUP => labels.cgroup = num.cast_unsigned(),
+                _ => {}
+            }
+        }
+        Ok(labels)
+    }
+
+    fn frames(&self, location: &Location) -> anyhow::Result<Vec<Arc<Frame>>> {
+        let module = match location.mapping_id {
+            0 => None,
+            id => Some(
+                self.modules.get(&id).with_context(|| format!("it names mapping {id}, which it lacks"))?,
+            ),
+        };
+        if location.line.is_empty() {
+            let unknown = Frame::unknown(Why::NoSymbol, module.cloned(), location.address);
+            return Ok(vec![Arc::new(unknown)]);
+        }
+        let mut frames: Vec<Arc<Frame>> = Vec::new();
+        for (at, line) in location.line.iter().rev().enumerate() {
+            let id = line.function_id;
+            let function =
+                self.functions.get(&id).with_context(|| format!("it names function {id}, which it lacks"))?;
+            let mut frame = self.frame(function, at > 0, frames.last().map(|f| f.kind))?;
+            frame.line = u32::try_from(line.line).unwrap_or(0);
+            frame.address = location.address;
+            frame.module = module.cloned();
+            frames.push(Arc::new(frame));
+        }
+        Ok(frames)
+    }
+
+    /// A frame without its place.
+    fn frame(&self, function: &Function, inlined: bool, outer: Option<Kind>) -> anyhow::Result<Frame> {
+        let text = self.text(function.name)?;
+        let label = self.text(function.system_name)?;
+        let kind = KINDS.iter().find(|(_, l)| **l == **label).map(|&(kind, _)| kind);
+        let mut frame = match kind {
+            Some(Kind::Unknown) => {
+                name::parse_unknown(text).unwrap_or_else(|| Frame::unknown(Why::NoSymbol, None, 0))
+            }
+            Some(Kind::Thread) => Frame::named(Kind::Thread, folded::bare(text)),
+            Some(kind) => Frame::named(kind, Arc::clone(text)),
+            // Another writer's: its stacks have no process at the root.
+            None => name::parse(text, 2, outer),
+        };
+        if kind.is_none() && inlined && outer.is_some_and(|o| !inlined_into(frame.kind, o)) {
+            frame.kind = match outer {
+                Some(Kind::Java | Kind::JavaInlined) => Kind::JavaInlined,
+                _ => Kind::NativeInlined,
+            };
+        }
+        let file = self.text(function.filename)?;
+        frame.file = (!file.is_empty()).then(|| Arc::clone(file));
+        Ok(frame)
+    }
+}
+
+fn unhex(text: &str) -> Option<Arc<[u8]>> {
+    if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}

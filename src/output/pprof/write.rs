@@ -1,0 +1,310 @@
+//! Writing pprof: message by message into the compressor, so that memory holds names and locations, not samples.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::Context;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message;
+
+use super::proto::{self, Function, Label, Line, Location, Mapping, Sample, ValueType};
+use super::{
+    COMMENT, LABEL_CGROUP, LABEL_PID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into, kind_label,
+};
+use crate::output::{folded, name};
+use crate::profile::frames::FrameId;
+use crate::profile::labels::LabelsId;
+use crate::profile::trie::{NodeId, Trie};
+use crate::profile::{Accounts, Kind, Labels, Module, Profile};
+
+/// Writes a profile.
+///
+/// # Errors
+/// What the writer says.
+pub fn write(profile: &Profile, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut writer = Writer::new(profile, out);
+    writer.samples()?;
+    writer.lost(&profile.accounts)?;
+    writer.tables()?;
+    writer.out.finish().context("compressing")?;
+    Ok(())
+}
+
+struct Writer<'a, W: Write> {
+    profile: &'a Profile,
+    out: GzEncoder<W>,
+    buffer: Vec<u8>,
+    strings: StringTable,
+    functions: HashMap<(u32, Option<Arc<str>>), u64>,
+    function_list: Vec<Function>,
+    mappings: HashMap<Arc<Module>, u64>,
+    mapping_list: Vec<Mapping>,
+    locations: Vec<Location>,
+    labels: HashMap<LabelsId, Vec<Label>>,
+    /// Whether there are weights in nanoseconds.
+    timed: bool,
+}
+
+impl<'a, W: Write> Writer<'a, W> {
+    fn new(profile: &'a Profile, out: W) -> Writer<'a, W> {
+        Writer {
+            profile,
+            out: GzEncoder::new(out, Compression::fast()),
+            buffer: Vec::new(),
+            strings: StringTable::default(),
+            functions: HashMap::new(),
+            function_list: Vec::new(),
+            mappings: HashMap::new(),
+            mapping_list: Vec::new(),
+            locations: Vec::new(),
+            labels: HashMap::new(),
+            timed: profile.total().ns > 0 || profile.accounts.period_ns > 0,
+        }
+    }
+
+    /// Messages may be written in pieces: repeated fields of all pieces are put together by whoever reads.
+    fn put(&mut self, piece: &proto::Profile) -> anyhow::Result<()> {
+        self.buffer.clear();
+        piece.encode(&mut self.buffer).context("encoding")?;
+        Ok(self.out.write_all(&self.buffer)?)
+    }
+
+    fn value(&self, count: u64, ns: u64) -> Vec<i64> {
+        let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
+        if self.timed { vec![signed(count), signed(ns)] } else { vec![signed(count)] }
+    }
+
+    fn samples(&mut self) -> anyhow::Result<()> {
+        let profile = self.profile;
+        let chains = Chains::of(profile);
+        // Places in `locations`, one more than each; 0 is none yet.
+        let mut known = vec![0u64; chains.trie.len()];
+        for sample in profile.samples() {
+            let mut location_id = Vec::new();
+            let mut at = sample.leaf;
+            while at != NodeId::ROOT {
+                let chain = chains.chain[at.index()];
+                if known[chain.index()] == 0 {
+                    known[chain.index()] = self.location(&chains.frames(chain));
+                }
+                location_id.push(known[chain.index()]);
+                at = chains.caller(profile, at);
+            }
+            if location_id.is_empty() {
+                location_id.push(self.marker(folded::NO_FRAMES));
+            }
+            let label = match self.labels.get(&sample.labels) {
+                Some(label) => label.clone(),
+                None => self.label(sample.labels),
+            };
+            let value = self.value(sample.weight.count, sample.weight.ns);
+            let sample = vec![Sample { location_id, value, label }];
+            self.put(&proto::Profile { sample, ..Default::default() })?;
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, accounts: &Accounts) -> anyhow::Result<()> {
+        for (reason, n) in &accounts.lost {
+            let location_id = vec![self.marker(&folded::reason(reason)), self.marker(name::LOST)];
+            let value = self.value(*n, n.saturating_mul(accounts.period_ns));
+            let sample = vec![Sample { location_id, value, label: Vec::new() }];
+            self.put(&proto::Profile { sample, ..Default::default() })?;
+        }
+        Ok(())
+    }
+
+    fn label(&mut self, id: LabelsId) -> Vec<Label> {
+        let Labels { pid, process, thread, tid, cgroup } = self.profile.labels(id);
+        let mut list = Vec::new();
+        let mut text = |key: &str, value: &str| {
+            if !value.is_empty() {
+                list.push(Label { key: self.strings.id(key), str: self.strings.id(value), num: 0 });
+            }
+        };
+        text(LABEL_PROCESS, process);
+        text(LABEL_THREAD, thread);
+        for (key, num) in
+            [(LABEL_PID, u64::from(*pid)), (LABEL_TID, u64::from(*tid)), (LABEL_CGROUP, *cgroup)]
+        {
+            if num != 0 {
+                list.push(Label { key: self.strings.id(key), str: 0, num: num.cast_signed() });
+            }
+        }
+        self.labels.insert(id, list.clone());
+        list
+    }
+
+    /// A location of frames that are one address, the outermost first.
+    fn location(&mut self, frames: &[FrameId]) -> u64 {
+        let table = self.profile.frames();
+        let outer = frames.first().map(|&f| table.get(f));
+        let module = outer.as_ref().and_then(|f| f.module.clone());
+        let mapping_id = module.map_or(0, |m| self.mapping(&m));
+        let mut line = Vec::with_capacity(frames.len());
+        for &id in frames.iter().rev() {
+            let frame = table.get(id);
+            if let Some(mapping) = mapping_id.checked_sub(1).map(|m| &mut self.mapping_list[m as usize]) {
+                mapping.has_functions |= frame.kind != Kind::Unknown;
+                mapping.has_filenames |= frame.file.is_some();
+                mapping.has_line_numbers |= frame.line > 0;
+                mapping.has_inline_frames |= frames.len() > 1;
+            }
+            let symbol = table.symbol_of(id);
+            let function_id = self.function(symbol, frame.file);
+            line.push(Line { function_id, line: i64::from(frame.line) });
+        }
+        self.add_location(mapping_id, outer.map_or(0, |f| f.address), line)
+    }
+
+    fn add_location(&mut self, mapping_id: u64, address: u64, line: Vec<Line>) -> u64 {
+        let id = self.locations.len() as u64 + 1;
+        self.locations.push(Location { id, mapping_id, address, line });
+        id
+    }
+
+    /// A location that is no code. They are few, so the same one may be there twice.
+    fn marker(&mut self, text: &str) -> u64 {
+        let function_id = self.add_function(text, Kind::Marker, "");
+        self.add_location(0, 0, vec![Line { function_id, line: 0 }])
+    }
+
+    fn function(&mut self, symbol: u32, file: Option<Arc<str>>) -> u64 {
+        let key = (symbol, file);
+        if let Some(&id) = self.functions.get(&key) {
+            return id;
+        }
+        let table = self.profile.frames();
+        let described = &table.symbols()[symbol as usize];
+        let id =
+            self.add_function(&name::plain(table, described), described.kind, key.1.as_deref().unwrap_or(""));
+        self.functions.insert(key, id);
+        id
+    }
+
+    fn add_function(&mut self, name: &str, kind: Kind, file: &str) -> u64 {
+        let id = self.function_list.len() as u64 + 1;
+        let (name, system_name) = (self.strings.id(name), self.strings.id(kind_label(kind)));
+        self.function_list.push(Function { id, name, system_name, filename: self.strings.id(file) });
+        id
+    }
+
+    fn mapping(&mut self, module: &Arc<Module>) -> u64 {
+        if let Some(&id) = self.mappings.get(module) {
+            return id;
+        }
+        let id = self.mapping_list.len() as u64 + 1;
+        let build_id: String =
+            module.build_id.iter().flat_map(|b| b.iter()).map(|b| format!("{b:02x}")).collect();
+        let (filename, build_id) = (self.strings.id(&module.path), self.strings.id(&build_id));
+        self.mapping_list.push(Mapping { id, filename, build_id, ..Mapping::default() });
+        self.mappings.insert(Arc::clone(module), id);
+        id
+    }
+
+    /// All that samples refer to, and what is said once.
+    fn tables(&mut self) -> anyhow::Result<()> {
+        let profile = self.profile;
+        let strings = &mut self.strings;
+        let mut of = |kind: &str, unit: &str| ValueType { r#type: strings.id(kind), unit: strings.id(unit) };
+        let (samples, cpu) = (of("samples", "count"), of("cpu", "nanoseconds"));
+        let comment = comments(&profile.accounts).iter().map(|c| strings.id(c)).collect();
+        let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
+        let piece = proto::Profile {
+            sample_type: if self.timed { vec![samples, cpu] } else { vec![samples] },
+            mapping: std::mem::take(&mut self.mapping_list),
+            location: std::mem::take(&mut self.locations),
+            function: std::mem::take(&mut self.function_list),
+            string_table: std::mem::take(&mut self.strings.list),
+            time_nanos: signed(profile.span.start_unix_ns),
+            duration_nanos: signed(profile.span.duration_ns),
+            period_type: Some(cpu),
+            period: signed(profile.accounts.period_ns),
+            comment,
+            sample: Vec::new(),
+        };
+        self.put(&piece)
+    }
+}
+
+fn comments(accounts: &Accounts) -> Vec<String> {
+    let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns } = accounts;
+    let mut list = Vec::new();
+    let mut say = |what: &str, n: u64| list.push(format!("{COMMENT}{what}={n}"));
+    say("ticks", *ticks);
+    say("filtered", *filtered);
+    say("kept", *kept);
+    lost.iter().for_each(|(reason, n)| say(&format!("lost.{reason}"), *n));
+    say("missed", *missed);
+    say("expected", *expected);
+    say("period_ns", *period_ns);
+    list
+}
+
+/// Strings by their place in the string table.
+struct StringTable {
+    list: Vec<String>,
+    ids: HashMap<String, i64>,
+}
+
+impl Default for StringTable {
+    /// The first string is empty: the format wants it so.
+    fn default() -> StringTable {
+        StringTable { list: vec![String::new()], ids: HashMap::from([(String::new(), 0)]) }
+    }
+}
+
+impl StringTable {
+    fn id(&mut self, text: &str) -> i64 {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = self.list.len() as i64;
+        self.list.push(text.to_owned());
+        self.ids.insert(text.to_owned(), id);
+        id
+    }
+}
+
+/// Which frames are one address: a chain is a physical frame and what was inlined into it.
+struct Chains {
+    /// A node is the chain that ends with it; items are frames.
+    trie: Trie,
+    /// The chain of each node of the profile.
+    chain: Vec<NodeId>,
+}
+
+impl Chains {
+    fn of(profile: &Profile) -> Chains {
+        let from = profile.trie();
+        let mut trie = Trie::new(usize::MAX);
+        let mut chain = vec![NodeId::ROOT; from.len()];
+        for node in from.nodes() {
+            let frame = from.item(node);
+            let parent = from.parent(node);
+            let continues = parent != NodeId::ROOT && {
+                let kind = |n| profile.frames().kind(profile.frame_of(n));
+                inlined_into(kind(node), kind(parent))
+            };
+            let outer = if continues { chain[parent.index()] } else { NodeId::ROOT };
+            chain[node.index()] = trie.child(outer, frame).unwrap_or(outer);
+        }
+        Chains { trie, chain }
+    }
+
+    /// The frames of a chain, the outermost first.
+    fn frames(&self, chain: NodeId) -> Vec<FrameId> {
+        let mut frames: Vec<FrameId> =
+            self.trie.up(chain).map(|n| FrameId::from_item(self.trie.item(n))).collect();
+        frames.reverse();
+        frames
+    }
+
+    /// The node above a chain that ends at `leaf`.
+    fn caller(&self, profile: &Profile, leaf: NodeId) -> NodeId {
+        let length = self.trie.up(self.chain[leaf.index()]).count();
+        (0..length).fold(leaf, |at, _| profile.trie().parent(at))
+    }
+}

@@ -1,0 +1,143 @@
+//! What a run has to say besides its profile: plain data, filled by the session, printed by `output`.
+
+use serde::{Deserialize, Serialize};
+
+use super::accounts::Accounts;
+use super::tables::Unknown;
+
+/// A run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// What was profiled, for people: `all processes`, `pid 4711`, a command.
+    pub target: String,
+    /// The command line of the run.
+    pub command: String,
+    /// Version of jbpf-prof.
+    pub version: String,
+    /// The host's name.
+    pub host: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// CPUs that were online.
+    pub cpus: u32,
+    /// When sampling began: local wall clock, as text.
+    pub start: String,
+    /// Seconds of sampling.
+    pub duration_s: f64,
+    /// Ticks a second and CPU that were asked for.
+    pub requested_hz: f64,
+    /// And those that the clock was set to.
+    pub effective_hz: f64,
+    /// Where the ticks went.
+    pub accounts: Accounts,
+    /// Of the filtered ticks, those of CPUs that had nothing to do.
+    pub idle: u64,
+    /// Frames without a name.
+    pub unknown: Unknown,
+    /// How walks of user stacks ended, by ticks: the reason's label.
+    pub ends: Vec<(String, u64)>,
+    /// JVMs that were sampled or attached to.
+    pub jvms: Vec<JvmReport>,
+    /// Time that the hypervisor took from this host in the same seconds, as a share of all CPU time.
+    pub steal: Option<f64>,
+    /// What the run itself cost.
+    pub cost: Cost,
+    /// Sentences that a reader must not miss.
+    pub warnings: Vec<String>,
+    /// Files that were written.
+    pub outputs: Vec<String>,
+}
+
+/// A JVM and how its code was named.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JvmReport {
+    /// Process id in the initial pid namespace.
+    pub pid: u32,
+    /// Main class or jar, fit to print.
+    pub name: String,
+    /// Its version, as it says itself.
+    pub version: String,
+    /// Where names come from.
+    pub names: NameSource,
+    /// Whether compiled code keeps frame pointers; none if its flags could not be read.
+    pub frame_pointers: Option<bool>,
+    /// Share (0 to 1) of Java leaf ticks in code that was compiled before the agent came: named, but with lines at calls
+    /// only.
+    pub compiled_before: Option<f64>,
+    /// Ticks of the process.
+    pub ticks: u64,
+    /// Ticks with a Java frame.
+    pub java_ticks: u64,
+    /// Of those, ticks that do not reach the root.
+    pub rootless_ticks: u64,
+    /// Bytes of the agent's log.
+    pub log_bytes: u64,
+    /// Whether the log was cut.
+    pub log_cut: bool,
+    /// CPU throttling of its cgroup in the same seconds; none if it has no quota.
+    pub throttling: Option<Throttling>,
+}
+
+/// Where the names of a JVM's code come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NameSource {
+    /// The agent was there from the start (`-agentpath`).
+    AgentAtStart,
+    /// The agent was attached, in so many milliseconds.
+    AgentLate {
+        /// From the request to the last replayed record.
+        ms: u64,
+    },
+    /// The JVM came during the run; the agent was attached then.
+    AgentDuringRun {
+        /// From the request to the last replayed record.
+        ms: u64,
+    },
+    /// Nobody asked for names.
+    #[default]
+    Off,
+    /// There is no agent.
+    Refused {
+        /// The stable name of the reason: `attach disabled`, `noexec tmp`, ….
+        label: String,
+        /// What to do about it.
+        hint: String,
+    },
+}
+
+/// CPU throttling of a cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Throttling {
+    /// Periods in which it was throttled.
+    pub times: u64,
+    /// For how long altogether, in microseconds.
+    pub usec: u64,
+}
+
+/// What a run cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// CPU seconds of the broker.
+    pub broker_s: f64,
+    /// CPU seconds of the symbol workers.
+    pub worker_s: f64,
+    /// CPU seconds of the JVM helpers.
+    pub helpers_s: f64,
+    /// Seconds that the BPF program ran; none where the kernel does not count it.
+    pub bpf_s: Option<f64>,
+    /// Runs of the BPF program.
+    pub bpf_runs: u64,
+    /// Most resident memory of broker and worker together, in bytes.
+    pub rss_bytes: u64,
+    /// Memory of BPF maps and buffers, in bytes.
+    pub maps_bytes: u64,
+}
+
+impl Cost {
+    /// All CPU seconds.
+    #[must_use]
+    pub fn cpu_s(&self) -> f64 {
+        self.broker_s + self.worker_s + self.helpers_s + self.bpf_s.unwrap_or(0.0)
+    }
+}

@@ -1,0 +1,322 @@
+//! Flat tables of a profile: functions, lines, processes, and what is not known.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::frame::{Kind, Why};
+use super::samples::Profile;
+use super::strings::StrId;
+use super::trie::NodeId;
+
+/// A function, however it was compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionRow {
+    /// A place in the profile's symbols: the first that was seen of the function.
+    pub symbol: u32,
+    /// Ticks in the function itself.
+    pub itself: u64,
+    /// Ticks in it or in what it called; recursion counts once.
+    pub total: u64,
+}
+
+/// A line of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineRow {
+    /// As in [`FunctionRow`].
+    pub symbol: u32,
+    /// Source file, as far as it is known.
+    pub file: Option<Arc<str>>,
+    /// Source line, 0 if unknown.
+    pub line: u32,
+    /// Bytecode index, Java only.
+    pub bci: Option<u32>,
+    /// Ticks in the line itself.
+    pub itself: u64,
+}
+
+/// Processes of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessRow {
+    /// The group leader's comm.
+    pub name: Arc<str>,
+    /// Their ids, ascending.
+    pub pids: Vec<u32>,
+    /// Their ticks.
+    pub ticks: u64,
+}
+
+/// Frames that have no name for one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownRow {
+    /// The reason.
+    pub why: Why,
+    /// Such frames, each as often as it was sampled.
+    pub frames: u64,
+    /// Ticks whose leaf is such a frame.
+    pub leaves: u64,
+}
+
+/// What is not known of a profile's stacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unknown {
+    /// User frames, each as often as it was sampled.
+    pub user_frames: u64,
+    /// Reasons that occur, the most frequent first.
+    pub rows: Vec<UnknownRow>,
+    /// Ticks whose stack is cut at the root side.
+    pub truncated: u64,
+}
+
+impl Unknown {
+    /// User frames without a name.
+    #[must_use]
+    pub fn user(&self) -> u64 {
+        self.rows.iter().filter(|r| !of_kernel(r.why)).map(|r| r.frames).sum()
+    }
+
+    /// Ticks whose leaf has no name.
+    #[must_use]
+    pub fn leaves(&self) -> u64 {
+        self.rows.iter().map(|r| r.leaves).sum()
+    }
+}
+
+fn of_kernel(why: Why) -> bool {
+    matches!(why, Why::KernelHidden | Why::NotKernelText)
+}
+
+/// Which kinds are one function if their names are equal.
+fn family(kind: Kind) -> Option<Kind> {
+    match kind {
+        Kind::Process | Kind::Thread | Kind::Marker => None,
+        Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted => Some(Kind::Java),
+        Kind::Native | Kind::NativeInlined | Kind::Cpp => Some(Kind::Native),
+        Kind::Kernel | Kind::JvmStub | Kind::Jit | Kind::Unknown => Some(kind),
+    }
+}
+
+impl Profile {
+    /// Functions, the most ticks of their own first.
+    #[must_use]
+    pub fn functions(&self) -> Vec<FunctionRow> {
+        let (function, mut rows) = self.families();
+        // The tick count at which a function was last met: it counts once for each stack.
+        let mut met = vec![usize::MAX; rows.len()];
+        for (leaf, weight) in self.ending() {
+            for (up, node) in self.trie().up(leaf).enumerate() {
+                let symbol = self.frames().symbol_of(self.frame_of(node)) as usize;
+                let Some(row) = function[symbol] else { continue };
+                if up == 0 {
+                    rows[row].itself += weight;
+                }
+                if met[row] != leaf.index() {
+                    met[row] = leaf.index();
+                    rows[row].total += weight;
+                }
+            }
+        }
+        rows.retain(|r| r.total > 0);
+        rows.sort_by_key(|r| (Reverse(r.itself), Reverse(r.total), r.symbol));
+        rows
+    }
+
+    /// Each symbol's row, if it is a function, and the rows.
+    fn families(&self) -> (Vec<Option<usize>>, Vec<FunctionRow>) {
+        let mut ids: HashMap<(Kind, StrId, Option<Why>), usize> = HashMap::new();
+        let mut rows = Vec::new();
+        let symbols = self.frames().symbols().iter().enumerate();
+        let function = symbols.map(|(at, symbol)| {
+            let key = (family(symbol.kind)?, symbol.name, symbol.unknown);
+            Some(*ids.entry(key).or_insert_with(|| {
+                rows.push(FunctionRow { symbol: at as u32, itself: 0, total: 0 });
+                rows.len() - 1
+            }))
+        });
+        (function.collect(), rows)
+    }
+
+    /// Leaves with their ticks.
+    fn ending(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        let weights = self.weights();
+        self.trie().nodes().map(move |n| (n, weights[n.index()].count)).filter(|&(_, count)| count > 0)
+    }
+
+    /// Lines in which the ticks were themselves, the most first. Functions without a line have one row.
+    #[must_use]
+    pub fn lines(&self) -> Vec<LineRow> {
+        let (function, rows) = self.families();
+        let mut sums = Sums::default();
+        for (leaf, weight) in self.ending() {
+            let id = self.frame_of(leaf);
+            let Some(row) = function[self.frames().symbol_of(id) as usize] else { continue };
+            let frame = self.frames().get(id);
+            sums.add((rows[row].symbol, frame.file, frame.line, frame.bci), weight);
+        }
+        let mut lines: Vec<LineRow> = sums
+            .all()
+            .map(|((symbol, file, line, bci), itself)| LineRow { symbol, file, line, bci, itself })
+            .collect();
+        lines.sort_by(|a, b| {
+            let order = |r: &LineRow| (Reverse(r.itself), r.symbol, r.line, r.bci);
+            order(a).cmp(&order(b)).then_with(|| a.file.cmp(&b.file))
+        });
+        lines
+    }
+
+    /// Processes by name, the most ticks first.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessRow> {
+        let mut by_name: BTreeMap<Arc<str>, (Vec<u32>, u64)> = BTreeMap::new();
+        for sample in self.samples() {
+            let labels = self.labels(sample.labels);
+            let (pids, ticks) = by_name.entry(Arc::clone(&labels.process)).or_default();
+            pids.push(labels.pid);
+            *ticks += sample.weight.count;
+        }
+        let mut rows: Vec<ProcessRow> = by_name
+            .into_iter()
+            .map(|(name, (mut pids, ticks))| {
+                pids.sort_unstable();
+                pids.dedup();
+                ProcessRow { name, pids, ticks }
+            })
+            .collect();
+        rows.sort_by_key(|r| Reverse(r.ticks));
+        rows
+    }
+
+    /// What is not known, by reason.
+    #[must_use]
+    pub fn unknown(&self) -> Unknown {
+        let frames = self.frames();
+        let mut found = Unknown::default();
+        let (mut by_frame, mut by_leaf) = (Sums::default(), Sums::default());
+        for (leaf, weight) in self.ending() {
+            let mut cut = false;
+            for (up, node) in self.trie().up(leaf).enumerate() {
+                let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
+                let user = !matches!(symbol.kind, Kind::Process | Kind::Thread | Kind::Kernel | Kind::Marker)
+                    && !symbol.unknown.is_some_and(of_kernel);
+                found.user_frames += if user { weight } else { 0 };
+                cut |= symbol.kind == Kind::Marker && &**frames.name(symbol) == "[truncated]";
+                let Some(why) = symbol.unknown else { continue };
+                by_frame.add(why, weight);
+                if up == 0 {
+                    by_leaf.add(why, weight);
+                }
+            }
+            found.truncated += if cut { weight } else { 0 };
+        }
+        found.rows = by_frame
+            .all()
+            .map(|(why, frames)| UnknownRow { why, frames, leaves: by_leaf.of(&why) })
+            .collect();
+        found.rows.sort_by_key(|r| (Reverse(r.frames), r.why));
+        found
+    }
+}
+
+/// Sums by key.
+struct Sums<K>(HashMap<K, u64>);
+
+impl<K> Default for Sums<K> {
+    fn default() -> Sums<K> {
+        Sums(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash> Sums<K> {
+    fn add(&mut self, key: K, n: u64) {
+        *self.0.entry(key).or_default() += n;
+    }
+
+    fn of(&self, key: &K) -> u64 {
+        self.0.get(key).copied().unwrap_or(0)
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = (K, u64)> + use<'_, K> {
+        self.0.drain()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::profile::{Frame, Kind, Labels, Module, Profile, Why};
+
+    fn named(kind: Kind, name: &str) -> Arc<Frame> {
+        Arc::new(Frame::named(kind, name))
+    }
+
+    #[test]
+    fn recursion_counts_once_and_a_method_is_one_however_compiled() {
+        let mut p = Profile::new();
+        let labels = Labels::default();
+        let (process, f) = (named(Kind::Process, "java"), named(Kind::Java, "A.f"));
+        let inlined = named(Kind::JavaInlined, "A.f");
+        let g = named(Kind::JavaInterpreted, "A.g");
+        let stacks =
+            [(vec![&process, &f, &inlined, &f], 3), (vec![&process, &g, &f, &g], 2), (vec![&process, &g], 1)];
+        for (stack, n) in stacks {
+            p.add(&labels, &stack.into_iter().cloned().collect::<Vec<_>>(), n, 0);
+        }
+        let rows = p.functions();
+        let told: Vec<_> = rows
+            .iter()
+            .map(|r| (&**p.frames().name(&p.frames().symbols()[r.symbol as usize]), r.itself, r.total))
+            .collect();
+        assert_eq!(told, [("A.f", 3, 5), ("A.g", 3, 3)]);
+    }
+
+    #[test]
+    fn lines_are_told_apart_and_kernel_leaves_have_none() {
+        let mut p = Profile::new();
+        let at = |line, bci| {
+            Arc::new(Frame {
+                line,
+                bci: Some(bci),
+                file: Some("A.java".into()),
+                ..Frame::named(Kind::Java, "A.f")
+            })
+        };
+        let labels = Labels::default();
+        p.add(&labels, &[at(7, 1)], 2, 0);
+        p.add(&labels, &[at(8, 5)], 4, 0);
+        p.add(&labels, &[at(8, 5), named(Kind::Kernel, "tick")], 1, 0);
+        let told: Vec<_> = p.lines().iter().map(|r| (r.line, r.bci, r.itself)).collect();
+        assert_eq!(told, [(8, Some(5), 4), (7, Some(1), 2), (0, None, 1)]);
+    }
+
+    #[test]
+    fn processes_of_a_name_are_one_row() {
+        let mut p = Profile::new();
+        for (pid, process, n) in [(5, "cc1", 2), (4, "cc1", 2), (9, "make", 3), (4, "cc1", 1)] {
+            let labels = Labels { pid, process: process.into(), ..Labels::default() };
+            p.add(&labels, &[named(Kind::Native, "main")], n, 0);
+        }
+        let told: Vec<_> = p.processes().into_iter().map(|r| (r.name.to_string(), r.pids, r.ticks)).collect();
+        assert_eq!(told, [("cc1".to_owned(), vec![4, 5], 5), ("make".to_owned(), vec![9], 3)]);
+    }
+
+    #[test]
+    fn unknown_frames_by_reason() {
+        let mut p = Profile::new();
+        let module = Arc::new(Module { path: "/usr/lib/libx.so".into(), build_id: None });
+        let gone = Arc::new(Frame::unknown(Why::CodeMoved, None, 1));
+        let bare = |address| Arc::new(Frame::unknown(Why::NoSymbol, Some(Arc::clone(&module)), address));
+        let hidden = Arc::new(Frame::unknown(Why::KernelHidden, None, 9));
+        let process = named(Kind::Process, "x");
+        let labels = Labels::default();
+        p.add(&labels, &[process.clone(), bare(1), bare(2), gone], 2, 0);
+        p.add(&labels, &[process.clone(), named(Kind::Marker, "[truncated]"), bare(3), hidden], 3, 0);
+        let u = p.unknown();
+        let told: Vec<_> = u.rows.iter().map(|r| (r.why, r.frames, r.leaves)).collect();
+        assert_eq!(told, [(Why::NoSymbol, 7, 0), (Why::KernelHidden, 3, 3), (Why::CodeMoved, 2, 2)]);
+        assert_eq!((u.user_frames, u.user(), u.leaves(), u.truncated), (9, 9, 5, 3));
+    }
+}

@@ -1,0 +1,140 @@
+//! Programs with known functions, and an address space in which each file lies at an address of its own.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use jbpf_prof::capture::{End, Leaf, Stack, StackKey, UserWord};
+use jbpf_prof::process::{FileId, MonoNs, OpenRefusal, Owner, Patience, ProcessId, TargetRoot};
+use jbpf_prof::profile::{Frame, Why};
+use jbpf_prof::symbolize::{AddressSpaces, Config, FileHandle, Place, Symbolizer};
+
+/// File `n` lies at `(n + 1) << 32`; above this is generated code.
+pub(crate) const GENERATED: u64 = 1 << 46;
+
+/// Runs a command and wants it to succeed.
+pub(crate) fn run(command: &mut Command) -> String {
+    let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// A source file in `tests/programs/symbols`.
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/symbols").join(name)
+}
+
+/// Compiles the C program with these flags.
+pub(crate) fn chain(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let out = dir.join(name);
+    run(Command::new("gcc").args(["-O2", "-Wl,--build-id"]).args(flags).args([
+        source("chain.c"),
+        source("other.c"),
+        "-o".into(),
+        out.clone(),
+    ]));
+    out
+}
+
+/// The file offset of a symbol, by binutils: `nm` for the address, the program headers for the offset.
+pub(crate) fn offset_of(binary: &Path, symbol: &str) -> u64 {
+    let symbols = run(Command::new("nm").arg(binary));
+    let line =
+        symbols.lines().find(|l| l.split_ascii_whitespace().nth(2).is_some_and(|s| s.contains(symbol)));
+    let line = line.unwrap_or_else(|| panic!("{} has no {symbol}", binary.display()));
+    offset_of_address(binary, u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap())
+}
+
+/// The file offset of a virtual address.
+pub(crate) fn offset_of_address(binary: &Path, address: u64) -> u64 {
+    let headers = run(Command::new("readelf").arg("-lW").arg(binary));
+    let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
+    headers
+        .lines()
+        .filter(|l| l.trim_start().starts_with("LOAD"))
+        .find_map(|l| {
+            let f: Vec<&str> = l.split_ascii_whitespace().collect();
+            let (offset, start, size) = (hex(f[1]), hex(f[2]), hex(f[4]));
+            (start..start + size).contains(&address).then(|| address - start + offset)
+        })
+        .expect("a segment has the address")
+}
+
+/// Files at fixed addresses; perf maps through the real, safe opening.
+#[derive(Default)]
+pub(crate) struct Space {
+    files: Vec<FileHandle>,
+    /// Whose perf map it is.
+    pub(crate) perf_map_pid: Option<u32>,
+}
+
+impl Space {
+    pub(crate) fn add(&mut self, path: &Path) -> u64 {
+        self.add_open(path.to_str().unwrap(), File::open(path).unwrap().into())
+    }
+
+    /// The address of its first byte.
+    pub(crate) fn add_open(&mut self, name: &str, fd: OwnedFd) -> u64 {
+        self.files.push(FileHandle::Image { name: name.into(), fd: Arc::new(fd) });
+        (self.files.len() as u64) << 32
+    }
+}
+
+impl AddressSpaces for Space {
+    fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> Place {
+        if pc >= GENERATED {
+            return Place::Generated;
+        }
+        let number = pc >> 32;
+        match number.checked_sub(1).and_then(|n| self.files.get(n as usize)) {
+            Some(file) => {
+                Place::File { id: FileId(number), file: file.clone(), offset: pc & u64::from(u32::MAX) }
+            }
+            None => Place::Unknown(Why::NotMapped),
+        }
+    }
+
+    fn perf_map(&mut self, _: ProcessId, _: MonoNs, patience: &mut Patience) -> Result<OwnedFd, OpenRefusal> {
+        let root = TargetRoot::of(self.perf_map_pid.ok_or(OpenRefusal::ProcessGone)?)?;
+        let path = PathBuf::from(format!("/tmp/perf-{}.map", root.ns_pid));
+        patience
+            .run(move || root.open_regular(&path, Owner::TargetOrRoot))
+            .unwrap_or(Err(OpenRefusal::Denied))
+    }
+}
+
+/// The usual configuration with this build's binary as worker.
+pub(crate) fn config() -> Config {
+    Config::new(PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof")))
+}
+
+pub(crate) fn start() -> Symbolizer {
+    Symbolizer::start(config()).unwrap()
+}
+
+/// A stack, leaf first.
+pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: End) -> Stack {
+    let process = ProcessId { tgid: 4242, start: 1, exec: 1 };
+    Stack {
+        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 },
+        at: MonoNs(1),
+        comm: b"test".to_vec(),
+        leaf: Leaf::User,
+        end,
+        kernel: kernel.to_vec(),
+        user: user.to_vec(),
+    }
+}
+
+/// The frames of one leaf address.
+pub(crate) fn leaf(symbolizer: &mut Symbolizer, space: &mut Space, pc: u64) -> Vec<Arc<Frame>> {
+    let stacks = [stack(&[UserWord::Leaf(pc)], &[], End::Root)];
+    symbolizer.symbolize(&stacks, space).remove(0)
+}
+
+/// Their names.
+pub(crate) fn names(frames: &[Arc<Frame>]) -> Vec<&str> {
+    frames.iter().map(|f| &*f.name).collect()
+}

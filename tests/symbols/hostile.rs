@@ -1,0 +1,201 @@
+//! Files that lie, files that change under our hands, workers that die: the rest stays right.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use jbpf_prof::capture::{End, UserWord};
+use jbpf_prof::profile::Why;
+use jbpf_prof::symbolize::Symbolizer;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Space, chain, config, leaf, names, offset_of, stack, start};
+
+/// A small generator of the same numbers each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn signal(symbolizer: &Symbolizer, signal: Signal) {
+    let pid = i32::try_from(symbolizer.worker_pid().expect("a worker runs")).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// A healthy file beside the bad one, to prove that it is still named.
+struct Healthy {
+    pc: u64,
+}
+
+impl Healthy {
+    fn add(space: &mut Space, dir: &Path) -> Healthy {
+        let binary = chain(dir, "healthy", &["-g"]);
+        Healthy { pc: space.add(&binary) + offset_of(&binary, "at_helper") }
+    }
+
+    fn check(&self, symbolizer: &mut Symbolizer, space: &mut Space) {
+        assert_eq!(names(&leaf(symbolizer, space, self.pc)), ["other_unit", "helper"]);
+    }
+}
+
+#[test]
+fn random_damage_never_costs_more_than_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = fs::read(chain(dir.path(), "chain", &["-g"])).unwrap();
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let rounds = 150;
+    let mut named = 0;
+    for round in 0..rounds {
+        let mut bytes = good.clone();
+        for _ in 0..=random.below(24) {
+            // Headers are hit as often as everything else together.
+            let within = if random.below(2) == 0 { 1024 } else { bytes.len() as u64 };
+            let at = usize::try_from(random.below(within)).unwrap();
+            bytes[at] = u8::try_from(random.below(256)).unwrap();
+        }
+        if random.below(4) == 0 {
+            bytes.truncate(usize::try_from(random.below(good.len() as u64)).unwrap());
+        }
+        let path = dir.path().join(format!("bad{round}"));
+        fs::write(&path, &bytes).unwrap();
+        let base = space.add(&path);
+        let user: Vec<UserWord> = (0..64).map(|i| UserWord::Leaf(base + 0x1000 + i * 8)).collect();
+        let frames = symbolizer.symbolize(&[stack(&user, &[], End::Root)], &mut space).remove(0);
+        assert!(frames.len() >= user.len(), "round {round}");
+        named += frames.iter().filter(|f| f.unknown.is_none()).count();
+    }
+    assert!(named > 0, "some files were damaged where it does not matter");
+    Healthy::add(&mut space, dir.path()).check(&mut symbolizer, &mut space);
+}
+
+#[test]
+fn a_section_that_promises_2_to_the_50_bytes_is_not_unpacked() {
+    let dir = tempfile::tempdir().unwrap();
+    let binary = chain(dir.path(), "packed", &["-g", "-gz"]);
+    let mut bytes = fs::read(&binary).unwrap();
+    // Elf64_Chdr: type 1 (zlib), reserved, size, alignment; zlib's own header follows.
+    let headers: Vec<usize> = (0..bytes.len() - 26)
+        .filter(|&i| bytes[i..i + 8] == [1, 0, 0, 0, 0, 0, 0, 0] && bytes[i + 24] == 0x78)
+        .collect();
+    assert!(!headers.is_empty());
+    for header in headers {
+        bytes[header + 8..header + 16].copy_from_slice(&(1_u64 << 50).to_le_bytes());
+    }
+    let bomb = dir.path().join("bomb");
+    fs::write(&bomb, bytes).unwrap();
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let base = space.add(&bomb);
+    // Names come from the symbol table, which is not packed.
+    let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&binary, "at_innermost"));
+    assert_eq!(names(&frames), ["outer"]);
+    assert_eq!(symbolizer.stats().worker_lost, 0);
+}
+
+#[test]
+fn a_file_truncated_while_it_is_mapped_costs_a_worker_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let binary = chain(dir.path(), "shrinks", &["-g"]);
+    let base = space.add(&binary);
+    let (inner, helper) = (offset_of(&binary, "at_innermost"), offset_of(&binary, "at_helper"));
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, base + inner)), ["outer", "middle", "innermost"]);
+    File::options().write(true).open(&binary).unwrap().set_len(0).unwrap();
+    let frames = leaf(&mut symbolizer, &mut space, base + helper);
+    assert!(matches!(frames[0].unknown, Some(Why::BadFile | Why::WorkerFailed)), "{frames:?}");
+    assert_eq!(symbolizer.stats().worker_lost, 1);
+    Healthy::add(&mut space, dir.path()).check(&mut symbolizer, &mut space);
+    assert_eq!(symbolizer.stats().worker_lost, 1);
+}
+
+#[test]
+fn a_killed_worker_is_replaced_and_nothing_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let healthy = Healthy::add(&mut space, dir.path());
+    let first = symbolizer.worker_pid();
+    // Stopped, it cannot answer before it is killed, whichever comes first: the question or the signal.
+    signal(&symbolizer, Signal::STOP);
+    let pid = Pid::from_raw(i32::try_from(first.unwrap()).unwrap()).unwrap();
+    let killer = std::thread::spawn(move || kill_process(pid, Signal::KILL).unwrap());
+    healthy.check(&mut symbolizer, &mut space);
+    killer.join().unwrap();
+    let stats = symbolizer.stats();
+    assert_eq!((stats.worker_lost, stats.files_poisoned), (1, 0));
+    assert_ne!(symbolizer.worker_pid(), first);
+}
+
+#[test]
+fn a_worker_that_does_not_answer_is_given_up_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config();
+    config.deadline = Duration::from_millis(100);
+    let (mut symbolizer, mut space) = (Symbolizer::start(config).unwrap(), Space::default());
+    let slow = chain(dir.path(), "slow", &[]);
+    let base = space.add(&slow) + offset_of(&slow, "outer");
+    let healthy = Healthy::add(&mut space, dir.path());
+    signal(&symbolizer, Signal::STOP);
+    assert_eq!(leaf(&mut symbolizer, &mut space, base)[0].unknown, Some(Why::WorkerFailed));
+    let stats = symbolizer.stats();
+    assert_eq!((stats.worker_lost, stats.files_poisoned), (1, 1));
+    healthy.check(&mut symbolizer, &mut space);
+}
+
+#[test]
+fn what_is_no_elf_file_is_a_bad_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let huge = tempfile::tempfile().unwrap();
+    huge.write_all_at(b"\x7fELF\x02\x01\x01", 0).unwrap();
+    huge.set_len(1 << 42).unwrap();
+    let (reader, _writer) = rustix::pipe::pipe().unwrap();
+    let files: Vec<(&str, OwnedFd)> = vec![
+        ("empty", tempfile::tempfile().unwrap().into()),
+        ("text", File::open(crate::common::source("chain.c")).unwrap().into()),
+        ("sparse", huge.into()),
+        ("pipe", reader),
+        ("null", File::open("/dev/null").unwrap().into()),
+        ("directory", File::open(dir.path()).unwrap().into()),
+    ];
+    let bases: Vec<u64> = files.into_iter().map(|(name, fd)| space.add_open(name, fd)).collect();
+    for base in bases {
+        let frames = leaf(&mut symbolizer, &mut space, base + 0x1040);
+        assert!(matches!(frames[0].unknown, Some(Why::BadFile | Why::NoSymbol)), "{frames:?}");
+    }
+    assert_eq!(symbolizer.stats().worker_lost, 0);
+    Healthy::add(&mut space, dir.path()).check(&mut symbolizer, &mut space);
+}
+
+#[test]
+fn the_worker_has_no_rights() {
+    let symbolizer = start();
+    // The first question is answered only when the worker has entered its sandbox.
+    let (mut symbolizer, mut space) = (symbolizer, Space::default());
+    let dir = tempfile::tempdir().unwrap();
+    Healthy::add(&mut space, dir.path()).check(&mut symbolizer, &mut space);
+    let status = fs::read_to_string(format!("/proc/{}/status", symbolizer.worker_pid().unwrap())).unwrap();
+    let field = |name: &str| {
+        let line =
+            status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {status}"));
+        line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(field(set), ["0000000000000000"], "{set}");
+    }
+    assert_eq!(field("NoNewPrivs:"), ["1"]);
+    assert_eq!(field("Seccomp:"), ["2"]);
+    if rustix::process::getuid().is_root() {
+        assert_eq!(field("CapBnd:"), ["0000000000000000"]);
+        assert_eq!(field("Uid:"), ["65534"; 4]);
+        assert_eq!(field("Gid:"), ["65534"; 4]);
+        assert!(field("Groups:").is_empty());
+    }
+}

@@ -1,0 +1,10 @@
+//! Addresses of known functions through the public symbolizer and the real worker process.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are tests
+
+mod common;
+mod hostile;
+mod kernel;
+mod native;
+mod perf_map;
+mod speed;

@@ -1,0 +1,201 @@
+//! Native functions are named right, or not at all.
+
+use std::fs;
+use std::process::Command;
+
+use jbpf_prof::capture::{End, UserWord};
+use jbpf_prof::profile::{Kind, Why};
+use jbpf_prof::symbolize::Symbolizer;
+
+use crate::common::{
+    Space, chain, config, leaf, names, offset_of, offset_of_address, run, source, stack, start,
+};
+
+#[test]
+fn inlined_functions_are_unfolded_with_their_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let binary = chain(dir.path(), "chain", &["-g"]);
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let base = space.add(&binary);
+    let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&binary, "at_innermost"));
+    assert_eq!(names(&frames), ["outer", "middle", "innermost"]);
+    let kinds: Vec<Kind> = frames.iter().map(|f| f.kind).collect();
+    assert_eq!(kinds, [Kind::Native, Kind::NativeInlined, Kind::NativeInlined]);
+    let lines: Vec<u32> = frames.iter().map(|f| f.line).collect();
+    assert_eq!(lines[..2], [23, 18]);
+    for frame in &frames {
+        assert!(frame.file.as_ref().unwrap().ends_with("chain.c"), "{frame:?}");
+        assert_eq!(frame.module.as_ref().unwrap().path.as_ref(), binary.to_str().unwrap());
+        assert_eq!(frame.module.as_ref().unwrap().build_id.as_ref().unwrap().len(), 20);
+    }
+    assert_eq!(symbolizer.stats().worker_lost, 0);
+}
+
+#[test]
+fn a_stack_is_root_first_and_returns_lie_in_the_caller() {
+    let dir = tempfile::tempdir().unwrap();
+    let binary = chain(dir.path(), "chain", &[]);
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let base = space.add(&binary);
+    let at = |name: &str| base + offset_of(&binary, name);
+    // The return address of a call that is the last instruction of `outer` would be the next function's first byte.
+    let size = run(Command::new("nm").arg("-S").arg(&binary));
+    let outer = size.lines().find(|l| l.ends_with(" outer")).unwrap();
+    let size = u64::from_str_radix(outer.split(' ').nth(1).unwrap(), 16).unwrap();
+    let user = [UserWord::Leaf(at("other_unit")), UserWord::Return(at("outer") + size)];
+    let frames = symbolizer.symbolize(&[stack(&user, &[], End::Depth)], &mut space).remove(0);
+    assert_eq!(names(&frames), ["[truncated]", "outer", "other_unit"]);
+    assert_eq!(frames[0].kind, Kind::Marker);
+}
+
+#[test]
+fn code_that_no_symbol_covers_is_unknown() {
+    let dir = tempfile::tempdir().unwrap();
+    let binary = chain(dir.path(), "chain", &["-g"]);
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let base = space.add(&binary);
+    let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&binary, "no_size"));
+    assert_eq!((frames.len(), frames[0].unknown), (1, Some(Why::NoSymbol)), "{frames:?}");
+    assert_eq!(&*frames[0].name, "chain");
+    let frames = leaf(&mut symbolizer, &mut space, base + 0x7fff_ffff);
+    assert_eq!(frames[0].unknown, Some(Why::NoSymbol));
+    let frames = leaf(&mut symbolizer, &mut space, 77);
+    assert_eq!(frames[0].unknown, Some(Why::NotMapped));
+    assert_eq!(symbolizer.stats().unknown[&Why::NoSymbol], 2);
+}
+
+#[test]
+fn cpp_and_rust_names_are_demangled() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cpp, rust) = (dir.path().join("cpp"), dir.path().join("rust"));
+    run(Command::new("g++").arg("-O2").arg(source("names.cc")).arg("-o").arg(&cpp));
+    run(Command::new("rustc").arg("-O").arg(source("names.rs")).arg("-o").arg(&rust));
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let (cpp_base, rust_base) = (space.add(&cpp), space.add(&rust));
+    let frames = leaf(&mut symbolizer, &mut space, cpp_base + offset_of(&cpp, "Worker4turn"));
+    assert_eq!((names(&frames), frames[0].kind), (vec!["deep::Worker::turn<int>"], Kind::Cpp));
+    let frames = leaf(&mut symbolizer, &mut space, cpp_base + offset_of(&cpp, "plain"));
+    assert_eq!((names(&frames), frames[0].kind), (vec!["plain"], Kind::Native));
+    let frames = leaf(&mut symbolizer, &mut space, rust_base + offset_of(&rust, "inner4spin"));
+    assert_eq!((names(&frames), frames[0].kind), (vec!["names::inner::spin"], Kind::Native));
+}
+
+#[test]
+fn stripped_files_take_names_from_the_debug_file_of_their_build_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = chain(dir.path(), "full", &["-g", "-gz"]);
+    let stripped = dir.path().join("stripped");
+    run(Command::new("strip").arg("-o").arg(&stripped).arg(&full));
+    let notes = run(Command::new("readelf").arg("-n").arg(&full));
+    let id = notes.lines().find_map(|l| l.trim().strip_prefix("Build ID: ")).unwrap().to_owned();
+    let place = dir.path().join("debug/.build-id").join(&id[..2]);
+    fs::create_dir_all(&place).unwrap();
+    let debug = place.join(format!("{}.debug", &id[2..]));
+    run(Command::new("objcopy").arg("--only-keep-debug").arg(&full).arg(&debug));
+    run(Command::new("chmod").arg("644").arg(&debug));
+    let offset = offset_of(&full, "at_innermost");
+
+    let mut config = config();
+    config.debug_dir = dir.path().join("debug");
+    let (mut symbolizer, mut space) = (Symbolizer::start(config).unwrap(), Space::default());
+    let base = space.add(&stripped);
+    let frames = leaf(&mut symbolizer, &mut space, base + offset);
+    assert_eq!(names(&frames), ["outer", "middle", "innermost"]);
+
+    // Without it, and with one that anybody could have written, the name is unknown.
+    run(Command::new("chmod").arg("666").arg(&debug));
+    let mut symbolizer = Symbolizer::start(crate::common::config()).unwrap();
+    let frames = leaf(&mut symbolizer, &mut space, base + offset);
+    assert_eq!(frames[0].unknown, Some(Why::NoSymbol));
+}
+
+#[test]
+fn calls_through_the_linkage_table_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    for (name, flags) in
+        [("lazy", &["-Wl,-z,lazy"][..]), ("ibt", &["-fcf-protection=full"]), ("now", &["-Wl,-z,now"])]
+    {
+        let binary = chain(dir.path(), name, flags);
+        let base = space.add(&binary);
+        // objdump names them by its own reading of the relocations.
+        let code =
+            run(Command::new("objdump").args(["-d", "--section=.plt", "--section=.plt.sec"]).arg(&binary));
+        let entries: Vec<(u64, &str)> = code
+            .lines()
+            .filter_map(|l| l.strip_suffix("@plt>:")?.split_once(" <"))
+            .map(|(address, name)| (u64::from_str_radix(address, 16).unwrap(), name))
+            .collect();
+        assert!(entries.len() >= 2, "{name}: {code}");
+        for (address, function) in entries {
+            let pc = base + offset_of_address(&binary, address) + 3;
+            let frames = leaf(&mut symbolizer, &mut space, pc);
+            assert_eq!(names(&frames), [format!("{function}@plt")], "{name}");
+        }
+    }
+}
+
+#[test]
+fn files_with_one_build_id_keep_their_own_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let id = "-Wl,--build-id=0x0123456789abcdef0123456789abcdef01234567";
+    let one = chain(dir.path(), "one", &[id]);
+    let two = chain(dir.path(), "two", &[id, "-Douter=forged", "-Dother_unit=false_name"]);
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let bases = (space.add(&one), space.add(&two));
+    let offset = offset_of(&one, "outer");
+    assert_eq!(offset, offset_of(&two, "forged"));
+    for _ in 0..2 {
+        assert_eq!(names(&leaf(&mut symbolizer, &mut space, bases.0 + offset)), ["outer"]);
+        assert_eq!(names(&leaf(&mut symbolizer, &mut space, bases.1 + offset)), ["forged"]);
+    }
+}
+
+#[test]
+fn the_vdso_is_named() {
+    use jbpf_prof::process::{MonoNs, OpenRefusal, Patience, ProcessId};
+    use jbpf_prof::symbolize::{AddressSpaces, Place};
+    struct Vdso;
+    impl AddressSpaces for Vdso {
+        fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> Place {
+            if pc == 0 { Place::Vsyscall } else { Place::Vdso { offset: pc } }
+        }
+        fn perf_map(
+            &mut self,
+            _: ProcessId,
+            _: MonoNs,
+            _: &mut Patience,
+        ) -> Result<std::os::fd::OwnedFd, OpenRefusal> {
+            Err(OpenRefusal::Missing)
+        }
+    }
+    // Every 16 bytes of the image: one of them is in clock_gettime.
+    let user: Vec<UserWord> = (0..0x1800 / 16).map(|i| UserWord::Leaf(i * 16)).collect();
+    let frames = start().symbolize(&[stack(&user, &[], End::Root)], &mut Vdso).remove(0);
+    let names = names(&frames);
+    assert!(names.iter().any(|n| n.contains("clock_gettime")), "{names:?}");
+    assert_eq!(*names.last().unwrap(), "[vsyscall]");
+}
+
+#[test]
+fn mini_debug_info_is_read() {
+    if Command::new("xz").arg("--version").output().is_err() {
+        println!("SKIP mini_debug_info_is_read: no xz");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let full = chain(dir.path(), "full", &[]);
+    let (symbols, stripped, mini) =
+        (dir.path().join("symbols"), dir.path().join("stripped"), dir.path().join("mini"));
+    // As find-debuginfo of rpm does: only the symbol table, packed, in a section of the stripped file.
+    run(Command::new("objcopy").args(["-S", "--keep-symbol=outer"]).arg(&full).arg(&symbols));
+    run(Command::new("xz").arg("-k").arg(&symbols));
+    run(Command::new("strip").arg("-o").arg(&stripped).arg(&full));
+    let section = format!(".gnu_debugdata={}.xz", symbols.display());
+    run(Command::new("objcopy").args(["--add-section", &section]).arg(&stripped).arg(&mini));
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let (stripped, mini) = (space.add(&stripped), space.add(&mini));
+    let offset = offset_of(&full, "outer");
+    assert_eq!(leaf(&mut symbolizer, &mut space, stripped + offset)[0].unknown, Some(Why::NoSymbol));
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, mini + offset)), ["outer"]);
+}

@@ -1,0 +1,114 @@
+//! Perf maps of this process, as another runtime would write them: opened safely, read with patience.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{chown, symlink};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use jbpf_prof::profile::{Frame, Kind, Why};
+use jbpf_prof::symbolize::Symbolizer;
+
+use crate::common::{GENERATED, Space, config, leaf, names};
+
+/// A process that has a perf map; both go when it is dropped.
+struct Runtime {
+    process: Child,
+    map: PathBuf,
+}
+
+impl Runtime {
+    fn start() -> (Runtime, Symbolizer, Space) {
+        let process = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let map = PathBuf::from(format!("/tmp/perf-{}.map", process.id()));
+        let _ = fs::remove_file(&map);
+        let mut space = Space::default();
+        space.perf_map_pid = Some(process.id());
+        let mut config = config();
+        config.perf_map_interval = Duration::ZERO;
+        (Runtime { process, map }, Symbolizer::start(config).unwrap(), space)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_file(&self.map);
+    }
+}
+
+fn is_anonymous(frames: &[std::sync::Arc<Frame>]) -> bool {
+    frames.len() == 1 && frames[0].unknown == Some(Why::AnonymousCode)
+}
+
+#[test]
+fn a_growing_map_with_bad_lines_names_what_it_can() {
+    let (runtime, mut symbolizer, mut space) = Runtime::start();
+    assert!(is_anonymous(&leaf(&mut symbolizer, &mut space, GENERATED)));
+    let mut map = File::create(&runtime.map).unwrap();
+    writeln!(map, "{GENERATED:x} 10 LazyCompile:*fib /app.js:1:2\nnonsense").unwrap();
+    map.write_all(&[b'x'; 1 << 20]).unwrap();
+    write!(map, "\n0x{:x} 0x10 py::main:/app.py\n{:x} 10 cut of", GENERATED + 0x10, GENERATED + 0x20)
+        .unwrap();
+    let frames = leaf(&mut symbolizer, &mut space, GENERATED + 15);
+    assert_eq!((names(&frames), frames[0].kind), (vec!["LazyCompile:fib /app.js:1:2"], Kind::Jit));
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED + 0x10)), ["py::main:/app.py"]);
+    assert!(is_anonymous(&leaf(&mut symbolizer, &mut space, GENERATED + 0x20)));
+    writeln!(map, "f and more").unwrap();
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED + 0x20)), ["cut off and more"]);
+    let stats = symbolizer.stats();
+    assert_eq!((stats.perf_maps.lines, stats.perf_maps.rejected, stats.worker_lost), (3, 2, 0));
+}
+
+#[test]
+fn a_killed_worker_reads_the_map_again() {
+    let (runtime, mut symbolizer, mut space) = Runtime::start();
+    fs::write(&runtime.map, format!("{GENERATED:x} 10 one\n")).unwrap();
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED)), ["one"]);
+    let pid = i32::try_from(symbolizer.worker_pid().unwrap()).unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED + 1)), ["one"]);
+    assert_eq!(symbolizer.stats().worker_lost, 1);
+}
+
+#[test]
+fn what_could_be_a_trap_is_refused() {
+    let (runtime, mut symbolizer, mut space) = Runtime::start();
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, format!("{GENERATED:x} 10 canary-of-the-host\n")).unwrap();
+
+    symlink(&secret, &runtime.map).unwrap();
+    assert!(is_anonymous(&leaf(&mut symbolizer, &mut space, GENERATED)), "a symlink");
+    assert_eq!(symbolizer.stats().perf_maps.refused, 1);
+    fs::remove_file(&runtime.map).unwrap();
+
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &runtime.map,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o666),
+        0,
+    )
+    .unwrap();
+    assert!(is_anonymous(&leaf(&mut symbolizer, &mut space, GENERATED)), "a FIFO");
+    assert_eq!(symbolizer.stats().perf_maps.refused, 1);
+    fs::remove_file(&runtime.map).unwrap();
+
+    if rustix::process::getuid().is_root() {
+        fs::copy(&secret, &runtime.map).unwrap();
+        chown(&runtime.map, Some(12345), None).unwrap();
+        assert!(is_anonymous(&leaf(&mut symbolizer, &mut space, GENERATED)), "another user's");
+        assert_eq!(symbolizer.stats().perf_maps.refused, 1);
+        chown(&runtime.map, Some(0), None).unwrap();
+        assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED)), ["canary-of-the-host"]);
+    } else {
+        println!("SKIP another user's perf map: chown needs root");
+    }
+}
