@@ -130,7 +130,9 @@ mod tests {
 
     #[test]
     fn hostile_memory_ends_in_a_refusal() {
-        for pattern in [vec![0], vec![0xff], vec![0, 1], b"\x7fELF\x02\x01\x01\0".to_vec(), vec![1, 0, 0, 0, 0, 0, 0, 0]] {
+        for pattern in
+            [vec![0], vec![0xff], vec![0, 1], b"\x7fELF\x02\x01\x01\0".to_vec(), vec![1, 0, 0, 0, 0, 0, 0, 0]]
+        {
             assert_eq!(inspect(&Echo(pattern), 0x7000_0000_0000).err(), Some(Nonsense));
         }
         // A header that is plausible, in front of noise.
