@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::memory::{Memory, Nonsense, half_in, word_in};
+use super::memory::{Memory, Nonsense, word_in};
 use super::text::printable;
 use super::version::JavaVersion;
 use super::vm_structs::{Field, VmStructs};
@@ -107,6 +107,7 @@ pub(super) fn vendor_of(release_file: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::half_in;
     use super::*;
 
     #[test]
