@@ -7,6 +7,7 @@
 pub mod capture;
 pub mod cli;
 pub mod host;
+pub mod jvm;
 pub mod output;
 pub mod process;
 pub mod profile;

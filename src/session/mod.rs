@@ -60,12 +60,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
 
     let batches = sampler.batches.take().context("the sampler has no batches")?;
     let start = Start::now();
-    sampler.go();
+    sampler.go(settings.duration);
     if let Some(launched) = &mut launched {
         launched.go();
-    }
-    if let Some(duration) = settings.duration {
-        stop.after(duration)?;
     }
     let progress = Progress::new(settings.progress, settings.duration);
     loop {
