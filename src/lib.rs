@@ -6,6 +6,8 @@
 
 pub mod capture;
 pub mod cli;
+pub mod host;
+pub mod jvm;
 pub mod output;
 pub mod process;
 pub mod profile;

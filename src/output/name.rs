@@ -1,6 +1,7 @@
 //! What a frame is called in text: the conventions of folded stacks, written and read back.
 
 use crate::profile::frames::{FrameTable, Symbol};
+use crate::profile::tables::LineRow;
 use crate::profile::{Frame, Kind, Module, Why};
 
 /// The outermost frame of ticks that were lost; the reason is its child.
@@ -16,6 +17,27 @@ pub fn plain(frames: &FrameTable, symbol: &Symbol) -> String {
         None if name.is_empty() => "[unknown]".to_owned(),
         None if symbol.kind == Kind::Thread => format!("[{name}]"),
         None => name.to_string(),
+    }
+}
+
+/// A line of a function: `Class::method @ (bci, line)` for Java, `function (file:line)` for other code.
+#[must_use]
+pub fn with_line(frames: &FrameTable, row: &LineRow) -> String {
+    let symbol = &frames.symbols()[row.symbol as usize];
+    let name = plain(frames, symbol);
+    match (row.bci, &row.file) {
+        (Some(bci), _) => {
+            let name = match name.rsplit_once('.') {
+                Some((class, method)) => format!("{class}::{method}"),
+                None => name,
+            };
+            format!("{name} @ ({bci}, {})", row.line)
+        }
+        (None, Some(file)) => {
+            let file = file.rsplit('/').next().unwrap_or(file);
+            if row.line > 0 { format!("{name} ({file}:{})", row.line) } else { format!("{name} ({file})") }
+        }
+        (None, None) => name,
     }
 }
 
@@ -98,12 +120,12 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
 pub fn parse_unknown(text: &str) -> Option<Frame> {
     let inner = text.strip_prefix("[unknown: ")?.strip_suffix(']')?;
     let (label, file) = match inner.split_once(" (") {
-        Some((label, file)) => (label, file.strip_suffix(')')),
-        None => (inner, None),
+        Some((label, file)) => (label, file.strip_suffix(')').filter(|f| !f.is_empty())?),
+        None => (inner, ""),
     };
     let why = Why::ALL.into_iter().find(|w| w.label() == label)?;
-    let module = file.map(|f| Module { path: f.into(), build_id: None }.into());
-    Some(Frame::unknown(why, module, 0))
+    let module = (!file.is_empty()).then(|| Module { path: file.into(), build_id: None }.into());
+    Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })
 }
 
 /// The name of a thread: the second frame, in brackets.

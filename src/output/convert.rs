@@ -1,0 +1,93 @@
+//! From one format to another.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+use super::{Format, Look, Target, folded, pprof, write};
+use crate::profile::Profile;
+
+/// Reads a profile and writes it in the format of the target. `-` reads standard input.
+///
+/// # Errors
+/// One sentence with the path and what is wrong.
+pub fn convert(input: &Path, target: &Target, look: &Look) -> anyhow::Result<()> {
+    write(&read(input)?, target, look)
+}
+
+/// Reads folded stacks or pprof, whichever it is.
+///
+/// # Errors
+/// One sentence with the path and what is wrong.
+pub fn read(input: &Path) -> anyhow::Result<Profile> {
+    let said = || format!("cannot read {}", input.display());
+    if input == Path::new("-") {
+        return read_from(&mut io::stdin().lock(), None).context("cannot read standard input");
+    }
+    let format = Format::of(input).ok();
+    if format == Some(Format::Svg) {
+        return Err(anyhow::anyhow!("a flame graph is a picture; convert reads folded stacks and pprof"))
+            .with_context(said);
+    }
+    let file = File::open(input).with_context(said)?;
+    if file.metadata().with_context(said)?.is_dir() {
+        return Err(anyhow::anyhow!("it is a directory")).with_context(said);
+    }
+    read_from(&mut BufReader::new(file), format).with_context(said)
+}
+
+/// What begins like gzip is pprof, else the name decides; without a name it is folded stacks.
+fn read_from(input: &mut impl BufRead, format: Option<Format>) -> anyhow::Result<Profile> {
+    let start = input.fill_buf()?;
+    if start.is_empty() {
+        bail!("it is empty");
+    }
+    if start.starts_with(&[0x1f, 0x8b]) || format == Some(Format::Pprof) {
+        return pprof::read(input);
+    }
+    folded::read(input)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::convert;
+    use crate::output::{Look, Target};
+
+    #[test]
+    fn every_way_there_and_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let text = "java;start_thread;a.B.run_[j];a.B.get_[i];ep_poll_[k] 41\n[lost];[ring full] 2\n";
+        fs::write(path("a.folded"), text).unwrap();
+        let to = |from: &str, to: &str| {
+            let target = Target::parse(&path(to), None).unwrap();
+            convert(&path(from), &target, &Look::default())
+        };
+        to("a.folded", "b.pb.gz").unwrap();
+        to("b.pb.gz", "c.pprof").unwrap();
+        to("c.pprof", "d.collapsed").unwrap();
+        assert_eq!(fs::read_to_string(path("d.collapsed")).unwrap(), text);
+        to("c.pprof", "e.svg").unwrap();
+        assert!(fs::read_to_string(path("e.svg")).unwrap().contains("a.B.get (41 samples"));
+        for (from, sentence) in [
+            ("e.svg", "a flame graph is a picture"),
+            ("none.folded", "No such file"),
+            ("empty.pb.gz", "it is empty"),
+            ("junk.pb.gz", "no pprof file"),
+            ("junk.folded", "line 2: no whole number at its end"),
+            (".", "it is a directory"),
+        ] {
+            fs::write(path("empty.pb.gz"), "").unwrap();
+            fs::write(path("junk.pb.gz"), "junk").unwrap();
+            fs::write(path("junk.folded"), "a;b 1\njunk here\n").unwrap();
+            let said = format!("{:#}", to(from, "x.folded").unwrap_err());
+            assert!(said.starts_with("cannot read ") && said.contains(sentence), "{said}");
+            assert!(!Path::new(&path("x.folded")).exists());
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The report for machines: one JSON object, names stable, numbers bare.
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::sections::language;
+use crate::output::name;
+use crate::profile::{Profile, RunReport};
+
+/// Version of the object's shape: grows when a field changes its meaning or goes.
+const SCHEMA: u32 = 1;
+
+#[derive(Serialize)]
+struct Object<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    report: &'a RunReport,
+    /// Ticks that shares refer to: samples and lost ones.
+    shown: u64,
+    processes: Vec<Process>,
+    functions: Vec<Function>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lines: Option<Vec<Line>>,
+}
+
+#[derive(Serialize)]
+struct Process {
+    name: String,
+    pids: Vec<u32>,
+    ticks: u64,
+}
+
+#[derive(Serialize)]
+struct Function {
+    name: String,
+    kind: &'static str,
+    #[serde(rename = "self")]
+    itself: u64,
+    total: u64,
+}
+
+#[derive(Serialize)]
+struct Line {
+    function: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    line: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bci: Option<u32>,
+    #[serde(rename = "self")]
+    itself: u64,
+}
+
+/// The report as JSON, with all functions, and all lines if they are asked for; a newline at its end.
+///
+/// # Errors
+/// When a number cannot be written.
+pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Result<String> {
+    let frames = profile.frames();
+    let named = |symbol: u32| {
+        let symbol = &frames.symbols()[symbol as usize];
+        (name::plain(frames, symbol), language(symbol.kind))
+    };
+    let processes = profile.processes().into_iter().map(|row| Process {
+        name: row.name.to_string(),
+        pids: row.pids,
+        ticks: row.ticks,
+    });
+    let functions = profile.functions().into_iter().map(|row| {
+        let (name, kind) = named(row.symbol);
+        Function { name, kind, itself: row.itself, total: row.total }
+    });
+    let table = || {
+        let rows = profile.lines().into_iter();
+        rows.map(|row| Line {
+            function: named(row.symbol).0,
+            file: row.file.map(|f| f.to_string()),
+            line: row.line,
+            bci: row.bci,
+            itself: row.itself,
+        })
+        .collect()
+    };
+    let object = Object {
+        schema: SCHEMA,
+        report,
+        shown: profile.accounts.shown(),
+        processes: processes.collect(),
+        functions: functions.collect(),
+        lines: lines.then(table),
+    };
+    let mut text = serde_json::to_string_pretty(&object).context("report as JSON")?;
+    text.push('\n');
+    Ok(text)
+}

@@ -1,0 +1,167 @@
+//! Numbers and tables as text of a given width.
+
+/// A number with its thousands set apart.
+pub(super) fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A share in percent; `-` of nothing.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { share(part as f64 / whole as f64) }
+}
+
+/// A share (0 to 1) in percent, with the digits that mean something; what is not 0 does not look like 0, and what is not
+/// all does not look like all.
+pub(super) fn share(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 0.0 && percent < 0.05 {
+        "<0.1 %".to_owned()
+    } else if (99.95..100.0).contains(&percent) {
+        ">99.9 %".to_owned()
+    } else {
+        format!("{percent:.1} %")
+    }
+}
+
+/// Bytes, in the unit that fits.
+pub(super) fn bytes(n: u64) -> String {
+    match n {
+        0..1024 => format!("{n} B"),
+        1024..1_048_576 => format!("{:.0} KiB", n as f64 / 1024.0),
+        _ => format!("{:.1} MiB", n as f64 / 1_048_576.0),
+    }
+}
+
+/// Characters, which is what columns count.
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Text cut to a width, the cut marked.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    if width(text) <= most {
+        return text.to_owned();
+    }
+    let mut out: String = text.chars().take(most.saturating_sub(1)).collect();
+    out.push('…');
+    out
+}
+
+/// Text cut in its middle: both ends of a function's name tell something.
+pub(super) fn cut_middle(text: &str, most: usize) -> String {
+    let length = width(text);
+    if length <= most || most < 8 {
+        return cut(text, most);
+    }
+    let head = (most - 1) / 3;
+    let tail = most - 1 - head;
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(length - tail).collect();
+    format!("{start}…{end}")
+}
+
+/// Sentences broken at spaces; lines after the first are indented like the first.
+pub(super) fn wrap(text: &str, indent: usize, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = " ".repeat(indent);
+    for word in text.split_whitespace() {
+        if width(&line) > indent && width(&line) + 1 + width(word) > most {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+        }
+        if width(&line) > indent {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
+}
+
+/// How a column's text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    /// At the left.
+    Left(&'static str),
+    /// At the right: numbers.
+    Right(&'static str),
+    /// At the left, cut in its middle to what the others leave; the last column only.
+    Rest(&'static str),
+}
+
+impl Column {
+    fn title(self) -> &'static str {
+        match self {
+            Column::Left(t) | Column::Right(t) | Column::Rest(t) => t,
+        }
+    }
+}
+
+/// Rows under titles, two spaces before each column.
+pub(super) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]], most: usize) -> Vec<String> {
+    let titles = columns.map(|c| c.title().to_owned());
+    let all = || std::iter::once(&titles).chain(rows);
+    let mut widths = [0; N];
+    for row in all() {
+        for (width_, cell) in widths.iter_mut().zip(row) {
+            *width_ = (*width_).max(width(cell));
+        }
+    }
+    all()
+        .map(|row| {
+            let mut line = String::new();
+            for ((column, cell), column_width) in columns.iter().zip(row).zip(widths) {
+                line.push_str("  ");
+                match column {
+                    Column::Left(_) => line.push_str(&format!("{cell:<column_width$}")),
+                    Column::Right(_) => line.push_str(&format!("{cell:>column_width$}")),
+                    Column::Rest(_) => {
+                        let rest = most.saturating_sub(width(&line)).max(16);
+                        line.push_str(&cut_middle(cell, rest));
+                    }
+                }
+            }
+            line.truncate(line.trim_end().len());
+            line
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Column, bytes, cut, cut_middle, percent, share, table, thousands, wrap};
+
+    #[test]
+    fn numbers() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(percent(1, 3), "33.3 %");
+        assert_eq!(percent(1, 1_000_000), "<0.1 %");
+        assert_eq!(percent(999_999, 1_000_000), ">99.9 %");
+        assert_eq!(percent(0, 5), "0.0 %");
+        assert_eq!(percent(0, 0), "-");
+        assert_eq!(share(1.0), "100.0 %");
+        assert_eq!([7, 2048, 5 << 20].map(bytes), ["7 B", "2 KiB", "5.0 MiB"]);
+    }
+
+    #[test]
+    fn text_fits() {
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut_middle("org.example.Server.handle", 16), "org.e…ver.handle");
+        assert_eq!(wrap("one two three", 2, 10), ["  one two", "  three"]);
+        let lines = table(
+            [Column::Right("n"), Column::Rest("name")],
+            &[["10".into(), "a.long.name.of.a.function".into()], ["7".into(), "b".into()]],
+            24,
+        );
+        assert_eq!(lines, ["   n  name", "  10  a.lon…f.a.function", "   7  b"]);
+        assert!(lines.iter().all(|l| l.chars().count() <= 24));
+    }
+}

@@ -1,0 +1,301 @@
+//! The report's sections, each a few lines.
+
+use super::layout::{Column, bytes, cut, percent, share, table, thousands, wrap};
+use super::text::Detail;
+use crate::output::name;
+use crate::profile::report::{Cost, JvmReport, NameSource};
+use crate::profile::tables::UnknownRow;
+use crate::profile::{Kind, Profile, RunReport};
+
+/// What ran, where and when.
+pub(super) fn head(report: &RunReport, width: usize) -> Vec<String> {
+    let RunReport { target, command, version, host, kernel, cpus, start, duration_s, .. } = report;
+    let title = format!("jbpf-prof {version}");
+    let indent = title.len() + 3;
+    let cpus = if *cpus == 1 { "1 CPU".to_owned() } else { format!("{cpus} CPUs") };
+    let mut rate = format!("{:.0} Hz", report.effective_hz);
+    if (report.requested_hz - report.effective_hz).abs() > report.requested_hz / 100.0 {
+        rate += &format!(" (asked for {:.0})", report.requested_hz);
+    }
+    let mut lines = wrap(&format!("{target} on {host}, Linux {kernel}, {cpus}"), indent, width);
+    lines.extend(wrap(&format!("{duration_s:.1} s at {rate} from {start}"), indent, width));
+    if !command.is_empty() {
+        lines.extend(wrap(command, indent, width));
+    }
+    if let Some(first) = lines.first_mut() {
+        first.replace_range(..title.len(), &title);
+    }
+    lines
+}
+
+/// What a reader must not miss.
+pub(super) fn warnings(report: &RunReport, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for warning in &report.warnings {
+        let mut wrapped = wrap(warning, 4, width);
+        if let Some(first) = wrapped.first_mut() {
+            first.replace_range(..3, "  !");
+        }
+        lines.extend(wrapped);
+    }
+    if let Err(sentence) = report.accounts.check() {
+        lines.extend(wrap(&format!("! {sentence}"), 2, width));
+    }
+    lines
+}
+
+/// Where the ticks went.
+pub(super) fn ticks(report: &RunReport) -> Vec<String> {
+    let accounts = &report.accounts;
+    let filtered = accounts.filtered.saturating_sub(report.idle);
+    let mut rows = vec![("in the profile".to_owned(), accounts.kept)];
+    if report.idle > 0 {
+        rows.push(("idle CPUs".to_owned(), report.idle));
+    }
+    if filtered > 0 {
+        rows.push(("not asked for".to_owned(), filtered));
+    }
+    rows.push(("lost".to_owned(), accounts.lost_total()));
+    rows.extend(accounts.lost.iter().map(|(reason, n)| (format!("  {reason}"), *n)));
+    let mut lines = vec![format!(
+        "{:<22}{:>12}  of {} expected, {} missed",
+        "Ticks",
+        thousands(accounts.ticks),
+        thousands(accounts.expected),
+        thousands(accounts.missed),
+    )];
+    for (what, n) in rows {
+        let part = if n == 0 { String::new() } else { format!("  {:>7}", percent(n, accounts.ticks)) };
+        lines.push(format!("  {what:<20}{:>12}{part}", thousands(n)));
+    }
+    if let Some(steal) = report.steal.filter(|s| *s > 0.0) {
+        lines.push(format!("  {:<20}{:>12}  taken from this host by its hypervisor", "steal", share(steal)));
+    }
+    lines
+}
+
+/// How whole the stacks are.
+pub(super) fn stacks(report: &RunReport) -> Vec<String> {
+    let unknown = &report.unknown;
+    let kept = report.accounts.kept;
+    let mut lines = vec!["Stacks".to_owned()];
+    let mut row = |what: &str, n: u64, of: u64, note: &str| {
+        let part = if n == 0 { String::new() } else { format!("  {:>7}{note}", percent(n, of)) };
+        lines.push(format!("  {what:<20}{:>12}{part}", thousands(n)));
+    };
+    let of_frames = format!(" of {}", thousands(unknown.user_frames));
+    row("unknown leaf", unknown.leaves(), kept, "");
+    row("unknown user frames", unknown.user(), unknown.user_frames, &of_frames);
+    row("truncated", unknown.truncated, kept, "");
+    for (end, n) in &report.ends {
+        row(&format!("walk ended: {end}"), *n, report.ends.iter().map(|(_, n)| n).sum(), "");
+    }
+    if !unknown.rows.is_empty() {
+        let rows: Vec<[String; 3]> = unknown
+            .rows
+            .iter()
+            .map(|UnknownRow { why, frames, leaves }| {
+                [thousands(*frames), thousands(*leaves), why.label().to_owned()]
+            })
+            .collect();
+        let columns = [Column::Right("frames"), Column::Right("leaves"), Column::Left("unknown because")];
+        lines.extend(table(columns, &rows, usize::MAX));
+    }
+    lines
+}
+
+/// JVMs and how each was named.
+pub(super) fn jvms(report: &RunReport, width: usize) -> Vec<String> {
+    if report.jvms.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec!["JVMs".to_owned()];
+    let rows: Vec<[String; 7]> = report.jvms.iter().map(|jvm| jvm_row(jvm, width)).collect();
+    let columns = [
+        Column::Right("pid"),
+        Column::Left("main"),
+        Column::Left("version"),
+        Column::Right("ticks"),
+        Column::Right("Java"),
+        Column::Right("to the root"),
+        Column::Left("names"),
+    ];
+    let mut table = table(columns, &rows, width).into_iter().map(|line| cut(&line, width));
+    lines.extend(table.next());
+    for (jvm, row) in report.jvms.iter().zip(table) {
+        lines.push(row);
+        for note in jvm_notes(jvm) {
+            lines.extend(wrap(&note, 6, width));
+        }
+    }
+    lines
+}
+
+fn jvm_row(jvm: &JvmReport, width: usize) -> [String; 7] {
+    let names = match &jvm.names {
+        NameSource::AgentAtStart => "agent, from the start".to_owned(),
+        NameSource::AgentLate { ms } => format!("agent, in {ms} ms"),
+        NameSource::AgentDuringRun { ms } => format!("agent, during the run, in {ms} ms"),
+        NameSource::Off => "off".to_owned(),
+        NameSource::Refused { label, .. } => format!("none: {label}"),
+    };
+    let whole = jvm.java_ticks.saturating_sub(jvm.rootless_ticks);
+    [
+        jvm.pid.to_string(),
+        cut(&jvm.name, (width / 3).max(12)),
+        cut(&jvm.version, 20),
+        thousands(jvm.ticks),
+        percent(jvm.java_ticks, jvm.ticks),
+        percent(whole, jvm.java_ticks),
+        names,
+    ]
+}
+
+fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let NameSource::Refused { hint, .. } = &jvm.names
+        && !hint.is_empty()
+    {
+        notes.push(hint.clone());
+    }
+    if jvm.frame_pointers == Some(false) {
+        notes.push(format!(
+            "It keeps no frame pointers: {} of its Java samples do not reach the root. Start it with \
+             -XX:+PreserveFramePointer.",
+            percent(jvm.rootless_ticks, jvm.java_ticks)
+        ));
+    }
+    if let Some(before) = jvm.compiled_before.filter(|b| *b >= 0.01) {
+        notes.push(format!(
+            "{} of its Java time is in code that was compiled before the agent came: right methods, but lines at calls only.",
+            share(before)
+        ));
+    }
+    if let Some(throttling) = jvm.throttling.filter(|t| t.times > 0) {
+        notes.push(format!(
+            "Its cgroup was throttled {} times, {:.1} s altogether.",
+            thousands(throttling.times),
+            throttling.usec as f64 / 1e6
+        ));
+    }
+    if jvm.log_cut {
+        notes.push(format!("Its log was cut at {}: some of its code has no name.", bytes(jvm.log_bytes)));
+    }
+    notes
+}
+
+/// The hottest processes.
+pub(super) fn processes(profile: &Profile, detail: Detail) -> Vec<String> {
+    let all = profile.processes();
+    let shown = profile.accounts.shown();
+    let rows: Vec<[String; 3]> = all
+        .iter()
+        .take(detail.rows)
+        .map(|row| {
+            let who = match row.pids.as_slice() {
+                [0] => row.name.to_string(),
+                [pid] => format!("{} ({pid})", row.name),
+                pids => format!("{} ({} processes)", row.name, thousands(pids.len() as u64)),
+            };
+            [percent(row.ticks, shown), thousands(row.ticks), who]
+        })
+        .collect();
+    let columns = [Column::Right("share"), Column::Right("ticks"), Column::Rest("process")];
+    section("Processes", columns, &rows, all.len(), detail)
+}
+
+/// The hottest functions.
+pub(super) fn functions(profile: &Profile, detail: Detail) -> Vec<String> {
+    let all = profile.functions();
+    let shown = profile.accounts.shown();
+    let frames = profile.frames();
+    let rows: Vec<[String; 4]> = all
+        .iter()
+        .take(detail.rows)
+        .map(|row| {
+            let symbol = &frames.symbols()[row.symbol as usize];
+            [
+                percent(row.itself, shown),
+                percent(row.total, shown),
+                language(symbol.kind).to_owned(),
+                name::plain(frames, symbol),
+            ]
+        })
+        .collect();
+    let columns =
+        [Column::Right("self"), Column::Right("total"), Column::Left("kind"), Column::Rest("function")];
+    section("Functions", columns, &rows, all.len(), detail)
+}
+
+/// The hottest lines.
+pub(super) fn lines(profile: &Profile, detail: Detail) -> Vec<String> {
+    let all = profile.lines();
+    let shown = profile.accounts.shown();
+    let rows: Vec<[String; 3]> = all
+        .iter()
+        .take(detail.rows)
+        .map(|row| {
+            let place = name::with_line(profile.frames(), row);
+            [percent(row.itself, shown), thousands(row.itself), place]
+        })
+        .collect();
+    let columns = [Column::Right("self"), Column::Right("ticks"), Column::Rest("line")];
+    section("Lines", columns, &rows, all.len(), detail)
+}
+
+fn section<const N: usize>(
+    title: &str,
+    columns: [Column; N],
+    rows: &[[String; N]],
+    all: usize,
+    detail: Detail,
+) -> Vec<String> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let title = match all.saturating_sub(rows.len()) {
+        0 => title.to_owned(),
+        _ => format!("{title}, {} of {}", rows.len(), thousands(all as u64)),
+    };
+    std::iter::once(title).chain(table(columns, rows, detail.width)).collect()
+}
+
+/// A kind in a word.
+pub(super) fn language(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted => "Java",
+        Kind::Kernel => "kernel",
+        Kind::Cpp => "C++",
+        Kind::Native | Kind::NativeInlined => "native",
+        Kind::JvmStub => "JVM",
+        Kind::Jit => "JIT",
+        Kind::Process | Kind::Thread | Kind::Marker | Kind::Unknown => "",
+    }
+}
+
+/// What the run cost.
+pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
+    let Cost { broker_s, worker_s, helpers_s, bpf_s, bpf_runs, rss_bytes, maps_bytes } = &report.cost;
+    let mut parts = format!(
+        "{} of one core: broker {broker_s:.2} s, symbols {worker_s:.2} s, JVM helpers {helpers_s:.2} s",
+        share(report.cost.cpu_s() / report.duration_s.max(1e-3)),
+    );
+    parts += &match bpf_s {
+        Some(s) => {
+            let each = if *bpf_runs == 0 { 0.0 } else { s * 1e6 / *bpf_runs as f64 };
+            format!(", BPF {s:.2} s ({each:.1} µs a tick)")
+        }
+        None => ", BPF not counted by this kernel".to_owned(),
+    };
+    parts += &format!("; {} of memory, {} of BPF maps", bytes(*rss_bytes), bytes(*maps_bytes));
+    let mut lines = wrap(&parts, 6, width);
+    if let Some(first) = lines.first_mut() {
+        first.replace_range(..6, "Cost  ");
+    }
+    lines
+}
+
+/// The files that were written.
+pub(super) fn outputs(report: &RunReport) -> Vec<String> {
+    report.outputs.iter().map(|path| format!("Wrote {path}")).collect()
+}

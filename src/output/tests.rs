@@ -1,0 +1,267 @@
+//! What is true of every format.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+
+use super::arbitrary::{self, hostile_names};
+use super::{Format, Look, encode, folded, pprof, svg};
+use crate::profile::frame::is_clean;
+use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
+
+fn bytes(profile: &Profile, format: Format) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(profile, format, &Look::default(), &mut out).unwrap();
+    out
+}
+
+fn text(profile: &Profile) -> String {
+    String::from_utf8(bytes(profile, Format::Folded)).unwrap()
+}
+
+fn from_folded(text: &str) -> Profile {
+    folded::read(&mut text.as_bytes()).unwrap()
+}
+
+fn from_pprof(bytes: &[u8]) -> Profile {
+    let mut bytes = bytes;
+    pprof::read(&mut bytes).unwrap()
+}
+
+/// The sum of the counts at the ends of the lines.
+fn sum_of_folded(text: &str) -> u64 {
+    text.lines().map(|l| l.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+}
+
+/// What a picture says of all.
+fn sum_of_svg(picture: &str) -> u64 {
+    let (_, rest) = picture.split_once("total_samples=\"").unwrap();
+    rest.split_once('"').unwrap().0.parse().unwrap()
+}
+
+fn sum_of_pprof(bytes: &[u8]) -> u64 {
+    from_pprof(bytes).accounts.shown()
+}
+
+fn profiles() -> impl Iterator<Item = Profile> {
+    (0..60).map(|seed| arbitrary::profile(seed, seed % 2 == 1))
+}
+
+/// Samples without what pprof has no place for (bytecode indices) and in a form that can be compared.
+fn rows(profile: &Profile) -> BTreeMap<(Labels, Vec<String>), (u64, u64)> {
+    let mut rows = BTreeMap::new();
+    for sample in profile.samples() {
+        let mut stack: Vec<String> = profile
+            .trie()
+            .up(sample.leaf)
+            .map(|node| {
+                let mut frame = profile.frames().get(profile.frame_of(node));
+                frame.bci = None;
+                format!("{frame:?}")
+            })
+            .collect();
+        stack.reverse();
+        let sum: &mut (u64, u64) = rows.entry((profile.labels(sample.labels).clone(), stack)).or_default();
+        sum.0 += sample.weight.count;
+        sum.1 += sample.weight.ns;
+    }
+    rows
+}
+
+#[test]
+fn all_formats_sum_to_the_same() {
+    for profile in profiles() {
+        profile.check().unwrap();
+        let shown = profile.accounts.shown();
+        assert!(shown > 0);
+        assert_eq!(sum_of_folded(&text(&profile)), shown);
+        assert_eq!(sum_of_pprof(&bytes(&profile, Format::Pprof)), shown);
+        for (reverse, min_width) in [(false, 0.1), (true, 0.1), (false, 40.0), (true, 0.0)] {
+            let look = Look { reverse, min_width, ..Look::default() };
+            let mut picture = Vec::new();
+            svg::write(&profile, &look, &mut picture).unwrap();
+            assert_eq!(sum_of_svg(std::str::from_utf8(&picture).unwrap()), shown);
+        }
+    }
+}
+
+#[test]
+fn folded_comes_back_as_it_was() {
+    for profile in profiles() {
+        let once = text(&profile);
+        let back = from_folded(&once);
+        for (is, was) in text(&back).lines().zip(once.lines()) {
+            for (is, was) in is.split(';').zip(was.split(';')) {
+                assert_eq!(is, was);
+            }
+        }
+        assert_eq!(text(&back), once);
+        let mut lost = profile.accounts.lost.clone();
+        lost.sort();
+        let mut found = back.accounts.lost.clone();
+        found.sort();
+        assert_eq!(found, lost);
+        assert_eq!(back.accounts.kept, profile.accounts.kept);
+        back.check().unwrap();
+    }
+}
+
+#[test]
+fn pprof_comes_back_as_it_was() {
+    for (seed, profile) in profiles().enumerate() {
+        let once = bytes(&profile, Format::Pprof);
+        let back = from_pprof(&once);
+        back.check().unwrap();
+        assert_eq!(back.accounts, profile.accounts, "seed {seed}");
+        assert_eq!(back.span, profile.span);
+        assert_eq!(text(&back), text(&profile), "seed {seed}");
+        let again = from_pprof(&bytes(&back, Format::Pprof));
+        assert_eq!(rows(&again), rows(&back), "seed {seed}");
+        assert_eq!(again.accounts, back.accounts);
+    }
+}
+
+#[test]
+fn pprof_keeps_every_sample_label_line_and_module() {
+    let mut profile = Profile::new();
+    // Without the shapes that are one address for pprof and were not here.
+    for (labels, stack, weight) in arbitrary::plausible(5) {
+        profile.add(&labels, &stack, weight, weight * 10);
+    }
+    profile.accounts =
+        Accounts { ticks: profile.total().count, kept: profile.total().count, ..Accounts::default() };
+    let back = from_pprof(&bytes(&profile, Format::Pprof));
+    assert_eq!(rows(&back), rows(&profile));
+    assert!(rows(&back).len() > 20);
+}
+
+#[test]
+fn folded_to_pprof_and_back() {
+    for profile in profiles() {
+        let first = from_folded(&text(&profile));
+        let through = from_pprof(&bytes(&first, Format::Pprof));
+        assert_eq!(text(&through), text(&first));
+    }
+}
+
+#[test]
+fn hostile_names_are_harmless_in_every_format() {
+    let mut seen = 0;
+    for seed in 0..40 {
+        let profile = arbitrary::profile(seed, true);
+        let folded = text(&profile);
+        for line in folded.lines() {
+            assert!(is_clean(line, usize::MAX), "{line:?}");
+            seen += 1;
+        }
+        let picture = String::from_utf8(bytes(&profile, Format::Svg)).unwrap();
+        assert!(picture.chars().all(|c| c == '\n' || c == '\t' || is_clean(c.encode_utf8(&mut [0; 4]), 9)));
+        xml::check(&picture);
+        let names = from_pprof(&bytes(&profile, Format::Pprof));
+        for symbol in names.frames().symbols() {
+            assert!(is_clean(names.frames().name(symbol), 5000));
+        }
+    }
+    assert!(seen > 1000 && hostile_names().len() > 30);
+}
+
+#[test]
+fn names_of_any_length_are_cut() {
+    let long = "long; ".repeat(20_000);
+    let mut profile = Profile::new();
+    let labels = Labels { process: long.as_str().into(), ..Labels::default() };
+    let frames = [Kind::Process, Kind::Java, Kind::Kernel, Kind::JavaInlined];
+    let frames = frames.map(|kind| Arc::new(Frame::named(kind, long.as_str())));
+    profile.add(&labels, &frames, 3, 30);
+    profile.accounts = Accounts { ticks: 3, kept: 3, ..Accounts::default() };
+    let folded = text(&profile);
+    assert!(folded.len() < 4 * 5000 && folded.matches('…').count() == 4);
+    assert_eq!(text(&from_folded(&folded)), folded);
+    let packed = bytes(&profile, Format::Pprof);
+    assert_eq!(text(&from_pprof(&packed)), folded);
+    assert_eq!(sum_of_svg(&String::from_utf8(bytes(&profile, Format::Svg)).unwrap()), 3);
+}
+
+#[test]
+fn go_pprof_opens_it() {
+    if Command::new("go").arg("version").output().is_err() {
+        eprintln!("SKIPPED go_pprof_opens_it: there is no go here");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for seed in [0, 1] {
+        let profile = arbitrary::profile(seed, seed == 1);
+        let path = directory.path().join("profile.pb.gz");
+        std::fs::write(&path, bytes(&profile, Format::Pprof)).unwrap();
+        let run = |how: &str| {
+            let out = Command::new("go")
+                .args(["tool", "pprof", how, "-sample_index=samples"])
+                .arg(&path)
+                .env("PPROF_TMPDIR", directory.path())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.success(), "{how}: {said}");
+            String::from_utf8(out.stdout).unwrap()
+        };
+        let shown = profile.accounts.shown();
+        let top = run("-top");
+        assert!(top.contains(&format!("of {shown} total")), "{top}");
+        let raw = run("-raw");
+        assert!(raw.contains("samples/count cpu/nanoseconds"), "{raw}");
+        let (samples, _) = raw.split_once("Samples:").unwrap().1.split_once("Locations").unwrap();
+        let sum: u64 = samples
+            .lines()
+            .filter_map(|l| l.split_once(':')?.0.split_whitespace().next()?.parse::<u64>().ok())
+            .sum();
+        assert_eq!(sum, shown);
+        assert!(raw.contains("process.pid:["), "{raw}");
+        let comments = run("-comments");
+        assert!(comments.contains(&format!("jbpf-prof.kept={}", profile.accounts.kept)), "{comments}");
+    }
+}
+
+/// A reader of XML that is small and strict enough to see whether text became markup.
+mod xml {
+    pub(super) fn check(text: &str) {
+        let mut open: Vec<&str> = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('<') {
+            entities(&rest[..at]);
+            rest = &rest[at..];
+            let end = if rest.starts_with("<!--") {
+                "-->"
+            } else if rest.starts_with("<![CDATA[") {
+                "]]>"
+            } else {
+                ">"
+            };
+            let length = rest.find(end).expect("markup ends") + end.len();
+            let tag = &rest[..length];
+            rest = &rest[length..];
+            if end != ">" || tag.starts_with("<?") || tag.starts_with("<!") {
+                continue;
+            }
+            let name = tag.trim_start_matches("</").trim_start_matches('<');
+            let name = name.split([' ', '>', '/']).next().unwrap();
+            let known =
+                ["svg", "defs", "linearGradient", "stop", "style", "script", "rect", "text", "g", "title"];
+            assert!(known.contains(&name), "{tag}");
+            if tag.starts_with("</") {
+                assert_eq!(open.pop(), Some(name));
+            } else if !tag.ends_with("/>") {
+                open.push(name);
+            }
+        }
+        assert!(open.is_empty() && rest.trim().is_empty(), "{open:?} {rest:?}");
+        assert_eq!(text.matches("<script").count(), 1);
+    }
+
+    fn entities(text: &str) {
+        for (at, _) in text.match_indices('&') {
+            let end = text[at..].find(';').expect("an entity ends");
+            assert!(["&lt;", "&gt;", "&amp;", "&quot;", "&apos;"].contains(&&text[at..=at + end]), "{text}");
+        }
+        assert!(!text.contains('>') || text.contains("#frames >"), "{text}");
+    }
+}
