@@ -59,7 +59,7 @@ impl Fold<'_> {
         &self,
         profile: &Profile,
         mut visit: impl FnMut(Folded) -> Result<(), E>,
-    ) -> Result<u64, E> {
+    ) -> Result<Boxless, E> {
         let leaves = profile.leaves();
         let graph =
             if self.reverse { Graph::Up(profile.trie()) } else { Graph::down(profile.trie(), &leaves) };
