@@ -116,7 +116,8 @@ mod tests {
     #[test]
     fn an_answer_holds_until_its_code_changes() {
         let mut cache = JavaCache::new(100);
-        let frames = JavaFrames { frames: unknown(Why::NotLogged, None, 0), before_attach: false };
+        let frames =
+            JavaFrames { frames: unknown(Why::NotLogged, None, 0), before_attach: false, lasting: true };
         cache.insert(ID, seen(0x10_0000), 50, frames.clone());
         cache.insert(ID, seen(0x20_0000), 50, frames.clone());
         assert!(cache.get(ID, seen(0x10_0000), 50).is_some());

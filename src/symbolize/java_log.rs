@@ -2,8 +2,8 @@
 
 use std::fs::File;
 
-use super::message::{Changed, Follow, JavaPc, LogStats, Name, NamesBuilder, Response};
-use crate::jvm::code::{CodeTimeline, FrameKind, JavaFrame, Miss, Options};
+use super::message::{Changed, Follow, JavaPc, LogStats, Mark, Name, NamesBuilder, Response};
+use crate::jvm::code::{CodeTimeline, FrameKind, Hold, JavaFrame, Miss, Options};
 use crate::process::MonoNs;
 use crate::profile::{Kind, Why};
 
@@ -50,17 +50,21 @@ impl JavaLog {
         let mut names = NamesBuilder::default();
         for lookup in lookups {
             let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
-            if from != to && !self.timeline.is_steady(lookup.pc, lookup.leaf, from, to) {
-                names.mark_split();
-                if !names.answer(Err(Why::CodeMoved)) {
+            match self.timeline.hold(lookup.pc, lookup.leaf, from, to) {
+                Hold::Changes if from != to => {
+                    names.mark(Mark::Split);
+                    if names.answer(Err(Why::CodeMoved)) {
+                        continue;
+                    }
                     break;
                 }
-                continue;
+                Hold::Changes | Hold::Ends => names.mark(Mark::Passing),
+                Hold::Lasts => {}
             }
             let before = self.timeline.stats().leaves_before_attach;
             let found = self.timeline.lookup(lookup.pc, lookup.leaf, from);
             if self.timeline.stats().leaves_before_attach > before {
-                names.mark_before_attach();
+                names.mark(Mark::BeforeAttach);
             }
             let answer = match found {
                 // Outermost first.

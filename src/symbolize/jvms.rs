@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::child::{Child, Cost};
 use super::frames::{Frames, Texts, unknown};
 use super::java_cache::{JavaCache, Seen};
-use super::message::{Follow, JavaPc, LogStats, Names, Request, Response};
+use super::message::{Follow, JavaPc, LogStats, Mark, Names, Request, Response};
 use crate::jvm::code;
 use crate::process::ProcessId;
 use crate::profile::Why;
@@ -60,6 +60,8 @@ pub struct JavaLeaves {
 pub(crate) struct JavaFrames {
     pub(crate) frames: Frames,
     pub(crate) before_attach: bool,
+    /// Good until the code there changes.
+    pub(crate) lasting: bool,
 }
 
 /// An answer of the worker.
@@ -141,18 +143,14 @@ impl Jvms {
     }
 
     /// The frames of addresses, each at the times it was seen; in the order of the times.
-    pub(crate) fn frames(
-        &mut self,
-        id: ProcessId,
-        wanted: &[(Seen, Vec<u64>)],
-    ) -> Vec<Vec<JavaFrames>> {
+    pub(crate) fn frames(&mut self, id: ProcessId, wanted: &[(Seen, Vec<u64>)]) -> Vec<Vec<JavaFrames>> {
         let lookups: Vec<JavaPc> = wanted.iter().map(|(seen, times)| lookup(*seen, times)).collect();
         let answers = self.answers(id, &lookups);
         let mut frames = Vec::with_capacity(wanted.len());
         for ((seen, times), answer) in wanted.iter().zip(answers) {
             frames.push(match answer {
                 Answer::Frames(one) => {
-                    if is_lasting(&one) {
+                    if one.lasting {
                         let from = times.iter().copied().min().unwrap_or(u64::MAX);
                         self.cache.insert(id, *seen, from, one.clone());
                     }
@@ -191,8 +189,7 @@ impl Jvms {
             }
         }
         let missing = lookups[answers.len()..].iter();
-        let missing: Vec<Answer> =
-            missing.map(|l| Answer::Frames(lost(l.pc, Why::WorkerFailed))).collect();
+        let missing: Vec<Answer> = missing.map(|l| Answer::Frames(lost(l.pc, Why::WorkerFailed))).collect();
         answers.extend(missing);
         answers
     }
@@ -216,16 +213,14 @@ impl Jvms {
         let frames = self.texts.frames(names, &addresses, None).into_iter().zip(addresses);
         let mut answers: Vec<Answer> = frames
             .map(|(frames, pc)| frames.unwrap_or_else(|why| unknown(why, None, pc)))
-            .map(|frames| Answer::Frames(JavaFrames { frames, before_attach: false }))
+            .map(|frames| Answer::Frames(JavaFrames { frames, before_attach: false, lasting: true }))
             .collect();
-        for &place in &names.before_attach {
-            if let Some(Answer::Frames(frames)) = answers.get_mut(place as usize) {
-                frames.before_attach = true;
-            }
-        }
-        for &place in &names.split {
-            if let Some(answer) = answers.get_mut(place as usize) {
-                *answer = Answer::Split;
+        for &(place, mark) in &names.marks {
+            match (answers.get_mut(place as usize), mark) {
+                (Some(Answer::Frames(frames)), Mark::BeforeAttach) => frames.before_attach = true,
+                (Some(Answer::Frames(frames)), Mark::Passing) => frames.lasting = false,
+                (Some(answer), Mark::Split) => *answer = Answer::Split,
+                _ => {}
             }
         }
         answers
@@ -275,10 +270,5 @@ fn lookup(seen: Seen, times: &[u64]) -> JavaPc {
 }
 
 fn lost(pc: u64, why: Why) -> JavaFrames {
-    JavaFrames { frames: unknown(why, None, pc), before_attach: false }
-}
-
-/// What moved may have come to rest since; a lost worker is replaced.
-fn is_lasting(java: &JavaFrames) -> bool {
-    !java.frames.iter().any(|f| matches!(f.unknown, Some(Why::CodeMoved | Why::WorkerFailed)))
+    JavaFrames { frames: unknown(why, None, pc), before_attach: false, lasting: false }
 }

@@ -118,15 +118,24 @@ pub(crate) struct JavaPc {
     pub(crate) to: u64,
 }
 
+/// What is to be said about an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Mark {
+    /// It lies in code compiled before the agent came.
+    BeforeAttach,
+    /// It is known to be another one later.
+    Passing,
+    /// It is none: the code was not the same from first to last.
+    Split,
+}
+
 /// Answers, with each text once.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Names {
     pub(crate) texts: Vec<String>,
     pub(crate) answers: Vec<Result<Vec<Name>, Why>>,
-    /// Java: places of answers that lie in code compiled before the agent came.
-    pub(crate) before_attach: Vec<u32>,
-    /// Java: places of answers that are none, since the code was not the same from first to last.
-    pub(crate) split: Vec<u32>,
+    /// What is to be said about some answers, by their places. Java only.
+    pub(crate) marks: Vec<(u32, Mark)>,
 }
 
 /// One function; of several, the outermost comes first. Numbers are places in [`Names::texts`].
@@ -170,20 +179,10 @@ impl NamesBuilder {
         self.bytes < MAX_ANSWER
     }
 
-    /// The next answer lies in code compiled before the agent came.
-    pub(crate) fn mark_before_attach(&mut self) {
-        let next = self.next();
-        self.names.before_attach.push(next);
-    }
-
-    /// The next answer is none.
-    pub(crate) fn mark_split(&mut self) {
-        let next = self.next();
-        self.names.split.push(next);
-    }
-
-    fn next(&self) -> u32 {
-        u32::try_from(self.names.answers.len()).unwrap_or(u32::MAX)
+    /// Says something about the next answer.
+    pub(crate) fn mark(&mut self, mark: Mark) {
+        let next = u32::try_from(self.names.answers.len()).unwrap_or(u32::MAX);
+        self.names.marks.push((next, mark));
     }
 
     pub(crate) fn finish(self) -> Names {
