@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use jbpf_prof::cli::{self, Command, Config, Exit, Failure};
 use jbpf_prof::output::report::Detail;
-use jbpf_prof::{host, output, session, symbolize};
+use jbpf_prof::{host, jvm, output, session, symbolize};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     // Child processes are this binary again, told by a hidden first argument.
     let child = match first.as_ref().and_then(|a| a.to_str()) {
         Some("__worker") => Some(symbolize::worker::main()),
+        Some(jvm::helper::ARGUMENT) => Some(jvm::helper::main()),
         Some(session::launch::ARGUMENT) => Some(session::launch::child_main(args.by_ref())),
         _ => None,
     };
