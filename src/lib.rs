@@ -13,3 +13,4 @@ pub mod process;
 pub mod profile;
 pub mod session;
 pub mod symbolize;
+pub mod text;

@@ -1,5 +1,7 @@
 //! Real processes, seen through the side-band and the table. Needs root; says so when it is not.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // also in what the tests share
+
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};

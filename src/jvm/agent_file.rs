@@ -68,7 +68,8 @@ pub(super) fn with_agent<T>(
         }
         other => other,
     };
-    let made = made.map_err(|errno| if errno == Errno::EXIST { Refusal::Blocked } else { Refusal::TmpNotWritable })?;
+    let made =
+        made.map_err(|errno| if errno == Errno::EXIST { Refusal::Blocked } else { Refusal::TmpNotWritable })?;
     let result = load();
     remove(tmp.as_fd(), name, &made);
     result
@@ -104,7 +105,8 @@ pub(super) fn remove_leftovers(target: &Target, tmp: BorrowedFd<'_>) -> Result<(
     let Ok(directory) = reopen(tmp, OFlags::RDONLY | OFlags::DIRECTORY) else { return Ok(()) };
     let Ok(entries) = Dir::new(directory) else { return Ok(()) };
     for found in entries.take(MAX_ENTRIES).filter_map(Result::ok) {
-        let Some((name, maker)) = found.file_name().to_str().ok().and_then(|n| Some((n, maker_of(n)?))) else {
+        let Some((name, maker)) = found.file_name().to_str().ok().and_then(|n| Some((n, maker_of(n)?)))
+        else {
             continue;
         };
         if let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat)) {
@@ -124,7 +126,9 @@ fn is_ours(target: &Target, stat: &Stat) -> bool {
 
 /// Whether the process that has this pid now was there at that time (seconds since the epoch).
 fn lived_at(pid: u32, time: i64) -> bool {
-    let Some(stat) = procfs::read(&format!("/proc/{pid}/stat")).ok().and_then(|text| procfs::parse_stat(&text)) else {
+    let Some(stat) =
+        procfs::read(&format!("/proc/{pid}/stat")).ok().and_then(|text| procfs::parse_stat(&text))
+    else {
         return false;
     };
     let ticks = rustix::param::clock_ticks_per_second().max(1);

@@ -160,11 +160,12 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
         cap: options.log_cap,
         force: options.force,
     };
-    let (answer, log) = ask(jvm, &options.binary, options.timeout, Task::Attach(order)).map_err(|refusal| {
-        // It was killed or died, wherever it was.
-        let _ = ask(jvm, &options.binary, CLEANING, Task::Clean(file_name));
-        unread(refusal)
-    })?;
+    let (answer, log) =
+        ask(jvm, &options.binary, options.timeout, Task::Attach(order)).map_err(|refusal| {
+            // It was killed or died, wherever it was.
+            let _ = ask(jvm, &options.binary, CLEANING, Task::Clean(file_name));
+            unread(refusal)
+        })?;
     let Answer { inspection, refusal, log: facts } = answer;
     let failed = |refusal| Failed { refusal, inspection: inspection.clone() };
     if let Some(refusal) = refusal {
@@ -187,7 +188,8 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
 #[must_use]
 pub fn attach_all(jvms: &[Jvm], options: &AttachOptions, at_once: usize) -> Vec<Result<Attached, Failed>> {
     let next = Mutex::new(0);
-    let results: Mutex<Vec<Option<Result<Attached, Failed>>>> = Mutex::new(jvms.iter().map(|_| None).collect());
+    let results: Mutex<Vec<Option<Result<Attached, Failed>>>> =
+        Mutex::new(jvms.iter().map(|_| None).collect());
     let work = || {
         loop {
             let mine = {

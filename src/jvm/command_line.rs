@@ -63,9 +63,15 @@ mod tests {
     #[test]
     fn the_main_class_or_jar_is_found_behind_options() {
         let main = |line: &str| main_of(line.replace(' ', "\0").as_bytes());
-        assert_eq!(main("/usr/bin/java -Xmx1g -cp a.jar:b.jar org.example.Main arg -jar x"), "org.example.Main");
+        assert_eq!(
+            main("/usr/bin/java -Xmx1g -cp a.jar:b.jar org.example.Main arg -jar x"),
+            "org.example.Main"
+        );
         assert_eq!(main("java -jar /opt/app/server.jar --port 1"), "server.jar");
-        assert_eq!(main("java --add-opens java.base/java.lang=ALL-UNNAMED @args -m a.b/a.b.Main"), "a.b/a.b.Main");
+        assert_eq!(
+            main("java --add-opens java.base/java.lang=ALL-UNNAMED @args -m a.b/a.b.Main"),
+            "a.b/a.b.Main"
+        );
         assert_eq!(main("java --module=a/B"), "a/B");
         assert_eq!(main("java /src/Fib.java"), "Fib.java");
         assert_eq!(main("java @argfile"), "java");

@@ -36,7 +36,8 @@ impl Deadline {
         events: PollFlags,
     ) -> Result<(), Refusal> {
         loop {
-            let mut both = [PollFd::from_borrowed_fd(socket, events), PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+            let mut both =
+                [PollFd::from_borrowed_fd(socket, events), PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
             wait(&mut both, self.remaining())?;
             if !both[0].revents().is_empty() {
                 return Ok(());

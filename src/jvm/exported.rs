@@ -47,12 +47,15 @@ impl<'a, M: Memory> Exported<'a, M> {
         }
         let table = base.checked_add(word_in(&header, 32)?).ok_or(Nonsense)?;
         let count = u16::from_ne_bytes([header[56], header[57]]);
-        if count > MAX_PROGRAM_HEADERS || usize::from(u16::from_ne_bytes([header[54], header[55]])) != PROGRAM_HEADER {
+        if count > MAX_PROGRAM_HEADERS
+            || usize::from(u16::from_ne_bytes([header[54], header[55]])) != PROGRAM_HEADER
+        {
             return Err(Nonsense);
         }
         let mut headers = vec![0; usize::from(count) * PROGRAM_HEADER];
         memory.read_all(table, &mut headers)?;
-        let of_type = |wanted| headers.chunks(PROGRAM_HEADER).find(|h| half_in(h, 0) == Ok(wanted)).ok_or(Nonsense);
+        let of_type =
+            |wanted| headers.chunks(PROGRAM_HEADER).find(|h| half_in(h, 0) == Ok(wanted)).ok_or(Nonsense);
         let load = of_type(PT_LOAD)?;
         let bias = base.wrapping_sub(word_in(load, 16)?.wrapping_sub(word_in(load, 8)?));
         let dynamic = of_type(PT_DYNAMIC)?;
@@ -68,7 +71,8 @@ impl<'a, M: Memory> Exported<'a, M> {
                 .take_while(|(t, _)| *t != Ok(DT_NULL))
                 .find_map(|(t, value)| if t == Ok(tag) { value.ok().map(address) } else { None })
         };
-        let hash = entry(DT_GNU_HASH).map(Hash::Gnu).or_else(|| entry(DT_HASH).map(Hash::SysV)).ok_or(Nonsense)?;
+        let hash =
+            entry(DT_GNU_HASH).map(Hash::Gnu).or_else(|| entry(DT_HASH).map(Hash::SysV)).ok_or(Nonsense)?;
         let (symbols, strings) = (entry(DT_SYMTAB).ok_or(Nonsense)?, entry(DT_STRTAB).ok_or(Nonsense)?);
         Ok(Exported { memory, bias, symbols, strings, hash })
     }

@@ -65,14 +65,16 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
     let vendor = |inspection: &mut Inspection| inspection.vendor = vendor_beside(&target, request);
     match &request.task {
         Task::Inspect => {
-            let mut inspection = inspect(&target.memory()?, request.base).map_err(|_| gone_or_foreign(&target))?;
+            let mut inspection =
+                inspect(&target.memory()?, request.base).map_err(|_| gone_or_foreign(&target))?;
             vendor(&mut inspection);
             answer.inspection = Some(inspection);
             Ok(None)
         }
         Task::Attach(order) => {
             let tmp = target.directory("tmp");
-            let mut inspection = when_started(&target, request, tmp.as_ref().ok().map(OwnedFd::as_fd), deadline)?;
+            let mut inspection =
+                when_started(&target, request, tmp.as_ref().ok().map(OwnedFd::as_fd), deadline)?;
             vendor(&mut inspection);
             answer.inspection = Some(inspection.clone());
             let (found, facts) = attach(&target, request.parent, order, &inspection, deadline)?;
@@ -173,7 +175,8 @@ fn attach(
         Err(Refusal::TimedOut) if target.is_stopped()? => return Err(Refusal::Stopped),
         other => other?,
     }
-    let found = logs_of(target)?.into_iter().find(|log| log.header.nonce == order.nonce).ok_or(Refusal::NoLog)?;
+    let found =
+        logs_of(target)?.into_iter().find(|log| log.header.nonce == order.nonce).ok_or(Refusal::NoLog)?;
     let facts = facts(&found, stubs);
     Ok((found, facts))
 }

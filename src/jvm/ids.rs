@@ -1,8 +1,8 @@
 //! Acting as the target's user: what a JVM accepts, and what an attacker in its place could do anyway.
 
+use rustix::process::{Gid, Uid};
 use rustix::process::{Signal, getgid, getppid, getuid, set_parent_process_death_signal};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use rustix::process::{Gid, Uid};
 
 use super::refusal::Refusal;
 

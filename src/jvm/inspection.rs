@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::memory::{Memory, Nonsense, half_in, word_in};
+use super::memory::{Memory, Nonsense, word_in};
 use super::text::printable;
 use super::version::JavaVersion;
 use super::vm_structs::{Field, VmStructs};
@@ -107,6 +107,7 @@ pub(super) fn vendor_of(release_file: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::half_in;
     use super::*;
 
     #[test]
@@ -130,7 +131,9 @@ mod tests {
 
     #[test]
     fn hostile_memory_ends_in_a_refusal() {
-        for pattern in [vec![0], vec![0xff], vec![0, 1], b"\x7fELF\x02\x01\x01\0".to_vec(), vec![1, 0, 0, 0, 0, 0, 0, 0]] {
+        for pattern in
+            [vec![0], vec![0xff], vec![0, 1], b"\x7fELF\x02\x01\x01\0".to_vec(), vec![1, 0, 0, 0, 0, 0, 0, 0]]
+        {
             assert_eq!(inspect(&Echo(pattern), 0x7000_0000_0000).err(), Some(Nonsense));
         }
         // A header that is plausible, in front of noise.

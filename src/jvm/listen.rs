@@ -77,7 +77,8 @@ fn set_trigger(target: &Target, tmp: &OwnedFd) -> Result<Option<Stat>, Refusal> 
     // A working directory that its own user may not look into hides the file from the JVM, too.
     let in_cwd = target.working_directory().and_then(|cwd| entry(cwd.as_fd(), &name)).unwrap_or(None);
     if let Some(stat) = in_cwd {
-        let same = entry(tmp.as_fd(), &name)?.is_some_and(|t| (t.st_dev, t.st_ino) == (stat.st_dev, stat.st_ino));
+        let same =
+            entry(tmp.as_fd(), &name)?.is_some_and(|t| (t.st_dev, t.st_ino) == (stat.st_dev, stat.st_ino));
         if !same {
             return if believed(&stat) { Ok(None) } else { Err(Refusal::Blocked) };
         }

@@ -38,8 +38,13 @@ pub(super) fn logs_of(target: &Target) -> Result<Vec<Found>, Refusal> {
     let is_named = |name: &str| {
         readlinkat(&directory, name, Vec::new()).is_ok_and(|path| path.as_bytes() == link.as_bytes())
     };
-    let numbers = entries.take(MAX_DESCRIPTORS).filter_map(|e| e.ok()?.file_name().to_str().ok().map(str::to_owned));
-    Ok(numbers.filter(|n| is_named(n)).take(MAX_LOGS).filter_map(|n| open_log(directory.as_fd(), &n)).collect())
+    let numbers =
+        entries.take(MAX_DESCRIPTORS).filter_map(|e| e.ok()?.file_name().to_str().ok().map(str::to_owned));
+    Ok(numbers
+        .filter(|n| is_named(n))
+        .take(MAX_LOGS)
+        .filter_map(|n| open_log(directory.as_fd(), &n))
+        .collect())
 }
 
 fn open_log(descriptors: BorrowedFd<'_>, number: &str) -> Option<Found> {

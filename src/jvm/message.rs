@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::cmsg_space;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,8 @@ pub(super) fn send<T: Serialize>(
     if !rights.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&rights)) {
         return Err(failed("no room for a descriptor".into()));
     }
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).map_err(|e| failed(e.to_string()))?;
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)
+        .map_err(|e| failed(e.to_string()))?;
     Ok(())
 }
 
@@ -110,6 +111,7 @@ pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Opti
     if got == 0 {
         return Err(failed("it ended without an answer"));
     }
-    let message = postcard::from_bytes(bytes.get(..got).unwrap_or_default()).map_err(|e| failed(&e.to_string()))?;
+    let message =
+        postcard::from_bytes(bytes.get(..got).unwrap_or_default()).map_err(|e| failed(&e.to_string()))?;
     Ok((message, descriptor))
 }

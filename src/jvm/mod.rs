@@ -6,6 +6,7 @@
 
 mod agent_file;
 mod attach;
+pub mod code;
 mod command_line;
 mod deadline;
 mod discover;
@@ -17,6 +18,7 @@ mod listen;
 mod log_file;
 mod memory;
 mod message;
+pub mod names;
 mod peer;
 mod policy;
 mod protocol;

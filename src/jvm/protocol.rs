@@ -8,7 +8,8 @@ use rustix::event::PollFlags;
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
+    socket_with,
 };
 
 use super::deadline::Deadline;
@@ -23,7 +24,11 @@ const MAX_REPLY: usize = 64 << 10;
 const MAX_ARGUMENT: usize = 1024;
 
 /// Connects to the JVM's socket in its `tmp`; `None` if there is none, or nobody listens behind it.
-pub(super) fn connect_to(target: &Target, tmp: &OwnedFd, deadline: Deadline) -> Result<Option<OwnedFd>, Refusal> {
+pub(super) fn connect_to(
+    target: &Target,
+    tmp: &OwnedFd,
+    deadline: Deadline,
+) -> Result<Option<OwnedFd>, Refusal> {
     // O_PATH: the very file that is checked is connected to, not what its name means a moment later.
     let name = format!(".java_pid{}", target.ns_pid);
     let found = match openat(tmp, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
@@ -32,7 +37,9 @@ pub(super) fn connect_to(target: &Target, tmp: &OwnedFd, deadline: Deadline) -> 
         Err(errno) => return Err(refusal(errno)),
     };
     let stat = fstat(&found).map_err(refusal)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || (stat.st_uid != target.uid && stat.st_uid != 0) {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket
+        || (stat.st_uid != target.uid && stat.st_uid != 0)
+    {
         return Err(Refusal::Blocked);
     }
     // The path in the process's own root may be longer than a socket address; this one never is.
@@ -137,7 +144,10 @@ mod tests {
             ("0\n-1\n", not_loaded("-1")),
             ("-1\n", not_loaded("status -1")),
             ("101\n", not_loaded("status 101")),
-            ("0\n/tmp/x.so was not loaded.\nno such file\n", not_loaded("/tmp/x.so was not loaded.?no such file")),
+            (
+                "0\n/tmp/x.so was not loaded.\nno such file\n",
+                not_loaded("/tmp/x.so was not loaded.?no such file"),
+            ),
             ("-1\nDynamic agent loading is not enabled. Use -XX:+E", Err(Refusal::AgentLoadingDisabled)),
             ("0\n/tmp/x.so: failed to map segment from shared object\n", Err(Refusal::NoexecTmp)),
             ("", Err(Refusal::NoAnswer)),

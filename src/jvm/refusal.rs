@@ -72,27 +72,41 @@ impl Refusal {
             Refusal::AgentLoadingDisabled => {
                 "Start the JVM with -XX:+EnableDynamicAgentLoading, or with -agentpath for the agent."
             }
-            Refusal::NoexecTmp => "Mount its /tmp without noexec, or start the JVM with -agentpath for the agent.",
+            Refusal::NoexecTmp => {
+                "Mount its /tmp without noexec, or start the JVM with -agentpath for the agent."
+            }
             Refusal::TmpNotWritable => {
                 "Give the JVM a writable /tmp with room for 1 MiB, or start it with -agentpath for the agent."
             }
             Refusal::SignalNotCaught => {
                 "A JVM that is starting can be attached to a moment later; with -Xrs its socket must exist in /tmp."
             }
-            Refusal::Blocked => "Look at .attach_pid and .java_pid files in the JVM's working directory and /tmp.",
+            Refusal::Blocked => {
+                "Look at .attach_pid and .java_pid files in the JVM's working directory and /tmp."
+            }
             Refusal::TimedOut => {
                 "The JVM was busy (a long pause) or another attach client held it; raise --attach-timeout."
             }
             Refusal::Stopped => "Continue the process (SIGCONT, debugger, freezer), then profile again.",
             Refusal::Exited => "The process ended before it could be attached to.",
             Refusal::NoAnswer => "Check with `jcmd PID VM.version` whether its attach listener works.",
-            Refusal::NotLoaded(_) => "The JVM's own words are in the report; an antivirus or SELinux rule can be the cause.",
-            Refusal::NoLog => "The agent could not make its log: the JVM's memory or descriptor limit may be reached.",
+            Refusal::NotLoaded(_) => {
+                "The JVM's own words are in the report; an antivirus or SELinux rule can be the cause."
+            }
+            Refusal::NoLog => {
+                "The agent could not make its log: the JVM's memory or descriptor limit may be reached."
+            }
             Refusal::KnownCrash(_) => "Update the JVM, or accept the risk with --java-force.",
-            Refusal::UnknownVersion => "Known crashes cannot be told for this build; accept the risk with --java-force.",
+            Refusal::UnknownVersion => {
+                "Known crashes cannot be told for this build; accept the risk with --java-force."
+            }
             Refusal::NotHotSpot => "Only HotSpot (OpenJDK and its distributions, 8 and later) is supported.",
-            Refusal::NotPermitted => "Run as root with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_SETGID and CAP_KILL.",
-            Refusal::HelperStuck => "Something (a user-space file system, a tracer) holds the process's memory or files.",
+            Refusal::NotPermitted => {
+                "Run as root with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_SETGID and CAP_KILL."
+            }
+            Refusal::HelperStuck => {
+                "Something (a user-space file system, a tracer) holds the process's memory or files."
+            }
             Refusal::HelperFailed(_) => "This is a fault of jbpf-prof; please report it.",
         }
     }

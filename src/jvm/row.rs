@@ -35,7 +35,9 @@ impl JvmRow {
     pub fn of(jvm: &Jvm, binary: &Path) -> JvmRow {
         match inspect(jvm, binary) {
             Ok(inspection) => JvmRow::from_inspection(jvm, &inspection),
-            Err(refusal) => JvmRow { refusal: Some(refusal), ..JvmRow::from_inspection(jvm, &Inspection::default()) },
+            Err(refusal) => {
+                JvmRow { refusal: Some(refusal), ..JvmRow::from_inspection(jvm, &Inspection::default()) }
+            }
         }
     }
 

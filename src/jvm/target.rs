@@ -3,9 +3,7 @@
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, open, openat, openat2, statat,
-};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, open, openat, openat2, statat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
