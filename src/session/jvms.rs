@@ -368,7 +368,7 @@ impl Entry {
             java_ticks: java,
             rootless_ticks: rootless,
             log_bytes: self.log.read_to,
-            log_cut: self.log.ended || self.log.beginning_lost,
+            log_cut: self.log.cut,
             throttling: self.throttling,
         })
     }
