@@ -325,12 +325,7 @@ impl Entry {
             Names::Attached(attached) => {
                 if let Ok(log) = attached.log.try_clone() {
                     let consume = attached.source == Source::Late;
-                    symbolizer.follow_jvm(
-                        process,
-                        log.into(),
-                        attached.clock_offset.saturating_neg(),
-                        consume,
-                    );
+                    symbolizer.follow_jvm(process, log.into(), attached.clock_offset, consume);
                 }
             }
             Names::Refused(_) | Names::Off => symbolizer.note_jvm(process),
@@ -368,7 +363,7 @@ impl Entry {
             java_ticks: java,
             rootless_ticks: rootless,
             log_bytes: self.log.read_to,
-            log_cut: self.log.ended || self.log.beginning_lost,
+            log_cut: self.log.cut,
             throttling: self.throttling,
         })
     }
