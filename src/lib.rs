@@ -6,8 +6,11 @@
 
 pub mod capture;
 pub mod cli;
+pub mod host;
+pub mod jvm;
 pub mod output;
 pub mod process;
 pub mod profile;
 pub mod session;
 pub mod symbolize;
+pub mod text;

@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use jbpf_prof::cli::{self, Command, Config, Exit};
-use jbpf_prof::{output, session, symbolize};
+use jbpf_prof::cli::{self, Command, Config, Exit, Failure};
+use jbpf_prof::output::report::Detail;
+use jbpf_prof::{host, jvm, output, session, symbolize};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
@@ -13,6 +14,7 @@ fn main() -> ExitCode {
     // Child processes are this binary again, told by a hidden first argument.
     let child = match first.as_ref().and_then(|a| a.to_str()) {
         Some("__worker") => Some(symbolize::worker::main()),
+        Some(jvm::helper::ARGUMENT) => Some(jvm::helper::main()),
         Some(session::launch::ARGUMENT) => Some(session::launch::child_main(args.by_ref())),
         _ => None,
     };
@@ -37,23 +39,60 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Record(config) => record(&config),
-        Command::Jvms | Command::Doctor | Command::Convert { .. } => Ok(Exit::Usage),
+        Command::Jvms => Ok(Exit::Done),
+        Command::Doctor => {
+            let (text, exit) = cli::doctor::examine(&[]);
+            print(&text)?;
+            Ok(exit)
+        }
+        Command::Convert { input, output, look } => {
+            output::convert::convert(&input, &output, &look)?;
+            Ok(Exit::Done)
+        }
     }
 }
 
+/// The main job.
 fn record(config: &Config) -> anyhow::Result<Exit> {
-    for warning in &config.warnings {
-        say(warning);
+    config.warnings.iter().for_each(|warning| say(warning));
+    for refusal in host::check(config.settings.btf.is_some()) {
+        if refusal.is_fatal() {
+            return Err(
+                Failure { exit: Exit::Host, message: format!("{refusal}; {}", refusal.hint()) }.into()
+            );
+        }
+        say(&format!("{refusal}; {}", refusal.hint()));
     }
     let mut outcome = session::run(&config.settings)?;
     outcome.profile.filter(&config.include, &config.exclude);
+    outcome.report.accounts = outcome.profile.accounts.clone();
     for target in &config.outputs {
         output::write(&outcome.profile, target, &config.look)?;
+        outcome.report.outputs.push(target.to_string());
     }
-    if config.report == cli::Report::Json {
-        output::file::to_stdout(|out| Ok(serde_json::to_writer_pretty(out, &outcome.report)?))?;
+    let to_stdout = !config.outputs.iter().any(|target| matches!(target, output::Target::Stdout(_)));
+    let detail = Detail { width: width(), lines: config.lines, ..Detail::default() };
+    let text = match config.report {
+        cli::Report::Text => output::report::text(&outcome.report, &outcome.profile, detail),
+        cli::Report::Json => output::report::json(&outcome.report, &outcome.profile, config.lines)?,
+        cli::Report::None => return Ok(Exit::Done),
+    };
+    if to_stdout {
+        print(&text)?;
+    } else {
+        // Standard output holds the profile; standard error may be closed.
+        let _ = std::io::stderr().write_all(text.as_bytes());
     }
     Ok(Exit::Done)
+}
+
+/// Characters of a line of the terminal; where there is none, of a page.
+fn width() -> usize {
+    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(100, |size| usize::from(size.ws_col))
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    output::file::to_stdout(|out| Ok(out.write_all(text.as_bytes())?))
 }
 
 /// One line for the user; standard error may be closed.

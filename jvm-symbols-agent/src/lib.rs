@@ -1,9 +1,115 @@
 //! A JVMTI agent that logs what HotSpot compiled and where. It runs inside other people's JVMs: freestanding
 //! (no libc, no allocation by name, no reachable panic), it never exits, blocks or prints.
+//!
+//! Every attach makes a log of its own, a sealed memfd that the profiler finds under `/proc/PID/fd` by the nonce it
+//! gave. Callbacks write to each log whose lease holds; with none, they return at once.
 #![cfg_attr(feature = "freestanding", no_std)]
+#![allow(unsafe_code)] // the functions that the JVM calls; everything behind them is safe but for the files that say so
 
+pub mod agent;
+pub mod debug;
+pub mod dict;
+pub mod jvmti;
+#[cfg(feature = "freestanding")]
+mod mem;
+pub mod method;
+pub mod options;
+pub mod scratch;
+pub mod slot;
+pub mod sys;
+
+use core::ffi::{c_char, c_void};
+use core::ptr::NonNull;
+
+use agent::Agent;
+use debug::Source;
+use jvmti::{AddressLocation, Callbacks, MethodId, Vm};
+use options::Options;
+
+/// The panic handler names a function that does not exist: a panic that can be reached is an error of the linker.
 #[cfg(feature = "freestanding")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
+    unsafe extern "C" {
+        fn jvm_symbols_agent_can_panic() -> !;
+    }
+    // SAFETY: never linked.
+    unsafe { jvm_symbols_agent_can_panic() }
+}
+
+/// Longest options string; HotSpot's attach protocol carries 1,024 bytes.
+const MAX_OPTIONS: usize = 4096;
+
+static AGENT: Agent = Agent::new();
+
+/// Called by the JVM for `-agentpath`. Always 0: whatever is wrong with us, the program starts.
+///
+/// # Safety
+/// `vm` is a live `JavaVM*`, `options` null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn Agent_OnLoad(vm: *mut c_void, options: *const c_char, _: *mut c_void) -> i32 {
+    // SAFETY: the JVM's promise.
+    unsafe {
+        let options = Options::parse(jvmti::c_bytes(options, MAX_OPTIONS));
+        AGENT.on_load(Vm::new(vm), &options, &callbacks());
+    }
+    0
+}
+
+/// Called by the JVM for a late attach, each time. Always 0: after a failure newer JVMs unmap the library, and an
+/// event that is under way would jump into nothing (jvmtiAgent.cpp).
+///
+/// # Safety
+/// `vm` is a live `JavaVM*`, `options` null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn Agent_OnAttach(vm: *mut c_void, options: *const c_char, _: *mut c_void) -> i32 {
+    // SAFETY: the JVM's promise.
+    unsafe {
+        let options = Options::parse(jvmti::c_bytes(options, MAX_OPTIONS));
+        AGENT.on_attach(Vm::new(vm), &options, &callbacks());
+    }
+    0
+}
+
+/// Our functions at their places: `jvmtiEventCallbacks` counts from event 50.
+fn callbacks() -> Callbacks {
+    let mut callbacks = [None; 21];
+    for (event, function) in [
+        (jvmti::Event::Load, compiled as *const () as *mut c_void),
+        (jvmti::Event::Unload, unloaded as *const () as *mut c_void),
+        (jvmti::Event::Stub, generated as *const () as *mut c_void),
+    ] {
+        if let Some(place) = callbacks.get_mut((event as i32 as usize).wrapping_sub(50)) {
+            *place = NonNull::new(function);
+        }
+    }
+    callbacks
+}
+
+/// `jvmtiEventCompiledMethodLoad`.
+unsafe extern "C" fn compiled(
+    _: *mut c_void,
+    method: MethodId,
+    size: i32,
+    start: *const c_void,
+    map_length: i32,
+    map: *const AddressLocation,
+    info: *const c_void,
+) {
+    let size = u32::try_from(size).unwrap_or(0);
+    // SAFETY: the JVM's arguments, used during this call only.
+    let source = unsafe { Source::new(method, start as usize, size, (map, map_length), info) };
+    AGENT.on_compiled(&source);
+}
+
+/// `jvmtiEventCompiledMethodUnload`.
+unsafe extern "C" fn unloaded(_: *mut c_void, _: MethodId, start: *const c_void) {
+    AGENT.on_unload(start as usize);
+}
+
+/// `jvmtiEventDynamicCodeGenerated`.
+unsafe extern "C" fn generated(_: *mut c_void, name: *const c_char, start: *const c_void, size: i32) {
+    // SAFETY: the JVM's string, used during this call only.
+    let name = unsafe { jvmti::c_bytes(name, MAX_OPTIONS) };
+    AGENT.on_stub(name, start as usize, u32::try_from(size).unwrap_or(0));
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::host::Refusal;
+
 /// The exit codes of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -39,6 +41,14 @@ impl Failure {
     #[must_use]
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { exit: Exit::Usage, message: message.into() }
+    }
+}
+
+impl From<Refusal> for Failure {
+    /// The sentence, what to do, and where to read more.
+    fn from(refusal: Refusal) -> Failure {
+        let message = format!("{refusal}; {} (docs/troubleshooting.md#{})", refusal.hint(), refusal.anchor());
+        Failure { exit: Exit::Host, message }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod args;
 pub mod config;
+pub mod doctor;
 pub mod exit;
 
 use std::ffi::OsString;
@@ -57,5 +58,122 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
             let output = Target::parse(&output, None).map_err(|e| Failure::usage(e.to_string()))?;
             Ok(Command::Convert { input, output, look: config::look(&picture)? })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::{Command, Config, Exit, Failure, parse};
+    use crate::session::Target;
+
+    fn ask(line: &str) -> Result<Command, Failure> {
+        parse(std::iter::once("jbpf-prof").chain(line.split_whitespace()).map(OsString::from))
+    }
+
+    fn config(line: &str) -> Config {
+        match ask(line) {
+            Ok(Command::Record(config)) => *config,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    /// The failure of a line that clap accepts.
+    fn refused(line: &str) -> (Exit, String) {
+        match ask(line) {
+            Err(Failure { exit, message }) => (exit, message),
+            Ok(command) => panic!("{line}: {command:?}"),
+        }
+    }
+
+    #[test]
+    fn no_target_is_all_and_needs_no_subcommand() {
+        let main_job = config("--duration 30 --all -o -");
+        assert_eq!(main_job.settings.target, Target::All);
+        assert_eq!(main_job.settings.duration.map(|d| d.as_secs()), Some(30));
+        let nothing = config("-o - -g");
+        assert_eq!((nothing.settings.target, nothing.settings.duration), (Target::All, None));
+        assert_eq!(nothing.settings.period_ns, 1_000_000_000 / 99);
+        assert!(nothing.warnings.is_empty(), "{:?}", nothing.warnings);
+    }
+
+    #[test]
+    fn targets_are_told_apart() {
+        let own = std::process::id();
+        let pids = config(&format!("-p {own},1 -p {own} -o -")).settings.target;
+        assert!(matches!(&pids, Target::Pids(pids) if pids.contains(&1) && pids.contains(&own)), "{pids:?}");
+        assert_eq!(config(&format!("--tid {own} -o -")).settings.target, Target::Tids(vec![own]));
+        let launch = config("-o - -- sleep -p 5").settings.target;
+        assert_eq!(launch, Target::Launch(vec!["sleep".into(), "-p".into(), "5".into()]));
+        for line in [
+            "-a -p 1 -o -",
+            "-p 1 --tid 1 -o -",
+            "-p 1 -o - -- sleep 1",
+            "--children -o -",
+            "-U -K",
+            "-F 9 -c 9",
+        ] {
+            assert_eq!(refused(line).0, Exit::Usage, "{line}");
+        }
+    }
+
+    #[test]
+    fn bad_input_has_one_sentence_and_its_exit_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::create_dir(dir.path().join("d.svg")).unwrap();
+        let cases = [
+            ("-F 0 -o -".to_owned(), Exit::Usage, "--frequency 0"),
+            ("-c 0 -o -".to_owned(), Exit::Usage, "--count 0"),
+            ("-d x -o -".to_owned(), Exit::Usage, "--duration x"),
+            ("-d 0 -o -".to_owned(), Exit::Usage, "--duration 0"),
+            ("-C 3-x -o -".to_owned(), Exit::Usage, "--cpu 3-x"),
+            ("-p 4194999 -o -".to_owned(), Exit::Target, "process 4194999"),
+            ("-p 0 -o -".to_owned(), Exit::Target, "process 0"),
+            ("--tid 4194999 -o -".to_owned(), Exit::Target, "thread 4194999"),
+            ("-o x.png".to_owned(), Exit::Usage, "x.png"),
+            ("-o x --format png".to_owned(), Exit::Usage, "--format png"),
+            ("--minwidth -1".to_owned(), Exit::Usage, ""),
+            (format!("-o {0} -o {0}", at("a.svg")), Exit::Usage, "twice"),
+            (format!("-o {}", at("d.svg")), Exit::Failed, "d.svg"),
+            (format!("-o {}", at("none/a.svg")), Exit::Failed, "there is no directory"),
+            ("--btf-path /tmp -o -".to_owned(), Exit::Host, "--btf-path"),
+            ("--btf-path /nowhere -o -".to_owned(), Exit::Host, "--btf-path"),
+            ("convert a.folded b.png".to_owned(), Exit::Usage, "b.png"),
+        ];
+        for (line, exit, part) in cases {
+            let (was, message) = refused(&line);
+            assert_eq!(was, exit, "{line}: {message}");
+            assert!(message.contains(part) && !message.contains('\n'), "{line}: {message}");
+        }
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["d.svg"], "checking an output leaves nothing behind");
+    }
+
+    #[test]
+    fn rates_that_run_in_step_are_a_warning() {
+        let hundred = config("-F 100 -o -");
+        assert_eq!(hundred.settings.period_ns, 10_000_000);
+        assert!(hundred.warnings.iter().any(|w| w.contains("99 does not")), "{:?}", hundred.warnings);
+        let absurd = config("-F 4000000000 -o -");
+        assert!(absurd.settings.period_ns >= 10_000 && !absurd.warnings.is_empty());
+    }
+
+    #[test]
+    fn other_jobs() {
+        assert!(matches!(ask("jvms"), Ok(Command::Jvms)));
+        assert!(matches!(ask("doctor"), Ok(Command::Doctor)));
+        assert!(
+            matches!(ask("convert a.folded b.svg --inverted"), Ok(Command::Convert { look, .. }) if look.inverted)
+        );
+    }
+
+    /// The help is part of the interface: `help.txt` changes with it, by hand.
+    #[test]
+    fn help_is_what_it_was() {
+        use clap::CommandFactory;
+        let help = super::args::Args::command().term_width(100).render_help().to_string();
+        assert_eq!(help.trim_end(), include_str!("help.txt").trim_end(), "now:\n{help}");
     }
 }

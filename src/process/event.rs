@@ -226,3 +226,79 @@ impl<'a> Fields<'a> {
         self.take(end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record as the kernel writes it.
+    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let size = u16::try_from(HEADER_SIZE + body.len() + TRAILER_SIZE).unwrap();
+        let mut out = [&kind.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes(), body].concat();
+        out.extend([7u32.to_ne_bytes(), 8u32.to_ne_bytes()].concat());
+        out.extend(99u64.to_ne_bytes());
+        out.extend(0u64.to_ne_bytes());
+        out
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn mmap2(protection: u32, name: &[u8]) -> Vec<u8> {
+        let mut body = words(&[7, 8]);
+        body.extend([0x1000u64, 0x2000, 0x300].iter().flat_map(|n| n.to_ne_bytes()));
+        body.extend(words(&[253, 1]));
+        body.extend([42u64, 5].iter().flat_map(|n| n.to_ne_bytes()));
+        body.extend(words(&[protection, 2]));
+        body.extend(name);
+        body
+    }
+
+    #[test]
+    fn every_kind() {
+        let kinds = [
+            (record(RECORD_FORK, 0, &words(&[20, 10, 21, 11, 0, 0])), 20, 21, EventKind::Fork { parent: 10 }),
+            (record(RECORD_EXIT, 0, &words(&[20, 10, 21, 11, 0, 0])), 20, 21, EventKind::Exit),
+            (
+                record(RECORD_COMM, MISC_COMM_EXEC, &[&words(&[7, 8])[..], b"sh\0\0\0\0\0\0"].concat()),
+                7,
+                8,
+                EventKind::Comm { name: b"sh"[..].into(), exec: true },
+            ),
+            (record(RECORD_LOST, 0, &words(&[1, 0, 3, 0])), 7, 8, EventKind::Lost(3)),
+        ];
+        for (bytes, tgid, tid, kind) in kinds {
+            let event = ProcessEvent { at: MonoNs(99), tgid, tid, kind };
+            assert_eq!(parse(&bytes), Ok(Some(event)));
+        }
+        let inode = Inode { major: 253, minor: 1, ino: 42, generation: 5 };
+        let path = Arc::from(bytes_path(b"/a\xff\n/b.so"));
+        let mapped = Mapped { start: 0x1000, len: 0x2000, offset: 0x300, inode, path };
+        let event = parse(&record(RECORD_MMAP2, 0, &mmap2(5, b"/a\xff\n/b.so\0\0\0\0\0\0")));
+        assert_eq!(event.unwrap().unwrap().kind, EventKind::Mmap(mapped));
+    }
+
+    #[test]
+    fn what_says_nothing_of_code_is_left_out() {
+        assert_eq!(parse(&record(RECORD_MMAP2, 0, &mmap2(1, b"/etc/x\0\0"))), Ok(None));
+        assert_eq!(parse(&record(77, 0, &[])), Ok(None));
+    }
+
+    #[test]
+    fn cut_and_false_records_are_errors() {
+        let whole = record(RECORD_MMAP2, 0, &mmap2(5, b"/lib/x\0\0"));
+        for len in 0..whole.len() {
+            assert_eq!(parse(&whole[..len]), Err(BadRecord::Cut), "{len}");
+        }
+        // Also when the header says that it is that short.
+        for body in 0..mmap2(5, b"").len() {
+            let cut = parse(&record(RECORD_MMAP2, 0, &mmap2(5, b"")[..body]));
+            assert_eq!(cut, Err(BadRecord::Cut), "{body}");
+        }
+        assert_eq!(parse(&record(RECORD_MMAP2, 0, &mmap2(5, b"/no/end"))), Err(BadRecord::NoEnd));
+        let by_build_id = record(RECORD_MMAP2, MISC_MMAP_BUILD_ID, &mmap2(5, b"/lib/x\0\0"));
+        assert_eq!(parse(&by_build_id), Err(BadRecord::BuildId));
+        assert_eq!(parse(&[0; 8]), Err(BadRecord::Cut), "of length 0");
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of stacks, symbols or formats.
 
+pub mod cgroup;
 pub mod event;
 pub mod file;
 mod files;
@@ -18,6 +19,9 @@ mod program;
 mod reading;
 pub mod root;
 pub mod table;
+#[cfg(test)]
+mod table_tests;
+pub mod throttling;
 
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, MappedFile, Unopened};

@@ -187,3 +187,69 @@ fn number(digits: &[u8], radix: u32) -> Option<u64> {
     digits.first().filter(|b| b.is_ascii_alphanumeric())?;
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps() {
+        let text = b"55e0a000-55e0b000 r--p 00000000 fd:01 1234                       /usr/bin/x\n\
+            55e0b000-55e0c000 r-xp 00001000 fd:01 1234                       /usr/bin/a b\\012c (deleted)\n\
+            7f00-7f10 --xs 00000000 00:00 0\n\
+            7ffd0000-7ffd2000 r-xp 00000000 00:00 0                          [vdso]\n\
+            ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n";
+        let (entries, rejected) = parse_maps(text);
+        assert_eq!(rejected, 0);
+        let paths: Vec<_> = entries.iter().map(|entry| entry.path.to_str().unwrap()).collect();
+        assert_eq!(paths, ["/usr/bin/a b\nc (deleted)", "", "[vdso]", "[vsyscall]"]);
+        let inode = Inode { major: 0xfd, minor: 1, ino: 1234, generation: 0 };
+        let first = &entries[0];
+        assert_eq!(
+            (first.start, first.end, first.offset, first.inode),
+            (0x55e0_b000, 0x55e0_c000, 0x1000, inode)
+        );
+    }
+
+    #[test]
+    fn lines_that_are_no_mappings_are_counted() {
+        let text = b"garbage\n10-20 r-xp 0 0:0\n20-10 r-xp 0 0:0 0\n+1-20 r-xp 0 0:0 0\n10-20 r-x 0 0:0 0\n\
+            10-20 r-xp 0 100000000:0 0\n11111111111111111-2 r-xp 0 0:0 0\n10-20 r-xp 0 0:0 5 /ok\n10-20 r-xp 0 0:";
+        let (entries, rejected) = parse_maps(text);
+        assert_eq!((entries.len(), rejected), (1, 8));
+    }
+
+    #[test]
+    fn a_name_cannot_forge_the_fields_after_it() {
+        let fields = "S 7 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 4567 1 1 1 1 1 140720000 0";
+        let line = format!("99 (a) R 1 1 (\n\u{fffd}) {fields}\n");
+        let stat = parse_stat(line.as_bytes()).unwrap();
+        assert_eq!(stat.comm, "a) R 1 1 (\n\u{fffd}".as_bytes());
+        assert_eq!((stat.state, stat.parent, stat.threads), (b'S', 7, 3));
+        assert_eq!((stat.start_ticks, stat.start_stack), (4567, 140_720_000));
+        for len in 0..line.len() - 12 {
+            assert_eq!(parse_stat(&line.as_bytes()[..len]), None, "{len}");
+        }
+    }
+
+    #[test]
+    fn status() {
+        let text =
+            b"Name:\tUid:\\n1\nUmask:\t0022\nPid:\t99\nUid:\t1000\t1001\t1000\t1000\nGid:\t5\t6\t5\t5\n\
+            NSpid:\t99\t12\t1\n";
+        assert_eq!(parse_status(text), Some(Status { uid: 1001, gid: 6, ns_pid: 1 }));
+        assert_eq!(parse_status(b"Name:\tx\nPid:\t9\nUid:\t1\t2\nGid:\t1\t2\n").unwrap().ns_pid, 9);
+        assert_eq!(parse_status(b"Name:\tx\nUid:\t1\n"), None);
+        assert_eq!(parse_status(b""), None);
+    }
+
+    #[test]
+    fn our_own() {
+        let stat = parse_stat(&read("/proc/self/stat").unwrap()).unwrap();
+        assert!(stat.start_ticks > 0 && stat.start_stack > 0 && stat.threads >= 1);
+        let (maps, rejected) = parse_maps(&read("/proc/self/maps").unwrap());
+        assert!(maps.len() >= 2 && rejected == 0);
+        let status = parse_status(&read("/proc/self/status").unwrap()).unwrap();
+        assert_eq!(status.uid, rustix::process::geteuid().as_raw());
+    }
+}

@@ -56,16 +56,13 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     let mut sampler = Sampler::prepare(options(settings, launched.as_ref()), stop.flag())?;
     let mut resolver = resolver(settings)?;
     let mut jvms = Jvms::new(settings);
-    jvms.attach_all(&mut resolver.symbolizer);
+    jvms.attach_all(&resolver.processes);
 
     let batches = sampler.batches.take().context("the sampler has no batches")?;
     let start = Start::now();
-    sampler.go();
+    sampler.go(settings.duration);
     if let Some(launched) = &mut launched {
         launched.go();
-    }
-    if let Some(duration) = settings.duration {
-        stop.after(duration)?;
     }
     let progress = Progress::new(settings.progress, settings.duration);
     loop {
@@ -76,7 +73,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
             Ok(batch) => {
                 resolver.apply(&batch.events);
                 jvms.notice(&batch.events);
+                jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
                 jvms.beat(&mut resolver.symbolizer);
+                jvms.read(&resolver.read_logs());
                 resolver.window(batch, &jvms);
                 progress.show(&resolver.tally);
             }
@@ -85,6 +84,8 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
         }
     }
     jvms.settle(&mut resolver.symbolizer);
+    jvms.read(&resolver.read_logs());
+    jvms.release();
     resolver.finish();
     progress.clear();
     let totals = sampler.finish()?;

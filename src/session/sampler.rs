@@ -49,7 +49,7 @@ pub(super) struct Totals {
 /// A prepared sampling thread.
 pub(super) struct Sampler {
     thread: JoinHandle<anyhow::Result<Totals>>,
-    go: SyncSender<()>,
+    go: SyncSender<Option<Duration>>,
     stop: Arc<AtomicBool>,
     /// One batch a window; it ends when sampling has ended.
     pub(super) batches: Option<Receiver<Batch>>,
@@ -78,20 +78,18 @@ impl Sampler {
                     }
                 };
                 let _ = ready.send(Ok(()));
-                if may_go.recv().is_err() {
-                    return Ok(Totals::default());
-                }
-                run.sample(&stopped, &send)
+                let Ok(limit) = may_go.recv() else { return Ok(Totals::default()) };
+                run.sample(limit, &stopped, &send)
             })
             .context("starting the sampling thread")?;
         is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
         Ok(Sampler { thread, go, stop, batches: Some(batches) })
     }
 
-    /// Starts the ticks.
-    pub(super) fn go(&self) {
+    /// Starts the ticks, for `limit` at most.
+    pub(super) fn go(&self, limit: Option<Duration>) {
         // If the thread is gone, `finish` says why.
-        let _ = self.go.send(());
+        let _ = self.go.send(limit);
     }
 
     /// Waits for the end; the batches must be read to their end by then or dropped.
@@ -124,14 +122,20 @@ impl Run {
         Ok(Run { capture, sideband, follow_children: options.filter.children, family })
     }
 
-    fn sample(&mut self, stop: &AtomicBool, send: &SyncSender<Batch>) -> anyhow::Result<Totals> {
+    fn sample(
+        &mut self,
+        limit: Option<Duration>,
+        stop: &AtomicBool,
+        send: &SyncSender<Batch>,
+    ) -> anyhow::Result<Totals> {
         let begin = Instant::now();
+        let deadline = limit.and_then(|limit| begin.checked_add(limit));
         self.capture.start()?;
         let mut next = begin + WINDOW;
         let mut events = Vec::new();
         let mut cpus = 0;
         loop {
-            let stopping = stop.load(Ordering::Relaxed);
+            let stopping = stop.load(Ordering::Relaxed) || deadline.is_some_and(|d| Instant::now() >= d);
             if stopping {
                 self.capture.stop()?;
             }
@@ -148,7 +152,8 @@ impl Run {
                 next += WINDOW;
                 next = next.max(Instant::now());
             }
-            self.capture.wait(BEAT.min(next.saturating_duration_since(Instant::now())))?;
+            let until = deadline.map_or(next, |deadline| deadline.min(next));
+            self.capture.wait(BEAT.min(until.saturating_duration_since(Instant::now())))?;
             self.take_events(&mut events);
         }
         Ok(Totals {

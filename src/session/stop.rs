@@ -1,13 +1,12 @@
-//! When to stop: after the duration, at Ctrl-C or SIGTERM. A second signal ends the program at once.
+//! When to stop before the time is over: at Ctrl-C or SIGTERM, or when the command has ended. A second signal ends the program at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A flag that is raised when it is time.
+/// A flag that is raised when sampling is to end.
 pub(super) struct Stop {
     flag: Arc<AtomicBool>,
 }
@@ -45,22 +44,6 @@ impl Stop {
             })
             .context("starting the signal thread")?;
         Ok(Stop { flag })
-    }
-
-    /// Raises the flag after `duration`.
-    ///
-    /// # Errors
-    /// When no thread can be made.
-    pub(super) fn after(&self, duration: Duration) -> anyhow::Result<()> {
-        let flag = Arc::clone(&self.flag);
-        std::thread::Builder::new()
-            .name("timer".into())
-            .spawn(move || {
-                std::thread::sleep(duration);
-                flag.store(true, Ordering::Relaxed);
-            })
-            .context("starting the timer")?;
-        Ok(())
     }
 
     /// The flag, for whoever must see it at once.

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use flate2::read::ZlibDecoder;
+use lzma_rust2::XzReader;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::elf::{Class, Elf, ElfError, Fields, SHF_COMPRESSED, Section};
@@ -115,4 +116,17 @@ fn unpack(elf: &Elf, section: &Section) -> Result<Vec<u8>, ElfError> {
         .map_err(|_| ElfError::Malformed("a compressed section does not unpack"))?;
     bytes.shrink_to_fit();
     Ok(bytes)
+}
+
+/// Unpacks `.gnu_debugdata`, an ELF file with the symbols that `.dynsym` lacks, compressed by xz ("MiniDebugInfo":
+/// Fedora and its relatives strip everything else); `None` without one.
+pub(crate) fn mini_debug_info(elf: &Elf) -> Option<Elf> {
+    const MAX_PACKED: u64 = 64 << 20;
+    const MAX_SYMBOLS: u64 = 128 << 20;
+    let section = elf.section(".gnu_debugdata")?;
+    let packed = elf.bytes(section.offset, section.size, MAX_PACKED).ok()?;
+    let mut bytes = Vec::new();
+    XzReader::new(&packed[..], false).take(MAX_SYMBOLS).read_to_end(&mut bytes).ok()?;
+    bytes.shrink_to_fit();
+    Elf::read_memory(bytes).ok()
 }

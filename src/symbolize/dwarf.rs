@@ -76,7 +76,8 @@ impl Debug {
 }
 
 fn load(elf: &Elf, sections: &mut Vec<Bytes>) -> Result<Dwarf<Reader>, DebugError> {
-    let mapping = Rc::new(Mapping::of(elf.file(), elf.file_size()?)?);
+    let mapping =
+        Rc::new(Mapping::of(elf.file().ok_or(ElfError::Malformed("no file to map"))?, elf.file_size()?)?);
     Dwarf::load(|id: SectionId| -> Result<Reader, DebugError> {
         let bytes = Bytes::of(elf, &mapping, id.name())?;
         // SAFETY: `Debug` keeps every `Bytes` of `sections` until its context is dropped; if reading fails here, the

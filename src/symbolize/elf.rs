@@ -95,10 +95,39 @@ struct Segment {
     executable: bool,
 }
 
+/// Where the bytes are.
+#[derive(Debug)]
+enum Source {
+    File(File),
+    /// Unpacked out of another file.
+    Memory(Vec<u8>),
+}
+
+impl Source {
+    fn size(&self) -> std::io::Result<u64> {
+        match self {
+            Source::File(file) => Ok(file.metadata()?.len()),
+            Source::Memory(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        match self {
+            Source::File(file) => file.read_at(buffer, offset),
+            Source::Memory(bytes) => {
+                let tail = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+                let len = tail.len().min(buffer.len());
+                buffer[..len].copy_from_slice(&tail[..len]);
+                Ok(len)
+            }
+        }
+    }
+}
+
 /// An open ELF file with its headers.
 #[derive(Debug)]
 pub struct Elf {
-    file: File,
+    source: Source,
     class: Class,
     machine: u16,
     sections: Vec<Section>,
@@ -111,8 +140,17 @@ impl Elf {
     /// # Errors
     /// If it is no ELF file, or one whose headers lie.
     pub fn read(file: File) -> Result<Elf, ElfError> {
+        Elf::read_source(Source::File(file))
+    }
+
+    /// Reads the headers of a file that is in memory.
+    pub(crate) fn read_memory(bytes: Vec<u8>) -> Result<Elf, ElfError> {
+        Elf::read_source(Source::Memory(bytes))
+    }
+
+    fn read_source(source: Source) -> Result<Elf, ElfError> {
         let mut ident = [0_u8; 64];
-        read_exact(&file, &mut ident[..52], 0)?;
+        read_exact(&source, &mut ident[..52], 0)?;
         if ident[..4] != *b"\x7fELF" || ident[5] != 1 {
             return Err(ElfError::Malformed("no little-endian ELF magic"));
         }
@@ -122,12 +160,12 @@ impl Elf {
             _ => return Err(ElfError::Malformed("unknown class")),
         };
         if class == Class::Elf64 {
-            read_exact(&file, &mut ident, 0)?;
+            read_exact(&source, &mut ident, 0)?;
         }
         let header = Fields(&ident);
         let tail = if class == Class::Elf64 { 54 } else { 42 };
         let mut elf =
-            Elf { file, class, machine: header.u16(18), sections: Vec::new(), segments: Vec::new() };
+            Elf { source, class, machine: header.u16(18), sections: Vec::new(), segments: Vec::new() };
         let mut names = u64::from(header.u16(tail + 8));
         let (phnum, shnum) = (u64::from(header.u16(tail + 2)), u64::from(header.u16(tail + 6)));
         elf.read_segments(header.word(class, 28, 32), phnum)?;
@@ -176,25 +214,35 @@ impl Elf {
             return Err(ElfError::Malformed("a range lies outside the file"));
         }
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-        read_exact(&self.file, &mut bytes, offset)?;
+        read_exact(&self.source, &mut bytes, offset)?;
         Ok(bytes)
     }
 
     /// As many of `buffer`'s bytes as the file has at `offset`.
     pub(crate) fn read_some(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ElfError> {
         let len = buffer.len() as u64;
-        self.file.read_at(buffer, offset).map_err(|source| ElfError::Read { offset, len, source })
+        self.source.read_at(buffer, offset).map_err(|source| ElfError::Read { offset, len, source })
     }
 
     /// The file's size now, bytes.
     pub(crate) fn file_size(&self) -> Result<u64, ElfError> {
-        let meta = self.file.metadata();
-        meta.map(|m| m.len()).map_err(|source| ElfError::Read { offset: 0, len: 0, source })
+        self.source.size().map_err(|source| ElfError::Read { offset: 0, len: 0, source })
     }
 
-    /// The descriptor, to map it.
-    pub(crate) fn file(&self) -> &File {
-        &self.file
+    /// The descriptor, to map it; none if the file is in memory.
+    pub(crate) fn file(&self) -> Option<&File> {
+        match &self.source {
+            Source::File(file) => Some(file),
+            Source::Memory(_) => None,
+        }
+    }
+
+    /// Memory that is held for the file itself, bytes.
+    pub(crate) fn memory(&self) -> usize {
+        match &self.source {
+            Source::File(_) => 0,
+            Source::Memory(bytes) => bytes.len(),
+        }
     }
 
     /// The GNU build id, from the notes.
@@ -318,7 +366,20 @@ fn find_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-fn read_exact(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), ElfError> {
+fn read_exact(source: &Source, buffer: &mut [u8], offset: u64) -> Result<(), ElfError> {
     let len = buffer.len() as u64;
-    file.read_exact_at(buffer, offset).map_err(|source| ElfError::Read { offset, len, source })
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let got = source.read_at(&mut buffer[filled..], offset.saturating_add(filled as u64));
+        match got {
+            Ok(0) => {
+                let source = std::io::ErrorKind::UnexpectedEof.into();
+                return Err(ElfError::Read { offset, len, source });
+            }
+            Ok(got) => filled += got,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(ElfError::Read { offset, len, source }),
+        }
+    }
+    Ok(())
 }

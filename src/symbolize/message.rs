@@ -19,6 +19,12 @@ pub(crate) enum Request {
     PerfMap { map: u64 },
     /// What the perf map says about these addresses; `raw`: as the runtime wrote it.
     Jit { map: u64, addresses: Vec<u64>, raw: bool },
+    /// Read what the log of a JVM has now. With a descriptor it is a log that is new to this worker.
+    ReadLog { jvm: u64, follow: Option<Follow> },
+    /// What the JVM's code was at these addresses then; `raw`: with the numbers that differ from run to run.
+    Java { jvm: u64, lookups: Vec<JavaPc>, raw: bool },
+    /// The JVM is not asked about any more.
+    Forget { jvm: u64 },
 }
 
 /// What the worker answers.
@@ -26,11 +32,15 @@ pub(crate) enum Request {
 pub(crate) enum Response {
     /// To `Open` and `Debug`.
     File(Result<FileFacts, Why>),
-    /// To `Names`, `Jit`: an answer for each address, in order. There may be fewer than were asked for, to keep the
+    /// To `Names`, `Jit`, `Java`: an answer for each address, in order. There may be fewer than were asked for, to keep the
     /// message short; then the rest is asked again.
     Names(Names),
     /// To `PerfMap`.
     PerfMap(PerfMapFacts),
+    /// To `ReadLog`.
+    Log(LogStats),
+    /// To `Forget`.
+    Done,
     /// The request does not fit what went before it.
     Refused,
 }
@@ -56,11 +66,51 @@ pub struct PerfMapFacts {
     pub cut: bool,
 }
 
+/// How to read a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Follow {
+    /// Added to the log's times to make them the host's, nanoseconds.
+    pub(crate) clock_offset_ns: i64,
+    /// Where to begin: what lies before was given back to the kernel. 0 for the whole log.
+    pub(crate) from: u64,
+}
+
+/// What was read of a JVM's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStats {
+    /// Everything before this offset has been read, bytes.
+    pub read_to: u64,
+    /// Complete records.
+    pub records: u64,
+    /// Records that were passed over: of an unknown type, malformed, too long.
+    pub rejected: u64,
+    /// Methods and stubs that are known now.
+    pub code: u64,
+    /// Nothing more is read: garbage, or over quota.
+    pub ended: bool,
+    /// The replay of what was compiled before has been read to its end.
+    pub replayed: bool,
+    /// What was read before is lost: the worker died after it had been given back to the kernel.
+    pub beginning_lost: bool,
+}
+
+/// An address in a JVM's code cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct JavaPc {
+    pub(crate) pc: u64,
+    /// An instruction that was about to run, not a return address.
+    pub(crate) leaf: bool,
+    /// When, on the host's `CLOCK_MONOTONIC`, nanoseconds.
+    pub(crate) at: u64,
+}
+
 /// Answers, with each text once.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Names {
     pub(crate) texts: Vec<String>,
     pub(crate) answers: Vec<Result<Vec<Name>, Why>>,
+    /// Places of answers that lie in Java code compiled before the agent came.
+    pub(crate) before_attach: Vec<u32>,
 }
 
 /// One function; of several, the outermost comes first. Numbers are places in [`Names::texts`].

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::fs::File;
 
+use super::bytes::mini_debug_info;
 use super::demangle::{MAX_NAME, demangle};
 use super::dwarf::{Call, Debug};
 use super::elf::{Elf, ElfError};
@@ -30,6 +31,7 @@ pub struct Native {
     elf: Elf,
     symbols: OnceCell<Symbols>,
     dynamic: OnceCell<Symbols>,
+    mini: OnceCell<Option<(Elf, Symbols)>>,
     plt: OnceCell<Plt>,
     debug_file: Option<Elf>,
     debug_symbols: OnceCell<Symbols>,
@@ -43,16 +45,29 @@ impl Native {
     /// # Errors
     /// If it is no ELF file that can be read.
     pub fn open(file: File) -> Result<Native, ElfError> {
-        Ok(Native {
-            elf: Elf::read(file)?,
+        Ok(Native::of(Elf::read(file)?))
+    }
+
+    /// Reads the headers of a file that is in memory. Its DWARF is not read.
+    ///
+    /// # Errors
+    /// If it is no ELF file that can be read.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Native, ElfError> {
+        Ok(Native::of(Elf::read_memory(bytes)?))
+    }
+
+    fn of(elf: Elf) -> Native {
+        Native {
+            elf,
             symbols: OnceCell::new(),
             dynamic: OnceCell::new(),
+            mini: OnceCell::new(),
             plt: OnceCell::new(),
             debug_file: None,
             debug_symbols: OnceCell::new(),
             alternate: None,
             debug: OnceCell::new(),
-        })
+        }
     }
 
     pub(crate) fn facts(&self) -> FileFacts {
@@ -122,11 +137,11 @@ impl Native {
     pub fn memory(&self) -> usize {
         let tables = [&self.symbols, &self.dynamic, &self.debug_symbols];
         let symbols: usize = tables.iter().filter_map(|t| t.get()).map(Symbols::memory).sum();
-        symbols + self.debug.get().and_then(Option::as_ref).map_or(0, Debug::memory)
+        let mini = self.mini.get().and_then(Option::as_ref).map_or(0, |(e, s)| e.memory() + s.memory());
+        symbols + mini + self.debug.get().and_then(Option::as_ref).map_or(0, Debug::memory)
     }
 
     fn symbol(&self, address: u64) -> Option<Vec<u8>> {
-        let table = |elf, name| Symbols::read(elf, name).unwrap_or_default();
         let symbols = self.symbols.get_or_init(|| table(&self.elf, ".symtab"));
         if let Some(name) = symbols.find(&self.elf, address) {
             return Some(name);
@@ -140,7 +155,17 @@ impl Native {
         if !symbols.is_empty() {
             return None; // a full table has all of the dynamic one
         }
-        self.dynamic.get_or_init(|| table(&self.elf, ".dynsym")).find(&self.elf, address)
+        let dynamic = self.dynamic.get_or_init(|| table(&self.elf, ".dynsym"));
+        if let Some(name) = dynamic.find(&self.elf, address) {
+            return Some(name);
+        }
+        let read = || {
+            let elf = mini_debug_info(&self.elf)?;
+            let symbols = table(&elf, ".symtab");
+            Some((elf, symbols))
+        };
+        let (elf, symbols) = self.mini.get_or_init(read).as_ref()?;
+        symbols.find(elf, address)
     }
 
     fn plt(&self) -> &Plt {
@@ -155,6 +180,11 @@ impl Native {
         };
         self.debug.get_or_init(read).as_ref()
     }
+}
+
+/// A table that cannot be read has no symbols.
+fn table(elf: &Elf, name: &str) -> Symbols {
+    Symbols::read(elf, name).unwrap_or_default()
 }
 
 fn plt_name(raw: &[u8]) -> (String, Kind) {

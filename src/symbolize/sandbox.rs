@@ -80,7 +80,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_close,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    libc::SYS_fallocate,
     libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_futex,

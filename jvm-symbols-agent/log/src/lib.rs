@@ -1,2 +1,37 @@
-#![no_std]
-//! log
+//! The log of `jvm-symbols-agent`: what HotSpot compiled, where, and what it is called.
+//!
+//! A log is a sealed memfd of the JVM. It begins with a [`header`] of one page; [`record`]s follow, each with a
+//! [`Word`] in front that is written last: as long as it is zero there is no record. All numbers are little endian,
+//! either fixed or LEB128 varints. The writing side needs neither `std` nor memory; the reading side (feature
+//! `reader`) trusts no number it finds.
+//!
+//! ```text
+//! | header, 4096 bytes | word | body, padded to 8 | word | body | 0 …
+//! ```
+#![cfg_attr(not(any(feature = "reader", test)), no_std)]
+
+pub mod encode;
+pub mod header;
+pub mod out;
+pub mod record;
+
+#[cfg(feature = "reader")]
+pub mod decode;
+#[cfg(feature = "reader")]
+pub mod log_file;
+#[cfg(feature = "reader")]
+pub mod reader;
+
+pub use encode::{LoadHead, MethodNames, PcEncoder};
+pub use header::{HeaderFields, LogKind, Replay};
+pub use out::Out;
+pub use record::{RecordType, Word};
+
+#[cfg(feature = "reader")]
+pub use decode::{
+    Code, DebugPc, Decoded, LineEntry, Load, Malformed, Method, PcDecoder, PcFrame, Stub, Unload,
+};
+#[cfg(feature = "reader")]
+pub use log_file::{BadHeader, Header, ReadAt};
+#[cfg(feature = "reader")]
+pub use reader::{Counts, End, Quotas, Reader, Sink};

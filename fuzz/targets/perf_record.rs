@@ -1,0 +1,22 @@
+//! Side-band records: no bytes panic, and what is read lies within the record.
+#![no_main]
+
+use jbpf_prof::process::event::{self, Header};
+use jbpf_prof::process::{EventKind, Options, Processes};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    // No call that the table makes here waits, or opens anything.
+    let mut processes = Processes::new(Options::default());
+    let mut rest = data;
+    while let Ok(header) = Header::parse(rest) {
+        let (record, after) = rest.split_at(header.size.min(rest.len()));
+        if let Ok(Some(event)) = event::parse(record) {
+            if let EventKind::Comm { name, .. } = &event.kind {
+                assert!(!name.contains(&0) && name.len() < record.len());
+            }
+            processes.apply(&event);
+        }
+        rest = after;
+    }
+});

@@ -1,0 +1,16 @@
+//! `/proc/PID/{maps,stat,status}`.
+#![no_main]
+
+use jbpf_prof::process::procfs;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let (entries, rejected) = procfs::parse_maps(data);
+    let lines = data.split(|&b| b == b'\n').count();
+    assert!(entries.len() + rejected <= lines);
+    assert!(entries.iter().all(|entry| entry.start < entry.end));
+    if let Some(stat) = procfs::parse_stat(data) {
+        assert!(stat.comm.len() < data.len());
+    }
+    let _ = procfs::parse_status(data);
+});

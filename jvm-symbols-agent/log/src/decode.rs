@@ -1,0 +1,305 @@
+//! The bodies of records, read: every number may be a lie.
+
+use crate::encode::code_flag;
+use crate::record::RecordType;
+
+/// A body that does not say what its type promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Longest chain of frames that is believed at one debug record.
+pub const MAX_DEPTH: usize = 512;
+
+/// A method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Method<'a> {
+    /// `Lpackage/Class;`, modified UTF-8 as the other names.
+    pub class: &'a [u8],
+    /// `name`
+    pub name: &'a [u8],
+    /// `(I)V`
+    pub signature: &'a [u8],
+    /// `Class.java`; empty if unknown.
+    pub file: &'a [u8],
+    lines: &'a [u8],
+}
+
+/// From which bytecode index on a line holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineEntry {
+    /// First bytecode index.
+    pub bci: u32,
+    /// Source line.
+    pub line: u32,
+}
+
+impl<'a> Method<'a> {
+    /// The line table, in the order of the class file (ascending bci as a rule); ends at the first bad entry.
+    pub fn lines(&self) -> impl Iterator<Item = LineEntry> + use<'a> {
+        let mut bytes = Bytes(self.lines);
+        let (mut bci, mut line) = (0i64, 0i64);
+        std::iter::from_fn(move || {
+            bci = bci.checked_add(bytes.zigzag()?)?;
+            line = line.checked_add(bytes.zigzag()?)?;
+            Some(LineEntry { bci: u32::try_from(bci).ok()?, line: u32::try_from(line).ok()? })
+        })
+    }
+}
+
+/// Where code lies, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Told by a replay.
+    pub replayed: bool,
+    /// Debug records are missing at the end.
+    pub debug_cut: bool,
+    /// Inlined methods are not known.
+    pub no_inlines: bool,
+    /// When the JVM told, ns on its `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// Order of the JVM's tellings.
+    pub sequence: u64,
+    /// First address.
+    pub start: u64,
+    /// Bytes; `start + size` does not overflow.
+    pub size: u32,
+}
+
+impl Code {
+    /// The first address behind the code.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(u64::from(self.size))
+    }
+}
+
+/// Compiled code of a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load<'a> {
+    /// Where and when.
+    pub code: Code,
+    methods: &'a [u8],
+    method_count: usize,
+    debug: &'a [u8],
+}
+
+impl<'a> Load<'a> {
+    /// Log offsets of the methods that debug records name by index; the compiled method is the first.
+    pub fn methods(&self) -> impl Iterator<Item = u64> + use<'a> {
+        let mut bytes = Bytes(self.methods);
+        (0..self.method_count).map_while(move |_| bytes.varint()?.checked_mul(crate::record::ALIGN))
+    }
+
+    /// Length of [`Load::methods`].
+    #[must_use]
+    pub fn method_count(&self) -> usize {
+        self.method_count
+    }
+
+    /// The debug records as they lie in the log, for [`PcDecoder`].
+    #[must_use]
+    pub fn debug(&self) -> &'a [u8] {
+        self.debug
+    }
+}
+
+/// The end of a method's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unload {
+    /// When the JVM told, ns.
+    pub time: u64,
+    /// Order of the JVM's tellings.
+    pub sequence: u64,
+    /// First address of the code.
+    pub start: u64,
+}
+
+/// Generated code that is no method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stub<'a> {
+    /// Where and when.
+    pub code: Code,
+    /// HotSpot's name for it.
+    pub name: &'a [u8],
+}
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// A method's names.
+    Method(Method<'a>),
+    /// Code was installed.
+    Load(Load<'a>),
+    /// Code is gone.
+    Unload(Unload),
+    /// A stub was generated.
+    Stub(Stub<'a>),
+    /// The replay is complete.
+    ReplayEnd,
+    /// Nothing: reserved space, or a type of a later version.
+    Unknown,
+}
+
+impl<'a> Decoded<'a> {
+    /// Reads a body of type `kind`.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the body breaks its own lengths.
+    pub fn read(kind: u8, body: &'a [u8]) -> Result<Decoded<'a>, Malformed> {
+        let mut bytes = Bytes(body);
+        let read = match kind {
+            k if k == RecordType::Method as u8 => method(&mut bytes).map(Decoded::Method),
+            k if k == RecordType::Load as u8 => load(&mut bytes).map(Decoded::Load),
+            k if k == RecordType::Unload as u8 => unload(&mut bytes).map(Decoded::Unload),
+            k if k == RecordType::Stub as u8 => stub(&mut bytes).map(Decoded::Stub),
+            k if k == RecordType::ReplayEnd as u8 => Some(Decoded::ReplayEnd),
+            _ => Some(Decoded::Unknown),
+        };
+        read.ok_or(Malformed)
+    }
+}
+
+fn method<'a>(bytes: &mut Bytes<'a>) -> Option<Method<'a>> {
+    let class = bytes.text()?;
+    let name = bytes.text()?;
+    let signature = bytes.text()?;
+    let file = bytes.text()?;
+    Some(Method { class, name, signature, file, lines: bytes.0 })
+}
+
+fn code(bytes: &mut Bytes<'_>) -> Option<Code> {
+    let flags = bytes.byte()?;
+    let code = Code {
+        replayed: flags & code_flag::REPLAYED != 0,
+        debug_cut: flags & code_flag::DEBUG_CUT != 0,
+        no_inlines: flags & code_flag::NO_INLINES != 0,
+        time: bytes.varint()?,
+        sequence: bytes.varint()?,
+        start: bytes.varint()?,
+        size: u32::try_from(bytes.varint()?).ok()?,
+    };
+    code.start.checked_add(u64::from(code.size))?;
+    Some(code)
+}
+
+fn load<'a>(bytes: &mut Bytes<'a>) -> Option<Load<'a>> {
+    let code = code(bytes)?;
+    // Each method takes at least a byte, so a body bounds its own table.
+    let method_count = usize::try_from(bytes.varint()?).ok().filter(|&n| n <= bytes.0.len())?;
+    let methods = bytes.0;
+    for _ in 0..method_count {
+        bytes.varint()?;
+    }
+    Some(Load { code, methods, method_count, debug: bytes.0 })
+}
+
+fn unload(bytes: &mut Bytes<'_>) -> Option<Unload> {
+    Some(Unload { time: bytes.varint()?, sequence: bytes.varint()?, start: bytes.varint()? })
+}
+
+fn stub<'a>(bytes: &mut Bytes<'a>) -> Option<Stub<'a>> {
+    Some(Stub { code: code(bytes)?, name: bytes.text()? })
+}
+
+/// A frame at a debug record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PcFrame {
+    /// Index in the load's method table.
+    pub method: u32,
+    /// Bytecode index; negative where HotSpot has none (synchronization at entry).
+    pub bci: i32,
+}
+
+/// A debug record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DebugPc<'d> {
+    /// Bytes from the code's start.
+    pub pc: u32,
+    /// Outermost first; the last one is the innermost.
+    pub chain: &'d [PcFrame],
+}
+
+/// Steps through debug records in ascending order of pc.
+#[derive(Debug)]
+pub struct PcDecoder<'a> {
+    bytes: Bytes<'a>,
+    methods: usize,
+    pc: u32,
+    chain: Vec<PcFrame>,
+}
+
+impl<'a> PcDecoder<'a> {
+    /// Over the bytes of [`Load::debug`] with its number of methods.
+    #[must_use]
+    pub fn new(debug: &'a [u8], methods: usize) -> PcDecoder<'a> {
+        PcDecoder { bytes: Bytes(debug), methods, pc: 0, chain: Vec::new() }
+    }
+
+    /// The next record, `None` at the end.
+    ///
+    /// # Errors
+    /// [`Malformed`] for a table that breaks its own rules: what came before it still holds, nothing may follow.
+    pub fn step(&mut self) -> Result<Option<DebugPc<'_>>, Malformed> {
+        if self.bytes.0.is_empty() {
+            return Ok(None);
+        }
+        self.record().ok_or(Malformed)?;
+        Ok(Some(DebugPc { pc: self.pc, chain: &self.chain }))
+    }
+
+    fn record(&mut self) -> Option<()> {
+        self.pc = u32::try_from(self.bytes.varint()?).ok().and_then(|step| self.pc.checked_add(step))?;
+        let kept = usize::try_from(self.bytes.varint()?).ok().filter(|&n| n <= self.chain.len())?;
+        let new = usize::try_from(self.bytes.varint()?).ok().filter(|&n| n <= MAX_DEPTH - kept)?;
+        self.chain.truncate(kept);
+        for _ in 0..new {
+            let method = u32::try_from(self.bytes.varint()?).ok()?;
+            let bci = i32::try_from(self.bytes.zigzag()?).ok()?;
+            if method as usize >= self.methods {
+                return None;
+            }
+            self.chain.push(PcFrame { method, bci });
+        }
+        Some(())
+    }
+}
+
+/// What is left of a body.
+#[derive(Clone, Copy, Debug)]
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let part = u64::from(byte & 0x7f);
+            if shift == 63 && part > 1 {
+                return None;
+            }
+            value |= part << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn zigzag(&mut self) -> Option<i64> {
+        let value = self.varint()?;
+        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(self.varint()?).ok()?;
+        let (text, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(text)
+    }
+}

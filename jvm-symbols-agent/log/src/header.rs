@@ -1,0 +1,183 @@
+//! The first page of a log: who wrote it, for whom, and how far it got.
+//!
+//! Three parties' fields lie apart: constant ones (the agent, once, the magic last), the profiler's (lease and
+//! consumption, by `pwrite` from outside the JVM) and the agent's counters.
+
+/// Size of the header; the first record lies here.
+pub const HEADER_LEN: u64 = 4096;
+/// The first eight bytes of a log that is ready to be read.
+pub const MAGIC: [u8; 8] = *b"jvm-syms";
+/// Version of the format. A reader refuses every other one.
+pub const VERSION: u32 = 1;
+/// Name of the memfd: `/proc/PID/fd/N` reads `/memfd:jvm-symbols (deleted)`.
+pub const MEMFD_NAME: &str = "jvm-symbols";
+
+/// Offsets within the header page.
+pub mod at {
+    /// [`super::MAGIC`].
+    pub const MAGIC: u64 = 0;
+    /// u32, [`super::VERSION`].
+    pub const VERSION: u64 = 8;
+    /// u32, [`super::LogKind`].
+    pub const KIND: u64 = 12;
+    /// u32, the JVM's pid in its own pid namespace.
+    pub const PID: u64 = 16;
+    /// u32, length of the path.
+    pub const PATH_LEN: u64 = 20;
+    /// u64, when the log was made: `CLOCK_MONOTONIC` of the JVM, ns.
+    pub const STARTED: u64 = 24;
+    /// 16 bytes, the nonce of the options; zeros if there was none.
+    pub const NONCE: u64 = 32;
+    /// u64, most bytes that lie written and not consumed.
+    pub const CAP: u64 = 48;
+    /// u64, when this agent first enabled the load event (code compiled later has all debug records), ns.
+    pub const ENABLED: u64 = 56;
+
+    /// u64, the profiler's: until when callbacks shall write, `CLOCK_MONOTONIC` of the JVM, ns.
+    pub const LEASE_UNTIL: u64 = 128;
+    /// u64, the profiler's: offset up to which it has read and needs nothing any more.
+    pub const CONSUMED: u64 = 136;
+
+    /// u64, the agent's: end of the last reserved record.
+    pub const WRITTEN: u64 = 192;
+    /// u64, records that were not written (cap reached, write failed, no scratch memory).
+    pub const DROPPED: u64 = 200;
+    /// u32, see [`super::flag`].
+    pub const FLAGS: u64 = 208;
+    /// u32, see [`super::event`]: what is enabled.
+    pub const EVENTS: u64 = 212;
+    /// u64, when the replay began, ns; 0 if none did.
+    pub const REPLAY_BEGUN: u64 = 216;
+    /// u64, when the replay was complete, ns; 0 if it is not.
+    pub const REPLAY_DONE: u64 = 224;
+    /// End of the agent's block.
+    pub const COUNTERS_END: u64 = 232;
+
+    /// The path from which the agent was loaded, as the options gave it.
+    pub const PATH: u64 = 512;
+}
+
+/// Longest path that is kept.
+pub const MAX_PATH: usize = (HEADER_LEN - at::PATH) as usize;
+
+/// Bits of the flags word.
+pub mod flag {
+    /// A write failed; nothing more will come.
+    pub const BROKEN: u32 = 1;
+    /// The cap was reached at least once: records are missing.
+    pub const FULL: u32 = 2;
+    /// The lease ended and the agent closed the log; nothing more will come.
+    pub const CLOSED: u32 = 4;
+    /// `GenerateEvents` refused: code compiled before is missing.
+    pub const REPLAY_FAILED: u32 = 8;
+}
+
+/// Bits of the events word.
+pub mod event {
+    /// `CompiledMethodLoad`.
+    pub const LOAD: u32 = 1;
+    /// `CompiledMethodUnload`.
+    pub const UNLOAD: u32 = 2;
+    /// `DynamicCodeGenerated`.
+    pub const STUB: u32 = 4;
+}
+
+/// For whom a log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum LogKind {
+    /// Made with `-agentpath`: for any number of readers, never punched, without lease.
+    Start = 1,
+    /// Made by one late attach, for the profiler that holds the lease.
+    Attach = 2,
+}
+
+/// The constant fields.
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderFields<'a> {
+    /// For whom.
+    pub kind: LogKind,
+    /// The JVM's pid in its own namespace.
+    pub pid: u32,
+    /// When the log was made, ns.
+    pub started: u64,
+    /// From the options.
+    pub nonce: [u8; 16],
+    /// Most bytes unconsumed.
+    pub cap: u64,
+    /// When the load event was first enabled, ns.
+    pub enabled: u64,
+    /// First lease, ns.
+    pub lease_until: u64,
+    /// From the options; cut at [`MAX_PATH`].
+    pub path: &'a [u8],
+}
+
+impl HeaderFields<'_> {
+    /// Fills a page of zeros, all but the magic, which is written by itself when the log is ready.
+    pub fn fill(&self, page: &mut [u8; HEADER_LEN as usize]) {
+        let path_len = self.path.len().min(MAX_PATH);
+        put(page, at::VERSION, &VERSION.to_le_bytes());
+        put(page, at::KIND, &(self.kind as u32).to_le_bytes());
+        put(page, at::PID, &self.pid.to_le_bytes());
+        put(page, at::PATH_LEN, &(path_len as u32).to_le_bytes());
+        put(page, at::STARTED, &self.started.to_le_bytes());
+        put(page, at::NONCE, &self.nonce);
+        put(page, at::CAP, &self.cap.to_le_bytes());
+        put(page, at::ENABLED, &self.enabled.to_le_bytes());
+        put(page, at::LEASE_UNTIL, &self.lease_until.to_le_bytes());
+        put(page, at::CONSUMED, &HEADER_LEN.to_le_bytes());
+        put(page, at::WRITTEN, &HEADER_LEN.to_le_bytes());
+        put(page, at::PATH, self.path);
+    }
+}
+
+/// Copies `bytes` to `offset`, as far as there is room; without a bounds check that could panic.
+fn put(page: &mut [u8], offset: u64, bytes: &[u8]) {
+    for (to, from) in page.iter_mut().skip(offset as usize).zip(bytes) {
+        *to = *from;
+    }
+}
+
+/// How far a replay of older code got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// When it began, ns; 0 if it did not.
+    pub begun: u64,
+    /// When it was complete, ns; 0 if it is not.
+    pub done: u64,
+}
+
+/// The agent's block, as one write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// End of the last reserved record.
+    pub written: u64,
+    /// Records not written.
+    pub dropped: u64,
+    /// See [`flag`].
+    pub flags: u32,
+    /// See [`event`].
+    pub events: u32,
+    /// The replay.
+    pub replay: Replay,
+}
+
+/// Length of the agent's block.
+pub const COUNTERS_LEN: usize = (at::COUNTERS_END - at::WRITTEN) as usize;
+
+impl Counters {
+    /// The bytes for [`at::WRITTEN`].
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; COUNTERS_LEN] {
+        let mut block = [0; COUNTERS_LEN];
+        let base = at::WRITTEN;
+        put(&mut block, at::WRITTEN - base, &self.written.to_le_bytes());
+        put(&mut block, at::DROPPED - base, &self.dropped.to_le_bytes());
+        put(&mut block, at::FLAGS - base, &self.flags.to_le_bytes());
+        put(&mut block, at::EVENTS - base, &self.events.to_le_bytes());
+        put(&mut block, at::REPLAY_BEGUN - base, &self.replay.begun.to_le_bytes());
+        put(&mut block, at::REPLAY_DONE - base, &self.replay.done.to_le_bytes());
+        block
+    }
+}

@@ -1,0 +1,93 @@
+//! Bytes written into a buffer of fixed size; overflow is a flag, not a panic.
+
+/// A cursor over borrowed memory.
+#[derive(Debug)]
+pub struct Out<'a> {
+    buffer: &'a mut [u8],
+    len: usize,
+    overflow: bool,
+}
+
+impl<'a> Out<'a> {
+    /// Starts at the front of `buffer`.
+    #[must_use]
+    pub fn new(buffer: &'a mut [u8]) -> Out<'a> {
+        Out { buffer, len: 0, overflow: false }
+    }
+
+    /// One byte.
+    #[inline]
+    pub fn byte(&mut self, byte: u8) {
+        if let Some(slot) = self.buffer.get_mut(self.len) {
+            *slot = byte;
+            self.len = self.len.wrapping_add(1);
+        } else {
+            self.overflow = true;
+        }
+    }
+
+    /// Raw bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        let end = self.len.saturating_add(bytes.len());
+        if let Some(room) = self.buffer.get_mut(self.len..end) {
+            for (to, from) in room.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            self.len = end;
+        } else {
+            self.overflow = true;
+        }
+    }
+
+    /// An unsigned LEB128 varint.
+    #[inline]
+    pub fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.byte(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte(value as u8);
+    }
+
+    /// A signed number, zigzag and varint.
+    #[inline]
+    pub fn zigzag(&mut self, value: i64) {
+        self.varint((value.wrapping_shl(1) ^ (value >> 63)) as u64);
+    }
+
+    /// Length and bytes.
+    pub fn text(&mut self, bytes: &[u8]) {
+        self.varint(bytes.len() as u64);
+        self.bytes(bytes);
+    }
+
+    /// Bytes written.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Nothing was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Something did not fit.
+    #[must_use]
+    pub fn overflowed(&self) -> bool {
+        self.overflow
+    }
+
+    /// Forgets what was written after `len`, and that it did not fit.
+    pub fn cut(&mut self, len: usize) {
+        self.len = self.len.min(len);
+        self.overflow = false;
+    }
+
+    /// What was written.
+    #[must_use]
+    pub fn written(&self) -> &[u8] {
+        self.buffer.get(..self.len).unwrap_or_default()
+    }
+}

@@ -1,0 +1,290 @@
+//! Follows a log: reads what is complete, remembers where it stopped, and goes on from there.
+
+use std::io;
+
+use crate::decode::{Decoded, Load, Method, PcDecoder, Stub, Unload};
+use crate::header::HEADER_LEN;
+use crate::log_file::{ReadAt, fill};
+use crate::record::{MAX_BODY, Word};
+
+/// How much is read at once.
+const PIECE: usize = 64 << 10;
+
+/// How much of a log is believed. A log is made by a process that may be hostile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// Bytes that are read in a log's whole life.
+    pub bytes: u64,
+    /// Records.
+    pub records: u64,
+    /// Bytes that one call of [`Reader::read`] reads, so that one JVM cannot hold up the others.
+    pub bytes_per_call: u64,
+    /// Longest name; a method or stub with a longer one is skipped.
+    pub name: usize,
+    /// Frames at all debug records of one load; more is skipped.
+    pub frames_per_load: u64,
+}
+
+impl Default for Quotas {
+    fn default() -> Quotas {
+        Quotas {
+            bytes: 4 << 30,
+            records: 100 << 20,
+            bytes_per_call: 64 << 20,
+            name: 8 << 10,
+            frames_per_load: 4 << 20,
+        }
+    }
+}
+
+/// What was read and what was passed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bytes read, headers included.
+    pub bytes: u64,
+    /// Complete records.
+    pub records: u64,
+    /// Records of a type that this version does not know.
+    pub unknown: u64,
+    /// Records that break the format.
+    pub malformed: u64,
+    /// Records that are too long, or name something too long.
+    pub too_long: u64,
+}
+
+/// Why nothing more is read from a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// What stands where a record should begin is no record, and stays so.
+    Garbage,
+    /// [`Quotas::bytes`] or [`Quotas::records`] is used up.
+    Quota,
+}
+
+/// Takes what a log tells, in the order of the log. References are good during the call only.
+pub trait Sink {
+    /// A method; loads refer to it by `offset`.
+    fn method(&mut self, offset: u64, method: &Method<'_>);
+    /// Compiled code. Its debug records have been checked.
+    fn load(&mut self, load: &Load<'_>);
+    /// Code is gone.
+    fn unload(&mut self, unload: &Unload);
+    /// A stub.
+    fn stub(&mut self, stub: &Stub<'_>);
+    /// The replay is complete.
+    fn replay_end(&mut self) {}
+}
+
+/// A position in a log.
+#[derive(Debug)]
+pub struct Reader {
+    quotas: Quotas,
+    counts: Counts,
+    at: u64,
+    /// A word without mark was seen here once. Seen again, it is garbage and no torn write.
+    suspect: Option<u64>,
+    end: Option<End>,
+    buffer: Vec<u8>,
+}
+
+impl Default for Reader {
+    fn default() -> Reader {
+        Reader::new(Quotas::default())
+    }
+}
+
+impl Reader {
+    /// Begins behind the header.
+    #[must_use]
+    pub fn new(quotas: Quotas) -> Reader {
+        Reader::from_offset(HEADER_LEN, quotas)
+    }
+
+    /// Begins at `offset`, which a header gave as consumed.
+    #[must_use]
+    pub fn from_offset(offset: u64, quotas: Quotas) -> Reader {
+        let at = offset.max(HEADER_LEN).next_multiple_of(crate::record::ALIGN);
+        Reader { quotas, counts: Counts::default(), at, suspect: None, end: None, buffer: Vec::new() }
+    }
+
+    /// Where the next record begins: everything below has been told.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.at
+    }
+
+    /// What was read so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Why nothing more is read, if so.
+    #[must_use]
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// Tells `sink` what is new. A cut tail is left for the next call. Returns the number of records read.
+    ///
+    /// # Errors
+    /// As of `pread`; the position is kept.
+    pub fn read(&mut self, source: &impl ReadAt, sink: &mut impl Sink) -> io::Result<u64> {
+        let before = self.counts.records;
+        let mut left = self.quotas.bytes_per_call;
+        while self.end.is_none() && left > 0 {
+            let Some(piece) = self.complete(source)? else { break };
+            left = left.saturating_sub(piece.max(PIECE) as u64);
+            if piece == 0 {
+                continue; // a record was passed over
+            }
+            // Read once more: the first copy may hold a word that is newer than the bytes copied next to it.
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let got = fill(source, &mut buffer[..piece], self.at);
+            let told = got.map(|n| self.tell(&buffer[..n], sink));
+            self.buffer = buffer;
+            if told? == 0 {
+                break;
+            }
+        }
+        Ok(self.counts.records - before)
+    }
+
+    /// Fills the buffer and says how many of its bytes are complete records; `None` if there are none.
+    fn complete(&mut self, source: &impl ReadAt) -> io::Result<Option<usize>> {
+        self.buffer.resize(PIECE, 0);
+        let mut got = fill(source, &mut self.buffer, self.at)?;
+        let Some(first) = self.word_at(0, got) else { return Ok(None) };
+        if first.body > MAX_BODY {
+            self.skip(first);
+            return Ok(Some(0));
+        }
+        let first_len = first.record_len() as usize;
+        if first_len > self.buffer.len() {
+            self.buffer.resize(first_len, 0);
+            got = fill(source, &mut self.buffer, self.at)?;
+        }
+        if first_len > got {
+            return Ok(None);
+        }
+        let mut len = 0;
+        while let Some(word) = self.peek(len, got) {
+            let record = word.record_len() as usize;
+            if word.body > MAX_BODY || record > got - len {
+                break;
+            }
+            len += record;
+        }
+        Ok(Some(len))
+    }
+
+    /// The word at the reader's position; a bad one twice in a row ends the log.
+    fn word_at(&mut self, offset: usize, got: usize) -> Option<Word> {
+        let raw = u64::from_le_bytes(
+            self.buffer.get(offset..offset + 8).filter(|_| got >= offset + 8)?.try_into().ok()?,
+        );
+        if raw == 0 {
+            self.suspect = None;
+            return None;
+        }
+        let word = Word::from_u64(raw);
+        if word.is_none() {
+            if self.suspect == Some(self.at) {
+                self.end = Some(End::Garbage);
+            }
+            self.suspect = Some(self.at);
+        }
+        word
+    }
+
+    fn peek(&self, offset: usize, got: usize) -> Option<Word> {
+        let raw = self.buffer.get(offset..offset + 8).filter(|_| got >= offset + 8)?;
+        Word::from_u64(u64::from_le_bytes(raw.try_into().ok()?))
+    }
+
+    /// Passes over a record that is too long to be one of ours.
+    fn skip(&mut self, word: Word) {
+        self.counts.too_long += 1;
+        self.advance(word.record_len());
+    }
+
+    fn advance(&mut self, len: u64) {
+        self.counts.records += 1;
+        self.counts.bytes = self.counts.bytes.saturating_add(len);
+        match self
+            .at
+            .checked_add(len)
+            .filter(|_| self.counts.bytes <= self.quotas.bytes && self.counts.records <= self.quotas.records)
+        {
+            Some(next) => self.at = next,
+            None => self.end = Some(End::Quota),
+        }
+    }
+
+    /// Tells the records in `bytes`; returns how many bytes were told.
+    fn tell(&mut self, bytes: &[u8], sink: &mut impl Sink) -> usize {
+        let mut told = 0;
+        while self.end.is_none() {
+            let Some(word) = bytes
+                .get(told..told + 8)
+                .and_then(|raw| raw.try_into().ok())
+                .and_then(|raw| Word::from_u64(u64::from_le_bytes(raw)))
+            else {
+                break;
+            };
+            let body_at = told + Word::LEN as usize;
+            let Some(body) = bytes.get(body_at..body_at + word.body as usize) else { break };
+            let offset = self.at;
+            self.advance(word.record_len());
+            if self.end.is_some() {
+                break;
+            }
+            self.one(offset, word, body, sink);
+            told += word.record_len() as usize;
+        }
+        told
+    }
+
+    fn one(&mut self, offset: u64, word: Word, body: &[u8], sink: &mut impl Sink) {
+        let long = |name: &[u8]| name.len() > self.quotas.name;
+        match Decoded::read(word.kind, body) {
+            Ok(Decoded::Method(m)) if [m.class, m.name, m.signature, m.file].into_iter().any(long) => {
+                self.counts.too_long += 1;
+            }
+            Ok(Decoded::Method(method)) => sink.method(offset, &method),
+            Ok(Decoded::Load(load)) => match checked(&load, self.quotas.frames_per_load) {
+                Checked::Good => sink.load(&load),
+                Checked::TooLong => self.counts.too_long += 1,
+                Checked::Bad => self.counts.malformed += 1,
+            },
+            Ok(Decoded::Unload(unload)) => sink.unload(&unload),
+            Ok(Decoded::Stub(stub)) if long(stub.name) => self.counts.too_long += 1,
+            Ok(Decoded::Stub(stub)) => sink.stub(&stub),
+            Ok(Decoded::ReplayEnd) => sink.replay_end(),
+            Ok(Decoded::Unknown) => self.counts.unknown += 1,
+            Err(_) => self.counts.malformed += 1,
+        }
+    }
+}
+
+enum Checked {
+    Good,
+    TooLong,
+    Bad,
+}
+
+/// Walks all debug records once.
+fn checked(load: &Load<'_>, frames: u64) -> Checked {
+    let mut decoder = PcDecoder::new(load.debug(), load.method_count());
+    let mut seen = 0u64;
+    loop {
+        match decoder.step() {
+            Ok(None) => return Checked::Good,
+            Ok(Some(record)) => seen += 1 + record.chain.len() as u64,
+            Err(_) => return Checked::Bad,
+        }
+        if seen > frames {
+            return Checked::TooLong;
+        }
+    }
+}

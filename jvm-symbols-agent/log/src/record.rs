@@ -1,0 +1,72 @@
+//! What stands in front of each record.
+
+/// Records lie at multiples of this.
+pub const ALIGN: u64 = 8;
+/// Longest body the agent writes; a reader skips longer ones.
+pub const MAX_BODY: u32 = 2 << 20;
+
+/// In the top bits of every word: tells a record from garbage.
+const MARK: u64 = 0x4a53_5200_0000_0000;
+const MARK_MASK: u64 = 0xffff_ff00_0000_0000;
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RecordType {
+    /// A method's names and lines, once a log.
+    Method = 1,
+    /// Compiled code was installed.
+    Load = 2,
+    /// Compiled code is going away.
+    Unload = 3,
+    /// HotSpot generated code that is no method.
+    Stub = 4,
+    /// The replay of older code is complete.
+    ReplayEnd = 5,
+    /// Reserved space that could not be written.
+    Skip = 6,
+}
+
+/// The eight bytes in front of a body: mark, type and length. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// A [`RecordType`], or a type that this version does not know.
+    pub kind: u8,
+    /// Length of the body without padding.
+    pub body: u32,
+}
+
+impl Word {
+    /// Size of a word.
+    pub const LEN: u64 = 8;
+
+    /// The word for a body of `body` bytes.
+    #[must_use]
+    pub fn new(kind: RecordType, body: u32) -> Word {
+        Word { kind: kind as u8, body }
+    }
+
+    /// The word as it is written, little endian.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 8] {
+        (MARK | u64::from(self.kind) << 32 | u64::from(self.body)).to_le_bytes()
+    }
+
+    /// Reads a word; `None` if it has no mark.
+    #[must_use]
+    pub fn from_u64(word: u64) -> Option<Word> {
+        (word & MARK_MASK == MARK).then_some(Word { kind: (word >> 32) as u8, body: word as u32 })
+    }
+
+    /// Bytes that the record takes, word and padding included.
+    #[must_use]
+    pub fn record_len(self) -> u64 {
+        record_len(self.body)
+    }
+}
+
+/// Bytes that a record with such a body takes, word and padding included.
+#[must_use]
+pub fn record_len(body: u32) -> u64 {
+    (Word::LEN + u64::from(body)).next_multiple_of(ALIGN)
+}

@@ -1,0 +1,286 @@
+//! What the agent does when the JVM calls it: at load, at attach, at each event.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use jvm_symbols_log::encode::{self, LoadHead, code_flag};
+use jvm_symbols_log::header::{HeaderFields, LogKind, event};
+use jvm_symbols_log::{Out, PcEncoder, RecordType};
+
+use crate::debug::Source;
+use crate::jvmti::{Callbacks, Env, Event, Jni, Stored, Vm};
+use crate::method;
+use crate::options::Options;
+use crate::scratch::{Pool, Scratch};
+use crate::slot::{Entered, LogSlot};
+use crate::sys;
+
+/// The log that is made at start, and those of late attaches that can be alive at once.
+const LOGS: usize = 5;
+/// The place of the log that is made at start.
+const START: usize = 0;
+/// During a replay, counters are written this often.
+const PUBLISH_EVERY: u64 = 64;
+/// Longest name of a stub.
+const MAX_STUB_NAME: usize = 256;
+
+/// All state; one for the life of the JVM, never torn down: events may come after the JVM's death.
+#[derive(Debug)]
+pub struct Agent {
+    jvm: Stored,
+    /// When the load event was first enabled, ns.
+    enabled_at: AtomicU64,
+    /// Bits of [`event`] that are enabled.
+    events: AtomicU32,
+    sequence: AtomicU64,
+    /// The thread that replays, 0 if none, and the place of the log it replays into.
+    replay_thread: AtomicU32,
+    replay_place: AtomicUsize,
+    logs: [LogSlot; LOGS],
+    pool: Pool,
+}
+
+/// When, in which order and how an event came.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    time: u64,
+    sequence: u64,
+    /// The place that a replay goes to.
+    replay: Option<usize>,
+}
+
+impl Moment {
+    fn flags(&self) -> u8 {
+        if self.replay.is_some() { code_flag::REPLAYED } else { 0 }
+    }
+}
+
+/// The logs that an event goes to.
+type Targets<'a> = [Option<Entered<'a>>; LOGS];
+
+impl Agent {
+    /// At rest.
+    #[must_use]
+    pub const fn new() -> Agent {
+        Agent {
+            jvm: Stored::new(),
+            enabled_at: AtomicU64::new(0),
+            events: AtomicU32::new(0),
+            sequence: AtomicU64::new(0),
+            replay_thread: AtomicU32::new(0),
+            replay_place: AtomicUsize::new(0),
+            logs: [const { LogSlot::new() }; LOGS],
+            pool: Pool::new(),
+        }
+    }
+
+    /// `Agent_OnLoad`: logs from the start on, for whoever comes to read.
+    pub fn on_load(&self, vm: Option<Vm>, options: &Options<'_>, callbacks: &Callbacks) {
+        if let Some(env) = vm.and_then(|vm| self.environment(vm, callbacks))
+            && self.make_log(LogKind::Start, options).is_some()
+        {
+            self.enable(env, options);
+        }
+    }
+
+    /// `Agent_OnAttach`: a new log for the profiler that attaches, with all code that is there already.
+    pub fn on_attach(&self, vm: Option<Vm>, options: &Options<'_>, callbacks: &Callbacks) {
+        if let Some(env) = vm.and_then(|vm| self.environment(vm, callbacks))
+            && let Some(place) = self.make_log(LogKind::Attach, options)
+        {
+            self.enable(env, options);
+            self.replay(env, place, options);
+        }
+    }
+
+    /// The environment, made at the first call: capabilities, then callbacks.
+    fn environment(&self, vm: Vm, callbacks: &Callbacks) -> Option<Env> {
+        if let Some(env) = self.jvm.env() {
+            return Some(env);
+        }
+        let env = vm.jvmti()?;
+        if !env.add_capabilities() || !env.set_callbacks(callbacks) {
+            return None;
+        }
+        self.jvm.set(vm, env);
+        Some(env)
+    }
+
+    /// Makes a log in a free place; ends those whose lease is past first.
+    fn make_log(&self, kind: LogKind, options: &Options<'_>) -> Option<usize> {
+        let now = sys::monotonic();
+        for log in &self.logs {
+            drop(log.enter(now));
+        }
+        let _ = self.enabled_at.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        let fields = HeaderFields {
+            kind,
+            pid: sys::pid(),
+            started: now,
+            nonce: options.nonce,
+            cap: options.cap,
+            enabled: self.enabled_at.load(Ordering::Relaxed),
+            lease_until: now.saturating_add(options.lease),
+            path: options.path,
+        };
+        let for_start = kind == LogKind::Start;
+        let mut places = self.logs.iter().enumerate().filter(|(place, _)| (*place == START) == for_start);
+        places.find(|(_, log)| log.create(&fields)).map(|(place, _)| place)
+    }
+
+    /// Turns the events on, for good: code that is compiled while nobody has a lease keeps all debug records.
+    fn enable(&self, env: Env, options: &Options<'_>) {
+        for (bit, which, wanted) in [
+            (event::UNLOAD, Event::Unload, true),
+            (event::LOAD, Event::Load, true),
+            (event::STUB, Event::Stub, options.stubs),
+        ] {
+            if wanted && env.enable(which) {
+                self.events.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+        let events = self.events.load(Ordering::Relaxed);
+        for log in self.targets(sys::monotonic(), None).iter().flatten() {
+            log.set_events(events);
+        }
+    }
+
+    /// Has the JVM tell what it has compiled before, into one log only.
+    fn replay(&self, env: Env, place: usize, options: &Options<'_>) {
+        let now = sys::monotonic();
+        for log in self.targets(now, Some(place)).iter().flatten() {
+            log.replay_begins(now);
+        }
+        self.replay_place.store(place, Ordering::Relaxed);
+        self.replay_thread.store(sys::tid(), Ordering::Release);
+        // Stubs first: a method that has taken a stub's place is told later.
+        let stubs = !options.stubs || env.generate(Event::Stub);
+        let loads = env.generate(Event::Load);
+        self.replay_thread.store(0, Ordering::Release);
+        let now = sys::monotonic();
+        for log in self.targets(now, Some(place)).iter().flatten() {
+            log.replay_ends(now, self.next_sequence(), stubs && loads);
+        }
+    }
+
+    /// Goes into the logs that this event is for.
+    fn targets(&self, now: u64, replay: Option<usize>) -> Targets<'_> {
+        let mut targets = [const { None }; LOGS];
+        for (place, (target, log)) in targets.iter_mut().zip(&self.logs).enumerate() {
+            if replay.is_none_or(|only| only == place) {
+                *target = log.enter(now);
+            }
+        }
+        targets
+    }
+
+    fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+    }
+
+    fn moment(&self) -> Moment {
+        let thread = self.replay_thread.load(Ordering::Acquire);
+        let replaying = thread != 0 && thread == sys::tid();
+        Moment {
+            time: sys::monotonic(),
+            sequence: self.next_sequence(),
+            replay: replaying.then(|| self.replay_place.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// `CompiledMethodLoad`.
+    pub fn on_compiled(&self, source: &Source<'_>) {
+        let moment = self.moment();
+        let targets = self.targets(moment.time, moment.replay);
+        if targets.iter().flatten().next().is_none() {
+            return;
+        }
+        let (Some(mut lent), Some(env)) = (self.pool.borrow(), self.jvm.env()) else {
+            targets.iter().flatten().for_each(Entered::drop_event);
+            return;
+        };
+        let scratch = lent.get();
+        let mut debug = Out::new(&mut scratch.debug);
+        let flags = moment.flags() | source.encode(&mut scratch.methods, &mut PcEncoder::new(&mut debug));
+        let used = debug.len();
+        let head = LoadHead {
+            flags,
+            time: moment.time,
+            sequence: moment.sequence,
+            start: source.start as u64,
+            size: source.size,
+        };
+        let jni = self.jvm.vm().and_then(Vm::jni);
+        for log in targets.iter().flatten() {
+            load(log, (env, jni), &head, used, scratch);
+            Self::publish(log, &moment);
+        }
+        lent.trim(used);
+    }
+
+    /// `CompiledMethodUnload`. Its jmethodID may be that of a class that is gone: only the address counts.
+    pub fn on_unload(&self, start: usize) {
+        let mut body = [0; 40];
+        let moment = self.moment();
+        let mut out = Out::new(&mut body);
+        encode::unload(&mut out, moment.time, moment.sequence, start as u64);
+        self.write(RecordType::Unload, &out, &moment);
+    }
+
+    /// `DynamicCodeGenerated`.
+    pub fn on_stub(&self, name: &[u8], start: usize, size: u32) {
+        let mut body = [0; MAX_STUB_NAME + 64];
+        let moment = self.moment();
+        let mut out = Out::new(&mut body);
+        let head = LoadHead {
+            flags: moment.flags(),
+            time: moment.time,
+            sequence: moment.sequence,
+            start: start as u64,
+            size,
+        };
+        encode::stub(&mut out, &head, name.get(..MAX_STUB_NAME).unwrap_or(name));
+        self.write(RecordType::Stub, &out, &moment);
+    }
+
+    fn write(&self, kind: RecordType, out: &Out<'_>, moment: &Moment) {
+        for log in self.targets(moment.time, moment.replay).iter().flatten() {
+            let _ = log.append(kind, out.written(), &[]);
+            Self::publish(log, moment);
+        }
+    }
+
+    fn publish(log: &Entered<'_>, moment: &Moment) {
+        if moment.replay.is_none() || moment.sequence.is_multiple_of(PUBLISH_EVERY) {
+            log.publish();
+        }
+    }
+}
+
+impl Default for Agent {
+    fn default() -> Agent {
+        Agent::new()
+    }
+}
+
+/// Writes a load record, and before it those of its methods that the log does not know.
+fn load(
+    log: &Entered<'_>,
+    (env, jni): (Env, Option<Jni>),
+    head: &LoadHead,
+    used: usize,
+    scratch: &mut Scratch,
+) {
+    let Scratch { methods, head: buffer, names, debug } = scratch;
+    let mut out = Out::new(buffer);
+    head.write(&mut out);
+    out.varint(methods.ids().len() as u64);
+    for &id in methods.ids() {
+        let offset = method::logged(env, jni, log, id, names);
+        out.varint(offset / jvm_symbols_log::record::ALIGN);
+    }
+    if out.overflowed() {
+        log.drop_event();
+    } else {
+        let _ = log.append(RecordType::Load, out.written(), debug.get(..used).unwrap_or_default());
+    }
+}

@@ -1,0 +1,473 @@
+//! The JVM's functions, reached through numbered slots.
+//!
+//! Slots and layouts are those of the JVM TI specification ("Function Table") and of the JNI specification
+//! ("Interface Function Table"); they never change, new functions only follow. `tests/agent.rs` runs them on real
+//! JVMs. Nothing here keeps a pointer of the JVM's beyond the call that gave it, but for the environments.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_char, c_void};
+use core::ptr::{NonNull, null, null_mut};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// `jmethodID`: a key, and an argument while its event lasts.
+pub type MethodId = usize;
+/// `jint jvmtiError`; 0 is success.
+pub type Error = i32;
+
+/// JVM TI 1.2: what JDK 6 to 26 give.
+const JVMTI_VERSION: i32 = 0x3001_0200;
+const JNI_VERSION_1_6: i32 = 0x0001_0006;
+
+/// Numbers of JVM TI functions, counted from 1.
+mod slot {
+    pub(super) const SET_EVENT_NOTIFICATION_MODE: usize = 2;
+    pub(super) const DEALLOCATE: usize = 47;
+    pub(super) const GET_CLASS_SIGNATURE: usize = 48;
+    pub(super) const GET_SOURCE_FILE_NAME: usize = 50;
+    pub(super) const GET_METHOD_NAME: usize = 64;
+    pub(super) const GET_METHOD_DECLARING_CLASS: usize = 65;
+    pub(super) const GET_LINE_NUMBER_TABLE: usize = 70;
+    pub(super) const SET_EVENT_CALLBACKS: usize = 122;
+    pub(super) const GENERATE_EVENTS: usize = 123;
+    pub(super) const ADD_CAPABILITIES: usize = 142;
+}
+
+/// Indices of JNI functions, counted from 0.
+mod jni_index {
+    /// In the invocation interface.
+    pub(super) const GET_ENV: usize = 6;
+    /// In the native interface.
+    pub(super) const DELETE_LOCAL_REF: usize = 23;
+}
+
+/// `jvmtiEvent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Event {
+    /// `CompiledMethodLoad`.
+    Load = 68,
+    /// `CompiledMethodUnload`.
+    Unload = 69,
+    /// `DynamicCodeGenerated`.
+    Stub = 70,
+}
+
+/// `jvmtiAddrLocationMap`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AddressLocation {
+    /// An address in the code.
+    pub address: usize,
+    /// Bytecode index in the compiled method itself.
+    pub location: i64,
+}
+
+/// `PCStackInfo` of jvmticmlr.h.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PcStack {
+    /// Address of the debug record.
+    pub pc: usize,
+    /// Length of the two arrays.
+    pub frames: i32,
+    /// Innermost first.
+    pub methods: *const MethodId,
+    /// Innermost first.
+    pub bcis: *const i32,
+}
+
+/// `jvmtiCompiledMethodLoadRecordHeader` and what follows it in a record of kind 2.
+#[derive(Debug)]
+#[repr(C)]
+pub struct InlineRecord {
+    /// 2: inline information; other kinds end before `pc_count`.
+    pub kind: i32,
+    /// Version 1 is known.
+    pub major: i32,
+    /// Any.
+    pub minor: i32,
+    /// The next record.
+    pub next: *const InlineRecord,
+    /// Length of the array.
+    pub pc_count: i32,
+    /// In ascending order of pc.
+    pub pcs: *const PcStack,
+}
+
+/// `jvmtiLineNumberEntry`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct LineNumber {
+    start: i64,
+    line: i32,
+}
+
+/// The callbacks that are set: `jvmtiEventCallbacks` as far as `DynamicCodeGenerated`, from event 50 on.
+pub type Callbacks = [Option<NonNull<c_void>>; 21];
+
+/// The functions of an interface: a pointer to a table of pointers.
+type Table = *const *const c_void;
+
+/// `JavaVM*`.
+#[derive(Clone, Copy, Debug)]
+pub struct Vm(NonNull<Table>);
+
+impl Vm {
+    /// From what the JVM gave.
+    ///
+    /// # Safety
+    /// `raw` is null or a `JavaVM*` that stays good.
+    #[must_use]
+    pub unsafe fn new(raw: *mut c_void) -> Option<Vm> {
+        NonNull::new(raw.cast()).map(Vm)
+    }
+
+    /// The pointer again.
+    #[must_use]
+    pub fn raw(self) -> *mut c_void {
+        self.0.as_ptr().cast()
+    }
+
+    /// A new JVM TI environment.
+    #[must_use]
+    pub fn jvmti(self) -> Option<Env> {
+        self.environment(JVMTI_VERSION).map(|env| Env(env.cast()))
+    }
+
+    /// This thread's JNI environment.
+    #[must_use]
+    pub fn jni(self) -> Option<Jni> {
+        self.environment(JNI_VERSION_1_6).map(|env| Jni(env.cast()))
+    }
+
+    fn environment(self, version: i32) -> Option<NonNull<c_void>> {
+        type GetEnv = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, i32) -> i32;
+        let mut env = null_mut();
+        // SAFETY: a live JavaVM; GetEnv has this type and writes one pointer.
+        let result = unsafe {
+            let get: GetEnv = function(self.0, jni_index::GET_ENV)?;
+            get(self.raw(), &raw mut env, version)
+        };
+        NonNull::new(env).filter(|_| result == 0)
+    }
+}
+
+/// Reads a function from a table.
+///
+/// # Safety
+/// `interface` is live, its table has more than `index` entries, and `F` is the type of that function.
+unsafe fn function<F: Copy>(interface: NonNull<Table>, index: usize) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<usize>()) };
+    // SAFETY: the caller's promise; the sizes are equal, null is left out.
+    unsafe {
+        let entry = *(*interface.as_ptr()).add(index);
+        if entry.is_null() { None } else { Some(core::mem::transmute_copy(&entry)) }
+    }
+}
+
+/// `JNIEnv*` of the thread at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Jni(NonNull<Table>);
+
+impl Jni {
+    fn delete_local_ref(self, object: NonNull<c_void>) {
+        type Delete = unsafe extern "C" fn(*mut c_void, *mut c_void);
+        // SAFETY: a live JNIEnv of this thread, and a local reference that nobody uses any more.
+        unsafe {
+            if let Some(delete) = function::<Delete>(self.0, jni_index::DELETE_LOCAL_REF) {
+                delete(self.0.as_ptr().cast(), object.as_ptr());
+            }
+        }
+    }
+}
+
+/// `jvmtiEnv*`.
+#[derive(Clone, Copy, Debug)]
+pub struct Env(NonNull<Table>);
+
+impl Env {
+    /// From what the JVM gave.
+    ///
+    /// # Safety
+    /// `raw` is null or a `jvmtiEnv*` that stays good.
+    #[must_use]
+    pub unsafe fn new(raw: *mut c_void) -> Option<Env> {
+        NonNull::new(raw.cast()).map(Env)
+    }
+
+    /// The pointer again.
+    #[must_use]
+    pub fn raw(self) -> *mut c_void {
+        self.0.as_ptr().cast()
+    }
+
+    /// # Safety
+    /// `F` is the type of the function with this number.
+    unsafe fn function<F: Copy>(self, number: usize) -> Option<F> {
+        // SAFETY: environments are live as long as the JVM; functions are counted from 1.
+        unsafe { function(self.0, number.wrapping_sub(1)) }
+    }
+
+    /// Asks for source file names, line numbers and compiled method events, and nothing else.
+    #[must_use]
+    pub fn add_capabilities(self) -> bool {
+        type Add = unsafe extern "C" fn(*mut c_void, *const [u32; 4]) -> Error;
+        // Bits of `jvmtiCapabilities`, 16 bytes of flags.
+        const SOURCE_FILE_NAME: u32 = 1 << 11;
+        const LINE_NUMBERS: u32 = 1 << 12;
+        const COMPILED_METHOD_LOAD: u32 = 1 << 27;
+        let wanted = [SOURCE_FILE_NAME | LINE_NUMBERS | COMPILED_METHOD_LOAD, 0, 0, 0];
+        // SAFETY: the type of function 142; the struct is read during the call.
+        unsafe {
+            self.function::<Add>(slot::ADD_CAPABILITIES)
+                .is_some_and(|add| add(self.raw(), &raw const wanted) == 0)
+        }
+    }
+
+    /// Sets the callbacks.
+    #[must_use]
+    pub fn set_callbacks(self, callbacks: &Callbacks) -> bool {
+        type Set = unsafe extern "C" fn(*mut c_void, *const Callbacks, i32) -> Error;
+        // SAFETY: the type of function 122; the JVM copies as much as the size says.
+        unsafe {
+            self.function::<Set>(slot::SET_EVENT_CALLBACKS)
+                .is_some_and(|set| set(self.raw(), callbacks, size_of::<Callbacks>() as i32) == 0)
+        }
+    }
+
+    /// Turns an event on, for all threads. (Its last parameter is variadic in the header and never used.)
+    #[must_use]
+    pub fn enable(self, event: Event) -> bool {
+        type Mode = unsafe extern "C" fn(*mut c_void, i32, i32, *const c_void, ...) -> Error;
+        const ENABLE: i32 = 1;
+        // SAFETY: the type of function 2; no thread is named.
+        unsafe {
+            self.function::<Mode>(slot::SET_EVENT_NOTIFICATION_MODE)
+                .is_some_and(|set| set(self.raw(), ENABLE, event as i32, null()) == 0)
+        }
+    }
+
+    /// Has the event posted, on this thread, for what is there already.
+    #[must_use]
+    pub fn generate(self, event: Event) -> bool {
+        type Generate = unsafe extern "C" fn(*mut c_void, i32) -> Error;
+        // SAFETY: the type of function 123.
+        unsafe {
+            self.function::<Generate>(slot::GENERATE_EVENTS)
+                .is_some_and(|generate| generate(self.raw(), event as i32) == 0)
+        }
+    }
+
+    /// Name and signature of a method.
+    #[must_use]
+    pub fn method_name(self, method: MethodId) -> Option<(Text, Text)> {
+        type Get = unsafe extern "C" fn(
+            *mut c_void,
+            MethodId,
+            *mut *mut c_char,
+            *mut *mut c_char,
+            *mut *mut c_char,
+        ) -> Error;
+        let (mut name, mut signature) = (null_mut(), null_mut());
+        // SAFETY: the type of function 64; the method is one of the event at hand.
+        let ok = unsafe {
+            let get: Get = self.function(slot::GET_METHOD_NAME)?;
+            get(self.raw(), method, &raw mut name, &raw mut signature, null_mut()) == 0
+        };
+        let (name, signature) = (Text::new(self, name), Text::new(self, signature));
+        ok.then_some((name, signature))
+    }
+
+    /// The class of a method.
+    #[must_use]
+    pub fn declaring_class(self, jni: Jni, method: MethodId) -> Option<Class> {
+        type Get = unsafe extern "C" fn(*mut c_void, MethodId, *mut *mut c_void) -> Error;
+        let mut class = null_mut();
+        // SAFETY: the type of function 65; the method is one of the event at hand.
+        let ok = unsafe {
+            let get: Get = self.function(slot::GET_METHOD_DECLARING_CLASS)?;
+            get(self.raw(), method, &raw mut class) == 0
+        };
+        NonNull::new(class).filter(|_| ok).map(|class| Class { env: self, jni, class })
+    }
+
+    /// (bci, line) pairs of a method.
+    #[must_use]
+    pub fn line_table(self, method: MethodId) -> Option<Lines> {
+        type Get = unsafe extern "C" fn(*mut c_void, MethodId, *mut i32, *mut *mut LineNumber) -> Error;
+        let (mut count, mut table) = (0, null_mut());
+        // SAFETY: the type of function 70; the method is one of the event at hand.
+        let ok = unsafe {
+            let get: Get = self.function(slot::GET_LINE_NUMBER_TABLE)?;
+            get(self.raw(), method, &raw mut count, &raw mut table) == 0
+        };
+        let count = if ok { usize::try_from(count).unwrap_or(0) } else { 0 };
+        NonNull::new(table).map(|table| Lines { env: self, table, count })
+    }
+
+    fn deallocate(self, memory: *mut c_void) {
+        type Deallocate = unsafe extern "C" fn(*mut c_void, *mut c_void) -> Error;
+        // SAFETY: the type of function 47; the memory is the JVM's, given to us once.
+        unsafe {
+            if let Some(deallocate) = self.function::<Deallocate>(slot::DEALLOCATE) {
+                let _ = deallocate(self.raw(), memory);
+            }
+        }
+    }
+}
+
+/// A class on loan; the reference is deleted on drop.
+#[derive(Debug)]
+pub struct Class {
+    env: Env,
+    jni: Jni,
+    class: NonNull<c_void>,
+}
+
+impl Class {
+    /// `Lpackage/Class;`
+    #[must_use]
+    pub fn signature(&self) -> Option<Text> {
+        type Get =
+            unsafe extern "C" fn(*mut c_void, *mut c_void, *mut *mut c_char, *mut *mut c_char) -> Error;
+        let mut text = null_mut();
+        // SAFETY: the type of function 48; the class is a live local reference.
+        let ok = unsafe {
+            let get: Get = self.env.function(slot::GET_CLASS_SIGNATURE)?;
+            get(self.env.raw(), self.class.as_ptr(), &raw mut text, null_mut()) == 0
+        };
+        let text = Text::new(self.env, text);
+        ok.then_some(text)
+    }
+
+    /// `Class.java`
+    #[must_use]
+    pub fn source_file(&self) -> Option<Text> {
+        type Get = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut *mut c_char) -> Error;
+        let mut text = null_mut();
+        // SAFETY: the type of function 50; the class is a live local reference.
+        let ok = unsafe {
+            let get: Get = self.env.function(slot::GET_SOURCE_FILE_NAME)?;
+            get(self.env.raw(), self.class.as_ptr(), &raw mut text) == 0
+        };
+        let text = Text::new(self.env, text);
+        ok.then_some(text)
+    }
+}
+
+impl Drop for Class {
+    fn drop(&mut self) {
+        self.jni.delete_local_ref(self.class);
+    }
+}
+
+/// A string of the JVM's; given back on drop.
+#[derive(Debug)]
+pub struct Text {
+    env: Env,
+    text: *mut c_char,
+}
+
+impl Text {
+    fn new(env: Env, text: *mut c_char) -> Text {
+        Text { env, text }
+    }
+
+    /// Its bytes up to the NUL, `max` at most.
+    #[must_use]
+    pub fn bytes(&self, max: usize) -> &[u8] {
+        // SAFETY: the JVM's strings end in NUL and live until they are given back.
+        unsafe { c_bytes(self.text, max) }
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        if !self.text.is_null() {
+            self.env.deallocate(self.text.cast());
+        }
+    }
+}
+
+/// The bytes of a C string, `max` at most; none for null.
+///
+/// # Safety
+/// `text` is null or readable up to its NUL, for as long as the result is used.
+#[must_use]
+pub unsafe fn c_bytes<'a>(text: *const c_char, max: usize) -> &'a [u8] {
+    if text.is_null() {
+        return &[];
+    }
+    // SAFETY: no byte behind the NUL is read.
+    unsafe {
+        let mut len = 0;
+        while len < max && *text.add(len) != 0 {
+            len = len.wrapping_add(1);
+        }
+        core::slice::from_raw_parts(text.cast(), len)
+    }
+}
+
+/// A line table of the JVM's; given back on drop.
+#[derive(Debug)]
+pub struct Lines {
+    env: Env,
+    table: NonNull<LineNumber>,
+    count: usize,
+}
+
+impl Lines {
+    /// (bci, line) pairs as the class file has them, `max` at most.
+    pub fn entries(&self, max: usize) -> impl Iterator<Item = (u32, u32)> + '_ {
+        // SAFETY: the JVM gave a table of that many entries.
+        let table = unsafe { core::slice::from_raw_parts(self.table.as_ptr(), self.count) };
+        table.iter().take(max).map(|entry| (entry.start as u32, entry.line as u32))
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.env.deallocate(self.table.as_ptr().cast());
+    }
+}
+
+/// A `JavaVM*` and a `jvmtiEnv*`, set once and kept as long as the JVM.
+#[derive(Debug)]
+pub struct Stored {
+    vm: AtomicPtr<c_void>,
+    env: AtomicPtr<c_void>,
+}
+
+impl Stored {
+    /// Neither yet.
+    #[must_use]
+    pub const fn new() -> Stored {
+        Stored { vm: AtomicPtr::new(null_mut()), env: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Keeps both.
+    pub fn set(&self, vm: Vm, env: Env) {
+        self.vm.store(vm.raw(), Ordering::Release);
+        self.env.store(env.raw(), Ordering::Release);
+    }
+
+    /// The virtual machine.
+    #[must_use]
+    pub fn vm(&self) -> Option<Vm> {
+        // SAFETY: null or from a `Vm`.
+        unsafe { Vm::new(self.vm.load(Ordering::Acquire)) }
+    }
+
+    /// The environment.
+    #[must_use]
+    pub fn env(&self) -> Option<Env> {
+        // SAFETY: null or from an `Env`.
+        unsafe { Env::new(self.env.load(Ordering::Acquire)) }
+    }
+}
+
+impl Default for Stored {
+    fn default() -> Stored {
+        Stored::new()
+    }
+}

@@ -1,0 +1,112 @@
+//! The options string: `nonce=HEX,lease=SECONDS,cap=BYTES,path=FILE,stubs=0|1`, each of them optional.
+
+/// Longest lease that is believed, seconds.
+const MAX_LEASE: u64 = 3600;
+/// Least and most bytes of a log.
+const CAP: (u64, u64) = (64 << 10, 1 << 30);
+
+/// What the profiler, or whoever wrote `-agentpath`, asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options<'a> {
+    /// So that a profiler finds its own log.
+    pub nonce: [u8; 16],
+    /// First lease, ns.
+    pub lease: u64,
+    /// Most bytes that lie written and not consumed.
+    pub cap: u64,
+    /// From where the agent was loaded.
+    pub path: &'a [u8],
+    /// Log generated code that is no method.
+    pub stubs: bool,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options { nonce: [0; 16], lease: 10_000_000_000, cap: 32 << 20, path: b"", stubs: true }
+    }
+}
+
+impl<'a> Options<'a> {
+    /// Reads the string; what it does not know or cannot read, it passes over.
+    #[must_use]
+    pub fn parse(text: &'a [u8]) -> Options<'a> {
+        let mut options = Options::default();
+        for item in text.split(|&b| b == b',') {
+            let mut parts = item.splitn(2, |&b| b == b'=');
+            let (Some(key), Some(value)) = (parts.next(), parts.next()) else { continue };
+            match key {
+                b"nonce" => options.nonce = nonce(value),
+                b"lease" => {
+                    if let Some(seconds) = number(value) {
+                        options.lease = seconds.min(MAX_LEASE).wrapping_mul(1_000_000_000);
+                    }
+                }
+                b"cap" => {
+                    if let Some(bytes) = number(value) {
+                        options.cap = bytes.max(CAP.0).min(CAP.1);
+                    }
+                }
+                b"path" => options.path = value,
+                b"stubs" => options.stubs = value != b"0",
+                _ => {}
+            }
+        }
+        options
+    }
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    let mut value = None;
+    for &digit in text {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            break; // a unit, as in `10s`
+        }
+        value = Some(value.unwrap_or(0u64).checked_mul(10)?.checked_add(u64::from(digit))?);
+    }
+    value
+}
+
+/// Up to 32 hex digits, from the front; anything else is left out.
+fn nonce(text: &[u8]) -> [u8; 16] {
+    let mut bytes = [0u8; 16];
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks(2)) {
+        for &digit in pair {
+            let value = match digit {
+                b'0'..=b'9' => digit.wrapping_sub(b'0'),
+                b'a'..=b'f' => digit.wrapping_sub(b'a').wrapping_add(10),
+                b'A'..=b'F' => digit.wrapping_sub(b'A').wrapping_add(10),
+                _ => 0,
+            };
+            *byte = (*byte << 4) | value;
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_options_are_read() {
+        let options =
+            Options::parse(b"nonce=00ff10aB,lease=3s,cap=1000000,path=/tmp/.x/a=b.so,stubs=0,later=1");
+        assert_eq!(options.nonce[..5], [0, 0xff, 0x10, 0xab, 0]);
+        assert_eq!(options.lease, 3_000_000_000);
+        assert_eq!(options.cap, 1_000_000);
+        assert_eq!(options.path, b"/tmp/.x/a=b.so");
+        assert!(!options.stubs);
+    }
+
+    #[test]
+    fn nonsense_is_the_default() {
+        for text in
+            [&b""[..], b",,,", b"lease", b"lease=,cap=x", b"cap=99999999999999999999999", b"\xff=\xff"]
+        {
+            assert_eq!(Options::parse(text), Options::default(), "{text:?}");
+        }
+        assert_eq!(Options::parse(b"cap=1").cap, 64 << 10);
+        assert_eq!(Options::parse(b"lease=99999999").lease, 3_600_000_000_000);
+    }
+}

@@ -1,0 +1,180 @@
+//! Working memory for callbacks: a few blocks, mapped once and lent out. Nobody waits: without a block, the event is
+//! dropped and counted.
+#![allow(unsafe_code)]
+
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use crate::sys;
+
+/// Methods that one compiled method's debug records may name.
+pub const MAX_METHODS: usize = 2048;
+const HASH: usize = MAX_METHODS * 2;
+
+/// One block; all zeros is a good value.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Scratch {
+    /// The methods of the event at hand.
+    pub methods: Methods,
+    /// For a load's head: its method table.
+    pub head: [u8; 16 << 10],
+    /// For a method's names and lines.
+    pub names: [u8; 256 << 10],
+    /// For debug records.
+    pub debug: [u8; 1 << 20],
+}
+
+/// Numbers the methods of one event in the order of their first use.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Methods {
+    ids: [usize; MAX_METHODS],
+    count: usize,
+    /// Tells this event's entries in `hash` from those of earlier ones, so that it need not be cleared.
+    event: u32,
+    hash: [(u32, u32); HASH],
+}
+
+impl Methods {
+    /// Forgets all methods.
+    pub fn begin(&mut self) {
+        self.count = 0;
+        self.event = self.event.wrapping_add(1);
+        if self.event == 0 {
+            for slot in &mut self.hash {
+                *slot = (0, 0);
+            }
+            self.event = 1;
+        }
+    }
+
+    /// The method's number; `None` if there are too many.
+    pub fn number(&mut self, id: usize) -> Option<u32> {
+        let hash = (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        for step in 0..HASH {
+            let slot = self.hash.get_mut((hash as usize).wrapping_add(step) & (HASH - 1))?;
+            if slot.0 != self.event {
+                let number = self.count;
+                *self.ids.get_mut(number)? = id;
+                self.count = number.wrapping_add(1);
+                *slot = (self.event, number as u32);
+                return Some(number as u32);
+            }
+            if self.ids.get(slot.1 as usize) == Some(&id) {
+                return Some(slot.1);
+            }
+        }
+        None
+    }
+
+    /// All methods in the order of their numbers.
+    #[must_use]
+    pub fn ids(&self) -> &[usize] {
+        self.ids.get(..self.count).unwrap_or_default()
+    }
+}
+
+/// The blocks: as many as threads are ever in callbacks at once (Service Thread, Attach Listener, compilers with
+/// stubs), plus one.
+#[derive(Debug)]
+pub struct Pool {
+    blocks: [Block; 4],
+}
+
+#[derive(Debug)]
+struct Block {
+    lent: AtomicBool,
+    memory: AtomicPtr<Scratch>,
+}
+
+impl Pool {
+    /// No memory yet.
+    #[must_use]
+    pub const fn new() -> Pool {
+        Pool {
+            blocks: [const { Block { lent: AtomicBool::new(false), memory: AtomicPtr::new(null_mut()) } }; 4],
+        }
+    }
+
+    /// Lends a block, if one is free and there is memory.
+    pub fn borrow(&self) -> Option<Lent<'_>> {
+        let block = self.blocks.iter().find(|block| !block.lent.swap(true, Ordering::Acquire))?;
+        let mut memory = NonNull::new(block.memory.load(Ordering::Relaxed));
+        if memory.is_none() {
+            memory = sys::map(size_of::<Scratch>()).map(NonNull::cast);
+            block.memory.store(memory.map_or(null_mut(), NonNull::as_ptr), Ordering::Relaxed);
+        }
+        if memory.is_none() {
+            block.lent.store(false, Ordering::Release);
+        }
+        Some(Lent { block, memory: memory? })
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Pool {
+        Pool::new()
+    }
+}
+
+/// A block on loan.
+#[derive(Debug)]
+pub struct Lent<'p> {
+    block: &'p Block,
+    memory: NonNull<Scratch>,
+}
+
+impl Lent<'_> {
+    /// The block.
+    pub fn get(&mut self) -> &mut Scratch {
+        // SAFETY: the memory is large enough, aligned (mmap), valid as zeros, and lent to this one holder.
+        unsafe { self.memory.as_mut() }
+    }
+
+    /// Gives the pages of a large buffer back to the system: `used` bytes of debug records were written.
+    pub fn trim(&mut self, used: usize) {
+        const WORTH: usize = 256 << 10;
+        if used > WORTH {
+            sys::forget(&mut self.get().debug);
+        }
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.block.lent.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_lent_once() {
+        let pool = Pool::new();
+        let mut all: Vec<_> = (0..4).map(|_| pool.borrow().unwrap()).collect();
+        assert!(pool.borrow().is_none());
+        all.pop();
+        assert!(pool.borrow().is_some());
+    }
+
+    #[test]
+    fn methods_are_numbered_by_first_use() {
+        let pool = Pool::new();
+        let mut lent = pool.borrow().unwrap();
+        let methods = &mut lent.get().methods;
+        for _ in 0..3 {
+            methods.begin();
+            assert_eq!(methods.number(80), Some(0));
+            assert_eq!(methods.number(160), Some(1));
+            assert_eq!(methods.number(80), Some(0));
+            assert_eq!(methods.ids(), [80, 160]);
+        }
+        methods.begin();
+        let numbered = (1..=MAX_METHODS + 10).filter(|&i| methods.number(i * 8).is_some()).count();
+        assert_eq!(numbered, MAX_METHODS);
+        assert_eq!(methods.number(8), Some(0));
+    }
+}

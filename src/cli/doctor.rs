@@ -1,0 +1,148 @@
+//! `jbpf-prof doctor`: what this host allows, in a form that users paste into bug reports.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::exit::Exit;
+use crate::capture::Filter;
+use crate::capture::window::{Capture, Options};
+use crate::host::{self, Facts, Refusal, capability};
+
+/// How long the trial samples, and how often: a few hundred ticks.
+const TRIAL: Duration = Duration::from_millis(300);
+const TRIAL_PERIOD_NS: u64 = 1_001_001;
+
+/// What a trial of the real program saw.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial {
+    /// Ticks of the clock.
+    pub ticks: u64,
+    /// Ticks that became samples.
+    pub kept: u64,
+}
+
+/// Loads the program and samples everything for a moment.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn trial() -> anyhow::Result<Trial> {
+    let filter = Filter { user: true, kernel: true, include_self: true, ..Filter::default() };
+    let mut capture =
+        Capture::prepare(&Options { period_ns: TRIAL_PERIOD_NS, cpus: None, filter, btf: None })?;
+    capture.start()?;
+    std::thread::sleep(TRIAL);
+    capture.stop()?;
+    let window = capture.turn().context("reading what was sampled")?;
+    Ok(Trial { ticks: window.counters.ticks, kept: window.kept })
+}
+
+/// The text and the exit code: [`Exit::Done`] if the main job can run here. `jvms` are lines about the JVMs of the host.
+#[must_use]
+pub fn report(
+    facts: &Facts,
+    refusals: &[Refusal],
+    trial: &anyhow::Result<Trial>,
+    jvms: &[String],
+) -> (String, Exit) {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        // Writing into a String does not fail.
+        let _ = writeln!(text, "{name:<36}{value}");
+    };
+    line("jbpf-prof", env!("CARGO_PKG_VERSION"));
+    line("kernel", &facts.kernel);
+    line("machine", &format!("{}, {} CPUs", facts.machine, facts.cpus));
+    line("system", facts.system.as_deref().unwrap_or("unknown"));
+    line(
+        "BTF",
+        &facts
+            .btf_bytes
+            .map_or("none".into(), |bytes| format!("/sys/kernel/btf/vmlinux, {} KiB", bytes >> 10)),
+    );
+    line("lockdown", facts.lockdown.as_deref().unwrap_or("not built in"));
+    line("effective user id", &facts.euid.to_string());
+    let held = capability::USED.iter().filter(|c| facts.capabilities.have(**c)).map(|c| c.name);
+    line("capabilities", &held.collect::<Vec<_>>().join(" "));
+    line(
+        "pid namespace",
+        match facts.init_pid_namespace {
+            Some(true) => "the host's",
+            Some(false) => "a container's",
+            None => "unknown",
+        },
+    );
+    line("lockable memory", &facts.memlock_kib.map_or("unlimited".into(), |kib| format!("{kib} KiB")));
+    for (name, value) in &facts.sysctls {
+        line(name, value.as_deref().unwrap_or("absent"));
+    }
+    for (place, kind) in &facts.cgroups {
+        line("cgroups", &format!("{kind} at {place}"));
+    }
+    for jvm in jvms {
+        line("JVM", jvm);
+    }
+    for refusal in refusals {
+        let word = if refusal.is_fatal() { "REFUSED" } else { "degraded" };
+        line(word, &format!("{refusal}; {} (docs/troubleshooting.md#{})", refusal.hint(), refusal.anchor()));
+    }
+    let works = match trial {
+        Ok(Trial { ticks, kept }) => {
+            line("trial", &format!("{ticks} ticks in {} ms, {kept} samples", TRIAL.as_millis()));
+            *ticks > 0
+        }
+        Err(error) => {
+            line("trial", &format!("failed: {error:#}"));
+            false
+        }
+    };
+    line("verdict", if works { "jbpf-prof works here" } else { "jbpf-prof does not work here" });
+    (text, if works { Exit::Done } else { Exit::Host })
+}
+
+/// Asks this host, and tries.
+#[must_use]
+pub fn examine(jvms: &[String]) -> (String, Exit) {
+    let facts = Facts::gather();
+    report(&facts, &host::judge(&facts, false), &trial(), jvms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Exit, Facts, Refusal, Trial, report};
+
+    #[test]
+    fn a_bug_report_has_one_fact_a_line() {
+        let facts = Facts {
+            kernel: "6.1.0 #1".into(),
+            cgroups: vec![("/x".into(), "v2".into())],
+            ..Facts::default()
+        };
+        let trial = Ok(Trial { ticks: 600, kept: 590 });
+        let (text, exit) = report(&facts, &[Refusal::HiddenKernelSymbols], &trial, &["pid 7".into()]);
+        assert_eq!(exit, Exit::Done);
+        for (name, value) in [
+            ("kernel", "6.1.0 #1"),
+            ("BTF", "none"),
+            ("cgroups", "v2 at /x"),
+            ("JVM", "pid 7"),
+            ("degraded", "kernel.kptr_restrict is 2"),
+            ("trial", "600 ticks in 300 ms, 590 samples"),
+            ("verdict", "jbpf-prof works here"),
+        ] {
+            let lines = text.lines().filter(|l| l.starts_with(&format!("{name} "))).collect::<Vec<_>>();
+            assert!(lines.iter().any(|l| l[36..].starts_with(value)), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_cannot_has_its_exit_code() {
+        let trial = Err(anyhow::anyhow!("EPERM").context("loading the BPF program"));
+        let (text, exit) = report(&Facts::default(), &[Refusal::NotRoot], &trial, &[]);
+        assert_eq!(exit, Exit::Host);
+        assert!(text.contains("REFUSED") && text.contains("loading the BPF program: EPERM"), "{text}");
+        let silent = Ok(Trial { ticks: 0, kept: 0 });
+        assert_eq!(report(&Facts::default(), &[], &silent, &[]).1, Exit::Host);
+    }
+}

@@ -1,0 +1,111 @@
+//! Capabilities of Linux: those that are of use here, and which of them this process has.
+
+use crate::process::procfs;
+
+/// A capability, by its number in `linux/capability.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Name without `CAP_`.
+    pub name: &'static str,
+    bit: u32,
+    /// An older, wider one that includes it.
+    included_in: Option<u32>,
+    /// What is not possible without it.
+    pub serves: &'static str,
+    /// Whether nothing works without it.
+    pub vital: bool,
+}
+
+const SYS_ADMIN: u32 = 21;
+
+/// Those of use, the vital ones first.
+pub const USED: [Capability; 9] = [
+    capability("BPF", 39, true, "BPF programs cannot be loaded").within(SYS_ADMIN),
+    capability("PERFMON", 38, true, "perf events cannot be opened").within(SYS_ADMIN),
+    capability(
+        "SYS_PTRACE",
+        19,
+        false,
+        "mappings of other users' processes stay unread: their code has no names",
+    ),
+    capability(
+        "DAC_READ_SEARCH",
+        2,
+        false,
+        "libraries and perf maps that only their users may read have no names",
+    ),
+    capability("SYSLOG", 34, false, "kernel frames are one `[kernel]`: /proc/kallsyms hides its addresses"),
+    capability("CHECKPOINT_RESTORE", 40, false, "deleted or replaced libraries have no names")
+        .within(SYS_ADMIN),
+    capability("SETUID", 7, false, "the agent cannot be attached to JVMs of other users"),
+    capability("SETGID", 6, false, "the agent cannot be attached to JVMs of other users"),
+    capability("SYS_ADMIN", SYS_ADMIN, false, "the report cannot say what the BPF program costs"),
+];
+
+const fn capability(name: &'static str, bit: u32, vital: bool, serves: &'static str) -> Capability {
+    Capability { name, bit, included_in: None, serves, vital }
+}
+
+impl Capability {
+    const fn within(self, wider: u32) -> Capability {
+        Capability { included_in: Some(wider), ..self }
+    }
+}
+
+/// A set of capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities(u64);
+
+impl Capabilities {
+    /// The effective ones of this process; none if `/proc` does not say.
+    #[must_use]
+    pub fn own() -> Capabilities {
+        procfs::read("/proc/self/status")
+            .ok()
+            .and_then(|status| Capabilities::parse(&status))
+            .unwrap_or(Self(0))
+    }
+
+    /// From the text of `/proc/PID/status`.
+    #[must_use]
+    pub fn parse(status: &[u8]) -> Option<Capabilities> {
+        let line = status.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"CapEff:"))?;
+        let digits = std::str::from_utf8(line.trim_ascii()).ok()?;
+        u64::from_str_radix(digits, 16).ok().map(Capabilities)
+    }
+
+    /// Whether it is among them, by itself or within a wider one.
+    #[must_use]
+    pub fn have(self, capability: Capability) -> bool {
+        let has = |bit: u32| self.0 >> bit & 1 == 1;
+        has(capability.bit) || capability.included_in.is_some_and(has)
+    }
+
+    /// Those of [`USED`] that are missing.
+    pub fn missing(self) -> impl Iterator<Item = Capability> {
+        USED.into_iter().filter(move |capability| !self.have(*capability))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Capabilities, USED};
+
+    #[test]
+    fn the_effective_set_is_read() {
+        let status = b"Name:\tCapEff:\nCapPrm:\t0000000000000000\nCapEff:\t000000c000000004\nCapBnd:\t0\n";
+        let some = Capabilities::parse(status).unwrap();
+        assert!(USED.iter().filter(|c| c.vital).all(|c| some.have(*c)));
+        let missing: Vec<_> = some.missing().map(|c| c.name).collect();
+        assert_eq!(missing, ["SYS_PTRACE", "SYSLOG", "CHECKPOINT_RESTORE", "SETUID", "SETGID", "SYS_ADMIN"]);
+        assert_eq!(Capabilities::parse(b"Name:\tx\n"), None);
+        assert_eq!(Capabilities::parse(b"Name:\tx\nCapEff:\tzz\n"), None);
+    }
+
+    #[test]
+    fn the_old_wide_capability_will_do() {
+        let admin = Capabilities::parse(b"CapEff:\t0000000000200000").unwrap();
+        assert!(admin.missing().all(|c| !c.vital && c.name != "CHECKPOINT_RESTORE"));
+        assert_eq!(Capabilities(0).missing().count(), USED.len());
+    }
+}

@@ -1,0 +1,166 @@
+//! What keeps a host from being profiled, or from being profiled whole: each with what to do about it.
+
+use std::fmt;
+
+use super::capability::Capability;
+
+/// A kernel's release, as far as it orders features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release {
+    /// 6 of 6.12.3.
+    pub major: u32,
+    /// 12 of 6.12.3.
+    pub minor: u32,
+}
+
+impl Release {
+    /// Of a text such as `6.12.3-amd64`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Release> {
+        let mut numbers = text.trim().split(|c: char| !c.is_ascii_digit());
+        Some(Release { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A reason. The variants without a comment on it stop a run; [`Refusal::is_fatal`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Neither root nor the capabilities.
+    #[error("this needs root")]
+    NotRoot,
+    /// Fatal if the capability is vital.
+    #[error("capability CAP_{} is missing: {}", .0.name, .0.serves)]
+    MissingCapability(Capability),
+    /// The kernel does not describe its types.
+    #[error("this kernel has no BTF (/sys/kernel/btf/vmlinux)")]
+    NoBtf,
+    /// Before what is tested.
+    #[error("kernel {have} is too old: {need} is the first that works")]
+    KernelTooOld {
+        /// This one.
+        have: Release,
+        /// The first that works.
+        need: Release,
+    },
+    /// Kernel lockdown in its strictest mode: BPF may not read kernel memory.
+    #[error("kernel lockdown is in confidentiality mode")]
+    Lockdown,
+    /// Process ids of samples are those of the initial pid namespace.
+    #[error("this is not the host's pid namespace")]
+    NotInitPidNamespace,
+    /// Not fatal by itself: distributions differ in what they forbid at 3 and 4.
+    #[error("kernel.perf_event_paranoid is {0}: perf events may be refused")]
+    Paranoid(i32),
+    /// Not fatal: kernel frames lose their names.
+    #[error("kernel.kptr_restrict is 2: kernel frames are one `[kernel]`")]
+    HiddenKernelSymbols,
+    /// Not fatal: before 5.11 maps count as locked memory.
+    #[error("only {0} KiB of memory may be locked: the BPF maps may not fit")]
+    LittleLockedMemory(u64),
+}
+
+impl Refusal {
+    /// Whether nothing can be profiled.
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        match self {
+            Refusal::MissingCapability(capability) => capability.vital,
+            Refusal::NotRoot
+            | Refusal::NoBtf
+            | Refusal::KernelTooOld { .. }
+            | Refusal::Lockdown
+            | Refusal::NotInitPidNamespace => true,
+            Refusal::Paranoid(_) | Refusal::HiddenKernelSymbols | Refusal::LittleLockedMemory(_) => false,
+        }
+    }
+
+    /// What to do, in one sentence.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Refusal::NotRoot => {
+                "run it with sudo, or give it the capabilities BPF, PERFMON, SYS_PTRACE and SYSLOG"
+            }
+            Refusal::MissingCapability(_) => "add it to the container's or service's capabilities",
+            Refusal::NoBtf => {
+                "boot a kernel built with CONFIG_DEBUG_INFO_BTF, or name its types with --btf-path"
+            }
+            Refusal::KernelTooOld { .. } => "boot a newer kernel",
+            Refusal::Lockdown => "boot with lockdown=integrity or none",
+            Refusal::NotInitPidNamespace => {
+                "run it on the host, or in a container with the host's pid namespace"
+            }
+            Refusal::Paranoid(_) => "if it fails: sysctl kernel.perf_event_paranoid=2",
+            Refusal::HiddenKernelSymbols => "sysctl kernel.kptr_restrict=1",
+            Refusal::LittleLockedMemory(_) => "raise it: ulimit -l unlimited, or LimitMEMLOCK=infinity",
+        }
+    }
+
+    /// The heading's anchor in `docs/troubleshooting.md`.
+    #[must_use]
+    pub fn anchor(&self) -> &'static str {
+        match self {
+            Refusal::NotRoot => "this-needs-root",
+            Refusal::MissingCapability(_) => "capability-is-missing",
+            Refusal::NoBtf => "this-kernel-has-no-btf",
+            Refusal::KernelTooOld { .. } => "kernel-is-too-old",
+            Refusal::Lockdown => "kernel-lockdown-is-in-confidentiality-mode",
+            Refusal::NotInitPidNamespace => "this-is-not-the-hosts-pid-namespace",
+            Refusal::Paranoid(_) => "kernelperf_event_paranoid-is-3-or-4",
+            Refusal::HiddenKernelSymbols => "kernelkptr_restrict-is-2",
+            Refusal::LittleLockedMemory(_) => "only-n-kib-of-memory-may-be-locked",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::capability::USED;
+    use super::{Refusal, Release};
+
+    #[test]
+    fn releases_are_ordered() {
+        let release = |text| Release::parse(text).unwrap();
+        assert!(release("5.10.0-30-amd64") < release("5.15.1") && release("5.15") < release("6.1.0"));
+        assert_eq!(release("6.18.44-fc-v669").to_string(), "6.18");
+        assert_eq!(Release::parse("linux"), None);
+    }
+
+    #[test]
+    fn troubleshooting_knows_each_refusal() {
+        let page = include_str!("../../docs/troubleshooting.md");
+        // As GitHub makes anchors: lower case, blanks to dashes, other punctuation dropped.
+        let anchor = |heading: &str| {
+            let kept = heading.chars().filter(|c| c.is_ascii_alphanumeric() || " -_".contains(*c));
+            kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect::<String>()
+        };
+        let anchors: Vec<_> = page.lines().filter_map(|l| l.strip_prefix("## ")).map(anchor).collect();
+        let release = Release { major: 4, minor: 18 };
+        let all = [
+            Refusal::NotRoot,
+            Refusal::MissingCapability(USED[0]),
+            Refusal::NoBtf,
+            Refusal::KernelTooOld { have: release, need: release },
+            Refusal::Lockdown,
+            Refusal::NotInitPidNamespace,
+            Refusal::Paranoid(4),
+            Refusal::HiddenKernelSymbols,
+            Refusal::LittleLockedMemory(64),
+        ];
+        for refusal in all {
+            assert!(
+                anchors.iter().any(|a| a == refusal.anchor()),
+                "{} is not in {anchors:?}",
+                refusal.anchor()
+            );
+            assert!(!refusal.hint().is_empty() && !refusal.to_string().contains('\n'));
+        }
+        assert!(all[0].is_fatal() && all[1].is_fatal() && !Refusal::MissingCapability(USED[2]).is_fatal());
+    }
+}

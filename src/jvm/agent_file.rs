@@ -1,0 +1,171 @@
+//! The agent as a file in the target's `/tmp`, for as long as it takes to load it.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, StatVfsMountFlags, fchmod, fstat, fstatvfs, openat};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::ids::as_target;
+use super::listen::remove;
+use super::refusal::Refusal;
+use super::target::{Target, entry, reopen};
+use crate::process::procfs;
+
+/// The agent, as build.rs made it.
+const AGENT: &[u8] = include_bytes!(env!("JVM_SYMBOLS_AGENT"));
+
+/// More entries of a `/tmp` are not looked at.
+const MAX_ENTRIES: usize = 20_000;
+const PREFIX: &str = ".jvm-symbols-";
+const SUFFIX: &str = ".so";
+const RANDOM_DIGITS: usize = 16;
+
+/// The file's name: who made it, so that a later run knows whether it was left behind, and a random number.
+pub(super) fn name_for(maker: u32, random: u64) -> String {
+    format!("{PREFIX}{maker}-{random:0RANDOM_DIGITS$x}{SUFFIX}")
+}
+
+/// The maker's pid, if that is such a name.
+pub(super) fn maker_of(name: &str) -> Option<u32> {
+    let (maker, random) = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('-')?;
+    let hex = random.len() == RANDOM_DIGITS && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let digits = !maker.is_empty() && !maker.starts_with('0') && maker.bytes().all(|b| b.is_ascii_digit());
+    if hex && digits { maker.parse().ok() } else { None }
+}
+
+/// The target's `/tmp`, if a library can be put there and loaded from there.
+pub(super) fn usable_tmp(target: &Target) -> Result<OwnedFd, Refusal> {
+    let tmp = target.directory("tmp").map_err(|errno| match errno {
+        Errno::NOENT if target.has_exited() => Refusal::Exited,
+        _ => Refusal::TmpNotWritable,
+    })?;
+    let flags = fstatvfs(&tmp).map_err(|_| Refusal::TmpNotWritable)?.f_flag;
+    if flags.contains(StatVfsMountFlags::RDONLY) {
+        return Err(Refusal::TmpNotWritable);
+    }
+    if flags.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(Refusal::NoexecTmp);
+    }
+    Ok(tmp)
+}
+
+/// Puts the agent there under that name, calls `load`, and removes it, whatever comes of it.
+pub(super) fn with_agent<T>(
+    target: &Target,
+    tmp: &OwnedFd,
+    name: &str,
+    parent: u32,
+    load: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    // Root's file cannot be changed by anybody in between. A file system of a user namespace that does not know root
+    // (EOVERFLOW), or a network one that does not trust it, takes the target's own.
+    let made = match make(tmp.as_fd(), name) {
+        Err(Errno::OVERFLOW | Errno::ACCESS | Errno::PERM) => {
+            as_target(target.ids(), parent, || Ok(make(tmp.as_fd(), name)))?
+        }
+        other => other,
+    };
+    let made =
+        made.map_err(|errno| if errno == Errno::EXIST { Refusal::Blocked } else { Refusal::TmpNotWritable })?;
+    let result = load();
+    remove(tmp.as_fd(), name, &made);
+    result
+}
+
+/// Makes the file, or leaves nothing.
+fn make(tmp: BorrowedFd<'_>, name: &str) -> Result<Stat, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o555);
+    let mut file = File::from(openat(tmp, name, flags, mode)?);
+    let stat = fstat(&file)?;
+    let written = file.write_all(AGENT).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO));
+    // The umask may have taken the right to read from it.
+    if let Err(errno) = written.and_then(|()| fchmod(&file, mode)) {
+        remove(tmp, name, &stat);
+        return Err(errno);
+    }
+    Ok(stat)
+}
+
+/// Removes the file of that name, if it is one of ours.
+pub(super) fn remove_named(target: &Target, tmp: BorrowedFd<'_>, name: &str) -> Result<(), Refusal> {
+    if maker_of(name).is_some() {
+        if let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat)) {
+            remove(tmp, name, &stat);
+        }
+    }
+    Ok(())
+}
+
+/// Removes what profilers left that were killed. Not what one that lives has put there.
+pub(super) fn remove_leftovers(target: &Target, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
+    let Ok(directory) = reopen(tmp, OFlags::RDONLY | OFlags::DIRECTORY) else { return Ok(()) };
+    let Ok(entries) = Dir::new(directory) else { return Ok(()) };
+    for found in entries.take(MAX_ENTRIES).filter_map(Result::ok) {
+        let Some((name, maker)) = found.file_name().to_str().ok().and_then(|n| Some((n, maker_of(n)?)))
+        else {
+            continue;
+        };
+        if let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat)) {
+            if !lived_at(maker, stat.st_mtime) {
+                remove(tmp, name, &stat);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_ours(target: &Target, stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && (stat.st_uid == 0 || stat.st_uid == target.uid)
+        && stat.st_nlink == 1
+}
+
+/// Whether the process that has this pid now was there at that time (seconds since the epoch).
+fn lived_at(pid: u32, time: i64) -> bool {
+    let Some(stat) =
+        procfs::read(&format!("/proc/{pid}/stat")).ok().and_then(|text| procfs::parse_stat(&text))
+    else {
+        return false;
+    };
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    let seconds_since_boot = i64::try_from(stat.start_ticks / ticks).unwrap_or(i64::MAX);
+    let boot = clock_gettime(ClockId::Realtime).tv_sec - clock_gettime(ClockId::Boottime).tv_sec;
+    // Each of these is rounded to a second.
+    boot.saturating_add(seconds_since_boot) <= time.saturating_add(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_names_are_recognised() {
+        assert_eq!(maker_of(&name_for(4711, 0xabc)), Some(4711));
+        assert_eq!(name_for(4711, 0xabc), ".jvm-symbols-4711-0000000000000abc.so");
+        for foreign in [
+            "",
+            ".jvm-symbols-.so",
+            ".jvm-symbols-1-2.so",
+            ".jvm-symbols--0000000000000abc.so",
+            ".jvm-symbols-x-0000000000000abc.so",
+            ".jvm-symbols-1-0000000000000abG.so",
+            ".jvm-symbols-1-../../../../etc.so",
+            ".jvm-symbols-+1-0000000000000abc.so",
+            ".jvm-symbols-1-0000000000000abc.so.bak",
+        ] {
+            assert_eq!(maker_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_process_lived_since_its_start() {
+        let now = clock_gettime(ClockId::Realtime).tv_sec;
+        assert!(lived_at(std::process::id(), now));
+        assert!(!lived_at(std::process::id(), now - 1_000_000_000));
+        assert!(!lived_at(u32::MAX, now));
+    }
+}

@@ -1,0 +1,282 @@
+//! The profiler's side: a helper is started for one JVM, given a deadline, and cleaned up after.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jvm_symbols_log::log_file::write_lease;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::agent_file::name_for;
+use super::discover::Jvm;
+use super::helper;
+use super::inspection::Inspection;
+use super::message::{Answer, Order, Request, Task, receive, send};
+use super::refusal::Refusal;
+use crate::process::MonoNs;
+
+/// A helper keeps its deadline itself; after this much more it is killed.
+const GRACE: Duration = Duration::from_millis(300);
+/// How long a killed helper may take to go.
+const PARTING: Duration = Duration::from_secs(1);
+/// How long cleaning up after a killed helper may take.
+const CLEANING: Duration = Duration::from_secs(1);
+/// How long reading the tables may take.
+const INSPECTING: Duration = Duration::from_secs(2);
+
+/// Helpers that were killed and have not gone: something holds them in the kernel. With them the JVM's pid.
+static STUCK: Mutex<Vec<(u32, Child)>> = Mutex::new(Vec::new());
+
+/// How to attach.
+#[derive(Clone, Debug)]
+pub struct AttachOptions {
+    /// Deadline of the whole attach, replay included.
+    pub timeout: Duration,
+    /// Attach even where the build may crash.
+    pub force: bool,
+    /// This program, to be run as the helper.
+    pub binary: PathBuf,
+    /// How long the agent writes without [`Attached::renew_lease`].
+    pub lease: Duration,
+    /// Most bytes of log that lie unread in the JVM's memory.
+    pub log_cap: u64,
+}
+
+impl AttachOptions {
+    /// Ten seconds, a lease of 15 seconds, 32 MiB.
+    #[must_use]
+    pub fn new(binary: PathBuf) -> AttachOptions {
+        AttachOptions {
+            timeout: Duration::from_secs(10),
+            force: false,
+            binary,
+            lease: Duration::from_secs(15),
+            log_cap: 32 << 20,
+        }
+    }
+}
+
+/// Where a log comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The agent was loaded into the running JVM: what was compiled before is replayed.
+    Late,
+    /// The JVM was started with the agent (`-agentpath`).
+    AtStart,
+}
+
+/// A JVM whose agent writes a log for us.
+#[derive(Debug)]
+pub struct Attached {
+    /// The log, open for reading and (for lease and consumption) writing; it outlives the JVM.
+    pub log: File,
+    /// Where it comes from.
+    pub source: Source,
+    /// How far the JVM's `CLOCK_MONOTONIC`, in which the log is written, is ahead of the host's, nanoseconds.
+    pub clock_offset: i64,
+    /// When the log was begun, on the host's clock.
+    pub started: MonoNs,
+    /// The names of stubs and adapters are logged.
+    pub stubs: bool,
+    /// What the JVM's tables say.
+    pub inspection: Inspection,
+}
+
+impl Attached {
+    /// Lets the agent write until then. A log from the start has no lease: nothing happens.
+    ///
+    /// # Errors
+    /// As of writing to the log.
+    pub fn renew_lease(&self, until: MonoNs) -> io::Result<()> {
+        match self.source {
+            Source::Late => write_lease(&self.log, until.0.saturating_add_signed(self.clock_offset)),
+            Source::AtStart => Ok(()),
+        }
+    }
+
+    /// Ends the lease: the agent writes no more and frees what it holds.
+    ///
+    /// # Errors
+    /// As of writing to the log.
+    pub fn end_lease(&self) -> io::Result<()> {
+        match self.source {
+            Source::Late => write_lease(&self.log, 0),
+            Source::AtStart => Ok(()),
+        }
+    }
+
+    /// A time of the log as the host's clock has it.
+    #[must_use]
+    pub fn host_time(&self, of_log: u64) -> MonoNs {
+        MonoNs(of_log.saturating_add_signed(self.clock_offset.saturating_neg()))
+    }
+}
+
+/// An attach that failed, and what was learnt on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Why.
+    pub refusal: Refusal,
+    /// What the JVM's tables say, if they were read.
+    pub inspection: Option<Inspection>,
+}
+
+/// Reads version and flags from the JVM's own tables.
+///
+/// # Errors
+/// Why not.
+pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
+    let (answer, _) = ask(jvm, binary, INSPECTING, Task::Inspect)?;
+    match answer {
+        Answer { refusal: Some(refusal), .. } => Err(refusal),
+        Answer { inspection: Some(inspection), .. } => Ok(inspection),
+        _ => Err(Refusal::HelperFailed("an empty answer".into())),
+    }
+}
+
+/// Loads the agent into a JVM, or finds it loaded. Nothing stays in its file system.
+///
+/// # Errors
+/// Why not; the JVM is as before.
+pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
+    let unread = |refusal| Failed { refusal, inspection: None };
+    let mut random = [0; 24];
+    getrandom(&mut random, GetRandomFlags::empty())
+        .map_err(|e| unread(Refusal::HelperFailed(format!("random numbers: {e}"))))?;
+    let (number, nonce) = random.split_at(8);
+    let number = number.iter().fold(0_u64, |sum, &b| (sum << 8) | u64::from(b));
+    let file_name = name_for(std::process::id(), number);
+    let order = Order {
+        file_name: file_name.clone(),
+        nonce: nonce.try_into().map_err(|_| unread(Refusal::HelperFailed("nonce".into())))?,
+        lease_seconds: options.lease.as_secs().max(1),
+        cap: options.log_cap,
+        force: options.force,
+    };
+    let (answer, log) =
+        ask(jvm, &options.binary, options.timeout, Task::Attach(order)).map_err(|refusal| {
+            // It was killed or died, wherever it was.
+            let _ = ask(jvm, &options.binary, CLEANING, Task::Clean(file_name));
+            unread(refusal)
+        })?;
+    let Answer { inspection, refusal, log: facts } = answer;
+    let failed = |refusal| Failed { refusal, inspection: inspection.clone() };
+    if let Some(refusal) = refusal {
+        return Err(failed(refusal));
+    }
+    let (Some(facts), Some(log), Some(inspection)) = (facts, log, inspection.clone()) else {
+        return Err(failed(Refusal::HelperFailed("an answer without a log".into())));
+    };
+    Ok(Attached {
+        log: File::from(log),
+        source: if facts.at_start { Source::AtStart } else { Source::Late },
+        clock_offset: facts.clock_offset,
+        started: MonoNs(facts.started.saturating_add_signed(facts.clock_offset.saturating_neg())),
+        stubs: facts.stubs,
+        inspection,
+    })
+}
+
+/// Attaches to several JVMs, `at_once` of them at a time; results in the order of the JVMs.
+#[must_use]
+pub fn attach_all(jvms: &[Jvm], options: &AttachOptions, at_once: usize) -> Vec<Result<Attached, Failed>> {
+    let next = Mutex::new(0);
+    let results: Mutex<Vec<Option<Result<Attached, Failed>>>> =
+        Mutex::new(jvms.iter().map(|_| None).collect());
+    let work = || {
+        loop {
+            let mine = {
+                let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+                *next += 1;
+                *next - 1
+            };
+            let Some(jvm) = jvms.get(mine) else { return };
+            let result = attach(jvm, options);
+            if let Some(place) = results.lock().unwrap_or_else(PoisonError::into_inner).get_mut(mine) {
+                *place = Some(result);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..at_once.clamp(1, jvms.len().max(1)) {
+            scope.spawn(work);
+        }
+    });
+    let lost = || Err(Failed { refusal: Refusal::HelperFailed("no thread".into()), inspection: None });
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
+}
+
+/// Runs one helper.
+fn ask(jvm: &Jvm, binary: &Path, limit: Duration, task: Task) -> Result<(Answer, Option<OwnedFd>), Refusal> {
+    let tgid = jvm.process.tgid;
+    if is_stuck(tgid) {
+        return Err(Refusal::HelperStuck);
+    }
+    let failed = |what: &str, e: &dyn std::fmt::Display| Refusal::HelperFailed(format!("{what}: {e}"));
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|e| failed("socket pair", &e))?;
+    let request = Request {
+        tgid,
+        start_ticks: jvm.start_ticks,
+        base: jvm.base,
+        libjvm: jvm.libjvm.clone(),
+        parent: std::process::id(),
+        limit,
+        task,
+    };
+    let child = Command::new(binary)
+        .arg(helper::ARGUMENT)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| failed("starting the helper", &e))?;
+    let answer = send(&ours, &request, None).and_then(|()| {
+        if is_readable(&ours, limit + GRACE) { receive(&ours) } else { Err(Refusal::TimedOut) }
+    });
+    part_from(tgid, child);
+    answer
+}
+
+fn is_readable(socket: &OwnedFd, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], Some(&left)) {
+            Ok(ready) => return ready > 0,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// It has answered, or its time is over.
+fn part_from(tgid: u32, mut child: Child) {
+    let _ = child.kill();
+    let until = Instant::now() + PARTING;
+    while Instant::now() < until {
+        match child.try_wait() {
+            Ok(Some(_)) | Err(_) => return,
+            Ok(None) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    STUCK.lock().unwrap_or_else(PoisonError::into_inner).push((tgid, child));
+}
+
+/// Whether an earlier helper for this process still hangs.
+fn is_stuck(tgid: u32) -> bool {
+    let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
+    stuck.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+    stuck.iter().any(|(of, _)| *of == tgid)
+}

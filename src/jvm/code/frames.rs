@@ -1,0 +1,109 @@
+//! From a PC within compiled code to Java frames.
+
+use std::sync::Arc;
+
+use jvm_symbols_log::{PcDecoder, PcFrame};
+
+use super::methods::JavaMethod;
+
+/// What sort of Java frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FrameKind {
+    /// The method that was compiled: there is a stack frame for it.
+    Compiled,
+    /// A method inlined into it.
+    Inlined,
+    /// Generated code that is no method: an adapter, the interpreter, a runtime stub.
+    Stub,
+    /// A method that the log does not describe (quota, dropped record): how it is called is not known.
+    Unnamed,
+}
+
+/// One Java frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JavaFrame {
+    /// What sort.
+    pub kind: FrameKind,
+    /// `package.Class.method`, or HotSpot's name of a stub; empty for [`FrameKind::Unnamed`].
+    pub name: Arc<str>,
+    /// Names and source file apart; none for stubs and unnamed methods.
+    pub method: Option<Arc<JavaMethod>>,
+    /// Source line, 0 if unknown.
+    pub line: u32,
+    /// Bytecode index, where there is one.
+    pub bci: Option<u32>,
+}
+
+impl JavaFrame {
+    pub(super) fn stub(name: &Arc<str>) -> JavaFrame {
+        JavaFrame { kind: FrameKind::Stub, name: Arc::clone(name), method: None, line: 0, bci: None }
+    }
+
+    fn of(kind: FrameKind, method: Option<&Arc<JavaMethod>>, bci: Option<u32>) -> JavaFrame {
+        match method {
+            Some(method) => JavaFrame {
+                kind,
+                name: Arc::clone(&method.name),
+                line: method.line(bci),
+                method: Some(Arc::clone(method)),
+                bci,
+            },
+            None => JavaFrame { kind: FrameKind::Unnamed, name: "".into(), method: None, line: 0, bci },
+        }
+    }
+}
+
+/// Compiled code of a method.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    /// The compiled method first.
+    pub(super) methods: Box<[Option<Arc<JavaMethod>>]>,
+    /// As the log has them.
+    pub(super) debug: Box<[u8]>,
+}
+
+/// Which debug record an address belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    /// The record of this very return address.
+    Exact,
+    /// The next one above: right for a leaf; for a return address, the call has no record of its own.
+    Above,
+    /// There is none above: only the compiled method itself is known.
+    Beyond,
+}
+
+impl Compiled {
+    /// The frames at `pc` bytes from the code's start, innermost first.
+    ///
+    /// A debug record describes the code that *ends* at its pc (HotSpot: `forte.cpp`, "record the end of the region",
+    /// and `match_desc` in `nmethod.cpp`, which takes the first record at or above): an instruction that is about to
+    /// run at `pc` belongs to the first record above `pc`, a call that returns to `pc` to the record at `pc`.
+    pub(super) fn frames(&self, pc: u32, leaf: bool) -> (Vec<JavaFrame>, Match) {
+        let mut decoder = PcDecoder::new(&self.debug, self.methods.len());
+        while let Ok(Some(record)) = decoder.step() {
+            if record.pc > pc || (record.pc == pc && !leaf) {
+                let found = if record.pc == pc { Match::Exact } else { Match::Above };
+                return (self.chain(record.chain), found);
+            }
+        }
+        let root = self.methods.first().and_then(Option::as_ref);
+        let mut frame = JavaFrame::of(FrameKind::Compiled, root, None);
+        frame.line = 0;
+        (vec![frame], Match::Beyond)
+    }
+
+    fn chain(&self, outermost_first: &[PcFrame]) -> Vec<JavaFrame> {
+        let frames = outermost_first.iter().enumerate().map(|(depth, frame)| {
+            let kind = if depth == 0 { FrameKind::Compiled } else { FrameKind::Inlined };
+            let method = self.methods.get(frame.method as usize).and_then(Option::as_ref);
+            JavaFrame::of(kind, method, u32::try_from(frame.bci).ok())
+        });
+        frames.rev().collect()
+    }
+
+    /// Memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.methods) + self.debug.len()
+    }
+}

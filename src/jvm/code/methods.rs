@@ -1,0 +1,131 @@
+//! Methods by where the log describes them, names beautified and shared.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use jvm_symbols_log::{LineEntry, Method};
+
+use crate::jvm::names;
+
+/// A Java method.
+#[derive(Debug, PartialEq, Eq)]
+pub struct JavaMethod {
+    /// `package.Class.method`
+    pub name: Arc<str>,
+    /// `package.Class`
+    pub class: Arc<str>,
+    /// `method`
+    pub method: Arc<str>,
+    /// `(I)V`, as the JVM has it.
+    pub signature: Arc<str>,
+    /// `Class.java`, if it is known.
+    pub file: Option<Arc<str>>,
+    lines: Box<[LineEntry]>,
+}
+
+impl JavaMethod {
+    /// The source line of a bytecode index; 0 if unknown. Without index (entry of a synchronized method) the first.
+    #[must_use]
+    pub fn line(&self, bci: Option<u32>) -> u32 {
+        let bci = bci.unwrap_or(0);
+        // Compilers other than javac write tables that are not in order.
+        let entry = self.lines.iter().filter(|entry| entry.bci <= bci).max_by_key(|entry| entry.bci);
+        entry.map_or(0, |entry| entry.line)
+    }
+}
+
+/// All methods of a log.
+#[derive(Debug)]
+pub(super) struct Methods {
+    raw: bool,
+    max: usize,
+    max_bytes: usize,
+    bytes: usize,
+    by_offset: HashMap<u64, Arc<JavaMethod>>,
+    strings: HashSet<Arc<str>>,
+    refused: u64,
+}
+
+impl Methods {
+    pub(super) fn new(raw: bool, max: usize, max_bytes: usize) -> Methods {
+        Methods {
+            raw,
+            max,
+            max_bytes,
+            bytes: 0,
+            by_offset: HashMap::new(),
+            strings: HashSet::new(),
+            refused: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, offset: u64, method: &Method<'_>) {
+        if self.by_offset.len() >= self.max || self.bytes >= self.max_bytes {
+            self.refused += 1;
+            return;
+        }
+        let class = names::class(method.class, self.raw);
+        let name = names::text(method.name);
+        let lines: Box<[LineEntry]> = method.lines().collect();
+        self.bytes += size_of::<JavaMethod>() + size_of_val(&*lines);
+        let full = self.shared(if class.is_empty() { name.clone() } else { format!("{class}.{name}") });
+        let method = JavaMethod {
+            name: full,
+            class: self.shared(class),
+            method: self.shared(name),
+            signature: self.shared(names::text(method.signature)),
+            file: (!method.file.is_empty()).then(|| self.shared(names::text(method.file))),
+            lines,
+        };
+        self.by_offset.insert(offset, Arc::new(method));
+    }
+
+    pub(super) fn get(&self, offset: u64) -> Option<&Arc<JavaMethod>> {
+        self.by_offset.get(&offset)
+    }
+
+    pub(super) fn shared(&mut self, text: String) -> Arc<str> {
+        if let Some(known) = self.strings.get(text.as_str()) {
+            return Arc::clone(known);
+        }
+        self.bytes += text.len() + 2 * size_of::<usize>();
+        let text: Arc<str> = text.into();
+        self.strings.insert(Arc::clone(&text));
+        text
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_offset.len()
+    }
+
+    /// Methods that quotas kept out.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Memory of names and lines, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_that_of_the_last_entry_at_or_before_the_index() {
+        let entry = |bci, line| LineEntry { bci, line };
+        let text: Arc<str> = "".into();
+        let method = JavaMethod {
+            name: Arc::clone(&text),
+            class: Arc::clone(&text),
+            method: Arc::clone(&text),
+            signature: text,
+            file: None,
+            lines: [entry(0, 10), entry(20, 12), entry(5, 11)].into(),
+        };
+        assert_eq!([0, 4, 5, 19, 20, 99].map(|b| method.line(Some(b))), [10, 10, 11, 11, 12, 12]);
+        assert_eq!(method.line(None), 10);
+    }
+}

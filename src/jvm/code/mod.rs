@@ -1,0 +1,15 @@
+//! The timeline of a JVM's compiled code: which method owned an address at a time, and which Java frames it stands for.
+//!
+//! Addresses are reused, so that an address alone names nothing. [`CodeTimeline::read`] follows the agent's log,
+//! [`CodeTimeline::lookup`] answers.
+
+mod frames;
+mod index;
+mod lease;
+mod methods;
+mod timeline;
+
+pub use frames::{FrameKind, JavaFrame};
+pub use lease::{end, release, renew};
+pub use methods::JavaMethod;
+pub use timeline::{CodeTimeline, Facts, Limits, Miss, Options, ReadFailure, Stats};

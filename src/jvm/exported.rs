@@ -1,0 +1,152 @@
+//! Exported symbols of a library as it lies in memory: found as the dynamic linker finds them, by the library's own
+//! hash table. No file is opened, so neither a deleted `libjvm.so` nor a false one at its path matters.
+//!
+//! ELF64 only (elf(5); the GNU hash table is described in the binutils and glibc sources).
+
+use super::memory::{Memory, Nonsense, half_in, word_in};
+
+const PROGRAM_HEADER: usize = 56;
+const MAX_PROGRAM_HEADERS: u16 = 64;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const MAX_DYNAMIC: u64 = 16 << 10;
+const DT_NULL: u64 = 0;
+const DT_HASH: u64 = 4;
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_GNU_HASH: u64 = 0x6fff_fef5;
+const SYMBOL: u64 = 24;
+/// A chain longer than this is no hash table.
+const MAX_CHAIN: u32 = 4096;
+
+/// A library in memory.
+#[derive(Debug)]
+pub(super) struct Exported<'a, M> {
+    memory: &'a M,
+    /// What is added to the addresses in the file.
+    bias: u64,
+    symbols: u64,
+    strings: u64,
+    hash: Hash,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Hash {
+    Gnu(u64),
+    SysV(u64),
+}
+
+impl<'a, M: Memory> Exported<'a, M> {
+    /// The library whose first page is mapped at `base`.
+    pub(super) fn at(memory: &'a M, base: u64) -> Result<Exported<'a, M>, Nonsense> {
+        let mut header = [0; 64];
+        memory.read_all(base, &mut header)?;
+        // Class 64; the byte order is that of this machine, as it runs here.
+        if !header.starts_with(b"\x7fELF\x02") {
+            return Err(Nonsense);
+        }
+        let table = base.checked_add(word_in(&header, 32)?).ok_or(Nonsense)?;
+        let count = u16::from_ne_bytes([header[56], header[57]]);
+        if count > MAX_PROGRAM_HEADERS
+            || usize::from(u16::from_ne_bytes([header[54], header[55]])) != PROGRAM_HEADER
+        {
+            return Err(Nonsense);
+        }
+        let mut headers = vec![0; usize::from(count) * PROGRAM_HEADER];
+        memory.read_all(table, &mut headers)?;
+        let of_type =
+            |wanted| headers.chunks(PROGRAM_HEADER).find(|h| half_in(h, 0) == Ok(wanted)).ok_or(Nonsense);
+        let load = of_type(PT_LOAD)?;
+        let bias = base.wrapping_sub(word_in(load, 16)?.wrapping_sub(word_in(load, 8)?));
+        let dynamic = of_type(PT_DYNAMIC)?;
+        let length = word_in(dynamic, 40)?.min(MAX_DYNAMIC);
+        let mut entries = vec![0; usize::try_from(length).map_err(|_| Nonsense)?];
+        memory.read_all(bias.wrapping_add(word_in(dynamic, 16)?), &mut entries)?;
+        // glibc writes absolute addresses into the section, musl leaves it alone.
+        let address = |value: u64| if value < base { bias.wrapping_add(value) } else { value };
+        let entry = |tag: u64| {
+            let mut words = entries.chunks_exact(16).map(|e| (word_in(e, 0), word_in(e, 8)));
+            words
+                .by_ref()
+                .take_while(|(t, _)| *t != Ok(DT_NULL))
+                .find_map(|(t, value)| if t == Ok(tag) { value.ok().map(address) } else { None })
+        };
+        let hash =
+            entry(DT_GNU_HASH).map(Hash::Gnu).or_else(|| entry(DT_HASH).map(Hash::SysV)).ok_or(Nonsense)?;
+        let (symbols, strings) = (entry(DT_SYMTAB).ok_or(Nonsense)?, entry(DT_STRTAB).ok_or(Nonsense)?);
+        Ok(Exported { memory, bias, symbols, strings, hash })
+    }
+
+    /// Address of a symbol.
+    pub(super) fn symbol(&self, name: &str) -> Result<u64, Nonsense> {
+        match self.hash {
+            Hash::Gnu(table) => self.by_gnu_hash(table, name.as_bytes()),
+            Hash::SysV(table) => self.by_sysv_hash(table, name.as_bytes()),
+        }
+    }
+
+    /// What a variable of eight bytes holds.
+    pub(super) fn value(&self, name: &str) -> Result<u64, Nonsense> {
+        self.memory.word(self.symbol(name)?)
+    }
+
+    fn by_gnu_hash(&self, table: u64, name: &[u8]) -> Result<u64, Nonsense> {
+        let hash = name.iter().fold(5381_u32, |h, &b| h.wrapping_mul(33).wrapping_add(u32::from(b)));
+        let (buckets, first, bloom) = (self.half(table)?, self.half(table + 4)?, self.half(table + 8)?);
+        let bucket_table = table.wrapping_add(16 + u64::from(bloom) * 8);
+        let chains = bucket_table.wrapping_add(u64::from(buckets) * 4);
+        let slot = u64::from(hash.checked_rem(buckets).ok_or(Nonsense)?);
+        let mut index = self.half(bucket_table.wrapping_add(slot * 4))?;
+        for _ in 0..MAX_CHAIN {
+            let place = u64::from(index.checked_sub(first).ok_or(Nonsense)?);
+            let link = self.half(chains.wrapping_add(place * 4))?;
+            if link | 1 == hash | 1 {
+                if let Some(found) = self.if_named(index, name)? {
+                    return Ok(found);
+                }
+            }
+            if link & 1 == 1 {
+                break;
+            }
+            index = index.checked_add(1).ok_or(Nonsense)?;
+        }
+        Err(Nonsense)
+    }
+
+    fn by_sysv_hash(&self, table: u64, name: &[u8]) -> Result<u64, Nonsense> {
+        let hash = name.iter().fold(0_u32, |h, &b| {
+            let h = (h << 4).wrapping_add(u32::from(b));
+            let high = h & 0xf000_0000;
+            (h ^ (high >> 24)) & !high
+        });
+        let buckets = self.half(table)?;
+        let slot = u64::from(hash.checked_rem(buckets).ok_or(Nonsense)?);
+        let mut index = self.half(table.wrapping_add(8 + slot * 4))?;
+        let chains = table.wrapping_add(8 + u64::from(buckets) * 4);
+        for _ in 0..MAX_CHAIN {
+            if index == 0 {
+                break;
+            }
+            if let Some(found) = self.if_named(index, name)? {
+                return Ok(found);
+            }
+            index = self.half(chains.wrapping_add(u64::from(index) * 4))?;
+        }
+        Err(Nonsense)
+    }
+
+    /// The symbol's address if that is its name.
+    fn if_named(&self, index: u32, name: &[u8]) -> Result<Option<u64>, Nonsense> {
+        let mut symbol = [0; SYMBOL as usize];
+        self.memory.read_all(self.symbols.wrapping_add(u64::from(index) * SYMBOL), &mut symbol)?;
+        let its_name = self.memory.string(self.strings.wrapping_add(u64::from(half_in(&symbol, 0)?)))?;
+        let value = word_in(&symbol, 8)?;
+        Ok((its_name == name && value != 0).then(|| self.bias.wrapping_add(value)))
+    }
+
+    fn half(&self, address: u64) -> Result<u32, Nonsense> {
+        let mut bytes = [0; 4];
+        self.memory.read_all(address, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+}

@@ -1,0 +1,220 @@
+//! The helper: a child process for one JVM, gone after one answer. It opens what the JVM controls (memory, files,
+//! its attach socket), and may hang or be killed at any point.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use jvm_symbols_log::header::LogKind;
+use rustix::io::dup;
+use rustix::process::{Resource, Rlimit, getppid, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::agent_file::{maker_of, remove_leftovers, remove_named, usable_tmp, with_agent};
+use super::deadline::Deadline;
+use super::ids::{as_target, die_with_parent};
+use super::inspection::{Inspection, inspect, vendor_of};
+use super::listen::{connection, remove_stale_trigger};
+use super::log_file::{Found, logs_of};
+use super::message::{Answer, LogFacts, Order, Request, Task, receive, send};
+use super::policy::permitted;
+use super::protocol::{exchange, load_request, parse_reply};
+use super::refusal::Refusal;
+use super::status::{catches_sigquit, monotonic_offset};
+use super::target::{Target, entry};
+
+/// The hidden argument that makes the program a helper.
+pub const ARGUMENT: &str = "__jvm-helper";
+
+/// A JVM younger than this may still be starting: not a word of its tables is final before it catches SIGQUIT.
+const STARTING: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(10);
+/// Longest `release` file that is read, bytes.
+const MAX_RELEASE: u64 = 64 << 10;
+/// Where a Java runtime's top lies above `libjvm.so`: `lib/server`, or `jre/lib/amd64/server` on JDK 8.
+const LEVELS_ABOVE: std::ops::RangeInclusive<usize> = 3..=5;
+
+/// The child's entry: one request from the socket that is its standard input, one answer. Returns the exit code.
+#[must_use]
+pub fn main() -> i32 {
+    // Before anything else: whoever started this may be gone already.
+    let Some(parent) = getppid().map(|p| p.as_raw_nonzero().get().unsigned_abs()) else { return 1 };
+    if !die_with_parent(parent) || rustix::thread::set_no_new_privs(true).is_err() {
+        return 1;
+    }
+    for (resource, most) in [(Resource::Core, 0), (Resource::Nofile, 128), (Resource::Fsize, 16 << 20)] {
+        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    }
+    let Ok(socket) = dup(rustix::stdio::stdin()) else { return 1 };
+    let Ok((request, _)) = receive::<Request>(&socket) else { return 1 };
+    let mut answer = Answer::default();
+    let log = match run(&request, &mut answer) {
+        Ok(log) => log,
+        Err(refusal) => {
+            answer.refusal = Some(refusal);
+            None
+        }
+    };
+    i32::from(send(&socket, &answer, log.as_ref().map(|log| log.as_fd())).is_err())
+}
+
+fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> {
+    let deadline = Deadline::after(request.limit);
+    let target = Target::open(request.tgid, request.start_ticks)?;
+    let vendor = |inspection: &mut Inspection| inspection.vendor = vendor_beside(&target, request);
+    match &request.task {
+        Task::Inspect => {
+            let mut inspection =
+                inspect(&target.memory()?, request.base).map_err(|_| gone_or_foreign(&target))?;
+            vendor(&mut inspection);
+            answer.inspection = Some(inspection);
+            Ok(None)
+        }
+        Task::Attach(order) => {
+            let tmp = target.directory("tmp");
+            let mut inspection =
+                when_started(&target, request, tmp.as_ref().ok().map(OwnedFd::as_fd), deadline)?;
+            vendor(&mut inspection);
+            answer.inspection = Some(inspection.clone());
+            let (found, facts) = attach(&target, request.parent, order, &inspection, deadline)?;
+            answer.log = Some(facts);
+            Ok(Some(found.file))
+        }
+        Task::Clean(name) => {
+            if let Ok(tmp) = target.directory("tmp") {
+                remove_named(&target, tmp.as_fd(), name)?;
+                remove_stale_trigger(&target, tmp.as_fd())?;
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// Reads the tables of a JVM that has got so far that they are right: it catches SIGQUIT, or its socket is there.
+/// A JVM that is young gets the time to start.
+fn when_started(
+    target: &Target,
+    request: &Request,
+    tmp: Option<BorrowedFd<'_>>,
+    deadline: Deadline,
+) -> Result<Inspection, Refusal> {
+    let socket = format!(".java_pid{}", target.ns_pid);
+    loop {
+        let listens = tmp.is_some_and(|tmp| entry(tmp, &socket).is_ok_and(|found| found.is_some()));
+        let started = listens || catches_sigquit(&target.proc_file("status")?);
+        let inspection = inspect(&target.memory()?, request.base);
+        let young = age(request.start_ticks) < STARTING;
+        match inspection {
+            Ok(inspection) if started || !young => return Ok(inspection),
+            Err(_) if !young => return Err(gone_or_foreign(target)),
+            _ if target.is_stopped()? => return Err(Refusal::Stopped),
+            _ => match deadline.pause(target.pidfd(), PAUSE) {
+                Err(Refusal::TimedOut) => return Err(Refusal::SignalNotCaught),
+                other => other?,
+            },
+        }
+    }
+}
+
+fn gone_or_foreign(target: &Target) -> Refusal {
+    if target.has_exited() { Refusal::Exited } else { Refusal::NotHotSpot }
+}
+
+/// How long ago a process was started.
+fn age(start_ticks: u64) -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    let start = Duration::from_millis(start_ticks.saturating_mul(1000) / ticks);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32).saturating_sub(start)
+}
+
+fn attach(
+    target: &Target,
+    parent: u32,
+    order: &Order,
+    inspection: &Inspection,
+    deadline: Deadline,
+) -> Result<(Found, LogFacts), Refusal> {
+    let clock_offset = target.proc_file("timens_offsets").map_or(0, |text| monotonic_offset(&text));
+    let facts = |found: &Found, stubs| LogFacts {
+        at_start: found.header.kind == LogKind::Start,
+        started: found.header.started,
+        clock_offset,
+        stubs,
+    };
+    let logs = logs_of(target)?;
+    let earlier_path = logs.iter().find_map(|log| earlier_name(&log.header.path));
+    if let Some(found) = logs.into_iter().find(|log| log.header.kind == LogKind::Start) {
+        let facts = facts(&found, true);
+        return Ok((found, facts));
+    }
+    if inspection.flags.disable_attach_mechanism == Some(true) {
+        return Err(Refusal::AttachDisabled);
+    }
+    if inspection.flags.enable_dynamic_agent_loading == Some(false) {
+        return Err(Refusal::AgentLoadingDisabled);
+    }
+    let stubs = permitted(inspection.version, order.force)?.stubs;
+    if target.is_stopped()? {
+        return Err(Refusal::Stopped);
+    }
+    let tmp = usable_tmp(target)?;
+    remove_leftovers(target, tmp.as_fd())?;
+    let may_signal = inspection.flags.reduce_signal_usage != Some(true);
+    let socket = connection(target, &tmp, parent, may_signal, deadline)?;
+    // What dlopen knows by this very path it does not load a second time.
+    let name = earlier_path.unwrap_or_else(|| order.file_name.clone());
+    let nonce: String = order.nonce.iter().map(|b| format!("{b:02x}")).collect();
+    let path = format!("/tmp/{name}");
+    let (lease, cap, stub) = (order.lease_seconds, order.cap, u8::from(stubs));
+    let options = format!("nonce={nonce},lease={lease},cap={cap},path={path},stubs={stub}");
+    let request = load_request(&path, &options)?;
+    let load = || parse_reply(&exchange(target, &socket, &request, deadline)?);
+    match with_agent(target, &tmp, &name, parent, load) {
+        Err(Refusal::TimedOut) if target.is_stopped()? => return Err(Refusal::Stopped),
+        other => other?,
+    }
+    let found =
+        logs_of(target)?.into_iter().find(|log| log.header.nonce == order.nonce).ok_or(Refusal::NoLog)?;
+    let facts = facts(&found, stubs);
+    Ok((found, facts))
+}
+
+/// The file name of an earlier attach, if a log's header gives a path that we could have made.
+fn earlier_name(path: &[u8]) -> Option<String> {
+    let name = std::str::from_utf8(path).ok()?.strip_prefix("/tmp/")?;
+    maker_of(name).map(|_| name.to_owned())
+}
+
+/// Who made the JVM, by the `release` file of its runtime; read as the target's user.
+fn vendor_beside(target: &Target, request: &Request) -> String {
+    let read = || {
+        let mut bytes = Vec::new();
+        let above = |level| std::path::Path::new(&request.libjvm).ancestors().nth(level);
+        for top in LEVELS_ABOVE.filter_map(above) {
+            let Some(path) = top.join("release").to_str().map(str::to_owned) else { continue };
+            if let Ok(file) = target.regular_file(&path) {
+                let _ = File::from(file).take(MAX_RELEASE).read_to_end(&mut bytes);
+                break;
+            }
+        }
+        Ok(vendor_of(&bytes))
+    };
+    as_target(target.ids(), request.parent, read).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_path_of_our_making_is_used_again() {
+        let name = ".jvm-symbols-12-0123456789abcdef.so";
+        assert_eq!(earlier_name(format!("/tmp/{name}").as_bytes()).as_deref(), Some(name));
+        for hostile in ["/etc/passwd", "/tmp/../etc/x.so", "/tmp/x", "/tmp/.jvm-symbols-1-../x.so", ""] {
+            assert_eq!(earlier_name(hostile.as_bytes()), None, "{hostile}");
+        }
+        assert_eq!(earlier_name(&[0xff; 100]), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! What a JVM says of itself in its own tables: version and flags. Command lines lie, and do not show what came from
+//! `JAVA_TOOL_OPTIONS`, argument files or defaults.
+
+use serde::{Deserialize, Serialize};
+
+use super::memory::{Memory, Nonsense, word_in};
+use super::text::printable;
+use super::version::JavaVersion;
+use super::vm_structs::{Field, VmStructs};
+
+/// JDK 25 has about 1,500 flags.
+const MAX_FLAGS: u64 = 16_384;
+const FLAG_SIZES: std::ops::RangeInclusive<u64> = 16..=256;
+
+/// The class of flags: `JVMFlag` since JDK 10, `Flag` before.
+const FLAG_CLASSES: [&str; 2] = ["JVMFlag", "Flag"];
+const VERSION_CLASS: &str = "Abstract_VM_Version";
+const FIELDS: &[Field] = &[
+    ("JVMFlag", "flags"),
+    ("JVMFlag", "numFlags"),
+    ("JVMFlag", "_name"),
+    ("JVMFlag", "_addr"),
+    ("Flag", "flags"),
+    ("Flag", "numFlags"),
+    ("Flag", "_name"),
+    ("Flag", "_addr"),
+    (VERSION_CLASS, "_s_vm_release"),
+    (VERSION_CLASS, "_s_internal_vm_info_string"),
+];
+
+/// The flags that matter to us. `None`: this JVM has no such flag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flags {
+    /// Compiled code keeps frame pointers: stacks reach the root.
+    pub preserve_frame_pointer: Option<bool>,
+    /// Attaching is switched off; SIGQUIT would print a thread dump.
+    pub disable_attach_mechanism: Option<bool>,
+    /// Agents may be loaded late (JDK 9 and later; before, always).
+    pub enable_dynamic_agent_loading: Option<bool>,
+    /// `-Xrs`: SIGQUIT is not caught, the attach socket is there from the start.
+    pub reduce_signal_usage: Option<bool>,
+}
+
+/// What the JVM's own tables say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspection {
+    /// Its version; `None` if its text is not understood.
+    pub version: Option<JavaVersion>,
+    /// The version as it is written, fit to print: `17.0.15+6-Debian-1deb12u1`.
+    pub release: String,
+    /// Who made it, by the `release` file beside it; empty if there is none.
+    pub vendor: String,
+    /// Flags.
+    pub flags: Flags,
+}
+
+/// Reads version and flags. `base` is where `libjvm.so` is mapped.
+pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, Nonsense> {
+    let tables = VmStructs::read(memory, base, FIELDS, &FLAG_CLASSES)?;
+    let string = |name| -> Result<Vec<u8>, Nonsense> {
+        let variable = tables.field(VERSION_CLASS, name).ok_or(Nonsense)?;
+        memory.string(memory.word(variable)?)
+    };
+    let release = printable(&string("_s_vm_release")?, 80);
+    let flags = read_flags(memory, &tables)?;
+    Ok(Inspection { version: JavaVersion::parse(&release), release, vendor: String::new(), flags })
+}
+
+fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsense> {
+    let class = FLAG_CLASSES.into_iter().find(|c| tables.field(c, "flags").is_some()).ok_or(Nonsense)?;
+    let field = |name| tables.field(class, name).ok_or(Nonsense);
+    let size = tables.size(class).filter(|size| FLAG_SIZES.contains(size)).ok_or(Nonsense)?;
+    let count = memory.word(field("numFlags")?)?.min(MAX_FLAGS);
+    let table = memory.word(field("flags")?)?;
+    let (name, address) = (field("_name")?, field("_addr")?);
+    let mut bytes = vec![0; usize::try_from(size * count).map_err(|_| Nonsense)?];
+    memory.read_all(table, &mut bytes)?;
+    let mut flags = Flags::default();
+    for flag in bytes.chunks_exact(usize::try_from(size).map_err(|_| Nonsense)?) {
+        // The last entry has no name.
+        let its_name = word_in(flag, name)?;
+        if its_name == 0 {
+            continue;
+        }
+        let slot = match memory.string(its_name)?.as_slice() {
+            b"PreserveFramePointer" => &mut flags.preserve_frame_pointer,
+            b"DisableAttachMechanism" => &mut flags.disable_attach_mechanism,
+            b"EnableDynamicAgentLoading" => &mut flags.enable_dynamic_agent_loading,
+            b"ReduceSignalUsage" => &mut flags.reduce_signal_usage,
+            _ => continue,
+        };
+        let mut value = [0];
+        memory.read_all(word_in(flag, address)?, &mut value)?;
+        *slot = Some(value[0] != 0);
+    }
+    Ok(flags)
+}
+
+/// Who made a Java runtime, from its `release` file: the value of `IMPLEMENTOR`, fit to print.
+#[must_use]
+pub(super) fn vendor_of(release_file: &[u8]) -> String {
+    let line = release_file.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"IMPLEMENTOR="));
+    let value = line.unwrap_or_default().trim_ascii();
+    let value = value.strip_prefix(b"\"").unwrap_or(value);
+    printable(value.strip_suffix(b"\"").unwrap_or(value), 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::half_in;
+    use super::*;
+
+    #[test]
+    fn the_vendor_is_read() {
+        assert_eq!(vendor_of(b"A=1\nIMPLEMENTOR=\"Eclipse Adoptium\"\nB=2\n"), "Eclipse Adoptium");
+        assert_eq!(vendor_of(b"IMPLEMENTOR=\"Evil\x1b[2J\"\n"), "Evil?[2J");
+        assert_eq!(vendor_of(b"JAVA_VERSION=\"17\"\n"), "");
+    }
+
+    /// Memory that answers every address with the same bytes.
+    struct Echo(Vec<u8>);
+
+    impl Memory for Echo {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let shift = usize::try_from(address % 4096).expect("small") % self.0.len();
+            let endless = self.0.iter().cycle().skip(shift);
+            buffer.iter_mut().zip(endless).for_each(|(to, from)| *to = *from);
+            buffer.len()
+        }
+    }
+
+    #[test]
+    fn hostile_memory_ends_in_a_refusal() {
+        for pattern in
+            [vec![0], vec![0xff], vec![0, 1], b"\x7fELF\x02\x01\x01\0".to_vec(), vec![1, 0, 0, 0, 0, 0, 0, 0]]
+        {
+            assert_eq!(inspect(&Echo(pattern), 0x7000_0000_0000).err(), Some(Nonsense));
+        }
+        // A header that is plausible, in front of noise.
+        let mut page = vec![0_u8; 4096];
+        page[..5].copy_from_slice(b"\x7fELF\x02");
+        page[32] = 64;
+        (page[54], page[56]) = (56, 2);
+        (page[64], page[64 + 56]) = (1, 2);
+        page[64 + 56 + 40] = 0xff;
+        for seed in 0..64_u8 {
+            let noise = page[256..].iter_mut().enumerate();
+            noise.for_each(|(i, b)| *b = (i as u8).wrapping_mul(seed).rotate_left(u32::from(seed)));
+            assert!(inspect(&Echo(page.clone()), 0x7000_0000_0000).is_err());
+        }
+    }
+
+    #[test]
+    fn no_memory_is_a_refusal() {
+        struct Nothing;
+        impl Memory for Nothing {
+            fn read(&self, _: u64, _: &mut [u8]) -> usize {
+                0
+            }
+        }
+        assert_eq!(inspect(&Nothing, 0), Err(Nonsense));
+        assert_eq!(half_in(&[], u64::MAX), Err(Nonsense));
+    }
+}

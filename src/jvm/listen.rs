@@ -1,0 +1,115 @@
+//! Making a JVM listen: the file `.attach_pidN` and SIGQUIT, on which HotSpot starts its attach listener.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, unlinkat};
+use rustix::io::Errno;
+
+use super::deadline::Deadline;
+use super::ids::as_target;
+use super::protocol::connect_to;
+use super::refusal::Refusal;
+use super::target::{Target, entry};
+
+/// How often the socket is looked for.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A connection to the JVM's attach listener, which is started if it does not run. With `may_signal` false (`-Xrs`:
+/// the listener runs from the start) only looks.
+pub(super) fn connection(
+    target: &Target,
+    tmp: &OwnedFd,
+    parent: u32,
+    may_signal: bool,
+    deadline: Deadline,
+) -> Result<OwnedFd, Refusal> {
+    // HotSpot before 11 wants its own effective ids at the other end, and within a user namespace every version does.
+    let look = || as_target(target.ids(), parent, || connect_to(target, tmp, deadline));
+    if let Some(socket) = look()? {
+        return Ok(socket);
+    }
+    if !may_signal {
+        return Err(Refusal::SignalNotCaught);
+    }
+    if target.is_stopped()? {
+        return Err(Refusal::Stopped);
+    }
+    let made = as_target(target.ids(), parent, || set_trigger(target, tmp))?;
+    // Once only: a listener that runs answers a second signal with a thread dump on the application's stdout.
+    let socket = target.quit_if_caught().and_then(|()| {
+        loop {
+            deadline.pause(target.pidfd(), PAUSE)?;
+            if let Some(socket) = look()? {
+                return Ok(socket);
+            }
+        }
+    });
+    if let Some(made) = made {
+        as_target(target.ids(), parent, || Ok(remove(tmp.as_fd(), &trigger_name(target), &made)))?;
+    }
+    match socket {
+        Err(Refusal::TimedOut) if target.is_stopped()? => Err(Refusal::Stopped),
+        other => other,
+    }
+}
+
+/// Removes what a killed helper left: an empty `.attach_pidN` of the target's user and closed to all others.
+pub(super) fn remove_stale_trigger(target: &Target, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
+    let name = trigger_name(target);
+    if let Some(stat) = entry(tmp, &name)? {
+        if is_ours(&stat) && stat.st_uid == target.uid {
+            remove(tmp, &name, &stat);
+        }
+    }
+    Ok(())
+}
+
+/// Sees to it that the JVM finds a trigger that it believes in; the file, if it was made here. HotSpot looks in its
+/// working directory first and, if it finds a file there, nowhere else; then in `/tmp`. It must belong to its user or
+/// root.
+fn set_trigger(target: &Target, tmp: &OwnedFd) -> Result<Option<Stat>, Refusal> {
+    let name = trigger_name(target);
+    let believed = |stat: &Stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && (stat.st_uid == target.uid || stat.st_uid == 0)
+    };
+    // A working directory that its own user may not look into hides the file from the JVM, too.
+    let in_cwd = target.working_directory().and_then(|cwd| entry(cwd.as_fd(), &name)).unwrap_or(None);
+    if let Some(stat) = in_cwd {
+        let same =
+            entry(tmp.as_fd(), &name)?.is_some_and(|t| (t.st_dev, t.st_ino) == (stat.st_dev, stat.st_ino));
+        if !same {
+            return if believed(&stat) { Ok(None) } else { Err(Refusal::Blocked) };
+        }
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat(tmp, &name, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => fstat(&file).map(Some).map_err(|_| Refusal::TmpNotWritable),
+        Err(Errno::EXIST) => match entry(tmp.as_fd(), &name)? {
+            // Another client's, at work now; or what a killed one left, which is ours to remove.
+            Some(stat) if believed(&stat) => Ok(is_ours(&stat).then_some(stat)),
+            _ => Err(Refusal::Blocked),
+        },
+        Err(_) => Err(Refusal::TmpNotWritable),
+    }
+}
+
+fn trigger_name(target: &Target) -> String {
+    format!(".attach_pid{}", target.ns_pid)
+}
+
+/// As we make them; jcmd's have the permissions of its umask.
+fn is_ours(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_size == 0
+        && Mode::from_raw_mode(stat.st_mode) == Mode::RUSR | Mode::WUSR
+}
+
+/// Removes the file at a name, if it is still the one that is meant.
+pub(super) fn remove(directory: BorrowedFd<'_>, name: &str, meant: &Stat) {
+    let same = |there: &Stat| (there.st_dev, there.st_ino) == (meant.st_dev, meant.st_ino);
+    if entry(directory, name).is_ok_and(|there| there.as_ref().is_some_and(same)) {
+        let _ = unlinkat(directory, name, AtFlags::empty());
+    }
+}

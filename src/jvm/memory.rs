@@ -1,0 +1,90 @@
+//! Reading the memory of a JVM, bounded. Every value found there may be a lie: it leads to a refusal, never to a
+//! crash, a loop or much memory. Only in the helper: a page behind a user-space file system can make a read wait.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+
+/// Longest string that is read, bytes.
+const MAX_STRING: usize = 512;
+
+/// The memory could not be read, or makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the JVM's memory makes no sense")]
+pub(super) struct Nonsense;
+
+/// Something with addresses: `/proc/PID/mem`, or bytes in a test.
+pub(super) trait Memory {
+    /// Fills `buffer` from the front as far as memory goes; returns how many bytes.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
+
+    /// Fills all of `buffer`.
+    fn read_all(&self, address: u64, buffer: &mut [u8]) -> Result<(), Nonsense> {
+        if self.read(address, buffer) == buffer.len() { Ok(()) } else { Err(Nonsense) }
+    }
+
+    /// A word of eight bytes.
+    fn word(&self, address: u64) -> Result<u64, Nonsense> {
+        let mut bytes = [0; 8];
+        self.read_all(address, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// A string that ends with a zero byte, at most 512 bytes long; empty for a null pointer.
+    fn string(&self, address: u64) -> Result<Vec<u8>, Nonsense> {
+        if address == 0 {
+            return Ok(Vec::new());
+        }
+        // A first short read saves copying: names are short.
+        for size in [64, MAX_STRING] {
+            let mut bytes = vec![0; size];
+            let got = self.read(address, &mut bytes);
+            if let Some(end) = bytes.get(..got).and_then(|b| b.iter().position(|&b| b == 0)) {
+                bytes.truncate(end);
+                return Ok(bytes);
+            }
+        }
+        Err(Nonsense)
+    }
+}
+
+/// `/proc/PID/mem`.
+#[derive(Debug)]
+pub(super) struct ProcessMemory(File);
+
+impl ProcessMemory {
+    pub(super) fn new(mem: OwnedFd) -> ProcessMemory {
+        ProcessMemory(File::from(mem))
+    }
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.0.read_at(rest, address.saturating_add(filled as u64)) {
+                Ok(0) => break,
+                Ok(got) => filled += got,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        filled
+    }
+}
+
+/// The word at `offset` in `bytes`.
+pub(super) fn word_in(bytes: &[u8], offset: u64) -> Result<u64, Nonsense> {
+    let start = usize::try_from(offset).map_err(|_| Nonsense)?;
+    let end = start.checked_add(8).ok_or(Nonsense)?;
+    let word = bytes.get(start..end).ok_or(Nonsense)?;
+    Ok(u64::from_ne_bytes(word.try_into().map_err(|_| Nonsense)?))
+}
+
+/// The half word at `offset` in `bytes`.
+pub(super) fn half_in(bytes: &[u8], offset: u64) -> Result<u32, Nonsense> {
+    let start = usize::try_from(offset).map_err(|_| Nonsense)?;
+    let end = start.checked_add(4).ok_or(Nonsense)?;
+    let half = bytes.get(start..end).ok_or(Nonsense)?;
+    Ok(u32::from_ne_bytes(half.try_into().map_err(|_| Nonsense)?))
+}

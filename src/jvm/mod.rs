@@ -1,0 +1,39 @@
+//! JVMs: finding them, reading their flags, attaching to them, and what their agent logs.
+//!
+//! [`discover`] finds them through `/proc`. All that touches what a JVM controls (its memory, its files, its attach
+//! socket) happens in a [`helper`], a child process with a deadline: [`inspect`] and [`attach`] start one. Knows
+//! nothing of BPF or formats.
+
+mod agent_file;
+mod attach;
+pub mod code;
+mod command_line;
+mod deadline;
+mod discover;
+mod exported;
+pub mod helper;
+mod ids;
+mod inspection;
+mod listen;
+mod log_file;
+mod memory;
+mod message;
+pub mod names;
+mod peer;
+mod policy;
+mod protocol;
+mod refusal;
+mod row;
+mod status;
+mod target;
+mod text;
+mod version;
+mod vm_structs;
+
+pub use attach::{AttachOptions, Attached, Failed, Source, attach, attach_all, inspect};
+pub use discover::{Jvm, discover, find, is_same_process};
+pub use inspection::{Flags, Inspection};
+pub use policy::{Permitted, permitted};
+pub use refusal::Refusal;
+pub use row::JvmRow;
+pub use version::JavaVersion;

@@ -1,0 +1,122 @@
+//! Why a JVM was not attached to: stable names, for reports and for people.
+
+use serde::{Deserialize, Serialize};
+
+/// Why not. `Display` is the stable label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// `-XX:+DisableAttachMechanism`.
+    #[error("attach disabled")]
+    AttachDisabled,
+    /// `-XX:-EnableDynamicAgentLoading`.
+    #[error("agent loading disabled")]
+    AgentLoadingDisabled,
+    /// Its `/tmp` is mounted without the right to execute.
+    #[error("noexec tmp")]
+    NoexecTmp,
+    /// Its `/tmp` is missing, read-only, full, or closed to us.
+    #[error("tmp not writable")]
+    TmpNotWritable,
+    /// It does not catch SIGQUIT, which would end it: still starting, or `-Xrs` without its socket.
+    #[error("signal not caught")]
+    SignalNotCaught,
+    /// Somebody's file stands where the request to listen belongs, or what stands for the socket is none of its own.
+    #[error("attach file blocked")]
+    Blocked,
+    /// The deadline passed.
+    #[error("timed out")]
+    TimedOut,
+    /// It is stopped, traced or frozen.
+    #[error("stopped")]
+    Stopped,
+    /// It has ended, or its pid belongs to another process now.
+    #[error("exited")]
+    Exited,
+    /// Its attach listener closed the connection, or said something that is no answer.
+    #[error("no answer")]
+    NoAnswer,
+    /// It refused to load the agent, in its own words (cleaned, cut).
+    #[error("agent not loaded")]
+    NotLoaded(String),
+    /// It loaded the agent, and no log of it can be found.
+    #[error("no log")]
+    NoLog,
+    /// Its build may crash in the events that the agent needs; the bug's name.
+    #[error("known crash {0}")]
+    KnownCrash(String),
+    /// A HotSpot whose version is not understood, so that known crashes cannot be told.
+    #[error("unknown version")]
+    UnknownVersion,
+    /// Its `libjvm.so` has not HotSpot's tables (OpenJ9, a look-alike), or they make no sense.
+    #[error("not HotSpot")]
+    NotHotSpot,
+    /// The kernel or its policy forbids us what it takes.
+    #[error("not permitted")]
+    NotPermitted,
+    /// An earlier helper for this process still hangs.
+    #[error("helper stuck")]
+    HelperStuck,
+    /// Our own helper process failed.
+    #[error("helper failed")]
+    HelperFailed(String),
+}
+
+impl Refusal {
+    /// One sentence: what can be done about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Refusal::AttachDisabled => {
+                "Start the JVM without -XX:+DisableAttachMechanism, or with -agentpath for the agent."
+            }
+            Refusal::AgentLoadingDisabled => {
+                "Start the JVM with -XX:+EnableDynamicAgentLoading, or with -agentpath for the agent."
+            }
+            Refusal::NoexecTmp => {
+                "Mount its /tmp without noexec, or start the JVM with -agentpath for the agent."
+            }
+            Refusal::TmpNotWritable => {
+                "Give the JVM a writable /tmp with room for 1 MiB, or start it with -agentpath for the agent."
+            }
+            Refusal::SignalNotCaught => {
+                "A JVM that is starting can be attached to a moment later; with -Xrs its socket must exist in /tmp."
+            }
+            Refusal::Blocked => {
+                "Look at .attach_pid and .java_pid files in the JVM's working directory and /tmp."
+            }
+            Refusal::TimedOut => {
+                "The JVM was busy (a long pause) or another attach client held it; raise --attach-timeout."
+            }
+            Refusal::Stopped => "Continue the process (SIGCONT, debugger, freezer), then profile again.",
+            Refusal::Exited => "The process ended before it could be attached to.",
+            Refusal::NoAnswer => "Check with `jcmd PID VM.version` whether its attach listener works.",
+            Refusal::NotLoaded(_) => {
+                "The JVM's own words are in the report; an antivirus or SELinux rule can be the cause."
+            }
+            Refusal::NoLog => {
+                "The agent could not make its log: the JVM's memory or descriptor limit may be reached."
+            }
+            Refusal::KnownCrash(_) => "Update the JVM, or accept the risk with --java-force.",
+            Refusal::UnknownVersion => {
+                "Known crashes cannot be told for this build; accept the risk with --java-force."
+            }
+            Refusal::NotHotSpot => "Only HotSpot (OpenJDK and its distributions, 8 and later) is supported.",
+            Refusal::NotPermitted => {
+                "Run as root with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_SETGID and CAP_KILL."
+            }
+            Refusal::HelperStuck => {
+                "Something (a user-space file system, a tracer) holds the process's memory or files."
+            }
+            Refusal::HelperFailed(_) => "This is a fault of jbpf-prof; please report it.",
+        }
+    }
+
+    /// What the JVM or the helper said, where it said something.
+    #[must_use]
+    pub fn detail(&self) -> Option<&str> {
+        match self {
+            Refusal::NotLoaded(words) | Refusal::HelperFailed(words) => Some(words),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `/proc/PID/status` and its neighbours, as far as attaching needs them.
+
+/// Bit of SIGQUIT in the signal masks: signal 3.
+const SIGQUIT_BIT: u64 = 1 << 2;
+
+/// Whether a process has a handler for SIGQUIT, by the text of `/proc/PID/status`. Without one, SIGQUIT ends it.
+#[must_use]
+pub(super) fn catches_sigquit(status: &[u8]) -> bool {
+    let mask = |name: &[u8]| {
+        let line = status.split(|&b| b == b'\n').skip(1).find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(std::str::from_utf8(line.trim_ascii()).ok()?, 16).ok()
+    };
+    let caught = mask(b"SigCgt:").is_some_and(|mask| mask & SIGQUIT_BIT != 0);
+    let ignored = mask(b"SigIgn:").is_none_or(|mask| mask & SIGQUIT_BIT != 0);
+    caught && !ignored
+}
+
+/// How far a process's `CLOCK_MONOTONIC` is ahead of the host's, nanoseconds, by the text of
+/// `/proc/PID/timens_offsets` (time_namespaces(7)). 0 where there are no time namespaces.
+#[must_use]
+pub(super) fn monotonic_offset(offsets: &[u8]) -> i64 {
+    let read = || {
+        let text = std::str::from_utf8(offsets).ok()?;
+        // Linux before 5.7 wrote the clock's number, which is 1.
+        let line = text.lines().find(|l| l.starts_with("monotonic") || l.starts_with("1 "))?;
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let seconds: i64 = words.next()?.parse().ok()?;
+        let nanoseconds: i64 = words.next()?.parse().ok()?;
+        seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+    };
+    read().unwrap_or(0)
+}
+
+/// The container's id, as a guess from `/proc/PID/cgroup`: the last run of 64 hexadecimal digits in a path, as
+/// Docker, containerd and CRI-O name their cgroups.
+#[must_use]
+pub(super) fn container_of(cgroup: &[u8]) -> Option<String> {
+    const LENGTH: usize = 64;
+    let is_hex = |b: &u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    let runs = cgroup.split(|b| !is_hex(b));
+    let id = runs.filter(|run| run.len() == LENGTH).last()?;
+    String::from_utf8(id.to_vec()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sigquit_is_caught_only_if_the_mask_says_so() {
+        let status = |caught: &str, ignored: &str| {
+            format!("Name:\tSigCgt:\t4\nSigBlk:\t0\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n")
+        };
+        let catches = |caught, ignored| catches_sigquit(status(caught, ignored).as_bytes());
+        assert!(catches("2000000181005ccf", "0000000000000000"));
+        assert!(!catches("0000000000000000", "0000000000000000"));
+        assert!(!catches("fffffffffffffffb", "0000000000000000"));
+        assert!(!catches("0000000000000004", "0000000000000004"));
+        assert!(!catches("nonsense", "0"));
+        assert!(!catches_sigquit(b"Name:\tSigCgt:\t4\n"), "the name is no mask");
+        assert!(!catches_sigquit(b""));
+    }
+
+    #[test]
+    fn clock_offsets_are_read() {
+        assert_eq!(monotonic_offset(b"monotonic           2         5\nboottime   7  0\n"), 2_000_000_005);
+        assert_eq!(monotonic_offset(b"monotonic          -1 999999999\nboottime   0  0\n"), -1);
+        assert_eq!(monotonic_offset(b"monotonic 99999999999999 0\n"), 0);
+        assert_eq!(monotonic_offset(b""), 0);
+    }
+
+    #[test]
+    fn container_ids_are_guessed_from_cgroups() {
+        let id = "0123456789abcdef".repeat(4);
+        let of = |text: String| container_of(text.as_bytes());
+        assert_eq!(of(format!("0::/system.slice/docker-{id}.scope\n")), Some(id.clone()));
+        assert_eq!(of(format!("4:cpu:/kubepods/pod1/{id}\n0::/\n")), Some(id.clone()));
+        assert_eq!(of(format!("0::/x/{id}0\n")), None);
+        assert_eq!(of("0::/user.slice\n".into()), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! The one process a helper deals with, held by descriptors from before the first check on.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, open, openat, openat2, statat};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::memory::ProcessMemory;
+use super::refusal::Refusal;
+use super::status::catches_sigquit;
+use crate::process::procfs::{self, Status};
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A process.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) tgid: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) ns_pid: u32,
+    pidfd: OwnedFd,
+    process: OwnedFd,
+    root: OwnedFd,
+}
+
+impl Target {
+    /// Takes hold of the process with that pid, if it is the one that started then.
+    pub(super) fn open(tgid: u32, start_ticks: u64) -> Result<Target, Refusal> {
+        let pid = i32::try_from(tgid).ok().and_then(Pid::from_raw).ok_or(Refusal::Exited)?;
+        // The pidfd first: if what is opened next is the process that is meant, then so was this.
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(refusal)?;
+        let process = open(format!("/proc/{tgid}"), DIRECTORY, Mode::empty()).map_err(refusal)?;
+        let stat = procfs::read_at(process.as_fd(), "stat").map_err(refusal)?;
+        if procfs::parse_stat(&stat).is_none_or(|stat| stat.start_ticks != start_ticks) {
+            return Err(Refusal::Exited);
+        }
+        let status = procfs::read_at(process.as_fd(), "status").map_err(refusal)?;
+        let Status { uid, gid, ns_pid } = procfs::parse_status(&status).ok_or(Refusal::Exited)?;
+        let root = openat(&process, "root", DIRECTORY, Mode::empty()).map_err(refusal)?;
+        Ok(Target { tgid, uid, gid, ns_pid, pidfd, process, root })
+    }
+
+    pub(super) fn ids(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+
+    pub(super) fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    pub(super) fn has_exited(&self) -> bool {
+        let mut process = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut process, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Its memory, readable.
+    pub(super) fn memory(&self) -> Result<ProcessMemory, Refusal> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        Ok(ProcessMemory::new(openat(&self.process, "mem", flags, Mode::empty()).map_err(refusal)?))
+    }
+
+    /// A file of its `/proc` directory.
+    pub(super) fn proc_file(&self, name: &str) -> Result<Vec<u8>, Refusal> {
+        procfs::read_at(self.process.as_fd(), name).map_err(refusal)
+    }
+
+    /// Its descriptors, a directory to read.
+    pub(super) fn descriptors(&self) -> Result<OwnedFd, Refusal> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(&self.process, "fd", flags, Mode::empty()).map_err(refusal)
+    }
+
+    /// A directory below its root, by the path as it names it.
+    pub(super) fn directory(&self, path: &str) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        // EAGAIN: a rename was under way, and the kernel cannot prove that the path stayed inside.
+        let mut tries = 0..16;
+        loop {
+            match openat2(&self.root, path, DIRECTORY, Mode::empty(), resolve) {
+                Err(Errno::AGAIN | Errno::INTR) if tries.next().is_some() => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// A regular file below its root, opened for reading by the path as it names it.
+    pub(super) fn regular_file(&self, path: &str) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let found = openat2(&self.root, path, flags, Mode::empty(), resolve)?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::RegularFile {
+            return Err(Errno::INVAL);
+        }
+        reopen(found.as_fd(), OFlags::RDONLY)
+    }
+
+    /// Its working directory.
+    pub(super) fn working_directory(&self) -> Result<OwnedFd, Refusal> {
+        openat(&self.process, "cwd", DIRECTORY, Mode::empty()).map_err(refusal)
+    }
+
+    /// Whether all of it is stopped or traced, so that no signal and no request would be answered.
+    pub(super) fn is_stopped(&self) -> Result<bool, Refusal> {
+        let stat = self.proc_file("stat")?;
+        Ok(procfs::parse_stat(&stat).is_some_and(|stat| matches!(stat.state, b'T' | b't')))
+    }
+
+    /// SIGQUIT, if it is caught: it ends every process that does not. To the process that was opened, whatever its
+    /// pid belongs to by now.
+    pub(super) fn quit_if_caught(&self) -> Result<(), Refusal> {
+        if !catches_sigquit(&self.proc_file("status")?) {
+            return Err(if self.has_exited() { Refusal::Exited } else { Refusal::SignalNotCaught });
+        }
+        pidfd_send_signal(&self.pidfd, Signal::QUIT).map_err(refusal)
+    }
+}
+
+/// Opens what an `O_PATH` descriptor stands for.
+pub(super) fn reopen(found: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())
+}
+
+/// What stands at a name in a directory, not followed; `None` if nothing does.
+pub(super) fn entry(directory: BorrowedFd<'_>, name: &str) -> Result<Option<Stat>, Refusal> {
+    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(refusal(errno)),
+    }
+}
+
+/// What an error of a system call on the process or its files means.
+pub(super) fn refusal(errno: Errno) -> Refusal {
+    match errno {
+        Errno::SRCH | Errno::NOENT => Refusal::Exited,
+        Errno::PERM | Errno::ACCESS => Refusal::NotPermitted,
+        other => Refusal::HelperFailed(other.to_string()),
+    }
+}

@@ -1,0 +1,134 @@
+//! HotSpot's description of itself: the tables behind `gHotSpotVMStructs` and `gHotSpotVMTypes`, which it exports
+//! for debuggers (`runtime/vmStructs.hpp` of JDK 8 to 25). Only the entries that are asked for are kept.
+
+use std::collections::HashMap;
+
+use super::exported::Exported;
+use super::memory::{Memory, Nonsense, half_in, word_in};
+
+/// JDK 25 has about 3,000 fields and 1,000 types.
+const MAX_ENTRIES: u64 = 32_768;
+const ENTRY_SIZES: std::ops::RangeInclusive<u64> = 16..=256;
+
+/// A field that is asked for: class and name.
+pub(super) type Field = (&'static str, &'static str);
+
+/// Where things are in one JVM.
+#[derive(Debug, Default)]
+pub(super) struct VmStructs {
+    /// Address of static fields, offset of others.
+    fields: HashMap<Field, u64>,
+    /// Sizes of types, bytes.
+    sizes: HashMap<&'static str, u64>,
+}
+
+impl VmStructs {
+    /// Reads the tables, keeping what is asked for.
+    pub(super) fn read<M: Memory>(
+        memory: &M,
+        base: u64,
+        fields: &'static [Field],
+        types: &'static [&'static str],
+    ) -> Result<VmStructs, Nonsense> {
+        let library = Exported::at(memory, base)?;
+        let mut found = VmStructs::default();
+        found.read_fields(memory, &library, fields)?;
+        found.read_types(memory, &library, types)?;
+        Ok(found)
+    }
+
+    fn read_fields<M: Memory>(
+        &mut self,
+        memory: &M,
+        library: &Exported<'_, M>,
+        wanted: &'static [Field],
+    ) -> Result<(), Nonsense> {
+        let at = |part: &str| library.value(&format!("gHotSpotVMStructEntry{part}Offset"));
+        let (type_name, field_name) = (at("TypeName")?, at("FieldName")?);
+        let (is_static, offset, address) = (at("IsStatic")?, at("Offset")?, at("Address")?);
+        let table = library.value("gHotSpotVMStructs")?;
+        let mut names = Names::new(memory);
+        entries(memory, table, library.value("gHotSpotVMStructEntryArrayStride")?, type_name, |entry| {
+            let class = names.of(word_in(entry, type_name)?)?;
+            let Some(&(class, _)) = wanted.iter().find(|(c, _)| c.as_bytes() == class) else { return Ok(()) };
+            let name = names.of(word_in(entry, field_name)?)?;
+            let Some(&field) = wanted.iter().find(|(c, n)| *c == class && n.as_bytes() == name) else {
+                return Ok(());
+            };
+            let place = if half_in(entry, is_static)? != 0 { address } else { offset };
+            self.fields.insert(field, word_in(entry, place)?);
+            Ok(())
+        })
+    }
+
+    fn read_types<M: Memory>(
+        &mut self,
+        memory: &M,
+        library: &Exported<'_, M>,
+        wanted: &'static [&'static str],
+    ) -> Result<(), Nonsense> {
+        let type_name = library.value("gHotSpotVMTypeEntryTypeNameOffset")?;
+        let size = library.value("gHotSpotVMTypeEntrySizeOffset")?;
+        let table = library.value("gHotSpotVMTypes")?;
+        let mut names = Names::new(memory);
+        entries(memory, table, library.value("gHotSpotVMTypeEntryArrayStride")?, type_name, |entry| {
+            let name = names.of(word_in(entry, type_name)?)?;
+            if let Some(&name) = wanted.iter().find(|w| w.as_bytes() == name) {
+                self.sizes.insert(name, word_in(entry, size)?);
+            }
+            Ok(())
+        })
+    }
+
+    /// Address of a static field, or offset of another.
+    pub(super) fn field(&self, class: &'static str, name: &'static str) -> Option<u64> {
+        self.fields.get(&(class, name)).copied()
+    }
+
+    /// Size of a type, bytes.
+    pub(super) fn size(&self, name: &'static str) -> Option<u64> {
+        self.sizes.get(name).copied()
+    }
+}
+
+/// Calls `each` for the entries of a table up to the one whose name is null.
+fn entries<M: Memory>(
+    memory: &M,
+    table: u64,
+    stride: u64,
+    name: u64,
+    mut each: impl FnMut(&[u8]) -> Result<(), Nonsense>,
+) -> Result<(), Nonsense> {
+    if !ENTRY_SIZES.contains(&stride) {
+        return Err(Nonsense);
+    }
+    let mut entry = vec![0; usize::try_from(stride).map_err(|_| Nonsense)?];
+    for index in 0..MAX_ENTRIES {
+        memory.read_all(table.checked_add(index * stride).ok_or(Nonsense)?, &mut entry)?;
+        if word_in(&entry, name)? == 0 {
+            return Ok(());
+        }
+        each(&entry)?;
+    }
+    Err(Nonsense)
+}
+
+/// Strings that were read, by address: the tables name the same ones again and again.
+struct Names<'a, M> {
+    memory: &'a M,
+    known: HashMap<u64, Vec<u8>>,
+}
+
+impl<'a, M: Memory> Names<'a, M> {
+    fn new(memory: &'a M) -> Names<'a, M> {
+        Names { memory, known: HashMap::new() }
+    }
+
+    fn of(&mut self, address: u64) -> Result<&[u8], Nonsense> {
+        use std::collections::hash_map::Entry;
+        match self.known.entry(address) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(self.memory.string(address)?)),
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Timelines, told by events of our own making.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::event::{EventKind, Inode, Mapped, ProcessEvent};
+use super::locate::{Location, Unlocated};
+use super::table::{Options, Processes, Which};
+use super::{MonoNs, ProcessId};
+
+/// A pid that no process has: above every `pid_max`.
+const PID: u32 = 1 << 23;
+const MS: u64 = 1_000_000;
+
+struct Story {
+    processes: Processes,
+    begin: u64,
+}
+
+impl Story {
+    fn new() -> Story {
+        Story { processes: Processes::new(Options::default()), begin: MonoNs::now().0 }
+    }
+
+    fn at(&self, ms: u64) -> MonoNs {
+        MonoNs(self.begin + ms * MS)
+    }
+
+    fn tell(&mut self, ms: u64, tgid: u32, tid: u32, kind: EventKind) {
+        let at = self.at(ms);
+        self.processes.apply(&ProcessEvent { at, tgid, tid, kind });
+    }
+
+    fn fork(&mut self, ms: u64, parent: u32, tgid: u32) {
+        self.tell(ms, tgid, tgid, EventKind::Fork { parent });
+    }
+
+    fn exec(&mut self, ms: u64, tgid: u32, name: &str) {
+        self.tell(ms, tgid, tgid, EventKind::Comm { name: name.as_bytes().into(), exec: true });
+    }
+
+    fn exit(&mut self, ms: u64, tgid: u32, tid: u32) {
+        self.tell(ms, tgid, tid, EventKind::Exit);
+    }
+
+    /// Maps a page of the file with this inode number at 0x1000.
+    fn map(&mut self, ms: u64, tgid: u32, ino: u64) {
+        let inode = Inode { major: 250, minor: 3, ino, generation: 1 };
+        let path = Arc::from(Path::new("/nowhere/to/be/found"));
+        let mapped = Mapped { start: 0x1000, len: 0x1000, offset: 0, inode, path };
+        self.tell(ms, tgid, tgid, EventKind::Mmap(mapped));
+    }
+
+    /// The identity of a process that was forked at a time, after some execs.
+    fn id(&self, forked: u64, tgid: u32, exec: u32) -> ProcessId {
+        ProcessId { tgid, start: self.at(forked).0 + MonoNs::boot_offset() - 1000, exec }
+    }
+
+    /// Inode number of what is mapped at 0x1000.
+    fn mapped(&mut self, ms: u64, id: ProcessId) -> Result<u64, Unlocated> {
+        let at = self.at(ms);
+        match self.processes.locate(id, at, 0x1800) {
+            Location::File { file, offset: 0x800 } => Ok(file.inode.ino),
+            Location::Unknown(why) => Err(why),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn comm(&mut self, ms: u64, id: ProcessId) -> String {
+        let at = self.at(ms);
+        String::from_utf8_lossy(&self.processes.info(id, at).unwrap().comm).into_owned()
+    }
+}
+
+#[test]
+fn exec_keeps_the_pid_and_changes_everything_else() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "sh");
+    story.map(2, PID, 10);
+    story.exec(5, PID, "java");
+    story.map(6, PID, 20);
+    let (sh, java) = (story.id(0, PID, 1), story.id(0, PID, 2));
+    // Whichever comes first.
+    assert_eq!(story.mapped(7, java), Ok(20));
+    assert_eq!(story.mapped(4, sh), Ok(10));
+    assert_eq!((story.comm(4, sh), story.comm(7, java)), ("sh".into(), "java".into()));
+    // The tick came within the exec: the new name was told, the number had not changed.
+    assert_eq!(story.mapped(6, sh), Ok(10), "sh is known by its number, whenever it is asked for");
+}
+
+#[test]
+fn a_fork_has_what_its_parent_had() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "httpd");
+    story.map(2, PID, 10);
+    story.fork(3, PID, PID + 1);
+    story.map(4, PID, 20);
+    let child = story.id(3, PID + 1, 1);
+    assert_eq!(story.mapped(5, child), Ok(10), "what the parent maps later is not the child's");
+    let parent = story.id(0, PID, 1);
+    assert_eq!(story.mapped(5, parent), Ok(20));
+    assert_eq!(story.comm(5, child), "httpd");
+    story.map(6, PID + 1, 30);
+    assert_eq!((story.mapped(7, child), story.mapped(7, parent)), (Ok(30), Ok(20)));
+    assert_eq!(story.mapped(5, child), Ok(10));
+}
+
+#[test]
+fn a_pid_that_is_used_again_is_another_process() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "first");
+    story.map(2, PID, 10);
+    story.exit(3, PID, PID);
+    story.fork(100_000, 1, PID);
+    story.exec(100_001, PID, "second");
+    story.map(100_002, PID, 20);
+    let (first, second) = (story.id(0, PID, 1), story.id(100_000, PID, 1));
+    assert_eq!((story.mapped(2, first), story.mapped(100_003, second)), (Ok(10), Ok(20)));
+    assert_eq!((story.comm(2, first), story.comm(100_003, second)), ("first".into(), "second".into()));
+    // Their starts tell them apart even where the time does not.
+    let stranger = story.id(50_000, PID, 1);
+    assert_eq!(story.mapped(100_003, stranger), Err(Unlocated::ProcessGone));
+}
+
+#[test]
+fn a_process_ends_with_its_last_thread() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "java");
+    story.map(2, PID, 10);
+    story.tell(3, PID, PID + 1, EventKind::Fork { parent: PID });
+    story.tell(4, PID, PID + 2, EventKind::Fork { parent: PID });
+    story.exit(5, PID, PID);
+    story.exit(6, PID, PID + 2);
+    let id = story.id(0, PID, 1);
+    let exited = |story: &mut Story, ms| {
+        let at = story.at(ms);
+        story.processes.info(id, at).unwrap().exited
+    };
+    assert_eq!(exited(&mut story, 7), None, "one thread is left");
+    story.processes.retire(story.at(1000));
+    assert_eq!(story.mapped(8, id), Ok(10));
+    story.exit(9, PID, PID + 1);
+    let end = story.at(9);
+    assert_eq!(exited(&mut story, 9), Some(end));
+    story.processes.retire(story.at(9));
+    assert_eq!(story.mapped(8, id), Ok(10), "its last stacks may still come");
+    story.processes.retire(story.at(10));
+    assert_eq!(story.mapped(8, id), Err(Unlocated::ProcessGone));
+    assert_eq!(story.processes.counts().programs, 0);
+}
+
+#[test]
+fn a_thread_that_execs_becomes_the_leader() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "a");
+    story.tell(2, PID, PID + 1, EventKind::Fork { parent: PID });
+    story.exit(3, PID, PID);
+    story.exec(4, PID, "b");
+    story.map(5, PID, 10);
+    let id = story.id(0, PID, 2);
+    assert_eq!(story.mapped(6, id), Ok(10));
+    story.exit(7, PID, PID);
+    let at = story.at(6);
+    assert_eq!(story.processes.info(id, at).unwrap().exited, Some(story.at(7)));
+}
+
+#[test]
+fn a_name_of_a_thread_is_not_the_process_s() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "java");
+    story.tell(2, PID, PID + 1, EventKind::Fork { parent: PID });
+    story.tell(3, PID, PID + 1, EventKind::Comm { name: b"GC Thread"[..].into(), exec: false });
+    let id = story.id(0, PID, 1);
+    assert_eq!(story.comm(4, id), "java");
+    story.tell(5, PID, PID, EventKind::Comm { name: b"renamed"[..].into(), exec: false });
+    assert_eq!(story.comm(6, id), "renamed");
+}
+
+#[test]
+fn a_storm_of_short_processes_keeps_a_bounded_number() {
+    let mut story = Story::new();
+    for i in 0..50_000 {
+        story.fork(u64::from(i), 1, PID + i);
+        story.exec(u64::from(i), PID + i, "true");
+        story.map(u64::from(i), PID + i, 10);
+        story.exit(u64::from(i), PID + i, PID + i);
+    }
+    let counts = story.processes.counts();
+    assert!(counts.programs <= 17_000, "{counts:?}");
+    assert!(counts.forgotten >= 33_000, "{counts:?}");
+    assert_eq!(counts.files, 1);
+    story.processes.retire(story.at(60_000));
+    let counts = story.processes.counts();
+    assert_eq!((counts.programs, counts.mappings, counts.files), (0, 0, 0));
+}
+
+#[test]
+fn mappings_are_limited_and_it_is_said() {
+    let options = Options { max_mappings: 100, ..Options::default() };
+    let mut story = Story { processes: Processes::new(options), begin: MonoNs::now().0 };
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "hoarder");
+    story.map(1, PID, 10);
+    for i in 1..1000 {
+        let path = Arc::from(Path::new(""));
+        let mapped =
+            Mapped { start: 0x10_000 + i * 0x2000, len: 0x1000, offset: 0, inode: Inode::default(), path };
+        story.tell(2, PID, PID, EventKind::Mmap(mapped));
+    }
+    assert_eq!(story.processes.counts().mappings_refused, 900);
+    let id = story.id(0, PID, 1);
+    assert_eq!(story.mapped(3, id), Ok(10));
+    let at = story.at(3);
+    let beyond = story.processes.locate(id, at, 0x10_000 + 999 * 0x2000);
+    assert!(matches!(beyond, Location::Unknown(Unlocated::TooManyMappings)), "{beyond:?}");
+}
+
+#[test]
+fn forks_of_a_hoarder_do_not_multiply_what_is_kept() {
+    let options = Options { max_mappings_in_all: 5_000, ..Options::default() };
+    let mut story = Story { processes: Processes::new(options), begin: MonoNs::now().0 };
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "hoarder");
+    let anonymous = |i: u64| {
+        let path = Arc::from(Path::new(""));
+        let start = 0x10_000 + i * 0x2000;
+        EventKind::Mmap(Mapped { start, len: 0x1000, offset: 0, inode: Inode::default(), path })
+    };
+    (0..1000).for_each(|i| story.tell(2, PID, PID, anonymous(i)));
+    for child in 1..1000 {
+        story.fork(3, PID, PID + child);
+        story.tell(4, PID + child, PID + child, anonymous(5000));
+    }
+    story.processes.retire(story.at(0));
+    let counts = story.processes.counts();
+    assert!(counts.mappings <= 5_000 && counts.mappings_refused >= 990, "{counts:?}");
+}
+
+#[test]
+fn after_a_loss_processes_that_are_gone_are_forgotten() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "java");
+    story.tell(2, 0, 0, EventKind::Lost(5));
+    // Its exit was among them.
+    story.processes.retire(story.at(0));
+    story.processes.retire(story.at(60_000));
+    let counts = story.processes.counts();
+    assert_eq!((counts.programs, counts.events_lost), (0, 5));
+}
+
+#[test]
+fn what_was_seen_in_proc_is_not_overwritten_by_older_events() {
+    let mut story = Story::new();
+    let own = std::process::id();
+    assert_eq!(story.processes.scan(&Which::Tgids(&[own])), 1);
+    let id = ProcessId {
+        tgid: own,
+        start: super::procfs::parse_stat(&super::procfs::read("/proc/self/stat").unwrap())
+            .unwrap()
+            .start_ticks
+            * 10_000_000,
+        exec: 1,
+    };
+    // Told late: it happened before the scan.
+    story.processes.apply(&ProcessEvent {
+        at: MonoNs(1),
+        tgid: own,
+        tid: own,
+        kind: EventKind::Comm { name: b"before"[..].into(), exec: true },
+    });
+    let now = MonoNs::now();
+    let here = our_own_function as *const () as u64;
+    let location = story.processes.locate(id, now, here);
+    assert!(matches!(location, Location::File { .. }), "{location:?}");
+    assert_ne!(story.comm(0, id), "before");
+    assert!(matches!(story.processes.locate(id, now, 0x10), Location::Unknown(Unlocated::NotMapped)));
+    assert!(matches!(story.processes.locate(id, now, 0xffff_ffff_ff60_0400), Location::Vsyscall));
+}
+
+fn our_own_function() {}
+
+#[test]
+fn descendants() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.fork(1, PID, PID + 1);
+    story.fork(2, PID + 1, PID + 2);
+    story.fork(2, 1, PID + 3);
+    story.fork(3, PID, PID + 4);
+    story.exit(4, PID + 4, PID + 4);
+    assert_eq!(story.processes.descendants(&[PID]), [PID, PID + 1, PID + 2]);
+    assert_eq!(story.processes.descendants(&[7]), [7]);
+}
