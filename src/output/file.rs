@@ -165,3 +165,98 @@ pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> an
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{self, Write};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    use anyhow::bail;
+
+    use super::{Limited, is_broken_pipe, probe, replace};
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(directory)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_there_whole_or_the_old_one_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.svg");
+        replace(&path, |out| Ok(out.write_all(b"one")?)).unwrap();
+        let failed = replace(&path, |out| {
+            out.write_all(&[b'x'; 1 << 20])?;
+            bail!("no more")
+        });
+        let said = format!("{:#}", failed.unwrap_err());
+        assert_eq!(said, format!("cannot write {}: no more", path.display()));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        replace(&path, |out| Ok(out.write_all(b"two")?)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        probe(&path).unwrap();
+        assert_eq!(names(directory.path()), ["a.svg"]);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7111, 0);
+    }
+
+    #[test]
+    fn a_planted_link_is_replaced_and_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (victim, path) = (directory.path().join("victim"), directory.path().join("a.svg"));
+        fs::write(&victim, "precious").unwrap();
+        symlink(&victim, &path).unwrap();
+        replace(&path, |out| Ok(out.write_all(b"picture")?)).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "picture");
+    }
+
+    #[test]
+    fn what_cannot_be_a_file_is_refused_in_a_sentence() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = |name: &str| directory.path().join(name);
+        fs::create_dir(inside("folder.svg")).unwrap();
+        fs::write(inside("file"), "").unwrap();
+        let _socket = UnixListener::bind(inside("socket.svg")).unwrap();
+        let long = "x".repeat(300);
+        for (path, why) in [
+            (inside("folder.svg"), "it is a directory"),
+            (inside("socket.svg"), "it is a device, pipe or socket"),
+            ("/dev/null".into(), "it is a device, pipe or socket"),
+            (inside("none/a.svg"), "there is no directory"),
+            (inside("file/a.svg"), "is no directory"),
+            (inside(&long), "File name too long"),
+            ("/".into(), "it names no file"),
+            ("..".into(), "it names no file"),
+        ] {
+            for said in [replace(&path, |_| Ok(())), probe(&path)] {
+                let said = format!("{:#}", said.unwrap_err());
+                assert!(said.starts_with("cannot write ") && said.contains(why), "{said}");
+                assert!(!said.contains('\n'));
+            }
+        }
+        assert_eq!(names(directory.path()), ["file", "folder.svg", "socket.svg"]);
+    }
+
+    #[test]
+    fn the_limit_of_file_sizes_is_an_error_not_a_signal() {
+        let mut out = Limited { file: tempfile::tempfile().unwrap(), room: 10 };
+        out.write_all(b"12345678").unwrap();
+        let said = out.write_all(b"901").unwrap_err();
+        assert_eq!(said.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_known_through_all_contexts() {
+        let gone = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("drawing");
+        assert!(is_broken_pipe(&gone));
+        assert!(!is_broken_pipe(&io::Error::from(io::ErrorKind::StorageFull).into()));
+    }
+}

@@ -1,4 +1,4 @@
-//! Folded stacks: `comm;root;…;leaf count`, one line a stack, sorted; lost ticks as `[lost];[reason] count`.
+//! Folded stacks: `comm;root;…;leaf count`, one line a stack, in the order of their frames; lost ticks as `[lost];[reason] count`.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -6,8 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 
 use super::name;
-use crate::profile::tree::Tree;
-use crate::profile::trie::NodeId;
+use crate::profile::fold::Fold;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 
 /// Bytes that a line may have; 1,024 frames of the longest names are some megabytes.
@@ -16,52 +15,77 @@ const MAX_LINE: usize = 16 << 20;
 /// What stands for a sample without a stack.
 pub(super) const NO_FRAMES: &str = "[no frames]";
 
+/// What stands for stacks whose outermost frame is too small for the picture.
+pub(super) const TOO_SMALL: &str = "[too small]";
+
 /// Writes a profile.
 ///
 /// # Errors
 /// What the writer says.
 pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let tree = Tree::of(profile);
-    let names = names(profile);
-    for line in lines(&tree, &names) {
-        writeln!(out, "{line}")?;
-    }
+    let texts = Texts::of(profile);
+    texts.lines(profile, 0.0, false, |line| writeln!(out, "{line}"))?;
     for line in lost(&profile.accounts) {
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-/// Every symbol's text.
-pub(super) fn names(profile: &Profile) -> Vec<String> {
-    let frames = profile.frames();
-    frames.symbols().iter().map(|s| name::folded(frames, s)).collect()
+/// The texts of a profile's symbols; two symbols may have one text.
+pub(super) struct Texts {
+    /// Sorted.
+    pub(super) list: Vec<String>,
+    /// The place of each symbol's text in the list.
+    pub(super) items: Vec<u32>,
 }
 
-/// The lines of a tree, sorted. Different symbols of one text are one line.
-pub(super) fn lines(tree: &Tree, names: &[String]) -> Vec<String> {
-    let mut stacks: Vec<(String, u64)> =
-        tree.ending().map(|node| (stack(tree, names, node), tree.ends[node.index()])).collect();
-    let bare = tree.ends[NodeId::ROOT.index()];
-    if bare > 0 {
-        stacks.push((NO_FRAMES.to_owned(), bare));
+impl Texts {
+    pub(super) fn of(profile: &Profile) -> Texts {
+        let frames = profile.frames();
+        let all: Vec<String> = frames.symbols().iter().map(|s| name::folded(frames, s)).collect();
+        let mut list = all.clone();
+        list.sort_unstable();
+        list.dedup();
+        // What was sorted from the same texts has each of them.
+        let items = all.iter().map(|t| list.binary_search(t).unwrap_or(0) as u32).collect();
+        Texts { list, items }
     }
-    stacks.sort_unstable();
-    stacks.dedup_by(|next, sum| {
-        let same = next.0 == sum.0;
-        if same {
-            sum.1 += next.1;
-        }
-        same
-    });
-    stacks.into_iter().map(|(stack, count)| format!("{stack} {count}")).collect()
-}
 
-fn stack(tree: &Tree, names: &[String], leaf: NodeId) -> String {
-    let mut path: Vec<&str> =
-        tree.trie.up(leaf).map(|n| names[tree.trie.item(n) as usize].as_str()).collect();
-    path.reverse();
-    path.join(";")
+    /// A profile's lines, one at a time: there may be gigabytes of them. See [`Fold`] for `least` and `reverse`.
+    pub(super) fn lines<E>(
+        &self,
+        profile: &Profile,
+        least: f64,
+        reverse: bool,
+        mut each: impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut line = String::new();
+        // Where the text of each depth ends.
+        let mut ends: Vec<usize> = Vec::new();
+        let fold = Fold { items: &self.items, least, reverse };
+        let bare = fold.walk(profile, |folded| {
+            ends.truncate(folded.depth);
+            line.truncate(ends.last().copied().unwrap_or(0));
+            if folded.depth > 0 {
+                line.push(';');
+            }
+            line.push_str(&self.list[folded.item as usize]);
+            ends.push(line.len());
+            match folded.ends {
+                0 => Ok(()),
+                count => {
+                    line.push_str(&format!(" {count}"));
+                    each(&line)
+                }
+            }
+        })?;
+        for (text, count) in [(NO_FRAMES, bare.frameless), (TOO_SMALL, bare.cut)] {
+            if count > 0 {
+                each(&format!("{text} {count}"))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Lost ticks as lines.

@@ -6,8 +6,9 @@ use anyhow::Context;
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 
-use super::{folded, name, palette};
-use crate::profile::tree::Tree;
+use super::folded::{self, Texts};
+use super::report::thousands;
+use super::{name, palette};
 use crate::profile::{Accounts, Kind, Profile};
 
 /// Pixels that the frames are wide before a browser stretches the picture.
@@ -51,15 +52,18 @@ pub fn write(profile: &Profile, look: &Look, out: &mut impl Write) -> anyhow::Re
     let accounts = &profile.accounts;
     let shown = profile.total().count + accounts.lost_total();
     let least = look.min_width / FRAMES_WIDTH * shown as f64;
-    let tree = if look.reverse { Tree::reversed(profile) } else { Tree::of(profile) };
-    let tree = tree.prune(least);
-    let names = folded::names(profile);
-    let mut lines = folded::lines(&tree, &names);
+    let texts = Texts::of(profile);
+    let mut lines: Vec<String> = Vec::new();
+    texts.lines(profile, least, look.reverse, |line| -> anyhow::Result<()> {
+        lines.push(line.to_owned());
+        Ok(())
+    })?;
     lines.extend(folded::lost(accounts));
     if lines.is_empty() {
         lines.push(format!("{NO_SAMPLES} 1"));
     }
-    let mut palette = palette(profile, &names);
+    let kinds = kinds(profile, &texts);
+    let mut palette = palette(&texts, &kinds, accounts);
     let mut options = flamegraph::Options::default();
     options.title = crate::profile::frame::clean(look.title.as_bytes(), 200);
     options.subtitle = Some(look.subtitle.clone().unwrap_or_else(|| subtitle(accounts)));
@@ -69,38 +73,89 @@ pub fn write(profile: &Profile, look: &Look, out: &mut impl Write) -> anyhow::Re
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.image_width = None;
     options.min_width = 0.0; // what is too narrow is gone already, and its ticks are where it was
-    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out).context("drawing")
+    let mut picture = Vec::new();
+    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut picture)
+        .context("drawing")?;
+    let end = picture.strip_suffix(END).context("inferno's picture does not end as it did")?;
+    out.write_all(end)?;
+    out.write_all(legend(&kinds).as_bytes())?;
+    Ok(out.write_all(END)?)
+}
+
+/// How a picture ends.
+const END: &[u8] = b"</svg>";
+
+/// Families of kinds in the legend, with the word for each.
+const FAMILIES: [(Kind, &str); 10] = [
+    (Kind::Java, "Java"),
+    (Kind::JavaInlined, "inlined"),
+    (Kind::JavaInterpreted, "interpreted"),
+    (Kind::JvmStub, "JVM stub"),
+    (Kind::Jit, "JIT"),
+    (Kind::Cpp, "C++"),
+    (Kind::Native, "native"),
+    (Kind::NativeInlined, "inlined"),
+    (Kind::Kernel, "kernel"),
+    (Kind::Unknown, "unknown"),
+];
+
+/// What the colours mean, of the kinds in the profile: at the right, on the subtitle's line.
+fn legend(kinds: &[Kind]) -> String {
+    const LETTER: usize = 7;
+    let shown: Vec<_> = FAMILIES.iter().filter(|(kind, _)| kinds.contains(kind)).collect();
+    let width: usize = shown.iter().map(|(_, word)| 24 + LETTER * word.len()).sum();
+    let mut x = -(width.cast_signed());
+    let mut text = String::from("<svg x=\"100%\" overflow=\"visible\">");
+    for (kind, word) in shown {
+        let [r, g, b] = palette::base(*kind);
+        let after = x + 14;
+        text += &format!(
+            "<rect x=\"{x}\" y=\"39\" width=\"10\" height=\"10\" fill=\"rgb({r},{g},{b})\"/>\
+             <text x=\"{after}\" y=\"48\">{word}</text>"
+        );
+        x += (24 + LETTER * word.len()).cast_signed();
+    }
+    text + "</svg>"
 }
 
 /// The rate, the ticks, and what is not in the picture.
 #[must_use]
 pub fn subtitle(accounts: &Accounts) -> String {
     let Accounts { kept, missed, period_ns, .. } = accounts;
-    let mut text = format!("{kept} samples");
+    let mut text = format!("{} samples", thousands(*kept));
     if *period_ns > 0 {
         text += &format!(" at {:.0} Hz", 1e9 / *period_ns as f64);
     }
     let lost = accounts.lost_total();
-    text += &if lost > 0 { format!(", {lost} lost") } else { ", none lost".to_owned() };
+    text += &if lost > 0 { format!(", {} lost", thousands(lost)) } else { ", none lost".to_owned() };
     if *missed > 0 {
-        text += &format!(", {missed} missed");
+        text += &format!(", {} missed", thousands(*missed));
     }
     text
 }
 
-fn palette(profile: &Profile, names: &[String]) -> PaletteMap {
+/// The kind of each text: of several symbols the first's.
+fn kinds(profile: &Profile, texts: &Texts) -> Vec<Kind> {
+    let mut kinds = vec![Kind::Marker; texts.list.len()];
+    for (symbol, &item) in profile.frames().symbols().iter().zip(&texts.items).rev() {
+        kinds[item as usize] = symbol.kind;
+    }
+    kinds
+}
+
+fn palette(texts: &Texts, kinds: &[Kind], accounts: &Accounts) -> PaletteMap {
     let mut map = PaletteMap::default();
     let mut set = |name: &str, kind: Kind| {
         let [r, g, b] = palette::of(kind, name);
         map.insert(name, Color { r, g, b });
     };
-    for (symbol, name) in profile.frames().symbols().iter().zip(names) {
-        set(name, symbol.kind);
+    for (text, kind) in texts.list.iter().zip(kinds) {
+        set(text, *kind);
     }
-    for (reason, _) in &profile.accounts.lost {
+    for (reason, _) in &accounts.lost {
         set(&folded::reason(reason), Kind::Marker);
     }
-    for marker in ["", name::LOST, folded::NO_FRAMES, NO_SAMPLES] {
+    for marker in ["", name::LOST, folded::NO_FRAMES, folded::TOO_SMALL, NO_SAMPLES] {
         set(marker, Kind::Marker);
     }
     map

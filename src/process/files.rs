@@ -194,11 +194,11 @@ impl Files {
         self.contents.values().filter_map(|(_, content)| content.upgrade())
     }
 
-    /// Closes the quarter that was not used for longest.
+    /// Closes the quarter that was not used for longest, so that there is room for at least one.
     fn close_oldest(&mut self) {
         let mut open: Vec<_> = self.alive().filter(|content| content.fd().is_some()).collect();
         open.sort_by_key(|content| content.used.load(Ordering::Relaxed));
-        let surplus = open.len().saturating_sub(self.max_open - self.max_open / 4);
+        let surplus = open.len().saturating_sub(self.max_open - self.max_open.div_ceil(4));
         open.iter().take(surplus).for_each(|content| content.close());
         self.open = open.len() - surplus;
     }

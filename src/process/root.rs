@@ -19,7 +19,7 @@ use super::procfs::{self, Status};
 /// renames all the time must not keep us here.
 const MAX_RETRIES: usize = 16;
 
-/// A process's root directory and who the process is, read from one `/proc/PID` directory descriptor, so that a pid
+/// A process's root directory (the mount that it lies on: others below it go with the mount namespace) and who the process is, read from one `/proc/PID` directory descriptor, so that a pid
 /// that is used again in between gives an error and not a mixture.
 #[derive(Debug)]
 pub struct TargetRoot {

@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod filter;
+pub mod fold;
 pub mod frame;
 pub mod frames;
 pub mod labels;
@@ -12,7 +13,6 @@ pub mod report;
 pub mod samples;
 pub mod strings;
 pub mod tables;
-pub mod tree;
 pub mod trie;
 
 pub use accounts::Accounts;

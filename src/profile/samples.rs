@@ -207,14 +207,17 @@ impl Profile {
         sum
     }
 
-    /// Sum of the samples that end at each node, whoever's.
+    /// Leaves with their ticks, whoever's, in the order of the nodes.
     #[must_use]
-    pub fn weights(&self) -> Vec<Weight> {
-        let mut sums = vec![Weight::default(); self.trie.len()];
-        for (&(leaf, _), &weight) in &self.samples {
-            sums[leaf.index()] += weight;
+    pub fn leaves(&self) -> Vec<(NodeId, u64)> {
+        let mut leaves: Vec<(NodeId, u64)> = Vec::with_capacity(self.samples.len());
+        for Sample { leaf, weight, .. } in self.samples() {
+            match leaves.last_mut() {
+                Some((last, sum)) if *last == leaf => *sum += weight.count,
+                _ => leaves.push((leaf, weight.count)),
+            }
         }
-        sums
+        leaves
     }
 
     /// The stacks; a node's item is a frame.

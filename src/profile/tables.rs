@@ -139,10 +139,9 @@ impl Profile {
         (function.collect(), rows)
     }
 
-    /// Leaves with their ticks.
-    fn ending(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
-        let weights = self.weights();
-        self.trie().nodes().map(move |n| (n, weights[n.index()].count)).filter(|&(_, count)| count > 0)
+    /// Leaves with their ticks, without ticks that have no frames.
+    fn ending(&self) -> impl Iterator<Item = (NodeId, u64)> + use<> {
+        self.leaves().into_iter().filter(|(leaf, _)| *leaf != NodeId::ROOT)
     }
 
     /// Lines in which the ticks were themselves, the most first. Functions without a line have one row.

@@ -9,7 +9,7 @@ use crate::symbolize::Stats;
 /// Adds up the cost until now.
 pub(super) fn cost(totals: &Totals, symbols: &Stats) -> Cost {
     let (broker_s, reaped_s) = cpu_seconds();
-    let worker_s = symbols.worker.cpu.as_secs_f64();
+    let worker_s = (symbols.worker.cpu + symbols.java_worker.cpu).as_secs_f64();
     Cost {
         broker_s,
         worker_s,
@@ -17,7 +17,7 @@ pub(super) fn cost(totals: &Totals, symbols: &Stats) -> Cost {
         helpers_s: reaped_s,
         bpf_s: totals.program.map(|p| std::time::Duration::from_nanos(p.ns).as_secs_f64()),
         bpf_runs: totals.program.map_or(0, |p| p.runs),
-        rss_bytes: peak_rss() + symbols.worker.resident,
+        rss_bytes: peak_rss() + symbols.worker.resident + symbols.java_worker.resident,
         maps_bytes: totals.map_bytes,
     }
 }

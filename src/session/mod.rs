@@ -56,7 +56,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     let mut sampler = Sampler::prepare(options(settings, launched.as_ref()), stop.flag())?;
     let mut resolver = resolver(settings)?;
     let mut jvms = Jvms::new(settings);
-    jvms.attach_all(&mut resolver.symbolizer);
+    jvms.attach_all(&resolver.processes, &mut resolver.symbolizer, &stop.flag());
 
     let batches = sampler.batches.take().context("the sampler has no batches")?;
     let start = Start::now();
@@ -73,7 +73,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
             Ok(batch) => {
                 resolver.apply(&batch.events);
                 jvms.notice(&batch.events);
+                jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
                 jvms.beat(&mut resolver.symbolizer);
+                jvms.read(&resolver.read_logs());
                 resolver.window(batch, &jvms);
                 progress.show(&resolver.tally);
             }
@@ -82,6 +84,8 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
         }
     }
     jvms.settle(&mut resolver.symbolizer);
+    jvms.read(&resolver.read_logs());
+    jvms.release();
     resolver.finish();
     progress.clear();
     let totals = sampler.finish()?;

@@ -10,17 +10,19 @@ use super::sampler::Totals;
 use super::{Outcome, Settings, Target};
 use crate::capture::End;
 use crate::capture::abi::LOSSES;
+use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
 use crate::profile::{Accounts, RunReport};
 
 /// The start of a session.
 pub(super) struct Start {
     wall: jiff::Zoned,
+    machine: MachineTime,
 }
 
 impl Start {
     pub(super) fn now() -> Start {
-        Start { wall: jiff::Zoned::now() }
+        Start { wall: jiff::Zoned::now(), machine: MachineTime::now() }
     }
 
     /// Puts the parts together.
@@ -52,7 +54,7 @@ impl Start {
             unknown: profile.unknown(),
             ends: ends(&tally),
             jvms: jvms.report(&tally, &symbols),
-            steal: None,
+            steal: Some(MachineTime::now().stolen_share_since(&self.machine)),
             cost: cost(totals, &symbols),
             warnings: warnings(&profile.accounts, totals, &symbols),
             outputs: Vec::new(),

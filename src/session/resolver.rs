@@ -13,7 +13,7 @@ use crate::capture::{Count, End, Stack};
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
 use crate::profile::frame::clean;
 use crate::profile::{Frame, Kind, Labels, Profile};
-use crate::symbolize::Symbolizer;
+use crate::symbolize::{LogStats, Symbolizer};
 
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
 const MAX_COMM: usize = 64;
@@ -105,6 +105,11 @@ impl Resolver {
         for event in events {
             self.processes.apply(event);
         }
+    }
+
+    /// Reads what the JVMs' agents have logged until now.
+    pub(super) fn read_logs(&mut self) -> Vec<(ProcessId, LogStats)> {
+        self.symbolizer.read_logs()
     }
 
     /// Takes in a window whose events have been applied.

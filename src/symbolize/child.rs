@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use std::process::{Child as Process, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::message::{Request, Response};
 use super::wire::{Channel, WireError};
@@ -37,28 +40,57 @@ struct Running {
     channel: Channel<UnixStream>,
 }
 
+/// Shortest deadline, as a part of the usual one.
+const SHORTEST: u32 = 16;
+/// A shortened deadline doubles in this time.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
+/// How long a killed worker may take to go: one that hangs in a dead file system is left behind.
+const GOES_WITHIN: Duration = Duration::from_millis(200);
+/// Workers that were left behind, at most; then no other is started until one goes.
+const MAX_LEFT: usize = 8;
+
+/// How long an answer may take. Files that are made to be slow must not hold up the others for long: each one that is
+/// too slow halves the time for those after it.
+#[derive(Debug)]
+struct Deadline {
+    usual: Duration,
+    part: u32,
+    changed: Instant,
+}
+
+impl Deadline {
+    fn next(&mut self) -> Instant {
+        if self.part > 1 && self.changed.elapsed() > FORGIVEN_AFTER {
+            self.part /= 2;
+            self.changed = Instant::now();
+        }
+        Instant::now() + self.usual / self.part
+    }
+
+    fn missed(&mut self) {
+        self.part = (self.part * 2).min(SHORTEST);
+        self.changed = Instant::now();
+    }
+}
+
 /// A worker process and its successors.
 #[derive(Debug)]
 pub(crate) struct Child {
     binary: PathBuf,
-    deadline: Duration,
+    deadline: Deadline,
     running: Option<Running>,
     generation: u64,
     descriptors: usize,
     past_cpu: Duration,
+    left: Vec<Process>,
 }
 
 impl Child {
     /// Starts the first worker.
     pub(crate) fn start(binary: PathBuf, deadline: Duration) -> Result<Child> {
-        let mut child = Child {
-            binary,
-            deadline,
-            running: None,
-            generation: 0,
-            descriptors: 0,
-            past_cpu: Duration::ZERO,
-        };
+        let deadline = Deadline { usual: deadline, part: 1, changed: Instant::now() };
+        let (running, left, past_cpu) = (None, Vec::new(), Duration::ZERO);
+        let mut child = Child { binary, deadline, running, generation: 0, descriptors: 0, past_cpu, left };
         child.spawn()?;
         Ok(child)
     }
@@ -79,7 +111,7 @@ impl Child {
             return Err(Lost::Died);
         }
         let Some(running) = &self.running else { return Err(Lost::Died) };
-        let until = Some(Instant::now() + self.deadline);
+        let until = Some(self.deadline.next());
         let mut descriptors: Vec<OwnedFd> = Vec::new();
         let answer = running
             .channel
@@ -90,7 +122,11 @@ impl Child {
             Ok(response) => Ok(response),
             Err(error) => {
                 self.restart();
-                Err(if matches!(error, WireError::TimedOut) { Lost::TooSlow } else { Lost::Died })
+                if matches!(error, WireError::TimedOut) {
+                    self.deadline.missed();
+                    return Err(Lost::TooSlow);
+                }
+                Err(Lost::Died)
             }
         }
     }
@@ -115,6 +151,8 @@ impl Child {
     }
 
     fn spawn(&mut self) -> Result<()> {
+        self.left.retain_mut(|process| matches!(process.try_wait(), Ok(None)));
+        ensure!(self.left.len() < MAX_LEFT, "{MAX_LEFT} symbol workers hang and cannot be ended");
         let (ours, theirs) = UnixStream::pair().context("socket pair for the symbol worker")?;
         let process = Command::new(&self.binary)
             .arg(worker::ARGUMENT)
@@ -136,13 +174,33 @@ impl Child {
         let _ = running.process.kill();
         // Dead but not waited for, it still has its times.
         self.past_cpu += cpu_of(running.process.id());
-        let _ = running.process.wait();
+        if has_ended(&running.process) {
+            let _ = running.process.wait();
+        } else {
+            self.left.push(running.process);
+        }
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Whether a process that was killed is gone, after a moment.
+fn has_ended(process: &Process) -> bool {
+    let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+    let Some(Ok(pidfd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return true };
+    let until = Instant::now() + GOES_WITHIN;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], timeout.as_ref()) {
+            Err(Errno::INTR) => {}
+            Ok(ready) => return ready > 0,
+            Err(_) => return false,
+        }
     }
 }
 

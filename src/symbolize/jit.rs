@@ -88,6 +88,11 @@ impl JitMaps {
         frames.map(|(answer, &a)| answer.unwrap_or_else(|why| unknown(why, None, a))).collect()
     }
 
+    /// Forgets a process that has ended.
+    pub(crate) fn forget(&mut self, id: ProcessId) {
+        self.maps.remove(&id);
+    }
+
     pub(crate) fn stats(&self) -> PerfMapStats {
         let mut stats = PerfMapStats::default();
         for map in self.maps.values() {

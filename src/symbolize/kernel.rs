@@ -4,25 +4,18 @@
 //! to `_etext`, inside a module as `/proc/modules` sizes it, shortly after a BPF program's start.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use super::cache::Cache;
 use super::demangle::demangle;
 use crate::profile::frame::Module;
 use crate::profile::frame::clean;
-use crate::profile::{Frame, Kind, Why};
 
 /// Symbols that are kept: today's kernels have 150,000.
 const MAX_SYMBOLS: usize = 1 << 21;
 const MAX_LINE: u64 = 4096;
 /// A BPF program or trampoline without a successor is taken to be this long, bytes.
 const MAX_GENERATED: u64 = 16 << 10;
-const RENEW_AFTER: Duration = Duration::from_secs(1);
-const CACHED: usize = 16 << 10;
 
 /// A stretch of addresses that holds code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +81,20 @@ impl KernelSymbols {
             }
             None => KernelName::Unknown,
         }
+    }
+
+    /// Takes in how long generated code is, by its start: kallsyms does not say it.
+    pub fn set_lengths(&mut self, lengths: &HashMap<u64, u64>) {
+        for region in self.regions.iter_mut().filter(|r| r.module == BPF) {
+            if let Some(&length) = lengths.get(&region.start) {
+                region.end = region.start.saturating_add(length);
+            }
+        }
+    }
+
+    /// A kernel that shows nothing.
+    pub(crate) fn hidden() -> KernelSymbols {
+        KernelSymbols { hidden: true, ..KernelSymbols::default() }
     }
 
     /// How many functions there are.
@@ -261,91 +268,4 @@ fn lines(text: &mut impl BufRead, mut each: impl FnMut(&[u8])) -> io::Result<()>
         }
         each(line.trim_ascii_end());
     }
-}
-
-/// The running kernel's symbols, kept up to date.
-#[derive(Debug)]
-pub(crate) struct Kernel {
-    symbols: KernelSymbols,
-    frames: Cache<u64, Result<Arc<Frame>, Why>>,
-    state: u64,
-    checked: Instant,
-    /// How often kallsyms was read.
-    pub(crate) reads: u64,
-}
-
-impl Kernel {
-    /// Reads kallsyms. If that fails, the kernel counts as hidden.
-    pub(crate) fn read() -> Kernel {
-        let mut kernel = Kernel {
-            symbols: KernelSymbols { hidden: true, ..KernelSymbols::default() },
-            frames: Cache::new(CACHED),
-            state: 0,
-            checked: Instant::now(),
-            reads: 0,
-        };
-        kernel.renew();
-        kernel
-    }
-
-    /// The frame of a kernel address, or why there is none; [`Why::KernelHidden`] if all of the kernel is hidden.
-    pub(crate) fn frame(&mut self, address: u64) -> Result<Arc<Frame>, Why> {
-        if let Some(frame) = self.frames.get(&address) {
-            // Where a BPF program was, another one may be.
-            let is_bpf = |f: &Arc<Frame>| f.module.as_ref().is_some_and(|m| &*m.path == "[bpf]");
-            if !frame.as_ref().is_ok_and(is_bpf) || !self.renew_if_changed() {
-                return frame;
-            }
-        }
-        let mut name = self.symbols.find(address);
-        if name == KernelName::Unknown && self.renew_if_changed() {
-            name = self.symbols.find(address);
-        }
-        let frame = match name {
-            KernelName::Function(name, module) => {
-                Ok(Arc::new(Frame { module: Some(module), address, ..Frame::named(Kind::Kernel, name) }))
-            }
-            KernelName::Hidden => Err(Why::KernelHidden),
-            KernelName::Unknown => Err(Why::NotKernelText),
-        };
-        self.frames.insert(address, frame.clone());
-        frame
-    }
-
-    /// Reads again if modules or BPF programs have come or gone; looks at most once a second.
-    pub(crate) fn renew_if_changed(&mut self) -> bool {
-        if self.checked.elapsed() < RENEW_AFTER {
-            return false;
-        }
-        self.checked = Instant::now();
-        let changed = self.state != loaded();
-        if changed {
-            self.renew();
-        }
-        changed
-    }
-
-    fn renew(&mut self) {
-        self.state = loaded();
-        self.reads += 1;
-        let modules = File::open("/proc/modules").map(BufReader::new);
-        let kallsyms = File::open("/proc/kallsyms").map(|f| BufReader::with_capacity(64 << 10, f));
-        let parsed = kallsyms.and_then(|kallsyms| match modules {
-            Ok(modules) => KernelSymbols::parse(kallsyms, modules),
-            // A kernel without modules has no such file.
-            Err(_) => KernelSymbols::parse(kallsyms, io::empty()),
-        });
-        self.symbols = parsed.unwrap_or_else(|_| KernelSymbols { hidden: true, ..KernelSymbols::default() });
-        self.frames.clear();
-    }
-}
-
-/// A number that changes with the set of modules and BPF programs.
-fn loaded() -> u64 {
-    let mut hasher = DefaultHasher::new();
-    std::fs::read("/proc/modules").unwrap_or_default().hash(&mut hasher);
-    for program in libbpf_rs::query::ProgInfoIter::default() {
-        (program.id, program.load_time.as_nanos() as u64).hash(&mut hasher);
-    }
-    hasher.finish()
 }

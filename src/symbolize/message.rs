@@ -19,6 +19,12 @@ pub(crate) enum Request {
     PerfMap { map: u64 },
     /// What the perf map says about these addresses; `raw`: as the runtime wrote it.
     Jit { map: u64, addresses: Vec<u64>, raw: bool },
+    /// Read what the log of a JVM has now. With a descriptor it is a log that is new to this worker.
+    ReadLog { jvm: u64, follow: Option<Follow> },
+    /// What the JVM's code was at these addresses then.
+    Java { jvm: u64, lookups: Vec<JavaPc> },
+    /// The JVM is not asked about any more.
+    Forget { jvm: u64 },
 }
 
 /// What the worker answers.
@@ -26,11 +32,15 @@ pub(crate) enum Request {
 pub(crate) enum Response {
     /// To `Open` and `Debug`.
     File(Result<FileFacts, Why>),
-    /// To `Names`, `Jit`: an answer for each address, in order. There may be fewer than were asked for, to keep the
+    /// To `Names`, `Jit`, `Java`: an answer for each address, in order. There may be fewer than were asked for, to keep the
     /// message short; then the rest is asked again.
     Names(Names),
     /// To `PerfMap`.
     PerfMap(PerfMapFacts),
+    /// To `ReadLog`, with what has changed in the code since the last time.
+    Log(LogStats, Changed),
+    /// To `Forget`.
+    Done,
     /// The request does not fit what went before it.
     Refused,
 }
@@ -56,11 +66,76 @@ pub struct PerfMapFacts {
     pub cut: bool,
 }
 
+/// How to read a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Follow {
+    /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, nanoseconds.
+    pub(crate) clock_offset_ns: i64,
+    /// Names keep the numbers that differ from run to run.
+    pub(crate) raw: bool,
+}
+
+/// Where code came or went: addresses `start..end`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Changed {
+    Ranges(Vec<(u64, u64)>),
+    /// More than are worth telling.
+    Everywhere,
+}
+
+/// What was read of a JVM's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStats {
+    /// The last reading went well.
+    pub readable: bool,
+    /// Everything before this offset has been read, bytes.
+    pub read_to: u64,
+    /// Complete records.
+    pub records: u64,
+    /// Records that were passed over: of an unknown type, malformed, too long, over quota.
+    pub rejected: u64,
+    /// Methods that are known.
+    pub methods: u64,
+    /// Compiled methods and stubs that are known, those that are gone included.
+    pub code: u64,
+    /// Memory that this JVM's names and debug records take, bytes, about.
+    pub memory: u64,
+    /// The replay of what was compiled before has been read to its end.
+    pub replayed: bool,
+    /// Something is missing that the JVM did tell, or tried to: a quota, dropped records, a part that was given back to
+    /// the kernel before it was read.
+    pub cut: bool,
+}
+
+/// An address in a JVM's code cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct JavaPc {
+    pub(crate) pc: u64,
+    /// An instruction that was about to run, not a return address.
+    pub(crate) leaf: bool,
+    /// The first and the last time it was seen, on the host's `CLOCK_MONOTONIC`, nanoseconds.
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// What is to be said about an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Mark {
+    /// It lies in code compiled before the agent came.
+    BeforeAttach,
+    /// It is known to be another one later.
+    Passing,
+    /// It is none: the code was not the same from first to last.
+    Split,
+}
+
 /// Answers, with each text once.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Names {
     pub(crate) texts: Vec<String>,
     pub(crate) answers: Vec<Result<Vec<Name>, Why>>,
+    /// What is to be said about some answers, by their places. Java only.
+    pub(crate) marks: Vec<(u32, Mark)>,
 }
 
 /// One function; of several, the outermost comes first. Numbers are places in [`Names::texts`].
@@ -86,14 +161,14 @@ const MAX_ANSWER: usize = super::wire::MAX_MESSAGE / 4;
 
 impl NamesBuilder {
     /// The place of `text`.
-    pub(crate) fn text(&mut self, text: String) -> u32 {
-        if let Some(&place) = self.places.get(&text) {
+    pub(crate) fn text(&mut self, text: &str) -> u32 {
+        if let Some(&place) = self.places.get(text) {
             return place;
         }
         let place = u32::try_from(self.names.texts.len()).unwrap_or(u32::MAX);
         self.bytes += text.len() + 5;
-        self.names.texts.push(text.clone());
-        self.places.insert(text, place);
+        self.names.texts.push(text.to_owned());
+        self.places.insert(text.to_owned(), place);
         place
     }
 
@@ -102,6 +177,12 @@ impl NamesBuilder {
         self.bytes += 2 + answer.as_ref().map_or(0, |names| names.len() * size_of::<Name>());
         self.names.answers.push(answer);
         self.bytes < MAX_ANSWER
+    }
+
+    /// Says something about the next answer.
+    pub(crate) fn mark(&mut self, mark: Mark) {
+        let next = u32::try_from(self.names.answers.len()).unwrap_or(u32::MAX);
+        self.names.marks.push((next, mark));
     }
 
     pub(crate) fn finish(self) -> Names {

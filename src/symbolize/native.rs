@@ -45,8 +45,20 @@ impl Native {
     /// # Errors
     /// If it is no ELF file that can be read.
     pub fn open(file: File) -> Result<Native, ElfError> {
-        Ok(Native {
-            elf: Elf::read(file)?,
+        Ok(Native::of(Elf::read(file)?))
+    }
+
+    /// Reads the headers of a file that is in memory. Its DWARF is not read.
+    ///
+    /// # Errors
+    /// If it is no ELF file that can be read.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Native, ElfError> {
+        Ok(Native::of(Elf::read_memory(bytes)?))
+    }
+
+    fn of(elf: Elf) -> Native {
+        Native {
+            elf,
             symbols: OnceCell::new(),
             dynamic: OnceCell::new(),
             mini: OnceCell::new(),
@@ -55,7 +67,7 @@ impl Native {
             debug_symbols: OnceCell::new(),
             alternate: None,
             debug: OnceCell::new(),
-        })
+        }
     }
 
     pub(crate) fn facts(&self) -> FileFacts {

@@ -36,6 +36,23 @@ impl PerfMap {
     /// Reading ends at the size that the file had at the start: one that grows meanwhile does not keep us.
     pub fn read(&mut self, file: &File) -> PerfMapFacts {
         let size = file.metadata().map_or(0, |m| m.len());
+        self.read_from(size, |block, at| file.read_at(block, at).unwrap_or(0))
+    }
+
+    /// A map that is in memory.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> PerfMap {
+        let mut map = PerfMap::default();
+        map.read_from(bytes.len() as u64, |block, at| {
+            let tail = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+            let len = tail.len().min(block.len());
+            block[..len].copy_from_slice(&tail[..len]);
+            len
+        });
+        map
+    }
+
+    fn read_from(&mut self, size: u64, read_at: impl Fn(&mut [u8], u64) -> usize) -> PerfMapFacts {
         if size < self.read_to {
             *self = PerfMap::default();
         }
@@ -46,7 +63,10 @@ impl PerfMap {
         let mut skipping = false;
         while at < end {
             let want = BLOCK.min(usize::try_from(end - at).unwrap_or(BLOCK));
-            let Ok(got @ 1..) = file.read_at(&mut block[..want], at) else { break };
+            let got = read_at(&mut block[..want], at);
+            if got == 0 {
+                break;
+            }
             for piece in block[..got].split_inclusive(|&b| b == b'\n') {
                 at += piece.len() as u64;
                 if skipping || line.len() + piece.len() > MAX_LINE {
@@ -178,7 +198,7 @@ mod tests {
 
     #[test]
     fn later_lines_win() {
-        let (map, _) = map(b"10000 100 old\n20000 100 other\n10080 100 new\n");
+        let map = PerfMap::of(b"10000 100 old\n20000 100 other\n10080 100 new\n");
         assert_eq!(map.find(0x10000, true), None);
         assert_eq!(map.find(0x10080, true).unwrap(), "new");
         assert_eq!(map.find(0x1017f, true).unwrap(), "new");

@@ -1,6 +1,7 @@
 //! Stacks of addresses in, stacks of frames out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,17 +12,22 @@ use super::cache::Cache;
 use super::child::{Child, Cost};
 use super::files::Files;
 use super::frames::{Frames, single, unknown};
+use super::java_cache::Seen;
 use super::jit::{JitMaps, PerfMapStats};
-use super::kernel::Kernel;
+use super::jvms::{JavaFrames, JavaLeaves, Jvms};
+use super::live_kernel::Kernel;
+use super::message::LogStats;
 use super::place::{AddressSpaces, FileHandle, Place};
 use super::vdso;
-use crate::capture::{End, Stack};
+use crate::capture::{End, Stack, UserWord};
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::frame::Module;
 use crate::profile::{Frame, Kind, Why};
 
 /// Stacks that are worked on at a time: bounds the memory for what is on its way.
 const CHUNK: usize = 512;
+/// JVMs without agent that are remembered.
+const MAX_NOTED: usize = 4096;
 const EVICT_AFTER: Duration = Duration::from_secs(5);
 /// No file of a process has this number.
 const VDSO: FileId = FileId(u64::MAX);
@@ -37,7 +43,7 @@ pub struct Config {
     pub deadline: Duration,
     /// Resident memory above which the worker is replaced by a fresh one, bytes.
     pub worker_memory: u64,
-    /// Native addresses whose frames are kept; up to twice as many.
+    /// Native addresses whose frames are kept, and Java addresses; up to twice as many of each.
     pub cached: usize,
     /// How often a perf map is looked for, or read on, at most.
     pub perf_map_interval: Duration,
@@ -82,6 +88,10 @@ pub struct Stats {
     pub perf_maps: PerfMapStats,
     /// How often the kernel's symbols were read.
     pub kernel_reads: u64,
+    /// CPU time and memory of the worker that reads JVMs' logs.
+    pub java_worker: Cost,
+    /// Java leaves of each followed JVM.
+    pub java_leaves: HashMap<ProcessId, JavaLeaves>,
 }
 
 /// Where one user address leads to, before the worker was asked.
@@ -89,6 +99,8 @@ enum Slot {
     Known(Frames),
     Native(FileId, u64),
     Jit(ProcessId, u64),
+    JavaKnown(JavaFrames),
+    Java(ProcessId, Seen, u64),
 }
 
 /// What the worker must be asked for one chunk.
@@ -96,6 +108,8 @@ enum Slot {
 struct Wanted {
     native: HashMap<FileId, (FileHandle, Vec<u64>)>,
     jit: HashMap<ProcessId, (MonoNs, Vec<u64>)>,
+    /// Each with the times it was seen.
+    java: HashMap<ProcessId, HashMap<Seen, Vec<u64>>>,
 }
 
 /// What it answered.
@@ -103,6 +117,7 @@ struct Wanted {
 struct Found {
     native: HashMap<(FileId, u64), Frames>,
     jit: HashMap<(ProcessId, u64), Frames>,
+    java: HashMap<(ProcessId, Seen, u64), JavaFrames>,
 }
 
 /// Names addresses; owns the worker process.
@@ -113,6 +128,10 @@ pub struct Symbolizer {
     kernel: Kernel,
     files: Files,
     jit: JitMaps,
+    jvms: Jvms,
+    /// JVMs that no agent reports on.
+    silent_jvms: HashSet<ProcessId>,
+    java_leaves: HashMap<ProcessId, JavaLeaves>,
     native: Cache<(FileId, u64), Frames>,
     vdso: Option<FileHandle>,
     evicted: u64,
@@ -133,6 +152,9 @@ impl Symbolizer {
             kernel: Kernel::read(),
             files: Files::new(config.debug_dir.clone()),
             jit: JitMaps::new(config.raw_names, config.perf_map_interval),
+            jvms: Jvms::new(config.binary.clone(), config.deadline, config.raw_names, config.cached),
+            silent_jvms: HashSet::new(),
+            java_leaves: HashMap::new(),
             native: Cache::new(config.cached),
             vdso,
             evicted: 0,
@@ -140,6 +162,35 @@ impl Symbolizer {
             unknown: HashMap::new(),
             config,
         })
+    }
+
+    /// Follows the log of the agent in a JVM. `clock_offset_ns` is what the JVM's `CLOCK_MONOTONIC`
+    /// shows more than the host's; with `consume`, what was read is given back to the kernel (only for a log that
+    /// nobody else reads).
+    pub fn follow_jvm(&mut self, process: ProcessId, log: OwnedFd, clock_offset_ns: i64, consume: bool) {
+        self.silent_jvms.remove(&process);
+        self.jvms.follow(process, log, clock_offset_ns, consume);
+    }
+
+    /// Notes that a process is a JVM without agent: its code is [`Why::NoAgent`], not merely anonymous.
+    pub fn note_jvm(&mut self, process: ProcessId) {
+        if !self.jvms.follows(process) && self.silent_jvms.len() < MAX_NOTED {
+            self.silent_jvms.insert(process);
+        }
+    }
+
+    /// Forgets what is known of processes that have ended and whose stacks have all been symbolized.
+    pub fn forget(&mut self, process: ProcessId) {
+        self.jvms.forget(process);
+        self.jit.forget(process);
+        self.silent_jvms.remove(&process);
+        self.java_leaves.remove(&process);
+    }
+
+    /// Reads what the followed JVMs' logs have now. Stacks are looked up in what was read: call it before
+    /// [`symbolize`](Self::symbolize), when the stacks' code has had time to be logged.
+    pub fn read_logs(&mut self) -> Vec<(ProcessId, LogStats)> {
+        self.jvms.read_logs()
     }
 
     /// The frames of each stack, root first: user frames with inlined ones unfolded, then kernel frames; a
@@ -159,7 +210,7 @@ impl Symbolizer {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
-            worker_lost: self.files.lost + self.jit.lost,
+            worker_lost: self.files.lost + self.jit.lost + self.jvms.lost,
             worker_evicted: self.evicted,
             worker: self.child.cost(),
             files: self.files.len(),
@@ -168,6 +219,8 @@ impl Symbolizer {
             unknown: self.unknown.clone(),
             perf_maps: self.jit.stats(),
             kernel_reads: self.kernel.reads,
+            java_worker: self.jvms.cost(),
+            java_leaves: self.java_leaves.clone(),
         }
     }
 
@@ -177,15 +230,21 @@ impl Symbolizer {
         self.child.pid()
     }
 
+    /// Process id of the worker that reads JVMs' logs, if one was needed.
+    #[must_use]
+    pub fn java_worker_pid(&self) -> Option<u32> {
+        self.jvms.pid()
+    }
+
     fn chunk(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
         let mut wanted = Wanted::default();
         let slots: Vec<Vec<Slot>> = stacks
             .iter()
             .map(|stack| {
-                let place = |word: &crate::capture::UserWord| {
-                    let (id, at, pc) = (stack.key.process, stack.at, word.probe());
-                    let place = spaces.place(id, at, pc);
-                    self.slot((id, at, pc), place, &mut wanted)
+                let place = |word: &UserWord| {
+                    let (id, at) = (stack.key.process, stack.at);
+                    let place = spaces.place(id, at, word.probe());
+                    self.slot((id, at), *word, place, &mut wanted)
                 };
                 stack.user.iter().map(place).collect()
             })
@@ -194,7 +253,14 @@ impl Symbolizer {
         stacks.iter().zip(slots).map(|(stack, slots)| self.assemble(stack, slots, &found)).collect()
     }
 
-    fn slot(&mut self, (id, at, pc): (ProcessId, MonoNs, u64), place: Place, wanted: &mut Wanted) -> Slot {
+    fn slot(
+        &mut self,
+        (id, at): (ProcessId, MonoNs),
+        word: UserWord,
+        place: Place,
+        wanted: &mut Wanted,
+    ) -> Slot {
+        let pc = word.probe();
         let (file_id, file, offset) = match place {
             Place::File { id, file, offset } => (id, file, offset),
             Place::Vdso { offset } => match &self.vdso {
@@ -202,8 +268,7 @@ impl Symbolizer {
                 None => return Slot::Known(unknown(Why::FileUnavailable, None, offset)),
             },
             Place::Generated => {
-                wanted.jit.entry(id).or_insert_with(|| (at, Vec::new())).1.push(pc);
-                return Slot::Jit(id, pc);
+                return self.generated((id, at), word, wanted);
             }
             Place::Vsyscall => return Slot::Known(vsyscall(pc)),
             Place::Unknown(why) => return Slot::Known(unknown(why, None, pc)),
@@ -215,6 +280,27 @@ impl Symbolizer {
                 Slot::Native(file_id, offset)
             }
         }
+    }
+
+    /// Code without a file: Java's, or another runtime's.
+    fn generated(&mut self, (id, at): (ProcessId, MonoNs), word: UserWord, wanted: &mut Wanted) -> Slot {
+        if self.jvms.follows(id) {
+            let seen = Seen { pc: word.pc(), leaf: matches!(word, UserWord::Leaf(_)) };
+            if let Some(known) = self.jvms.cached(id, seen, at.0) {
+                return Slot::JavaKnown(known);
+            }
+            let times = wanted.java.entry(id).or_default().entry(seen).or_default();
+            if times.last() != Some(&at.0) {
+                times.push(at.0);
+            }
+            return Slot::Java(id, seen, at.0);
+        }
+        let pc = word.probe();
+        if self.silent_jvms.contains(&id) {
+            return Slot::Known(unknown(Why::NoAgent, None, pc));
+        }
+        wanted.jit.entry(id).or_insert_with(|| (at, Vec::new())).1.push(pc);
+        Slot::Jit(id, pc)
     }
 
     fn ask(&mut self, wanted: Wanted, spaces: &mut impl AddressSpaces) -> Found {
@@ -236,6 +322,12 @@ impl Symbolizer {
             let frames = self.jit.frames(&mut self.child, spaces, (id, at), &addresses);
             found.jit.extend(addresses.iter().map(|&a| (id, a)).zip(frames));
         }
+        for (id, wanted) in wanted.java {
+            let wanted: Vec<(Seen, Vec<u64>)> = wanted.into_iter().collect();
+            for ((seen, times), frames) in wanted.iter().zip(self.jvms.frames(id, &wanted)) {
+                found.java.extend(times.iter().map(|&at| (id, *seen, at)).zip(frames));
+            }
+        }
         found
     }
 
@@ -244,11 +336,14 @@ impl Symbolizer {
         if stack.end == End::Depth {
             frames.push(Arc::new(Frame::named(Kind::Marker, "[truncated]")));
         }
+        self.count_java_leaf(stack, &slots, found);
         for slot in slots.into_iter().rev() {
             let known = match slot {
                 Slot::Known(frames) => Some(frames),
                 Slot::Native(id, offset) => found.native.get(&(id, offset)).cloned(),
                 Slot::Jit(id, pc) => found.jit.get(&(id, pc)).cloned(),
+                Slot::JavaKnown(java) => Some(java.frames),
+                Slot::Java(id, seen, at) => found.java.get(&(id, seen, at)).map(|j| Arc::clone(&j.frames)),
             };
             let known = known.unwrap_or_else(|| unknown(Why::WorkerFailed, None, 0));
             frames.extend(known.iter().cloned());
@@ -259,6 +354,24 @@ impl Symbolizer {
             *self.unknown.entry(why).or_default() += 1;
         }
         frames
+    }
+
+    /// How much of the time in Java fell into code of which the debug records are coarse.
+    fn count_java_leaf(&mut self, stack: &Stack, slots: &[Slot], found: &Found) {
+        let java = match slots.first() {
+            Some(Slot::JavaKnown(java)) => java,
+            Some(&Slot::Java(id, seen, at)) => match found.java.get(&(id, seen, at)) {
+                Some(java) => java,
+                None => return,
+            },
+            _ => return,
+        };
+        let is_method = |f: &Arc<Frame>| matches!(f.kind, Kind::Java | Kind::JavaInlined);
+        if stack.kernel.is_empty() && java.frames.last().is_some_and(is_method) {
+            let leaves = self.java_leaves.entry(stack.key.process).or_default();
+            leaves.all += 1;
+            leaves.before_attach += u64::from(java.before_attach);
+        }
     }
 
     /// Leaf first. If the kernel hides its symbols, all of it is one frame.

@@ -63,7 +63,8 @@ const MODULES: &str = "ext4 4096 1 - Live 0xffffffffc0000000\nbroken\nxfs 10 0 -
 
 #[test]
 fn regions_bound_what_is_named() {
-    let symbols = KernelSymbols::parse(KALLSYMS.as_bytes(), MODULES.as_bytes()).unwrap();
+    let mut symbols = KernelSymbols::parse(KALLSYMS.as_bytes(), MODULES.as_bytes()).unwrap();
+    symbols.set_lengths(&[(0xffff_ffff_c000_2000, 0x123)].into());
     let name = |address| match symbols.find(address) {
         KernelName::Function(name, module) => format!("{name} {}", module.path),
         KernelName::Unknown => "unknown".to_owned(),
@@ -82,6 +83,8 @@ fn regions_bound_what_is_named() {
         (high + 0xfff, "fs_read [ext4]"),
         (high + 0x1000, "unknown"),
         (high + 0x2000, "bpf_prog_0123456789abcdef_tick [bpf]"),
+        (high + 0x2122, "bpf_prog_0123456789abcdef_tick [bpf]"),
+        (high + 0x2123, "unknown"),
         (high + 0x2801, "bpf_prog_fedcba9876543210_?[31m [bpf]"),
         (high + 0x9000, "unknown"),
         (high + 0x10010, "ftrace_trampoline [bpf]"),

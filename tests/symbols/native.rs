@@ -1,6 +1,7 @@
 //! Native functions are named right, or not at all.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use jbpf_prof::capture::{End, UserWord};
@@ -80,33 +81,46 @@ fn cpp_and_rust_names_are_demangled() {
     assert_eq!((names(&frames), frames[0].kind), (vec!["names::inner::spin"], Kind::Native));
 }
 
+/// Puts a file where debug files of its build id are looked for; returns the directory to look in.
+fn install_debug_file(dir: &Path, file: &Path) -> PathBuf {
+    let notes = run(Command::new("readelf").arg("-n").arg(file));
+    let id = notes.lines().find_map(|l| l.trim().strip_prefix("Build ID: ")).unwrap();
+    let debug_dir = dir.join("debug");
+    let place = debug_dir.join(".build-id").join(&id[..2]);
+    fs::create_dir_all(&place).unwrap();
+    let place = place.join(format!("{}.debug", &id[2..]));
+    fs::copy(file, &place).unwrap();
+    run(Command::new("chmod").arg("644").arg(&place));
+    debug_dir
+}
+
 #[test]
 fn stripped_files_take_names_from_the_debug_file_of_their_build_id() {
     let dir = tempfile::tempdir().unwrap();
     let full = chain(dir.path(), "full", &["-g", "-gz"]);
     let stripped = dir.path().join("stripped");
     run(Command::new("strip").arg("-o").arg(&stripped).arg(&full));
-    let notes = run(Command::new("readelf").arg("-n").arg(&full));
-    let id = notes.lines().find_map(|l| l.trim().strip_prefix("Build ID: ")).unwrap().to_owned();
-    let place = dir.path().join("debug/.build-id").join(&id[..2]);
-    fs::create_dir_all(&place).unwrap();
-    let debug = place.join(format!("{}.debug", &id[2..]));
-    run(Command::new("objcopy").arg("--only-keep-debug").arg(&full).arg(&debug));
-    run(Command::new("chmod").arg("644").arg(&debug));
+    let only = dir.path().join("only");
+    run(Command::new("objcopy").arg("--only-keep-debug").arg(&full).arg(&only));
+    let debug_dir = install_debug_file(dir.path(), &only);
     let offset = offset_of(&full, "at_innermost");
 
     let mut config = config();
-    config.debug_dir = dir.path().join("debug");
+    config.debug_dir.clone_from(&debug_dir);
     let (mut symbolizer, mut space) = (Symbolizer::start(config).unwrap(), Space::default());
     let base = space.add(&stripped);
     let frames = leaf(&mut symbolizer, &mut space, base + offset);
     assert_eq!(names(&frames), ["outer", "middle", "innermost"]);
 
     // Without it, and with one that anybody could have written, the name is unknown.
-    run(Command::new("chmod").arg("666").arg(&debug));
-    let mut symbolizer = Symbolizer::start(crate::common::config()).unwrap();
-    let frames = leaf(&mut symbolizer, &mut space, base + offset);
-    assert_eq!(frames[0].unknown, Some(Why::NoSymbol));
+    run(Command::new("chmod").args(["-R", "o+w"]).arg(&debug_dir));
+    for dir in [Some(debug_dir), None] {
+        let mut config = crate::common::config();
+        config.debug_dir = dir.unwrap_or(config.debug_dir);
+        let mut symbolizer = Symbolizer::start(config).unwrap();
+        let frames = leaf(&mut symbolizer, &mut space, base + offset);
+        assert_eq!(frames[0].unknown, Some(Why::NoSymbol));
+    }
 }
 
 #[test]
@@ -198,4 +212,28 @@ fn mini_debug_info_is_read() {
     let offset = offset_of(&full, "outer");
     assert_eq!(leaf(&mut symbolizer, &mut space, stripped + offset)[0].unknown, Some(Why::NoSymbol));
     assert_eq!(names(&leaf(&mut symbolizer, &mut space, mini + offset)), ["outer"]);
+}
+
+#[test]
+fn shared_debug_information_is_followed_by_build_id() {
+    if Command::new("dwz").arg("--version").output().is_err() {
+        println!("SKIP shared_debug_information_is_followed_by_build_id: no dwz");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (chain(dir.path(), "one", &["-g3"]), chain(dir.path(), "two", &["-g3", "-DOTHER"]));
+    let shared = dir.path().join("shared");
+    // As Debian and Fedora do for the debug files of one source package.
+    run(Command::new("dwz").arg("-m").arg(&shared).args(["-M", "shared"]).args([&one, &two]));
+    let debug_dir = install_debug_file(dir.path(), &shared);
+    let mut config = config();
+    config.debug_dir = debug_dir;
+    let (mut symbolizer, mut space) = (Symbolizer::start(config).unwrap(), Space::default());
+    let base = space.add(&one);
+    let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&one, "at_innermost"));
+    assert_eq!(names(&frames), ["outer", "middle", "innermost"]);
+    // Without the shared part its names are missing, and no others come in their place.
+    let frames = leaf(&mut start(), &mut space, base + offset_of(&one, "at_innermost"));
+    assert_eq!(&*frames[0].name, "outer");
+    assert!(names(&frames).iter().all(|n| ["outer", "middle", "innermost"].contains(n)), "{frames:?}");
 }

@@ -77,6 +77,6 @@ fn a_hundred_thousand_addresses_in_fifty_files() {
     println!("{all} frames, {unknown} unknown; {:?}", symbolizer.stats());
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
-    println!("broker resident: {} MiB", pages * 4096 >> 20);
+    println!("broker resident: {} MiB", (pages * 4096) >> 20);
     assert_eq!(symbolizer.stats().worker_lost, 0);
 }

@@ -1,7 +1,7 @@
 //! Numbers and tables as text of a given width.
 
 /// A number with its thousands set apart.
-pub(super) fn thousands(n: u64) -> String {
+pub(in crate::output) fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -123,13 +123,13 @@ pub(super) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]], 
                     Column::Left(_) => line.push_str(&format!("{cell:<column_width$}")),
                     Column::Right(_) => line.push_str(&format!("{cell:>column_width$}")),
                     Column::Rest(_) => {
-                        let rest = most.saturating_sub(width(&line)).max(16);
+                        let rest = most.saturating_sub(width(&line)).max(8);
                         line.push_str(&cut_middle(cell, rest));
                     }
                 }
             }
             line.truncate(line.trim_end().len());
-            line
+            cut(&line, most)
         })
         .collect()
 }

@@ -6,4 +6,5 @@ mod sections;
 mod text;
 
 pub use json::json;
-pub use text::{Detail, text};
+pub(super) use layout::thousands;
+pub use text::{Detail, text, width_of};

@@ -38,25 +38,47 @@ pub(super) fn warnings(report: &RunReport, width: usize) -> Vec<String> {
         }
         lines.extend(wrapped);
     }
-    if let Err(sentence) = report.accounts.check() {
-        lines.extend(wrap(&format!("! {sentence}"), 2, width));
-    }
     lines
+}
+
+/// A labelled number, what it is part of, and a word on it.
+struct Row {
+    label: String,
+    n: u64,
+    of: u64,
+    note: String,
+}
+
+impl Row {
+    fn new(label: impl Into<String>, n: u64, of: u64) -> Row {
+        Row { label: label.into(), n, of, note: String::new() }
+    }
+}
+
+/// Rows with their numbers under each other; a share is told of what is not 0.
+fn numbers(rows: &[Row]) -> Vec<String> {
+    let label = rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0).max(20);
+    let rows = rows.iter().map(|Row { label: text, n, of, note }| {
+        let part = if *n == 0 { String::new() } else { format!("  {:>7}{note}", percent(*n, *of)) };
+        format!("  {text:<label$}{:>12}{part}", thousands(*n))
+    });
+    rows.collect()
 }
 
 /// Where the ticks went.
 pub(super) fn ticks(report: &RunReport) -> Vec<String> {
     let accounts = &report.accounts;
     let filtered = accounts.filtered.saturating_sub(report.idle);
-    let mut rows = vec![("in the profile".to_owned(), accounts.kept)];
+    let row = |label: &str, n| Row::new(label, n, accounts.ticks);
+    let mut rows = vec![row("in the profile", accounts.kept)];
     if report.idle > 0 {
-        rows.push(("idle CPUs".to_owned(), report.idle));
+        rows.push(row("idle CPUs", report.idle));
     }
     if filtered > 0 {
-        rows.push(("not asked for".to_owned(), filtered));
+        rows.push(row("not asked for", filtered));
     }
-    rows.push(("lost".to_owned(), accounts.lost_total()));
-    rows.extend(accounts.lost.iter().map(|(reason, n)| (format!("  {reason}"), *n)));
+    rows.push(row("lost", accounts.lost_total()));
+    rows.extend(accounts.lost.iter().map(|(reason, n)| row(&format!("  {reason}"), *n)));
     let mut lines = vec![format!(
         "{:<22}{:>12}  of {} expected, {} missed",
         "Ticks",
@@ -64,12 +86,9 @@ pub(super) fn ticks(report: &RunReport) -> Vec<String> {
         thousands(accounts.expected),
         thousands(accounts.missed),
     )];
-    for (what, n) in rows {
-        let part = if n == 0 { String::new() } else { format!("  {:>7}", percent(n, accounts.ticks)) };
-        lines.push(format!("  {what:<20}{:>12}{part}", thousands(n)));
-    }
+    lines.extend(numbers(&rows));
     if let Some(steal) = report.steal.filter(|s| *s > 0.0) {
-        lines.push(format!("  {:<20}{:>12}  taken from this host by its hypervisor", "steal", share(steal)));
+        lines.push(format!("  stolen by the hypervisor: {} of all CPU time", share(steal)));
     }
     lines
 }
@@ -78,18 +97,19 @@ pub(super) fn ticks(report: &RunReport) -> Vec<String> {
 pub(super) fn stacks(report: &RunReport) -> Vec<String> {
     let unknown = &report.unknown;
     let kept = report.accounts.kept;
+    let ended: u64 = report.ends.iter().map(|(_, n)| n).sum();
+    let frames = thousands(unknown.user_frames);
+    let mut rows = vec![
+        Row::new("unknown leaf", unknown.leaves(), kept),
+        Row {
+            note: format!(" of {frames}"),
+            ..Row::new("unknown user frames", unknown.user(), unknown.user_frames)
+        },
+        Row::new("truncated", unknown.truncated, kept),
+    ];
+    rows.extend(report.ends.iter().map(|(end, n)| Row::new(format!("ended: {end}"), *n, ended)));
     let mut lines = vec!["Stacks".to_owned()];
-    let mut row = |what: &str, n: u64, of: u64, note: &str| {
-        let part = if n == 0 { String::new() } else { format!("  {:>7}{note}", percent(n, of)) };
-        lines.push(format!("  {what:<20}{:>12}{part}", thousands(n)));
-    };
-    let of_frames = format!(" of {}", thousands(unknown.user_frames));
-    row("unknown leaf", unknown.leaves(), kept, "");
-    row("unknown user frames", unknown.user(), unknown.user_frames, &of_frames);
-    row("truncated", unknown.truncated, kept, "");
-    for (end, n) in &report.ends {
-        row(&format!("walk ended: {end}"), *n, report.ends.iter().map(|(_, n)| n).sum(), "");
-    }
+    lines.extend(numbers(&rows));
     if !unknown.rows.is_empty() {
         let rows: Vec<[String; 3]> = unknown
             .rows
@@ -110,17 +130,17 @@ pub(super) fn jvms(report: &RunReport, width: usize) -> Vec<String> {
         return Vec::new();
     }
     let mut lines = vec!["JVMs".to_owned()];
-    let rows: Vec<[String; 7]> = report.jvms.iter().map(|jvm| jvm_row(jvm, width)).collect();
+    let rows: Vec<[String; 7]> = report.jvms.iter().map(jvm_row).collect();
     let columns = [
         Column::Right("pid"),
-        Column::Left("main"),
         Column::Left("version"),
         Column::Right("ticks"),
         Column::Right("Java"),
         Column::Right("to the root"),
         Column::Left("names"),
+        Column::Rest("main"),
     ];
-    let mut table = table(columns, &rows, width).into_iter().map(|line| cut(&line, width));
+    let mut table = table(columns, &rows, width).into_iter();
     lines.extend(table.next());
     for (jvm, row) in report.jvms.iter().zip(table) {
         lines.push(row);
@@ -131,39 +151,39 @@ pub(super) fn jvms(report: &RunReport, width: usize) -> Vec<String> {
     lines
 }
 
-fn jvm_row(jvm: &JvmReport, width: usize) -> [String; 7] {
+fn jvm_row(jvm: &JvmReport) -> [String; 7] {
     let names = match &jvm.names {
-        NameSource::AgentAtStart => "agent, from the start".to_owned(),
-        NameSource::AgentLate { ms } => format!("agent, in {ms} ms"),
-        NameSource::AgentDuringRun { ms } => format!("agent, during the run, in {ms} ms"),
+        NameSource::AgentAtStart => "agent at start".to_owned(),
+        NameSource::AgentLate { ms } => format!("agent, {ms} ms"),
+        NameSource::AgentDuringRun { ms } => format!("agent mid-run, {ms} ms"),
         NameSource::Off => "off".to_owned(),
-        NameSource::Refused { label, .. } => format!("none: {label}"),
+        NameSource::Refused { .. } => "none".to_owned(),
     };
     let whole = jvm.java_ticks.saturating_sub(jvm.rootless_ticks);
     [
         jvm.pid.to_string(),
-        cut(&jvm.name, (width / 3).max(12)),
-        cut(&jvm.version, 20),
+        cut(&jvm.version, 16),
         thousands(jvm.ticks),
         percent(jvm.java_ticks, jvm.ticks),
         percent(whole, jvm.java_ticks),
         names,
+        jvm.name.clone(),
     ]
 }
 
 fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
     let mut notes = Vec::new();
-    if let NameSource::Refused { hint, .. } = &jvm.names
-        && !hint.is_empty()
-    {
-        notes.push(hint.clone());
+    if let NameSource::Refused { label, hint } = &jvm.names {
+        notes.push(format!("No names for its Java code: {label}. {hint}"));
     }
     if jvm.frame_pointers == Some(false) {
-        notes.push(format!(
-            "It keeps no frame pointers: {} of its Java samples do not reach the root. Start it with \
-             -XX:+PreserveFramePointer.",
-            percent(jvm.rootless_ticks, jvm.java_ticks)
-        ));
+        let share = match jvm.java_ticks {
+            0 => String::new(),
+            all => {
+                format!(": {} of its Java samples do not reach the root", percent(jvm.rootless_ticks, all))
+            }
+        };
+        notes.push(format!("It keeps no frame pointers{share}. Start it with -XX:+PreserveFramePointer."));
     }
     if let Some(before) = jvm.compiled_before.filter(|b| *b >= 0.01) {
         notes.push(format!(

@@ -1,5 +1,9 @@
 //! The report as text: what an engineer reads first.
 
+use std::os::fd::AsFd;
+
+use rustix::termios::tcgetwinsize;
+
 use super::sections;
 use crate::profile::{Profile, RunReport};
 
@@ -17,6 +21,15 @@ pub struct Detail {
 impl Default for Detail {
     fn default() -> Detail {
         Detail { width: 100, rows: 20, lines: false }
+    }
+}
+
+/// The width to fit the report to: the terminal's, 100 where there is none.
+#[must_use]
+pub fn width_of(stream: impl AsFd) -> usize {
+    match tcgetwinsize(stream) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        _ => Detail::default().width,
     }
 }
 

@@ -1,0 +1,186 @@
+"""Runs the parts of the benchmark and prints their figures."""
+
+import argparse
+import collections
+import os
+import pathlib
+import sys
+import tempfile
+import time
+
+from . import convert, hiccup
+from .cache import Cache
+from .figures import Figures
+from .jvm import Jvm
+from .stacks import hottest, share, variation
+from .tools import AsyncProfiler, JbpfProf, Perf
+
+JDKS = ["/usr/lib/jvm/java-17-openjdk-amd64", "/usr/lib/jvm/temurin-25-jdk-amd64"]
+PARTS = ["truth", "processes", "cost", "hiccup", "convert"]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__)
+    parser.add_argument("--jdk", action="append", help="home of a JDK (repeatable)")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (repeatable)")
+    parser.add_argument("--rate", type=int, action="append", help="samples a second [99 and 999]")
+    parser.add_argument("--seconds", type=int, default=30, help="of each measurement [30]")
+    parser.add_argument("--warm-rounds", type=int, default=6, help="compilations before the first measurement [6]")
+    parser.add_argument("--keep", help="directory for all profiles [a temporary one, deleted]")
+    args = parser.parse_args()
+    cache = Cache()
+    cache.fill()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = pathlib.Path(args.keep or temporary).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        figures = Figures()
+        Bench(args, cache, work, figures).run()
+    print(f"\nbroken promises: {', '.join(figures.broken) or 'none'}")
+    return 1 if figures.broken else 0
+
+
+class Bench:
+    """One run of the benchmark."""
+
+    def __init__(self, args, cache, work, figures):
+        self.args, self.cache, self.work, self.figures = args, cache, work, figures
+        self.ours = JbpfProf(os.environ["JBPF_PROF"], work)
+        self.parts = args.part or PARTS
+        self.rates = args.rate or [99, 999]
+
+    def run(self):
+        for home in self.args.jdk or [jdk for jdk in JDKS if os.path.exists(jdk)]:
+            if {"truth", "processes", "cost"} & set(self.parts):
+                self.scala(home)
+            if "hiccup" in self.parts:
+                self.hiccup(home)
+        if "convert" in self.parts:
+            convert.measure(self.ours.binary, self.work, self.figures)
+
+    def scala(self, home):
+        self.figures.heading(f"Scala compiler on {os.path.basename(home)}")
+        program = ["CompileLoop", str(self.cache.sources), str(self.cache.scala_out), self.cache.class_path()]
+        with Jvm(home, self.cache.class_path(), self.work / "scala.log", *program) as jvm:
+            jvm.wait_for(r"round", self.args.warm_rounds, 1800)
+            self.figures.say("compiled methods", jvm.compiled_methods())
+            if "truth" in self.parts:
+                for rate in self.rates:
+                    self.truth(jvm, rate)
+            if "processes" in self.parts:
+                self.processes(jvm)
+            if "cost" in self.parts:
+                for rate in self.rates:
+                    self.cost(jvm, rate)
+
+    def truth(self, jvm, rate):
+        figures, seconds = self.figures, self.args.seconds
+        figures.heading(f"truth at {rate} Hz, jdk {jvm.java_home.name}")
+        reference = AsyncProfiler(jvm, self.cache.agent, self.work)
+        reference.start(rate)
+        time.sleep(seconds)
+        first = reference.stop("first")
+        # The agent comes before the clock starts: both sample the same seconds, but for the first moments.
+        run = self.ours.start("truth", rate, "--pid", str(jvm.pid), seconds=seconds)
+        time.sleep(1)
+        reference.start(rate)
+        stacks, report = self.ours.result(run)
+        second = reference.stop("second")
+
+        perf = self.perf(jvm, rate)
+        figures.say("samples", stacks.total())
+        figures.say("samples of async-profiler", second.total())
+        figures.say("deepest stack", stacks.deepest())
+        figures.say("Java samples that reach the root (%)", 100 * stacks.java_to_root(), least=95)
+        figures.say("  async-profiler (%)", 100 * second.java_to_root())
+        figures.say("  perf (%)", 100 * perf.java_to_root())
+        self.listing(stacks.roots_missed(), stacks.total(), "ends at")
+        figures.say("samples with an unknown leaf (%)", 100 * stacks.unknown_leaves(), most=0.5)
+        figures.say("  async-profiler (%)", 100 * second.unknown_leaves())
+        figures.say("unknown user frames (%)", 100 * stacks.unknown_frames(), most=0.5)
+        figures.say("  async-profiler (%)", 100 * second.unknown_frames())
+        figures.say("  perf (%)", 100 * perf.unknown_frames())
+        self.listing(stacks.unknown_names(), stacks.total(), "frame")
+        self.agreement(first.self_shares(), second.self_shares(), stacks.self_shares())
+        self.accounts(report)
+
+    def perf(self, jvm, rate):
+        """perf on the same program, with the JVM's own map of its code."""
+        jvm.jcmd("Compiler.perfmap")
+        perf = Perf(self.work)
+        cost = perf.start("truth", rate, self.args.seconds).wait()
+        stacks = perf.stacks()
+        self.figures.note(f"perf: {stacks.total()} samples, {cost.cpu:.1f} s CPU, {perf.seconds:.1f} s to names")
+        return stacks
+
+    def agreement(self, first, second, ours):
+        figures = self.figures
+        between_runs = variation(first, second)
+        figures.say("total variation, two runs of async-profiler", between_runs)
+        figures.say("total variation, jbpf-prof to async-profiler", variation(second, ours), most=1.5 * between_runs)
+        top = hottest(second, ours)
+        off = [row for row in top if abs(row[2] - row[1]) > row[3]]
+        figures.say("of the 20 hottest methods, out of bounds", len(off), most=0)
+        for name, theirs, measured, _ in top:
+            figures.note(f"{100 * theirs:6.2f} {100 * measured:6.2f}  {name[:100]}{'  <-' if any(o[0] == name for o in off) else ''}")
+        figures.note("the largest differences (async-profiler, jbpf-prof, in %):")
+        differ = sorted(second.keys() | ours.keys(), key=lambda m: -abs(second.get(m, 0) - ours.get(m, 0)))
+        for name in differ[:12]:
+            figures.note(f"{100 * second.get(name, 0):6.2f} {100 * ours.get(name, 0):6.2f}  {name[:100]}")
+
+    def listing(self, counts, total, what):
+        for name, n in collections.Counter(counts).most_common(6):
+            self.figures.note(f"{100 * share(n, total):7.3f} %  {what} {name[:110]}")
+
+    def accounts(self, report):
+        accounts = report.get("accounts")
+        if not accounts:
+            self.figures.note("the report has no accounts")
+            return
+        lost = sum(n for _, n in accounts["lost"])
+        off = accounts["ticks"] - accounts["filtered"] - accounts["kept"] - lost
+        self.figures.say("ticks - (filtered + kept + lost)", off, most=0, )
+        self.figures.say("expected - (ticks + missed)", accounts["expected"] - accounts["ticks"] - accounts["missed"], most=0)
+        self.figures.note(f"accounts: {accounts}")
+
+    def processes(self, jvm):
+        figures, seconds = self.figures, self.args.seconds
+        rate = max(self.rates)
+        figures.heading(f"processes at {rate} Hz, jdk {jvm.java_home.name}")
+        ours = self.ours.start("all", rate, "--all", seconds=seconds)
+        perf = Perf(self.work)
+        theirs = perf.start("all", rate, seconds)
+        stacks, report = self.ours.result(ours)
+        theirs.wait()
+        perf_shares, our_shares = perf.shares(), normalised(stacks.processes)
+        worst = 0.0
+        for name in sorted(perf_shares, key=perf_shares.get, reverse=True)[:8]:
+            difference = 100 * (our_shares.get(name, 0) - perf_shares[name])
+            worst = max(worst, abs(difference))
+            figures.note(f"{100 * perf_shares[name]:6.2f} {100 * our_shares.get(name, 0):6.2f}  {name}")
+        figures.say("largest difference of a process's share (points)", worst, most=2)
+        self.accounts(report)
+
+    def cost(self, jvm, rate):
+        figures, seconds = self.figures, self.args.seconds
+        figures.heading(f"cost of --all at {rate} Hz, jdk {jvm.java_home.name}")
+        run = self.ours.start("cost", rate, "--all", stop_after=seconds)
+        stacks, report = self.ours.result(run)
+        cost = report.get("cost", {})
+        bpf, runs = cost.get("bpf_s") or float("nan"), cost.get("bpf_runs") or 0
+        figures.say("samples", stacks.total())
+        figures.say("own CPU, of one core, all counted (%)", 100 * (run.cpu + bpf) / run.wall)
+        figures.note(f"cost by the report: {cost}")
+        figures.say("from Ctrl-C to the finished files", run.after_stop, "s", most=1)
+        figures.say("memory, broker and children", run.peak_kib / 1024, "MiB", most=120)
+        figures.say("BPF a run", 1e6 * share(bpf, runs), "us", most=20)
+        for one in report.get("jvms", []):
+            figures.note(f"JVM: {one}")
+
+
+def normalised(counts):
+    total = sum(counts.values())
+    return {name: n / total for name, n in counts.items()} if total else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""The profilers: each is started, waited for, and asked what it saw and cost."""
+
+import collections
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+from .stacks import Stacks
+
+
+class Finished:
+    """A child process that ended: its output, and what it and its children cost."""
+
+    def __init__(self, command, cwd, stop_after=None):
+        begin = time.monotonic()
+        self.child = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.peak_kib = 0
+        self.stop_after, self.begin = stop_after, begin
+
+    def wait(self):
+        stopped = None
+        status = usage = None
+        while True:
+            pid, status, usage = os.wait4(self.child.pid, os.WNOHANG)
+            if pid:
+                break
+            self.peak_kib = max(self.peak_kib, resident_kib(self.child.pid))
+            if stopped is None and self.stop_after and time.monotonic() - self.begin > self.stop_after:
+                self.child.send_signal(signal.SIGINT)
+                stopped = time.monotonic()
+            time.sleep(0.01)
+        end = time.monotonic()
+        self.child.returncode = os.waitstatus_to_exitcode(status)
+        self.out, self.err = self.child.stdout.read(), self.child.stderr.read()
+        self.wall = end - self.begin
+        self.after_stop = end - stopped if stopped else None
+        self.cpu = usage.ru_utime + usage.ru_stime
+        if self.child.returncode:
+            raise RuntimeError(f"{self.child.args}: exit code {self.child.returncode}\n{self.err}")
+        return self
+
+
+def resident_kib(pid):
+    """Resident memory of a process and its children, memory of files included once a process."""
+    total = 0
+    for one in [pid, *children(pid)]:
+        try:
+            status = pathlib.Path(f"/proc/{one}/status").read_text(encoding="utf-8")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        total += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+    return total
+
+
+def children(pid):
+    found = []
+    try:
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text(encoding="ascii").split():
+                found += [int(child), *children(child)]
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return found
+
+
+class JbpfProf:
+    """jbpf-prof, by its command line and its report for machines."""
+
+    def __init__(self, binary, directory):
+        self.binary, self.directory = pathlib.Path(binary).resolve(), pathlib.Path(directory)
+
+    def start(self, name, rate, *target, seconds=None, stop_after=None, formats=("folded", "svg", "pb.gz")):
+        outputs = [f"--output={self.directory / f'{name}.{f}'}" for f in formats]
+        duration = [f"--duration={seconds}"] if seconds else []
+        command = [self.binary, "-F", str(rate), *target, *duration, "--report=json", *outputs]
+        self.folded = self.directory / f"{name}.folded"
+        return Finished(command, self.directory, stop_after)
+
+    def result(self, finished):
+        finished.wait()
+        begin = finished.out.find("{")
+        report = json.loads(finished.out[begin:]) if begin >= 0 else {}
+        return Stacks.read(self.folded, process_frame=True), report
+
+
+class AsyncProfiler:
+    """async-profiler, loaded into the JVM by jcmd."""
+
+    def __init__(self, jvm, library, directory):
+        self.jvm, self.library, self.directory = jvm, library, pathlib.Path(directory)
+
+    def start(self, rate):
+        period = round(1e9 / rate)
+        self._command(f"start,event=cpu,cstack=vmx,interval={period}ns")
+
+    def stop(self, name):
+        file = self.directory / f"{name}.ap.folded"
+        self._command(f"stop,collapsed,ann,file={file}")
+        return Stacks.read(file, process_frame=False)
+
+    def _command(self, text):
+        said = self.jvm.jcmd("JVMTI.agent_load", str(self.library), f'"{text}"')
+        if "return code: 0" not in said:
+            raise RuntimeError(f"async-profiler: {text}: {said}")
+
+
+class Perf:
+    """perf record, with the JVM's own perf map."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+
+    def start(self, name, rate, seconds):
+        self.data = self.directory / f"{name}.perf.data"
+        command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(rate), "-a", "-g", "-o", self.data]
+        return Finished([*command, "--", "sleep", str(seconds)], self.directory)
+
+    def stacks(self):
+        """Folded stacks with the JVM's names; `seconds` of it is how long perf took to name them."""
+        begin = time.monotonic()
+        script = self._script("-F", "comm,pid,tid,ip,sym,dso")
+        stacks = Stacks()
+        # A line of name and ids, lines of frames from the leaf, an empty line.
+        for block in script.split("\n\n"):
+            lines = [line for line in block.splitlines() if line.strip()]
+            if lines:
+                frames = [self._frame(line.strip().partition(" ")[2]) for line in reversed(lines[1:])]
+                stacks.add("", frames, 1)
+        self.seconds = time.monotonic() - begin
+        return stacks
+
+    def shares(self):
+        """Each process's share of all samples, by the name of its main thread; idle CPUs left out."""
+        names, counts = {}, collections.Counter()
+        named = re.compile(r"PERF_RECORD_COMM(?: exec)?: (.*):(\d+)/(\d+)$")
+        sample = re.compile(r"^\s*(\d+)/(\d+)")
+        for line in self._script("-F", "pid,tid", "-G", "--show-task-events").splitlines():
+            if record := named.search(line):
+                if record[2] == record[3]:
+                    names[record[2]] = record[1]
+            elif (record := sample.match(line)) and "PERF_RECORD" not in line and record[1] != "0":
+                counts[names.get(record[1], record[1]).replace(" ", "_")] += 1
+        total = sum(counts.values())
+        return {name: n / total for name, n in counts.items()}
+
+    def _script(self, *arguments):
+        command = ["perf", "script", "-i", self.data, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=True).stdout
+
+    @staticmethod
+    def _frame(text):
+        name, _, module = text.rpartition(" ")
+        if "/perf-" in module and name != "[unknown]":
+            return f"{name}_[j]"
+        return f"{name}_[k]" if "kernel" in module or module.endswith(".ko)") else name

@@ -1,0 +1,112 @@
+//! How long 200,000 distinct stacks of about 60 frames take to become files, and how much memory: `cargo bench --bench
+//! formats`. Fails above 2 seconds or 250 MB.
+#![allow(clippy::print_stdout, clippy::panic, clippy::unwrap_used)] // a program for a person at a terminal
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jbpf_prof::output::{self, Look, Target};
+use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Profile};
+
+const STACKS: u64 = 200_000;
+const FUNCTIONS: u64 = 12_000;
+const PERIOD_NS: u64 = 10_101_010;
+
+/// A random walk in a graph of calls, as programs have it: each function calls a few others, the first ones most often.
+struct Walk {
+    state: u64,
+    frames: Vec<Arc<Frame>>,
+}
+
+impl Walk {
+    fn new() -> Walk {
+        let frames = (0..FUNCTIONS * 3).map(|i| {
+            let function = i / 3;
+            let kind = [Kind::Java, Kind::JavaInlined, Kind::Cpp, Kind::Kernel][function as usize % 4];
+            let name = format!(
+                "org.example.project.module{}.Class{}.method{function}",
+                function % 20,
+                function % 700
+            );
+            Arc::new(Frame {
+                line: (i % 997) as u32,
+                address: i * 16,
+                file: Some(format!("Class{}.java", function % 700).into()),
+                ..Frame::named(kind, name)
+            })
+        });
+        Walk { state: 1, frames: frames.collect() }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % limit
+    }
+
+    fn stack(&mut self) -> Vec<Arc<Frame>> {
+        let depth = 40 + self.below(41);
+        let mut at = self.below(4);
+        (0..depth)
+            .map(|level| {
+                // The further from the root, the more ways there are to go on.
+                let ways = if level < 30 { 1 + u64::from(self.below(16) == 0) } else { 3 };
+                at = (at * 5 + 1 + self.below(ways)) % FUNCTIONS;
+                let line = self.below(if level < 30 { 1 } else { 2 });
+                Arc::clone(&self.frames[(at * 3 + line) as usize])
+            })
+            .collect()
+    }
+}
+
+fn rss_peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+fn timed<T>(what: &str, work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let result = work();
+    let took = start.elapsed();
+    println!("{what:<12} {:>7.0} ms, peak {:>4} MB", took.as_secs_f64() * 1e3, rss_peak() / 1_000_000);
+    (result, took)
+}
+
+fn main() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut walk = Walk::new();
+    let labels = Labels { pid: 7, process: "java".into(), ..Labels::default() };
+    let (mut profile, _) = timed("add", || {
+        let mut profile = Profile::new();
+        while profile.samples().len() < STACKS as usize {
+            for _ in 0..STACKS {
+                profile.add(&labels, &walk.stack(), 1, PERIOD_NS);
+            }
+        }
+        profile
+    });
+    let kept = profile.total().count;
+    profile.accounts = Accounts { ticks: kept, kept, period_ns: PERIOD_NS, ..Accounts::default() };
+    println!(
+        "             {} distinct stacks, {} nodes, {} frames",
+        profile.samples().len(),
+        profile.trie().len(),
+        profile.frames().len()
+    );
+    let write = |name: &str| {
+        let path = directory.path().join(name);
+        let target = Target::parse(&path, None).unwrap();
+        let ((), took) = timed(name, || output::write(&profile, &target, &Look::default()).unwrap());
+        println!("             {} KiB", std::fs::metadata(&path).unwrap().len() / 1024);
+        took
+    };
+    let took = write("all.svg") + write("all.pb.gz");
+    let asked = rss_peak();
+    write("all.folded");
+    timed("functions", || profile.functions());
+    timed("lines", || profile.lines());
+    timed("read pprof", || output::read(&directory.path().join("all.pb.gz")).unwrap());
+    println!("svg and pprof together {:.0} ms, peak {} MB", took.as_secs_f64() * 1e3, asked / 1_000_000);
+    assert!(took < Duration::from_secs(2) && asked < 250_000_000, "too slow or too large");
+}

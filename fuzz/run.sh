@@ -1,0 +1,39 @@
+#!/bin/sh
+# Runs every fuzz target for SECONDS each (default 10), on stable Rust and without cargo-fuzz: libFuzzer comes with
+# the crate libfuzzer-sys (a C++ compiler is needed), coverage from LLVM's own pass. Seeds are real inputs; what is
+# found stays in fuzz/artifacts, what is learnt in fuzz/target/corpus.
+#   fuzz/run.sh [SECONDS [TARGET...]]
+set -eu
+cd "$(dirname "$0")"
+seconds=${1:-10}
+[ $# -eq 0 ] || shift
+if [ $# -eq 0 ]; then
+	set -- $(sed -n 's/^name = "\(.*\)"$/\1/p' Cargo.toml | grep -v '^jbpf-prof-fuzz$')
+fi
+host=$(rustc -vV | sed -n 's/^host: //p')
+
+# Flags in the environment take the place of those in .cargo/config.toml, and a named target keeps them away from
+# build scripts.
+RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=16" \
+	cargo build --release --quiet --target "$host"
+
+mkdir -p artifacts
+for target; do
+	corpus=target/corpus/$target
+	mkdir -p "$corpus" "seeds/$target"
+	echo "fuzz $target: $seconds s"
+	# No input may need more than 1 s or 512 MiB.
+	if ! "target/$host/release/$target" -max_total_time="$seconds" -timeout=1 -rss_limit_mb=512 -max_len=65536 \
+		-print_final_stats=1 -verbosity=0 -artifact_prefix="artifacts/$target-" "$corpus" "seeds/$target" \
+		>"target/$target.log" 2>&1; then
+		cat "target/$target.log" >&2
+		echo "fuzz $target: FAILED, input in fuzz/artifacts" >&2
+		exit 1
+	fi
+	runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "target/$target.log")
+	# A target that did not run has proved nothing.
+	[ "${runs:-0}" -gt 100 ] || { cat "target/$target.log" >&2; echo "fuzz $target: did not run" >&2; exit 1; }
+	echo "fuzz $target: $runs inputs, nothing found"
+done

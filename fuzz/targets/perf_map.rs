@@ -1,0 +1,23 @@
+//! Perf maps of other runtimes, read in two steps as they grow.
+#![no_main]
+
+use std::fs::File;
+use std::io::Write as _;
+
+use jbpf_prof::symbolize::perfmap::PerfMap;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(memory) = rustix::fs::memfd_create("perf-map", rustix::fs::MemfdFlags::CLOEXEC) else { return };
+    let (mut file, mut map) = (File::from(memory), PerfMap::default());
+    for part in data.chunks(data.len().div_ceil(2).max(1)) {
+        if file.write_all(part).is_err() {
+            return;
+        }
+        map.read(&file);
+    }
+    for address in [0, 4096, u64::MAX].into_iter().chain(data.iter().map(|&b| u64::from(b) << 4)) {
+        let name = map.find(address, false);
+        assert!(name.is_none_or(|name| !name.chars().any(char::is_control)));
+    }
+});

@@ -1,0 +1,47 @@
+//! The log of an agent in a JVM that may be hostile: the header, then all records, each looked at whole.
+#![no_main]
+
+use jvm_symbols_log::{
+    Header, Load, Method, PcDecoder, Quotas, Reader, Sink, Stub, Unload, header::HEADER_LEN,
+};
+use libfuzzer_sys::fuzz_target;
+
+/// Goes through everything that a record offers.
+#[derive(Default)]
+struct Look(u64);
+
+impl Sink for Look {
+    fn method(&mut self, _: u64, method: &Method<'_>) {
+        self.0 += method.lines().count() as u64;
+    }
+
+    fn load(&mut self, load: &Load<'_>) {
+        assert_eq!(load.methods().count(), load.method_count());
+        let mut records = PcDecoder::new(load.debug(), load.method_count());
+        while let Ok(Some(_)) = records.step() {
+            self.0 += 1;
+        }
+    }
+
+    fn unload(&mut self, _: &Unload) {
+        self.0 += 1;
+    }
+
+    fn stub(&mut self, _: &Stub<'_>) {
+        self.0 += 1;
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let _ = Header::read(&data);
+    // Records only: a header of a page would leave the fuzzer little to change.
+    let mut log = vec![0; HEADER_LEN as usize];
+    log.extend(data);
+    let quotas = Quotas { bytes: 1 << 20, records: 10_000, frames_per_load: 100_000, ..Quotas::default() };
+    let (mut reader, mut look) = (Reader::new(quotas), Look::default());
+    for _ in 0..4 {
+        let before = reader.offset();
+        assert!(reader.read(&log, &mut look).is_ok());
+        assert!(reader.offset() >= before);
+    }
+});

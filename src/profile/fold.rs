@@ -1,0 +1,246 @@
+//! The profile as pictures see it: stacks of names, without lines, addresses and labels, walked from the outermost in.
+//!
+//! Frames that differ in what a picture does not show are many nodes of the profile and one here. The walk holds groups
+//! of nodes on its path only, and what is too small is cut off before it is looked at: a picture of a few thousand boxes
+//! costs that, and not a second trie of millions of nodes.
+
+use std::collections::HashMap;
+
+use super::samples::Profile;
+use super::trie::{NodeId, Trie};
+
+/// How a profile is walked.
+#[derive(Clone, Copy, Debug)]
+pub struct Fold<'a> {
+    /// A number for each symbol of the profile; symbols of one number are one, and children come in its order.
+    pub items: &'a [u32],
+    /// What weighs fewer ticks is cut off; its ticks then end where it was cut, so that sums stay.
+    pub least: f64,
+    /// Leaf first: who is called by whom.
+    pub reverse: bool,
+}
+
+/// A box of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Folded {
+    /// 0 for the outermost.
+    pub depth: usize,
+    /// The symbols' number.
+    pub item: u32,
+    /// Ticks that end here.
+    pub ends: u64,
+}
+
+/// Ticks that are in no box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boxless {
+    /// They have no frames.
+    pub frameless: u64,
+    /// Even their outermost box is too small.
+    pub cut: u64,
+}
+
+/// Nodes that are one box, each with the ticks that pass it, and ticks that end at all of them.
+struct Group {
+    depth: usize,
+    item: u32,
+    members: Vec<(NodeId, u64)>,
+}
+
+/// A node that goes on from a group: by its item.
+type Next = (u32, NodeId, u64);
+
+impl Fold<'_> {
+    /// Visits boxes, each before what is above it. Returns the ticks that are in none.
+    ///
+    /// # Errors
+    /// The first that `visit` returns.
+    pub fn walk<E>(
+        &self,
+        profile: &Profile,
+        mut visit: impl FnMut(Folded) -> Result<(), E>,
+    ) -> Result<Boxless, E> {
+        let leaves = profile.leaves();
+        let graph =
+            if self.reverse { Graph::Up(profile.trie()) } else { Graph::down(profile.trie(), &leaves) };
+        let item = |node| self.items[profile.frames().symbol_of(profile.frame_of(node)) as usize];
+        let (frameless, next) = graph.first(&leaves, item);
+        let mut waiting = Vec::new();
+        let cut = self.split(0, next, &mut waiting);
+        while let Some(Group { depth, item: of, members }) = waiting.pop() {
+            let (mut ends, next) = graph.next(&members, item);
+            // What waits is above this box, and the box is visited first.
+            ends += self.split(depth + 1, next, &mut waiting);
+            visit(Folded { depth, item: of, ends })?;
+        }
+        Ok(Boxless { frameless, cut })
+    }
+
+    /// Makes groups of nodes, the lowest item last. Returns the ticks of those that are too small.
+    fn split(&self, depth: usize, mut next: Vec<Next>, groups: &mut Vec<Group>) -> u64 {
+        next.sort_unstable_by_key(|&(item, node, _)| (item, node));
+        let mut cut = 0;
+        for same in next.chunk_by(|a, b| a.0 == b.0).rev() {
+            let total: u64 = same.iter().map(|(_, _, ticks)| ticks).sum();
+            if (total as f64) < self.least {
+                cut += total;
+                continue;
+            }
+            let mut members: Vec<(NodeId, u64)> = Vec::with_capacity(same.len());
+            for &(_, node, ticks) in same {
+                match members.last_mut() {
+                    Some((last, sum)) if *last == node => *sum += ticks,
+                    _ => members.push((node, ticks)),
+                }
+            }
+            groups.push(Group { depth, item: same[0].0, members });
+        }
+        cut
+    }
+}
+
+/// Where the walk can go from a node.
+enum Graph<'a> {
+    /// To its parent: reversed.
+    Up(&'a Trie),
+    /// To its children.
+    Down {
+        /// Where each node's children start in `children`; one more says where the last end.
+        starts: Vec<u32>,
+        children: Vec<NodeId>,
+        /// Ticks that end at or below each node.
+        totals: Vec<u64>,
+        ends: HashMap<NodeId, u64>,
+    },
+}
+
+impl Graph<'_> {
+    fn down<'a>(trie: &Trie, leaves: &[(NodeId, u64)]) -> Graph<'a> {
+        let mut totals = vec![0u64; trie.len()];
+        for &(leaf, ticks) in leaves {
+            totals[leaf.index()] += ticks;
+        }
+        for node in trie.nodes().rev() {
+            totals[trie.parent(node).index()] += totals[node.index()];
+        }
+        let mut starts = vec![0u32; trie.len() + 1];
+        for node in trie.nodes() {
+            starts[trie.parent(node).index() + 1] += 1;
+        }
+        for at in 1..starts.len() {
+            starts[at] += starts[at - 1];
+        }
+        let mut children = vec![NodeId::ROOT; trie.nodes().len()];
+        // Filled from the back: each start is moved down to where it belongs.
+        starts.rotate_left(1);
+        for node in trie.nodes().rev() {
+            let place = &mut starts[trie.parent(node).index()];
+            *place -= 1;
+            children[*place as usize] = node;
+        }
+        if let Some(last) = starts.last_mut() {
+            *last = children.len() as u32;
+        }
+        Graph::Down { starts, children, totals, ends: leaves.iter().copied().collect() }
+    }
+
+    /// The outermost nodes, and the ticks that have none.
+    fn first(&self, leaves: &[(NodeId, u64)], item: impl Fn(NodeId) -> u32) -> (u64, Vec<Next>) {
+        match self {
+            Graph::Up(_) => {
+                let bare = leaves.iter().filter(|(leaf, _)| *leaf == NodeId::ROOT).map(|(_, n)| n).sum();
+                let next = leaves.iter().filter(|(leaf, _)| *leaf != NodeId::ROOT);
+                (bare, next.map(|&(leaf, n)| (item(leaf), leaf, n)).collect())
+            }
+            Graph::Down { .. } => self.next(&[(NodeId::ROOT, 0)], item),
+        }
+    }
+
+    /// The nodes that go on from some, and the ticks that end there.
+    fn next(&self, members: &[(NodeId, u64)], item: impl Fn(NodeId) -> u32) -> (u64, Vec<Next>) {
+        let mut end = 0;
+        let mut next = Vec::new();
+        for &(node, ticks) in members {
+            match self {
+                Graph::Up(trie) => match trie.parent(node) {
+                    NodeId::ROOT => end += ticks,
+                    parent => next.push((item(parent), parent, ticks)),
+                },
+                Graph::Down { starts, children, totals, ends } => {
+                    end += ends.get(&node).copied().unwrap_or(0);
+                    let range = starts[node.index()] as usize..starts[node.index() + 1] as usize;
+                    let children = children[range].iter().filter(|c| totals[c.index()] > 0);
+                    next.extend(children.map(|&c| (item(c), c, totals[c.index()])));
+                }
+            }
+        }
+        (end, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Boxless, Fold};
+    use crate::profile::{Frame, Kind, Labels, Profile};
+
+    /// What a walk visits: depth, name, ticks that end there; and the ticks without frames.
+    fn told(stacks: &[(&str, u64)], least: f64, reverse: bool) -> (Vec<(usize, String, u64)>, Boxless) {
+        let mut profile = Profile::new();
+        for (at, (stack, ticks)) in stacks.iter().enumerate() {
+            // Each frame has an address of its own: many nodes are one box.
+            let frames: Vec<Arc<Frame>> = stack
+                .chars()
+                .map(|c| Frame { address: at as u64, ..Frame::named(Kind::Java, c.to_string()) })
+                .map(Arc::new)
+                .collect();
+            profile.add(&Labels::default(), &frames, *ticks, 0);
+        }
+        let frames = profile.frames();
+        let name = |s| frames.name(s).to_string();
+        let mut names: Vec<String> = frames.symbols().iter().map(name).collect();
+        names.sort();
+        let items: Vec<u32> = frames
+            .symbols()
+            .iter()
+            .map(|s| names.iter().position(|n| *n == name(s)).unwrap() as u32)
+            .collect();
+        let mut told = Vec::new();
+        let walked: Result<Boxless, ()> = Fold { items: &items, least, reverse }.walk(&profile, |b| {
+            told.push((b.depth, names[b.item as usize].clone(), b.ends));
+            Ok(())
+        });
+        (told, walked.unwrap())
+    }
+
+    fn boxes(list: &[(usize, &str, u64)]) -> Vec<(usize, String, u64)> {
+        list.iter().map(|&(depth, name, ends)| (depth, name.to_owned(), ends)).collect()
+    }
+
+    const STACKS: [(&str, u64); 6] = [("ba", 5), ("a", 1), ("bcd", 4), ("b", 3), ("ba", 2), ("", 9)];
+
+    #[test]
+    fn boxes_come_in_order_and_equal_names_are_one() {
+        let (all, bare) = told(&STACKS, 0.0, false);
+        assert_eq!(all, boxes(&[(0, "a", 1), (0, "b", 3), (1, "a", 7), (1, "c", 0), (2, "d", 4)]));
+        assert_eq!(bare, Boxless { frameless: 9, cut: 0 });
+    }
+
+    #[test]
+    fn reversed_the_leaf_comes_first() {
+        let (all, bare) = told(&STACKS, 0.0, true);
+        let want = [(0, "a", 1), (1, "b", 7), (0, "b", 3), (0, "d", 0), (1, "c", 0), (2, "b", 4)];
+        assert_eq!(all, boxes(&want));
+        assert_eq!(bare, Boxless { frameless: 9, cut: 0 });
+    }
+
+    #[test]
+    fn what_is_cut_off_ends_where_it_was_cut() {
+        let (all, bare) = told(&STACKS, 5.0, false);
+        assert_eq!(all, boxes(&[(0, "b", 7), (1, "a", 7)]));
+        assert_eq!(bare, Boxless { frameless: 9, cut: 1 });
+        let (all, bare) = told(&STACKS, 99.0, true);
+        assert_eq!((all.len(), bare), (0, Boxless { frameless: 9, cut: 15 }));
+    }
+}

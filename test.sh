@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Passes every test of jbpf-prof: formatting, lints, documentation, unit tests without root, the static binary, the
+# other architecture, fuzz targets for some seconds, end-to-end tests as root.
+#
+#   ./test.sh               all of it
+#   ./test.sh --quick       without the other architecture, the fuzz targets and the JDKs that apt must fetch
+#   ./test.sh NAME ...      only these steps: see `./test.sh --list`
+#
+# Installs through apt what is missing. Each step's output is in target/test/NAME.log. What is skipped is said, with the
+# reason; with CI=true skipping what this machine could do is a failure.
+set -uo pipefail
+cd "$(dirname "$0")" || exit 1
+. scripts/common.sh
+. scripts/setup.sh
+. scripts/build.sh
+. scripts/tally.sh
+
+STEPS="scripts fmt clippy doc unit build static cross fuzz end-to-end"
+QUICK="scripts fmt clippy doc unit build static end-to-end"
+
+step_scripts() {
+    local file
+    for file in demo.sh test.sh .ci/run scripts/*.sh; do
+        bash -n "$file" || return 1
+    done
+    if have shellcheck; then
+        shellcheck --shell=bash --external-sources --exclude=SC1091 demo.sh test.sh .ci/run scripts/*.sh
+    fi
+}
+
+step_fmt() { cargo fmt --all --check; }
+
+step_clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
+
+step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked; }
+
+# Unit tests, as a user who may do nothing.
+step_unit() {
+    local binaries binary nobody=()
+    binaries=$(test_binaries --workspace --lib --bins) || return 1
+    [ -n "$binaries" ] || { echo "no unit tests were built"; return 1; }
+    if [ "$(id -u)" = 0 ]; then
+        nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all)
+        if ! "${nobody[@]}" test -r "$REPO/Cargo.toml"; then
+            echo "user 65534 cannot read $REPO: the tests run as root without capabilities instead"
+            nobody=(setpriv --bounding-set=-all --inh-caps=-all)
+        fi
+    fi
+    while read -r package binary; do
+        echo "--- $binary"
+        (cd "$package" && ${nobody[@]+"${nobody[@]}"} env -u CARGO_TARGET_DIR HOME=/nonexistent \
+            "$binary" --show-output) || return 1
+    done <<<"$binaries"
+    cargo test --workspace --doc --locked
+}
+
+step_build() { build_release; }
+
+step_static() { check_static "$(release_binary "$(host_triple)")"; }
+
+step_cross() {
+    setup_cross
+    if [ -n "$CROSS_WHY" ]; then
+        echo "SKIP: cross build for aarch64: $CROSS_WHY"
+        return 0
+    fi
+    RUSTC=$CROSS_RUSTC "$CROSS_CARGO" build --release --locked --target "$AARCH64" || return 1
+    check_static "$(release_binary "$AARCH64")" || return 1
+    LC_ALL=C readelf --file-header "$(release_binary "$AARCH64")" | grep -q 'Machine: *AArch64'
+}
+
+step_fuzz() { fuzz/run.sh; }
+
+# Everything under tests/, as root, one file after the other: each measures, and two cores are soon full.
+step_end-to-end() {
+    local binaries binary rc=0
+    if [ -z "$quick" ]; then
+        scripts/jdk-roots.sh || echo "SKIP: JDK root file systems: see above"
+    fi
+    binaries=$(test_binaries --test '*') || return 1
+    build_release || return 1
+    [ -n "$binaries" ] || { echo "no end-to-end tests were built"; return 1; }
+    while read -r package binary; do
+        echo "--- $binary"
+        (cd "$package" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "CI=${CI:-}" \
+            "JBPF_PROF_BINARY=$(release_binary "$(host_triple)")" "$binary" --show-output --test-threads=1) || rc=1
+    done <<<"$binaries"
+    return "$rc"
+}
+
+quick=
+chosen=
+for arg in "$@"; do
+    case $arg in
+    --quick) quick=yes ;;
+    --list)
+        echo "$STEPS"
+        exit 0
+        ;;
+    -*) die "unknown switch $arg" ;;
+    *) [[ " $STEPS " == *" $arg "* ]] && chosen="$chosen $arg" || die "no step is called $arg; there are: $STEPS" ;;
+    esac
+done
+[ -n "$chosen" ] || chosen=${quick:+$QUICK}
+[ -n "$chosen" ] || chosen=$STEPS
+
+setup_tests
+for name in $chosen; do
+    run_step "$name"
+done
+summary

@@ -1,0 +1,171 @@
+//! Java programs of `tests/programs` on any of the JDKs that this machine has or that `scripts/jdk-roots.sh` fetched.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::target::Target;
+use super::{container, scratch, sources};
+
+/// A JVM to run programs on.
+#[derive(Clone, Debug)]
+pub(crate) struct Jdk {
+    /// The feature version: 8, 11, 17 …
+    pub(crate) version: u32,
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// Installed here.
+    Host(PathBuf),
+    /// In a root file system of its own.
+    Root(PathBuf),
+}
+
+impl Jdk {
+    /// The JDK that `javac` on PATH belongs to.
+    pub(crate) fn host() -> Jdk {
+        let output = Command::new("sh").args(["-c", "readlink -f \"$(command -v javac)\""]).output().unwrap();
+        let javac = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
+        let home = javac.parent().and_then(Path::parent).expect("javac is on PATH").to_owned();
+        Jdk { version: release(&home).expect("a JDK has a release file"), place: Place::Host(home) }
+    }
+
+    /// A JDK of this version on the host, where Debian and others put them.
+    pub(crate) fn on_host(version: u32) -> Option<Jdk> {
+        let homes = std::fs::read_dir("/usr/lib/jvm").ok()?;
+        let mut homes: Vec<PathBuf> = homes.flatten().map(|entry| entry.path()).collect();
+        homes.sort();
+        let home = homes
+            .into_iter()
+            .find(|home| release(home) == Some(version) && home.join("bin/java").exists())?;
+        Some(Jdk { version, place: Place::Host(home) })
+    }
+
+    /// The JDK of this version in a root file system, if it was fetched and containers work.
+    pub(crate) fn in_root(version: u32) -> Option<Jdk> {
+        let cache = std::env::var_os("JBPF_PROF_CACHE").map(PathBuf::from).or_else(|| {
+            let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+            Some(base.or_else(|| Some(std::env::home_dir()?.join(".cache")))?.join("jbpf-prof"))
+        })?;
+        let root = cache.join("jdk-roots").join(version.to_string());
+        root.join("usr/bin").is_dir().then_some(Jdk { version, place: Place::Root(root) })
+    }
+
+    /// Whether programs run in a container.
+    pub(crate) fn is_contained(&self) -> bool {
+        matches!(self.place, Place::Root(_))
+    }
+}
+
+/// The feature version that a JDK's `release` file states.
+fn release(home: &Path) -> Option<u32> {
+    let text = std::fs::read_to_string(home.join("release")).ok()?;
+    let version = text.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
+    version.strip_prefix("1.").unwrap_or(version).split(['.', '-', '"']).next()?.parse().ok()
+}
+
+/// The directory with the classes of all Java programs, compiled once, for JDK 8 and later.
+pub(crate) fn classes() -> &'static Path {
+    static CLASSES: OnceLock<PathBuf> = OnceLock::new();
+    CLASSES.get_or_init(|| {
+        let dir = scratch("classes");
+        let mut javac = Command::new("javac");
+        javac.args(["-Xlint:-options", "--release", "8", "-g", "-d"]).arg(&dir);
+        for entry in std::fs::read_dir(sources()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|e| e == "java") {
+                javac.arg(path);
+            }
+        }
+        assert!(javac.status().unwrap().success(), "the Java programs do not compile");
+        dir
+    })
+}
+
+/// How to run one of the programs.
+#[derive(Clone)]
+pub(crate) struct Program {
+    main: String,
+    flags: Vec<String>,
+    args: Vec<String>,
+}
+
+impl Program {
+    /// The program with this main class, keeping frame pointers.
+    pub(crate) fn new(main: &str) -> Program {
+        let flags =
+            ["-XX:+PreserveFramePointer", "-XX:CompileCommand=quiet", "-Xms64m", "-Xmx256m", "-Xss8m"];
+        Program { main: main.to_owned(), flags: flags.map(str::to_owned).to_vec(), args: Vec::new() }
+    }
+
+    /// More flags for the JVM.
+    pub(crate) fn flags(mut self, flags: &[&str]) -> Program {
+        self.flags.extend(flags.iter().map(|f| (*f).to_owned()));
+        self
+    }
+
+    /// Without a flag that [`Program::new`] gave.
+    pub(crate) fn without(mut self, flag: &str) -> Program {
+        self.flags.retain(|f| f != flag);
+        self
+    }
+
+    /// The methods that keep frames of their own.
+    pub(crate) fn dont_inline(self, methods: &str) -> Program {
+        self.flags(&[&format!("-XX:CompileCommand=dontinline,{methods}")])
+    }
+
+    /// Debug records at every instruction, for what is compiled before anybody attaches.
+    pub(crate) fn debug_non_safepoints(self) -> Program {
+        self.flags(&["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"])
+    }
+
+    /// Arguments of the program.
+    pub(crate) fn args(mut self, args: &[&str]) -> Program {
+        self.args.extend(args.iter().map(|a| (*a).to_owned()));
+        self
+    }
+
+    /// Starts it and waits until it is warm.
+    pub(crate) fn start(&self, jdk: &Jdk) -> Target {
+        match &jdk.place {
+            Place::Host(home) => Target::start(&mut self.command(home)),
+            Place::Root(root) => {
+                let mut line = vec!["/usr/bin/java".to_owned()];
+                line.extend(self.line("/tmp/classes"));
+                container::start(root, &line, &[(classes(), "/tmp/classes")])
+            }
+        }
+    }
+
+    /// Starts it on the host and waits for nothing.
+    pub(crate) fn spawn(&self, jdk: &Jdk) -> Target {
+        match &jdk.place {
+            Place::Host(home) => Target::spawn(&mut self.command(home)),
+            Place::Root(_) => panic!("only on the host"),
+        }
+    }
+
+    /// The command that runs it on the host.
+    pub(crate) fn host_command(&self, jdk: &Jdk) -> Vec<String> {
+        let Place::Host(home) = &jdk.place else { panic!("only on the host") };
+        let mut line = vec![home.join("bin/java").to_str().unwrap().to_owned()];
+        line.extend(self.line(classes().to_str().unwrap()));
+        line
+    }
+
+    fn command(&self, home: &Path) -> Command {
+        let mut command = Command::new(home.join("bin/java"));
+        command.args(self.line(classes().to_str().unwrap()));
+        command
+    }
+
+    fn line(&self, classes: &str) -> Vec<String> {
+        let mut line = self.flags.clone();
+        line.extend(["-cp".to_owned(), classes.to_owned(), self.main.clone()]);
+        line.extend(self.args.iter().cloned());
+        line
+    }
+}

@@ -1,0 +1,32 @@
+//! C programs of `tests/programs`, compiled.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::target::Target;
+use super::{scratch, sources};
+
+/// The compiled program of this name. All are compiled once, with frame pointers.
+pub(crate) fn program(name: &str) -> PathBuf {
+    static ALL: OnceLock<PathBuf> = OnceLock::new();
+    let dir = ALL.get_or_init(|| {
+        let dir = scratch("native");
+        for name in ["native", "kernel", "unique", "short", "spawn"] {
+            let status = Command::new("cc")
+                .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-o"])
+                .arg(dir.join(name))
+                .arg(sources().join(format!("{name}.c")))
+                .status()
+                .unwrap();
+            assert!(status.success(), "{name}.c does not compile");
+        }
+        dir
+    });
+    dir.join(name)
+}
+
+/// Starts a program and waits until it is at work.
+pub(crate) fn start(name: &str) -> Target {
+    Target::start(&mut Command::new(program(name)))
+}

@@ -1,0 +1,105 @@
+//! A program that is profiled: started, ready when it says so, gone when the test ends.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running program. Dropping it kills it.
+pub(crate) struct Target {
+    child: Child,
+    pid: u32,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Target {
+    /// Starts a program and waits until it prints `ready`.
+    pub(crate) fn start(command: &mut Command) -> Target {
+        let mut target = Target::spawn(command);
+        target.wait_for(|line| line == "ready");
+        target
+    }
+
+    /// Starts a program in a container whose runtime writes its pid, as this pid namespace knows it, to a file.
+    pub(crate) fn start_contained(command: &mut Command, pid_file: &Path) -> Target {
+        let mut target = Target::start(command);
+        target.pid = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
+        target
+    }
+
+    /// Starts a program and waits for nothing.
+    pub(crate) fn spawn(command: &mut Command) -> Target {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Target { pid: child.id(), child, lines, seen: Vec::new() }
+    }
+
+    /// Waits until the program prints a line for which `wanted` holds, and gives it.
+    pub(crate) fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if wanted(&line) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("pid {} is not ready; it said {:?}", self.pid, self.seen)
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("the program ended with {:?}; it said {:?}", self.child.wait(), self.seen)
+                }
+            }
+        }
+    }
+
+    /// All lines that it has printed so far.
+    pub(crate) fn lines(&mut self) -> &[String] {
+        self.seen.extend(self.lines.try_iter());
+        &self.seen
+    }
+
+    /// Its pid, as this pid namespace knows it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(pid(self.pid), signal).unwrap();
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // Not reaped before the next line, so the pid is still its own; a runtime ends with its container.
+        let _ = kill_process(pid(self.pid), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+fn pid(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+}

@@ -1,0 +1,211 @@
+//! A small profile in every format, compared with the files in `tests/golden`. `UPDATE_GOLDEN=1` writes them anew: look
+//! at the difference before believing it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use jbpf_prof::output::{self, Look, Target, report};
+use jbpf_prof::profile::report::{Cost, JvmReport, NameSource, Throttling};
+use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, Why};
+
+fn golden(name: &str, is: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, is).unwrap();
+    }
+    let was = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(is, was, "{} differs", path.display());
+}
+
+/// A server: its main thread in Java, with inlined methods and a system call, the JIT compiler, and another process.
+fn profile() -> Profile {
+    let libjvm = Arc::new(Module {
+        path: "/usr/lib/jvm/java-17/lib/server/libjvm.so".into(),
+        build_id: Some([0xca, 0xfe, 0x01].as_slice().into()),
+    });
+    let java = |kind, name: &str, bci, line| Frame {
+        file: Some("Server.java".into()),
+        line,
+        bci: Some(bci),
+        address: 0x7f00_1000,
+        ..Frame::named(kind, name)
+    };
+    let native = |kind, name: &str| Frame {
+        module: Some(Arc::clone(&libjvm)),
+        address: 64,
+        ..Frame::named(kind, name)
+    };
+    let named = Frame::named;
+    let (process, start) = (named(Kind::Process, "java"), named(Kind::Native, "start_thread"));
+    let run = java(Kind::Java, "org.example.Server.run", 14, 31);
+    let get = java(Kind::JavaInlined, "java.util.HashMap.get", 2, 557);
+    let hash = java(Kind::JavaInlined, "java.util.HashMap.hash", 9, 338);
+    let slow = java(Kind::JavaInterpreted, "org.example.Server.slow", 3, 40);
+    let poll = [named(Kind::Kernel, "do_syscall_64"), named(Kind::Kernel, "ep_poll")];
+    let compile = native(Kind::Cpp, "CompileBroker::compiler_thread_loop()");
+    let regalloc = native(Kind::Cpp, "PhaseChaitin::Select()");
+    let unknown = Frame::unknown(Why::CodeMoved, None, 0x7f00_2000);
+    let stub = Frame::unknown(
+        Why::NoSymbol,
+        Some(Arc::new(Module { path: "/opt/lib/libfast.so".into(), build_id: None })),
+        16,
+    );
+    let rust = named(Kind::Native, "core::slice::sort::stable::drift::sort");
+    let cut = named(Kind::Marker, "[truncated]");
+    let mut p = Profile::new();
+    let labels = |pid, process: &str, thread: &str| Labels {
+        pid,
+        process: process.into(),
+        thread: thread.into(),
+        tid: 0,
+        cgroup: 4242,
+    };
+    let mut add = |labels: &Labels, stack: &[&Frame], count: u64| {
+        let stack: Vec<Arc<Frame>> = stack.iter().map(|&f| Arc::new(f.clone())).collect();
+        p.add(labels, &stack, count, count * 10_101_010);
+    };
+    let main = labels(4711, "java", "main");
+    add(&main, &[&process, &start, &run, &get, &hash], 620);
+    add(&main, &[&process, &start, &run, &get], 180);
+    add(&main, &[&process, &start, &run, &slow, &run, &get], 90);
+    add(&main, &[&process, &start, &run, &poll[0], &poll[1]], 40);
+    add(&main, &[&process, &start, &unknown], 3);
+    add(&main, &[&process, &cut, &run, &stub], 2);
+    add(&labels(4711, "java", "C2 CompilerThre"), &[&process, &start, &compile, &regalloc], 110);
+    let tool = named(Kind::Process, "my tool");
+    add(&labels(815, "my tool", "my tool"), &[&tool, &rust], 60);
+    add(&labels(816, "my tool", "my tool"), &[&tool, &rust], 55);
+    let kept = p.total().count;
+    p.accounts = Accounts { filtered: 4740, kept, missed: 3, period_ns: 10_101_010, ..Accounts::default() };
+    p.accounts.lose("ring full", 7);
+    p.accounts.ticks = 4740 + kept + 7;
+    p.accounts.expected = p.accounts.ticks + 3;
+    p.check().unwrap();
+    p
+}
+
+fn run_report(p: &Profile) -> RunReport {
+    let mut reached = JvmReport {
+        pid: 4711,
+        name: "org.example.Server".into(),
+        version: "17.0.12+7".into(),
+        names: NameSource::AgentLate { ms: 240 },
+        frame_pointers: Some(true),
+        compiled_before: Some(0.41),
+        ticks: 1045,
+        java_ticks: 935,
+        rootless_ticks: 2,
+        log_bytes: 5_300_000,
+        log_cut: false,
+        throttling: Some(Throttling { times: 12, usec: 340_000 }),
+    };
+    let refused = JvmReport {
+        pid: 99,
+        name: "/srv/app/a-service-with-a-rather-long-name-that-nobody-can-read.jar".into(),
+        version: "25+36".into(),
+        names: NameSource::Refused {
+            label: "attach disabled".into(),
+            hint: "It runs with -XX:+DisableAttachMechanism: start it with -agentpath instead.".into(),
+        },
+        frame_pointers: Some(false),
+        compiled_before: None,
+        ticks: 0,
+        java_ticks: 0,
+        rootless_ticks: 0,
+        log_bytes: 0,
+        throttling: None,
+        ..reached.clone()
+    };
+    reached.log_cut = true;
+    RunReport {
+        target: "all processes".into(),
+        command: "jbpf-prof --duration 30 --all".into(),
+        version: "0.1.0".into(),
+        host: "build-7".into(),
+        kernel: "6.18.0".into(),
+        cpus: 2,
+        start: "2026-11-21 10:01:04 UTC".into(),
+        duration_s: 30.02,
+        requested_hz: 99.0,
+        effective_hz: 99.0,
+        accounts: p.accounts.clone(),
+        idle: 4700,
+        unknown: p.unknown(),
+        ends: vec![("root".into(), 1155), ("deeper than 1,024 frames".into(), 5)],
+        jvms: vec![reached, refused],
+        steal: Some(0.013),
+        cost: Cost {
+            broker_s: 0.05,
+            worker_s: 0.03,
+            helpers_s: 0.01,
+            bpf_s: Some(0.02),
+            bpf_runs: 5907,
+            rss_bytes: 61 << 20,
+            maps_bytes: 9 << 20,
+        },
+        warnings: vec![
+            "The JVM 99 has no names for its Java code; see below for what to do about it, and why it is so."
+                .into(),
+        ],
+        outputs: vec!["jbpf-prof-2026-11-21-100134.svg".into()],
+    }
+}
+
+#[test]
+fn folded() {
+    let mut out = Vec::new();
+    output::folded::write(&profile(), &mut out).unwrap();
+    golden("small.folded", std::str::from_utf8(&out).unwrap());
+}
+
+#[test]
+fn report_for_people() {
+    let p = profile();
+    let report_ = run_report(&p);
+    for (width, name) in [(100, "report.txt"), (72, "report-narrow.txt")] {
+        let text = report::text(&report_, &p, report::Detail { width, rows: 6, lines: true });
+        for line in text.lines() {
+            assert!(line.chars().count() <= width && line.trim_end() == line, "{line}");
+        }
+        golden(name, &text);
+    }
+}
+
+#[test]
+fn report_for_machines() {
+    let p = profile();
+    let text = report::json(&run_report(&p), &p, true).unwrap();
+    golden("report.json", &text);
+    let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let back: RunReport = serde_json::from_value(object).unwrap();
+    assert_eq!(back, run_report(&p));
+}
+
+/// Title, colour, place and width of each frame: all that is ours in a picture.
+#[test]
+fn picture() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, look) in [
+        ("small.svg.txt", Look::default()),
+        ("small-reversed.svg.txt", Look { reverse: true, inverted: true, ..Look::default() }),
+    ] {
+        let path = directory.path().join("small.svg");
+        let target = Target::parse(&path, None).unwrap();
+        output::write(&profile(), &target, &look).unwrap();
+        let picture = fs::read_to_string(&path).unwrap();
+        let (head, frames) = picture.split_once("total_samples=").unwrap();
+        let attribute = |of: &str, name: &str| {
+            let (_, rest) = of.split_once(&format!(" {name}=\"")).unwrap_or_default();
+            rest.split('"').next().unwrap_or_default().to_owned()
+        };
+        let mut text = String::new();
+        for part in frames.split("<title>").skip(1) {
+            let (title, rest) = part.split_once("</title>").unwrap();
+            let (x, width, y) = (attribute(rest, "x"), attribute(rest, "width"), attribute(rest, "y"));
+            text += &format!("{x:>9} {width:>9} {y:>4} {:<18} {title}\n", attribute(rest, "fill"));
+        }
+        assert!(head.contains("1,160 samples at 99 Hz, 7 lost, 3 missed"), "{head}");
+        golden(name, &text);
+    }
+}

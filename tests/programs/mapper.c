@@ -1,0 +1,56 @@
+/*
+ * Maps code, says where, and waits: prints "READY <address>\n" and ends when its standard input does.
+ *   mapper LIBRARY   the address of `work` in LIBRARY
+ *   mapper           the address of its own main
+ *   mapper leave     the same, from a second thread: the main thread has ended
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv);
+
+static void say(void *address)
+{
+	char end;
+
+	printf("READY %lx\n", (unsigned long)address);
+	fflush(stdout);
+	while (read(0, &end, 1) > 0)
+		;
+	_exit(0);
+}
+
+static void *second(void *main_thread)
+{
+	pthread_join(*(pthread_t *)main_thread, NULL);
+	say((void *)main);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "leave")) {
+		static pthread_t self;
+		pthread_t other;
+
+		self = pthread_self();
+		pthread_create(&other, NULL, second, &self);
+		pthread_exit(NULL);
+	}
+#ifndef STATIC
+	if (argc > 1) {
+		void *library = dlopen(argv[1], RTLD_NOW);
+
+		if (!library) {
+			fprintf(stderr, "%s\n", dlerror());
+			return 1;
+		}
+		say(dlsym(library, "work"));
+	}
+#endif
+	say((void *)main);
+	return 0;
+}

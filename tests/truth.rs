@@ -1,0 +1,263 @@
+//! Programs whose truth is known, profiled end to end: shares, lines, depth, names over time.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use common::folded::{Folded, bare, is, user_leaf};
+use common::java::{Jdk, Program};
+use common::profiler::{profile, profile_enough};
+use common::{assert_share, is_root, native};
+
+const BURNS: [(&str, f64); 4] = [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)];
+
+#[test]
+fn native_functions_have_their_shares() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("native");
+    // GCC gives leaf functions no frame even so: `main`, which called them, is not seen under them.
+    let all = profile_enough(&target, &[], |all| all);
+    for (name, truth) in BURNS {
+        assert_share(name, all.self_share(name), truth, all.total());
+    }
+}
+
+#[test]
+fn kernel_work_stands_under_the_call_that_asked_for_it() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("kernel");
+    let all = profile_enough(&target, &[], |all| all);
+    // libc's read() keeps no frame of its own, so `copy`, which called it, is not seen; `main` is.
+    let read = all.share(|stack| {
+        let main = stack.iter().position(|frame| frame == "main");
+        let kernel = stack.iter().position(|frame| frame.ends_with("_[k]"));
+        main.zip(kernel).is_some_and(|(main, kernel)| {
+            main < kernel
+                && stack[kernel..].iter().all(|f| f.ends_with("_[k]"))
+                && stack[kernel..].iter().any(|f| f.contains("read"))
+        })
+    });
+    assert!(read > 0.75, "read(2) of zeros is nearly all the work, not {read}:\n{}", all.top(10));
+}
+
+#[test]
+fn java_methods_have_their_shares() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Shares").dont_inline("Shares::burn*").start(&Jdk::host());
+    let main = profile_enough(&target, &[], |all| all.within("Shares.main"));
+    for (name, truth) in BURNS {
+        assert_share(name, main.self_share(&format!("Shares.{name}")), truth, main.total());
+    }
+    let compiled = main.share(|stack| user_leaf(stack).is_some_and(|leaf| leaf.ends_with("_[j]")));
+    assert!(compiled > 0.99, "the methods are compiled, and none is inlined:\n{}", main.top(10));
+}
+
+#[test]
+fn inlined_methods_have_their_shares_and_chains() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("InlinedShares")
+        .flags(&["-XX:CompileCommand=inline,InlinedShares::*"])
+        .dont_inline("InlinedShares::round")
+        .debug_non_safepoints()
+        .start(&Jdk::host());
+    let round = profile_enough(&target, &[], |all| all.within("InlinedShares.round"));
+    let chains: [(&[&str], f64); 4] = [
+        (&["burn10"], 0.1),
+        (&["twice", "burn20"], 0.2),
+        (&["thrice", "inner", "burn30"], 0.3),
+        (&["thrice", "other", "burn40"], 0.4),
+    ];
+    for (chain, truth) in chains {
+        let name = chain.join(" > ");
+        assert_share(&name, round.share(|stack| is_chain(stack, chain)), truth, round.total());
+    }
+}
+
+/// Whether exactly this chain of inlined methods stands on the compiled method `round`.
+fn is_chain(stack: &[String], chain: &[&str]) -> bool {
+    let java: Vec<&String> = stack.iter().filter(|frame| bare(frame).starts_with("InlinedShares.")).collect();
+    let Some(round) = java.iter().position(|frame| *frame == "InlinedShares.round_[j]") else { return false };
+    java[round + 1..]
+        .iter()
+        .map(|frame| frame.as_str())
+        .eq(chain.iter().map(|m| format!("InlinedShares.{m}_[i]")))
+}
+
+#[test]
+fn time_falls_on_the_lines_of_the_loop_that_takes_it() {
+    if !is_root() {
+        return;
+    }
+    let mut target =
+        Program::new("Lines").dont_inline("Lines::loops").debug_non_safepoints().start(&Jdk::host());
+    let said = target.lines().iter().find_map(|l| l.strip_prefix("lines ").map(str::to_owned)).unwrap();
+    let marks: Vec<u64> = said.split(' ').map(|n| n.parse().unwrap()).collect();
+    let (mut first, mut second, mut other) = (0, 0, 0);
+    for _ in 0..6 {
+        let report = profile(&target, 6, &["--lines"]).report;
+        for row in report["lines"].as_array().expect("--lines gives lines") {
+            if row["function"] != "Lines.loops" {
+                continue;
+            }
+            let (line, ticks) = (row["line"].as_u64().unwrap(), row["self"].as_u64().unwrap());
+            assert!(ticks == 0 || row["bci"].is_u64(), "{row}");
+            match line {
+                line if line > marks[0] && line < marks[1] => first += ticks,
+                line if line > marks[1] && line < marks[2] => second += ticks,
+                _ => other += ticks,
+            }
+        }
+        if first + second + other >= 5_000 {
+            break;
+        }
+    }
+    let all = first + second + other;
+    let share = |ticks: u64| ticks as f64 / all as f64;
+    assert_share("the first loop", share(first), 0.3, all);
+    assert_share("the second loop", share(second), 0.7, all);
+    assert_share("elsewhere in the method", share(other), 0.0, all);
+}
+
+#[test]
+fn recursion_a_thousand_deep_is_whole() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Deep").dont_inline("Deep::*").args(&["1000"]).start(&Jdk::host());
+    let leaf = profile_enough(&target, &[], |all| all.within("Deep.leaf"));
+    let whole = leaf.share(|stack| {
+        deep(stack) == 1000 && common::folded::reaches_root(stack) && stack.iter().any(|f| is(f, "Deep.main"))
+    });
+    assert!(whole > 0.99, "only {whole} of the stacks are whole:\n{}", shortened(&leaf));
+}
+
+#[test]
+fn recursion_deeper_than_the_limit_is_marked_at_its_root() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Deep").dont_inline("Deep::*").args(&["1500"]).start(&Jdk::host());
+    let leaf = profile_enough(&target, &[], |all| all.within("Deep.leaf"));
+    let marked = leaf.share(|stack| {
+        (1000..=1024).contains(&deep(stack)) && stack.iter().take(3).any(|frame| frame == "[truncated]")
+    });
+    assert!(marked > 0.99, "only {marked} of the stacks are marked:\n{}", shortened(&leaf));
+}
+
+fn deep(stack: &[String]) -> usize {
+    stack.iter().filter(|frame| is(frame, "Deep.down")).count()
+}
+
+/// The commonest stacks without a thousand equal frames.
+fn shortened(folded: &Folded) -> String {
+    let mut text = String::new();
+    for line in folded.top(8).lines() {
+        let mut frames: Vec<&str> = line.split(';').collect();
+        let before = frames.len();
+        frames.dedup();
+        text.push_str(&format!("{} ({before} frames)\n", frames.join(";")));
+    }
+    text
+}
+
+#[test]
+fn a_method_that_is_compiled_again_elsewhere_keeps_its_name() {
+    if !is_root() {
+        return;
+    }
+    let mut target =
+        Program::new("Moved").flags(&["-XX:+PrintCompilation"]).dont_inline("Moved::hot").start(&Jdk::host());
+    let before = left(target.lines());
+    let main = profile_enough(&target, &[], |all| all.within("Moved.main"));
+    let moves = left(target.lines()) - before;
+    assert!(moves >= 4, "the code moved only {moves} times: this test did not test");
+    let named = main.self_share("Moved.hot");
+    // Each move costs some milliseconds in the runtime and the interpreter, which have names of their own.
+    assert!(named > 0.97, "only {named} of the time has the name:\n{}", main.top(10));
+    let unknown = main.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
+    assert!(unknown < 0.005, "{unknown} has unknown frames:\n{}", main.top(10));
+}
+
+/// How often the code of `Moved.hot` was thrown away.
+fn left(lines: &[String]) -> usize {
+    lines.iter().filter(|line| line.contains("Moved::hot") && line.contains("made not entrant")).count()
+}
+
+#[test]
+fn a_class_that_was_unloaded_is_named_while_it_lived() {
+    if !is_root() {
+        return;
+    }
+    let mut target = Program::new("Unloaded").start(&Jdk::host());
+    let before = target.lines().iter().filter(|l| *l == "unloaded").count();
+    let all = profile_enough(&target, &[], |all| all.within("Unloaded.main"));
+    let gone = target.lines().iter().filter(|l| *l == "unloaded").count() - before;
+    assert!(gone >= 4, "only {gone} classes were unloaded: this test did not test");
+    let burning = all.within("Unloaded.burn");
+    let named = burning.self_share("Unloaded$Burner.applyAsLong");
+    assert!(named > 0.97, "only {named} of the time has the name:\n{}", burning.top(10));
+    let unknown = all.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
+    assert!(unknown < 0.005, "{unknown} has unknown frames:\n{}", all.top(10));
+}
+
+#[test]
+fn threads_are_told_apart() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Threads").dont_inline("Threads::burn").start(&Jdk::host());
+    let burning =
+        |all: Folded| all.keep(|stack| user_leaf(stack).is_some_and(|leaf| is(leaf, "Threads.burn")));
+    let workers = profile_enough(&target, &["--per-thread", "--raw-threads"], burning);
+    for (i, (_, truth)) in BURNS.iter().enumerate() {
+        let name = format!("[worker-{}]", i + 1);
+        assert_share(&name, workers.share(|stack| stack[1] == name), *truth, workers.total());
+    }
+    // By default the numbers of a pool are folded, and without --per-thread there are no threads.
+    let folded = profile(&target, 2, &["--per-thread"]).folded;
+    assert!(folded.count(|stack| stack[1] == "[worker-#]") > 1_000, "{}", folded.top(10));
+    assert_eq!(folded.count(|stack| stack[1].starts_with("[worker-1")), 0);
+    let merged = profile(&target, 2, &[]).folded;
+    assert_eq!(merged.count(|stack| stack.iter().any(|frame| frame.contains("worker-"))), 0);
+}
+
+#[test]
+fn names_that_the_jvm_invents_are_the_same_in_each_run() {
+    if !is_root() {
+        return;
+    }
+    let names = || {
+        let target = Program::new("Lambdas").dont_inline("Lambdas::burn").start(&Jdk::host());
+        let all = profile_enough(&target, &[], |all| all.within("Lambdas.main"));
+        let paths = ["Lambdas.viaLambda", "Lambdas.viaProxy", "Lambdas.viaReflection"].map(|via| {
+            let path = all.within(via);
+            assert!(path.share(|stack| user_leaf(stack).is_some_and(|l| is(l, "Lambdas.burn"))) > 0.9);
+            // The commonest way down from `via`: rare ones are those before the last compilation.
+            let mut ways = std::collections::BTreeMap::new();
+            for (stack, count) in path.stacks() {
+                let from = stack.iter().position(|frame| is(frame, via)).unwrap();
+                let way: Vec<&str> =
+                    stack[from..].iter().filter(|f| !f.ends_with("_[k]")).map(|f| bare(f)).collect();
+                *ways.entry(way.join(";")).or_insert(0) += count;
+            }
+            ways.into_iter().max_by_key(|(_, count)| *count).unwrap().0
+        });
+        for (stack, _) in all.stacks() {
+            for frame in stack {
+                let numbered =
+                    ["0x", "$$Lambda$1", "$$Lambda$2", "$Proxy0", "$Proxy1", "Accessor1", "Accessor2"];
+                let bad = numbered.iter().find(|text| frame.contains(**text));
+                assert!(bad.is_none(), "{frame} has a number of this run");
+            }
+        }
+        paths
+    };
+    assert_eq!(names(), names());
+}
