@@ -1,0 +1,279 @@
+//! The files that real processes map, opened as they were mapped, and never another one.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::mapper::{Heard, Mapper, content, file_at, programs};
+use jbpf_prof::process::{
+    Location, MonoNs, OpenRefusal, Options, Owner, Processes, TargetRoot, Unopened, Which, procfs,
+};
+
+#[test]
+fn a_deleted_or_replaced_library_is_read_as_it_was_mapped() {
+    let dir = programs();
+    let library = dir.path().join("mapped.so");
+    let one = fs::read(dir.path().join("one.so")).unwrap();
+    for replace in [false, true] {
+        for heard in [false, true] {
+            fs::copy(dir.path().join("one.so"), &library).unwrap();
+            let mut table = Heard::new();
+            let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
+            fs::remove_file(&library).unwrap();
+            if replace {
+                fs::copy(dir.path().join("two.so"), &library).unwrap();
+            }
+            if heard {
+                table.listen();
+            } else {
+                table.processes.scan(&Which::Tgids(&[mapper.tgid]));
+            }
+            let file = file_at(&mut table.processes, &mapper, MonoNs::now());
+            assert_eq!(file.path, library.as_path().into());
+            assert!(file.deleted_or_replaced);
+            assert!(content(&file) == one, "the file that was mapped, not the one that is there now");
+        }
+    }
+}
+
+#[test]
+fn after_the_end_another_file_at_the_path_is_refused() {
+    let dir = programs();
+    let library = dir.path().join("mapped.so");
+    let two = fs::read(dir.path().join("two.so")).unwrap();
+    type Change = fn(&Path, &[u8]);
+    let changes: [(Change, Unopened); 4] = [
+        (|path, _| fs::remove_file(path).unwrap(), OpenRefusal::Missing.into()),
+        (|path, new| fs::write(path, new).unwrap(), Unopened::Replaced),
+        (
+            |path, new| {
+                // As likely as not the same inode number is used again.
+                fs::remove_file(path).unwrap();
+                fs::write(path, new).unwrap();
+            },
+            Unopened::Replaced,
+        ),
+        (
+            |path, _| {
+                fs::remove_file(path).unwrap();
+                rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+                    .unwrap();
+            },
+            OpenRefusal::NotRegular.into(),
+        ),
+    ];
+    for (change, why) in changes {
+        fs::copy(dir.path().join("one.so"), &library).unwrap();
+        let mut table = Heard::new();
+        let mut mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
+        let at = MonoNs::now();
+        mapper.end();
+        // The kernel stamps files with the time of its last tick; the slack for that is 20 ms.
+        std::thread::sleep(Duration::from_millis(100));
+        change(&library, &two);
+        table.listen_to_the_end_of(mapper.tgid);
+        let file = file_at(&mut table.processes, &mapper, at);
+        assert_eq!(file.fd().unwrap_err(), why);
+        fs::remove_file(&library).ok();
+    }
+}
+
+#[test]
+fn an_unchanged_file_is_opened_after_the_end_and_shared() {
+    let dir = programs();
+    let library = dir.path().join("one.so");
+    let mut table = Heard::new();
+    let mut found = Vec::new();
+    for _ in 0..2 {
+        let mut mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
+        let at = MonoNs::now();
+        mapper.end();
+        table.listen_to_the_end_of(mapper.tgid);
+        let file = file_at(&mut table.processes, &mapper, at);
+        assert!(content(&file) == fs::read(&library).unwrap() && !file.deleted_or_replaced);
+        found.push(file);
+    }
+    assert_eq!(found[0].id, found[1].id);
+    // Written over between two programs that map it: another content, under the same inode number.
+    fs::copy(dir.path().join("two.so"), &library).unwrap();
+    let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
+    table.listen();
+    let file = file_at(&mut table.processes, &mapper, MonoNs::now());
+    assert_ne!(file.id, found[0].id);
+    assert!(content(&file) == fs::read(dir.path().join("two.so")).unwrap());
+}
+
+/// A process in a mount namespace of its own, made by a script, as a container's first process is.
+fn mount_namespace(dir: &Path, script: &str) -> Mapper {
+    let script = format!("cd \"$0\" && {script} && echo READY 0 && exec cat");
+    Mapper::start(Command::new("unshare").args(["-m", "sh", "-c", &script]).arg(dir))
+}
+
+/// A command that runs in that namespace, but as our child.
+fn entering(namespace: &Mapper, program: &Path) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--mount=/proc/{}/ns/mnt", namespace.tgid)).arg(program);
+    command
+}
+
+#[test]
+fn a_path_means_what_it_means_in_the_process_s_own_mount_namespace() {
+    let dir = programs();
+    let (mapper, one) = (dir.path().join("mapper"), dir.path().join("one.so"));
+    let two = fs::read(dir.path().join("two.so")).unwrap();
+    let container = mount_namespace(dir.path(), "mount --bind two.so one.so");
+    let start = || Mapper::start(entering(&container, &mapper).arg(&one));
+    // Alive, seen in /proc.
+    let living = start();
+    let mut processes = Processes::new(Options::default());
+    processes.scan(&Which::Tgids(&[living.tgid]));
+    let file = file_at(&mut processes, &living, MonoNs::now());
+    assert!(content(&file) == two && *file.path == *one && !file.deleted_or_replaced);
+    // Ended, and nothing is known of the namespace: our own file at that path is not taken for it.
+    let mut table = Heard::new();
+    let mut ended = start();
+    let at = MonoNs::now();
+    ended.end();
+    table.listen_to_the_end_of(ended.tgid);
+    assert_eq!(file_at(&mut table.processes, &ended, at).fd().unwrap_err(), Unopened::Replaced);
+    // Ended, but its namespace is known from another process of it.
+    let mut table = Heard::new();
+    table.processes.scan(&Which::Tgids(&[container.tgid]));
+    let root = table.processes.root(container.id, MonoNs::now()).unwrap();
+    assert_ne!(root.mount_ns, TargetRoot::of(std::process::id()).unwrap().mount_ns);
+    let mut ended = start();
+    let at = MonoNs::now();
+    ended.end();
+    table.listen_to_the_end_of(ended.tgid);
+    assert!(content(&file_at(&mut table.processes, &ended, at)) == two);
+}
+
+#[test]
+fn in_a_chroot() {
+    let dir = programs();
+    let jail = dir.path().join("jail");
+    fs::create_dir(&jail).unwrap();
+    fs::copy(dir.path().join("mapper-static"), jail.join("prog")).unwrap();
+    let start = || Mapper::start(Command::new("chroot").arg(&jail).arg("/prog"));
+    let program = fs::read(jail.join("prog")).unwrap();
+    // Found in /proc, which shows the path as seen from our root.
+    let mapper = start();
+    let mut processes = Processes::new(Options::default());
+    processes.scan(&Which::Tgids(&[mapper.tgid]));
+    let file = file_at(&mut processes, &mapper, MonoNs::now());
+    assert!(content(&file) == program && !file.deleted_or_replaced, "{file:?}");
+    // Heard of, and ended.
+    let mut table = Heard::new();
+    let mut mapper = start();
+    table.listen();
+    let at = MonoNs::now();
+    assert!(table.processes.root(mapper.id, at).is_some());
+    mapper.end();
+    table.listen_to_the_end_of(mapper.tgid);
+    let file = file_at(&mut table.processes, &mapper, at);
+    assert_eq!(*file.path, *Path::new("/prog"));
+    assert!(content(&file) == program);
+}
+
+#[test]
+fn on_overlayfs() {
+    let dir = programs();
+    fs::create_dir(dir.path().join("merged")).unwrap();
+    fs::create_dir(dir.path().join("tmpfs")).unwrap();
+    // An upper directory may not lie on overlayfs itself.
+    let script = "mount -t tmpfs tmpfs tmpfs && mkdir tmpfs/upper tmpfs/work && mount -t overlay overlay -o \
+        lowerdir=.,upperdir=tmpfs/upper,workdir=tmpfs/work merged && cp one.so merged/upper.so";
+    let container = mount_namespace(dir.path(), script);
+    let merged = dir.path().join("merged");
+    let one = fs::read(dir.path().join("one.so")).unwrap();
+    for library in ["one.so", "upper.so"] {
+        let mut table = Heard::new();
+        table.processes.scan(&Which::Tgids(&[container.tgid]));
+        assert!(table.processes.root(container.id, MonoNs::now()).is_some());
+        let start = || Mapper::start(entering(&container, &merged.join("mapper")).arg(merged.join(library)));
+        let living = start();
+        table.listen();
+        let file = file_at(&mut table.processes, &living, MonoNs::now());
+        assert!(content(&file) == one && !file.deleted_or_replaced, "{library}: {file:?}");
+        drop((file, table));
+        let mut table = Heard::new();
+        table.processes.scan(&Which::Tgids(&[container.tgid]));
+        assert!(table.processes.root(container.id, MonoNs::now()).is_some());
+        let mut ended = start();
+        let at = MonoNs::now();
+        ended.end();
+        table.listen_to_the_end_of(ended.tgid);
+        assert!(content(&file_at(&mut table.processes, &ended, at)) == one, "{library}");
+    }
+}
+
+#[test]
+fn descriptors_are_few_and_files_keep_their_identity() {
+    let dir = programs();
+    let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(dir.path().join("one.so")));
+    let mut processes = Processes::new(Options { max_open_files: 2, ..Options::default() });
+    processes.scan(&Which::Tgids(&[mapper.tgid]));
+    let (maps, _) = procfs::parse_maps(&procfs::read(&format!("/proc/{}/maps", mapper.tgid)).unwrap());
+    let starts: Vec<u64> =
+        maps.iter().filter(|entry| entry.inode.ino != 0).map(|entry| entry.start).collect();
+    assert!(starts.len() >= 4, "{maps:?}");
+    let mut rounds = Vec::new();
+    for _ in 0..2 {
+        let mut ids = Vec::new();
+        for &start in &starts {
+            let Location::File { file, .. } = processes.locate(mapper.id, MonoNs::now(), start) else {
+                panic!()
+            };
+            file.fd().unwrap();
+            ids.push(file.id);
+            assert!(processes.counts().open_files <= 2);
+        }
+        rounds.push(ids);
+    }
+    assert_eq!(rounds[0], rounds[1]);
+    assert_eq!(rounds[0].iter().collect::<HashSet<_>>().len(), starts.len());
+}
+
+#[test]
+fn paths_of_tenants_lead_nowhere_else() {
+    let dir = programs();
+    let jail = dir.path().join("jail");
+    fs::create_dir_all(jail.join("tmp")).unwrap();
+    fs::copy(dir.path().join("mapper-static"), jail.join("prog")).unwrap();
+    fs::write(dir.path().join("secret"), "host").unwrap();
+    let secret = dir.path().join("secret");
+    fs::write(jail.join("tmp/own"), "tenant").unwrap();
+    let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, jail.join("tmp").join(name)).unwrap();
+    link(&secret, "absolute");
+    link(Path::new("../../../../../../../../../../../../etc/passwd"), "up");
+    link(Path::new("/proc/self/root/etc/passwd"), "magic");
+    link(Path::new("/tmp/own"), "own-link");
+    fs::create_dir(jail.join("tmp/dir")).unwrap();
+    let fifo = jail.join("tmp/fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
+    fs::write(jail.join("tmp/foreign"), "x").unwrap();
+    std::os::unix::fs::chown(jail.join("tmp/foreign"), Some(12345), None).unwrap();
+    let mapper = Mapper::start(Command::new("chroot").arg(&jail).arg("/prog"));
+    let root = TargetRoot::of(mapper.tgid).unwrap();
+    let open = |name: &str, owner| root.open_regular(&PathBuf::from("/tmp").join(name), owner);
+    for name in ["absolute", "up", "magic", "fifo", "dir", "none"] {
+        let why = open(name, Owner::Any).unwrap_err();
+        let right = match name {
+            "fifo" | "dir" => why == OpenRefusal::NotRegular,
+            _ => why == OpenRefusal::Missing,
+        };
+        assert!(right, "{name}: {why}");
+    }
+    let ino = |fd: std::os::fd::OwnedFd| rustix::fs::fstat(fd.as_fd()).unwrap().st_ino;
+    let own = fs::metadata(jail.join("tmp/own")).unwrap().ino();
+    assert_eq!(ino(open("own", Owner::TargetOrRoot).unwrap()), own);
+    assert_eq!(ino(open("own-link", Owner::Any).unwrap()), own);
+    assert_eq!(open("own-link", Owner::TargetOrRoot).unwrap_err(), OpenRefusal::NotRegular);
+    assert_eq!(open("foreign", Owner::TargetOrRoot).unwrap_err(), OpenRefusal::ForeignOwner);
+    drop(mapper);
+    assert_eq!(TargetRoot::of(1 << 23).unwrap_err(), OpenRefusal::ProcessGone);
+}
