@@ -69,7 +69,7 @@ step_cross() {
     LC_ALL=C readelf --file-header "$(release_binary "$AARCH64")" | grep -q 'Machine: *AArch64'
 }
 
-step_fuzz() { fuzz/run.sh; }
+step_fuzz() { fuzz/run.sh 4; }
 
 # Everything under tests/, as root, one file after the other: each measures, and two cores are soon full.
 step_end-to-end() {

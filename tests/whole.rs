@@ -38,9 +38,9 @@ fn the_whole_machine_adds_up() {
     assert_accounts(&profile.report, profile.folded.total());
     for name in ["java", "native"] {
         let ticks = profile.folded.count(|stack| stack[0] == name);
-        assert!(ticks > 300, "only {ticks} samples of {name} in 3 s:\n{}", profile.folded.top(10));
+        assert!(ticks > 100, "only {ticks} samples of {name} in 3 s:\n{}", profile.folded.top(10));
     }
-    assert!(profile.folded.within("Shares.main").total() > 300, "{}", profile.folded.top(10));
+    assert!(profile.folded.within("Shares.main").total() > 100, "{}", profile.folded.top(10));
     assert_eq!(
         profile.folded.count(|stack| stack[0].starts_with("jbpf-prof")),
         0,
@@ -109,7 +109,7 @@ fn short_processes_keep_their_names() {
     let target = Target::start(Command::new(native::program("spawn")).arg(&short).arg("5"));
     let profile = record(4, &args(&["--all"]));
     let of_short = profile.folded.keep(|stack| stack[0] == "short");
-    assert!(of_short.total() > 1_000, "only {} samples of short processes", of_short.total());
+    assert!(of_short.total() > 300, "only {} samples of short processes", of_short.total());
     // Exec, page faults and exit are the kernel's; user code has a name of the program, its loader or libc.
     let unknown = of_short.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
     assert!(unknown < 0.05, "{unknown} of the samples have unknown frames:\n{}", of_short.top(10));
@@ -167,7 +167,7 @@ fn two_profilers_at_once_are_both_right() {
     for profile in profiles {
         assert_accounts(&profile.report, profile.folded.total());
         let main = profile.folded.within("Shares.main");
-        assert!(main.total() > 1_000, "{}", profile.folded.top(10));
+        assert!(main.total() > 300, "{}", profile.folded.top(10));
         let named = main.share(|stack| stack.iter().any(|frame| is(frame, "Shares.round")));
         assert!(named > 0.98, "{}", main.top(10));
     }
