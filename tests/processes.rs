@@ -1,6 +1,6 @@
 //! Real processes, seen through the side-band and the table. Needs root; says so when it is not.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // also in what the tests share
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashSet;
 use std::fs;
@@ -477,6 +477,51 @@ fn paths_of_tenants_lead_nowhere_else() {
     assert_eq!(open("foreign", Owner::TargetOrRoot).unwrap_err(), OpenRefusal::ForeignOwner);
     drop(mapper);
     assert_eq!(TargetRoot::of(1 << 23).unwrap_err(), OpenRefusal::ProcessGone);
+}
+
+#[test]
+fn a_cpu_that_comes_and_goes_is_followed() {
+    let mut sideband = Sideband::open([0]).unwrap();
+    for _ in 0..50 {
+        sideband.close_cpu(0);
+        sideband.close_cpu(0);
+        sideband.open_cpu(0).unwrap();
+        sideband.open_cpu(0).unwrap();
+    }
+    let tgid = on_cpu_0(&["true"]);
+    let seen = until_exit(&mut sideband, tgid);
+    assert!(seen.iter().any(|event| event.tgid == tgid && matches!(event.kind, EventKind::Mmap(_))));
+}
+
+/// Runs a program to its end, on CPU 0 only.
+fn on_cpu_0(program: &[&str]) -> u32 {
+    let mut child = Command::new("taskset").args(["-c", "0"]).args(program).spawn().unwrap();
+    assert!(child.wait().unwrap().success());
+    child.id()
+}
+
+#[test]
+fn a_full_ring_is_counted_and_what_lives_is_still_known() {
+    let dir = programs();
+    let mut table =
+        Heard { processes: Processes::new(Options::default()), sideband: Sideband::open([0]).unwrap() };
+    // Nobody reads: 2,000 processes of more than 600 bytes each fill 512 KiB, and what comes then has no room.
+    on_cpu_0(&["sh", "-c", "i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done"]);
+    let mapper = dir.path().join("mapper");
+    let mapper =
+        Mapper::start(Command::new("taskset").args(["-c", "0"]).arg(mapper).arg(dir.path().join("one.so")));
+    table.listen();
+    // The kernel says how many were lost when it has room again, with the next record on that CPU.
+    on_cpu_0(&["true"]);
+    table.listen();
+    assert!(table.sideband.lost() > 1000, "{}", table.sideband.lost());
+    assert_eq!(table.processes.counts().events_lost, table.sideband.lost());
+    let file = file_at(&mut table.processes, &mapper, MonoNs::now());
+    assert!(content(&file) == fs::read(dir.path().join("one.so")).unwrap());
+    // Those whose end was lost are forgotten too.
+    table.processes.retire(MonoNs(0));
+    table.processes.retire(MonoNs(MonoNs::now().0 + 1));
+    assert!(table.processes.counts().programs < 500, "{:?}", table.processes.counts());
 }
 
 /// Resident memory of this process, bytes.

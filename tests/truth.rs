@@ -16,9 +16,10 @@ fn native_functions_have_their_shares() {
         return;
     }
     let target = native::start("native");
-    let main = profile_enough(&target, &[], |all| all.within("main"));
+    // GCC gives leaf functions no frame even so: `main`, which called them, is not seen under them.
+    let all = profile_enough(&target, &[], |all| all);
     for (name, truth) in BURNS {
-        assert_share(name, main.self_share(name), truth, main.total());
+        assert_share(name, all.self_share(name), truth, all.total());
     }
 }
 

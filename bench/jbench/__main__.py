@@ -86,19 +86,31 @@ class Bench:
         stacks, report = self.ours.result(run)
         second = reference.stop("second")
 
+        perf = self.perf(jvm, rate)
         figures.say("samples", stacks.total())
         figures.say("samples of async-profiler", second.total())
         figures.say("deepest stack", stacks.deepest())
         figures.say("Java samples that reach the root (%)", 100 * stacks.java_to_root(), least=95)
         figures.say("  async-profiler (%)", 100 * second.java_to_root())
+        figures.say("  perf (%)", 100 * perf.java_to_root())
         self.listing(stacks.roots_missed(), stacks.total(), "ends at")
         figures.say("samples with an unknown leaf (%)", 100 * stacks.unknown_leaves(), most=0.5)
         figures.say("  async-profiler (%)", 100 * second.unknown_leaves())
         figures.say("unknown user frames (%)", 100 * stacks.unknown_frames(), most=0.5)
         figures.say("  async-profiler (%)", 100 * second.unknown_frames())
+        figures.say("  perf (%)", 100 * perf.unknown_frames())
         self.listing(stacks.unknown_names(), stacks.total(), "frame")
         self.agreement(first.self_shares(), second.self_shares(), stacks.self_shares())
         self.accounts(report)
+
+    def perf(self, jvm, rate):
+        """perf on the same program, with the JVM's own map of its code."""
+        jvm.jcmd("Compiler.perfmap")
+        perf = Perf(self.work)
+        cost = perf.start("truth", rate, self.args.seconds).wait()
+        stacks = perf.stacks()
+        self.figures.note(f"perf: {stacks.total()} samples, {cost.cpu:.1f} s CPU, {perf.seconds:.1f} s to names")
+        return stacks
 
     def agreement(self, first, second, ours):
         figures = self.figures
@@ -138,7 +150,7 @@ class Bench:
         perf = Perf(self.work)
         theirs = perf.start("all", rate, seconds)
         stacks, report = self.ours.result(ours)
-        perf.result(theirs)
+        theirs.wait()
         perf_shares, our_shares = perf.shares(), normalised(stacks.processes)
         worst = 0.0
         for name in sorted(perf_shares, key=perf_shares.get, reverse=True)[:8]:

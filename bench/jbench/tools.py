@@ -1,8 +1,10 @@
 """The profilers: each is started, waited for, and asked what it saw and cost."""
 
+import collections
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -93,7 +95,7 @@ class AsyncProfiler:
 
     def start(self, rate):
         period = round(1e9 / rate)
-        self._command(f"start,event=cpu,interval={period}ns")
+        self._command(f"start,event=cpu,cstack=vmx,interval={period}ns")
 
     def stop(self, name):
         file = self.directory / f"{name}.ap.folded"
@@ -117,42 +119,41 @@ class Perf:
         command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(rate), "-a", "-g", "-o", self.data]
         return Finished([*command, "--", "sleep", str(seconds)], self.directory)
 
-    def result(self, finished):
-        finished.wait()
+    def stacks(self):
+        """Folded stacks with the JVM's names; `seconds` of it is how long perf took to name them."""
         begin = time.monotonic()
-        fields = ["-F", "comm,pid,tid,ip,sym,dso"]
-        script = subprocess.run(
-            ["perf", "script", "-i", self.data, *fields], capture_output=True, text=True, errors="replace", check=True
-        ).stdout
-        stacks = self._stacks(script)
-        stacks.seconds_to_names = time.monotonic() - begin
+        script = self._script("-F", "comm,pid,tid,ip,sym,dso")
+        stacks = Stacks()
+        # A line of name and ids, lines of frames from the leaf, an empty line.
+        for block in script.split("\n\n"):
+            lines = [line for line in block.splitlines() if line.strip()]
+            if lines:
+                frames = [self._frame(line.strip().partition(" ")[2]) for line in reversed(lines[1:])]
+                stacks.add("", frames, 1)
+        self.seconds = time.monotonic() - begin
         return stacks
 
     def shares(self):
-        """Each process's share of all samples, by its name; idle CPUs left out."""
-        script = subprocess.run(
-            ["perf", "report", "-i", self.data, "--stdio", "-q", "-g", "none", "--no-children", "-n", "-s", "comm,pid"],
-            capture_output=True, text=True, errors="replace", check=True,
-        ).stdout
-        return script
+        """Each process's share of all samples, by the name of its main thread; idle CPUs left out."""
+        names, counts = {}, collections.Counter()
+        named = re.compile(r"PERF_RECORD_COMM(?: exec)?: (.*):(\d+)/(\d+)$")
+        sample = re.compile(r"^\s*(\d+)/(\d+)")
+        for line in self._script("-F", "pid,tid", "-G", "--show-task-events").splitlines():
+            if record := named.search(line):
+                if record[2] == record[3]:
+                    names[record[2]] = record[1]
+            elif (record := sample.match(line)) and "PERF_RECORD" not in line and record[1] != "0":
+                counts[names.get(record[1], record[1]).replace(" ", "_")] += 1
+        total = sum(counts.values())
+        return {name: n / total for name, n in counts.items()}
 
-    @staticmethod
-    def _stacks(script):
-        """Folds `perf script`: a line of comm and ids, lines of frames from the leaf, an empty line."""
-        stacks = Stacks()
-        for block in script.split("\n\n"):
-            lines = [line for line in block.splitlines() if line.strip()]
-            if not lines:
-                continue
-            pid = lines[0].rsplit(None, 1)[-1].split("/")[0]
-            frames = [Perf._frame(line.split(None, 1)[1]) for line in reversed(lines[1:]) if " " in line.strip()]
-            if pid != "0":
-                stacks.add(pid, frames, 1)
-        return stacks
+    def _script(self, *arguments):
+        command = ["perf", "script", "-i", self.data, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=True).stdout
 
     @staticmethod
     def _frame(text):
         name, _, module = text.rpartition(" ")
-        if "perf-" in module and name != "[unknown]":
+        if "/perf-" in module and name != "[unknown]":
             return f"{name}_[j]"
         return f"{name}_[k]" if "kernel" in module or module.endswith(".ko)") else name

@@ -1,6 +1,6 @@
 //! What a JVM runs, for people to read: its main class or jar. Command lines lie; nothing is decided by them.
 
-use super::text::printable;
+use crate::text::clean;
 
 /// Longest name that is shown, characters.
 const MAX: usize = 200;
@@ -30,10 +30,10 @@ pub(super) fn main_of(cmdline: &[u8]) -> String {
     let program = base_name(program);
     if program == b"java" {
         if let Some(main) = launched(&mut arguments) {
-            return printable(main, MAX);
+            return clean(main, MAX);
         }
     }
-    printable(program, MAX)
+    clean(program, MAX)
 }
 
 fn launched<'a>(arguments: &mut impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
@@ -84,6 +84,6 @@ mod tests {
     fn names_are_cleaned_and_cut() {
         assert_eq!(main_of(b"java\0A\x1b[31m\nB"), "A?[31m?B");
         let long = [b"java\0".as_slice(), &[b'x'; 500]].concat();
-        assert_eq!(main_of(&long).chars().count(), MAX + 1);
+        assert_eq!(main_of(&long).chars().count(), MAX);
     }
 }

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::command_line::main_of;
 use super::status::container_of;
-use super::text::printable;
 use crate::process::{Patience, ProcessId, procfs};
+use crate::text::clean;
 
 /// The maps and the command line of a process lie behind its memory lock, which its owner can hold.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -97,7 +97,7 @@ fn look_at(tgid: u32) -> Option<Jvm> {
         gid: status.gid,
         main: main_of(&read("cmdline")?),
         container: read("cgroup").and_then(|text| container_of(&text)),
-        libjvm: printable(&path, 300),
+        libjvm: clean(&path, 300),
         base,
     })
 }

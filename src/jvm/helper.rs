@@ -164,7 +164,8 @@ fn attach(
     let may_signal = inspection.flags.reduce_signal_usage != Some(true);
     let socket = connection(target, &tmp, parent, may_signal, deadline)?;
     // What dlopen knows by this very path it does not load a second time.
-    let name = earlier_path.unwrap_or_else(|| order.file_name.clone());
+    let is_free = |name: &String| entry(tmp.as_fd(), name).is_ok_and(|there| there.is_none());
+    let name = earlier_path.filter(is_free).unwrap_or_else(|| order.file_name.clone());
     let nonce: String = order.nonce.iter().map(|b| format!("{b:02x}")).collect();
     let path = format!("/tmp/{name}");
     let (lease, cap, stub) = (order.lease_seconds, order.cap, u8::from(stubs));

@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::memory::{Memory, Nonsense, word_in};
-use super::text::printable;
 use super::version::JavaVersion;
 use super::vm_structs::{Field, VmStructs};
+use crate::text::clean;
 
 /// JDK 25 has about 1,500 flags.
 const MAX_FLAGS: u64 = 16_384;
@@ -61,7 +61,7 @@ pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, No
         let variable = tables.field(VERSION_CLASS, name).ok_or(Nonsense)?;
         memory.string(memory.word(variable)?)
     };
-    let release = printable(&string("_s_vm_release")?, 80);
+    let release = clean(&string("_s_vm_release")?, 80);
     let flags = read_flags(memory, &tables)?;
     Ok(Inspection { version: JavaVersion::parse(&release), release, vendor: String::new(), flags })
 }
@@ -102,7 +102,7 @@ pub(super) fn vendor_of(release_file: &[u8]) -> String {
     let line = release_file.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"IMPLEMENTOR="));
     let value = line.unwrap_or_default().trim_ascii();
     let value = value.strip_prefix(b"\"").unwrap_or(value);
-    printable(value.strip_suffix(b"\"").unwrap_or(value), 60)
+    clean(value.strip_suffix(b"\"").unwrap_or(value), 60)
 }
 
 #[cfg(test)]

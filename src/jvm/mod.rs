@@ -26,7 +26,6 @@ mod refusal;
 mod row;
 mod status;
 mod target;
-mod text;
 mod version;
 mod vm_structs;
 

@@ -16,7 +16,7 @@ use super::deadline::Deadline;
 use super::peer::listener_of;
 use super::refusal::Refusal;
 use super::target::{Target, refusal};
-use super::text::printable;
+use crate::text::clean;
 
 /// Longest answer that is read, bytes.
 const MAX_REPLY: usize = 64 << 10;
@@ -125,7 +125,7 @@ pub(super) fn parse_reply(reply: &[u8]) -> Result<(), Refusal> {
     if rest.contains("failed to map segment") || rest.contains("Operation not permitted") {
         return Err(Refusal::NoexecTmp);
     }
-    let words = if rest.is_empty() { format!("status {status}") } else { printable(rest.as_bytes(), 200) };
+    let words = if rest.is_empty() { format!("status {status}") } else { clean(rest.as_bytes(), 200) };
     Err(Refusal::NotLoaded(words))
 }
 

@@ -2,6 +2,7 @@
 //! each window and ended with the session.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,11 @@ use crate::symbolize::{LogStats, Stats, Symbolizer};
 const AT_ONCE: usize = 4;
 /// A JVM that is just starting does not catch SIGQUIT yet (HAZARDS M2: up to 10 ms): asked again after this time.
 const STARTING: Duration = Duration::from_millis(100);
+
+/// How often leases are renewed while JVMs are attached to.
+const RENEW: Duration = Duration::from_secs(1);
+/// How often it is looked whether an attach is done.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How it stands with the names of a JVM.
 enum Names {
@@ -83,7 +89,13 @@ impl Jvms {
     }
 
     /// Finds the JVMs that are there and attaches to those that are profiled, several at a time.
-    pub(super) fn attach_all(&mut self, processes: &Processes) {
+    /// It takes as long as the slowest of them, at most the timeout for each four.
+    pub(super) fn attach_all(
+        &mut self,
+        processes: &Processes,
+        symbolizer: &mut Symbolizer,
+        stop: &AtomicBool,
+    ) {
         let wanted: Option<Vec<u32>> = match &self.target {
             Target::All => None,
             Target::Pids(tgids) if self.children => Some(processes.descendants(tgids)),
@@ -99,15 +111,25 @@ impl Jvms {
             }
             return;
         }
-        let began = Instant::now();
-        let results = jvm::attach_all(&found, &self.options, AT_ONCE);
-        for (jvm, result) in found.into_iter().zip(results) {
-            let tgid = jvm.process.tgid;
-            self.insert(Some(jvm), Names::Off, false);
-            if let Some(entry) = self.entries.get_mut(&tgid) {
-                entry.began = began;
-                entry.settle(result);
+        let mut waiting = found.into_iter();
+        let mut renewed = Instant::now();
+        loop {
+            self.entries.values_mut().for_each(|entry| entry.join(false, symbolizer));
+            let under_way = self.entries.values().filter(|e| matches!(e.names, Names::Attaching(_))).count();
+            if !stop.load(Ordering::Relaxed) {
+                for jvm in waiting.by_ref().take(AT_ONCE.saturating_sub(under_way)) {
+                    self.begin(jvm.process.tgid, Some(jvm));
+                }
             }
+            if !self.entries.values().any(|entry| matches!(entry.names, Names::Attaching(_))) {
+                return;
+            }
+            // While some are slow to answer the others keep what they have logged.
+            if renewed.elapsed() >= RENEW {
+                self.beat(symbolizer);
+                renewed = Instant::now();
+            }
+            std::thread::sleep(LOOK);
         }
     }
 
@@ -142,7 +164,7 @@ impl Jvms {
         for (stack, _) in stacks {
             let process = stack.key.process;
             if self.mapped.remove(&process.tgid) && !self.entries.contains_key(&process.tgid) {
-                self.begin(process.tgid);
+                self.begin(process.tgid, None);
             }
             if let Some(entry) = self.entries.get_mut(&process.tgid) {
                 entry.bind(process, symbolizer);
@@ -199,25 +221,36 @@ impl Jvms {
         reports
     }
 
-    fn begin(&mut self, tgid: u32) {
+    /// Starts the thread that attaches to a JVM: one that was found, or one that has just begun.
+    fn begin(&mut self, tgid: u32, found: Option<Jvm>) {
+        let late = found.is_none();
         if self.java == Java::Off {
-            self.insert(jvm::find(tgid), Names::Off, true);
+            self.insert(jvm::find(tgid), Names::Off, late);
             return;
         }
         let options = self.options.clone();
-        let thread =
-            std::thread::Builder::new().name("attach".into()).spawn(move || attach_new(tgid, &options));
-        if let Ok(thread) = thread {
-            let entry = Entry::new(None, Names::Attaching(thread), true, CpuSnapshot::default());
-            self.entries.insert(tgid, entry);
+        let attach = move || match found {
+            Some(jvm) => {
+                let result = jvm::attach(&jvm, &options);
+                (Some(jvm), result)
+            }
+            None => attach_new(tgid, &options),
+        };
+        if let Ok(thread) = std::thread::Builder::new().name("attach".into()).spawn(attach) {
+            let cpu = self.cpu_of(tgid);
+            self.entries.insert(tgid, Entry::new(None, Names::Attaching(thread), late, cpu));
         }
     }
 
     fn insert(&mut self, jvm: Option<Jvm>, names: Names, late: bool) {
         let Some(jvm) = jvm else { return };
         let tgid = jvm.process.tgid;
-        let cpu = Membership::of(tgid).map(|of| self.hierarchies.snapshot(&of)).unwrap_or_default();
+        let cpu = self.cpu_of(tgid);
         self.entries.insert(tgid, Entry::new(Some(jvm), names, late, cpu));
+    }
+
+    fn cpu_of(&self, tgid: u32) -> CpuSnapshot {
+        Membership::of(tgid).map(|of| self.hierarchies.snapshot(&of)).unwrap_or_default()
     }
 }
 
@@ -292,12 +325,7 @@ impl Entry {
             Names::Attached(attached) => {
                 if let Ok(log) = attached.log.try_clone() {
                     let consume = attached.source == Source::Late;
-                    symbolizer.follow_jvm(
-                        process,
-                        log.into(),
-                        attached.clock_offset.saturating_neg(),
-                        consume,
-                    );
+                    symbolizer.follow_jvm(process, log.into(), attached.clock_offset, consume);
                 }
             }
             Names::Refused(_) | Names::Off => symbolizer.note_jvm(process),
@@ -335,7 +363,7 @@ impl Entry {
             java_ticks: java,
             rootless_ticks: rootless,
             log_bytes: self.log.read_to,
-            log_cut: self.log.ended || self.log.beginning_lost,
+            log_cut: self.log.cut,
             throttling: self.throttling,
         })
     }

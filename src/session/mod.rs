@@ -56,7 +56,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     let mut sampler = Sampler::prepare(options(settings, launched.as_ref()), stop.flag())?;
     let mut resolver = resolver(settings)?;
     let mut jvms = Jvms::new(settings);
-    jvms.attach_all(&resolver.processes);
+    jvms.attach_all(&resolver.processes, &mut resolver.symbolizer, &stop.flag());
 
     let batches = sampler.batches.take().context("the sampler has no batches")?;
     let start = Start::now();

@@ -45,6 +45,10 @@ impl Texts {
             let frames: Option<Frames> = names
                 .iter()
                 .map(|name| {
+                    if name.kind == Kind::Unknown {
+                        // A method of which the log does not say the name.
+                        return Some(Arc::new(Frame::unknown(Why::LogCut, module.cloned(), address)));
+                    }
                     Some(Arc::new(Frame {
                         file: name.file.and_then(text),
                         line: name.line,

@@ -9,13 +9,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jvm_symbols_log::header::HEADER_LEN;
-use jvm_symbols_log::log_file::write_consumed;
-use rustix::fs::{FallocateFlags, fallocate};
-
 use super::child::{Child, Cost};
 use super::frames::{Frames, Texts, unknown};
-use super::message::{Follow, JavaPc, LogStats, Request, Response};
+use super::java_cache::{JavaCache, Seen};
+use super::message::{Follow, JavaPc, LogStats, Mark, Names, Request, Response};
+use crate::jvm::code;
 use crate::process::ProcessId;
 use crate::profile::Why;
 
@@ -40,28 +38,18 @@ struct Followed {
 impl Followed {
     /// Gives back to the kernel what has been read, and tells the agent. The worker cannot: it may write no file.
     fn release(&mut self) {
-        if !self.consume || self.stats.read_to <= self.released {
-            return;
-        }
-        let page = rustix::param::page_size() as u64;
-        let (start, end) = (
-            HEADER_LEN.next_multiple_of(page).max(self.released / page * page),
-            self.stats.read_to / page * page,
-        );
-        if end > start {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if self.consume && self.stats.read_to > self.released {
             // What cannot be given back stays: it costs the JVM memory, no more.
-            let _ = fallocate(&self.log, flags, start, end - start);
+            let _ = code::release(&self.log, self.stats.read_to);
+            self.released = self.stats.read_to;
         }
-        let _ = write_consumed(&self.log, self.stats.read_to);
-        self.released = self.stats.read_to;
     }
 }
 
-/// Java stacks of one JVM, by how much their leaves are worth.
+/// How much of the time in Java falls into code with coarse debug records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JavaLeaves {
-    /// Distinct stacks (of each window) whose leaf is Java.
+    /// Distinct stacks (of each window) whose leaf is compiled Java.
     pub all: u64,
     /// Of these, in code compiled before the agent came: only calls and safepoints have debug records there.
     pub before_attach: u64,
@@ -72,6 +60,15 @@ pub struct JavaLeaves {
 pub(crate) struct JavaFrames {
     pub(crate) frames: Frames,
     pub(crate) before_attach: bool,
+    /// Good until the code there changes.
+    pub(crate) lasting: bool,
+}
+
+/// An answer of the worker.
+enum Answer {
+    Frames(JavaFrames),
+    /// The code changed between the first and the last time.
+    Split,
 }
 
 /// The JVMs whose logs are followed.
@@ -84,14 +81,24 @@ pub(crate) struct Jvms {
     followed: HashMap<ProcessId, Followed>,
     next: u64,
     texts: Texts,
+    cache: JavaCache,
     /// Workers that were lost.
     pub(crate) lost: u64,
 }
 
 impl Jvms {
-    pub(crate) fn new(binary: PathBuf, deadline: Duration, raw: bool) -> Jvms {
-        let (followed, texts) = (HashMap::new(), Texts::default());
-        Jvms { binary, deadline, raw, child: None, followed, next: 0, texts, lost: 0 }
+    pub(crate) fn new(binary: PathBuf, deadline: Duration, raw: bool, cached: usize) -> Jvms {
+        Jvms {
+            binary,
+            deadline,
+            raw,
+            child: None,
+            followed: HashMap::new(),
+            next: 0,
+            texts: Texts::default(),
+            cache: JavaCache::new(cached),
+            lost: 0,
+        }
     }
 
     pub(crate) fn follows(&self, id: ProcessId) -> bool {
@@ -103,29 +110,18 @@ impl Jvms {
         if self.followed.len() >= MAX_FOLLOWED && !self.follows(id) {
             return;
         }
-        if let Some(before) = self.followed.remove(&id) {
-            self.tell(&Request::Forget { jvm: before.number });
-        }
+        self.forget(id);
         self.next += 1;
-        let (number, stats) = (self.next, LogStats::default());
-        self.followed.insert(
-            id,
-            Followed {
-                number,
-                log: File::from(log),
-                clock_offset_ns,
-                consume,
-                released: 0,
-                generation: 0,
-                stats,
-            },
-        );
+        let (number, log, stats) = (self.next, File::from(log), LogStats::default());
+        let followed = Followed { number, log, clock_offset_ns, consume, released: 0, generation: 0, stats };
+        self.followed.insert(id, followed);
     }
 
     /// Forgets a JVM that has ended and whose stacks are all named.
     pub(crate) fn forget(&mut self, id: ProcessId) {
         if let Some(followed) = self.followed.remove(&id) {
-            self.tell(&Request::Forget { jvm: followed.number });
+            self.cache.forget(id);
+            let _ = self.ask(&Request::Forget { jvm: followed.number }, None);
         }
     }
 
@@ -134,27 +130,41 @@ impl Jvms {
         let ids: Vec<ProcessId> = self.followed.keys().copied().collect();
         for &id in &ids {
             // Once more if the worker was lost; what it knew is then read again from the start.
-            let _ = self.read_log(id).or_else(|()| self.read_log(id));
+            if !self.read_log(id) {
+                self.read_log(id);
+            }
         }
         ids.iter().filter_map(|&id| Some((id, self.followed.get(&id)?.stats))).collect()
     }
 
-    pub(crate) fn frames(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<JavaFrames> {
-        let mut answers = Vec::with_capacity(lookups.len());
-        let mut losses = 0;
-        while answers.len() < lookups.len() {
-            let rest = &lookups[answers.len()..];
-            match self.attempt(id, &rest[..rest.len().min(BATCH)]) {
-                Some(more) if !more.is_empty() => answers.extend(more),
-                None if losses == 0 => losses += 1,
-                _ => break,
-            }
+    /// The frames of an address if they are known from before and the code has not changed since.
+    pub(crate) fn cached(&mut self, id: ProcessId, seen: Seen, at: u64) -> Option<JavaFrames> {
+        self.cache.get(id, seen, at)
+    }
+
+    /// The frames of addresses, each at the times it was seen; in the order of the times.
+    pub(crate) fn frames(&mut self, id: ProcessId, wanted: &[(Seen, Vec<u64>)]) -> Vec<Vec<JavaFrames>> {
+        let lookups: Vec<JavaPc> = wanted.iter().map(|(seen, times)| lookup(*seen, times)).collect();
+        let answers = self.answers(id, &lookups);
+        let mut frames = Vec::with_capacity(wanted.len());
+        for ((seen, times), answer) in wanted.iter().zip(answers) {
+            frames.push(match answer {
+                Answer::Frames(one) => {
+                    if one.lasting {
+                        let from = times.iter().copied().min().unwrap_or(u64::MAX);
+                        self.cache.insert(id, *seen, from, one.clone());
+                    }
+                    vec![one; times.len()]
+                }
+                Answer::Split => {
+                    let each: Vec<JavaPc> = times.iter().map(|&at| lookup(*seen, &[at])).collect();
+                    let moved = || lost(seen.pc, Why::CodeMoved);
+                    let answers = self.answers(id, &each).into_iter();
+                    answers.map(|a| if let Answer::Frames(f) = a { f } else { moved() }).collect()
+                }
+            });
         }
-        let lost =
-            |l: &JavaPc| JavaFrames { frames: unknown(Why::WorkerFailed, None, l.pc), before_attach: false };
-        let missing: Vec<JavaFrames> = lookups[answers.len()..].iter().map(lost).collect();
-        answers.extend(missing);
-        answers
+        frames
     }
 
     pub(crate) fn cost(&self) -> Cost {
@@ -165,60 +175,79 @@ impl Jvms {
         self.child.as_ref().and_then(Child::pid)
     }
 
-    /// `None`: the worker was lost.
-    fn attempt(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Option<Vec<JavaFrames>> {
-        let generation = self.child.as_ref().map_or(0, Child::generation);
-        let followed = self.followed.get(&id)?;
-        if followed.generation != generation || generation == 0 {
-            self.read_log(id).ok()?;
-        }
-        let followed = self.followed.get(&id)?;
-        let request = Request::Java { jvm: followed.number, lookups: lookups.to_vec(), raw: self.raw };
-        let names = match self.ask(&request, None)? {
-            Response::Names(names) => names,
-            _ => return Some(Vec::new()),
-        };
-        let addresses: Vec<u64> = lookups.iter().map(|l| l.pc).collect();
-        let frames = self.texts.frames(&names, &addresses, None).into_iter().zip(addresses);
-        let mut frames: Vec<JavaFrames> = frames
-            .map(|(frames, pc)| frames.unwrap_or_else(|why| unknown(why, None, pc)))
-            .map(|frames| JavaFrames { frames, before_attach: false })
-            .collect();
-        for place in names.before_attach {
-            if let Some(frames) = frames.get_mut(place as usize) {
-                frames.before_attach = true;
+    /// An answer to each.
+    fn answers(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(lookups.len());
+        let mut losses = 0;
+        while answers.len() < lookups.len() {
+            let rest = &lookups[answers.len()..];
+            match self.attempt(id, &rest[..rest.len().min(BATCH)]) {
+                Some(more) if !more.is_empty() => answers.extend(more),
+                // The worker was lost: once more with the next one.
+                None if losses == 0 => losses += 1,
+                _ => break,
             }
         }
-        Some(frames)
+        let missing = lookups[answers.len()..].iter();
+        let missing: Vec<Answer> = missing.map(|l| Answer::Frames(lost(l.pc, Why::WorkerFailed))).collect();
+        answers.extend(missing);
+        answers
     }
 
-    /// Gives the log to the worker if it does not have it, and lets it read.
-    fn read_log(&mut self, id: ProcessId) -> Result<(), ()> {
-        self.start_child()?;
+    /// `None`: the worker was lost.
+    fn attempt(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Option<Vec<Answer>> {
         let generation = self.child.as_ref().map_or(0, Child::generation);
-        let Some(followed) = self.followed.get(&id) else { return Ok(()) };
+        let given = self.followed.get(&id).is_some_and(|f| f.generation == generation);
+        if (generation == 0 || !given) && !self.read_log(id) {
+            return None;
+        }
+        let number = self.followed.get(&id)?.number;
+        match self.ask(&Request::Java { jvm: number, lookups: lookups.to_vec() }, None)? {
+            Response::Names(names) => Some(self.unfold(&names, lookups)),
+            _ => Some(Vec::new()),
+        }
+    }
+
+    fn unfold(&mut self, names: &Names, lookups: &[JavaPc]) -> Vec<Answer> {
+        let addresses: Vec<u64> = lookups.iter().map(|l| l.pc).collect();
+        let frames = self.texts.frames(names, &addresses, None).into_iter().zip(addresses);
+        let mut answers: Vec<Answer> = frames
+            .map(|(frames, pc)| frames.unwrap_or_else(|why| unknown(why, None, pc)))
+            .map(|frames| Answer::Frames(JavaFrames { frames, before_attach: false, lasting: true }))
+            .collect();
+        for &(place, mark) in &names.marks {
+            match (answers.get_mut(place as usize), mark) {
+                (Some(Answer::Frames(frames)), Mark::BeforeAttach) => frames.before_attach = true,
+                (Some(Answer::Frames(frames)), Mark::Passing) => frames.lasting = false,
+                (Some(answer), Mark::Split) => *answer = Answer::Split,
+                _ => {}
+            }
+        }
+        answers
+    }
+
+    /// Gives the log to the worker if it does not have it, and lets it read; false if the worker was lost.
+    fn read_log(&mut self, id: ProcessId) -> bool {
+        if self.child.is_none() {
+            self.child = Child::start(self.binary.clone(), self.deadline).ok();
+        }
+        let generation = self.child.as_ref().map_or(0, Child::generation);
+        let Some(followed) = self.followed.get(&id) else { return true };
         let given = followed.generation == generation;
-        let follow = Follow { clock_offset_ns: followed.clock_offset_ns, from: followed.released };
+        let follow = Follow { clock_offset_ns: followed.clock_offset_ns, raw: self.raw };
         let request = Request::ReadLog { jvm: followed.number, follow: Some(follow).filter(|_| !given) };
         match self.ask(&request, Some(id).filter(|_| !given)) {
-            Some(Response::Log(stats)) => {
+            Some(Response::Log(stats, changed)) => {
+                self.cache.changed(id, &changed);
                 if let Some(followed) = self.followed.get_mut(&id) {
                     followed.stats = stats;
                     followed.generation = generation;
                     followed.release();
                 }
-                Ok(())
+                true
             }
-            Some(_) => Ok(()),
-            None => Err(()),
+            other => other.is_some(),
         }
-    }
-
-    fn start_child(&mut self) -> Result<(), ()> {
-        if self.child.is_none() {
-            self.child = Child::start(self.binary.clone(), self.deadline).ok();
-        }
-        if self.child.is_some() { Ok(()) } else { Err(()) }
     }
 
     /// Asks the worker, with the log of `with`; `None` if it was lost.
@@ -229,13 +258,17 @@ impl Jvms {
             Some(log) => child.ask(request, &[log]),
             None => child.ask(request, &[]),
         };
-        if answer.is_err() {
-            self.lost += 1;
-        }
+        self.lost += u64::from(answer.is_err());
         answer.ok()
     }
+}
 
-    fn tell(&mut self, request: &Request) {
-        let _ = self.ask(request, None);
-    }
+fn lookup(seen: Seen, times: &[u64]) -> JavaPc {
+    let from = times.iter().copied().min().unwrap_or_default();
+    let to = times.iter().copied().max().unwrap_or_default();
+    JavaPc { pc: seen.pc, leaf: seen.leaf, from, to }
+}
+
+fn lost(pc: u64, why: Why) -> JavaFrames {
+    JavaFrames { frames: unknown(why, None, pc), before_attach: false, lasting: false }
 }

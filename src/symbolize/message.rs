@@ -21,8 +21,8 @@ pub(crate) enum Request {
     Jit { map: u64, addresses: Vec<u64>, raw: bool },
     /// Read what the log of a JVM has now. With a descriptor it is a log that is new to this worker.
     ReadLog { jvm: u64, follow: Option<Follow> },
-    /// What the JVM's code was at these addresses then; `raw`: with the numbers that differ from run to run.
-    Java { jvm: u64, lookups: Vec<JavaPc>, raw: bool },
+    /// What the JVM's code was at these addresses then.
+    Java { jvm: u64, lookups: Vec<JavaPc> },
     /// The JVM is not asked about any more.
     Forget { jvm: u64 },
 }
@@ -37,8 +37,8 @@ pub(crate) enum Response {
     Names(Names),
     /// To `PerfMap`.
     PerfMap(PerfMapFacts),
-    /// To `ReadLog`.
-    Log(LogStats),
+    /// To `ReadLog`, with what has changed in the code since the last time.
+    Log(LogStats, Changed),
     /// To `Forget`.
     Done,
     /// The request does not fit what went before it.
@@ -69,29 +69,42 @@ pub struct PerfMapFacts {
 /// How to read a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Follow {
-    /// Added to the log's times to make them the host's, nanoseconds.
+    /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, nanoseconds.
     pub(crate) clock_offset_ns: i64,
-    /// Where to begin: what lies before was given back to the kernel. 0 for the whole log.
-    pub(crate) from: u64,
+    /// Names keep the numbers that differ from run to run.
+    pub(crate) raw: bool,
+}
+
+/// Where code came or went: addresses `start..end`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Changed {
+    Ranges(Vec<(u64, u64)>),
+    /// More than are worth telling.
+    Everywhere,
 }
 
 /// What was read of a JVM's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogStats {
+    /// The last reading went well.
+    pub readable: bool,
     /// Everything before this offset has been read, bytes.
     pub read_to: u64,
     /// Complete records.
     pub records: u64,
-    /// Records that were passed over: of an unknown type, malformed, too long.
+    /// Records that were passed over: of an unknown type, malformed, too long, over quota.
     pub rejected: u64,
-    /// Methods and stubs that are known now.
+    /// Methods that are known.
+    pub methods: u64,
+    /// Compiled methods and stubs that are known, those that are gone included.
     pub code: u64,
-    /// Nothing more is read: garbage, or over quota.
-    pub ended: bool,
+    /// Memory that this JVM's names and debug records take, bytes, about.
+    pub memory: u64,
     /// The replay of what was compiled before has been read to its end.
     pub replayed: bool,
-    /// What was read before is lost: the worker died after it had been given back to the kernel.
-    pub beginning_lost: bool,
+    /// Something is missing that the JVM did tell, or tried to: a quota, dropped records, a part that was given back to
+    /// the kernel before it was read.
+    pub cut: bool,
 }
 
 /// An address in a JVM's code cache.
@@ -100,8 +113,20 @@ pub(crate) struct JavaPc {
     pub(crate) pc: u64,
     /// An instruction that was about to run, not a return address.
     pub(crate) leaf: bool,
-    /// When, on the host's `CLOCK_MONOTONIC`, nanoseconds.
-    pub(crate) at: u64,
+    /// The first and the last time it was seen, on the host's `CLOCK_MONOTONIC`, nanoseconds.
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// What is to be said about an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Mark {
+    /// It lies in code compiled before the agent came.
+    BeforeAttach,
+    /// It is known to be another one later.
+    Passing,
+    /// It is none: the code was not the same from first to last.
+    Split,
 }
 
 /// Answers, with each text once.
@@ -109,8 +134,8 @@ pub(crate) struct JavaPc {
 pub(crate) struct Names {
     pub(crate) texts: Vec<String>,
     pub(crate) answers: Vec<Result<Vec<Name>, Why>>,
-    /// Places of answers that lie in Java code compiled before the agent came.
-    pub(crate) before_attach: Vec<u32>,
+    /// What is to be said about some answers, by their places. Java only.
+    pub(crate) marks: Vec<(u32, Mark)>,
 }
 
 /// One function; of several, the outermost comes first. Numbers are places in [`Names::texts`].
@@ -136,14 +161,14 @@ const MAX_ANSWER: usize = super::wire::MAX_MESSAGE / 4;
 
 impl NamesBuilder {
     /// The place of `text`.
-    pub(crate) fn text(&mut self, text: String) -> u32 {
-        if let Some(&place) = self.places.get(&text) {
+    pub(crate) fn text(&mut self, text: &str) -> u32 {
+        if let Some(&place) = self.places.get(text) {
             return place;
         }
         let place = u32::try_from(self.names.texts.len()).unwrap_or(u32::MAX);
         self.bytes += text.len() + 5;
-        self.names.texts.push(text.clone());
-        self.places.insert(text, place);
+        self.names.texts.push(text.to_owned());
+        self.places.insert(text.to_owned(), place);
         place
     }
 
@@ -152,6 +177,12 @@ impl NamesBuilder {
         self.bytes += 2 + answer.as_ref().map_or(0, |names| names.len() * size_of::<Name>());
         self.names.answers.push(answer);
         self.bytes < MAX_ANSWER
+    }
+
+    /// Says something about the next answer.
+    pub(crate) fn mark(&mut self, mark: Mark) {
+        let next = u32::try_from(self.names.answers.len()).unwrap_or(u32::MAX);
+        self.names.marks.push((next, mark));
     }
 
     pub(crate) fn finish(self) -> Names {

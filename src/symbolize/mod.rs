@@ -1,4 +1,4 @@
-//! Names for addresses: kernel, native, generated code.
+//! Names for addresses: kernel, native, Java, other generated code.
 //!
 //! The broker asks `process` where an address leads to and reads the kernel's symbols itself; files that tenants
 //! control are read by the *worker*, a child process without rights that may die ([`worker`]). Their interface is a
@@ -13,6 +13,8 @@ mod dwarf;
 pub mod elf;
 mod files;
 mod frames;
+mod java_cache;
+mod java_log;
 mod jit;
 mod jvms;
 pub mod kernel;

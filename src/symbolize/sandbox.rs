@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal, getuid, set_parent_process_death_signal, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, Uid, remove_capability_from_bounding_set, set_capabilities,
@@ -36,14 +37,12 @@ pub(crate) fn enter() -> Result<()> {
     ] {
         lower(resource, limit).with_context(|| format!("limit of {resource:?}"))?;
     }
-    let was_root = getuid().is_root();
-    if was_root {
-        drop_bounding_set()?;
-        // A change of uid also makes the process undumpable: others who run as nobody cannot trace it.
-        set_thread_groups(&[]).context("dropping groups")?;
-        let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
-        set_thread_res_gid(gid, gid, gid).context("becoming group nobody")?;
-        set_thread_res_uid(uid, uid, uid).context("becoming nobody")?;
+    if getuid().is_root() {
+        match become_nobody() {
+            // A container's root may lack the capabilities for it; the steps below need none.
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(e) => return Err(e).context("becoming nobody"),
+        }
     }
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
@@ -58,17 +57,20 @@ fn lower(resource: Resource, limit: u64) -> rustix::io::Result<()> {
     setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })
 }
 
-fn drop_bounding_set() -> Result<()> {
+fn become_nobody() -> rustix::io::Result<()> {
     for bit in 0..64 {
-        let capability = CapabilitySet::from_bits_retain(1 << bit);
-        match remove_capability_from_bounding_set(capability) {
+        match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit)) {
             Ok(()) => {}
             // Above the last capability that this kernel knows.
-            Err(rustix::io::Errno::INVAL) => break,
-            Err(e) => return Err(e).with_context(|| format!("bounding set, capability {bit}")),
+            Err(Errno::INVAL) => break,
+            Err(e) => return Err(e),
         }
     }
-    Ok(())
+    set_thread_groups(&[])?;
+    let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    set_thread_res_gid(gid, gid, gid)?;
+    // A change of uid also makes the process undumpable: others who run as nobody cannot trace it.
+    set_thread_res_uid(uid, uid, uid)
 }
 
 /// System calls that remain: memory, the descriptors at hand, time, the end. None takes a path, makes a socket or

@@ -12,10 +12,11 @@ use super::cache::Cache;
 use super::child::{Child, Cost};
 use super::files::Files;
 use super::frames::{Frames, single, unknown};
+use super::java_cache::Seen;
 use super::jit::{JitMaps, PerfMapStats};
 use super::jvms::{JavaFrames, JavaLeaves, Jvms};
 use super::live_kernel::Kernel;
-use super::message::{JavaPc, LogStats};
+use super::message::LogStats;
 use super::place::{AddressSpaces, FileHandle, Place};
 use super::vdso;
 use crate::capture::{End, Stack, UserWord};
@@ -42,7 +43,7 @@ pub struct Config {
     pub deadline: Duration,
     /// Resident memory above which the worker is replaced by a fresh one, bytes.
     pub worker_memory: u64,
-    /// Native addresses whose frames are kept; up to twice as many.
+    /// Native addresses whose frames are kept, and Java addresses; up to twice as many of each.
     pub cached: usize,
     /// How often a perf map is looked for, or read on, at most.
     pub perf_map_interval: Duration,
@@ -98,7 +99,8 @@ enum Slot {
     Known(Frames),
     Native(FileId, u64),
     Jit(ProcessId, u64),
-    Java(ProcessId, JavaPc),
+    JavaKnown(JavaFrames),
+    Java(ProcessId, Seen, u64),
 }
 
 /// What the worker must be asked for one chunk.
@@ -106,7 +108,8 @@ enum Slot {
 struct Wanted {
     native: HashMap<FileId, (FileHandle, Vec<u64>)>,
     jit: HashMap<ProcessId, (MonoNs, Vec<u64>)>,
-    java: HashMap<ProcessId, Vec<JavaPc>>,
+    /// Each with the times it was seen.
+    java: HashMap<ProcessId, HashMap<Seen, Vec<u64>>>,
 }
 
 /// What it answered.
@@ -114,7 +117,7 @@ struct Wanted {
 struct Found {
     native: HashMap<(FileId, u64), Frames>,
     jit: HashMap<(ProcessId, u64), Frames>,
-    java: HashMap<(ProcessId, JavaPc), JavaFrames>,
+    java: HashMap<(ProcessId, Seen, u64), JavaFrames>,
 }
 
 /// Names addresses; owns the worker process.
@@ -149,7 +152,7 @@ impl Symbolizer {
             kernel: Kernel::read(),
             files: Files::new(config.debug_dir.clone()),
             jit: JitMaps::new(config.raw_names, config.perf_map_interval),
-            jvms: Jvms::new(config.binary.clone(), config.deadline, config.raw_names),
+            jvms: Jvms::new(config.binary.clone(), config.deadline, config.raw_names, config.cached),
             silent_jvms: HashSet::new(),
             java_leaves: HashMap::new(),
             native: Cache::new(config.cached),
@@ -161,8 +164,9 @@ impl Symbolizer {
         })
     }
 
-    /// Follows the log of the agent in a JVM. `clock_offset_ns` is added to the log's times to make them the host's
-    /// `CLOCK_MONOTONIC`; with `consume`, what was read is given back to the kernel.
+    /// Follows the log of the agent in a JVM. `clock_offset_ns` is what the JVM's `CLOCK_MONOTONIC`
+    /// shows more than the host's; with `consume`, what was read is given back to the kernel (only for a log that
+    /// nobody else reads).
     pub fn follow_jvm(&mut self, process: ProcessId, log: OwnedFd, clock_offset_ns: i64, consume: bool) {
         self.silent_jvms.remove(&process);
         self.jvms.follow(process, log, clock_offset_ns, consume);
@@ -281,9 +285,15 @@ impl Symbolizer {
     /// Code without a file: Java's, or another runtime's.
     fn generated(&mut self, (id, at): (ProcessId, MonoNs), word: UserWord, wanted: &mut Wanted) -> Slot {
         if self.jvms.follows(id) {
-            let lookup = JavaPc { pc: word.pc(), leaf: matches!(word, UserWord::Leaf(_)), at: at.0 };
-            wanted.java.entry(id).or_default().push(lookup);
-            return Slot::Java(id, lookup);
+            let seen = Seen { pc: word.pc(), leaf: matches!(word, UserWord::Leaf(_)) };
+            if let Some(known) = self.jvms.cached(id, seen, at.0) {
+                return Slot::JavaKnown(known);
+            }
+            let times = wanted.java.entry(id).or_default().entry(seen).or_default();
+            if times.last() != Some(&at.0) {
+                times.push(at.0);
+            }
+            return Slot::Java(id, seen, at.0);
         }
         let pc = word.probe();
         if self.silent_jvms.contains(&id) {
@@ -312,11 +322,11 @@ impl Symbolizer {
             let frames = self.jit.frames(&mut self.child, spaces, (id, at), &addresses);
             found.jit.extend(addresses.iter().map(|&a| (id, a)).zip(frames));
         }
-        for (id, mut lookups) in wanted.java {
-            lookups.sort_unstable();
-            lookups.dedup();
-            let frames = self.jvms.frames(id, &lookups);
-            found.java.extend(lookups.iter().map(|&l| (id, l)).zip(frames));
+        for (id, wanted) in wanted.java {
+            let wanted: Vec<(Seen, Vec<u64>)> = wanted.into_iter().collect();
+            for ((seen, times), frames) in wanted.iter().zip(self.jvms.frames(id, &wanted)) {
+                found.java.extend(times.iter().map(|&at| (id, *seen, at)).zip(frames));
+            }
         }
         found
     }
@@ -332,7 +342,8 @@ impl Symbolizer {
                 Slot::Known(frames) => Some(frames),
                 Slot::Native(id, offset) => found.native.get(&(id, offset)).cloned(),
                 Slot::Jit(id, pc) => found.jit.get(&(id, pc)).cloned(),
-                Slot::Java(id, lookup) => found.java.get(&(id, lookup)).map(|java| Arc::clone(&java.frames)),
+                Slot::JavaKnown(java) => Some(java.frames),
+                Slot::Java(id, seen, at) => found.java.get(&(id, seen, at)).map(|j| Arc::clone(&j.frames)),
             };
             let known = known.unwrap_or_else(|| unknown(Why::WorkerFailed, None, 0));
             frames.extend(known.iter().cloned());
@@ -347,11 +358,17 @@ impl Symbolizer {
 
     /// How much of the time in Java fell into code of which the debug records are coarse.
     fn count_java_leaf(&mut self, stack: &Stack, slots: &[Slot], found: &Found) {
-        let Some(&Slot::Java(id, lookup)) = slots.first() else { return };
-        let Some(java) = found.java.get(&(id, lookup)) else { return };
+        let java = match slots.first() {
+            Some(Slot::JavaKnown(java)) => java,
+            Some(&Slot::Java(id, seen, at)) => match found.java.get(&(id, seen, at)) {
+                Some(java) => java,
+                None => return,
+            },
+            _ => return,
+        };
         let is_method = |f: &Arc<Frame>| matches!(f.kind, Kind::Java | Kind::JavaInlined);
         if stack.kernel.is_empty() && java.frames.last().is_some_and(is_method) {
-            let leaves = self.java_leaves.entry(id).or_default();
+            let leaves = self.java_leaves.entry(stack.key.process).or_default();
             leaves.all += 1;
             leaves.before_attach += u64::from(java.before_attach);
         }

@@ -1,10 +1,11 @@
-//! The child process that reads what tenants wrote: ELF files and perf maps. It may die at any time; the broker then
+//! The child process that reads what tenants wrote: ELF files, perf maps, JVMs' logs. It may die at any time; the broker then
 //! starts another one and sends it what it needs.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use super::java_log::JavaLog;
 use super::message::{FileFacts, Name, NamesBuilder, Request, Response};
 use super::native::Native;
 use super::perfmap::PerfMap;
@@ -46,6 +47,7 @@ fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), WireError> {
 struct Worker {
     files: HashMap<u64, Native>,
     maps: HashMap<u64, (File, PerfMap)>,
+    logs: HashMap<u64, JavaLog>,
 }
 
 impl Worker {
@@ -64,6 +66,20 @@ impl Worker {
                 Some((_, perf_map)) => jit(perf_map, &addresses, raw),
                 None => Response::Refused,
             },
+            (Request::ReadLog { jvm, follow: Some(follow) }, Some(fd)) => {
+                let log = JavaLog::new(File::from(fd), follow);
+                self.logs.entry(jvm).insert_entry(log).get_mut().read()
+            }
+            (Request::ReadLog { jvm, follow: None }, None) => {
+                self.logs.get_mut(&jvm).map_or(Response::Refused, JavaLog::read)
+            }
+            (Request::Java { jvm, lookups }, None) => {
+                self.logs.get_mut(&jvm).map_or(Response::Refused, |log| log.names(&lookups))
+            }
+            (Request::Forget { jvm }, None) => {
+                self.logs.remove(&jvm);
+                Response::Done
+            }
             _ => Response::Refused,
         }
     }
@@ -100,8 +116,8 @@ fn names(native: &Native, offsets: &[u64]) -> Response {
         let answer = native.functions(offset).map(|functions| {
             let name = |f: super::native::Function| Name {
                 kind: f.kind,
-                name: names.text(f.name),
-                file: f.file.map(|file| names.text(file)),
+                name: names.text(&f.name),
+                file: f.file.map(|file| names.text(&file)),
                 line: f.line,
                 bci: None,
             };
@@ -119,7 +135,7 @@ fn jit(map: &PerfMap, addresses: &[u64], raw: bool) -> Response {
     for &address in addresses {
         let answer = match map.find(address, raw) {
             Some(name) => {
-                let name = names.text(name);
+                let name = names.text(&name);
                 Ok(vec![Name { kind: Kind::Jit, name, file: None, line: 0, bci: None }])
             }
             None => Err(Why::AnonymousCode),

@@ -7,16 +7,14 @@ use std::sync::OnceLock;
 use super::target::Target;
 use super::{scratch, sources};
 
-/// The compiled program of this name. All are compiled once, with frame pointers in
-/// every function: a leaf without one hides its caller from who walks the stack by them.
+/// The compiled program of this name. All are compiled once, with frame pointers.
 pub(crate) fn program(name: &str) -> PathBuf {
     static ALL: OnceLock<PathBuf> = OnceLock::new();
     let dir = ALL.get_or_init(|| {
         let dir = scratch("native");
         for name in ["native", "kernel", "unique", "short", "spawn"] {
             let status = Command::new("cc")
-                .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer"])
-                .args(["-mno-omit-leaf-frame-pointer", "-o"])
+                .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-o"])
                 .arg(dir.join(name))
                 .arg(sources().join(format!("{name}.c")))
                 .status()

@@ -4,6 +4,7 @@
 
 mod common;
 mod hostile;
+mod java;
 mod kernel;
 mod native;
 mod perf_map;

@@ -188,7 +188,7 @@ fn load<'a>(bytes: &mut Bytes<'a>) -> Option<Load<'a>> {
     let method_count = usize::try_from(bytes.varint()?).ok().filter(|&n| n <= bytes.0.len())?;
     let methods = bytes.0;
     for _ in 0..method_count {
-        bytes.varint()?;
+        bytes.varint()?.checked_mul(crate::record::ALIGN)?;
     }
     Some(Load { code, methods, method_count, debug: bytes.0 })
 }

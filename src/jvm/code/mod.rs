@@ -12,4 +12,4 @@ mod timeline;
 pub use frames::{FrameKind, JavaFrame};
 pub use lease::{end, release, renew};
 pub use methods::JavaMethod;
-pub use timeline::{CodeTimeline, Facts, Limits, Miss, Options, ReadFailure, Stats};
+pub use timeline::{CodeTimeline, Facts, Hold, Limits, Miss, Options, ReadFailure, Stats};

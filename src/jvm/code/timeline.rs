@@ -84,6 +84,17 @@ pub enum Miss {
     Cut,
 }
 
+/// How long an answer is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// Not as long as was asked.
+    Changes,
+    /// As long as was asked; later it is another.
+    Ends,
+    /// Until [`CodeTimeline::take_changed`] names the address.
+    Lasts,
+}
+
 /// What was asked and answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -267,6 +278,27 @@ impl CodeTimeline {
         self.stats
     }
 
+    /// Where code came or went since the last call: answers about other addresses stay what they were.
+    pub fn take_changed(&mut self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.store.changed)
+    }
+
+    /// How long [`lookup`](Self::lookup) of an address gives what it gives at `from`; `to` is not before that.
+    #[must_use]
+    pub fn hold(&self, pc: u64, is_leaf_pc: bool, from: MonoNs, to: MonoNs) -> Hold {
+        match (self.store.owner(pc, is_leaf_pc, from), self.store.owner(pc, is_leaf_pc, to)) {
+            (Ok(first), Ok(last)) if std::ptr::eq(first, last) => {
+                if last.until == ALIVE {
+                    Hold::Lasts
+                } else {
+                    Hold::Ends
+                }
+            }
+            (Err(Miss::Never), Err(Miss::Never)) => Hold::Lasts,
+            _ => Hold::Changes,
+        }
+    }
+
     /// The frames that `pc` stood for at `at` on the host's clock, innermost first. `is_leaf_pc`: the instruction at
     /// `pc` was about to run; otherwise `pc` is the return address of a call.
     ///
@@ -317,11 +349,16 @@ struct Store {
     ended: Vec<(u64, CodeId)>,
     /// Unloads of addresses that no record owned yet: a replay may still tell of that code.
     orphans: HashMap<u64, u64>,
+    /// Where code came or went.
+    changed: Vec<Range<u64>>,
     replayed: bool,
     newest: u64,
     refused: u64,
     bytes: usize,
 }
+
+/// Changes that are noted one by one.
+const MAX_CHANGED: usize = 64 << 10;
 
 /// Most unloads that are kept for a replay.
 const MAX_ORPHANS: usize = 64 << 10;
@@ -337,6 +374,7 @@ impl Store {
             next: 0,
             ended: Vec::new(),
             orphans: HashMap::new(),
+            changed: Vec::new(),
             replayed: false,
             newest: 0,
             refused: 0,
@@ -378,7 +416,17 @@ impl Store {
         if let Some(owner) = self.owners.get_mut(&id) {
             owner.until = time;
             self.ended.push((time, id));
+            let range = owner.range.clone();
+            self.note_change(range);
         }
+    }
+
+    fn note_change(&mut self, range: Range<u64>) {
+        if self.changed.len() >= MAX_CHANGED {
+            self.changed.clear();
+            self.changed.push(0..u64::MAX);
+        }
+        self.changed.push(range);
     }
 
     fn forget(&mut self, id: CodeId) {
@@ -433,6 +481,7 @@ impl Store {
             return;
         }
         self.next = self.next.wrapping_add(1);
+        self.note_change(owner.range.clone());
         self.bytes += owner.bytes();
         if until != ALIVE {
             self.ended.push((until, id));

@@ -1,0 +1,237 @@
+//! Processes that only look like JVMs, and tricks with files: nobody is harmed, nothing outside is touched.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use jbpf_prof::jvm::{self, Jvm, Refusal};
+
+use crate::java::{self, Java, a_jdk, attach, options, traces_in};
+
+/// The compiled `fake_jvm.c`.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/fake_jvm.c");
+        let program = java::classes().join("fake_jvm");
+        let done = Command::new("cc")
+            .args(["-O1", "-Wall", "-Werror", "-o"])
+            .args([&program, &source])
+            .arg("-ldl")
+            .status();
+        assert!(done.unwrap().success(), "cc");
+        program
+    })
+}
+
+/// A fake, killed at the end.
+struct Fake(Child);
+
+impl Fake {
+    fn start(mode: &str) -> (Fake, Jvm) {
+        let mut child = Command::new(program())
+            .arg(a_jdk().join("lib/server/libjvm.so"))
+            .arg(mode)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "{mode}");
+        let jvm = jvm::find(child.id()).expect("it maps libjvm.so");
+        (Fake(child), jvm)
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = fs::remove_file(format!("/tmp/.java_pid{}", self.0.id()));
+    }
+}
+
+#[test]
+fn a_process_that_does_not_catch_sigquit_survives() {
+    let (mut fake, jvm) = Fake::start("deaf");
+    assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::SignalNotCaught);
+    assert!(fake.0.try_wait().unwrap().is_none(), "it was killed");
+    assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
+}
+
+#[test]
+fn servers_that_never_finish_cost_the_deadline_and_no_more() {
+    let cases = [
+        ("mute", Refusal::TimedOut),
+        ("silent", Refusal::TimedOut),
+        ("drip", Refusal::TimedOut),
+        ("flood", Refusal::NoAnswer),
+        ("close", Refusal::NoAnswer),
+        ("lie", Refusal::NoLog),
+    ];
+    for (mode, expected) in cases {
+        let (mut fake, jvm) = Fake::start(mode);
+        let begun = Instant::now();
+        assert_eq!(jvm::attach(&jvm, &options(2)).unwrap_err().refusal, expected, "{mode}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{mode}");
+        assert!(fake.0.try_wait().unwrap().is_none());
+        assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new(), "{mode}");
+    }
+}
+
+#[test]
+fn a_silent_server_does_not_hold_up_others() {
+    let (_fake, silent) = Fake::start("silent");
+    let java = Java::start(&a_jdk(), &[]);
+    let results = jvm::attach_all(&[silent, java.jvm()], &options(8), 2);
+    assert_eq!(results[0].as_ref().unwrap_err().refusal, Refusal::TimedOut);
+    assert!(results[1].is_ok(), "{:?}", results[1]);
+}
+
+#[test]
+fn a_file_called_libjvm_is_no_hotspot() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = directory.path().join("libjvm.so");
+    let done =
+        Command::new("cc").args(["-shared", "-o"]).arg(&library).args(["-x", "c", "/dev/null"]).status();
+    assert!(done.unwrap().success());
+    let mut child = Command::new(program()).arg(&library).arg("mute").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let fake = Fake(child);
+    let jvm = jvm::find(fake.0.id()).expect("it maps a libjvm.so");
+    assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::NotHotSpot);
+}
+
+/// A file that a planted link leads to.
+struct Victim {
+    directory: tempfile::TempDir,
+}
+
+impl Victim {
+    fn new() -> Victim {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("victim"), b"precious").unwrap();
+        Victim { directory }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("victim")
+    }
+
+    fn assert_unharmed(&self) {
+        assert_eq!(fs::read(self.path()).unwrap(), b"precious");
+    }
+}
+
+#[test]
+fn links_planted_where_the_trigger_belongs_lead_nowhere() {
+    let victim = Victim::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let cd = format!("cd {} && exec \"$0\" \"$@\"", elsewhere.path().display());
+    let mut java = Java::under(&["sh", "-c", &cd], &a_jdk(), &[]);
+    let jvm = java.jvm();
+    let name = format!(".attach_pid{}", jvm.ns_pid);
+    for directory in [Path::new("/tmp"), elsewhere.path()] {
+        let link = directory.join(&name);
+        for target in [victim.path(), elsewhere.path().join("new")] {
+            symlink(&target, &link).unwrap();
+            let refusal = attach(&jvm).unwrap_err().refusal;
+            let still_there = fs::symlink_metadata(&link).is_ok_and(|m| m.is_symlink());
+            fs::remove_file(&link).unwrap();
+            assert_eq!((refusal, still_there), (Refusal::Blocked, true), "{link:?}");
+        }
+    }
+    victim.assert_unharmed();
+    assert!(!elsewhere.path().join("new").exists());
+    assert!(java.is_alive());
+    assert!(attach(&jvm).is_ok(), "without them it works");
+    assert_eq!(java.output_since_ready(), Vec::<String>::new(), "no signal came without a trigger");
+}
+
+#[test]
+fn what_stands_in_place_of_the_socket_is_not_talked_to() {
+    let java = Java::start(&a_jdk(), &[]);
+    let jvm = java.jvm();
+    let socket = PathBuf::from(format!("/tmp/.java_pid{}", jvm.ns_pid));
+    let foreign = tempfile::tempdir().unwrap();
+    let foreign_socket = foreign.path().join("socket");
+    let listener = UnixListener::bind(&foreign_socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    // A link to somebody's socket, somebody's socket itself, a FIFO, a file.
+    let plant: [&dyn Fn(); 4] = [
+        &|| symlink(&foreign_socket, &socket).unwrap(),
+        &|| fs::hard_link(&foreign_socket, &socket).unwrap(),
+        &|| assert!(Command::new("mkfifo").arg(&socket).status().unwrap().success()),
+        &|| fs::write(&socket, b"x").unwrap(),
+    ];
+    for (number, plant) in plant.into_iter().enumerate() {
+        plant();
+        let refusal = attach(&jvm).unwrap_err().refusal;
+        fs::remove_file(&socket).unwrap();
+        assert_eq!(refusal, Refusal::Blocked, "{number}");
+    }
+    // A connection may have been made (and was closed when its other end was known); nothing was said.
+    while let Ok((mut client, _)) = listener.accept() {
+        let mut said = Vec::new();
+        client.set_nonblocking(false).unwrap();
+        std::io::Read::read_to_end(&mut client, &mut said).unwrap();
+        assert_eq!(said, b"");
+    }
+    assert!(attach(&jvm).is_ok());
+}
+
+#[test]
+fn a_link_at_the_agents_name_is_not_followed() {
+    let victim = Victim::new();
+    let java = Java::start(&a_jdk(), &[]);
+    let jvm = java.jvm();
+    let first = attach(&jvm).unwrap();
+    // The name is random, but known once it was used; it would be used again.
+    let header = jvm_symbols_log::Header::read(&first.log).unwrap();
+    let path = PathBuf::from(String::from_utf8(header.path).unwrap());
+    assert!(path.starts_with("/tmp") && !path.exists());
+    symlink(victim.path(), &path).unwrap();
+    let second = attach(&jvm);
+    let still_there = fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink());
+    fs::remove_file(&path).unwrap();
+    assert!(second.is_ok() && still_there, "{second:?}");
+    victim.assert_unharmed();
+}
+
+#[test]
+fn a_tmp_that_cannot_take_the_agent_is_named() {
+    let cases = [
+        ("mount -t tmpfs -o noexec tmp /tmp", "true", Refusal::NoexecTmp),
+        ("mount -t tmpfs tmp /tmp", "mount -o remount,bind,ro /tmp", Refusal::TmpNotWritable),
+        ("mount -t tmpfs -o size=8k tmp /tmp", "true", Refusal::TmpNotWritable),
+    ];
+    for (mount, then, expected) in cases {
+        let script = java::script(mount, then);
+        let wrapper = ["unshare", "--mount", "--fork", "--kill-child", "sh", "-c", &script];
+        let java = Java::under(&wrapper, &a_jdk(), &["-XX:-UsePerfData"]);
+        let jvm = java.jvm();
+        assert_eq!(attach(&jvm).unwrap_err().refusal, expected, "{mount}");
+        assert_eq!(traces_in(&java::tmp_of(&jvm), &jvm), Vec::<String>::new(), "{mount}");
+    }
+}
+
+#[test]
+fn an_absolute_link_in_the_targets_tmp_stays_in_its_root() {
+    let script = java::script("mount -t tmpfs tmp /tmp", "true");
+    let wrapper = ["unshare", "--mount", "--fork", "--kill-child", "sh", "-c", &script];
+    let java = Java::under(&wrapper, &a_jdk(), &[]);
+    let jvm = java.jvm();
+    let victim = Victim::new();
+    // Seen from here it is a file of the host; in the target's root it is nothing.
+    let link = java::tmp_of(&jvm).join(format!(".attach_pid{}", jvm.ns_pid));
+    symlink(victim.path(), &link).unwrap();
+    assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::Blocked);
+    victim.assert_unharmed();
+}

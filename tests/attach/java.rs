@@ -1,0 +1,211 @@
+//! JVMs to attach to.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jbpf_prof::jvm::{self, AttachOptions, Attached, Failed, Jvm};
+use jbpf_prof::process::procfs;
+
+/// Nobody: what a JVM of another user runs as.
+pub(crate) const NOBODY: u32 = 65_534;
+
+/// The JDKs of this machine, each once: those below the directory where distributions put them.
+pub(crate) fn jdks() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/jvm")
+        .expect("JDKs below /usr/lib/jvm")
+        .filter_map(|entry| entry.unwrap().path().canonicalize().ok())
+        .filter(|jdk| jdk.join("bin/java").exists() && jdk.join("lib/server/libjvm.so").exists())
+        .collect();
+    found.sort();
+    found.dedup();
+    assert!(!found.is_empty(), "no JDK below /usr/lib/jvm");
+    found
+}
+
+/// The JDK for what does not depend on it.
+pub(crate) fn a_jdk() -> PathBuf {
+    jdks().swap_remove(0)
+}
+
+/// The directory with the compiled program; everybody may read it.
+pub(crate) fn classes() -> &'static Path {
+    static CLASSES: OnceLock<tempfile::TempDir> = OnceLock::new();
+    CLASSES
+        .get_or_init(|| {
+            assert!(rustix::process::geteuid().is_root(), "these tests need root");
+            let directory = tempfile::Builder::new().prefix("jbpf-attach-").tempdir_in("/tmp").unwrap();
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/Spin.java");
+            let javac = jdks().into_iter().map(|jdk| jdk.join("bin/javac")).find(|javac| javac.exists());
+            let done = Command::new(javac.expect("a javac"))
+                .args([OsStr::new("-nowarn"), "--release".as_ref(), "8".as_ref(), "-d".as_ref()])
+                .args([directory.path(), &source])
+                .stderr(Stdio::null())
+                .status();
+            assert!(done.unwrap().success(), "javac");
+            directory
+        })
+        .path()
+}
+
+/// A JVM that runs, killed at the end.
+pub(crate) struct Java {
+    child: Child,
+    lines: Receiver<String>,
+    /// What was read while waiting for it to be ready.
+    seen: Vec<String>,
+}
+
+impl Java {
+    /// Starts `java` with these flags.
+    pub(crate) fn start(jdk: &Path, flags: &[&str]) -> Java {
+        Java::under(&[], jdk, flags)
+    }
+
+    /// Starts it by a command that ends in exec (or fork and exec) of what follows.
+    pub(crate) fn under(wrapper: &[&str], jdk: &Path, flags: &[&str]) -> Java {
+        let mut java = Java::launch(wrapper, jdk, flags);
+        java.wait_for("ready");
+        java
+    }
+
+    /// The same, without waiting.
+    pub(crate) fn launch(wrapper: &[&str], jdk: &Path, flags: &[&str]) -> Java {
+        let java = jdk.join("bin/java");
+        let mut words: Vec<&OsStr> = wrapper.iter().map(OsStr::new).collect();
+        words.push(java.as_os_str());
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .args(["-Xmx64m", "-XX:+UseSerialGC", "-Xshare:auto"])
+            .args(flags)
+            .args([OsStr::new("-cp"), classes().as_os_str(), OsStr::new("Spin")])
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (say, lines) = channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).try_for_each(|line| say.send(line).map_err(drop))
+        });
+        Java { child, lines, seen: Vec::new() }
+    }
+
+    fn wait_for(&mut self, wanted: &str) {
+        while self.seen.last().is_none_or(|line| line != wanted) {
+            let line = self.lines.recv_timeout(Duration::from_secs(60)).expect("the JVM gets ready");
+            self.seen.push(line);
+        }
+    }
+
+    /// Pid of what was started: the JVM, or the wrapper that forked it.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The JVM as the product finds it.
+    pub(crate) fn jvm(&self) -> Jvm {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let mine =
+                |jvm: &Jvm| jvm.process.tgid == self.pid() || parent_of(jvm.process.tgid) == self.pid();
+            if let Some(jvm) = jvm::discover().unwrap().into_iter().find(mine) {
+                return jvm;
+            }
+            assert!(Instant::now() < until, "no JVM found for {}", self.pid());
+        }
+    }
+
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Ends it and returns what it printed since it was ready.
+    pub(crate) fn output_since_ready(mut self) -> Vec<String> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.lines.iter().collect()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+}
+
+impl Drop for Java {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn parent_of(pid: u32) -> u32 {
+    procfs::read(&format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|text| procfs::parse_stat(&text))
+        .map_or(0, |s| s.parent)
+}
+
+/// The program under test.
+pub(crate) fn binary() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof"))
+}
+
+pub(crate) fn options(seconds: u64) -> AttachOptions {
+    AttachOptions { timeout: Duration::from_secs(seconds), ..AttachOptions::new(binary()) }
+}
+
+pub(crate) fn attach(jvm: &Jvm) -> Result<Attached, Failed> {
+    jvm::attach(jvm, &options(20))
+}
+
+/// Names of files that an attach makes and that stay in a directory. Tests run beside each other: files of theirs go.
+pub(crate) fn traces_in(directory: &Path, jvm: &Jvm) -> Vec<String> {
+    let trigger = format!(".attach_pid{}", jvm.ns_pid);
+    let mine = format!(".jvm-symbols-{}-", std::process::id());
+    let names = || -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        let names = entries.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+        names.filter(|name| *name == trigger || name.starts_with(&mine)).collect()
+    };
+    let mut left = names();
+    let until = Instant::now() + Duration::from_secs(15);
+    while !left.is_empty() && !left.contains(&trigger) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(5));
+        let now = names();
+        left.retain(|name| now.contains(name));
+    }
+    left
+}
+
+/// The target's `/tmp` as it is seen from here.
+pub(crate) fn tmp_of(jvm: &Jvm) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/root/tmp", jvm.process.tgid))
+}
+
+/// A shell script for a mount namespace: `mount` covers `/tmp`, the classes appear in it under their old path, `then`
+/// is done, and the command that follows is executed.
+pub(crate) fn script(mount: &str, then: &str) -> String {
+    let classes = classes().display();
+    format!(
+        "mount --bind {classes} /mnt && {mount} && mkdir -p {classes} && mount --bind /mnt {classes} && {then} && \
+         exec \"$0\" \"$@\""
+    )
+}
+
+/// State letter of a process.
+pub(crate) fn state_of(pid: u32) -> u8 {
+    let mut text = Vec::new();
+    fs::File::open(format!("/proc/{pid}/stat")).unwrap().read_to_end(&mut text).unwrap();
+    procfs::parse_stat(&text).unwrap().state
+}

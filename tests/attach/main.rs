@@ -1,0 +1,404 @@
+//! Attaching to real JVMs, as root: it works wherever they live, and harms none.
+
+mod hostile;
+mod java;
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, Refusal, Source};
+use jbpf_prof::process::{MonoNs, ProcessId};
+use jvm_symbols_log::{Load, Method, Quotas, Reader, Sink, Stub, Unload};
+
+use java::{Java, NOBODY, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
+
+/// What a log tells.
+#[derive(Default)]
+struct Told {
+    methods: Vec<String>,
+    loads: usize,
+    stubs: usize,
+    replayed: bool,
+}
+
+impl Sink for Told {
+    fn method(&mut self, _: u64, method: &Method<'_>) {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        self.methods.push(format!("{}{}", text(method.class), text(method.name)));
+    }
+    fn load(&mut self, _: &Load<'_>) {
+        self.loads += 1;
+    }
+    fn unload(&mut self, _: &Unload) {}
+    fn stub(&mut self, _: &Stub<'_>) {
+        self.stubs += 1;
+    }
+    fn replay_end(&mut self) {
+        self.replayed = true;
+    }
+}
+
+fn told(attached: &Attached) -> Told {
+    let mut told = Told::default();
+    let mut reader = Reader::new(Quotas::default());
+    while reader.read(&attached.log, &mut told).unwrap() > 0 {}
+    told
+}
+
+/// Attaches, and sees that the log tells what the program runs and that nothing stays behind.
+fn assert_attaches(java: &mut Java) -> (Jvm, Attached) {
+    let jvm = java.jvm();
+    let attached = attach(&jvm).unwrap_or_else(|failed| panic!("{jvm:?}: {failed:?}"));
+    let told = told(&attached);
+    assert!(told.methods.iter().any(|m| m == "LSpin;turn"), "Spin.turn among {} methods", told.methods.len());
+    assert!(told.loads > 10, "{} loads", told.loads);
+    let header = jvm_symbols_log::Header::read(&attached.log).unwrap();
+    assert!(told.replayed && header.counters.replay.done > 0, "{header:?}");
+    assert_eq!(traces_in(&tmp_of(&jvm), &jvm), Vec::<String>::new());
+    assert!(java.is_alive());
+    (jvm, attached)
+}
+
+#[test]
+fn a_plain_jvm_is_found_described_and_attached_to() {
+    for jdk in jdks() {
+        let mut java = Java::start(&jdk, &["-XX:+PreserveFramePointer"]);
+        let (jvm, attached) = assert_attaches(&mut java);
+        assert_eq!((jvm.main.as_str(), jvm.uid), ("Spin", 0));
+        assert_eq!(jvm.ns_pid, jvm.process.tgid);
+        assert_eq!(attached.source, Source::Late);
+        assert!(attached.stubs && attached.clock_offset == 0);
+        assert!(attached.started <= MonoNs::now());
+        let flags = attached.inspection.flags;
+        assert_eq!(flags.preserve_frame_pointer, Some(true));
+        assert_eq!(flags.disable_attach_mechanism, Some(false));
+        assert_eq!(flags.enable_dynamic_agent_loading, Some(true));
+        assert_eq!(flags.reduce_signal_usage, Some(false));
+        let release = fs::read_to_string(jdk.join("release")).unwrap();
+        let version = attached.inspection.version.unwrap();
+        assert!(release.contains(&format!("JAVA_VERSION=\"{}.", version.feature)), "{version}");
+        assert!(release.contains(&attached.inspection.release), "{:?}", attached.inspection);
+        assert!(release.contains(&format!("IMPLEMENTOR=\"{}\"", attached.inspection.vendor)));
+        let row = JvmRow::of(&jvm, &binary());
+        assert_eq!((row.frame_pointers, row.refusal, row.pid), (Some(true), None, java.pid()));
+        // What BPF would say of it.
+        let exact = ProcessId { start: jvm.process.start + 1234, exec: 7, ..jvm.process };
+        assert_eq!(jvm.clone().from_bpf(exact).unwrap().process, exact);
+        assert!(jvm.from_bpf(ProcessId { start: 1, ..exact }).is_none());
+    }
+}
+
+#[test]
+fn flags_are_those_of_the_jvm_and_not_of_its_command_line() {
+    let args = tempfile::NamedTempFile::new().unwrap();
+    writeln!(args.as_file(), "-XX:+PreserveFramePointer -XX:-EnableDynamicAgentLoading").unwrap();
+    let java = Java::start(&a_jdk(), &[&format!("@{}", args.path().display())]);
+    let jvm = java.jvm();
+    let inspection = jvm::inspect(&jvm, &binary()).unwrap();
+    assert_eq!(inspection.flags.preserve_frame_pointer, Some(true));
+    assert_eq!(inspection.flags.enable_dynamic_agent_loading, Some(false));
+    assert_eq!(JvmRow::of(&jvm, &binary()).refusal, Some(Refusal::AgentLoadingDisabled));
+}
+
+#[test]
+fn a_jvm_of_another_user_is_attached_to() {
+    for jdk in jdks() {
+        let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+        let mut java = Java::under(&["setpriv", &ids[0], &ids[1], "--clear-groups"], &jdk, &[]);
+        let (jvm, _attached) = assert_attaches(&mut java);
+        assert_eq!((jvm.uid, jvm.gid), (NOBODY, NOBODY));
+    }
+}
+
+#[test]
+fn a_jvm_in_namespaces_of_its_own_is_attached_to() {
+    for jdk in jdks() {
+        let script = java::script("mount -t tmpfs tmp /tmp", "mount -o remount,bind,ro /");
+        let wrapper =
+            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &script];
+        let mut java = Java::under(&wrapper, &jdk, &[]);
+        let (jvm, _attached) = assert_attaches(&mut java);
+        assert_ne!(jvm.ns_pid, jvm.process.tgid, "it is in a pid namespace");
+    }
+}
+
+#[test]
+fn a_jvm_in_a_user_namespace_is_attached_to() {
+    for jdk in jdks() {
+        let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+        let wrapper = [
+            "setpriv",
+            &ids[0],
+            &ids[1],
+            "--clear-groups",
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            "--kill-child",
+        ];
+        let mut java = Java::under(&wrapper, &jdk, &[]);
+        let (jvm, _attached) = assert_attaches(&mut java);
+        assert_eq!(jvm.uid, NOBODY, "root within is nobody outside");
+    }
+}
+
+#[test]
+fn a_tmpfs_of_a_user_namespace_takes_the_agent() {
+    let script = java::script("mount -t tmpfs tmp /tmp", "true");
+    let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+    let wrapper = [
+        "setpriv",
+        &ids[0],
+        &ids[1],
+        "--clear-groups",
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let mut java = Java::under(&wrapper, &a_jdk(), &[]);
+    assert_attaches(&mut java);
+}
+
+#[test]
+fn a_jvm_that_uses_few_signals_is_attached_to_by_its_socket() {
+    for jdk in jdks() {
+        let mut java = Java::start(&jdk, &["-Xrs"]);
+        let (_, attached) = assert_attaches(&mut java);
+        assert_eq!(attached.inspection.flags.reduce_signal_usage, Some(true));
+    }
+}
+
+#[test]
+fn where_attaching_is_disabled_nothing_is_printed_and_the_refusal_named() {
+    for jdk in jdks() {
+        let java = Java::start(&jdk, &["-XX:+DisableAttachMechanism"]);
+        let failed = attach(&java.jvm()).unwrap_err();
+        assert_eq!(failed.refusal, Refusal::AttachDisabled);
+        assert!(failed.inspection.is_some());
+        assert_eq!(java.output_since_ready(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn where_agent_loading_is_disabled_the_refusal_is_named() {
+    for jdk in jdks() {
+        let mut java = Java::start(&jdk, &["-XX:-EnableDynamicAgentLoading"]);
+        assert_eq!(attach(&java.jvm()).unwrap_err().refusal, Refusal::AgentLoadingDisabled);
+        assert!(java.is_alive());
+    }
+}
+
+#[test]
+fn a_stopped_jvm_is_refused_in_time_and_left_alone() {
+    for jdk in jdks() {
+        let mut java = Java::start(&jdk, &[]);
+        let jvm = java.jvm();
+        let pid = rustix::process::Pid::from_raw(i32::try_from(java.pid()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        while state_of(java.pid()) != b'T' {
+            thread::yield_now();
+        }
+        let begun = Instant::now();
+        let refused = jvm::attach(&jvm, &options(5)).unwrap_err();
+        assert_eq!(refused.refusal, Refusal::Stopped);
+        assert!(begun.elapsed() < Duration::from_secs(6));
+        assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        assert_attaches(&mut java);
+        assert_eq!(java.output_since_ready(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_jvm_that_starts_survives_and_is_attached_to() {
+    for jdk in jdks() {
+        let mut attached = 0;
+        for _ in 0..10 {
+            let mut java = Java::launch(&[], &jdk, &[]);
+            // At once: as soon as it maps libjvm.so, which is milliseconds before it catches SIGQUIT.
+            let jvm = java.jvm();
+            attached += usize::from(attach(&jvm).is_ok());
+            assert!(java.is_alive(), "SIGQUIT came too early");
+        }
+        assert!(attached > 5, "only {attached} of 10 starting JVMs were attached to");
+    }
+}
+
+#[test]
+fn a_jvm_that_ends_meanwhile_is_reported_as_gone() {
+    let (mut gone, mut done) = (0, 0);
+    for delay in [0_u64, 1, 3, 6, 10, 15, 25, 40, 60, 90] {
+        let mut java = Java::start(&a_jdk(), &[]);
+        let jvm = java.jvm();
+        let result = thread::scope(|scope| {
+            let attaching = scope.spawn(|| attach(&jvm));
+            thread::sleep(Duration::from_millis(delay));
+            java.kill();
+            attaching.join().unwrap()
+        });
+        match result {
+            Ok(_) => done += 1,
+            Err(failed) => {
+                // Between its last answer and the end of its descriptors nothing can be found any more.
+                let expected = [Refusal::Exited, Refusal::NoAnswer, Refusal::NoLog];
+                assert!(expected.contains(&failed.refusal), "{failed:?} after {delay} ms");
+                gone += 1;
+            }
+        }
+        assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
+        drop(java);
+        assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::Exited);
+        // A killed JVM cannot remove its socket.
+        let _ = fs::remove_file(format!("/tmp/.java_pid{}", jvm.ns_pid));
+    }
+    assert!(gone > 0, "every attach ({done}) was faster than the kill");
+}
+
+#[test]
+fn attaching_again_and_again_costs_the_jvm_nothing() {
+    for jdk in jdks() {
+        let mut java = Java::start(&jdk, &[]);
+        let jvm = java.jvm();
+        let pid = java.pid();
+        let (first, mut last) = (attach(&jvm).unwrap(), None);
+        let mapped = || {
+            let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+            maps.lines().filter(|line| line.contains(".jvm-symbols-")).count()
+        };
+        let agent_mappings = mapped();
+        assert!(agent_mappings > 0);
+        first.end_lease().unwrap();
+        drop(first);
+        let mut descriptors = Vec::new();
+        for _ in 0..50 {
+            let attached = attach(&jvm).unwrap();
+            attached.end_lease().unwrap();
+            drop(attached);
+            descriptors.push(fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count());
+            last = descriptors.last().copied();
+        }
+        assert_eq!(mapped(), agent_mappings, "the library is loaded once");
+        let early = descriptors[4];
+        assert!(last.unwrap() <= early + 2, "descriptors grow: {descriptors:?}");
+        assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
+        assert_attaches(&mut java);
+    }
+}
+
+#[test]
+fn several_jvms_are_attached_to_at_once() {
+    let mut javas: Vec<Java> = (0..2).flat_map(|_| jdks()).map(|jdk| Java::start(&jdk, &[])).collect();
+    let jvms: Vec<Jvm> = javas.iter().map(Java::jvm).collect();
+    let results = jvm::attach_all(&jvms, &options(30), 4);
+    assert_eq!(results.len(), jvms.len());
+    for (result, java) in results.iter().zip(&mut javas) {
+        assert!(told(result.as_ref().unwrap()).loads > 10 && java.is_alive());
+    }
+}
+
+#[test]
+fn a_log_from_the_start_is_found_without_attaching() {
+    for jdk in jdks() {
+        let agent = tempfile::Builder::new().suffix(".so").tempfile().unwrap();
+        fs::copy(env!("JVM_SYMBOLS_AGENT"), agent.path()).unwrap();
+        let java = Java::start(&jdk, &[&format!("-agentpath:{}", agent.path().display())]);
+        let jvm = java.jvm();
+        let attached = attach(&jvm).unwrap();
+        assert_eq!(attached.source, Source::AtStart);
+        assert!(told(&attached).loads > 10);
+        assert!(
+            !Path::new(&format!("/tmp/.java_pid{}", jvm.ns_pid)).exists(),
+            "its attach listener was not started"
+        );
+    }
+}
+
+#[test]
+fn a_lease_is_kept_on_the_clock_of_the_jvm() {
+    let java = Java::start(&a_jdk(), &[]);
+    let attached = attach(&java.jvm()).unwrap();
+    let until = MonoNs(MonoNs::now().0 + 60_000_000_000);
+    attached.renew_lease(until).unwrap();
+    let header = jvm_symbols_log::Header::read(&attached.log).unwrap();
+    assert_eq!(attached.host_time(header.lease_until), until);
+    let other_clock = Attached { clock_offset: 5_000, log: attached.log.try_clone().unwrap(), ..attached };
+    other_clock.renew_lease(until).unwrap();
+    assert_eq!(jvm_symbols_log::Header::read(&other_clock.log).unwrap().lease_until, until.0 + 5_000);
+    assert_eq!(other_clock.host_time(until.0 + 5_000), until);
+}
+
+#[test]
+fn what_a_killed_profiler_left_is_removed_by_the_next() {
+    let mut java = Java::start(&a_jdk(), &[]);
+    let jvm = java.jvm();
+    // A maker that has ended for sure, files as it leaves them, and some that are not ours to remove.
+    let mut ended = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
+    ended.wait().unwrap();
+    let name = |pid: u32, tail: &str| format!("/tmp/.jvm-symbols-{pid}-0123456789abcde{tail}.so");
+    let left = name(ended.id(), "f");
+    let (of_the_living, foreign) = (name(1, "e"), name(ended.id(), "d"));
+    [&left, &of_the_living, &foreign].iter().for_each(|path| fs::write(path, b"x").unwrap());
+    std::os::unix::fs::chown(&foreign, Some(NOBODY), Some(NOBODY)).unwrap();
+    let trigger = format!("/tmp/.attach_pid{}", jvm.ns_pid);
+    let mut options = fs::OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::mode(options.create_new(true).write(true), 0o600)
+        .open(&trigger)
+        .unwrap();
+    assert_attaches(&mut java);
+    let there = |path: &str| Path::new(path).exists();
+    let found = (there(&left), there(&trigger), there(&of_the_living), there(&foreign));
+    let _ = (fs::remove_file(&of_the_living), fs::remove_file(&foreign));
+    assert_eq!(found, (false, false, true, true));
+}
+
+#[test]
+fn a_profiler_killed_at_any_moment_leaves_a_jvm_that_answers() {
+    let mut java = Java::start(&a_jdk(), &[]);
+    let jvm = java.jvm();
+    for delay in [2_u64, 5, 8, 12, 18, 30] {
+        let profiler = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "attach_endlessly"])
+            .env("ATTACH_TO", java.pid().to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut profiler = profiler.unwrap();
+        thread::sleep(Duration::from_millis(delay + 20));
+        profiler.kill().unwrap();
+        profiler.wait().unwrap();
+    }
+    assert_attaches(&mut java);
+    let ours = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap_or_default();
+        // Other tests run beside this one.
+        let maker = name.strip_prefix(".jvm-symbols-")?.split('-').next()?.parse::<u32>().ok()?;
+        (!Path::new(&format!("/proc/{maker}")).exists() && entry.metadata().ok()?.uid() == 0).then_some(name)
+    };
+    let left: Vec<String> = fs::read_dir("/tmp").unwrap().filter_map(ours).collect();
+    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
+}
+
+/// Not a test: the profiler that is killed by the one above.
+#[test]
+#[ignore = "started by another test"]
+fn attach_endlessly() {
+    let Ok(pid) = std::env::var("ATTACH_TO") else { return };
+    let jvm = jvm::find(pid.parse().unwrap()).unwrap();
+    while attach(&jvm).is_ok() {}
+}

@@ -1,0 +1,260 @@
+//! Bad input and hostile or broken targets: each has one clear sentence, a documented exit code, and harms nobody.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use common::folded::Folded;
+use common::java::{Jdk, Program};
+use common::profiler::{self, binary, out_file, profile, run};
+use common::target::Target;
+use common::{is_root, native, scratch};
+use rustix::process::Signal;
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_a_usage_error() {
+    for (line, words) in [
+        (vec!["-F", "0"], "0"),
+        (vec!["-F", "many"], "many"),
+        (vec!["-c", "0"], "0"),
+        (vec!["-d", "0"], "0"),
+        (vec!["-d", "soon"], "soon"),
+        (vec!["-o", "picture.bmp"], "bmp"),
+        (vec!["--minwidth=-1"], "minwidth"),
+        (vec!["-C", "x"], "x"),
+        (vec!["--all", "-p", "1"], "pid"),
+        (vec!["--no-such-flag"], "no-such-flag"),
+    ] {
+        run(line).refused(2, words);
+    }
+}
+
+#[test]
+fn ordinary_users_are_told_that_it_needs_root() {
+    let out = out_file("svg");
+    let mut command = Command::new(binary());
+    command.args(["--all", "-d", "1", "-o"]).arg(&out);
+    if rustix::process::geteuid().is_root() {
+        // The binary may lie where nobody else can reach it.
+        let copy = std::env::temp_dir().join(format!("jbpf-prof-{}", std::process::id()));
+        std::fs::copy(binary(), &copy).unwrap();
+        let mut command = Command::new(&copy);
+        command.args(["--all", "-d", "1", "-o", "-"]).uid(65_534).gid(65_534).current_dir("/");
+        let run = profiler::finish(&mut command);
+        std::fs::remove_file(copy).unwrap();
+        run.refused(3, "root");
+    } else {
+        profiler::finish(&mut command).refused(3, "root");
+    }
+}
+
+#[test]
+fn a_process_that_does_not_exist_is_gone() {
+    if !is_root() {
+        return;
+    }
+    // Above the largest pid_max.
+    run(["-p", "4194999", "-d", "1", "-o", "-"]).refused(4, "4194999");
+}
+
+#[test]
+fn a_process_that_ends_ends_the_run_with_what_there_is() {
+    if !is_root() {
+        return;
+    }
+    let target = Target::spawn(Command::new(native::program("short")).arg("1500"));
+    let out = out_file("folded");
+    let run = run(["-p", &target.pid().to_string(), "-F", "999", "-d", "60", "-o", out.to_str().unwrap()]);
+    assert!(matches!(run.code, Some(0 | 4)), "{:?}: {}", run.code, run.stderr);
+    let folded = Folded::parse(&std::fs::read_to_string(&out).unwrap());
+    assert!(folded.within("short_lived_work").total() > 100, "{}", folded.top(10));
+}
+
+#[test]
+fn outputs_that_cannot_be_written_fail_before_sampling() {
+    if !is_root() {
+        return;
+    }
+    let dir = scratch("unwritable");
+    let picture = dir.join("is-a-directory.svg");
+    std::fs::create_dir_all(&picture).unwrap();
+    for out in [picture, dir.join("no-such-directory/x.svg"), "/proc/x.svg".into()] {
+        // A run that would sample would take an hour.
+        run(["--all", "-d", "3600", "-o", out.to_str().unwrap()]).refused(1, out.to_str().unwrap());
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_no_half_file() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("unique");
+    let dir = scratch("full");
+    let out = dir.join("x.folded");
+    std::fs::write(&out, "from an earlier run\n").unwrap();
+    // Files of at most 8 blocks of 512 bytes; the signal for it is ignored, so that writing fails.
+    let script = "ulimit -f 8; trap '' XFSZ; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(binary());
+    command.args(["-p", &target.pid().to_string(), "-F", "999", "-d", "2", "-o"]).arg(&out);
+    profiler::finish(&mut command).refused(1, "x.folded");
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "from an earlier run\n");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "a temporary file was left");
+}
+
+#[test]
+fn closed_standard_output_is_a_quiet_end() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("unique");
+    let script = "\"$@\" | head -n 1";
+    let mut command = Command::new("bash");
+    command.args(["-o", "pipefail", "-c", script, "bash"]).arg(binary());
+    command.args(["-p", &target.pid().to_string(), "-F", "999", "-d", "2", "-o", "-", "--report", "none"]);
+    let run = profiler::finish(&mut command);
+    assert!(run.stdout.starts_with("unique;") && run.stdout.lines().count() == 1, "{}", run.stdout);
+    assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
+}
+
+#[test]
+fn interrupted_it_writes_what_there_is() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("native");
+    for signal in [Signal::INT, Signal::TERM] {
+        let out = out_file("folded");
+        let mut child = Command::new(binary())
+            .args(["-p", &target.pid().to_string(), "-F", "999", "-v", "-o"])
+            .arg(&out)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // It runs when its own use of the clock shows; half a second of sampling comes after that.
+        let pid = rustix::process::Pid::from_child(&child);
+        wait_until_sampling(pid.as_raw_nonzero().get());
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        let folded = Folded::parse(&std::fs::read_to_string(&out).unwrap());
+        assert!(folded.total() > 0, "{signal:?}");
+    }
+}
+
+/// Until the profiler holds perf events that have run: its descriptors say so.
+fn wait_until_sampling(pid: i32) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let events = || {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        fds.filter_map(|fd| std::fs::read_link(fd.path()).ok())
+            .filter(|to| to.to_str().is_some_and(|to| to.contains("perf_event")))
+            .count()
+    };
+    while events() == 0 {
+        assert!(std::time::Instant::now() < end, "pid {pid} opens no perf events");
+        std::thread::yield_now();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+}
+
+/// What the report says of the only JVM.
+fn jvm(report: &serde_json::Value) -> &serde_json::Value {
+    assert_eq!(report["jvms"].as_array().map(Vec::len), Some(1), "{}", report["jvms"]);
+    &report["jvms"][0]
+}
+
+#[test]
+fn jvms_that_refuse_are_left_alone_and_named() {
+    if !is_root() {
+        return;
+    }
+    for (flag, label) in [
+        ("-XX:+DisableAttachMechanism", "attach disabled"),
+        ("-XX:-EnableDynamicAgentLoading", "agent loading disabled"),
+    ] {
+        let mut target = Program::new("Shares").flags(&[flag]).start(&Jdk::host());
+        let profile = profile(&target, 2, &[]);
+        assert_eq!(jvm(&profile.report)["names"]["refused"]["label"], label, "{}", profile.report["jvms"]);
+        assert!(profile.folded.total() > 100, "it is profiled all the same");
+        assert!(
+            profile.folded.count(|s| s.iter().any(|f| f.contains("no agent"))) > 100,
+            "{}",
+            profile.folded.top(5)
+        );
+        assert!(target.is_alive());
+        assert_eq!(target.lines(), ["ready"], "nothing was printed by the JVM");
+    }
+}
+
+#[test]
+fn without_the_agent_a_jvm_is_not_touched() {
+    if !is_root() {
+        return;
+    }
+    let mut target = Program::new("Shares").start(&Jdk::host());
+    let profile = profile(&target, 2, &["--java", "off"]);
+    assert_eq!(jvm(&profile.report)["names"], "off");
+    assert!(!std::path::Path::new(&format!("/tmp/.java_pid{}", target.pid())).exists());
+    assert!(target.is_alive());
+}
+
+#[test]
+fn a_jvm_without_frame_pointers_is_told() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Shares").without("-XX:+PreserveFramePointer").start(&Jdk::host());
+    let profile = profile(&target, 2, &[]);
+    assert_eq!(jvm(&profile.report)["frame_pointers"], false);
+    assert!(jvm(&profile.report)["rootless_ticks"].is_u64());
+}
+
+#[test]
+fn a_stopped_jvm_stops_nobody_else() {
+    if !is_root() {
+        return;
+    }
+    let mut stopped = Program::new("Shares").start(&Jdk::host());
+    let busy = native::start("native");
+    stopped.signal(Signal::STOP);
+    let pids = format!("{},{}", stopped.pid(), busy.pid());
+    let profile = profiler::record(2, &["-p".to_owned(), pids]);
+    assert_eq!(jvm(&profile.report)["names"]["refused"]["label"], "stopped", "{}", profile.report["jvms"]);
+    assert!(profile.folded.count(|stack| stack[0] == "native") > 100);
+    stopped.signal(Signal::CONT);
+    assert!(stopped.is_alive());
+}
+
+#[test]
+fn a_jvm_survives_being_attached_to_while_it_starts() {
+    if !is_root() {
+        return;
+    }
+    for _ in 0..4 {
+        let mut target = Program::new("Shares").spawn(&Jdk::host());
+        let run = run(["-p", &target.pid().to_string(), "-d", "1", "-o", "-", "--report", "none"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        target.wait_for(|line| line == "ready");
+    }
+}
+
+#[test]
+fn a_jvm_that_dies_during_the_attach_is_only_a_line_in_the_report() {
+    if !is_root() {
+        return;
+    }
+    let other = native::start("native");
+    let target = Program::new("Shares").start(&Jdk::host());
+    let pids = format!("{},{}", target.pid(), other.pid());
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| profiler::record(3, &["-p".to_owned(), pids]));
+        // Whenever this comes (before, during, after the attach), the run goes on with the other process.
+        drop(target);
+        let profile = run.join().unwrap();
+        assert!(profile.folded.count(|stack| stack[0] == "native") > 300, "{}", profile.folded.top(5));
+    });
+}

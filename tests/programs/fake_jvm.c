@@ -1,0 +1,96 @@
+/*
+ * A process that maps HotSpot's libjvm.so and is no JVM: fake_jvm LIBJVM MODE.
+ *   deaf      does not catch SIGQUIT and has no attach socket
+ *   mute      catches SIGQUIT and does nothing
+ *   silent    its attach socket accepts and says nothing
+ *   drip      answers one byte every 50 ms, without end
+ *   flood     answers without end
+ *   close     accepts and closes
+ *   lie       says that the agent is loaded; shows a file that looks like its log and is none
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static void on_quit(int signal)
+{
+	(void)signal;
+}
+
+static int listener(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "/tmp/.java_pid%d", getpid());
+	unlink(address.sun_path);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 5))
+		return -1;
+	chmod(address.sun_path, 0600);
+	return fd;
+}
+
+static void answer(int fd, const char *mode)
+{
+	static char noise[65536];
+	char request[4096];
+
+	if (!strcmp(mode, "close"))
+		return;
+	if (read(fd, request, sizeof(request)) < 0)
+		return;
+	if (!strcmp(mode, "lie")) {
+		static const char loaded[] = "0\nreturn code: 0\n";
+
+		if (ftruncate(memfd_create("jvm-symbols", MFD_ALLOW_SEALING), 8192) == 0)
+			(void)!write(fd, loaded, sizeof(loaded) - 1);
+		return;
+	}
+	memset(noise, '0', sizeof(noise));
+	for (;;) {
+		if (!strcmp(mode, "silent")) {
+			pause();
+		} else if (!strcmp(mode, "drip")) {
+			if (write(fd, noise, 1) != 1)
+				return;
+			usleep(50000);
+		} else if (write(fd, noise, sizeof(noise)) < 0) {
+			return;
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc == 3 ? argv[2] : "";
+	int server;
+
+	if (argc != 3 || !dlopen(argv[1], RTLD_LAZY))
+		return 1;
+	signal(SIGPIPE, SIG_IGN);
+	if (strcmp(mode, "deaf"))
+		signal(SIGQUIT, on_quit);
+	server = strcmp(mode, "deaf") && strcmp(mode, "mute") ? listener() : -1;
+	puts("ready");
+	fflush(stdout);
+	for (;;) {
+		int client;
+
+		if (server < 0) {
+			pause();
+			continue;
+		}
+		client = accept(server, NULL, NULL);
+		if (client >= 0) {
+			answer(client, mode);
+			close(client);
+		}
+	}
+}

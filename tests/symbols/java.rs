@@ -1,0 +1,257 @@
+//! Java addresses through a log as the agent writes it.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use jbpf_prof::capture::{End, UserWord};
+use jbpf_prof::process::{MonoNs, ProcessId};
+use jbpf_prof::profile::{Frame, Kind, Why};
+use jbpf_prof::symbolize::Symbolizer;
+use jvm_symbols_log::encode::{self, code_flag};
+use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
+use jvm_symbols_log::{HeaderFields, LoadHead, LogKind, MethodNames, Out, PcEncoder, RecordType, Word};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::common::{GENERATED, Space, names, stack, start};
+
+/// Code lies here, and is this long.
+const CODE: u64 = GENERATED;
+const SIZE: u32 = 0x100;
+
+/// A log, written.
+struct Log {
+    file: File,
+    end: u64,
+    sequence: u64,
+}
+
+impl Log {
+    fn new() -> Log {
+        let file = File::from(memfd_create("jvm-symbols", MemfdFlags::CLOEXEC).unwrap());
+        let fields = HeaderFields {
+            kind: LogKind::Attach,
+            pid: 1,
+            started: 1,
+            nonce: [7; 16],
+            cap: 1 << 30,
+            enabled: 1,
+            lease_until: u64::MAX,
+            path: b"",
+        };
+        let mut page = [0; HEADER_LEN as usize];
+        fields.fill(&mut page);
+        file.write_all_at(&page, 0).unwrap();
+        file.write_all_at(&MAGIC, at::MAGIC).unwrap();
+        Log { file, end: HEADER_LEN, sequence: 0 }
+    }
+
+    fn reader(&self) -> OwnedFd {
+        self.file.as_fd().try_clone_to_owned().unwrap()
+    }
+
+    /// Writes a record; returns its offset.
+    fn record(&mut self, kind: RecordType, body: impl FnOnce(&mut Out<'_>)) -> u64 {
+        let mut buffer = vec![0; 64 << 10];
+        let mut out = Out::new(&mut buffer);
+        body(&mut out);
+        assert!(!out.overflowed());
+        let word = Word::new(kind, u32::try_from(out.len()).unwrap());
+        let offset = self.end;
+        self.file.write_all_at(out.written(), offset + Word::LEN).unwrap();
+        self.file.write_all_at(&word.to_bytes(), offset).unwrap();
+        self.end += word.record_len();
+        self.sequence += 1;
+        self.file.set_len(self.end.next_multiple_of(4096)).unwrap();
+        offset
+    }
+
+    fn method(&mut self, class: &str, name: &str) -> u64 {
+        let (class, file) = (format!("L{};", class.replace('.', "/")), b"Source.java");
+        let names = MethodNames { class: class.as_bytes(), name: name.as_bytes(), signature: b"()V", file };
+        self.record(RecordType::Method, |out| encode::method(out, &names, [(0, 10), (5, 20)].into_iter()))
+    }
+
+    /// Code of the first method; up to half of it the others are inlined, one into the other.
+    fn load(&mut self, flags: u8, time: u64, start: u64, methods: &[u64]) {
+        let head = LoadHead { flags, time, sequence: self.sequence, start, size: SIZE };
+        self.record(RecordType::Load, |out| {
+            head.write(out);
+            out.varint(methods.len() as u64);
+            methods.iter().for_each(|m| out.varint(m / 8));
+            let mut pcs = PcEncoder::new(out);
+            let count = u32::try_from(methods.len()).unwrap();
+            let chain = (0..count).map(|m| Some((m, 5)));
+            assert!(pcs.record(SIZE / 2, 0, count, chain));
+            assert!(pcs.record(SIZE, 0, 1, std::iter::once(Some((0, 0)))));
+        });
+    }
+
+    fn unload(&mut self, time: u64, start: u64) {
+        let sequence = self.sequence;
+        self.record(RecordType::Unload, |out| encode::unload(out, time, sequence, start));
+    }
+}
+
+const JVM: ProcessId = ProcessId { tgid: 4242, start: 1, exec: 1 };
+
+/// The frames of a stack of one word at a time, in tenths of a second.
+fn at(symbolizer: &mut Symbolizer, word: UserWord, tenths: u64) -> Vec<std::sync::Arc<Frame>> {
+    let mut stack = stack(&[word], &[], End::Root);
+    stack.key.process = JVM;
+    stack.at = MonoNs(tenths * SECOND / 10);
+    symbolizer.symbolize(&[stack], &mut Space::default()).remove(0)
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn inlined_chains_stubs_and_code_nobody_named() {
+    let mut log = Log::new();
+    let chain = [log.method("a.b.Outer", "run"), log.method("a.b.Mid", "call"), log.method("c.Leaf", "spin")];
+    log.load(0, SECOND, CODE, &chain);
+    let head = LoadHead { flags: 0, time: SECOND, sequence: 9, start: CODE + 0x1000, size: SIZE };
+    log.record(RecordType::Stub, |out| encode::stub(out, &head, b"Interpreter"));
+    let head = LoadHead { start: CODE + 0x2000, ..head };
+    log.record(RecordType::Stub, |out| encode::stub(out, &head, b"StubRoutines (1)"));
+    let mut symbolizer = start();
+    symbolizer.follow_jvm(JVM, log.reader(), 0, false);
+    let read = symbolizer.read_logs();
+    assert_eq!((read[0].0, read[0].1.records, read[0].1.code), (JVM, 6, 3));
+
+    let frames = at(&mut symbolizer, UserWord::Leaf(CODE + 1), 20);
+    assert_eq!(names(&frames), ["a.b.Outer.run", "a.b.Mid.call", "c.Leaf.spin"]);
+    let kinds: Vec<Kind> = frames.iter().map(|f| f.kind).collect();
+    assert_eq!(kinds, [Kind::Java, Kind::JavaInlined, Kind::JavaInlined]);
+    assert_eq!(
+        (frames[2].file.as_deref(), frames[2].line, frames[2].bci),
+        (Some("Source.java"), 20, Some(5))
+    );
+    // The record in the middle ends there: a call that returns to it is in the chain, the instruction at it is not.
+    let middle = CODE + u64::from(SIZE) / 2;
+    assert_eq!(at(&mut symbolizer, UserWord::Return(middle), 20).len(), 3);
+    assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(middle), 20)), ["a.b.Outer.run"]);
+    // A call that is the last instruction returns to the address behind the code.
+    let end = CODE + u64::from(SIZE);
+    assert_eq!(names(&at(&mut symbolizer, UserWord::Return(end), 20)), ["a.b.Outer.run"]);
+    assert_eq!(at(&mut symbolizer, UserWord::Leaf(end), 20)[0].unknown, Some(Why::NotLogged));
+
+    let frames = at(&mut symbolizer, UserWord::Return(CODE + 0x1010), 20);
+    assert_eq!((names(&frames), frames[0].kind), (vec!["Interpreter"], Kind::JavaInterpreted));
+    let frames = at(&mut symbolizer, UserWord::Leaf(CODE + 0x2010), 20);
+    assert_eq!((names(&frames), frames[0].kind), (vec!["StubRoutines (1)"], Kind::JvmStub));
+}
+
+#[test]
+fn an_address_is_named_after_its_owner_at_the_time() {
+    let mut log = Log::new();
+    let (old, new) = (log.method("p.Old", "m"), log.method("p.New", "m"));
+    log.load(0, SECOND, CODE, &[old]);
+    let mut symbolizer = start();
+    symbolizer.follow_jvm(JVM, log.reader(), 0, false);
+    symbolizer.read_logs();
+    let word = UserWord::Leaf(CODE + 1);
+    assert_eq!(names(&at(&mut symbolizer, word, 20)), ["p.Old.m"]);
+    assert_eq!(names(&at(&mut symbolizer, word, 30)), ["p.Old.m"]);
+    // Now it goes and another one comes: what was remembered is not believed any more, the past is what it was.
+    log.unload(10 * SECOND, CODE);
+    log.load(0, 12 * SECOND, CODE, &[new]);
+    symbolizer.read_logs();
+    for _ in 0..2 {
+        assert_eq!(names(&at(&mut symbolizer, word, 40)), ["p.Old.m"]);
+        assert_eq!(names(&at(&mut symbolizer, word, 130)), ["p.New.m"]);
+        assert_eq!(at(&mut symbolizer, word, 98)[0].unknown, Some(Why::CodeMoved));
+    }
+    // All at once.
+    let stacks: Vec<_> = [130, 40, 140, 50, 98, 40]
+        .map(|tenths| {
+            let mut stack = stack(&[word], &[], End::Root);
+            stack.key.process = JVM;
+            stack.at = MonoNs(tenths * SECOND / 10);
+            stack
+        })
+        .into();
+    let frames = symbolizer.symbolize(&stacks, &mut Space::default());
+    let names: Vec<&str> = frames.iter().map(|f| &*f[0].name).collect();
+    assert_eq!(names, ["p.New.m", "p.Old.m", "p.New.m", "p.Old.m", "", "p.Old.m"]);
+}
+
+#[test]
+fn a_lost_worker_reads_the_log_again() {
+    let mut log = Log::new();
+    let method = log.method("p.C", "m");
+    log.load(code_flag::REPLAYED, SECOND, CODE, &[method]);
+    log.load(code_flag::REPLAYED, SECOND, CODE + 0x1000, &[method]);
+    let mut symbolizer = start();
+    symbolizer.follow_jvm(JVM, log.reader(), 0, false);
+    symbolizer.read_logs();
+    assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(CODE + 1), 20)), ["p.C.m"]);
+    let pid = i32::try_from(symbolizer.java_worker_pid().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(CODE + 0x1001), 20)), ["p.C.m"]);
+    let stats = symbolizer.stats();
+    assert_eq!(stats.worker_lost, 1);
+    let leaves = stats.java_leaves[&JVM];
+    assert_eq!((leaves.all, leaves.before_attach), (2, 2));
+}
+
+#[test]
+fn what_was_read_is_given_back() {
+    let mut log = Log::new();
+    let method = log.method("p.C", "m");
+    for i in 0..1000 {
+        log.load(0, SECOND, CODE + i * u64::from(SIZE), &[method; 40]);
+    }
+    let before = log.file.metadata().unwrap().blocks();
+    let mut symbolizer = start();
+    symbolizer.follow_jvm(JVM, log.reader(), 0, true);
+    let read = symbolizer.read_logs()[0].1;
+    assert_eq!(read.read_to, log.end);
+    let after = log.file.metadata().unwrap().blocks();
+    assert!(before > 100 && after <= 16, "{before} blocks, then {after}");
+    let mut consumed = [0; 8];
+    log.file.read_exact_at(&mut consumed, at::CONSUMED).unwrap();
+    assert_eq!(u64::from_le_bytes(consumed), log.end);
+    // More comes behind, and all of it is known.
+    log.load(0, SECOND, CODE + 0x80_0000, &[method]);
+    symbolizer.read_logs();
+    for start in [CODE, CODE + 999 * u64::from(SIZE), CODE + 0x80_0000] {
+        assert_eq!(&*at(&mut symbolizer, UserWord::Leaf(start + 1), 20)[0].name, "p.C.m");
+    }
+}
+
+#[test]
+fn garbage_and_an_endless_log_are_cut() {
+    let mut symbolizer = start();
+    let garbage = Log::new();
+    garbage.file.write_all_at(&[0xa5; 4096], HEADER_LEN).unwrap();
+    let endless = Log::new();
+    endless.file.set_len(1 << 40).unwrap();
+    for log in [&garbage, &endless] {
+        symbolizer.follow_jvm(JVM, log.reader(), 0, false);
+        for _ in 0..3 {
+            symbolizer.read_logs();
+        }
+        let frames = at(&mut symbolizer, UserWord::Leaf(CODE), 20);
+        assert!(matches!(frames[0].unknown, Some(Why::LogCut | Why::NotLogged)), "{frames:?}");
+    }
+    let no_log = tempfile::tempfile().unwrap();
+    symbolizer.follow_jvm(JVM, no_log.into(), 0, true);
+    assert!(!symbolizer.read_logs()[0].1.readable);
+    assert_eq!(symbolizer.stats().worker_lost, 0);
+}
+
+#[test]
+fn a_jvm_without_agent_is_told_apart() {
+    let mut symbolizer = start();
+    let word = UserWord::Leaf(CODE);
+    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::AnonymousCode));
+    symbolizer.note_jvm(JVM);
+    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::NoAgent));
+    symbolizer.follow_jvm(JVM, Log::new().reader(), 0, false);
+    symbolizer.read_logs();
+    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::NotLogged));
+    symbolizer.forget(JVM);
+    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::AnonymousCode));
+}

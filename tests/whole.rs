@@ -1,0 +1,197 @@
+//! The main job and its relatives on real programs: accounts, selections, commands, short processes, bad neighbours.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::process::Command;
+
+use common::folded::is;
+use common::java::{Jdk, Program};
+use common::profiler::{self, profile, record};
+use common::target::Target;
+use common::{is_root, native};
+use serde_json::Value;
+
+fn args(list: &[&str]) -> Vec<String> {
+    list.iter().map(|a| (*a).to_owned()).collect()
+}
+
+/// Ticks are kept, filtered or lost for a reason, and every output sums to the same.
+fn assert_accounts(report: &Value, shown: u64) {
+    let accounts = &report["accounts"];
+    let n = |name: &str| accounts[name].as_u64().unwrap_or_else(|| panic!("{name} in {accounts}"));
+    let lost: u64 = accounts["lost"].as_array().unwrap().iter().map(|l| l[1].as_u64().unwrap()).sum();
+    assert!(n("ticks") > 0, "{accounts}");
+    assert_eq!(n("ticks"), n("filtered") + n("kept") + lost, "{accounts}");
+    assert_eq!(n("expected"), n("ticks") + n("missed"), "{accounts}");
+    assert_eq!(shown, n("kept") + lost, "the folded file sums to what was kept and lost: {accounts}");
+}
+
+#[test]
+fn the_whole_machine_adds_up() {
+    if !is_root() {
+        return;
+    }
+    let java = Program::new("Shares").start(&Jdk::host());
+    let native = native::start("native");
+    let profile = record(3, &args(&["--all"]));
+    assert_accounts(&profile.report, profile.folded.total());
+    for name in ["java", "native"] {
+        let ticks = profile.folded.count(|stack| stack[0] == name);
+        assert!(ticks > 300, "only {ticks} samples of {name} in 3 s:\n{}", profile.folded.top(10));
+    }
+    assert!(profile.folded.within("Shares.main").total() > 300, "{}", profile.folded.top(10));
+    assert_eq!(
+        profile.folded.count(|stack| stack[0].starts_with("jbpf-prof")),
+        0,
+        "the profiler leaves itself out"
+    );
+    drop((java, native));
+}
+
+#[test]
+fn selected_processes_only() {
+    if !is_root() {
+        return;
+    }
+    let (one, two, other) = (native::start("native"), native::start("kernel"), native::start("unique"));
+    let both = record(2, &args(&["-p", &format!("{},{}", one.pid(), two.pid())]));
+    assert_accounts(&both.report, both.folded.total());
+    for name in ["native", "kernel"] {
+        assert!(both.folded.count(|stack| stack[0] == name) > 100, "{}", both.folded.top(10));
+    }
+    assert_eq!(
+        both.folded.count(|stack| stack[0] != "native" && stack[0] != "kernel"),
+        0,
+        "{}",
+        both.folded.top(10)
+    );
+    drop(other);
+}
+
+#[test]
+fn user_or_kernel_frames_only() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("kernel");
+    let user = profile(&target, 2, &["-U"]).folded;
+    assert!(
+        user.total() > 100 && user.count(|s| s.iter().any(|f| f.ends_with("_[k]"))) == 0,
+        "{}",
+        user.top(10)
+    );
+    let kernel = profile(&target, 2, &["-K"]).folded;
+    assert!(kernel.total() > 100, "{}", kernel.top(10));
+    assert_eq!(kernel.count(|s| s.iter().any(|f| is(f, "main"))), 0, "{}", kernel.top(10));
+}
+
+#[test]
+fn a_command_is_profiled_from_its_first_instruction() {
+    if !is_root() {
+        return;
+    }
+    let short = native::program("short");
+    let profile = record(20, &args(&["--", short.to_str().unwrap(), "1000"]));
+    assert_accounts(&profile.report, profile.folded.total());
+    let work = profile.folded.within("short_lived_work").total();
+    // A second of its own CPU time at 999 Hz, whatever else runs; it reads its clock now and then.
+    assert!((900..=1100).contains(&work), "{work} samples of a second's work:\n{}", profile.folded.top(10));
+    assert!(profile.report["duration_s"].as_f64().unwrap() < 19.0, "the run ends with the command");
+}
+
+#[test]
+fn short_processes_keep_their_names() {
+    if !is_root() {
+        return;
+    }
+    let short = native::program("short");
+    let target = Target::start(Command::new(native::program("spawn")).arg(&short).arg("5"));
+    let profile = record(4, &args(&["--all"]));
+    let of_short = profile.folded.keep(|stack| stack[0] == "short");
+    assert!(of_short.total() > 1_000, "only {} samples of short processes", of_short.total());
+    // Exec, page faults and exit are the kernel's; user code has a name of the program, its loader or libc.
+    let unknown = of_short.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
+    assert!(unknown < 0.05, "{unknown} of the samples have unknown frames:\n{}", of_short.top(10));
+    assert!(of_short.within("short_lived_work").total() * 2 > of_short.total(), "{}", of_short.top(10));
+    drop(target);
+}
+
+#[test]
+fn children_are_followed_if_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let short = native::program("short");
+    let target = Target::start(Command::new(native::program("spawn")).arg(&short).arg("20"));
+    let with = profile(&target, 3, &["--children"]).folded;
+    assert!(with.count(|stack| stack[0] == "short") > 500, "{}", with.top(10));
+    let without = profile(&target, 2, &[]).folded;
+    assert_eq!(
+        without.count(|stack| stack.iter().any(|f| is(f, "short_lived_work"))),
+        0,
+        "{}",
+        without.top(10)
+    );
+}
+
+#[test]
+fn a_neighbour_without_two_equal_stacks_costs_others_nothing() {
+    if !is_root() {
+        return;
+    }
+    let hostile = [native::start("unique"), native::start("unique")];
+    let victim = native::start("native");
+    let profile = record(5, &args(&["--all"]));
+    assert_accounts(&profile.report, profile.folded.total());
+    let own = profile.folded.count(|stack| stack[0] == "unique");
+    assert!(own > 500, "only {own} samples of the neighbours: this test did not test");
+    let lost = profile.folded.count(|stack| stack[0] == "[lost]");
+    let ticks = profile.folded.total();
+    assert!(lost * 100 < ticks, "{lost} of {ticks} ticks are lost");
+    assert!(profile.folded.count(|stack| stack[0] == "native") > 300, "{}", profile.folded.top(10));
+    drop((hostile, victim));
+}
+
+#[test]
+fn two_profilers_at_once_are_both_right() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Shares").dont_inline("Shares::burn*").start(&Jdk::host());
+    let line = args(&["-p", &target.pid().to_string()]);
+    let profiles = std::thread::scope(|scope| {
+        let runs = [0, 1].map(|_| scope.spawn(|| record(4, &line)));
+        runs.map(|run| run.join().unwrap())
+    });
+    for profile in profiles {
+        assert_accounts(&profile.report, profile.folded.total());
+        let main = profile.folded.within("Shares.main");
+        assert!(main.total() > 1_000, "{}", profile.folded.top(10));
+        let named = main.share(|stack| stack.iter().any(|frame| is(frame, "Shares.round")));
+        assert!(named > 0.98, "{}", main.top(10));
+    }
+}
+
+#[test]
+fn every_output_at_once_and_all_of_them_whole() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("native");
+    let outs = ["svg", "folded", "pb.gz"].map(profiler::out_file);
+    let mut line = args(&["-p", &target.pid().to_string(), "-d", "2"]);
+    for out in &outs {
+        line.extend(["-o".to_owned(), out.to_str().unwrap().to_owned()]);
+    }
+    let run = profiler::run(&line).success();
+    let svg = std::fs::read_to_string(&outs[0]).unwrap();
+    assert!(svg.contains("<svg") && svg.trim_end().ends_with("</svg>") && svg.contains("burn40"));
+    assert!(std::fs::read_to_string(&outs[1]).unwrap().contains("burn40"));
+    assert_eq!(&std::fs::read(&outs[2]).unwrap()[..2], &[0x1f, 0x8b], "gzip");
+    assert!(
+        run.stderr.contains("burn40") || run.stdout.contains("burn40"),
+        "the report names the hottest: {}",
+        run.stderr
+    );
+}
