@@ -77,7 +77,11 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
         outcome.report.outputs.push(target.to_string());
     }
     let to_stdout = !config.outputs.iter().any(|target| matches!(target, output::Target::Stdout(_)));
-    let detail = Detail { width: width(), lines: config.lines, ..Detail::default() };
+    let detail = Detail {
+        width: output::report::width_of(std::io::stdout()),
+        lines: config.lines,
+        ..Detail::default()
+    };
     let text = match config.report {
         cli::Report::Text => output::report::text(&outcome.report, &outcome.profile, detail),
         cli::Report::Json => output::report::json(&outcome.report, &outcome.profile, config.lines)?,
@@ -90,11 +94,6 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
     Ok(Exit::Done)
-}
-
-/// Characters of a line of the terminal; where there is none, of a page.
-fn width() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(100, |size| usize::from(size.ws_col))
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
