@@ -1,11 +1,15 @@
 //! `jbpf-prof`: see the library crate for the layout.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use jbpf_prof::cli::{self, Command, Config, Exit, Failure};
 use jbpf_prof::output::report::Detail;
 use jbpf_prof::{host, jvm, output, session, symbolize};
+
+/// This program, to be run again as a child.
+const SELF: &str = "/proc/self/exe";
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
@@ -39,9 +43,13 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Record(config) => record(&config),
-        Command::Jvms => Ok(Exit::Done),
+        Command::Jvms => {
+            print(&cli::jvms::table(&cli::jvms::rows(Path::new(SELF))?))?;
+            Ok(Exit::Done)
+        }
         Command::Doctor => {
-            let (text, exit) = cli::doctor::examine(&[]);
+            let jvms = cli::jvms::rows(Path::new(SELF))?;
+            let (text, exit) = cli::doctor::examine(&jvms.iter().map(cli::jvms::line).collect::<Vec<_>>());
             print(&text)?;
             Ok(exit)
         }
@@ -57,9 +65,7 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
     config.warnings.iter().for_each(|warning| say(warning));
     for refusal in host::check(config.settings.btf.is_some()) {
         if refusal.is_fatal() {
-            return Err(
-                Failure { exit: Exit::Host, message: format!("{refusal}; {}", refusal.hint()) }.into()
-            );
+            return Err(Failure::from(refusal).into());
         }
         say(&format!("{refusal}; {}", refusal.hint()));
     }
@@ -71,7 +77,11 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
         outcome.report.outputs.push(target.to_string());
     }
     let to_stdout = !config.outputs.iter().any(|target| matches!(target, output::Target::Stdout(_)));
-    let detail = Detail { width: width(), lines: config.lines, ..Detail::default() };
+    let detail = Detail {
+        width: output::report::width_of(std::io::stdout()),
+        lines: config.lines,
+        ..Detail::default()
+    };
     let text = match config.report {
         cli::Report::Text => output::report::text(&outcome.report, &outcome.profile, detail),
         cli::Report::Json => output::report::json(&outcome.report, &outcome.profile, config.lines)?,
@@ -84,11 +94,6 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
     Ok(Exit::Done)
-}
-
-/// Characters of a line of the terminal; where there is none, of a page.
-fn width() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(100, |size| usize::from(size.ws_col))
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! A small profile in every format, compared with the files in `tests/golden`. `UPDATE_GOLDEN=1` writes them anew: look
 //! at the difference before believing it.
 
+#![allow(clippy::unwrap_used)]
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

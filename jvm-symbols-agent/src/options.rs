@@ -3,7 +3,7 @@
 /// Longest lease that is believed, seconds.
 const MAX_LEASE: u64 = 3600;
 /// Least and most bytes of a log.
-const CAP: (u64, u64) = (64 << 10, 1 << 30);
+const CAP: (u64, u64) = (8 << 10, 1 << 30);
 
 /// What the profiler, or whoever wrote `-agentpath`, asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ mod tests {
         {
             assert_eq!(Options::parse(text), Options::default(), "{text:?}");
         }
-        assert_eq!(Options::parse(b"cap=1").cap, 64 << 10);
+        assert_eq!(Options::parse(b"cap=1").cap, 8 << 10);
         assert_eq!(Options::parse(b"lease=99999999").lease, 3_600_000_000_000);
     }
 }

@@ -124,7 +124,8 @@ impl Sideband {
         self.pending.drain(..ready).collect()
     }
 
-    /// Waits until a ring is half full, or for the given time. Returns whether one is.
+    /// Waits until a ring is half full, or for the given time. Returns whether one is: once for each half, so whoever is
+    /// told must drain.
     ///
     /// # Errors
     /// What the kernel says; a signal is no error.

@@ -4,6 +4,7 @@ mod args;
 pub mod config;
 pub mod doctor;
 pub mod exit;
+pub mod jvms;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -21,17 +21,33 @@ const AGENT: &[u8] = include_bytes!(env!("JVM_SYMBOLS_AGENT"));
 const MAX_ENTRIES: usize = 20_000;
 const PREFIX: &str = ".jvm-symbols-";
 const SUFFIX: &str = ".so";
-const RANDOM_DIGITS: usize = 16;
+const DIGITS: usize = 16;
 
-/// The file's name: who made it, so that a later run knows whether it was left behind, and a random number.
-pub(super) fn name_for(maker: u32, random: u64) -> String {
-    format!("{PREFIX}{maker}-{random:0RANDOM_DIGITS$x}{SUFFIX}")
+/// The file's name: who made it, so that a later run knows whether it was left behind; which agent it is, so that
+/// another version is not taken for it; and a random number.
+pub(super) fn name_for(maker: u32, random: u32) -> String {
+    format!("{PREFIX}{maker}-{:08x}{random:08x}{SUFFIX}", version())
+}
+
+/// Tells this agent from others: FNV-1a over its bytes.
+fn version() -> u32 {
+    AGENT.iter().fold(0x811c_9dc5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The name by which this very agent was loaded before, if the text of `/proc/PID/maps` shows it.
+pub(super) fn loaded_name(maps: &[u8]) -> Option<String> {
+    let version = format!("-{:08x}", version());
+    maps.split(|&b| b == b'\n').find_map(|line| {
+        let path = line.strip_suffix(b" (deleted)").unwrap_or(line);
+        let name = std::str::from_utf8(path.rsplit(|&b| b == b'/').next()?).ok()?;
+        (maker_of(name).is_some() && name.contains(&version)).then(|| name.to_owned())
+    })
 }
 
 /// The maker's pid, if that is such a name.
 pub(super) fn maker_of(name: &str) -> Option<u32> {
     let (maker, random) = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('-')?;
-    let hex = random.len() == RANDOM_DIGITS && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let hex = random.len() == DIGITS && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let digits = !maker.is_empty() && !maker.starts_with('0') && maker.bytes().all(|b| b.is_ascii_digit());
     if hex && digits { maker.parse().ok() } else { None }
 }
@@ -92,10 +108,10 @@ fn make(tmp: BorrowedFd<'_>, name: &str) -> Result<Stat, Errno> {
 
 /// Removes the file of that name, if it is one of ours.
 pub(super) fn remove_named(target: &Target, tmp: BorrowedFd<'_>, name: &str) -> Result<(), Refusal> {
-    if maker_of(name).is_some() {
-        if let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat)) {
-            remove(tmp, name, &stat);
-        }
+    if maker_of(name).is_some()
+        && let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat))
+    {
+        remove(tmp, name, &stat);
     }
     Ok(())
 }
@@ -109,10 +125,10 @@ pub(super) fn remove_leftovers(target: &Target, tmp: BorrowedFd<'_>) -> Result<(
         else {
             continue;
         };
-        if let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat)) {
-            if !lived_at(maker, stat.st_mtime) {
-                remove(tmp, name, &stat);
-            }
+        if let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat))
+            && !lived_at(maker, stat.st_mtime)
+        {
+            remove(tmp, name, &stat);
         }
     }
     Ok(())
@@ -144,8 +160,9 @@ mod tests {
 
     #[test]
     fn only_our_own_names_are_recognised() {
-        assert_eq!(maker_of(&name_for(4711, 0xabc)), Some(4711));
-        assert_eq!(name_for(4711, 0xabc), ".jvm-symbols-4711-0000000000000abc.so");
+        let name = name_for(4711, 0xabc);
+        assert_eq!(maker_of(&name), Some(4711));
+        assert!(name.starts_with(".jvm-symbols-4711-") && name.ends_with("00000abc.so"), "{name}");
         for foreign in [
             "",
             ".jvm-symbols-.so",
@@ -159,6 +176,17 @@ mod tests {
         ] {
             assert_eq!(maker_of(foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn only_this_agent_is_found_loaded() {
+        let name = name_for(4711, 0xabc);
+        let maps = |name: &str| format!("1-2 r--p 0 0:1 2 /x.so\n3-4 r-xp 0 0:1 3 /tmp/{name} (deleted)\n");
+        assert_eq!(loaded_name(maps(&name).as_bytes()), Some(name));
+        for foreign in ["x.so", ".jvm-symbols-1-0123456789abcdef.so", ".jvm-symbols-1-../x.so"] {
+            assert_eq!(loaded_name(maps(foreign).as_bytes()), None, "{foreign}");
+        }
+        assert_eq!(loaded_name(&[0xff, b'\n', b'/']), None);
     }
 
     #[test]

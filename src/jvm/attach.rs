@@ -147,11 +147,11 @@ pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
 /// Why not; the JVM is as before.
 pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
     let unread = |refusal| Failed { refusal, inspection: None };
-    let mut random = [0; 24];
+    let mut random = [0; 20];
     getrandom(&mut random, GetRandomFlags::empty())
         .map_err(|e| unread(Refusal::HelperFailed(format!("random numbers: {e}"))))?;
-    let (number, nonce) = random.split_at(8);
-    let number = number.iter().fold(0_u64, |sum, &b| (sum << 8) | u64::from(b));
+    let (number, nonce) = random.split_at(4);
+    let number = number.iter().fold(0_u32, |sum, &b| (sum << 8) | u32::from(b));
     let file_name = name_for(std::process::id(), number);
     let order = Order {
         file_name: file_name.clone(),

@@ -28,12 +28,8 @@ pub(super) fn main_of(cmdline: &[u8]) -> String {
     let mut arguments = cmdline.split(|&b| b == 0).filter(|a| !a.is_empty());
     let Some(program) = arguments.next() else { return String::new() };
     let program = base_name(program);
-    if program == b"java" {
-        if let Some(main) = launched(&mut arguments) {
-            return clean(main, MAX);
-        }
-    }
-    clean(program, MAX)
+    let main = if program == b"java" { launched(&mut arguments) } else { None };
+    clean(main.unwrap_or(program), MAX)
 }
 
 fn launched<'a>(arguments: &mut impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {

@@ -100,10 +100,10 @@ impl<'a, M: Memory> Exported<'a, M> {
         for _ in 0..MAX_CHAIN {
             let place = u64::from(index.checked_sub(first).ok_or(Nonsense)?);
             let link = self.half(chains.wrapping_add(place * 4))?;
-            if link | 1 == hash | 1 {
-                if let Some(found) = self.if_named(index, name)? {
-                    return Ok(found);
-                }
+            if link | 1 == hash | 1
+                && let Some(found) = self.if_named(index, name)?
+            {
+                return Ok(found);
             }
             if link & 1 == 1 {
                 break;

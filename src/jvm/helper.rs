@@ -9,13 +9,12 @@ use std::time::Duration;
 use jvm_symbols_log::header::LogKind;
 use rustix::io::dup;
 use rustix::process::{Resource, Rlimit, getppid, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
 
-use super::agent_file::{maker_of, remove_leftovers, remove_named, usable_tmp, with_agent};
+use super::agent_file::{loaded_name, remove_leftovers, remove_named, usable_tmp, with_agent};
 use super::deadline::Deadline;
 use super::ids::{as_target, die_with_parent};
 use super::inspection::{Inspection, inspect, vendor_of};
-use super::listen::{connection, remove_stale_trigger};
+use super::listen::{Habits, connection, remove_stale_trigger};
 use super::log_file::{Found, logs_of};
 use super::message::{Answer, LogFacts, Order, Request, Task, receive, send};
 use super::policy::permitted;
@@ -104,7 +103,7 @@ fn when_started(
         let listens = tmp.is_some_and(|tmp| entry(tmp, &socket).is_ok_and(|found| found.is_some()));
         let started = listens || catches_sigquit(&target.proc_file("status")?);
         let inspection = inspect(&target.memory()?, request.base);
-        let young = age(request.start_ticks) < STARTING;
+        let young = target.age() < STARTING;
         match inspection {
             Ok(inspection) if started || !young => return Ok(inspection),
             Err(_) if !young => return Err(gone_or_foreign(target)),
@@ -121,14 +120,6 @@ fn gone_or_foreign(target: &Target) -> Refusal {
     if target.has_exited() { Refusal::Exited } else { Refusal::NotHotSpot }
 }
 
-/// How long ago a process was started.
-fn age(start_ticks: u64) -> Duration {
-    let now = clock_gettime(ClockId::Boottime);
-    let ticks = rustix::param::clock_ticks_per_second().max(1);
-    let start = Duration::from_millis(start_ticks.saturating_mul(1000) / ticks);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32).saturating_sub(start)
-}
-
 fn attach(
     target: &Target,
     parent: u32,
@@ -143,9 +134,7 @@ fn attach(
         clock_offset,
         stubs,
     };
-    let logs = logs_of(target)?;
-    let earlier_path = logs.iter().find_map(|log| earlier_name(&log.header.path));
-    if let Some(found) = logs.into_iter().find(|log| log.header.kind == LogKind::Start) {
+    if let Some(found) = logs_of(target)?.into_iter().find(|log| log.header.kind == LogKind::Start) {
         let facts = facts(&found, true);
         return Ok((found, facts));
     }
@@ -161,31 +150,51 @@ fn attach(
     }
     let tmp = usable_tmp(target)?;
     remove_leftovers(target, tmp.as_fd())?;
-    let may_signal = inspection.flags.reduce_signal_usage != Some(true);
-    let socket = connection(target, &tmp, parent, may_signal, deadline)?;
+    let habits = Habits {
+        starts_on_signal: inspection.flags.reduce_signal_usage != Some(true),
+        starts_anew: inspection.version.is_some_and(|version| version.feature >= 14),
+    };
+    loop {
+        let socket = connection(target, &tmp, parent, habits, deadline)?;
+        // The JVM listens: nobody needs a trigger any more.
+        remove_stale_trigger(target, tmp.as_fd())?;
+        load(target, &tmp, &socket, parent, order, stubs, deadline)?;
+        match logs_of(target)?.into_iter().find(|log| log.header.nonce == order.nonce) {
+            Some(found) => {
+                let facts = facts(&found, stubs);
+                return Ok((found, facts));
+            }
+            // It listens before its tool interface is ready.
+            None if target.age() < STARTING => deadline.pause(target.pidfd(), PAUSE)?,
+            None => return Err(Refusal::NoLog),
+        }
+    }
+}
+
+/// Has the JVM load the agent.
+fn load(
+    target: &Target,
+    tmp: &OwnedFd,
+    socket: &OwnedFd,
+    parent: u32,
+    order: &Order,
+    stubs: bool,
+    deadline: Deadline,
+) -> Result<(), Refusal> {
     // What dlopen knows by this very path it does not load a second time.
     let is_free = |name: &String| entry(tmp.as_fd(), name).is_ok_and(|there| there.is_none());
-    let name = earlier_path.filter(is_free).unwrap_or_else(|| order.file_name.clone());
+    let loaded = loaded_name(&target.proc_file("maps")?).filter(is_free);
+    let name = loaded.unwrap_or_else(|| order.file_name.clone());
     let nonce: String = order.nonce.iter().map(|b| format!("{b:02x}")).collect();
     let path = format!("/tmp/{name}");
     let (lease, cap, stub) = (order.lease_seconds, order.cap, u8::from(stubs));
     let options = format!("nonce={nonce},lease={lease},cap={cap},path={path},stubs={stub}");
     let request = load_request(&path, &options)?;
-    let load = || parse_reply(&exchange(target, &socket, &request, deadline)?);
-    match with_agent(target, &tmp, &name, parent, load) {
-        Err(Refusal::TimedOut) if target.is_stopped()? => return Err(Refusal::Stopped),
-        other => other?,
+    let ask = || parse_reply(&exchange(target, socket, &request, deadline)?);
+    match with_agent(target, tmp, &name, parent, ask) {
+        Err(Refusal::TimedOut) if target.is_stopped()? => Err(Refusal::Stopped),
+        other => other,
     }
-    let found =
-        logs_of(target)?.into_iter().find(|log| log.header.nonce == order.nonce).ok_or(Refusal::NoLog)?;
-    let facts = facts(&found, stubs);
-    Ok((found, facts))
-}
-
-/// The file name of an earlier attach, if a log's header gives a path that we could have made.
-fn earlier_name(path: &[u8]) -> Option<String> {
-    let name = std::str::from_utf8(path).ok()?.strip_prefix("/tmp/")?;
-    maker_of(name).map(|_| name.to_owned())
 }
 
 /// Who made the JVM, by the `release` file of its runtime; read as the target's user.
@@ -203,19 +212,4 @@ fn vendor_beside(target: &Target, request: &Request) -> String {
         Ok(vendor_of(&bytes))
     };
     as_target(target.ids(), request.parent, read).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_path_of_our_making_is_used_again() {
-        let name = ".jvm-symbols-12-0123456789abcdef.so";
-        assert_eq!(earlier_name(format!("/tmp/{name}").as_bytes()).as_deref(), Some(name));
-        for hostile in ["/etc/passwd", "/tmp/../etc/x.so", "/tmp/x", "/tmp/.jvm-symbols-1-../x.so", ""] {
-            assert_eq!(earlier_name(hostile.as_bytes()), None, "{hostile}");
-        }
-        assert_eq!(earlier_name(&[0xff; 100]), None);
-    }
 }

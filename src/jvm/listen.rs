@@ -14,39 +14,69 @@ use super::target::{Target, entry};
 
 /// How often the socket is looked for.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How old a JVM must be to be sent a signal.
+const SETTLED: Duration = Duration::from_secs(1);
 
-/// A connection to the JVM's attach listener, which is started if it does not run. With `may_signal` false (`-Xrs`:
-/// the listener runs from the start) only looks.
+/// What a JVM's listener is known to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Habits {
+    /// It starts on SIGQUIT; with `-Xrs` it runs from the start.
+    pub(super) starts_on_signal: bool,
+    /// SIGQUIT also makes a listener whose socket file is gone start anew (JDK-8225690, in all since 14); others
+    /// print a thread dump.
+    pub(super) starts_anew: bool,
+}
+
+/// A connection to the JVM's attach listener, which is started if it does not run.
 pub(super) fn connection(
     target: &Target,
     tmp: &OwnedFd,
     parent: u32,
-    may_signal: bool,
+    habits: Habits,
     deadline: Deadline,
 ) -> Result<OwnedFd, Refusal> {
     // HotSpot before 11 wants its own effective ids at the other end, and within a user namespace every version does.
     let look = || as_target(target.ids(), parent, || connect_to(target, tmp, deadline));
-    if let Some(socket) = look()? {
-        return Ok(socket);
+    loop {
+        if let Some(socket) = look()? {
+            return Ok(socket);
+        }
+        // The file of a listener that starts early is removed again by the rest of HotSpot's start.
+        if target.age() >= SETTLED {
+            break;
+        }
+        deadline.pause(target.pidfd(), PAUSE)?;
     }
-    if !may_signal {
+    if !habits.starts_on_signal {
         return Err(Refusal::SignalNotCaught);
     }
     if target.is_stopped()? {
         return Err(Refusal::Stopped);
     }
+    if !habits.starts_anew && listens_without_file(target)? {
+        return Err(Refusal::NoAnswer);
+    }
     let made = as_target(target.ids(), parent, || set_trigger(target, tmp))?;
-    // Once only: a listener that runs answers a second signal with a thread dump on the application's stdout.
     let socket = target.quit_if_caught().and_then(|()| {
+        let (mut looks, mut again) = (0_u32, habits.starts_anew);
         loop {
             deadline.pause(target.pidfd(), PAUSE)?;
             if let Some(socket) = look()? {
                 return Ok(socket);
             }
+            looks += 1;
+            // A second signal only if the listener runs and lacks its file: else it prints a thread dump.
+            if again && looks.is_multiple_of(100) && listens_without_file(target)? {
+                again = false;
+                target.quit_if_caught()?;
+            }
         }
     });
     if let Some(made) = made {
-        as_target(target.ids(), parent, || Ok(remove(tmp.as_fd(), &trigger_name(target), &made)))?;
+        as_target(target.ids(), parent, || {
+            remove(tmp.as_fd(), &trigger_name(target), &made);
+            Ok(())
+        })?;
     }
     match socket {
         Err(Refusal::TimedOut) if target.is_stopped()? => Err(Refusal::Stopped),
@@ -54,13 +84,23 @@ pub(super) fn connection(
     }
 }
 
+/// Whether a socket that was bound as the JVM binds its own is open in its network namespace, though there is no
+/// file to connect to (a cleaner of `/tmp` took it).
+fn listens_without_file(target: &Target) -> Result<bool, Refusal> {
+    let name = format!("/tmp/.java_pid{}", target.ns_pid);
+    let sockets = target.proc_file("net/unix")?;
+    let is_its = |line: &[u8]| {
+        let path = line.rsplit(|&b| b == b' ').next().unwrap_or_default();
+        path.strip_suffix(b".tmp").unwrap_or(path) == name.as_bytes()
+    };
+    Ok(sockets.split(|&b| b == b'\n').any(is_its))
+}
+
 /// Removes what a killed helper left: an empty `.attach_pidN` of the target's user and closed to all others.
 pub(super) fn remove_stale_trigger(target: &Target, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
     let name = trigger_name(target);
-    if let Some(stat) = entry(tmp, &name)? {
-        if is_ours(&stat) && stat.st_uid == target.uid {
-            remove(tmp, &name, &stat);
-        }
+    if let Some(stat) = entry(tmp, &name)?.filter(|stat| is_ours(stat) && stat.st_uid == target.uid) {
+        remove(tmp, &name, &stat);
     }
     Ok(())
 }

@@ -96,9 +96,9 @@ impl Refusal {
             Refusal::NoLog => {
                 "The agent could not make its log: the JVM's memory or descriptor limit may be reached."
             }
-            Refusal::KnownCrash(_) => "Update the JVM, or accept the risk with --java-force.",
+            Refusal::KnownCrash(_) => "Update the JVM, or accept the risk with --force-attach.",
             Refusal::UnknownVersion => {
-                "Known crashes cannot be told for this build; accept the risk with --java-force."
+                "Known crashes cannot be told for this build; accept the risk with --force-attach."
             }
             Refusal::NotHotSpot => "Only HotSpot (OpenJDK and its distributions, 8 and later) is supported.",
             Refusal::NotPermitted => {
@@ -117,6 +117,43 @@ impl Refusal {
         match self {
             Refusal::NotLoaded(words) | Refusal::HelperFailed(words) => Some(words),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_a_hint_and_a_place_in_the_manual() {
+        let text = || String::from("x");
+        let all = [
+            Refusal::AttachDisabled,
+            Refusal::AgentLoadingDisabled,
+            Refusal::NoexecTmp,
+            Refusal::TmpNotWritable,
+            Refusal::SignalNotCaught,
+            Refusal::Blocked,
+            Refusal::TimedOut,
+            Refusal::Stopped,
+            Refusal::Exited,
+            Refusal::NoAnswer,
+            Refusal::NotLoaded(text()),
+            Refusal::NoLog,
+            Refusal::KnownCrash(text()),
+            Refusal::UnknownVersion,
+            Refusal::NotHotSpot,
+            Refusal::NotPermitted,
+            Refusal::HelperStuck,
+            Refusal::HelperFailed(text()),
+        ];
+        let manual = include_str!("../../docs/troubleshooting.md");
+        for refusal in all {
+            let label = refusal.to_string();
+            let heading = format!("## {}", label.trim_end_matches(" x"));
+            assert!(manual.lines().any(|line| line == heading), "docs/troubleshooting.md lacks {heading}");
+            assert!(refusal.hint().ends_with('.'), "{label}");
         }
     }
 }

@@ -37,8 +37,7 @@ pub(super) fn monotonic_offset(offsets: &[u8]) -> i64 {
 pub(super) fn container_of(cgroup: &[u8]) -> Option<String> {
     const LENGTH: usize = 64;
     let is_hex = |b: &u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
-    let runs = cgroup.split(|b| !is_hex(b));
-    let id = runs.filter(|run| run.len() == LENGTH).last()?;
+    let id = cgroup.rsplit(|b| !is_hex(b)).find(|run| run.len() == LENGTH)?;
     String::from_utf8(id.to_vec()).ok()
 }
 

@@ -1,11 +1,13 @@
 //! The one process a helper deals with, held by descriptors from before the first check on.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, open, openat, openat2, statat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::memory::ProcessMemory;
 use super::refusal::Refusal;
@@ -21,6 +23,7 @@ pub(super) struct Target {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) ns_pid: u32,
+    start_ticks: u64,
     pidfd: OwnedFd,
     process: OwnedFd,
     root: OwnedFd,
@@ -40,7 +43,7 @@ impl Target {
         let status = procfs::read_at(process.as_fd(), "status").map_err(refusal)?;
         let Status { uid, gid, ns_pid } = procfs::parse_status(&status).ok_or(Refusal::Exited)?;
         let root = openat(&process, "root", DIRECTORY, Mode::empty()).map_err(refusal)?;
-        Ok(Target { tgid, uid, gid, ns_pid, pidfd, process, root })
+        Ok(Target { tgid, uid, gid, ns_pid, start_ticks, pidfd, process, root })
     }
 
     pub(super) fn ids(&self) -> (u32, u32) {
@@ -49,6 +52,15 @@ impl Target {
 
     pub(super) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
+    }
+
+    /// How long ago it was started.
+    pub(super) fn age(&self) -> Duration {
+        let now = clock_gettime(ClockId::Boottime);
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        let start = Duration::from_millis(self.start_ticks.saturating_mul(1000) / ticks);
+        let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or(0);
+        Duration::new(now.tv_sec.unsigned_abs(), nanoseconds).saturating_sub(start)
     }
 
     pub(super) fn has_exited(&self) -> bool {

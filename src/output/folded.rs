@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::name;
 use crate::profile::fold::Fold;
+use crate::profile::samples::Weight;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 
 /// Bytes that a line may have; 1,024 frames of the longest names are some megabytes.
@@ -106,6 +107,7 @@ pub fn read(input: &mut impl BufRead) -> anyhow::Result<Profile> {
     let mut profile = Profile::new();
     let mut accounts = Accounts::default();
     let labels = Labels::default();
+    let mut sum = Weight::default();
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
@@ -124,6 +126,9 @@ pub fn read(input: &mut impl BufRead) -> anyhow::Result<Profile> {
         }
         let Some((stack, count)) = text.rsplit_once(' ') else { bail!("line {number}: no count at its end") };
         let Ok(count) = count.parse::<u64>() else { bail!("line {number}: no whole number at its end") };
+        sum = sum
+            .checked_add(Weight { count, ns: 0 })
+            .with_context(|| format!("line {number}: the counts sum to more than 63 bits"))?;
         match stack.split_once(';') {
             Some((name::LOST, reason)) => accounts.lose(bare(reason).to_owned(), count),
             _ if stack == NO_FRAMES => profile.add(&labels, &[], count, 0),

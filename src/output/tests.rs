@@ -1,6 +1,7 @@
 //! What is true of every format.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -44,7 +45,7 @@ fn sum_of_pprof(bytes: &[u8]) -> u64 {
 }
 
 fn profiles() -> impl Iterator<Item = Profile> {
-    (0..60).map(|seed| arbitrary::profile(seed, seed % 2 == 1))
+    (0..24).map(|seed| arbitrary::profile(seed, seed % 2 == 1))
 }
 
 /// Samples without what pprof has no place for (bytecode indices) and in a form that can be compared.
@@ -147,7 +148,7 @@ fn folded_to_pprof_and_back() {
 #[test]
 fn hostile_names_are_harmless_in_every_format() {
     let mut seen = 0;
-    for seed in 0..40 {
+    for seed in 0..12 {
         let profile = arbitrary::profile(seed, true);
         let folded = text(&profile);
         for line in folded.lines() {
@@ -162,7 +163,7 @@ fn hostile_names_are_harmless_in_every_format() {
             assert!(is_clean(names.frames().name(symbol), 5000));
         }
     }
-    assert!(seen > 1000 && hostile_names().len() > 30);
+    assert!(seen > 300 && hostile_names().len() > 30);
 }
 
 #[test]
@@ -180,6 +181,43 @@ fn names_of_any_length_are_cut() {
     let packed = bytes(&profile, Format::Pprof);
     assert_eq!(text(&from_pprof(&packed)), folded);
     assert_eq!(sum_of_svg(&String::from_utf8(bytes(&profile, Format::Svg)).unwrap()), 3);
+}
+
+#[test]
+fn garbage_is_refused_or_read_and_never_panics() {
+    let mut numbers = arbitrary::Numbers::new(4);
+    let packed = bytes(&arbitrary::profile(8, false), Format::Pprof);
+    let mut raw = Vec::new();
+    flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut raw).unwrap();
+    let folded = text(&arbitrary::profile(9, true)).into_bytes();
+    let (mut read, mut refused) = (0, 0);
+    for round in 0..600 {
+        let mut broken = if round % 2 == 0 { raw.clone() } else { folded.clone() };
+        for _ in 0..=numbers.below(3) {
+            let at = numbers.below(broken.len() as u64) as usize;
+            match numbers.below(3) {
+                0 => broken[at] ^= 1 << numbers.below(8),
+                1 => broken[at] = 0xff,
+                _ => broken.truncate(at.max(1)),
+            }
+        }
+        let found = if round % 2 == 0 {
+            pprof::read(&mut broken.as_slice())
+        } else {
+            folded::read(&mut broken.as_slice())
+        };
+        match found {
+            Ok(profile) => {
+                profile.check().unwrap();
+                read += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(read > 50 && refused > 50, "{read} {refused}");
+    for bomb in ["a 9223372036854775807\nb 1\n", "a 18446744073709551616\n"] {
+        assert!(folded::read(&mut bomb.as_bytes()).is_err());
+    }
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(super) struct Program {
     pub(super) parent: u32,
     /// What the kernel calls it; known from its first sample on.
     pub(super) id: Option<ProcessId>,
+    /// The number of its exec, if it follows from what is known: fork keeps it, each exec adds one.
+    pub(super) exec: Option<u32>,
     /// When it began; 0 if it was there before us.
     pub(super) from: MonoNs,
     /// When it was looked at in `/proc`: events from before say nothing new. 0 if it was not.
@@ -67,6 +69,7 @@ impl Program {
             tgid,
             parent: stat.parent,
             id: None,
+            exec: None,
             from,
             until: None,
             exited: false,
@@ -124,6 +127,7 @@ impl Program {
             until: None,
             exited: false,
             comm: Arc::clone(name),
+            exec: self.exec.map(|exec| exec.wrapping_add(1)),
             start_stack: 0,
             threads: vec![self.tgid],
             maps: Arc::default(),
@@ -144,6 +148,11 @@ impl Program {
     pub(super) fn may_start_at(&self, ticks: u64) -> bool {
         let (from, to) = self.start_ticks;
         (from..=to).contains(&ticks)
+    }
+
+    /// Whether it may be the program that the kernel calls so.
+    pub(super) fn may_be(&self, id: ProcessId, ticks: u64) -> bool {
+        self.id.is_none() && self.exec.is_none_or(|exec| exec == id.exec) && self.may_start_at(ticks)
     }
 
     pub(super) fn expected(&self) -> Expected {

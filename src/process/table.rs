@@ -264,24 +264,23 @@ impl Processes {
         if let Some(index) = line.iter().rposition(|program| program.id == Some(id)) {
             return Some(index);
         }
-        let by_time = line.iter().rposition(|program| program.from <= at && program.may_start_at(ticks));
-        if let Some(index) = by_time {
-            match line[index].id {
-                None => {
-                    line[index].id = Some(id);
-                    return Some(index);
-                }
-                // Within an exec, name and number of the program change one after the other.
-                Some(_) if !self.unsure => return Some(index),
-                Some(_) => {}
-            }
+        if let Some(index) = line.iter().rposition(|program| program.from <= at && program.may_be(id, ticks))
+        {
+            line[index].id = Some(id);
+            line[index].exec = Some(id.exec);
+            return Some(index);
         }
+        let by_time = line.iter().rposition(|program| program.from <= at && program.may_start_at(ticks));
         // Its beginning was missed.
-        let adopted = self.adopt(id.tgid, at);
-        let line = self.timelines.get_mut(&id.tgid).filter(|_| adopted)?;
-        let program = line.last_mut().filter(|program| program.may_start_at(ticks))?;
-        program.id = Some(id);
-        Some(line.len() - 1)
+        if self.adopt(id.tgid, at) {
+            let line = self.timelines.get_mut(&id.tgid)?;
+            let program = line.last_mut().filter(|program| program.may_start_at(ticks))?;
+            program.id = Some(id);
+            program.exec = Some(id.exec);
+            return Some(line.len() - 1);
+        }
+        // Within an exec, name and number of the program change one after the other.
+        by_time.filter(|_| !self.unsure)
     }
 
     /// Notes a process that is there and of which nothing, or nothing certain, is known. Returns whether it is there.

@@ -85,8 +85,24 @@ fn exec_keeps_the_pid_and_changes_everything_else() {
     assert_eq!(story.mapped(7, java), Ok(20));
     assert_eq!(story.mapped(4, sh), Ok(10));
     assert_eq!((story.comm(4, sh), story.comm(7, java)), ("sh".into(), "java".into()));
-    // The tick came within the exec: the new name was told, the number had not changed.
-    assert_eq!(story.mapped(6, sh), Ok(10), "sh is known by its number, whenever it is asked for");
+    // A tick within the exec: the new name was told, the number had not changed.
+    assert_eq!(story.mapped(4, story.id(0, PID, 1)), Ok(10), "sh is known by its number");
+}
+
+#[test]
+fn an_exec_that_was_not_heard_of_gives_no_wrong_names() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(1, PID, "sh");
+    story.map(2, PID, 10);
+    assert_eq!(story.mapped(3, story.id(0, PID, 7)), Ok(10));
+    story.fork(4, PID, PID + 1);
+    assert_eq!(story.mapped(5, story.id(4, PID + 1, 7)), Ok(10), "a fork has the number of its parent");
+    story.fork(6, PID, PID + 2);
+    story.tell(7, 0, 0, EventKind::Lost(3));
+    // Another number: it is another program by now.
+    assert_eq!(story.mapped(8, story.id(6, PID + 2, 8)), Err(Unlocated::ProcessGone));
+    assert_eq!(story.mapped(8, story.id(0, PID, 8)), Err(Unlocated::ProcessGone));
 }
 
 #[test]

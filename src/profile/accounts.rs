@@ -53,7 +53,7 @@ impl Accounts {
     /// # Errors
     /// One sentence with both sums.
     pub fn check(&self) -> Result<(), String> {
-        let sum = self.filtered + self.kept + self.lost_total();
+        let sum = self.filtered.saturating_add(self.shown());
         if self.ticks == sum {
             return Ok(());
         }

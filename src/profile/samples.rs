@@ -24,6 +24,15 @@ pub struct Weight {
     pub ns: u64,
 }
 
+impl Weight {
+    /// The sum, if both its parts fit into 63 bits: what formats with signed numbers can hold.
+    #[must_use]
+    pub fn checked_add(self, other: Weight) -> Option<Weight> {
+        let add = |a: u64, b: u64| a.checked_add(b).filter(|sum| i64::try_from(*sum).is_ok());
+        Some(Weight { count: add(self.count, other.count)?, ns: add(self.ns, other.ns)? })
+    }
+}
+
 impl std::ops::AddAssign for Weight {
     fn add_assign(&mut self, other: Weight) {
         self.count += other.count;

@@ -325,12 +325,7 @@ impl Entry {
             Names::Attached(attached) => {
                 if let Ok(log) = attached.log.try_clone() {
                     let consume = attached.source == Source::Late;
-                    symbolizer.follow_jvm(
-                        process,
-                        log.into(),
-                        attached.clock_offset.saturating_neg(),
-                        consume,
-                    );
+                    symbolizer.follow_jvm(process, log.into(), attached.clock_offset, consume);
                 }
             }
             Names::Refused(_) | Names::Off => symbolizer.note_jvm(process),

@@ -12,7 +12,8 @@ use crate::capture::End;
 use crate::capture::abi::LOSSES;
 use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
-use crate::profile::{Accounts, RunReport};
+use crate::profile::samples::Span;
+use crate::profile::{Accounts, Profile, RunReport};
 
 /// The start of a session.
 pub(super) struct Start {
@@ -36,6 +37,10 @@ impl Start {
         let symbols = resolver.symbolizer.stats();
         let Resolver { mut profile, tally, .. } = resolver;
         profile.accounts = accounts(&tally, totals, settings);
+        profile.span = Span {
+            start_unix_ns: self.wall.timestamp().as_nanosecond().try_into().unwrap_or(0),
+            duration_ns: totals.duration.as_nanos().try_into().unwrap_or(0),
+        };
         #[allow(clippy::cast_precision_loss)]
         let hz = 1e9 / settings.period_ns as f64;
         let report = RunReport {
@@ -56,7 +61,7 @@ impl Start {
             jvms: jvms.report(&tally, &symbols),
             steal: Some(MachineTime::now().stolen_share_since(&self.machine)),
             cost: cost(totals, &symbols),
-            warnings: warnings(&profile.accounts, totals, &symbols),
+            warnings: warnings(&profile, totals, &symbols),
             outputs: Vec::new(),
         };
         Outcome { profile, report }
@@ -97,10 +102,13 @@ fn ends(tally: &Tally) -> Vec<(String, u64)> {
     ends
 }
 
-fn warnings(accounts: &Accounts, totals: &Totals, symbols: &crate::symbolize::Stats) -> Vec<String> {
+fn warnings(profile: &Profile, totals: &Totals, symbols: &crate::symbolize::Stats) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Err(error) = accounts.check() {
+    if let Err(error) = profile.check() {
         warnings.push(error);
+    }
+    if profile.cut() > 0 {
+        warnings.push(format!("{} stacks were cut: the profile holds no more of them", profile.cut()));
     }
     if totals.lost_events > 0 {
         warnings.push(format!(

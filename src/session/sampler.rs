@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ pub(super) const WINDOW: Duration = Duration::from_secs(1);
 const BEAT: Duration = Duration::from_millis(100);
 /// Windows that may wait for the resolver; when it is slower the windows become longer.
 const WAITING: usize = 8;
+/// Events of processes that are kept before the first tick.
+const MAX_EARLY: usize = 1 << 18;
 
 /// What happened in one window.
 pub(super) struct Batch {
@@ -78,8 +80,9 @@ impl Sampler {
                     }
                 };
                 let _ = ready.send(Ok(()));
-                let Ok(limit) = may_go.recv() else { return Ok(Totals::default()) };
-                run.sample(limit, &stopped, &send)
+                let mut early = Vec::new();
+                let Some(limit) = run.wait(&may_go, &mut early) else { return Ok(Totals::default()) };
+                run.sample(limit, early, &stopped, &send)
             })
             .context("starting the sampling thread")?;
         is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
@@ -122,9 +125,29 @@ impl Run {
         Ok(Run { capture, sideband, follow_children: options.filter.children, family })
     }
 
+    /// Waits for the word to begin and its limit; none if nobody will say it. JVMs may take seconds to be attached to:
+    /// the side-band is read meanwhile, its rings would overflow.
+    fn wait(
+        &mut self,
+        may_go: &Receiver<Option<Duration>>,
+        events: &mut Vec<ProcessEvent>,
+    ) -> Option<Option<Duration>> {
+        loop {
+            match may_go.recv_timeout(BEAT) {
+                Ok(limit) => return Some(limit),
+                // What does not fit stays in the rings and is counted as lost there.
+                Err(RecvTimeoutError::Timeout) if events.len() < MAX_EARLY => self.take_events(events),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// `events` are those from before the ticks.
     fn sample(
         &mut self,
         limit: Option<Duration>,
+        mut events: Vec<ProcessEvent>,
         stop: &AtomicBool,
         send: &SyncSender<Batch>,
     ) -> anyhow::Result<Totals> {
@@ -132,7 +155,6 @@ impl Run {
         let deadline = limit.and_then(|limit| begin.checked_add(limit));
         self.capture.start()?;
         let mut next = begin + WINDOW;
-        let mut events = Vec::new();
         let mut cpus = 0;
         loop {
             let stopping = stop.load(Ordering::Relaxed) || deadline.is_some_and(|d| Instant::now() >= d);

@@ -41,7 +41,8 @@ pub struct Config {
     pub raw_names: bool,
     /// How long the worker may take for one request.
     pub deadline: Duration,
-    /// Resident memory above which the worker is replaced by a fresh one, bytes.
+    /// Resident memory above which the worker is replaced by a fresh one, bytes: now and then at this, at once at
+    /// twice as much.
     pub worker_memory: u64,
     /// Native addresses whose frames are kept, and Java addresses; up to twice as many of each.
     pub cached: usize,
@@ -59,7 +60,7 @@ impl Config {
             binary,
             raw_names: false,
             deadline: Duration::from_secs(5),
-            worker_memory: 80 << 20,
+            worker_memory: 48 << 20,
             cached: 64 << 10,
             perf_map_interval: Duration::from_secs(1),
             debug_dir: PathBuf::from("/usr/lib/debug"),
@@ -197,11 +198,8 @@ impl Symbolizer {
     /// `[truncated]` marker at the root if the walk ended for depth. Process and thread are not among them.
     pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
         let frames = stacks.chunks(CHUNK).flat_map(|chunk| self.chunk(chunk, spaces)).collect();
-        let too_large = self.child.cost().resident > self.config.worker_memory;
-        if too_large && self.last_evicted.elapsed() >= EVICT_AFTER {
-            self.child.restart();
-            self.evicted += 1;
-            self.last_evicted = Instant::now();
+        if self.last_evicted.elapsed() >= EVICT_AFTER {
+            self.evict_above(self.config.worker_memory);
         }
         frames
     }
@@ -271,6 +269,10 @@ impl Symbolizer {
                 return self.generated((id, at), word, wanted);
             }
             Place::Vsyscall => return Slot::Known(vsyscall(pc)),
+            // The code cache grows all the time; the JVM itself knows what it has put where.
+            Place::Unknown(Why::NotMapped) if self.jvms.follows(id) => {
+                return self.generated((id, at), word, wanted);
+            }
             Place::Unknown(why) => return Slot::Known(unknown(why, None, pc)),
         };
         match self.native.get(&(file_id, offset)) {
@@ -303,6 +305,15 @@ impl Symbolizer {
         Slot::Jit(id, pc)
     }
 
+    /// Replaces the worker if it holds more than that, bytes. It is given again what it is asked about.
+    fn evict_above(&mut self, resident: u64) {
+        if self.child.cost().resident > resident {
+            self.child.restart();
+            self.evicted += 1;
+            self.last_evicted = Instant::now();
+        }
+    }
+
     fn ask(&mut self, wanted: Wanted, spaces: &mut impl AddressSpaces) -> Found {
         let mut found = Found::default();
         for (id, (file, mut offsets)) in wanted.native {
@@ -315,6 +326,8 @@ impl Symbolizer {
                 }
                 found.native.insert((id, offset), frames);
             }
+            // Several large files in one go must not add up.
+            self.evict_above(self.config.worker_memory * 2);
         }
         for (id, (at, mut addresses)) in wanted.jit {
             addresses.sort_unstable();

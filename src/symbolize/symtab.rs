@@ -17,8 +17,6 @@ const MAX_SYMBOLS: usize = 1 << 20;
 const MAX_RECORDS: u64 = 1 << 23;
 /// Read at a time, records.
 const CHUNK: u64 = 4096;
-/// String tables up to this are held while aliases are compared, bytes.
-const MAX_STRINGS: u64 = 96 << 20;
 /// Longest name that is read, bytes.
 const MAX_NAME: usize = 16 << 10;
 
@@ -54,15 +52,18 @@ impl Symbols {
         let Some(strings) = elf.sections().get(section.link as usize) else {
             return Err(ElfError::Malformed("a symbol table without strings"));
         };
-        let names = elf.bytes(strings.offset, strings.size, MAX_STRINGS).unwrap_or_default();
         let mut symbols = functions(elf, section)?;
-        symbols.sort_unstable_by(|a, b| {
-            (a.start, std::cmp::Reverse(a.end), a.rank)
-                .cmp(&(b.start, std::cmp::Reverse(b.end), b.rank))
-                .then_with(|| underscores(&names, a.name).cmp(&underscores(&names, b.name)))
-                .then_with(|| a.name.cmp(&b.name))
+        symbols.sort_unstable_by_key(|s| (s.start, std::cmp::Reverse(s.end), s.rank, s.name));
+        symbols.dedup_by(|next, kept| {
+            let alias = (next.start, next.end) == (kept.start, kept.end);
+            if alias
+                && next.rank == kept.rank
+                && underscores(elf, strings, next.name) < underscores(elf, strings, kept.name)
+            {
+                kept.name = next.name;
+            }
+            alias
         });
-        symbols.dedup_by_key(|s| (s.start, s.end));
         Ok(Symbols { ranges: disjoint(&symbols), strings: Some((strings.offset, strings.size)) })
     }
 
@@ -151,8 +152,10 @@ fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
 }
 
 /// How many underscores a name starts with: of `__libc_malloc`, `__malloc` and `malloc` users know the last.
-fn underscores(names: &[u8], at: u32) -> usize {
-    names.get(at as usize..).unwrap_or_default().iter().take(8).take_while(|&&b| b == b'_').count()
+fn underscores(elf: &Elf, strings: &Section, at: u32) -> usize {
+    let mut start = [0; 8];
+    let read = strings.offset.checked_add(u64::from(at)).and_then(|at| elf.read_some(&mut start, at).ok());
+    start.iter().take(read.unwrap_or(0)).take_while(|&&b| b == b'_').count()
 }
 
 /// Cuts symbols that lie within each other into ranges of which each belongs to the innermost. `symbols` are sorted by

@@ -78,8 +78,10 @@ fn servers_that_never_finish_cost_the_deadline_and_no_more() {
     for (mode, expected) in cases {
         let (mut fake, jvm) = Fake::start(mode);
         let begun = Instant::now();
-        assert_eq!(jvm::attach(&jvm, &options(2)).unwrap_err().refusal, expected, "{mode}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{mode}");
+        // What is younger than three seconds may still be starting, and gets the time.
+        let seconds = if mode == "lie" { 6 } else { 2 };
+        assert_eq!(jvm::attach(&jvm, &options(seconds)).unwrap_err().refusal, expected, "{mode}");
+        assert!(begun.elapsed() < Duration::from_secs(seconds + 2), "{mode}");
         assert!(fake.0.try_wait().unwrap().is_none());
         assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new(), "{mode}");
     }

@@ -169,15 +169,23 @@ pub(crate) fn attach(jvm: &Jvm) -> Result<Attached, Failed> {
     jvm::attach(jvm, &options(20))
 }
 
-/// Names of files of ours, or that an attach makes, in a directory. Not those of the listening JVM.
+/// Names of files that an attach makes and that stay in a directory. Tests run beside each other: files of theirs go.
 pub(crate) fn traces_in(directory: &Path, jvm: &Jvm) -> Vec<String> {
     let trigger = format!(".attach_pid{}", jvm.ns_pid);
     let mine = format!(".jvm-symbols-{}-", std::process::id());
-    fs::read_dir(directory)
-        .unwrap()
-        .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
-        .filter(|name| *name == trigger || name.starts_with(&mine))
-        .collect()
+    let names = || -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        let names = entries.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+        names.filter(|name| *name == trigger || name.starts_with(&mine)).collect()
+    };
+    let mut left = names();
+    let until = Instant::now() + Duration::from_secs(15);
+    while !left.is_empty() && !left.contains(&trigger) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(5));
+        let now = names();
+        left.retain(|name| now.contains(name));
+    }
+    left
 }
 
 /// The target's `/tmp` as it is seen from here.

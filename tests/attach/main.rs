@@ -1,5 +1,7 @@
 //! Attaching to real JVMs, as root: it works wherever they live, and harms none.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are tests
+
 mod hostile;
 mod java;
 
@@ -56,7 +58,9 @@ fn assert_attaches(java: &mut Java) -> (Jvm, Attached) {
     let attached = attach(&jvm).unwrap_or_else(|failed| panic!("{jvm:?}: {failed:?}"));
     let told = told(&attached);
     assert!(told.methods.iter().any(|m| m == "LSpin;turn"), "Spin.turn among {} methods", told.methods.len());
-    assert!(told.loads > 10 && told.replayed, "{} loads", told.loads);
+    assert!(told.loads > 10, "{} loads", told.loads);
+    let header = jvm_symbols_log::Header::read(&attached.log).unwrap();
+    assert!(told.replayed && header.counters.replay.done > 0, "{header:?}");
     assert_eq!(traces_in(&tmp_of(&jvm), &jvm), Vec::<String>::new());
     assert!(java.is_alive());
     (jvm, attached)
@@ -147,6 +151,37 @@ fn a_jvm_in_a_user_namespace_is_attached_to() {
     }
 }
 
+/// A root file system with more JDKs, if the environment names one (made with mmdebstrap).
+#[test]
+fn jvms_of_a_root_file_system_are_attached_to() {
+    let Some(root) = std::env::var_os("JBPF_TEST_ROOTFS") else {
+        println!("skipped: JBPF_TEST_ROOTFS names no root file system");
+        return;
+    };
+    let (root, classes) = (Path::new(&root).display(), java::classes().display());
+    let script = format!(
+        "mount --bind {root} {root} && mount -o remount,bind,ro {root} && mount -t tmpfs tmp {root}/tmp && \
+         mkdir -p {root}/{classes} && mount --bind {classes} {root}/{classes} && mount -t proc proc {root}/proc && \
+         exec chroot --userspec={NOBODY}:{NOBODY} {root} \"$0\" \"$@\""
+    );
+    let wrapper = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", &script];
+    let mut versions = Vec::new();
+    let jdks = fs::read_dir(format!("{root}/usr/lib/jvm")).unwrap().map(|entry| entry.unwrap().path());
+    for jdk in jdks.filter(|jdk| !jdk.is_symlink()) {
+        let inside = Path::new("/").join(jdk.strip_prefix(root.to_string()).unwrap());
+        let java = ["", "jre"].map(|below| (jdk.join(below), inside.join(below)));
+        let Some((_, inside)) = java.into_iter().find(|(there, _)| there.join("bin/java").is_file()) else {
+            continue;
+        };
+        let mut java = Java::under(&wrapper, &inside, &[]);
+        let (jvm, attached) = assert_attaches(&mut java);
+        assert_eq!(jvm.uid, NOBODY);
+        versions.push(attached.inspection.version.unwrap().feature);
+    }
+    println!("attached to {versions:?}");
+    assert!(!versions.is_empty());
+}
+
 #[test]
 fn a_tmpfs_of_a_user_namespace_takes_the_agent() {
     let script = java::script("mount -t tmpfs tmp /tmp", "true");
@@ -229,7 +264,9 @@ fn a_jvm_that_starts_survives_and_is_attached_to() {
             let mut java = Java::launch(&[], &jdk, &[]);
             // At once: as soon as it maps libjvm.so, which is milliseconds before it catches SIGQUIT.
             let jvm = java.jvm();
-            attached += usize::from(attach(&jvm).is_ok());
+            let result = attach(&jvm);
+            println!("{:?}", result.as_ref().map(|_| ()));
+            attached += usize::from(result.is_ok());
             assert!(java.is_alive(), "SIGQUIT came too early");
         }
         assert!(attached > 5, "only {attached} of 10 starting JVMs were attached to");
@@ -398,5 +435,7 @@ fn a_profiler_killed_at_any_moment_leaves_a_jvm_that_answers() {
 fn attach_endlessly() {
     let Ok(pid) = std::env::var("ATTACH_TO") else { return };
     let jvm = jvm::find(pid.parse().unwrap()).unwrap();
-    while attach(&jvm).is_ok() {}
+    while let Ok(attached) = attach(&jvm) {
+        attached.end_lease().unwrap();
+    }
 }

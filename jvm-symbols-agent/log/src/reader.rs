@@ -153,7 +153,7 @@ impl Reader {
     /// Fills the buffer and says how many of its bytes are complete records; `None` if there are none.
     fn complete(&mut self, source: &impl ReadAt) -> io::Result<Option<usize>> {
         self.buffer.resize(PIECE, 0);
-        let mut got = fill(source, &mut self.buffer, self.at)?;
+        let mut got = self.fill_padded(source)?;
         let Some(first) = self.word_at(0, got) else { return Ok(None) };
         if first.body > MAX_BODY {
             self.skip(first);
@@ -162,7 +162,7 @@ impl Reader {
         let first_len = first.record_len() as usize;
         if first_len > self.buffer.len() {
             self.buffer.resize(first_len, 0);
-            got = fill(source, &mut self.buffer, self.at)?;
+            got = self.fill_padded(source)?;
         }
         if first_len > got {
             return Ok(None);
@@ -176,6 +176,14 @@ impl Reader {
             len += record;
         }
         Ok(Some(len))
+    }
+
+    /// Fills the buffer. The file may end with the last record's body: its padding is not written.
+    fn fill_padded(&mut self, source: &impl ReadAt) -> io::Result<usize> {
+        let got = fill(source, &mut self.buffer, self.at)?;
+        let padded = got.next_multiple_of(Word::LEN as usize).min(self.buffer.len());
+        self.buffer[got..padded].fill(0);
+        Ok(padded)
     }
 
     /// The word at the reader's position; a bad one twice in a row ends the log.

@@ -423,7 +423,8 @@ impl Store {
 
     fn note_change(&mut self, range: Range<u64>) {
         if self.changed.len() >= MAX_CHANGED {
-            self.changed = vec![0..u64::MAX];
+            self.changed.clear();
+            self.changed.push(0..u64::MAX);
         }
         self.changed.push(range);
     }

@@ -11,11 +11,11 @@ use prost::Message;
 use super::proto::{self, Function, Label, Location};
 use super::{COMMENT, KINDS, LABEL_CGROUP, LABEL_PID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into};
 use crate::output::{folded, name};
-use crate::profile::samples::Span;
+use crate::profile::samples::{Span, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
 
 /// Bytes that a file may have once it is unpacked: a small one can be made to unpack to anything.
-const MAX_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 512 << 20;
 
 /// Reads a file, gzipped or not.
 ///
@@ -86,12 +86,14 @@ impl<'a> Reader<'a> {
     fn profile(&self) -> anyhow::Result<Profile> {
         let mut profile = Profile::new();
         let mut accounts = Accounts::default();
+        let mut sum = Weight::default();
         for sample in &self.file.sample {
             let value = |at: usize| -> anyhow::Result<u64> {
                 let value = sample.value.get(at).context("a sample has fewer values than it says")?;
                 u64::try_from(*value).context("a sample has a negative value")
             };
             let (count, ns) = (value(self.count)?, self.ns.map_or(Ok(0), value)?);
+            sum = sum.checked_add(Weight { count, ns }).context("its samples sum to more than 63 bits")?;
             let stack = self.stack(&sample.location_id)?;
             match stack.as_slice() {
                 [lost, reason] if lost.kind == Kind::Marker && &*lost.name == name::LOST => {
@@ -104,7 +106,7 @@ impl<'a> Reader<'a> {
         accounts.kept = total.count;
         accounts.period_ns = u64::try_from(self.file.period).unwrap_or(0);
         self.said(&mut accounts)?;
-        accounts.ticks = accounts.filtered + accounts.shown();
+        accounts.ticks = accounts.filtered.saturating_add(accounts.shown());
         profile.accounts = accounts;
         profile.span = Span {
             start_unix_ns: u64::try_from(self.file.time_nanos).unwrap_or(0),

@@ -1,0 +1,140 @@
+//! `jbpf-prof jvms`: the JVMs of this host as a table.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::jvm::{self, JvmRow};
+
+const HEADINGS: [&str; 7] = ["PID", "CONTAINER", "USER", "VERSION", "FRAME POINTERS", "ATTACH", "MAIN"];
+/// Digits of a container's id that tell it from the others, as container tools show it.
+const SHORT_ID: usize = 12;
+
+/// Looks at every JVM, without attaching. `binary` is this program, to be run as the helper.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn rows(binary: &Path) -> anyhow::Result<Vec<JvmRow>> {
+    let jvms = jvm::discover().context("looking for JVMs in /proc")?;
+    Ok(jvms.iter().map(|jvm| JvmRow::of(jvm, binary)).collect())
+}
+
+/// One line about a JVM, for a bug report.
+#[must_use]
+pub fn line(row: &JvmRow) -> String {
+    let [pid, container, user, version, frame_pointers, attach, main] = cells(row, &user_name);
+    format!(
+        "{pid}, container {container}, user {user}, {version}, frame pointers {frame_pointers}, attach: {attach}, {main}"
+    )
+}
+
+/// The table, or a sentence if there is none.
+#[must_use]
+pub fn table(rows: &[JvmRow]) -> String {
+    if rows.is_empty() {
+        return "no JVM runs on this host\n".to_owned();
+    }
+    layout(rows.iter().map(|row| cells(row, &user_name)))
+}
+
+fn layout(rows: impl Iterator<Item = [String; 7]>) -> String {
+    let rows: Vec<_> = std::iter::once(HEADINGS.map(str::to_owned)).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..HEADINGS.len()).map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row[..6].iter().zip(&widths) {
+            // Writing into a String does not fail.
+            let _ = write!(text, "{cell:<width$}  ");
+        }
+        text.push_str(&row[6]);
+        text.push('\n');
+    }
+    text
+}
+
+fn cells(row: &JvmRow, user: &dyn Fn(u32) -> Option<String>) -> [String; 7] {
+    let JvmRow { pid, container, uid, version, vendor: _, main, frame_pointers, refusal } = row;
+    [
+        pid.to_string(),
+        container.as_ref().map_or("-".into(), |id| id.chars().take(SHORT_ID).collect()),
+        user(*uid).unwrap_or_else(|| uid.to_string()),
+        if version.is_empty() { "unknown".into() } else { version.clone() },
+        match frame_pointers {
+            Some(true) => "kept".into(),
+            Some(false) => "not kept".into(),
+            None => "unknown".into(),
+        },
+        refusal.as_ref().map_or("yes".into(), |refusal| format!("no: {refusal}")),
+        main.clone(),
+    ]
+}
+
+/// The host's name of a user.
+fn user_name(uid: u32) -> Option<String> {
+    named(&std::fs::read_to_string("/etc/passwd").ok()?, uid)
+}
+
+fn named(passwd: &str, uid: u32) -> Option<String> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{JvmRow, cells, layout, named, table};
+    use crate::jvm::Refusal;
+
+    #[test]
+    fn columns_stand_under_their_headings() {
+        let one = JvmRow {
+            pid: 7,
+            container: Some("0123456789abcdef".repeat(4)),
+            uid: 1000,
+            version: "17.0.15+6".into(),
+            vendor: "Debian".into(),
+            main: "Main".into(),
+            frame_pointers: Some(true),
+            refusal: None,
+        };
+        let other = JvmRow {
+            pid: 4_000_000,
+            container: None,
+            version: String::new(),
+            frame_pointers: None,
+            refusal: Some(Refusal::AttachDisabled),
+            ..one.clone()
+        };
+        let user = |uid| (uid == 1000).then(|| "worker".to_owned());
+        let text = layout([&one, &other].iter().map(|row| cells(row, &user)));
+        let lines: Vec<_> = text.lines().collect();
+        let at = |line: usize, heading: &str| lines[line].get(lines[0].find(heading).unwrap()..).unwrap();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(
+            at(1, "CONTAINER").starts_with("0123456789ab  ") && at(2, "CONTAINER").starts_with("-  "),
+            "{text}"
+        );
+        assert!(at(1, "USER").starts_with("worker") && at(2, "VERSION").starts_with("unknown"), "{text}");
+        assert!(
+            at(1, "ATTACH").starts_with("yes") && at(2, "ATTACH").starts_with("no: attach disabled"),
+            "{text}"
+        );
+        assert_eq!(at(2, "MAIN"), "Main", "{text}");
+    }
+
+    #[test]
+    fn no_jvm_is_a_sentence() {
+        assert_eq!(table(&[]), "no JVM runs on this host\n");
+    }
+
+    #[test]
+    fn users_have_the_hosts_names() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nbad line\nworker:x:1000:1000::/:/bin/sh\n";
+        assert_eq!(named(passwd, 1000).as_deref(), Some("worker"));
+        assert_eq!(named(passwd, 1), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! The agent in real JVMs: what it logs is what the source says, and it harms nothing.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // a test program fails loudly and says what it skips
+
+mod elf;
+mod jvm;
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
+use jbpf_prof::jvm::code::{self, CodeTimeline, FrameKind, JavaFrame, Options};
+use jbpf_prof::process::MonoNs;
+use jvm_symbols_log::header::{HEADER_LEN, flag};
+use jvm_symbols_log::{Header, Load, LogKind, Method, PcDecoder, ReadAt, Reader, Sink, Stub, Unload};
+use rustix::fs::{SealFlags, fcntl_get_seals};
+
+use jvm::{AGENT, Jdk, Jvm};
+
+/// Flags with which `Inlined.top` is compiled as its source says, whatever the JIT thinks.
+const FLAGS: [&str; 6] = [
+    "-XX:CompileCommand=quiet",
+    "-XX:CompileCommand=dontinline,Inlined.top",
+    "-XX:CompileCommand=dontinline,Inlined.sink",
+    "-XX:CompileCommand=inline,Inlined.middle",
+    "-XX:CompileCommand=inline,Inlined.leaf",
+    "-Xbatch",
+];
+
+fn inlined(jdk: &Jdk, more: &[&str]) -> (tempfile::TempDir, Jvm) {
+    let dir = tempfile::tempdir().unwrap();
+    jdk.compile("Inlined", dir.path());
+    let flags: Vec<&str> = FLAGS.iter().chain(more).copied().collect();
+    let jvm = jdk.start(dir.path(), "Inlined", &flags);
+    (dir, jvm)
+}
+
+/// All that a log says, kept.
+#[derive(Debug, Default)]
+struct Everything {
+    methods: std::collections::HashMap<u64, String>,
+    /// (root's name, start, (pc, chain of (name, bci) outermost first))
+    loads: Vec<LoadSeen>,
+    stubs: Vec<String>,
+    replay_ended: bool,
+}
+
+#[derive(Debug)]
+struct LoadSeen {
+    root: String,
+    start: u64,
+    replayed: bool,
+    records: Vec<(u32, Vec<(String, i32)>)>,
+}
+
+impl Everything {
+    fn read(log: &impl ReadAt) -> Everything {
+        let mut all = Everything::default();
+        let mut reader = Reader::default();
+        reader.read(log, &mut all).unwrap();
+        let counts = reader.counts();
+        assert_eq!((counts.malformed, counts.too_long, counts.unknown), (0, 0, 0));
+        assert!(reader.end().is_none() && counts.records > 0);
+        all
+    }
+
+    fn loads_of<'a>(&'a self, root: &'a str) -> impl Iterator<Item = &'a LoadSeen> {
+        self.loads.iter().filter(move |load| load.root == root)
+    }
+}
+
+impl Sink for Everything {
+    fn method(&mut self, offset: u64, m: &Method<'_>) {
+        let text = |b| String::from_utf8_lossy(b).into_owned();
+        self.methods.insert(offset, format!("{}{}{}", text(m.class), text(m.name), text(m.signature)));
+    }
+
+    fn load(&mut self, load: &Load<'_>) {
+        let methods: Vec<String> = load.methods().map(|offset| self.methods[&offset].clone()).collect();
+        let mut decoder = PcDecoder::new(load.debug(), methods.len());
+        let mut records = Vec::new();
+        while let Some(record) = decoder.step().unwrap() {
+            let chain = record.chain.iter().map(|f| (methods[f.method as usize].clone(), f.bci));
+            records.push((record.pc, chain.collect()));
+        }
+        let (root, start, replayed) = (methods[0].clone(), load.code.start, load.code.replayed);
+        self.loads.push(LoadSeen { root, start, replayed, records });
+    }
+
+    fn unload(&mut self, _: &Unload) {}
+
+    fn stub(&mut self, stub: &Stub<'_>) {
+        self.stubs.push(String::from_utf8_lossy(stub.name).into_owned());
+    }
+
+    fn replay_end(&mut self) {
+        self.replay_ended = true;
+    }
+}
+
+const TOP: &str = "LInlined;top(I)I";
+
+/// The call of `sink` is at bytecode 1 of each of the three methods (`iload_0` is one byte long).
+fn chain_of_the_call() -> Vec<(String, i32)> {
+    ["top", "middle", "leaf"].map(|name| (format!("LInlined;{name}(I)I"), 1)).to_vec()
+}
+
+/// The newest code of `top` has a record for the call of `sink`; its absolute pc.
+fn return_address(all: &Everything) -> u64 {
+    let load = all.loads_of(TOP).last().expect("top was compiled");
+    let chain = chain_of_the_call();
+    let found: Vec<u32> = load.records.iter().filter(|(_, c)| *c == chain).map(|(pc, _)| *pc).collect();
+    assert!(!found.is_empty(), "{load:?}");
+    // The call's record is the last of that chain: what comes before ends within it.
+    load.start + u64::from(*found.last().unwrap())
+}
+
+fn timeline(log: &File) -> CodeTimeline {
+    let mut timeline = CodeTimeline::new(Options::default());
+    timeline.read(log).unwrap();
+    timeline
+}
+
+fn described(frame: &JavaFrame) -> (FrameKind, &str, u32, Option<u32>) {
+    assert_eq!(frame.method.as_ref().and_then(|m| m.file.as_deref()), Some("Inlined.java"));
+    (frame.kind, &frame.name, frame.line, frame.bci)
+}
+
+#[test]
+fn logged_from_the_start_inlined_chains_are_those_of_the_source() {
+    for jdk in Jdk::all() {
+        let (_dir, jvm) = inlined(&jdk, &[&format!("-agentpath:{AGENT}=nonce=5a,path={AGENT}")]);
+        let [log] = &jvm.logs()[..] else { panic!("{}: one log, no more", jdk.version) };
+        let header = Header::read(log).unwrap();
+        assert_eq!((header.kind, header.nonce[0], &*header.path), (LogKind::Start, 0x5a, AGENT.as_bytes()));
+        assert_eq!(header.counters.dropped, 0);
+        let all = Everything::read(log);
+        assert!(all.loads.iter().all(|load| !load.replayed));
+        let pc = return_address(&all);
+        assert!(
+            all.stubs.iter().any(|name| name.contains("adapter") || name == "Interpreter"),
+            "{:?}",
+            all.stubs
+        );
+
+        let mut timeline = timeline(log);
+        assert!(!timeline.facts().is_cut());
+        let frames = timeline.lookup(pc, false, MonoNs(header.started)).unwrap();
+        let frames: Vec<_> = frames.iter().map(described).collect();
+        assert_eq!(
+            frames,
+            [
+                (FrameKind::Inlined, "Inlined.leaf", 10, Some(1)),
+                (FrameKind::Inlined, "Inlined.middle", 14, Some(1)),
+                (FrameKind::Compiled, "Inlined.top", 18, Some(1)),
+            ]
+        );
+        println!("{}: {} loads, {} stubs", jdk.version, all.loads.len(), all.stubs.len());
+    }
+}
+
+#[test]
+fn three_late_attaches_have_three_whole_logs_and_the_jvm_complains_of_nothing() {
+    for jdk in Jdk::all() {
+        let (_dir, mut jvm) = inlined(&jdk, &["-Xcheck:jni"]);
+        for nonce in 1..=3 {
+            jdk.attach(&jvm, &format!("nonce={nonce:02x},lease=600"));
+        }
+        jvm.again();
+        assert_eq!(jvm.logs().len(), 3);
+        for nonce in 1..=3 {
+            let log = jvm.log(nonce).expect("a log for each nonce");
+            let header = Header::read(&log).unwrap();
+            assert!(header.counters.replay.done >= header.counters.replay.begun);
+            assert!(header.counters.replay.begun >= header.started);
+            let all = Everything::read(&log);
+            assert!(all.replay_ended && all.loads_of(TOP).any(|load| load.replayed));
+            let _ = return_address(&all);
+        }
+        let said = jvm.finish();
+        for bad in ["WARNING in native", "FATAL ERROR", "JNI local refs", "pending exception"] {
+            assert!(!said.contains(bad), "{}: {said}", jdk.version);
+        }
+    }
+}
+
+#[test]
+fn a_log_is_sealed_and_its_memory_is_given_back() {
+    for jdk in Jdk::all() {
+        let (_dir, jvm) = inlined(&jdk, &[]);
+        jdk.attach(&jvm, "nonce=07,lease=600");
+        let log = jvm.log(7).unwrap();
+        let seals = fcntl_get_seals(&log).unwrap();
+        assert!(seals.contains(SealFlags::SHRINK | SealFlags::SEAL), "{seals:?}");
+        assert!(log.set_len(0).is_err());
+
+        let mut timeline = timeline(&log);
+        let before = log.metadata().unwrap().blocks();
+        code::release(&log, timeline.read_to()).unwrap();
+        let after = log.metadata().unwrap().blocks();
+        assert!(after < before && after <= 32, "{before} {after}");
+        assert_eq!(Header::read(&log).unwrap().consumed, timeline.read_to());
+        // What was read is still known, and reading goes on; who comes now has missed it.
+        assert!(timeline.facts().replayed && timeline.facts().methods > 2);
+        timeline.read(&log).unwrap();
+        let mut late = CodeTimeline::new(Options::default());
+        late.read(&log).unwrap();
+        assert!(late.facts().head_missing && late.facts().is_cut());
+    }
+}
+
+#[test]
+fn a_log_whose_lease_is_past_is_closed_and_makes_room() {
+    for jdk in Jdk::all() {
+        let (_dir, jvm) = inlined(&jdk, &[]);
+        for nonce in 1..=6 {
+            jdk.attach(&jvm, &format!("nonce={nonce:02x},lease=600"));
+        }
+        assert_eq!(jvm.logs().len(), 4, "four attach logs, the fifth and sixth find no room");
+        assert!(jvm.log(5).is_none());
+        let ended = jvm.log(2).unwrap();
+        code::end(&ended).unwrap();
+        jdk.attach(&jvm, "nonce=07,lease=600");
+        assert!(Header::read(&ended).unwrap().has(flag::CLOSED));
+        assert!(jvm.log(2).is_none() && jvm.log(7).is_some());
+        assert_eq!(jvm.logs().len(), 4);
+        assert!(Everything::read(&jvm.log(7).unwrap()).loads_of(TOP).count() > 0);
+    }
+}
+
+#[test]
+fn a_full_log_says_so_and_the_jvm_runs_on() {
+    for jdk in Jdk::all() {
+        let (_dir, mut jvm) = inlined(&jdk, &[&format!("-agentpath:{AGENT}=cap=8192")]);
+        jdk.attach(&jvm, "nonce=01,lease=600,stubs=0");
+        jvm.again();
+        let start = &jvm.logs()[0];
+        let header = Header::read(start).unwrap();
+        assert_eq!(header.kind, LogKind::Start);
+        assert!(header.counters.written <= 8192 + HEADER_LEN);
+        assert!(header.has(flag::FULL) && header.counters.dropped > 0);
+        assert!(!Everything::read(start).stubs.is_empty() && timeline(start).facts().is_cut());
+        // A late attach is not affected: its log is whole.
+        let attached = jvm.log(1).unwrap();
+        let all = Everything::read(&attached);
+        assert!(all.stubs.is_empty() && !timeline(&attached).facts().is_cut());
+        let _ = return_address(&all);
+        jvm.finish();
+    }
+}

@@ -1,0 +1,6 @@
+//! Real processes: what the side-band tells of them, and their files. Needs root.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+
+mod files;
+mod lives;
+mod mapper;
