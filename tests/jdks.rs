@@ -8,7 +8,7 @@ use std::path::Path;
 
 use common::folded::{is, reaches_root};
 use common::java::{Jdk, Program};
-use common::profiler::{profile, profile_enough};
+use common::profiler::{main_thread, profile};
 use common::{assert_share, container, is_root, skip};
 
 #[test]
@@ -75,7 +75,7 @@ fn is_true(jdk: &Jdk) {
     assert_eq!(jvm["frame_pointers"], true, "{jvm}");
     assert!(jvm["names"]["agent_late"].is_object(), "names come from {}", jvm["names"]);
 
-    let main = profile_enough(&target, &[], |all| all.within("Shares.main"));
+    let main = main_thread(&target);
     for (name, truth) in [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)] {
         assert_share(name, main.self_share(&format!("Shares.{name}")), truth, main.total());
     }
@@ -85,7 +85,7 @@ fn is_true(jdk: &Jdk) {
     assert!(unknown < 0.005, "{unknown} has unknown frames:\n{}", main.top(10));
     let order = main.share(|stack| {
         let at = |name: &str| stack.iter().position(|frame| is(frame, name));
-        at("Shares.main").zip(at("Shares.round")).is_none_or(|(main, round)| main < round)
+        at("Shares.round").zip(at("Shares.burn40")).is_none_or(|(round, burn)| round < burn)
     });
     assert!(order > 0.999, "callers stand before callees");
 

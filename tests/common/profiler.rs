@@ -96,10 +96,11 @@ pub(crate) fn record(seconds: u32, args: &[String]) -> Profile {
     Profile { folded, report, run }
 }
 
-/// Profiles a program again and again until `wanted` of it has samples enough to tell shares.
+/// Profiles a program again and again until `wanted` of it has samples enough to tell shares: once or
+/// twice, more often on a machine that is busy with other things.
 pub(crate) fn profile_enough(target: &Target, more: &[&str], wanted: impl Fn(Folded) -> Folded) -> Folded {
     let mut all = Folded::default();
-    for _ in 0..6 {
+    for _ in 0..20 {
         let got = profile(target, 6, more).folded;
         assert!(got.total() > 0, "an empty profile of a busy program");
         all.add(wanted(got));
@@ -109,6 +110,14 @@ pub(crate) fn profile_enough(target: &Target, more: &[&str], wanted: impl Fn(Fol
     }
     assert!(all.total() >= 5_000, "only {} samples:\n{}", all.total(), all.top(10));
     all
+}
+
+/// Samples enough of a Java program's main thread: its name is the launcher's. The outermost methods may well be
+/// interpreted, so a method's name does not tell the thread.
+pub(crate) fn main_thread(target: &Target) -> Folded {
+    profile_enough(target, &["--per-thread"], |all| {
+        all.keep(|stack| stack.get(1).is_some_and(|t| t == "[java]"))
+    })
 }
 
 /// A name for an output that no other test uses.

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -86,6 +86,21 @@ impl Target {
         kill_process(pid(self.pid), signal).unwrap();
     }
 
+    /// Waits until it has started a process of its own.
+    pub(crate) fn wait_for_child(&self) {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid);
+        let end = Instant::now() + PATIENCE;
+        while std::fs::read_to_string(&children).unwrap().is_empty() {
+            assert!(Instant::now() < end, "pid {} starts no process", self.pid);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
     /// Whether it still runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
@@ -94,9 +109,11 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Not reaped before the next line, so the pid is still its own; a runtime ends with its container.
-        let _ = kill_process(pid(self.pid), Signal::KILL);
-        let _ = self.child.wait();
+        // What has been reaped has given up its pid; a container's runtime ends with its container.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(pid(self.pid), Signal::KILL);
+            let _ = self.child.wait();
+        }
     }
 }
 

@@ -11,7 +11,7 @@
  * since the methods are compiled before anybody attaches.
  */
 final class InlinedShares {
-    private static final int UNIT = 50_000;
+    private static final int UNIT = 5_000;
     private static long sink = 88172645463325252L;
 
     private InlinedShares() {}
@@ -73,7 +73,7 @@ final class InlinedShares {
     }
 
     public static void main(String[] args) {
-        for (int i = 0; i < 2_000; i++) {
+        for (int i = 0; i < 30_000; i++) {
             round();
         }
         Target.ready();
