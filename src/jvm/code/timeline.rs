@@ -447,7 +447,7 @@ impl Store {
         }
     }
 
-    /// Gives `code` its place in time. `name_matches` says whether an owner of the same range is the same method.
+    /// Gives code its place in time: from the end of what was there before.
     fn install(&mut self, code: &Code, what: What, until: u64) {
         let range = code.start..code.end();
         let limits = &self.options.limits;
