@@ -309,7 +309,7 @@ impl CodeTimeline {
             What::Stub(name) => vec![JavaFrame::stub(name)],
             What::Method(compiled) => {
                 let offset = u32::try_from(pc - owner.range.start).unwrap_or(u32::MAX);
-                let (frames, matched) = compiled.frames(offset, is_leaf_pc);
+                let (frames, matched) = compiled.frames(offset);
                 count(&mut self.stats, owner.replayed, is_leaf_pc, matched);
                 frames
             }
