@@ -32,6 +32,8 @@ def normal(frame):
     name = name.replace("(anonymous namespace)", "{anonymous}")
     # The return type, which demanglers write for templates only.
     name = re.sub(r"^(void|bool|int|unsigned long|unsigned int) (?=\S)", "", name)
+    # glibc's memcpy is an alias of its memmove.
+    name = name.replace("__memcpy_avx", "__memmove_avx")
     if "operator()" not in name:
         name = name.split("(")[0]
     name = re.sub(r"\.(isra|part|constprop|cold|lto_priv)\.?\d*", "", name)
