@@ -166,7 +166,7 @@ mod tests {
     fn list(name: &str) -> Vec<String> {
         let header = include_str!("../../bpf/abi.h");
         let line = header.lines().find(|l| l.starts_with(&format!("#define {name}(X)"))).expect(name);
-        line.split("X(").skip(2).map(|x| x.split(')').next().unwrap().replace('_', " ")).collect()
+        line.split("X(").skip(1).map(|x| x.split(')').next().unwrap().replace('_', " ")).collect()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! JVMs: finding them, reading their flags, attaching to them, and what their agent logs.
 //!
-//! [`discover`] finds them through `/proc`. All that touches what a JVM controls (its memory, its files, its attach
-//! socket) happens in a [`helper`], a child process with a deadline: [`inspect`] and [`attach`] start one. Knows
+//! [`discover()`] finds them through `/proc`. All that touches what a JVM controls (its memory, its files, its attach
+//! socket) happens in a [`helper`], a child process with a deadline: [`inspect`] and [`attach()`] start one. Knows
 //! nothing of BPF or formats.
 
 mod agent_file;

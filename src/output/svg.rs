@@ -66,7 +66,8 @@ pub fn write(profile: &Profile, look: &Look, out: &mut impl Write) -> anyhow::Re
     let mut palette = palette(&texts, &kinds, accounts);
     let mut options = flamegraph::Options::default();
     options.title = crate::profile::frame::clean(look.title.as_bytes(), 200);
-    options.subtitle = Some(look.subtitle.clone().unwrap_or_else(|| subtitle(accounts)));
+    // Its place; the text is drawn below, at the left, so that the legend has room beside it.
+    options.subtitle = Some("\u{a0}".to_owned());
     options.palette_map = Some(&mut palette);
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 0xfa, g: 0xfa, b: 0xfa }));
     options.direction = if look.inverted { Direction::Inverted } else { Direction::Straight };
@@ -78,8 +79,22 @@ pub fn write(profile: &Profile, look: &Look, out: &mut impl Write) -> anyhow::Re
         .context("drawing")?;
     let end = picture.strip_suffix(END).context("inferno's picture does not end as it did")?;
     out.write_all(end)?;
+    out.write_all(subtitle_text(look, accounts).as_bytes())?;
     out.write_all(legend(&kinds).as_bytes())?;
+    if !look.inverted {
+        out.write_all(TO_THE_ROOT.as_bytes())?;
+    }
     Ok(out.write_all(END)?)
+}
+
+/// Deep Java stacks make pictures of many screens: a browser is to show the root first, which is at the bottom.
+const TO_THE_ROOT: &str = "<script>window.addEventListener('load', () => window.scrollTo(0, 1e7));</script>";
+
+/// The line below the title, at the left.
+fn subtitle_text(look: &Look, accounts: &Accounts) -> String {
+    let text = look.subtitle.clone().unwrap_or_else(|| subtitle(accounts));
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    format!("<text x=\"10\" y=\"48\">{text}</text>")
 }
 
 /// How a picture ends.

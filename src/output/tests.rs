@@ -236,6 +236,7 @@ fn go_pprof_opens_it() {
                 .args(["tool", "pprof", how, "-sample_index=samples"])
                 .arg(&path)
                 .env("PPROF_TMPDIR", directory.path())
+                .env("GOCACHE", directory.path().join("go"))
                 .output()
                 .unwrap();
             let said = String::from_utf8_lossy(&out.stderr).into_owned();

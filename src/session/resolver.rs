@@ -12,7 +12,7 @@ use crate::capture::abi::Counters;
 use crate::capture::{Count, End, Stack};
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
 use crate::profile::frame::clean;
-use crate::profile::{Frame, Kind, Labels, Profile};
+use crate::profile::{Frame, Kind, Labels, Profile, Why};
 use crate::symbolize::{LogStats, Symbolizer};
 
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
@@ -65,12 +65,22 @@ pub(super) struct JavaTicks {
     pub(super) rootless: u64,
 }
 
-/// Functions with which a thread begins: glibc's, musl's, HotSpot's, the launcher's. The frame pointer below them is
-/// whatever the creator of the thread left there, so how the walk ended does not say it.
-fn begins_thread(function: &str) -> bool {
+/// Whether a thread begins with this function: glibc's, musl's, HotSpot's, the launcher's. The frame pointer below them
+/// is whatever the creator of the thread left there, so how the walk ended does not say it.
+fn begins_thread(root: &Frame) -> bool {
     const BEGINS: &[&str] =
         &["start_thread", "thread_native_entry", "JavaMain", "ThreadJavaMain", "_start", "start"];
-    function.starts_with("clone") || function.starts_with("__clone") || BEGINS.contains(&function)
+    // A stripped libc has no name for its `start_thread`, which is local; then its file is the name.
+    const LIBCS: &[&str] = &["libc.so", "libc-", "libpthread", "ld-musl"];
+    match root.unknown {
+        None => {
+            root.name.starts_with("clone")
+                || root.name.starts_with("__clone")
+                || BEGINS.contains(&&*root.name)
+        }
+        Some(Why::NoSymbol) => LIBCS.iter().any(|libc| root.name.starts_with(libc)),
+        Some(_) => false,
+    }
 }
 
 /// A stack that waits, and the window that counted it.
@@ -208,7 +218,7 @@ impl Resolver {
         ticks.all += count.ticks;
         if frames.iter().any(|frame| java(frame.kind)) {
             ticks.java += count.ticks;
-            if stack.end == End::Depth || !frames.first().is_some_and(|root| begins_thread(&root.name)) {
+            if stack.end == End::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
                 ticks.rootless += count.ticks;
             }
         }

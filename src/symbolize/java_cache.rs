@@ -36,7 +36,7 @@ impl Changes {
                 for &(start, end) in ranges {
                     let last = end.saturating_sub(1) >> PAGE_BITS;
                     // The return address of a call at the end of a page lies in the next one.
-                    let pages = (start >> PAGE_BITS..=last + 1).take(MAX_PAGES);
+                    let pages = (start >> PAGE_BITS..=last + 1).take(MAX_PAGES + 1);
                     self.pages.extend(pages.map(|page| (page, self.now)));
                 }
                 self.pages.len() > MAX_PAGES
