@@ -138,7 +138,7 @@ class Bench:
             return
         lost = sum(n for _, n in accounts["lost"])
         off = accounts["ticks"] - accounts["filtered"] - accounts["kept"] - lost
-        self.figures.say("ticks - (filtered + kept + lost)", off, most=0, )
+        self.figures.say("ticks - (filtered + kept + lost)", off, most=0)
         self.figures.say("expected - (ticks + missed)", accounts["expected"] - accounts["ticks"] - accounts["missed"], most=0)
         self.figures.note(f"accounts: {accounts}")
 
@@ -146,7 +146,7 @@ class Bench:
         figures, seconds = self.figures, self.args.seconds
         rate = max(self.rates)
         figures.heading(f"processes at {rate} Hz, jdk {jvm.java_home.name}")
-        ours = self.ours.start("all", rate, "--all", seconds=seconds)
+        ours = self.ours.start("all", rate, "--all", "--include-self", seconds=seconds)
         perf = Perf(self.work)
         theirs = perf.start("all", rate, seconds)
         stacks, report = self.ours.result(ours)

@@ -26,11 +26,18 @@ def normal(frame):
         name = re.sub(r"\$\$Lambda[$/.0-9]*(?=\.[^.]+$)", "$$Lambda", name)
         name = re.sub(r"(Accessor|Proxy)\d+", r"\1", name)
         return name
+    # A stripped library's code is not named: its file's name stands for it, whoever wrote it.
+    if stripped := re.search(r"([^/ (]+\.so[.0-9]*)\)?\]?$", name):
+        return f"[{stripped[1]}]"
     name = name.replace("(anonymous namespace)", "{anonymous}")
+    # The return type, which demanglers write for templates only.
+    name = re.sub(r"^(void|bool|int|unsigned long|unsigned int) (?=\S)", "", name)
+    # glibc's memcpy is an alias of its memmove.
+    name = name.replace("__memcpy_avx", "__memmove_avx")
     if "operator()" not in name:
         name = name.split("(")[0]
     name = re.sub(r"\.(isra|part|constprop|cold|lto_priv)\.?\d*", "", name)
-    return re.sub(r"<.*>", "<>", name) if "<" in name and not name.startswith("<") else name
+    return re.sub(r"<.*>", "<>", name) if "<" in name[1:] else name
 
 
 class Stacks:

@@ -7,6 +7,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import tempfile
 import time
 
 from .stacks import Stacks
@@ -17,7 +18,9 @@ class Finished:
 
     def __init__(self, command, cwd, stop_after=None):
         begin = time.monotonic()
-        self.child = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # Files, not pipes: nobody reads while it runs, and a full pipe would stop it.
+        self.streams = [tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") for _ in range(2)]
+        self.child = subprocess.Popen(command, cwd=cwd, stdout=self.streams[0], stderr=self.streams[1])
         self.peak_kib = 0
         self.stop_after, self.begin = stop_after, begin
 
@@ -35,13 +38,19 @@ class Finished:
             time.sleep(0.01)
         end = time.monotonic()
         self.child.returncode = os.waitstatus_to_exitcode(status)
-        self.out, self.err = self.child.stdout.read(), self.child.stderr.read()
+        self.out, self.err = (self._text(stream) for stream in self.streams)
         self.wall = end - self.begin
         self.after_stop = end - stopped if stopped else None
         self.cpu = usage.ru_utime + usage.ru_stime
         if self.child.returncode:
             raise RuntimeError(f"{self.child.args}: exit code {self.child.returncode}\n{self.err}")
         return self
+
+    @staticmethod
+    def _text(stream):
+        with stream:
+            stream.seek(0)
+            return stream.read()
 
 
 def resident_kib(pid):

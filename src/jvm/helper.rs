@@ -117,7 +117,9 @@ fn when_started(
 }
 
 fn gone_or_foreign(target: &Target) -> Refusal {
-    if target.has_exited() { Refusal::Exited } else { Refusal::NotHotSpot }
+    // A process that is ending has no memory some time before it has ended.
+    let gone = target.has_exited() || target.proc_file("maps").is_ok_and(|maps| maps.is_empty());
+    if gone { Refusal::Exited } else { Refusal::NotHotSpot }
 }
 
 fn attach(

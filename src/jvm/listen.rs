@@ -84,16 +84,20 @@ pub(super) fn connection(
     }
 }
 
-/// Whether a socket that was bound as the JVM binds its own is open in its network namespace, though there is no
-/// file to connect to (a cleaner of `/tmp` took it).
+/// Whether the JVM has a socket open that it bound as its listener's, though there is no file to connect to (a cleaner
+/// of `/tmp` took it).
 fn listens_without_file(target: &Target) -> Result<bool, Refusal> {
     let name = format!("/tmp/.java_pid{}", target.ns_pid);
     let sockets = target.proc_file("net/unix")?;
-    let is_its = |line: &[u8]| {
-        let path = line.rsplit(|&b| b == b' ').next().unwrap_or_default();
-        path.strip_suffix(b".tmp").unwrap_or(path) == name.as_bytes()
+    // Number, count, protocol, flags, type, state, inode, path. Containers that share a network share the names, too.
+    let inode_of = |line: &[u8]| {
+        let mut fields = line.split(|&b| b == b' ').filter(|field| !field.is_empty());
+        let (inode, path) = (fields.nth(6)?, fields.next()?);
+        let its = path.strip_suffix(b".tmp").unwrap_or(path) == name.as_bytes();
+        its.then(|| [b"socket:[", inode, b"]"].concat())
     };
-    Ok(sockets.split(|&b| b == b'\n').any(is_its))
+    let bound: Vec<Vec<u8>> = sockets.split(|&b| b == b'\n').filter_map(inode_of).collect();
+    Ok(!bound.is_empty() && target.links()?.iter().any(|(_, link)| bound.contains(link)))
 }
 
 /// Removes what a killed helper left: an empty `.attach_pidN` of the target's user and closed to all others.

@@ -5,18 +5,14 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use jvm_symbols_log::header::{HEADER_LEN, MEMFD_NAME};
 use jvm_symbols_log::log_file::Header;
-use rustix::fs::{
-    Dir, FileType, Mode, OFlags, SealFlags, fcntl_get_seals, fstat, fstatfs, openat, readlinkat,
-};
+use rustix::fs::{FileType, Mode, OFlags, SealFlags, fcntl_get_seals, fstat, fstatfs, openat};
 
 use super::refusal::Refusal;
 use super::target::{Target, reopen};
 
 /// `TMPFS_MAGIC` of `linux/magic.h`: memfds live there.
 const TMPFS: u64 = 0x0102_1994;
-/// A JVM may have very many descriptors.
-const MAX_DESCRIPTORS: usize = 200_000;
-/// And very many logs, if it wants to annoy us.
+/// A JVM may show very many, if it wants to annoy us.
 const MAX_LOGS: usize = 64;
 /// Offsets grow while pages behind are freed; beyond this there is no log.
 const MAX_SIZE: u64 = 1 << 42;
@@ -32,19 +28,10 @@ pub(super) struct Found {
 /// Every log that a JVM has open. What looks like one and is none is left out.
 pub(super) fn logs_of(target: &Target) -> Result<Vec<Found>, Refusal> {
     let directory = target.descriptors()?;
-    let listing = reopen(directory.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
-    let entries = listing.and_then(Dir::new).map_err(|_| Refusal::Exited)?;
-    let link = format!("/memfd:{MEMFD_NAME} (deleted)");
-    let is_named = |name: &str| {
-        readlinkat(&directory, name, Vec::new()).is_ok_and(|path| path.as_bytes() == link.as_bytes())
-    };
-    let numbers =
-        entries.take(MAX_DESCRIPTORS).filter_map(|e| e.ok()?.file_name().to_str().ok().map(str::to_owned));
-    Ok(numbers
-        .filter(|n| is_named(n))
-        .take(MAX_LOGS)
-        .filter_map(|n| open_log(directory.as_fd(), &n))
-        .collect())
+    let name = format!("/memfd:{MEMFD_NAME} (deleted)");
+    let links = target.links()?;
+    let named = links.iter().filter(|(_, link)| link == name.as_bytes()).take(MAX_LOGS);
+    Ok(named.filter_map(|(number, _)| open_log(directory.as_fd(), number)).collect())
 }
 
 fn open_log(descriptors: BorrowedFd<'_>, number: &str) -> Option<Found> {

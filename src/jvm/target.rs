@@ -4,7 +4,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, open, openat, openat2, statat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, open, openat, openat2, readlinkat, statat,
+};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
@@ -15,6 +17,9 @@ use super::status::catches_sigquit;
 use crate::process::procfs::{self, Status};
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A JVM may have very many descriptors.
+const MAX_DESCRIPTORS: usize = 200_000;
 
 /// A process.
 #[derive(Debug)]
@@ -84,6 +89,21 @@ impl Target {
     pub(super) fn descriptors(&self) -> Result<OwnedFd, Refusal> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(&self.process, "fd", flags, Mode::empty()).map_err(refusal)
+    }
+
+    /// Its descriptors: their numbers and what their links say, which is no proof of anything.
+    pub(super) fn links(&self) -> Result<Vec<(String, Vec<u8>)>, Refusal> {
+        let directory = self.descriptors()?;
+        let listing = reopen(directory.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
+        let entries = listing.and_then(Dir::new).map_err(refusal)?;
+        let link = |number: String| {
+            let link = readlinkat(&directory, number.as_str(), Vec::new()).ok()?;
+            Some((number, link.into_bytes()))
+        };
+        let numbers = entries
+            .take(MAX_DESCRIPTORS)
+            .filter_map(|e| e.ok()?.file_name().to_str().ok().map(str::to_owned));
+        Ok(numbers.filter_map(link).collect())
     }
 
     /// A directory below its root, by the path as it names it.

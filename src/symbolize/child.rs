@@ -40,8 +40,8 @@ struct Running {
     channel: Channel<UnixStream>,
 }
 
-/// Shortest deadline, as a part of the usual one.
-const SHORTEST: u32 = 16;
+/// Shortest deadline for files, as a part of the usual one.
+pub(crate) const SHORTEST: u32 = 16;
 /// A shortened deadline doubles in this time.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 /// How long a killed worker may take to go: one that hangs in a dead file system is left behind.
@@ -55,6 +55,8 @@ const MAX_LEFT: usize = 8;
 struct Deadline {
     usual: Duration,
     part: u32,
+    /// The largest part: 1 if the deadline stays.
+    shortest: u32,
     changed: Instant,
 }
 
@@ -68,7 +70,7 @@ impl Deadline {
     }
 
     fn missed(&mut self) {
-        self.part = (self.part * 2).min(SHORTEST);
+        self.part = (self.part * 2).min(self.shortest);
         self.changed = Instant::now();
     }
 }
@@ -86,9 +88,9 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts the first worker.
-    pub(crate) fn start(binary: PathBuf, deadline: Duration) -> Result<Child> {
-        let deadline = Deadline { usual: deadline, part: 1, changed: Instant::now() };
+    /// Starts the first worker. Missed deadlines shrink to one part in `shortest`.
+    pub(crate) fn start(binary: PathBuf, deadline: Duration, shortest: u32) -> Result<Child> {
+        let deadline = Deadline { usual: deadline, part: 1, shortest, changed: Instant::now() };
         let (running, left, past_cpu) = (None, Vec::new(), Duration::ZERO);
         let mut child = Child { binary, deadline, running, generation: 0, descriptors: 0, past_cpu, left };
         child.spawn()?;

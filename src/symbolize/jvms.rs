@@ -18,7 +18,9 @@ use crate::process::ProcessId;
 use crate::profile::Why;
 
 /// Addresses in one request.
-const BATCH: usize = 8192;
+const BATCH: usize = 1024;
+/// How long the worker may take. Quotas bound its work, and what it knows may not be had again: patience is cheap.
+const DEADLINE: Duration = Duration::from_secs(30);
 /// JVMs that are followed at once.
 const MAX_FOLLOWED: usize = 1024;
 
@@ -75,7 +77,6 @@ enum Answer {
 #[derive(Debug)]
 pub(crate) struct Jvms {
     binary: PathBuf,
-    deadline: Duration,
     raw: bool,
     child: Option<Child>,
     followed: HashMap<ProcessId, Followed>,
@@ -87,10 +88,9 @@ pub(crate) struct Jvms {
 }
 
 impl Jvms {
-    pub(crate) fn new(binary: PathBuf, deadline: Duration, raw: bool, cached: usize) -> Jvms {
+    pub(crate) fn new(binary: PathBuf, raw: bool, cached: usize) -> Jvms {
         Jvms {
             binary,
-            deadline,
             raw,
             child: None,
             followed: HashMap::new(),
@@ -229,7 +229,7 @@ impl Jvms {
     /// Gives the log to the worker if it does not have it, and lets it read; false if the worker was lost.
     fn read_log(&mut self, id: ProcessId) -> bool {
         if self.child.is_none() {
-            self.child = Child::start(self.binary.clone(), self.deadline).ok();
+            self.child = Child::start(self.binary.clone(), DEADLINE, 1).ok();
         }
         let generation = self.child.as_ref().map_or(0, Child::generation);
         let Some(followed) = self.followed.get(&id) else { return true };

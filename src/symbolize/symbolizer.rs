@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::cache::Cache;
-use super::child::{Child, Cost};
+use super::child::{Child, Cost, SHORTEST};
 use super::files::Files;
 use super::frames::{Frames, single, unknown};
 use super::java_cache::Seen;
@@ -146,14 +146,14 @@ impl Symbolizer {
     /// # Errors
     /// If the worker cannot be started.
     pub fn start(config: Config) -> Result<Symbolizer> {
-        let child = Child::start(config.binary.clone(), config.deadline)?;
+        let child = Child::start(config.binary.clone(), config.deadline, SHORTEST)?;
         let vdso = vdso::image().map(|fd| FileHandle::Image { name: "[vdso]".into(), fd: Arc::new(fd) });
         Ok(Symbolizer {
             child,
             kernel: Kernel::read(),
             files: Files::new(config.debug_dir.clone()),
             jit: JitMaps::new(config.raw_names, config.perf_map_interval),
-            jvms: Jvms::new(config.binary.clone(), config.deadline, config.raw_names, config.cached),
+            jvms: Jvms::new(config.binary.clone(), config.raw_names, config.cached),
             silent_jvms: HashSet::new(),
             java_leaves: HashMap::new(),
             native: Cache::new(config.cached),

@@ -200,7 +200,8 @@ fn a_log_is_sealed_and_its_memory_is_given_back() {
         assert!(after < before && after <= 32, "{before} {after}");
         assert_eq!(Header::read(&log).unwrap().consumed, timeline.read_to());
         // What was read is still known, and reading goes on; who comes now has missed it.
-        assert!(timeline.facts().replayed && timeline.facts().methods > 2);
+        let facts = timeline.facts();
+        assert!(facts.replayed && facts.methods > 2, "{facts:?}");
         timeline.read(&log).unwrap();
         let mut late = CodeTimeline::new(Options::default());
         late.read(&log).unwrap();

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use jbpf_prof::jvm::{self, AttachOptions, Attached, Failed, Jvm};
 use jbpf_prof::process::procfs;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Nobody: what a JVM of another user runs as.
 pub(crate) const NOBODY: u32 = 65_534;
@@ -144,6 +145,12 @@ impl Java {
 
 impl Drop for Java {
     fn drop(&mut self) {
+        // A change of ids on the way made the kernel forget that the JVM was to die with the wrapper.
+        let children =
+            fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid())).unwrap_or_default();
+        for child in children.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            let _ = kill_process(child, Signal::KILL);
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

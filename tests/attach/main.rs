@@ -335,6 +335,18 @@ fn attaching_again_and_again_costs_the_jvm_nothing() {
 }
 
 #[test]
+fn a_socket_that_a_cleaner_of_tmp_took_is_made_again() {
+    for jdk in jdks() {
+        let mut java = Java::start(&jdk, &[]);
+        let (jvm, first) = assert_attaches(&mut java);
+        first.end_lease().unwrap();
+        fs::remove_file(format!("/tmp/.java_pid{}", jvm.ns_pid)).unwrap();
+        assert_attaches(&mut java);
+        assert_eq!(java.output_since_ready(), Vec::<String>::new(), "a thread dump");
+    }
+}
+
+#[test]
 fn several_jvms_are_attached_to_at_once() {
     let mut javas: Vec<Java> = (0..2).flat_map(|_| jdks()).map(|jdk| Java::start(&jdk, &[])).collect();
     let jvms: Vec<Jvm> = javas.iter().map(Java::jvm).collect();

@@ -164,16 +164,17 @@ impl Reader {
             self.buffer.resize(first_len, 0);
             got = self.fill_padded(source)?;
         }
-        if first_len > got {
+        // The padding of the last record may not be in the file yet.
+        let whole = |word: Word| (Word::LEN + u64::from(word.body)) as usize;
+        if whole(first) > got {
             return Ok(None);
         }
         let mut len = 0;
         while let Some(word) = self.peek(len, got) {
-            let record = word.record_len() as usize;
-            if word.body > MAX_BODY || record > got - len {
+            if word.body > MAX_BODY || whole(word) > got - len {
                 break;
             }
-            len += record;
+            len = got.min(len + word.record_len() as usize);
         }
         Ok(Some(len))
     }

@@ -164,6 +164,16 @@ fn a_log_cut_anywhere_tells_a_prefix_and_goes_on_when_the_rest_comes() {
 }
 
 #[test]
+fn the_last_record_needs_no_padding() {
+    let (mut log, expected) = sample();
+    let body = body(|out| encode::replay_end(out, 9, 3)).len();
+    log.truncate(log.len().div_ceil(8) * 8 - 8usize.wrapping_sub(body) % 8);
+    let (mut told, mut reader) = (Told::default(), Reader::default());
+    reader.read(&log, &mut told).unwrap();
+    assert_eq!(told, expected);
+}
+
+#[test]
 fn a_record_without_its_word_is_not_there_yet() {
     let (mut log, expected) = sample();
     let word: [u8; 8] = log[HEADER_LEN as usize..][..8].try_into().unwrap();

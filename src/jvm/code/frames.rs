@@ -65,7 +65,7 @@ pub(super) struct Compiled {
 /// Which debug record an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Match {
-    /// The record of this very return address.
+    /// The record of this very address.
     Exact,
     /// The next one above: right for a leaf; for a return address, the call has no record of its own.
     Above,
@@ -76,13 +76,15 @@ pub(super) enum Match {
 impl Compiled {
     /// The frames at `pc` bytes from the code's start, innermost first.
     ///
-    /// A debug record describes the code that *ends* at its pc (HotSpot: `forte.cpp`, "record the end of the region",
-    /// and `match_desc` in `nmethod.cpp`, which takes the first record at or above): an instruction that is about to
-    /// run at `pc` belongs to the first record above `pc`, a call that returns to `pc` to the record at `pc`.
-    pub(super) fn frames(&self, pc: u32, leaf: bool) -> (Vec<JavaFrame>, Match) {
+    /// A debug record describes the code that *ends* at its pc (HotSpot: `NonSafepointEmitter` in opto/output.cpp; and
+    /// `match_desc` in `nmethod.cpp`, which takes the first record at or above): a call that returns to `pc` belongs to
+    /// the record at `pc`. So does a leaf: the clock's interrupt waits for the instruction that takes long, often a load
+    /// from memory, and shows the one after it. Where that begins a region, the time was spent in the region before.
+    /// (HotSpot's own AsyncGetCallTrace asks above `pc` and names the next region's method for it.)
+    pub(super) fn frames(&self, pc: u32) -> (Vec<JavaFrame>, Match) {
         let mut decoder = PcDecoder::new(&self.debug, self.methods.len());
         while let Ok(Some(record)) = decoder.step() {
-            if record.pc > pc || (record.pc == pc && !leaf) {
+            if record.pc >= pc {
                 let found = if record.pc == pc { Match::Exact } else { Match::Above };
                 return (self.chain(record.chain), found);
             }

@@ -9,6 +9,9 @@ mod lease;
 mod methods;
 mod timeline;
 
+#[cfg(test)]
+mod tests;
+
 pub use frames::{FrameKind, JavaFrame};
 pub use lease::{end, release, renew};
 pub use methods::JavaMethod;

@@ -309,7 +309,7 @@ impl CodeTimeline {
             What::Stub(name) => vec![JavaFrame::stub(name)],
             What::Method(compiled) => {
                 let offset = u32::try_from(pc - owner.range.start).unwrap_or(u32::MAX);
-                let (frames, matched) = compiled.frames(offset, is_leaf_pc);
+                let (frames, matched) = compiled.frames(offset);
                 count(&mut self.stats, owner.replayed, is_leaf_pc, matched);
                 frames
             }
@@ -447,7 +447,7 @@ impl Store {
         }
     }
 
-    /// Gives `code` its place in time. `name_matches` says whether an owner of the same range is the same method.
+    /// Gives code its place in time: from the end of what was there before.
     fn install(&mut self, code: &Code, what: What, until: u64) {
         let range = code.start..code.end();
         let limits = &self.options.limits;

@@ -1,0 +1,237 @@
+//! The timeline over logs made here.
+
+use jvm_symbols_log::encode::code_flag;
+use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
+use jvm_symbols_log::{
+    HeaderFields, LoadHead, LogKind, MethodNames, Out, PcEncoder, RecordType, Word, encode,
+};
+
+use super::{CodeTimeline, FrameKind, Miss, Options};
+use crate::process::MonoNs;
+
+const SECOND: u64 = 1_000_000_000;
+const CODE: u64 = 0x7f00_0000_1000;
+
+struct Log {
+    bytes: Vec<u8>,
+    sequence: u64,
+}
+
+impl Log {
+    fn new() -> Log {
+        let mut page = [0; HEADER_LEN as usize];
+        let fields = HeaderFields {
+            kind: LogKind::Attach,
+            pid: 7,
+            started: SECOND,
+            nonce: [0; 16],
+            cap: 1 << 20,
+            enabled: SECOND,
+            lease_until: 0,
+            path: b"",
+        };
+        fields.fill(&mut page);
+        page[..8].copy_from_slice(&MAGIC);
+        Log { bytes: page.to_vec(), sequence: 0 }
+    }
+
+    fn append(&mut self, kind: RecordType, write: impl FnOnce(&mut Out<'_>)) -> u64 {
+        let mut buffer = vec![0; 1 << 16];
+        let mut out = Out::new(&mut buffer);
+        write(&mut out);
+        let offset = self.bytes.len() as u64;
+        self.bytes.extend_from_slice(&Word::new(kind, out.len() as u32).to_bytes());
+        self.bytes.extend_from_slice(out.written());
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        offset
+    }
+
+    fn method(&mut self, name: &str) -> u64 {
+        let names =
+            MethodNames { class: b"La/B;", name: name.as_bytes(), signature: b"()V", file: b"B.java" };
+        self.append(RecordType::Method, |out| encode::method(out, &names, [(0, 10), (8, 20)].into_iter()))
+    }
+
+    fn head(&mut self, seconds: u64, replayed: bool, start: u64, size: u32) -> LoadHead {
+        self.sequence += 1;
+        let flags = if replayed { code_flag::REPLAYED } else { 0 };
+        LoadHead { flags, time: seconds * SECOND, sequence: self.sequence, start, size }
+    }
+
+    /// Code whose record at 0x10 is (root @ 1), at 0x20 (root @ 8, inlined @ 2), and at 0x30 (root @ 9).
+    fn load(&mut self, seconds: u64, replayed: bool, (start, size): (u64, u32), root: u64, inlined: u64) {
+        let head = self.head(seconds, replayed, start, size);
+        self.append(RecordType::Load, |out| {
+            head.write(out);
+            out.varint(2);
+            out.varint(root / 8);
+            out.varint(inlined / 8);
+            let mut pcs = PcEncoder::new(out);
+            assert!(pcs.record(0x10, 0, 1, [Some((0, 1))].into_iter()));
+            assert!(pcs.record(0x20, 0, 2, [Some((0, 8)), Some((1, 2))].into_iter()));
+            assert!(pcs.record(0x30, 0, 1, [Some((0, 9))].into_iter()));
+        });
+    }
+
+    fn unload(&mut self, seconds: u64, start: u64) {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        self.append(RecordType::Unload, |out| encode::unload(out, seconds * SECOND, sequence, start));
+    }
+
+    fn stub(&mut self, (start, size): (u64, u32), name: &str) {
+        let head = self.head(1, true, start, size);
+        self.append(RecordType::Stub, |out| encode::stub(out, &head, name.as_bytes()));
+    }
+
+    fn timeline(&self) -> CodeTimeline {
+        let mut timeline = CodeTimeline::new(Options { keep: 100 * SECOND, ..Options::default() });
+        timeline.read(&self.bytes).unwrap();
+        timeline
+    }
+}
+
+/// The compiled method's name at an address and a time.
+fn root(timeline: &mut CodeTimeline, pc: u64, tenths: u64) -> Result<String, Miss> {
+    let frames = timeline.lookup(pc, true, MonoNs(tenths * SECOND / 10))?;
+    Ok(frames.last().unwrap().name.to_string())
+}
+
+fn ok(name: &str) -> Result<String, Miss> {
+    Ok(name.to_owned())
+}
+
+#[test]
+fn an_address_belongs_to_the_record_at_or_above_it() {
+    let mut log = Log::new();
+    let (outer, inner) = (log.method("outer"), log.method("inner"));
+    log.load(2, false, (CODE, 0x40), outer, inner);
+    let mut timeline = log.timeline();
+    let mut see = |pc: u64, leaf: bool| -> Vec<(String, FrameKind, u32, Option<u32>)> {
+        let frames = timeline.lookup(CODE + pc, leaf, MonoNs(3 * SECOND)).unwrap();
+        frames.iter().map(|f| (f.name.to_string(), f.kind, f.line, f.bci)).collect()
+    };
+    let outer = |line, bci| ("a.B.outer".to_owned(), FrameKind::Compiled, line, bci);
+    let inlined = vec![("a.B.inner".to_owned(), FrameKind::Inlined, 10, Some(2)), outer(20, Some(8))];
+    assert_eq!(see(0, true), [outer(10, Some(1))]);
+    assert_eq!(see(0x0f, true), [outer(10, Some(1))]);
+    assert_eq!(see(0x10, false), [outer(10, Some(1))], "the call that returns to the record's pc");
+    assert_eq!(see(0x10, true), [outer(10, Some(1))], "the instruction before it took the time");
+    assert_eq!(see(0x11, true), inlined);
+    assert_eq!(see(0x1c, false), inlined, "a call without a record of its own");
+    assert_eq!(see(0x20, false), inlined);
+    assert_eq!(see(0x20, true), inlined);
+    assert_eq!(see(0x21, true), [outer(20, Some(9))]);
+    assert_eq!(see(0x31, true), [outer(0, None)], "above the last record only the method is known");
+    assert_eq!(see(0x40, false), [outer(0, None)], "a call at the very end");
+    let stats = timeline.stats();
+    assert_eq!((stats.leaves, stats.leaves_before_attach), (7, 0));
+    assert_eq!((stats.returns, stats.returns_inexact, stats.beyond), (4, 1, 2));
+    assert_eq!(timeline.lookup(CODE + 0x40, true, MonoNs(3 * SECOND)), Err(Miss::Never));
+    assert_eq!(timeline.lookup(CODE, false, MonoNs(3 * SECOND)), Err(Miss::Never));
+}
+
+#[test]
+fn an_address_has_one_owner_after_the_other() {
+    let mut log = Log::new();
+    let (first, second) = (log.method("first"), log.method("second"));
+    log.load(2, false, (CODE, 0x40), first, first);
+    log.unload(5, CODE);
+    log.load(7, false, (CODE - 0x10, 0x40), second, second);
+    let mut timeline = log.timeline();
+    assert_eq!(root(&mut timeline, CODE, 10), ok("a.B.first"), "told late: owned from the start");
+    assert_eq!(root(&mut timeline, CODE, 40), ok("a.B.first"));
+    assert_eq!(root(&mut timeline, CODE, 47), Err(Miss::Moved), "the unload was told late, perhaps");
+    assert_eq!(root(&mut timeline, CODE, 51), ok("a.B.second"), "from the logged end of the one before");
+    assert_eq!(root(&mut timeline, CODE, 90), ok("a.B.second"));
+    assert_eq!(root(&mut timeline, CODE + 0x30, 49), ok("a.B.first"), "nobody came after it here");
+    assert_eq!(root(&mut timeline, CODE + 0x30, 60), Err(Miss::Moved));
+    assert_eq!(timeline.stats().moved, 2);
+}
+
+#[test]
+fn code_over_code_ends_what_was_there() {
+    let mut log = Log::new();
+    let (first, second) = (log.method("first"), log.method("second"));
+    log.load(2, false, (CODE, 0x40), first, first);
+    log.load(5, false, (CODE, 0x40), second, second);
+    let mut timeline = log.timeline();
+    assert_eq!(root(&mut timeline, CODE, 30), ok("a.B.first"));
+    assert_eq!(root(&mut timeline, CODE, 49), Err(Miss::Moved));
+    assert_eq!(root(&mut timeline, CODE, 50), ok("a.B.second"));
+}
+
+#[test]
+fn what_happened_wins_over_what_is_replayed() {
+    let mut log = Log::new();
+    let (first, second) = (log.method("first"), log.method("second"));
+    log.load(3, false, (CODE, 0x40), second, second);
+    log.load(4, true, (CODE, 0x40), first, first);
+    // Unloaded while the replay was about to tell of it: it was there until then.
+    log.unload(5, CODE + 0x1000);
+    log.load(6, true, (CODE + 0x1000, 0x40), first, first);
+    // Replayed, then told again as it happened (late): one owner, from the start.
+    log.load(6, true, (CODE + 0x2000, 0x40), first, first);
+    log.load(7, false, (CODE + 0x2000, 0x40), first, first);
+    log.append(RecordType::ReplayEnd, |out| encode::replay_end(out, 8 * SECOND, 9));
+    let mut timeline = log.timeline();
+    assert!(timeline.facts().replayed);
+    assert_eq!(root(&mut timeline, CODE, 100), ok("a.B.second"));
+    assert_eq!(root(&mut timeline, CODE + 0x1000, 40), ok("a.B.first"));
+    assert_eq!(root(&mut timeline, CODE + 0x1000, 60), Err(Miss::Moved));
+    assert_eq!(root(&mut timeline, CODE + 0x2000, 20), ok("a.B.first"));
+    assert_eq!(timeline.stats().leaves_before_attach, 1);
+}
+
+#[test]
+fn of_stubs_the_narrowest_is_meant_and_methods_replace_them() {
+    let mut log = Log::new();
+    let method = log.method("run");
+    log.stub((CODE, 0x4000), "StubRoutines");
+    log.stub((CODE + 0x100, 0x20), "arraycopy");
+    log.stub((CODE + 0x8000, 0x20), "I2C/C2I adapters");
+    log.load(5, false, (CODE + 0x8000, 0x40), method, method);
+    let mut timeline = log.timeline();
+    assert_eq!(root(&mut timeline, CODE + 0x110, 20), ok("arraycopy"));
+    assert_eq!(root(&mut timeline, CODE + 0x120, 20), ok("StubRoutines"));
+    assert_eq!(root(&mut timeline, CODE + 0x8000, 20), ok("I2C/C2I adapters"));
+    assert_eq!(root(&mut timeline, CODE + 0x8000, 60), ok("a.B.run"));
+}
+
+#[test]
+fn clocks_differ_by_the_offset_of_the_time_namespace() {
+    let mut log = Log::new();
+    let method = log.method("run");
+    log.load(2, false, (CODE, 0x40), method, method);
+    log.unload(5, CODE);
+    let mut timeline = CodeTimeline::new(Options { clock_offset: -(SECOND as i64), ..Options::default() });
+    timeline.read(&log.bytes).unwrap();
+    assert_eq!(root(&mut timeline, CODE, 55), ok("a.B.run"), "4.5 s in the JVM");
+    assert_eq!(root(&mut timeline, CODE, 65), Err(Miss::Moved));
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let mut log = Log::new();
+    log.load(2, false, (CODE, 0x40), 8 * 999, 8 * 999);
+    let mut timeline = log.timeline();
+    let frames = timeline.lookup(CODE, true, MonoNs(3 * SECOND)).unwrap();
+    assert_eq!((frames[0].kind, &*frames[0].name), (FrameKind::Unnamed, ""));
+    assert_eq!(timeline.lookup(1, true, MonoNs(0)), Err(Miss::Never));
+    log.bytes[at::DROPPED as usize] = 1;
+    timeline.read(&log.bytes).unwrap();
+    assert_eq!(timeline.lookup(1, true, MonoNs(0)), Err(Miss::Cut));
+}
+
+#[test]
+fn code_that_is_long_gone_is_forgotten() {
+    let mut log = Log::new();
+    let method = log.method("run");
+    for second in 2..1000 {
+        log.load(second, false, (CODE, 0x40), method, method);
+        log.unload(second, CODE);
+    }
+    let mut timeline = CodeTimeline::new(Options::default());
+    timeline.read(&log.bytes).unwrap();
+    assert!((5..=15).contains(&timeline.facts().code), "{}", timeline.facts().code);
+}
