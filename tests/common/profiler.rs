@@ -116,7 +116,7 @@ pub(crate) fn profile_enough(target: &Target, more: &[&str], wanted: impl Fn(Fol
 /// interpreted, so a method's name does not tell the thread.
 pub(crate) fn main_thread(target: &Target) -> Folded {
     profile_enough(target, &["--per-thread"], |all| {
-        all.keep(|stack| stack.get(1).is_some_and(|t| t == "[java]"))
+        all.keep(|stack| stack.get(1).is_some_and(|t| t.starts_with("[java tid=")))
     })
 }
 
