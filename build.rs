@@ -42,6 +42,12 @@ fn agent(out: &Path) {
     println!("cargo::rerun-if-changed=jvm-symbols-agent");
     let target = env::var("TARGET").expect("cargo sets TARGET");
     let dir = out.join("agent");
+    // Arm's helpers for atomics ask libc which instructions the CPU has; the oldest ones need no helper.
+    let flags = if target.starts_with("aarch64") {
+        "-Crelocation-model=pic\x1f-Ctarget-feature=-outline-atomics"
+    } else {
+        "-Crelocation-model=pic"
+    };
     let status = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"))
         .args(["rustc", "--quiet", "--manifest-path", "jvm-symbols-agent/Cargo.toml", "--lib"])
         .args(["--crate-type", "cdylib", "--features", "freestanding", "--profile", "agent"])
@@ -52,7 +58,7 @@ fn agent(out: &Path) {
         .args(["--", "-Cpanic=abort", "-Clink-arg=-nostartfiles", "-Clink-arg=-nostdlib"])
         .args(["-Clink-arg=-Wl,-z,nodelete,-z,now,--gc-sections,--no-undefined"])
         // The product's own flags (static libc) would make a shared object impossible.
-        .env("CARGO_ENCODED_RUSTFLAGS", "-Crelocation-model=pic")
+        .env("CARGO_ENCODED_RUSTFLAGS", flags)
         .status()
         .expect("cargo runs");
     assert!(status.success(), "jvm-symbols-agent does not build");
