@@ -63,7 +63,12 @@ fn inlined_methods_have_their_shares_and_chains() {
         return;
     }
     let target = Program::new("InlinedShares")
-        .flags(&["-XX:CompileCommand=inline,InlinedShares::*"])
+        .flags(
+            &["burn*", "twice", "thrice", "inner", "other"]
+                .map(|m| format!("-XX:CompileCommand=inline,InlinedShares::{m}"))
+                .each_ref()
+                .map(String::as_str),
+        )
         .dont_inline("InlinedShares::round")
         .debug_non_safepoints()
         .start(&Jdk::host());
