@@ -81,7 +81,12 @@ fn is_true(jdk: &Jdk) {
     }
     let rooted = main.share(reaches_root);
     assert!(rooted > 0.95, "only {rooted} of the stacks reach the root:\n{}", main.top(10));
-    let unknown = main.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
+    // Libraries without symbols (Debian's libc, the libjvm of 8) and, where that event is known to crash the JVM, its
+    // stubs, have no names: they stand before the program's own frames.
+    let unknown = main.share(|stack| {
+        let own = stack.iter().position(|frame| frame.starts_with("Shares.")).unwrap_or(0);
+        stack[own..].iter().any(|frame| frame.starts_with("[unknown"))
+    });
     assert!(unknown < 0.005, "{unknown} has unknown frames:\n{}", main.top(10));
     let order = main.share(|stack| {
         let at = |name: &str| stack.iter().position(|frame| is(frame, name));
@@ -90,7 +95,8 @@ fn is_true(jdk: &Jdk) {
     assert!(order > 0.999, "callers stand before callees");
 
     let after = files(Path::new(&tmp));
-    let left: Vec<_> = after.difference(&before).filter(|name| !name.starts_with(".java_pid")).collect();
+    let left: Vec<_> =
+        after.difference(&before).filter(|name| name.contains("jvm") || name.contains("attach")).collect();
     assert!(left.is_empty(), "left behind in the target's /tmp: {left:?}");
 }
 

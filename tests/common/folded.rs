@@ -89,7 +89,9 @@ pub(crate) fn user_leaf(frames: &[String]) -> Option<&str> {
 
 /// Whether a stack's outermost code is where threads and programs begin.
 pub(crate) fn reaches_root(frames: &[String]) -> bool {
-    const BEGINNINGS: [&str; 9] = [
+    const BEGINNINGS: [&str; 10] = [
+        // `start_thread` or `clone` of a libc that was stripped.
+        "[unknown: no symbol (libc.so.6)]",
         "__clone",
         "clone",
         "__clone3",

@@ -7,7 +7,7 @@
  *     thrice > inner > burn30    30 %
  *     thrice > other > burn40    40 %
  *
- * Run with `-XX:CompileCommand=inline,InlinedShares::*` and `dontinline,InlinedShares::round`; with DebugNonSafepoints,
+ * Run with `-XX:CompileCommand=inline` for all of them and `dontinline,InlinedShares::round`; with DebugNonSafepoints,
  * since the methods are compiled before anybody attaches.
  */
 final class InlinedShares {
