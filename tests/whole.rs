@@ -193,3 +193,32 @@ fn every_output_at_once_and_all_of_them_whole() {
         run.stderr
     );
 }
+
+/// A run has no sample of its own process; asked for, it has.
+#[test]
+fn the_profiler_leaves_itself_out_unless_asked() {
+    if !is_root() {
+        return;
+    }
+    let native = native::start("native");
+    let own_ticks = |more: &[&str]| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("own.folded");
+        let mut command = Command::new(profiler::binary());
+        command.args(["--all", "-F", "4999", "-d", "3", "--report", "json", "-o"]).arg(&path).args(more);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+        let child = command.spawn().unwrap();
+        let pid = u64::from(child.id());
+        let output = child.wait_with_output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(report["accounts"]["kept"].as_u64().unwrap() > 1_000, "{}", report["accounts"]);
+        let rows = report["processes"].as_array().unwrap().clone();
+        rows.iter()
+            .filter(|row| row["pids"].as_array().unwrap().iter().any(|p| p.as_u64() == Some(pid)))
+            .map(|row| row["ticks"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!(own_ticks(&[]), 0);
+    assert!(own_ticks(&["--include-self"]) > 0);
+    drop(native);
+}

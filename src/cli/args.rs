@@ -109,7 +109,7 @@ pub(super) struct Record {
     /// Thread names with their numbers instead of `pool-#-thread-#`.
     #[arg(long, help_heading = "Output")]
     pub(super) raw_threads: bool,
-    /// The report on standard error.
+    /// The report, on standard output, or on standard error if a profile goes there; json is for machines.
     #[arg(long, value_enum, default_value = "text", help_heading = "Output")]
     pub(super) report: Report,
     /// Methods by line in the report: `Class.method @ (bci, line)`.
@@ -129,12 +129,9 @@ pub(super) struct Record {
     /// Kernel types (BTF) from this file, for kernels that have none; it must belong to root.
     #[arg(long, value_name = "FILE", help_heading = "Host")]
     pub(super) btf_path: Option<PathBuf>,
-    /// No progress, no warnings, no report.
-    #[arg(short, long, help_heading = "Host", conflicts_with = "verbose")]
+    /// No progress and no report.
+    #[arg(short, long, help_heading = "Host")]
     pub(super) quiet: bool,
-    /// Say more; repeatable.
-    #[arg(short, long, action = clap::ArgAction::Count, help_heading = "Host")]
-    pub(super) verbose: u8,
 
     /// Start this command and profile it, with its descendants, from its first instruction.
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"])]
@@ -163,7 +160,7 @@ pub(super) struct Picture {
 pub enum Report {
     /// For people.
     Text,
-    /// For machines, on standard output.
+    /// For machines.
     Json,
     /// None.
     None,

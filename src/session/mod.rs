@@ -10,6 +10,7 @@ mod resolver;
 mod sampler;
 mod settings;
 mod stop;
+mod targets;
 mod thread_name;
 
 use std::sync::mpsc::RecvTimeoutError;
@@ -31,6 +32,7 @@ use progress::Progress;
 use resolver::{Resolver, View};
 use sampler::Sampler;
 use stop::Stop;
+use targets::Targets;
 
 /// How often the session looks around while no window comes.
 const BEAT: Duration = Duration::from_millis(50);
@@ -64,6 +66,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     if let Some(launched) = &mut launched {
         launched.go();
     }
+    let targets = Targets::of(settings);
     let progress = Progress::new(settings.progress, settings.duration);
     loop {
         if launched.as_mut().is_some_and(|l| l.ended().is_some()) {
@@ -72,6 +75,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
         match batches.recv_timeout(BEAT) {
             Ok(batch) => {
                 resolver.apply(&batch.events);
+                if targets.have_ended(&resolver.processes) {
+                    stop.raise();
+                }
                 jvms.notice(&batch.events);
                 jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
                 jvms.beat(&mut resolver.symbolizer);
