@@ -88,7 +88,8 @@ pub fn write(profile: &Profile, look: &Look, out: &mut impl Write) -> anyhow::Re
 }
 
 /// Deep Java stacks make pictures of many screens: a browser is to show the root first, which is at the bottom.
-const TO_THE_ROOT: &str = "<script>window.addEventListener('load', () => window.scrollTo(0, 1e7));</script>";
+const TO_THE_ROOT: &str =
+    "<script>window.addEventListener('load', function () { window.scrollTo(0, 1e7); });</script>";
 
 /// The line below the title, at the left.
 fn subtitle_text(look: &Look, accounts: &Accounts) -> String {
