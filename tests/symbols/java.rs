@@ -127,10 +127,12 @@ fn inlined_chains_stubs_and_code_nobody_named() {
         (frames[2].file.as_deref(), frames[2].line, frames[2].bci),
         (Some("Source.java"), 20, Some(5))
     );
-    // The record in the middle ends there: a call that returns to it is in the chain, the instruction at it is not.
+    // The record in the middle ends there: a call that returns to it is in the chain, and so is the instruction at it,
+    // since the clock shows the one after the one that took the time; the next address is not.
     let middle = CODE + u64::from(SIZE) / 2;
     assert_eq!(at(&mut symbolizer, UserWord::Return(middle), 20).len(), 3);
-    assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(middle), 20)), ["a.b.Outer.run"]);
+    assert_eq!(at(&mut symbolizer, UserWord::Leaf(middle), 20).len(), 3);
+    assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(middle + 1), 20)), ["a.b.Outer.run"]);
     // A call that is the last instruction returns to the address behind the code.
     let end = CODE + u64::from(SIZE);
     assert_eq!(names(&at(&mut symbolizer, UserWord::Return(end), 20)), ["a.b.Outer.run"]);
