@@ -95,7 +95,7 @@ install_rust() {
         apt_install rustup
         quietly rustup default stable || die "rustup could not bring the stable compiler"
     else
-        die "no Rust 1.$RUST_MIN_MINOR or newer can be had from apt here: install it from rust-lang.org, then run this again"
+        die "no Rust 1.$RUST_MIN_MINOR or newer can be had from apt here: install it with rustup, then run this again"
     fi
     hash -r
 }
