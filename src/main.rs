@@ -8,9 +8,6 @@ use jbpf_prof::cli::{self, Command, Config, Exit, Failure};
 use jbpf_prof::output::report::Detail;
 use jbpf_prof::{host, jvm, output, session, symbolize};
 
-/// This program, to be run again as a child.
-const SELF: &str = "/proc/self/exe";
-
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let own = args.next().unwrap_or_default();
@@ -44,11 +41,11 @@ fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Record(config) => record(&config),
         Command::Jvms => {
-            print(&cli::jvms::table(&cli::jvms::rows(Path::new(SELF))?))?;
+            print(&cli::jvms::table(&cli::jvms::rows(Path::new(cli::config::OWN_BINARY))?))?;
             Ok(Exit::Done)
         }
         Command::Doctor => {
-            let jvms = cli::jvms::rows(Path::new(SELF))?;
+            let jvms = cli::jvms::rows(Path::new(cli::config::OWN_BINARY))?;
             let (text, exit) = cli::doctor::examine(&jvms.iter().map(cli::jvms::line).collect::<Vec<_>>());
             print(&text)?;
             Ok(exit)

@@ -11,6 +11,8 @@ use crate::output::{Format, Look, Target as Output, file};
 use crate::profile::filter::Glob;
 use crate::session::{self, Settings, Target};
 
+/// This binary, for child processes, whatever became of its path.
+pub const OWN_BINARY: &str = "/proc/self/exe";
 /// Samples a second on each CPU: odd, so as not to run in step with what happens a hundred times a second.
 const DEFAULT_RATE: u64 = 99;
 /// More samples a second than the kernel can take: the shortest period of cpu-clock is 10 µs.
@@ -61,7 +63,7 @@ impl Config {
 fn settings(record: Record, (requested_hz, period_ns): (f64, u64)) -> Result<Settings, Failure> {
     let duration = record.duration.as_deref().map(|d| duration("--duration", d)).transpose()?;
     Ok(Settings {
-        binary: PathBuf::from("/proc/self/exe"),
+        binary: PathBuf::from(OWN_BINARY),
         children: record.children,
         cpus: record.cpu.as_deref().map(cpus).transpose()?,
         period_ns,

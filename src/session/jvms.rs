@@ -105,23 +105,17 @@ impl Jvms {
         };
         let mut found = jvm::discover().unwrap_or_default();
         found.retain(|jvm| wanted.as_ref().is_none_or(|wanted| wanted.contains(&jvm.process.tgid)));
-        if self.java == Java::Off {
-            for jvm in found {
-                self.insert(Some(jvm), Names::Off, false);
-            }
-            return;
-        }
         let mut waiting = found.into_iter();
         let mut renewed = Instant::now();
         loop {
             self.entries.values_mut().for_each(|entry| entry.join(false, symbolizer));
-            let under_way = self.entries.values().filter(|e| matches!(e.names, Names::Attaching(_))).count();
-            if !stop.load(Ordering::Relaxed) {
-                for jvm in waiting.by_ref().take(AT_ONCE.saturating_sub(under_way)) {
-                    self.begin(jvm.process.tgid, Some(jvm));
-                }
+            while self.under_way() < AT_ONCE
+                && !stop.load(Ordering::Relaxed)
+                && let Some(jvm) = waiting.next()
+            {
+                self.begin(jvm.process.tgid, Some(jvm));
             }
-            if !self.entries.values().any(|entry| matches!(entry.names, Names::Attaching(_))) {
+            if self.under_way() == 0 {
                 return;
             }
             // While some are slow to answer the others keep what they have logged.
@@ -225,7 +219,10 @@ impl Jvms {
     fn begin(&mut self, tgid: u32, found: Option<Jvm>) {
         let late = found.is_none();
         if self.java == Java::Off {
-            self.insert(jvm::find(tgid), Names::Off, late);
+            if let Some(jvm) = found.or_else(|| jvm::find(tgid)) {
+                let cpu = self.cpu_of(tgid);
+                self.entries.insert(tgid, Entry::new(Some(jvm), Names::Off, late, cpu));
+            }
             return;
         }
         let options = self.options.clone();
@@ -242,11 +239,9 @@ impl Jvms {
         }
     }
 
-    fn insert(&mut self, jvm: Option<Jvm>, names: Names, late: bool) {
-        let Some(jvm) = jvm else { return };
-        let tgid = jvm.process.tgid;
-        let cpu = self.cpu_of(tgid);
-        self.entries.insert(tgid, Entry::new(Some(jvm), names, late, cpu));
+    /// Attaches that are not done.
+    fn under_way(&self) -> usize {
+        self.entries.values().filter(|entry| entry.is_open()).count()
     }
 
     fn cpu_of(&self, tgid: u32) -> CpuSnapshot {
@@ -260,7 +255,7 @@ impl Delay for Jvms {
     }
 
     fn is_open(&self, tgid: u32) -> bool {
-        self.entries.get(&tgid).is_some_and(|entry| matches!(entry.names, Names::Attaching(_)))
+        self.entries.get(&tgid).is_some_and(Entry::is_open)
     }
 }
 
@@ -278,6 +273,11 @@ impl Entry {
             cpu,
             throttling: None,
         }
+    }
+
+    /// Whether it is not yet known if there will be names.
+    fn is_open(&self) -> bool {
+        matches!(self.names, Names::Attaching(_))
     }
 
     /// Takes the result of an attach.
