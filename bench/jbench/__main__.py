@@ -160,15 +160,26 @@ class Bench:
         figures.say("largest difference of a process's share (points)", worst, most=2)
         self.accounts(report)
 
+    def hiccup(self, home):
+        self.figures.heading(f"hiccup of attaching, {os.path.basename(home)}")
+
+        def attach(pid):
+            self.ours.start("hiccup", 99, "--pid", str(pid), seconds=1, formats=["folded"]).wait()
+
+        for name, value in hiccup.measure(self.cache, home, attach, self.work).items():
+            self.figures.say(name, value, most=50 if name == hiccup.EXCESS else None)
+
     def cost(self, jvm, rate):
         figures, seconds = self.figures, self.args.seconds
         figures.heading(f"cost of --all at {rate} Hz, jdk {jvm.java_home.name}")
-        run = self.ours.start("cost", rate, "--all", stop_after=seconds)
+        # The first third is for attaching and for the first names; what is measured as steady comes after.
+        run = self.ours.start("cost", rate, "--all", stop_after=seconds, steady_after=seconds / 3)
         stacks, report = self.ours.result(run)
         cost = report.get("cost", {})
         bpf, runs = cost.get("bpf_s") or float("nan"), cost.get("bpf_runs") or 0
         figures.say("samples", stacks.total())
-        figures.say("own CPU, of one core, all counted (%)", 100 * (run.cpu + bpf) / run.wall)
+        figures.say("own CPU of the whole run, attach and files included, of one core (%)", 100 * (run.cpu + bpf) / run.wall)
+        figures.say("own CPU in steady state, all counted, of one core (%)", run.steady.percent(), most=1 if rate <= 99 else None)
         figures.note(f"cost by the report: {cost}")
         figures.say("from Ctrl-C to the finished files", run.after_stop, "s", most=1)
         figures.say("memory, broker and children", run.peak_kib / 1024, "MiB", most=120)

@@ -16,13 +16,14 @@ from .stacks import Stacks
 class Finished:
     """A child process that ended: its output, and what it and its children cost."""
 
-    def __init__(self, command, cwd, stop_after=None):
+    def __init__(self, command, cwd, stop_after=None, steady_after=None):
         begin = time.monotonic()
         # Files, not pipes: nobody reads while it runs, and a full pipe would stop it.
         self.streams = [tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") for _ in range(2)]
         self.child = subprocess.Popen(command, cwd=cwd, stdout=self.streams[0], stderr=self.streams[1])
         self.peak_kib = 0
         self.stop_after, self.begin = stop_after, begin
+        self.steady = Steady(self.child.pid, begin + steady_after) if steady_after else None
 
     def wait(self):
         stopped = None
@@ -32,6 +33,8 @@ class Finished:
             if pid:
                 break
             self.peak_kib = max(self.peak_kib, resident_kib(self.child.pid))
+            if self.steady and stopped is None:
+                self.steady.look()
             if stopped is None and self.stop_after and time.monotonic() - self.begin > self.stop_after:
                 self.child.send_signal(signal.SIGINT)
                 stopped = time.monotonic()
@@ -51,6 +54,51 @@ class Finished:
         with stream:
             stream.seek(0)
             return stream.read()
+
+
+class Steady:
+    """What a profiler and its children take while nothing begins or ends: CPU time, and its BPF programs' time."""
+
+    def __init__(self, pid, after):
+        self.pid, self.after, self.first, self.last = pid, after, None, None
+
+    def look(self):
+        now = time.monotonic()
+        if now < self.after or (self.last and now < self.last[0] + 1):
+            return
+        self.last = (now, cpu_seconds(self.pid) + bpf_seconds(self.pid))
+        self.first = self.first or self.last
+
+    def percent(self):
+        """Of one core."""
+        if not self.first or self.last[0] <= self.first[0]:
+            return float("nan")
+        return 100 * (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
+
+
+def cpu_seconds(pid):
+    """CPU time of a process and its living children, by the scheduler's clock."""
+    total = 0
+    for one in [pid, *children(pid)]:
+        for task in pathlib.Path(f"/proc/{one}/task").glob("*/schedstat"):
+            try:
+                total += int(task.read_text(encoding="ascii").split()[0])
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+    return total / 1e9
+
+
+def bpf_seconds(pid):
+    """Run time of the BPF programs that a process holds; it must have asked the kernel to measure it."""
+    programs = {}
+    for info in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            text = info.read_text(encoding="ascii", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if (ran := re.search(r"^run_time_ns:\s*(\d+)", text, re.M)) and (name := re.search(r"^prog_id:\s*(\d+)", text, re.M)):
+            programs[name[1]] = int(ran[1])
+    return sum(programs.values()) / 1e9
 
 
 def resident_kib(pid):
@@ -82,12 +130,12 @@ class JbpfProf:
     def __init__(self, binary, directory):
         self.binary, self.directory = pathlib.Path(binary).resolve(), pathlib.Path(directory)
 
-    def start(self, name, rate, *target, seconds=None, stop_after=None, formats=("folded", "svg", "pb.gz")):
+    def start(self, name, rate, *target, seconds=None, stop_after=None, steady_after=None, formats=("folded", "svg", "pb.gz")):
         outputs = [f"--output={self.directory / f'{name}.{f}'}" for f in formats]
         duration = [f"--duration={seconds}"] if seconds else []
         command = [self.binary, "-F", str(rate), *target, *duration, "--report=json", *outputs]
         self.folded = self.directory / f"{name}.folded"
-        return Finished(command, self.directory, stop_after)
+        return Finished(command, self.directory, stop_after, steady_after)
 
     def result(self, finished):
         finished.wait()

@@ -1,5 +1,6 @@
 //! Folded stacks: `comm;root;…;leaf count`, one line a stack, in the order of their frames; lost ticks as `[lost];[reason] count`.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
@@ -7,8 +8,10 @@ use anyhow::{Context, bail, ensure};
 
 use super::name;
 use crate::profile::fold::Fold;
+use crate::profile::frames::FrameId;
 use crate::profile::samples::Weight;
-use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
+use crate::profile::trie::NodeId;
+use crate::profile::{Accounts, Kind, Labels, Profile};
 
 /// Bytes that a line may have; 1,024 frames of the longest names are some megabytes.
 const MAX_LINE: usize = 16 << 20;
@@ -106,8 +109,9 @@ pub(super) fn reason(why: &str) -> String {
 pub fn read(input: &mut impl BufRead) -> anyhow::Result<Profile> {
     let mut profile = Profile::new();
     let mut accounts = Accounts::default();
-    let labels = Labels::default();
+    let labels = profile.intern_labels(&Labels::default());
     let mut sum = Weight::default();
+    let mut parsed = Parsed::default();
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
@@ -126,13 +130,18 @@ pub fn read(input: &mut impl BufRead) -> anyhow::Result<Profile> {
         }
         let Some((stack, count)) = text.rsplit_once(' ') else { bail!("line {number}: no count at its end") };
         let Ok(count) = count.parse::<u64>() else { bail!("line {number}: no whole number at its end") };
+        let weight = Weight { count, ns: 0 };
         sum = sum
-            .checked_add(Weight { count, ns: 0 })
+            .checked_add(weight)
             .with_context(|| format!("line {number}: the counts sum to more than 63 bits"))?;
         match stack.split_once(';') {
             Some((name::LOST, reason)) => accounts.lose(bare(reason).to_owned(), count),
-            _ if stack == NO_FRAMES => profile.add(&labels, &[], count, 0),
-            _ => profile.add(&labels, &frames(stack), count, 0),
+            _ if stack == NO_FRAMES => profile.add_at(NodeId::ROOT, labels, weight),
+            _ => {
+                let frames = parsed.stack(stack, &mut profile);
+                let leaf = profile.stack_of(frames);
+                profile.add_at(leaf, labels, weight);
+            }
         }
     }
     accounts.kept = profile.total().count;
@@ -146,13 +155,51 @@ pub(super) fn bare(text: &str) -> &str {
     text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text)
 }
 
-fn frames(stack: &str) -> Vec<Arc<Frame>> {
-    let mut parent: Option<Kind> = None;
-    let mut frames = Vec::new();
-    for (at, text) in stack.split(';').enumerate() {
-        let frame = name::parse(text.trim(), at, parent);
-        parent = Some(frame.kind);
-        frames.push(Arc::new(frame));
+/// Frames that are remembered at each place of a stack; large programs have some ten thousand.
+const MAX_PARSED: usize = 1 << 16;
+
+/// Frames by their text: a file names few of them, often.
+#[derive(Default)]
+struct Parsed {
+    /// By what a text's meaning depends on beside itself: see [`Parsed::place`].
+    places: [HashMap<Box<str>, (Kind, FrameId)>; 6],
+    stack: Vec<FrameId>,
+}
+
+impl Parsed {
+    /// The frames of a stack, root first.
+    fn stack(&mut self, stack: &str, profile: &mut Profile) -> &[FrameId] {
+        self.stack.clear();
+        let mut parent: Option<Kind> = None;
+        for (at, text) in stack.split(';').enumerate() {
+            let (kind, id) = self.frame(text.trim(), at, parent, profile);
+            parent = Some(kind);
+            self.stack.push(id);
+        }
+        &self.stack
     }
-    frames
+
+    fn frame(
+        &mut self,
+        text: &str,
+        at: usize,
+        parent: Option<Kind>,
+        profile: &mut Profile,
+    ) -> (Kind, FrameId) {
+        let known = &mut self.places[Self::place(at, parent)];
+        if let Some(&frame) = known.get(text) {
+            return frame;
+        }
+        let frame = name::parse(text, at, parent);
+        let frame = (frame.kind, profile.intern_frame(&Arc::new(frame)));
+        if known.len() < MAX_PARSED {
+            known.insert(text.into(), frame);
+        }
+        frame
+    }
+
+    /// The outermost frame is a process, the next may be a thread; what is inlined is so into Java or into others.
+    fn place(at: usize, parent: Option<Kind>) -> usize {
+        at.min(2) * 2 + usize::from(matches!(parent, Some(Kind::Java | Kind::JavaInlined)))
+    }
 }

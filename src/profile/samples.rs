@@ -136,14 +136,24 @@ impl Profile {
         self.labels.insert(labels)
     }
 
+    /// The number of a frame, for [`Profile::stack_of`].
+    pub fn intern_frame(&mut self, frame: &Arc<Frame>) -> FrameId {
+        self.frames.intern(frame)
+    }
+
     /// The node of a stack, for [`Profile::add_at`]: a stack that comes again need not be looked up again.
+    pub fn intern_stack(&mut self, frames_root_first: &[Arc<Frame>]) -> NodeId {
+        let frames: Vec<FrameId> = frames_root_first.iter().map(|frame| self.frames.intern(frame)).collect();
+        self.stack_of(&frames)
+    }
+
+    /// The node of a stack whose frames are known by number.
     ///
     /// When the profile is full (16 million nodes, 4 million frames) the stack is cut where it leaves the others, see
     /// [`Profile::cut`].
-    pub fn intern_stack(&mut self, frames_root_first: &[Arc<Frame>]) -> NodeId {
+    pub fn stack_of(&mut self, frames_root_first: &[FrameId]) -> NodeId {
         let mut at = NodeId::ROOT;
         for frame in frames_root_first {
-            let frame = self.frames.intern(frame);
             match self.trie.child(at, frame.0) {
                 Some(node) => at = node,
                 None => {
