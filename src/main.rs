@@ -1,5 +1,6 @@
 //! `jbpf-prof`: see the library crate for the layout.
 
+use std::ffi::CStr;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,8 +15,8 @@ fn main() -> ExitCode {
     let first = args.next();
     // Child processes are this binary again, told by a hidden first argument.
     let child = match first.as_ref().and_then(|a| a.to_str()) {
-        Some("__worker") => Some(symbolize::worker::main()),
-        Some(jvm::helper::ARGUMENT) => Some(jvm::helper::main()),
+        Some("__worker") => Some(named(c"jbpf-worker", symbolize::worker::main)),
+        Some(jvm::helper::ARGUMENT) => Some(named(c"jbpf-helper", jvm::helper::main)),
         Some(session::launch::ARGUMENT) => Some(session::launch::child_main(args.by_ref())),
         _ => None,
     };
@@ -35,6 +36,13 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(exit as u8)
+}
+
+/// A child process, called in lists of processes what it is: after `/proc/self/exe` it would be `exe`.
+fn named(name: &CStr, main: impl FnOnce() -> i32) -> i32 {
+    // A name is a help to people; nothing depends on it.
+    _ = rustix::thread::set_name(name);
+    main()
 }
 
 fn run(command: Command) -> anyhow::Result<Exit> {
