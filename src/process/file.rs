@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::MonoNs;
 use super::event::Inode;
+use super::opening::Found;
 use super::path::bytes_path;
 use super::root::OpenRefusal;
 
@@ -58,6 +59,13 @@ impl MappedFile {
         self.content.as_ref().map_err(|why| *why)?.fd().ok_or(Unopened::Closed)
     }
 
+    /// Whether it is memory with the content of a program: a memfd that was executed or loaded, not one that a
+    /// runtime keeps generated code in. False if it could not be opened.
+    #[must_use]
+    pub fn is_program_in_memory(&self) -> bool {
+        self.content.as_ref().is_ok_and(|content| content.program_in_memory)
+    }
+
     /// Size in bytes when it was opened; `None` if it never was.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
@@ -80,14 +88,16 @@ pub(super) struct ContentKey {
 pub(super) struct Content {
     pub(super) id: FileId,
     pub(super) key: ContentKey,
+    pub(super) program_in_memory: bool,
     fd: Mutex<Option<Arc<OwnedFd>>>,
     /// Grows with every use.
     pub(super) used: AtomicU64,
 }
 
 impl Content {
-    pub(super) fn new(id: FileId, key: ContentKey, fd: OwnedFd) -> Content {
-        Content { id, key, fd: Mutex::new(Some(Arc::new(fd))), used: AtomicU64::new(0) }
+    pub(super) fn new(id: FileId, found: Found) -> Content {
+        let Found { fd, key, program_in_memory, deleted_or_replaced: _ } = found;
+        Content { id, key, program_in_memory, fd: Mutex::new(Some(Arc::new(fd))), used: AtomicU64::new(0) }
     }
 
     pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {

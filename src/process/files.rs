@@ -138,7 +138,7 @@ impl Files {
         found: Result<Found, Unopened>,
         now: MonoNs,
     ) -> Arc<MappedFile> {
-        let Found { fd, key, deleted_or_replaced } = match found {
+        let found = match found {
             Ok(found) => found,
             Err(why) => {
                 let pause =
@@ -157,18 +157,19 @@ impl Files {
         };
         state.failures = 0;
         state.checked = now;
+        let (key, deleted_or_replaced) = (found.key, found.deleted_or_replaced);
         let known = self.contents.get(&key).map(|(id, content)| (*id, content.upgrade()));
         let content = match known {
             Some((_, Some(content))) => {
                 if content.fd().is_none() {
-                    content.reopened(fd);
+                    content.reopened(found.fd);
                     self.open += 1;
                 }
                 content
             }
             other => {
                 let id = other.map_or_else(|| self.new_id(), |(id, _)| id);
-                let content = Arc::new(Content::new(id, key, fd));
+                let content = Arc::new(Content::new(id, found));
                 self.contents.insert(key, (id, Arc::downgrade(&content)));
                 self.open += 1;
                 content

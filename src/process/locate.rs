@@ -15,7 +15,8 @@ use super::{MonoNs, ProcessId, TargetRoot};
 /// Where an address of a process leads to.
 #[derive(Clone, Debug)]
 pub enum Location {
-    /// Into a file. The file may be one that could not be opened, or (a memfd: path `/memfd:…`) a JIT's memory.
+    /// Into a file. The file may be one that could not be opened, or (a memfd: path `/memfd:…`) a JIT's memory, if it
+    /// is not [a program](MappedFile::is_program_in_memory).
     File {
         /// The file.
         file: Arc<MappedFile>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{
     FileType, Mode, OFlags, Stat, StatxFlags, fstat, fstatfs, major, makedev, minor, open, statx,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 
 use super::event::Inode;
 use super::file::{ContentKey, Unopened};
@@ -43,6 +43,8 @@ pub(super) struct Found {
     pub(super) fd: OwnedFd,
     pub(super) key: ContentKey,
     pub(super) deleted_or_replaced: bool,
+    /// It is a memfd, and begins as an ELF file does.
+    pub(super) program_in_memory: bool,
 }
 
 /// Opens it.
@@ -106,7 +108,18 @@ fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<F
     };
     let deleted_or_replaced = wanted.named_deleted || !wanted.roots.iter().any(at_path);
     let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
-    Ok(Found { fd: file, key, deleted_or_replaced })
+    let program_in_memory = is_program_in_memory(wanted, &file);
+    Ok(Found { fd: file, key, deleted_or_replaced, program_in_memory })
+}
+
+/// Who maps code of a memfd is a runtime that generates it (.NET maps it twice, to write and to run), or a program that
+/// was put into memory to be executed or loaded: only the latter begins with the head of an ELF file. Nothing else of a
+/// file's content is looked at here.
+fn is_program_in_memory(wanted: &Wanted, file: &OwnedFd) -> bool {
+    let mut head = [0; 4];
+    wanted.path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:")
+        && pread(file, &mut head, 0).is_ok_and(|read| read == head.len())
+        && head == *b"\x7fELF"
 }
 
 fn map_file(tgid: u32, start: u64, end: u64) -> Result<OwnedFd, Errno> {
@@ -132,7 +145,7 @@ fn by_path(wanted: &Wanted, root: BorrowedFd<'_>) -> Result<Found, Unopened> {
         return Err(Unopened::Replaced);
     }
     let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
-    Ok(Found { fd: file, key, deleted_or_replaced: false })
+    Ok(Found { fd: file, key, deleted_or_replaced: false, program_in_memory: false })
 }
 
 fn regular(stat: &Stat) -> Result<(), OpenRefusal> {

@@ -42,6 +42,8 @@ pub enum Kind {
 pub enum Why {
     /// No mapping covers the address.
     NotMapped,
+    /// The process's mappings could not be read in time, or are more than are kept.
+    MappingsUnread,
     /// The process had ended, and its mappings were never seen.
     ProcessGone,
     /// The file could not be opened, is no regular file, or is not the one that was mapped.
@@ -70,8 +72,9 @@ pub enum Why {
 
 impl Why {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Why; 13] = [
+    pub const ALL: [Why; 14] = [
         Why::NotMapped,
+        Why::MappingsUnread,
         Why::ProcessGone,
         Why::FileUnavailable,
         Why::NoSymbol,
@@ -91,6 +94,7 @@ impl Why {
     pub fn label(self) -> &'static str {
         match self {
             Why::NotMapped => "not mapped",
+            Why::MappingsUnread => "mappings unread",
             Why::ProcessGone => "process gone",
             Why::FileUnavailable => "file unavailable",
             Why::NoSymbol => "no symbol",
@@ -114,6 +118,14 @@ pub struct Module {
     pub path: Arc<str>,
     /// GNU build id, if it has one.
     pub build_id: Option<Arc<[u8]>>,
+}
+
+impl Module {
+    /// The last part of the path.
+    #[must_use]
+    pub fn base_name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
 }
 
 /// One frame of a stack. Text is already fit to print: no control characters (whoever takes a name from outside
@@ -159,7 +171,7 @@ impl Frame {
     /// A frame whose name is not known.
     #[must_use]
     pub fn unknown(why: Why, module: Option<Arc<Module>>, address: u64) -> Frame {
-        let name = module.as_ref().map_or("", |m| m.path.rsplit('/').next().unwrap_or("")).into();
+        let name = module.as_ref().map_or("", |m| m.base_name()).into();
         Frame { name, unknown: Some(why), module, address, ..Frame::named(Kind::Unknown, "") }
     }
 }

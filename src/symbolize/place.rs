@@ -110,7 +110,10 @@ impl AddressSpaces for Processes {
             Location::Vdso { offset } => Place::Vdso { offset },
             Location::Vsyscall => Place::Vsyscall,
             Location::Unknown(Unlocated::ProcessGone) => Place::Unknown(Why::ProcessGone),
-            Location::Unknown(_) => Place::Unknown(Why::NotMapped),
+            Location::Unknown(Unlocated::NotMapped) => Place::Unknown(Why::NotMapped),
+            Location::Unknown(Unlocated::TooSlow | Unlocated::TooManyMappings) => {
+                Place::Unknown(Why::MappingsUnread)
+            }
         }
     }
 
@@ -128,8 +131,12 @@ impl AddressSpaces for Processes {
     }
 }
 
-/// Memory with a name and no file: .NET maps its code twice through a memfd, others use shared memory.
+/// Memory with a name and no file: .NET maps its code twice through a memfd, others use shared memory. A program that
+/// was executed from a memfd is a file like any other.
 fn is_generated(file: &MappedFile) -> bool {
+    if file.is_program_in_memory() {
+        return false;
+    }
     let path = file.path.as_os_str().as_encoded_bytes();
     [&b"/memfd:"[..], b"/SYSV", b"/dev/zero", b"/anon_hugepage", b"//anon"]
         .iter()

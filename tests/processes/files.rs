@@ -212,6 +212,34 @@ fn on_overlayfs() {
 }
 
 #[test]
+fn a_program_in_memory_is_told_from_generated_code() {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+    let dir = programs();
+    let program = fs::read(dir.path().join("mapper")).unwrap();
+    let memory = rustix::fs::memfd_create("program", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let mut memory = fs::File::from(memory);
+    memory.write_all(&program).unwrap();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+    for heard in [false, true] {
+        let mut table = Heard::new();
+        let executed = Mapper::start(&mut Command::new(&path));
+        let generates = Mapper::start(Command::new(dir.path().join("mapper")).arg("memory"));
+        if heard {
+            table.listen();
+        } else {
+            table.processes.scan(&Which::Tgids(&[executed.tgid, generates.tgid]));
+        }
+        let file = file_at(&mut table.processes, &executed, MonoNs::now());
+        assert_eq!(*file.path, *Path::new("/memfd:program"));
+        assert!(file.is_program_in_memory() && content(&file) == program);
+        let file = file_at(&mut table.processes, &generates, MonoNs::now());
+        assert_eq!(*file.path, *Path::new("/memfd:doublemapper"));
+        assert!(!file.is_program_in_memory() && file.fd().is_ok());
+    }
+}
+
+#[test]
 fn descriptors_are_few_and_files_keep_their_identity() {
     let dir = programs();
     let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(dir.path().join("one.so")));

@@ -3,11 +3,14 @@
  *   mapper LIBRARY   the address of `work` in LIBRARY
  *   mapper           the address of its own main
  *   mapper leave     the same, from a second thread: the main thread has ended
+ *   mapper memory    the address of code that it wrote into a memfd, as .NET does
  */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 int main(int argc, char **argv);
@@ -39,6 +42,13 @@ int main(int argc, char **argv)
 		self = pthread_self();
 		pthread_create(&other, NULL, second, &self);
 		pthread_exit(NULL);
+	}
+	if (argc > 1 && !strcmp(argv[1], "memory")) {
+		int memory = memfd_create("doublemapper", MFD_CLOEXEC);
+
+		if (ftruncate(memory, 4096))
+			return 1;
+		say(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, memory, 0));
 	}
 #ifndef STATIC
 	if (argc > 1) {
