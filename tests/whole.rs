@@ -7,9 +7,9 @@ use std::process::Command;
 
 use common::folded::{bare, is, user_leaf};
 use common::java::{Jdk, Program};
-use common::profiler::{self, profile, record};
+use common::profiler::{self, profile, profile_enough, record};
 use common::target::Target;
-use common::{is_root, native};
+use common::{assert_share, is_root, native};
 use serde_json::Value;
 
 fn args(list: &[&str]) -> Vec<String> {
@@ -93,6 +93,47 @@ fn a_command_is_profiled_from_its_first_instruction() {
     // A second of its own CPU time at 999 Hz, whatever else runs; it reads its clock now and then.
     assert!((900..=1100).contains(&work), "{work} samples of a second's work:\n{}", profile.folded.top(10));
     assert!(profile.report["duration_s"].as_f64().unwrap() < 19.0, "the run ends with the command");
+}
+
+#[test]
+fn a_program_that_was_executed_from_memory_has_its_names() {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+    if !is_root() {
+        return;
+    }
+    let memory = rustix::fs::memfd_create("program", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let mut memory = std::fs::File::from(memory);
+    memory.write_all(&std::fs::read(native::program("native")).unwrap()).unwrap();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+    let target = Target::start(&mut Command::new(path));
+    let folded = profile(&target, 2, &[]).folded;
+    let named = folded.share(|stack| user_leaf(stack).is_some_and(|leaf| leaf.starts_with("burn")));
+    assert!(folded.total() > 50 && named > 0.95, "{named}:\n{}", folded.top(10));
+}
+
+#[test]
+fn functions_of_a_stripped_program_are_told_apart() {
+    if !is_root() {
+        return;
+    }
+    let full = native::program("native");
+    let stripped = full.with_file_name("stripped");
+    assert!(Command::new("strip").arg("-o").arg(&stripped).arg(&full).status().unwrap().success());
+    let symbols = Command::new("nm").arg(&full).output().unwrap();
+    let symbols = String::from_utf8(symbols.stdout).unwrap();
+    let target = Target::start(&mut Command::new(&stripped));
+    let folded = profile_enough(&target, &[], |all| all);
+    // GCC may clone a function of constant arguments: `burn10.constprop.0`.
+    for (name, truth) in [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)] {
+        let line = symbols.lines().find(|l| l.contains(name)).unwrap();
+        let place = format!("stripped!fun_{}", line.split(' ').next().unwrap().trim_start_matches('0'));
+        assert_share(&place, folded.self_share(&place), truth, folded.total());
+    }
+    let profile = profile(&target, 2, &[]);
+    let rows = profile.report["stripped"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["path"].as_str() == stripped.to_str()).unwrap();
+    assert!(row["self"].as_u64().unwrap() * 10 > profile.folded.total() * 9, "{row}");
 }
 
 #[test]

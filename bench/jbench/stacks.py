@@ -27,7 +27,7 @@ def normal(frame):
         name = re.sub(r"(Accessor|Proxy)\d+", r"\1", name)
         return name
     # A stripped library's code is not named: its file's name stands for it, whoever wrote it.
-    if stripped := re.search(r"([^/ (]+\.so[.0-9]*)\)?\]?$", name):
+    if stripped := re.search(r"([^/ (]+\.so[.0-9]*)(?:!fun_[0-9a-f]+)?\)?\]?$", name):
         return f"[{stripped[1]}]"
     name = name.replace("(anonymous namespace)", "{anonymous}")
     # The return type, which demanglers write for templates only.

@@ -43,7 +43,7 @@ pub enum End {
     BadRead,
     /// The next frame does not lie above this one: the frame pointer is not one.
     NotUp,
-    /// The return address is no user address.
+    /// The return address is no user address; or, found out later, no address of code.
     BadPc,
     /// There is no user stack.
     NoUser,

@@ -12,6 +12,7 @@ pub mod labels;
 pub mod report;
 pub mod samples;
 pub mod strings;
+pub mod stripped;
 pub mod tables;
 pub mod trie;
 

@@ -94,7 +94,7 @@ fn ends(tally: &Tally) -> Vec<(String, u64)> {
         End::Depth => "deeper than 1,024 frames",
         End::BadRead => "stack not readable",
         End::NotUp => "frame pointer not above the frame",
-        End::BadPc => "return address outside of user space",
+        End::BadPc => "return address that is not in code",
         End::NoUser => "no user stack",
     };
     let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();

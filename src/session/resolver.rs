@@ -12,6 +12,7 @@ use crate::capture::abi::Counters;
 use crate::capture::{Count, End, Stack};
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
 use crate::profile::frame::clean;
+use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Labels, Profile, Why};
 use crate::symbolize::{LogStats, Symbolizer};
 
@@ -72,15 +73,18 @@ fn begins_thread(root: &Frame) -> bool {
         &["start_thread", "thread_native_entry", "JavaMain", "ThreadJavaMain", "_start", "start"];
     // A stripped libc has no name for its `start_thread`, which is local; then its file is the name.
     const LIBCS: &[&str] = &["libc.so", "libc-", "libpthread", "ld-musl"];
-    match root.unknown {
-        None => {
-            root.name.starts_with("clone")
-                || root.name.starts_with("__clone")
-                || BEGINS.contains(&&*root.name)
-        }
-        Some(Why::NoSymbol) => LIBCS.iter().any(|libc| root.name.starts_with(libc)),
-        Some(_) => false,
+    if is_nameless(root) {
+        return LIBCS.iter().any(|libc| root.name.starts_with(libc));
     }
+    root.unknown.is_none()
+        && (["clone", "__clone"].iter().any(|clone| root.name.starts_with(clone))
+            || BEGINS.contains(&&*root.name))
+}
+
+/// How the walk ended, as far as its frames show: one that left the code has ended there, whatever it read beyond.
+fn end(stack: &Stack, frames: &[Arc<Frame>]) -> End {
+    let astray = frames.first().is_some_and(|root| root.unknown == Some(Why::NotMapped));
+    if astray && stack.user.len() > 1 { End::BadPc } else { stack.end }
 }
 
 /// A stack that waits, and the window that counted it.
@@ -212,13 +216,14 @@ impl Resolver {
     }
 
     fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
-        *self.tally.ends.entry(stack.end).or_default() += count.ticks;
+        let end = end(stack, frames);
+        *self.tally.ends.entry(end).or_default() += count.ticks;
         let java = |kind| matches!(kind, Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted);
         let ticks = self.tally.java.entry(stack.key.process).or_default();
         ticks.all += count.ticks;
         if frames.iter().any(|frame| java(frame.kind)) {
             ticks.java += count.ticks;
-            if stack.end == End::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
+            if end == End::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
                 ticks.rootless += count.ticks;
             }
         }

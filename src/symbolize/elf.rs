@@ -17,6 +17,7 @@ pub(crate) const SHT_NOBITS: u32 = 8;
 pub(crate) const SHF_EXECINSTR: u64 = 4;
 pub(crate) const SHF_COMPRESSED: u64 = 0x800;
 const PT_LOAD: u32 = 1;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const NT_GNU_BUILD_ID: u32 = 3;
 
@@ -95,6 +96,14 @@ struct Segment {
     executable: bool,
 }
 
+impl Segment {
+    /// Whether the file has all of the `len` bytes at a virtual address, in this segment.
+    fn covers(&self, address: u64, len: u64) -> bool {
+        let within = address.checked_sub(self.addr).and_then(|at| at.checked_add(len));
+        within.is_some_and(|end| end <= self.file_size)
+    }
+}
+
 /// Where the bytes are.
 #[derive(Debug)]
 enum Source {
@@ -132,6 +141,8 @@ pub struct Elf {
     machine: u16,
     sections: Vec<Section>,
     segments: Vec<Segment>,
+    /// Where the header of `.eh_frame` is: offset and address.
+    eh_frame_header: Option<(u64, u64)>,
 }
 
 impl Elf {
@@ -164,8 +175,8 @@ impl Elf {
         }
         let header = Fields(&ident);
         let tail = if class == Class::Elf64 { 54 } else { 42 };
-        let mut elf =
-            Elf { source, class, machine: header.u16(18), sections: Vec::new(), segments: Vec::new() };
+        let (machine, sections, segments) = (header.u16(18), Vec::new(), Vec::new());
+        let mut elf = Elf { source, class, machine, sections, segments, eh_frame_header: None };
         let mut names = u64::from(header.u16(tail + 8));
         let (phnum, shnum) = (u64::from(header.u16(tail + 2)), u64::from(header.u16(tail + 6)));
         elf.read_segments(header.word(class, 28, 32), phnum)?;
@@ -202,6 +213,23 @@ impl Elf {
             .find(covers)
             .or_else(|| self.segments.iter().find(covers))?;
         Some(segment.addr.wrapping_add(offset - segment.offset))
+    }
+
+    /// The offset in the file of the byte at a virtual address, and how many bytes its segment has from there on.
+    pub(crate) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
+        let segment = self.segments.iter().find(|s| s.covers(address, 1))?;
+        let within = address - segment.addr;
+        Some((segment.offset.checked_add(within)?, segment.file_size - within))
+    }
+
+    /// Whether the `len` bytes at a virtual address are mapped as code.
+    pub(crate) fn has_code(&self, address: u64, len: u64) -> bool {
+        self.segments.iter().any(|s| s.executable && s.covers(address, len))
+    }
+
+    /// Offset and virtual address of the header of `.eh_frame`, as the segments tell it.
+    pub(crate) fn eh_frame_header(&self) -> Option<(u64, u64)> {
+        self.eh_frame_header
     }
 
     /// Bytes `offset..offset + len` of the file, never more than `limit`.
@@ -283,13 +311,14 @@ impl Elf {
         for record in table.chunks_exact(size as usize) {
             let f = Fields(record);
             let flags = if self.class == Class::Elf64 { f.u32(4) } else { f.u32(24) };
-            if f.u32(0) == PT_LOAD {
-                self.segments.push(Segment {
-                    offset: f.word(self.class, 4, 8),
-                    addr: f.word(self.class, 8, 16),
-                    file_size: f.word(self.class, 16, 32),
-                    executable: flags & PF_X != 0,
-                });
+            let (offset, addr) = (f.word(self.class, 4, 8), f.word(self.class, 8, 16));
+            match f.u32(0) {
+                PT_LOAD => {
+                    let file_size = f.word(self.class, 16, 32);
+                    self.segments.push(Segment { offset, addr, file_size, executable: flags & PF_X != 0 });
+                }
+                PT_GNU_EH_FRAME => self.eh_frame_header = Some((offset, addr)),
+                _ => {}
             }
         }
         Ok(())

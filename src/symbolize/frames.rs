@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::message::Names;
+use super::message::{Label, Names};
 use crate::profile::frame::Module;
+use crate::profile::stripped::by_start;
 use crate::profile::{Frame, Kind, Why};
 
 /// The frames of one address, outermost first: a function and what was inlined into it.
@@ -49,13 +50,18 @@ impl Texts {
                         // A method of which the log does not say the name.
                         return Some(Arc::new(Frame::unknown(Why::LogCut, module.cloned(), address)));
                     }
+                    let called = match (name.label, module) {
+                        (Label::Text(place), _) => text(place)?,
+                        (Label::Start(start), Some(module)) => self.share(&by_start(module, start)),
+                        (Label::Start(_), None) => return None,
+                    };
                     Some(Arc::new(Frame {
                         file: name.file.and_then(text),
                         line: name.line,
                         bci: name.bci,
                         module: module.cloned(),
                         address,
-                        ..Frame::named(name.kind, text(name.name)?)
+                        ..Frame::named(name.kind, called)
                     }))
                 })
                 .collect();

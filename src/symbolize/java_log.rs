@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use super::message::{Changed, Follow, JavaPc, LogStats, Mark, Name, NamesBuilder, Response};
+use super::message::{Changed, Follow, JavaPc, Label, LogStats, Mark, Name, NamesBuilder, Response};
 use crate::jvm::code::{CodeTimeline, FrameKind, Hold, JavaFrame, Miss, Options};
 use crate::process::MonoNs;
 use crate::profile::{Kind, Why};
@@ -91,5 +91,5 @@ fn name(frame: &JavaFrame, names: &mut NamesBuilder) -> Name {
         FrameKind::Unnamed => Kind::Unknown,
     };
     let file = frame.method.as_ref().and_then(|m| m.file.as_ref()).map(|f| names.text(f));
-    Name { kind, name: names.text(&frame.name), file, line: frame.line, bci: frame.bci }
+    Name { kind, label: Label::Text(names.text(&frame.name)), file, line: frame.line, bci: frame.bci }
 }

@@ -138,11 +138,20 @@ pub(crate) struct Names {
     pub(crate) marks: Vec<(u32, Mark)>,
 }
 
+/// What a function is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Label {
+    /// A place in [`Names::texts`].
+    Text(u32),
+    /// Nothing names it; it begins at this address, as the file counts them.
+    Start(u64),
+}
+
 /// One function; of several, the outermost comes first. Numbers are places in [`Names::texts`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Name {
     pub(crate) kind: Kind,
-    pub(crate) name: u32,
+    pub(crate) label: Label,
     pub(crate) file: Option<u32>,
     pub(crate) line: u32,
     pub(crate) bci: Option<u32>,

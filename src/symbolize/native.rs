@@ -7,19 +7,29 @@ use super::bytes::mini_debug_info;
 use super::demangle::{MAX_NAME, demangle};
 use super::dwarf::{Call, Debug};
 use super::elf::{Elf, ElfError};
+use super::extents::Extents;
 use super::message::FileFacts;
 use super::plt::Plt;
 use super::symtab::Symbols;
 use crate::profile::frame::clean;
 use crate::profile::{Kind, Why};
 
+/// What a function is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// Its name, demangled and fit to print.
+    Name(String),
+    /// No symbol names it; it begins at this address, as the file counts them.
+    Start(u64),
+}
+
 /// One function of a native stack frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// [`Kind::Native`], [`Kind::Cpp`] or [`Kind::NativeInlined`].
     pub kind: Kind,
-    /// Demangled and fit to print.
-    pub name: String,
+    /// What it is called.
+    pub called: Called,
     /// Source file, as the compiler wrote it.
     pub file: Option<String>,
     /// Line in it, 0 if unknown.
@@ -33,6 +43,7 @@ pub struct Native {
     dynamic: OnceCell<Symbols>,
     mini: OnceCell<Option<(Elf, Symbols)>>,
     plt: OnceCell<Plt>,
+    extents: OnceCell<Extents>,
     debug_file: Option<Elf>,
     debug_symbols: OnceCell<Symbols>,
     alternate: Option<Elf>,
@@ -63,6 +74,7 @@ impl Native {
             dynamic: OnceCell::new(),
             mini: OnceCell::new(),
             plt: OnceCell::new(),
+            extents: OnceCell::new(),
             debug_file: None,
             debug_symbols: OnceCell::new(),
             alternate: None,
@@ -112,21 +124,17 @@ impl Native {
     /// The functions at a file offset, outermost first: at least one.
     ///
     /// # Errors
-    /// [`Why::NoSymbol`] if no symbol covers it.
+    /// [`Why::NoSymbol`] if no symbol covers it, and nothing else tells of which function it is.
     pub fn functions(&self, offset: u64) -> Result<Vec<Function>, Why> {
         let address = self.elf.address_of(offset).ok_or(Why::NoSymbol)?;
         let mut calls = self.debug().map_or_else(Vec::new, |d| d.calls(address));
         let own = calls.pop().unwrap_or_default();
-        let raw = match self.symbol(address) {
-            Some(raw) => raw,
-            None => match (&own.name, calls.is_empty()) {
-                (Some(name), _) => name.clone(),
-                (None, true) => self.plt().find(&self.elf, address).ok_or(Why::NoSymbol)?,
-                (None, false) => return Err(Why::NoSymbol),
-            },
+        let raw = self.symbol(address).or(own.name).or_else(|| self.plt().find(&self.elf, address));
+        let (called, kind) = match raw {
+            Some(raw) => called(&raw),
+            None => self.extent(address).ok_or(Why::NoSymbol)?,
         };
-        let (name, kind) = if raw.ends_with(b"@plt") { plt_name(&raw) } else { demangle(&raw) };
-        let outer = Function { kind, name, file: own.file.map(|f| clean_path(&f)), line: own.line };
+        let outer = Function { kind, called, file: own.file.map(|f| clean_path(&f)), line: own.line };
         // An inlined function without a name is left out: its caller's line is known.
         let inlined = calls.into_iter().rev().filter_map(inlined);
         Ok(std::iter::once(outer).chain(inlined).collect())
@@ -138,17 +146,30 @@ impl Native {
         let tables = [&self.symbols, &self.dynamic, &self.debug_symbols];
         let symbols: usize = tables.iter().filter_map(|t| t.get()).map(Symbols::memory).sum();
         let mini = self.mini.get().and_then(Option::as_ref).map_or(0, |(e, s)| e.memory() + s.memory());
-        symbols + mini + self.debug.get().and_then(Option::as_ref).map_or(0, Debug::memory)
+        let extents = self.extents.get().map_or(0, Extents::memory);
+        symbols + mini + extents + self.debug.get().and_then(Option::as_ref).map_or(0, Debug::memory)
     }
 
     fn symbol(&self, address: u64) -> Option<Vec<u8>> {
+        self.in_tables(|symbols, elf| symbols.find(elf, address))
+    }
+
+    /// The function that has code at `address`, by the extent of its code.
+    fn extent(&self, address: u64) -> Option<(Called, Kind)> {
+        let start = self.extents.get_or_init(|| Extents::read(&self.elf)).start_of(address)?;
+        let raw = self.in_tables(|symbols, elf| symbols.starting(elf, start, address));
+        Some(raw.map_or((Called::Start(start), Kind::Native), |raw| called(&raw)))
+    }
+
+    /// What the first symbol table says that has an answer.
+    fn in_tables(&self, find: impl Fn(&Symbols, &Elf) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         let symbols = self.symbols.get_or_init(|| table(&self.elf, ".symtab"));
-        if let Some(name) = symbols.find(&self.elf, address) {
+        if let Some(name) = find(symbols, &self.elf) {
             return Some(name);
         }
         if let Some(debug) = &self.debug_file {
             let symbols = self.debug_symbols.get_or_init(|| table(debug, ".symtab"));
-            if let Some(name) = symbols.find(debug, address) {
+            if let Some(name) = find(symbols, debug) {
                 return Some(name);
             }
         }
@@ -156,7 +177,7 @@ impl Native {
             return None; // a full table has all of the dynamic one
         }
         let dynamic = self.dynamic.get_or_init(|| table(&self.elf, ".dynsym"));
-        if let Some(name) = dynamic.find(&self.elf, address) {
+        if let Some(name) = find(dynamic, &self.elf) {
             return Some(name);
         }
         let read = || {
@@ -165,7 +186,7 @@ impl Native {
             Some((elf, symbols))
         };
         let (elf, symbols) = self.mini.get_or_init(read).as_ref()?;
-        symbols.find(elf, address)
+        find(symbols, elf)
     }
 
     fn plt(&self) -> &Plt {
@@ -187,16 +208,17 @@ fn table(elf: &Elf, name: &str) -> Symbols {
     Symbols::read(elf, name).unwrap_or_default()
 }
 
-fn plt_name(raw: &[u8]) -> (String, Kind) {
-    let (name, kind) = demangle(raw.strip_suffix(b"@plt").unwrap_or(raw));
-    (name + "@plt", kind)
+fn called(raw: &[u8]) -> (Called, Kind) {
+    let plain = raw.strip_suffix(b"@plt");
+    let (name, kind) = demangle(plain.unwrap_or(raw));
+    (Called::Name(if plain.is_some() { name + "@plt" } else { name }), kind)
 }
 
 fn inlined(call: Call) -> Option<Function> {
     let (name, _) = demangle(&call.name?);
     Some(Function {
         kind: Kind::NativeInlined,
-        name,
+        called: Called::Name(name),
         file: call.file.map(|f| clean_path(&f)),
         line: call.line,
     })

@@ -95,6 +95,13 @@ pub struct Stats {
     pub java_leaves: HashMap<ProcessId, JavaLeaves>,
 }
 
+/// One user address.
+struct Step {
+    slot: Slot,
+    /// It was found as a return address, and no code is mapped there.
+    astray: bool,
+}
+
 /// Where one user address leads to, before the worker was asked.
 enum Slot {
     Known(Frames),
@@ -196,6 +203,10 @@ impl Symbolizer {
 
     /// The frames of each stack, root first: user frames with inlined ones unfolded, then kernel frames; a
     /// `[truncated]` marker at the root if the walk ended for depth. Process and thread are not among them.
+    ///
+    /// A walk by frame pointers that comes through code without them reads return addresses where there are none. One
+    /// that leads to no code proves that it is none, and so is all beyond it: that frame, [`Why::NotMapped`], is then
+    /// the outermost.
     pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
         let frames = stacks.chunks(CHUNK).flat_map(|chunk| self.chunk(chunk, spaces)).collect();
         if self.last_evicted.elapsed() >= EVICT_AFTER {
@@ -236,19 +247,27 @@ impl Symbolizer {
 
     fn chunk(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
         let mut wanted = Wanted::default();
-        let slots: Vec<Vec<Slot>> = stacks
-            .iter()
-            .map(|stack| {
-                let place = |word: &UserWord| {
-                    let (id, at) = (stack.key.process, stack.at);
-                    let place = spaces.place(id, at, word.probe());
-                    self.slot((id, at), *word, place, &mut wanted)
-                };
-                stack.user.iter().map(place).collect()
-            })
-            .collect();
+        let steps: Vec<Vec<Step>> =
+            stacks.iter().map(|stack| self.steps(stack, spaces, &mut wanted)).collect();
         let found = self.ask(wanted, spaces);
-        stacks.iter().zip(slots).map(|(stack, slots)| self.assemble(stack, slots, &found)).collect()
+        stacks.iter().zip(steps).map(|(stack, steps)| self.assemble(stack, &steps, &found)).collect()
+    }
+
+    /// Where a stack's user addresses lead to, leaf first.
+    fn steps(&mut self, stack: &Stack, spaces: &mut impl AddressSpaces, wanted: &mut Wanted) -> Vec<Step> {
+        let (id, at) = (stack.key.process, stack.at);
+        let mut steps = Vec::with_capacity(stack.user.len());
+        for (depth, word) in stack.user.iter().enumerate() {
+            let place = spaces.place(id, at, word.probe());
+            let astray = depth > 0 && matches!(place, Place::Unknown(Why::NotMapped));
+            let slot = self.slot((id, at), *word, place, wanted);
+            let last = astray && matches!(slot, Slot::Known(_));
+            steps.push(Step { slot, astray });
+            if last {
+                break;
+            }
+        }
+        steps
     }
 
     fn slot(
@@ -344,23 +363,26 @@ impl Symbolizer {
         found
     }
 
-    fn assemble(&mut self, stack: &Stack, slots: Vec<Slot>, found: &Found) -> Vec<Arc<Frame>> {
-        let mut frames = Vec::with_capacity(slots.len() + stack.kernel.len() + 8);
-        if stack.end == End::Depth {
+    fn assemble(&mut self, stack: &Stack, steps: &[Step], found: &Found) -> Vec<Arc<Frame>> {
+        self.count_java_leaf(stack, steps, found);
+        let mut user = Vec::with_capacity(steps.len());
+        let mut end = stack.end;
+        for Step { slot, astray } in steps {
+            let frames = known(slot, found);
+            // A JVM's log may know of code before its mapping is known.
+            let nowhere = |f: &&Arc<Frame>| matches!(f.unknown, Some(Why::NotMapped | Why::NotLogged));
+            if let Some(nothing) = frames.iter().find(nowhere).filter(|_| *astray) {
+                user.push(unknown(Why::NotMapped, None, nothing.address));
+                end = End::BadPc;
+                break;
+            }
+            user.push(frames);
+        }
+        let mut frames = Vec::with_capacity(user.len() + stack.kernel.len() + 8);
+        if end == End::Depth {
             frames.push(Arc::new(Frame::named(Kind::Marker, "[truncated]")));
         }
-        self.count_java_leaf(stack, &slots, found);
-        for slot in slots.into_iter().rev() {
-            let known = match slot {
-                Slot::Known(frames) => Some(frames),
-                Slot::Native(id, offset) => found.native.get(&(id, offset)).cloned(),
-                Slot::Jit(id, pc) => found.jit.get(&(id, pc)).cloned(),
-                Slot::JavaKnown(java) => Some(java.frames),
-                Slot::Java(id, seen, at) => found.java.get(&(id, seen, at)).map(|j| Arc::clone(&j.frames)),
-            };
-            let known = known.unwrap_or_else(|| unknown(Why::WorkerFailed, None, 0));
-            frames.extend(known.iter().cloned());
-        }
+        frames.extend(user.iter().rev().flat_map(|frames| frames.iter().cloned()));
         let kernel = self.kernel_frames(stack);
         frames.extend(kernel.into_iter().rev());
         for why in frames.iter().filter_map(|f| f.unknown) {
@@ -370,8 +392,8 @@ impl Symbolizer {
     }
 
     /// How much of the time in Java fell into code of which the debug records are coarse.
-    fn count_java_leaf(&mut self, stack: &Stack, slots: &[Slot], found: &Found) {
-        let java = match slots.first() {
+    fn count_java_leaf(&mut self, stack: &Stack, steps: &[Step], found: &Found) {
+        let java = match steps.first().map(|step| &step.slot) {
             Some(Slot::JavaKnown(java)) => java,
             Some(&Slot::Java(id, seen, at)) => match found.java.get(&(id, seen, at)) {
                 Some(java) => java,
@@ -402,6 +424,18 @@ impl Symbolizer {
         }
         frames
     }
+}
+
+/// What an address stands for, the worker having answered.
+fn known(slot: &Slot, found: &Found) -> Frames {
+    let frames = match slot {
+        Slot::Known(frames) => Some(frames),
+        Slot::Native(id, offset) => found.native.get(&(*id, *offset)),
+        Slot::Jit(id, pc) => found.jit.get(&(*id, *pc)),
+        Slot::JavaKnown(java) => Some(&java.frames),
+        Slot::Java(id, seen, at) => found.java.get(&(*id, *seen, *at)).map(|java| &java.frames),
+    };
+    frames.map_or_else(|| unknown(Why::WorkerFailed, None, 0), Arc::clone)
 }
 
 /// A file that could not be had may be there the next time; all else stays as it is.

@@ -1,7 +1,9 @@
 //! Which function covers an address: an ELF file's symbols as disjoint ranges.
 //!
 //! A name is given only where a symbol's own size covers the address: tools that take the nearest symbol below name
-//! the code between two functions after its neighbour. Names stay in the file and are read when they are asked for.
+//! the code between two functions after its neighbour. Hand-written assembler often leaves sizes out; such a symbol
+//! names the function that begins with it, if something else tells how far that reaches. Names stay in the file and are
+//! read when they are asked for.
 
 use super::elf::{Class, Elf, ElfError, Fields, SHF_EXECINSTR, Section};
 
@@ -37,10 +39,19 @@ struct Symbol {
     rank: u8,
 }
 
+/// A function without a size, and where its name lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Start {
+    address: u64,
+    rank: u8,
+    name: u32,
+}
+
 /// The functions of one symbol table.
 #[derive(Debug, Default)]
 pub(crate) struct Symbols {
     ranges: Vec<Range>,
+    starts: Vec<Start>,
     strings: Option<(u64, u64)>,
 }
 
@@ -53,6 +64,7 @@ impl Symbols {
             return Err(ElfError::Malformed("a symbol table without strings"));
         };
         let mut symbols = functions(elf, section)?;
+        let starts = starts(&mut symbols);
         symbols.sort_unstable_by_key(|s| (s.start, std::cmp::Reverse(s.end), s.rank, s.name));
         symbols.dedup_by(|next, kept| {
             let alias = (next.start, next.end) == (kept.start, kept.end);
@@ -64,16 +76,18 @@ impl Symbols {
             }
             alias
         });
-        Ok(Symbols { ranges: disjoint(&symbols), strings: Some((strings.offset, strings.size)) })
+        let mut ranges = disjoint(&symbols);
+        ranges.shrink_to_fit();
+        Ok(Symbols { ranges, starts, strings: Some((strings.offset, strings.size)) })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.ranges.is_empty() && self.starts.is_empty()
     }
 
     /// Memory that is held, bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.ranges.capacity() * size_of::<Range>()
+        self.ranges.capacity() * size_of::<Range>() + self.starts.capacity() * size_of::<Start>()
     }
 
     /// The raw name of the function that covers `address`.
@@ -84,6 +98,17 @@ impl Symbols {
             return None;
         }
         name_at(elf, self.strings?, range.name)
+    }
+
+    /// The raw name of a function without a size that begins at `start` and is known to have code at `address`. If
+    /// another one begins between the two it is not told which of them it is.
+    pub(crate) fn starting(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
+        let after = self.starts.partition_point(|s| s.address <= address);
+        let nearest = self.starts.get(after.checked_sub(1)?)?;
+        if nearest.address != start {
+            return None;
+        }
+        name_at(elf, self.strings?, nearest.name)
     }
 }
 
@@ -142,13 +167,26 @@ fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
         STB_WEAK => 1,
         _ => 0,
     };
+    // Without type and size, what is local is a mark within a function, or the linker's.
+    let function = size != 0 || rank < 2 || info & 15 != STT_NOTYPE;
     // Index 0 is an undefined symbol; a length beyond 4 GiB is no function.
-    (code && index != 0 && name != 0 && size != 0 && size <= u64::from(u32::MAX)).then_some(Symbol {
+    (code && function && index != 0 && name != 0 && size <= u64::from(u32::MAX)).then_some(Symbol {
         start,
         end,
         name,
         rank,
     })
+}
+
+/// Takes those without a size out of `symbols`: one for each address, sorted.
+fn starts(symbols: &mut Vec<Symbol>) -> Vec<Start> {
+    let sizeless = symbols.extract_if(.., |s| s.start == s.end);
+    let mut starts: Vec<Start> =
+        sizeless.map(|s| Start { address: s.start, rank: s.rank, name: s.name }).collect();
+    starts.sort_unstable();
+    starts.dedup_by_key(|s| s.address);
+    starts.shrink_to_fit();
+    starts
 }
 
 /// How many underscores a name starts with: of `__libc_malloc`, `__malloc` and `malloc` users know the last.

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::java_log::JavaLog;
-use super::message::{FileFacts, Name, NamesBuilder, Request, Response};
-use super::native::Native;
+use super::message::{FileFacts, Label, Name, NamesBuilder, Request, Response};
+use super::native::{Called, Function, Native};
 use super::perfmap::PerfMap;
 use super::sandbox;
 use super::wire::{Channel, WireError};
@@ -114,9 +114,12 @@ fn names(native: &Native, offsets: &[u64]) -> Response {
     let mut names = NamesBuilder::default();
     for &offset in offsets {
         let answer = native.functions(offset).map(|functions| {
-            let name = |f: super::native::Function| Name {
+            let name = |f: Function| Name {
                 kind: f.kind,
-                name: names.text(&f.name),
+                label: match f.called {
+                    Called::Name(name) => Label::Text(names.text(&name)),
+                    Called::Start(start) => Label::Start(start),
+                },
                 file: f.file.map(|file| names.text(&file)),
                 line: f.line,
                 bci: None,
@@ -135,8 +138,8 @@ fn jit(map: &PerfMap, addresses: &[u64], raw: bool) -> Response {
     for &address in addresses {
         let answer = match map.find(address, raw) {
             Some(name) => {
-                let name = names.text(&name);
-                Ok(vec![Name { kind: Kind::Jit, name, file: None, line: 0, bci: None }])
+                let label = Label::Text(names.text(&name));
+                Ok(vec![Name { kind: Kind::Jit, label, file: None, line: 0, bci: None }])
             }
             None => Err(Why::AnonymousCode),
         };

@@ -91,7 +91,7 @@ pub(crate) fn user_leaf(frames: &[String]) -> Option<&str> {
 pub(crate) fn reaches_root(frames: &[String]) -> bool {
     const BEGINNINGS: [&str; 10] = [
         // `start_thread` or `clone` of a libc that was stripped.
-        "[unknown: no symbol (libc.so.6)]",
+        "libc.so.6!fun_",
         "__clone",
         "clone",
         "__clone3",

@@ -38,13 +38,18 @@ pub(crate) fn chain(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     out
 }
 
-/// The file offset of a symbol, by binutils: `nm` for the address, the program headers for the offset.
-pub(crate) fn offset_of(binary: &Path, symbol: &str) -> u64 {
+/// The virtual address of a symbol, by binutils; `symbol` is a part of its name, or ` name` for all of it.
+pub(crate) fn address_of(binary: &Path, symbol: &str) -> u64 {
     let symbols = run(Command::new("nm").arg(binary));
-    let line =
-        symbols.lines().find(|l| l.split_ascii_whitespace().nth(2).is_some_and(|s| s.contains(symbol)));
+    let is = |name: &str| symbol.strip_prefix(' ').map_or_else(|| name.contains(symbol), |all| name == all);
+    let line = symbols.lines().find(|l| l.split_ascii_whitespace().nth(2).is_some_and(is));
     let line = line.unwrap_or_else(|| panic!("{} has no {symbol}", binary.display()));
-    offset_of_address(binary, u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap())
+    u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
+}
+
+/// The file offset of such a symbol.
+pub(crate) fn offset_of(binary: &Path, symbol: &str) -> u64 {
+    offset_of_address(binary, address_of(binary, symbol))
 }
 
 /// The file offset of a virtual address.

@@ -4,15 +4,16 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use jbpf_prof::capture::{End, UserWord};
 use jbpf_prof::profile::Why;
 use jbpf_prof::symbolize::Symbolizer;
-use jbpf_prof::symbolize::native::Native;
+use jbpf_prof::symbolize::native::{Called, Native};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Space, chain, config, leaf, names, offset_of, stack, start};
+use crate::common::{Space, chain, config, leaf, names, offset_of, run, stack, start};
 
 /// A small generator of the same numbers each time.
 struct Random(u64);
@@ -70,7 +71,7 @@ fn random_damage_makes_no_reader_panic() {
     let path = dir.path().join("bad");
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut named = 0;
-    for flags in [&["-g"][..], &["-g", "-gz", "-Wl,-z,lazy"]] {
+    for flags in [&["-g"][..], &["-g", "-gz", "-Wl,-z,lazy"], &["-s"]] {
         let good = fs::read(chain(dir.path(), "chain", flags)).unwrap();
         for _ in 0..400 {
             fs::write(&path, damaged(&good, &mut random)).unwrap();
@@ -101,6 +102,41 @@ fn random_damage_never_costs_more_than_the_file() {
     assert_eq!(symbolizer.stats().worker_lost, 0, "damage is an error, not a crash");
     assert!(named > 0, "some files were damaged where it does not matter");
     Healthy::add(&mut space, dir.path()).check(&mut symbolizer, &mut space);
+}
+
+#[test]
+fn call_frame_information_that_lies_names_only_its_own_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let binary = chain(dir.path(), "good", &["-s"]);
+    let good = fs::read(&binary).unwrap();
+    let sections = run(Command::new("readelf").args(["-SW"]).arg(&binary));
+    let line = sections.lines().find(|l| l.contains(" .eh_frame ")).unwrap();
+    let fields: Vec<&str> = line.split("PROGBITS").nth(1).unwrap().split_ascii_whitespace().collect();
+    let number = |text: &str| usize::from_str_radix(text, 16).unwrap();
+    let (from, size) = (number(fields[1]), number(fields[2]));
+    let mut random = Random(0x0123_4567_89ab_cdef);
+    let mut named = 0;
+    for round in 0..600 {
+        let mut bytes = good.clone();
+        for _ in 0..=random.below(16) {
+            let at = from + usize::try_from(random.below(size as u64)).unwrap();
+            bytes[at] = [0, 0xff, 0x7f, 0x1b, u8::try_from(random.below(256)).unwrap()]
+                [usize::try_from(random.below(5)).unwrap()];
+        }
+        let path = dir.path().join("bad");
+        fs::write(&path, bytes).unwrap();
+        let native = Native::open(File::open(&path).unwrap()).unwrap();
+        let starts = (0..96).filter_map(|i| {
+            let offset = 0x1000 + i * 8;
+            let called = native.functions(offset).ok()?.remove(0).called;
+            let Called::Start(start) = called else { return None };
+            // A description may lie about where a function ends, but never lead before its beginning.
+            assert!((0x1000..=offset).contains(&start), "round {round}: {start:#x} for {offset:#x}");
+            Some(start)
+        });
+        named += starts.count();
+    }
+    assert!(named > 1000, "some were damaged where it does not matter: {named}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use jbpf_prof::profile::{Kind, Why};
 use jbpf_prof::symbolize::Symbolizer;
 
 use crate::common::{
-    Space, chain, config, leaf, names, offset_of, offset_of_address, run, source, stack, start,
+    Space, address_of, chain, config, leaf, names, offset_of, offset_of_address, run, source, stack, start,
 };
 
 #[test]
@@ -23,7 +23,7 @@ fn inlined_functions_are_unfolded_with_their_lines() {
     let kinds: Vec<Kind> = frames.iter().map(|f| f.kind).collect();
     assert_eq!(kinds, [Kind::Native, Kind::NativeInlined, Kind::NativeInlined]);
     let lines: Vec<u32> = frames.iter().map(|f| f.line).collect();
-    assert_eq!(lines[..2], [23, 18]);
+    assert_eq!(lines[..2], [26, 21]);
     for frame in &frames {
         assert!(frame.file.as_ref().unwrap().ends_with("chain.c"), "{frame:?}");
         assert_eq!(frame.module.as_ref().unwrap().path.as_ref(), binary.to_str().unwrap());
@@ -112,15 +112,90 @@ fn stripped_files_take_names_from_the_debug_file_of_their_build_id() {
     let frames = leaf(&mut symbolizer, &mut space, base + offset);
     assert_eq!(names(&frames), ["outer", "middle", "innermost"]);
 
-    // Without it, and with one that anybody could have written, the name is unknown.
+    // Without it, and with one that anybody could have written, only the function's place is known.
     run(Command::new("chmod").args(["-R", "o+w"]).arg(&debug_dir));
     for dir in [Some(debug_dir), None] {
         let mut config = crate::common::config();
         config.debug_dir = dir.unwrap_or(config.debug_dir);
         let mut symbolizer = Symbolizer::start(config).unwrap();
         let frames = leaf(&mut symbolizer, &mut space, base + offset);
-        assert_eq!(frames[0].unknown, Some(Why::NoSymbol));
+        assert_eq!(names(&frames), [place_of(&full, "stripped", "outer")]);
     }
+}
+
+/// What a function is called in a copy of its file that has no symbols.
+fn place_of(full: &Path, copy: &str, function: &str) -> String {
+    format!("{copy}!fun_{:x}", address_of(full, function))
+}
+
+#[test]
+fn functions_of_stripped_files_are_told_apart_by_their_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = chain(dir.path(), "full", &[]);
+    let (stripped, bare) = (dir.path().join("stripped"), dir.path().join("bare"));
+    run(Command::new("strip").arg("-o").arg(&stripped).arg(&full));
+    // Without section headers, only the segments lead to the call frame information: e_shoff, e_shnum, e_shstrndx.
+    let mut bytes = fs::read(&stripped).unwrap();
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3c..0x40].fill(0);
+    fs::write(&bare, bytes).unwrap();
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    for (name, file) in [("stripped", &stripped), ("bare", &bare)] {
+        let base = space.add(file);
+        // What nm says of the full file is the truth.
+        let sizes = run(Command::new("nm").args(["-S", "--defined-only"]).arg(&full));
+        for function in ["outer", "other_unit", "main"] {
+            let line = sizes.lines().find(|l| l.ends_with(&format!(" {function}"))).unwrap();
+            let size = u64::from_str_radix(line.split(' ').nth(1).unwrap(), 16).unwrap();
+            let start = offset_of(&full, &format!(" {function}"));
+            for offset in [start, start + size / 2, start + size - 1] {
+                let frames = leaf(&mut symbolizer, &mut space, base + offset);
+                assert_eq!(names(&frames), [place_of(&full, name, &format!(" {function}"))]);
+                assert_eq!((frames[0].kind, frames[0].unknown), (Kind::Native, None));
+            }
+        }
+        // Assembler without call frame information belongs to no function that is known.
+        let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&full, "no_size"));
+        assert_eq!(frames[0].unknown, Some(Why::NoSymbol), "{frames:?}");
+    }
+    assert_eq!(symbolizer.stats().worker_lost, 0);
+}
+
+#[test]
+fn a_symbol_without_a_size_names_the_function_that_begins_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = chain(dir.path(), "full", &["-Wl,--export-dynamic"]);
+    let stripped = dir.path().join("stripped");
+    run(Command::new("strip").arg("-o").arg(&stripped).arg(&full));
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    for file in [&full, &stripped] {
+        let base = space.add(file);
+        let at = offset_of(&full, "sizeless");
+        for offset in [at, at + 3] {
+            assert_eq!(names(&leaf(&mut symbolizer, &mut space, base + offset)), ["sizeless"]);
+        }
+        let after = leaf(&mut symbolizer, &mut space, base + at + 4);
+        assert_ne!(names(&after), ["sizeless"], "its code ends there");
+        let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&full, "no_size"));
+        assert_eq!(frames[0].unknown, Some(Why::NoSymbol), "how far it reaches is not known");
+    }
+}
+
+#[test]
+fn a_return_address_outside_of_all_code_ends_the_stack() {
+    let dir = tempfile::tempdir().unwrap();
+    let binary = chain(dir.path(), "chain", &[]);
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let base = space.add(&binary);
+    let at = |name: &str| base + offset_of(&binary, name);
+    let (leaf, garbage, rest) = (UserWord::Leaf(at("other_unit")), UserWord::Return(77), at(" main") + 1);
+    let astray = stack(&[leaf, garbage, UserWord::Return(rest)], &[], End::Depth);
+    // Where the processor itself was is no matter of belief.
+    let jumped = stack(&[UserWord::Leaf(77), UserWord::Return(rest)], &[], End::Root);
+    let frames = symbolizer.symbolize(&[astray, jumped], &mut space);
+    assert_eq!(names(&frames[0]), ["", "other_unit"]);
+    assert_eq!((frames[0][0].unknown, frames[0][0].address), (Some(Why::NotMapped), 76));
+    assert_eq!(names(&frames[1]), ["main", ""]);
 }
 
 #[test]
@@ -210,7 +285,8 @@ fn mini_debug_info_is_read() {
     let (mut symbolizer, mut space) = (start(), Space::default());
     let (stripped, mini) = (space.add(&stripped), space.add(&mini));
     let offset = offset_of(&full, "outer");
-    assert_eq!(leaf(&mut symbolizer, &mut space, stripped + offset)[0].unknown, Some(Why::NoSymbol));
+    let place = place_of(&full, "stripped", "outer");
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, stripped + offset)), [place]);
     assert_eq!(names(&leaf(&mut symbolizer, &mut space, mini + offset)), ["outer"]);
 }
 

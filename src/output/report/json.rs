@@ -19,6 +19,8 @@ struct Object<'a> {
     shown: u64,
     processes: Vec<Process>,
     functions: Vec<Function>,
+    /// Files whose functions have no names.
+    stripped: Vec<Stripped>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lines: Option<Vec<Line>>,
 }
@@ -34,6 +36,14 @@ struct Process {
 struct Function {
     name: String,
     kind: &'static str,
+    #[serde(rename = "self")]
+    itself: u64,
+    total: u64,
+}
+
+#[derive(Serialize)]
+struct Stripped {
+    path: String,
     #[serde(rename = "self")]
     itself: u64,
     total: u64,
@@ -70,6 +80,11 @@ pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Resul
         let (name, kind) = named(row.symbol);
         Function { name, kind, itself: row.itself, total: row.total }
     });
+    let stripped = profile.stripped().into_iter().map(|row| Stripped {
+        path: row.path.to_string(),
+        itself: row.itself,
+        total: row.total,
+    });
     let table = || {
         let rows = profile.lines().into_iter();
         rows.map(|row| Line {
@@ -87,6 +102,7 @@ pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Resul
         shown: profile.accounts.shown(),
         processes: processes.collect(),
         functions: functions.collect(),
+        stripped: stripped.collect(),
         lines: lines.then(table),
     };
     let mut text = serde_json::to_string_pretty(&object).context("report as JSON")?;

@@ -247,6 +247,25 @@ pub(super) fn functions(profile: &Profile, detail: Detail) -> Vec<String> {
     section("Functions", columns, &rows, all.len(), detail)
 }
 
+/// Files whose functions have no names, and where those may be had.
+pub(super) fn stripped(profile: &Profile, detail: Detail) -> Vec<String> {
+    const HINT: &str = "Such functions are called FILE!fun_ADDRESS. Their names are in the distribution's debug packages: \
+        on Debian and Ubuntu, `find-dbgsym-packages FILE` (package debian-goodies) says which.";
+    let all = profile.stripped();
+    let shown = profile.accounts.shown();
+    let rows: Vec<[String; 3]> = all
+        .iter()
+        .take(detail.rows)
+        .map(|row| [percent(row.itself, shown), percent(row.total, shown), row.path.to_string()])
+        .collect();
+    let columns = [Column::Right("self"), Column::Right("total"), Column::Rest("file")];
+    let mut lines = section("Without symbols", columns, &rows, all.len(), detail);
+    if !lines.is_empty() {
+        lines.extend(wrap(HINT, 2, detail.width));
+    }
+    lines
+}
+
 /// The hottest lines.
 pub(super) fn lines(profile: &Profile, detail: Detail) -> Vec<String> {
     let all = profile.lines();

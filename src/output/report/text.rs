@@ -48,6 +48,7 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
         sections::processes(profile, detail),
         sections::functions(profile, detail),
         if detail.lines { sections::lines(profile, detail) } else { Vec::new() },
+        sections::stripped(profile, Detail { rows: detail.rows / 2, ..detail }),
         sections::cost(report, width),
         sections::outputs(report),
     ];

@@ -1,0 +1,15 @@
+//! ELF files: headers, symbol tables, linkage tables, call frame information.
+#![no_main]
+
+use jbpf_prof::symbolize::native::{Called, Native};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(native) = Native::from_bytes(data.to_vec()) else { return };
+    for offset in [0, u64::MAX].into_iter().chain((0..data.len() as u64).step_by(16)) {
+        for function in native.functions(offset).unwrap_or_default() {
+            let Called::Name(name) = function.called else { continue };
+            assert!(!name.chars().any(char::is_control));
+        }
+    }
+});

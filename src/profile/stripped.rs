@@ -1,0 +1,113 @@
+//! Functions of which only the place is known, since their file was stripped of its symbols: how they are called, and
+//! how much of a profile they are.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::frame::{Frame, Module, Why};
+use super::samples::Profile;
+use super::trie::NodeId;
+
+/// Stands between the file and the first address of a function, as in disassemblers and samply.
+const MARK: &str = "!fun_";
+
+/// The name of a function that no symbol names: its file's, and the address at which it begins, as the file counts
+/// them: `libz.so.1.2.13!fun_3c40`. It is the same wherever and whenever the file is mapped.
+#[must_use]
+pub fn by_start(module: &Module, start: u64) -> String {
+    format!("{}{MARK}{start:x}", module.base_name())
+}
+
+/// Whether a frame is called by its place, or has no name since its file has no symbol there.
+#[must_use]
+pub fn is_nameless(frame: &Frame) -> bool {
+    let Some(module) = &frame.module else { return false };
+    let start = frame.name.strip_prefix(module.base_name()).and_then(|rest| rest.strip_prefix(MARK));
+    frame.unknown == Some(Why::NoSymbol)
+        || start.is_some_and(|start| !start.is_empty() && start.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// A file whose functions have no names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StrippedRow {
+    /// Its path, as the processes that mapped it name it.
+    pub path: Arc<str>,
+    /// Ticks in these functions themselves.
+    pub itself: u64,
+    /// Ticks in them or in what they called.
+    pub total: u64,
+}
+
+impl Profile {
+    /// Files whose functions have no names, those with the most ticks first.
+    #[must_use]
+    pub fn stripped(&self) -> Vec<StrippedRow> {
+        let mut ids: HashMap<Arc<str>, usize> = HashMap::new();
+        let mut rows: Vec<StrippedRow> = Vec::new();
+        let row_of = self.frames().ids().map(|id| {
+            let frame = self.frames().get(id);
+            let path = Arc::clone(&frame.module.as_ref().filter(|_| is_nameless(&frame))?.path);
+            Some(*ids.entry(Arc::clone(&path)).or_insert_with(|| {
+                rows.push(StrippedRow { path, itself: 0, total: 0 });
+                rows.len() - 1
+            }))
+        });
+        let row_of: Vec<Option<usize>> = row_of.collect();
+        // The leaf of the stack that a file was last met in: it counts once for each stack.
+        let mut met = vec![usize::MAX; rows.len()];
+        for (leaf, weight) in self.leaves().into_iter().filter(|(leaf, _)| *leaf != NodeId::ROOT) {
+            for (up, node) in self.trie().up(leaf).enumerate() {
+                let Some(row) = row_of[self.frame_of(node).0 as usize] else { continue };
+                if up == 0 {
+                    rows[row].itself += weight;
+                }
+                if met[row] != leaf.index() {
+                    met[row] = leaf.index();
+                    rows[row].total += weight;
+                }
+            }
+        }
+        rows.retain(|r| r.total > 0);
+        rows.sort_by(|a, b| {
+            (Reverse(a.itself), Reverse(a.total), &a.path).cmp(&(
+                Reverse(b.itself),
+                Reverse(b.total),
+                &b.path,
+            ))
+        });
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Kind, Labels};
+
+    #[test]
+    fn files_are_told_from_each_other_and_named_functions_left_out() {
+        let module = |path: &str| Arc::new(Module { path: path.into(), build_id: None });
+        let (z, c) = (module("/usr/lib/libz.so.1"), module("/usr/lib/libc.so.6"));
+        let native = |module: &Arc<Module>, name: &str| {
+            let module = Some(Arc::clone(module));
+            Arc::new(Frame { module, ..Frame::named(Kind::Native, name) })
+        };
+        assert_eq!(by_start(&z, 0x3c40), "libz.so.1!fun_3c40");
+        let (deflate, slide) = (native(&z, "deflate"), native(&z, &by_start(&z, 0x3c40)));
+        let (start, foreign) = (native(&c, &by_start(&c, 0x891a0)), native(&c, "libz.so.1!fun_3c40"));
+        let bare = Arc::new(Frame::unknown(Why::NoSymbol, Some(Arc::clone(&z)), 9));
+        let mut p = Profile::new();
+        for (stack, n) in [
+            (vec![&start, &deflate, &slide, &slide], 5),
+            (vec![&start, &slide, &deflate], 2),
+            (vec![&start, &bare], 1),
+            (vec![&foreign], 7),
+        ] {
+            p.add(&Labels::default(), &stack.into_iter().cloned().collect::<Vec<_>>(), n, 0);
+        }
+        let told: Vec<_> =
+            p.stripped().into_iter().map(|r| (r.path.to_string(), r.itself, r.total)).collect();
+        assert_eq!(told, [("/usr/lib/libz.so.1".to_owned(), 6, 8), ("/usr/lib/libc.so.6".to_owned(), 0, 8)]);
+    }
+}

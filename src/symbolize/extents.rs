@@ -1,0 +1,123 @@
+//! Where functions begin and end, by their call frame information: what a file still has when its symbols were stripped.
+//!
+//! Exceptions and debuggers need `.eh_frame` at run time, so `strip` leaves it. Each of its descriptions covers the code
+//! of one function, or of the part of one that the compiler moved elsewhere (GCC's `.cold`), exactly.
+//! Linux Standard Base, Core, 10.6.
+
+use addr2line::gimli;
+use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, UnwindSection};
+
+use super::elf::{Class, Elf};
+
+type Reader<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Bytes of `.eh_frame` that are read of one file: twice what Chromium has.
+const MAX_BYTES: u64 = 64 << 20;
+const MAX_HEADER: u64 = 64;
+/// Functions that are read of one file: 16 MiB.
+const MAX_EXTENTS: usize = 1 << 20;
+
+/// The code of one function: `start..start + len`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Extent {
+    start: u64,
+    len: u32,
+}
+
+/// The functions of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Extents(Vec<Extent>);
+
+impl Extents {
+    /// Reads them. Descriptions that cannot be read, and those of what is no code, are left out.
+    pub(crate) fn read(elf: &Elf) -> Extents {
+        let Some((address, bytes)) = section(elf).or_else(|| by_header(elf)) else {
+            return Extents::default();
+        };
+        let mut extents = described(&bytes, address, elf);
+        extents.sort_unstable();
+        extents.dedup_by_key(|e| e.start);
+        extents.shrink_to_fit();
+        Extents(extents)
+    }
+
+    /// The first address of the function whose code `address` is.
+    pub(crate) fn start_of(&self, address: u64) -> Option<u64> {
+        let after = self.0.partition_point(|e| e.start <= address);
+        let Extent { start, len } = *self.0.get(after.checked_sub(1)?)?;
+        (address - start < u64::from(len)).then_some(start)
+    }
+
+    /// Memory that is held, bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.0.capacity() * size_of::<Extent>()
+    }
+}
+
+/// Address and content of `.eh_frame`.
+fn section(elf: &Elf) -> Option<(u64, Vec<u8>)> {
+    let section = elf.section(".eh_frame")?;
+    Some((section.addr, elf.bytes(section.offset, section.size, MAX_BYTES).ok()?))
+}
+
+/// The same for a file without section headers: a segment has a header that leads to it. The end is not told; the
+/// content has a mark there.
+fn by_header(elf: &Elf) -> Option<(u64, Vec<u8>)> {
+    let (at, address) = elf.eh_frame_header()?;
+    let mut header = [0; MAX_HEADER as usize];
+    let read = elf.read_some(&mut header, at).ok()?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(address);
+    let header = EhFrameHdr::new(&header[..read], LittleEndian).parse(&bases, address_size(elf)).ok()?;
+    let address = header.eh_frame_ptr().direct().ok()?;
+    let (offset, left) = elf.offset_of(address)?;
+    Some((address, elf.bytes(offset, left.min(MAX_BYTES), MAX_BYTES).ok()?))
+}
+
+fn address_size(elf: &Elf) -> u8 {
+    match elf.class() {
+        Class::Elf32 => 4,
+        Class::Elf64 => 8,
+    }
+}
+
+fn described(bytes: &[u8], address: u64, elf: &Elf) -> Vec<Extent> {
+    let mut frames = EhFrame::new(bytes, LittleEndian);
+    frames.set_address_size(address_size(elf));
+    let bases = BaseAddresses::default().set_eh_frame(address);
+    let mut extents = Vec::new();
+    // Most descriptions share what stands in the one before.
+    let mut shared = None;
+    let mut entries = frames.entries(&bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let full = partial.parse(|frames: &EhFrame<Reader<'_>>, bases, at| match &shared {
+            Some((known, cie)) if *known == at => Ok(Clone::clone(cie)),
+            _ => {
+                let cie = frames.cie_from_offset(bases, at)?;
+                shared = Some((at, cie.clone()));
+                Ok(cie)
+            }
+        });
+        let Ok(full) = full else { continue };
+        let (start, len) = (full.initial_address(), u32::try_from(full.len()).unwrap_or(0));
+        if len > 0 && elf.has_code(start, u64::from(len)) {
+            extents.push(Extent { start, len });
+        }
+        if extents.len() >= MAX_EXTENTS {
+            break;
+        }
+    }
+    extents
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_description_covers_has_no_function() {
+        let extents = Extents(vec![Extent { start: 16, len: 8 }, Extent { start: 32, len: 4 }]);
+        let starts = [15, 16, 23, 24, 31, 32, 35, 36, u64::MAX].map(|address| extents.start_of(address));
+        assert_eq!(starts, [None, Some(16), Some(16), None, None, Some(32), Some(32), None, None]);
+    }
+}
