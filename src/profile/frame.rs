@@ -147,7 +147,8 @@ pub struct Frame {
     pub bci: Option<u32>,
     /// The mapped file; none for Java.
     pub module: Option<Arc<Module>>,
-    /// Address to print in pprof: file offset for modules, absolute for kernel and Java. Frames that differ only in
+    /// Address to print in pprof: file offset for modules, absolute for the kernel and for what is not known. 0 for
+    /// generated code: a method is compiled to many places, and to others in the next run. Frames that differ only in
     /// this are one frame in pictures.
     pub address: u64,
 }

@@ -19,6 +19,9 @@ use crate::symbolize::{LogStats, Symbolizer};
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
 const MAX_COMM: usize = 64;
 
+/// Stacks that are resolved at a time.
+const CHUNK: usize = 512;
+
 /// How stacks are shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
@@ -171,9 +174,12 @@ impl Resolver {
 
     fn resolve(&mut self, counted: Vec<(Stack, Count)>) {
         let (stacks, counts): (Vec<Stack>, Vec<Count>) = counted.into_iter().unzip();
-        let frames = self.symbolizer.symbolize(&stacks, &mut self.processes);
-        for ((stack, count), frames) in stacks.iter().zip(counts).zip(frames) {
-            self.add(stack, count, frames);
+        // Frames are many words for each of a stack: not those of a whole window at once.
+        for (stacks, counts) in stacks.chunks(CHUNK).zip(counts.chunks(CHUNK)) {
+            let frames = self.symbolizer.symbolize(stacks, &mut self.processes);
+            for ((stack, count), frames) in stacks.iter().zip(counts).zip(frames) {
+                self.add(stack, *count, frames);
+            }
         }
     }
 

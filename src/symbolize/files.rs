@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, open};
 
 use super::child::{Child, Lost};
-use super::frames::{Frames, Texts, unknown};
+use super::frames::{Frames, Shared, unknown};
 use super::message::{FileFacts, Request, Response};
 use super::place::FileHandle;
 use crate::process::FileId;
@@ -44,7 +44,7 @@ struct FileState {
 pub(crate) struct Files {
     files: HashMap<FileId, FileState>,
     debug_dir: PathBuf,
-    texts: Texts,
+    shared: Shared,
     /// Workers that were lost over a file.
     pub(crate) lost: u64,
     /// Files that were given up because workers were lost over them.
@@ -53,7 +53,7 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(debug_dir: PathBuf) -> Files {
-        Files { files: HashMap::new(), debug_dir, texts: Texts::default(), lost: 0, poisoned: 0 }
+        Files { files: HashMap::new(), debug_dir, shared: Shared::default(), lost: 0, poisoned: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -113,7 +113,7 @@ impl Files {
         let request = Request::Names { file: id.0, offsets: offsets.to_vec() };
         match child.ask(&request, &[]).map_err(Failure::Worker)? {
             Response::Names(names) if !names.answers.is_empty() => {
-                let frames = self.texts.frames(&names, offsets, Some(&module)).into_iter().zip(offsets);
+                let frames = self.shared.frames(&names, offsets, Some(&module)).into_iter().zip(offsets);
                 Ok(frames
                     .map(|(frames, &offset)| frames.unwrap_or_else(|why| unknown(why, Some(&module), offset)))
                     .collect())

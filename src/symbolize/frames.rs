@@ -11,23 +11,39 @@ use crate::profile::{Frame, Kind, Why};
 /// The frames of one address, outermost first: a function and what was inlined into it.
 pub(crate) type Frames = Arc<[Arc<Frame>]>;
 
-/// Distinct texts that are shared; then sharing starts anew.
-const MAX_TEXTS: usize = 128 << 10;
+/// Distinct texts, and frames, that are shared; then sharing starts anew.
+const MAX_SHARED: usize = 128 << 10;
 
-/// Shares equal texts.
+/// Shares equal texts, and equal frames of generated code.
 #[derive(Debug, Default)]
-pub(crate) struct Texts(HashSet<Arc<str>>);
+pub(crate) struct Shared {
+    texts: HashSet<Arc<str>>,
+    frames: HashSet<Arc<Frame>>,
+}
 
-impl Texts {
-    fn share(&mut self, text: &str) -> Arc<str> {
-        if let Some(shared) = self.0.get(text) {
+impl Shared {
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(shared) = self.texts.get(text) {
             return Arc::clone(shared);
         }
-        if self.0.len() >= MAX_TEXTS {
-            self.0.clear();
+        if self.texts.len() >= MAX_SHARED {
+            self.texts.clear();
         }
         let shared: Arc<str> = text.into();
-        self.0.insert(Arc::clone(&shared));
+        self.texts.insert(Arc::clone(&shared));
+        shared
+    }
+
+    /// A method stands at hundreds of addresses, compiled here and inlined there.
+    fn frame(&mut self, frame: Frame) -> Arc<Frame> {
+        if let Some(shared) = self.frames.get(&frame) {
+            return Arc::clone(shared);
+        }
+        if self.frames.len() >= MAX_SHARED {
+            self.frames.clear();
+        }
+        let shared = Arc::new(frame);
+        self.frames.insert(Arc::clone(&shared));
         shared
     }
 
@@ -38,7 +54,7 @@ impl Texts {
         addresses: &[u64],
         module: Option<&Arc<Module>>,
     ) -> Vec<Result<Frames, Why>> {
-        let texts: Vec<Arc<str>> = names.texts.iter().map(|t| self.share(t)).collect();
+        let texts: Vec<Arc<str>> = names.texts.iter().map(|t| self.text(t)).collect();
         let text = |place: u32| texts.get(place as usize).cloned();
         let frames = names.answers.iter().zip(addresses).map(|(answer, &address)| {
             let names = answer.as_ref().map_err(|&why| why)?;
@@ -52,17 +68,18 @@ impl Texts {
                     }
                     let called = match (name.label, module) {
                         (Label::Text(place), _) => text(place)?,
-                        (Label::Start(start), Some(module)) => self.share(&by_start(module, start)),
+                        (Label::Start(start), Some(module)) => self.text(&by_start(module, start)),
                         (Label::Start(_), None) => return None,
                     };
-                    Some(Arc::new(Frame {
+                    let frame = Frame {
                         file: name.file.and_then(text),
                         line: name.line,
                         bci: name.bci,
                         module: module.cloned(),
-                        address,
+                        address: if module.is_some() { address } else { 0 },
                         ..Frame::named(name.kind, called)
-                    }))
+                    };
+                    Some(if module.is_some() { Arc::new(frame) } else { self.frame(frame) })
                 })
                 .collect();
             frames.filter(|f| !f.is_empty()).ok_or(Why::WorkerFailed)

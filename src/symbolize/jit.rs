@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::child::Child;
-use super::frames::{Frames, Texts, unknown};
+use super::frames::{Frames, Shared, unknown};
 use super::message::{Names, PerfMapFacts, Request, Response};
 use super::place::AddressSpaces;
 use crate::process::{MonoNs, OpenRefusal, Patience, ProcessId};
@@ -50,7 +50,7 @@ pub(crate) struct JitMaps {
     raw: bool,
     again_after: Duration,
     patience: Patience,
-    texts: Texts,
+    shared: Shared,
     /// Workers that were lost over a map.
     pub(crate) lost: u64,
 }
@@ -65,7 +65,7 @@ impl JitMaps {
             raw,
             again_after,
             patience,
-            texts: Texts::default(),
+            shared: Shared::default(),
             lost: 0,
         }
     }
@@ -136,7 +136,7 @@ impl JitMaps {
             let rest = &rest[..rest.len().min(BATCH)];
             match self.attempt(child, id, rest) {
                 Ok(names) if !names.answers.is_empty() => {
-                    answers.extend(self.texts.frames(&names, rest, None));
+                    answers.extend(self.shared.frames(&names, rest, None));
                 }
                 Err(None) => {}
                 Ok(_) => answers.resize(addresses.len(), Err(Why::WorkerFailed)),

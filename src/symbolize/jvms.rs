@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::child::{Child, Cost};
-use super::frames::{Frames, Texts, unknown};
+use super::frames::{Frames, Shared, unknown};
 use super::java_cache::{JavaCache, Seen};
 use super::message::{Follow, JavaPc, LogStats, Mark, Names, Request, Response};
 use crate::jvm::code;
@@ -81,7 +81,7 @@ pub(crate) struct Jvms {
     child: Option<Child>,
     followed: HashMap<ProcessId, Followed>,
     next: u64,
-    texts: Texts,
+    shared: Shared,
     cache: JavaCache,
     /// Workers that were lost.
     pub(crate) lost: u64,
@@ -95,7 +95,7 @@ impl Jvms {
             child: None,
             followed: HashMap::new(),
             next: 0,
-            texts: Texts::default(),
+            shared: Shared::default(),
             cache: JavaCache::new(cached),
             lost: 0,
         }
@@ -210,7 +210,7 @@ impl Jvms {
 
     fn unfold(&mut self, names: &Names, lookups: &[JavaPc]) -> Vec<Answer> {
         let addresses: Vec<u64> = lookups.iter().map(|l| l.pc).collect();
-        let frames = self.texts.frames(names, &addresses, None).into_iter().zip(addresses);
+        let frames = self.shared.frames(names, &addresses, None).into_iter().zip(addresses);
         let mut answers: Vec<Answer> = frames
             .map(|(frames, pc)| frames.unwrap_or_else(|why| unknown(why, None, pc)))
             .map(|frames| Answer::Frames(JavaFrames { frames, before_attach: false, lasting: true }))
