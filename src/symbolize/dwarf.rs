@@ -79,6 +79,10 @@ fn load(elf: &Elf, sections: &mut Vec<Bytes>) -> Result<Dwarf<Reader>, DebugErro
     let mapping =
         Rc::new(Mapping::of(elf.file().ok_or(ElfError::Malformed("no file to map"))?, elf.file_size()?)?);
     Dwarf::load(|id: SectionId| -> Result<Reader, DebugError> {
+        // Where variables live: nobody asks, and unpacked it would stay in memory.
+        if matches!(id, SectionId::DebugLoc | SectionId::DebugLocLists) {
+            return Ok(EndianSlice::new(&[], LittleEndian));
+        }
         let bytes = Bytes::of(elf, &mapping, id.name())?;
         // SAFETY: `Debug` keeps every `Bytes` of `sections` until its context is dropped; if reading fails here, the
         // readers are dropped by `load`'s caller before the vector.
