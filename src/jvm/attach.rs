@@ -184,36 +184,6 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
     })
 }
 
-/// Attaches to several JVMs, `at_once` of them at a time; results in the order of the JVMs.
-#[must_use]
-pub fn attach_all(jvms: &[Jvm], options: &AttachOptions, at_once: usize) -> Vec<Result<Attached, Failed>> {
-    let next = Mutex::new(0);
-    let results: Mutex<Vec<Option<Result<Attached, Failed>>>> =
-        Mutex::new(jvms.iter().map(|_| None).collect());
-    let work = || {
-        loop {
-            let mine = {
-                let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
-                *next += 1;
-                *next - 1
-            };
-            let Some(jvm) = jvms.get(mine) else { return };
-            let result = attach(jvm, options);
-            if let Some(place) = results.lock().unwrap_or_else(PoisonError::into_inner).get_mut(mine) {
-                *place = Some(result);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..at_once.clamp(1, jvms.len().max(1)) {
-            scope.spawn(work);
-        }
-    });
-    let lost = || Err(Failed { refusal: Refusal::HelperFailed("no thread".into()), inspection: None });
-    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
-}
-
 /// Runs one helper.
 fn ask(jvm: &Jvm, binary: &Path, limit: Duration, task: Task) -> Result<(Answer, Option<OwnedFd>), Refusal> {
     let tgid = jvm.process.tgid;

@@ -91,7 +91,7 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
 }
 
 /// Reads the tables of a JVM that has got so far that they are right: it catches SIGQUIT, or its socket is there.
-/// A JVM that is young gets the time to start.
+/// A JVM that is young when it is first looked at gets all the time there is: with little CPU its start takes long.
 fn when_started(
     target: &Target,
     request: &Request,
@@ -99,14 +99,14 @@ fn when_started(
     deadline: Deadline,
 ) -> Result<Inspection, Refusal> {
     let socket = format!(".java_pid{}", target.ns_pid);
+    let young = target.age() < STARTING;
     loop {
         let listens = tmp.is_some_and(|tmp| entry(tmp, &socket).is_ok_and(|found| found.is_some()));
         let started = listens || catches_sigquit(&target.proc_file("status")?);
         let inspection = inspect(&target.memory()?, request.base);
-        let young = target.age() < STARTING;
         match inspection {
             Ok(inspection) if started || !young => return Ok(inspection),
-            Err(_) if !young => return Err(gone_or_foreign(target)),
+            Err(_) if target.age() >= STARTING => return Err(gone_or_foreign(target)),
             _ if target.is_stopped()? => return Err(Refusal::Stopped),
             _ => match deadline.pause(target.pidfd(), PAUSE) {
                 Err(Refusal::TimedOut) => return Err(Refusal::SignalNotCaught),

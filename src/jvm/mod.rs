@@ -29,7 +29,7 @@ mod target;
 mod version;
 mod vm_structs;
 
-pub use attach::{AttachOptions, Attached, Failed, Source, attach, attach_all, inspect};
+pub use attach::{AttachOptions, Attached, Failed, Source, attach, inspect};
 pub use discover::{Jvm, discover, find, is_same_process};
 pub use inspection::{Flags, Inspection};
 pub use policy::{Permitted, permitted};
