@@ -142,9 +142,9 @@ fn logged_from_the_start_inlined_chains_are_those_of_the_source() {
             all.stubs
         );
 
-        let mut timeline = timeline(log);
+        let timeline = timeline(log);
         assert!(!timeline.facts().is_cut());
-        let frames = timeline.lookup(pc, false, MonoNs(header.started)).unwrap();
+        let frames = timeline.lookup(pc, false, MonoNs(header.started)).unwrap().frames;
         let frames: Vec<_> = frames.iter().map(described).collect();
         assert_eq!(
             frames,

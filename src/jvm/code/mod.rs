@@ -7,6 +7,8 @@ mod frames;
 mod index;
 mod lease;
 mod methods;
+mod options;
+mod owners;
 mod timeline;
 
 #[cfg(test)]
@@ -15,4 +17,6 @@ mod tests;
 pub use frames::{FrameKind, JavaFrame};
 pub use lease::{end, release, renew};
 pub use methods::JavaMethod;
-pub use timeline::{CodeTimeline, Facts, Hold, Limits, Miss, Options, ReadFailure, Stats};
+pub use options::{Limits, Options};
+pub use owners::{Found, Miss};
+pub use timeline::{CodeTimeline, Facts, Hold, ReadFailure};
