@@ -12,10 +12,11 @@ use super::{Java, Settings, Target};
 use crate::capture::{Count, Stack};
 use crate::jvm::{self, AttachOptions, Attached, Failed, Inspection, Jvm, Refusal, Source};
 use crate::process::cgroup::Membership;
-use crate::process::throttling::{CpuSnapshot, Hierarchies};
+use crate::process::hierarchies::Hierarchies;
+use crate::process::throttling::CpuSnapshot;
 use crate::process::{EventKind, MonoNs, ProcessEvent, ProcessId, Processes, procfs};
 use crate::profile::report::{JvmReport, NameSource, Throttling};
-use crate::symbolize::{LogStats, Stats, Symbolizer};
+use crate::symbolize::{JvmLog, LogStats, Stats, Symbolizer};
 
 /// JVMs that are attached to at the same time: each costs it some hundred milliseconds of one CPU.
 const AT_ONCE: usize = 4;
@@ -319,9 +320,14 @@ impl Entry {
         self.bound = Some(process);
         match &self.names {
             Names::Attached(attached) => {
-                if let Ok(log) = attached.log.try_clone() {
-                    let consume = attached.source == Source::Late;
-                    symbolizer.follow_jvm(process, log.into(), attached.clock_offset, consume);
+                if let Ok(file) = attached.log.try_clone() {
+                    let log = JvmLog {
+                        file,
+                        clock_offset_ns: attached.clock_offset,
+                        consume: attached.source == Source::Late,
+                        blobs: attached.blobs.clone(),
+                    };
+                    symbolizer.follow_jvm(process, log);
                 }
             }
             Names::Refused(_) | Names::Off => symbolizer.note_jvm(process),

@@ -18,9 +18,11 @@ pub(crate) struct JavaLog {
 
 impl JavaLog {
     pub(crate) fn new(file: File, follow: Follow) -> JavaLog {
-        let Follow { clock_offset_ns, raw } = follow;
+        let Follow { clock_offset_ns, raw, blobs } = follow;
         let options = Options { raw_names: raw, clock_offset: clock_offset_ns, ..Options::default() };
-        JavaLog { file, timeline: CodeTimeline::new(options) }
+        let mut timeline = CodeTimeline::new(options);
+        timeline.add(&blobs);
+        JavaLog { file, timeline }
     }
 
     /// Reads what there is now.

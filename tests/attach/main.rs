@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are tests
 
+mod cgroup;
 mod hostile;
 mod java;
 
@@ -17,6 +18,7 @@ use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, Refusal, Source};
 use jbpf_prof::process::{MonoNs, ProcessId};
 use jvm_symbols_log::{Load, Method, Quotas, Reader, Sink, Stub, Unload};
 
+use cgroup::MemoryGroup;
 use java::{Java, NOBODY, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
 
 /// What a log tells.
@@ -74,7 +76,7 @@ fn a_plain_jvm_is_found_described_and_attached_to() {
         assert_eq!((jvm.main.as_str(), jvm.uid), ("Spin", 0));
         assert_eq!(jvm.ns_pid, jvm.process.tgid);
         assert_eq!(attached.source, Source::Late);
-        assert!(attached.stubs && attached.clock_offset == 0);
+        assert!(attached.blobs.blobs.is_empty() && attached.clock_offset == 0);
         assert!(attached.started <= MonoNs::now());
         let flags = attached.inspection.flags;
         assert_eq!(flags.preserve_frame_pointer, Some(true));
@@ -357,6 +359,20 @@ fn several_jvms_are_attached_to_at_once() {
             assert!(told(&attached.join().unwrap().unwrap()).loads > 10 && java.is_alive());
         }
     });
+}
+
+#[test]
+fn the_log_of_a_jvm_with_little_memory_is_short() {
+    const LIMIT: u64 = 512 << 20;
+    let Some(group) = MemoryGroup::make(LIMIT) else {
+        println!("SKIP: no hierarchy of cgroups here has the memory controller");
+        return;
+    };
+    let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.path().display());
+    let mut java = Java::under(&["sh", "-c", &script], &a_jdk(), &[]);
+    let (_, attached) = assert_attaches(&mut java);
+    let cap = jvm_symbols_log::Header::read(&attached.log).unwrap().cap;
+    assert!((1 << 20..=LIMIT / 50).contains(&cap), "{cap}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod timeline;
 mod tests;
 
 pub use frames::{FrameKind, JavaFrame};
-pub use lease::{end, release, renew};
+pub use lease::{end, release};
 pub use methods::JavaMethod;
 pub use options::{Limits, Options};
 pub use owners::{Found, Miss};

@@ -10,7 +10,7 @@ use super::frames::{Compiled, JavaFrame};
 use super::index::{CodeId, Index};
 use super::methods::Methods;
 use super::options::{Limits, Options};
-use crate::jvm::names;
+use crate::jvm::{Blob, Blobs, names};
 use crate::process::MonoNs;
 
 /// Why an address has no name.
@@ -191,6 +191,24 @@ impl Owners {
     /// Where code came or went since the last call.
     pub(super) fn take_changed(&mut self) -> Vec<Range<u64>> {
         std::mem::take(&mut self.changed)
+    }
+
+    /// Takes generated code that no record tells of.
+    pub(super) fn add(&mut self, blobs: &Blobs) {
+        for &Blob { start, size, name } in &blobs.blobs {
+            let Some(name) = blobs.names.get(usize::from(name)) else { continue };
+            let stub = What::Stub(self.methods.shared(name.clone()));
+            let unknown = Code {
+                replayed: true,
+                debug_cut: false,
+                no_inlines: false,
+                time: 0,
+                sequence: 0,
+                start,
+                size,
+            };
+            self.install(&unknown, stub, ALIVE);
+        }
     }
 
     fn saw(&mut self, time: u64) {

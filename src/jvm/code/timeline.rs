@@ -8,6 +8,7 @@ use jvm_symbols_log::{BadHeader, Counts, End, Header, LogKind, ReadAt, Reader};
 
 use super::options::Options;
 use super::owners::{Found, Miss, Owners};
+use crate::jvm::Blobs;
 use crate::process::MonoNs;
 
 /// How long an answer is good.
@@ -93,6 +94,11 @@ impl CodeTimeline {
     #[must_use]
     pub fn new(options: Options) -> CodeTimeline {
         CodeTimeline { reader: None, owners: Owners::new(options), facts: Facts::default() }
+    }
+
+    /// Takes generated code that the log does not tell of, as of from the start.
+    pub fn add(&mut self, blobs: &Blobs) {
+        self.owners.add(blobs);
     }
 
     /// Reads what the log has got since the last call; always the same log. Returns the number of new records.
