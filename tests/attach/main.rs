@@ -6,6 +6,7 @@ mod cgroup;
 mod hostile;
 mod java;
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, Refusal, Source};
 use jbpf_prof::process::{MonoNs, ProcessId};
-use jvm_symbols_log::{Load, Method, Quotas, Reader, Sink, Stub, Unload};
+use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, Sink, Stub, Unload};
 
 use cgroup::MemoryGroup;
 use java::{Java, NOBODY, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
@@ -24,6 +25,7 @@ use java::{Java, NOBODY, a_jdk, attach, binary, jdks, options, state_of, tmp_of,
 /// What a log tells.
 #[derive(Default)]
 struct Told {
+    classes: HashMap<u64, String>,
     methods: Vec<String>,
     loads: usize,
     stubs: usize,
@@ -31,9 +33,14 @@ struct Told {
 }
 
 impl Sink for Told {
-    fn method(&mut self, _: u64, method: &Method<'_>) {
+    fn method(&mut self, offset: u64, method: &Method<'_>) {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        self.methods.push(format!("{}{}", text(method.class), text(method.name)));
+        let class = match method.class {
+            ClassName::Named { class, .. } => text(class),
+            ClassName::As(known) => self.classes[&known].clone(),
+        };
+        self.methods.push(format!("{class}{}", text(method.name)));
+        self.classes.insert(offset, class);
     }
     fn load(&mut self, _: &Load<'_>) {
         self.loads += 1;

@@ -10,7 +10,7 @@ use jbpf_prof::profile::{Frame, Kind, Why};
 use jbpf_prof::symbolize::{JvmLog, Symbolizer};
 use jvm_symbols_log::encode::{self, code_flag};
 use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
-use jvm_symbols_log::{HeaderFields, LoadHead, LogKind, MethodNames, Out, PcEncoder, RecordType, Word};
+use jvm_symbols_log::{ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::common::{GENERATED, Space, names, stack, start};
@@ -72,9 +72,10 @@ impl Log {
     }
 
     fn method(&mut self, class: &str, name: &str) -> u64 {
-        let (class, file) = (format!("L{};", class.replace('.', "/")), b"Source.java");
-        let names = MethodNames { class: class.as_bytes(), name: name.as_bytes(), signature: b"()V", file };
-        self.record(RecordType::Method, |out| encode::method(out, &names, [(0, 10), (5, 20)].into_iter()))
+        let class = format!("L{};", class.replace('.', "/"));
+        let class = ClassName::Named { class: class.as_bytes(), file: b"Source.java" };
+        let lines = [(0, 10), (5, 20)].into_iter();
+        self.record(RecordType::Method, |out| encode::method(out, &class, name.as_bytes(), lines))
     }
 
     /// Code of the first method; up to half of it the others are inlined, one into the other.
@@ -84,11 +85,13 @@ impl Log {
             head.write(out);
             out.varint(methods.len() as u64);
             methods.iter().for_each(|m| out.varint(m / 8));
-            let mut pcs = PcEncoder::new(out);
+            let mut nodes = Nodes::default();
+            let mut pcs = PcEncoder::new(out, &mut nodes);
             let count = u32::try_from(methods.len()).unwrap();
-            let chain = (0..count).map(|m| Some((m, 5)));
-            assert!(pcs.record(SIZE / 2, 0, count, chain));
-            assert!(pcs.record(SIZE, 0, 1, std::iter::once(Some((0, 0)))));
+            let chain: Vec<_> = (0..count).map(|m| Some((m, 5))).collect();
+            assert!(pcs.record(SIZE / 2, 0, chain.into_iter()));
+            assert!(pcs.record(SIZE, 0, std::iter::once(Some((0, 0)))));
+            assert!(pcs.finish());
         });
     }
 

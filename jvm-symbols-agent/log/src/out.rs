@@ -67,6 +67,12 @@ impl<'a> Out<'a> {
         self.len
     }
 
+    /// Bytes that still fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.buffer.len().saturating_sub(self.len)
+    }
+
     /// Nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {

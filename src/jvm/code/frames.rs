@@ -76,7 +76,7 @@ impl Compiled {
         let mut decoder = PcDecoder::new(&self.debug, self.methods.len());
         while let Ok(Some(record)) = decoder.step() {
             if record.pc >= pc {
-                return self.chain(record.chain);
+                return self.chain(&decoder.chain());
             }
         }
         let root = self.methods.first().and_then(Option::as_ref);

@@ -3,7 +3,7 @@
 use jvm_symbols_log::encode::code_flag;
 use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
 use jvm_symbols_log::{
-    HeaderFields, LoadHead, LogKind, MethodNames, Out, PcEncoder, RecordType, Word, encode,
+    ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word, encode,
 };
 
 use super::{CodeTimeline, FrameKind, Miss, Options};
@@ -47,9 +47,9 @@ impl Log {
     }
 
     fn method(&mut self, name: &str) -> u64 {
-        let names =
-            MethodNames { class: b"La/B;", name: name.as_bytes(), signature: b"()V", file: b"B.java" };
-        self.append(RecordType::Method, |out| encode::method(out, &names, [(0, 10), (8, 20)].into_iter()))
+        let class = ClassName::Named { class: b"La/B;", file: b"B.java" };
+        let lines = [(0, 10), (8, 20)].into_iter();
+        self.append(RecordType::Method, |out| encode::method(out, &class, name.as_bytes(), lines))
     }
 
     fn head(&mut self, seconds: u64, replayed: bool, start: u64, size: u32) -> LoadHead {
@@ -66,10 +66,12 @@ impl Log {
             out.varint(2);
             out.varint(root / 8);
             out.varint(inlined / 8);
-            let mut pcs = PcEncoder::new(out);
-            assert!(pcs.record(0x10, 0, 1, [Some((0, 1))].into_iter()));
-            assert!(pcs.record(0x20, 0, 2, [Some((0, 8)), Some((1, 2))].into_iter()));
-            assert!(pcs.record(0x30, 0, 1, [Some((0, 9))].into_iter()));
+            let mut nodes = Nodes::default();
+            let mut pcs = PcEncoder::new(out, &mut nodes);
+            assert!(pcs.record(0x10, 0, [Some((0, 1))].into_iter()));
+            assert!(pcs.record(0x20, 0, [Some((0, 8)), Some((1, 2))].into_iter()));
+            assert!(pcs.record(0x30, 0, [Some((0, 9))].into_iter()));
+            assert!(pcs.finish());
         });
     }
 
