@@ -5,8 +5,8 @@
 //! chain holds, most often by its difference from the record before. Stretches of equal chains are one record: the one
 //! at the highest pc, since a record holds for what lies below it.
 //!
-//! Records are bits: numbers are exponential Golomb codes ([`bits`](crate::bits)) of the order in brackets, signed ones
-//! zigzag. Zeros fill the last byte; fewer than eight of them are the end.
+//! Records are bits: numbers are exponential Golomb codes (`bits.rs`) of the order in brackets, signed ones zigzag. Zeros
+//! fill the last byte; fewer than eight of them are the end.
 //!
 //! ```text
 //! pc step [4], then two or three bits, least significant first:
