@@ -18,7 +18,8 @@ impl Sink for Look {
     fn load(&mut self, load: &Load<'_>) {
         assert_eq!(load.methods().count(), load.method_count());
         let mut records = PcDecoder::new(load.debug(), load.method_count());
-        while let Ok(Some(_)) = records.step() {
+        while let Ok(Some(record)) = records.step() {
+            assert_eq!(records.chain().len(), record.depth);
             self.0 += 1;
         }
     }

@@ -200,7 +200,8 @@ impl Agent {
         };
         let scratch = lent.get();
         let mut debug = Out::new(&mut scratch.debug);
-        let flags = moment.flags() | source.encode(&mut scratch.methods, &mut PcEncoder::new(&mut debug));
+        let encoder = PcEncoder::new(&mut debug, &mut scratch.nodes);
+        let flags = moment.flags() | source.encode(&mut scratch.methods, encoder);
         let used = debug.len();
         let head = LoadHead {
             flags,
@@ -270,7 +271,7 @@ fn load(
     used: usize,
     scratch: &mut Scratch,
 ) {
-    let Scratch { methods, head: buffer, names, debug } = scratch;
+    let Scratch { methods, head: buffer, names, debug, .. } = scratch;
     let mut out = Out::new(buffer);
     head.write(&mut out);
     out.varint(methods.ids().len() as u64);

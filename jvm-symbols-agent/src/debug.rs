@@ -5,12 +5,11 @@ use core::ffi::c_void;
 
 use jvm_symbols_log::PcEncoder;
 use jvm_symbols_log::encode::code_flag;
+use jvm_symbols_log::pc_encoder::MAX_DEPTH;
 
 use crate::jvmti::{AddressLocation, InlineRecord, MethodId, PcStack};
 use crate::scratch::Methods;
 
-/// Deepest chain of frames that is logged; readers believe as much.
-const MAX_DEPTH: usize = 512;
 /// Most debug records of a method, and most records behind one `compile_info`.
 const MAX_PCS: i32 = 1 << 20;
 const MAX_RECORDS: usize = 16;
@@ -49,11 +48,11 @@ impl<'e> Source<'e> {
 
     /// Writes the debug records and numbers the methods they name, the compiled one first. Returns the flags of
     /// [`code_flag`] that hold.
-    pub fn encode(&self, methods: &mut Methods, encoder: &mut PcEncoder<'_, '_>) -> u8 {
+    pub fn encode(&self, methods: &mut Methods, mut encoder: PcEncoder<'_, '_, '_>) -> u8 {
         methods.begin();
         let _ = methods.number(self.method);
         if self.inlines.is_empty() {
-            return self.encode_locations(encoder) | code_flag::NO_INLINES;
+            return self.encode_locations(&mut encoder) | finish(encoder) | code_flag::NO_INLINES;
         }
         let mut flags = 0;
         let mut last: Option<Chain<'_>> = None;
@@ -63,23 +62,22 @@ impl<'e> Source<'e> {
             let (Some(chain), Some(pc)) = (chain, self.offset(stack.pc)) else { continue };
             let kept = last.as_ref().map_or(0, |last| last.common(&chain));
             let new = chain.outermost_first().skip(kept).map(|(id, bci)| Some((methods.number(id)?, bci)));
-            let count = chain.depth().saturating_sub(kept);
-            if encoder.record(pc, kept as u32, count as u32, new) {
+            if encoder.record(pc, kept, new) {
                 last = Some(chain);
             } else {
                 flags = code_flag::DEBUG_CUT;
                 break;
             }
         }
-        flags
+        flags | finish(encoder)
     }
 
     /// Without inline records there are still the bytecode indices of the compiled method itself.
-    fn encode_locations(&self, encoder: &mut PcEncoder<'_, '_>) -> u8 {
+    fn encode_locations(&self, encoder: &mut PcEncoder<'_, '_, '_>) -> u8 {
         for location in self.locations {
             let Some(pc) = self.offset(location.address) else { continue };
             let frame = core::iter::once(Some((0, location.location as i32)));
-            if !encoder.record(pc, 0, 1, frame) {
+            if !encoder.record(pc, 0, frame) {
                 return code_flag::DEBUG_CUT;
             }
         }
@@ -91,6 +89,10 @@ impl<'e> Source<'e> {
         let offset = pc.checked_sub(self.start).and_then(|n| u32::try_from(n).ok())?;
         (offset <= self.size).then_some(offset)
     }
+}
+
+fn finish(encoder: PcEncoder<'_, '_, '_>) -> u8 {
+    if encoder.finish() { 0 } else { code_flag::DEBUG_CUT }
 }
 
 /// The frames at one debug record.
@@ -111,11 +113,7 @@ impl<'e> Chain<'e> {
         known.then_some(Chain { methods, bcis })
     }
 
-    fn depth(&self) -> usize {
-        self.methods.len()
-    }
-
-    fn outermost_first(&self) -> impl Iterator<Item = (MethodId, i32)> + use<'e> {
+    fn outermost_first(&self) -> impl ExactSizeIterator<Item = (MethodId, i32)> + use<'e> {
         self.methods.iter().copied().zip(self.bcis.iter().copied()).rev()
     }
 

@@ -1,4 +1,5 @@
-//! From a jmethodID to where its method was logged: a hash table that grows, for several threads, without locks.
+//! From a jmethodID to where its method was logged, and from the key of a class to a method of it: a hash table that
+//! grows, for several threads, without locks.
 //!
 //! The id is a key and nothing else; it is never given back to the JVM from here. Up to JDK 25 the memory of ids is
 //! not reused for another class loader's methods, later ids are numbers that never repeat (JDK-8268406).

@@ -258,9 +258,9 @@ impl Env {
         }
     }
 
-    /// Name and signature of a method.
+    /// Name of a method.
     #[must_use]
-    pub fn method_name(self, method: MethodId) -> Option<(Text, Text)> {
+    pub fn method_name(self, method: MethodId) -> Option<Text> {
         type Get = unsafe extern "C" fn(
             *mut c_void,
             MethodId,
@@ -268,14 +268,14 @@ impl Env {
             *mut *mut c_char,
             *mut *mut c_char,
         ) -> Error;
-        let (mut name, mut signature) = (null_mut(), null_mut());
+        let mut name = null_mut();
         // SAFETY: the type of function 64; the method is one of the event at hand.
         let ok = unsafe {
             let get: Get = self.function(slot::GET_METHOD_NAME)?;
-            get(self.raw(), method, &raw mut name, &raw mut signature, null_mut()) == 0
+            get(self.raw(), method, &raw mut name, null_mut(), null_mut()) == 0
         };
-        let (name, signature) = (Text::new(self, name), Text::new(self, signature));
-        ok.then_some((name, signature))
+        let name = Text::new(self, name);
+        ok.then_some(name)
     }
 
     /// The class of a method.

@@ -1,6 +1,6 @@
 //! A method's record: its names and lines, asked of the JVM while the event that names it lasts.
 
-use jvm_symbols_log::{MethodNames, Out, RecordType, encode};
+use jvm_symbols_log::{ClassName, Out, RecordType, encode};
 
 use crate::jvmti::{Env, Jni, MethodId};
 use crate::slot::Entered;
@@ -10,32 +10,51 @@ const MAX_NAME: usize = 4096;
 /// Most entries of a line table.
 const MAX_LINES: usize = 16 << 10;
 
+/// Marks the keys of classes in the dictionary: no pointer has this bit.
+const CLASS_BIT: u64 = 1 << 63;
+
 /// Where the method is described in this log; describes it if it is not. 0 if the JVM or the log has no answer.
 pub fn logged(env: Env, jni: Option<Jni>, log: &Entered<'_>, id: MethodId, buffer: &mut [u8]) -> u64 {
     if let Some(offset) = log.dict().get(id) {
         return offset;
     }
-    let mut out = Out::new(buffer);
-    if id == 0 || describe(env, jni, id, &mut out).is_none() || out.overflowed() {
+    if id == 0 {
         return 0;
     }
+    let mut out = Out::new(buffer);
+    let Some(class) = describe(env, jni, log, id, &mut out).filter(|_| !out.overflowed()) else { return 0 };
     let Some(offset) = log.append(RecordType::Method, out.written(), &[]) else { return 0 };
     log.dict().insert(id, offset);
+    if log.dict().get(class).is_none() {
+        log.dict().insert(class, offset);
+    }
     offset
 }
 
-fn describe(env: Env, jni: Option<Jni>, id: MethodId, out: &mut Out<'_>) -> Option<()> {
-    let (name, signature) = env.method_name(id)?;
+/// Writes the method's body. Returns the key of its class.
+fn describe(env: Env, jni: Option<Jni>, log: &Entered<'_>, id: MethodId, out: &mut Out<'_>) -> Option<usize> {
+    let name = env.method_name(id)?;
     let class = jni.and_then(|jni| env.declaring_class(jni, id));
     let class_name = class.as_ref().and_then(|class| class.signature());
+    let class_name = class_name.as_ref().map_or(&[][..], |text| text.bytes(MAX_NAME));
+    // Classes of one name, of several loaders, may come from different files.
     let file = class.as_ref().and_then(|class| class.source_file());
+    let file = file.as_ref().map_or(&[][..], |text| text.bytes(MAX_NAME));
+    let key = key(class_name, file);
     let lines = env.line_table(id);
-    let names = MethodNames {
-        class: class_name.as_ref().map_or(&[], |text| text.bytes(MAX_NAME)),
-        name: name.bytes(MAX_NAME),
-        signature: signature.bytes(MAX_NAME),
-        file: file.as_ref().map_or(&[], |text| text.bytes(MAX_NAME)),
-    };
-    encode::method(out, &names, lines.iter().flat_map(|lines| lines.entries(MAX_LINES)));
-    Some(())
+    let lines = lines.iter().flat_map(|lines| lines.entries(MAX_LINES));
+    let name = name.bytes(MAX_NAME);
+    let named = ClassName::Named { class: class_name, file };
+    encode::method(out, &log.dict().get(key).map_or(named, ClassName::As), name, lines);
+    Some(key)
+}
+
+/// What a class is found by: 63 bits of FNV-1a, so that of a hundred thousand classes two share a key in one of a
+/// thousand million JVMs.
+fn key(class: &[u8], file: &[u8]) -> usize {
+    let bytes = class.iter().chain(&[0]).chain(file);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    (hash | CLASS_BIT) as usize
 }

@@ -5,6 +5,8 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use jvm_symbols_log::Nodes;
+
 use crate::sys;
 
 /// Methods that one compiled method's debug records may name.
@@ -23,6 +25,8 @@ pub struct Scratch {
     pub names: [u8; 256 << 10],
     /// For debug records.
     pub debug: [u8; 1 << 20],
+    /// The chains that they name.
+    pub nodes: Nodes,
 }
 
 /// Numbers the methods of one event in the order of their first use.

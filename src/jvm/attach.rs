@@ -15,6 +15,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::agent_file::name_for;
+use super::code;
+use super::code_cache::Blobs;
 use super::discover::Jvm;
 use super::helper;
 use super::inspection::Inspection;
@@ -83,8 +85,8 @@ pub struct Attached {
     pub clock_offset: i64,
     /// When the log was begun, on the host's clock.
     pub started: MonoNs,
-    /// The names of stubs and adapters are logged.
-    pub stubs: bool,
+    /// Generated code that is no method, where the log does not tell of it.
+    pub blobs: Blobs,
     /// What the JVM's tables say.
     pub inspection: Inspection,
 }
@@ -101,13 +103,13 @@ impl Attached {
         }
     }
 
-    /// Ends the lease: the agent writes no more and frees what it holds.
+    /// Ends the lease: the log's memory is free now; at its next event the agent frees what else it holds.
     ///
     /// # Errors
     /// As of writing to the log.
     pub fn end_lease(&self) -> io::Result<()> {
         match self.source {
-            Source::Late => write_lease(&self.log, 0),
+            Source::Late => code::end(&self.log),
             Source::AtStart => Ok(()),
         }
     }
@@ -179,39 +181,9 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
         source: if facts.at_start { Source::AtStart } else { Source::Late },
         clock_offset: facts.clock_offset,
         started: MonoNs(facts.started.saturating_add_signed(facts.clock_offset.saturating_neg())),
-        stubs: facts.stubs,
+        blobs: facts.blobs,
         inspection,
     })
-}
-
-/// Attaches to several JVMs, `at_once` of them at a time; results in the order of the JVMs.
-#[must_use]
-pub fn attach_all(jvms: &[Jvm], options: &AttachOptions, at_once: usize) -> Vec<Result<Attached, Failed>> {
-    let next = Mutex::new(0);
-    let results: Mutex<Vec<Option<Result<Attached, Failed>>>> =
-        Mutex::new(jvms.iter().map(|_| None).collect());
-    let work = || {
-        loop {
-            let mine = {
-                let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
-                *next += 1;
-                *next - 1
-            };
-            let Some(jvm) = jvms.get(mine) else { return };
-            let result = attach(jvm, options);
-            if let Some(place) = results.lock().unwrap_or_else(PoisonError::into_inner).get_mut(mine) {
-                *place = Some(result);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..at_once.clamp(1, jvms.len().max(1)) {
-            scope.spawn(work);
-        }
-    });
-    let lost = || Err(Failed { refusal: Refusal::HelperFailed("no thread".into()), inspection: None });
-    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
 }
 
 /// Runs one helper.

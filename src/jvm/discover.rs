@@ -39,14 +39,6 @@ pub struct Jvm {
     pub(super) base: u64,
 }
 
-impl Jvm {
-    /// The same JVM with the exact identity that the BPF side gives; `None` if that is another process.
-    #[must_use]
-    pub fn from_bpf(self, process: ProcessId) -> Option<Jvm> {
-        is_same_process(self.start_ticks, self.process.tgid, process).then_some(Jvm { process, ..self })
-    }
-}
-
 /// Whether a pid with a start time from `/proc/PID/stat` (clock ticks since boot, rounded down) is the process that
 /// BPF saw (nanoseconds). The exec id is not in `/proc` and so is not compared.
 #[must_use]

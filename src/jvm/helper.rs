@@ -11,6 +11,7 @@ use rustix::io::dup;
 use rustix::process::{Resource, Rlimit, getppid, setrlimit};
 
 use super::agent_file::{loaded_name, remove_leftovers, remove_named, usable_tmp, with_agent};
+use super::code_cache::{Blobs, blobs};
 use super::deadline::Deadline;
 use super::ids::{as_target, die_with_parent};
 use super::inspection::{Inspection, inspect, vendor_of};
@@ -22,6 +23,8 @@ use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{catches_sigquit, monotonic_offset};
 use super::target::{Target, entry};
+use crate::process::cgroup::Membership;
+use crate::process::hierarchies::Hierarchies;
 
 /// The hidden argument that makes the program a helper.
 pub const ARGUMENT: &str = "__jvm-helper";
@@ -76,7 +79,7 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
                 when_started(&target, request, tmp.as_ref().ok().map(OwnedFd::as_fd), deadline)?;
             vendor(&mut inspection);
             answer.inspection = Some(inspection.clone());
-            let (found, facts) = attach(&target, request.parent, order, &inspection, deadline)?;
+            let (found, facts) = attach(&target, request, order, &inspection, deadline)?;
             answer.log = Some(facts);
             Ok(Some(found.file))
         }
@@ -91,7 +94,7 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
 }
 
 /// Reads the tables of a JVM that has got so far that they are right: it catches SIGQUIT, or its socket is there.
-/// A JVM that is young gets the time to start.
+/// A JVM that is young when it is first looked at gets all the time there is: with little CPU its start takes long.
 fn when_started(
     target: &Target,
     request: &Request,
@@ -99,14 +102,14 @@ fn when_started(
     deadline: Deadline,
 ) -> Result<Inspection, Refusal> {
     let socket = format!(".java_pid{}", target.ns_pid);
+    let young = target.age() < STARTING;
     loop {
         let listens = tmp.is_some_and(|tmp| entry(tmp, &socket).is_ok_and(|found| found.is_some()));
         let started = listens || catches_sigquit(&target.proc_file("status")?);
         let inspection = inspect(&target.memory()?, request.base);
-        let young = target.age() < STARTING;
         match inspection {
             Ok(inspection) if started || !young => return Ok(inspection),
-            Err(_) if !young => return Err(gone_or_foreign(target)),
+            Err(_) if target.age() >= STARTING => return Err(gone_or_foreign(target)),
             _ if target.is_stopped()? => return Err(Refusal::Stopped),
             _ => match deadline.pause(target.pidfd(), PAUSE) {
                 Err(Refusal::TimedOut) => return Err(Refusal::SignalNotCaught),
@@ -124,20 +127,21 @@ fn gone_or_foreign(target: &Target) -> Refusal {
 
 fn attach(
     target: &Target,
-    parent: u32,
+    request: &Request,
     order: &Order,
     inspection: &Inspection,
     deadline: Deadline,
 ) -> Result<(Found, LogFacts), Refusal> {
+    let (parent, base) = (request.parent, request.base);
     let clock_offset = target.proc_file("timens_offsets").map_or(0, |text| monotonic_offset(&text));
-    let facts = |found: &Found, stubs| LogFacts {
+    let facts = |found: &Found, blobs| LogFacts {
         at_start: found.header.kind == LogKind::Start,
         started: found.header.started,
         clock_offset,
-        stubs,
+        blobs,
     };
     if let Some(found) = logs_of(target)?.into_iter().find(|log| log.header.kind == LogKind::Start) {
-        let facts = facts(&found, true);
+        let facts = facts(&found, Blobs::default());
         return Ok((found, facts));
     }
     if inspection.flags.disable_attach_mechanism == Some(true) {
@@ -147,6 +151,7 @@ fn attach(
         return Err(Refusal::AgentLoadingDisabled);
     }
     let stubs = permitted(inspection.version, order.force)?.stubs;
+    let order = &Order { cap: cap(target, order.cap), ..order.clone() };
     if target.is_stopped()? {
         return Err(Refusal::Stopped);
     }
@@ -163,7 +168,10 @@ fn attach(
         load(target, &tmp, &socket, parent, order, stubs, deadline)?;
         match logs_of(target)?.into_iter().find(|log| log.header.nonce == order.nonce) {
             Some(found) => {
-                let facts = facts(&found, stubs);
+                // What the log may not tell is read from outside. Without it some frames have no name.
+                let unseen = || target.memory().ok().and_then(|memory| blobs(&memory, base).ok());
+                let blobs = if stubs { None } else { unseen() };
+                let facts = facts(&found, blobs.unwrap_or_default());
                 return Ok((found, facts));
             }
             // It listens before its tool interface is ready.
@@ -171,6 +179,14 @@ fn attach(
             None => return Err(Refusal::NoLog),
         }
     }
+}
+
+/// How long the log may get before it is read: its pages count against the memory limits of the JVM's cgroups. No more
+/// than `most`, a fiftieth of the tightest limit, and a quarter of what is left.
+fn cap(target: &Target, most: u64) -> u64 {
+    let cgroups = target.proc_file("cgroup").unwrap_or_default();
+    let room = Hierarchies::mounted().memory(&Membership::parse(&cgroups));
+    room.map_or(most, |room| most.min(room.limit / 50).min(room.left / 4))
 }
 
 /// Has the JVM load the agent.

@@ -13,11 +13,12 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::code_cache::Blobs;
 use super::inspection::Inspection;
 use super::refusal::Refusal;
 
 /// Longest message, bytes.
-const MAX_MESSAGE: usize = 16 << 10;
+const MAX_MESSAGE: usize = 128 << 10;
 
 /// What to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,14 +67,15 @@ pub(super) struct Answer {
 }
 
 /// Of a log.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LogFacts {
     pub(super) at_start: bool,
     /// The JVM's `CLOCK_MONOTONIC`, ns.
     pub(super) started: u64,
     /// How far that clock is ahead of the host's, ns.
     pub(super) clock_offset: i64,
-    pub(super) stubs: bool,
+    /// Generated code that the log does not tell of.
+    pub(super) blobs: Blobs,
 }
 
 /// Sends one message, with a descriptor if there is one.

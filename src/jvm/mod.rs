@@ -7,6 +7,7 @@
 mod agent_file;
 mod attach;
 pub mod code;
+mod code_cache;
 mod command_line;
 mod deadline;
 mod discover;
@@ -29,7 +30,8 @@ mod target;
 mod version;
 mod vm_structs;
 
-pub use attach::{AttachOptions, Attached, Failed, Source, attach, attach_all, inspect};
+pub use attach::{AttachOptions, Attached, Failed, Source, attach, inspect};
+pub use code_cache::{Blob, Blobs};
 pub use discover::{Jvm, discover, find, is_same_process};
 pub use inspection::{Flags, Inspection};
 pub use policy::{Permitted, permitted};

@@ -17,8 +17,8 @@ pub struct Permitted {
     pub stubs: bool,
 }
 
-/// Decides by the version; `force` permits what would be refused, but never the event for stubs, without which
-/// little is lost.
+/// Decides by the version; `force` permits what would be refused, but never the event for stubs: most of them can be read
+/// from outside.
 ///
 /// JDK-8268364 (jmethodIDs of a class being unloaded; fixed in 18, 17.0.14 and 11.0.26, by openjdk/jdk17u-dev pull
 /// request 2839 and openjdk/jdk11u-dev 2935 of September 2024) forbids nothing: it takes an id that was kept, and the

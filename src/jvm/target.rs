@@ -46,7 +46,7 @@ impl Target {
             return Err(Refusal::Exited);
         }
         let status = procfs::read_at(process.as_fd(), "status").map_err(refusal)?;
-        let Status { uid, gid, ns_pid } = procfs::parse_status(&status).ok_or(Refusal::Exited)?;
+        let Status { uid, gid, ns_pid, .. } = procfs::parse_status(&status).ok_or(Refusal::Exited)?;
         let root = openat(&process, "root", DIRECTORY, Mode::empty()).map_err(refusal)?;
         Ok(Target { tgid, uid, gid, ns_pid, start_ticks, pidfd, process, root })
     }

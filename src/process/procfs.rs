@@ -123,6 +123,8 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
 /// Who a process is, from `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
+    /// Its thread group: a thread's status names the process.
+    pub tgid: u32,
     /// Effective user id.
     pub uid: u32,
     /// Effective group id.
@@ -142,6 +144,7 @@ pub fn parse_status(bytes: &[u8]) -> Option<Status> {
     let ns_pids = line(b"NSpid:").or_else(|| line(b"Pid:"))?;
     let innermost = ns_pids.split(u8::is_ascii_whitespace).rfind(|word| !word.is_empty())?;
     Some(Status {
+        tgid: id(line(b"Tgid:")?, 0)?,
         uid: id(line(b"Uid:")?, 1)?,
         gid: id(line(b"Gid:")?, 1)?,
         ns_pid: u32::try_from(decimal(innermost)?).ok()?,
@@ -235,10 +238,10 @@ mod tests {
     #[test]
     fn status() {
         let text =
-            b"Name:\tUid:\\n1\nUmask:\t0022\nPid:\t99\nUid:\t1000\t1001\t1000\t1000\nGid:\t5\t6\t5\t5\n\
+            b"Name:\tUid:\\n1\nUmask:\t0022\nTgid:\t98\nPid:\t99\nUid:\t1000\t1001\t1000\t1000\nGid:\t5\t6\t5\t5\n\
             NSpid:\t99\t12\t1\n";
-        assert_eq!(parse_status(text), Some(Status { uid: 1001, gid: 6, ns_pid: 1 }));
-        assert_eq!(parse_status(b"Name:\tx\nPid:\t9\nUid:\t1\t2\nGid:\t1\t2\n").unwrap().ns_pid, 9);
+        assert_eq!(parse_status(text), Some(Status { tgid: 98, uid: 1001, gid: 6, ns_pid: 1 }));
+        assert_eq!(parse_status(b"Name:\tx\nTgid:\t9\nPid:\t9\nUid:\t1\t2\nGid:\t1\t2\n").unwrap().ns_pid, 9);
         assert_eq!(parse_status(b"Name:\tx\nUid:\t1\n"), None);
         assert_eq!(parse_status(b""), None);
     }
@@ -250,6 +253,7 @@ mod tests {
         let (maps, rejected) = parse_maps(&read("/proc/self/maps").unwrap());
         assert!(maps.len() >= 2 && rejected == 0);
         let status = parse_status(&read("/proc/self/status").unwrap()).unwrap();
+        assert_eq!(status.tgid, std::process::id());
         assert_eq!(status.uid, rustix::process::geteuid().as_raw());
     }
 }

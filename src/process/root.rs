@@ -95,7 +95,8 @@ impl TargetRoot {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let process = open(format!("/proc/{tgid}"), flags, Mode::empty()).map_err(gone)?;
         let status = procfs::read_at(process.as_fd(), "status").map_err(gone)?;
-        let Status { uid, gid, ns_pid } = procfs::parse_status(&status).ok_or(OpenRefusal::ProcessGone)?;
+        let Status { uid, gid, ns_pid, .. } =
+            procfs::parse_status(&status).ok_or(OpenRefusal::ProcessGone)?;
         let stat = procfs::read_at(process.as_fd(), "stat").map_err(gone)?;
         let start_ticks = procfs::parse_stat(&stat).ok_or(OpenRefusal::ProcessGone)?.start_ticks;
         // A process that has exited but was not waited for has no root any more: ENOENT.

@@ -1,73 +1,18 @@
 //! CPU time that a process wanted and did not get: its cgroup's quota, pressure, and what the hypervisor stole.
 
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::cgroup::Membership;
-use super::path::bytes_path;
+use super::hierarchies::{Controller, Hierarchies};
 use super::procfs;
 
-/// Where the hierarchies are mounted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hierarchies {
-    unified: Option<Mount>,
-    cpu: Option<Mount>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
-    point: PathBuf,
-    /// Which cgroup is mounted there.
-    root: PathBuf,
-}
-
 impl Hierarchies {
-    /// As they are mounted in our mount namespace.
-    #[must_use]
-    pub fn mounted() -> Hierarchies {
-        Hierarchies::parse(&procfs::read("/proc/self/mountinfo").unwrap_or_default())
-    }
-
-    /// Reads `proc_pid_mountinfo(5)`.
-    fn parse(mountinfo: &[u8]) -> Hierarchies {
-        let mut found = Hierarchies::default();
-        for line in mountinfo.split(|&b| b == b'\n') {
-            let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
-            let (Some(root), Some(point)) = (fields.get(3), fields.get(4)) else { continue };
-            let Some(dash) = fields.iter().position(|field| *field == b"-") else { continue };
-            let (Some(kind), Some(options)) = (fields.get(dash + 1), fields.get(dash + 3)) else { continue };
-            let mount = || Some(Mount { point: bytes_path(point).into(), root: bytes_path(root).into() });
-            match *kind {
-                b"cgroup2" => found.unified = found.unified.or_else(mount),
-                b"cgroup" if options.split(|&b| b == b',').any(|option| option == b"cpu") => {
-                    found.cpu = found.cpu.or_else(mount);
-                }
-                _ => {}
-            }
-        }
-        found
-    }
-
     /// Reads the counters of a process's cgroups, from its own up to the root.
     #[must_use]
     pub fn snapshot(&self, of: &Membership) -> CpuSnapshot {
-        let v1 = self.cpu.as_ref().zip(of.v1.get("cpu")).map(|(mount, path)| mount.levels(path));
-        let v2 = || self.unified.as_ref().zip(of.unified.as_ref()).map(|(mount, path)| mount.levels(path));
-        let levels = v1.or_else(v2).unwrap_or_default();
-        CpuSnapshot(levels.iter().filter_map(|dir| Level::read(dir)).collect())
-    }
-}
-
-impl Mount {
-    /// The directories of a cgroup and all above it.
-    fn levels(&self, cgroup: &Path) -> Vec<PathBuf> {
-        let below = cgroup.strip_prefix(&self.root).unwrap_or_else(|_| Path::new(""));
-        // A cgroup outside our namespace is shown as `/../x`.
-        if below.components().any(|part| part == Component::ParentDir) {
-            return Vec::new();
-        }
-        below.ancestors().map(|part| self.point.join(part.strip_prefix("/").unwrap_or(part))).collect()
+        CpuSnapshot(self.levels(Controller::Cpu, of).iter().filter_map(|dir| Level::read(dir)).collect())
     }
 }
 
@@ -216,11 +161,6 @@ mod tests {
         }
     }
 
-    fn hierarchies(point: &Path, v2: bool) -> Hierarchies {
-        let mount = Some(Mount { point: point.into(), root: "/".into() });
-        if v2 { Hierarchies { unified: mount, cpu: None } } else { Hierarchies { unified: None, cpu: mount } }
-    }
-
     #[test]
     fn throttled_by_the_cgroup_above() {
         let tmp = tempfile::tempdir().unwrap();
@@ -231,11 +171,11 @@ mod tests {
         let own = [("cpu.stat", quiet), ("cpu.max", "max 100000\n"), ("cpu.pressure", pressure)];
         dir(tmp.path(), "pod/box", &own);
         let member = Membership::parse(b"0::/pod/box\n");
-        let before = hierarchies(tmp.path(), true).snapshot(&member);
+        let before = Hierarchies::below(tmp.path(), None).snapshot(&member);
         let busy = "nr_periods 107\nnr_throttled 40\nthrottled_usec 2500000\n";
         dir(tmp.path(), "pod", &[("cpu.stat", busy)]);
         dir(tmp.path(), "pod/box", &[("cpu.pressure", &pressure.replace("1000", "4000"))]);
-        let found = hierarchies(tmp.path(), true).snapshot(&member).since(&before);
+        let found = Hierarchies::below(tmp.path(), None).snapshot(&member).since(&before);
         assert_eq!(
             found,
             Throttling {
@@ -259,38 +199,14 @@ mod tests {
             "",
             &[("cpu.stat", ""), ("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n")],
         );
-        let now = hierarchies(tmp.path(), false).snapshot(&Membership::parse(b"3:cpu,cpuacct:/a\n"));
+        let now = Hierarchies::below(tmp.path(), Some(Controller::Cpu))
+            .snapshot(&Membership::parse(b"3:cpu,cpuacct:/a\n"));
         let zero = CpuSnapshot(
             now.0.iter().map(|level| Level { dir: level.dir.clone(), ..Level::default() }).collect(),
         );
         let found = now.since(&zero);
         assert_eq!((found.limit_cpus, found.throttled), (Some(0.5), Duration::from_secs(3)));
         assert_eq!((found.periods, found.throttled_periods, found.pressure), (10, 4, None));
-    }
-
-    #[test]
-    fn a_path_outside_the_namespace_is_not_followed() {
-        let mount = Mount { point: "/sys/fs/cgroup".into(), root: "/".into() };
-        assert_eq!(mount.levels(Path::new("/../../etc")), Vec::<PathBuf>::new());
-        assert_eq!(
-            mount.levels(Path::new("/a")),
-            [Path::new("/sys/fs/cgroup/a"), Path::new("/sys/fs/cgroup/")]
-        );
-    }
-
-    #[test]
-    fn mounts_of_a_hybrid_host() {
-        let text = b"30 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n\
-            31 25 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
-            32 25 0:28 /box /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\nrubbish - x\n";
-        let found = Hierarchies::parse(text);
-        assert_eq!(found.unified.unwrap().point, Path::new("/sys/fs/cgroup/unified"));
-        let cpu = found.cpu.unwrap();
-        assert_eq!(
-            (cpu.point.as_path(), cpu.root.as_path()),
-            (Path::new("/sys/fs/cgroup/cpu,cpuacct"), Path::new("/box"))
-        );
-        assert_eq!(cpu.levels(Path::new("/box/a")).len(), 2);
     }
 
     #[test]

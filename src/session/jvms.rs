@@ -12,16 +12,14 @@ use super::{Java, Settings, Target};
 use crate::capture::{Count, Stack};
 use crate::jvm::{self, AttachOptions, Attached, Failed, Inspection, Jvm, Refusal, Source};
 use crate::process::cgroup::Membership;
-use crate::process::throttling::{CpuSnapshot, Hierarchies};
-use crate::process::{EventKind, MonoNs, ProcessEvent, ProcessId, Processes};
+use crate::process::hierarchies::Hierarchies;
+use crate::process::throttling::CpuSnapshot;
+use crate::process::{EventKind, MonoNs, ProcessEvent, ProcessId, Processes, procfs};
 use crate::profile::report::{JvmReport, NameSource, Throttling};
-use crate::symbolize::{LogStats, Stats, Symbolizer};
+use crate::symbolize::{JvmLog, LogStats, Stats, Symbolizer};
 
 /// JVMs that are attached to at the same time: each costs it some hundred milliseconds of one CPU.
 const AT_ONCE: usize = 4;
-/// A JVM that is just starting does not catch SIGQUIT yet (HAZARDS M2: up to 10 ms): asked again after this time.
-const STARTING: Duration = Duration::from_millis(100);
-
 /// How often leases are renewed while JVMs are attached to.
 const RENEW: Duration = Duration::from_secs(1);
 /// How often it is looked whether an attach is done.
@@ -226,12 +224,11 @@ impl Jvms {
             return;
         }
         let options = self.options.clone();
-        let attach = move || match found {
-            Some(jvm) => {
-                let result = jvm::attach(&jvm, &options);
-                (Some(jvm), result)
-            }
-            None => attach_new(tgid, &options),
+        let attach = move || {
+            let jvm = found.or_else(|| jvm::find(tgid));
+            let gone = || Err(Failed { refusal: Refusal::Exited, inspection: None });
+            let result = jvm.as_ref().map_or_else(gone, |jvm| jvm::attach(jvm, &options));
+            (jvm, result)
         };
         if let Ok(thread) = std::thread::Builder::new().name("attach".into()).spawn(attach) {
             let cpu = self.cpu_of(tgid);
@@ -323,9 +320,14 @@ impl Entry {
         self.bound = Some(process);
         match &self.names {
             Names::Attached(attached) => {
-                if let Ok(log) = attached.log.try_clone() {
-                    let consume = attached.source == Source::Late;
-                    symbolizer.follow_jvm(process, log.into(), attached.clock_offset, consume);
+                if let Ok(file) = attached.log.try_clone() {
+                    let log = JvmLog {
+                        file,
+                        clock_offset_ns: attached.clock_offset,
+                        consume: attached.source == Source::Late,
+                        blobs: attached.blobs.clone(),
+                    };
+                    symbolizer.follow_jvm(process, log);
                 }
             }
             Names::Refused(_) | Names::Off => symbolizer.note_jvm(process),
@@ -384,25 +386,8 @@ impl Entry {
     }
 }
 
-/// Attaches to a JVM that has just begun: until it catches SIGQUIT it must not be sent one.
-fn attach_new(tgid: u32, options: &AttachOptions) -> (Option<Jvm>, Result<Attached, Failed>) {
-    let deadline = Instant::now() + options.timeout;
-    loop {
-        let Some(jvm) = jvm::find(tgid) else {
-            return (None, Err(Failed { refusal: Refusal::Exited, inspection: None }));
-        };
-        let result = jvm::attach(&jvm, options);
-        let starting = matches!(&result, Err(Failed { refusal: Refusal::SignalNotCaught, .. }));
-        if !starting || Instant::now() + STARTING >= deadline {
-            return (Some(jvm), result);
-        }
-        std::thread::sleep(STARTING);
-    }
-}
-
 /// The process of a thread.
 fn tgid_of(tid: u32) -> Option<u32> {
-    let status = crate::process::procfs::read(&format!("/proc/{tid}/status")).ok()?;
-    let line = status.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"Tgid:"))?;
-    std::str::from_utf8(line).ok()?.trim().parse().ok()
+    let status = procfs::read(&format!("/proc/{tid}/status")).ok()?;
+    Some(procfs::parse_status(&status)?.tgid)
 }

@@ -18,9 +18,11 @@ pub(crate) struct JavaLog {
 
 impl JavaLog {
     pub(crate) fn new(file: File, follow: Follow) -> JavaLog {
-        let Follow { clock_offset_ns, raw } = follow;
+        let Follow { clock_offset_ns, raw, blobs } = follow;
         let options = Options { raw_names: raw, clock_offset: clock_offset_ns, ..Options::default() };
-        JavaLog { file, timeline: CodeTimeline::new(options) }
+        let mut timeline = CodeTimeline::new(options);
+        timeline.add(&blobs);
+        JavaLog { file, timeline }
     }
 
     /// Reads what there is now.
@@ -61,14 +63,13 @@ impl JavaLog {
                 Hold::Changes | Hold::Ends => names.mark(Mark::Passing),
                 Hold::Lasts => {}
             }
-            let before = self.timeline.stats().leaves_before_attach;
             let found = self.timeline.lookup(lookup.pc, lookup.leaf, from);
-            if self.timeline.stats().leaves_before_attach > before {
+            if lookup.leaf && found.as_ref().is_ok_and(|found| found.before_attach) {
                 names.mark(Mark::BeforeAttach);
             }
             let answer = match found {
                 // Outermost first.
-                Ok(frames) => Ok(frames.iter().rev().map(|frame| name(frame, &mut names)).collect()),
+                Ok(found) => Ok(found.frames.iter().rev().map(|frame| name(frame, &mut names)).collect()),
                 Err(Miss::Never) => Err(Why::NotLogged),
                 Err(Miss::Moved) => Err(Why::CodeMoved),
                 Err(Miss::Cut) => Err(Why::LogCut),

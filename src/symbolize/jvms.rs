@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::child::{Child, Cost};
 use super::frames::{Frames, Shared, unknown};
 use super::java_cache::{JavaCache, Seen};
 use super::message::{Follow, JavaPc, LogStats, Mark, Names, Request, Response};
-use crate::jvm::code;
+use crate::jvm::{Blobs, code};
 use crate::process::ProcessId;
 use crate::profile::Why;
 
@@ -24,12 +24,23 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// JVMs that are followed at once.
 const MAX_FOLLOWED: usize = 1024;
 
+/// The log of a JVM's agent, and what is needed to read it.
+#[derive(Debug)]
+pub struct JvmLog {
+    /// Open for reading and (to consume) writing.
+    pub file: File,
+    /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, nanoseconds.
+    pub clock_offset_ns: i64,
+    /// What was read is given back to the kernel: only for a log that nobody else reads.
+    pub consume: bool,
+    /// Generated code that the log does not tell of.
+    pub blobs: Blobs,
+}
+
 #[derive(Debug)]
 struct Followed {
     number: u64,
-    log: File,
-    clock_offset_ns: i64,
-    consume: bool,
+    log: JvmLog,
     /// What lies before this was given back to the kernel.
     released: u64,
     /// The worker that has it.
@@ -40,9 +51,9 @@ struct Followed {
 impl Followed {
     /// Gives back to the kernel what has been read, and tells the agent. The worker cannot: it may write no file.
     fn release(&mut self) {
-        if self.consume && self.stats.read_to > self.released {
+        if self.log.consume && self.stats.read_to > self.released {
             // What cannot be given back stays: it costs the JVM memory, no more.
-            let _ = code::release(&self.log, self.stats.read_to);
+            let _ = code::release(&self.log.file, self.stats.read_to);
             self.released = self.stats.read_to;
         }
     }
@@ -106,14 +117,14 @@ impl Jvms {
     }
 
     /// Follows a log from its start. The worker is started with the first one.
-    pub(crate) fn follow(&mut self, id: ProcessId, log: OwnedFd, clock_offset_ns: i64, consume: bool) {
+    pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) {
         if self.followed.len() >= MAX_FOLLOWED && !self.follows(id) {
             return;
         }
         self.forget(id);
         self.next += 1;
-        let (number, log, stats) = (self.next, File::from(log), LogStats::default());
-        let followed = Followed { number, log, clock_offset_ns, consume, released: 0, generation: 0, stats };
+        let (number, stats) = (self.next, LogStats::default());
+        let followed = Followed { number, log, released: 0, generation: 0, stats };
         self.followed.insert(id, followed);
     }
 
@@ -234,8 +245,9 @@ impl Jvms {
         let generation = self.child.as_ref().map_or(0, Child::generation);
         let Some(followed) = self.followed.get(&id) else { return true };
         let given = followed.generation == generation;
-        let follow = Follow { clock_offset_ns: followed.clock_offset_ns, raw: self.raw };
-        let request = Request::ReadLog { jvm: followed.number, follow: Some(follow).filter(|_| !given) };
+        let JvmLog { clock_offset_ns, blobs, .. } = &followed.log;
+        let follow = || Follow { clock_offset_ns: *clock_offset_ns, raw: self.raw, blobs: blobs.clone() };
+        let request = Request::ReadLog { jvm: followed.number, follow: (!given).then(follow) };
         match self.ask(&request, Some(id).filter(|_| !given)) {
             Some(Response::Log(stats, changed)) => {
                 self.cache.changed(id, &changed);
@@ -253,7 +265,7 @@ impl Jvms {
     /// Asks the worker, with the log of `with`; `None` if it was lost.
     fn ask(&mut self, request: &Request, with: Option<ProcessId>) -> Option<Response> {
         let child = self.child.as_mut()?;
-        let log = with.and_then(|id| self.followed.get(&id)).map(|f| f.log.as_fd());
+        let log = with.and_then(|id| self.followed.get(&id)).map(|f| f.log.file.as_fd());
         let answer = match log {
             Some(log) => child.ask(request, &[log]),
             None => child.ask(request, &[]),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::jvm::Blobs;
 use crate::profile::{Kind, Why};
 
 /// What the broker asks. Each request has one [`Response`].
@@ -67,12 +68,14 @@ pub struct PerfMapFacts {
 }
 
 /// How to read a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Follow {
     /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, nanoseconds.
     pub(crate) clock_offset_ns: i64,
     /// Names keep the numbers that differ from run to run.
     pub(crate) raw: bool,
+    /// Generated code that the log does not tell of.
+    pub(crate) blobs: Blobs,
 }
 
 /// Where code came or went: addresses `start..end`.

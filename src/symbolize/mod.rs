@@ -35,7 +35,7 @@ pub mod worker;
 pub use child::Cost;
 pub use demangle::demangle;
 pub use jit::PerfMapStats;
-pub use jvms::JavaLeaves;
+pub use jvms::{JavaLeaves, JvmLog};
 pub use message::{LogStats, PerfMapFacts};
 pub use place::{AddressSpaces, FileHandle, Place};
 pub use symbolizer::{Config, Stats, Symbolizer};

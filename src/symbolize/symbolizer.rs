@@ -1,7 +1,6 @@
 //! Stacks of addresses in, stacks of frames out.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use super::files::Files;
 use super::frames::{Frames, single, unknown};
 use super::java_cache::Seen;
 use super::jit::{JitMaps, PerfMapStats};
-use super::jvms::{JavaFrames, JavaLeaves, Jvms};
+use super::jvms::{JavaFrames, JavaLeaves, JvmLog, Jvms};
 use super::live_kernel::Kernel;
 use super::message::LogStats;
 use super::place::{AddressSpaces, FileHandle, Place};
@@ -172,12 +171,10 @@ impl Symbolizer {
         })
     }
 
-    /// Follows the log of the agent in a JVM. `clock_offset_ns` is what the JVM's `CLOCK_MONOTONIC`
-    /// shows more than the host's; with `consume`, what was read is given back to the kernel (only for a log that
-    /// nobody else reads).
-    pub fn follow_jvm(&mut self, process: ProcessId, log: OwnedFd, clock_offset_ns: i64, consume: bool) {
+    /// Follows the log of the agent in a JVM.
+    pub fn follow_jvm(&mut self, process: ProcessId, log: JvmLog) {
         self.silent_jvms.remove(&process);
-        self.jvms.follow(process, log, clock_offset_ns, consume);
+        self.jvms.follow(process, log);
     }
 
     /// Notes that a process is a JVM without agent: its code is [`Why::NoAgent`], not merely anonymous.

@@ -5,13 +5,16 @@
 mod elf;
 mod jvm;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 use jbpf_prof::jvm::code::{self, CodeTimeline, FrameKind, JavaFrame, Options};
 use jbpf_prof::process::MonoNs;
 use jvm_symbols_log::header::{HEADER_LEN, flag};
-use jvm_symbols_log::{Header, Load, LogKind, Method, PcDecoder, ReadAt, Reader, Sink, Stub, Unload};
+use jvm_symbols_log::{
+    ClassName, Header, Load, LogKind, Method, PcDecoder, ReadAt, Reader, Sink, Stub, Unload,
+};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use jvm::{AGENT, Jdk, Jvm};
@@ -37,7 +40,8 @@ fn inlined(jdk: &Jdk, more: &[&str]) -> (tempfile::TempDir, Jvm) {
 /// All that a log says, kept.
 #[derive(Debug, Default)]
 struct Everything {
-    methods: std::collections::HashMap<u64, String>,
+    classes: HashMap<u64, (String, String)>,
+    methods: HashMap<u64, String>,
     /// (root's name, start, (pc, chain of (name, bci) outermost first))
     loads: Vec<LoadSeen>,
     stubs: Vec<String>,
@@ -71,7 +75,12 @@ impl Everything {
 impl Sink for Everything {
     fn method(&mut self, offset: u64, m: &Method<'_>) {
         let text = |b| String::from_utf8_lossy(b).into_owned();
-        self.methods.insert(offset, format!("{}{}{}", text(m.class), text(m.name), text(m.signature)));
+        let class = match m.class {
+            ClassName::Named { class, file } => (text(class), text(file)),
+            ClassName::As(known) => self.classes[&known].clone(),
+        };
+        self.methods.insert(offset, format!("{}{}", class.0, text(m.name)));
+        self.classes.insert(offset, class);
     }
 
     fn load(&mut self, load: &Load<'_>) {
@@ -79,7 +88,7 @@ impl Sink for Everything {
         let mut decoder = PcDecoder::new(load.debug(), methods.len());
         let mut records = Vec::new();
         while let Some(record) = decoder.step().unwrap() {
-            let chain = record.chain.iter().map(|f| (methods[f.method as usize].clone(), f.bci));
+            let chain = decoder.chain().into_iter().map(|f| (methods[f.method as usize].clone(), f.bci));
             records.push((record.pc, chain.collect()));
         }
         let (root, start, replayed) = (methods[0].clone(), load.code.start, load.code.replayed);
@@ -97,11 +106,11 @@ impl Sink for Everything {
     }
 }
 
-const TOP: &str = "LInlined;top(I)I";
+const TOP: &str = "LInlined;top";
 
 /// The call of `sink` is at bytecode 1 of each of the three methods (`iload_0` is one byte long).
 fn chain_of_the_call() -> Vec<(String, i32)> {
-    ["top", "middle", "leaf"].map(|name| (format!("LInlined;{name}(I)I"), 1)).to_vec()
+    ["top", "middle", "leaf"].map(|name| (format!("LInlined;{name}"), 1)).to_vec()
 }
 
 /// The newest code of `top` has a record for the call of `sink`; its absolute pc.
@@ -142,9 +151,9 @@ fn logged_from_the_start_inlined_chains_are_those_of_the_source() {
             all.stubs
         );
 
-        let mut timeline = timeline(log);
+        let timeline = timeline(log);
         assert!(!timeline.facts().is_cut());
-        let frames = timeline.lookup(pc, false, MonoNs(header.started)).unwrap();
+        let frames = timeline.lookup(pc, false, MonoNs(header.started)).unwrap().frames;
         let frames: Vec<_> = frames.iter().map(described).collect();
         assert_eq!(
             frames,

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are tests
 
+mod cgroup;
 mod hostile;
 mod java;
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,13 +17,15 @@ use std::time::{Duration, Instant};
 
 use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, Refusal, Source};
 use jbpf_prof::process::{MonoNs, ProcessId};
-use jvm_symbols_log::{Load, Method, Quotas, Reader, Sink, Stub, Unload};
+use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, Sink, Stub, Unload};
 
+use cgroup::MemoryGroup;
 use java::{Java, NOBODY, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
 
 /// What a log tells.
 #[derive(Default)]
 struct Told {
+    classes: HashMap<u64, String>,
     methods: Vec<String>,
     loads: usize,
     stubs: usize,
@@ -29,9 +33,14 @@ struct Told {
 }
 
 impl Sink for Told {
-    fn method(&mut self, _: u64, method: &Method<'_>) {
+    fn method(&mut self, offset: u64, method: &Method<'_>) {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        self.methods.push(format!("{}{}", text(method.class), text(method.name)));
+        let class = match method.class {
+            ClassName::Named { class, .. } => text(class),
+            ClassName::As(known) => self.classes[&known].clone(),
+        };
+        self.methods.push(format!("{class}{}", text(method.name)));
+        self.classes.insert(offset, class);
     }
     fn load(&mut self, _: &Load<'_>) {
         self.loads += 1;
@@ -74,7 +83,7 @@ fn a_plain_jvm_is_found_described_and_attached_to() {
         assert_eq!((jvm.main.as_str(), jvm.uid), ("Spin", 0));
         assert_eq!(jvm.ns_pid, jvm.process.tgid);
         assert_eq!(attached.source, Source::Late);
-        assert!(attached.stubs && attached.clock_offset == 0);
+        assert!(attached.blobs.blobs.is_empty() && attached.clock_offset == 0);
         assert!(attached.started <= MonoNs::now());
         let flags = attached.inspection.flags;
         assert_eq!(flags.preserve_frame_pointer, Some(true));
@@ -90,8 +99,8 @@ fn a_plain_jvm_is_found_described_and_attached_to() {
         assert_eq!((row.frame_pointers, row.refusal, row.pid), (Some(true), None, java.pid()));
         // What BPF would say of it.
         let exact = ProcessId { start: jvm.process.start + 1234, exec: 7, ..jvm.process };
-        assert_eq!(jvm.clone().from_bpf(exact).unwrap().process, exact);
-        assert!(jvm.from_bpf(ProcessId { start: 1, ..exact }).is_none());
+        assert!(jvm::is_same_process(jvm.start_ticks, jvm.process.tgid, exact));
+        assert!(!jvm::is_same_process(jvm.start_ticks, jvm.process.tgid, ProcessId { start: 1, ..exact }));
     }
 }
 
@@ -350,11 +359,27 @@ fn a_socket_that_a_cleaner_of_tmp_took_is_made_again() {
 fn several_jvms_are_attached_to_at_once() {
     let mut javas: Vec<Java> = (0..2).flat_map(|_| jdks()).map(|jdk| Java::start(&jdk, &[])).collect();
     let jvms: Vec<Jvm> = javas.iter().map(Java::jvm).collect();
-    let results = jvm::attach_all(&jvms, &options(30), 4);
-    assert_eq!(results.len(), jvms.len());
-    for (result, java) in results.iter().zip(&mut javas) {
-        assert!(told(result.as_ref().unwrap()).loads > 10 && java.is_alive());
-    }
+    thread::scope(|scope| {
+        let attaching: Vec<_> =
+            jvms.iter().map(|jvm| scope.spawn(|| jvm::attach(jvm, &options(30)))).collect();
+        for (attached, java) in attaching.into_iter().zip(&mut javas) {
+            assert!(told(&attached.join().unwrap().unwrap()).loads > 10 && java.is_alive());
+        }
+    });
+}
+
+#[test]
+fn the_log_of_a_jvm_with_little_memory_is_short() {
+    const LIMIT: u64 = 512 << 20;
+    let Some(group) = MemoryGroup::make(LIMIT) else {
+        println!("SKIP: no hierarchy of cgroups here has the memory controller");
+        return;
+    };
+    let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.path().display());
+    let mut java = Java::under(&["sh", "-c", &script], &a_jdk(), &[]);
+    let (_, attached) = assert_attaches(&mut java);
+    let cap = jvm_symbols_log::Header::read(&attached.log).unwrap().cap;
+    assert!((1 << 20..=LIMIT / 50).contains(&cap), "{cap}");
 }
 
 #[test]

@@ -1,16 +1,16 @@
 //! Java addresses through a log as the agent writes it.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use jbpf_prof::capture::{End, UserWord};
+use jbpf_prof::jvm::{Blob, Blobs};
 use jbpf_prof::process::{MonoNs, ProcessId};
 use jbpf_prof::profile::{Frame, Kind, Why};
-use jbpf_prof::symbolize::Symbolizer;
+use jbpf_prof::symbolize::{JvmLog, Symbolizer};
 use jvm_symbols_log::encode::{self, code_flag};
 use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
-use jvm_symbols_log::{HeaderFields, LoadHead, LogKind, MethodNames, Out, PcEncoder, RecordType, Word};
+use jvm_symbols_log::{ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::common::{GENERATED, Space, names, stack, start};
@@ -18,6 +18,11 @@ use crate::common::{GENERATED, Space, names, stack, start};
 /// Code lies here, and is this long.
 const CODE: u64 = GENERATED;
 const SIZE: u32 = 0x100;
+
+/// A log as it is followed.
+fn followed(file: File) -> JvmLog {
+    JvmLog { file, clock_offset_ns: 0, consume: false, blobs: Blobs::default() }
+}
 
 /// A log, written.
 struct Log {
@@ -46,8 +51,8 @@ impl Log {
         Log { file, end: HEADER_LEN, sequence: 0 }
     }
 
-    fn reader(&self) -> OwnedFd {
-        self.file.as_fd().try_clone_to_owned().unwrap()
+    fn reader(&self) -> File {
+        self.file.try_clone().unwrap()
     }
 
     /// Writes a record; returns its offset.
@@ -67,9 +72,10 @@ impl Log {
     }
 
     fn method(&mut self, class: &str, name: &str) -> u64 {
-        let (class, file) = (format!("L{};", class.replace('.', "/")), b"Source.java");
-        let names = MethodNames { class: class.as_bytes(), name: name.as_bytes(), signature: b"()V", file };
-        self.record(RecordType::Method, |out| encode::method(out, &names, [(0, 10), (5, 20)].into_iter()))
+        let class = format!("L{};", class.replace('.', "/"));
+        let class = ClassName::Named { class: class.as_bytes(), file: b"Source.java" };
+        let lines = [(0, 10), (5, 20)].into_iter();
+        self.record(RecordType::Method, |out| encode::method(out, &class, name.as_bytes(), lines))
     }
 
     /// Code of the first method; up to half of it the others are inlined, one into the other.
@@ -79,11 +85,13 @@ impl Log {
             head.write(out);
             out.varint(methods.len() as u64);
             methods.iter().for_each(|m| out.varint(m / 8));
-            let mut pcs = PcEncoder::new(out);
+            let mut nodes = Nodes::default();
+            let mut pcs = PcEncoder::new(out, &mut nodes);
             let count = u32::try_from(methods.len()).unwrap();
-            let chain = (0..count).map(|m| Some((m, 5)));
-            assert!(pcs.record(SIZE / 2, 0, count, chain));
-            assert!(pcs.record(SIZE, 0, 1, std::iter::once(Some((0, 0)))));
+            let chain: Vec<_> = (0..count).map(|m| Some((m, 5))).collect();
+            assert!(pcs.record(SIZE / 2, 0, chain.into_iter()));
+            assert!(pcs.record(SIZE, 0, std::iter::once(Some((0, 0)))));
+            assert!(pcs.finish());
         });
     }
 
@@ -115,7 +123,7 @@ fn inlined_chains_stubs_and_code_nobody_named() {
     let head = LoadHead { start: CODE + 0x2000, ..head };
     log.record(RecordType::Stub, |out| encode::stub(out, &head, b"StubRoutines (1)"));
     let mut symbolizer = start();
-    symbolizer.follow_jvm(JVM, log.reader(), 0, false);
+    symbolizer.follow_jvm(JVM, followed(log.reader()));
     let read = symbolizer.read_logs();
     assert_eq!((read[0].0, read[0].1.records, read[0].1.code), (JVM, 6, 3));
 
@@ -150,7 +158,7 @@ fn an_address_is_named_after_its_owner_at_the_time() {
     let (old, new) = (log.method("p.Old", "m"), log.method("p.New", "m"));
     log.load(0, SECOND, CODE, &[old]);
     let mut symbolizer = start();
-    symbolizer.follow_jvm(JVM, log.reader(), 0, false);
+    symbolizer.follow_jvm(JVM, followed(log.reader()));
     symbolizer.read_logs();
     let word = UserWord::Leaf(CODE + 1);
     assert_eq!(names(&at(&mut symbolizer, word, 20)), ["p.Old.m"]);
@@ -185,7 +193,7 @@ fn a_lost_worker_reads_the_log_again() {
     log.load(code_flag::REPLAYED, SECOND, CODE, &[method]);
     log.load(code_flag::REPLAYED, SECOND, CODE + 0x1000, &[method]);
     let mut symbolizer = start();
-    symbolizer.follow_jvm(JVM, log.reader(), 0, false);
+    symbolizer.follow_jvm(JVM, followed(log.reader()));
     symbolizer.read_logs();
     assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(CODE + 1), 20)), ["p.C.m"]);
     let pid = i32::try_from(symbolizer.java_worker_pid().unwrap()).unwrap();
@@ -207,7 +215,7 @@ fn what_was_read_is_given_back() {
     }
     let before = log.file.metadata().unwrap().blocks();
     let mut symbolizer = start();
-    symbolizer.follow_jvm(JVM, log.reader(), 0, true);
+    symbolizer.follow_jvm(JVM, JvmLog { consume: true, ..followed(log.reader()) });
     let read = symbolizer.read_logs()[0].1;
     assert_eq!(read.read_to, log.end);
     let after = log.file.metadata().unwrap().blocks();
@@ -224,6 +232,30 @@ fn what_was_read_is_given_back() {
 }
 
 #[test]
+fn code_that_was_read_from_the_code_cache_has_its_name_until_the_log_says_otherwise() {
+    let mut log = Log::new();
+    let method = [log.method("a.B", "run")];
+    let stubs = |places: &[u64]| places.iter().map(|&start| Blob { start, size: SIZE, name: 0 }).collect();
+    let blobs = Blobs { names: vec!["Interpreter".into()], blobs: stubs(&[CODE, CODE + 0x1000]) };
+    log.load(0, 3 * SECOND, CODE, &method);
+    let mut symbolizer = start();
+    symbolizer.follow_jvm(JVM, JvmLog { blobs, ..followed(log.reader()) });
+    symbolizer.read_logs();
+    for (place, tenths) in [(CODE + 0x1001, 10), (CODE + 0x1001, 90), (CODE + 1, 20)] {
+        let frames = at(&mut symbolizer, UserWord::Leaf(place), tenths);
+        assert_eq!(
+            (names(&frames).as_slice(), frames[0].kind),
+            (&["Interpreter"][..], Kind::JavaInterpreted)
+        );
+    }
+    assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(CODE + 1), 40)), ["a.B.run"]);
+    assert_eq!(
+        at(&mut symbolizer, UserWord::Leaf(CODE + 0x1000 + u64::from(SIZE)), 20)[0].unknown,
+        Some(Why::NotLogged)
+    );
+}
+
+#[test]
 fn garbage_and_an_endless_log_are_cut() {
     let mut symbolizer = start();
     let garbage = Log::new();
@@ -231,7 +263,7 @@ fn garbage_and_an_endless_log_are_cut() {
     let endless = Log::new();
     endless.file.set_len(1 << 40).unwrap();
     for log in [&garbage, &endless] {
-        symbolizer.follow_jvm(JVM, log.reader(), 0, false);
+        symbolizer.follow_jvm(JVM, followed(log.reader()));
         for _ in 0..3 {
             symbolizer.read_logs();
         }
@@ -239,7 +271,7 @@ fn garbage_and_an_endless_log_are_cut() {
         assert!(matches!(frames[0].unknown, Some(Why::LogCut | Why::NotLogged)), "{frames:?}");
     }
     let no_log = tempfile::tempfile().unwrap();
-    symbolizer.follow_jvm(JVM, no_log.into(), 0, true);
+    symbolizer.follow_jvm(JVM, followed(no_log));
     assert!(!symbolizer.read_logs()[0].1.readable);
     assert_eq!(symbolizer.stats().worker_lost, 0);
 }
@@ -251,7 +283,7 @@ fn a_jvm_without_agent_is_told_apart() {
     assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::AnonymousCode));
     symbolizer.note_jvm(JVM);
     assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::NoAgent));
-    symbolizer.follow_jvm(JVM, Log::new().reader(), 0, false);
+    symbolizer.follow_jvm(JVM, followed(Log::new().reader()));
     symbolizer.read_logs();
     assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::NotLogged));
     symbolizer.forget(JVM);

@@ -1,26 +1,19 @@
 //! The bodies of records, read: every number may be a lie.
 
-use crate::encode::code_flag;
+use crate::encode::{ClassName, code_flag};
 use crate::record::RecordType;
 
 /// A body that does not say what its type promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Longest chain of frames that is believed at one debug record.
-pub const MAX_DEPTH: usize = 512;
-
 /// A method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method<'a> {
-    /// `Lpackage/Class;`, modified UTF-8 as the other names.
-    pub class: &'a [u8],
-    /// `name`
+    /// Its class.
+    pub class: ClassName<'a>,
+    /// Modified UTF-8.
     pub name: &'a [u8],
-    /// `(I)V`
-    pub signature: &'a [u8],
-    /// `Class.java`; empty if unknown.
-    pub file: &'a [u8],
     lines: &'a [u8],
 }
 
@@ -96,7 +89,7 @@ impl<'a> Load<'a> {
         self.method_count
     }
 
-    /// The debug records as they lie in the log, for [`PcDecoder`].
+    /// The debug records as they lie in the log, for [`PcDecoder`](crate::PcDecoder).
     #[must_use]
     pub fn debug(&self) -> &'a [u8] {
         self.debug
@@ -160,11 +153,11 @@ impl<'a> Decoded<'a> {
 }
 
 fn method<'a>(bytes: &mut Bytes<'a>) -> Option<Method<'a>> {
-    let class = bytes.text()?;
-    let name = bytes.text()?;
-    let signature = bytes.text()?;
-    let file = bytes.text()?;
-    Some(Method { class, name, signature, file, lines: bytes.0 })
+    let class = match bytes.varint()?.checked_mul(crate::record::ALIGN)? {
+        0 => ClassName::Named { class: bytes.text()?, file: bytes.text()? },
+        offset => ClassName::As(offset),
+    };
+    Some(Method { class, name: bytes.text()?, lines: bytes.0 })
 }
 
 fn code(bytes: &mut Bytes<'_>) -> Option<Code> {
@@ -199,69 +192,6 @@ fn unload(bytes: &mut Bytes<'_>) -> Option<Unload> {
 
 fn stub<'a>(bytes: &mut Bytes<'a>) -> Option<Stub<'a>> {
     Some(Stub { code: code(bytes)?, name: bytes.text()? })
-}
-
-/// A frame at a debug record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PcFrame {
-    /// Index in the load's method table.
-    pub method: u32,
-    /// Bytecode index; negative where HotSpot has none (synchronization at entry).
-    pub bci: i32,
-}
-
-/// A debug record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DebugPc<'d> {
-    /// Bytes from the code's start.
-    pub pc: u32,
-    /// Outermost first; the last one is the innermost.
-    pub chain: &'d [PcFrame],
-}
-
-/// Steps through debug records in ascending order of pc.
-#[derive(Debug)]
-pub struct PcDecoder<'a> {
-    bytes: Bytes<'a>,
-    methods: usize,
-    pc: u32,
-    chain: Vec<PcFrame>,
-}
-
-impl<'a> PcDecoder<'a> {
-    /// Over the bytes of [`Load::debug`] with its number of methods.
-    #[must_use]
-    pub fn new(debug: &'a [u8], methods: usize) -> PcDecoder<'a> {
-        PcDecoder { bytes: Bytes(debug), methods, pc: 0, chain: Vec::new() }
-    }
-
-    /// The next record, `None` at the end.
-    ///
-    /// # Errors
-    /// [`Malformed`] for a table that breaks its own rules: what came before it still holds, nothing may follow.
-    pub fn step(&mut self) -> Result<Option<DebugPc<'_>>, Malformed> {
-        if self.bytes.0.is_empty() {
-            return Ok(None);
-        }
-        self.record().ok_or(Malformed)?;
-        Ok(Some(DebugPc { pc: self.pc, chain: &self.chain }))
-    }
-
-    fn record(&mut self) -> Option<()> {
-        self.pc = u32::try_from(self.bytes.varint()?).ok().and_then(|step| self.pc.checked_add(step))?;
-        let kept = usize::try_from(self.bytes.varint()?).ok().filter(|&n| n <= self.chain.len())?;
-        let new = usize::try_from(self.bytes.varint()?).ok().filter(|&n| n <= MAX_DEPTH - kept)?;
-        self.chain.truncate(kept);
-        for _ in 0..new {
-            let method = u32::try_from(self.bytes.varint()?).ok()?;
-            let bci = i32::try_from(self.bytes.zigzag()?).ok()?;
-            if method as usize >= self.methods {
-                return None;
-            }
-            self.chain.push(PcFrame { method, bci });
-        }
-        Some(())
-    }
 }
 
 /// What is left of a body.

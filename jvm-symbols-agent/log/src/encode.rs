@@ -1,6 +1,7 @@
 //! The bodies of records, written.
 
 use crate::out::Out;
+use crate::record::ALIGN;
 
 /// Flags of load and stub records.
 pub mod code_flag {
@@ -12,25 +13,36 @@ pub mod code_flag {
     pub const NO_INLINES: u8 = 4;
 }
 
-/// A method's names, in the JVM's own spelling (modified UTF-8).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MethodNames<'a> {
-    /// `Lpackage/Class;`
-    pub class: &'a [u8],
-    /// `name`
-    pub name: &'a [u8],
-    /// `(I)V`
-    pub signature: &'a [u8],
-    /// `Class.java`; empty if unknown.
-    pub file: &'a [u8],
+/// A method's class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassName<'a> {
+    /// In the JVM's own spelling (modified UTF-8).
+    Named {
+        /// `Lpackage/Class;`
+        class: &'a [u8],
+        /// `Class.java`; empty if unknown.
+        file: &'a [u8],
+    },
+    /// That of the method which is described at this offset of the log.
+    As(u64),
 }
 
-/// Writes a method's body: names, then (bci, line) pairs in ascending order of bci.
-pub fn method(out: &mut Out<'_>, names: &MethodNames<'_>, lines: impl Iterator<Item = (u32, u32)>) {
-    out.text(names.class);
-    out.text(names.name);
-    out.text(names.signature);
-    out.text(names.file);
+/// Writes a method's body: its class and name (modified UTF-8), then (bci, line) pairs in the order of the class file.
+pub fn method(
+    out: &mut Out<'_>,
+    class: &ClassName<'_>,
+    name: &[u8],
+    lines: impl Iterator<Item = (u32, u32)>,
+) {
+    match *class {
+        ClassName::Named { class, file } => {
+            out.varint(0);
+            out.text(class);
+            out.text(file);
+        }
+        ClassName::As(offset) => out.varint(offset / ALIGN),
+    }
+    out.text(name);
     let (mut last_bci, mut last_line) = (0i64, 0i64);
     for (bci, line) in lines {
         let start = out.len();
@@ -89,50 +101,4 @@ pub fn stub(out: &mut Out<'_>, head: &LoadHead, name: &[u8]) {
 pub fn replay_end(out: &mut Out<'_>, time: u64, sequence: u64) {
     out.varint(time);
     out.varint(sequence);
-}
-
-/// Writes debug records, each as its difference from the one before: pc, frames kept at the root side, frames new.
-#[derive(Debug)]
-pub struct PcEncoder<'o, 'b> {
-    out: &'o mut Out<'b>,
-    last_pc: u32,
-}
-
-impl<'o, 'b> PcEncoder<'o, 'b> {
-    /// Starts a table.
-    pub fn new(out: &'o mut Out<'b>) -> PcEncoder<'o, 'b> {
-        PcEncoder { out, last_pc: 0 }
-    }
-
-    /// One debug record at `pc` bytes from the code's start (not below the last one): `kept` frames at the root side
-    /// are those of the record before, `new` more follow, outermost first, as (index in the method table, bci).
-    ///
-    /// Returns `false`, and leaves no trace of this record, if there was no room or pcs went backwards.
-    pub fn record(
-        &mut self,
-        pc: u32,
-        kept: u32,
-        new: u32,
-        frames: impl Iterator<Item = Option<(u32, i32)>>,
-    ) -> bool {
-        let start = self.out.len();
-        let Some(step) = pc.checked_sub(self.last_pc) else { return false };
-        self.out.varint(u64::from(step));
-        self.out.varint(u64::from(kept));
-        self.out.varint(u64::from(new));
-        for frame in frames {
-            let Some((method, bci)) = frame else {
-                self.out.cut(start);
-                return false;
-            };
-            self.out.varint(u64::from(method));
-            self.out.zigzag(i64::from(bci));
-        }
-        if self.out.overflowed() {
-            self.out.cut(start);
-            return false;
-        }
-        self.last_pc = pc;
-        true
-    }
 }

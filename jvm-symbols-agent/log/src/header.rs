@@ -8,7 +8,7 @@ pub const HEADER_LEN: u64 = 4096;
 /// The first eight bytes of a log that is ready to be read.
 pub const MAGIC: [u8; 8] = *b"jvm-syms";
 /// Version of the format. A reader refuses every other one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Name of the memfd: `/proc/PID/fd/N` reads `/memfd:jvm-symbols (deleted)`.
 pub const MEMFD_NAME: &str = "jvm-symbols";
 

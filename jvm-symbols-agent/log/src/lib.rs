@@ -10,9 +10,11 @@
 //! ```
 #![cfg_attr(not(any(feature = "reader", test)), no_std)]
 
+mod bits;
 pub mod encode;
 pub mod header;
 pub mod out;
+pub mod pc_encoder;
 pub mod record;
 
 #[cfg(feature = "reader")]
@@ -20,18 +22,21 @@ pub mod decode;
 #[cfg(feature = "reader")]
 pub mod log_file;
 #[cfg(feature = "reader")]
+pub mod pc_decoder;
+#[cfg(feature = "reader")]
 pub mod reader;
 
-pub use encode::{LoadHead, MethodNames, PcEncoder};
+pub use encode::{ClassName, LoadHead};
 pub use header::{HeaderFields, LogKind, Replay};
 pub use out::Out;
+pub use pc_encoder::{Nodes, PcEncoder};
 pub use record::{RecordType, Word};
 
 #[cfg(feature = "reader")]
-pub use decode::{
-    Code, DebugPc, Decoded, LineEntry, Load, Malformed, Method, PcDecoder, PcFrame, Stub, Unload,
-};
+pub use decode::{Code, Decoded, LineEntry, Load, Malformed, Method, Stub, Unload};
 #[cfg(feature = "reader")]
 pub use log_file::{BadHeader, Header, ReadAt};
+#[cfg(feature = "reader")]
+pub use pc_decoder::{DebugPc, PcDecoder, PcFrame};
 #[cfg(feature = "reader")]
 pub use reader::{Counts, End, Quotas, Reader, Sink};

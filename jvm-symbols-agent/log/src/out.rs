@@ -26,6 +26,18 @@ impl<'a> Out<'a> {
         }
     }
 
+    /// The low `count` bytes of a word; at most 8.
+    #[inline]
+    pub(crate) fn word(&mut self, word: u64, count: usize) {
+        let rest = self.buffer.get_mut(self.len..).unwrap_or_default();
+        if let Some(room) = rest.first_chunk_mut() {
+            *room = word.to_le_bytes();
+            self.len = self.len.wrapping_add(count);
+        } else {
+            word.to_le_bytes().into_iter().take(count).for_each(|byte| self.byte(byte));
+        }
+    }
+
     /// Raw bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let end = self.len.saturating_add(bytes.len());
@@ -65,6 +77,12 @@ impl<'a> Out<'a> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes that still fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.buffer.len().saturating_sub(self.len)
     }
 
     /// Nothing was written.

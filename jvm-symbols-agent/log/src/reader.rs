@@ -2,9 +2,11 @@
 
 use std::io;
 
-use crate::decode::{Decoded, Load, Method, PcDecoder, Stub, Unload};
+use crate::decode::{Decoded, Load, Method, Stub, Unload};
+use crate::encode::ClassName;
 use crate::header::HEADER_LEN;
 use crate::log_file::{ReadAt, fill};
+use crate::pc_decoder::PcDecoder;
 use crate::record::{MAX_BODY, Word};
 
 /// How much is read at once.
@@ -257,7 +259,7 @@ impl Reader {
     fn one(&mut self, offset: u64, word: Word, body: &[u8], sink: &mut impl Sink) {
         let long = |name: &[u8]| name.len() > self.quotas.name;
         match Decoded::read(word.kind, body) {
-            Ok(Decoded::Method(m)) if [m.class, m.name, m.signature, m.file].into_iter().any(long) => {
+            Ok(Decoded::Method(method)) if names_of(&method).into_iter().any(long) => {
                 self.counts.too_long += 1;
             }
             Ok(Decoded::Method(method)) => sink.method(offset, &method),
@@ -276,6 +278,13 @@ impl Reader {
     }
 }
 
+fn names_of<'a>(method: &Method<'a>) -> [&'a [u8]; 3] {
+    match method.class {
+        ClassName::Named { class, file } => [class, file, method.name],
+        ClassName::As(_) => [b"", b"", method.name],
+    }
+}
+
 enum Checked {
     Good,
     TooLong,
@@ -289,7 +298,7 @@ fn checked(load: &Load<'_>, frames: u64) -> Checked {
     loop {
         match decoder.step() {
             Ok(None) => return Checked::Good,
-            Ok(Some(record)) => seen += 1 + record.chain.len() as u64,
+            Ok(Some(record)) => seen += 1 + record.depth as u64,
             Err(_) => return Checked::Bad,
         }
         if seen > frames {

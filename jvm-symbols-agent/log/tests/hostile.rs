@@ -3,7 +3,7 @@
 
 use jvm_symbols_log::header::{Counters, HEADER_LEN, MAGIC, at};
 use jvm_symbols_log::{
-    BadHeader, End, Header, HeaderFields, Load, LoadHead, LogKind, Method, MethodNames, Out, PcDecoder,
+    BadHeader, ClassName, End, Header, HeaderFields, Load, LoadHead, LogKind, Method, Nodes, Out, PcDecoder,
     PcEncoder, Quotas, Reader, RecordType, Sink, Stub, Unload, Word, encode,
 };
 
@@ -15,13 +15,11 @@ impl Sink for Told {
     fn method(&mut self, offset: u64, m: &Method<'_>) {
         let text = |b| String::from_utf8_lossy(b).into_owned();
         let lines: Vec<_> = m.lines().map(|l| (l.bci, l.line)).collect();
-        self.0.push(format!(
-            "{offset} {} {} {} {} {lines:?}",
-            text(m.class),
-            text(m.name),
-            text(m.signature),
-            text(m.file)
-        ));
+        let class = match m.class {
+            ClassName::Named { class, file } => format!("{} {}", text(class), text(file)),
+            ClassName::As(known) => format!("as {known}"),
+        };
+        self.0.push(format!("{offset} {class} {} {lines:?}", text(m.name)));
     }
 
     fn load(&mut self, load: &Load<'_>) {
@@ -29,7 +27,7 @@ impl Sink for Told {
         let mut decoder = PcDecoder::new(load.debug(), methods.len());
         let mut records = Vec::new();
         while let Some(record) = decoder.step().unwrap() {
-            let chain: Vec<_> = record.chain.iter().map(|f| (methods[f.method as usize], f.bci)).collect();
+            let chain: Vec<_> = decoder.chain().iter().map(|f| (methods[f.method as usize], f.bci)).collect();
             records.push((record.pc, chain));
         }
         self.0.push(format!("load {:x} {} {methods:?} {records:?}", load.code.start, load.code.size));
@@ -84,24 +82,24 @@ fn body(write: impl FnOnce(&mut Out<'_>)) -> Vec<u8> {
 /// A log with one of everything, and what it says.
 fn sample() -> (Vec<u8>, Told) {
     let mut log = header(LogKind::Attach);
-    let names = MethodNames { class: b"La/B;", name: b"run", signature: b"()V", file: b"B.java" };
-    let lines = [(0, 10), (4, 12), (9, 11)];
-    let outer = append(&mut log, RecordType::Method, &body(|o| encode::method(o, &names, lines.into_iter())));
-    let inner = MethodNames { name: b"in", file: b"", ..names };
-    let inner =
-        append(&mut log, RecordType::Method, &body(|o| encode::method(o, &inner, std::iter::empty())));
+    let class = ClassName::Named { class: b"La/B;", file: b"B.java" };
+    let lines = [(0, 10), (4, 12), (9, 11)].into_iter();
+    let outer = append(&mut log, RecordType::Method, &body(|o| encode::method(o, &class, b"run", lines)));
+    let class = ClassName::As(outer);
+    let inner = body(|o| encode::method(o, &class, b"inner", std::iter::empty()));
+    let inner = append(&mut log, RecordType::Method, &inner);
     let head = LoadHead { flags: 1, time: 5, sequence: 1, start: 0x7f00_0000_1000, size: 64 };
     let load = body(|out| {
         head.write(out);
         out.varint(2);
         out.varint(outer / 8);
         out.varint(inner / 8);
-        let mut pcs = PcEncoder::new(out);
-        assert!(pcs.record(4, 0, 1, [Some((0, 3))].into_iter()));
-        assert!(pcs.record(9, 0, 2, [Some((0, 4)), Some((1, -1))].into_iter()));
-        assert!(!pcs.record(8, 0, 1, [Some((0, 0))].into_iter()), "backwards");
-        assert!(!pcs.record(12, 0, 1, [None].into_iter()), "no number");
-        assert!(pcs.record(12, 1, 1, [Some((1, 70_000))].into_iter()));
+        let mut nodes = Nodes::default();
+        let mut pcs = PcEncoder::new(out, &mut nodes);
+        assert!(pcs.record(4, 0, [Some((0, 3))].into_iter()));
+        assert!(pcs.record(9, 0, [Some((0, 4)), Some((1, -1))].into_iter()));
+        assert!(pcs.record(12, 1, [Some((1, 70_000))].into_iter()));
+        assert!(pcs.finish());
     });
     append(&mut log, RecordType::Load, &load);
     append(&mut log, RecordType::Skip, &[1; 13]);
@@ -109,8 +107,8 @@ fn sample() -> (Vec<u8>, Told) {
     append(&mut log, RecordType::Stub, &body(|o| encode::stub(o, &head, b"Interpreter")));
     append(&mut log, RecordType::ReplayEnd, &body(|o| encode::replay_end(o, 9, 3)));
     let told = [
-        format!("{outer} La/B; run ()V B.java [(0, 10), (4, 12), (9, 11)]"),
-        format!("{inner} La/B; in ()V  []"),
+        format!("{outer} La/B; B.java run [(0, 10), (4, 12), (9, 11)]"),
+        format!("{inner} as {outer} inner []"),
         format!(
             "load 7f0000001000 64 [{outer}, {inner}] [(4, [({outer}, 3)]), (9, [({outer}, 4), ({inner}, -1)]), \
              (12, [({outer}, 4), ({inner}, 70000)])]"

@@ -62,17 +62,6 @@ pub(super) struct Compiled {
     pub(super) debug: Box<[u8]>,
 }
 
-/// Which debug record an address belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Match {
-    /// The record of this very address.
-    Exact,
-    /// The next one above: right for a leaf; for a return address, the call has no record of its own.
-    Above,
-    /// There is none above: only the compiled method itself is known.
-    Beyond,
-}
-
 impl Compiled {
     /// The frames at `pc` bytes from the code's start, innermost first.
     ///
@@ -81,18 +70,19 @@ impl Compiled {
     /// the record at `pc`. So does a leaf: the clock's interrupt waits for the instruction that takes long, often a load
     /// from memory, and shows the one after it. Where that begins a region, the time was spent in the region before.
     /// (HotSpot's own AsyncGetCallTrace asks above `pc` and names the next region's method for it.)
-    pub(super) fn frames(&self, pc: u32) -> (Vec<JavaFrame>, Match) {
+    ///
+    /// Above the last record only the compiled method itself is known.
+    pub(super) fn frames(&self, pc: u32) -> Vec<JavaFrame> {
         let mut decoder = PcDecoder::new(&self.debug, self.methods.len());
         while let Ok(Some(record)) = decoder.step() {
             if record.pc >= pc {
-                let found = if record.pc == pc { Match::Exact } else { Match::Above };
-                return (self.chain(record.chain), found);
+                return self.chain(&decoder.chain());
             }
         }
         let root = self.methods.first().and_then(Option::as_ref);
         let mut frame = JavaFrame::of(FrameKind::Compiled, root, None);
         frame.line = 0;
-        (vec![frame], Match::Beyond)
+        vec![frame]
     }
 
     fn chain(&self, outermost_first: &[PcFrame]) -> Vec<JavaFrame> {

@@ -7,17 +7,6 @@ use jvm_symbols_log::header::HEADER_LEN;
 use jvm_symbols_log::log_file::{write_consumed, write_lease};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::process::MonoNs;
-
-/// Prolongs the lease of an attach log until `until` on the host's clock, which is `clock_offset` ns behind the
-/// JVM's (`/proc/PID/timens_offsets`). To be called at least every window: past its lease a log is closed for good.
-///
-/// # Errors
-/// As of `pwrite`.
-pub fn renew(log: &File, until: MonoNs, clock_offset: i64) -> io::Result<()> {
-    write_lease(log, until.0.saturating_add_signed(clock_offset))
-}
-
 /// Gives the JVM its memory back: everything below `offset` has been read (see `CodeTimeline::read_to`) and is not
 /// needed again. A reader that starts later misses it. Not for logs that are made at start: they have other readers.
 ///

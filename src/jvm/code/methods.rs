@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use jvm_symbols_log::{LineEntry, Method};
+use jvm_symbols_log::{ClassName, LineEntry, Method};
 
 use crate::jvm::names;
 
@@ -16,8 +16,6 @@ pub struct JavaMethod {
     pub class: Arc<str>,
     /// `method`
     pub method: Arc<str>,
-    /// `(I)V`, as the JVM has it.
-    pub signature: Arc<str>,
     /// `Class.java`, if it is known.
     pub file: Option<Arc<str>>,
     lines: Box<[LineEntry]>,
@@ -64,19 +62,24 @@ impl Methods {
             self.refused += 1;
             return;
         }
-        let class = names::class(method.class, self.raw);
+        let (class, file) = match method.class {
+            ClassName::Named { class, file } => {
+                let class = self.shared(names::class(class, self.raw));
+                (class, (!file.is_empty()).then(|| self.shared(names::text(file))))
+            }
+            ClassName::As(known) => match self.by_offset.get(&known) {
+                Some(known) => (Arc::clone(&known.class), known.file.clone()),
+                None => {
+                    self.refused += 1;
+                    return;
+                }
+            },
+        };
         let name = names::text(method.name);
         let lines: Box<[LineEntry]> = method.lines().collect();
         self.bytes += size_of::<JavaMethod>() + size_of_val(&*lines);
         let full = self.shared(if class.is_empty() { name.clone() } else { format!("{class}.{name}") });
-        let method = JavaMethod {
-            name: full,
-            class: self.shared(class),
-            method: self.shared(name),
-            signature: self.shared(names::text(method.signature)),
-            file: (!method.file.is_empty()).then(|| self.shared(names::text(method.file))),
-            lines,
-        };
+        let method = JavaMethod { name: full, class, method: self.shared(name), file, lines };
         self.by_offset.insert(offset, Arc::new(method));
     }
 
@@ -120,8 +123,7 @@ pub(super) mod tests {
         let method = JavaMethod {
             name: Arc::clone(&text),
             class: Arc::clone(&text),
-            method: Arc::clone(&text),
-            signature: text,
+            method: text,
             file: None,
             lines: [entry(0, 10), entry(20, 12), entry(5, 11)].into(),
         };

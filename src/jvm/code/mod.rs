@@ -7,12 +7,16 @@ mod frames;
 mod index;
 mod lease;
 mod methods;
+mod options;
+mod owners;
 mod timeline;
 
 #[cfg(test)]
 mod tests;
 
 pub use frames::{FrameKind, JavaFrame};
-pub use lease::{end, release, renew};
+pub use lease::{end, release};
 pub use methods::JavaMethod;
-pub use timeline::{CodeTimeline, Facts, Hold, Limits, Miss, Options, ReadFailure, Stats};
+pub use options::{Limits, Options};
+pub use owners::{Found, Miss};
+pub use timeline::{CodeTimeline, Facts, Hold, ReadFailure};

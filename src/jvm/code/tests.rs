@@ -3,7 +3,7 @@
 use jvm_symbols_log::encode::code_flag;
 use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
 use jvm_symbols_log::{
-    HeaderFields, LoadHead, LogKind, MethodNames, Out, PcEncoder, RecordType, Word, encode,
+    ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word, encode,
 };
 
 use super::{CodeTimeline, FrameKind, Miss, Options};
@@ -47,9 +47,9 @@ impl Log {
     }
 
     fn method(&mut self, name: &str) -> u64 {
-        let names =
-            MethodNames { class: b"La/B;", name: name.as_bytes(), signature: b"()V", file: b"B.java" };
-        self.append(RecordType::Method, |out| encode::method(out, &names, [(0, 10), (8, 20)].into_iter()))
+        let class = ClassName::Named { class: b"La/B;", file: b"B.java" };
+        let lines = [(0, 10), (8, 20)].into_iter();
+        self.append(RecordType::Method, |out| encode::method(out, &class, name.as_bytes(), lines))
     }
 
     fn head(&mut self, seconds: u64, replayed: bool, start: u64, size: u32) -> LoadHead {
@@ -66,10 +66,12 @@ impl Log {
             out.varint(2);
             out.varint(root / 8);
             out.varint(inlined / 8);
-            let mut pcs = PcEncoder::new(out);
-            assert!(pcs.record(0x10, 0, 1, [Some((0, 1))].into_iter()));
-            assert!(pcs.record(0x20, 0, 2, [Some((0, 8)), Some((1, 2))].into_iter()));
-            assert!(pcs.record(0x30, 0, 1, [Some((0, 9))].into_iter()));
+            let mut nodes = Nodes::default();
+            let mut pcs = PcEncoder::new(out, &mut nodes);
+            assert!(pcs.record(0x10, 0, [Some((0, 1))].into_iter()));
+            assert!(pcs.record(0x20, 0, [Some((0, 8)), Some((1, 2))].into_iter()));
+            assert!(pcs.record(0x30, 0, [Some((0, 9))].into_iter()));
+            assert!(pcs.finish());
         });
     }
 
@@ -92,9 +94,9 @@ impl Log {
 }
 
 /// The compiled method's name at an address and a time.
-fn root(timeline: &mut CodeTimeline, pc: u64, tenths: u64) -> Result<String, Miss> {
-    let frames = timeline.lookup(pc, true, MonoNs(tenths * SECOND / 10))?;
-    Ok(frames.last().unwrap().name.to_string())
+fn root(timeline: &CodeTimeline, pc: u64, tenths: u64) -> Result<String, Miss> {
+    let found = timeline.lookup(pc, true, MonoNs(tenths * SECOND / 10))?;
+    Ok(found.frames.last().unwrap().name.to_string())
 }
 
 fn ok(name: &str) -> Result<String, Miss> {
@@ -106,10 +108,11 @@ fn an_address_belongs_to_the_record_at_or_above_it() {
     let mut log = Log::new();
     let (outer, inner) = (log.method("outer"), log.method("inner"));
     log.load(2, false, (CODE, 0x40), outer, inner);
-    let mut timeline = log.timeline();
-    let mut see = |pc: u64, leaf: bool| -> Vec<(String, FrameKind, u32, Option<u32>)> {
-        let frames = timeline.lookup(CODE + pc, leaf, MonoNs(3 * SECOND)).unwrap();
-        frames.iter().map(|f| (f.name.to_string(), f.kind, f.line, f.bci)).collect()
+    let timeline = log.timeline();
+    let see = |pc: u64, leaf: bool| -> Vec<(String, FrameKind, u32, Option<u32>)> {
+        let found = timeline.lookup(CODE + pc, leaf, MonoNs(3 * SECOND)).unwrap();
+        assert!(!found.before_attach);
+        found.frames.iter().map(|f| (f.name.to_string(), f.kind, f.line, f.bci)).collect()
     };
     let outer = |line, bci| ("a.B.outer".to_owned(), FrameKind::Compiled, line, bci);
     let inlined = vec![("a.B.inner".to_owned(), FrameKind::Inlined, 10, Some(2)), outer(20, Some(8))];
@@ -124,9 +127,6 @@ fn an_address_belongs_to_the_record_at_or_above_it() {
     assert_eq!(see(0x21, true), [outer(20, Some(9))]);
     assert_eq!(see(0x31, true), [outer(0, None)], "above the last record only the method is known");
     assert_eq!(see(0x40, false), [outer(0, None)], "a call at the very end");
-    let stats = timeline.stats();
-    assert_eq!((stats.leaves, stats.leaves_before_attach), (7, 0));
-    assert_eq!((stats.returns, stats.returns_inexact, stats.beyond), (4, 1, 2));
     assert_eq!(timeline.lookup(CODE + 0x40, true, MonoNs(3 * SECOND)), Err(Miss::Never));
     assert_eq!(timeline.lookup(CODE, false, MonoNs(3 * SECOND)), Err(Miss::Never));
 }
@@ -138,15 +138,14 @@ fn an_address_has_one_owner_after_the_other() {
     log.load(2, false, (CODE, 0x40), first, first);
     log.unload(5, CODE);
     log.load(7, false, (CODE - 0x10, 0x40), second, second);
-    let mut timeline = log.timeline();
-    assert_eq!(root(&mut timeline, CODE, 10), ok("a.B.first"), "told late: owned from the start");
-    assert_eq!(root(&mut timeline, CODE, 40), ok("a.B.first"));
-    assert_eq!(root(&mut timeline, CODE, 47), Err(Miss::Moved), "the unload was told late, perhaps");
-    assert_eq!(root(&mut timeline, CODE, 51), ok("a.B.second"), "from the logged end of the one before");
-    assert_eq!(root(&mut timeline, CODE, 90), ok("a.B.second"));
-    assert_eq!(root(&mut timeline, CODE + 0x30, 49), ok("a.B.first"), "nobody came after it here");
-    assert_eq!(root(&mut timeline, CODE + 0x30, 60), Err(Miss::Moved));
-    assert_eq!(timeline.stats().moved, 2);
+    let timeline = log.timeline();
+    assert_eq!(root(&timeline, CODE, 10), ok("a.B.first"), "told late: owned from the start");
+    assert_eq!(root(&timeline, CODE, 40), ok("a.B.first"));
+    assert_eq!(root(&timeline, CODE, 47), Err(Miss::Moved), "the unload was told late, perhaps");
+    assert_eq!(root(&timeline, CODE, 51), ok("a.B.second"), "from the logged end of the one before");
+    assert_eq!(root(&timeline, CODE, 90), ok("a.B.second"));
+    assert_eq!(root(&timeline, CODE + 0x30, 49), ok("a.B.first"), "nobody came after it here");
+    assert_eq!(root(&timeline, CODE + 0x30, 60), Err(Miss::Moved));
 }
 
 #[test]
@@ -155,10 +154,10 @@ fn code_over_code_ends_what_was_there() {
     let (first, second) = (log.method("first"), log.method("second"));
     log.load(2, false, (CODE, 0x40), first, first);
     log.load(5, false, (CODE, 0x40), second, second);
-    let mut timeline = log.timeline();
-    assert_eq!(root(&mut timeline, CODE, 30), ok("a.B.first"));
-    assert_eq!(root(&mut timeline, CODE, 49), Err(Miss::Moved));
-    assert_eq!(root(&mut timeline, CODE, 50), ok("a.B.second"));
+    let timeline = log.timeline();
+    assert_eq!(root(&timeline, CODE, 30), ok("a.B.first"));
+    assert_eq!(root(&timeline, CODE, 49), Err(Miss::Moved));
+    assert_eq!(root(&timeline, CODE, 50), ok("a.B.second"));
 }
 
 #[test]
@@ -174,13 +173,14 @@ fn what_happened_wins_over_what_is_replayed() {
     log.load(6, true, (CODE + 0x2000, 0x40), first, first);
     log.load(7, false, (CODE + 0x2000, 0x40), first, first);
     log.append(RecordType::ReplayEnd, |out| encode::replay_end(out, 8 * SECOND, 9));
-    let mut timeline = log.timeline();
+    let timeline = log.timeline();
     assert!(timeline.facts().replayed);
-    assert_eq!(root(&mut timeline, CODE, 100), ok("a.B.second"));
-    assert_eq!(root(&mut timeline, CODE + 0x1000, 40), ok("a.B.first"));
-    assert_eq!(root(&mut timeline, CODE + 0x1000, 60), Err(Miss::Moved));
-    assert_eq!(root(&mut timeline, CODE + 0x2000, 20), ok("a.B.first"));
-    assert_eq!(timeline.stats().leaves_before_attach, 1);
+    assert_eq!(root(&timeline, CODE, 100), ok("a.B.second"));
+    assert_eq!(root(&timeline, CODE + 0x1000, 40), ok("a.B.first"));
+    assert_eq!(root(&timeline, CODE + 0x1000, 60), Err(Miss::Moved));
+    assert_eq!(root(&timeline, CODE + 0x2000, 20), ok("a.B.first"));
+    let before = |pc, tenths| timeline.lookup(pc, true, MonoNs(tenths * SECOND / 10)).unwrap().before_attach;
+    assert!(before(CODE + 0x1000, 40) && !before(CODE, 100) && !before(CODE + 0x2000, 20));
 }
 
 #[test]
@@ -191,11 +191,11 @@ fn of_stubs_the_narrowest_is_meant_and_methods_replace_them() {
     log.stub((CODE + 0x100, 0x20), "arraycopy");
     log.stub((CODE + 0x8000, 0x20), "I2C/C2I adapters");
     log.load(5, false, (CODE + 0x8000, 0x40), method, method);
-    let mut timeline = log.timeline();
-    assert_eq!(root(&mut timeline, CODE + 0x110, 20), ok("arraycopy"));
-    assert_eq!(root(&mut timeline, CODE + 0x120, 20), ok("StubRoutines"));
-    assert_eq!(root(&mut timeline, CODE + 0x8000, 20), ok("I2C/C2I adapters"));
-    assert_eq!(root(&mut timeline, CODE + 0x8000, 60), ok("a.B.run"));
+    let timeline = log.timeline();
+    assert_eq!(root(&timeline, CODE + 0x110, 20), ok("arraycopy"));
+    assert_eq!(root(&timeline, CODE + 0x120, 20), ok("StubRoutines"));
+    assert_eq!(root(&timeline, CODE + 0x8000, 20), ok("I2C/C2I adapters"));
+    assert_eq!(root(&timeline, CODE + 0x8000, 60), ok("a.B.run"));
 }
 
 #[test]
@@ -206,8 +206,8 @@ fn clocks_differ_by_the_offset_of_the_time_namespace() {
     log.unload(5, CODE);
     let mut timeline = CodeTimeline::new(Options { clock_offset: -(SECOND as i64), ..Options::default() });
     timeline.read(&log.bytes).unwrap();
-    assert_eq!(root(&mut timeline, CODE, 55), ok("a.B.run"), "4.5 s in the JVM");
-    assert_eq!(root(&mut timeline, CODE, 65), Err(Miss::Moved));
+    assert_eq!(root(&timeline, CODE, 55), ok("a.B.run"), "4.5 s in the JVM");
+    assert_eq!(root(&timeline, CODE, 65), Err(Miss::Moved));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn what_is_missing_is_said() {
     let mut log = Log::new();
     log.load(2, false, (CODE, 0x40), 8 * 999, 8 * 999);
     let mut timeline = log.timeline();
-    let frames = timeline.lookup(CODE, true, MonoNs(3 * SECOND)).unwrap();
+    let frames = timeline.lookup(CODE, true, MonoNs(3 * SECOND)).unwrap().frames;
     assert_eq!((frames[0].kind, &*frames[0].name), (FrameKind::Unnamed, ""));
     assert_eq!(timeline.lookup(1, true, MonoNs(0)), Err(Miss::Never));
     log.bytes[at::DROPPED as usize] = 1;

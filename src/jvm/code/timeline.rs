@@ -1,88 +1,15 @@
-//! Who owned which addresses when.
+//! One JVM's code over time: its log is read on, addresses are looked up.
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::{fmt, io};
 
 use jvm_symbols_log::header::flag;
-use jvm_symbols_log::{
-    BadHeader, Code, Counts, End, Header, Load, LogKind, Method, Quotas, ReadAt, Reader, Sink, Stub, Unload,
-};
+use jvm_symbols_log::{BadHeader, Counts, End, Header, LogKind, ReadAt, Reader};
 
-use super::frames::{Compiled, JavaFrame, Match};
-use super::index::{CodeId, Index};
-use super::methods::Methods;
-use crate::jvm::names;
+use super::options::Options;
+use super::owners::{Found, Miss, Owners};
+use crate::jvm::Blobs;
 use crate::process::MonoNs;
-
-/// How to read a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Keep the numbers in names that differ from run to run.
-    pub raw_names: bool,
-    /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, ns (`/proc/PID/timens_offsets`).
-    pub clock_offset: i64,
-    /// The JVM tells late. This long before the logged end of code that has a successor, nobody knows who ran, ns.
-    pub slack: u64,
-    /// How long code that is gone can still be asked for, ns.
-    pub keep: u64,
-    /// Quotas.
-    pub limits: Limits,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            raw_names: false,
-            clock_offset: 0,
-            slack: 500_000_000,
-            keep: 10_000_000_000,
-            limits: Limits::default(),
-        }
-    }
-}
-
-/// How much of one JVM is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Of reading.
-    pub log: Quotas,
-    /// Methods.
-    pub methods: usize,
-    /// Bytes of names and line tables.
-    pub name_bytes: usize,
-    /// Compiled methods and stubs.
-    pub code: usize,
-    /// Bytes of debug records.
-    pub code_bytes: usize,
-    /// Longest code.
-    pub code_size: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            log: Quotas::default(),
-            methods: 1 << 20,
-            name_bytes: 128 << 20,
-            code: 1 << 20,
-            code_bytes: 128 << 20,
-            code_size: 16 << 20,
-        }
-    }
-}
-
-/// Why an address has no name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Miss {
-    /// The log names no code there.
-    Never,
-    /// Code there came or went around that time.
-    Moved,
-    /// The log is incomplete: a quota, dropped records, or a part that was released before it was read.
-    Cut,
-}
 
 /// How long an answer is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,28 +20,6 @@ pub enum Hold {
     Ends,
     /// Until [`CodeTimeline::take_changed`] names the address.
     Lasts,
-}
-
-/// What was asked and answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Leaf addresses found in compiled methods.
-    pub leaves: u64,
-    /// Of these, in code that was compiled before the attach: its debug records lie at calls and safepoints only, so
-    /// that lines and inlined leaves may be those of a neighbouring instruction.
-    pub leaves_before_attach: u64,
-    /// Return addresses found in compiled methods.
-    pub returns: u64,
-    /// Of these, without a debug record of their own (calls of leaf routines).
-    pub returns_inexact: u64,
-    /// Addresses above the last debug record of their method.
-    pub beyond: u64,
-    /// Answers [`Miss::Never`].
-    pub never: u64,
-    /// Answers [`Miss::Moved`].
-    pub moved: u64,
-    /// Answers [`Miss::Cut`].
-    pub cut: u64,
 }
 
 /// What a log has told so far.
@@ -176,63 +81,24 @@ impl fmt::Display for ReadFailure {
 
 impl std::error::Error for ReadFailure {}
 
-/// Never ended.
-const ALIVE: u64 = u64::MAX;
-
-#[derive(Debug)]
-enum What {
-    Method(Compiled),
-    Stub(Arc<str>),
-}
-
-/// Code at its place in time; times are the JVM's.
-#[derive(Debug)]
-struct Owner {
-    range: Range<u64>,
-    from: u64,
-    until: u64,
-    sequence: u64,
-    replayed: bool,
-    what: What,
-}
-
-impl Owner {
-    fn overlaps(&self, range: &Range<u64>) -> bool {
-        self.range.start < range.end && range.start < self.range.end
-    }
-
-    fn is_stub(&self) -> bool {
-        matches!(self.what, What::Stub(_))
-    }
-
-    fn bytes(&self) -> usize {
-        size_of::<Owner>()
-            + match &self.what {
-                What::Method(compiled) => compiled.bytes(),
-                What::Stub(_) => 0,
-            }
-    }
-}
-
 /// One JVM's code over time, as one log tells it.
 #[derive(Debug)]
 pub struct CodeTimeline {
     reader: Option<Reader>,
-    store: Store,
+    owners: Owners,
     facts: Facts,
-    stats: Stats,
 }
 
 impl CodeTimeline {
     /// Empty.
     #[must_use]
     pub fn new(options: Options) -> CodeTimeline {
-        CodeTimeline {
-            reader: None,
-            store: Store::new(options),
-            facts: Facts::default(),
-            stats: Stats::default(),
-        }
+        CodeTimeline { reader: None, owners: Owners::new(options), facts: Facts::default() }
+    }
+
+    /// Takes generated code that the log does not tell of, as of from the start.
+    pub fn add(&mut self, blobs: &Blobs) {
+        self.owners.add(blobs);
     }
 
     /// Reads what the log has got since the last call; always the same log. Returns the number of new records.
@@ -241,22 +107,22 @@ impl CodeTimeline {
     /// [`ReadFailure`]; a later call goes on where this one stopped.
     pub fn read(&mut self, log: &impl ReadAt) -> Result<u64, ReadFailure> {
         let header = Header::read(log).map_err(ReadFailure::Header)?;
-        let limits = self.store.options.limits.log;
+        let limits = self.owners.limits().log;
         let reader = self.reader.get_or_insert_with(|| {
             let start = Reader::new(limits);
             self.facts.head_missing = header.kind == LogKind::Attach && header.consumed > start.offset();
             if self.facts.head_missing { Reader::from_offset(header.consumed, limits) } else { start }
         });
         self.facts.header = Some(header);
-        let read = reader.read(log, &mut self.store).map_err(ReadFailure::Io);
+        let read = reader.read(log, &mut self.owners).map_err(ReadFailure::Io);
         self.facts.counts = reader.counts();
         self.facts.end = reader.end();
-        self.store.prune();
-        self.facts.replayed = self.store.replayed;
-        self.facts.methods = self.store.methods.len();
-        self.facts.code = self.store.owners.len();
-        self.facts.refused = self.store.refused + self.store.methods.refused();
-        self.facts.bytes = self.store.bytes + self.store.methods.bytes();
+        self.owners.prune();
+        self.facts.replayed = self.owners.replayed();
+        self.facts.methods = self.owners.methods();
+        self.facts.code = self.owners.len();
+        self.facts.refused = self.owners.refused();
+        self.facts.bytes = self.owners.bytes();
         read
     }
 
@@ -272,23 +138,17 @@ impl CodeTimeline {
         &self.facts
     }
 
-    /// What was asked so far.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.stats
-    }
-
     /// Where code came or went since the last call: answers about other addresses stay what they were.
     pub fn take_changed(&mut self) -> Vec<Range<u64>> {
-        std::mem::take(&mut self.store.changed)
+        self.owners.take_changed()
     }
 
     /// How long [`lookup`](Self::lookup) of an address gives what it gives at `from`; `to` is not before that.
     #[must_use]
     pub fn hold(&self, pc: u64, is_leaf_pc: bool, from: MonoNs, to: MonoNs) -> Hold {
-        match (self.store.owner(pc, is_leaf_pc, from), self.store.owner(pc, is_leaf_pc, to)) {
+        match (self.owners.at(pc, is_leaf_pc, from), self.owners.at(pc, is_leaf_pc, to)) {
             (Ok(first), Ok(last)) if std::ptr::eq(first, last) => {
-                if last.until == ALIVE {
+                if last.is_alive() {
                     Hold::Lasts
                 } else {
                     Hold::Ends
@@ -299,248 +159,16 @@ impl CodeTimeline {
         }
     }
 
-    /// The frames that `pc` stood for at `at` on the host's clock, innermost first. `is_leaf_pc`: the instruction at
-    /// `pc` was about to run; otherwise `pc` is the return address of a call.
+    /// What `pc` stood for at `at` on the host's clock. `is_leaf_pc`: the instruction at `pc` was about to run;
+    /// otherwise `pc` is the return address of a call.
     ///
     /// # Errors
     /// [`Miss`] says why there is no answer.
-    pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Vec<JavaFrame>, Miss> {
-        let found = self.store.owner(pc, is_leaf_pc, at).map(|owner| match &owner.what {
-            What::Stub(name) => vec![JavaFrame::stub(name)],
-            What::Method(compiled) => {
-                let offset = u32::try_from(pc - owner.range.start).unwrap_or(u32::MAX);
-                let (frames, matched) = compiled.frames(offset);
-                count(&mut self.stats, owner.replayed, is_leaf_pc, matched);
-                frames
-            }
-        });
-        found.map_err(|miss| {
-            let miss = if miss == Miss::Never && self.facts.is_cut() { Miss::Cut } else { miss };
-            match miss {
-                Miss::Never => self.stats.never += 1,
-                Miss::Moved => self.stats.moved += 1,
-                Miss::Cut => self.stats.cut += 1,
-            }
-            miss
-        })
-    }
-}
-
-fn count(stats: &mut Stats, replayed: bool, leaf: bool, matched: Match) {
-    if leaf {
-        stats.leaves += 1;
-        stats.leaves_before_attach += u64::from(replayed);
-    } else {
-        stats.returns += 1;
-        stats.returns_inexact += u64::from(matched == Match::Above);
-    }
-    stats.beyond += u64::from(matched == Match::Beyond);
-}
-
-/// What the log's records make.
-#[derive(Debug)]
-struct Store {
-    options: Options,
-    methods: Methods,
-    owners: HashMap<CodeId, Owner>,
-    index: Index,
-    next: CodeId,
-    /// Code that ended, by when: what pruning looks at.
-    ended: Vec<(u64, CodeId)>,
-    /// Unloads of addresses that no record owned yet: a replay may still tell of that code.
-    orphans: HashMap<u64, u64>,
-    /// Where code came or went.
-    changed: Vec<Range<u64>>,
-    replayed: bool,
-    newest: u64,
-    refused: u64,
-    bytes: usize,
-}
-
-/// Changes that are noted one by one.
-const MAX_CHANGED: usize = 64 << 10;
-
-/// Most unloads that are kept for a replay.
-const MAX_ORPHANS: usize = 64 << 10;
-
-impl Store {
-    fn new(options: Options) -> Store {
-        let limits = &options.limits;
-        Store {
-            options,
-            methods: Methods::new(options.raw_names, limits.methods, limits.name_bytes),
-            owners: HashMap::new(),
-            index: Index::default(),
-            next: 0,
-            ended: Vec::new(),
-            orphans: HashMap::new(),
-            changed: Vec::new(),
-            replayed: false,
-            newest: 0,
-            refused: 0,
-            bytes: 0,
+    pub fn lookup(&self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Found, Miss> {
+        match self.owners.at(pc, is_leaf_pc, at) {
+            Ok(owner) => Ok(owner.found(pc)),
+            Err(Miss::Never) if self.facts.is_cut() => Err(Miss::Cut),
+            Err(miss) => Err(miss),
         }
-    }
-
-    fn owner(&self, pc: u64, leaf: bool, at: MonoNs) -> Result<&Owner, Miss> {
-        // A call may be a method's last instruction.
-        let within = if leaf { pc } else { pc.checked_sub(1).ok_or(Miss::Never)? };
-        let at = at.0.saturating_add_signed(self.options.clock_offset);
-        let here: Vec<&Owner> = self
-            .index
-            .at(within)
-            .iter()
-            .filter_map(|id| self.owners.get(id))
-            .filter(|owner| owner.range.contains(&within))
-            .collect();
-        if here.is_empty() {
-            return Err(Miss::Never);
-        }
-        // Stubs lie within stubs: the narrowest is meant.
-        let owner = here
-            .iter()
-            .filter(|owner| owner.from <= at && at < owner.until)
-            .min_by_key(|owner| (owner.range.end - owner.range.start, u64::MAX - owner.sequence))
-            .ok_or(Miss::Moved)?;
-        let unsure = owner.until != ALIVE
-            && at.saturating_add(self.options.slack) >= owner.until
-            && here.iter().any(|other| other.from >= owner.until);
-        if unsure { Err(Miss::Moved) } else { Ok(owner) }
-    }
-
-    fn saw(&mut self, time: u64) {
-        self.newest = self.newest.max(time);
-    }
-
-    fn end(&mut self, id: CodeId, time: u64) {
-        if let Some(owner) = self.owners.get_mut(&id) {
-            owner.until = time;
-            self.ended.push((time, id));
-            let range = owner.range.clone();
-            self.note_change(range);
-        }
-    }
-
-    fn note_change(&mut self, range: Range<u64>) {
-        if self.changed.len() >= MAX_CHANGED {
-            self.changed.clear();
-            self.changed.push(0..u64::MAX);
-        }
-        self.changed.push(range);
-    }
-
-    fn forget(&mut self, id: CodeId) {
-        if let Some(owner) = self.owners.remove(&id) {
-            self.index.remove(id, &owner.range);
-            self.bytes -= owner.bytes();
-        }
-    }
-
-    /// Drops code that ended too long ago to be asked for.
-    fn prune(&mut self) {
-        let Some(before) = self.newest.checked_sub(self.options.keep) else { return };
-        let (old, young): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.ended).into_iter().partition(|&(time, _)| time < before);
-        self.ended = young;
-        for (_, id) in old {
-            self.forget(id);
-        }
-    }
-
-    /// Gives code its place in time: from the end of what was there before.
-    fn install(&mut self, code: &Code, what: What, until: u64) {
-        let range = code.start..code.end();
-        let limits = &self.options.limits;
-        if code.size > limits.code_size || self.owners.len() >= limits.code || self.bytes >= limits.code_bytes
-        {
-            self.refused += 1;
-            return;
-        }
-        let stub = matches!(what, What::Stub(_));
-        let mut from = 0;
-        for id in self.index.near(&range) {
-            let Some(other) = self.owners.get(&id).filter(|other| other.overlaps(&range)) else { continue };
-            let same = other.range == range && other.is_stub() == stub;
-            if other.until != ALIVE {
-                from = from.max(other.until);
-            } else if code.replayed && (same || !other.replayed) {
-                return; // what was told as it happened is at least as good
-            } else if same && other.replayed && same_method(&other.what, &what) {
-                from = from.max(other.from);
-                self.forget(id); // the same code, told twice
-            } else if !(stub && other.is_stub() && !same) {
-                // There is something new: what was here has gone, and we have not been told yet.
-                self.end(id, code.time);
-                from = from.max(code.time);
-            }
-        }
-        let owner = Owner { range, from, until, sequence: code.sequence, replayed: code.replayed, what };
-        let id = self.next;
-        if !self.index.insert(id, &owner.range, MAX_PAGE_ENTRIES) {
-            self.refused += 1;
-            return;
-        }
-        self.next = self.next.wrapping_add(1);
-        self.note_change(owner.range.clone());
-        self.bytes += owner.bytes();
-        if until != ALIVE {
-            self.ended.push((until, id));
-        }
-        self.owners.insert(id, owner);
-    }
-}
-
-/// Most (page, code) pairs of one JVM.
-const MAX_PAGE_ENTRIES: usize = 8 << 20;
-
-/// The same compiled method, or the same stub.
-fn same_method(a: &What, b: &What) -> bool {
-    match (a, b) {
-        (What::Method(a), What::Method(b)) => a.methods.first() == b.methods.first(),
-        (What::Stub(a), What::Stub(b)) => a == b,
-        _ => false,
-    }
-}
-
-impl Sink for Store {
-    fn method(&mut self, offset: u64, method: &Method<'_>) {
-        self.methods.add(offset, method);
-    }
-
-    fn load(&mut self, load: &Load<'_>) {
-        self.saw(load.code.time);
-        // An unload that was told before its load: a replay was about to tell of this code when it went.
-        let until = load.code.replayed.then(|| self.orphans.remove(&load.code.start)).flatten();
-        let methods = load.methods().map(|offset| self.methods.get(offset).cloned()).collect();
-        let compiled = Compiled { methods, debug: load.debug().into() };
-        self.install(&load.code, What::Method(compiled), until.unwrap_or(ALIVE));
-    }
-
-    fn unload(&mut self, unload: &Unload) {
-        self.saw(unload.time);
-        let ids = self.index.at(unload.start);
-        let alive = ids.iter().copied().find(|id| {
-            self.owners
-                .get(id)
-                .is_some_and(|o| o.range.start == unload.start && o.until == ALIVE && !o.is_stub())
-        });
-        match alive {
-            Some(id) => self.end(id, unload.time),
-            None if !self.replayed && self.orphans.len() < MAX_ORPHANS => {
-                self.orphans.insert(unload.start, unload.time);
-            }
-            None => {}
-        }
-    }
-
-    fn stub(&mut self, stub: &Stub<'_>) {
-        self.saw(stub.code.time);
-        let name = self.methods.shared(names::text(stub.name));
-        self.install(&stub.code, What::Stub(name), ALIVE);
-    }
-
-    fn replay_end(&mut self) {
-        self.replayed = true;
-        self.orphans = HashMap::new();
     }
 }

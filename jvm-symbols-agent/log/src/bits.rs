@@ -1,0 +1,119 @@
+//! Numbers of few bits: exponential Golomb codes, least significant bit first.
+//!
+//! A code of order `k` for `n`: with `m = (n >> k) + 1` of `l` bits, `l - 1` zeros, a one, the low `l - 1` bits of `m`,
+//! the low `k` bits of `n`.
+
+use crate::out::Out;
+
+/// Bits on their way into bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BitWriter {
+    pending: u64,
+    count: u32,
+}
+
+impl BitWriter {
+    /// The low `count` bits of `bits`, which has no others; at most 48.
+    #[inline]
+    pub(crate) fn put(&mut self, out: &mut Out<'_>, bits: u64, count: u32) {
+        self.pending |= bits.wrapping_shl(self.count);
+        self.count = self.count.wrapping_add(count);
+        if self.count >= 8 {
+            out.word(self.pending, (self.count >> 3) as usize);
+            self.pending = self.pending.wrapping_shr(self.count & !7);
+            self.count &= 7;
+        }
+    }
+
+    /// A number below 2^40.
+    #[inline]
+    pub(crate) fn golomb(&mut self, out: &mut Out<'_>, order: u32, number: u64) {
+        let high = number.wrapping_shr(order).wrapping_add(1);
+        let zeros = 63u32.wrapping_sub(high.leading_zeros());
+        let one = 1u64.wrapping_shl(zeros);
+        let low = number & 1u64.wrapping_shl(order).wrapping_sub(1);
+        if zeros <= 16 {
+            let (before_high, before_low) = (zeros.wrapping_add(1), zeros.wrapping_mul(2).wrapping_add(1));
+            let bits = one | (high ^ one).wrapping_shl(before_high) | low.wrapping_shl(before_low);
+            self.put(out, bits, before_low.wrapping_add(order));
+        } else {
+            self.put(out, one, zeros.wrapping_add(1));
+            self.put(out, high ^ one, zeros);
+            self.put(out, low, order);
+        }
+    }
+
+    /// A signed number, small ones of either sign in few bits.
+    pub(crate) fn zigzag(&mut self, out: &mut Out<'_>, order: u32, number: i64) {
+        self.golomb(out, order, (number.wrapping_shl(1) ^ (number >> 63)) as u64);
+    }
+
+    /// There is room for what is still pending.
+    pub(crate) fn fits(&self, out: &Out<'_>) -> bool {
+        !out.overflowed() && (self.count == 0 || out.room() > 0)
+    }
+
+    /// Fills the last byte with zeros.
+    pub(crate) fn finish(self, out: &mut Out<'_>) {
+        if self.count > 0 {
+            out.byte(self.pending as u8);
+        }
+    }
+}
+
+/// Bits of bytes; every read may find the end.
+#[cfg(feature = "reader")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BitReader<'a> {
+    bytes: &'a [u8],
+    /// Next bit.
+    at: usize,
+}
+
+#[cfg(feature = "reader")]
+impl<'a> BitReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> BitReader<'a> {
+        BitReader { bytes, at: 0 }
+    }
+
+    /// Nothing is left but zeros that fill the last byte.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.left() < 8 && self.window() == 0
+    }
+
+    /// The next `count` bits, at most 48.
+    pub(crate) fn take(&mut self, count: u32) -> Option<u64> {
+        let end = self.at.checked_add(count as usize).filter(|_| self.left() >= count as usize)?;
+        let bits = self.window() & ((1 << count) - 1);
+        self.at = end;
+        Some(bits)
+    }
+
+    pub(crate) fn golomb(&mut self, order: u32) -> Option<u64> {
+        let zeros = self.window().trailing_zeros();
+        if zeros > 40 {
+            return None;
+        }
+        self.take(zeros + 1)?;
+        let high = (self.take(zeros)? | 1 << zeros) - 1;
+        Some(high << order | self.take(order)?)
+    }
+
+    pub(crate) fn zigzag(&mut self, order: u32) -> Option<i64> {
+        let value = self.golomb(order)?;
+        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    fn left(&self) -> usize {
+        (self.bytes.len() * 8).saturating_sub(self.at)
+    }
+
+    /// The next 56 bits at least; zeros behind the end.
+    fn window(&self) -> u64 {
+        let mut word = [0; 8];
+        let rest = self.bytes.get(self.at / 8..).unwrap_or_default();
+        let len = rest.len().min(8);
+        word[..len].copy_from_slice(&rest[..len]);
+        u64::from_le_bytes(word) >> (self.at % 8)
+    }
+}

@@ -1,0 +1,60 @@
+//! How a log is read, and how much of it is kept.
+
+use jvm_symbols_log::Quotas;
+
+/// How to read a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Keep the numbers in names that differ from run to run.
+    pub raw_names: bool,
+    /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, ns (`/proc/PID/timens_offsets`).
+    pub clock_offset: i64,
+    /// The JVM tells late. This long before the logged end of code that has a successor, nobody knows who ran, ns.
+    pub slack: u64,
+    /// How long code that is gone can still be asked for, ns.
+    pub keep: u64,
+    /// Quotas.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            raw_names: false,
+            clock_offset: 0,
+            slack: 500_000_000,
+            keep: 10_000_000_000,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// How much of one JVM is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Of reading.
+    pub log: Quotas,
+    /// Methods.
+    pub methods: usize,
+    /// Bytes of names and line tables.
+    pub name_bytes: usize,
+    /// Compiled methods and stubs.
+    pub code: usize,
+    /// Bytes of debug records.
+    pub code_bytes: usize,
+    /// Longest code.
+    pub code_size: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            log: Quotas::default(),
+            methods: 1 << 20,
+            name_bytes: 128 << 20,
+            code: 1 << 20,
+            code_bytes: 128 << 20,
+            code_size: 16 << 20,
+        }
+    }
+}

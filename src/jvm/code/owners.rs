@@ -1,0 +1,349 @@
+//! Who owned which addresses when, as the log's records say.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use jvm_symbols_log::{Code, Load, Method, Sink, Stub, Unload};
+
+use super::frames::{Compiled, JavaFrame};
+use super::index::{CodeId, Index};
+use super::methods::Methods;
+use super::options::{Limits, Options};
+use crate::jvm::{Blob, Blobs, names};
+use crate::process::MonoNs;
+
+/// Why an address has no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Miss {
+    /// The log names no code there.
+    Never,
+    /// Code there came or went around that time.
+    Moved,
+    /// The log is incomplete: a quota, dropped records, or a part that was released before it was read.
+    Cut,
+}
+
+/// What an address stood for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Innermost first.
+    pub frames: Vec<JavaFrame>,
+    /// It lies in a method that was compiled before the attach: its debug records lie at calls and safepoints only, so
+    /// that a leaf's line and inlined method may be those of a neighbouring instruction.
+    pub before_attach: bool,
+}
+
+/// Never ended.
+const ALIVE: u64 = u64::MAX;
+
+#[derive(Debug)]
+enum What {
+    Method(Compiled),
+    Stub(Arc<str>),
+}
+
+/// Code at its place in time; times are the JVM's.
+#[derive(Debug)]
+pub(super) struct Owner {
+    range: Range<u64>,
+    from: u64,
+    until: u64,
+    sequence: u64,
+    replayed: bool,
+    what: What,
+}
+
+impl Owner {
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.range.start < range.end && range.start < self.range.end
+    }
+
+    fn is_stub(&self) -> bool {
+        matches!(self.what, What::Stub(_))
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.until == ALIVE
+    }
+
+    /// What `pc`, which lies within, stands for.
+    pub(super) fn found(&self, pc: u64) -> Found {
+        match &self.what {
+            What::Stub(name) => Found { frames: vec![JavaFrame::stub(name)], before_attach: false },
+            What::Method(compiled) => {
+                let offset = u32::try_from(pc - self.range.start).unwrap_or(u32::MAX);
+                Found { frames: compiled.frames(offset), before_attach: self.replayed }
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Owner>()
+            + match &self.what {
+                What::Method(compiled) => compiled.bytes(),
+                What::Stub(_) => 0,
+            }
+    }
+}
+
+/// All code, and all methods that it is made of.
+#[derive(Debug)]
+pub(super) struct Owners {
+    options: Options,
+    methods: Methods,
+    owners: HashMap<CodeId, Owner>,
+    index: Index,
+    next: CodeId,
+    /// Code that ended, by when: what pruning looks at.
+    ended: Vec<(u64, CodeId)>,
+    /// Unloads of addresses that no record owned yet: a replay may still tell of that code.
+    orphans: HashMap<u64, u64>,
+    /// Where code came or went.
+    changed: Vec<Range<u64>>,
+    replayed: bool,
+    newest: u64,
+    refused: u64,
+    bytes: usize,
+}
+
+/// Changes that are noted one by one.
+const MAX_CHANGED: usize = 64 << 10;
+
+/// Most unloads that are kept for a replay.
+const MAX_ORPHANS: usize = 64 << 10;
+
+impl Owners {
+    pub(super) fn new(options: Options) -> Owners {
+        let limits = &options.limits;
+        Owners {
+            options,
+            methods: Methods::new(options.raw_names, limits.methods, limits.name_bytes),
+            owners: HashMap::new(),
+            index: Index::default(),
+            next: 0,
+            ended: Vec::new(),
+            orphans: HashMap::new(),
+            changed: Vec::new(),
+            replayed: false,
+            newest: 0,
+            refused: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Who owned `pc` then; a return address belongs to the call before it.
+    pub(super) fn at(&self, pc: u64, leaf: bool, at: MonoNs) -> Result<&Owner, Miss> {
+        // A call may be a method's last instruction.
+        let within = if leaf { pc } else { pc.checked_sub(1).ok_or(Miss::Never)? };
+        let at = at.0.saturating_add_signed(self.options.clock_offset);
+        let here: Vec<&Owner> = self
+            .index
+            .at(within)
+            .iter()
+            .filter_map(|id| self.owners.get(id))
+            .filter(|owner| owner.range.contains(&within))
+            .collect();
+        if here.is_empty() {
+            return Err(Miss::Never);
+        }
+        // Stubs lie within stubs: the narrowest is meant.
+        let owner = here
+            .iter()
+            .filter(|owner| owner.from <= at && at < owner.until)
+            .min_by_key(|owner| (owner.range.end - owner.range.start, u64::MAX - owner.sequence))
+            .ok_or(Miss::Moved)?;
+        let unsure = owner.until != ALIVE
+            && at.saturating_add(self.options.slack) >= owner.until
+            && here.iter().any(|other| other.from >= owner.until);
+        if unsure { Err(Miss::Moved) } else { Ok(owner) }
+    }
+
+    /// Code that is known, what is gone included.
+    pub(super) fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Methods that are known.
+    pub(super) fn methods(&self) -> usize {
+        self.methods.len()
+    }
+
+    /// Records that quotas kept out.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused + self.methods.refused()
+    }
+
+    /// Memory in use, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.methods.bytes()
+    }
+
+    /// The replay of older code is complete.
+    pub(super) fn replayed(&self) -> bool {
+        self.replayed
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.options.limits
+    }
+
+    /// Where code came or went since the last call.
+    pub(super) fn take_changed(&mut self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Takes generated code that no record tells of.
+    pub(super) fn add(&mut self, blobs: &Blobs) {
+        for &Blob { start, size, name } in &blobs.blobs {
+            let Some(name) = blobs.names.get(usize::from(name)) else { continue };
+            let stub = What::Stub(self.methods.shared(name.clone()));
+            let unknown = Code {
+                replayed: true,
+                debug_cut: false,
+                no_inlines: false,
+                time: 0,
+                sequence: 0,
+                start,
+                size,
+            };
+            self.install(&unknown, stub, ALIVE);
+        }
+    }
+
+    fn saw(&mut self, time: u64) {
+        self.newest = self.newest.max(time);
+    }
+
+    fn end(&mut self, id: CodeId, time: u64) {
+        if let Some(owner) = self.owners.get_mut(&id) {
+            owner.until = time;
+            self.ended.push((time, id));
+            let range = owner.range.clone();
+            self.note_change(range);
+        }
+    }
+
+    fn note_change(&mut self, range: Range<u64>) {
+        if self.changed.len() >= MAX_CHANGED {
+            self.changed.clear();
+            self.changed.push(0..u64::MAX);
+        }
+        self.changed.push(range);
+    }
+
+    fn forget(&mut self, id: CodeId) {
+        if let Some(owner) = self.owners.remove(&id) {
+            self.index.remove(id, &owner.range);
+            self.bytes -= owner.bytes();
+        }
+    }
+
+    /// Drops code that ended too long ago to be asked for.
+    pub(super) fn prune(&mut self) {
+        let Some(before) = self.newest.checked_sub(self.options.keep) else { return };
+        let (old, young): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.ended).into_iter().partition(|&(time, _)| time < before);
+        self.ended = young;
+        for (_, id) in old {
+            self.forget(id);
+        }
+    }
+
+    /// Gives code its place in time: from the end of what was there before.
+    fn install(&mut self, code: &Code, what: What, until: u64) {
+        let range = code.start..code.end();
+        let limits = &self.options.limits;
+        if code.size > limits.code_size || self.owners.len() >= limits.code || self.bytes >= limits.code_bytes
+        {
+            self.refused += 1;
+            return;
+        }
+        let stub = matches!(what, What::Stub(_));
+        let mut from = 0;
+        for id in self.index.near(&range) {
+            let Some(other) = self.owners.get(&id).filter(|other| other.overlaps(&range)) else { continue };
+            let same = other.range == range && other.is_stub() == stub;
+            if other.until != ALIVE {
+                from = from.max(other.until);
+            } else if code.replayed && (same || !other.replayed) {
+                return; // what was told as it happened is at least as good
+            } else if same && other.replayed && same_method(&other.what, &what) {
+                from = from.max(other.from);
+                self.forget(id); // the same code, told twice
+            } else if !(stub && other.is_stub() && !same) {
+                // There is something new: what was here has gone, and we have not been told yet.
+                self.end(id, code.time);
+                from = from.max(code.time);
+            }
+        }
+        let owner = Owner { range, from, until, sequence: code.sequence, replayed: code.replayed, what };
+        let id = self.next;
+        if !self.index.insert(id, &owner.range, MAX_PAGE_ENTRIES) {
+            self.refused += 1;
+            return;
+        }
+        self.next = self.next.wrapping_add(1);
+        self.note_change(owner.range.clone());
+        self.bytes += owner.bytes();
+        if until != ALIVE {
+            self.ended.push((until, id));
+        }
+        self.owners.insert(id, owner);
+    }
+}
+
+/// Most (page, code) pairs of one JVM.
+const MAX_PAGE_ENTRIES: usize = 8 << 20;
+
+/// The same compiled method, or the same stub.
+fn same_method(a: &What, b: &What) -> bool {
+    match (a, b) {
+        (What::Method(a), What::Method(b)) => a.methods.first() == b.methods.first(),
+        (What::Stub(a), What::Stub(b)) => a == b,
+        _ => false,
+    }
+}
+
+impl Sink for Owners {
+    fn method(&mut self, offset: u64, method: &Method<'_>) {
+        self.methods.add(offset, method);
+    }
+
+    fn load(&mut self, load: &Load<'_>) {
+        self.saw(load.code.time);
+        // An unload that was told before its load: a replay was about to tell of this code when it went.
+        let until = load.code.replayed.then(|| self.orphans.remove(&load.code.start)).flatten();
+        let methods = load.methods().map(|offset| self.methods.get(offset).cloned()).collect();
+        let compiled = Compiled { methods, debug: load.debug().into() };
+        self.install(&load.code, What::Method(compiled), until.unwrap_or(ALIVE));
+    }
+
+    fn unload(&mut self, unload: &Unload) {
+        self.saw(unload.time);
+        let ids = self.index.at(unload.start);
+        let alive = ids.iter().copied().find(|id| {
+            self.owners
+                .get(id)
+                .is_some_and(|o| o.range.start == unload.start && o.until == ALIVE && !o.is_stub())
+        });
+        match alive {
+            Some(id) => self.end(id, unload.time),
+            None if !self.replayed && self.orphans.len() < MAX_ORPHANS => {
+                self.orphans.insert(unload.start, unload.time);
+            }
+            None => {}
+        }
+    }
+
+    fn stub(&mut self, stub: &Stub<'_>) {
+        self.saw(stub.code.time);
+        let name = self.methods.shared(names::text(stub.name));
+        self.install(&stub.code, What::Stub(name), ALIVE);
+    }
+
+    fn replay_end(&mut self) {
+        self.replayed = true;
+        self.orphans = HashMap::new();
+    }
+}
