@@ -67,6 +67,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
 
 /// The main job.
 fn record(config: &Config) -> anyhow::Result<Exit> {
+    cli::log::begin(config.log);
     config.warnings.iter().for_each(|warning| say(warning));
     for refusal in host::check(config.settings.btf.is_some()) {
         if refusal.is_fatal() {
@@ -78,7 +79,9 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
     outcome.profile.filter(&config.include, &config.exclude);
     outcome.report.accounts = outcome.profile.accounts.clone();
     for target in &config.outputs {
+        let began = std::time::Instant::now();
         output::write(&outcome.profile, target, &config.look)?;
+        log::info!("output: {target} written in {:.0?}", began.elapsed());
         outcome.report.outputs.push(target.to_string());
     }
     let to_stdout = !config.outputs.iter().any(|target| matches!(target, output::Target::Stdout(_)));
