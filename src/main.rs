@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use jbpf_prof::cli::{self, Command, Config, Exit, Failure};
 use jbpf_prof::output::report::Detail;
-use jbpf_prof::{host, jvm, output, session, symbolize};
+use jbpf_prof::{host, jvm, output, process, session, symbolize};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     // Child processes are this binary again, told by a hidden first argument.
     let child = match first.as_ref().and_then(|a| a.to_str()) {
         Some("__worker") => Some(named(c"jbpf-worker", symbolize::worker::main)),
+        Some(process::opener::ARGUMENT) => Some(named(c"jbpf-opener", process::opener::main)),
         Some(jvm::helper::ARGUMENT) => Some(named(c"jbpf-helper", jvm::helper::main)),
         Some(session::launch::ARGUMENT) => Some(session::launch::child_main(args.by_ref())),
         _ => None,

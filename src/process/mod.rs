@@ -11,6 +11,7 @@ pub mod identity;
 mod inode_version;
 mod locate;
 mod mappings;
+pub mod opener;
 mod opening;
 pub mod path;
 pub mod patience;

@@ -116,7 +116,8 @@ fn resolver(settings: &Settings) -> anyhow::Result<Resolver> {
     let symbolizer = Symbolizer::start(symbols).context("starting the symbol worker")?;
     log::info!("symbols: worker started and kernel symbols read in {:.0?}", began.elapsed());
     let began = Instant::now();
-    let mut processes = Processes::new(process::Options::default());
+    let options = process::Options { binary: settings.binary.clone(), ..process::Options::default() };
+    let mut processes = Processes::new(options);
     let found = match &settings.target {
         Target::Pids(tgids) if !settings.children => processes.scan(&Which::Tgids(tgids)),
         _ => processes.scan(&Which::All),
