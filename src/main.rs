@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use jbpf_prof::cli::{self, Command, Config, Exit, Failure};
 use jbpf_prof::output::report::Detail;
-use jbpf_prof::{host, jvm, output, session, symbolize};
+use jbpf_prof::{host, jvm, output, process, session, symbolize};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     // Child processes are this binary again, told by a hidden first argument.
     let child = match first.as_ref().and_then(|a| a.to_str()) {
         Some("__worker") => Some(named(c"jbpf-worker", symbolize::worker::main)),
+        Some(process::opener::ARGUMENT) => Some(named(c"jbpf-opener", process::opener::main)),
         Some(jvm::helper::ARGUMENT) => Some(named(c"jbpf-helper", jvm::helper::main)),
         Some(session::launch::ARGUMENT) => Some(session::launch::child_main(args.by_ref())),
         _ => None,
@@ -67,6 +68,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
 
 /// The main job.
 fn record(config: &Config) -> anyhow::Result<Exit> {
+    cli::log::begin(config.log);
     config.warnings.iter().for_each(|warning| say(warning));
     for refusal in host::check(config.settings.btf.is_some()) {
         if refusal.is_fatal() {
@@ -78,7 +80,9 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
     outcome.profile.filter(&config.include, &config.exclude);
     outcome.report.accounts = outcome.profile.accounts.clone();
     for target in &config.outputs {
+        let began = std::time::Instant::now();
         output::write(&outcome.profile, target, &config.look)?;
+        log::info!("output: {target} written in {:.0?}", began.elapsed());
         outcome.report.outputs.push(target.to_string());
     }
     let to_stdout = !config.outputs.iter().any(|target| matches!(target, output::Target::Stdout(_)));

@@ -1,7 +1,7 @@
 //! Capture alone, on real ticks (root): the accounts add up, stacks arrive, filters hold.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jbpf_prof::capture::window::Options;
 use jbpf_prof::capture::{Capture, Filter, Window};
@@ -23,14 +23,20 @@ fn options(filter: Filter) -> Options {
     }
 }
 
-/// Burns CPU in this thread while capturing; gives the windows and what the events themselves counted.
+/// CPU time that this thread has used.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
+}
+
+/// Burns 300 ms of CPU time in this thread in each window; gives the windows and what the events themselves counted.
 fn capture(options: &Options, windows: usize) -> (Vec<Window>, u64) {
     let mut capture = Capture::prepare(options).unwrap();
     capture.start().unwrap();
     let mut got = Vec::new();
     for i in 0..windows {
-        let end = Instant::now() + Duration::from_millis(300);
-        while Instant::now() < end {
+        let end = cpu_time() + Duration::from_millis(300);
+        while cpu_time() < end {
             std::hint::black_box((0..1000u64).sum::<u64>());
         }
         if i + 1 == windows {
@@ -55,7 +61,12 @@ fn accounts_add_up() {
         assert_eq!(w.kept, w.stacks.iter().map(|(_, c)| c.ticks).sum::<u64>());
         ticks += w.counters.ticks;
     }
-    assert!(ticks > 300, "{ticks} ticks in 1.2 s of a busy CPU at 999 Hz");
+    // Whether they were all is known from what the events themselves counted.
+    let missed = periods - ticks;
+    assert!(
+        ticks + missed.min(1_100) > 1_100,
+        "{ticks} ticks, {missed} missed in 1.2 s of a busy CPU at 999 Hz"
+    );
     assert!(ticks <= periods, "{ticks} ticks in {periods} periods");
 }
 
@@ -65,13 +76,14 @@ fn a_process_filter_lets_only_it_through() {
         return;
     }
     let me = std::process::id();
-    let (windows, _) = capture(&options(Filter { tgids: vec![me], ..Filter::default() }), 3);
+    let (windows, periods) = capture(&options(Filter { tgids: vec![me], ..Filter::default() }), 3);
     let mut own = 0;
     for (stack, count) in windows.iter().flat_map(|w| &w.stacks) {
         assert_eq!(stack.key.process.tgid, me);
         assert!(!stack.user.is_empty());
         own += count.ticks;
     }
-    assert!(own > 200, "{own} ticks of a process that burned for 0.9 s at 999 Hz");
+    let missed = periods - windows.iter().map(|w| w.counters.ticks).sum::<u64>();
+    assert!(own + missed.min(850) > 850, "{own} ticks of a process that burned 0.9 s of CPU time at 999 Hz");
     assert!(windows.iter().all(|w| w.counters.ticks == w.counters.filtered + w.kept));
 }

@@ -132,6 +132,12 @@ pub(super) struct Record {
     /// No progress and no report.
     #[arg(short, long, help_heading = "Host")]
     pub(super) quiet: bool,
+    /// Tell what each stage does, on standard error; twice: of each window too.
+    #[arg(short, long, action = clap::ArgAction::Count, help_heading = "Host", conflicts_with = "quiet")]
+    pub(super) verbose: u8,
+    /// The same by name: -v is info, -vv is debug.
+    #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Host", conflicts_with = "verbose")]
+    pub(super) log_level: Option<LogLevel>,
 
     /// Start this command and profile it, with its descendants, from its first instruction.
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"])]
@@ -164,6 +170,15 @@ pub enum Report {
     Json,
     /// None.
     None,
+}
+
+/// `--log-level`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogLevel {
+    Off,
+    Warn,
+    Info,
+    Debug,
 }
 
 /// `--java`.

@@ -5,7 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::args::{Java, Picture, Record, Report};
+use log::LevelFilter;
+
+use super::args::{Java, LogLevel, Picture, Record, Report};
 use super::exit::{Exit, Failure};
 use crate::output::{Format, Look, Target as Output, file};
 use crate::profile::filter::Glob;
@@ -38,6 +40,8 @@ pub struct Config {
     pub lines: bool,
     /// What the user should know before it begins.
     pub warnings: Vec<String>,
+    /// How much the stages tell.
+    pub log: LevelFilter,
 }
 
 impl Config {
@@ -54,6 +58,7 @@ impl Config {
             exclude: globs(&record.exclude),
             report: if record.quiet { Report::None } else { record.report },
             lines: record.lines,
+            log: log_level(&record),
             settings: settings(record, rate)?,
             warnings,
         })
@@ -61,6 +66,8 @@ impl Config {
 }
 
 fn settings(record: Record, (requested_hz, period_ns): (f64, u64)) -> Result<Settings, Failure> {
+    // The log and a bar that is drawn over would be in each other's way.
+    let progress = !record.quiet && log_level(&record) == LevelFilter::Off;
     let duration = record.duration.as_deref().map(|d| duration("--duration", d)).transpose()?;
     Ok(Settings {
         binary: PathBuf::from(OWN_BINARY),
@@ -83,9 +90,19 @@ fn settings(record: Record, (requested_hz, period_ns): (f64, u64)) -> Result<Set
         attach_timeout: self::duration("--attach-timeout", &record.attach_timeout)?,
         force_attach: record.force_attach,
         btf: record.btf_path.map(btf).transpose()?,
-        progress: !record.quiet,
+        progress,
         target: target(record.pid, record.tid, record.launch)?,
     })
+}
+
+/// How much the stages tell: nothing, unless asked to.
+fn log_level(record: &Record) -> LevelFilter {
+    match (record.log_level, record.verbose) {
+        (Some(LogLevel::Off), _) | (None, 0) => LevelFilter::Off,
+        (Some(LogLevel::Warn), _) => LevelFilter::Warn,
+        (Some(LogLevel::Info), _) | (None, 1) => LevelFilter::Info,
+        (Some(LogLevel::Debug), _) | (None, 2..) => LevelFilter::Debug,
+    }
 }
 
 /// The rate that was asked for, and the period in nanoseconds that it comes to.

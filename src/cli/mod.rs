@@ -5,6 +5,7 @@ pub mod config;
 pub mod doctor;
 pub mod exit;
 pub mod jvms;
+pub mod log;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -7,6 +7,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::MonoNs;
 use super::path::bytes_path;
 
@@ -88,7 +90,7 @@ pub struct Mapped {
 
 /// An inode, as the kernel's mappings name it: `dev` is that of the super block, which on btrfs and overlayfs is not
 /// what `stat` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Inode {
     /// Major number of the device.
     pub major: u32,

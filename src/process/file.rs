@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use super::MonoNs;
 use super::event::Inode;
 use super::opening::Found;
@@ -31,7 +33,7 @@ pub struct MappedFile {
 }
 
 /// Why there is no descriptor of a mapped file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum Unopened {
     /// The path could not be opened.
     #[error(transparent)]
@@ -74,7 +76,7 @@ impl MappedFile {
 }
 
 /// What makes a file another one: inode numbers are used again, contents are written over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct ContentKey {
     pub(super) dev: u64,
     pub(super) ino: u64,

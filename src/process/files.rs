@@ -1,19 +1,19 @@
 //! All mapped files: each named once, opened once, and closed again when there are too many.
 
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
-
-use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use super::event::Inode;
 use super::file::{Content, ContentKey, FileId, FileRef, FileState, MappedFile, Unopened};
+use super::opener::Opener;
 use super::opening::{self, Found, Wanted};
 use super::root::OpenRefusal;
+use super::table::Options;
 use super::{MonoNs, OutOfPatience, Patience};
 
 /// Descriptors left to the rest of the profiler.
@@ -35,22 +35,22 @@ pub(super) struct Files {
     uses: u64,
     /// For file systems that answer by themselves, and for all others: who makes the others wait blinds nobody else.
     quick: Patience,
-    wary: Patience,
+    wary: Opener,
 }
 
 impl Files {
-    pub(super) fn new(patience: Duration, max_open: usize) -> Files {
+    pub(super) fn new(Options { patience, max_open_files, binary, .. }: &Options) -> Files {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).max(16);
         Files {
             refs: HashMap::new(),
             contents: HashMap::new(),
             next_id: 1,
-            max_open: max_open.min(room),
+            max_open: (*max_open_files).min(room),
             open: 0,
             uses: 0,
-            quick: Patience::new(patience),
-            wary: Patience::new(patience),
+            quick: Patience::new(*patience),
+            wary: Opener::new(binary.clone(), *patience),
         }
     }
 
@@ -119,8 +119,12 @@ impl Files {
         if self.open >= self.max_open {
             self.close_oldest();
         }
-        let patience = if quick { &mut self.quick } else { &mut self.wary };
-        match patience.run(move || opening::open_wanted(&wanted)) {
+        let found = if quick {
+            self.quick.run(move || opening::open_wanted(&wanted))
+        } else {
+            Ok(self.wary.open(&wanted))
+        };
+        match found {
             Ok(Err(Unopened::Refused(OpenRefusal::Errno(e)))) if e == Errno::MFILE.raw_os_error() => {
                 self.close_oldest();
                 Err(Unopened::Refused(OpenRefusal::Errno(e)))

@@ -13,6 +13,7 @@ mod inode_version;
 mod locate;
 mod mappings;
 pub mod memory_room;
+pub mod opener;
 mod opening;
 pub mod path;
 pub mod patience;

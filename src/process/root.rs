@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, statat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::procfs::{self, Status};
 
@@ -48,7 +49,7 @@ pub enum Owner {
 }
 
 /// Why a path was not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum OpenRefusal {
     /// There is no such file.
     #[error("no such file")]

@@ -1,6 +1,7 @@
 //! All processes: who they were when.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const MAX_ENDED: usize = 16_384;
 /// Limits; the defaults fit a host with some thousand processes.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// This binary: the process that opens files of doubtful file systems is it again.
+    pub binary: PathBuf,
     /// How long reading a `/proc` file or opening a mapped file may take.
     pub patience: Duration,
     /// Files kept open at most; less if `RLIMIT_NOFILE` wants it.
@@ -32,6 +35,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            binary: PathBuf::from("/proc/self/exe"),
             patience: Duration::from_millis(500),
             max_open_files: 512,
             max_mappings: 65_536,
@@ -122,7 +126,7 @@ impl Processes {
             timelines: HashMap::new(),
             ended: VecDeque::new(),
             changed: BTreeSet::new(),
-            files: Files::new(options.patience, options.max_open_files),
+            files: Files::new(&options),
             roots,
             own_root,
             filesystems: Filesystems::default(),

@@ -103,6 +103,7 @@ impl Jvms {
         };
         let mut found = jvm::discover().unwrap_or_default();
         found.retain(|jvm| wanted.as_ref().is_none_or(|wanted| wanted.contains(&jvm.process.tgid)));
+        log::info!("JVMs: {} found to profile", found.len());
         let mut waiting = found.into_iter();
         let mut renewed = Instant::now();
         loop {
@@ -292,6 +293,17 @@ impl Entry {
         }
     }
 
+    fn tell(&self) {
+        let (pid, name) = self.jvm.as_ref().map_or((0, "?"), |jvm| (jvm.process.tgid, jvm.main.as_str()));
+        match &self.names {
+            Names::Attached(attached) => {
+                log::info!("JVM {pid} ({name}): {:?} agent, in {:.0?}", attached.source, self.took);
+            }
+            Names::Refused(why) => log::info!("JVM {pid} ({name}): {why}, in {:.0?}", self.took),
+            Names::Attaching(_) | Names::Off => {}
+        }
+    }
+
     /// Takes the result of the attach under way, if it is there; `wait`: when it is there.
     fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) {
         let Names::Attaching(thread) = &self.names else { return };
@@ -302,6 +314,7 @@ impl Entry {
         if let Ok((jvm, result)) = thread.join() {
             self.jvm = jvm;
             self.settle(result);
+            self.tell();
         }
         if let Some(process) = self.bound.take() {
             self.bind(process, symbolizer);

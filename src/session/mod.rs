@@ -14,7 +14,7 @@ mod targets;
 mod thread_name;
 
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -55,7 +55,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
         Target::Launch(command) => Some(Launched::start(&settings.binary, command)?),
         _ => None,
     };
+    let began = Instant::now();
     let mut sampler = Sampler::prepare(options(settings, launched.as_ref()), stop.flag())?;
+    log::info!("capture: ready to tick every {} ns, in {:.0?}", settings.period_ns, began.elapsed());
     let mut resolver = resolver(settings)?;
     let mut jvms = Jvms::new(settings);
     jvms.attach_all(&resolver.processes, &mut resolver.symbolizer, &stop.flag());
@@ -63,6 +65,10 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     let batches = sampler.batches.take().context("the sampler has no batches")?;
     let start = Start::now();
     sampler.go(settings.duration);
+    log::info!(
+        "sampling: begun, {}",
+        settings.duration.map_or("without limit".into(), |d| format!("for {d:?}"))
+    );
     if let Some(launched) = &mut launched {
         launched.go();
     }
@@ -70,13 +76,13 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     let progress = Progress::new(settings.progress, settings.duration);
     loop {
         if launched.as_mut().is_some_and(|l| l.ended().is_some()) {
-            stop.raise();
+            stop.raise("the command has ended");
         }
         match batches.recv_timeout(BEAT) {
             Ok(batch) => {
                 resolver.apply(&batch.events);
                 if targets.have_ended(&resolver.processes) {
-                    stop.raise();
+                    stop.raise("the chosen processes have ended");
                 }
                 jvms.notice(&batch.events);
                 jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
@@ -89,11 +95,13 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
+    let began = Instant::now();
     jvms.settle(&mut resolver.symbolizer);
     jvms.read(&resolver.read_logs());
     jvms.release();
     resolver.finish();
     progress.clear();
+    log::info!("sampling: ended; the last stacks named in {:.0?}", began.elapsed());
     let totals = sampler.finish()?;
     Ok(start.end(resolver, &jvms, &totals, settings))
 }
@@ -104,12 +112,17 @@ fn resolver(settings: &Settings) -> anyhow::Result<Resolver> {
         raw_names: settings.raw_names,
         ..symbolize::Config::new(settings.binary.clone())
     };
+    let began = Instant::now();
     let symbolizer = Symbolizer::start(symbols).context("starting the symbol worker")?;
-    let mut processes = Processes::new(process::Options::default());
-    match &settings.target {
+    log::info!("symbols: worker started and kernel symbols read in {:.0?}", began.elapsed());
+    let began = Instant::now();
+    let options = process::Options { binary: settings.binary.clone(), ..process::Options::default() };
+    let mut processes = Processes::new(options);
+    let found = match &settings.target {
         Target::Pids(tgids) if !settings.children => processes.scan(&Which::Tgids(tgids)),
         _ => processes.scan(&Which::All),
     };
+    log::info!("processes: {found} found in {:.0?}", began.elapsed());
     let Settings { idle, per_thread, raw_threads, .. } = *settings;
     Ok(Resolver::new(processes, symbolizer, View { idle, per_thread, raw_threads }))
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::idle;
 use super::sampler::Batch;
@@ -131,8 +132,9 @@ impl Resolver {
 
     /// Takes in a window whose events have been applied.
     pub(super) fn window(&mut self, batch: Batch, jvms: &dyn Delay) {
-        let Batch { window, events: _, end } = batch;
+        let Batch { window, events, end } = batch;
         self.window += 1;
+        let (began, stacks, new_ticks) = (Instant::now(), window.stacks.len(), window.counters.ticks);
         self.tally.counters.add(&window.counters);
         self.tally.kept += window.kept - window.frameless;
         self.tally.frameless += window.frameless;
@@ -145,6 +147,12 @@ impl Resolver {
         let oldest = self.waiting.iter().map(|w| w.stack.at).min().unwrap_or(end);
         self.processes.retire(oldest.min(self.ends[0]));
         self.ends = [self.ends[1], end];
+        log::debug!(
+            "window {}: {new_ticks} ticks, {stacks} stacks, {} events of processes; taken in within {:.1?}",
+            self.window,
+            events.len(),
+            began.elapsed(),
+        );
     }
 
     /// Resolves what still waits, whether its JVM is followed or not.

@@ -35,6 +35,7 @@ impl Stop {
                             _ = interrupt.recv() => {}
                             _ = terminate.recv() => {}
                         }
+                        log::info!("sampling: to end, at a signal");
                         raised.store(true, Ordering::Relaxed);
                         if !first {
                             quit();
@@ -51,9 +52,11 @@ impl Stop {
         Arc::clone(&self.flag)
     }
 
-    /// Raises the flag.
-    pub(super) fn raise(&self) {
-        self.flag.store(true, Ordering::Relaxed);
+    /// Raises the flag, for this reason.
+    pub(super) fn raise(&self, why: &str) {
+        if !self.flag.swap(true, Ordering::Relaxed) {
+            log::info!("sampling: to end, since {why}");
+        }
     }
 }
 

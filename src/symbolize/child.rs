@@ -123,6 +123,7 @@ impl Child {
         match answer {
             Ok(response) => Ok(response),
             Err(error) => {
+                log::warn!("symbols: a worker is lost ({error}) and another one started");
                 self.restart();
                 if matches!(error, WireError::TimedOut) {
                     self.deadline.missed();

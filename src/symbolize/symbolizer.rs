@@ -323,7 +323,9 @@ impl Symbolizer {
 
     /// Replaces the worker if it holds more than that, bytes. It is given again what it is asked about.
     fn evict_above(&mut self, resident: u64) {
-        if self.child.cost().resident > resident {
+        let held = self.child.cost().resident;
+        if held > resident {
+            log::info!("symbols: the worker holds {} KiB and is replaced", held >> 10);
             self.child.restart();
             self.evicted += 1;
             self.last_evicted = Instant::now();

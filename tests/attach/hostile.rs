@@ -17,17 +17,20 @@ use crate::java::{self, Java, a_jdk, attach, options, traces_in};
 /// The compiled `fake_jvm.c`.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/fake_jvm.c");
-        let program = java::classes().join("fake_jvm");
-        let done = Command::new("cc")
-            .args(["-O1", "-Wall", "-Werror", "-o"])
-            .args([&program, &source])
-            .arg("-ldl")
-            .status();
-        assert!(done.unwrap().success(), "cc");
-        program
-    })
+    PROGRAM.get_or_init(|| compile("fake_jvm"))
+}
+
+/// Compiles one of the programs in C.
+fn compile(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let program = java::classes().join(name);
+    let done = Command::new("cc")
+        .args(["-O1", "-Wall", "-Werror", "-o"])
+        .args([&program, &source])
+        .arg("-ldl")
+        .status();
+    assert!(done.unwrap().success(), "cc");
+    program
 }
 
 /// A fake, killed at the end.
@@ -64,6 +67,27 @@ fn a_process_that_does_not_catch_sigquit_survives() {
     // Young as it is, it gets all the time to start.
     assert_eq!(jvm::attach(&jvm, &options(4)).unwrap_err().refusal, Refusal::SignalNotCaught);
     assert!(fake.0.try_wait().unwrap().is_none(), "it was killed");
+    assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
+}
+
+#[test]
+fn a_process_that_took_the_pid_of_a_jvm_is_left_alone() {
+    let mut java = Java::start(&a_jdk(), &[]);
+    let jvm = java.jvm();
+    java.kill();
+    drop(java);
+    let tgid = jvm.process.tgid;
+    // It would die of SIGQUIT.
+    let child =
+        Command::new(compile("with_pid")).args([&tgid.to_string(), "/bin/sleep", "600"]).spawn().unwrap();
+    let mut bystander = Fake(child);
+    let comm = || fs::read_to_string(format!("/proc/{tgid}/comm")).unwrap_or_default();
+    while comm() != "sleep\n" {
+        assert!(bystander.0.try_wait().unwrap().is_none(), "the pid was not to be had");
+        std::thread::yield_now();
+    }
+    assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::Exited);
+    assert_eq!(comm(), "sleep\n", "it was killed");
     assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
 }
 

@@ -53,6 +53,14 @@ impl Jdk {
         root.join("usr/bin").is_dir().then_some(Jdk { version, place: Place::Root(root) })
     }
 
+    /// Its home, if it is on the host.
+    pub(crate) fn home(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Host(home) => Some(home),
+            Place::Root(_) => None,
+        }
+    }
+
     /// Whether programs run in a container.
     pub(crate) fn is_contained(&self) -> bool {
         matches!(self.place, Place::Root(_))

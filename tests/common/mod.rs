@@ -7,6 +7,7 @@ pub(crate) mod folded;
 pub(crate) mod java;
 pub(crate) mod native;
 pub(crate) mod profiler;
+pub(crate) mod spent;
 pub(crate) mod target;
 
 use std::path::PathBuf;

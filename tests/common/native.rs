@@ -1,6 +1,6 @@
 //! C programs of `tests/programs`, compiled.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -12,18 +12,23 @@ pub(crate) fn program(name: &str) -> PathBuf {
     static ALL: OnceLock<PathBuf> = OnceLock::new();
     let dir = ALL.get_or_init(|| {
         let dir = scratch("native");
-        for name in ["native", "kernel", "unique", "short", "spawn"] {
-            let status = Command::new("cc")
-                .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-o"])
-                .arg(dir.join(name))
-                .arg(sources().join(format!("{name}.c")))
-                .status()
-                .unwrap();
-            assert!(status.success(), "{name}.c does not compile");
+        for name in ["native", "kernel", "unique", "short", "spawn", "dead_fs"] {
+            compile(&dir, name);
         }
         dir
     });
     dir.join(name)
+}
+
+fn compile(dir: &Path, name: &str) {
+    let status = Command::new("cc")
+        .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-o"])
+        .arg(dir.join(name))
+        .arg(sources().join(format!("{name}.c")))
+        .arg("-pthread")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{name}.c does not compile");
 }
 
 /// Starts a program and waits until it is at work.

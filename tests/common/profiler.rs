@@ -1,7 +1,7 @@
 //! jbpf-prof, run as its users run it.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::folded::Folded;
 use super::scratch;
+use super::spent::{Spent, Watch};
 use super::target::Target;
 
 /// The binary under test: the one that is shipped if `test.sh` names it, else the one that cargo built for this test.
@@ -68,32 +69,89 @@ impl Run {
     }
 }
 
-/// A profile of one program: its folded stacks and the report for machines.
+/// A profile: its folded stacks, the report for machines, and what the watched processes did meanwhile.
 pub(crate) struct Profile {
     pub(crate) folded: Folded,
     pub(crate) report: serde_json::Value,
-    pub(crate) run: Run,
+    pub(crate) stderr: String,
+    spent: Spent,
+}
+
+impl Profile {
+    /// One of the report's accounts, ticks.
+    pub(crate) fn account(&self, name: &str) -> u64 {
+        let accounts = &self.report["accounts"];
+        accounts[name].as_u64().unwrap_or_else(|| panic!("{name} in {accounts}"))
+    }
+
+    /// How many ticks of the clock watched processes and the children that they waited for must have had, at least and
+    /// at most, by the CPU time that they used.
+    #[track_caller]
+    pub(crate) fn ticks_of(&self, pids: &[u32]) -> (f64, f64) {
+        let ticking = self.account("expected") * self.account("period_ns");
+        let span = Duration::from_nanos(ticking / self.report["cpus"].as_u64().unwrap());
+        let ticks = |spent: Duration| spent.as_nanos() as f64 / self.account("period_ns") as f64;
+        let each = pids.iter().map(|pid| self.spent.within(*pid, span));
+        let (least, most) = each.fold((0.0, 0.0), |sum, one| (sum.0 + ticks(one.0), sum.1 + ticks(one.1)));
+        assert!(least > 100.0, "the machine gave the programs so little time that nothing was tested");
+        (least, most)
+    }
+
+    /// Asserts that there are as many samples of watched processes as they used CPU time, but for the ticks that the
+    /// report calls missed, and for chance.
+    #[track_caller]
+    pub(crate) fn assert_samples_of(&self, pids: &[u32], samples: u64) {
+        let (least, most) = self.ticks_of(pids);
+        // Each time that a program is put on a CPU, chance decides whether one tick more or less hits it.
+        let chance = 20.0 + 4.0 * most.sqrt();
+        let right = least - chance - self.account("missed") as f64..=most + chance;
+        assert!(
+            right.contains(&(samples as f64)),
+            "{samples} samples of processes that had {least:.0} to {most:.0} ticks, so {right:.0?} are right:\n{}",
+            self.folded.top(10)
+        );
+    }
 }
 
 /// Profiles a program for some seconds at 999 Hz.
 pub(crate) fn profile(target: &Target, seconds: u32, more: &[&str]) -> Profile {
     let mut args = vec!["--pid".to_owned(), target.pid().to_string()];
     args.extend(more.iter().map(|a| (*a).to_owned()));
-    record(seconds, &args)
+    record_watching(&[target.pid()], seconds, &args)
 }
 
 /// Profiles what the arguments say for some seconds at 999 Hz.
 pub(crate) fn record(seconds: u32, args: &[String]) -> Profile {
+    record_watching(&[], seconds, args)
+}
+
+/// The same, and watches what these processes do meanwhile.
+pub(crate) fn record_watching(watched: &[u32], seconds: u32, args: &[String]) -> Profile {
     let out = out_file("folded");
     let mut all: Vec<String> = ["-F", "999", "--report", "json", "--duration"].map(str::to_owned).to_vec();
     all.push(seconds.to_string());
     all.extend(["-o".to_owned(), out.to_str().unwrap().to_owned()]);
     all.extend(args.iter().cloned());
+    let watch = Watch::keep(watched);
     let run = run(&all).success();
-    let folded = Folded::parse(&std::fs::read_to_string(&out).unwrap());
-    std::fs::remove_file(&out).unwrap();
+    let spent = watch.end();
     let report = serde_json::from_str(&run.stdout).unwrap_or_else(|e| panic!("report: {e}: {}", run.stdout));
-    Profile { folded, report, run }
+    Profile { stderr: run.stderr, ..read(&out, report, spent) }
+}
+
+/// What a run has written to a file that nobody needs any more, with its report and what was seen meanwhile.
+pub(crate) fn read(folded: &Path, report: serde_json::Value, spent: Spent) -> Profile {
+    let stacks = Folded::parse(&std::fs::read_to_string(folded).unwrap());
+    std::fs::remove_file(folded).unwrap();
+    Profile { folded: stacks, report, stderr: String::new(), spent }
+}
+
+/// The report of a profiler that ends well, after the line `ready` of what it profiles.
+pub(crate) fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
+    let (status, lines) = profiler.finish();
+    assert_eq!(status.code(), Some(0), "{lines:?}");
+    let text: Vec<&str> = lines.iter().map(String::as_str).filter(|line| *line != "ready").collect();
+    serde_json::from_str(&text.join("\n")).unwrap_or_else(|e| panic!("report: {e}: {text:?}"))
 }
 
 /// Profiles a program again and again until `wanted` of it has samples enough to tell shares: once or

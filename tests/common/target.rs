@@ -33,6 +33,14 @@ impl Target {
         target
     }
 
+    /// Starts a program that makes the one to profile, says its pid (`pid N`), and waits until that prints `ready`.
+    /// It is the program that was started that ends when this is dropped, and with it the other one.
+    pub(crate) fn start_by(command: &mut Command) -> (Target, u32) {
+        let mut target = Target::start(command);
+        let pid = target.lines().iter().find_map(|line| line.strip_prefix("pid ")?.parse().ok());
+        (target, pid.expect("it says the pid"))
+    }
+
     /// Starts a program and waits for nothing.
     pub(crate) fn spawn(command: &mut Command) -> Target {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -99,6 +107,13 @@ impl Target {
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
+    }
+
+    /// Waits for its end and gives all lines that it, and those that inherited its output, have printed.
+    pub(crate) fn finish(&mut self) -> (ExitStatus, &[String]) {
+        let status = self.wait();
+        self.seen.extend(self.lines.iter());
+        (status, &self.seen)
     }
 
     /// Whether it still runs.

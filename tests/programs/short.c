@@ -1,14 +1,17 @@
-/* Lives as long as it takes to burn its first argument, in milliseconds of its own CPU time, in short_lived_work. */
+/*
+ * short MS [LIFE]: burns MS milliseconds of its own CPU time in short_lived_work, and lives for LIFE milliseconds at
+ * least: what is left of them it sleeps.
+ */
 #include <stdlib.h>
 #include <time.h>
 
 #include "target.h"
 
-static unsigned long used_ms(void)
+static unsigned long ms_of(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	clock_gettime(clock, &t);
 	return (unsigned long)t.tv_sec * 1000 + (unsigned long)t.tv_nsec / 1000000;
 }
 
@@ -20,9 +23,17 @@ static __attribute__((noinline)) unsigned long short_lived_work(unsigned long x)
 
 int main(int argc, char **argv)
 {
+	unsigned long begin = ms_of(CLOCK_MONOTONIC);
 	unsigned long x = 88172645463325252ul, ms = argc > 1 ? strtoul(argv[1], NULL, 10) : 5;
+	unsigned long life = argc > 2 ? strtoul(argv[2], NULL, 10) : 0, lived;
 
-	while (x && used_ms() < ms)
+	while (x && ms_of(CLOCK_PROCESS_CPUTIME_ID) < ms)
 		x = short_lived_work(x);
+	lived = ms_of(CLOCK_MONOTONIC) - begin;
+	if (lived < life) {
+		struct timespec rest = { .tv_nsec = (long)(life - lived) * 1000000 };
+
+		nanosleep(&rest, NULL);
+	}
 	return 0;
 }

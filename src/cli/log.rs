@@ -1,0 +1,61 @@
+//! The log: what the stages say of their work when asked to, on standard error.
+
+use std::io::Write;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::text::clean;
+
+/// Characters of a line.
+const MAX_LINE: usize = 1000;
+
+static LINES: Lines = Lines { began: OnceLock::new() };
+
+/// Begins the log: each line has the seconds since this call, and nothing in it that could steer a terminal.
+pub fn begin(level: LevelFilter) {
+    LINES.began.get_or_init(Instant::now);
+    // One that was begun before stays: it writes the same.
+    if log::set_logger(&LINES).is_ok() {
+        log::set_max_level(level);
+    }
+}
+
+struct Lines {
+    began: OnceLock<Instant>,
+}
+
+impl Log for Lines {
+    /// Libraries have nothing to say that users could act on.
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("jbpf_prof")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let seconds = self.began.get().map_or(0.0, |began| began.elapsed().as_secs_f64());
+            let line = line(seconds, record.level(), &record.args().to_string());
+            // In one piece, since several threads write; standard error may be closed.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+fn line(seconds: f64, level: Level, message: &str) -> String {
+    let mark = if level == Level::Warn { "warning: " } else { "" };
+    format!("[{seconds:8.3}] {mark}{}\n", clean(message.as_bytes(), MAX_LINE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Level, line};
+
+    #[test]
+    fn a_line_is_one_line() {
+        assert_eq!(line(1.5, Level::Info, "JVM 7: a\nb\x1b[2J"), "[   1.500] JVM 7: a?b?[2J\n");
+        assert_eq!(line(10.0, Level::Warn, "lost"), "[  10.000] warning: lost\n");
+    }
+}

@@ -1,0 +1,91 @@
+//! How much CPU time programs used while they were profiled. Numbers of samples are held against it, so that no test
+//! depends on how busy the machine is with other things.
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often it is looked.
+const EVERY: Duration = Duration::from_millis(10);
+
+/// One look at all watched processes.
+struct Look {
+    at: Instant,
+    spent: Vec<Duration>,
+}
+
+/// A watch that is kept.
+pub(crate) struct Watch {
+    pids: Vec<u32>,
+    end: Sender<()>,
+    thread: JoinHandle<Vec<Look>>,
+}
+
+/// What was seen.
+pub(crate) struct Spent {
+    pids: Vec<u32>,
+    looks: Vec<Look>,
+}
+
+impl Watch {
+    /// Watches these processes until [`Watch::end`].
+    pub(crate) fn keep(pids: &[u32]) -> Watch {
+        let (end, ended) = channel();
+        let watched = pids.to_vec();
+        let thread = std::thread::spawn(move || {
+            let mut looks: Vec<Look> = Vec::new();
+            loop {
+                let at = Instant::now();
+                let last = looks.last().map(|look| look.spent.clone());
+                // A process that has gone spends nothing more.
+                let spent = watched
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &pid)| cpu_time(pid).or(last.as_ref().map(|last| last[i])).unwrap_or_default());
+                let spent = spent.collect();
+                looks.push(Look { at, spent });
+                if !matches!(ended.recv_timeout(EVERY), Err(RecvTimeoutError::Timeout)) {
+                    return looks;
+                }
+            }
+        });
+        Watch { pids: pids.to_vec(), end, thread }
+    }
+
+    pub(crate) fn end(self) -> Spent {
+        drop(self.end);
+        Spent { pids: self.pids, looks: self.thread.join().unwrap() }
+    }
+}
+
+impl Spent {
+    /// The least and the most CPU time that a process, with the children that it has waited for, can have used in a
+    /// span of this length, wherever in the time of the watch it lay.
+    pub(crate) fn within(&self, pid: u32, span: Duration) -> (Duration, Duration) {
+        let nth = self.pids.iter().position(|p| *p == pid).expect("a process that was watched");
+        let (looks, last) = (&self.looks, self.looks.last().unwrap());
+        let (mut least, mut most) = (Duration::MAX, Duration::ZERO);
+        for pair in looks.windows(2) {
+            // A span that began between these two looks …
+            let (before, after) = (&pair[0], &pair[1]);
+            if before.at + span > last.at {
+                break;
+            }
+            // … holds all of what lies between the looks within it, and no more than what lies between those around it.
+            let inner = looks.iter().rfind(|look| look.at <= before.at + span).unwrap();
+            let outer = looks.iter().find(|look| look.at >= after.at + span).unwrap_or(last);
+            least = least.min(inner.spent[nth].saturating_sub(after.spent[nth]));
+            most = most.max(outer.spent[nth].saturating_sub(before.spent[nth]));
+        }
+        assert!(least <= most, "the watch was shorter than {span:?}");
+        (least, most)
+    }
+}
+
+/// CPU time of a process and of the children that it has waited for: fields 14 to 17 of `/proc/PID/stat`, proc(5).
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11).take(4);
+    let ticks: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
+    Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+}

@@ -1,0 +1,86 @@
+//! File systems whose server takes requests and never answers, and memory that is locked for good by them: that costs
+//! the process that is in it its names, and nobody else anything.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::java::{Jdk, Program};
+use common::profiler::{record_watching, run};
+use common::target::Target;
+use common::{is_root, native, scratch, skip};
+use rustix::process::Signal;
+
+/// Whether there can be such file systems here.
+fn has_fuse() -> bool {
+    let there = Path::new("/dev/fuse").exists();
+    if !there {
+        skip("this kernel has no /dev/fuse");
+    }
+    there
+}
+
+/// The program `dead_fs` in one of its ways, and the process that runs.
+fn dead_fs(way: &str, with: &Path) -> (Target, u32) {
+    let dir = scratch(&format!("mounted-{way}"));
+    Target::start_by(Command::new(native::program("dead_fs")).arg(way).arg(dir).arg(with))
+}
+
+/// How long a run may take beside its sampling: some calls are given up, each after half a second.
+const BESIDE: Duration = Duration::from_secs(15);
+
+#[test]
+fn a_file_system_that_does_not_answer_costs_its_own_names_only() {
+    if !is_root() || !has_fuse() {
+        return;
+    }
+    let (mut dead, pid) = dead_fs("file", &native::program("native"));
+    dead.signal(Signal::USR1);
+    dead.wait_for(|line| line == "silent");
+    let victim = native::start("kernel");
+    let begun = Instant::now();
+    let profile = record_watching(&[pid, victim.pid()], 3, &["--all".to_owned()]);
+    assert!(begun.elapsed() < Duration::from_secs(3) + BESIDE, "{:?}", begun.elapsed());
+    // The program's name is that of its file there: `file`.
+    let of_dead = profile.folded.keep(|stack| stack[0] == "file");
+    profile.assert_samples_of(&[pid], of_dead.total());
+    let nameless = of_dead.count(|stack| stack.iter().any(|f| f == "[unknown: file unavailable (file)]"));
+    assert!(nameless * 10 > of_dead.total() * 9, "{}", of_dead.top(10));
+    let of_victim = profile.folded.keep(|stack| stack[0] == "kernel");
+    profile.assert_samples_of(&[victim.pid()], of_victim.total());
+    assert!(of_victim.within("main").total() * 10 > of_victim.total() * 9, "{}", of_victim.top(10));
+}
+
+/// It has even mapped a `libjvm.so`, so that it looks like a JVM that is to be attached to.
+#[test]
+fn a_process_that_holds_its_memory_lock_costs_its_own_names_only() {
+    if !is_root() || !has_fuse() {
+        return;
+    }
+    let jdk = Jdk::host();
+    let (_dead, pid) = dead_fs("lock", &libjvm(&jdk));
+    // Proof that nobody gets the lock: what needs it does not come back.
+    let cat = Command::new("timeout").args(["1", "cat", &format!("/proc/{pid}/cmdline")]).output().unwrap();
+    assert_eq!(cat.status.code(), Some(124), "the lock is free: this test would not test");
+    let victim = Program::new("Shares").start(&jdk);
+    let begun = Instant::now();
+    let profile = record_watching(&[pid, victim.pid()], 3, &["--all".to_owned()]);
+    assert!(begun.elapsed() < Duration::from_secs(3) + BESIDE, "{:?}", begun.elapsed());
+    let of_dead = profile.folded.keep(|stack| stack[0] == "dead_fs");
+    profile.assert_samples_of(&[pid], of_dead.total());
+    let nameless = of_dead.count(|stack| stack.iter().any(|f| f.starts_with("[unknown: ")));
+    assert!(nameless * 10 > of_dead.total() * 9, "{}", of_dead.top(10));
+    let of_victim = profile.folded.keep(|stack| stack[0] == "java");
+    profile.assert_samples_of(&[victim.pid()], of_victim.total());
+    assert!(of_victim.within("Shares.round").total() * 10 > of_victim.total() * 9, "{}", of_victim.top(10));
+    // Listing the JVMs asks every process, too.
+    let listed = run(["jvms"]).success();
+    assert!(listed.stdout.contains(&victim.pid().to_string()), "{}", listed.stdout);
+}
+
+fn libjvm(jdk: &Jdk) -> PathBuf {
+    jdk.home().expect("on the host").join("lib/server/libjvm.so")
+}

@@ -1,0 +1,224 @@
+/*
+ * A user-space file system (FUSE) whose server goes silent: it takes requests and never answers them, as a server does
+ * that hangs or wants to do harm. Seen in a mount namespace of its own only; all of it ends with this process.
+ *   dead_fs file DIR PROGRAM   mounts on DIR and runs a copy of PROGRAM from there; silent from SIGUSR1 on: says "silent"
+ *   dead_fs lock DIR [MAPPED]  runs locked_work in a process one of whose threads holds the memory lock while it waits
+ *                              for the server; it has also mapped the file MAPPED
+ * Says "pid N" (of the process that runs) before the process itself, or the server for it, says "ready".
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "target.h"
+
+#define FILE_NODE 2
+#define PAGE 4096
+
+static volatile sig_atomic_t silent;
+static int fuse, served = -1;
+static struct stat served_stat;
+
+static void fail(const char *what)
+{
+	perror(what);
+	_exit(1);
+}
+
+static void be_silent(int signal)
+{
+	(void)signal;
+	silent = 1;
+}
+
+static void answer(const struct fuse_in_header *in, int error, const void *data, size_t size)
+{
+	struct fuse_out_header out = { .len = (unsigned)(sizeof(out) + size), .error = error, .unique = in->unique };
+	struct iovec parts[] = { { &out, sizeof(out) }, { (void *)data, size } };
+
+	/* A request that was interrupted meanwhile is gone: ENOENT. */
+	if (writev(fuse, parts, size ? 2 : 1) < 0 && errno != ENOENT)
+		fail("answer");
+}
+
+static struct fuse_attr attributes(unsigned long node)
+{
+	struct fuse_attr attr = { .ino = node, .nlink = 1, .blksize = PAGE };
+
+	attr.mode = node == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0755;
+	if (node == FILE_NODE) {
+		attr.size = (unsigned long)served_stat.st_size;
+		attr.blocks = (attr.size + 511) / 512;
+	}
+	return attr;
+}
+
+/* Nothing is valid for longer than this one answer, so that the next stat asks again. */
+static void serve(const struct fuse_in_header *in, const void *body)
+{
+	static char block[1 << 17];
+
+	switch (in->opcode) {
+	case FUSE_INIT: {
+		const struct fuse_init_in *wish = body;
+		struct fuse_init_out out = { .major = FUSE_KERNEL_VERSION, .minor = 31, .max_write = 1 << 16,
+					     .max_readahead = wish->max_readahead, .time_gran = 1 };
+		return answer(in, 0, &out, sizeof(out));
+	}
+	case FUSE_LOOKUP: {
+		struct fuse_entry_out out = { .nodeid = FILE_NODE, .attr = attributes(FILE_NODE) };
+
+		return strcmp(body, "file") ? answer(in, -ENOENT, NULL, 0) : answer(in, 0, &out, sizeof(out));
+	}
+	case FUSE_GETATTR: {
+		struct fuse_attr_out out = { .attr = attributes(in->nodeid) };
+
+		return answer(in, 0, &out, sizeof(out));
+	}
+	case FUSE_OPEN: {
+		struct fuse_open_out out = { .open_flags = FOPEN_KEEP_CACHE };
+
+		return answer(in, 0, &out, sizeof(out));
+	}
+	case FUSE_READ: {
+		const struct fuse_read_in *wish = body;
+		ssize_t got = pread(served, block, wish->size < sizeof(block) ? wish->size : sizeof(block),
+				    (off_t)wish->offset);
+
+		return got < 0 ? answer(in, -errno, NULL, 0) : answer(in, 0, block, (size_t)got);
+	}
+	case FUSE_RELEASE:
+		return answer(in, 0, NULL, 0);
+	case FUSE_FORGET:
+	case FUSE_BATCH_FORGET:
+	case FUSE_INTERRUPT:
+		return;
+	default:
+		return answer(in, -ENOSYS, NULL, 0);
+	}
+}
+
+/* Serves until it is silent; then only takes. What would be written back is never answered. */
+static void serve_all(void)
+{
+	static char request[1 << 18];
+	int said = 0;
+
+	for (;;) {
+		if (silent && !said++) {
+			puts("silent");
+			fflush(stdout);
+		}
+		ssize_t got = read(fuse, request, sizeof(request));
+
+		if (got < 0 && errno != EINTR && errno != ENOENT)
+			fail("/dev/fuse");
+		if (got < 0 || silent)
+			continue;
+
+		const struct fuse_in_header *in = (const void *)request;
+
+		if (in->opcode == FUSE_WRITE || in->opcode == FUSE_SETATTR) {
+			/* Whoever waits for this holds the lock of its memory. */
+			silent = said = 1;
+			puts("ready");
+			fflush(stdout);
+			continue;
+		}
+		serve(in, in + 1);
+	}
+}
+
+static __attribute__((noinline)) unsigned long locked_work(unsigned long x)
+{
+	BURN(x, 20000);
+	return x;
+}
+
+/* Maps something else over a file's dirty page: the kernel writes it back first, under the lock. */
+static void *hold_lock(void *page)
+{
+	if (mmap(page, PAGE, PROT_READ, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+		fail("mmap over it");
+	return NULL;
+}
+
+static void run_locked(const char *path, const char *mapped)
+{
+	pthread_t thread;
+	int fd = open(path, O_RDWR);
+	char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (page == MAP_FAILED)
+		fail(path);
+	if (mapped && mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, open(mapped, O_RDONLY), 0) == MAP_FAILED)
+		fail(mapped);
+	page[0] = 1;
+	if (pthread_create(&thread, NULL, hold_lock, page))
+		fail("thread");
+	for (unsigned long x = 88172645463325252ul; x;)
+		x = locked_work(x);
+}
+
+/* With all of it in the page cache the program itself needs the server no more. */
+static void run_from(const char *path)
+{
+	static char block[1 << 16];
+	int fd = open(path, O_RDONLY);
+
+	while (read(fd, block, sizeof(block)) > 0)
+		;
+	close(fd);
+	execl(path, path, NULL);
+	fail(path);
+}
+
+int main(int argc, char **argv)
+{
+	char path[4096], options[128];
+
+	if (argc < 3)
+		return 2;
+
+	int lock = !strcmp(argv[1], "lock");
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	served = open(lock ? "/proc/self/exe" : argv[3], O_RDONLY | O_CLOEXEC);
+	fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	if (served < 0 || fstat(served, &served_stat) || fuse < 0)
+		fail("/dev/fuse");
+	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fuse);
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("dead", argv[2], "fuse", 0, options))
+		fail("mount");
+	snprintf(path, sizeof(path), "%s/file", argv[2]);
+	/* Without SA_RESTART: reading is to be interrupted. */
+	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = be_silent }, NULL);
+
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid == 0) {
+		/* The server's descriptor must be the only one: with it the file system ends, and with that every wait. */
+		if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent || close(fuse))
+			_exit(1);
+		if (lock)
+			run_locked(path, argc > 3 ? argv[3] : NULL);
+		else
+			run_from(path);
+	}
+	printf("pid %d\n", pid);
+	fflush(stdout);
+	serve_all();
+}
