@@ -95,6 +95,8 @@ pub struct Processes {
     ended: VecDeque<(MonoNs, u32)>,
     /// Processes with mappings that were covered by others.
     changed: BTreeSet<u32>,
+    /// Processes whose code may be another one since it was last asked, see [`Processes::take_touched`].
+    pub(super) touched: BTreeSet<u32>,
     pub(super) files: Files,
     pub(super) roots: Roots,
     /// Our own root: the last guess for a path.
@@ -122,6 +124,7 @@ impl Processes {
             timelines: HashMap::new(),
             ended: VecDeque::new(),
             changed: BTreeSet::new(),
+            touched: BTreeSet::new(),
             files: Files::new(options.patience, options.max_open_files),
             roots,
             own_root,
@@ -292,6 +295,7 @@ impl Processes {
         let threads = if stat.threads > 1 { reading::thread_ids(tgid) } else { vec![tgid] };
         self.end(tgid, from, false);
         self.timelines.entry(tgid).or_default().push(Program::adopted(tgid, &stat, threads, from, seen));
+        self.touched.insert(tgid);
         true
     }
 
@@ -305,6 +309,7 @@ impl Processes {
             None => Program::forked_by_stranger(event.tgid, parent, event.at, ticks),
         };
         self.timelines.entry(event.tgid).or_default().push(program);
+        self.touched.insert(event.tgid);
     }
 
     fn exec(&mut self, event: &ProcessEvent, name: &Arc<[u8]>) {
@@ -315,6 +320,7 @@ impl Processes {
         };
         self.end(event.tgid, event.at, false);
         self.timelines.entry(event.tgid).or_default().push(next);
+        self.touched.insert(event.tgid);
     }
 
     fn map(&mut self, event: &ProcessEvent, mapped: &Mapped) {
@@ -333,6 +339,7 @@ impl Processes {
             return;
         }
         self.counts.mappings += added;
+        self.touched.insert(event.tgid);
         program.map(event.at, mapped, &mut self.files);
         if program.maps.has_past() {
             self.changed.insert(event.tgid);
@@ -351,6 +358,7 @@ impl Processes {
 
     fn note_end(&mut self, at: MonoNs, tgid: u32) {
         self.ended.push_back((at, tgid));
+        self.touched.insert(tgid);
         if self.ended.len() > MAX_ENDED
             && let Some((at, tgid)) = self.ended.pop_front()
         {
