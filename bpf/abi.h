@@ -37,8 +37,10 @@ enum jp_loss {
  *   not_up      the next frame does not lie above this one: the frame pointer is not one
  *   bad_pc      the return address is no user address
  *   no_user     there is no user stack (kernel thread, idle, or user frames not asked for)
+ *   no_table    the frame pointer led nowhere, in a file's code for which no unwind table is loaded
+ *   no_rule     the unwind table has a rule that is not followed (an expression, another register)
  */
-#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user)
+#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule)
 
 enum jp_end {
 #define X(name) JP_END_##name,
@@ -46,6 +48,9 @@ enum jp_end {
 #undef X
 	JP_END_COUNT
 };
+
+/* No end: the walk goes on. */
+#define JP_WALKING JP_END_COUNT
 
 /*
  * How user code was left when the tick came: its first pc is an instruction that was about to run (a leaf) or the
