@@ -37,8 +37,10 @@ enum jp_loss {
  *   not_up      the next frame does not lie above this one: the frame pointer is not one
  *   bad_pc      the return address is no user address
  *   no_user     there is no user stack (kernel thread, idle, or user frames not asked for)
+ *   no_table    the frame pointer led nowhere, in a file's code for which no unwind table is loaded
+ *   no_rule     the unwind table has a rule that is not followed (an expression, another register)
  */
-#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user)
+#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule)
 
 enum jp_end {
 #define X(name) JP_END_##name,
@@ -46,6 +48,9 @@ enum jp_end {
 #undef X
 	JP_END_COUNT
 };
+
+/* No end: the walk goes on. */
+#define JP_WALKING JP_END_COUNT
 
 /*
  * How user code was left when the tick came: its first pc is an instruction that was about to run (a leaf) or the
@@ -70,6 +75,87 @@ enum jp_leaf {
 #define JP_WORD_LEAF 1ULL
 #define JP_WORD_JAVA 2ULL
 #define JP_WORD_INTERPRETED 3ULL
+
+/*
+ * Unwind tables lie in pages, numbered from 1 (0 is none), in chunks that the loader adds as they are needed. A table
+ * or a space takes pages in a row; it is written before anything names it, and not written over while a program that
+ * has seen its number may run. src/unwind/ writes them.
+ */
+#define JP_PAGE_SIZE 4096
+#define JP_CHUNK_PAGES 256 /* 1 MiB */
+#define JP_CHUNKS 60
+
+/* The first 32 bytes of a space: whose addresses it is about. Kept by fork, changed by exec. */
+struct jp_space {
+	__u64 start_code; /* of mm_struct, as /proc/PID/stat shows them */
+	__u64 end_code;
+	__u64 start_stack;
+	__u32 ranges;     /* how many struct jp_range follow, sorted by address, none over another */
+	__u32 pad;
+};
+
+#define JP_MAX_RANGES 1023 /* eight pages */
+
+/* Code of a file. */
+struct jp_range {
+	__u64 start;
+	__u64 end;
+	__u64 bias;   /* address - bias = offset in the file */
+	__u32 table;  /* its first page; 0: there is none */
+	__u32 pad;
+};
+
+/*
+ * The first 32 bytes of a table. Then words: `steps` + 1 of the index (the first row of each step of code), the rows,
+ * from `rules` on the rules. A row holds the offset in its step and above it the number of its rule, which is that of
+ * all code up to the next row.
+ */
+#define JP_STEP_SHIFT 10 /* a step is 1 KiB of the file */
+#define JP_STEP_MASK ((1 << JP_STEP_SHIFT) - 1)
+
+struct jp_table {
+	__u32 first;  /* the step of the file at which the index begins */
+	__u32 steps;
+	__u32 rules;  /* in words from the table's beginning; even */
+	__u32 pad[5];
+};
+
+/* How the frame's address (CFA, the stack pointer after the return) is found. */
+#define JP_CFAS(X) X(none) X(end) X(sp) X(fp) X(plt) X(at_sp) X(at_fp) X(signal) X(other)
+/*
+ *   none    no frame description covers this code
+ *   end     the outermost frame
+ *   sp      sp + cfa
+ *   fp      fp + cfa
+ *   plt     sp + cfa, and 8 more from byte `fp_at` of a 16-byte slot on
+ *   at_sp   *(sp + low half of cfa) + high half of cfa: OpenSSL's assembler keeps the caller's sp so
+ *   at_fp   *(fp + low half of cfa) + high half of cfa: GCC, where the stack is aligned by more than calls do
+ *   signal  *(sp + cfa), with ip after it and fp at *(sp + fp_at): what the kernel has saved
+ *   other   another rule
+ */
+enum jp_cfa {
+#define X(name) JP_CFA_##name,
+	JP_CFAS(X)
+#undef X
+	JP_CFA_COUNT
+};
+
+/* How the caller's frame pointer is found: it is as it was, *(CFA + fp_at), *(fp + fp_at), not at all. */
+#define JP_FPS(X) X(same) X(at_cfa) X(at_fp) X(lost)
+
+enum jp_fp {
+#define X(name) JP_FP_##name,
+	JP_FPS(X)
+#undef X
+	JP_FP_COUNT
+};
+
+struct jp_rule {
+	__u8 cfa_kind; /* enum jp_cfa */
+	__u8 fp_kind;  /* enum jp_fp */
+	__s16 fp_at;
+	__s32 cfa;
+};
 
 /* What a count is for. No holes: the map compares bytes. */
 struct jp_key {
@@ -126,6 +212,10 @@ struct jp_counters {
 _Static_assert(sizeof(struct jp_key) == 48, "jp_key");
 _Static_assert(sizeof(struct jp_value) == 16, "jp_value");
 _Static_assert(sizeof(struct jp_record) == 88, "jp_record");
+_Static_assert(sizeof(struct jp_space) == 32, "jp_space");
+_Static_assert(sizeof(struct jp_range) == 32, "jp_range");
+_Static_assert(sizeof(struct jp_table) == 32, "jp_table");
+_Static_assert(sizeof(struct jp_rule) == 8, "jp_rule");
 _Static_assert(sizeof(struct jp_config) == 32, "jp_config");
 _Static_assert(sizeof(struct jp_counters) == 8 * (2 + JP_LOSS_COUNT), "jp_counters");
 

@@ -19,9 +19,15 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+struct mm_struct {
+	unsigned long start_code;
+	unsigned long end_code;
+	unsigned long start_stack;
+};
+
 struct task_struct {
 	void *stack;
-	void *mm;
+	struct mm_struct *mm;
 	int tgid;
 	__u64 start_boottime; /* 5.5: was real_start_time */
 	__u64 self_exec_id;   /* 5.7: was a u32 */

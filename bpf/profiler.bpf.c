@@ -12,7 +12,8 @@
 #include "filter.h"
 #include "kernel.h"
 #include "regs.h"
-#include "walk_fp.h"
+#include "scratch.h"
+#include "walk.h"
 
 #define EEXIST 17
 #define E2BIG 7
@@ -60,16 +61,8 @@ struct {
 	__uint(max_entries, 1 << 20);
 } stacks SEC(".maps");
 
-/* The stack under construction. The program does not nest: the kernel runs one BPF program of perf events per CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct scratch);
-} scratch SEC(".maps");
-
 /* Kernel and user words of `task`; false if nothing that is wanted ran. */
-static __always_inline bool walk(struct tick_context *ctx, struct scratch *s, struct task_struct *task)
+static __always_inline bool walk(struct tick_context *ctx, struct scratch *s, struct task_struct *task, __u32 tgid)
 {
 	struct regs r = TICK_REGS(ctx);
 	bool kernel = in_kernel(r.ip);
@@ -99,7 +92,7 @@ static __always_inline bool walk(struct tick_context *ctx, struct scratch *s, st
 			s->record.leaf = r.syscall ? JP_LEAF_syscall : JP_LEAF_fault;
 		}
 		if (r.ip)
-			walk_fp(s, &r);
+			walk_user(s, &r, task, tgid);
 		else
 			s->record.leaf = JP_LEAF_none; /* an io_uring worker: has memory but no user code */
 	}
@@ -180,11 +173,10 @@ SEC("perf_event")
 int tick(struct tick_context *ctx)
 {
 	__u32 window = *(volatile __u32 *)&parity & 1;
-	__u32 zero = 0;
 	__u64 id = bpf_get_current_pid_tgid();
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct jp_counters *c = bpf_map_lookup_elem(&counters, &window);
-	struct scratch *s = bpf_map_lookup_elem(&scratch, &zero);
+	struct scratch *s = this_scratch();
 
 	if (!c)
 		return 0;
@@ -197,7 +189,7 @@ int tick(struct tick_context *ctx)
 		c->lost[JP_LOSS_no_scratch]++;
 		return 0;
 	}
-	if (!walk(ctx, s, task)) {
+	if (!walk(ctx, s, task, id >> 32)) {
 		c->filtered++;
 		return 0;
 	}

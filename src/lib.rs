@@ -14,3 +14,4 @@ pub mod profile;
 pub mod session;
 pub mod symbolize;
 pub mod text;
+pub mod unwind;

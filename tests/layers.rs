@@ -6,16 +6,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may name. `session` and `cli` may name all.
-const ROOMS: [(&str, &[&str]); 10] = [
+const ROOMS: [(&str, &[&str]); 11] = [
     ("text", &[]),
+    ("unwind", &[]),
     ("process", &["text"]),
     ("profile", &["text"]),
-    ("capture", &["process", "text"]),
+    ("capture", &["process", "unwind", "text"]),
     ("jvm", &["process", "text"]),
     ("host", &["process", "text"]),
-    ("symbolize", &["capture", "process", "jvm", "profile", "text"]),
+    ("symbolize", &["capture", "process", "jvm", "profile", "unwind", "text"]),
     ("output", &["profile", "text"]),
-    ("session", &["capture", "process", "jvm", "host", "symbolize", "profile", "output", "text"]),
+    ("session", &["capture", "process", "jvm", "host", "symbolize", "profile", "output", "unwind", "text"]),
     ("cli", &["capture", "process", "jvm", "host", "symbolize", "profile", "output", "session", "text"]),
 ];
 

@@ -119,7 +119,9 @@ fn leaf(code: u8) -> Option<Leaf> {
 }
 
 fn end(code: u8) -> Option<End> {
-    [End::Root, End::Depth, End::BadRead, End::NotUp, End::BadPc, End::NoUser].get(usize::from(code)).copied()
+    const ENDS: [End; 8] =
+        [End::Root, End::Depth, End::BadRead, End::NotUp, End::BadPc, End::NoUser, End::NoTable, End::NoRule];
+    ENDS.get(usize::from(code)).copied()
 }
 
 /// Reads a record of the ring buffer: the stack, and the parity of the window that counts it. `None` if the bytes are

@@ -12,10 +12,12 @@ pub mod program;
 pub mod sideband;
 pub mod stack;
 pub mod stats;
+mod unwind;
 pub mod window;
 
 pub use clock::Elapsed;
 pub use program::{Filter, Load};
 pub use stack::{End, Leaf, Stack, StackKey, UserWord};
 pub use stats::RunStats;
+pub use unwind::UnwindMemory;
 pub use window::{Capture, Count, Window};

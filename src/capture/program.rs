@@ -9,6 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use super::abi::{Counters, Key, Value};
+use super::unwind::UnwindMemory;
 
 #[allow(
     clippy::all,
@@ -133,6 +134,16 @@ impl Program {
         &self.skel.maps.stacks
     }
 
+    /// Where unwind tables go.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn unwind_memory(&self) -> anyhow::Result<UnwindMemory> {
+        let handle = |map| MapHandle::try_from(map).context("maps of unwind tables");
+        let maps = &self.skel.maps;
+        Ok(UnwindMemory::new(handle(&maps.chunks)?, handle(&maps.spaces)?))
+    }
+
     /// Adds a process to those that are wanted.
     ///
     /// # Errors
@@ -205,7 +216,7 @@ impl Program {
         // A preallocated hash entry costs its key, value and about 64 bytes.
         let counts = self.counts.iter().map(|m| u64::from(m.max_entries()) * (48 + 16 + 64)).sum::<u64>();
         let scratch = cpus * u64::from(self.skel.maps.scratch.value_size());
-        u64::from(self.skel.maps.stacks.max_entries()) + counts + scratch + (16_384 + 4_096) * 80
+        u64::from(self.skel.maps.stacks.max_entries()) + counts + scratch + (16_384 + 4_096 + 8_192) * 80
     }
 
     fn publish_counts(&self) -> anyhow::Result<()> {

@@ -41,12 +41,16 @@ pub enum End {
     Depth,
     /// The frame's memory could not be read.
     BadRead,
-    /// The next frame does not lie above this one: the frame pointer is not one.
+    /// The next frame does not lie above this one.
     NotUp,
     /// The return address is no user address; or, found out later, no address of code.
     BadPc,
     /// There is no user stack.
     NoUser,
+    /// The frame pointer led nowhere, in a file's code of which no unwind table was loaded.
+    NoTable,
+    /// The unwind table has a rule that is not followed.
+    NoRule,
 }
 
 /// One frame of the user stack.

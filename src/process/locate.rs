@@ -60,7 +60,7 @@ const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 /// has no event.
 const REREAD: u64 = 1_000_000_000;
 /// Ancestors whose roots are tried for a process that has ended.
-const MAX_ANCESTORS: usize = 8;
+pub(super) const MAX_ANCESTORS: usize = 8;
 /// Roots that are tried for a path.
 const MAX_ROOTS: usize = 64;
 
@@ -110,7 +110,7 @@ impl Processes {
     }
 
     /// Reads the mappings that no event told of. Returns whether any were read.
-    fn complete(&mut self, tgid: u32, index: usize, ancestors: usize) -> bool {
+    pub(super) fn complete(&mut self, tgid: u32, index: usize, ancestors: usize) -> bool {
         let now = MonoNs::now();
         let Some(program) = self.program(tgid, index) else { return false };
         let alive = program.is_alive();
@@ -148,6 +148,7 @@ impl Processes {
             return false;
         }
         program.learn(entries, now, most, &mut self.files);
+        self.touched.insert(tgid);
         true
     }
 
@@ -185,7 +186,13 @@ impl Processes {
         false
     }
 
-    fn open(&mut self, tgid: u32, index: usize, mapping: &Mapping, file: &FileRef) -> Arc<MappedFile> {
+    pub(super) fn open(
+        &mut self,
+        tgid: u32,
+        index: usize,
+        mapping: &Mapping,
+        file: &FileRef,
+    ) -> Arc<MappedFile> {
         let now = MonoNs::now();
         if let Some(known) = self.files.known(file, mapping.from, now) {
             return known;

@@ -3,6 +3,7 @@
 //! Knows nothing of stacks, symbols or formats.
 
 pub mod cgroup;
+pub mod code;
 pub mod event;
 pub mod file;
 mod files;
@@ -26,6 +27,7 @@ pub mod table;
 mod table_tests;
 pub mod throttling;
 
+pub use code::{Code, CodeRange, ProcessCode};
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, MappedFile, Unopened};
 pub use identity::{MonoNs, ProcessId};

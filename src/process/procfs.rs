@@ -85,7 +85,7 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 }
 
 /// What `/proc/PID/stat` says of a process, as far as it is needed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Name of the group leader, at most 15 bytes (64 for kernel workers).
     pub comm: Vec<u8>,
@@ -97,6 +97,10 @@ pub struct Stat {
     pub threads: u32,
     /// Start of the group leader, in clock ticks since boot.
     pub start_ticks: u64,
+    /// First address of the program's own code; 0 for kernel threads, 1 if hidden.
+    pub start_code: u64,
+    /// Address after the last of the program's own code.
+    pub end_code: u64,
     /// Where its stack begins: chosen at random by every exec, kept by fork. 0 for kernel threads and if hidden.
     pub start_stack: u64,
 }
@@ -116,6 +120,8 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         parent: u32::try_from(decimal(field(4)?)?).ok()?,
         threads: u32::try_from(decimal(field(20)?)?).ok()?,
         start_ticks: decimal(field(22)?)?,
+        start_code: decimal(field(26)?)?,
+        end_code: decimal(field(27)?)?,
         start_stack: decimal(field(28)?)?,
     })
 }
@@ -250,6 +256,7 @@ mod tests {
     fn our_own() {
         let stat = parse_stat(&read("/proc/self/stat").unwrap()).unwrap();
         assert!(stat.start_ticks > 0 && stat.start_stack > 0 && stat.threads >= 1);
+        assert!(stat.start_code < stat.end_code);
         let (maps, rejected) = parse_maps(&read("/proc/self/maps").unwrap());
         assert!(maps.len() >= 2 && rejected == 0);
         let status = parse_status(&read("/proc/self/status").unwrap()).unwrap();

@@ -113,8 +113,7 @@ impl Program {
 
     /// One whose beginning was missed.
     pub(super) fn stranger(tgid: u32, at: MonoNs) -> Program {
-        let stat =
-            Stat { comm: Vec::new(), state: b'R', parent: 0, threads: 1, start_ticks: 0, start_stack: 0 };
+        let stat = Stat { comm: Vec::new(), state: b'R', parent: 0, threads: 1, ..Stat::default() };
         Program { start_ticks: (0, u64::MAX), ..Program::adopted(tgid, &stat, vec![tgid], at, MonoNs(0)) }
     }
 

@@ -70,6 +70,17 @@ fn threads(process: BorrowedFd<'_>, tgid: u32) -> Vec<u32> {
     std::iter::once(tgid).chain(others.take(MAX_THREADS)).collect()
 }
 
+/// What a thread that still has the memory of a process says of it: a leader that has ended has none.
+pub(super) fn stat_with_memory(tgid: u32) -> Option<Stat> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let process = open(format!("/proc/{tgid}"), flags, Mode::empty()).ok()?;
+    let threads = threads(process.as_fd(), tgid);
+    threads.into_iter().find_map(|thread| {
+        let thread = openat(&process, format!("task/{thread}"), flags, Mode::empty()).ok()?;
+        stat_of(thread.as_fd()).filter(|stat| stat.start_stack != 0)
+    })
+}
+
 fn stat_of(task: BorrowedFd<'_>) -> Option<Stat> {
     procfs::parse_stat(&procfs::read_at(task, "stat").ok()?)
 }

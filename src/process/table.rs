@@ -99,6 +99,8 @@ pub struct Processes {
     ended: VecDeque<(MonoNs, u32)>,
     /// Processes with mappings that were covered by others.
     changed: BTreeSet<u32>,
+    /// Processes whose code may be another one since it was last asked, see [`Processes::take_touched`].
+    pub(super) touched: BTreeSet<u32>,
     pub(super) files: Files,
     pub(super) roots: Roots,
     /// Our own root: the last guess for a path.
@@ -126,6 +128,7 @@ impl Processes {
             timelines: HashMap::new(),
             ended: VecDeque::new(),
             changed: BTreeSet::new(),
+            touched: BTreeSet::new(),
             files: Files::new(&options),
             roots,
             own_root,
@@ -296,6 +299,7 @@ impl Processes {
         let threads = if stat.threads > 1 { reading::thread_ids(tgid) } else { vec![tgid] };
         self.end(tgid, from, false);
         self.timelines.entry(tgid).or_default().push(Program::adopted(tgid, &stat, threads, from, seen));
+        self.touched.insert(tgid);
         true
     }
 
@@ -309,6 +313,7 @@ impl Processes {
             None => Program::forked_by_stranger(event.tgid, parent, event.at, ticks),
         };
         self.timelines.entry(event.tgid).or_default().push(program);
+        self.touched.insert(event.tgid);
     }
 
     fn exec(&mut self, event: &ProcessEvent, name: &Arc<[u8]>) {
@@ -319,6 +324,7 @@ impl Processes {
         };
         self.end(event.tgid, event.at, false);
         self.timelines.entry(event.tgid).or_default().push(next);
+        self.touched.insert(event.tgid);
     }
 
     fn map(&mut self, event: &ProcessEvent, mapped: &Mapped) {
@@ -337,6 +343,7 @@ impl Processes {
             return;
         }
         self.counts.mappings += added;
+        self.touched.insert(event.tgid);
         program.map(event.at, mapped, &mut self.files);
         if program.maps.has_past() {
             self.changed.insert(event.tgid);
@@ -355,6 +362,7 @@ impl Processes {
 
     fn note_end(&mut self, at: MonoNs, tgid: u32) {
         self.ended.push_back((at, tgid));
+        self.touched.insert(tgid);
         if self.ended.len() > MAX_ENDED
             && let Some((at, tgid)) = self.ended.pop_front()
         {

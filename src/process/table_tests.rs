@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::code::Code;
 use super::event::{EventKind, Inode, Mapped, ProcessEvent};
 use super::locate::{Location, Unlocated};
 use super::table::{Options, Processes, Which};
@@ -313,4 +314,40 @@ fn descendants() {
     story.exit(4, PID + 4, PID + 4);
     assert_eq!(story.processes.descendants(&[PID]), [PID, PID + 1, PID + 2]);
     assert_eq!(story.processes.descendants(&[7]), [7]);
+}
+
+#[test]
+fn the_code_of_a_process_is_known_before_it_is_sampled() {
+    let own = std::process::id();
+    let mut processes = Processes::new(Options::default());
+    assert_eq!(processes.scan(&Which::Tgids(&[own])), 1);
+    assert_eq!(processes.take_touched(), [own].into());
+    let code = processes.code(own).unwrap();
+    let here = the_code_of_a_process_is_known_before_it_is_sampled as fn() as usize as u64;
+    let range = code.ranges.iter().find(|range| range.start <= here && here < range.end).unwrap();
+    assert!(matches!(&range.code, Code::File(file) if file.fd().is_ok()));
+    assert!(range.start <= code.start_code && code.start_code < range.end);
+    assert!(code.ranges.iter().any(|range| matches!(range.code, Code::Vdso)));
+    assert!(code.ranges.is_sorted_by(|a, b| a.end <= b.start));
+    processes.take_touched();
+    processes.code(own);
+    assert!(processes.take_touched().is_empty(), "asking changes nothing");
+    // No process, and one of the kernel's.
+    assert!(processes.code(PID).is_none() && processes.code(2).is_none());
+}
+
+#[test]
+fn what_happens_to_a_process_is_noted() {
+    let mut story = Story::new();
+    story.fork(1, 1, PID);
+    story.fork(2, PID, PID + 1);
+    assert_eq!(story.processes.take_touched(), [PID, PID + 1].into());
+    assert!(story.processes.descends(PID + 1, &[PID]) && !story.processes.descends(PID, &[PID + 1]));
+    story.map(3, PID + 1, 7);
+    assert_eq!(story.processes.take_touched(), [PID + 1].into());
+    story.exec(4, PID, "new");
+    assert_eq!(story.processes.take_touched(), [PID].into());
+    story.exit(5, PID, PID);
+    assert_eq!(story.processes.take_touched(), [PID].into());
+    assert!(!story.processes.is_alive(PID) && story.processes.is_alive(PID + 1));
 }

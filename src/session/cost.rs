@@ -5,9 +5,10 @@ use std::fs;
 use super::sampler::Totals;
 use crate::profile::report::Cost;
 use crate::symbolize::Stats;
+use crate::unwind::Usage;
 
 /// Adds up the cost until now.
-pub(super) fn cost(totals: &Totals, symbols: &Stats) -> Cost {
+pub(super) fn cost(totals: &Totals, symbols: &Stats, tables: Usage) -> Cost {
     let (broker_s, reaped_s) = cpu_seconds();
     let worker_s = (symbols.worker.cpu + symbols.java_worker.cpu).as_secs_f64();
     Cost {
@@ -18,7 +19,7 @@ pub(super) fn cost(totals: &Totals, symbols: &Stats) -> Cost {
         bpf_s: totals.program.map(|p| std::time::Duration::from_nanos(p.ns).as_secs_f64()),
         bpf_runs: totals.program.map_or(0, |p| p.runs),
         rss_bytes: peak_rss() + symbols.worker.resident + symbols.java_worker.resident,
-        maps_bytes: totals.map_bytes,
+        maps_bytes: totals.map_bytes + tables.bytes,
     }
 }
 

@@ -1,5 +1,6 @@
 //! A session: the order of the stages, the beat, the signals. It wires; it holds no algorithm of any stage.
 
+mod allowance;
 mod cost;
 mod idle;
 mod jvms;
@@ -12,7 +13,9 @@ mod settings;
 mod stop;
 mod targets;
 mod thread_name;
+mod unwinding;
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -30,9 +33,10 @@ use launch::Launched;
 use outcome::Start;
 use progress::Progress;
 use resolver::{Resolver, View};
-use sampler::Sampler;
+use sampler::{News, Sampler};
 use stop::Stop;
 use targets::Targets;
+use unwinding::Unwinding;
 
 /// How often the session looks around while no window comes.
 const BEAT: Duration = Duration::from_millis(50);
@@ -62,7 +66,11 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     let mut jvms = Jvms::new(settings);
     jvms.attach_all(&resolver.processes, &mut resolver.symbolizer, &stop.flag());
 
-    let batches = sampler.batches.take().context("the sampler has no batches")?;
+    let memory = sampler.unwind.take().context("the sampler has no maps")?;
+    let mut unwinding = Unwinding::new(memory, settings, launched.as_ref().map(Launched::pid));
+    unwinding.begin(&mut resolver.processes, &mut resolver.symbolizer);
+
+    let news = sampler.news.take().context("the sampler has no news")?;
     let start = Start::now();
     sampler.go(settings.duration);
     log::info!(
@@ -74,17 +82,25 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     }
     let targets = Targets::of(settings);
     let progress = Progress::new(settings.progress, settings.duration);
+    let mut events = Vec::new();
     loop {
         if launched.as_mut().is_some_and(|l| l.ended().is_some()) {
             stop.raise("the command has ended");
         }
-        match batches.recv_timeout(BEAT) {
-            Ok(batch) => {
+        sampler.eager.store(true, Ordering::Relaxed);
+        match news.recv_timeout(BEAT) {
+            Ok(News::Events(new)) => {
+                resolver.apply(&new);
+                events.extend(new);
+            }
+            Ok(News::Window(batch)) => {
                 resolver.apply(&batch.events);
+                events.extend_from_slice(&batch.events);
                 if targets.have_ended(&resolver.processes) {
                     stop.raise("the chosen processes have ended");
                 }
-                jvms.notice(&batch.events);
+                jvms.notice(&std::mem::take(&mut events));
+                unwinding.meet(&batch.window.stacks);
                 jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
                 jvms.beat(&mut resolver.symbolizer);
                 jvms.read(&resolver.read_logs());
@@ -94,6 +110,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
+        unwinding.beat(&mut resolver.processes, &mut resolver.symbolizer);
     }
     let began = Instant::now();
     jvms.settle(&mut resolver.symbolizer);
@@ -103,7 +120,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     progress.clear();
     log::info!("sampling: ended; the last stacks named in {:.0?}", began.elapsed());
     let totals = sampler.finish()?;
-    Ok(start.end(resolver, &jvms, &totals, settings))
+    Ok(start.end(resolver, &jvms, &totals, unwinding.usage(), settings))
 }
 
 /// The first look at all processes, and the stages behind the capture.

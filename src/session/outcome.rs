@@ -14,6 +14,7 @@ use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
 use crate::profile::samples::Span;
 use crate::profile::{Accounts, Profile, RunReport};
+use crate::unwind::Usage;
 
 /// The start of a session.
 pub(super) struct Start {
@@ -32,6 +33,7 @@ impl Start {
         resolver: Resolver,
         jvms: &Jvms,
         totals: &Totals,
+        tables: Usage,
         settings: &Settings,
     ) -> Outcome {
         let symbols = resolver.symbolizer.stats();
@@ -60,8 +62,8 @@ impl Start {
             ends: ends(&tally),
             jvms: jvms.report(&tally, &symbols),
             steal: Some(MachineTime::now().stolen_share_since(&self.machine)),
-            cost: cost(totals, &symbols),
-            warnings: warnings(&profile, totals, &symbols),
+            cost: cost(totals, &symbols, tables),
+            warnings: warnings(&profile, totals, &symbols, tables),
             outputs: Vec::new(),
         };
         Outcome { profile, report }
@@ -93,16 +95,23 @@ fn ends(tally: &Tally) -> Vec<(String, u64)> {
         End::Root => "root",
         End::Depth => "deeper than 1,024 frames",
         End::BadRead => "stack not readable",
-        End::NotUp => "frame pointer not above the frame",
+        End::NotUp => "caller's frame not above its own",
         End::BadPc => "return address that is not in code",
         End::NoUser => "no user stack",
+        End::NoTable => "no frame pointer and no unwind table",
+        End::NoRule => "unwind rule that is not followed",
     };
     let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
     ends.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     ends
 }
 
-fn warnings(profile: &Profile, totals: &Totals, symbols: &crate::symbolize::Stats) -> Vec<String> {
+fn warnings(
+    profile: &Profile,
+    totals: &Totals,
+    symbols: &crate::symbolize::Stats,
+    tables: Usage,
+) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Err(error) = profile.check() {
         warnings.push(error);
@@ -120,6 +129,12 @@ fn warnings(profile: &Profile, totals: &Totals, symbols: &crate::symbolize::Stat
         warnings.push(format!(
             "the symbol worker ended or did not answer {} times and was started again; {} files were given up",
             symbols.worker_lost, symbols.files_poisoned
+        ));
+    }
+    if tables.refused > 0 {
+        warnings.push(format!(
+            "there was no room for {} unwind tables beside the {} that are loaded; that code was walked by frame pointers",
+            tables.refused, tables.tables
         ));
     }
     warnings

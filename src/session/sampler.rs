@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 
 use crate::capture::sideband::Sideband;
 use crate::capture::window::Options;
-use crate::capture::{Capture, Elapsed, RunStats, Window};
+use crate::capture::{Capture, Elapsed, RunStats, UnwindMemory, Window};
 use crate::process::{EventKind, MonoNs, ProcessEvent};
 
 /// The length of a window.
@@ -22,10 +22,18 @@ const WAITING: usize = 8;
 /// Events of processes that are kept before the first tick.
 const MAX_EARLY: usize = 1 << 18;
 
+/// What the thread has to say, in the order of time.
+pub(super) enum News {
+    /// What happened to processes within a window that is not over.
+    Events(Vec<ProcessEvent>),
+    /// A window is over.
+    Window(Batch),
+}
+
 /// What happened in one window.
 pub(super) struct Batch {
     pub(super) window: Window,
-    /// What happened to processes up to the window's end, in the order of time.
+    /// What happened to processes up to the window's end and was not told before, in the order of time.
     pub(super) events: Vec<ProcessEvent>,
     /// When the window ended.
     pub(super) end: MonoNs,
@@ -53,8 +61,18 @@ pub(super) struct Sampler {
     thread: JoinHandle<anyhow::Result<Totals>>,
     go: SyncSender<Option<Duration>>,
     stop: Arc<AtomicBool>,
-    /// One batch a window; it ends when sampling has ended.
-    pub(super) batches: Option<Receiver<Batch>>,
+    /// It ends when sampling has ended.
+    pub(super) news: Option<Receiver<News>>,
+    /// Raised by who waits for news: events come at once then, else with their window.
+    pub(super) eager: Arc<AtomicBool>,
+    /// Where unwind tables go.
+    pub(super) unwind: Option<UnwindMemory>,
+}
+
+/// Where the thread puts what it has.
+struct Sink {
+    send: SyncSender<News>,
+    eager: Arc<AtomicBool>,
 }
 
 impl Sampler {
@@ -66,27 +84,31 @@ impl Sampler {
     pub(super) fn prepare(options: Options, stop: Arc<AtomicBool>) -> anyhow::Result<Sampler> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (go, may_go) = mpsc::sync_channel(1);
-        let (send, batches) = mpsc::sync_channel(WAITING);
+        let (send, news) = mpsc::sync_channel(WAITING);
+        let eager = Arc::new(AtomicBool::new(false));
+        let sink = Sink { send, eager: Arc::clone(&eager) };
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("sampler".into())
             .spawn(move || {
-                let mut run = match Run::prepare(&options) {
-                    Ok(run) => run,
+                let prepared =
+                    Run::prepare(&options).and_then(|run| Ok((run.capture.program().unwind_memory()?, run)));
+                let (memory, mut run) = match prepared {
+                    Ok(prepared) => prepared,
                     Err(error) => {
                         // The reader waits for exactly this message.
                         let _ = ready.send(Err(error));
                         return Ok(Totals::default());
                     }
                 };
-                let _ = ready.send(Ok(()));
+                let _ = ready.send(Ok(memory));
                 let mut early = Vec::new();
                 let Some(limit) = run.wait(&may_go, &mut early) else { return Ok(Totals::default()) };
-                run.sample(limit, early, &stopped, &send)
+                run.sample(limit, early, &stopped, &sink)
             })
             .context("starting the sampling thread")?;
-        is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
-        Ok(Sampler { thread, go, stop, batches: Some(batches) })
+        let unwind = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
+        Ok(Sampler { thread, go, stop, news: Some(news), eager, unwind: Some(unwind) })
     }
 
     /// Starts the ticks, for `limit` at most.
@@ -149,7 +171,7 @@ impl Run {
         limit: Option<Duration>,
         mut events: Vec<ProcessEvent>,
         stop: &AtomicBool,
-        send: &SyncSender<Batch>,
+        sink: &Sink,
     ) -> anyhow::Result<Totals> {
         let begin = Instant::now();
         let deadline = limit.and_then(|limit| begin.checked_add(limit));
@@ -167,7 +189,7 @@ impl Run {
                 self.take_events(&mut events);
                 let batch = Batch { window, events: std::mem::take(&mut events), end: now() };
                 // Whoever dropped the receiver does not want the rest.
-                if send.send(batch).is_err() || stopping {
+                if sink.send.send(News::Window(batch)).is_err() || stopping {
                     break;
                 }
                 self.follow_hotplug()?;
@@ -177,6 +199,12 @@ impl Run {
             let until = deadline.map_or(next, |deadline| deadline.min(next));
             self.capture.wait(BEAT.min(until.saturating_duration_since(Instant::now())))?;
             self.take_events(&mut events);
+            if !events.is_empty() && sink.eager.swap(false, Ordering::Relaxed) {
+                let told = sink.send.try_send(News::Events(std::mem::take(&mut events)));
+                if let Err(TrySendError::Full(News::Events(back))) = told {
+                    events = back;
+                }
+            }
         }
         Ok(Totals {
             elapsed: self.capture.elapsed()?,

@@ -232,6 +232,14 @@ impl Elf {
         self.eh_frame_header
     }
 
+    /// Code at the virtual addresses `start..end`: by how much they exceed its offsets in the file. `None` if they are
+    /// not within one executable segment.
+    pub(crate) fn code_at(&self, start: u64, end: u64) -> Option<u64> {
+        let len = end.checked_sub(start).filter(|&len| len > 0)?;
+        let segment = self.segments.iter().find(|s| s.executable && s.covers(start, len))?;
+        Some(segment.addr.wrapping_sub(segment.offset))
+    }
+
     /// Bytes `offset..offset + len` of the file, never more than `limit`.
     pub(crate) fn bytes(&self, offset: u64, len: u64, limit: u64) -> Result<Vec<u8>, ElfError> {
         if len > limit {

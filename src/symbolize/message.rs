@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::frame_rules::NoTable;
 use crate::jvm::Blobs;
 use crate::profile::{Kind, Why};
 
@@ -26,6 +27,8 @@ pub(crate) enum Request {
     Java { jvm: u64, lookups: Vec<JavaPc> },
     /// The JVM is not asked about any more.
     Forget { jvm: u64 },
+    /// The unwind table of the file whose descriptor is with this message.
+    UnwindTable,
 }
 
 /// What the worker answers.
@@ -42,6 +45,8 @@ pub(crate) enum Response {
     Log(LogStats, Changed),
     /// To `Forget`.
     Done,
+    /// To `UnwindTable`: the bytes of a [`crate::unwind::Table`].
+    UnwindTable(Result<Vec<u8>, NoTable>),
     /// The request does not fit what went before it.
     Refused,
 }

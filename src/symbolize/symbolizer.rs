@@ -29,7 +29,7 @@ const CHUNK: usize = 512;
 const MAX_NOTED: usize = 4096;
 const EVICT_AFTER: Duration = Duration::from_secs(5);
 /// No file of a process has this number.
-const VDSO: FileId = FileId(u64::MAX);
+pub(super) const VDSO: FileId = FileId(u64::MAX);
 
 /// How symbols are found.
 #[derive(Clone, Debug)]
@@ -131,16 +131,16 @@ struct Found {
 #[derive(Debug)]
 pub struct Symbolizer {
     config: Config,
-    child: Child,
+    pub(super) child: Child,
     kernel: Kernel,
-    files: Files,
+    pub(super) files: Files,
     jit: JitMaps,
     jvms: Jvms,
     /// JVMs that no agent reports on.
     silent_jvms: HashSet<ProcessId>,
     java_leaves: HashMap<ProcessId, JavaLeaves>,
     native: Cache<(FileId, u64), Frames>,
-    vdso: Option<FileHandle>,
+    pub(super) vdso: Option<FileHandle>,
     evicted: u64,
     last_evicted: Instant,
     unknown: HashMap<Why, u64>,

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use super::elf::Elf;
+use super::frame_rules::{self, NoTable};
 use super::java_log::JavaLog;
 use super::message::{FileFacts, Label, Name, NamesBuilder, Request, Response};
 use super::native::{Called, Function, Native};
@@ -12,6 +14,7 @@ use super::perfmap::PerfMap;
 use super::sandbox;
 use super::wire::{Channel, WireError};
 use crate::profile::{Kind, Why};
+use crate::unwind::Table;
 
 /// The hidden first argument that makes a worker of this binary.
 pub const ARGUMENT: &str = "__worker";
@@ -80,6 +83,7 @@ impl Worker {
                 self.logs.remove(&jvm);
                 Response::Done
             }
+            (Request::UnwindTable, Some(fd)) => Response::UnwindTable(unwind_table(fd)),
             _ => Response::Refused,
         }
     }
@@ -108,6 +112,12 @@ impl Worker {
             None => Response::Refused,
         }
     }
+}
+
+/// Nothing of the file is kept: it is asked for once.
+fn unwind_table(fd: OwnedFd) -> Result<Vec<u8>, NoTable> {
+    let elf = Elf::read(File::from(fd)).map_err(|_| NoTable::BadFile)?;
+    frame_rules::table(&elf).map(Table::into_bytes)
 }
 
 fn names(native: &Native, offsets: &[u64]) -> Response {

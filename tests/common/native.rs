@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::target::Target;
 use super::{scratch, sources};
@@ -29,6 +29,35 @@ fn compile(dir: &Path, name: &str) {
         .status()
         .unwrap();
     assert!(status.success(), "{name}.c does not compile");
+}
+
+/// A program of this source file, compiled without frame pointers, its calls to libraries through the linkage table.
+pub(crate) fn without_frame_pointers(source: &str) -> PathBuf {
+    let program = scratch("without-fp").join(source);
+    let compiler = if source.ends_with(".cc") { "c++" } else { "cc" };
+    static COMPILING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+    // A program that runs cannot be written over.
+    let new = program.with_extension("new");
+    let status = Command::new(compiler)
+        .args([
+            "-O2",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fomit-frame-pointer",
+            "-fno-builtin",
+            "-Wl,-z,lazy",
+            "-o",
+        ])
+        .arg(&new)
+        .arg(sources().join(source))
+        .status()
+        .unwrap();
+    assert!(status.success(), "{source} does not compile");
+    std::fs::rename(new, &program).unwrap();
+    program
 }
 
 /// Starts a program and waits until it is at work.

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/* A step by frame pointer: [fp] is the caller's fp, [fp + 8] the return address, on x86-64 and arm64 alike. */
+#ifndef JP_STEP_FP_H
+#define JP_STEP_FP_H
+
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "scratch.h"
+
+/* Goes to the caller; the end if there is no way, else JP_WALKING. */
+static __always_inline __u32 step_fp(struct walk *w)
+{
+	__u64 fp = w->fp;
+	__u64 frame[2];
+
+	if ((fp & 7) | out_of_user(fp, w->sp))
+		return fp ? JP_END_not_up : JP_END_root;
+	if (bpf_probe_read_user(frame, sizeof(frame), (void *)fp))
+		return JP_END_bad_read;
+	w->sp = fp + sizeof(frame);
+	w->fp = frame[0];
+	w->ip = frame[1];
+	return JP_WALKING;
+}
+
+#endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * A step by unwind table: what the compiler says of the frame at each instruction (.eh_frame), made compact by
+ * src/unwind/. Tables are of x86-64 only: the return address lies below the CFA.
+ */
+#ifndef JP_STEP_TABLE_H
+#define JP_STEP_TABLE_H
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "kernel.h"
+#include "scratch.h"
+
+/* A row can be found in so many steps of a binary search, a range in so many. */
+#define JP_ROW_STEPS 11   /* 1,024 rows in a step of code */
+#define JP_RANGE_STEPS 10 /* JP_MAX_RANGES */
+
+struct table_page {
+	__u8 bytes[JP_PAGE_SIZE];
+};
+
+/*
+ * chunk -> its pages. Written by the loader, which makes the inner maps when they are needed. A page that is not there
+ * ends the step as if there were no table.
+ */
+struct chunk_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, JP_CHUNK_PAGES);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, JP_PAGE_SIZE);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, JP_CHUNKS);
+	__type(key, __u32);
+	__array(values, struct chunk_map);
+} chunks SEC(".maps");
+
+/*
+ * tgid -> the first page of its space. Written by the loader. Full: further processes are walked by frame pointers.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u32);
+	__type(value, __u32);
+} spaces SEC(".maps");
+
+static __always_inline struct table_page *page_of(__u32 page)
+{
+	__u32 chunk = page / JP_CHUNK_PAGES;
+	__u32 inside = page % JP_CHUNK_PAGES;
+	void *pages = bpf_map_lookup_elem(&chunks, &chunk);
+
+	return pages ? bpf_map_lookup_elem(pages, &inside) : NULL;
+}
+
+/* The word at `at` of the table, or 0: then it has no rows. */
+static __always_inline __u32 word_of(__u32 table, __u32 at)
+{
+	__u32 words = JP_PAGE_SIZE / sizeof(__u32);
+	__u32 *page = (__u32 *)page_of(table + at / words);
+
+	return page ? page[at % words] : 0;
+}
+
+static __always_inline struct jp_range *range_of(__u32 space, __u32 slot)
+{
+	__u32 slots = JP_PAGE_SIZE / sizeof(struct jp_range);
+	struct jp_range *page = (struct jp_range *)page_of(space + slot / slots);
+
+	return page ? &page[slot % slots] : NULL;
+}
+
+/* Finds the space of the process, if the loader has told it and the process has not become another program since. */
+static __always_inline void find_space(struct walk *w, struct task_struct *task, __u32 tgid)
+{
+	__u32 *page = bpf_map_lookup_elem(&spaces, &tgid);
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	struct jp_space *space;
+
+	w->space = 0;
+	w->ranges = 0;
+	w->start = 0;
+	w->end = 0;
+	w->table = 0;
+	w->file = false;
+	if (!page)
+		return;
+	space = (struct jp_space *)page_of(*page);
+	if (!space || space->start_stack != BPF_CORE_READ(mm, start_stack) ||
+	    space->start_code != BPF_CORE_READ(mm, start_code) || space->end_code != BPF_CORE_READ(mm, end_code))
+		return;
+	w->space = *page;
+	w->ranges = space->ranges;
+}
+
+/*
+ * Finds the range of ip. A global function: the verifier looks at it once, not once for each frame. Without arguments:
+ * for 5.10 they can be no pointers, and what is the same for all calls clang leaves out.
+ */
+__attribute__((noinline)) int find_range(void)
+{
+	struct scratch *s = this_scratch();
+	struct jp_range *range;
+	__u32 low = 0, high;
+
+	if (!s)
+		return 0;
+	/* The first of the ranges that begin above ip. */
+	high = s->walk.ranges;
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_RANGE_STEPS; i++) {
+		__u32 middle = (low + high) / 2;
+
+		if (low >= high)
+			break;
+		range = range_of(s->walk.space, 1 + middle);
+		if (!range)
+			break;
+		if (range->start <= s->walk.ip)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	s->walk.start = 0;
+	s->walk.end = ~0ULL;
+	s->walk.table = 0;
+	s->walk.file = false;
+	range = low ? range_of(s->walk.space, low) : NULL;
+	if (range) {
+		if (s->walk.ip < range->end) {
+			s->walk.start = range->start;
+			s->walk.end = range->end;
+			s->walk.bias = range->bias;
+			s->walk.table = range->table;
+			s->walk.file = true;
+			return 0;
+		}
+		s->walk.start = range->end;
+	}
+	range = low < s->walk.ranges ? range_of(s->walk.space, low + 1) : NULL;
+	if (range)
+		s->walk.end = range->start;
+	return 0;
+}
+
+/* Finds the rule for ip in the table of its range. */
+__attribute__((noinline)) int find_rule(void)
+{
+	struct scratch *s = this_scratch();
+	struct jp_table *table;
+	__u32 low, high, rows, step, row, rule;
+	__u64 offset;
+
+	if (!s)
+		return 0;
+	*(__u64 *)&s->walk.rule = JP_CFA_none;
+	table = (struct jp_table *)page_of(s->walk.table);
+	if (!table)
+		return 0;
+	/* After a call the function may have ended. */
+	offset = s->walk.ip - s->walk.bias - (s->walk.leaf ? 0 : 1);
+	if ((offset >> JP_STEP_SHIFT) - table->first >= table->steps)
+		return 0;
+	step = (offset >> JP_STEP_SHIFT) - table->first;
+	rows = sizeof(*table) / sizeof(__u32) + table->steps + 1;
+	rule = table->rules;
+	low = word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step);
+	high = word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step + 1);
+	/* The first row above the offset. */
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_ROW_STEPS; i++) {
+		__u32 middle = (low + high) / 2;
+
+		if (low >= high)
+			break;
+		if ((word_of(s->walk.table, rows + middle) & JP_STEP_MASK) <= (offset & JP_STEP_MASK))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (!low)
+		return 0;
+	row = word_of(s->walk.table, rows + low - 1);
+	rule += 2 * (row >> JP_STEP_SHIFT);
+	((__u32 *)&s->walk.rule)[0] = word_of(s->walk.table, rule);
+	((__u32 *)&s->walk.rule)[1] = word_of(s->walk.table, rule + 1);
+	return 0;
+}
+
+/* From a frame that the kernel made for a signal handler: to what was interrupted, on whatever stack. */
+static __always_inline __u32 step_signal(struct walk *w)
+{
+	__u64 saved[2];
+	__u64 fp;
+
+	if (bpf_probe_read_user(&fp, sizeof(fp), (void *)(w->sp + w->rule.fp_at)))
+		return JP_END_bad_read;
+	if (bpf_probe_read_user(saved, sizeof(saved), (void *)(w->sp + w->rule.cfa)))
+		return JP_END_bad_read;
+	w->sp = saved[0];
+	w->ip = saved[1];
+	w->fp = fp;
+	w->leaf = true;
+	return JP_WALKING;
+}
+
+/* Goes to the caller by w->rule; the end if there is no way, else JP_WALKING. */
+static __always_inline __u32 step_table(struct walk *w)
+{
+	/* One read for the usual frame: fp and return address are neighbours. */
+	__u64 frame[2];
+	__u64 cfa = w->rule.cfa;
+	__u64 fp = w->fp;
+	bool neighbours = w->rule.fp_kind == JP_FP_at_cfa && w->rule.fp_at == -16;
+
+	switch (w->rule.cfa_kind) {
+	case JP_CFA_plt:
+		cfa += (w->ip & 15) >= w->rule.fp_at ? 8 : 0;
+		cfa += w->sp;
+		break;
+	case JP_CFA_sp:
+		cfa += w->sp;
+		break;
+	case JP_CFA_at_sp:
+	case JP_CFA_at_fp:
+		cfa = (w->rule.cfa_kind == JP_CFA_at_sp ? w->sp : fp) + (__s16)w->rule.cfa;
+		if (bpf_probe_read_user(&cfa, sizeof(cfa), (void *)cfa))
+			return JP_END_bad_read;
+		cfa += w->rule.cfa >> 16;
+		break;
+	default:
+		cfa += fp;
+	}
+	/* The return address at least was pushed: each step goes up. */
+	if ((cfa & 7) | out_of_user(cfa, w->sp + 8))
+		return JP_END_not_up;
+	if (bpf_probe_read_user(frame, sizeof(frame), (void *)(cfa - 16)))
+		return JP_END_bad_read;
+	if (neighbours)
+		fp = frame[0];
+	else if (w->rule.fp_kind == JP_FP_lost)
+		fp = 1; /* no frame pointer, and not the 0 of the root either */
+	else if (w->rule.fp_kind != JP_FP_same &&
+		 bpf_probe_read_user(&fp, sizeof(fp),
+				     (void *)((w->rule.fp_kind == JP_FP_at_cfa ? cfa : fp) + w->rule.fp_at)))
+		return JP_END_bad_read;
+	w->sp = cfa;
+	w->ip = frame[1];
+	w->fp = fp;
+	return JP_WALKING;
+}
+
+#endif

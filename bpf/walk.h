@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * The walk of a user stack, leaf first. At each frame the pc decides how to go to the caller; each way of stepping is a
+ * header of its own.
+ */
+#ifndef JP_WALK_H
+#define JP_WALK_H
+
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "scratch.h"
+#include "step_fp.h"
+#include "step_table.h"
+
+/* Chooses the way and goes it. */
+static __always_inline __u32 step(struct walk *w)
+{
+	__u32 end;
+
+	switch (w->rule.cfa_kind) {
+	case JP_CFA_none:
+		end = step_fp(w);
+		if (end == JP_WALKING || end == JP_END_root)
+			return end;
+		/* JIT code has frame pointers or not; a file's code would have been walked by its table. */
+		return !w->space || (w->file && !w->table) ? JP_END_no_table : end;
+	case JP_CFA_end:
+		return JP_END_root;
+	case JP_CFA_signal:
+		return step_signal(w);
+	case JP_CFA_other:
+		return JP_END_no_rule;
+	default:
+		return step_table(w);
+	}
+}
+
+/* Notes the frame at which the walk is and goes to its caller. A global function, see find_range. */
+__attribute__((noinline)) int walk_frame(void)
+{
+	struct scratch *s = this_scratch();
+	struct walk *w;
+	__u64 tag;
+
+	if (!s)
+		return JP_END_no_user;
+	w = &s->walk;
+	if (out_of_user(w->ip, JP_USER_MIN))
+		return w->ip ? JP_END_bad_pc : JP_END_root;
+	if (w->ranges && (w->ip < w->start || w->ip >= w->end))
+		find_range();
+	*(__u64 *)&w->rule = JP_CFA_none;
+	if (w->table)
+		find_rule();
+	/* The kernel lets a signal handler return to the beginning of its trampoline, which has called nobody. */
+	tag = w->leaf || w->rule.cfa_kind == JP_CFA_signal ? JP_WORD_LEAF : JP_WORD_RETURN;
+	w->leaf = false;
+	if (!push(s, tag, w->ip))
+		return JP_END_depth;
+	return step(w);
+}
+
+/*
+ * Walks from `r` to the root.
+ * VERIFIER(all): what happens at a frame is in global functions, which are verified by themselves; here only the loop
+ * is. Noticed by: the load itself (1 M instructions, or 8,192 branches on a path).
+ */
+static __always_inline void walk_user(struct scratch *s, const struct regs *r, struct task_struct *task, __u32 tgid)
+{
+	__u32 end = JP_END_depth;
+
+	s->walk.ip = r->ip;
+	s->walk.sp = r->sp;
+	s->walk.fp = r->fp;
+	s->walk.leaf = !r->syscall;
+	find_space(&s->walk, task, tgid);
+
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_MAX_USER_WORDS; i++) {
+		__u32 ended = walk_frame();
+
+		if (ended != JP_WALKING) {
+			end = ended;
+			break;
+		}
+	}
+	s->end = end;
+}
+
+#endif

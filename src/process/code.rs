@@ -1,0 +1,108 @@
+//! What code a process has mapped now: for who must know it before there is a sample.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Processes;
+use super::file::MappedFile;
+use super::locate::MAX_ANCESTORS;
+use super::mappings::Object;
+use super::program::Before;
+use super::reading;
+
+/// Generations up that are looked at for an ancestor.
+const MAX_GENERATIONS: usize = 64;
+
+/// Code of a file at a range of addresses.
+#[derive(Clone, Debug)]
+pub struct CodeRange {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Whose.
+    pub code: Code,
+    /// Offset of the first byte in the file, bytes.
+    pub offset: u64,
+}
+
+/// What a range is mapped from.
+#[derive(Clone, Debug)]
+pub enum Code {
+    /// A file, opened if it could be.
+    File(Arc<MappedFile>),
+    /// The kernel's vdso.
+    Vdso,
+}
+
+/// All code of files that a process has mapped, by address.
+#[derive(Clone, Debug)]
+pub struct ProcessCode {
+    /// First address of the program's own code, as the kernel noted it at the exec.
+    pub start_code: u64,
+    /// Address after the last of the program's own code.
+    pub end_code: u64,
+    /// Where its stack begins.
+    pub start_stack: u64,
+    /// None over another. Anonymous memory is not among them.
+    pub ranges: Vec<CodeRange>,
+}
+
+impl Processes {
+    /// Processes that began, ended, or mapped something since this was asked the last time.
+    pub fn take_touched(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Whether a process is known and has not ended.
+    #[must_use]
+    pub fn is_alive(&self, tgid: u32) -> bool {
+        self.timelines.get(&tgid).and_then(|line| line.last()).is_some_and(|program| program.is_alive())
+    }
+
+    /// Whether a process is one of `roots` or descends from one, as far as its ancestors are known.
+    #[must_use]
+    pub fn descends(&self, tgid: u32, roots: &[u32]) -> bool {
+        let mut at = tgid;
+        for _ in 0..MAX_GENERATIONS {
+            if roots.contains(&at) {
+                return true;
+            }
+            let Some(program) = self.timelines.get(&at).and_then(|line| line.last()) else { return false };
+            at = program.parent;
+        }
+        false
+    }
+
+    /// The code that a process has mapped, as far as events have told; what was there before them is read from `/proc`.
+    /// `None` if the process has ended, is none of user space, or has become another program of which no event has come
+    /// yet.
+    pub fn code(&mut self, tgid: u32) -> Option<ProcessCode> {
+        let index = self.timelines.get(&tgid)?.len().checked_sub(1)?;
+        let program = self.program(tgid, index).filter(|program| program.is_alive())?;
+        if program.before == Before::Unread {
+            self.complete(tgid, index, MAX_ANCESTORS);
+        }
+        let stat = reading::stat_with_memory(tgid)?;
+        let program = self.program(tgid, index)?;
+        let covered = |pc: u64| program.maps.iter().any(|mapping| (mapping.start..mapping.end).contains(&pc));
+        if !program.may_start_at(stat.start_ticks) || !covered(stat.start_code) {
+            return None;
+        }
+        let maps = Arc::clone(&program.maps);
+        let ranges = maps.iter().filter_map(|mapping| {
+            let (code, offset) = match &mapping.object {
+                Object::Anonymous => return None,
+                Object::Vdso(offset) => (Code::Vdso, *offset),
+                Object::File(file, offset) => (Code::File(self.open(tgid, index, mapping, file)), *offset),
+            };
+            Some(CodeRange { start: mapping.start, end: mapping.end, code, offset })
+        });
+        Some(ProcessCode {
+            start_code: stat.start_code,
+            end_code: stat.end_code,
+            start_stack: stat.start_stack,
+            ranges: ranges.collect(),
+        })
+    }
+}

@@ -1,0 +1,291 @@
+//! From what compilers say of their frames (`.eh_frame`, else `.debug_frame`) to an unwind table.
+//!
+//! Facts: DWARF 5 section 6.4, the System V ABI for x86-64 sections 3.6 and 4.2.4, and what `readelf --debug-dump=frames`
+//! shows of real files. Rules that the walker does not follow are kept as such, never guessed.
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, LittleEndian,
+    Operation, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindOffset, UnwindSection,
+    UnwindTableRow, X86_64,
+};
+use serde::{Deserialize, Serialize};
+
+use super::elf::{Class, Elf, SHF_COMPRESSED};
+use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder};
+
+/// Bytes of frame descriptions that are read of one file; the largest browsers have 20 MiB.
+const MAX_SECTION: u64 = 64 << 20;
+/// The instructions of a CIE are run again for each of its functions. Real ones have about ten bytes.
+const MAX_CIE: usize = 256;
+const EM_X86_64: u16 = 62;
+
+type Reader<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Why a file has no unwind table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum NoTable {
+    /// It describes no frames.
+    NoFrames,
+    /// It is not for x86-64.
+    Machine,
+    /// It cannot be opened now.
+    Unavailable,
+    /// It cannot be read.
+    BadFile,
+    /// The table would be too large.
+    TooLarge,
+}
+
+/// Reads the frame descriptions of a file. What of them cannot be read is left out.
+///
+/// # Errors
+/// Why there is no table.
+pub fn table(elf: &Elf) -> Result<Table, NoTable> {
+    if elf.machine() != EM_X86_64 || elf.class() != Class::Elf64 {
+        return Err(NoTable::Machine);
+    }
+    let address = |name| elf.section(name).map_or(0, |section| section.addr);
+    let bases = BaseAddresses::default()
+        .set_eh_frame(address(".eh_frame"))
+        .set_text(address(".text"))
+        .set_got(address(".got"));
+    let mut builder = Builder { elf, table: TableBuilder::default() };
+    let bytes = section(elf, ".eh_frame")?;
+    if bytes.is_empty() {
+        let bytes = section(elf, ".debug_frame")?;
+        let mut frames = DebugFrame::new(&bytes, LittleEndian);
+        frames.set_address_size(8);
+        builder.all(&frames, &bases)?;
+    } else {
+        let mut frames = EhFrame::new(&bytes, LittleEndian);
+        frames.set_address_size(8);
+        builder.all(&frames, &bases)?;
+    }
+    builder.table.build().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)
+}
+
+/// The same for a file that is in memory.
+///
+/// # Errors
+/// Why there is no table.
+pub fn table_of_bytes(bytes: Vec<u8>) -> Result<Table, NoTable> {
+    table(&Elf::read_memory(bytes).map_err(|_| NoTable::BadFile)?)
+}
+
+fn section(elf: &Elf, name: &str) -> Result<Vec<u8>, NoTable> {
+    let Some(section) = elf.section(name).filter(|s| s.flags & SHF_COMPRESSED == 0) else {
+        return Ok(Vec::new());
+    };
+    elf.bytes(section.offset, section.size, MAX_SECTION).map_err(|_| NoTable::BadFile)
+}
+
+struct Builder<'e> {
+    elf: &'e Elf,
+    table: TableBuilder,
+}
+
+impl Builder<'_> {
+    fn all<'d, S>(&mut self, frames: &S, bases: &BaseAddresses) -> Result<(), NoTable>
+    where
+        S: UnwindSection<Reader<'d>>,
+    {
+        let mut context = UnwindContext::new();
+        let mut known: Option<(usize, CommonInformationEntry<Reader<'d>>)> = None;
+        let mut entries = frames.entries(bases);
+        // An entry that cannot be read hides those behind it: its length is not known either.
+        while let Ok(Some(entry)) = entries.next() {
+            let CieOrFde::Fde(partial) = entry else { continue };
+            // Most functions have the CIE of the one before.
+            let fde = partial.parse(|section, bases, offset| {
+                let at = UnwindOffset::into(offset);
+                match &known {
+                    Some((known_at, cie)) if *known_at == at => Ok(cie.clone()),
+                    _ => {
+                        let cie = section.cie_from_offset(bases, offset)?;
+                        known = Some((at, cie.clone()));
+                        Ok(cie)
+                    }
+                }
+            });
+            let Ok(fde) = fde else { continue };
+            let (start, end) = (fde.initial_address(), fde.end_address());
+            let Some(code) = self.elf.code_at(start, end) else { continue };
+            if fde.cie().entry_len() > MAX_CIE {
+                self.add(code, (start, end), Rule::Other)?;
+                continue;
+            }
+            let Ok(mut rows) = fde.rows(frames, bases, &mut context) else {
+                self.add(code, (start, end), Rule::Other)?;
+                continue;
+            };
+            let mut to = start;
+            while let Ok(Some(row)) = rows.next_row() {
+                let range = (row.start_address().max(start), row.end_address().min(end));
+                self.add(code, range, rule(row, frames, fde.cie()))?;
+                to = range.1.max(to);
+            }
+            // What follows an instruction that cannot be read.
+            self.add(code, (to, end), Rule::Other)?;
+        }
+        Ok(())
+    }
+
+    /// Notes what holds for a range of addresses; `code` is what an address exceeds its offset in the file by.
+    fn add(&mut self, code: u64, (start, end): (u64, u64), rule: Rule) -> Result<(), NoTable> {
+        if start >= end {
+            return Ok(());
+        }
+        let offset = |address: u64| address.wrapping_sub(code);
+        self.table.add(offset(start), offset(end), rule).map_err(|_| NoTable::TooLarge)
+    }
+}
+
+/// The rule of one row.
+fn rule<'d, S>(row: &UnwindTableRow<usize>, frames: &S, cie: &CommonInformationEntry<Reader<'d>>) -> Rule
+where
+    S: UnwindSection<Reader<'d>>,
+{
+    let operations = |expression: &UnwindExpression<usize>| operations(expression, frames, cie);
+    let ra = match row.register(X86_64::RA) {
+        None => return Rule::Other,
+        Some(RegisterRule::Undefined) => return Rule::End,
+        Some(ra) => ra,
+    };
+    let fp = row.register(X86_64::RBP);
+    if let RegisterRule::Expression(ra) = &ra {
+        return signal(row, &operations(ra), fp.as_ref(), operations).unwrap_or(Rule::Other);
+    }
+    if ra != RegisterRule::Offset(-8) {
+        return Rule::Other;
+    }
+    let cfa = match row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => match (*register, i32::try_from(*offset)) {
+            (X86_64::RSP, Ok(n)) => Cfa::Sp(n),
+            (X86_64::RBP, Ok(n)) => Cfa::Fp(n),
+            _ => return Rule::Other,
+        },
+        CfaRule::Expression(expression) => match operations(expression)[..] {
+            [Step::Register(register, at), Step::Deref] => match deref(register, at, 0) {
+                Some(cfa) => cfa,
+                None => return Rule::Other,
+            },
+            [Step::Register(register, at), Step::Deref, Step::Add(more)] => match deref(register, at, more) {
+                Some(cfa) => cfa,
+                None => return Rule::Other,
+            },
+            // What the linker writes for a PLT: binutils, elf_x86_64_eh_frame_plt.
+            [
+                Step::Register(X86_64::RSP, cfa),
+                Step::Register(X86_64::RA, 0),
+                Step::Literal(15),
+                Step::And,
+                Step::Literal(from @ 0..16),
+                Step::AtLeast,
+                Step::Literal(3),
+                Step::ShiftLeft,
+                Step::Plus,
+            ] => {
+                return match (i32::try_from(cfa), u8::try_from(from), fp) {
+                    (Ok(cfa), Ok(from), None | Some(RegisterRule::SameValue)) => Rule::Plt { cfa, from },
+                    _ => Rule::Other,
+                };
+            }
+            _ => return Rule::Other,
+        },
+    };
+    let fp = match fp {
+        None | Some(RegisterRule::SameValue) => Fp::Same,
+        Some(RegisterRule::Offset(n)) => i16::try_from(n).map_or(Fp::Lost, Fp::AtCfa),
+        Some(RegisterRule::Expression(expression)) => match operations(&expression)[..] {
+            [Step::Register(X86_64::RBP, n)] => i16::try_from(n).map_or(Fp::Lost, Fp::AtFp),
+            _ => Fp::Lost,
+        },
+        Some(_) => Fp::Lost,
+    };
+    Rule::Frame { cfa, fp }
+}
+
+fn deref(register: Register, at: i64, more: i64) -> Option<Cfa> {
+    let (at, more) = (i16::try_from(at).ok()?, i16::try_from(more).ok()?);
+    match register {
+        X86_64::RSP => Some(Cfa::AtSp(at, more)),
+        X86_64::RBP => Some(Cfa::AtFp(at, more)),
+        _ => None,
+    }
+}
+
+/// The frame of a signal: all registers are where the kernel saved them, at sp + n (glibc's `__restore_rt`).
+fn signal(
+    row: &UnwindTableRow<usize>,
+    ra: &[Step],
+    fp: Option<&RegisterRule<usize>>,
+    operations: impl Fn(&UnwindExpression<usize>) -> Vec<Step>,
+) -> Option<Rule> {
+    let CfaRule::Expression(cfa) = row.cfa() else { return None };
+    let Some(RegisterRule::Expression(fp)) = fp else { return None };
+    let [Step::Register(X86_64::RSP, sp_at), Step::Deref] = operations(cfa)[..] else { return None };
+    let [Step::Register(X86_64::RSP, ra_at)] = *ra else { return None };
+    let [Step::Register(X86_64::RSP, fp_at)] = operations(fp)[..] else { return None };
+    let neighbours = ra_at.checked_sub(8) == Some(sp_at);
+    neighbours
+        .then_some(Rule::Signal { sp_at: i32::try_from(sp_at).ok()?, fp_at: i16::try_from(fp_at).ok()? })
+}
+
+/// An operation of an expression, as far as they are known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// A register's value plus n.
+    Register(Register, i64),
+    Literal(u64),
+    Add(i64),
+    Deref,
+    And,
+    AtLeast,
+    ShiftLeft,
+    Plus,
+    Other,
+}
+
+/// The operations of an expression. One that is longer than all known ones, or cannot be read, ends in one that is not
+/// known.
+fn operations<'d, S>(
+    expression: &UnwindExpression<usize>,
+    frames: &S,
+    cie: &CommonInformationEntry<Reader<'d>>,
+) -> Vec<Step>
+where
+    S: UnwindSection<Reader<'d>>,
+{
+    let Ok(expression) = expression.get(frames) else { return vec![Step::Other] };
+    let mut operations = expression.operations(cie.encoding());
+    let mut steps = Vec::new();
+    loop {
+        let step = match operations.next() {
+            Ok(None) => return steps,
+            Ok(Some(operation)) if steps.len() < 16 => step(&operation),
+            _ => Step::Other,
+        };
+        steps.push(step);
+        if step == Step::Other {
+            return steps;
+        }
+    }
+}
+
+fn step(operation: &Operation<Reader<'_>>) -> Step {
+    match *operation {
+        Operation::RegisterOffset { register, offset, .. } => Step::Register(register, offset),
+        Operation::UnsignedConstant { value } => Step::Literal(value),
+        Operation::PlusConstant { value } => i64::try_from(value).map_or(Step::Other, Step::Add),
+        Operation::Deref { size: 8, space: false, .. } => Step::Deref,
+        Operation::And => Step::And,
+        Operation::Ge => Step::AtLeast,
+        Operation::Shl => Step::ShiftLeft,
+        Operation::Plus => Step::Plus,
+        _ => Step::Other,
+    }
+}
+
+#[cfg(test)]
+#[path = "frame_rules_tests.rs"]
+mod tests;

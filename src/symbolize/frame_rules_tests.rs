@@ -1,0 +1,206 @@
+//! Unwind tables of real libraries against gimli's own evaluation of the same descriptions: at each address that is
+//! tried both lead to the same CFA, frame pointer and return address.
+
+use std::fs::File;
+use std::path::Path;
+
+use gimli::{Evaluation, EvaluationResult, Location, Value};
+
+use super::*;
+
+/// Registers of a frame that is walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frame {
+    ip: u64,
+    sp: u64,
+    fp: u64,
+}
+
+/// What stands in memory: anything, as long as it is always the same.
+fn memory(address: u64) -> u64 {
+    address.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17)
+}
+
+/// The step of `bpf/step_table.h`; `None` where it does not go on.
+fn by_table(frame: Frame, rule: Rule) -> Option<Frame> {
+    let add = |to: u64, n: i64| to.wrapping_add_signed(n);
+    let (cfa, fp) = match rule {
+        Rule::None | Rule::End | Rule::Other => return None,
+        Rule::Signal { sp_at, fp_at } => {
+            let saved = |at| memory(add(frame.sp, at));
+            let at = i64::from(sp_at);
+            return Some(Frame { ip: saved(at + 8), sp: saved(at), fp: saved(i64::from(fp_at)) });
+        }
+        Rule::Plt { cfa, from } => {
+            let more = if frame.ip & 15 >= u64::from(from) { 8 } else { 0 };
+            (add(frame.sp, i64::from(cfa) + more), Fp::Same)
+        }
+        Rule::Frame { cfa, fp } => {
+            let cfa = match cfa {
+                Cfa::Sp(n) => add(frame.sp, n.into()),
+                Cfa::Fp(n) => add(frame.fp, n.into()),
+                Cfa::AtSp(n, m) => add(memory(add(frame.sp, n.into())), m.into()),
+                Cfa::AtFp(n, m) => add(memory(add(frame.fp, n.into())), m.into()),
+            };
+            (cfa, fp)
+        }
+    };
+    let fp = match fp {
+        Fp::Same => frame.fp,
+        Fp::AtCfa(n) => memory(add(cfa, n.into())),
+        Fp::AtFp(n) => memory(add(frame.fp, n.into())),
+        Fp::Lost => return None,
+    };
+    Some(Frame { ip: memory(cfa.wrapping_sub(8)), sp: cfa, fp })
+}
+
+/// Evaluates an expression with a stack that begins with `initial`.
+fn evaluate(
+    expression: &UnwindExpression<usize>,
+    frames: &EhFrame<Reader<'_>>,
+    cie: &CommonInformationEntry<Reader<'_>>,
+    frame: Frame,
+    initial: Option<u64>,
+) -> Option<u64> {
+    let expression = expression.get(frames).ok()?;
+    let mut evaluation: Evaluation<Reader<'_>> = expression.evaluation(cie.encoding());
+    initial.into_iter().for_each(|value| evaluation.set_initial_value(value));
+    let mut result = evaluation.evaluate().ok()?;
+    loop {
+        result = match result {
+            EvaluationResult::Complete => break,
+            EvaluationResult::RequiresRegister { register, .. } => {
+                let value = match register {
+                    X86_64::RSP => frame.sp,
+                    X86_64::RBP => frame.fp,
+                    X86_64::RA => frame.ip,
+                    _ => return None,
+                };
+                evaluation.resume_with_register(Value::Generic(value)).ok()?
+            }
+            EvaluationResult::RequiresMemory { address, .. } => {
+                evaluation.resume_with_memory(Value::Generic(memory(address))).ok()?
+            }
+            _ => return None,
+        };
+    }
+    match evaluation.as_result()[..] {
+        [gimli::Piece { location: Location::Address { address }, .. }] => Some(address),
+        _ => None,
+    }
+}
+
+/// The same by gimli; `None` where the frame has no caller, or one that three registers do not tell.
+fn by_gimli(
+    frame: Frame,
+    row: &UnwindTableRow<usize>,
+    frames: &EhFrame<Reader<'_>>,
+    cie: &CommonInformationEntry<Reader<'_>>,
+) -> Option<Frame> {
+    let cfa = match row.cfa() {
+        CfaRule::RegisterAndOffset { register: X86_64::RSP, offset } => frame.sp.wrapping_add_signed(*offset),
+        CfaRule::RegisterAndOffset { register: X86_64::RBP, offset } => frame.fp.wrapping_add_signed(*offset),
+        CfaRule::RegisterAndOffset { .. } => return None,
+        CfaRule::Expression(expression) => evaluate(expression, frames, cie, frame, None)?,
+    };
+    let restore = |register, now: Option<u64>| match row.register(register) {
+        None | Some(RegisterRule::SameValue) => now,
+        Some(RegisterRule::Offset(n)) => Some(memory(cfa.wrapping_add_signed(n))),
+        Some(RegisterRule::Expression(e)) => evaluate(&e, frames, cie, frame, Some(cfa)).map(memory),
+        _ => None,
+    };
+    // The stack pointer is the CFA, if nothing else is said.
+    let sp = restore(X86_64::RSP, Some(cfa))?;
+    Some(Frame { ip: restore(X86_64::RA, None)?, sp, fp: restore(X86_64::RBP, Some(frame.fp))? })
+}
+
+/// What came of the addresses that were tried.
+#[derive(Debug, Default)]
+struct Tried {
+    same: u64,
+    neither: u64,
+    other: u64,
+}
+
+fn compare(path: &Path) -> Tried {
+    let elf = Elf::read(File::open(path).unwrap()).unwrap();
+    let table = table(&elf).unwrap();
+    let address = |name| elf.section(name).map_or(0, |section| section.addr);
+    let bases = BaseAddresses::default()
+        .set_eh_frame(address(".eh_frame"))
+        .set_eh_frame_hdr(address(".eh_frame_hdr"))
+        .set_text(address(".text"))
+        .set_got(address(".got"));
+    let header = section(&elf, ".eh_frame_hdr").unwrap();
+    let header = gimli::EhFrameHdr::new(&header, LittleEndian).parse(&bases, 8).unwrap();
+    let bytes = section(&elf, ".eh_frame").unwrap();
+    let frames = EhFrame::new(&bytes, LittleEndian);
+    let index = header.table().unwrap();
+    let mut context = UnwindContext::new();
+    let mut tried = Tried::default();
+    let text: Vec<_> =
+        elf.sections().iter().filter(|s| s.name.starts_with(".text") || s.name.starts_with(".plt")).collect();
+    let mut random = 0_u64;
+    for n in 0..20_000_u64 {
+        random = memory(random ^ n);
+        // Small sections are tried as often as large ones: PLTs are small.
+        let section = text[usize::try_from(n % text.len() as u64).unwrap()];
+        let into = random % section.size;
+        let (pc, offset) = (section.addr + into, section.offset + into);
+        let frame = Frame { ip: pc, sp: 0x7ffd_0000_1000, fp: 0x7ffd_0000_2000 };
+        let rule = table.rule(offset);
+        let info = index.unwind_info_for_address(&frames, &bases, &mut context, pc, EhFrame::cie_from_offset);
+        let Ok(row) = info else {
+            // Between functions.
+            tried.neither += 1;
+            continue;
+        };
+        let fde = index.fde_for_address(&frames, &bases, pc, EhFrame::cie_from_offset).unwrap();
+        let expected = by_gimli(frame, row, &frames, fde.cie());
+        if rule == Rule::Other {
+            tried.other += 1;
+            continue;
+        }
+        assert_eq!(by_table(frame, rule), expected, "{}: {pc:#x}: {rule:?}, {row:?}", path.display());
+        tried.same += 1;
+    }
+    tried
+}
+
+#[test]
+fn tables_of_real_libraries_say_what_their_descriptions_say() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let mut found = 0;
+    for name in ["libc.so.6", "libz.so.1", "libstdc++.so.6", "libcrypto.so.3", "libm.so.6", "libgcc_s.so.1"] {
+        let dirs = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64"];
+        let Some(path) = dirs.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists()) else {
+            continue;
+        };
+        let tried = compare(&path);
+        assert!(tried.same > 10_000, "{name}: {tried:?}");
+        assert!(tried.other * 100 < tried.same, "{name}: {tried:?}");
+        found += 1;
+    }
+    assert!(found > 0 || !Path::new("/lib/x86_64-linux-gnu").exists(), "no library was found");
+}
+
+#[test]
+fn the_vdso_has_a_table() {
+    let image = super::super::vdso::image().unwrap();
+    let table = table(&Elf::read(File::from(image)).unwrap());
+    if cfg!(target_arch = "x86_64") {
+        assert!(table.unwrap().rows() > 5);
+    }
+}
+
+#[test]
+fn what_has_no_frames_is_told() {
+    assert_eq!(table_of_bytes(vec![0; 100]), Err(NoTable::BadFile));
+    let own = std::fs::read("/proc/self/exe").unwrap();
+    let mut other = own.clone();
+    other[18] = 0xb7; // AArch64
+    other[19] = 0;
+    assert_eq!(table_of_bytes(other), Err(NoTable::Machine));
+}

@@ -1,0 +1,22 @@
+//! Unwind tables: how to go from each instruction of a file to the caller of its function, in the form in which the
+//! BPF program reads it (`bpf/abi.h`, `bpf/step_table.h`), and the pages that hold them.
+//!
+//! Knows neither ELF nor BPF maps.
+
+mod pages;
+pub mod rule;
+pub mod space;
+pub mod store;
+pub mod table;
+
+pub use rule::{Cfa, Fp, Rule};
+pub use space::{Layout, Range, Space};
+pub use store::{Budget, Memory, Store, TableKey, Usage};
+pub use table::{Table, TableBuilder};
+
+/// Bytes of a page, `JP_PAGE_SIZE`.
+pub const PAGE: usize = 4096;
+/// Pages of a chunk, `JP_CHUNK_PAGES`.
+pub const CHUNK_PAGES: u32 = 256;
+/// Chunks at most, `JP_CHUNKS`.
+pub const CHUNKS: u32 = 60;

@@ -1,0 +1,91 @@
+//! Which pages are in use. Those that were given back may still be read by a walk that is running: they are used again
+//! only after they were [settled](Pages::settle).
+
+use std::collections::BTreeMap;
+
+/// Pages by number, from 1.
+#[derive(Debug)]
+pub(super) struct Pages {
+    /// Runs of free pages: the first one, and how many.
+    free: BTreeMap<u32, u32>,
+    /// Given back, not settled.
+    retired: Vec<(u32, u32)>,
+    limit: u32,
+}
+
+impl Pages {
+    /// The pages 1 to `limit`, all free.
+    pub(super) fn new(limit: u32) -> Pages {
+        Pages { free: BTreeMap::from([(1, limit)]), retired: Vec::new(), limit }
+    }
+
+    /// Takes a run of pages: the lowest there is, so that the memory grows no further than it must.
+    pub(super) fn take(&mut self, count: u32) -> Option<u32> {
+        let (&first, &length) = self.free.iter().find(|(_, length)| **length >= count)?;
+        self.free.remove(&first);
+        if length > count {
+            self.free.insert(first + count, length - count);
+        }
+        Some(first)
+    }
+
+    /// Gives a run back.
+    pub(super) fn retire(&mut self, first: u32, count: u32) {
+        self.retired.push((first, count));
+    }
+
+    /// Pages that were given back and not settled.
+    pub(super) fn retired(&self) -> u32 {
+        self.retired.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Pages that are free.
+    pub(super) fn free(&self) -> u32 {
+        self.free.values().sum()
+    }
+
+    /// Pages in use, the retired ones included.
+    pub(super) fn used(&self) -> u32 {
+        self.limit - self.free()
+    }
+
+    /// What was given back can be taken again.
+    pub(super) fn settle(&mut self) {
+        for (mut first, mut count) in std::mem::take(&mut self.retired) {
+            if let Some(&after) = self.free.get(&(first + count)) {
+                self.free.remove(&(first + count));
+                count += after;
+            }
+            let before = self.free.range(..first).next_back().map(|(&start, &length)| (start, length));
+            if let Some((start, length)) = before.filter(|(start, length)| start + length == first) {
+                first = start;
+                count += length;
+            }
+            self.free.insert(first, count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_taken_given_back_and_taken_again() {
+        let mut pages = Pages::new(10);
+        let (a, b, c) = (pages.take(3).unwrap(), pages.take(3).unwrap(), pages.take(4).unwrap());
+        assert_eq!((a, b, c, pages.take(1)), (1, 4, 7, None));
+        pages.retire(a, 3);
+        pages.retire(c, 4);
+        assert_eq!(
+            (pages.take(1), pages.retired(), pages.used()),
+            (None, 7, 10),
+            "not before they are settled"
+        );
+        pages.settle();
+        assert_eq!((pages.take(4), pages.retired(), pages.used()), (Some(7), 0, 7));
+        pages.retire(b, 3);
+        pages.settle();
+        assert_eq!(pages.take(6), Some(1), "neighbours are one run again");
+    }
+}

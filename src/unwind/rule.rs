@@ -1,0 +1,193 @@
+//! How to go from one frame to its caller, on x86-64.
+
+/// What holds at an instruction: `struct jp_rule`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// No frame description covers this code.
+    None,
+    /// The outermost frame.
+    End,
+    /// A frame of a function; the return address is at CFA - 8.
+    Frame {
+        /// The frame's address.
+        cfa: Cfa,
+        /// The caller's frame pointer.
+        fp: Fp,
+    },
+    /// A slot of the procedure linkage table: the CFA is sp + `cfa`, and 8 more from byte `from` of the slot on.
+    Plt {
+        /// Bytes.
+        cfa: i32,
+        /// Byte of the 16 of a slot.
+        from: u8,
+    },
+    /// What the kernel saved for a signal handler: sp at sp + `sp_at`, ip after it, fp at sp + `fp_at`.
+    Signal {
+        /// Bytes.
+        sp_at: i32,
+        /// Bytes.
+        fp_at: i16,
+    },
+    /// One that the walker does not follow.
+    Other,
+}
+
+/// The frame's address (CFA): the stack pointer after the return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cfa {
+    /// sp + n.
+    Sp(i32),
+    /// fp + n.
+    Fp(i32),
+    /// \*(sp + n) + m.
+    AtSp(i16, i16),
+    /// \*(fp + n) + m.
+    AtFp(i16, i16),
+}
+
+/// The caller's frame pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fp {
+    /// As it is.
+    Same,
+    /// At CFA + n.
+    AtCfa(i16),
+    /// At fp + n.
+    AtFp(i16),
+    /// Nowhere.
+    Lost,
+}
+
+/// The names of `JP_CFAS`, in its order.
+pub const CFAS: [&str; 9] = ["none", "end", "sp", "fp", "plt", "at_sp", "at_fp", "signal", "other"];
+/// The names of `JP_FPS`, in its order.
+pub const FPS: [&str; 4] = ["same", "at_cfa", "at_fp", "lost"];
+
+const NONE: u8 = 0;
+const END: u8 = 1;
+const SP: u8 = 2;
+const FP: u8 = 3;
+const PLT: u8 = 4;
+const AT_SP: u8 = 5;
+const AT_FP: u8 = 6;
+const SIGNAL: u8 = 7;
+const OTHER: u8 = 8;
+
+impl Rule {
+    /// The bytes of a `struct jp_rule`.
+    #[must_use]
+    pub fn encode(self) -> [u8; 8] {
+        let (kind, fp, fp_at, cfa) = match self {
+            Rule::None => (NONE, 0, 0, 0),
+            Rule::End => (END, 0, 0, 0),
+            Rule::Frame { cfa, fp } => {
+                let (kind, cfa) = match cfa {
+                    Cfa::Sp(n) => (SP, n),
+                    Cfa::Fp(n) => (FP, n),
+                    Cfa::AtSp(n, m) => (AT_SP, halves(n, m)),
+                    Cfa::AtFp(n, m) => (AT_FP, halves(n, m)),
+                };
+                let (fp, at) = match fp {
+                    Fp::Same => (0, 0),
+                    Fp::AtCfa(n) => (1, n),
+                    Fp::AtFp(n) => (2, n),
+                    Fp::Lost => (3, 0),
+                };
+                (kind, fp, at, cfa)
+            }
+            Rule::Plt { cfa, from } => (PLT, 0, i16::from(from), cfa),
+            Rule::Signal { sp_at, fp_at } => (SIGNAL, 0, fp_at, sp_at),
+            Rule::Other => (OTHER, 0, 0, 0),
+        };
+        let ([a, b], [c, d, e, f]) = (fp_at.to_le_bytes(), cfa.to_le_bytes());
+        [kind, fp, a, b, c, d, e, f]
+    }
+
+    /// Reads what [`encode`](Self::encode) has written; anything else is [`Rule::Other`].
+    #[must_use]
+    pub fn decode([kind, fp, a, b, c, d, e, f]: [u8; 8]) -> Rule {
+        let (at, n) = (i16::from_le_bytes([a, b]), i32::from_le_bytes([c, d, e, f]));
+        let (low, high) = (i16::from_le_bytes([c, d]), i16::from_le_bytes([e, f]));
+        let cfa = match kind {
+            NONE => return Rule::None,
+            END => return Rule::End,
+            PLT => return Rule::Plt { cfa: n, from: u8::try_from(at).unwrap_or(u8::MAX) },
+            SIGNAL => return Rule::Signal { sp_at: n, fp_at: at },
+            SP => Cfa::Sp(n),
+            FP => Cfa::Fp(n),
+            AT_SP => Cfa::AtSp(low, high),
+            AT_FP => Cfa::AtFp(low, high),
+            _ => return Rule::Other,
+        };
+        let fp = match fp {
+            0 => Fp::Same,
+            1 => Fp::AtCfa(at),
+            2 => Fp::AtFp(at),
+            _ => Fp::Lost,
+        };
+        Rule::Frame { cfa, fp }
+    }
+}
+
+fn halves(low: i16, high: i16) -> i32 {
+    let ([a, b], [c, d]) = (low.to_le_bytes(), high.to_le_bytes());
+    i32::from_le_bytes([a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_is_read_as_it_was_written() {
+        let cfas = [Cfa::Sp(8), Cfa::Fp(-70_000), Cfa::AtSp(-8, 8), Cfa::AtFp(i16::MIN, i16::MAX)];
+        let fps = [Fp::Same, Fp::AtCfa(-16), Fp::AtFp(0), Fp::Lost];
+        let frames = cfas.into_iter().flat_map(|cfa| fps.map(|fp| Rule::Frame { cfa, fp }));
+        let others = [
+            Rule::None,
+            Rule::End,
+            Rule::Plt { cfa: 8, from: 11 },
+            Rule::Signal { sp_at: 160, fp_at: 120 },
+            Rule::Other,
+        ];
+        for rule in frames.chain(others) {
+            assert_eq!(Rule::decode(rule.encode()), rule);
+        }
+        assert_eq!(Rule::decode([99; 8]), Rule::Other);
+    }
+
+    #[test]
+    fn kinds_are_those_of_the_header() {
+        let header = include_str!("../../bpf/abi.h");
+        let list = |name: &str| -> Vec<&str> {
+            let line = header.lines().find(|l| l.starts_with(&format!("#define {name}(X)"))).unwrap();
+            line.split("X(").skip(1).map(|x| x.split(')').next().unwrap()).collect()
+        };
+        assert_eq!(list("JP_CFAS"), CFAS);
+        assert_eq!(list("JP_FPS"), FPS);
+        let kind = |rule: Rule| CFAS[usize::from(rule.encode()[0])];
+        let frame = |cfa| kind(Rule::Frame { cfa, fp: Fp::Same });
+        assert_eq!(
+            [
+                kind(Rule::None),
+                kind(Rule::End),
+                frame(Cfa::Sp(0)),
+                frame(Cfa::Fp(0)),
+                kind(Rule::Plt { cfa: 0, from: 0 }),
+                frame(Cfa::AtSp(0, 0)),
+                frame(Cfa::AtFp(0, 0)),
+                kind(Rule::Signal { sp_at: 0, fp_at: 0 }),
+                kind(Rule::Other),
+            ],
+            CFAS
+        );
+        let fp = |fp| FPS[usize::from(Rule::Frame { cfa: Cfa::Sp(0), fp }.encode()[1])];
+        assert_eq!([fp(Fp::Same), fp(Fp::AtCfa(0)), fp(Fp::AtFp(0)), fp(Fp::Lost)], FPS);
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_struct() {
+        let rule = Rule::Frame { cfa: Cfa::Sp(0x0102_0304), fp: Fp::AtCfa(-16) };
+        assert_eq!(rule.encode(), [2, 1, 0xf0, 0xff, 4, 3, 2, 1]);
+    }
+}

@@ -1,0 +1,70 @@
+//! The address space of a process as the walker needs it: which code of which file lies where.
+
+/// Whose addresses: what fork keeps and exec changes, so that a walk never uses the ranges of a program that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Layout {
+    /// First address of the program's own code.
+    pub start_code: u64,
+    /// Address after its last.
+    pub end_code: u64,
+    /// Where its stack begins.
+    pub start_stack: u64,
+}
+
+/// Code of a file: `struct jp_range`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Offset in the file of the first byte.
+    pub offset: u64,
+    /// The first page of its table; 0 if it has none.
+    pub table: u32,
+}
+
+/// `struct jp_space` and its ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Whose.
+    pub layout: Layout,
+    /// By address, none over another.
+    pub ranges: Vec<Range>,
+}
+
+/// Ranges that one process can have: `JP_MAX_RANGES`.
+pub const MAX_RANGES: usize = 1023;
+
+impl Space {
+    /// As the BPF program reads it. Ranges beyond [`MAX_RANGES`] are left out.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let count = self.ranges.len().min(MAX_RANGES);
+        let Layout { start_code, end_code, start_stack } = self.layout;
+        let header = [start_code, end_code, start_stack, count as u64];
+        let ranges = self.ranges.iter().take(count).flat_map(|range| {
+            let Range { start, end, offset, table } = *range;
+            [start, end, start.wrapping_sub(offset), u64::from(table)]
+        });
+        // Little endian: the low half of a number is the 32-bit field, the high half its padding.
+        header.into_iter().chain(ranges).flat_map(u64::to_le_bytes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_those_of_the_structs() {
+        let layout = Layout { start_code: 1, end_code: 2, start_stack: 3 };
+        let range = Range { start: 0x5000, end: 0x6000, offset: 0x1000, table: 7 };
+        let bytes = Space { layout, ranges: vec![range] }.to_bytes();
+        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        assert_eq!(words, [1, 2, 3, 1, 0x5000, 0x6000, 0x4000, 7]);
+        let many = Space { layout, ranges: vec![range; 5000] }.to_bytes();
+        assert_eq!(many.len(), (1 + MAX_RANGES) * 32);
+        assert_eq!(many.len(), 8 * super::super::PAGE);
+    }
+}

@@ -1,0 +1,164 @@
+//! The store over a memory that notes what it is told and finds fault with what no walk may ever see.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use super::super::space::Layout;
+use super::super::{Cfa, Fp, Range, Rule, TableBuilder};
+use super::*;
+
+#[derive(Debug, Default)]
+struct Kernel {
+    pages: HashMap<u32, Vec<u8>>,
+    spaces: HashMap<u32, u32>,
+    /// Pages that a walk which is running may have seen.
+    seen: HashSet<u32>,
+    full: bool,
+}
+
+impl Kernel {
+    /// All pages that can be reached now.
+    fn reachable(&self) -> HashSet<u32> {
+        let mut reached = HashSet::new();
+        for &space in self.spaces.values() {
+            reached.insert(space);
+            for range in self.pages[&space].as_chunks::<32>().0.iter().skip(1) {
+                let table = u32::from_le_bytes(range[24..28].try_into().unwrap());
+                reached.extend((table != 0).then_some(table));
+            }
+        }
+        reached
+    }
+}
+
+#[derive(Debug, Default, Clone)]
+struct Fake(Rc<RefCell<Kernel>>);
+
+impl Memory for Fake {
+    type Error = ();
+
+    fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), ()> {
+        let mut kernel = self.0.borrow_mut();
+        assert!(first > 0 && !bytes.is_empty());
+        for (page, bytes) in (first..).zip(bytes.chunks(PAGE)) {
+            assert!(!kernel.seen.contains(&page), "page {page} may be read by a walk that is running");
+            if kernel.full {
+                return Err(());
+            }
+            let mut whole = bytes.to_vec();
+            whole.resize(PAGE, 0);
+            kernel.pages.insert(page, whole);
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, tgid: u32, page: u32) -> Result<(), ()> {
+        let mut kernel = self.0.borrow_mut();
+        kernel.spaces.insert(tgid, page);
+        let reachable = kernel.reachable();
+        kernel.seen.extend(reachable);
+        Ok(())
+    }
+
+    fn withdraw(&mut self, tgid: u32) {
+        assert!(self.0.borrow_mut().spaces.remove(&tgid).is_some());
+    }
+
+    fn settle(&mut self) {
+        let mut kernel = self.0.borrow_mut();
+        kernel.seen = kernel.reachable();
+    }
+}
+
+/// A table of so many pages, about, unlike all with another number.
+fn table(number: i32, pages: u64) -> Table {
+    let mut builder = TableBuilder::default();
+    for i in 0..pages * 1000 {
+        let rule = Rule::Frame { cfa: Cfa::Sp(number * 2 + i32::try_from(i & 1).unwrap()), fp: Fp::Same };
+        builder.add(i, i + 1, rule).unwrap();
+    }
+    builder.build().unwrap().unwrap()
+}
+
+fn space(of: u64, ranges: u64) -> Space {
+    let layout = Layout { start_code: of, end_code: of, start_stack: of };
+    let range = |i: u64| Range { start: i << 20, end: (i << 20) + 4096, offset: 0, table: 0 };
+    Space { layout, ranges: (1..=ranges).map(range).collect() }
+}
+
+fn store(pages: u32) -> (Store<Fake>, Fake) {
+    let fake = Fake::default();
+    (Store::new(fake.clone(), Budget { pages, of_one_process: pages / 3 }), fake)
+}
+
+#[test]
+fn equal_tables_are_loaded_once() {
+    let (mut store, fake) = store(64);
+    let (one, same, other) = (store.load(&table(1, 2)), store.load(&table(1, 2)), store.load(&table(2, 2)));
+    assert!(one.is_some() && one == same && one != other);
+    assert!(store.set(7, space(7, 2), &[one, None]));
+    assert!(store.set(8, space(8, 2), &[one, other]));
+    assert_eq!((store.usage().tables, store.usage().spaces), (2, 2));
+    let kernel = fake.0.borrow();
+    let first_table = |tgid: u32| kernel.pages[&kernel.spaces[&tgid]][32 + 24];
+    assert_eq!(first_table(7), first_table(8));
+    assert_ne!(first_table(7), 0);
+}
+
+#[test]
+fn what_does_not_change_is_not_written_again() {
+    let (mut store, fake) = store(64);
+    let key = store.load(&table(1, 1));
+    assert!(store.set(7, space(7, 1), &[key]));
+    let before = fake.0.borrow().spaces[&7];
+    assert!(store.set(7, space(7, 1), &[key]));
+    assert_eq!(fake.0.borrow().spaces[&7], before);
+    assert!(store.set(7, space(7, 2), &[key, key]));
+    assert_ne!(fake.0.borrow().spaces[&7], before, "a walk may be reading the old one");
+}
+
+#[test]
+fn churn_stays_within_the_budget_and_evicts_what_nobody_needs() {
+    let (mut store, _fake) = store(64);
+    let kept = store.load(&table(0, 4));
+    assert!(store.set(1, space(1, 1), &[kept]));
+    for i in 1..300 {
+        let key = store.load(&table(i, 3));
+        assert!(key.is_some(), "{i}");
+        let tgid = 2 + u32::try_from(i % 5).unwrap();
+        assert!(store.set(tgid, space(u64::try_from(i).unwrap(), 2), &[key, kept]));
+        if i % 7 == 0 {
+            store.remove(tgid);
+        }
+    }
+    assert!(kept.is_some_and(|key| store.has(key)), "it was needed all the time");
+    assert!(store.usage().bytes <= 64 * PAGE as u64);
+    assert_eq!(store.usage().refused, 0);
+}
+
+#[test]
+fn no_process_takes_all() {
+    let (mut store, _fake) = store(64);
+    let keys: Vec<_> = (0..12).map(|i| store.load(&table(i, 4))).collect();
+    assert!(store.set(1, space(1, 12), &keys));
+    assert!(store.usage().refused > 0, "a third of 64 pages holds fewer than twelve tables of five");
+    for i in 20..30 {
+        let key = store.load(&table(i, 4));
+        assert!(store.set(2, space(u64::try_from(i).unwrap(), 1), &[key]), "{i}");
+        assert!(key.is_some_and(|key| store.has(key)));
+    }
+}
+
+#[test]
+fn without_room_or_memory_processes_go_without() {
+    let (mut store, fake) = store(64);
+    assert_eq!(store.load(&table(1, 100)), None);
+    assert!(store.set(1, space(1, 1), &[None]), "a range without a table is worth telling");
+    fake.0.borrow_mut().full = true;
+    assert!(!store.set(1, space(2, 1), &[None]));
+    assert!(!store.knows(1), "the old space would be false");
+    assert_eq!(store.load(&table(1, 1)), None);
+    assert!(fake.0.borrow().spaces.is_empty());
+    assert_eq!(store.usage().refused, 3);
+}

@@ -1,0 +1,295 @@
+//! The table of one file: `struct jp_table` and what follows it. Code is named by its offset in the file, so that the
+//! table fits wherever the file is mapped.
+
+use std::collections::HashMap;
+
+use super::Rule;
+
+/// Bytes of a table at most: three to four million rows. The largest browsers need half of it.
+pub const MAX_BYTES: usize = 16 << 20;
+
+/// Bits of an offset within a step of the index: `JP_STEP_SHIFT`.
+const STEP_SHIFT: u32 = 10;
+const STEP_MASK: u32 = (1 << STEP_SHIFT) - 1;
+/// A file that is nearly empty must not cost a large index.
+const MAX_STEPS_PER_ROW: usize = 16;
+const FEW_STEPS: usize = 1024;
+/// Words of `struct jp_table`.
+const HEADER: usize = 8;
+/// Compilers fill up to 15 bytes between functions, which never run.
+const PADDING: u64 = 15;
+
+/// A finished table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table(Vec<u8>);
+
+/// Collects what holds where; the order does not matter.
+#[derive(Debug, Default)]
+pub struct TableBuilder {
+    pieces: Vec<Piece>,
+    rules: HashMap<Rule, u32>,
+}
+
+/// The code `start..end`, offsets in the file.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    start: u32,
+    end: u32,
+    rule: u32,
+}
+
+/// The table would be larger than [`MAX_BYTES`], nearly empty, or of code beyond the first 4 GiB of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the unwind table is too large")]
+pub struct TooLarge;
+
+impl TableBuilder {
+    /// Notes that a rule holds for the code at the offsets `start..end`.
+    ///
+    /// # Errors
+    /// [`TooLarge`]: then no table can be made.
+    pub fn add(&mut self, start: u64, end: u64, rule: Rule) -> Result<(), TooLarge> {
+        let fits = |offset| u32::try_from(offset).map_err(|_| TooLarge);
+        let (start, end) = (fits(start)?, fits(end)?);
+        let next = u32::try_from(self.rules.len()).map_err(|_| TooLarge)?;
+        let rule = *self.rules.entry(rule).or_insert(next);
+        if start < end {
+            self.pieces.push(Piece { start, end, rule });
+        }
+        // A piece makes one row, and another one behind it at most.
+        if self.pieces.len() * 4 + self.rules.len() * 8 > MAX_BYTES {
+            return Err(TooLarge);
+        }
+        Ok(())
+    }
+
+    /// Makes the table; `None` if there is no code.
+    ///
+    /// # Errors
+    /// [`TooLarge`].
+    pub fn build(mut self) -> Result<Option<Table>, TooLarge> {
+        let next = u32::try_from(self.rules.len()).map_err(|_| TooLarge)?;
+        let none = *self.rules.entry(Rule::None).or_insert(next);
+        let rows = self.rows(none);
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(None) };
+        let (first, last) = (first.0 >> STEP_SHIFT, last.0 >> STEP_SHIFT);
+        let steps = last - first + 1;
+        let words = HEADER + steps as usize + 1 + rows.len();
+        let rules_at = words.next_multiple_of(2);
+        let size = rules_at + 2 * self.rules.len();
+        // A row has 22 bits for the number of its rule; real code has a row for every hundred bytes or less.
+        let sparse = steps as usize > MAX_STEPS_PER_ROW * rows.len() + FEW_STEPS;
+        if size * 4 > MAX_BYTES || self.rules.len() > 1 << (32 - STEP_SHIFT) || sparse {
+            return Err(TooLarge);
+        }
+        let mut table = Vec::with_capacity(size);
+        table.extend([first, steps, u32::try_from(rules_at).map_err(|_| TooLarge)?]);
+        table.resize(HEADER, 0);
+        let mut row = 0;
+        for step in first..=last {
+            while rows.get(row).is_some_and(|(offset, _)| offset >> STEP_SHIFT < step) {
+                row += 1;
+            }
+            table.push(u32::try_from(row).map_err(|_| TooLarge)?);
+        }
+        table.push(u32::try_from(rows.len()).map_err(|_| TooLarge)?);
+        table.extend(rows.iter().map(|(offset, rule)| rule << STEP_SHIFT | (offset & STEP_MASK)));
+        table.resize(rules_at, 0);
+        let mut rules: Vec<(Rule, u32)> = self.rules.into_iter().collect();
+        rules.sort_unstable_by_key(|(_, number)| *number);
+        table.extend(rules.iter().flat_map(|(rule, _)| {
+            let [a, b, c, d, e, f, g, h] = rule.encode();
+            [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]
+        }));
+        Ok(Some(Table(table.into_iter().flat_map(u32::to_le_bytes).collect())))
+    }
+
+    /// Where which rule begins to hold, sorted.
+    fn rows(&mut self, none: u32) -> Vec<(u32, u32)> {
+        self.pieces.sort_by_key(|piece| piece.start);
+        let mut rows: Vec<(u32, u32)> = Vec::with_capacity(self.pieces.len() + 1);
+        let mut begin = |offset, rule| match rows.last_mut() {
+            // Only descriptions that contradict each other begin at one place; the last one stays.
+            Some(last) if last.0 == offset => last.1 = rule,
+            Some(last) if last.1 == rule => {}
+            _ => rows.push((offset, rule)),
+        };
+        let mut covered = None;
+        for &Piece { start, end, rule } in &self.pieces {
+            if let Some(covered) = covered.filter(|&covered| u64::from(start) > u64::from(covered) + PADDING)
+            {
+                begin(covered, none);
+            }
+            begin(start, rule);
+            covered = Some(end);
+        }
+        if let Some(covered) = covered {
+            begin(covered, none);
+        }
+        rows
+    }
+}
+
+impl Table {
+    /// A table as it came from the worker; `None` if it is none.
+    #[must_use]
+    pub fn from_bytes(bytes: Vec<u8>) -> Option<Table> {
+        let fits = bytes.len().is_multiple_of(4) && (HEADER * 4..=MAX_BYTES).contains(&bytes.len());
+        fits.then_some(Table(bytes))
+    }
+
+    /// As the BPF program reads it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Its bytes, to send them.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        self.0.as_chunks::<4>().0.get(at).map_or(0, |word| u32::from_le_bytes(*word))
+    }
+
+    /// What holds at an offset of the file: the same search as `find_rule` of `bpf/step_table.h`.
+    #[must_use]
+    pub fn rule(&self, offset: u64) -> Rule {
+        let word = |at| self.word(at);
+        let (first, steps, rules) = (word(0), word(1), word(2) as usize);
+        let step = (offset >> STEP_SHIFT).wrapping_sub(u64::from(first));
+        let Some(step) = usize::try_from(step).ok().filter(|&step| step < steps as usize) else {
+            return Rule::None;
+        };
+        let low = u32::try_from(offset & u64::from(STEP_MASK)).unwrap_or(0);
+        let rows = HEADER + steps as usize + 1;
+        let (mut from, mut to) = (word(HEADER + step) as usize, word(HEADER + step + 1) as usize);
+        while from < to {
+            let middle = usize::midpoint(from, to);
+            if word(rows + middle) & STEP_MASK <= low {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        let Some(row) = from.checked_sub(1) else { return Rule::None };
+        let rule = rules + 2 * (word(rows + row) >> STEP_SHIFT) as usize;
+        let ([a, b, c, d], [e, f, g, h]) = (word(rule).to_le_bytes(), word(rule + 1).to_le_bytes());
+        Rule::decode([a, b, c, d, e, f, g, h])
+    }
+
+    /// Rows that it has.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        let before = HEADER + self.word(1) as usize + 1;
+        (self.word(2) as usize).saturating_sub(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cfa, Fp};
+    use super::*;
+
+    fn sp(n: i32) -> Rule {
+        Rule::Frame { cfa: Cfa::Sp(n), fp: Fp::Same }
+    }
+
+    fn table(pieces: &[(u64, u64, Rule)]) -> Table {
+        let mut builder = TableBuilder::default();
+        pieces.iter().for_each(|(start, end, rule)| builder.add(*start, *end, *rule).unwrap());
+        builder.build().unwrap().unwrap()
+    }
+
+    #[test]
+    fn each_offset_has_its_rule() {
+        let table = table(&[
+            (0x2000, 0x2001, sp(8)),
+            (0x2001, 0x2010, sp(16)),
+            (0x1000, 0x1005, sp(24)),
+            (0x1008, 0x1100, Rule::End),
+            (0x2100, 0x9000, sp(32)),
+        ]);
+        let expected = [
+            (0, Rule::None),
+            (0xfff, Rule::None),
+            (0x1000, sp(24)),
+            (0x1004, sp(24)),
+            // Padding.
+            (0x1007, sp(24)),
+            (0x1008, Rule::End),
+            (0x10ff, Rule::End),
+            (0x1100, Rule::None),
+            (0x1fff, Rule::None),
+            (0x2000, sp(8)),
+            (0x2001, sp(16)),
+            (0x200f, sp(16)),
+            (0x2010, Rule::None),
+            (0x2100, sp(32)),
+            // Steps without a row of their own.
+            (0x5000, sp(32)),
+            (0x8fff, sp(32)),
+            (0x9000, Rule::None),
+            (0x93ff, Rule::None),
+            (0x9400, Rule::None),
+            (u64::MAX, Rule::None),
+            (1 << 40, Rule::None),
+        ];
+        for (offset, rule) in expected {
+            assert_eq!(table.rule(offset), rule, "{offset:#x}");
+        }
+        assert_eq!(Table::from_bytes(table.bytes().to_vec()), Some(table));
+    }
+
+    #[test]
+    fn a_step_full_of_rows() {
+        let pieces: Vec<_> = (0..4096_u64).map(|i| (i, i + 1, sp(8 * i32::try_from(i).unwrap()))).collect();
+        let table = table(&pieces);
+        for (offset, _, rule) in pieces {
+            assert_eq!(table.rule(offset), rule);
+        }
+        assert_eq!(table.rule(4096), Rule::None);
+    }
+
+    #[test]
+    fn equal_neighbours_are_one_row() {
+        let table = table(&[(0x100, 0x200, sp(8)), (0x200, 0x300, sp(8)), (0x308, 0x400, sp(8))]);
+        assert!(table.rows() <= 3, "{}", table.rows());
+        assert_eq!(table.rule(0x3ff), sp(8));
+    }
+
+    #[test]
+    fn descriptions_that_contradict_each_other_are_no_harm() {
+        let table =
+            table(&[(0, 100, sp(8)), (50, 60, sp(16)), (50, 55, sp(24)), (10, 10, sp(32)), (9, 3, sp(40))]);
+        assert_eq!((table.rule(49), table.rule(50), table.rule(80)), (sp(8), sp(24), Rule::None));
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused() {
+        assert_eq!(TableBuilder::default().build(), Ok(None));
+        assert_eq!(TableBuilder::default().add(0, 1 << 32, sp(8)), Err(TooLarge));
+        let mut wide = TableBuilder::default();
+        wide.add(0, 1, sp(8)).unwrap();
+        wide.add(u64::from(u32::MAX) - 1, u64::from(u32::MAX), sp(8)).unwrap();
+        assert_eq!(wide.build(), Err(TooLarge));
+        let mut sparse = TableBuilder::default();
+        sparse.add(0, 2 << 20, sp(8)).unwrap();
+        assert_eq!(sparse.build(), Err(TooLarge));
+        let mut many = TableBuilder::default();
+        let refused = (0..u64::MAX).find(|i| many.add(i * 2, i * 2 + 1, sp(8)).is_err());
+        assert!(refused.is_some_and(|n| n < 5_000_000), "{refused:?}");
+        assert_eq!(Table::from_bytes(vec![0; 31]), None);
+        assert_eq!(Table::from_bytes(vec![0; MAX_BYTES + 4]), None);
+    }
+
+    #[test]
+    fn a_false_table_has_no_rules_and_no_panic() {
+        let table = Table::from_bytes(vec![0xff; 4096]).unwrap();
+        for offset in (0..64).map(|bit| 1_u64 << bit) {
+            assert!(matches!(table.rule(offset), Rule::None | Rule::Other));
+        }
+    }
+}

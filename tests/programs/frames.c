@@ -1,0 +1,108 @@
+/*
+ * Stacks of known shape, for code without frame pointers. The first argument says which:
+ *   chain     main, chain x 40, qsort, by_value, work
+ *   signal    main, spin, (the kernel's frame), on_alarm, work; with `signal stack` the handler has a stack of its own
+ *   leaves    main, caller, and tiny, which has pushes, pops and no frame pointer; no work of their own
+ *   plt       main and, through the procedure linkage table, ffsl, which has a handful of instructions
+ *   thread    the same as chain, in a thread
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include "target.h"
+
+#define NOINLINE __attribute__((noinline, noclone))
+
+static volatile unsigned long sink;
+
+static NOINLINE unsigned long work(unsigned long x, unsigned long rounds)
+{
+	BURN(x, rounds);
+	return x;
+}
+
+static NOINLINE int by_value(const void *a, const void *b)
+{
+	unsigned long x = *(const unsigned long *)a, y = *(const unsigned long *)b;
+
+	sink += work(x | 1, 20000);
+	return x < y ? -1 : x > y;
+}
+
+static NOINLINE unsigned long chain(unsigned long depth)
+{
+	unsigned long values[8] = { 5, 3, 8, 1, 7, 2, 6, 4 };
+
+	if (!depth)
+		qsort(values, 8, sizeof(values[0]), by_value);
+	else
+		values[0] = chain(depth - 1);
+	return values[0] + depth;
+}
+
+static void *in_thread(void *unused)
+{
+	for (;;)
+		sink += chain(39);
+	return unused;
+}
+
+static void on_alarm(int unused)
+{
+	sink += work((unsigned long)unused, 300000);
+}
+
+static NOINLINE void spin(void)
+{
+	for (unsigned long i = 1; i; i++)
+		asm volatile("" : "+r"(i));
+}
+
+static NOINLINE unsigned long tiny(unsigned long x, unsigned long y)
+{
+	unsigned long a = x * y, b = x + y, c = x ^ y, d = x | y, e = x & y;
+
+	asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e) : : "rbx", "r12", "r13", "r14", "r15", "rbp");
+	return a + b + c + d + e;
+}
+
+static NOINLINE unsigned long caller(unsigned long x)
+{
+	for (int i = 0; i < 100000; i++)
+		x = tiny(x, x + 1) + tiny(x + 2, x);
+	return x;
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "chain";
+	struct sigaction action = { .sa_handler = on_alarm };
+	struct itimerval timer = { { 0, 1000 }, { 0, 1000 } };
+	stack_t stack = { .ss_sp = malloc(1 << 16), .ss_size = 1 << 16 };
+	pthread_t thread;
+
+	ready();
+	if (!strcmp(what, "thread")) {
+		pthread_create(&thread, NULL, in_thread, NULL);
+		pthread_join(thread, NULL);
+	}
+	if (!strcmp(what, "signal")) {
+		if (argc > 2) {
+			sigaltstack(&stack, NULL);
+			action.sa_flags = SA_ONSTACK;
+		}
+		sigaction(SIGALRM, &action, NULL);
+		setitimer(ITIMER_REAL, &timer, NULL);
+		spin();
+	}
+	if (!strcmp(what, "plt"))
+		for (long x = 1;;)
+			sink = x = (ffsl(x) + ffsl(x + 1) + ffsl(x + 2) + ffsl(x + 3) + x) & 0xffff;
+	if (!strcmp(what, "leaves"))
+		for (unsigned long x = 1;; )
+			x = caller(x);
+	in_thread(NULL);
+	return 0;
+}

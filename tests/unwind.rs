@@ -1,0 +1,191 @@
+//! Code without frame pointers, end to end: stacks of known shape, in C, C++, libraries as they are shipped.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::process::Command;
+
+use common::folded::{Folded, is, reaches_root, user_leaf};
+use common::profiler::{profile, profile_enough, record};
+use common::target::Target;
+use common::{is_root, native, scratch, skip};
+
+/// Whether this machine's code has unwind tables for us.
+fn applies() -> bool {
+    let applies = cfg!(target_arch = "x86_64");
+    if !applies {
+        skip("unwind tables are of x86-64 only");
+    }
+    applies && is_root()
+}
+
+fn frames(args: &[&str]) -> Target {
+    Target::start(Command::new(native::without_frame_pointers("frames.c")).args(args))
+}
+
+/// Asserts that nearly all stacks begin where threads and programs begin.
+#[track_caller]
+fn assert_whole(what: &str, folded: &Folded) {
+    assert!(folded.total() > 200, "{what}: only {} samples", folded.total());
+    let whole = folded.share(reaches_root);
+    eprintln!("{what}: {:.2} % of {} samples reach the root", whole * 100.0, folded.total());
+    assert!(whole >= 0.98, "{what}: only {whole} of the stacks reach the root:\n{}", folded.top(10));
+}
+
+/// Whether these names stand in the stack in this order, others between them.
+fn has_in_order(stack: &[String], names: &[&str]) -> bool {
+    let mut rest = stack.iter();
+    names.iter().all(|name| rest.any(|frame| is(frame, name)))
+}
+
+#[test]
+fn a_chain_through_libc_is_whole_frame_by_frame() {
+    if !applies() {
+        return;
+    }
+    for (mode, root) in [("chain", "main"), ("thread", "in_thread")] {
+        let target = frames(&[mode]);
+        let all = profile_enough(&target, &[], |all| all);
+        assert_whole(mode, &all);
+        let work = all.within("work");
+        assert!(work.total() * 10 > all.total() * 9, "{}", all.top(10));
+        let right = work.share(|stack| {
+            stack.iter().filter(|frame| is(frame, "chain")).count() == 40
+                && has_in_order(stack, &[root, "chain", "by_value", "work"])
+                && stack.iter().any(|frame| frame.starts_with("qsort") || frame.contains("libc.so"))
+        });
+        assert!(right > 0.995, "only {right} of the stacks have all frames:\n{}", work.top(5));
+    }
+}
+
+#[test]
+fn a_leaf_has_its_caller_in_prologue_and_epilogue_too() {
+    if !applies() {
+        return;
+    }
+    let target = frames(&["leaves"]);
+    let all = profile_enough(&target, &[], |all| all);
+    assert_whole("leaves", &all);
+    let tiny = all.keep(|stack| user_leaf(stack).is_some_and(|leaf| is(leaf, "tiny")));
+    assert!(tiny.total() * 2 > all.total(), "{}", all.top(10));
+    let called = tiny.share(|stack| {
+        let leaf = stack.iter().rposition(|frame| is(frame, "tiny")).unwrap();
+        is(&stack[leaf - 1], "caller") && is(&stack[leaf - 2], "main")
+    });
+    assert!(called > 0.998, "only {called} of the leaves have their caller:\n{}", tiny.top(10));
+}
+
+#[test]
+fn slots_of_the_linkage_table_have_callers() {
+    if !applies() {
+        return;
+    }
+    let target = frames(&["plt"]);
+    let all = profile_enough(&target, &[], |all| all);
+    assert_whole("plt", &all);
+    let slots = all.keep(|stack| user_leaf(stack).is_some_and(|leaf| leaf.ends_with("@plt")));
+    assert!(slots.total() > 20, "only {} samples in the linkage table:\n{}", slots.total(), all.top(10));
+    let called = slots.share(|stack| stack.len() > 2 && is(&stack[stack.len() - 2], "main"));
+    assert!(called > 0.98, "only {called} of the slots have their caller:\n{}", slots.top(10));
+}
+
+#[test]
+fn signal_handlers_stand_on_what_they_interrupted() {
+    if !applies() {
+        return;
+    }
+    for args in [&["signal"][..], &["signal", "stack"]] {
+        let target = frames(args);
+        let all = profile_enough(&target, &[], |all| all);
+        assert_whole(&args.join(" on a "), &all);
+        let work = all.within("work");
+        assert!(work.total() > 500, "{}", all.top(10));
+        let right = work.share(|stack| has_in_order(stack, &["main", "spin", "on_alarm", "work"]));
+        assert!(right > 0.995, "only {right} of the stacks cross the signal:\n{}", work.top(10));
+    }
+}
+
+#[test]
+fn exceptions_are_thrown_through_whole_stacks() {
+    if !applies() {
+        return;
+    }
+    let target = Target::start(&mut Command::new(native::without_frame_pointers("throw.cc")));
+    let all = profile_enough(&target, &[], |all| all);
+    assert_whole("throw", &all);
+    let thrown = all
+        .keep(|stack| stack.iter().any(|frame| frame.contains("libgcc_s") || frame.starts_with("_Unwind")));
+    assert!(thrown.total() > 500, "{}", all.top(10));
+    let right = thrown.share(|stack| has_in_order(stack, &["main"]));
+    assert!(right > 0.98, "only {right} of the unwinder's own stacks have main:\n{}", thrown.top(10));
+}
+
+#[test]
+fn an_interpreter_as_it_is_shipped() {
+    if !applies() {
+        return;
+    }
+    if Command::new("python3").arg("--version").output().is_err() {
+        skip("there is no python3");
+        return;
+    }
+    let program = "import json, zlib\nprint('ready', flush=True)\n\
+        while True:\n    zlib.compress(json.dumps(sorted(range(20000), key=lambda n: -n)).encode())\n";
+    let target = Target::start(Command::new("python3").args(["-c", program]));
+    let all = profile_enough(&target, &[], |all| all);
+    assert_whole("python3", &all);
+}
+
+/// A program that lies about its frames has itself to blame, and nobody else notices.
+#[test]
+fn false_frame_descriptions_harm_their_owner_only() {
+    if !applies() {
+        return;
+    }
+    let honest = native::without_frame_pointers("frames.c");
+    let liar = scratch("lies").join("liar");
+    let junk = scratch("lies").join("junk");
+    let mut random = 1_u32;
+    let bytes: Vec<u8> = std::iter::repeat_with(|| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        random.to_le_bytes()[3]
+    })
+    .take(1000)
+    .collect();
+    for (kind, bytes) in [("junk", bytes), ("empty", vec![0; 8])] {
+        std::fs::write(&junk, bytes).unwrap();
+        let update = format!(".eh_frame={}", junk.display());
+        let made =
+            Command::new("objcopy").args(["--update-section", &update]).arg(&honest).arg(&liar).status();
+        if !made.is_ok_and(|status| status.success()) {
+            skip("objcopy cannot change a section");
+            return;
+        }
+        let (one, other) = (Target::start(Command::new(&liar).arg("chain")), frames(&["chain"]));
+        let all = record(3, &["--all".to_owned()]);
+        assert!(all.report["accounts"]["kept"].as_u64().unwrap() > 1_000, "{}", all.report["accounts"]);
+        let of = |comm: &str| all.folded.keep(|stack| stack[0] == comm);
+        assert!(of("liar").total() > 200, "{kind}: {}", all.folded.top(10));
+        assert_whole(kind, &of("frames.c"));
+        let named = of("liar").share(|stack| stack.iter().any(|frame| is(frame, "work")));
+        assert!(named > 0.9, "{kind}: the leaf needs no table: {named}");
+        drop((one, other));
+    }
+}
+
+/// How walks ended is in the report, and the tables are within their budget.
+#[test]
+fn the_report_says_how_walks_ended() {
+    if !applies() {
+        return;
+    }
+    let target = frames(&["chain"]);
+    let report = profile(&target, 2, &[]).report;
+    let ends = report["ends"].as_array().unwrap();
+    let ticks =
+        |label: &str| ends.iter().filter(|e| e[0] == label).map(|e| e[1].as_u64().unwrap()).sum::<u64>();
+    let all: u64 = ends.iter().map(|e| e[1].as_u64().unwrap()).sum();
+    assert!(all > 200 && ticks("root") * 100 >= all * 98, "{ends:?}");
+    let maps = report["cost"]["maps_bytes"].as_u64().unwrap();
+    assert!(maps < 64 << 20, "{maps} bytes of maps for one small program");
+}
