@@ -16,6 +16,7 @@ mod files;
 mod frames;
 mod java_cache;
 mod java_log;
+mod java_memory;
 mod jit;
 mod jvms;
 pub mod kernel;
