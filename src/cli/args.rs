@@ -116,7 +116,8 @@ pub(super) struct Record {
     #[arg(long, help_heading = "Output")]
     pub(super) lines: bool,
 
-    /// Where Java names come from: `agent` attaches to each profiled JVM, `off` leaves JVMs alone.
+    /// Where Java names come from: `agent` attaches to each profiled JVM, `vm` reads them out of its memory and loads
+    /// nothing into it, `off` leaves JVMs alone.
     #[arg(long, value_enum, default_value = "agent", help_heading = "Java")]
     pub(super) java: Java,
     /// How long attaching to one JVM may take.
@@ -185,6 +186,7 @@ pub(super) enum LogLevel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Java {
     Agent,
+    Vm,
     Off,
 }
 

@@ -85,6 +85,7 @@ fn settings(record: Record, (requested_hz, period_ns): (f64, u64)) -> Result<Set
         raw_names: record.raw_names,
         java: match record.java {
             Java::Agent => session::Java::Agent,
+            Java::Vm => session::Java::Vm,
             Java::Off => session::Java::Off,
         },
         attach_timeout: self::duration("--attach-timeout", &record.attach_timeout)?,

@@ -22,6 +22,7 @@ use super::helper;
 use super::inspection::Inspection;
 use super::message::{Answer, Order, Request, Task, receive, send};
 use super::refusal::Refusal;
+use super::vm::Layout;
 use crate::process::MonoNs;
 
 /// A helper keeps its deadline itself; after this much more it is killed.
@@ -143,6 +144,33 @@ pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
     }
 }
 
+/// A JVM's memory, and what its own tables say of it.
+#[derive(Debug)]
+pub struct Opened {
+    /// `/proc/PID/mem`: of this program alone, whatever its pid is given to.
+    pub memory: File,
+    /// Where code is described there.
+    pub layout: Layout,
+    /// Version and flags.
+    pub inspection: Inspection,
+}
+
+/// Opens the memory of a JVM. Nothing is asked of it and nothing changes in it.
+///
+/// # Errors
+/// Why not.
+pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
+    let unread = |refusal| Failed { refusal, inspection: None };
+    let (answer, memory) = ask(jvm, &options.binary, options.timeout, Task::Open).map_err(unread)?;
+    match (answer, memory) {
+        (Answer { refusal: Some(refusal), inspection, .. }, _) => Err(Failed { refusal, inspection }),
+        (Answer { inspection: Some(inspection), layout: Some(layout), .. }, Some(memory)) => {
+            Ok(Opened { memory: memory.into(), layout, inspection })
+        }
+        _ => Err(unread(Refusal::HelperFailed("an answer without memory".into()))),
+    }
+}
+
 /// Loads the agent into a JVM, or finds it loaded. Nothing stays in its file system.
 ///
 /// # Errors
@@ -168,7 +196,7 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
             let _ = ask(jvm, &options.binary, CLEANING, Task::Clean(file_name));
             unread(refusal)
         })?;
-    let Answer { inspection, refusal, log: facts } = answer;
+    let Answer { inspection, refusal, log: facts, .. } = answer;
     let failed = |refusal| Failed { refusal, inspection: inspection.clone() };
     if let Some(refusal) = refusal {
         return Err(failed(refusal));

@@ -17,12 +17,14 @@ use super::ids::{as_target, die_with_parent};
 use super::inspection::{Inspection, inspect, vendor_of};
 use super::listen::{Habits, connection, remove_stale_trigger};
 use super::log_file::{Found, logs_of};
+use super::memory::ProcessMemory;
 use super::message::{Answer, LogFacts, Order, Request, Task, receive, send};
 use super::policy::permitted;
 use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{catches_sigquit, monotonic_offset};
 use super::target::{Target, entry};
+use super::vm::Layout;
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
 
@@ -83,6 +85,13 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
             answer.log = Some(facts);
             Ok(Some(found.file))
         }
+        Task::Open => {
+            let (memory, mut inspection, layout) = open_memory(&target, request, deadline)?;
+            vendor(&mut inspection);
+            answer.inspection = Some(inspection);
+            answer.layout = Some(layout?);
+            Ok(Some(memory.into_file()))
+        }
         Task::Clean(name) => {
             if let Ok(tmp) = target.directory("tmp") {
                 remove_named(&target, tmp.as_fd(), name)?;
@@ -115,6 +124,26 @@ fn when_started(
                 Err(Refusal::TimedOut) => return Err(Refusal::SignalNotCaught),
                 other => other?,
             },
+        }
+    }
+}
+
+/// Opens a JVM's memory, and reads its tables, once it has got so far that its flags are final (with `-Xrs`, when it is old
+/// enough): its libraries are mapped before that.
+fn open_memory(
+    target: &Target,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<(ProcessMemory, Inspection, Result<Layout, Refusal>), Refusal> {
+    loop {
+        let memory = target.memory()?;
+        let layout = Layout::read(&memory, request.base).map_err(|_| Refusal::LayoutUnknown);
+        let old = target.age() >= STARTING;
+        let settled = old || catches_sigquit(&target.proc_file("status")?);
+        match inspect(&memory, request.base) {
+            Ok(inspection) if settled => return Ok((memory, inspection, layout)),
+            Err(_) if old => return Err(gone_or_foreign(target)),
+            _ => deadline.pause(target.pidfd(), PAUSE)?,
         }
     }
 }

@@ -39,6 +39,8 @@ pub struct Flags {
     pub enable_dynamic_agent_loading: Option<bool>,
     /// `-Xrs`: SIGQUIT is not caught, the attach socket is there from the start.
     pub reduce_signal_usage: Option<bool>,
+    /// Compiled code has debug records everywhere, not only at calls and safepoints.
+    pub debug_non_safepoints: Option<bool>,
 }
 
 /// What the JVM's own tables say.
@@ -87,6 +89,7 @@ fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsen
             b"DisableAttachMechanism" => &mut flags.disable_attach_mechanism,
             b"EnableDynamicAgentLoading" => &mut flags.enable_dynamic_agent_loading,
             b"ReduceSignalUsage" => &mut flags.reduce_signal_usage,
+            b"DebugNonSafepoints" => &mut flags.debug_non_safepoints,
             _ => continue,
         };
         let mut value = [0];

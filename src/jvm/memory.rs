@@ -11,19 +11,25 @@ const MAX_STRING: usize = 512;
 /// The memory could not be read, or makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the JVM's memory makes no sense")]
-pub(super) struct Nonsense;
+pub struct Nonsense;
 
 /// Something with addresses: `/proc/PID/mem`, or bytes in a test.
-pub(super) trait Memory {
+pub trait Memory {
     /// Fills `buffer` from the front as far as memory goes; returns how many bytes.
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
 
     /// Fills all of `buffer`.
+    ///
+    /// # Errors
+    /// If memory ends before.
     fn read_all(&self, address: u64, buffer: &mut [u8]) -> Result<(), Nonsense> {
         if self.read(address, buffer) == buffer.len() { Ok(()) } else { Err(Nonsense) }
     }
 
     /// A word of eight bytes.
+    ///
+    /// # Errors
+    /// If it is not there.
     fn word(&self, address: u64) -> Result<u64, Nonsense> {
         let mut bytes = [0; 8];
         self.read_all(address, &mut bytes)?;
@@ -31,6 +37,9 @@ pub(super) trait Memory {
     }
 
     /// A string that ends with a zero byte, at most 512 bytes long; empty for a null pointer.
+    ///
+    /// # Errors
+    /// If it is not there, or too long.
     fn string(&self, address: u64) -> Result<Vec<u8>, Nonsense> {
         if address == 0 {
             return Ok(Vec::new());
@@ -50,11 +59,17 @@ pub(super) trait Memory {
 
 /// `/proc/PID/mem`.
 #[derive(Debug)]
-pub(super) struct ProcessMemory(File);
+pub struct ProcessMemory(File);
 
 impl ProcessMemory {
-    pub(super) fn new(mem: OwnedFd) -> ProcessMemory {
+    /// Reads from this descriptor of it.
+    #[must_use]
+    pub fn new(mem: OwnedFd) -> ProcessMemory {
         ProcessMemory(File::from(mem))
+    }
+
+    pub(super) fn into_file(self) -> File {
+        self.0
     }
 }
 
@@ -87,4 +102,18 @@ pub(super) fn half_in(bytes: &[u8], offset: u64) -> Result<u32, Nonsense> {
     let end = start.checked_add(4).ok_or(Nonsense)?;
     let half = bytes.get(start..end).ok_or(Nonsense)?;
     Ok(u32::from_ne_bytes(half.try_into().map_err(|_| Nonsense)?))
+}
+
+/// The two bytes at `offset` in `bytes`.
+pub(super) fn short_in(bytes: &[u8], offset: u64) -> Result<u16, Nonsense> {
+    let start = usize::try_from(offset).map_err(|_| Nonsense)?;
+    let end = start.checked_add(2).ok_or(Nonsense)?;
+    let short = bytes.get(start..end).ok_or(Nonsense)?;
+    Ok(u16::from_ne_bytes(short.try_into().map_err(|_| Nonsense)?))
+}
+
+/// The byte at `offset` in `bytes`.
+pub(super) fn byte_in(bytes: &[u8], offset: u64) -> Result<u8, Nonsense> {
+    let at = usize::try_from(offset).map_err(|_| Nonsense)?;
+    bytes.get(at).copied().ok_or(Nonsense)
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::code_cache::Blobs;
 use super::inspection::Inspection;
 use super::refusal::Refusal;
+use super::vm::Layout;
 
 /// Longest message, bytes.
 const MAX_MESSAGE: usize = 128 << 10;
@@ -41,6 +42,8 @@ pub(super) struct Request {
 pub(super) enum Task {
     Inspect,
     Attach(Order),
+    /// Read where its code is described, and hand out its memory, readable.
+    Open,
     /// Remove what a killed helper may have left: the trigger and the agent's file of this name.
     Clean(String),
 }
@@ -64,6 +67,8 @@ pub(super) struct Answer {
     pub(super) refusal: Option<Refusal>,
     /// Of an attach that succeeded; the log's descriptor comes beside it.
     pub(super) log: Option<LogFacts>,
+    /// Of memory that was opened; its descriptor comes beside it.
+    pub(super) layout: Option<Layout>,
 }
 
 /// Of a log.

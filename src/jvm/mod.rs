@@ -28,9 +28,10 @@ mod row;
 mod status;
 mod target;
 mod version;
+pub mod vm;
 mod vm_structs;
 
-pub use attach::{AttachOptions, Attached, Failed, Source, attach, inspect};
+pub use attach::{AttachOptions, Attached, Failed, Opened, Source, attach, inspect, open};
 pub use code_cache::{Blob, Blobs};
 pub use discover::{Jvm, discover, find, is_same_process};
 pub use inspection::{Flags, Inspection};

@@ -25,7 +25,16 @@ pub fn class(signature: &[u8], raw: bool) -> String {
         }
         return dotted;
     }
-    without_run_numbers(&dotted)
+    without_run_numbers(without_hash(&dotted))
+}
+
+/// Before JDK 15 a class without a name of its own has the hash of its mirror behind its host's:
+/// `java/lang/invoke/LambdaForm$MH/1234567`. No name of a class in a source file is a number.
+fn without_hash(dotted: &str) -> &str {
+    match dotted.rsplit_once('.') {
+        Some((name, hash)) if !hash.is_empty() && hash.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => dotted,
+    }
 }
 
 /// A method's name, source file or signature: made fit to print, otherwise as the JVM has it.
@@ -189,6 +198,17 @@ mod tests {
         assert_eq!(pretty("Script17"), "Script");
         assert_eq!(pretty("user$eval1234"), "user$eval");
         assert_eq!(pretty("a/Hidden.0x0000000800c03000"), "a.Hidden");
+    }
+
+    #[test]
+    fn hashes_of_nameless_classes_are_dropped() {
+        reads(
+            "Ljava/lang/invoke/LambdaForm$MH/1234567;",
+            "java.lang.invoke.LambdaForm$MH",
+            "java.lang.invoke.LambdaForm$MH.1234567",
+        );
+        reads("La/b/C2;", "a.b.C2", "a.b.C2");
+        reads("L12;", "12", "12");
     }
 
     #[test]

@@ -50,6 +50,9 @@ pub enum Refusal {
     /// Its `libjvm.so` has not HotSpot's tables (OpenJ9, a look-alike), or they make no sense.
     #[error("not HotSpot")]
     NotHotSpot,
+    /// A HotSpot whose tables do not say where its compiled code is described, or not as in any release we know.
+    #[error("layout unknown")]
+    LayoutUnknown,
     /// The kernel or its policy forbids us what it takes.
     #[error("not permitted")]
     NotPermitted,
@@ -101,6 +104,7 @@ impl Refusal {
                 "Known crashes cannot be told for this build; accept the risk with --force-attach."
             }
             Refusal::NotHotSpot => "Only HotSpot (OpenJDK and its distributions, 8 and later) is supported.",
+            Refusal::LayoutUnknown => "Use --java agent, which needs no knowledge of the JVM's inside.",
             Refusal::NotPermitted => {
                 "Run as root with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_SETGID and CAP_KILL."
             }
@@ -144,6 +148,7 @@ mod tests {
             Refusal::KnownCrash(text()),
             Refusal::UnknownVersion,
             Refusal::NotHotSpot,
+            Refusal::LayoutUnknown,
             Refusal::NotPermitted,
             Refusal::HelperStuck,
             Refusal::HelperFailed(text()),

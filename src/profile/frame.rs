@@ -64,6 +64,10 @@ pub enum Why {
     CodeMoved,
     /// The JVM's log was cut (quota, garbage).
     LogCut,
+    /// In a JVM's anonymous memory, where it has no code now.
+    NoCode,
+    /// What a JVM's memory says about its code makes no sense, or is more than is read of one JVM.
+    BadMemory,
     /// The kernel hides its symbols (`kptr_restrict`).
     KernelHidden,
     /// Not in kernel text, a module or a BPF program.
@@ -72,7 +76,7 @@ pub enum Why {
 
 impl Why {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Why; 14] = [
+    pub const ALL: [Why; 16] = [
         Why::NotMapped,
         Why::MappingsUnread,
         Why::ProcessGone,
@@ -85,6 +89,8 @@ impl Why {
         Why::NotLogged,
         Why::CodeMoved,
         Why::LogCut,
+        Why::NoCode,
+        Why::BadMemory,
         Why::KernelHidden,
         Why::NotKernelText,
     ];
@@ -105,6 +111,8 @@ impl Why {
             Why::NotLogged => "not logged",
             Why::CodeMoved => "code moved",
             Why::LogCut => "log cut",
+            Why::NoCode => "no code there",
+            Why::BadMemory => "bad memory",
             Why::KernelHidden => "kernel hidden",
             Why::NotKernelText => "not kernel text",
         }

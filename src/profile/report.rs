@@ -61,8 +61,8 @@ pub struct JvmReport {
     pub names: NameSource,
     /// Whether compiled code keeps frame pointers; none if its flags could not be read.
     pub frame_pointers: Option<bool>,
-    /// Share (0 to 1) of Java leaf ticks in code that was compiled before the agent came: named, but with lines at calls
-    /// only.
+    /// Share (0 to 1) of Java leaf ticks in code that has debug records at calls and safepoints only: it was compiled
+    /// before the agent came, or there is no agent.
     pub compiled_before: Option<f64>,
     /// Ticks of the process.
     pub ticks: u64,
@@ -92,6 +92,11 @@ pub enum NameSource {
     /// The JVM came during the run; the agent was attached then.
     AgentDuringRun {
         /// From the request to the last replayed record.
+        ms: u64,
+    },
+    /// They were read out of the JVM's memory.
+    Memory {
+        /// From the request until its memory could be read.
         ms: u64,
     },
     /// Nobody asked for names.

@@ -10,7 +10,7 @@ use super::resolver::{Delay, JavaTicks, Tally};
 use super::sampler::now;
 use super::{Java, Settings, Target};
 use crate::capture::{Count, Stack};
-use crate::jvm::{self, AttachOptions, Attached, Failed, Inspection, Jvm, Refusal, Source};
+use crate::jvm::{self, AttachOptions, Attached, Failed, Inspection, Jvm, Opened, Refusal, Source};
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
@@ -27,12 +27,20 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// How it stands with the names of a JVM.
 enum Names {
-    /// Being attached to, in a thread of its own.
-    Attaching(JoinHandle<(Option<Jvm>, Result<Attached, Failed>)>),
+    /// Being attached to or opened, in a thread of its own.
+    Attaching(JoinHandle<(Option<Jvm>, Result<Got, Failed>)>),
     Attached(Box<Attached>),
+    /// Read out of its memory.
+    Opened(Box<Opened>),
     Refused(Refusal),
     /// Nobody asked.
     Off,
+}
+
+/// What came of it.
+enum Got {
+    Log(Box<Attached>),
+    Memory(Box<Opened>),
 }
 
 struct Entry {
@@ -225,13 +233,19 @@ impl Jvms {
             return;
         }
         let options = self.options.clone();
-        let attach = move || {
+        let reads_memory = self.java == Java::Vm;
+        let begin = move || {
             let jvm = found.or_else(|| jvm::find(tgid));
-            let gone = || Err(Failed { refusal: Refusal::Exited, inspection: None });
-            let result = jvm.as_ref().map_or_else(gone, |jvm| jvm::attach(jvm, &options));
+            let result = match &jvm {
+                None => Err(Failed { refusal: Refusal::Exited, inspection: None }),
+                Some(jvm) if reads_memory => {
+                    jvm::open(jvm, &options).map(|opened| Got::Memory(Box::new(opened)))
+                }
+                Some(jvm) => jvm::attach(jvm, &options).map(|attached| Got::Log(Box::new(attached))),
+            };
             (jvm, result)
         };
-        if let Ok(thread) = std::thread::Builder::new().name("attach".into()).spawn(attach) {
+        if let Ok(thread) = std::thread::Builder::new().name("attach".into()).spawn(begin) {
             let cpu = self.cpu_of(tgid);
             self.entries.insert(tgid, Entry::new(None, Names::Attaching(thread), late, cpu));
         }
@@ -249,7 +263,8 @@ impl Jvms {
 
 impl Delay for Jvms {
     fn is_jvm(&self, tgid: u32) -> bool {
-        self.entries.contains_key(&tgid)
+        // What is read out of its memory is there as soon as it runs.
+        self.entries.get(&tgid).is_some_and(|entry| !matches!(entry.names, Names::Opened(_)))
     }
 
     fn is_open(&self, tgid: u32) -> bool {
@@ -279,12 +294,16 @@ impl Entry {
     }
 
     /// Takes the result of an attach.
-    fn settle(&mut self, result: Result<Attached, Failed>) {
+    fn settle(&mut self, result: Result<Got, Failed>) {
         self.took = self.began.elapsed();
         match result {
-            Ok(attached) => {
+            Ok(Got::Log(attached)) => {
                 self.inspection = Some(attached.inspection.clone());
-                self.names = Names::Attached(Box::new(attached));
+                self.names = Names::Attached(attached);
+            }
+            Ok(Got::Memory(opened)) => {
+                self.inspection = Some(opened.inspection.clone());
+                self.names = Names::Opened(opened);
             }
             Err(Failed { refusal, inspection }) => {
                 self.inspection = inspection;
@@ -299,6 +318,7 @@ impl Entry {
             Names::Attached(attached) => {
                 log::info!("JVM {pid} ({name}): {:?} agent, in {:.0?}", attached.source, self.took);
             }
+            Names::Opened(_) => log::info!("JVM {pid} ({name}): opened, in {:.0?}", self.took),
             Names::Refused(why) => log::info!("JVM {pid} ({name}): {why}, in {:.0?}", self.took),
             Names::Attaching(_) | Names::Off => {}
         }
@@ -341,6 +361,12 @@ impl Entry {
                         blobs: attached.blobs.clone(),
                     };
                     symbolizer.follow_jvm(process, log);
+                }
+            }
+            Names::Opened(opened) => {
+                if let Ok(memory) = opened.memory.try_clone() {
+                    let coarse = opened.inspection.flags.debug_non_safepoints != Some(true);
+                    symbolizer.watch_jvm(process, memory.into(), opened.layout.clone(), coarse);
                 }
             }
             Names::Refused(_) | Names::Off => symbolizer.note_jvm(process),
@@ -391,6 +417,7 @@ impl Entry {
                 (Source::Late, true) => NameSource::AgentDuringRun { ms },
                 (Source::Late, false) => NameSource::AgentLate { ms },
             },
+            Names::Opened(_) => NameSource::Memory { ms },
             Names::Refused(refusal) => {
                 NameSource::Refused { label: refusal.to_string(), hint: refusal.hint().to_owned() }
             }

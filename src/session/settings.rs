@@ -22,6 +22,8 @@ pub enum Target {
 pub enum Java {
     /// The agent, attached to every JVM that is profiled.
     Agent,
+    /// The memory of every JVM that is profiled: nothing is loaded into it.
+    Vm,
     /// Only JVMs that report already (`-agentpath`).
     Off,
 }

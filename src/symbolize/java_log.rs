@@ -1,6 +1,7 @@
 //! The worker's side of Java: one JVM's log, and what it says about addresses.
 
 use std::fs::File;
+use std::ops::Range;
 
 use super::message::{Changed, Follow, JavaPc, Label, LogStats, Mark, Name, NamesBuilder, Response};
 use crate::jvm::code::{CodeTimeline, FrameKind, Hold, JavaFrame, Miss, Options};
@@ -9,6 +10,15 @@ use crate::profile::{Kind, Why};
 
 /// Changed ranges that are told one by one.
 const MAX_RANGES: usize = 16 << 10;
+
+/// What names a JVM's code: its agent's log, or its memory.
+pub(super) trait JavaSource {
+    /// Reads what there is now, and says what has changed.
+    fn read(&mut self) -> Response;
+
+    /// Names addresses.
+    fn names(&mut self, lookups: &[JavaPc]) -> Response;
+}
 
 /// A log that is followed.
 pub(crate) struct JavaLog {
@@ -24,9 +34,10 @@ impl JavaLog {
         timeline.add(&blobs);
         JavaLog { file, timeline }
     }
+}
 
-    /// Reads what there is now.
-    pub(crate) fn read(&mut self) -> Response {
+impl JavaSource for JavaLog {
+    fn read(&mut self) -> Response {
         // What was read before still answers, and the next reading goes on from there.
         let readable = self.timeline.read(&self.file).is_ok();
         let facts = self.timeline.facts();
@@ -42,13 +53,10 @@ impl JavaLog {
             replayed: facts.replayed,
             cut: facts.is_cut(),
         };
-        let ranges: Vec<(u64, u64)> =
-            self.timeline.take_changed().into_iter().map(|range| (range.start, range.end)).collect();
-        let few = ranges.len() <= MAX_RANGES;
-        Response::Log(stats, if few { Changed::Ranges(ranges) } else { Changed::Everywhere })
+        Response::Log(stats, changed(self.timeline.take_changed()))
     }
 
-    pub(crate) fn names(&mut self, lookups: &[JavaPc]) -> Response {
+    fn names(&mut self, lookups: &[JavaPc]) -> Response {
         let mut names = NamesBuilder::default();
         for lookup in lookups {
             let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
@@ -82,7 +90,15 @@ impl JavaLog {
     }
 }
 
-fn name(frame: &JavaFrame, names: &mut NamesBuilder) -> Name {
+/// Where code changed, as it is told.
+pub(super) fn changed(ranges: Vec<Range<u64>>) -> Changed {
+    if ranges.len() > MAX_RANGES {
+        return Changed::Everywhere;
+    }
+    Changed::Ranges(ranges.into_iter().map(|range| (range.start, range.end)).collect())
+}
+
+pub(super) fn name(frame: &JavaFrame, names: &mut NamesBuilder) -> Name {
     let kind = match frame.kind {
         FrameKind::Compiled => Kind::Java,
         FrameKind::Inlined => Kind::JavaInlined,

@@ -1,18 +1,21 @@
-//! The broker's side of Java: the logs that are followed, and the worker that reads them.
+//! The broker's side of Java: the agents' logs that are followed, the JVMs whose memory is read, and the workers that do
+//! it.
 //!
 //! The logs have a worker of their own. The one for files may die at any time and is replaced to free memory; a log of
 //! which the consumed part was given back to the kernel cannot be read a second time, so its reader should live long.
+//! Memory has another: its owner can make a read of it wait for ever, and what is read can be had again.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::child::{Child, Cost};
+use super::child::{Child, Cost, SHORTEST};
 use super::frames::{Frames, Shared, unknown};
 use super::java_cache::{JavaCache, Seen};
-use super::message::{Follow, JavaPc, LogStats, Mark, Names, Request, Response};
+use super::message::{Follow, JavaPc, LogStats, Mark, Names, Request, Response, Watch};
+use crate::jvm::vm::Layout;
 use crate::jvm::{Blobs, code};
 use crate::process::ProcessId;
 use crate::profile::Why;
@@ -23,6 +26,10 @@ const BATCH: usize = 1024;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// JVMs that are followed at once.
 const MAX_FOLLOWED: usize = 1024;
+
+/// How long the worker may take that reads memory, and how often one JVM may cost its life.
+const MEMORY_DEADLINE: Duration = Duration::from_secs(5);
+const MEMORY_LOSSES: u32 = 2;
 
 /// The log of a JVM's agent, and what is needed to read it.
 #[derive(Debug)]
@@ -37,12 +44,27 @@ pub struct JvmLog {
     pub blobs: Blobs,
 }
 
+/// Where the names of a JVM come from.
+#[derive(Debug)]
+enum Source {
+    Log {
+        log: JvmLog,
+        /// What lies before this was given back to the kernel.
+        released: u64,
+    },
+    Memory {
+        file: File,
+        layout: Box<Layout>,
+        coarse: bool,
+        /// Workers that were lost over it.
+        losses: u32,
+    },
+}
+
 #[derive(Debug)]
 struct Followed {
     number: u64,
-    log: JvmLog,
-    /// What lies before this was given back to the kernel.
-    released: u64,
+    source: Source,
     /// The worker that has it.
     generation: u64,
     stats: LogStats,
@@ -51,11 +73,71 @@ struct Followed {
 impl Followed {
     /// Gives back to the kernel what has been read, and tells the agent. The worker cannot: it may write no file.
     fn release(&mut self) {
-        if self.log.consume && self.stats.read_to > self.released {
+        if let Source::Log { log, released } = &mut self.source
+            && log.consume
+            && self.stats.read_to > *released
+        {
             // What cannot be given back stays: it costs the JVM memory, no more.
-            let _ = code::release(&self.log.file, self.stats.read_to);
-            self.released = self.stats.read_to;
+            let _ = code::release(&log.file, self.stats.read_to);
+            *released = self.stats.read_to;
         }
+    }
+
+    fn file(&self) -> &File {
+        match &self.source {
+            Source::Log { log: JvmLog { file, .. }, .. } | Source::Memory { file, .. } => file,
+        }
+    }
+
+    /// The request to read what there is now, for a worker that has it (`given`) or gets it with the request.
+    fn reading(&self, given: bool, raw: bool) -> Request {
+        let jvm = self.number;
+        match &self.source {
+            Source::Log { log: JvmLog { clock_offset_ns, blobs, .. }, .. } => {
+                let follow = || Follow { clock_offset_ns: *clock_offset_ns, raw, blobs: blobs.clone() };
+                Request::ReadLog { jvm, follow: (!given).then(follow) }
+            }
+            Source::Memory { layout, coarse, .. } => {
+                let watch = || Box::new(Watch { layout: (**layout).clone(), coarse: *coarse, raw });
+                Request::ReadMemory { jvm, watch: (!given).then(watch) }
+            }
+        }
+    }
+
+    /// Counts a worker that was lost over it.
+    fn note_loss(&mut self) {
+        if let Source::Memory { losses, .. } = &mut self.source {
+            *losses += 1;
+        }
+    }
+
+    /// Whether it has cost too many workers to be given to another.
+    fn is_given_up(&self) -> bool {
+        matches!(self.source, Source::Memory { losses, .. } if losses >= MEMORY_LOSSES)
+    }
+}
+
+/// The workers: one for logs, one for memory, each started when it is first needed.
+#[derive(Debug, Default)]
+struct Children {
+    logs: Option<Child>,
+    memory: Option<Child>,
+}
+
+impl Children {
+    fn of(&mut self, source: &Source, binary: &Path) -> Option<&mut Child> {
+        let (child, deadline, shortest) = match source {
+            Source::Log { .. } => (&mut self.logs, DEADLINE, 1),
+            Source::Memory { .. } => (&mut self.memory, MEMORY_DEADLINE, SHORTEST),
+        };
+        if child.is_none() {
+            *child = Child::start(binary.to_owned(), deadline, shortest).ok();
+        }
+        child.as_mut()
+    }
+
+    fn both(&self) -> impl Iterator<Item = &Child> {
+        self.logs.iter().chain(&self.memory)
     }
 }
 
@@ -89,7 +171,7 @@ enum Answer {
 pub(crate) struct Jvms {
     binary: PathBuf,
     raw: bool,
-    child: Option<Child>,
+    children: Children,
     followed: HashMap<ProcessId, Followed>,
     next: u64,
     shared: Shared,
@@ -103,7 +185,7 @@ impl Jvms {
         Jvms {
             binary,
             raw,
-            child: None,
+            children: Children::default(),
             followed: HashMap::new(),
             next: 0,
             shared: Shared::default(),
@@ -116,23 +198,35 @@ impl Jvms {
         self.followed.contains_key(&id)
     }
 
-    /// Follows a log from its start. The worker is started with the first one.
+    /// Follows a log from its start.
     pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) {
+        self.begin(id, Source::Log { log, released: 0 });
+    }
+
+    /// Reads names out of a JVM's memory.
+    pub(crate) fn watch(&mut self, id: ProcessId, memory: OwnedFd, layout: Layout, coarse: bool) {
+        self.begin(id, Source::Memory { file: memory.into(), layout: Box::new(layout), coarse, losses: 0 });
+    }
+
+    fn begin(&mut self, id: ProcessId, source: Source) {
         if self.followed.len() >= MAX_FOLLOWED && !self.follows(id) {
             return;
         }
         self.forget(id);
         self.next += 1;
         let (number, stats) = (self.next, LogStats::default());
-        let followed = Followed { number, log, released: 0, generation: 0, stats };
-        self.followed.insert(id, followed);
+        self.followed.insert(id, Followed { number, source, generation: 0, stats });
     }
 
     /// Forgets a JVM that has ended and whose stacks are all named.
     pub(crate) fn forget(&mut self, id: ProcessId) {
-        if let Some(followed) = self.followed.remove(&id) {
+        if let Some(followed) = self.followed.get(&id) {
+            let (number, given) = (followed.number, followed.generation > 0);
             self.cache.forget(id);
-            let _ = self.ask(&Request::Forget { jvm: followed.number }, None);
+            if given {
+                let _ = self.ask(id, &Request::Forget { jvm: number }, false);
+            }
+            self.followed.remove(&id);
         }
     }
 
@@ -179,11 +273,14 @@ impl Jvms {
     }
 
     pub(crate) fn cost(&self) -> Cost {
-        self.child.as_ref().map(Child::cost).unwrap_or_default()
+        self.children.both().map(Child::cost).fold(Cost::default(), |sum, cost| Cost {
+            cpu: sum.cpu + cost.cpu,
+            resident: sum.resident + cost.resident,
+        })
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.child.as_ref().and_then(Child::pid)
+        self.children.both().find_map(Child::pid)
     }
 
     /// An answer to each.
@@ -207,13 +304,11 @@ impl Jvms {
 
     /// `None`: the worker was lost.
     fn attempt(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Option<Vec<Answer>> {
-        let generation = self.child.as_ref().map_or(0, Child::generation);
-        let given = self.followed.get(&id).is_some_and(|f| f.generation == generation);
-        if (generation == 0 || !given) && !self.read_log(id) {
+        if !self.is_given(id) && !self.read_log(id) {
             return None;
         }
         let number = self.followed.get(&id)?.number;
-        match self.ask(&Request::Java { jvm: number, lookups: lookups.to_vec() }, None)? {
+        match self.ask(id, &Request::Java { jvm: number, lookups: lookups.to_vec() }, false)? {
             Response::Names(names) => Some(self.unfold(&names, lookups)),
             _ => Some(Vec::new()),
         }
@@ -237,23 +332,25 @@ impl Jvms {
         answers
     }
 
-    /// Gives the log to the worker if it does not have it, and lets it read; false if the worker was lost.
+    /// Whether the worker of today has what names this JVM.
+    fn is_given(&mut self, id: ProcessId) -> bool {
+        let Some(followed) = self.followed.get(&id) else { return false };
+        let child = self.children.of(&followed.source, &self.binary);
+        child.is_some_and(|child| child.generation() == followed.generation)
+    }
+
+    /// Gives the log or the memory to the worker if it does not have it, and lets it read; false if the worker was lost.
     fn read_log(&mut self, id: ProcessId) -> bool {
-        if self.child.is_none() {
-            self.child = Child::start(self.binary.clone(), DEADLINE, 1).ok();
-        }
-        let generation = self.child.as_ref().map_or(0, Child::generation);
+        let given = self.is_given(id);
         let Some(followed) = self.followed.get(&id) else { return true };
-        let given = followed.generation == generation;
-        let JvmLog { clock_offset_ns, blobs, .. } = &followed.log;
-        let follow = || Follow { clock_offset_ns: *clock_offset_ns, raw: self.raw, blobs: blobs.clone() };
-        let request = Request::ReadLog { jvm: followed.number, follow: (!given).then(follow) };
-        match self.ask(&request, Some(id).filter(|_| !given)) {
+        let request = followed.reading(given, self.raw);
+        match self.ask(id, &request, !given) {
             Some(Response::Log(stats, changed)) => {
                 self.cache.changed(id, &changed);
                 if let Some(followed) = self.followed.get_mut(&id) {
                     followed.stats = stats;
-                    followed.generation = generation;
+                    let child = self.children.of(&followed.source, &self.binary);
+                    followed.generation = child.map_or(0, |child| child.generation());
                     followed.release();
                 }
                 true
@@ -262,15 +359,18 @@ impl Jvms {
         }
     }
 
-    /// Asks the worker, with the log of `with`; `None` if it was lost.
-    fn ask(&mut self, request: &Request, with: Option<ProcessId>) -> Option<Response> {
-        let child = self.child.as_mut()?;
-        let log = with.and_then(|id| self.followed.get(&id)).map(|f| f.log.file.as_fd());
-        let answer = match log {
-            Some(log) => child.ask(request, &[log]),
-            None => child.ask(request, &[]),
+    /// Asks the worker of a JVM, handing it what names it if it is to have it; `None` if it was lost.
+    fn ask(&mut self, id: ProcessId, request: &Request, give: bool) -> Option<Response> {
+        let followed = self.followed.get_mut(&id).filter(|followed| !followed.is_given_up())?;
+        let child = self.children.of(&followed.source, &self.binary)?;
+        let answer = match give {
+            true => child.ask(request, &[followed.file().as_fd()]),
+            false => child.ask(request, &[]),
         };
-        self.lost += u64::from(answer.is_err());
+        if answer.is_err() {
+            followed.note_loss();
+            self.lost += 1;
+        }
         answer.ok()
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::frame_rules::NoTable;
 use crate::jvm::Blobs;
+use crate::jvm::vm::Layout;
 use crate::profile::{Kind, Why};
 
 /// What the broker asks. Each request has one [`Response`].
@@ -23,6 +24,9 @@ pub(crate) enum Request {
     Jit { map: u64, addresses: Vec<u64>, raw: bool },
     /// Read what the log of a JVM has now. With a descriptor it is a log that is new to this worker.
     ReadLog { jvm: u64, follow: Option<Follow> },
+    /// Look again at what is known of a JVM's code. With a descriptor it is the memory of a JVM that is new to this
+    /// worker. Answered like `ReadLog`.
+    ReadMemory { jvm: u64, watch: Option<Box<Watch>> },
     /// What the JVM's code was at these addresses then.
     Java { jvm: u64, lookups: Vec<JavaPc> },
     /// The JVM is not asked about any more.
@@ -41,7 +45,7 @@ pub(crate) enum Response {
     Names(Names),
     /// To `PerfMap`.
     PerfMap(PerfMapFacts),
-    /// To `ReadLog`, with what has changed in the code since the last time.
+    /// To `ReadLog` and `ReadMemory`, with what has changed in the code since the last time.
     Log(LogStats, Changed),
     /// To `Forget`.
     Done,
@@ -81,6 +85,16 @@ pub(crate) struct Follow {
     pub(crate) raw: bool,
     /// Generated code that the log does not tell of.
     pub(crate) blobs: Blobs,
+}
+
+/// How to read a JVM's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Watch {
+    pub(crate) layout: Layout,
+    /// Its code has debug records at calls and safepoints only.
+    pub(crate) coarse: bool,
+    /// Names keep the numbers that differ from run to run.
+    pub(crate) raw: bool,
 }
 
 /// Where code came or went: addresses `start..end`.
@@ -129,7 +143,7 @@ pub(crate) struct JavaPc {
 /// What is to be said about an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mark {
-    /// It lies in code compiled before the agent came.
+    /// It lies in code that has debug records at calls and safepoints only: compiled before the agent came, or none came.
     BeforeAttach,
     /// It is known to be another one later.
     Passing,

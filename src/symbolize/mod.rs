@@ -17,6 +17,7 @@ pub mod frame_rules;
 mod frames;
 mod java_cache;
 mod java_log;
+mod java_memory;
 mod jit;
 mod jvms;
 pub mod kernel;

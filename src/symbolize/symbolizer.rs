@@ -1,6 +1,7 @@
 //! Stacks of addresses in, stacks of frames out.
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use super::message::LogStats;
 use super::place::{AddressSpaces, FileHandle, Place};
 use super::vdso;
 use crate::capture::{End, Stack, UserWord};
+use crate::jvm::vm::Layout;
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::frame::Module;
 use crate::profile::{Frame, Kind, Why};
@@ -175,6 +177,13 @@ impl Symbolizer {
     pub fn follow_jvm(&mut self, process: ProcessId, log: JvmLog) {
         self.silent_jvms.remove(&process);
         self.jvms.follow(process, log);
+    }
+
+    /// Names the code of a JVM out of its memory, which is `/proc/PID/mem`. `coarse`: its code has debug records at calls
+    /// and safepoints only.
+    pub fn watch_jvm(&mut self, process: ProcessId, memory: OwnedFd, layout: Layout, coarse: bool) {
+        self.silent_jvms.remove(&process);
+        self.jvms.watch(process, memory, layout, coarse);
     }
 
     /// Notes that a process is a JVM without agent: its code is [`Why::NoAgent`], not merely anonymous.

@@ -7,7 +7,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::elf::Elf;
 use super::frame_rules::{self, NoTable};
-use super::java_log::JavaLog;
+use super::java_log::{JavaLog, JavaSource};
+use super::java_memory::JavaMemory;
 use super::message::{FileFacts, Label, Name, NamesBuilder, Request, Response};
 use super::native::{Called, Function, Native};
 use super::perfmap::PerfMap;
@@ -50,7 +51,7 @@ fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), WireError> {
 struct Worker {
     files: HashMap<u64, Native>,
     maps: HashMap<u64, (File, PerfMap)>,
-    logs: HashMap<u64, JavaLog>,
+    jvms: HashMap<u64, Box<dyn JavaSource>>,
 }
 
 impl Worker {
@@ -70,22 +71,28 @@ impl Worker {
                 None => Response::Refused,
             },
             (Request::ReadLog { jvm, follow: Some(follow) }, Some(fd)) => {
-                let log = JavaLog::new(File::from(fd), follow);
-                self.logs.entry(jvm).insert_entry(log).get_mut().read()
+                self.begin(jvm, Box::new(JavaLog::new(File::from(fd), follow)))
             }
-            (Request::ReadLog { jvm, follow: None }, None) => {
-                self.logs.get_mut(&jvm).map_or(Response::Refused, JavaLog::read)
+            (Request::ReadMemory { jvm, watch: Some(watch) }, Some(fd)) => {
+                self.begin(jvm, Box::new(JavaMemory::new(File::from(fd), *watch)))
+            }
+            (Request::ReadLog { jvm, follow: None } | Request::ReadMemory { jvm, watch: None }, None) => {
+                self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.read())
             }
             (Request::Java { jvm, lookups }, None) => {
-                self.logs.get_mut(&jvm).map_or(Response::Refused, |log| log.names(&lookups))
+                self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.names(&lookups))
             }
             (Request::Forget { jvm }, None) => {
-                self.logs.remove(&jvm);
+                self.jvms.remove(&jvm);
                 Response::Done
             }
             (Request::UnwindTable, Some(fd)) => Response::UnwindTable(unwind_table(fd)),
             _ => Response::Refused,
         }
+    }
+
+    fn begin(&mut self, jvm: u64, source: Box<dyn JavaSource>) -> Response {
+        self.jvms.entry(jvm).insert_entry(source).get_mut().read()
     }
 
     fn open(&mut self, number: u64, fd: OwnedFd) -> Result<FileFacts, Why> {

@@ -35,11 +35,15 @@ pub struct JavaFrame {
 }
 
 impl JavaFrame {
-    pub(super) fn stub(name: &Arc<str>) -> JavaFrame {
+    pub(in crate::jvm) fn stub(name: &Arc<str>) -> JavaFrame {
         JavaFrame { kind: FrameKind::Stub, name: Arc::clone(name), method: None, line: 0, bci: None }
     }
 
-    fn of(kind: FrameKind, method: Option<&Arc<JavaMethod>>, bci: Option<u32>) -> JavaFrame {
+    pub(in crate::jvm) fn of(
+        kind: FrameKind,
+        method: Option<&Arc<JavaMethod>>,
+        bci: Option<u32>,
+    ) -> JavaFrame {
         match method {
             Some(method) => JavaFrame {
                 kind,

@@ -22,6 +22,25 @@ pub struct JavaMethod {
 }
 
 impl JavaMethod {
+    /// A method as the JVM has its texts. With `raw` names keep the numbers that differ from run to run.
+    pub(in crate::jvm) fn new(
+        class: &[u8],
+        method: &[u8],
+        file: &[u8],
+        lines: Vec<LineEntry>,
+        raw: bool,
+    ) -> JavaMethod {
+        let (class, method) = (names::class(class, raw), names::text(method));
+        let name = if class.is_empty() { method.clone() } else { format!("{class}.{method}") };
+        JavaMethod {
+            name: name.into(),
+            class: class.into(),
+            method: method.into(),
+            file: (!file.is_empty()).then(|| names::text(file).into()),
+            lines: lines.into(),
+        }
+    }
+
     /// The source line of a bytecode index; 0 if unknown. Without index (entry of a synchronized method) the first.
     #[must_use]
     pub fn line(&self, bci: Option<u32>) -> u32 {

@@ -156,6 +156,7 @@ fn jvm_row(jvm: &JvmReport) -> [String; 7] {
         NameSource::AgentAtStart => "agent at start".to_owned(),
         NameSource::AgentLate { ms } => format!("agent, {ms} ms"),
         NameSource::AgentDuringRun { ms } => format!("agent mid-run, {ms} ms"),
+        NameSource::Memory { ms } => format!("its memory, {ms} ms"),
         NameSource::Off => "off".to_owned(),
         NameSource::Refused { .. } => "none".to_owned(),
     };
@@ -186,8 +187,12 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
         notes.push(format!("It keeps no frame pointers{share}. Start it with -XX:+PreserveFramePointer."));
     }
     if let Some(before) = jvm.compiled_before.filter(|b| *b >= 0.01) {
+        let from = match jvm.names {
+            NameSource::Memory { .. } => "has debug records at calls and safepoints only (no agent is there)",
+            _ => "was compiled before the agent came",
+        };
         notes.push(format!(
-            "{} of its Java time is in code that was compiled before the agent came: right methods, but lines at calls only.",
+            "{} of its Java time is in code that {from}: right methods, but lines at calls only.",
             share(before)
         ));
     }

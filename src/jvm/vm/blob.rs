@@ -1,0 +1,171 @@
+//! A code blob: what it is, where its code lies, and, of a compiled method, its debug records.
+
+use std::ops::Range;
+
+use super::debug_info::DebugInfo;
+use super::heaps::is_used;
+use super::layout::{Layout, Parts, Place};
+use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
+
+/// Largest blob that is believed, bytes. HotSpot compiles no bytecode beyond 8,000 bytes (`HugeMethodLimit`); the largest
+/// blobs, interpreter and stubs, have some hundred KiB.
+const MAX_SIZE: u64 = 16 << 20;
+/// Largest part of a compiled method beside its code.
+const MAX_PART: u64 = 4 << 20;
+
+/// HotSpot's names of compiled methods; those of JNI methods have wrappers.
+const METHODS: [&[u8]; 2] = [b"nmethod", b"native nmethod"];
+
+/// What tells one blob from another that may come to its place. The number of the compilation is never given twice to
+/// compilations of a kind; kinds differ in the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    name: u64,
+    size: u32,
+    code: (u64, u64),
+    /// The compilation and its `Method*`; zero of what is no method.
+    compilation: (u32, u64),
+    is_method: bool,
+}
+
+impl Identity {
+    fn of(header: &[u8], layout: &Layout, start: u64, is_method: bool) -> Result<Identity, Nonsense> {
+        let size = half_in(header, layout.blob.size)?;
+        let end = start.checked_add(u64::from(size)).ok_or(Nonsense)?;
+        let code = place(header, start, layout.blob.code)?;
+        let code_end = place(header, start, layout.blob.code_end)?;
+        if u64::from(size) > MAX_SIZE || !(start..=code_end).contains(&code) || code_end > end {
+            return Err(Nonsense);
+        }
+        let compilation = if is_method {
+            (half_in(header, layout.nmethod.compile_id)?, word_in(header, layout.nmethod.method)?)
+        } else {
+            (0, 0)
+        };
+        let name = word_in(header, layout.blob.name)?;
+        Ok(Identity { name, size, code: (code, code_end), compilation, is_method })
+    }
+
+    /// Whether the blob at `start` is the same now.
+    pub(super) fn is_at<M: Memory>(&self, memory: &M, layout: &Layout, start: u64) -> bool {
+        let now = header(memory, layout, start)
+            .and_then(|header| Identity::of(&header, layout, start, self.is_method));
+        now.as_ref() == Ok(self)
+    }
+}
+
+/// A blob as it was when it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Blob {
+    pub(super) start: u64,
+    pub(super) identity: Identity,
+    pub(super) kind: Kind,
+    /// The structure as it was read.
+    header: Vec<u8>,
+}
+
+/// What a blob is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A compiled method; where its `Method` is.
+    Method(u64),
+    /// Anything else, by HotSpot's name.
+    Stub(Vec<u8>),
+}
+
+impl Blob {
+    /// The blob that begins at `start`, if there is one that is in use.
+    pub(super) fn read<M: Memory>(memory: &M, layout: &Layout, start: u64) -> Result<Blob, Nonsense> {
+        let header = header(memory, layout, start)?;
+        let text = memory.string(word_in(&header, layout.blob.name)?)?;
+        let is_method = METHODS.contains(&text.as_slice());
+        let identity = Identity::of(&header, layout, start, is_method)?;
+        let kind = if is_method { Kind::Method(identity.compilation.1) } else { Kind::Stub(text) };
+        Ok(Blob { start, identity, kind, header })
+    }
+
+    /// All of the blob.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.start..self.start + u64::from(self.identity.size)
+    }
+
+    /// Its code.
+    pub(super) fn code(&self) -> Range<u64> {
+        self.identity.code.0..self.identity.code.1
+    }
+
+    /// The debug records of a compiled method.
+    pub(super) fn debug_info<M: Memory>(&self, memory: &M, layout: &Layout) -> Result<DebugInfo, Nonsense> {
+        let [metadata, scopes, records] = self.parts(layout)?;
+        let read = |part: Range<u64>| -> Result<Vec<u8>, Nonsense> {
+            let size = part.end.checked_sub(part.start).filter(|size| *size <= MAX_PART).ok_or(Nonsense)?;
+            let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
+            memory.read_all(part.start, &mut bytes)?;
+            Ok(bytes)
+        };
+        Ok(DebugInfo { metadata: read(metadata)?, scopes: read(scopes)?, records: read(records)? })
+    }
+
+    /// Metadata, scopes, records.
+    fn parts(&self, layout: &Layout) -> Result<[Range<u64>; 3], Nonsense> {
+        let offset = |field| half_in(&self.header, field).map(u64::from);
+        let plus = |base: u64, offset: u64| base.checked_add(offset).ok_or(Nonsense);
+        match layout.nmethod.parts {
+            Parts::Inside { metadata, scopes, records, dependencies } => {
+                let metadata = plus(self.start, offset(metadata)?)?;
+                let scopes = place(&self.header, self.start, scopes)?;
+                let records = plus(self.start, offset(records)?)?;
+                let end = plus(self.start, offset(dependencies)?)?;
+                if end > self.range().end {
+                    return Err(Nonsense);
+                }
+                Ok([metadata..scopes, scopes..records, records..end])
+            }
+            Parts::Outside {
+                immutable,
+                immutable_size,
+                records,
+                scopes,
+                mutable,
+                mutable_size,
+                relocation_size,
+            } => {
+                let (immutable, size) = (word_in(&self.header, immutable)?, offset(immutable_size)?);
+                let (records, scopes) = (offset(records)?, offset(scopes)?);
+                let (mutable, all) = (word_in(&self.header, mutable)?, offset(mutable_size)?);
+                let relocations = offset(relocation_size)?;
+                if size == 0 {
+                    // A wrapper of a JNI method has none.
+                    return Ok([0..0, 0..0, 0..0]);
+                }
+                Ok([
+                    plus(mutable, relocations)?..plus(mutable, all)?,
+                    plus(immutable, scopes)?..plus(immutable, size)?,
+                    plus(immutable, records)?..plus(immutable, scopes)?,
+                ])
+            }
+        }
+    }
+}
+
+/// The structure at the beginning of a blob that is in use: that of a compiled method, or less if memory ends there.
+fn header<M: Memory>(memory: &M, layout: &Layout, start: u64) -> Result<Vec<u8>, Nonsense> {
+    let block = start.checked_sub(layout.heaps.block_size).ok_or(Nonsense)?;
+    let ahead = usize::try_from(layout.heaps.block_size).map_err(|_| Nonsense)?;
+    let size = usize::try_from(layout.nmethod.size).map_err(|_| Nonsense)?;
+    let mut bytes = vec![0; ahead + size];
+    let got = memory.read(block, &mut bytes);
+    bytes.truncate(got);
+    if !is_used(&bytes, &layout.heaps) {
+        return Err(Nonsense);
+    }
+    Ok(bytes.split_off(ahead.min(got)))
+}
+
+/// Where a part of the blob at `start` is.
+fn place(header: &[u8], start: u64, place: Place) -> Result<u64, Nonsense> {
+    match place {
+        Place::Offset(field) => start.checked_add(u64::from(half_in(header, field)?)).ok_or(Nonsense),
+        Place::Address(field) => word_in(header, field),
+    }
+}

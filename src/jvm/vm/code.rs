@@ -1,0 +1,282 @@
+//! What a JVM's code is at an address, asked now about a moment ago.
+//!
+//! Nobody tells us when code comes and goes. So blobs that were asked about are looked at again each window
+//! ([`VmCode::check`]): one that is the same before and after a tick was there at the tick. One that has gone, or has
+//! been replaced, is not believed for any tick since it was last seen. One that is met for the first time was there a
+//! window after the tick at most; memory of code is not reused that fast but by a JVM that is made to.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::allowance::Allowance;
+use super::blob::{Blob, Identity, Kind};
+use super::debug_info::{DebugInfo, Spot};
+use super::heaps::Heaps;
+use super::layout::Layout;
+use super::methods;
+use crate::jvm::code::{FrameKind, JavaFrame, JavaMethod};
+use crate::jvm::memory::Memory;
+use crate::jvm::names;
+use crate::process::MonoNs;
+
+/// Most bytes that are read of one JVM between two checks. A window with ten thousand new addresses in as many methods
+/// of the usual size takes a third of it.
+const ALLOWANCE: u64 = 256 << 20;
+/// Blobs that are looked at again each window. A warm Scala compiler has 13,000.
+const MAX_KNOWN: usize = 64 << 10;
+/// How long ranges are remembered whose code has gone, ns: as long as stacks may wait to be named.
+const REMEMBER: u64 = 10_000_000_000;
+/// What the agent, and HotSpot in its own listings, calls the stub at the root of all Java frames.
+const CALL_STUB: &str = "call_stub";
+
+/// A question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// An address in the JVM's memory.
+    pub pc: u64,
+    /// The instruction there was about to run; otherwise a call returns there.
+    pub leaf: bool,
+    /// When it was seen.
+    pub at: MonoNs,
+}
+
+impl Asked {
+    /// An address within the code that is asked about: a call may be a method's last instruction.
+    fn within(self) -> u64 {
+        if self.leaf { self.pc } else { self.pc.saturating_sub(1) }
+    }
+}
+
+/// Why an address has no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VmMiss {
+    /// No code in use is there.
+    None,
+    /// Code there came or went around that time.
+    Moved,
+    /// The process has no memory any more.
+    Gone,
+    /// It makes no sense, or is more than is read of one JVM.
+    Nonsense,
+}
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VmStats {
+    /// Blobs that are looked at each window.
+    pub known: usize,
+    /// Blobs that had gone when they were looked at again.
+    pub went: u64,
+    /// The code heaps were found at the last look.
+    pub readable: bool,
+}
+
+/// What is said about an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The frames, innermost first.
+    pub frames: Result<Vec<JavaFrame>, VmMiss>,
+    /// It holds until [`VmCode::check`] names the address.
+    pub lasting: bool,
+}
+
+/// A blob that is looked at again.
+#[derive(Clone, Debug)]
+struct Known {
+    identity: Identity,
+    range: Range<u64>,
+}
+
+/// Methods that were read for one request.
+type Methods = HashMap<u64, Option<Arc<JavaMethod>>>;
+
+/// The code of one JVM.
+#[derive(Debug)]
+pub struct VmCode<M> {
+    memory: Allowance<M>,
+    layout: Layout,
+    raw: bool,
+    heaps: Option<Heaps>,
+    known: HashMap<u64, Known>,
+    /// Ranges whose code went, and when that was seen.
+    gone: Vec<(Range<u64>, MonoNs)>,
+    went: u64,
+}
+
+impl<M: Memory> VmCode<M> {
+    /// The code of the JVM with this memory. With `raw` names keep the numbers that differ from run to run. Nothing is
+    /// known before the first [`check`](Self::check).
+    #[must_use]
+    pub fn new(memory: M, layout: Layout, raw: bool) -> VmCode<M> {
+        let memory = Allowance::new(memory);
+        VmCode { memory, layout, raw, heaps: None, known: HashMap::new(), gone: Vec::new(), went: 0 }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> VmStats {
+        VmStats { known: self.known.len(), went: self.went, readable: self.heaps.is_some() }
+    }
+
+    /// Looks at all blobs again that were asked about. Returns where code went: answers about other addresses stay what
+    /// they were. To be called each window, before its addresses are asked about; `now` is after the last of them.
+    pub fn check(&mut self, now: MonoNs) -> Vec<Range<u64>> {
+        self.memory.renew(ALLOWANCE);
+        self.gone.retain(|(_, seen)| now.0 < seen.0.saturating_add(REMEMBER));
+        self.heaps = Heaps::read(&self.memory, &self.layout.heaps).ok();
+        if self.heaps.is_none() {
+            // It has ended. What was seen a window ago is the best that can be known of its last ticks.
+            return Vec::new();
+        }
+        let (memory, layout) = (&self.memory, &self.layout);
+        let mut changed = Vec::new();
+        self.known.retain(|&start, known| {
+            let there = known.identity.is_at(memory, layout, start);
+            if !there {
+                changed.push(known.range.clone());
+            }
+            there
+        });
+        self.went += changed.len() as u64;
+        self.gone.extend(changed.iter().map(|range| (range.clone(), now)));
+        changed
+    }
+
+    /// Whether the answer about an address is another at `to` than at `from`.
+    #[must_use]
+    pub fn changes(&self, pc: u64, leaf: bool, from: MonoNs, to: MonoNs) -> bool {
+        let within = Asked { pc, leaf, at: from }.within();
+        self.gone.iter().any(|(range, seen)| range.contains(&within) && from <= *seen && *seen < to)
+    }
+
+    /// The answers, in the order of the questions.
+    pub fn lookup(&mut self, asked: &[Asked]) -> Vec<Answer> {
+        let mut order: Vec<(u64, usize)> = asked.iter().map(|a| a.within()).zip(0..).collect();
+        order.sort_unstable();
+        let unknown = Answer { frames: Err(VmMiss::None), lasting: false };
+        let mut answers = vec![unknown; asked.len()];
+        let mut methods = Methods::new();
+        let mut rest = order.as_slice();
+        // What lies in one blob is answered together: it is read once.
+        while let Some(&(within, _)) = rest.first() {
+            let blob = self.blob(within);
+            let end = blob.as_ref().map_or(within, |blob| blob.range().end - 1);
+            let (group, others) = rest.split_at(rest.partition_point(|&(within, _)| within <= end));
+            rest = others;
+            let group: Vec<(Asked, usize)> =
+                group.iter().filter_map(|&(_, place)| Some((*asked.get(place)?, place))).collect();
+            let questions = group.iter().map(|&(asked, _)| asked);
+            let found = self.within(blob, questions, &mut methods);
+            for ((_, place), answer) in group.iter().zip(found) {
+                if let Some(slot) = answers.get_mut(*place) {
+                    *slot = answer;
+                }
+            }
+        }
+        answers
+    }
+
+    /// The blob that has this address now.
+    fn blob(&self, pc: u64) -> Option<Blob> {
+        let start = self.heaps.as_ref()?.blob_of(&self.memory, &self.layout.heaps, pc)?;
+        Blob::read(&self.memory, &self.layout, start).ok().filter(|blob| blob.range().contains(&pc))
+    }
+
+    /// Answers about addresses within one blob.
+    fn within(
+        &mut self,
+        blob: Option<Blob>,
+        asked: impl Iterator<Item = Asked>,
+        methods: &mut Methods,
+    ) -> Vec<Answer> {
+        let info = blob.as_ref().map(|blob| match blob.kind {
+            Kind::Method(_) => blob.debug_info(&self.memory, &self.layout).map(Some),
+            Kind::Stub(_) => Ok(None),
+        });
+        let found: Vec<(Asked, Result<Vec<JavaFrame>, VmMiss>)> = asked
+            .map(|asked| {
+                let frames = match (&blob, &info) {
+                    (Some(blob), Some(Ok(info))) => self.frames(blob, info.as_ref(), asked, methods),
+                    _ => Err(self.why_not(blob.is_some())),
+                };
+                (asked, frames)
+            })
+            .collect();
+        // Up to JDK 19 code that nobody can be in any more stays a while without its method.
+        let there = blob.as_ref().is_none_or(|blob| {
+            blob.kind != Kind::Method(0) && blob.identity.is_at(&self.memory, &self.layout, blob.start)
+        });
+        let lasting = there && blob.is_some_and(|blob| self.know(&blob));
+        found
+            .into_iter()
+            .map(|(asked, frames)| {
+                let moved = !there || self.changes(asked.pc, asked.leaf, asked.at, MonoNs(u64::MAX));
+                let frames = if moved { Err(VmMiss::Moved) } else { frames };
+                Answer { lasting: lasting && frames.is_ok(), frames }
+            })
+            .collect()
+    }
+
+    /// Why there is no answer, where a blob was found or none.
+    fn why_not(&self, found: bool) -> VmMiss {
+        match self.heaps {
+            None => VmMiss::Gone,
+            Some(_) if found || self.memory.is_spent() => VmMiss::Nonsense,
+            Some(_) => VmMiss::None,
+        }
+    }
+
+    /// Has a blob looked at again from now on; `false` if there are too many.
+    fn know(&mut self, blob: &Blob) -> bool {
+        let room = self.known.len() < MAX_KNOWN || self.known.contains_key(&blob.start);
+        if room {
+            self.known.insert(blob.start, Known { identity: blob.identity, range: blob.range() });
+        }
+        room
+    }
+
+    fn frames(
+        &self,
+        blob: &Blob,
+        info: Option<&DebugInfo>,
+        asked: Asked,
+        methods: &mut Methods,
+    ) -> Result<Vec<JavaFrame>, VmMiss> {
+        let code = blob.code();
+        if !code.contains(&asked.within()) {
+            return Err(VmMiss::None);
+        }
+        let (root, info) = match (&blob.kind, info) {
+            (Kind::Method(root), Some(info)) => (*root, info),
+            (Kind::Stub(name), _) => {
+                let call_stub = !asked.leaf && Some(asked.pc) == self.layout.call_stub_return;
+                let name = if call_stub { CALL_STUB.to_owned() } else { names::text(name) };
+                return Ok(vec![JavaFrame::stub(&name.into())]);
+            }
+            (Kind::Method(_), None) => return Err(VmMiss::Nonsense),
+        };
+        let offset = u32::try_from(asked.pc - code.start).map_err(|_| VmMiss::Nonsense)?;
+        let chain = info.chain(&self.layout, offset).map_err(|_| VmMiss::Nonsense)?;
+        let Some(chain) = chain else {
+            // Above the last record only the compiled method itself is known.
+            let method = self.method(root, methods)?;
+            let mut frame = JavaFrame::of(FrameKind::Compiled, Some(&method), None);
+            frame.line = 0;
+            return Ok(vec![frame]);
+        };
+        let outermost = chain.len().saturating_sub(1);
+        let frame = |(depth, spot): (usize, &Spot)| {
+            let kind = if depth == outermost { FrameKind::Compiled } else { FrameKind::Inlined };
+            let method = self.method(spot.method, methods)?;
+            Ok(JavaFrame::of(kind, Some(&method), u32::try_from(spot.bci).ok()))
+        };
+        chain.iter().enumerate().map(frame).collect()
+    }
+
+    /// The method at this address.
+    fn method(&self, at: u64, known: &mut Methods) -> Result<Arc<JavaMethod>, VmMiss> {
+        let read = || methods::read(&self.memory, &self.layout, at, self.raw).ok().map(Arc::new);
+        known.entry(at).or_insert_with(read).clone().ok_or(VmMiss::Nonsense)
+    }
+}

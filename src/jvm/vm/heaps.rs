@@ -1,0 +1,85 @@
+//! The code heaps of a JVM, and the block around an address (`CodeHeap::find_block_for` in memory/heap.cpp).
+
+use super::layout;
+use crate::jvm::memory::{Memory, Nonsense, byte_in, half_in, word_in};
+
+/// JDK 9 and later have up to three, and one more with JVMCI or AOT.
+const MAX_HEAPS: u32 = 16;
+/// Steps through the segment map: each leads up to 254 segments back.
+const MAX_STEPS: u32 = 1 << 14;
+/// In the segment map: nothing begins here.
+const FREE: u8 = 0xff;
+/// Most bytes of a `CodeHeap` that are read.
+const MAX_HEAP: usize = 1024;
+
+/// One heap: addresses are the JVM's.
+#[derive(Clone, Debug)]
+struct Heap {
+    memory: (u64, u64),
+    segment_map: (u64, u64),
+    segment_log2: u32,
+}
+
+/// All of them, as they were when they were read: they grow.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heaps(Vec<Heap>);
+
+impl Heaps {
+    pub(super) fn read<M: Memory>(memory: &M, layout: &layout::Heaps) -> Result<Heaps, Nonsense> {
+        let first = memory.word(layout.at)?;
+        let Some((length, data)) = layout.array else {
+            return Ok(Heaps(vec![Heap::read(memory, layout, first)?]));
+        };
+        let at = |offset: u64| first.checked_add(offset).ok_or(Nonsense);
+        let mut count = [0; 4];
+        memory.read_all(at(length)?, &mut count)?;
+        let pointers = memory.word(at(data)?)?;
+        let heaps = (0..u64::from(u32::from_ne_bytes(count).min(MAX_HEAPS))).map(|index| {
+            let heap = memory.word(pointers.checked_add(index * 8).ok_or(Nonsense)?)?;
+            Heap::read(memory, layout, heap)
+        });
+        Ok(Heaps(heaps.collect::<Result<_, _>>()?))
+    }
+
+    /// Where the blob begins that has this address; `None` if nothing in use is there.
+    pub(super) fn blob_of<M: Memory>(&self, memory: &M, layout: &layout::Heaps, pc: u64) -> Option<u64> {
+        let heap = self.0.iter().find(|heap| (heap.memory.0..heap.memory.1).contains(&pc))?;
+        let mut segment = (pc - heap.memory.0) >> heap.segment_log2;
+        for _ in 0..MAX_STEPS {
+            let mut step = [0];
+            let at = heap.segment_map.0.checked_add(segment).filter(|at| *at < heap.segment_map.1)?;
+            memory.read_all(at, &mut step).ok()?;
+            match step[0] {
+                FREE => return None,
+                0 => {
+                    let block = heap.memory.0.checked_add(segment << heap.segment_log2)?;
+                    return block.checked_add(layout.block_size).filter(|blob| *blob <= pc);
+                }
+                back => segment = segment.checked_sub(u64::from(back))?,
+            }
+        }
+        None
+    }
+}
+
+impl Heap {
+    fn read<M: Memory>(memory: &M, layout: &layout::Heaps, at: u64) -> Result<Heap, Nonsense> {
+        let fields = [layout.memory.1, layout.segment_map.1, layout.segment_log2, layout.memory.0];
+        let size = fields.into_iter().max().unwrap_or(0).max(layout.segment_map.0) + 8;
+        let size = usize::try_from(size).ok().filter(|size| *size <= MAX_HEAP).ok_or(Nonsense)?;
+        let mut bytes = vec![0; size];
+        memory.read_all(at, &mut bytes)?;
+        let space = |(low, high)| Ok((word_in(&bytes, low)?, word_in(&bytes, high)?));
+        // Segments have 64 or 128 bytes; a page at most.
+        let segment_log2 = half_in(&bytes, layout.segment_log2)?;
+        if !(4..=12).contains(&segment_log2) {
+            return Err(Nonsense);
+        }
+        Ok(Heap { memory: space(layout.memory)?, segment_map: space(layout.segment_map)?, segment_log2 })
+    }
+}
+
+/// Whether the block before a blob is in use. `bytes` begin with the block.
+pub(super) fn is_used(bytes: &[u8], layout: &layout::Heaps) -> bool {
+    byte_in(bytes, layout.block_used).is_ok_and(|used| used != 0)
+}

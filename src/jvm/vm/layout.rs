@@ -1,0 +1,301 @@
+//! Where things are in a JVM: what its own tables say, as far as names of compiled code need it.
+//!
+//! The few facts that are in no table have their source beside them, and `tests/vm.rs` holds them to what JVMTI says on
+//! each JDK.
+
+use serde::{Deserialize, Serialize};
+
+use crate::jvm::memory::{Memory, Nonsense};
+use crate::jvm::version::JavaVersion;
+use crate::jvm::vm_structs::{Field, VmStructs};
+use crate::text::clean;
+
+const FIELDS: &[Field] = &[
+    ("Abstract_VM_Version", "_s_vm_release"),
+    ("CodeCache", "_heap"),
+    ("CodeCache", "_heaps"),
+    ("GenericGrowableArray", "_len"),
+    ("GrowableArrayBase", "_len"),
+    ("GrowableArray<int>", "_data"),
+    ("CodeHeap", "_memory"),
+    ("CodeHeap", "_segmap"),
+    ("CodeHeap", "_log2_segment_size"),
+    ("VirtualSpace", "_low"),
+    ("VirtualSpace", "_high"),
+    ("HeapBlock::Header", "_used"),
+    ("CodeBlob", "_name"),
+    ("CodeBlob", "_size"),
+    ("CodeBlob", "_code_begin"),
+    ("CodeBlob", "_code_end"),
+    ("CodeBlob", "_code_offset"),
+    ("CodeBlob", "_data_offset"),
+    ("CodeBlob", "_relocation_size"),
+    ("CodeBlob", "_mutable_data"),
+    ("CodeBlob", "_mutable_data_size"),
+    ("CompiledMethod", "_method"),
+    ("CompiledMethod", "_scopes_data_begin"),
+    ("nmethod", "_method"),
+    ("nmethod", "_compile_id"),
+    ("nmethod", "_metadata_offset"),
+    ("nmethod", "_scopes_data_offset"),
+    ("nmethod", "_scopes_pcs_offset"),
+    ("nmethod", "_dependencies_offset"),
+    ("nmethod", "_immutable_data"),
+    ("nmethod", "_immutable_data_size"),
+    ("PcDesc", "_pc_offset"),
+    ("PcDesc", "_scope_decode_offset"),
+    ("Method", "_constMethod"),
+    ("ConstMethod", "_constants"),
+    ("ConstMethod", "_constMethod_size"),
+    ("ConstMethod", "_flags"),
+    ("ConstMethod", "_flags._flags"),
+    ("ConstMethod", "_code_size"),
+    ("ConstMethod", "_name_index"),
+    ("ConstantPool", "_pool_holder"),
+    ("ConstantPool", "_length"),
+    ("ConstantPool", "_source_file_name_index"),
+    ("InstanceKlass", "_source_file_name_index"),
+    ("InstanceKlass", "_constants"),
+    ("Klass", "_name"),
+    ("Symbol", "_length"),
+    ("Symbol", "_body"),
+    ("StubRoutines", "_call_stub_return_address"),
+];
+const TYPES: &[&str] = &["HeapBlock", "nmethod", "PcDesc", "ConstMethod", "ConstantPool"];
+
+/// Offsets within a structure, and structures themselves, are small; more is a lie.
+const MAX_OFFSET: u64 = 4096;
+/// Numbers in debug records and line tables have no zero bytes since this release (`unsigned5.rs`).
+const NULL_FREE_SINCE: u32 = 20;
+
+/// Where things are in one JVM: plain numbers, offsets in bytes unless said otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    pub(super) heaps: Heaps,
+    pub(super) blob: Blobs,
+    pub(super) nmethod: Nmethods,
+    pub(super) method: Methods,
+    /// The address to which the first Java frame of a thread returns.
+    pub(super) call_stub_return: Option<u64>,
+    /// How numbers are compressed.
+    pub(super) null_free: bool,
+}
+
+/// The code heaps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Heaps {
+    /// Address of the pointer to the one heap (JDK 8), or to the array of them.
+    pub(super) at: u64,
+    /// In the array: number of heaps, and their pointers; `None` for the one heap.
+    pub(super) array: Option<(u64, u64)>,
+    /// In a heap: first byte and end of its memory, the same of its segment map, and the logarithm of a segment's size.
+    pub(super) memory: (u64, u64),
+    pub(super) segment_map: (u64, u64),
+    pub(super) segment_log2: u64,
+    /// Before each blob.
+    pub(super) block_size: u64,
+    pub(super) block_used: u64,
+}
+
+/// What all code blobs have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Blobs {
+    pub(super) name: u64,
+    pub(super) size: u64,
+    pub(super) code: Place,
+    pub(super) code_end: Place,
+}
+
+/// How a blob says where a part of it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Place {
+    /// By an offset from its beginning, in this field of four bytes.
+    Offset(u64),
+    /// By an address, in this field.
+    Address(u64),
+}
+
+/// What compiled methods have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Nmethods {
+    /// The structure's own size.
+    pub(super) size: u64,
+    pub(super) method: u64,
+    pub(super) compile_id: u64,
+    pub(super) parts: Parts,
+    /// A debug record's size, and its fields.
+    pub(super) record_size: u64,
+    pub(super) record_pc: u64,
+    pub(super) record_scope: u64,
+}
+
+/// Where a compiled method has its debug records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Parts {
+    /// In the blob (JDK 8 to 22): metadata, scopes, records, dependencies follow each other.
+    Inside { metadata: u64, scopes: Place, records: u64, dependencies: u64 },
+    /// Outside (JDK 25): the immutable part ends with records and scopes, the mutable one has relocations and metadata
+    /// (`metadata_begin` in nmethod.hpp).
+    Outside {
+        immutable: u64,
+        immutable_size: u64,
+        records: u64,
+        scopes: u64,
+        mutable: u64,
+        mutable_size: u64,
+        relocation_size: u64,
+    },
+}
+
+/// From a `Method*` to its names and lines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Methods {
+    pub(super) const_method: u64,
+    /// The structure's own size: bytecodes and line table follow.
+    pub(super) const_method_size: u64,
+    pub(super) constants: u64,
+    /// Its size with all that follows, in words.
+    pub(super) words: u64,
+    pub(super) flags: u64,
+    pub(super) code_size: u64,
+    pub(super) name_index: u64,
+    /// The structure's own size: entries of eight bytes follow.
+    pub(super) pool_size: u64,
+    pub(super) pool_length: u64,
+    pub(super) pool_holder: u64,
+    /// In a class: its pool.
+    pub(super) class_pool: u64,
+    /// The index of the source file's name, in the class's pool; before JDK 17 in the class.
+    pub(super) file_in_pool: Option<u64>,
+    pub(super) file_in_class: Option<u64>,
+    pub(super) class_name: u64,
+    pub(super) symbol_length: u64,
+    pub(super) symbol_body: u64,
+}
+
+/// Looks fields up, and refuses what cannot be.
+struct Tables(VmStructs);
+
+impl Tables {
+    fn address(&self, class: &'static str, name: &'static str) -> Result<u64, Nonsense> {
+        self.0.field(class, name).ok_or(Nonsense)
+    }
+
+    fn offset(&self, class: &'static str, name: &'static str) -> Result<u64, Nonsense> {
+        self.0.field(class, name).filter(|&offset| offset < MAX_OFFSET).ok_or(Nonsense)
+    }
+
+    fn size(&self, name: &'static str) -> Result<u64, Nonsense> {
+        self.0.size(name).filter(|size| (1..MAX_OFFSET).contains(size)).ok_or(Nonsense)
+    }
+
+    /// The first of these that this JVM has.
+    fn first(&self, fields: &[Field]) -> Result<u64, Nonsense> {
+        fields.iter().find_map(|&(class, name)| self.offset(class, name).ok()).ok_or(Nonsense)
+    }
+
+    fn place(&self, address: Field, offset: Field) -> Result<Place, Nonsense> {
+        match self.offset(address.0, address.1) {
+            Ok(field) => Ok(Place::Address(field)),
+            Err(Nonsense) => self.offset(offset.0, offset.1).map(Place::Offset),
+        }
+    }
+}
+
+impl Layout {
+    /// Reads the tables of the JVM whose `libjvm.so` is mapped at `base`.
+    pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<Layout, Nonsense> {
+        let tables = Tables(VmStructs::read(memory, base, FIELDS, TYPES)?);
+        let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;
+        let version = JavaVersion::parse(&clean(&memory.string(release)?, 80)).ok_or(Nonsense)?;
+        let call_stub = tables.address("StubRoutines", "_call_stub_return_address");
+        Ok(Layout {
+            heaps: heaps(&tables)?,
+            blob: Blobs {
+                name: tables.offset("CodeBlob", "_name")?,
+                size: tables.offset("CodeBlob", "_size")?,
+                code: tables.place(("CodeBlob", "_code_begin"), ("CodeBlob", "_code_offset"))?,
+                code_end: tables.place(("CodeBlob", "_code_end"), ("CodeBlob", "_data_offset"))?,
+            },
+            nmethod: nmethods(&tables)?,
+            method: methods(&tables)?,
+            call_stub_return: call_stub.and_then(|at| memory.word(at)).ok().filter(|&pc| pc != 0),
+            null_free: version.feature >= NULL_FREE_SINCE,
+        })
+    }
+}
+
+fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
+    let (at, array) = match tables.address("CodeCache", "_heaps") {
+        Ok(at) => {
+            let length = tables.first(&[("GrowableArrayBase", "_len"), ("GenericGrowableArray", "_len")])?;
+            (at, Some((length, tables.offset("GrowableArray<int>", "_data")?)))
+        }
+        Err(Nonsense) => (tables.address("CodeCache", "_heap")?, None),
+    };
+    let (low, high) = (tables.offset("VirtualSpace", "_low")?, tables.offset("VirtualSpace", "_high")?);
+    let space = |name| tables.offset("CodeHeap", name).map(|space| (space + low, space + high));
+    Ok(Heaps {
+        at,
+        array,
+        memory: space("_memory")?,
+        segment_map: space("_segmap")?,
+        segment_log2: tables.offset("CodeHeap", "_log2_segment_size")?,
+        block_size: tables.size("HeapBlock")?,
+        block_used: tables.offset("HeapBlock::Header", "_used")?,
+    })
+}
+
+fn nmethods(tables: &Tables) -> Result<Nmethods, Nonsense> {
+    let own = |name| tables.offset("nmethod", name);
+    let parts = match own("_immutable_data") {
+        Ok(immutable) => Parts::Outside {
+            immutable,
+            immutable_size: own("_immutable_data_size")?,
+            records: own("_scopes_pcs_offset")?,
+            scopes: own("_scopes_data_offset")?,
+            mutable: tables.offset("CodeBlob", "_mutable_data")?,
+            mutable_size: tables.offset("CodeBlob", "_mutable_data_size")?,
+            relocation_size: tables.offset("CodeBlob", "_relocation_size")?,
+        },
+        Err(Nonsense) => Parts::Inside {
+            metadata: own("_metadata_offset")?,
+            scopes: tables
+                .place(("CompiledMethod", "_scopes_data_begin"), ("nmethod", "_scopes_data_offset"))?,
+            records: own("_scopes_pcs_offset")?,
+            dependencies: own("_dependencies_offset")?,
+        },
+    };
+    Ok(Nmethods {
+        size: tables.size("nmethod")?,
+        method: tables.first(&[("nmethod", "_method"), ("CompiledMethod", "_method")])?,
+        compile_id: own("_compile_id")?,
+        parts,
+        record_size: tables.size("PcDesc")?,
+        record_pc: tables.offset("PcDesc", "_pc_offset")?,
+        record_scope: tables.offset("PcDesc", "_scope_decode_offset")?,
+    })
+}
+
+fn methods(tables: &Tables) -> Result<Methods, Nonsense> {
+    let constant = |name| tables.offset("ConstMethod", name);
+    let pool = |name| tables.offset("ConstantPool", name);
+    Ok(Methods {
+        const_method: tables.offset("Method", "_constMethod")?,
+        const_method_size: tables.size("ConstMethod")?,
+        constants: constant("_constants")?,
+        words: constant("_constMethod_size")?,
+        flags: tables.first(&[("ConstMethod", "_flags"), ("ConstMethod", "_flags._flags")])?,
+        code_size: constant("_code_size")?,
+        name_index: constant("_name_index")?,
+        pool_size: tables.size("ConstantPool")?,
+        pool_length: pool("_length")?,
+        pool_holder: pool("_pool_holder")?,
+        class_pool: tables.offset("InstanceKlass", "_constants")?,
+        file_in_pool: pool("_source_file_name_index").ok(),
+        file_in_class: tables.offset("InstanceKlass", "_source_file_name_index").ok(),
+        class_name: tables.offset("Klass", "_name")?,
+        symbol_length: tables.offset("Symbol", "_length")?,
+        symbol_body: tables.offset("Symbol", "_body")?,
+    })
+}

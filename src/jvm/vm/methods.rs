@@ -1,0 +1,161 @@
+//! From a `Method*` to names and lines (oops/method.hpp, constMethod.hpp, constantPool.hpp, symbol.hpp).
+
+use jvm_symbols_log::LineEntry;
+
+use super::layout::{self, Layout};
+use super::unsigned5::Stream;
+use crate::jvm::code::JavaMethod;
+use crate::jvm::memory::{Memory, Nonsense, half_in, short_in, word_in};
+
+/// In the flags of a `ConstMethod`: it has a line table (`ConstMethod::_has_linenumber_table` of JDK 8 to 20,
+/// `ConstMethodFlags::_misc_has_linenumber_table` since).
+const HAS_LINES: u16 = 1;
+/// Most bytes of a method's bytecodes and tables: 64 KiB of bytecodes, and as much as a class file can hold beside them.
+const MAX_TABLES: u64 = 1 << 20;
+const MAX_LINES: usize = 65_536;
+
+/// Reads a method. With `raw` names keep the numbers that differ from run to run.
+pub(super) fn read<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    method: u64,
+    raw: bool,
+) -> Result<JavaMethod, Nonsense> {
+    let l = &layout.method;
+    let at = |base: u64, offset: u64| base.checked_add(offset).ok_or(Nonsense);
+    let const_method = memory.word(at(method, l.const_method)?)?;
+    let mut header = vec![0; usize::try_from(l.const_method_size).map_err(|_| Nonsense)?];
+    memory.read_all(const_method, &mut header)?;
+    let pool = Pool::read(memory, l, word_in(&header, l.constants)?)?;
+    let class = memory.word(at(pool.holder, l.class_name)?)?;
+    let file = source_file(memory, l, pool.holder)?;
+    let class = with_hidden_suffix(symbol(memory, l, class)?);
+    let name = pool.symbol(memory, l, short_in(&header, l.name_index)?)?;
+    let lines = lines(memory, layout, const_method, &header)?;
+    Ok(JavaMethod::new(&class, &name, &file, lines, raw))
+}
+
+/// The class's own pool has it: that of a method handle's intrinsic has its name and signature only.
+fn source_file<M: Memory>(memory: &M, layout: &layout::Methods, class: u64) -> Result<Vec<u8>, Nonsense> {
+    let at = |offset: u64| class.checked_add(offset).ok_or(Nonsense);
+    let pool = Pool::read(memory, layout, memory.word(at(layout.class_pool)?)?)?;
+    let index = match (layout.file_in_pool, layout.file_in_class) {
+        (Some(field), _) => short_in(&pool.header, field)?,
+        (None, Some(field)) => {
+            let mut index = [0; 2];
+            memory.read_all(at(field)?, &mut index)?;
+            u16::from_ne_bytes(index)
+        }
+        (None, None) => 0,
+    };
+    if index == 0 { Ok(Vec::new()) } else { pool.symbol(memory, layout, index) }
+}
+
+/// A constant pool.
+struct Pool {
+    at: u64,
+    header: Vec<u8>,
+    holder: u64,
+    length: u32,
+}
+
+impl Pool {
+    fn read<M: Memory>(memory: &M, layout: &layout::Methods, at: u64) -> Result<Pool, Nonsense> {
+        let mut header = vec![0; usize::try_from(layout.pool_size).map_err(|_| Nonsense)?];
+        memory.read_all(at, &mut header)?;
+        let holder = word_in(&header, layout.pool_holder)?;
+        let length = half_in(&header, layout.pool_length)?;
+        Ok(Pool { at, header, holder, length })
+    }
+
+    /// The text at a place: there its entry is the address of a `Symbol`.
+    fn symbol<M: Memory>(
+        &self,
+        memory: &M,
+        layout: &layout::Methods,
+        index: u16,
+    ) -> Result<Vec<u8>, Nonsense> {
+        if index == 0 || u32::from(index) >= self.length {
+            return Err(Nonsense);
+        }
+        let entry = self.at.checked_add(layout.pool_size + u64::from(index) * 8).ok_or(Nonsense)?;
+        symbol(memory, layout, memory.word(entry)?)
+    }
+}
+
+fn symbol<M: Memory>(memory: &M, layout: &layout::Methods, at: u64) -> Result<Vec<u8>, Nonsense> {
+    let place = |offset| at.checked_add(offset).ok_or(Nonsense);
+    let mut length = [0; 2];
+    memory.read_all(place(layout.symbol_length)?, &mut length)?;
+    let mut text = vec![0; usize::from(u16::from_ne_bytes(length))];
+    memory.read_all(place(layout.symbol_body)?, &mut text)?;
+    Ok(text)
+}
+
+/// The class of a lambda, say, is called `a/Foo$$Lambda+0x00007f0012345678` inside of the JVM (JDK 15 and later) and
+/// `a/Foo$$Lambda.0x00007f0012345678` outside (`InstanceKlass::signature_name`).
+fn with_hidden_suffix(mut class: Vec<u8>) -> Vec<u8> {
+    if let Some(plus) = class.iter().rposition(|&b| b == b'+')
+        && class[plus + 1..].starts_with(b"0x")
+        && class[plus + 3..].iter().all(u8::is_ascii_hexdigit)
+    {
+        class[plus] = b'.';
+    }
+    class
+}
+
+/// The line table follows the bytecodes: steps of bytecode index and line, small ones in one byte
+/// (code/compressedStream.cpp, `CompressedLineNumberReadStream`).
+fn lines<M: Memory>(
+    memory: &M,
+    layout: &Layout,
+    const_method: u64,
+    header: &[u8],
+) -> Result<Vec<LineEntry>, Nonsense> {
+    const LONG: u8 = 0xff;
+    let l = &layout.method;
+    if short_in(header, l.flags)? & HAS_LINES == 0 {
+        return Ok(Vec::new());
+    }
+    let begin = l.const_method_size + u64::from(short_in(header, l.code_size)?);
+    let end = (u64::from(half_in(header, l.words)?) * 8).min(MAX_TABLES);
+    let size = end.checked_sub(begin).ok_or(Nonsense)?;
+    let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
+    memory.read_all(const_method.checked_add(begin).ok_or(Nonsense)?, &mut bytes)?;
+    let mut stream = Stream::new(&bytes, layout.null_free);
+    let (mut entries, mut bci, mut line) = (Vec::new(), 0_u32, 0_u32);
+    while entries.len() < MAX_LINES {
+        match stream.byte() {
+            // It ends with a zero.
+            None | Some(0) => break,
+            Some(LONG) => {
+                let (Some(step), Some(lines)) = (stream.signed(), stream.signed()) else {
+                    return Err(Nonsense);
+                };
+                bci = bci.wrapping_add_signed(step);
+                line = line.wrapping_add_signed(lines);
+            }
+            Some(both) => {
+                bci = bci.wrapping_add(u32::from(both >> 3));
+                line = line.wrapping_add(u32::from(both & 7));
+            }
+        }
+        entries.push(LineEntry { bci, line });
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_classes_are_called_as_jvmti_calls_them() {
+        let read = |name: &str| String::from_utf8(with_hidden_suffix(name.into())).unwrap();
+        assert_eq!(read("a/F$$Lambda+0x00007f00c8000a00"), "a/F$$Lambda.0x00007f00c8000a00");
+        assert_eq!(read("a/C+D"), "a/C+D");
+        assert_eq!(read("a/C+"), "a/C+");
+        assert_eq!(read("a+b/C"), "a+b/C");
+        assert_eq!(read(""), "");
+    }
+}

@@ -1,0 +1,21 @@
+//! Names of compiled code out of a JVM's own memory: nothing is loaded into it, nothing asked of it.
+//!
+//! HotSpot describes itself to debuggers (`gHotSpotVMStructs`). [`Layout`] is what we need of that; [`VmCode`] goes from
+//! an address to the code blob around it, its debug records, and the methods they name. What it reads may be a lie or be
+//! changing under its hands: the liar loses frames, and what is not the same before and after is not believed.
+
+mod allowance;
+mod blob;
+mod code;
+mod debug_info;
+mod heaps;
+mod layout;
+mod methods;
+#[cfg(test)]
+mod tests;
+mod unsigned5;
+
+pub use code::{Answer, Asked, VmCode, VmMiss, VmStats};
+pub use layout::Layout;
+
+pub use super::memory::{Memory, Nonsense, ProcessMemory};

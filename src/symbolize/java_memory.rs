@@ -1,0 +1,68 @@
+//! The worker's side of Java without an agent: one JVM's memory, and what it says about addresses.
+
+use std::fs::File;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::java_log::{JavaSource, changed, name};
+use super::message::{JavaPc, LogStats, Mark, NamesBuilder, Response, Watch};
+use crate::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
+use crate::process::MonoNs;
+use crate::profile::Why;
+
+/// The memory of a JVM that is watched.
+pub(crate) struct JavaMemory {
+    code: VmCode<ProcessMemory>,
+    coarse: bool,
+}
+
+impl JavaMemory {
+    pub(crate) fn new(memory: File, watch: Watch) -> JavaMemory {
+        let Watch { layout, coarse, raw } = watch;
+        JavaMemory { code: VmCode::new(ProcessMemory::new(memory.into()), layout, raw), coarse }
+    }
+}
+
+impl JavaSource for JavaMemory {
+    fn read(&mut self) -> Response {
+        let gone = self.code.check(now());
+        let stats = self.code.stats();
+        let code = stats.known as u64;
+        let stats = LogStats { readable: stats.readable, code, replayed: true, ..LogStats::default() };
+        Response::Log(stats, changed(gone))
+    }
+
+    fn names(&mut self, lookups: &[JavaPc]) -> Response {
+        let asked = lookups.iter().map(|l| Asked { pc: l.pc, leaf: l.leaf, at: MonoNs(l.from) });
+        let answers = self.code.lookup(&asked.collect::<Vec<_>>());
+        let mut names = NamesBuilder::default();
+        for (lookup, answer) in lookups.iter().zip(answers) {
+            if self.code.changes(lookup.pc, lookup.leaf, MonoNs(lookup.from), MonoNs(lookup.to)) {
+                names.mark(Mark::Split);
+            } else if !answer.lasting {
+                names.mark(Mark::Passing);
+            }
+            if lookup.leaf && self.coarse {
+                names.mark(Mark::BeforeAttach);
+            }
+            let answer = match answer.frames {
+                // Outermost first.
+                Ok(frames) => Ok(frames.iter().rev().map(|frame| name(frame, &mut names)).collect()),
+                Err(VmMiss::None) => Err(Why::NoCode),
+                Err(VmMiss::Moved) => Err(Why::CodeMoved),
+                Err(VmMiss::Gone) => Err(Why::ProcessGone),
+                Err(VmMiss::Nonsense) => Err(Why::BadMemory),
+            };
+            if !names.answer(answer) {
+                break;
+            }
+        }
+        Response::Names(names.finish())
+    }
+}
+
+/// The clock that ticks are stamped with.
+fn now() -> MonoNs {
+    let now = clock_gettime(ClockId::Monotonic);
+    MonoNs(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
+}

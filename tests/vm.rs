@@ -1,0 +1,320 @@
+//! Names read out of a JVM's memory are those that JVMTI tells the agent, frame by frame, on every JDK.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::folded::{Folded, is, user_leaf};
+use common::java::{Jdk, Program};
+use common::profiler::{profile, profile_enough};
+use common::target::Target;
+use common::{assert_share, container, is_root, skip};
+use jbpf_prof::jvm::code::{CodeTimeline, FrameKind, JavaFrame, Options};
+use jbpf_prof::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
+use jbpf_prof::jvm::{self, AttachOptions, Attached};
+use jbpf_prof::process::MonoNs;
+use jvm_symbols_log::{Load, Method, PcDecoder, Quotas, ReadAt, Reader, Sink, Stub, Unload};
+use rustix::time::{ClockId, clock_gettime};
+
+#[test]
+fn jdk_17_agrees() {
+    on_host(17);
+}
+
+#[test]
+fn jdk_25_agrees() {
+    on_host(25);
+}
+
+#[test]
+fn jdk_8_agrees() {
+    in_container(8);
+}
+
+#[test]
+fn jdk_11_agrees() {
+    in_container(11);
+}
+
+#[test]
+fn jdk_21_agrees() {
+    in_container(21);
+}
+
+#[test]
+fn jdk_25_agrees_in_a_container() {
+    in_container(25);
+}
+
+#[test]
+fn nothing_is_loaded_into_a_jvm_that_forbids_it() {
+    if !is_root() {
+        return;
+    }
+    let program = Program::new("Shares").dont_inline("Shares::burn*");
+    let target = program.flags(&["-XX:+DisableAttachMechanism"]).start(&Jdk::host());
+    let maps = || std::fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
+    let libraries = |maps: &str| maps.lines().filter(|line| line.contains(" r-xp ")).count();
+    let before = libraries(&maps());
+
+    let first = profile(&target, 2, VM);
+    let jvm = &first.report["jvms"][0];
+    assert_eq!(jvm["pid"], target.pid(), "{jvm}");
+    assert!(jvm["names"]["memory"].is_object(), "names come from {}", jvm["names"]);
+    // There is no agent, and the flag is not set.
+    assert_eq!(jvm["compiled_before"], 1.0, "{jvm}");
+
+    let main = main_thread(&target);
+    for (name, truth) in [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)] {
+        assert_share(name, main.self_share(&format!("Shares.{name}")), truth, main.total());
+    }
+    let unknown = main.share(|stack| {
+        let own = stack.iter().position(|frame| frame.starts_with("Shares.")).unwrap_or(0);
+        stack[own..].iter().any(|frame| frame.starts_with("[unknown"))
+    });
+    assert!(unknown < 0.005, "{unknown} has unknown frames:\n{}", main.top(10));
+    assert_eq!(libraries(&maps()), before, "something was loaded into the JVM");
+}
+
+#[test]
+fn code_that_comes_and_goes_never_has_a_neighbours_name() {
+    if !is_root() {
+        return;
+    }
+    let mut target = Program::new("Unloaded").start(&Jdk::host());
+    let before = target.lines().iter().filter(|l| *l == "unloaded").count();
+    let all = main_thread(&target);
+    let gone = target.lines().iter().filter(|l| *l == "unloaded").count() - before;
+    assert!(gone >= 4, "only {gone} classes were unloaded: this test did not test");
+    let named = all.self_share("Unloaded$Burner.applyAsLong");
+    let lost = all.share(|stack| {
+        let gone = ["[unknown: code moved]", "[unknown: no code there]"];
+        user_leaf(stack).is_some_and(|leaf| gone.contains(&leaf))
+    });
+    eprintln!("{named} named, {lost} gone before it was looked at; {gone} classes were unloaded");
+    // Each class begins in the interpreter, and the collector takes its time.
+    assert!(named + lost > 0.85, "only {named} has the name, {lost} says that it moved:\n{}", all.top(10));
+    // Most of these classes live shorter than a window.
+    assert!(named > 0.0 && lost > 0.0, "{named} and {lost}: this test did not test");
+    let others = all.share(|stack| {
+        user_leaf(stack)
+            .is_some_and(|leaf| leaf.ends_with("_[j]") && !is(leaf, "Unloaded$Burner.applyAsLong"))
+    });
+    assert!(others < 0.05, "{others} has another method's name:\n{}", all.top(10));
+}
+
+/// How the profiler is told to read names out of memory.
+const VM: &[&str] = &["--java", "vm"];
+
+/// Samples enough of a Java program's main thread.
+fn main_thread(target: &Target) -> Folded {
+    profile_enough(target, &["--per-thread", "--java", "vm"], |all| {
+        all.keep(|stack| stack.get(1).is_some_and(|t| t.starts_with("[java tid=")))
+    })
+}
+
+fn on_host(version: u32) {
+    if !is_root() {
+        return;
+    }
+    match Jdk::on_host(version) {
+        Some(jdk) => agrees(&jdk),
+        None => eprintln!("this host has no JDK {version}"),
+    }
+}
+
+fn in_container(version: u32) {
+    if !is_root() {
+        return;
+    }
+    match Jdk::in_root(version) {
+        _ if !container::available() => skip("containers need runc"),
+        None => skip(&format!("no root file system with JDK {version}: scripts/jdk-roots.sh")),
+        Some(jdk) => agrees(&jdk),
+    }
+}
+
+/// The usual code cache, one heap only, and none but the first compiler.
+fn agrees(jdk: &Jdk) {
+    for flags in [&[][..], &["-XX:-SegmentedCodeCache"], &["-XX:TieredStopAtLevel=1"]] {
+        // JDK 8 has one heap only and does not know the flag.
+        if jdk.version > 8 || !flags.iter().any(|flag| flag.contains("Segmented")) {
+            agrees_with(jdk, flags);
+        }
+    }
+}
+
+fn agrees_with(jdk: &Jdk, flags: &[&str]) {
+    let target = Program::new("Shop").flags(flags).start(jdk);
+    let (attached, mut timeline) = follow(&target);
+    let opened = jvm::open(&jvm_of(&target), &options()).unwrap();
+    let memory = ProcessMemory::new(opened.memory.into());
+    let mut code = VmCode::new(memory, opened.layout, false);
+    let mut tally = Tally::default();
+    // What is compiled or goes away between the two looks is looked at again.
+    for _ in 0..3 {
+        attached.renew_lease(MonoNs(now().0 + 60_000_000_000)).unwrap();
+        timeline.read(&attached.log).unwrap();
+        code.check(now());
+        let loads = Loads::of(&attached.log);
+        let asked: Vec<Asked> = loads.0.iter().flat_map(|load| load.addresses()).collect();
+        let answers = code.lookup(&asked);
+        timeline.read(&attached.log).unwrap();
+        tally = Tally::default();
+        for (asked, answer) in asked.iter().zip(answers) {
+            tally.compare(&timeline, *asked, answer.frames);
+        }
+        if tally.different.is_empty() {
+            break;
+        }
+    }
+    let Tally { same, frames, missed, unlogged, .. } = &tally;
+    eprintln!(
+        "JDK {} {flags:?}: {frames} frames at {same} addresses; {missed} not in memory, {unlogged} not in the log",
+        jdk.version
+    );
+    assert!(tally.different.is_empty(), "{} differ:\n{}", tally.different.len(), tally.first());
+    assert!(tally.same > 5_000, "only {} addresses were compared", tally.same);
+    assert!(tally.inlined > 500, "only {} inlined frames were compared", tally.inlined);
+    assert!(tally.lines > 2_000, "only {} frames with lines were compared", tally.lines);
+    assert!(tally.missed * 100 <= tally.same, "{} of {} are not there", tally.missed, tally.same);
+}
+
+/// What was compared.
+#[derive(Default)]
+struct Tally {
+    same: usize,
+    frames: usize,
+    inlined: usize,
+    lines: usize,
+    /// Code that went in the meantime, as the log and as memory have it.
+    unlogged: usize,
+    missed: usize,
+    /// Addresses in code that JVMTI has no right name for.
+    intrinsics: usize,
+    different: Vec<String>,
+}
+
+/// The intrinsics of method handles all have the same `jmethodID`, that of the class's method number `UNSET_IDNUM`
+/// (methodHandles.cpp, `Method::jmethod_id`): JVMTI gives each the name of whichever was asked for first. Memory has the
+/// name of each.
+fn is_intrinsic(frames: &[JavaFrame]) -> bool {
+    let [JavaFrame { method: Some(method), .. }] = frames else { return false };
+    &*method.class == "java.lang.invoke.MethodHandle"
+        && (&*method.method == "invokeBasic" || method.method.starts_with("linkTo"))
+}
+
+impl Tally {
+    fn compare(&mut self, log: &CodeTimeline, asked: Asked, found: Result<Vec<JavaFrame>, VmMiss>) {
+        // The log is asked about a moment after the memory was read: what it says then was true before.
+        let Ok(logged) = log.lookup(asked.pc, asked.leaf, now()) else {
+            self.unlogged += 1;
+            return;
+        };
+        match found {
+            Ok(frames) if frames == logged.frames => {
+                self.same += 1;
+                self.frames += frames.len();
+                self.inlined += frames.iter().filter(|frame| frame.kind == FrameKind::Inlined).count();
+                self.lines += frames.iter().filter(|frame| frame.line > 0).count();
+            }
+            Ok(frames) if is_intrinsic(&frames) && is_intrinsic(&logged.frames) => self.intrinsics += 1,
+            Err(VmMiss::None | VmMiss::Moved) => self.missed += 1,
+            other => self.different.push(format!("{asked:x?}\nlog    {logged:?}\nmemory {other:?}")),
+        }
+    }
+
+    fn first(&self) -> String {
+        self.different.iter().take(3).cloned().collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Compiled methods as a log has them.
+#[derive(Default)]
+struct Loads(Vec<OneLoad>);
+
+struct OneLoad {
+    start: u64,
+    end: u64,
+    records: Vec<u32>,
+}
+
+impl OneLoad {
+    /// Addresses to ask about: the records', those behind them, and both ends.
+    fn addresses(&self) -> Vec<Asked> {
+        let at = now();
+        let mut all = vec![Asked { pc: self.start, leaf: true, at }];
+        for &record in &self.records {
+            let pc = self.start + u64::from(record);
+            if pc + 1 < self.end {
+                all.extend([(pc, false), (pc, true), (pc + 1, true)].map(|(pc, leaf)| Asked {
+                    pc,
+                    leaf,
+                    at,
+                }));
+            }
+        }
+        all.push(Asked { pc: self.end, leaf: false, at });
+        all.retain(|asked| asked.pc > self.start || asked.leaf);
+        all
+    }
+}
+
+impl Loads {
+    fn of(log: &impl ReadAt) -> Loads {
+        let mut loads = Loads::default();
+        Reader::new(Quotas::default()).read(log, &mut loads).unwrap();
+        loads
+    }
+}
+
+impl Sink for Loads {
+    fn method(&mut self, _: u64, _: &Method<'_>) {}
+
+    fn load(&mut self, load: &Load<'_>) {
+        let mut records = Vec::new();
+        let mut decoder = PcDecoder::new(load.debug(), load.method_count());
+        while let Ok(Some(record)) = decoder.step() {
+            records.push(record.pc);
+        }
+        self.0.push(OneLoad { start: load.code.start, end: load.code.end(), records });
+    }
+
+    fn unload(&mut self, _: &Unload) {}
+
+    fn stub(&mut self, _: &Stub<'_>) {}
+}
+
+fn options() -> AttachOptions {
+    AttachOptions::new(common::profiler::binary())
+}
+
+fn jvm_of(target: &Target) -> jvm::Jvm {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        // On a busy machine looking at it may take longer than the product has patience.
+        match jvm::find(target.pid()) {
+            Some(jvm) => return jvm,
+            None => assert!(Instant::now() < until, "{} is no JVM", target.pid()),
+        }
+    }
+}
+
+/// Attaches the agent and reads what it replays.
+fn follow(target: &Target) -> (Attached, CodeTimeline) {
+    let attached = jvm::attach(&jvm_of(target), &options()).unwrap();
+    let options = Options { clock_offset: attached.clock_offset, ..Options::default() };
+    let mut timeline = CodeTimeline::new(options);
+    let until = Instant::now() + Duration::from_secs(30);
+    while !timeline.facts().replayed {
+        timeline.read(&attached.log).unwrap();
+        assert!(Instant::now() < until, "the agent has not replayed what was compiled");
+    }
+    (attached, timeline)
+}
+
+fn now() -> MonoNs {
+    let now = clock_gettime(ClockId::Monotonic);
+    MonoNs(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
+}
