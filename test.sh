@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Passes every test of jbpf-prof: formatting, lints, documentation, unit tests without root, the static binary, the
-# other architecture, fuzz targets for some seconds, end-to-end tests as root.
+# other architecture, fuzz targets for some seconds, end-to-end tests as root, the same on other kernels in QEMU.
 #
 #   ./test.sh               all of it
-#   ./test.sh --quick       without the other architecture, the fuzz targets and the JDKs that apt must fetch
+#   ./test.sh --quick       without the other architecture, the fuzz targets, other kernels (vmtest) and the JDKs that
+#                           apt must fetch
 #   ./test.sh NAME ...      only these steps: see `./test.sh --list`
 #
 # Installs through apt what is missing. Each step's output is in target/test/NAME.log. What is skipped is said, with the
@@ -15,7 +16,7 @@ cd "$(dirname "$0")" || exit 1
 . scripts/build.sh
 . scripts/tally.sh
 
-STEPS="scripts fmt clippy doc unit build static cross fuzz end-to-end"
+STEPS="scripts fmt clippy doc unit build static cross fuzz end-to-end vmtest"
 QUICK="scripts fmt clippy doc unit build static end-to-end"
 
 step_scripts() {
@@ -88,6 +89,21 @@ step_end-to-end() {
     return "$rc"
 }
 
+# Guests with other kernels, each with two JDKs; then the harness itself, broken on purpose. docs/vmtest.md.
+step_vmtest() {
+    setup_vm
+    build_release || return 1
+    local binaries binary rc=0 settings
+    binaries=$(test_binaries -p vmtest --test harness) || return 1
+    settings=("PATH=$PATH:/usr/sbin:/sbin" "JBPF_PROF_CACHE=$CACHE" "JBPF_PROF_BINARY=$(release_binary "$(host_triple)")")
+    as_root env "${settings[@]}" "${CARGO_TARGET_DIR:-$REPO/target}/$(host_triple)/debug/vmtest" || rc=1
+    while read -r package binary; do
+        echo "--- $binary"
+        (cd "$package" && as_root env "${settings[@]}" "$binary" --ignored --test-threads=1) || rc=1
+    done <<<"$binaries"
+    return "$rc"
+}
+
 quick=
 chosen=
 for arg in "$@"; do
@@ -101,7 +117,12 @@ for arg in "$@"; do
     *) [[ " $STEPS " == *" $arg "* ]] && chosen="$chosen $arg" || die "no step is called $arg; there are: $STEPS" ;;
     esac
 done
-[ -n "$chosen" ] || chosen=${quick:+$QUICK}
+if [ -z "$chosen" ] && [ -n "$quick" ]; then
+    chosen=$QUICK
+    for name in $STEPS; do
+        [[ " $QUICK " == *" $name "* ]] || printf '%-12s left out by --quick\n' "$name"
+    done
+fi
 [ -n "$chosen" ] || chosen=$STEPS
 
 setup_tests

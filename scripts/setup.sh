@@ -15,6 +15,8 @@ TEST_NEEDS="aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
     /usr/aarch64-linux-gnu/lib/libc.a:libc6-dev-arm64-cross musl-gcc:musl-tools runc:runc mmdebstrap:mmdebstrap
     g++:g++ readelf:binutils python3:python3 setpriv:util-linux
     /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring"
+# vmtest: guests and their images.
+VM_NEEDS="qemu-system-x86_64:qemu-system-x86 /usr/sbin/mke2fs:e2fsprogs /usr/sbin/depmod:kmod"
 
 apt_updated=
 apt_update() {
@@ -143,6 +145,12 @@ setup_tests() {
     # shellcheck disable=SC2086
     ensure $TEST_NEEDS
     setup_rust_tools
+}
+
+# Everything that vmtest needs beside what the tests need.
+setup_vm() {
+    # shellcheck disable=SC2086
+    ensure $VM_NEEDS
 }
 
 # A compiler for the other architecture: sets CROSS_CARGO and CROSS_RUSTC, or CROSS_WHY to why there is none. It is the

@@ -70,13 +70,15 @@ fn run(command: Command) -> anyhow::Result<Exit> {
 fn record(config: &Config) -> anyhow::Result<Exit> {
     cli::log::begin(config.log);
     config.warnings.iter().for_each(|warning| say(warning));
-    for refusal in host::check(config.settings.btf.is_some()) {
+    let refusals = host::check(config.settings.btf.is_some());
+    for refusal in &refusals {
         if refusal.is_fatal() {
-            return Err(Failure::from(refusal).into());
+            return Err(Failure::from(*refusal).into());
         }
         say(&format!("{refusal}; {}", refusal.hint()));
     }
-    let mut outcome = session::run(&config.settings)?;
+    let mut outcome =
+        session::run(&config.settings).map_err(|error| cli::exit::explained(error, &refusals))?;
     outcome.profile.filter(&config.include, &config.exclude);
     outcome.report.accounts = outcome.profile.accounts.clone();
     for target in &config.outputs {

@@ -8,18 +8,23 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, bail};
 
-use super::perf_event;
+use super::perf_event::{self, Pulse};
 
 /// The events, by CPU.
 pub struct Clock {
     period_ns: u64,
     /// Only these CPUs, if any are named.
     chosen: Option<Vec<u32>>,
-    events: BTreeMap<u32, OwnedFd>,
+    events: BTreeMap<u32, Event>,
     /// Nanoseconds counted by events that are closed.
     closed_ns: u64,
     /// Periods that ended in events that are closed.
     closed_periods: u64,
+}
+
+struct Event {
+    fd: OwnedFd,
+    pulse: Pulse,
 }
 
 /// The sum over all events so far.
@@ -53,7 +58,7 @@ impl Clock {
     /// # Errors
     /// What the kernel says.
     pub fn start(&self) -> io::Result<()> {
-        self.events.values().try_for_each(|event| perf_event::enable(event.as_fd()))
+        self.events.values().try_for_each(|event| perf_event::enable(event.fd.as_fd()))
     }
 
     /// Stops all events; afterwards no tick runs.
@@ -61,27 +66,30 @@ impl Clock {
     /// # Errors
     /// What the kernel says.
     pub fn stop(&self) -> io::Result<()> {
-        self.events.values().try_for_each(|event| perf_event::disable(event.as_fd()))
+        self.events.values().try_for_each(|event| perf_event::disable(event.fd.as_fd()))
     }
 
-    /// Opens and starts events for CPUs that came online, closes those of CPUs that went: an event stays off when its
-    /// CPU comes back.
+    /// Opens and starts events for CPUs that came online, closes those of CPUs that went, and renews those of CPUs that
+    /// went and came back in between: an event stays off when its CPU comes back.
     ///
     /// # Errors
-    /// When the list of CPUs cannot be read or a new event cannot be opened.
+    /// When the list of CPUs cannot be read or a new event cannot be started.
     pub fn follow_hotplug(&mut self, program: BorrowedFd<'_>) -> anyhow::Result<()> {
         let online = online_cpus()?;
-        let gone: Vec<u32> = self.events.keys().copied().filter(|cpu| !online.contains(cpu)).collect();
-        for cpu in gone {
-            if let Some(event) = self.events.remove(&cpu) {
-                let ns = read_count(event.as_fd()).unwrap_or(0);
-                self.closed_ns += ns;
-                self.closed_periods += ns / self.period_ns;
+        let (period_ns, closed_ns, closed_periods) =
+            (self.period_ns, &mut self.closed_ns, &mut self.closed_periods);
+        self.events.retain(|cpu, event| {
+            let stays = online.contains(cpu) && event.pulse.beats(event.fd.as_fd());
+            if !stays {
+                let ns = perf_event::read(event.fd.as_fd()).map_or(0, |reading| reading.count);
+                *closed_ns += ns;
+                *closed_periods += ns / period_ns;
             }
-        }
+            stays
+        });
         for cpu in self.wanted(&online) {
             if !self.events.contains_key(&cpu) && self.add(cpu, program).is_ok() {
-                perf_event::enable(self.events[&cpu].as_fd())?;
+                perf_event::enable(self.events[&cpu].fd.as_fd())?;
             }
         }
         Ok(())
@@ -99,7 +107,7 @@ impl Clock {
     pub fn elapsed(&self) -> io::Result<Elapsed> {
         let mut sum = Elapsed { ns: self.closed_ns, periods: self.closed_periods };
         for event in self.events.values() {
-            let ns = read_count(event.as_fd())?;
+            let ns = perf_event::read(event.fd.as_fd())?.count;
             sum.ns += ns;
             sum.periods += ns / self.period_ns;
         }
@@ -113,17 +121,11 @@ impl Clock {
     fn add(&mut self, cpu: u32, program: BorrowedFd<'_>) -> io::Result<()> {
         let mut attr = perf_event::cpu_clock(self.period_ns);
         let number = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let event = perf_event::open(&mut attr, -1, number)?;
-        perf_event::set_bpf(event.as_fd(), program)?;
-        self.events.insert(cpu, event);
+        let fd = perf_event::open(&mut attr, -1, number)?;
+        perf_event::set_bpf(fd.as_fd(), program)?;
+        self.events.insert(cpu, Event { fd, pulse: Pulse::default() });
         Ok(())
     }
-}
-
-fn read_count(event: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut bytes = [0u8; 8];
-    rustix::io::read(event, &mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// The CPUs that are online now.

@@ -59,6 +59,43 @@ pub fn set_bpf(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()>
     check(unsafe { sys::ioctls::SET_BPF(event.as_raw_fd(), program) })
 }
 
+/// What an event says when it is read; [`READ_FORMAT`] must be its format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// What it counted.
+    pub count: u64,
+    /// For how long it was enabled on a CPU that was online, in nanoseconds.
+    pub enabled_ns: u64,
+}
+
+/// The format of [`Reading`].
+pub const READ_FORMAT: u64 = sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED as u64;
+
+/// Reads an event.
+///
+/// # Errors
+/// What the kernel says.
+pub fn read(event: BorrowedFd<'_>) -> io::Result<Reading> {
+    let mut bytes = [0u8; 16];
+    rustix::io::read(event, &mut bytes)?;
+    let (count, enabled) = bytes.split_at(8);
+    let number = |half: &[u8]| half.try_into().map_or(0, u64::from_ne_bytes);
+    Ok(Reading { count: number(count), enabled_ns: number(enabled) })
+}
+
+/// Whether an event is still at work: when its CPU goes offline the kernel turns it off for good, and if the CPU was back
+/// before anybody looked, nothing but the event's own time shows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pulse(u64);
+
+impl Pulse {
+    /// Whether the event was enabled for any time since the last call.
+    pub fn beats(&mut self, event: BorrowedFd<'_>) -> bool {
+        let Ok(Reading { enabled_ns, .. }) = read(event) else { return false };
+        std::mem::replace(&mut self.0, enabled_ns) != enabled_ns
+    }
+}
+
 /// The attributes of a cpu-clock event with a fixed period in nanoseconds, created disabled.
 ///
 /// A frequency would be turned into a fixed period by the kernel anyway; the number of ticks is then known.
@@ -71,6 +108,7 @@ pub fn cpu_clock(period_ns: u64) -> sys::bindings::perf_event_attr {
         ..Default::default()
     };
     attr.__bindgen_anon_1.sample_period = period_ns;
+    attr.read_format = READ_FORMAT;
     attr.set_disabled(1);
     attr
 }

@@ -104,7 +104,7 @@ impl Program {
         config.user = u8::from(filter.user);
         config.kernel = u8::from(filter.kernel);
 
-        let skel = open.load().context("loading the BPF program")?;
+        let skel = open.load().map_err(typed).context("loading the BPF program")?;
         let counts = [count_map(entries)?, count_map(entries)?];
         let program = Program { skel, counts, parity: 0 };
         program.publish_counts()?;
@@ -236,5 +236,15 @@ fn count_map(entries: u32) -> anyhow::Result<MapHandle> {
     };
     let (key, value) = (u32::try_from(size_of::<Key>())?, u32::try_from(size_of::<Value>())?);
     MapHandle::create(MapType::Hash, Some("jp_counts"), key, value, entries, &opts)
+        .map_err(typed)
         .with_context(|| format!("count map of {entries} entries"))
+}
+
+/// libbpf's error as one of the standard library's, so that who asks for the kind need not know libbpf.
+fn typed(error: libbpf_rs::Error) -> std::io::Error {
+    let kind = match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => std::io::ErrorKind::PermissionDenied,
+        _ => std::io::ErrorKind::Other,
+    };
+    std::io::Error::new(kind, error)
 }

@@ -14,7 +14,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-use super::perf_event;
+use super::perf_event::{self, Pulse};
 use super::perf_ring::PerfRing;
 use crate::process::event::{self, Header, SAMPLE_TYPE};
 use crate::process::{EventKind, MonoNs, ProcessEvent};
@@ -41,6 +41,7 @@ struct Cpu {
     // Unmapped before the descriptor is closed.
     ring: PerfRing,
     event: OwnedFd,
+    pulse: Pulse,
 }
 
 impl Sideband {
@@ -93,13 +94,26 @@ impl Sideband {
                     let data = epoll::EventData::new_u64(u64::from(cpu));
                     epoll::add(&self.ready, &event, data, epoll::EventFlags::IN)?;
                     perf_event::enable(event.as_fd())?;
-                    self.cpus.insert(cpu, Cpu { ring, event });
+                    self.cpus.insert(cpu, Cpu { ring, event, pulse: Pulse::default() });
                     return Ok(());
                 }
                 Err(e) => refused = e,
             }
         }
         Err(refused)
+    }
+
+    /// Opens CPUs that came online, lets go of those that went, renews those that went and came back in between.
+    pub fn follow_hotplug(&mut self, online: &[u32]) {
+        let stays = |cpu: u32, open: &mut Cpu| online.contains(&cpu) && open.pulse.beats(open.event.as_fd());
+        let gone = self.cpus.iter_mut().filter_map(|(cpu, open)| (!stays(*cpu, open)).then_some(*cpu));
+        for cpu in gone.collect::<Vec<_>>() {
+            self.close_cpu(cpu);
+        }
+        for cpu in online {
+            // It may be gone again; its events are then missing, as its ticks are.
+            let _ = self.open_cpu(*cpu);
+        }
     }
 
     /// Lets go of a CPU that went offline; what its ring still holds comes with the next drain.
@@ -190,6 +204,7 @@ fn attr(ring_size: usize) -> sys::perf_event_attr {
         size: u32::try_from(size_of::<sys::perf_event_attr>()).unwrap_or(0),
         config: u64::from(sys::PERF_COUNT_SW_DUMMY),
         sample_type: SAMPLE_TYPE,
+        read_format: perf_event::READ_FORMAT,
         clockid: ClockId::Monotonic as i32,
         ..sys::perf_event_attr::default()
     };

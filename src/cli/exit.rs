@@ -52,8 +52,49 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// The exit code of any error: that of the [`Failure`] in its chain, else [`Exit::Failed`].
+/// An error of a run, and what was warned of before it: if the kernel said no, little lockable memory is the reason.
+#[must_use]
+pub fn explained(error: anyhow::Error, warned: &[Refusal]) -> anyhow::Error {
+    let denied = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    if !denied.into_iter().any(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied) {
+        return error;
+    }
+    match warned.iter().find(|refusal| matches!(refusal, Refusal::LittleLockedMemory(_))) {
+        Some(reason) => error.context(Failure::from(*reason)),
+        None => error,
+    }
+}
+
+/// The exit code of any error: that of the [`Failure`] in its chain or that explains it, else [`Exit::Failed`].
 #[must_use]
 pub fn code_of(error: &anyhow::Error) -> Exit {
-    error.chain().find_map(|cause| cause.downcast_ref::<Failure>()).map_or(Exit::Failed, |f| f.exit)
+    let cause = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
+    // The parts of a chain do not show what anyhow was given as context; the error as a whole does.
+    cause.or_else(|| error.downcast_ref::<Failure>()).map_or(Exit::Failed, |f| f.exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Context;
+
+    use super::{Exit, Refusal, code_of, explained};
+
+    #[test]
+    fn what_was_warned_of_explains_a_denial_and_nothing_else() {
+        let error = |kind: io::ErrorKind| {
+            Err::<(), _>(io::Error::from(kind)).context("loading the BPF program").unwrap_err()
+        };
+        let warned = [Refusal::Paranoid(3), Refusal::LittleLockedMemory(64)];
+        let explained_one = explained(error(io::ErrorKind::PermissionDenied), &warned);
+        assert_eq!(code_of(&explained_one), Exit::Host);
+        let text = format!("{explained_one:#}");
+        assert!(
+            text.starts_with("only 64 KiB") && text.contains("loading the BPF program: permission"),
+            "{text}"
+        );
+        assert_eq!(code_of(&explained(error(io::ErrorKind::NotFound), &warned)), Exit::Failed);
+        assert_eq!(code_of(&explained(error(io::ErrorKind::PermissionDenied), &warned[..1])), Exit::Failed);
+    }
 }

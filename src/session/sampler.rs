@@ -217,16 +217,8 @@ impl Run {
     }
 
     fn follow_hotplug(&mut self) -> anyhow::Result<()> {
-        let before = self.capture.cpus();
         self.capture.follow_hotplug()?;
-        let after = self.capture.cpus();
-        for gone in before.iter().filter(|cpu| !after.contains(cpu)) {
-            self.sideband.close_cpu(*gone);
-        }
-        for new in after.iter().filter(|cpu| !before.contains(cpu)) {
-            // The CPU may be gone again; its events are then missing, as its ticks are.
-            let _ = self.sideband.open_cpu(*new);
-        }
+        self.sideband.follow_hotplug(&crate::capture::clock::online_cpus()?);
         Ok(())
     }
 

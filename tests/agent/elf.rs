@@ -1,6 +1,7 @@
 //! The agent as a file: it needs nothing, exports two functions, and cannot panic.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use object::read::elf::ElfFile64;
@@ -51,25 +52,10 @@ fn the_agent_needs_nothing_and_cannot_panic() {
     }
 }
 
-/// Loads the agent with musl's dynamic linker and calls it as a JVM that gives nothing at all would.
-const LOADER: &str = r#"
-#include <dlfcn.h>
-#include <stdio.h>
-int main(int argc, char **argv) {
-    void *agent = dlopen(argv[1], RTLD_NOW);
-    if (!agent) { puts(dlerror()); return 1; }
-    int (*attach)(void *, char *, void *) = (int (*)(void *, char *, void *)) dlsym(agent, "Agent_OnAttach");
-    int (*load)(void *, char *, void *) = (int (*)(void *, char *, void *)) dlsym(agent, "Agent_OnLoad");
-    printf("%d %d %d\n", attach(0, 0, 0), attach(0, "nonce=zz,cap=,=,,", 0), load(0, 0, 0));
-    return 0;
-}
-"#;
-
 #[test]
 fn the_agent_loads_into_musl_and_glibc_programs() {
     let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("loader.c");
-    fs::write(&source, LOADER).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/loader.c");
     let mut loaded = 0;
     for compiler in ["musl-gcc", "gcc"] {
         let program = dir.path().join(compiler);

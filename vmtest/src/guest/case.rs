@@ -1,0 +1,39 @@
+//! One case, in a process of its own: what it found on standard output, or why it failed on standard error.
+
+use std::io::Write;
+
+use anyhow::{Context, bail};
+
+use super::cases;
+use crate::plan::Found;
+
+/// The case that the arguments name.
+pub(crate) fn main(args: &[String]) -> anyhow::Result<()> {
+    let name = args.first().context("which case?")?;
+    let jdk = args.get(1).map(|jdk| jdk.parse()).transpose().context("which JDK?")?;
+    let found = run(name, jdk)?;
+    serde_json::to_writer(std::io::stdout(), &found)?;
+    Ok(std::io::stdout().flush()?)
+}
+
+fn run(name: &str, jdk: Option<u32>) -> anyhow::Result<Found> {
+    let on = || jdk.context("this case needs a JDK");
+    match name {
+        "profile" => cases::profile::attached(on()?),
+        "agentpath" => cases::profile::from_the_start(on()?),
+        "native" => cases::native::run(),
+        "hotplug" => cases::hotplug::run(),
+        "two" => cases::two::run(),
+        "musl" => cases::musl::run(),
+        "refusals" => cases::refusals::run(),
+        "broken-truth" => cases::native::with_a_wrong_truth(),
+        "broken-case" => loop {
+            std::thread::park();
+        },
+        "broken-kernel" => {
+            std::fs::write("/proc/sysrq-trigger", "c")?;
+            bail!("the kernel survived")
+        }
+        other => bail!("no case is called {other}"),
+    }
+}

@@ -1,0 +1,76 @@
+//! CPU 1 goes and comes back ten times while it is profiled.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use super::super::profiler;
+use super::super::target::Target;
+use super::native::program;
+use crate::plan::Found;
+
+const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
+/// How long each state of the CPU lasts, from one time to the next: the profiler looks around once a second, so it sees
+/// some of them and misses others.
+const STATES: [Duration; 2] = [Duration::from_millis(1_300), Duration::from_millis(200)];
+const TIMES: u32 = 10;
+/// How long CPU 1 is left alone at the end.
+const LAST: Duration = Duration::from_secs(10);
+const RATE: f64 = 499.0;
+
+/// The case.
+pub(in super::super) fn run() -> anyhow::Result<Found> {
+    // Three for two CPUs: whenever CPU 1 is there, it is busy.
+    let burners = [(); 3].map(|()| Target::start(&mut program("native")));
+    let states = (0..TIMES).map(|nr| 2 * STATES[nr as usize % 2]).sum::<Duration>();
+    let seconds = (states + LAST + Duration::from_secs(4)).as_secs().to_string();
+    let mut profiler =
+        profiler::start(profiler::binary(), &["-F", "499", "-C", "1", "-d", &seconds, "--all"])?;
+    let begin = Instant::now();
+    profiler.wait_until_it_samples()?;
+    let before = descriptors(profiler.pid())?;
+    for nr in 0..TIMES {
+        let state = STATES[nr as usize % 2];
+        std::thread::sleep(state);
+        turn("0")?;
+        std::thread::sleep(state);
+        turn("1")?;
+    }
+    let back = Instant::now();
+    std::thread::sleep(Duration::from_secs(3));
+    let after = descriptors(profiler.pid())?;
+    let profile = profiler.finish()?;
+    let end = Instant::now();
+    drop(burners);
+    ensure!(
+        before > 0 && after == before,
+        "{before} perf events before, {after} after {TIMES} times off and on"
+    );
+    let samples = profile.folded.count(|stack| stack[0] == "native");
+    // Off for half of the time until `back`; then there is all of it, less the second until the profiler looks.
+    let least = (end - back).as_secs_f64().min(LAST.as_secs_f64()) - 1.5;
+    let least = least * RATE * 0.8;
+    // A busy host lets a guest miss many ticks, but the events' own time goes on if they are alive.
+    let accounts = &profile.report["accounts"];
+    let expected = accounts["expected"].as_f64().context("the accounts")?;
+    ensure!(
+        expected > least && samples as f64 > least / 4.0,
+        "{samples} samples of CPU 1, but {least:.0} ticks are due to its last seconds alone:\n{accounts}"
+    );
+    let mut found = Found { samples, ..Found::default() };
+    found.figure("perf_events", after as f64);
+    found.figure("seconds", (end - begin).as_secs_f64().round());
+    Ok(found)
+}
+
+fn turn(state: &str) -> anyhow::Result<()> {
+    fs::write(ONLINE, state).with_context(|| format!("writing {state} to {ONLINE}"))
+}
+
+/// How many perf events a process has open. Its other descriptors are files of programs, which come and go.
+fn descriptors(pid: u32) -> anyhow::Result<usize> {
+    let all = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+    let links = all.filter_map(|entry| fs::read_link(entry.path()).ok());
+    Ok(links.filter(|to| to.as_os_str() == "anon_inode:[perf_event]").count())
+}

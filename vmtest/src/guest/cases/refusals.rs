@@ -1,0 +1,163 @@
+//! What a host may forbid: each ends with its sentence and exit code, or costs what the manual says and no more.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::super::profiler::{self, Profile};
+use super::super::target::Target;
+use super::native::program;
+use crate::plan::{Found, PAYLOAD};
+
+/// The case. The lockdown comes last: only a boot undoes it.
+pub(in super::super) fn run() -> anyhow::Result<Found> {
+    let target = Target::start(&mut program("kernel"));
+    let host = Host { pid: target.pid().to_string() };
+    let mut found = Found::default();
+    host.no_root().context("without root")?;
+    host.no_btf().context("without BTF")?;
+    host.no_capability().context("without CAP_BPF and CAP_SYS_ADMIN")?;
+    for samples in [
+        host.no_syslog().context("without CAP_SYSLOG")?,
+        host.hidden_symbols().context("with kernel.kptr_restrict=2")?,
+        host.paranoid().context("with kernel.perf_event_paranoid=3")?,
+        host.little_memory().context("with RLIMIT_MEMLOCK of 64 KiB")?,
+    ] {
+        found.samples += samples;
+    }
+    host.lockdown().context("with lockdown=confidentiality")?;
+    Ok(found)
+}
+
+struct Host {
+    pid: String,
+}
+
+impl Host {
+    fn args(&self) -> [&str; 6] {
+        ["-F", "499", "-d", "1", "-p", &self.pid]
+    }
+
+    fn record(&self, command: Command) -> anyhow::Result<Profile> {
+        let profile = profiler::recorded_by(command, &self.args())?;
+        ensure!(profile.folded.total() > 100, "only {} samples", profile.folded.total());
+        Ok(profile)
+    }
+
+    fn refused(&self, mut command: Command, words: &str) -> anyhow::Result<()> {
+        profiler::refused(command.args(self.args()).args(["-o", "/tmp/none.folded"]), 3, words)
+    }
+
+    fn no_root(&self) -> anyhow::Result<()> {
+        self.refused(by("setpriv", &["--reuid=65534", "--regid=65534", "--clear-groups"]), "this needs root")
+    }
+
+    fn no_btf(&self) -> anyhow::Result<()> {
+        let place = "/sys/kernel/btf";
+        mount("none", place, "tmpfs", MountFlags::empty(), None).context("hiding BTF")?;
+        let result = self.refused(profiler::binary(), "this kernel has no BTF");
+        unmount(place, UnmountFlags::empty()).context("showing BTF")?;
+        result
+    }
+
+    fn no_capability(&self) -> anyhow::Result<()> {
+        self.refused(without("-bpf,-sys_admin"), "CAP_BPF is missing")
+    }
+
+    /// Kernel frames have no names; everything else has.
+    fn no_syslog(&self) -> anyhow::Result<u64> {
+        let profile = self.record(without("-syslog"))?;
+        nameless_kernel(&profile, "CAP_SYSLOG is missing")
+    }
+
+    fn hidden_symbols(&self) -> anyhow::Result<u64> {
+        let _restore = Sysctl::set("kernel/kptr_restrict", "2")?;
+        nameless_kernel(&self.record(profiler::binary())?, "kernel.kptr_restrict is 2")
+    }
+
+    fn paranoid(&self) -> anyhow::Result<u64> {
+        let _restore = Sysctl::set("kernel/perf_event_paranoid", "3")?;
+        let profile = self.record(profiler::binary())?;
+        ensure!(profile.stderr.contains("kernel.perf_event_paranoid is 3"), "it said: {}", profile.stderr);
+        Ok(profile.folded.total())
+    }
+
+    /// Before 5.11 BPF maps count as locked memory, and only CAP_SYS_RESOURCE may raise its limit.
+    fn little_memory(&self) -> anyhow::Result<u64> {
+        let limited = || {
+            let drop =
+                ["--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "prlimit", "--memlock=65536"];
+            by("setpriv", &drop)
+        };
+        if maps_are_locked()? {
+            self.refused(limited(), "of memory may be locked")?;
+            return Ok(0);
+        }
+        Ok(self.record(limited())?.folded.total())
+    }
+
+    fn lockdown(&self) -> anyhow::Result<()> {
+        fs::write("/sys/kernel/security/lockdown", "confidentiality").context("locking the kernel down")?;
+        self.refused(profiler::binary(), "kernel lockdown is in confidentiality mode")
+    }
+}
+
+/// A tool that starts jbpf-prof.
+fn by(tool: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(tool);
+    command.args(args).arg(format!("{PAYLOAD}/jbpf-prof"));
+    command
+}
+
+/// jbpf-prof as root without these capabilities.
+fn without(capabilities: &str) -> Command {
+    let (bounding, inheritable) =
+        (format!("--bounding-set={capabilities}"), format!("--inh-caps={capabilities}"));
+    by("setpriv", &[&bounding, &inheritable])
+}
+
+fn nameless_kernel(profile: &Profile, words: &str) -> anyhow::Result<u64> {
+    ensure!(profile.stderr.contains(words), "it did not say {words:?}: {}", profile.stderr);
+    let kernel: Vec<&String> = profile
+        .folded
+        .stacks()
+        .flat_map(|(stack, _)| stack)
+        .filter(|frame| frame.contains("[kernel]"))
+        .collect();
+    ensure!(!kernel.is_empty(), "no frame is [kernel]:\n{}", profile.folded.top(5));
+    let named = profile.folded.count(|stack| stack.iter().any(|f| f.ends_with("_[k]") && f.contains("read")));
+    ensure!(named == 0, "kernel symbols are hidden, and yet named:\n{}", profile.folded.top(5));
+    let own = profile.folded.count(|stack| stack.iter().any(|frame| frame == "main"));
+    ensure!(own * 2 > profile.folded.total(), "the program's own names are gone:\n{}", profile.folded.top(5));
+    Ok(profile.folded.total())
+}
+
+fn maps_are_locked() -> anyhow::Result<bool> {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split('.').map(|n| n.parse::<u32>().unwrap_or_default());
+    let version = numbers.next().zip(numbers.next()).context("the kernel's release")?;
+    Ok(version < (5, 11))
+}
+
+/// A setting that is put back.
+struct Sysctl {
+    path: String,
+    before: String,
+}
+
+impl Sysctl {
+    fn set(name: &str, value: &str) -> anyhow::Result<Sysctl> {
+        let path = format!("/proc/sys/{name}");
+        let before = fs::read_to_string(&path).with_context(|| path.clone())?.trim().to_owned();
+        fs::write(&path, value).with_context(|| path.clone())?;
+        Ok(Sysctl { path, before })
+    }
+}
+
+impl Drop for Sysctl {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.path, &self.before);
+    }
+}

@@ -1,0 +1,145 @@
+//! jbpf-prof, run as its users run it.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::folded::Folded;
+use crate::plan::PAYLOAD;
+
+/// A profile and the report for machines.
+#[derive(Debug)]
+pub(super) struct Profile {
+    /// The stacks.
+    pub(super) folded: Folded,
+    /// The report.
+    pub(super) report: Value,
+    /// Standard output before the report: that of the profiled command.
+    pub(super) stdout: String,
+    /// What it said on standard error.
+    pub(super) stderr: String,
+}
+
+/// The binary under test.
+pub(super) fn binary() -> Command {
+    Command::new(Path::new(PAYLOAD).join("jbpf-prof"))
+}
+
+/// Runs it with these arguments, and reads what it wrote; its accounts must add up.
+pub(super) fn record(args: &[&str]) -> anyhow::Result<Profile> {
+    recorded_by(binary(), args)
+}
+
+/// The same by a command that ends with the binary (`setpriv … jbpf-prof`).
+pub(super) fn recorded_by(command: Command, args: &[&str]) -> anyhow::Result<Profile> {
+    start(command, args)?.finish()
+}
+
+/// A run that goes on.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    /// A command that is profiled ends when its standard input does.
+    stdin: Option<ChildStdin>,
+    stdout: JoinHandle<String>,
+    stderr: JoinHandle<String>,
+    file: String,
+}
+
+/// Starts a run; more arguments than the output and its report are the caller's.
+pub(super) fn start(mut command: Command, args: &[&str]) -> anyhow::Result<Running> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let nr = NEXT.fetch_add(1, Ordering::Relaxed);
+    let file = format!("/tmp/{}-{nr}.folded", std::process::id());
+    command.args(["--report", "json", "-o", &file]).args(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("jbpf-prof does not start")?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), text(child.stdout.take()), text(child.stderr.take()));
+    Ok(Running { child, stdin, stdout, stderr, file })
+}
+
+fn text(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            // What was read before an error is worth showing.
+            let _ = from.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+impl Running {
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it samples: it has opened its events when it starts its workers.
+    pub(super) fn wait_until_it_samples(&mut self) -> anyhow::Result<()> {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid());
+        while self.is_alive()? && std::fs::read_to_string(&children)?.is_empty() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(())
+    }
+
+    /// Whether it still runs.
+    pub(super) fn is_alive(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// Its end, which must be a good one.
+    pub(super) fn finish(mut self) -> anyhow::Result<Profile> {
+        let status = self.child.wait()?;
+        drop(self.stdin);
+        let said = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
+        let (stdout, stderr) = (said(self.stdout), said(self.stderr));
+        ensure!(status.success(), "jbpf-prof ended with {status}: {stderr}");
+        ensure!(!stderr.contains("panicked"), "jbpf-prof panicked: {stderr}");
+        // A command that is profiled may have written before the report.
+        let (stdout, json) = stdout.split_at(stdout.find("{\n").unwrap_or(0));
+        let report =
+            serde_json::from_str(json).with_context(|| format!("the report is no JSON: {stdout}"))?;
+        let folded = Folded::parse(&std::fs::read_to_string(&self.file).context(self.file)?);
+        accounts_add_up(&report, folded.total())?;
+        Ok(Profile { folded, report, stdout: stdout.to_owned(), stderr })
+    }
+}
+
+/// Ticks are kept, filtered or lost for a reason, and the output sums to the same.
+fn accounts_add_up(report: &Value, shown: u64) -> anyhow::Result<()> {
+    let accounts = &report["accounts"];
+    let n = |name: &str| accounts[name].as_u64().with_context(|| format!("the accounts have no {name}"));
+    let lost = lost(report);
+    ensure!(n("ticks")? > 0, "no tick was taken: {accounts}");
+    ensure!(n("ticks")? == n("filtered")? + n("kept")? + lost, "ticks do not add up: {accounts}");
+    ensure!(n("expected")? == n("ticks")? + n("missed")?, "expected ticks do not add up: {accounts}");
+    ensure!(shown == n("kept")? + lost, "the file has {shown} samples: {accounts}");
+    Ok(())
+}
+
+/// The lost ticks of all reasons.
+pub(super) fn lost(report: &Value) -> u64 {
+    let rows = report["accounts"]["lost"].as_array();
+    rows.into_iter().flatten().filter_map(|row| row[1].as_u64()).sum()
+}
+
+/// Runs a command that must be refused: this exit code, one sentence with these words.
+pub(super) fn refused(command: &mut Command, code: i32, words: &str) -> anyhow::Result<()> {
+    let output = command.stdin(Stdio::null()).output().context("jbpf-prof does not start")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(code) && said.contains(words) && !said.contains("panicked"),
+        "exit code {code} and {words:?} were expected, not {}: {said}",
+        output.status
+    );
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! The runner: the plan's cases one after the other, each in a process group with a deadline, and a line about each.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::CASE;
+use super::kmsg::KernelLog;
+use crate::plan::{Found, Line, Outcome, PAYLOAD, PLAN, PORT, Plan, Run};
+
+/// How often the end of a case is looked for.
+const BEAT: Duration = Duration::from_millis(50);
+/// How many seconds a command may be silent.
+const COMMAND_PATIENCE: u64 = 24 * 3_600;
+/// How much of what a failed case said is told.
+const TAIL: usize = 4_000;
+
+/// Runs the plan.
+pub(crate) fn main() -> anyhow::Result<()> {
+    let mut port = Port::open()?;
+    let plan = serde_json::from_slice(&fs::read(Path::new(PAYLOAD).join(PLAN))?)?;
+    match plan {
+        Plan::Cases(runs) => {
+            let mut log = KernelLog::open()?;
+            for run in runs {
+                port.say(&Line::Begin(run.clone()))?;
+                if run.case == "broken-silent" {
+                    continue;
+                }
+                if run.case == "broken-guest" {
+                    loop {
+                        std::thread::park();
+                    }
+                }
+                port.say(&Line::Result(outcome(run, &mut log)))?;
+            }
+        }
+        Plan::Command(command) => one_command(&command, &mut port)?,
+        Plan::Shell => bail!("a shell has no runner"),
+    }
+    port.say(&Line::Done)
+}
+
+/// Where results go.
+struct Port(File);
+
+impl Port {
+    fn open() -> anyhow::Result<Port> {
+        let ports = fs::read_dir("/sys/class/virtio-ports").context("this guest has no ports")?;
+        let named =
+            |dir: &PathBuf| fs::read_to_string(dir.join("name")).is_ok_and(|name| name.trim() == PORT);
+        let dir = ports.flatten().map(|entry| entry.path()).find(named).context("the port is missing")?;
+        let device = Path::new("/dev").join(dir.file_name().context("the port's name")?);
+        Ok(Port(File::options().write(true).open(device).context("the port cannot be opened")?))
+    }
+
+    fn say(&mut self, line: &Line) -> anyhow::Result<()> {
+        let mut text = serde_json::to_string(line)?;
+        text.push('\n');
+        self.0.write_all(text.as_bytes()).context("writing a result")
+    }
+}
+
+fn one_command(command: &str, port: &mut Port) -> anyhow::Result<()> {
+    port.say(&Line::Begin(Run { case: command.to_owned(), jdk: None, patience: COMMAND_PATIENCE }))?;
+    let mut child = Command::new("sh")
+        .args(["-c", &format!("exec 2>&1; cd {PAYLOAD}; {command}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let output = child.stdout.take().context("the command's output")?;
+    for line in BufReader::new(output).split(b'\n') {
+        port.say(&Line::Output(String::from_utf8_lossy(&line?).into_owned()))?;
+    }
+    port.say(&Line::Exit(child.wait()?.code().unwrap_or(1)))
+}
+
+/// Runs one case, and looks at what the kernel said meanwhile.
+fn outcome(run: Run, log: &mut KernelLog) -> Outcome {
+    let begin = Instant::now();
+    let result = case(&run).and_then(|found| {
+        let complaints = log.complaints()?;
+        anyhow::ensure!(complaints.is_empty(), "the kernel complained: {}", complaints.join(" | "));
+        Ok(found)
+    });
+    // What a failed case left in the log is not the next one's fault.
+    let _ = log.complaints();
+    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    let seconds = begin.elapsed().as_secs_f64();
+    match result {
+        Ok(Found { samples, figures }) => Outcome { run, kernel, samples, figures, seconds, error: None },
+        Err(error) => {
+            let error = Some(format!("{error:#}"));
+            Outcome { run, kernel, samples: 0, figures: std::collections::BTreeMap::new(), seconds, error }
+        }
+    }
+}
+
+fn case(run: &Run) -> anyhow::Result<Found> {
+    let child = Command::new(Path::new(PAYLOAD).join("vmtest"))
+        .args([CASE, &run.case])
+        .args(run.jdk.map(|jdk| jdk.to_string()))
+        .current_dir("/tmp")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("starting the case")?;
+    let mut group = Group(child);
+    let stdout = read_all(group.0.stdout.take());
+    let stderr = read_all(group.0.stderr.take());
+    let status = group.wait(Duration::from_secs(run.patience))?;
+    // Whatever the case left running holds the pipes open.
+    drop(group);
+    let text = |reader: JoinHandle<Vec<u8>>| {
+        String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
+    };
+    let (stdout, stderr) = (text(stdout), text(stderr));
+    let tail: String = stderr.chars().skip(stderr.chars().count().saturating_sub(TAIL)).collect();
+    match status {
+        None => bail!("it did not end within {} s; it said: {tail}", run.patience),
+        Some(status) if !status.success() => bail!("{tail}"),
+        Some(_) => serde_json::from_str(&stdout).context("it passed and did not say what it found"),
+    }
+}
+
+/// A case and what it starts; killed when dropped.
+struct Group(Child);
+
+impl Group {
+    /// The status, or none if it does not end in time.
+    fn wait(&mut self, patience: Duration) -> anyhow::Result<Option<ExitStatus>> {
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() >= end {
+                return Ok(None);
+            }
+            std::thread::sleep(BEAT);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+fn read_all(from: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            let _ = from.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}

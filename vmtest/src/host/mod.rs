@@ -1,0 +1,131 @@
+//! The host's part: images made, guests booted, their results judged.
+
+mod cache;
+mod debian;
+mod initramfs;
+mod kernel;
+mod machine;
+mod options;
+mod payload;
+mod root;
+mod verdict;
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use clap::Parser;
+
+use crate::matrix::{Boot, Kernel};
+use crate::plan::{Line, Outcome, Plan};
+use crate::say;
+use cache::Cache;
+use kernel::Image;
+use machine::Machine;
+use options::Options;
+use payload::Payload;
+use verdict::Verdict;
+
+/// Runs what the command line asks for: 0 if all of it passed, 1 if not, 2 for usage, else what the command ended with.
+pub(crate) fn main() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(&options) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            say(&format!("vmtest: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<u8> {
+    // Whoever mistypes a name is told before anything is fetched.
+    let boots = options.selection().boots()?;
+    let cache = Cache::open()?;
+    let payload = Payload::make(options)?;
+    match options.interactive() {
+        Some(plan) => {
+            let kernel = options.one_kernel()?;
+            let image = kernel::image(&cache, kernel)?;
+            let bench = Bench { options, root: root::image(&cache)?, payload };
+            bench.machine(kernel, &image, &plan)?.converse(&plan)
+        }
+        None => {
+            let boots = boots.into_iter().map(|boot| Ok((kernel::image(&cache, boot.kernel)?, boot)));
+            let mut boots = boots.collect::<anyhow::Result<Vec<_>>>()?;
+            // The longest first, so that no guest is left to run alone at the end.
+            boots.sort_by_key(|(_, boot)| std::cmp::Reverse(boot.runs.len()));
+            Bench { options, root: root::image(&cache)?, payload }.judge(boots)
+        }
+    }
+}
+
+/// What all boots share.
+struct Bench<'a> {
+    options: &'a Options,
+    root: std::path::PathBuf,
+    payload: Payload,
+}
+
+impl Bench<'_> {
+    fn machine(&self, kernel: &Kernel, image: &Image, plan: &Plan) -> anyhow::Result<Machine> {
+        let initramfs = self.payload.initramfs(kernel, image, plan)?;
+        Machine::new(self.options, kernel, image, &self.root, &initramfs, self.payload.logs())
+    }
+
+    /// Boots all, some at a time, and gives the exit code.
+    fn judge(&self, boots: Vec<(Image, Boot)>) -> anyhow::Result<u8> {
+        let begin = Instant::now();
+        let waiting = Mutex::new(VecDeque::from(boots));
+        let verdict = Mutex::new(Verdict::default());
+        std::thread::scope(|scope| {
+            for _ in 0..self.options.jobs.max(1) {
+                scope.spawn(|| {
+                    while let Some((image, boot)) = waiting.lock().ok().and_then(|mut w| w.pop_front()) {
+                        let results = self.boot(&boot, &image);
+                        if let Ok(mut verdict) = verdict.lock() {
+                            verdict.add(boot.kernel.name, &boot.runs, results);
+                        }
+                    }
+                });
+            }
+        });
+        let verdict = verdict.into_inner().unwrap_or_default();
+        for fault in verdict.faults() {
+            say(&format!("FAILED: {fault}"));
+        }
+        // The closing line is read by test.sh, as the tests' own are.
+        let closing = format!(
+            "test result: {}. {} passed; {} failed; finished in {:.0} s",
+            if verdict.faults().is_empty() { "ok" } else { "FAILED" },
+            verdict.passed(),
+            verdict.faults().len(),
+            begin.elapsed().as_secs_f64()
+        );
+        writeln!(std::io::stdout(), "{closing}")?;
+        Ok(u8::from(!verdict.faults().is_empty()))
+    }
+
+    /// One guest from its start to its end: the results that came, and what was wrong with the guest itself.
+    fn boot(&self, boot: &Boot, image: &Image) -> (Vec<Outcome>, Option<String>) {
+        let mut results = Vec::new();
+        let plan = Plan::Cases(boot.runs.clone());
+        let ended = self.machine(boot.kernel, image, &plan).and_then(|machine| {
+            machine.run(|line| {
+                if let Line::Result(outcome) = line {
+                    let _ = writeln!(std::io::stdout(), "{}", verdict::row(&outcome));
+                    results.push(outcome);
+                }
+            })
+        });
+        (results, ended.err().map(|error| format!("{error:#}")))
+    }
+}

@@ -1,0 +1,75 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::matrix::{Kernel, Selection};
+use crate::plan::Plan;
+
+/// Boots real kernels in QEMU and proves that jbpf-prof's profiles are right on each. See docs/vmtest.md.
+#[derive(Debug, Parser)]
+#[command(name = "vmtest", max_term_width = 100)]
+pub(super) struct Options {
+    /// These kernels only: 5.10, 6.1, 6.12, newest (a comma list, repeatable).
+    #[arg(long, value_delimiter = ',')]
+    kernel: Vec<String>,
+    /// These JDKs only: 8, 11, 17, 21, 25 (a comma list, repeatable).
+    #[arg(long, value_delimiter = ',')]
+    jdk: Vec<u32>,
+    /// These cases only (a comma list, repeatable).
+    #[arg(long, value_delimiter = ',')]
+    case: Vec<String>,
+    /// Every JDK and every case on every kernel.
+    #[arg(long)]
+    full: bool,
+    /// A prompt inside a guest of the one kernel that --kernel names; Ctrl-A X ends it.
+    #[arg(long, conflicts_with_all = ["run", "jdk", "case", "full"])]
+    shell: bool,
+    /// One command of the shell inside such a guest; its exit code is that of vmtest.
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["jdk", "case", "full"])]
+    run: Option<String>,
+    /// The binary under test [default: the workspace's release build].
+    #[arg(long, env = "JBPF_PROF_BINARY", value_name = "FILE")]
+    pub(super) binary: Option<PathBuf>,
+    /// Guests at the same time.
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub(super) jobs: usize,
+    /// Use KVM, on a machine whose guests can.
+    #[arg(long)]
+    pub(super) kvm: bool,
+    /// Seconds that a guest may need for booting, and for saying anything at all.
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
+    pub(super) boot_patience: u64,
+}
+
+impl Options {
+    /// What is asked for if it is not the matrix.
+    pub(super) fn interactive(&self) -> Option<Plan> {
+        match &self.run {
+            Some(command) => Some(Plan::Command(command.clone())),
+            None => self.shell.then_some(Plan::Shell),
+        }
+    }
+
+    /// The kernel for one guest: the newest if none is named.
+    pub(super) fn one_kernel(&self) -> anyhow::Result<&'static Kernel> {
+        let kernels = self.selection().kernels()?;
+        anyhow::ensure!(
+            self.kernel.len() <= 1,
+            "one guest has one kernel, not {}",
+            self.kernel.join(" and ")
+        );
+        kernels.last().copied().ok_or_else(|| anyhow::anyhow!("there is no kernel"))
+    }
+
+    /// What is left of the matrix.
+    pub(super) fn selection(&self) -> Selection {
+        Selection {
+            kernels: self.kernel.clone(),
+            jdks: self.jdk.clone(),
+            cases: self.case.clone(),
+            full: self.full,
+        }
+    }
+}
