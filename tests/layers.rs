@@ -21,13 +21,12 @@ const ROOMS: [(&str, &[&str]); 11] = [
 ];
 
 /// Libraries that only these rooms may use, outside their tests.
-const LIBRARIES: [(&str, &[&str]); 9] = [
+const LIBRARIES: [(&str, &[&str]); 8] = [
     // `symbolize` lists the loaded BPF programs: their symbols are the kernel's.
     ("libbpf_rs", &["capture", "symbolize"]),
     ("perf_event_open_sys", &["capture"]),
     ("linux_perf_event_reader", &["capture"]),
     ("gimli", &["symbolize"]),
-    ("addr2line", &["symbolize"]),
     ("inferno", &["output"]),
     ("prost", &["output"]),
     ("clap", &["cli"]),

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use flate2::read::ZlibDecoder;
 use lzma_rust2::XzReader;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::elf::{Class, Elf, ElfError, Fields, SHF_COMPRESSED, Section};
 
@@ -37,6 +37,13 @@ impl Mapping {
         let start = NonNull::new(start.cast()).ok_or(ElfError::Malformed("mapped at address 0"))?;
         Ok(Mapping { start, len })
     }
+
+    /// Gives the pages that were read back to the kernel: they come again from its cache when they are needed.
+    pub(crate) fn release(&self) {
+        // SAFETY: this is all of our mapping, private and never written to, so that what is read of it again is what the
+        // file has.
+        let _ = unsafe { madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
+    }
 }
 
 impl Drop for Mapping {
@@ -57,12 +64,17 @@ enum Store {
 pub(crate) struct Bytes(Store);
 
 impl Bytes {
-    /// The section `name` of `elf`, of whose file `mapping` is; empty if there is none.
-    pub(crate) fn of(elf: &Elf, mapping: &Rc<Mapping>, name: &str) -> Result<Bytes, ElfError> {
+    /// The section `name` of `elf`, of whose file `mapping` is; copied if it has none. Empty if there is no such section.
+    pub(crate) fn of(elf: &Elf, mapping: Option<&Rc<Mapping>>, name: &str) -> Result<Bytes, ElfError> {
         let Some(section) = elf.section(name) else { return Ok(Bytes(Store::Heap(Vec::new()))) };
         if section.flags & SHF_COMPRESSED != 0 {
             return unpack(elf, section).map(|bytes| Bytes(Store::Heap(bytes)));
         }
+        let Some(mapping) = mapping else {
+            return elf
+                .bytes(section.offset, section.size, MAX_UNPACKED)
+                .map(|bytes| Bytes(Store::Heap(bytes)));
+        };
         let start = usize::try_from(section.offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(usize::try_from(section.size).unwrap_or(usize::MAX));
         if end > mapping.len {

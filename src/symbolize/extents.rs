@@ -4,7 +4,6 @@
 //! of one function, or of the part of one that the compiler moved elsewhere (GCC's `.cold`), exactly.
 //! Linux Standard Base, Core, 10.6.
 
-use addr2line::gimli;
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, UnwindSection};
 
 use super::elf::{Class, Elf};

@@ -11,6 +11,7 @@ mod child;
 mod demangle;
 mod dwarf;
 pub mod elf;
+mod eviction;
 mod extents;
 mod files;
 pub mod frame_rules;

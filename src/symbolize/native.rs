@@ -59,7 +59,7 @@ impl Native {
         Ok(Native::of(Elf::read(file)?))
     }
 
-    /// Reads the headers of a file that is in memory. Its DWARF is not read.
+    /// Reads the headers of a file that is in memory.
     ///
     /// # Errors
     /// If it is no ELF file that can be read.
@@ -148,6 +148,20 @@ impl Native {
         let mini = self.mini.get().and_then(Option::as_ref).map_or(0, |(e, s)| e.memory() + s.memory());
         let extents = self.extents.get().map_or(0, Extents::memory);
         symbols + mini + extents + self.debug.get().and_then(Option::as_ref).map_or(0, Debug::memory)
+    }
+
+    /// Gives back memory that is quickly had again.
+    pub(crate) fn rest(&self) {
+        if let Some(Some(debug)) = self.debug.get() {
+            debug.rest();
+        }
+    }
+
+    /// Gives back all of that: others are asked for now.
+    pub(crate) fn forget_units(&self) {
+        if let Some(Some(debug)) = self.debug.get() {
+            debug.forget_units();
+        }
     }
 
     fn symbol(&self, address: u64) -> Option<Vec<u8>> {

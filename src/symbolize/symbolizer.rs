@@ -10,6 +10,7 @@ use anyhow::Result;
 
 use super::cache::Cache;
 use super::child::{Child, Cost, SHORTEST};
+use super::eviction::Eviction;
 use super::files::Files;
 use super::frames::{Frames, single, unknown};
 use super::java_cache::Seen;
@@ -29,7 +30,6 @@ use crate::profile::{Frame, Kind, Why};
 const CHUNK: usize = 512;
 /// JVMs without agent that are remembered.
 const MAX_NOTED: usize = 4096;
-const EVICT_AFTER: Duration = Duration::from_secs(5);
 /// No file of a process has this number.
 pub(super) const VDSO: FileId = FileId(u64::MAX);
 
@@ -42,8 +42,8 @@ pub struct Config {
     pub raw_names: bool,
     /// How long the worker may take for one request.
     pub deadline: Duration,
-    /// Resident memory above which the worker is replaced by a fresh one, bytes: now and then at this, at once at
-    /// twice as much.
+    /// Resident memory above which the worker is replaced by a fresh one, bytes: every 5 to 60 s at this, the longer
+    /// the sooner the last one was there too; at once at twice as much.
     pub worker_memory: u64,
     /// Native addresses whose frames are kept, and Java addresses; up to twice as many of each.
     pub cached: usize,
@@ -132,7 +132,6 @@ struct Found {
 /// Names addresses; owns the worker process.
 #[derive(Debug)]
 pub struct Symbolizer {
-    config: Config,
     pub(super) child: Child,
     kernel: Kernel,
     pub(super) files: Files,
@@ -143,8 +142,7 @@ pub struct Symbolizer {
     java_leaves: HashMap<ProcessId, JavaLeaves>,
     native: Cache<(FileId, u64), Frames>,
     pub(super) vdso: Option<FileHandle>,
-    evicted: u64,
-    last_evicted: Instant,
+    eviction: Eviction,
     unknown: HashMap<Why, u64>,
 }
 
@@ -159,17 +157,15 @@ impl Symbolizer {
         Ok(Symbolizer {
             child,
             kernel: Kernel::read(),
-            files: Files::new(config.debug_dir.clone()),
+            files: Files::new(config.debug_dir),
             jit: JitMaps::new(config.raw_names, config.perf_map_interval),
-            jvms: Jvms::new(config.binary.clone(), config.raw_names, config.cached),
+            jvms: Jvms::new(config.binary, config.raw_names, config.cached),
             silent_jvms: HashSet::new(),
             java_leaves: HashMap::new(),
             native: Cache::new(config.cached),
             vdso,
-            evicted: 0,
-            last_evicted: Instant::now(),
+            eviction: Eviction::new(config.worker_memory, Instant::now()),
             unknown: HashMap::new(),
-            config,
         })
     }
 
@@ -215,8 +211,8 @@ impl Symbolizer {
     /// the outermost.
     pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
         let frames = stacks.chunks(CHUNK).flat_map(|chunk| self.chunk(chunk, spaces)).collect();
-        if self.last_evicted.elapsed() >= EVICT_AFTER {
-            self.evict_above(self.config.worker_memory);
+        if self.eviction.is_due(Instant::now()) {
+            self.evict();
         }
         frames
     }
@@ -226,7 +222,7 @@ impl Symbolizer {
     pub fn stats(&self) -> Stats {
         Stats {
             worker_lost: self.files.lost + self.jit.lost + self.jvms.lost,
-            worker_evicted: self.evicted,
+            worker_evicted: self.eviction.count,
             worker: self.child.cost(),
             files: self.files.len(),
             files_poisoned: self.files.poisoned,
@@ -330,14 +326,12 @@ impl Symbolizer {
         Slot::Jit(id, pc)
     }
 
-    /// Replaces the worker if it holds more than that, bytes. It is given again what it is asked about.
-    fn evict_above(&mut self, resident: u64) {
+    /// Replaces the worker if it holds too much. It is given again what it is asked about.
+    fn evict(&mut self) {
         let held = self.child.cost().resident;
-        if held > resident {
+        if self.eviction.replaces(held, Instant::now()) {
             log::info!("symbols: the worker holds {} KiB and is replaced", held >> 10);
             self.child.restart();
-            self.evicted += 1;
-            self.last_evicted = Instant::now();
         }
     }
 
@@ -354,7 +348,7 @@ impl Symbolizer {
                 found.native.insert((id, offset), frames);
             }
             // Several large files in one go must not add up.
-            self.evict_above(self.config.worker_memory * 2);
+            self.evict();
         }
         for (id, (at, mut addresses)) in wanted.jit {
             addresses.sort_unstable();

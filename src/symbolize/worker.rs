@@ -33,6 +33,9 @@ pub fn main() -> i32 {
     }
 }
 
+/// Files that hold units of their DWARF between requests.
+const MAX_RECENT: usize = 4;
+
 fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), WireError> {
     let mut worker = Worker::default();
     loop {
@@ -50,6 +53,8 @@ fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), WireError> {
 #[derive(Default)]
 struct Worker {
     files: HashMap<u64, Native>,
+    /// The files that were asked for last, the last one last: only these hold units of their DWARF.
+    recent: Vec<u64>,
     maps: HashMap<u64, (File, PerfMap)>,
     jvms: HashMap<u64, Box<dyn JavaSource>>,
 }
@@ -61,10 +66,7 @@ impl Worker {
             (Request::Debug { file, alternate }, Some(fd)) => {
                 Response::File(self.add_debug(file, alternate, fd))
             }
-            (Request::Names { file, offsets }, None) => match self.files.get(&file) {
-                Some(native) => names(native, &offsets),
-                None => Response::Refused,
-            },
+            (Request::Names { file, offsets }, None) => self.names(file, &offsets),
             (Request::PerfMap { map }, fd) => self.read_map(map, fd),
             (Request::Jit { map, addresses, raw }, None) => match self.maps.get(&map) {
                 Some((_, perf_map)) => jit(perf_map, &addresses, raw),
@@ -93,6 +95,19 @@ impl Worker {
 
     fn begin(&mut self, jvm: u64, source: Box<dyn JavaSource>) -> Response {
         self.jvms.entry(jvm).insert_entry(source).get_mut().read()
+    }
+
+    fn names(&mut self, file: u64, offsets: &[u64]) -> Response {
+        let Some(native) = self.files.get(&file) else { return Response::Refused };
+        let names = names(native, offsets);
+        native.rest();
+        self.recent.retain(|&recent| recent != file);
+        self.recent.push(file);
+        if self.recent.len() > MAX_RECENT {
+            let oldest = self.recent.remove(0);
+            self.files.get(&oldest).into_iter().for_each(Native::forget_units);
+        }
+        names
     }
 
     fn open(&mut self, number: u64, fd: OwnedFd) -> Result<FileFacts, Why> {
