@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::mapper::{Heard, Mapper, content, file_at, programs};
+use crate::mapper::{Heard, Mapper, content, file_at, options, programs};
 use jbpf_prof::process::{
     Location, MonoNs, OpenRefusal, Options, Owner, Processes, TargetRoot, Unopened, Which, procfs,
 };
@@ -129,7 +129,7 @@ fn a_path_means_what_it_means_in_the_process_s_own_mount_namespace() {
     let start = || Mapper::start(entering(&container, &mapper).arg(&one));
     // Alive, seen in /proc.
     let living = start();
-    let mut processes = Processes::new(Options::default());
+    let mut processes = Processes::new(options());
     processes.scan(&Which::Tgids(&[living.tgid]));
     let file = file_at(&mut processes, &living, MonoNs::now());
     assert!(content(&file) == two && *file.path == *one && !file.deleted_or_replaced);
@@ -162,7 +162,7 @@ fn in_a_chroot() {
     let program = fs::read(jail.join("prog")).unwrap();
     // Found in /proc, which shows the path as seen from our root.
     let mapper = start();
-    let mut processes = Processes::new(Options::default());
+    let mut processes = Processes::new(options());
     processes.scan(&Which::Tgids(&[mapper.tgid]));
     let file = file_at(&mut processes, &mapper, MonoNs::now());
     assert!(content(&file) == program && !file.deleted_or_replaced, "{file:?}");
@@ -243,7 +243,7 @@ fn a_program_in_memory_is_told_from_generated_code() {
 fn descriptors_are_few_and_files_keep_their_identity() {
     let dir = programs();
     let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(dir.path().join("one.so")));
-    let mut processes = Processes::new(Options { max_open_files: 2, ..Options::default() });
+    let mut processes = Processes::new(Options { max_open_files: 2, ..options() });
     processes.scan(&Which::Tgids(&[mapper.tgid]));
     let (maps, _) = procfs::parse_maps(&procfs::read(&format!("/proc/{}/maps", mapper.tgid)).unwrap());
     let starts: Vec<u64> =

@@ -5,9 +5,9 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::mapper::{Heard, Mapper, content, file_at, identity, programs, sideband, until_exit};
+use crate::mapper::{Heard, Mapper, content, file_at, identity, options, programs, sideband, until_exit};
 use jbpf_prof::capture::sideband::Sideband;
-use jbpf_prof::process::{EventKind, Location, MonoNs, Options, Processes, Which};
+use jbpf_prof::process::{EventKind, Location, MonoNs, Processes, Which};
 
 #[test]
 fn a_short_process_is_seen_whole_and_in_order() {
@@ -43,7 +43,7 @@ fn a_short_process_is_seen_whole_and_in_order() {
 
 #[test]
 fn a_process_that_has_ended_is_located_and_its_files_are_opened() {
-    let mut processes = Processes::new(Options::default());
+    let mut processes = Processes::new(options());
     let mut sideband = sideband();
     processes.scan(&Which::Tgids(&[std::process::id()]));
     let mut child = Command::new("/bin/true").spawn().unwrap();
@@ -85,7 +85,7 @@ fn a_process_whose_main_thread_has_ended() {
     let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg("leave"));
     let maps = fs::read(format!("/proc/{}/maps", mapper.tgid)).unwrap_or_default();
     assert!(maps.is_empty(), "the leader has no memory any more");
-    let mut processes = Processes::new(Options::default());
+    let mut processes = Processes::new(options());
     processes.scan(&Which::Tgids(&[mapper.tgid]));
     let file = file_at(&mut processes, &mapper, MonoNs::now());
     assert!(content(&file) == fs::read(dir.path().join("mapper")).unwrap());
@@ -115,8 +115,7 @@ fn on_cpu_0(program: &[&str]) -> u32 {
 #[test]
 fn a_full_ring_is_counted_and_what_lives_is_still_known() {
     let dir = programs();
-    let mut table =
-        Heard { processes: Processes::new(Options::default()), sideband: Sideband::open([0]).unwrap() };
+    let mut table = Heard { processes: Processes::new(options()), sideband: Sideband::open([0]).unwrap() };
     // Nobody reads: 2,000 processes of more than 600 bytes each fill 512 KiB, and what comes then has no room.
     on_cpu_0(&["sh", "-c", "i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done"]);
     let mapper = dir.path().join("mapper");

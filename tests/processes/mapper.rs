@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +12,11 @@ use jbpf_prof::process::{
     EventKind, Location, MappedFile, MonoNs, Options, ProcessEvent, ProcessId, Processes, Which, procfs,
 };
 use tempfile::TempDir;
+
+/// The usual limits, with the binary that the product is.
+pub fn options() -> Options {
+    Options { binary: PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof")), ..Options::default() }
+}
 
 pub fn sideband() -> Sideband {
     Sideband::open(0..num_cpus()).expect("the tests of processes need root (perf events of all CPUs)")
@@ -113,7 +118,7 @@ pub struct Heard {
 impl Heard {
     pub fn new() -> Heard {
         let sideband = sideband();
-        let mut processes = Processes::new(Options::default());
+        let mut processes = Processes::new(options());
         processes.scan(&Which::Tgids(&[std::process::id()]));
         Heard { processes, sideband }
     }
