@@ -59,6 +59,10 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             print(&text)?;
             Ok(exit)
         }
+        Command::Agent { file } => {
+            output::file::replace(&file, |out| Ok(out.write_all(jvm::AGENT)?))?;
+            Ok(Exit::Done)
+        }
         Command::Convert { input, output, look } => {
             output::convert::convert(&input, &output, &look)?;
             Ok(Exit::Done)

@@ -30,6 +30,11 @@ pub(super) enum Sub {
     Jvms,
     /// Say what this host allows, in a form for bug reports.
     Doctor,
+    /// Write the agent to a file, for JVMs that are to load it at their start (`-agentpath:FILE`).
+    Agent {
+        /// File to write; the JVM must be able to read it.
+        file: PathBuf,
+    },
     /// Convert a profile: .folded or .pb.gz to .svg, .folded or .pb.gz.
     Convert {
         /// Profile to read.

@@ -27,6 +27,11 @@ pub enum Command {
     Jvms,
     /// Say what this host allows.
     Doctor,
+    /// Write the agent to a file.
+    Agent {
+        /// Where.
+        file: PathBuf,
+    },
     /// Convert a profile.
     Convert {
         /// From.
@@ -56,6 +61,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
         None => Config::new(args.record).map(|config| Command::Record(Box::new(config))),
         Some(args::Sub::Jvms) => Ok(Command::Jvms),
         Some(args::Sub::Doctor) => Ok(Command::Doctor),
+        Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),
         Some(args::Sub::Convert { input, output, picture }) => {
             let output = Target::parse(&output, None).map_err(|e| Failure::usage(e.to_string()))?;
             Ok(Command::Convert { input, output, look: config::look(&picture)? })
@@ -166,6 +172,7 @@ mod tests {
     fn other_jobs() {
         assert!(matches!(ask("jvms"), Ok(Command::Jvms)));
         assert!(matches!(ask("doctor"), Ok(Command::Doctor)));
+        assert!(matches!(ask("agent /tmp/a.so"), Ok(Command::Agent { file }) if file.ends_with("a.so")));
         assert!(
             matches!(ask("convert a.folded b.svg --inverted"), Ok(Command::Convert { look, .. }) if look.inverted)
         );

@@ -15,7 +15,7 @@ use super::target::{Target, entry, reopen};
 use crate::process::procfs;
 
 /// The agent, as build.rs made it.
-const AGENT: &[u8] = include_bytes!(env!("JVM_SYMBOLS_AGENT"));
+pub const AGENT: &[u8] = include_bytes!(env!("JVM_SYMBOLS_AGENT"));
 
 /// More entries of a `/tmp` are not looked at.
 const MAX_ENTRIES: usize = 20_000;

@@ -31,6 +31,7 @@ mod version;
 pub mod vm;
 mod vm_structs;
 
+pub use agent_file::AGENT;
 pub use attach::{AttachOptions, Attached, Failed, Opened, Source, attach, inspect, open};
 pub use code_cache::{Blob, Blobs};
 pub use discover::{Jvm, discover, find, is_same_process};

@@ -385,9 +385,12 @@ fn the_log_of_a_jvm_with_little_memory_is_short() {
 #[test]
 fn a_log_from_the_start_is_found_without_attaching() {
     for jdk in jdks() {
-        let agent = tempfile::Builder::new().suffix(".so").tempfile().unwrap();
-        fs::copy(env!("JVM_SYMBOLS_AGENT"), agent.path()).unwrap();
-        let java = Java::start(&jdk, &[&format!("-agentpath:{}", agent.path().display())]);
+        let directory = tempfile::tempdir().unwrap();
+        let agent = directory.path().join("agent.so");
+        let written =
+            Command::new(env!("CARGO_BIN_EXE_jbpf-prof")).arg("agent").arg(&agent).status().unwrap();
+        assert!(written.success());
+        let java = Java::start(&jdk, &[&format!("-agentpath:{}", agent.display())]);
         let jvm = java.jvm();
         let attached = attach(&jvm).unwrap();
         assert_eq!(attached.source, Source::AtStart);

@@ -36,18 +36,22 @@ impl Payload {
         let logs = target.join("vmtest");
         fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
         let dir = tempfile::Builder::new().prefix("payload-").tempdir_in(&logs)?;
-        let release = target.join(triple()).join("release");
-        let binary = options.binary.clone().unwrap_or_else(|| release.join("jbpf-prof"));
+        let built = || target.join(triple()).join("release/jbpf-prof");
+        let binary = options.binary.clone().unwrap_or_else(built);
         ensure!(
             binary.is_file(),
             "the binary under test is not at {}: run `cargo build --release --locked` first",
             binary.display()
         );
         fs::copy(&binary, dir.path().join("jbpf-prof"))?;
-        fs::copy(
-            agent_of(&binary, &[binary.parent().unwrap_or(&release), &release])?,
-            dir.path().join("libjvm_symbols_agent.so"),
-        )?;
+        let agent = dir.path().join("libjvm_symbols_agent.so");
+        let written = Command::new(&binary).arg("agent").arg(&agent).status();
+        ensure!(
+            written.is_ok_and(|status| status.success()),
+            "{} agent {} fails",
+            binary.display(),
+            agent.display()
+        );
         fs::copy(std::env::current_exe()?, dir.path().join("vmtest"))?;
         compile(&workspace.join("tests/programs"), dir.path())?;
         Ok(Payload { dir, logs })
@@ -89,22 +93,6 @@ fn triple() -> &'static str {
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" }
 }
 
-/// The agent's file as a build left it, the very one that the binary carries.
-fn agent_of(binary: &Path, releases: &[&Path]) -> anyhow::Result<PathBuf> {
-    let carrier = fs::read(binary)?;
-    let carried = |agent: &PathBuf| fs::read(agent).is_ok_and(|bytes| contains(&carrier, &bytes));
-    let builds = releases.iter().flat_map(|release| fs::read_dir(release.join("build"))).flatten().flatten();
-    builds
-        .map(|entry| entry.path().join("out/agent").join(triple()).join("agent/libjvm_symbols_agent.so"))
-        .find(carried)
-        .with_context(|| format!("the build that made {} is gone, and so is its agent", binary.display()))
-}
-
-fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    let Some(first) = needle.get(..16) else { return false };
-    haystack.windows(16).enumerate().any(|(at, head)| head == first && haystack[at..].starts_with(needle))
-}
-
 fn compile(sources: &Path, to: &Path) -> anyhow::Result<()> {
     let classes = to.join("classes");
     let java = fs::read_dir(sources)?.flatten().map(|entry| entry.path());
@@ -128,20 +116,4 @@ fn compile(sources: &Path, to: &Path) -> anyhow::Result<()> {
     let loader = sources.join("loader.c");
     debian::finish(Command::new("musl-gcc").arg("-o").arg(native.join("loader-musl")).arg(loader))?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::contains;
-
-    #[test]
-    fn a_part_of_a_file_is_found() {
-        let part: Vec<u8> = (0..40).collect();
-        let mut whole = vec![0; 17];
-        whole.extend(&part);
-        whole.push(9);
-        assert!(contains(&whole, &part) && contains(&part, &part));
-        whole[50] ^= 1;
-        assert!(!contains(&whole, &part) && !contains(&part, &[]));
-    }
 }
