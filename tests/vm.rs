@@ -15,7 +15,6 @@ use jbpf_prof::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
 use jbpf_prof::jvm::{self, AttachOptions, Attached};
 use jbpf_prof::process::MonoNs;
 use jvm_symbols_log::{Load, Method, PcDecoder, Quotas, ReadAt, Reader, Sink, Stub, Unload};
-use rustix::time::{ClockId, clock_gettime};
 
 #[test]
 fn jdk_17_agrees() {
@@ -156,9 +155,9 @@ fn agrees_with(jdk: &Jdk, flags: &[&str]) {
     // memory has it: its Service Thread delivers it.
     for look in 0..20u64 {
         std::thread::sleep(Duration::from_millis(100 * look.min(5)));
-        attached.renew_lease(MonoNs(now().0 + 60_000_000_000)).unwrap();
+        attached.renew_lease(MonoNs(MonoNs::now().0 + 60_000_000_000)).unwrap();
         timeline.read(&attached.log).unwrap();
-        code.check(now());
+        code.check(MonoNs::now());
         let loads = Loads::of(&attached.log);
         let asked: Vec<Asked> = loads.0.iter().flat_map(|load| load.addresses()).collect();
         let answers = code.lookup(&asked);
@@ -215,7 +214,7 @@ impl Tally {
 
     fn compare(&mut self, log: &CodeTimeline, asked: Asked, found: Result<Vec<JavaFrame>, VmMiss>) {
         // The log is asked about a moment after the memory was read: what it says then was true before.
-        let Ok(logged) = log.lookup(asked.pc, asked.leaf, now()) else {
+        let Ok(logged) = log.lookup(asked.pc, asked.leaf, MonoNs::now()) else {
             self.unlogged += 1;
             return;
         };
@@ -250,7 +249,7 @@ struct OneLoad {
 impl OneLoad {
     /// Addresses to ask about: the records', those behind them, and both ends.
     fn addresses(&self) -> Vec<Asked> {
-        let at = now();
+        let at = MonoNs::now();
         let mut all = vec![Asked { pc: self.start, leaf: true, at }];
         for &record in &self.records {
             let pc = self.start + u64::from(record);
@@ -319,9 +318,4 @@ fn follow(target: &Target) -> (Attached, CodeTimeline) {
         assert!(Instant::now() < until, "the agent has not replayed what was compiled");
     }
     (attached, timeline)
-}
-
-fn now() -> MonoNs {
-    let now = clock_gettime(ClockId::Monotonic);
-    MonoNs(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
 }

@@ -2,16 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use jvm_symbols_log::log_file::write_lease;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::agent_file::name_for;
@@ -23,7 +21,7 @@ use super::inspection::Inspection;
 use super::message::{Answer, Order, Request, Task, receive, send};
 use super::refusal::Refusal;
 use super::vm::Layout;
-use crate::process::MonoNs;
+use crate::process::{MonoNs, packet};
 
 /// A helper keeps its deadline itself; after this much more it is killed.
 const GRACE: Duration = Duration::from_millis(300);
@@ -221,8 +219,7 @@ fn ask(jvm: &Jvm, binary: &Path, limit: Duration, task: Task) -> Result<(Answer,
         return Err(Refusal::HelperStuck);
     }
     let failed = |what: &str, e: &dyn std::fmt::Display| Refusal::HelperFailed(format!("{what}: {e}"));
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|e| failed("socket pair", &e))?;
+    let (ours, theirs) = packet::pair().map_err(|e| failed("socket pair", &e))?;
     let request = Request {
         tgid,
         start_ticks: jvm.start_ticks,
@@ -232,33 +229,13 @@ fn ask(jvm: &Jvm, binary: &Path, limit: Duration, task: Task) -> Result<(Answer,
         limit,
         task,
     };
-    let child = Command::new(binary)
-        .arg(helper::ARGUMENT)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|e| failed("starting the helper", &e))?;
+    let child =
+        packet::start(binary, helper::ARGUMENT, theirs).map_err(|e| failed("starting the helper", &e))?;
     let answer = send(&ours, &request, None).and_then(|()| {
-        if is_readable(&ours, limit + GRACE) { receive(&ours) } else { Err(Refusal::TimedOut) }
+        if packet::is_readable(&ours, limit + GRACE) { receive(&ours) } else { Err(Refusal::TimedOut) }
     });
     part_from(tgid, child);
     answer
-}
-
-fn is_readable(socket: &OwnedFd, limit: Duration) -> bool {
-    let until = Instant::now() + limit;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], Some(&left)) {
-            Ok(ready) => return ready > 0,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
 }
 
 /// It has answered, or its time is over.

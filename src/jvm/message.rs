@@ -1,15 +1,8 @@
 //! What the profiler asks of a helper, and what it hears. One message is one packet.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::cmsg_space;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +10,7 @@ use super::code_cache::Blobs;
 use super::inspection::Inspection;
 use super::refusal::Refusal;
 use super::vm::Layout;
+use crate::process::packet::{self, PacketError};
 
 /// Longest message, bytes.
 const MAX_MESSAGE: usize = 128 << 10;
@@ -89,36 +83,17 @@ pub(super) fn send<T: Serialize>(
     message: &T,
     descriptor: Option<BorrowedFd<'_>>,
 ) -> Result<(), Refusal> {
-    let failed = |why: String| Refusal::HelperFailed(why);
-    let bytes = postcard::to_stdvec(message).map_err(|e| failed(e.to_string()))?;
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let rights: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
-    if !rights.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&rights)) {
-        return Err(failed("no room for a descriptor".into()));
-    }
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)
-        .map_err(|e| failed(e.to_string()))?;
-    Ok(())
+    Ok(packet::send(socket, message, descriptor.as_slice())?)
 }
 
 /// Receives one message and its descriptor; waits until it comes.
 pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Option<OwnedFd>), Refusal> {
-    let failed = |why: &str| Refusal::HelperFailed(why.into());
-    let mut bytes = vec![0; MAX_MESSAGE];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
-        .map_err(|e| failed(&e.to_string()))?
-        .bytes;
-    let descriptor = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
-        _ => None,
-    });
-    if got == 0 {
-        return Err(failed("it ended without an answer"));
+    let (message, descriptors) = packet::receive(socket, MAX_MESSAGE)?;
+    Ok((message, descriptors.into_iter().next()))
+}
+
+impl From<PacketError> for Refusal {
+    fn from(error: PacketError) -> Refusal {
+        Refusal::HelperFailed(error.to_string())
     }
-    let message =
-        postcard::from_bytes(bytes.get(..got).unwrap_or_default()).map_err(|e| failed(&e.to_string()))?;
-    Ok((message, descriptor))
 }

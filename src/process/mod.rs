@@ -16,6 +16,7 @@ mod mappings;
 pub mod memory_room;
 pub mod opener;
 mod opening;
+pub mod packet;
 pub mod path;
 pub mod patience;
 pub mod procfs;

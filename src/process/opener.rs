@@ -4,27 +4,18 @@
 //! ended, not even by SIGKILL (`request_wait_answer` in `fs/fuse/dev.c`). A process with such a thread cannot end
 //! either: so it must be another process than the profiler, which is left behind and ends with that file system.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::cmsg_space;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::event::Inode;
 use super::file::{ContentKey, Unopened};
 use super::opening::{self, Found, Wanted};
+use super::packet::{self, is_readable, receive, send};
 use super::path::bytes_path;
 
 /// The hidden first argument that makes an opener of this binary.
@@ -32,8 +23,6 @@ pub const ARGUMENT: &str = "__opener";
 
 /// Longest message, bytes: a path and some numbers.
 const MAX_MESSAGE: usize = 8 << 10;
-/// Descriptors in one message: root directories.
-const MAX_DESCRIPTORS: usize = 64;
 /// Openers that hang and cannot be ended, at most; then no such file is opened until one goes.
 const MAX_LEFT: usize = 32;
 
@@ -115,12 +104,12 @@ impl Opener {
             mapped_at: wanted.mapped_at,
         };
         let roots: Vec<BorrowedFd<'_>> =
-            wanted.roots.iter().take(MAX_DESCRIPTORS).map(|dir| dir.as_fd()).collect();
-        send(socket, &request, &roots)?;
+            wanted.roots.iter().take(packet::MAX_DESCRIPTORS).map(|dir| dir.as_fd()).collect();
+        send(socket, &request, &roots).ok()?;
         if !is_readable(socket, limit) {
             return None;
         }
-        let (answer, mut descriptors) = receive::<Answer>(socket)?;
+        let (answer, mut descriptors) = receive::<Answer>(socket, MAX_MESSAGE).ok()?;
         Some((answer, descriptors.pop()))
     }
 }
@@ -134,19 +123,9 @@ impl Drop for Opener {
     }
 }
 
-fn start(binary: &PathBuf) -> Option<(Child, OwnedFd)> {
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
-    let child = Command::new(binary)
-        .arg(ARGUMENT)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    Some((child, ours))
+fn start(binary: &Path) -> Option<(Child, OwnedFd)> {
+    let (ours, theirs) = packet::pair().ok()?;
+    Some((packet::start(binary, ARGUMENT, theirs).ok()?, ours))
 }
 
 /// The child's entry: it opens what the socket that is its standard input asks for, until that is closed. Returns the
@@ -154,7 +133,7 @@ fn start(binary: &PathBuf) -> Option<(Child, OwnedFd)> {
 #[must_use]
 pub fn main() -> i32 {
     let socket = rustix::stdio::stdin();
-    while let Some((request, roots)) = receive::<Request>(socket) {
+    while let Ok((request, roots)) = receive::<Request>(socket, MAX_MESSAGE) {
         let wanted = Wanted {
             inode: request.inode,
             path: Arc::from(bytes_path(&request.path)),
@@ -170,52 +149,9 @@ pub fn main() -> i32 {
             }
             Err(why) => send(socket, &Answer::Err(why), &[]),
         };
-        if sent.is_none() {
+        if sent.is_err() {
             return 1;
         }
     }
     0
-}
-
-/// Sends one packet; `None` if that fails.
-fn send<T: Serialize>(socket: impl AsFd, message: &T, descriptors: &[BorrowedFd<'_>]) -> Option<()> {
-    let bytes = postcard::to_stdvec(message).ok()?;
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return None;
-    }
-    let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).ok()?;
-    (sent == bytes.len()).then_some(())
-}
-
-/// Receives one packet, when it comes; `None` if the other side is gone or makes no sense.
-fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Option<(T, Vec<OwnedFd>)> {
-    let mut bytes = vec![0; MAX_MESSAGE];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut descriptors = Vec::new();
-    let got = loop {
-        match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            other => break other.ok()?.bytes,
-        }
-    };
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
-    Some((postcard::from_bytes(bytes.get(..got).filter(|bytes| !bytes.is_empty())?).ok()?, descriptors))
-}
-
-fn is_readable(socket: &OwnedFd, limit: Duration) -> bool {
-    let until = Instant::now() + limit;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Timespec::try_from(left).ok().as_ref()) {
-            Err(Errno::INTR) => {}
-            ready => return ready.is_ok_and(|ready| ready > 0),
-        }
-    }
 }

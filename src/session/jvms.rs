@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::resolver::{Delay, JavaTicks, Tally};
-use super::sampler::now;
 use super::{Java, Settings, Target};
 use crate::capture::{Count, Stack};
 use crate::jvm::{self, AttachOptions, Attached, Failed, Inspection, Jvm, Opened, Refusal, Source};
@@ -176,7 +175,8 @@ impl Jvms {
     /// Renews the leases, and takes the results of attaches that are done.
     pub(super) fn beat(&mut self, symbolizer: &mut Symbolizer) {
         let lease = self.options.lease;
-        let until = MonoNs(now().0.saturating_add(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)));
+        let until =
+            MonoNs(MonoNs::now().0.saturating_add(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)));
         for entry in self.entries.values_mut() {
             entry.join(false, symbolizer);
             if let Names::Attached(attached) = &entry.names {

@@ -187,7 +187,7 @@ impl Run {
                 cpus = cpus.max(self.capture.cpus().len());
                 let window = self.capture.turn()?;
                 self.take_events(&mut events);
-                let batch = Batch { window, events: std::mem::take(&mut events), end: now() };
+                let batch = Batch { window, events: std::mem::take(&mut events), end: MonoNs::now() };
                 // Whoever dropped the receiver does not want the rest.
                 if sink.send.send(News::Window(batch)).is_err() || stopping {
                     break;
@@ -248,10 +248,4 @@ impl Run {
             _ => {}
         }
     }
-}
-
-/// The time now, as the ticks have it.
-pub(super) fn now() -> MonoNs {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    MonoNs(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child as Process, Command, Stdio};
+use std::process::Child as Process;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::message::{Request, Response};
 use super::wire::{Channel, WireError};
 use super::worker;
+use crate::process::packet;
 
 /// What a worker costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -157,14 +158,7 @@ impl Child {
         self.left.retain_mut(|process| matches!(process.try_wait(), Ok(None)));
         ensure!(self.left.len() < MAX_LEFT, "{MAX_LEFT} symbol workers hang and cannot be ended");
         let (ours, theirs) = UnixStream::pair().context("socket pair for the symbol worker")?;
-        let process = Command::new(&self.binary)
-            .arg(worker::ARGUMENT)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
+        let process = packet::start(&self.binary, worker::ARGUMENT, theirs.into())
             .with_context(|| format!("starting the symbol worker, {}", self.binary.display()))?;
         self.running = Some(Running { process, channel: Channel(ours) });
         self.generation += 1;

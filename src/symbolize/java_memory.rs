@@ -2,8 +2,6 @@
 
 use std::fs::File;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use super::java_log::{JavaSource, changed, name};
 use super::message::{JavaPc, LogStats, Mark, NamesBuilder, Response, Watch};
 use crate::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
@@ -25,7 +23,7 @@ impl JavaMemory {
 
 impl JavaSource for JavaMemory {
     fn read(&mut self) -> Response {
-        let gone = self.code.check(now());
+        let gone = self.code.check(MonoNs::now());
         let stats = self.code.stats();
         let code = stats.known as u64;
         let stats = LogStats { readable: stats.readable, code, replayed: true, ..LogStats::default() };
@@ -59,10 +57,4 @@ impl JavaSource for JavaMemory {
         }
         Response::Names(names.finish())
     }
-}
-
-/// The clock that ticks are stamped with.
-fn now() -> MonoNs {
-    let now = clock_gettime(ClockId::Monotonic);
-    MonoNs(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
 }
