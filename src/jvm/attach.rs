@@ -14,13 +14,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::agent_file::name_for;
 use super::code;
-use super::code_cache::Blobs;
 use super::discover::Jvm;
 use super::helper;
 use super::inspection::Inspection;
 use super::message::{Answer, Order, Request, Task, receive, send};
 use super::refusal::Refusal;
-use super::vm::Layout;
+use super::vm::{Blobs, Layout};
 use crate::process::{MonoNs, packet};
 
 /// A helper keeps its deadline itself; after this much more it is killed.

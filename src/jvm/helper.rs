@@ -11,7 +11,6 @@ use rustix::io::dup;
 use rustix::process::{Resource, Rlimit, getppid, setrlimit};
 
 use super::agent_file::{loaded_name, remove_leftovers, remove_named, usable_tmp, with_agent};
-use super::code_cache::{Blobs, blobs};
 use super::deadline::Deadline;
 use super::ids::{as_target, die_with_parent};
 use super::inspection::{Inspection, inspect, vendor_of};
@@ -24,7 +23,7 @@ use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{catches_sigquit, monotonic_offset};
 use super::target::{Target, entry};
-use super::vm::Layout;
+use super::vm::{Blobs, Layout, blobs};
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
 

@@ -90,30 +90,25 @@ impl Memory for ProcessMemory {
 
 /// The word at `offset` in `bytes`.
 pub(super) fn word_in(bytes: &[u8], offset: u64) -> Result<u64, Nonsense> {
-    let start = usize::try_from(offset).map_err(|_| Nonsense)?;
-    let end = start.checked_add(8).ok_or(Nonsense)?;
-    let word = bytes.get(start..end).ok_or(Nonsense)?;
-    Ok(u64::from_ne_bytes(word.try_into().map_err(|_| Nonsense)?))
+    array_in(bytes, offset).map(u64::from_ne_bytes)
 }
 
 /// The half word at `offset` in `bytes`.
 pub(super) fn half_in(bytes: &[u8], offset: u64) -> Result<u32, Nonsense> {
-    let start = usize::try_from(offset).map_err(|_| Nonsense)?;
-    let end = start.checked_add(4).ok_or(Nonsense)?;
-    let half = bytes.get(start..end).ok_or(Nonsense)?;
-    Ok(u32::from_ne_bytes(half.try_into().map_err(|_| Nonsense)?))
+    array_in(bytes, offset).map(u32::from_ne_bytes)
 }
 
 /// The two bytes at `offset` in `bytes`.
 pub(super) fn short_in(bytes: &[u8], offset: u64) -> Result<u16, Nonsense> {
-    let start = usize::try_from(offset).map_err(|_| Nonsense)?;
-    let end = start.checked_add(2).ok_or(Nonsense)?;
-    let short = bytes.get(start..end).ok_or(Nonsense)?;
-    Ok(u16::from_ne_bytes(short.try_into().map_err(|_| Nonsense)?))
+    array_in(bytes, offset).map(u16::from_ne_bytes)
 }
 
 /// The byte at `offset` in `bytes`.
 pub(super) fn byte_in(bytes: &[u8], offset: u64) -> Result<u8, Nonsense> {
-    let at = usize::try_from(offset).map_err(|_| Nonsense)?;
-    bytes.get(at).copied().ok_or(Nonsense)
+    array_in(bytes, offset).map(u8::from_ne_bytes)
+}
+
+fn array_in<const N: usize>(bytes: &[u8], offset: u64) -> Result<[u8; N], Nonsense> {
+    let from = usize::try_from(offset).ok().and_then(|start| bytes.get(start..));
+    from.and_then(<[u8]>::first_chunk).copied().ok_or(Nonsense)
 }

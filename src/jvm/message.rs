@@ -6,10 +6,9 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::code_cache::Blobs;
 use super::inspection::Inspection;
 use super::refusal::Refusal;
-use super::vm::Layout;
+use super::vm::{Blobs, Layout};
 use crate::process::packet::{self, PacketError};
 
 /// Longest message, bytes.

@@ -7,7 +7,6 @@
 mod agent_file;
 mod attach;
 pub mod code;
-mod code_cache;
 mod command_line;
 mod deadline;
 mod discover;
@@ -33,7 +32,6 @@ mod vm_structs;
 
 pub use agent_file::AGENT;
 pub use attach::{AttachOptions, Attached, Failed, Opened, Source, attach, inspect, open};
-pub use code_cache::{Blob, Blobs};
 pub use discover::{Jvm, discover, find, is_same_process};
 pub use inspection::{Flags, Inspection};
 pub use policy::{Permitted, permitted};

@@ -15,8 +15,8 @@ use super::child::{Child, Cost, SHORTEST};
 use super::frames::{Frames, Shared, unknown};
 use super::java_cache::{JavaCache, Seen};
 use super::message::{Follow, JavaPc, LogStats, Mark, Names, Request, Response, Watch};
-use crate::jvm::vm::Layout;
-use crate::jvm::{Blobs, code};
+use crate::jvm::code;
+use crate::jvm::vm::{Blobs, Layout};
 use crate::process::ProcessId;
 use crate::profile::Why;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::frame_rules::NoTable;
-use crate::jvm::Blobs;
+use crate::jvm::vm::Blobs;
 use crate::jvm::vm::Layout;
 use crate::profile::{Kind, Why};
 

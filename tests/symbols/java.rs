@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use jbpf_prof::capture::{End, UserWord};
-use jbpf_prof::jvm::{Blob, Blobs};
+use jbpf_prof::jvm::vm::{Blob, Blobs};
 use jbpf_prof::process::{MonoNs, ProcessId};
 use jbpf_prof::profile::{Frame, Kind, Why};
 use jbpf_prof::symbolize::{JvmLog, Symbolizer};

@@ -10,7 +10,8 @@ use super::frames::{Compiled, JavaFrame};
 use super::index::{CodeId, Index};
 use super::methods::Methods;
 use super::options::{Limits, Options};
-use crate::jvm::{Blob, Blobs, names};
+use crate::jvm::names;
+use crate::jvm::vm::{Blob, Blobs};
 use crate::process::MonoNs;
 
 /// Why an address has no name.

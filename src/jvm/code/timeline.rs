@@ -8,7 +8,7 @@ use jvm_symbols_log::{BadHeader, Counts, End, Header, LogKind, ReadAt, Reader};
 
 use super::options::Options;
 use super::owners::{Found, Miss, Owners};
-use crate::jvm::Blobs;
+use crate::jvm::vm::Blobs;
 use crate::process::MonoNs;
 
 /// How long an answer is good.

@@ -20,16 +20,21 @@ const METHODS: [&[u8]; 2] = [b"nmethod", b"native nmethod"];
 /// compilations of a kind; kinds differ in the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    name: u64,
+    pub(super) name: u64,
     size: u32,
-    code: (u64, u64),
+    pub(super) code: (u64, u64),
     /// The compilation and its `Method*`; zero of what is no method.
     compilation: (u32, u64),
     is_method: bool,
 }
 
 impl Identity {
-    fn of(header: &[u8], layout: &Layout, start: u64, is_method: bool) -> Result<Identity, Nonsense> {
+    pub(super) fn of(
+        header: &[u8],
+        layout: &Layout,
+        start: u64,
+        is_method: bool,
+    ) -> Result<Identity, Nonsense> {
         let size = half_in(header, layout.blob.size)?;
         let end = start.checked_add(u64::from(size)).ok_or(Nonsense)?;
         let code = place(header, start, layout.blob.code)?;
@@ -78,7 +83,7 @@ impl Blob {
     pub(super) fn read<M: Memory>(memory: &M, layout: &Layout, start: u64) -> Result<Blob, Nonsense> {
         let header = header(memory, layout, start)?;
         let text = memory.string(word_in(&header, layout.blob.name)?)?;
-        let is_method = METHODS.contains(&text.as_slice());
+        let is_method = is_method(&text);
         let identity = Identity::of(&header, layout, start, is_method)?;
         let kind = if is_method { Kind::Method(identity.compilation.1) } else { Kind::Stub(text) };
         Ok(Blob { start, identity, kind, header })
@@ -148,18 +153,30 @@ impl Blob {
     }
 }
 
-/// The structure at the beginning of a blob that is in use: that of a compiled method, or less if memory ends there.
+/// Whether that is HotSpot's name of compiled methods.
+pub(super) fn is_method(name: &[u8]) -> bool {
+    METHODS.contains(&name)
+}
+
+/// The block at an address, with the structure at the beginning of its blob: that of a compiled method, or less if memory
+/// ends there.
+pub(super) fn block_at<M: Memory>(memory: &M, layout: &Layout, address: u64) -> Result<Vec<u8>, Nonsense> {
+    let size = layout.heaps.block_size + layout.nmethod.size;
+    let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
+    let got = memory.read(address, &mut bytes);
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// The structure at the beginning of a blob that is in use.
 fn header<M: Memory>(memory: &M, layout: &Layout, start: u64) -> Result<Vec<u8>, Nonsense> {
     let block = start.checked_sub(layout.heaps.block_size).ok_or(Nonsense)?;
     let ahead = usize::try_from(layout.heaps.block_size).map_err(|_| Nonsense)?;
-    let size = usize::try_from(layout.nmethod.size).map_err(|_| Nonsense)?;
-    let mut bytes = vec![0; ahead + size];
-    let got = memory.read(block, &mut bytes);
-    bytes.truncate(got);
+    let mut bytes = block_at(memory, layout, block)?;
     if !is_used(&bytes, &layout.heaps) {
         return Err(Nonsense);
     }
-    Ok(bytes.split_off(ahead.min(got)))
+    Ok(bytes.split_off(ahead.min(bytes.len())))
 }
 
 /// Where a part of the blob at `start` is.

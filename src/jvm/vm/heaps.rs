@@ -14,10 +14,10 @@ const MAX_HEAP: usize = 1024;
 
 /// One heap: addresses are the JVM's.
 #[derive(Clone, Debug)]
-struct Heap {
-    memory: (u64, u64),
+pub(super) struct Heap {
+    pub(super) memory: (u64, u64),
     segment_map: (u64, u64),
-    segment_log2: u32,
+    pub(super) segment_log2: u32,
 }
 
 /// All of them, as they were when they were read: they grow.
@@ -26,19 +26,7 @@ pub(super) struct Heaps(Vec<Heap>);
 
 impl Heaps {
     pub(super) fn read<M: Memory>(memory: &M, layout: &layout::Heaps) -> Result<Heaps, Nonsense> {
-        let first = memory.word(layout.at)?;
-        let Some((length, data)) = layout.array else {
-            return Ok(Heaps(vec![Heap::read(memory, layout, first)?]));
-        };
-        let at = |offset: u64| first.checked_add(offset).ok_or(Nonsense);
-        let mut count = [0; 4];
-        memory.read_all(at(length)?, &mut count)?;
-        let pointers = memory.word(at(data)?)?;
-        let heaps = (0..u64::from(u32::from_ne_bytes(count).min(MAX_HEAPS))).map(|index| {
-            let heap = memory.word(pointers.checked_add(index * 8).ok_or(Nonsense)?)?;
-            Heap::read(memory, layout, heap)
-        });
-        Ok(Heaps(heaps.collect::<Result<_, _>>()?))
+        Ok(Heaps(each(memory, layout)?.into_iter().collect::<Result<_, _>>()?))
     }
 
     /// Where the blob begins that has this address; `None` if nothing in use is there.
@@ -62,6 +50,26 @@ impl Heaps {
     }
 }
 
+/// Each heap by itself: one that makes no sense (of code compiled ahead of time) does not hide the others.
+pub(super) fn each<M: Memory>(
+    memory: &M,
+    layout: &layout::Heaps,
+) -> Result<Vec<Result<Heap, Nonsense>>, Nonsense> {
+    let first = memory.word(layout.at)?;
+    let Some((length, data)) = layout.array else {
+        return Ok(vec![Heap::read(memory, layout, first)]);
+    };
+    let at = |offset: u64| first.checked_add(offset).ok_or(Nonsense);
+    let mut count = [0; 4];
+    memory.read_all(at(length)?, &mut count)?;
+    let pointers = memory.word(at(data)?)?;
+    let heaps = (0..u64::from(u32::from_ne_bytes(count).min(MAX_HEAPS))).map(|index| {
+        let heap = memory.word(pointers.checked_add(index * 8).ok_or(Nonsense)?)?;
+        Heap::read(memory, layout, heap)
+    });
+    Ok(heaps.collect())
+}
+
 impl Heap {
     fn read<M: Memory>(memory: &M, layout: &layout::Heaps, at: u64) -> Result<Heap, Nonsense> {
         let fields = [layout.memory.1, layout.segment_map.1, layout.segment_log2, layout.memory.0];
@@ -81,5 +89,15 @@ impl Heap {
 
 /// Whether the block before a blob is in use. `bytes` begin with the block.
 pub(super) fn is_used(bytes: &[u8], layout: &layout::Heaps) -> bool {
-    byte_in(bytes, layout.block_used).is_ok_and(|used| used != 0)
+    // A `bool`: anything else is none.
+    byte_in(bytes, layout.block_used) == Ok(1)
+}
+
+/// How many segments a block has, its blob included. `bytes` begin with the block.
+pub(super) fn segments(bytes: &[u8], layout: &layout::Heaps) -> Result<u64, Nonsense> {
+    if layout.block_length_is_half {
+        half_in(bytes, layout.block_length).map(u64::from)
+    } else {
+        word_in(bytes, layout.block_length)
+    }
 }

@@ -22,6 +22,8 @@ const FIELDS: &[Field] = &[
     ("CodeHeap", "_log2_segment_size"),
     ("VirtualSpace", "_low"),
     ("VirtualSpace", "_high"),
+    ("HeapBlock", "_header"),
+    ("HeapBlock::Header", "_length"),
     ("HeapBlock::Header", "_used"),
     ("CodeBlob", "_name"),
     ("CodeBlob", "_size"),
@@ -92,9 +94,11 @@ pub(super) struct Heaps {
     pub(super) memory: (u64, u64),
     pub(super) segment_map: (u64, u64),
     pub(super) segment_log2: u64,
-    /// Before each blob.
+    /// Before each blob; in it whether it is in use, and its length with the blob, a word or less, in segments.
     pub(super) block_size: u64,
     pub(super) block_used: u64,
+    pub(super) block_length: u64,
+    pub(super) block_length_is_half: bool,
 }
 
 /// What all code blobs have.
@@ -235,6 +239,9 @@ fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
     };
     let (low, high) = (tables.offset("VirtualSpace", "_low")?, tables.offset("VirtualSpace", "_high")?);
     let space = |name| tables.offset("CodeHeap", name).map(|space| (space + low, space + high));
+    let block = tables.offset("HeapBlock", "_header")?;
+    let (length, used) =
+        (tables.offset("HeapBlock::Header", "_length")?, tables.offset("HeapBlock::Header", "_used")?);
     Ok(Heaps {
         at,
         array,
@@ -242,7 +249,10 @@ fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
         segment_map: space("_segmap")?,
         segment_log2: tables.offset("CodeHeap", "_log2_segment_size")?,
         block_size: tables.size("HeapBlock")?,
-        block_used: tables.offset("HeapBlock::Header", "_used")?,
+        block_used: block + used,
+        block_length: block + length,
+        // One follows the other (memory/heap.hpp).
+        block_length_is_half: used.checked_sub(length).ok_or(Nonsense)? < 8,
     })
 }
 

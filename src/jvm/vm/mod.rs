@@ -11,11 +11,14 @@ mod debug_info;
 mod heaps;
 mod layout;
 mod methods;
+mod stubs;
 #[cfg(test)]
 mod tests;
 mod unsigned5;
 
 pub use code::{Answer, Asked, VmCode, VmMiss, VmStats};
 pub use layout::Layout;
+pub(super) use stubs::blobs;
+pub use stubs::{Blob, Blobs};
 
 pub use super::memory::{Memory, Nonsense, ProcessMemory};

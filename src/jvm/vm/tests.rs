@@ -6,20 +6,20 @@ use super::layout::{Blobs, Heaps, Layout, Methods, Nmethods, Parts, Place};
 use super::{Answer, Asked, Memory, VmCode, VmMiss};
 use crate::process::MonoNs;
 
-const BASE: u64 = 0x7f00_0000_0000;
+pub(super) const BASE: u64 = 0x7f00_0000_0000;
 const SIZE: usize = 1 << 20;
 /// Where things are made, from the base.
-const HEAP: u64 = 0x100;
+pub(super) const HEAP: u64 = 0x100;
 const POINTER: u64 = 0x200;
 const MAP: u64 = 0x1_0000;
-const CODE: u64 = 0x2_0000;
+pub(super) const CODE: u64 = 0x2_0000;
 const CODE_END: u64 = 0x4_0000;
-const NAMES: u64 = 0x5_0000;
+pub(super) const NAMES: u64 = 0x5_0000;
 const METHOD: u64 = 0x6_0000;
 const SEGMENT: u64 = 7;
 
 /// Memory that a test writes.
-struct Bytes(RefCell<Vec<u8>>);
+pub(super) struct Bytes(RefCell<Vec<u8>>);
 
 impl Memory for &Bytes {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
@@ -33,27 +33,27 @@ impl Memory for &Bytes {
 }
 
 impl Bytes {
-    fn put(&self, at: u64, bytes: &[u8]) {
+    pub(super) fn put(&self, at: u64, bytes: &[u8]) {
         let at = usize::try_from(at).unwrap();
         self.0.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn half(&self, at: u64, value: u32) {
+    pub(super) fn half(&self, at: u64, value: u32) {
         self.put(at, &value.to_ne_bytes());
     }
 
-    fn word(&self, at: u64, value: u64) {
+    pub(super) fn word(&self, at: u64, value: u64) {
         self.put(at, &value.to_ne_bytes());
     }
 
-    fn text(&self, at: u64, text: &str) -> u64 {
+    pub(super) fn text(&self, at: u64, text: &str) -> u64 {
         self.put(at, text.as_bytes());
         self.put(at + text.len() as u64, &[0]);
         BASE + at
     }
 
     /// A heap with nothing in it.
-    fn new() -> Bytes {
+    pub(super) fn new() -> Bytes {
         let bytes = Bytes(RefCell::new(vec![0; SIZE]));
         bytes.word(POINTER, BASE + HEAP);
         for (place, value) in [(0, CODE), (8, CODE_END), (16, MAP), (24, MAP + (CODE_END - CODE) / 128)] {
@@ -131,7 +131,7 @@ impl Bytes {
     }
 }
 
-fn layout() -> Layout {
+pub(super) fn layout() -> Layout {
     Layout {
         heaps: Heaps {
             at: BASE + POINTER,
@@ -141,6 +141,8 @@ fn layout() -> Layout {
             segment_log2: 32,
             block_size: 16,
             block_used: 8,
+            block_length: 0,
+            block_length_is_half: false,
         },
         blob: Blobs { name: 0, size: 8, code: Place::Offset(12), code_end: Place::Offset(16) },
         nmethod: Nmethods {

@@ -1,0 +1,215 @@
+//! Generated code that is no method (the interpreter, stubs, adapters), read from the JVM's own code cache: for builds
+//! where the event that tells of it may crash the JVM ([`crate::jvm::policy`]).
+//!
+//! A code heap (memory/heap.hpp) is a row of blocks, each as many segments long as its header says; one in use holds a
+//! `CodeBlob`. The JVM runs on meanwhile: what does not read the same twice is left out.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::blob::{Identity, block_at, is_method};
+use super::heaps::{Heap, each, is_used, segments};
+use super::layout::Layout;
+use crate::jvm::memory::{Memory, Nonsense, word_in};
+use crate::text::clean;
+
+/// Blocks of one heap: 240 MB of the shortest methods.
+const MAX_BLOCKS: u32 = 1 << 18;
+/// Adapters are one for each sort of signature: some thousand in a large program.
+const MAX_BLOBS: usize = 4096;
+/// There are about a hundred.
+const MAX_NAMES: usize = 256;
+/// Longest name, characters.
+const MAX_NAME: usize = 64;
+
+/// Generated code: where it lies, and its name's place in [`Blobs::names`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blob {
+    /// First address.
+    pub start: u64,
+    /// Length, bytes.
+    pub size: u32,
+    /// Index of the name.
+    pub name: u16,
+}
+
+/// What a code cache holds besides methods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blobs {
+    /// HotSpot's names, each once, fit to print.
+    pub names: Vec<String>,
+    /// The code.
+    pub blobs: Vec<Blob>,
+}
+
+/// Reads the code cache. `base` is where `libjvm.so` is mapped.
+pub(in crate::jvm) fn blobs<M: Memory>(memory: &M, base: u64) -> Result<Blobs, Nonsense> {
+    walk(memory, &Layout::read(memory, base)?)
+}
+
+fn walk<M: Memory>(memory: &M, layout: &Layout) -> Result<Blobs, Nonsense> {
+    let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
+    for heap in each(memory, &layout.heaps)?.iter().flatten() {
+        // Where a heap begins to make no sense its walk ends; the others do make sense.
+        let _ = walk.heap(heap);
+    }
+    Ok(walk.finish())
+}
+
+/// The way through the heaps.
+struct Walk<'a, M> {
+    memory: &'a M,
+    layout: &'a Layout,
+    /// Names by their addresses; `None` for those of methods.
+    names: HashMap<u64, Option<String>>,
+    /// Blobs by where they begin.
+    found: Vec<(u64, Identity)>,
+}
+
+impl<M: Memory> Walk<'_, M> {
+    fn heap(&mut self, heap: &Heap) -> Result<(), Nonsense> {
+        let (mut at, end) = heap.memory;
+        for _ in 0..MAX_BLOCKS {
+            if at >= end || self.found.len() >= MAX_BLOBS {
+                break;
+            }
+            let block = block_at(self.memory, self.layout, at)?;
+            let size = segments(&block, &self.layout.heaps)?.checked_mul(1 << heap.segment_log2);
+            let size = size.filter(|&size| size > 0).ok_or(Nonsense)?;
+            let next = at.checked_add(size).filter(|&next| next <= end).ok_or(Nonsense)?;
+            if let Some(stub) = self.stub(at, &block).filter(|(_, blob)| blob.code.1 <= next) {
+                self.found.push(stub);
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// What a block at `at` holds, if that is in use, has code and is no method.
+    fn stub(&mut self, at: u64, block: &[u8]) -> Option<(u64, Identity)> {
+        let start =
+            at.checked_add(self.layout.heaps.block_size).filter(|_| is_used(block, &self.layout.heaps))?;
+        let header = block.get(usize::try_from(start - at).ok()?..)?;
+        let identity = Identity::of(header, self.layout, start, false).ok()?;
+        let has_code = identity.code.0 < identity.code.1;
+        let name = word_in(header, self.layout.blob.name).ok()?;
+        (has_code && self.is_stub(name)).then_some((start, identity))
+    }
+
+    /// Whether a blob of that name is no method.
+    fn is_stub(&mut self, name: u64) -> bool {
+        let memory = self.memory;
+        let read = || match memory.string(name) {
+            Ok(text) if !text.is_empty() && !is_method(&text) => Some(clean(&text, MAX_NAME)),
+            _ => None,
+        };
+        self.names.entry(name).or_insert_with(read).is_some()
+    }
+
+    /// What reads the same once more.
+    fn finish(self) -> Blobs {
+        let mut blobs = Blobs::default();
+        for (start, identity) in &self.found {
+            let (from, to) = identity.code;
+            let Some(Some(text)) = self.names.get(&identity.name) else { continue };
+            if !identity.is_at(self.memory, self.layout, *start) {
+                continue;
+            }
+            let known = blobs.names.iter().position(|known| known == text);
+            let place = known.unwrap_or(blobs.names.len());
+            let (Ok(size), Ok(name)) = (u32::try_from(to - from), u16::try_from(place)) else { continue };
+            if known.is_none() {
+                if blobs.names.len() >= MAX_NAMES {
+                    continue;
+                }
+                blobs.names.push(text.clone());
+            }
+            blobs.blobs.push(Blob { start: from, size, name });
+        }
+        blobs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{BASE, Bytes, CODE, HEAP, NAMES, layout};
+    use super::*;
+
+    const SEGMENT: u64 = 128;
+
+    impl Bytes {
+        /// A heap of `segments`.
+        fn with_heap(segments: u64) -> Bytes {
+            let memory = Bytes::new();
+            memory.word(HEAP + 8, BASE + CODE + segments * SEGMENT);
+            memory.text(NAMES + 0x100, "Interpreter");
+            memory.text(NAMES + 0x200, "native nmethod");
+            memory
+        }
+
+        /// A block with code `from` its beginning `to` there.
+        fn block(&self, segment: u64, length: u64, used: u8, name: u64, (from, to): (u32, u32)) {
+            let at = CODE + segment * SEGMENT;
+            self.word(at, length);
+            self.put(at + 8, &[used]);
+            self.word(at + 16, name);
+            for (field, value) in [(24, from.max(to) - 16), (28, from - 16), (32, to - 16)] {
+                self.half(at + field, value);
+            }
+        }
+    }
+
+    const INTERPRETER: u64 = BASE + NAMES + 0x100;
+    const NATIVE: u64 = BASE + NAMES + 0x200;
+
+    #[test]
+    fn all_but_methods_and_free_blocks_are_found() {
+        let memory = Bytes::with_heap(20);
+        memory.block(0, 3, 1, INTERPRETER, (64, 300));
+        memory.block(3, 2, 0, INTERPRETER, (64, 200));
+        memory.block(5, 4, 1, NATIVE, (64, 200));
+        memory.block(9, 2, 1, INTERPRETER, (64, 256));
+        let found = walk(&&memory, &layout()).unwrap();
+        assert_eq!(found.names, ["Interpreter"]);
+        let expected = [(CODE + 64, 236), (CODE + 9 * SEGMENT + 64, 192)];
+        assert_eq!(found.blobs, expected.map(|(start, size)| Blob { start: BASE + start, size, name: 0 }));
+    }
+
+    #[test]
+    fn blocks_that_lie_are_passed_over_or_end_the_walk() {
+        type Lie = fn(&Bytes);
+        let good = |memory: &Bytes| memory.block(0, 1, 1, INTERPRETER, (64, 100));
+        let lies: [(&str, Lie); 7] = [
+            ("endless", |m| m.block(1, u64::MAX, 1, INTERPRETER, (64, 100))),
+            ("longer than the heap", |m| m.block(1, 30, 1, INTERPRETER, (64, 100))),
+            ("code outside", |m| m.block(1, 1, 1, INTERPRETER, (64, 129))),
+            ("backwards", |m| m.block(1, 1, 1, INTERPRETER, (100, 64))),
+            ("name nowhere", |m| m.block(1, 1, 1, u64::MAX - 3, (64, 100))),
+            ("no name", |m| m.block(1, 1, 1, 0, (64, 100))),
+            ("neither used nor free", |m| m.block(1, 1, 7, INTERPRETER, (64, 100))),
+        ];
+        for (what, lie) in lies {
+            let memory = Bytes::with_heap(4);
+            good(&memory);
+            lie(&memory);
+            assert_eq!(walk(&&memory, &layout()).unwrap().blobs.len(), 1, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_heap_that_makes_no_sense_does_not_hide_the_others() {
+        let memory = Bytes::with_heap(4);
+        memory.block(0, 1, 1, INTERPRETER, (64, 100));
+        // An array of two: one of no segment size, and the good one.
+        let (array, pointers) = (0x300, 0x340);
+        memory.half(array, 2);
+        memory.word(array + 8, BASE + pointers);
+        memory.word(pointers, BASE + 0x400);
+        memory.word(pointers + 8, BASE + HEAP);
+        memory.word(0x380, BASE + array);
+        let mut layout = layout();
+        (layout.heaps.at, layout.heaps.array) = (BASE + 0x380, Some((0, 8)));
+        assert_eq!(walk(&&memory, &layout).unwrap().blobs.len(), 1);
+    }
+}
