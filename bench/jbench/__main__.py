@@ -4,32 +4,44 @@ import argparse
 import collections
 import os
 import pathlib
+import statistics
 import sys
 import tempfile
 import time
 
-from . import convert, hiccup
+from . import bystander, convert, filter, hiccup, native, programs, soak, tables
 from .cache import Cache
 from .figures import Figures
-from .jvm import Jvm
 from .stacks import hottest, share, variation
 from .tools import AsyncProfiler, JbpfProf, Perf
 
 JDKS = ["/usr/lib/jvm/java-17-openjdk-amd64", "/usr/lib/jvm/temurin-25-jdk-amd64"]
-PARTS = ["truth", "processes", "cost", "hiccup", "convert"]
+FRAME_POINTERS = {"no": [[]], "yes": [["-XX:+PreserveFramePointer"]]}
+FRAME_POINTERS["both"] = FRAME_POINTERS["no"] + FRAME_POINTERS["yes"]
+PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "convert"]
+# Not among them unless asked for: what the daemon costs in minutes and hours, and what a filter saves.
+SOAK = "soak"
+ASKED_FOR = [SOAK, "bystander", "filter"]
 
 
 def main():
     parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__)
     parser.add_argument("--jdk", action="append", help="home of a JDK (repeatable)")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (repeatable)")
+    parser.add_argument("--part", action="append", choices=[*PARTS, *ASKED_FOR], help="only this part (repeatable)")
+    parser.add_argument("--program", action="append", choices=programs.ALL, help="what is profiled (repeatable) [scala]")
+    parser.add_argument("--java", choices=["agent", "vm"], help="where jbpf-prof has Java's names from [its default]")
+    parser.add_argument("--flag", action="append", default=[], help="one more flag of the JVM, such as -Xint (repeatable)")
     parser.add_argument("--rate", type=int, action="append", help="samples a second [99 and 999]")
     parser.add_argument("--seconds", type=int, default=30, help="of each measurement [30]")
     parser.add_argument("--warm-rounds", type=int, default=6, help="compilations before the first measurement [6]")
+    parser.add_argument("--frame-pointers", choices=FRAME_POINTERS, default="no", help="whether the JVM keeps them [no]")
+    parser.add_argument("--minutes", type=int, default=30, help="of the soak [30]; 480 before a release")
+    parser.add_argument("--jvms", type=int, default=20, help="of the soak [20]")
     parser.add_argument("--keep", help="directory for all profiles [a temporary one, deleted]")
     args = parser.parse_args()
     cache = Cache()
-    cache.fill()
+    if not {*ASKED_FOR, "native", "tables"}.issuperset(args.part or PARTS):
+        cache.fill()
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(args.keep or temporary).resolve()
         work.mkdir(parents=True, exist_ok=True)
@@ -44,25 +56,42 @@ class Bench:
 
     def __init__(self, args, cache, work, figures):
         self.args, self.cache, self.work, self.figures = args, cache, work, figures
-        self.ours = JbpfProf(os.environ["JBPF_PROF"], work)
+        self.ours = JbpfProf(os.environ["JBPF_PROF"], work, [f"--java={args.java}"] if args.java else [])
         self.parts = args.part or PARTS
         self.rates = args.rate or [99, 999]
 
     def run(self):
-        for home in self.args.jdk or [jdk for jdk in JDKS if os.path.exists(jdk)]:
-            if {"truth", "processes", "cost"} & set(self.parts):
-                self.scala(home)
+        present = [jdk for jdk in JDKS if os.path.exists(jdk)]
+        homes = self.args.jdk or present
+        for home in homes:
+            if {"attach", "truth", "processes", "cost"} & set(self.parts):
+                for flags in FRAME_POINTERS[self.args.frame_pointers]:
+                    for program in self.args.program or [programs.SCALA]:
+                        self.program(program, home, [*flags, *self.args.flag])
             if "hiccup" in self.parts:
                 self.hiccup(home)
+        if "bystander" in self.parts:
+            bystander.measure(self.ours.binary, self.work, self.figures, homes[0], self.args.seconds)
+        if "filter" in self.parts:
+            filter.measure(self.ours, self.figures, max(self.rates), self.args.seconds)
+        if SOAK in self.parts:
+            soak.measure(self.ours.binary, self.work, self.figures, homes[0], self.args.minutes, self.args.jvms)
+        if "native" in self.parts:
+            self.figures.heading(f"native programs at {max(self.rates)} Hz")
+            native.measure(self.ours, self.work, self.figures, max(self.rates), self.args.seconds)
+        if "tables" in self.parts:
+            self.figures.heading("unwind tables")
+            tables.measure(self.ours, present, self.figures)
         if "convert" in self.parts:
             convert.measure(self.ours.binary, self.work, self.figures)
 
-    def scala(self, home):
-        self.figures.heading(f"Scala compiler on {os.path.basename(home)}")
-        program = ["CompileLoop", str(self.cache.sources), str(self.cache.scala_out), self.cache.class_path()]
-        with Jvm(home, self.cache.class_path(), self.work / "scala.log", *program) as jvm:
-            jvm.wait_for(r"round", self.args.warm_rounds, 1800)
+    def program(self, name, home, flags):
+        self.figures.heading(" ".join([programs.TITLES[name], "on", os.path.basename(home), *flags]))
+        log = self.work / f"{name}.log"
+        with programs.running(name, self.cache, home, log, flags, self.args.warm_rounds) as jvm:
             self.figures.say("compiled methods", jvm.compiled_methods())
+            if "attach" in self.parts:
+                self.attach(jvm)
             if "truth" in self.parts:
                 for rate in self.rates:
                     self.truth(jvm, rate)
@@ -71,6 +100,22 @@ class Bench:
             if "cost" in self.parts:
                 for rate in self.rates:
                     self.cost(jvm, rate)
+
+    def attach(self, jvm):
+        """Five late attaches: how long until all names are there, and what that costs the JVM."""
+        figures = self.figures
+        figures.heading(f"late attach, jdk {jvm.java_home.name}")
+        times, spent, logs = [], [], []
+        for _ in range(5):
+            before = jvm.cpu_seconds("Attach Listener")
+            run = self.ours.start("attach", 99, "--pid", str(jvm.pid), seconds=1, formats=["folded"])
+            (seen,) = self.ours.result(run)[1]["jvms"]
+            spent.append(jvm.cpu_seconds("Attach Listener") - before)
+            times.append(seen["names"]["agent_late"]["ms"] / 1000)
+            logs.append(seen["log_bytes"])
+        figures.say("until all names are there, median", statistics.median(times), "s", most=1)
+        figures.say("  CPU time of the JVM's own thread for it, median", statistics.median(spent), "s")
+        figures.say("agent log, largest", max(logs) / 2**20, "MiB", most=6)
 
     def truth(self, jvm, rate):
         figures, seconds = self.figures, self.args.seconds
@@ -90,7 +135,7 @@ class Bench:
         figures.say("samples", stacks.total())
         figures.say("samples of async-profiler", second.total())
         figures.say("deepest stack", stacks.deepest())
-        figures.say("Java samples that reach the root (%)", 100 * stacks.java_to_root(), least=95)
+        figures.say("Java samples that reach the root (%)", 100 * stacks.java_to_root(), least=98)
         figures.say("  async-profiler (%)", 100 * second.java_to_root())
         figures.say("  perf (%)", 100 * perf.java_to_root())
         self.listing(stacks.roots_missed(), stacks.total(), "ends at")

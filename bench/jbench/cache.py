@@ -25,7 +25,7 @@ class Cache:
         """Fetches and builds what is missing."""
         for directory in (self.jars, self.classes, self.sources, self.scala_out):
             directory.mkdir(parents=True, exist_ok=True)
-        if not list(self.jars.glob("scala3-compiler_3-*-sources.jar")):
+        if not all(list(self.jars.glob(wanted)) for wanted in ("scala3-compiler_3-*-sources.jar", "vertx-core-*.jar")):
             goal = ["dependency:copy-dependencies", f"-DoutputDirectory={self.jars}"]
             subprocess.run(["mvn", "-q", "-B", "-f", BENCH / "pom.xml", *goal], check=True)
         self._unpack("scala3-compiler_3-*-sources.jar", self._source_file)

@@ -5,7 +5,7 @@ import re
 import subprocess
 import time
 
-FLAGS = ["-XX:+PreserveFramePointer", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints", "-Xmx2g"]
+FLAGS = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints", "-Xmx2g"]
 
 
 class Jvm:
@@ -47,11 +47,13 @@ class Jvm:
     def compiled_methods(self):
         return len(self.jcmd("Compiler.codelist").splitlines())
 
-    def cpu_seconds(self):
-        """CPU time of all its threads so far, in nanosecond-exact seconds."""
+    def cpu_seconds(self, thread=None):
+        """CPU time of all its threads so far, or of those of a name, in nanosecond-exact seconds."""
         total = 0
         for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
             try:
+                if thread and (task / "comm").read_text(encoding="utf-8").strip() != thread:
+                    continue
                 total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
             except (FileNotFoundError, ProcessLookupError):
                 pass

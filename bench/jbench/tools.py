@@ -127,13 +127,14 @@ def children(pid):
 class JbpfProf:
     """jbpf-prof, by its command line and its report for machines."""
 
-    def __init__(self, binary, directory):
+    def __init__(self, binary, directory, options=()):
         self.binary, self.directory = pathlib.Path(binary).resolve(), pathlib.Path(directory)
+        self.options = options
 
     def start(self, name, rate, *target, seconds=None, stop_after=None, steady_after=None, formats=("folded", "svg", "pb.gz")):
         outputs = [f"--output={self.directory / f'{name}.{f}'}" for f in formats]
         duration = [f"--duration={seconds}"] if seconds else []
-        command = [self.binary, "-F", str(rate), *target, *duration, "--report=json", *outputs]
+        command = [self.binary, "-F", str(rate), *self.options, *target, *duration, "--report=json", *outputs]
         self.folded = self.directory / f"{name}.folded"
         return Finished(command, self.directory, stop_after, steady_after)
 
@@ -171,15 +172,15 @@ class Perf:
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
 
-    def start(self, name, rate, seconds):
+    def start(self, name, rate, seconds, target=("-a",), call_graph="fp"):
         self.data = self.directory / f"{name}.perf.data"
-        command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(rate), "-a", "-g", "-o", self.data]
-        return Finished([*command, "--", "sleep", str(seconds)], self.directory)
+        command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(rate), "--call-graph", call_graph, *target]
+        return Finished([*command, "-o", self.data, "--", "sleep", str(seconds)], self.directory)
 
-    def stacks(self):
+    def stacks(self, *options):
         """Folded stacks with the JVM's names; `seconds` of it is how long perf took to name them."""
         begin = time.monotonic()
-        script = self._script("-F", "comm,pid,tid,ip,sym,dso")
+        script = self._script(*options, "-F", "comm,pid,tid,ip,sym,dso")
         stacks = Stacks()
         # A line of name and ids, lines of frames from the leaf, an empty line.
         for block in script.split("\n\n"):

@@ -1,0 +1,197 @@
+"""The daemon under hours of what hosts do: processes that come and go, classes that come and go, containers, many JVMs.
+
+What it holds must stay flat: the slope of a line through the second half of the looks is printed for memory, kernel
+memory of maps, descriptors, threads and files.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+# What may grow by so much an hour before it is called a leak: a cache that is not full yet grows too. Unwind tables lie in
+# maps of 1 MiB, a descriptor each, 60 at most; files are open that running programs have mapped.
+BOUNDS = {"resident KiB": 4096, "maps KiB": 512, "BPF maps": 1, "mapped files": 8, "other fds": 2}
+BOUNDS |= {"threads": 1, "children": 1, "files": 4}
+
+
+class Storm:
+    """Work that is done again and again in a thread of its own until it is ended, or fails."""
+
+    def __init__(self, work):
+        self.ended = threading.Event()
+        self.rounds = 0
+        self.failed = None
+        self.thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self.thread.start()
+
+    def _run(self, work):
+        while not self.ended.is_set():
+            try:
+                work()
+            except (OSError, subprocess.CalledProcessError) as error:
+                self.failed = error
+                return
+            self.rounds += 1
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+
+
+def processes():
+    """Twenty processes that end at once."""
+    for child in [subprocess.Popen(["/bin/true"]) for _ in range(20)]:
+        child.wait()
+    time.sleep(0.1)
+
+
+def container(work):
+    """A container that lives for a moment."""
+
+    def one():
+        name = f"soak-{time.monotonic_ns()}"
+        command = ["runc", "--root", work / "runc", "run", "--bundle", work / "bundle", name]
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+        time.sleep(1)
+
+    return one
+
+
+def bundle(work):
+    """A container that only says that it was there, with the host's programs, read-only."""
+    directory = work / "bundle"
+    # The host's root itself can be no container's: `pivot_root` would have to put it below itself.
+    own = [one for one in ("usr", "bin", "lib", "lib64") if pathlib.Path("/", one).exists()]
+    for place in ["proc", *own]:
+        (directory / "root" / place).mkdir(parents=True)
+    binds = [{"destination": f"/{one}", "type": "bind", "source": f"/{one}", "options": ["rbind", "ro"]} for one in own]
+    namespaces = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
+    config = {
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": ["/bin/sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"],
+            "env": ["PATH=/usr/bin:/bin"],
+            "cwd": "/",
+        },
+        "root": {"path": "root", "readonly": True},
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}, *binds],
+        "linux": {"namespaces": namespaces},
+    }
+    (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+class Daemon:
+    """A daemon that is looked at from outside."""
+
+    def __init__(self, binary, work, *more):
+        self.work = work
+        command = [binary, "daemon", "--directory", work / "data", "--metrics", f"unix:{work}/metrics.sock"]
+        command += ["--api", "off", "--kill-switch", work / "stop", *more]
+        self.log = open(work / "daemon.log", "w", encoding="utf-8")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+
+    def metrics(self):
+        """Each metric's samples, summed."""
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.connect(str(self.work / "metrics.sock"))
+            stream.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            text = b"".join(iter(lambda: stream.recv(65536), b"")).decode()
+        sums = {}
+        for name, value in re.findall(r"^jbpf_prof_(\w+)(?:\{.*\})? (\S+)$", text, re.MULTILINE):
+            sums[name] = sums.get(name, 0.0) + float(value)
+        return sums
+
+    def look(self):
+        """What it holds."""
+        proc = pathlib.Path(f"/proc/{self.process.pid}")
+        metrics = self.metrics()
+        children = (proc / f"task/{self.process.pid}/children").read_text().split()
+        for task in proc.glob("task/*/children"):
+            children = set(children) | set(task.read_text().split())
+        descriptors = [os.readlink(one) for one in (proc / "fd").iterdir() if one.is_symlink()]
+        maps = sum(name == "anon_inode:bpf-map" for name in descriptors)
+        mapped = sum(name.startswith("/") and not name.startswith("/proc") for name in descriptors)
+        return {
+            "resident KiB": metrics["resident_bytes"] / 1024,
+            "maps KiB": metrics["maps_bytes"] / 1024,
+            "BPF maps": maps,
+            "mapped files": mapped,
+            "other fds": len(descriptors) - maps - mapped,
+            "threads": len(list((proc / "task").iterdir())),
+            "children": len(children),
+            "files": sum(1 for _ in (self.work / "data").rglob("*")) - metrics["windows_kept"],
+        }
+
+    def end(self):
+        self.process.terminate()
+        code = self.process.wait(30)
+        self.log.close()
+        return code
+
+
+def slope(points):
+    """The slope of the line of least squares through (hours, value)."""
+    n = len(points)
+    mean_x, mean_y = (sum(column) / n for column in zip(*points))
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+
+
+def measure(binary, work, figures, java_home, minutes, jvms):
+    """Runs the daemon for so long under load and says how what it holds grows."""
+    figures.heading(f"soak: {minutes} minutes, {jvms} JVMs, processes, containers")
+    java = pathlib.Path(java_home) / "bin"
+    source = pathlib.Path(__file__).parent.parent / "programs/Churn.java"
+    subprocess.run([java / "javac", "-d", work / "churn", source], check=True)
+    storms = [Storm(processes)]
+    if shutil.which("runc"):
+        bundle(work)
+        storms.append(Storm(container(work)))
+    # Classes come and go in each: every round defines some anew in a loader of its own.
+    programs = [
+        subprocess.Popen(
+            [java / "java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:+PreserveFramePointer", "-cp", work / "churn", "Churn"],
+            stdout=subprocess.DEVNULL,
+        )
+        for _ in range(jvms)
+    ]
+    daemon = Daemon(binary, work)
+    looks = []
+    try:
+        begin = time.monotonic()
+        while time.monotonic() - begin < minutes * 60:
+            time.sleep(10)
+            if daemon.process.poll() is not None:
+                raise RuntimeError(f"the daemon ended: {(work / 'daemon.log').read_text()}")
+            try:
+                looks.append(((time.monotonic() - begin) / 3600, daemon.look()))
+            except (FileNotFoundError, ConnectionError, KeyError):
+                pass  # it has not begun, or a task has just ended
+        metrics = daemon.metrics()
+    finally:
+        for storm in storms:
+            storm.end()
+        for program in programs:
+            program.kill()
+            program.wait()
+        code = daemon.end()
+    for storm in storms:
+        if storm.failed:
+            raise RuntimeError("a storm was none") from storm.failed
+    half = looks[len(looks) // 2 :]
+    for name, bound in BOUNDS.items():
+        grows = slope([(hours, look[name]) for hours, look in half])
+        figures.say(f"{name}: {half[-1][1][name]:.0f}, grows in an hour by", grows, most=bound)
+    share = metrics["cpu_seconds_total"] / (minutes * 60) / len(os.sched_getaffinity(0)) * 100
+    figures.say("own CPU, of the host", share, "%", most=0.5)
+    figures.say("windows", int(metrics["windows_total"]))
+    figures.say("processes and containers", ", ".join(str(storm.rounds) for storm in storms))
+    figures.say("exit code", code)

@@ -1,0 +1,58 @@
+import java.io.IOException;
+import java.io.InputStream;
+import java.util.function.IntUnaryOperator;
+
+/** Classes that come and go: the same one again and again, each time in a loader of its own, long enough to be compiled. */
+public final class Churn {
+    /** What is loaded anew each time. */
+    public static final class Work implements IntUnaryOperator {
+        @Override
+        public int applyAsInt(int x) {
+            int y = x;
+            for (int i = 0; i < 200; i++) {
+                y = y * 31 + (y >>> 7);
+            }
+            return y;
+        }
+    }
+
+    private static final class Loader extends ClassLoader {
+        Class<?> define(byte[] bytes) {
+            return defineClass(Work.class.getName(), bytes, 0, bytes.length);
+        }
+    }
+
+    private Churn() {}
+
+    public static void main(String[] args) throws Exception {
+        // A host of such programs is to be busy, not full.
+        int pause = args.length > 0 ? Integer.parseInt(args[0]) : 100;
+        byte[] bytes = bytesOfWork();
+        int sum = 0;
+        for (int round = 0; ; round++) {
+            Object work = new Loader().define(bytes).getDeclaredConstructor().newInstance();
+            IntUnaryOperator operator = (IntUnaryOperator) work;
+            for (int i = 0; i < 20_000; i++) {
+                sum += operator.applyAsInt(i);
+            }
+            if (round % 50 == 49) {
+                System.gc();
+            }
+            Thread.sleep(pause);
+            if (sum == 42) {
+                System.out.println(sum);
+            }
+        }
+    }
+
+    private static byte[] bytesOfWork() throws IOException {
+        try (InputStream in = Churn.class.getResourceAsStream("Churn$Work.class")) {
+            byte[] bytes = new byte[1 << 16];
+            int length = 0;
+            for (int n; (n = in.read(bytes, length, bytes.length - length)) > 0; ) {
+                length += n;
+            }
+            return java.util.Arrays.copyOf(bytes, length);
+        }
+    }
+}

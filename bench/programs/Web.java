@@ -1,0 +1,48 @@
+import io.vertx.core.AbstractVerticle;
+import io.vertx.core.Promise;
+import io.vertx.core.Vertx;
+import io.vertx.core.http.HttpServerRequest;
+import io.vertx.core.json.JsonArray;
+import io.vertx.core.json.JsonObject;
+import java.util.Comparator;
+import java.util.List;
+import java.util.stream.IntStream;
+
+/** A web service: what it is asked for is picked from a list, sorted and written as JSON. It says which port it has. */
+public final class Web extends AbstractVerticle {
+    private record Item(int id, String name, double price) {}
+
+    private static final List<Item> ITEMS =
+            IntStream.range(0, 500).mapToObj(i -> new Item(i, "item " + i * 7919 % 1000, i * 31 % 97)).toList();
+
+    @Override
+    public void start(Promise<Void> started) {
+        vertx.createHttpServer()
+                .requestHandler(Web::answer)
+                .listen(0, "127.0.0.1")
+                .onSuccess(server -> {
+                    System.out.println("port " + server.actualPort());
+                    started.complete();
+                })
+                .onFailure(started::fail);
+    }
+
+    private static void answer(HttpServerRequest request) {
+        int from = request.path().hashCode() & 63;
+        JsonArray items = new JsonArray();
+        ITEMS.stream()
+                .filter(item -> item.price() >= from)
+                .sorted(Comparator.comparing(Item::price).thenComparing(Item::name))
+                .limit(20)
+                .map(item -> new JsonObject().put("id", item.id()).put("name", item.name()).put("price", item.price()))
+                .forEach(items::add);
+        request.response().putHeader("content-type", "application/json").end(items.toBuffer());
+    }
+
+    public static void main(String[] args) {
+        Vertx.vertx().deployVerticle(new Web()).onFailure(why -> {
+            why.printStackTrace();
+            System.exit(1);
+        });
+    }
+}
