@@ -4,6 +4,8 @@
 //! in a guest it is the first process, which mounts things and starts itself again to run the cases; and each case is a
 //! process of its own, so that one that fails or hangs harms no other.
 
+mod arch;
+mod distribution;
 mod guest;
 mod host;
 mod matrix;

@@ -1,5 +1,7 @@
 //! Which kernels there are, which cases, and what runs where.
 
+use crate::arch::Arch;
+use crate::distribution::Suite;
 use crate::plan::Run;
 
 /// A kernel, as a distribution ships it.
@@ -7,23 +9,47 @@ use crate::plan::Run;
 pub(crate) struct Kernel {
     /// How it is called here: the first numbers of its release, or `newest`.
     pub(crate) name: &'static str,
-    /// The Debian suite whose `linux-image` it is.
-    pub(crate) suite: &'static str,
+    /// Its architecture.
+    pub(crate) arch: Arch,
+    /// The suite whose kernel it is.
+    pub(crate) suite: Suite,
     /// QEMU's CPU model under TCG. `max` loses 6.12 in a panic; QEMU's default loses Java on 6.1.
     pub(crate) cpu: &'static str,
-    /// The JDKs that run on it by default.
+    /// The JDKs that run on it by default; the first of them also with the agent from the start.
     pub(crate) jdks: &'static [u32],
-    /// Whether all cases run on it by default, or only those about Java.
-    pub(crate) all_cases: bool,
+    /// The cases that run on it by default.
+    pub(crate) cases: Cases,
 }
 
-/// The kernels, oldest first.
-pub(crate) const KERNELS: [Kernel; 4] = [
-    Kernel { name: "5.10", suite: "bullseye", cpu: "max", jdks: &[8, 17], all_cases: true },
-    Kernel { name: "6.1", suite: "bookworm", cpu: "max", jdks: &[11, 17], all_cases: false },
-    Kernel { name: "6.12", suite: "trixie", cpu: "qemu64", jdks: &[11, 21], all_cases: false },
-    Kernel { name: "newest", suite: "sid", cpu: "qemu64", jdks: &[8, 25], all_cases: true },
+/// Cases of a kernel.
+#[derive(Debug)]
+pub(crate) enum Cases {
+    /// All that there are.
+    All,
+    /// Those about Java; all if they are asked for.
+    Java,
+    /// These, whatever is asked for: its root file system has nothing for others.
+    Only(&'static [&'static str]),
+}
+
+/// The kernels: first those of another architecture, then oldest first.
+pub(crate) const KERNELS: [Kernel; 6] = [
+    Kernel {
+        arch: Arch::Arm64,
+        cases: Cases::Only(&["native"]),
+        ..debian("arm64", "trixie", "cortex-a72", &[])
+    },
+    Kernel { cases: Cases::All, ..debian("5.10", "bullseye", "max", &[8, 17]) },
+    Kernel { suite: Suite::ubuntu("jammy"), ..debian("5.15", "", "max", &[21, 25]) },
+    debian("6.1", "bookworm", "max", &[17, 11]),
+    debian("6.12", "trixie", "qemu64", &[11, 21]),
+    Kernel { cases: Cases::All, ..debian("newest", "sid", "qemu64", &[25, 8]) },
 ];
+
+/// Debian's kernel for x86-64, with the cases about Java.
+const fn debian(name: &'static str, suite: &'static str, cpu: &'static str, jdks: &'static [u32]) -> Kernel {
+    Kernel { name, arch: Arch::Amd64, suite: Suite::debian(suite), cpu, jdks, cases: Cases::Java }
+}
 
 /// The JDKs of the root file system.
 pub(crate) const JDKS: [u32; 5] = [8, 11, 17, 21, 25];
@@ -40,14 +66,16 @@ pub(crate) struct Case {
 }
 
 /// The cases, in the order in which they run. `refusals` ends with a lockdown of the kernel that only a boot undoes.
-pub(crate) const CASES: [Case; 7] = [
-    Case { name: "profile", java: true, patience: 240 },
-    Case { name: "agentpath", java: true, patience: 240 },
-    Case { name: "native", java: false, patience: 120 },
-    Case { name: "hotplug", java: false, patience: 120 },
-    Case { name: "two", java: false, patience: 180 },
-    Case { name: "musl", java: false, patience: 60 },
-    Case { name: "refusals", java: false, patience: 300 },
+pub(crate) const CASES: [Case; 9] = [
+    Case { name: "profile", java: true, patience: 600 },
+    Case { name: "agentpath", java: true, patience: 600 },
+    Case { name: "native", java: false, patience: 300 },
+    Case { name: "hotplug", java: false, patience: 300 },
+    Case { name: "cgroup", java: false, patience: 600 },
+    Case { name: "two", java: false, patience: 600 },
+    Case { name: "musl", java: false, patience: 300 },
+    Case { name: "pids", java: false, patience: 300 },
+    Case { name: "refusals", java: false, patience: 600 },
 ];
 
 /// Cases that must be seen to fail, for the tests of the harness: run only if named.
@@ -76,9 +104,11 @@ pub(crate) struct Boot {
 pub(crate) struct Selection {
     /// Kernels by name.
     pub(crate) kernels: Vec<String>,
+    /// Architectures.
+    pub(crate) arches: Vec<Arch>,
     /// JDKs by feature version.
     pub(crate) jdks: Vec<u32>,
-    /// Cases by name.
+    /// Cases by name, in this order.
     pub(crate) cases: Vec<String>,
     /// Every JDK and every case on every kernel.
     pub(crate) full: bool,
@@ -116,8 +146,14 @@ impl Selection {
                 KERNELS.each_ref().map(|kernel| kernel.name).join(", ")
             );
         }
-        let wanted =
-            |kernel: &&Kernel| self.kernels.is_empty() || self.kernels.iter().any(|k| k == kernel.name);
+        // Another architecture runs if it is asked for.
+        let wanted = |kernel: &&Kernel| match (&self.kernels[..], &self.arches[..]) {
+            ([], []) => kernel.arch.is_own(),
+            (names, arches) => {
+                (names.is_empty() || names.iter().any(|name| name == kernel.name))
+                    && (arches.is_empty() || arches.contains(&kernel.arch))
+            }
+        };
         Ok(KERNELS.iter().filter(wanted).collect())
     }
 
@@ -128,14 +164,26 @@ impl Selection {
             ([], false) => kernel.jdks,
             (named, _) => named,
         };
-        let wanted = |case: &Case| match &self.cases[..] {
-            [] => CASES.iter().any(|c| c.name == case.name) && (case.java || kernel.all_cases || self.full),
-            named => named.iter().any(|name| name == case.name),
+        let there = |case: &Case| match kernel.cases {
+            Cases::Only(names) => names.contains(&case.name),
+            Cases::All | Cases::Java => true,
         };
+        let by_default = |case: &Case| match kernel.cases {
+            Cases::All | Cases::Only(_) => true,
+            Cases::Java => case.java || self.full,
+        };
+        let cases: Vec<&Case> = match &self.cases[..] {
+            [] => CASES.iter().filter(|case| by_default(case)).collect(),
+            named => named.iter().filter_map(|name| all_cases().find(|case| case.name == name)).collect(),
+        };
+        let by_default_only = self.jdks.is_empty() && self.cases.is_empty() && !self.full;
         let mut runs = Vec::new();
-        for case in all_cases().filter(|case| wanted(case)) {
+        for case in cases.into_iter().filter(|case| there(case)) {
             let on = |jdk| Run { case: case.name.to_owned(), jdk, patience: case.patience };
             if case.java {
+                // One start with the agent will do for each kernel; on which JDK differs.
+                let few = case.name == "agentpath" && by_default_only;
+                let jdks = if few { &jdks[..1] } else { jdks };
                 runs.extend(jdks.iter().map(|jdk| on(Some(*jdk))));
             } else {
                 runs.push(on(None));
@@ -153,22 +201,31 @@ fn all_cases() -> impl Iterator<Item = &'static Case> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{CASES, JDKS, KERNELS, Selection};
+    use super::{Boot, CASES, JDKS, KERNELS, Selection};
+
+    fn cases(boot: &Boot) -> BTreeSet<&str> {
+        boot.runs.iter().map(|run| run.case.as_str()).collect()
+    }
 
     #[test]
-    fn each_kernel_has_two_jdks_and_no_jdk_is_left_out() {
+    fn each_kernel_has_two_jdks_and_each_jdk_two_kernels() {
         let boots = Selection::default().boots().unwrap();
-        assert_eq!(boots.len(), KERNELS.len());
-        let mut seen = BTreeSet::new();
+        assert_eq!(boots.len(), KERNELS.iter().filter(|kernel| kernel.arch.is_own()).count());
+        let mut seen = Vec::new();
         for boot in &boots {
             let jdks: BTreeSet<u32> = boot.runs.iter().filter_map(|run| run.jdk).collect();
             assert!(jdks.len() >= 2, "{}", boot.kernel.name);
             seen.extend(jdks);
         }
-        assert_eq!(seen, BTreeSet::from(JDKS));
-        for end in [&boots[0], &boots[KERNELS.len() - 1]] {
-            let cases: BTreeSet<&str> = end.runs.iter().map(|run| run.case.as_str()).collect();
-            assert_eq!(cases, CASES.iter().map(|case| case.name).collect());
+        for jdk in JDKS {
+            assert!(seen.iter().filter(|seen| **seen == jdk).count() >= 2, "JDK {jdk}");
+        }
+        let started = boots.iter().flat_map(|boot| &boot.runs).filter(|run| run.case == "agentpath");
+        assert_eq!(started.filter_map(|run| run.jdk).collect::<BTreeSet<u32>>(), BTreeSet::from(JDKS));
+        let all: BTreeSet<&str> = CASES.iter().map(|case| case.name).collect();
+        for end in ["5.10", "newest"] {
+            let boot = boots.iter().find(|boot| boot.kernel.name == end).unwrap();
+            assert_eq!(cases(boot), all, "{end}");
         }
     }
 
@@ -182,12 +239,28 @@ mod tests {
     }
 
     #[test]
+    fn another_architecture_has_its_cases_and_no_others() {
+        let arm64 = |cases: &[&str], full| Selection {
+            kernels: vec!["arm64".into()],
+            cases: cases.iter().map(|case| case.to_string()).collect(),
+            full,
+            ..Selection::default()
+        };
+        for full in [false, true] {
+            assert_eq!(cases(&arm64(&[], full).boots().unwrap()[0]), BTreeSet::from(["native"]));
+        }
+        assert!(
+            arm64(&["profile"], false).boots().unwrap_err().to_string().contains("nothing of the matrix")
+        );
+    }
+
+    #[test]
     fn one_case_on_one_jdk_and_kernel() {
         let one = Selection {
             kernels: vec!["6.1".into()],
             jdks: vec![25],
             cases: vec!["profile".into()],
-            full: false,
+            ..Selection::default()
         };
         let [boot] = &one.boots().unwrap()[..] else { panic!("one boot") };
         assert_eq!((boot.kernel.name, boot.runs.len(), boot.runs[0].jdk), ("6.1", 1, Some(25)));
@@ -197,7 +270,7 @@ mod tests {
     fn what_is_not_there_is_said_with_what_is() {
         let said = |selection: Selection| selection.boots().unwrap_err().to_string();
         let kernel = said(Selection { kernels: vec!["4.4".into()], ..Selection::default() });
-        assert!(kernel.contains("no kernel is called 4.4; there are: 5.10, "), "{kernel}");
+        assert!(kernel.contains("no kernel is called 4.4; there are: arm64, 5.10, "), "{kernel}");
         let case = said(Selection { cases: vec!["x".into()], ..Selection::default() });
         assert!(case.contains("no case is called x; there are: profile, "), "{case}");
         assert!(said(Selection { jdks: vec![9], ..Selection::default() }).contains("there is no JDK 9"));

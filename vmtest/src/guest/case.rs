@@ -22,9 +22,11 @@ fn run(name: &str, jdk: Option<u32>) -> anyhow::Result<Found> {
         "profile" => cases::profile::attached(on()?),
         "agentpath" => cases::profile::from_the_start(on()?),
         "native" => cases::native::run(),
+        "cgroup" => cases::cgroup::run(),
         "hotplug" => cases::hotplug::run(),
         "two" => cases::two::run(),
         "musl" => cases::musl::run(),
+        "pids" => cases::pids::run(),
         "refusals" => cases::refusals::run(),
         "broken-truth" => cases::native::with_a_wrong_truth(),
         "broken-case" => loop {

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -12,7 +12,7 @@ use rustix::process::{WaitOptions, chroot};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
 use super::{PATH, RUN};
-use crate::plan::{PAYLOAD, PLAN, Plan};
+use crate::plan::PAYLOAD;
 
 /// How long the disk may take to show up after its driver was loaded.
 const DISK_PATIENCE: Duration = Duration::from_secs(20);
@@ -24,13 +24,12 @@ pub(crate) fn main() -> anyhow::Result<()> {
     }
     load_modules()?;
     switch_root()?;
-    let plan: Plan = serde_json::from_slice(&fs::read(Path::new(PAYLOAD).join(PLAN))?)?;
-    let mut runner = match plan {
-        Plan::Shell => shell()?,
-        _ => Command::new(Path::new(PAYLOAD).join("vmtest")),
-    };
-    let runner = runner.arg(RUN).env_clear().env("PATH", PATH).env("HOME", "/root").env("LC_ALL", "C.UTF-8");
-    let runner = runner.spawn().context("starting the runner")?;
+    let runner = Command::new(Path::new(PAYLOAD).join("vmtest"))
+        .arg(RUN)
+        .env_clear()
+        .envs([("PATH", PATH), ("HOME", "/root"), ("LC_ALL", "C.UTF-8")])
+        .spawn()
+        .context("starting the runner")?;
     // Orphans come here too; only the runner's end matters.
     while let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::empty()) {
         if u32::try_from(pid.as_raw_nonzero().get()) == Ok(runner.id()) {
@@ -86,13 +85,4 @@ fn switch_root() -> anyhow::Result<()> {
         mounted(kind, place, data)?;
     }
     rustix::system::sethostname(b"guest").context("the host's name")
-}
-
-/// A shell on the serial console.
-fn shell() -> anyhow::Result<Command> {
-    let console = || File::options().read(true).write(true).open("/dev/ttyS0").context("the console");
-    let mut command = Command::new("setsid");
-    command.args(["--ctty", "--wait", "sh", "-c", "cd /vmtest; exec sh -i"]);
-    command.stdin(Stdio::from(console()?)).stdout(console()?).stderr(console()?);
-    Ok(command)
 }

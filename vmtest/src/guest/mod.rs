@@ -6,6 +6,7 @@ pub(crate) mod init;
 mod java;
 mod kmsg;
 mod profiler;
+mod program;
 pub(crate) mod run;
 mod share;
 

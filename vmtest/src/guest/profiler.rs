@@ -1,6 +1,6 @@
 //! jbpf-prof, run as its users run it.
 
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -57,7 +57,7 @@ pub(super) fn start(mut command: Command, args: &[&str]) -> anyhow::Result<Runni
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let nr = NEXT.fetch_add(1, Ordering::Relaxed);
     let file = format!("/tmp/{}-{nr}.folded", std::process::id());
-    command.args(["--report", "json", "-o", &file]).args(args);
+    command.args(["-v", "--report", "json", "-o", &file]).args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("jbpf-prof does not start")?;
     let (stdin, stdout, stderr) = (child.stdin.take(), text(child.stdout.take()), text(child.stderr.take()));
@@ -102,8 +102,10 @@ impl Running {
         drop(self.stdin);
         let said = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
         let (stdout, stderr) = (said(self.stdout), said(self.stderr));
-        ensure!(status.success(), "jbpf-prof ended with {status}: {stderr}");
-        ensure!(!stderr.contains("panicked"), "jbpf-prof panicked: {stderr}");
+        // Told of a case that fails, for whatever reason.
+        let _ = std::io::stderr().write_all(stderr.as_bytes());
+        ensure!(status.success(), "jbpf-prof ended with {status}");
+        ensure!(!stderr.contains("panicked"), "jbpf-prof panicked");
         // A command that is profiled may have written before the report.
         let (stdout, json) = stdout.split_at(stdout.find("{\n").unwrap_or(0));
         let report =

@@ -9,10 +9,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, ioctl_tiocsctty, kill_process_group, setsid};
+use rustix::termios::tcdrain;
 
 use super::CASE;
 use super::kmsg::KernelLog;
+use crate::arch::Arch;
 use crate::plan::{Found, Line, Outcome, PAYLOAD, PLAN, PORT, Plan, Run};
 
 /// How often the end of a case is looked for.
@@ -24,28 +26,11 @@ const TAIL: usize = 4_000;
 
 /// Runs the plan.
 pub(crate) fn main() -> anyhow::Result<()> {
-    let mut port = Port::open()?;
-    let plan = serde_json::from_slice(&fs::read(Path::new(PAYLOAD).join(PLAN))?)?;
-    match plan {
-        Plan::Cases(runs) => {
-            let mut log = KernelLog::open()?;
-            for run in runs {
-                port.say(&Line::Begin(run.clone()))?;
-                if run.case == "broken-silent" {
-                    continue;
-                }
-                if run.case == "broken-guest" {
-                    loop {
-                        std::thread::park();
-                    }
-                }
-                port.say(&Line::Result(outcome(run, &mut log)))?;
-            }
-        }
-        Plan::Command(command) => one_command(&command, &mut port)?,
-        Plan::Shell => bail!("a shell has no runner"),
+    match serde_json::from_slice(&fs::read(Path::new(PAYLOAD).join(PLAN))?)? {
+        Plan::Cases(runs) => cases(runs, Port::open()?),
+        Plan::Command(command) => one_command(&command, Port::open()?),
+        Plan::Shell => shell(),
     }
-    port.say(&Line::Done)
 }
 
 /// Where results go.
@@ -68,7 +53,24 @@ impl Port {
     }
 }
 
-fn one_command(command: &str, port: &mut Port) -> anyhow::Result<()> {
+fn cases(runs: Vec<Run>, mut port: Port) -> anyhow::Result<()> {
+    let mut log = KernelLog::open()?;
+    for run in runs {
+        port.say(&Line::Begin(run.clone()))?;
+        if run.case == "broken-silent" {
+            continue;
+        }
+        if run.case == "broken-guest" {
+            loop {
+                std::thread::park();
+            }
+        }
+        port.say(&Line::Result(outcome(run, &mut log)))?;
+    }
+    port.say(&Line::Done)
+}
+
+fn one_command(command: &str, mut port: Port) -> anyhow::Result<()> {
     port.say(&Line::Begin(Run { case: command.to_owned(), jdk: None, patience: COMMAND_PATIENCE }))?;
     let mut child = Command::new("sh")
         .args(["-c", &format!("exec 2>&1; cd {PAYLOAD}; {command}")])
@@ -79,7 +81,22 @@ fn one_command(command: &str, port: &mut Port) -> anyhow::Result<()> {
     for line in BufReader::new(output).split(b'\n') {
         port.say(&Line::Output(String::from_utf8_lossy(&line?).into_owned()))?;
     }
-    port.say(&Line::Exit(child.wait()?.code().unwrap_or(1)))
+    port.say(&Line::Exit(child.wait()?.code().unwrap_or(1)))?;
+    port.say(&Line::Done)
+}
+
+/// A shell on the serial console, which is this process's terminal: at the end of the process that has a terminal the
+/// kernel throws away what is still on its way through the line, so this one outlives the shell and waits for that.
+fn shell() -> anyhow::Result<()> {
+    setsid()?;
+    let device = format!("/dev/{}", Arch::OWN.console());
+    let console = File::options().read(true).write(true).open(device).context("the console")?;
+    ioctl_tiocsctty(&console).context("the console as a terminal")?;
+    let mut shell = Command::new("sh");
+    shell.arg("-i").current_dir(PAYLOAD);
+    shell.stdin(console.try_clone()?).stdout(console.try_clone()?).stderr(console.try_clone()?);
+    shell.status().context("the shell")?;
+    tcdrain(console).context("the console's last words")
 }
 
 /// Runs one case, and looks at what the kernel said meanwhile.

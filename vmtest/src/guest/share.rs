@@ -4,6 +4,49 @@ use anyhow::ensure;
 
 /// Samples below which shares are not judged.
 pub(super) const ENOUGH: u64 = 2_000;
+/// What part of the samples that are needed so many are: 1 is enough.
+pub(super) fn part(samples: u64) -> f64 {
+    samples as f64 / ENOUGH as f64
+}
+
+/// How often a profile is taken until there are samples enough.
+const TRIES: u32 = 4;
+/// How many seconds the first of them takes: on a processor that nobody else wants it has enough.
+const FIRST: u64 = 7;
+
+/// How long profiles of a program must be until there are samples enough: a busy host gives a guest few.
+#[derive(Debug)]
+pub(super) struct Effort {
+    tries: u32,
+    seconds: u64,
+    sum: u64,
+}
+
+impl Effort {
+    /// Before the first profile.
+    pub(super) fn first() -> Effort {
+        Effort { tries: 1, seconds: FIRST, sum: FIRST }
+    }
+
+    /// How many seconds the next profile is to take beside those before it.
+    pub(super) fn seconds(&self) -> u64 {
+        self.seconds
+    }
+
+    /// How many it is to take in place of those before it.
+    pub(super) fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// Whether there is to be another one, if all so far gave this part of the samples that are needed.
+    pub(super) fn goes_on(&mut self, part: f64) -> bool {
+        let more = self.sum as f64 * (1.0 - part) / part.max(0.01) * 1.2;
+        self.seconds = (more.ceil() as u64).clamp(2, 30);
+        self.sum += self.seconds;
+        self.tries += 1;
+        part < 1.0 && self.tries <= TRIES
+    }
+}
 
 /// Fails unless a share is the true one, within half a point and what chance explains of `n` samples.
 pub(super) fn check(what: &str, share: f64, truth: f64, n: u64) -> anyhow::Result<()> {
@@ -21,7 +64,18 @@ pub(super) fn check(what: &str, share: f64, truth: f64, n: u64) -> anyhow::Resul
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{Effort, check};
+
+    #[test]
+    fn a_second_profile_is_as_long_as_the_first_one_says() {
+        let mut effort = Effort::first();
+        assert!(effort.goes_on(0.5));
+        assert_eq!((effort.seconds(), effort.sum()), (9, 16));
+        assert!(effort.goes_on(0.99) && effort.seconds() == 2);
+        assert!(!Effort::first().goes_on(1.0));
+        let mut effort = Effort::first();
+        assert!(effort.goes_on(0.0) && effort.goes_on(0.0) && effort.goes_on(0.0) && !effort.goes_on(0.0));
+    }
 
     #[test]
     fn chance_is_allowed_for_and_no_more() {

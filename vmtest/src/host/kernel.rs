@@ -10,7 +10,8 @@ use anyhow::{Context, bail, ensure};
 use lzma_rust2::XzReader;
 
 use super::cache::Cache;
-use super::debian;
+use super::packages;
+use crate::distribution::Distribution;
 use crate::matrix::Kernel;
 use crate::say;
 
@@ -30,7 +31,7 @@ pub(super) struct Image {
 /// The kernel from the cache, or from the mirror if it is not there.
 pub(super) fn image(cache: &Cache, kernel: &Kernel) -> anyhow::Result<Image> {
     let dir = cache.entry(&format!("kernel-{}", kernel.name), |dir| {
-        say(&format!("vmtest: fetching kernel {} from Debian {}", kernel.name, kernel.suite));
+        say(&format!("vmtest: fetching kernel {} from {}", kernel.name, kernel.suite));
         fetch(kernel, dir).with_context(|| format!("kernel {} cannot be had", kernel.name))
     })?;
     let order =
@@ -40,7 +41,7 @@ pub(super) fn image(cache: &Cache, kernel: &Kernel) -> anyhow::Result<Image> {
 
 fn fetch(kernel: &Kernel, dir: &Path) -> anyhow::Result<()> {
     let tree = dir.join("tree");
-    debian::unpack(kernel.suite, "extract", &[package().to_owned()], &tree, &[])?;
+    packages::unpack((kernel.suite, kernel.arch), "extract", &[package(kernel)], &tree, &[])?;
     let lib = [tree.join("usr/lib/modules"), tree.join("lib/modules")]
         .into_iter()
         .find(|lib| lib.is_dir())
@@ -66,9 +67,12 @@ fn fetch(kernel: &Kernel, dir: &Path) -> anyhow::Result<()> {
     fs::remove_dir_all(&tree).context("the unpacked packages")
 }
 
-/// The package that depends on the suite's kernel, for this machine's architecture.
-fn package() -> &'static str {
-    if cfg!(target_arch = "aarch64") { "linux-image-arm64" } else { "linux-image-amd64" }
+/// The package that depends on the suite's kernel.
+fn package(kernel: &Kernel) -> String {
+    match kernel.suite.distribution {
+        Distribution::Debian => format!("linux-image-{}", kernel.arch),
+        Distribution::Ubuntu => "linux-image-virtual".to_owned(),
+    }
 }
 
 fn only_entry(dir: &Path) -> anyhow::Result<String> {
@@ -116,7 +120,7 @@ impl Modules {
         let release = dir.file_name().and_then(|name| name.to_str()).context("a release")?;
         let base = dir.ancestors().nth(3).filter(|base| base.join("lib/modules").is_dir());
         let base = base.or_else(|| dir.ancestors().nth(4)).context("a root of the packages")?;
-        debian::finish(Command::new("depmod").arg("-b").arg(base).arg(release))?;
+        packages::finish(Command::new("depmod").arg("-b").arg(base).arg(release))?;
         let list = |name: &str| {
             fs::read_to_string(dir.join(name)).with_context(|| format!("{name} of {release} is missing"))
         };

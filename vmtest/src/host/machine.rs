@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::debian;
 use super::kernel::Image;
 use super::options::Options;
+use super::packages;
 use crate::matrix::Kernel;
 use crate::plan::{Line, PORT, Plan};
 
-/// The emulator.
-const QEMU: &str = "qemu-system-x86_64";
 /// How much longer than a case's patience the host waits: the guest is to say itself that a case hangs.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -38,13 +36,14 @@ impl Machine {
         initramfs: &Path,
         logs: &Path,
     ) -> anyhow::Result<Machine> {
-        debian::finish(Command::new(QEMU).arg("--version"))?;
+        let emulator = kernel.arch.emulator();
+        packages::finish(Command::new(emulator[0]).arg("--version"))?;
         let dir = logs.join(kernel.name);
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         // A guest ends with whoever started it, however that ends.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", QEMU]);
-        if options.kvm {
+        command.args(["--pdeathsig", "KILL"]).args(emulator);
+        if options.kvm && kernel.arch.is_own() {
             command.args(["-accel", "kvm", "-cpu", "host"]);
         } else {
             command.args(["-accel", "tcg,thread=multi", "-cpu", kernel.cpu]);
@@ -65,8 +64,12 @@ impl Machine {
             .arg(&image.vmlinuz)
             .arg("-initrd")
             .arg(initramfs)
-            // Under TCG two CPUs' time stamp counters differ; 5.10 hung in Java when it trusted them.
-            .args(["-append", "console=ttyS0 rdinit=/payload/vmtest panic=-1 tsc=unstable"])
+            .arg("-append")
+            .arg(format!(
+                "console={} rdinit=/payload/vmtest panic=-1 {}",
+                kernel.arch.console(),
+                kernel.arch.kernel_arguments()
+            ))
             .arg("-drive")
             .arg(format!("file={},if=virtio,format=raw,snapshot=on", root.display()))
             .args(["-device", "virtio-serial-pci"]);

@@ -1,23 +1,26 @@
 //! The host's part: images made, guests booted, their results judged.
 
 mod cache;
-mod debian;
 mod initramfs;
 mod kernel;
 mod machine;
 mod options;
+mod packages;
 mod payload;
 mod root;
 mod verdict;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use anyhow::Context;
 use clap::Parser;
 
+use crate::arch::Arch;
 use crate::matrix::{Boot, Kernel};
 use crate::plan::{Line, Outcome, Plan};
 use crate::say;
@@ -50,35 +53,46 @@ fn run(options: &Options) -> anyhow::Result<u8> {
     // Whoever mistypes a name is told before anything is fetched.
     let boots = options.selection().boots()?;
     let cache = Cache::open()?;
-    let payload = Payload::make(options)?;
     match options.interactive() {
         Some(plan) => {
             let kernel = options.one_kernel()?;
             let image = kernel::image(&cache, kernel)?;
-            let bench = Bench { options, root: root::image(&cache)?, payload };
-            bench.machine(kernel, &image, &plan)?.converse(&plan)
+            Bench::new(options, &cache, [kernel.arch])?.machine(kernel, &image, &plan)?.converse(&plan)
         }
         None => {
             let boots = boots.into_iter().map(|boot| Ok((kernel::image(&cache, boot.kernel)?, boot)));
             let mut boots = boots.collect::<anyhow::Result<Vec<_>>>()?;
             // The longest first, so that no guest is left to run alone at the end.
             boots.sort_by_key(|(_, boot)| std::cmp::Reverse(boot.runs.len()));
-            Bench { options, root: root::image(&cache)?, payload }.judge(boots)
+            Bench::new(options, &cache, boots.iter().map(|(_, boot)| boot.kernel.arch))?.judge(boots)
         }
     }
 }
 
-/// What all boots share.
+/// What all boots share: programs and a root file system for each architecture.
 struct Bench<'a> {
     options: &'a Options,
-    root: std::path::PathBuf,
-    payload: Payload,
+    payloads: BTreeMap<Arch, (Payload, PathBuf)>,
 }
 
 impl Bench<'_> {
+    fn new<'a>(
+        options: &'a Options,
+        cache: &Cache,
+        arches: impl IntoIterator<Item = Arch>,
+    ) -> anyhow::Result<Bench<'a>> {
+        let arches: BTreeSet<Arch> = arches.into_iter().collect();
+        let payloads = arches
+            .into_iter()
+            .map(|arch| Ok((arch, (Payload::make(options, arch)?, root::image(cache, arch)?))))
+            .collect::<anyhow::Result<_>>()?;
+        Ok(Bench { options, payloads })
+    }
+
     fn machine(&self, kernel: &Kernel, image: &Image, plan: &Plan) -> anyhow::Result<Machine> {
-        let initramfs = self.payload.initramfs(kernel, image, plan)?;
-        Machine::new(self.options, kernel, image, &self.root, &initramfs, self.payload.logs())
+        let (payload, root) = self.payloads.get(&kernel.arch).context("the guest's programs")?;
+        let initramfs = payload.initramfs(kernel, image, plan)?;
+        Machine::new(self.options, kernel, image, root, &initramfs, payload.logs())
     }
 
     /// Boots all, some at a time, and gives the exit code.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::arch::Arch;
 use crate::matrix::{Kernel, Selection};
 use crate::plan::Plan;
 
@@ -11,13 +12,16 @@ use crate::plan::Plan;
 #[derive(Debug, Parser)]
 #[command(name = "vmtest", max_term_width = 100)]
 pub(super) struct Options {
-    /// These kernels only: 5.10, 6.1, 6.12, newest (a comma list, repeatable).
+    /// These kernels only: 5.10, 5.15, 6.1, 6.12, newest, arm64 (a comma list, repeatable).
     #[arg(long, value_delimiter = ',')]
     kernel: Vec<String>,
+    /// These architectures only: amd64, arm64 (a comma list, repeatable).
+    #[arg(long, value_delimiter = ',')]
+    arch: Vec<Arch>,
     /// These JDKs only: 8, 11, 17, 21, 25 (a comma list, repeatable).
     #[arg(long, value_delimiter = ',')]
     jdk: Vec<u32>,
-    /// These cases only (a comma list, repeatable).
+    /// These cases only, in this order (a comma list, repeatable).
     #[arg(long, value_delimiter = ',')]
     case: Vec<String>,
     /// Every JDK and every case on every kernel.
@@ -67,6 +71,7 @@ impl Options {
     pub(super) fn selection(&self) -> Selection {
         Selection {
             kernels: self.kernel.clone(),
+            arches: self.arch.clone(),
             jdks: self.jdk.clone(),
             cases: self.case.clone(),
             full: self.full,

@@ -7,15 +7,16 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use super::debian;
 use super::initramfs::Archive;
 use super::kernel::Image;
 use super::options::Options;
+use super::packages;
+use crate::arch::Arch;
 use crate::matrix::Kernel;
 use crate::plan::{PLAN, Plan};
 
 /// C programs of `tests/programs`, compiled with frame pointers, as the end-to-end tests do.
-const NATIVE: [&str; 4] = ["native", "kernel", "short", "spawn"];
+const NATIVE: [&str; 6] = ["native", "kernel", "short", "spawn", "turn_a", "turn_b"];
 /// Where the archive has it all; the guest mounts it as [`crate::plan::PAYLOAD`].
 const PLACE: &str = "payload";
 
@@ -28,7 +29,7 @@ pub(super) struct Payload {
 
 impl Payload {
     /// Collects and compiles it.
-    pub(super) fn make(options: &Options) -> anyhow::Result<Payload> {
+    pub(super) fn make(options: &Options, arch: Arch) -> anyhow::Result<Payload> {
         let workspace =
             Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("vmtest lies in a workspace")?;
         let target =
@@ -36,24 +37,30 @@ impl Payload {
         let logs = target.join("vmtest");
         fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
         let dir = tempfile::Builder::new().prefix("payload-").tempdir_in(&logs)?;
-        let built = || target.join(triple()).join("release/jbpf-prof");
-        let binary = options.binary.clone().unwrap_or_else(built);
-        ensure!(
-            binary.is_file(),
-            "the binary under test is not at {}: run `cargo build --release --locked` first",
-            binary.display()
-        );
+        let built = target.join(arch.triple());
+        // The one that is named is of this machine's architecture.
+        let named = options.binary.clone().filter(|_| arch.is_own());
+        let binary = named.unwrap_or_else(|| built.join("release/jbpf-prof"));
+        let own = if arch.is_own() { std::env::current_exe()? } else { built.join("debug/vmtest") };
+        for (file, package) in [(&binary, "jbpf-prof --release"), (&own, "vmtest")] {
+            ensure!(
+                file.is_file(),
+                "{} is not there: run `cargo build --locked -p {package} --target {}` first",
+                file.display(),
+                arch.triple()
+            );
+        }
         fs::copy(&binary, dir.path().join("jbpf-prof"))?;
-        let agent = dir.path().join("libjvm_symbols_agent.so");
-        let written = Command::new(&binary).arg("agent").arg(&agent).status();
-        ensure!(
-            written.is_ok_and(|status| status.success()),
-            "{} agent {} fails",
-            binary.display(),
-            agent.display()
-        );
-        fs::copy(std::env::current_exe()?, dir.path().join("vmtest"))?;
-        compile(&workspace.join("tests/programs"), dir.path())?;
+        fs::copy(own, dir.path().join("vmtest"))?;
+        let sources = workspace.join("tests/programs");
+        compile(arch.compiler(), &sources, dir.path())?;
+        // What runs here only, and what the other architecture's root file system has nothing for.
+        if arch.is_own() {
+            packages::finish(
+                Command::new(&binary).arg("agent").arg(dir.path().join("libjvm_symbols_agent.so")),
+            )?;
+            compile_java(&sources, dir.path())?;
+        }
         Ok(Payload { dir, logs })
     }
 
@@ -89,31 +96,31 @@ impl Drop for Payload {
     }
 }
 
-fn triple() -> &'static str {
-    if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" }
-}
-
-fn compile(sources: &Path, to: &Path) -> anyhow::Result<()> {
-    let classes = to.join("classes");
-    let java = fs::read_dir(sources)?.flatten().map(|entry| entry.path());
-    let java: Vec<PathBuf> = java.filter(|path| path.extension().is_some_and(|e| e == "java")).collect();
-    debian::finish(
-        Command::new("javac")
-            .args(["-Xlint:-options", "--release", "8", "-g", "-d"])
-            .arg(&classes)
-            .args(java),
-    )?;
+fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
     let native = to.join("native");
     fs::create_dir(&native)?;
     for name in NATIVE {
-        debian::finish(
-            Command::new("cc")
+        packages::finish(
+            Command::new(compiler)
                 .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-o"])
                 .arg(native.join(name))
                 .arg(sources.join(format!("{name}.c"))),
         )?;
     }
+    Ok(())
+}
+
+/// The Java programs, and what loads an agent without a JVM.
+fn compile_java(sources: &Path, to: &Path) -> anyhow::Result<()> {
+    let java = fs::read_dir(sources)?.flatten().map(|entry| entry.path());
+    let java: Vec<PathBuf> = java.filter(|path| path.extension().is_some_and(|e| e == "java")).collect();
+    packages::finish(
+        Command::new("javac")
+            .args(["-Xlint:-options", "--release", "8", "-g", "-d"])
+            .arg(to.join("classes"))
+            .args(java),
+    )?;
     let loader = sources.join("loader.c");
-    debian::finish(Command::new("musl-gcc").arg("-o").arg(native.join("loader-musl")).arg(loader))?;
+    packages::finish(Command::new("musl-gcc").arg("-o").arg(to.join("native/loader-musl")).arg(loader))?;
     Ok(())
 }

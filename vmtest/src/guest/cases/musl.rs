@@ -5,11 +5,12 @@ use std::process::Command;
 use anyhow::ensure;
 
 use super::super::profiler;
+use super::super::program::path;
 use crate::plan::{Found, PAYLOAD};
 
 /// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
-    let loader = format!("{PAYLOAD}/native/loader-musl");
+    let loader = path("loader-musl");
     let agent = format!("{PAYLOAD}/libjvm_symbols_agent.so");
     let output = Command::new(&loader).arg(&agent).output()?;
     let said = String::from_utf8_lossy(&output.stdout);

@@ -7,13 +7,13 @@ use anyhow::{Context, ensure};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::super::profiler::{self, Profile};
+use super::super::program::native;
 use super::super::target::Target;
-use super::native::program;
 use crate::plan::{Found, PAYLOAD};
 
 /// The case. The lockdown comes last: only a boot undoes it.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
-    let target = Target::start(&mut program("kernel"));
+    let target = Target::start(&mut native("kernel"));
     let host = Host { pid: target.pid().to_string() };
     let mut found = Found::default();
     host.no_root().context("without root")?;
@@ -37,7 +37,7 @@ struct Host {
 
 impl Host {
     fn args(&self) -> [&str; 6] {
-        ["-F", "499", "-d", "1", "-p", &self.pid]
+        ["-F", "499", "-d", "2", "-p", &self.pid]
     }
 
     fn record(&self, command: Command) -> anyhow::Result<Profile> {

@@ -1,0 +1,174 @@
+//! Profiles of cgroups where there is v2 only, v1 only, and both: of nested groups too, and never of what is outside.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::super::profiler;
+use super::super::program::{LEISURELY, native, path};
+use super::super::target::Target;
+use crate::plan::Found;
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// Those of which kernels still have a v1.
+const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "freezer"];
+
+/// The scheduler's weight of a leisurely program: `sched_prio_to_weight` in the kernel.
+const WEIGHT_AT_NICE_15: &str = "36";
+
+/// The samples that each chosen group must have at least.
+const LEAST: u64 = 100;
+
+/// The case.
+pub(in super::super) fn run() -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    in_each(&[PathBuf::from(CGROUPS)], "v2", &mut found)?;
+    let v1 = V1::mount()?;
+    in_each(&v1.points, "v1", &mut found)?;
+    let unified = Path::new(CGROUPS).join("unified");
+    fs::create_dir(&unified)?;
+    mount("cgroup2", &unified, "cgroup2", MountFlags::empty(), None).context("v2 beside v1")?;
+    let all: Vec<PathBuf> = v1.points.iter().take(1).chain([&unified]).cloned().collect();
+    in_each(&all, "hybrid", &mut found)?;
+    misled(&v1.points[0], &unified)?;
+    Ok(found)
+}
+
+/// v1 in the place of v2, until this is dropped.
+struct V1 {
+    points: Vec<PathBuf>,
+}
+
+impl V1 {
+    fn mount() -> anyhow::Result<V1> {
+        mount("tmpfs", CGROUPS, "tmpfs", MountFlags::empty(), None).context("a place for v1")?;
+        let mut v1 = V1 { points: Vec::new() };
+        for controller in CONTROLLERS {
+            let point = Path::new(CGROUPS).join(controller);
+            fs::create_dir(&point)?;
+            let options = std::ffi::CString::new(controller)?;
+            // Newer kernels may be built without the v1 of some.
+            if mount("cgroup", &point, "cgroup", MountFlags::empty(), options.as_c_str()).is_ok() {
+                v1.points.push(point);
+            }
+        }
+        ensure!(!v1.points.is_empty(), "this kernel has no controller of v1");
+        Ok(v1)
+    }
+}
+
+impl Drop for V1 {
+    fn drop(&mut self) {
+        let unified = Path::new(CGROUPS).join("unified");
+        for point in self.points.iter().map(PathBuf::as_path).chain([unified.as_path(), Path::new(CGROUPS)]) {
+            // What is not mounted need not be undone.
+            let _ = unmount(point, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// In each hierarchy a chosen group, a program in a group below it, and a stranger in another group: one profile of all
+/// the chosen groups.
+fn in_each(points: &[PathBuf], name: &str, found: &mut Found) -> anyhow::Result<()> {
+    let trees = points.iter().map(|point| Tree::plant(point)).collect::<anyhow::Result<Vec<_>>>()?;
+    let programs = trees.iter().map(Tree::start).collect::<anyhow::Result<Vec<_>>>()?;
+    let others: Vec<&Group> = trees.iter().map(|tree| &tree.other).collect();
+    let strangers = [start(&others, &path("kernel")), Target::start(&mut native("kernel"))];
+    let mut args = vec!["-F", "499", "-d", "4"];
+    for tree in &trees {
+        args.extend(["-G", tree.chosen.path()?]);
+    }
+    let all = profiler::record(&args)?.folded;
+    // Groups can go when their programs are gone.
+    drop((programs, strangers));
+    let mut strange = all.clone();
+    for tree in &trees {
+        let what = format!("{name}, {}", tree.name);
+        let own = all.keep(|stack| stack[0] == tree.name);
+        strange = strange.keep(|stack| stack[0] != tree.name);
+        ensure!(own.total() > LEAST, "{what}: only {} samples of {}", own.total(), all.total());
+        let named = own.share(|stack| stack.iter().any(|frame| frame.starts_with("burn")));
+        ensure!(named > 0.95, "{what}: {named} of the samples have their names:\n{}", own.top(5));
+        found.samples += own.total();
+        found.figure(&format!("{name}_{}", tree.name), own.total() as f64);
+    }
+    ensure!(strange.total() == 0, "{name}: what is outside appears:\n{}", strange.top(5));
+    Ok(())
+}
+
+/// A chosen group of a hierarchy with a group below it, and one beside it; inner groups go first.
+struct Tree {
+    name: String,
+    nested: Group,
+    chosen: Group,
+    other: Group,
+}
+
+impl Tree {
+    fn plant(point: &Path) -> anyhow::Result<Tree> {
+        let name = point.file_name().context("a hierarchy's name")?.to_string_lossy().into_owned();
+        let chosen = Group::make(&point.join("chosen"))?;
+        let nested = Group::make(&point.join("chosen/nested"))?;
+        Ok(Tree { name, nested, chosen, other: Group::make(&point.join("chosen-not"))? })
+    }
+
+    /// A program in the nested group, known by the hierarchy's name among those of the others.
+    fn start(&self) -> anyhow::Result<Target> {
+        let own = format!("/tmp/{}", self.name);
+        fs::copy(path("native"), &own).context("a program")?;
+        Ok(start(&[&self.nested], &own))
+    }
+}
+
+/// Starts a program in a group of each hierarchy.
+fn start(groups: &[&Group], program: &str) -> Target {
+    let enter: Vec<String> =
+        groups.iter().map(|group| format!("echo $$ > {}/cgroup.procs && ", group.0.display())).collect();
+    let line = format!("{}exec {} {program}", enter.concat(), LEISURELY.join(" "));
+    Target::start(Command::new("sh").args(["-c", &line]))
+}
+
+/// A group that both have, with its processes in that of v1 only: what runtimes do that know v1 only.
+fn misled(v1: &Path, v2: &Path) -> anyhow::Result<()> {
+    let [full, empty] = [Group::make(&v1.join("twin"))?, Group::make(&v2.join("twin"))?];
+    let inside = start(&[&full], &path("native"));
+    let profile = profiler::record(&["-F", "499", "-d", "3", "-G", empty.path()?])?;
+    drop(inside);
+    drop((full, empty));
+    ensure!(profile.folded.total() > 100, "the group of v2 hid that of v1: {}", profile.report["groups"]);
+    Ok(())
+}
+
+/// A cgroup; removed when this is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(path: &Path) -> anyhow::Result<Group> {
+        fs::create_dir(path).with_context(|| format!("making {}", path.display()))?;
+        // A group weighs as much as a process at nice 0 does, and would leave nothing to leisurely ones beside it.
+        let shares = path.join("cpu.shares");
+        if shares.exists() {
+            fs::write(shares, WEIGHT_AT_NICE_15)?;
+        }
+        Ok(Group(path.to_owned()))
+    }
+
+    fn path(&self) -> anyhow::Result<&str> {
+        self.0.to_str().context("its path")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A program that was killed leaves a moment later.
+        for _ in 0..200 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
