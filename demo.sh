@@ -29,7 +29,7 @@ classes=${CARGO_TARGET_DIR:-target}/demo
 mkdir -p "$classes"
 javac -d "$classes" tests/programs/Target.java tests/programs/Shop.java
 # It ends with its standard input, so with this script, however that ends.
-coproc SHOP { exec java -XX:+PreserveFramePointer -Xmx256m -cp "$classes" Shop; }
+coproc SHOP { exec java -Xmx256m -cp "$classes" Shop; }
 shop=$SHOP_PID
 trap 'kill "$shop" 2>/dev/null || true' EXIT
 read -r -t 60 line <&"${SHOP[0]}" && [ "$line" = ready ] || die "the shop did not start"

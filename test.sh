@@ -21,11 +21,11 @@ QUICK="scripts fmt clippy doc unit build static end-to-end"
 
 step_scripts() {
     local file
-    for file in demo.sh test.sh .ci/run scripts/*.sh; do
+    for file in demo.sh test.sh .ci/run bench/*.sh deploy/*.sh scripts/*.sh; do
         bash -n "$file" || return 1
     done
     if have shellcheck; then
-        shellcheck --shell=bash --external-sources --exclude=SC1091 demo.sh test.sh .ci/run scripts/*.sh
+        shellcheck --shell=bash --external-sources --exclude=SC1091 demo.sh test.sh .ci/run bench/*.sh deploy/*.sh scripts/*.sh
     fi
 }
 
@@ -65,29 +65,54 @@ step_cross() {
         echo "SKIP: cross build for aarch64: $CROSS_WHY"
         return 0
     fi
-    RUSTC=$CROSS_RUSTC "$CROSS_CARGO" build --release --locked --target "$AARCH64" || return 1
+    build_cross --release || return 1
     check_static "$(release_binary "$AARCH64")" || return 1
     LC_ALL=C readelf --file-header "$(release_binary "$AARCH64")" | grep -q 'Machine: *AArch64'
 }
 
 step_fuzz() { fuzz/run.sh 4; }
 
-# Everything under tests/, as root, one file after the other: each measures, and two cores are soon full.
+# Files of tests that each look at one program of their own, by its pid, or wait most of their time: what another such
+# file does meanwhile is no matter to them. The others look at the whole machine, or count what it has time for.
+BESIDE=" agent daemon hotspot interpreted jdks replay symbols truth vm "
+
+# Everything under tests/, as root: first what wants the machine for itself, one file after the other, then the rest, two
+# at a time.
 step_end-to-end() {
-    local binaries binary rc=0
+    local binaries package binary rc=0 beside=()
     if [ -z "$quick" ]; then
         scripts/jdk-roots.sh || echo "SKIP: JDK root file systems: see above"
     fi
     binaries=$(test_binaries --test '*') || return 1
     build_release || return 1
     [ -n "$binaries" ] || { echo "no end-to-end tests were built"; return 1; }
+    rm -f "$LOGS"/beside-*.log
     while read -r package binary; do
-        echo "--- $binary"
-        (cd "$package" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "CI=${CI:-}" \
-            "JBPF_PROF_BINARY=$(release_binary "$(host_triple)")" "$binary" --show-output --test-threads=1) || rc=1
+        if [[ $BESIDE == *" $(test_name "$binary") "* ]]; then
+            beside+=("$package" "$binary")
+        else
+            end_to_end "$package" "$binary" || rc=1
+        fi
     done <<<"$binaries"
+    export -f end_to_end beside as_root have die test_name release_binary host_triple
+    export REPO CACHE LOGS
+    printf '%s\0' "${beside[@]}" | xargs -0 -n 2 -P 2 bash -c 'beside "$@"' beside || rc=1
+    cat "$LOGS"/beside-*.log
     return "$rc"
 }
+
+# One file of end-to-end tests: PACKAGE_DIRECTORY TEST_BINARY.
+end_to_end() {
+    echo "--- $2"
+    (cd "$1" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "CI=${CI:-}" \
+        "JBPF_PROF_BINARY=$(release_binary "$(host_triple)")" "$2" --show-output --test-threads=1)
+}
+
+# The same with its output in a file of its own.
+beside() { end_to_end "$@" >"$LOGS/beside-$(test_name "$2").log" 2>&1; }
+
+# The name of a file of tests, of the binary that cargo makes of it: NAME-HASH.
+test_name() { basename "${1%-*}"; }
 
 # Guests with other kernels, each with two JDKs; then the harness itself, broken on purpose. docs/vmtest.md.
 step_vmtest() {
@@ -99,7 +124,7 @@ step_vmtest() {
     as_root env "${settings[@]}" "${CARGO_TARGET_DIR:-$REPO/target}/$(host_triple)/debug/vmtest" || rc=1
     while read -r package binary; do
         echo "--- $binary"
-        (cd "$package" && as_root env "${settings[@]}" "$binary" --ignored --test-threads=1) || rc=1
+        (cd "$package" && as_root env "${settings[@]}" "$binary" --ignored) || rc=1
     done <<<"$binaries"
     return "$rc"
 }

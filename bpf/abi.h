@@ -10,7 +10,8 @@
 
 #define JP_COMM_LEN 16
 #define JP_MAX_KERNEL_WORDS 127  /* bpf_get_stack stops at sysctl perf_event_max_stack, 127 unless raised */
-#define JP_MAX_USER_WORDS 1024
+#define JP_MAX_USER_FRAMES 1024
+#define JP_MAX_USER_WORDS (2 * JP_MAX_USER_FRAMES) /* an interpreted frame has two */
 #define JP_PARITIES 2
 
 /*
@@ -32,15 +33,17 @@ enum jp_loss {
 /*
  * Why the walk of the user stack ended.
  *   root        the frame pointer was zero, or the caller's pc was: the outermost frame was reached
- *   depth       JP_MAX_USER_WORDS frames were walked; the root side is missing
+ *   depth       JP_MAX_USER_FRAMES frames were walked; the root side is missing
  *   bad_read    the frame's memory could not be read (not mapped, or paged out)
  *   not_up      the next frame does not lie above this one: the frame pointer is not one
  *   bad_pc      the return address is no user address
  *   no_user     there is no user stack (kernel thread, idle, or user frames not asked for)
  *   no_table    the frame pointer led nowhere, in a file's code for which no unwind table is loaded
  *   no_rule     the unwind table has a rule that is not followed (an expression, another register)
+ *   no_blob     the pc lies in a JVM's code heap, but in no code that is in use there
+ *   no_frame    a JVM's code was found without a frame as that code has: it was about to be made, changed or left
  */
-#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule)
+#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule) X(no_blob) X(no_frame)
 
 enum jp_end {
 #define X(name) JP_END_##name,
@@ -66,15 +69,51 @@ enum jp_leaf {
 };
 
 /*
+ * Hierarchies of cgroups: that of v2, then those of v1, by each controller that has one. One list, by the kernel's names
+ * of the controllers (io is `blkio` in a v1 mount): the enum and src/process/hierarchies.rs, a test compares.
+ */
+#define JP_CONTROLLERS(X) X(memory) X(pids) X(cpu) X(cpuacct) X(cpuset) X(devices) X(freezer) X(io) X(perf_event) X(hugetlb) X(net_cls) X(net_prio) X(rdma) X(misc)
+
+enum jp_hierarchy {
+	JP_HIERARCHY_v2,
+#define X(name) JP_HIERARCHY_##name,
+	JP_CONTROLLERS(X)
+#undef X
+	JP_HIERARCHY_COUNT
+};
+
+/* How deep in its hierarchy a group may lie that is chosen. Its descendants may lie anywhere. */
+#define JP_MAX_LEVEL 63
+
+/* A group that is chosen. Ids are those of kernfs, each hierarchy has its own. */
+struct jp_cgroup {
+	__u64 id;
+	__u32 hierarchy; /* enum jp_hierarchy */
+	__u32 pad;
+};
+
+/* Of each process, for each hierarchy in which groups are chosen: what the filter sees. */
+struct jp_member {
+	__u64 id;        /* its group */
+	__u32 tgid;
+	__u32 hierarchy;
+	__u32 wanted;    /* whether its group is a chosen one, or lies below one */
+	__u32 pad;
+};
+
+/*
  * A user word: bits 60..63 say what it is, the rest is the value (user addresses have at most 57 bits).
- * JAVA and INTERPRETED are followed by a second word (the code's cookie; the bytecode pointer); no walker of this
- * version makes them.
+ * FOLLOWED is a return address to which a frame pointer led, in code of a file of which no table was there to say that
+ * it is one. INTERPRETED is a Java method that the interpreter runs: its Method*, or 0 if there is none; a second word
+ * without tag follows: its bytecode pointer, or 0. JAVA would be followed by the code's cookie; no walker of this version
+ * makes it.
  */
 #define JP_WORD_TAG_SHIFT 60
 #define JP_WORD_RETURN 0ULL
 #define JP_WORD_LEAF 1ULL
 #define JP_WORD_JAVA 2ULL
 #define JP_WORD_INTERPRETED 3ULL
+#define JP_WORD_FOLLOWED 4ULL
 
 /*
  * Unwind tables lie in pages, numbered from 1 (0 is none), in chunks that the loader adds as they are needed. A table
@@ -96,12 +135,47 @@ struct jp_space {
 
 #define JP_MAX_RANGES 1023 /* eight pages */
 
-/* Code of a file. */
+/* What lies at an address. */
+enum jp_code {
+	JP_CODE_unknown, /* no range: nothing, or generated code of which nothing is known */
+	JP_CODE_file,    /* code of a file */
+	JP_CODE_heap,    /* a code heap of HotSpot */
+};
+
 struct jp_range {
 	__u64 start;
 	__u64 end;
-	__u64 bias;   /* address - bias = offset in the file */
-	__u32 table;  /* its first page; 0: there is none */
+	__u64 bias;   /* file: address - bias = offset in the file; heap: the address of its segment map */
+	__u32 table;  /* the first page of the file's table (0: there is none) or of the JVM's struct jp_vm */
+	__u32 code;   /* enum jp_code */
+};
+
+#define JP_VM_STUBS 8
+#define JP_BLOB_BYTES 128 /* so much of a block of a code heap is read; the fields' offsets are below */
+
+/*
+ * A JVM, as its own tables (gHotSpotVMStructs) describe it: where a block of a code heap says what its code's frames are.
+ * Offsets are in bytes from the block's beginning: its header, then the CodeBlob.
+ */
+struct jp_vm {
+	__u64 code_start;              /* all of its code heaps */
+	__u64 code_end;
+	__u64 interpreter;             /* its code */
+	__u64 interpreter_end;
+	__u64 continuation;            /* stubs to which frames of a virtual thread return whose callers are in the heap */
+	__u64 continuation_end;
+	struct {
+		__u64 start, end;
+	} stubs[JP_VM_STUBS];          /* hand-written code (StubRoutines), in which each stub has a frame of its own kind */
+	__u32 segment_shift;           /* a segment of a heap has 1 << segment_shift bytes */
+	__u32 used;                    /* a byte: 1 if the block is in use */
+	__u32 blob;                    /* where the CodeBlob begins */
+	__u32 frame_size;              /* s32, words with the return address; 0 or less: no frame of one size */
+	__u32 frame_complete;          /* from the code's beginning on the frame is there; negative: never said */
+	__u32 frame_complete_is_short; /* s16, else s32 */
+	__u32 begin;                   /* where its code begins */
+	__u32 begin_is_offset;          /* as s32 from the blob, else an address */
+	__u32 bcp;                     /* in a frame of the interpreter: the bytecode pointer, words from fp - 64 */
 	__u32 pad;
 };
 
@@ -121,7 +195,7 @@ struct jp_table {
 };
 
 /* How the frame's address (CFA, the stack pointer after the return) is found. */
-#define JP_CFAS(X) X(none) X(end) X(sp) X(fp) X(plt) X(at_sp) X(at_fp) X(signal) X(other)
+#define JP_CFAS(X) X(none) X(end) X(sp) X(fp) X(plt) X(at_sp) X(at_fp) X(signal) X(other) X(bare)
 /*
  *   none    no frame description covers this code
  *   end     the outermost frame
@@ -132,6 +206,8 @@ struct jp_table {
  *   at_fp   *(fp + low half of cfa) + high half of cfa: GCC, where the stack is aligned by more than calls do
  *   signal  *(sp + cfa), with ip after it and fp at *(sp + fp_at): what the kernel has saved
  *   other   another rule
+ *   bare    a little code between what is described, as assembler is: a leaf's return address is on top of the stack, if
+ *           it follows a call; else as none
  */
 enum jp_cfa {
 #define X(name) JP_CFA_##name,
@@ -160,7 +236,7 @@ struct jp_rule {
 /* What a count is for. No holes: the map compares bytes. */
 struct jp_key {
 	__u64 start;   /* start_boottime of the group leader, ns since boot: with tgid and exec the process */
-	__u64 cgroup;  /* kernfs id of the task's cgroup in the default (v2) hierarchy */
+	__u64 cgroup;  /* kernfs id of the task's cgroup in the hierarchy `naming` of the config */
 	__u64 stack;   /* seeded hash of the words and of how leaf and walk ended */
 	__u64 comm;    /* the thread's comm, hashed */
 	__u32 tgid;
@@ -178,6 +254,8 @@ struct jp_value {
 struct jp_config {
 	__u64 seed;          /* of the stack hash: random, so that nobody can make stacks collide */
 	__u64 ring_half;     /* half the ring's size in bytes: wake the reader above it */
+	__u64 cgroup_levels; /* the levels at which chosen groups may lie, a bit each */
+	__u32 cgroups;       /* the hierarchies in which groups are chosen, a bit each; 0: none is */
 	__u32 own_tgid;      /* the profiler, to be left out with its children; 0: shown like any other */
 	__u8 by_tgid;        /* only processes in `wanted_tgids` */
 	__u8 by_tid;         /* only threads in `wanted_tids` */
@@ -185,7 +263,8 @@ struct jp_config {
 	__u8 threads;        /* count each thread by itself */
 	__u8 user;           /* user frames wanted */
 	__u8 kernel;         /* kernel frames wanted */
-	__u8 pad[6];
+	__u8 naming;         /* enum jp_hierarchy: the one that tells containers apart */
+	__u8 pad;
 };
 
 /* A new stack, in the ring buffer: this header, then kernel_words + user_words words, leaf first. */
@@ -214,9 +293,12 @@ _Static_assert(sizeof(struct jp_value) == 16, "jp_value");
 _Static_assert(sizeof(struct jp_record) == 88, "jp_record");
 _Static_assert(sizeof(struct jp_space) == 32, "jp_space");
 _Static_assert(sizeof(struct jp_range) == 32, "jp_range");
+_Static_assert(sizeof(struct jp_vm) == 48 + 16 * JP_VM_STUBS + 40, "jp_vm");
 _Static_assert(sizeof(struct jp_table) == 32, "jp_table");
 _Static_assert(sizeof(struct jp_rule) == 8, "jp_rule");
-_Static_assert(sizeof(struct jp_config) == 32, "jp_config");
+_Static_assert(sizeof(struct jp_config) == 40, "jp_config");
+_Static_assert(sizeof(struct jp_cgroup) == 16, "jp_cgroup");
+_Static_assert(sizeof(struct jp_member) == 24, "jp_member");
 _Static_assert(sizeof(struct jp_counters) == 8 * (2 + JP_LOSS_COUNT), "jp_counters");
 
 #endif

@@ -8,6 +8,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
+#include "cgroup.h"
 #include "kernel.h"
 
 /* How many generations up a descendant of a wanted process is recognised by its ancestors alone. */
@@ -67,6 +68,8 @@ static __always_inline bool is_own(const volatile struct jp_config *config, stru
 static __always_inline bool wanted(const volatile struct jp_config *config, struct task_struct *task, __u32 tgid,
 				   __u32 tid)
 {
+	if (config->cgroups && !in_cgroups(config, task))
+		return false;
 	if (is_own(config, task, tgid))
 		return false;
 	if (config->by_tid)

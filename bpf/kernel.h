@@ -13,10 +13,40 @@ struct kernfs_node {
 
 struct cgroup {
 	struct kernfs_node *kn;
+	int level;                  /* the root of its hierarchy is 0 */
+	struct cgroup *ancestors[]; /* by level, itself included; 6.1: was ancestor_ids */
+};
+
+struct cgroup___ids {
+	int level;
+	__u64 ancestor_ids[];
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+/* Which controllers a kernel has, and so their numbers, is chosen when it is built. */
+enum cgroup_subsys_id {
+	cpuset_cgrp_id,
+	cpu_cgrp_id,
+	cpuacct_cgrp_id,
+	io_cgrp_id,
+	memory_cgrp_id,
+	devices_cgrp_id,
+	freezer_cgrp_id,
+	net_cls_cgrp_id,
+	perf_event_cgrp_id,
+	net_prio_cgrp_id,
+	hugetlb_cgrp_id,
+	pids_cgrp_id,
+	rdma_cgrp_id,
+	misc_cgrp_id,
 };
 
 struct css_set {
-	struct cgroup *dfl_cgrp;
+	struct cgroup_subsys_state *subsys[1]; /* by enum cgroup_subsys_id */
+	struct cgroup *dfl_cgrp;               /* the group of v2 */
 };
 
 struct mm_struct {
@@ -28,12 +58,25 @@ struct mm_struct {
 struct task_struct {
 	void *stack;
 	struct mm_struct *mm;
+	int pid;
 	int tgid;
 	__u64 start_boottime; /* 5.5: was real_start_time */
 	__u64 self_exec_id;   /* 5.7: was a u32 */
+	__u64 parent_exec_id; /* what the parent's was at the fork */
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	struct css_set *cgroups;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 };
 
 #pragma clang attribute pop

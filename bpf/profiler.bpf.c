@@ -9,6 +9,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
+#include "cgroup.h"
 #include "filter.h"
 #include "kernel.h"
 #include "regs.h"
@@ -65,6 +66,7 @@ struct {
 static __always_inline bool walk(struct tick_context *ctx, struct scratch *s, struct task_struct *task, __u32 tgid)
 {
 	struct regs r = TICK_REGS(ctx);
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	bool kernel = in_kernel(r.ip);
 	__u32 kernel_words = 0;
 
@@ -85,10 +87,17 @@ static __always_inline bool walk(struct tick_context *ctx, struct scratch *s, st
 		}
 		s->n = kernel_words;
 	}
-	if (config.user && BPF_CORE_READ(task, mm)) {
+	/*
+	 * Within an exec the new program has no code yet, and the registers are still those with which the old one made
+	 * the system call. The kernel notes where code begins when all of it is mapped, just before it sets the registers.
+	 */
+	if (config.user && mm && BPF_CORE_READ(mm, start_code)) {
 		s->record.leaf = JP_LEAF_user;
 		if (kernel) {
 			user_regs(&r, task);
+			/* At the end of an exec: the first instruction is still to come. */
+			if (r.sp == BPF_CORE_READ(mm, start_stack))
+				r.syscall = false;
 			s->record.leaf = r.syscall ? JP_LEAF_syscall : JP_LEAF_fault;
 		}
 		if (r.ip)
@@ -107,10 +116,11 @@ static __always_inline void identify(struct scratch *s, struct task_struct *task
 {
 	struct jp_key *key = &s->record.key;
 	__u64 *comm = (__u64 *)s->record.comm;
+	struct cgroup *group = cgroup_in(BPF_CORE_READ(task, cgroups), config.naming);
 
 	bpf_get_current_comm(s->record.comm, sizeof(s->record.comm));
 	key->start = BPF_CORE_READ(task, group_leader, start_boottime);
-	key->cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	key->cgroup = BPF_CORE_READ(group, kn, id);
 	key->stack = s->hash;
 	key->comm = mix(mix(config.seed, comm[0]), comm[1]);
 	key->tgid = tgid;
@@ -195,6 +205,32 @@ int tick(struct tick_context *ctx)
 	}
 	identify(s, task, id >> 32, (__u32)id);
 	count(ctx, s, c, window);
+	return 0;
+}
+
+/* Not run by ticks: read by the loader, to compare with /proc what the filter sees. */
+SEC("iter/task")
+int members(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct jp_member member = {};
+
+	if (!task)
+		return 0;
+	member.tgid = BPF_CORE_READ(task, tgid);
+	if (BPF_CORE_READ(task, pid) != member.tgid)
+		return 0;
+	for (int hierarchy = 0; hierarchy < JP_HIERARCHY_COUNT; hierarchy++) {
+		struct cgroup *group;
+
+		if (!(config.cgroups >> hierarchy & 1))
+			continue;
+		group = cgroup_in(BPF_CORE_READ(task, cgroups), hierarchy);
+		member.hierarchy = hierarchy;
+		member.id = BPF_CORE_READ(group, kn, id);
+		member.wanted = lies_in_chosen(&config, group, hierarchy);
+		bpf_seq_write(ctx->meta->seq, &member, sizeof(member));
+	}
 	return 0;
 }
 

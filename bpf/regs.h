@@ -18,6 +18,8 @@ struct regs {
 	__u64 sp;
 	__u64 fp;
 	bool syscall; /* user mode was left by a system call: ip is a return address */
+	/* x86-64, where HotSpot's interpreter enters a method: the return address, the method, the caller's sp. */
+	__u64 ax, bx, r13;
 };
 
 #if defined(__TARGET_ARCH_x86)
@@ -29,13 +31,16 @@ struct tick_context {
 };
 
 struct pt_regs {
+	unsigned long r13;
 	unsigned long bp;
+	unsigned long bx;
+	unsigned long ax;
 	unsigned long orig_ax;
 	unsigned long ip;
 	unsigned long sp;
 } __attribute__((preserve_access_index));
 
-#define TICK_REGS(ctx) { .ip = (ctx)->ip, .sp = (ctx)->sp, .fp = (ctx)->bp }
+#define TICK_REGS(ctx) { .ip = (ctx)->ip, .sp = (ctx)->sp, .fp = (ctx)->bp, .ax = (ctx)->ax, .bx = (ctx)->bx, .r13 = (ctx)->r13 }
 /* Before 5.15 the registers are found by the size of the stack: 16 KiB (KASAN kernels have 32, and no names then). */
 #define JP_THREAD_SIZE (16 * 1024)
 /* sizeof(struct pt_regs) of kernels without FRED, i.e. before 6.9: 21 words. */
@@ -47,6 +52,9 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->ip = BPF_CORE_READ(p, ip);
 	r->sp = BPF_CORE_READ(p, sp);
 	r->fp = BPF_CORE_READ(p, bp);
+	r->ax = BPF_CORE_READ(p, ax);
+	r->bx = BPF_CORE_READ(p, bx);
+	r->r13 = BPF_CORE_READ(p, r13);
 	/* The system call's number; every other entry leaves -1 (since 5.8, arch/x86/include/asm/idtentry.h). */
 	r->syscall = (long)BPF_CORE_READ(p, orig_ax) >= 0;
 }

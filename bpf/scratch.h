@@ -15,19 +15,47 @@ struct walk {
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
-	/* Around the last ip: a range of a file's code (then with its table, or 0), or what lies between two such. */
+	/* Of the tick; a signal's frame and what lies above it has others. */
+	__u64 ax;
+	__u64 bx;
+	__u64 r13;
+	/* Around the last ip: one of the process's ranges, or what lies between two such. */
 	__u64 start;
 	__u64 end;
 	__u64 bias;
 	__u32 table;
-	__u32 file;
+	__u32 code; /* enum jp_code */
+	__u64 blob; /* in a code heap: where the last CodeBlob begins */
 	/* The process's ranges: their first page (0: they are not known) and how many they are. */
 	__u32 space;
 	__u32 ranges;
 	/* ip is an instruction that was about to run, not a return address. */
 	__u32 leaf;
+	/* So it was at the frame that is being left. */
+	__u32 at_leaf;
+	/* It is a return address that a frame pointer led to, see JP_WORD_FOLLOWED. */
+	__u32 followed;
+	/* The frame that was left last is one of a code heap. */
+	__u32 generated;
 	struct jp_rule rule __attribute__((aligned(8))); /* set as one word */
 };
+
+/*
+ * A part of the user stack, read in one go: frames lie close together, and a read of 16 bytes costs as much as one of
+ * some hundred.
+ */
+#define JP_PART_WORDS 32 /* a power of two */
+
+struct stack_part {
+	__u64 start; /* of the memory that `words` holds; 0: none */
+	__u64 words[JP_PART_WORDS];
+};
+
+/* A return address is found among so many words: a call may save all registers. */
+#define JP_SLOTS 64
+
+/* Code after a call that is gone through: a barrier's stub restores up to all registers. */
+#define JP_CODE_BYTES 256
 
 struct scratch {
 	struct jp_record record;
@@ -37,6 +65,10 @@ struct scratch {
 	__u32 n; /* words so far */
 	__u32 end;
 	struct walk walk;
+	struct stack_part part;
+	__u64 slots[JP_SLOTS]; /* of the user's stack */
+	__u8 code[JP_CODE_BYTES + 8]; /* what follows an instruction */
+	__u8 blob[JP_BLOB_BYTES + 8] __attribute__((aligned(8))); /* the block that was read last */
 };
 
 /*
@@ -65,7 +97,7 @@ static __always_inline __u64 mix(__u64 hash, __u64 word)
 	return hash ^ (hash >> 29);
 }
 
-/* Appends a word; false if there is no room (JP_MAX_USER_WORDS steps always have it). */
+/* Appends a word; false if there is no room (JP_MAX_USER_FRAMES steps always have it). */
 static __always_inline bool push(struct scratch *s, __u64 tag, __u64 pc)
 {
 	__u32 n = s->n;
@@ -83,6 +115,26 @@ static __always_inline bool push(struct scratch *s, __u64 tag, __u64 pc)
 static __always_inline __u64 out_of_user(__u64 address, __u64 low)
 {
 	return (address - low) >> JP_USER_BITS;
+}
+
+/*
+ * Reads the two words at `at`, a multiple of 8, of the user stack: from the part that is there already, else with what
+ * lies above them, since the walk goes up. Nonzero if they cannot be read.
+ */
+static __always_inline long read_stack(struct stack_part *part, __u64 frame[2], __u64 at)
+{
+	__u64 word = (at - part->start) / sizeof(__u64);
+
+	if (word > JP_PART_WORDS - 2) {
+		part->start = 0;
+		if (bpf_probe_read_user(part->words, sizeof(part->words), (void *)at))
+			return bpf_probe_read_user(frame, 2 * sizeof(__u64), (void *)at); /* at the stack's end */
+		part->start = at;
+		word = 0;
+	}
+	frame[0] = part->words[word & (JP_PART_WORDS - 1)];
+	frame[1] = part->words[(word + 1) & (JP_PART_WORDS - 1)];
+	return 0;
 }
 
 #endif

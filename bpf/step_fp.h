@@ -9,14 +9,14 @@
 #include "scratch.h"
 
 /* Goes to the caller; the end if there is no way, else JP_WALKING. */
-static __always_inline __u32 step_fp(struct walk *w)
+static __always_inline __u32 step_fp(struct walk *w, struct stack_part *part)
 {
 	__u64 fp = w->fp;
 	__u64 frame[2];
 
 	if ((fp & 7) | out_of_user(fp, w->sp))
 		return fp ? JP_END_not_up : JP_END_root;
-	if (bpf_probe_read_user(frame, sizeof(frame), (void *)fp))
+	if (read_stack(part, frame, fp))
 		return JP_END_bad_read;
 	w->sp = fp + sizeof(frame);
 	w->fp = frame[0];

@@ -58,27 +58,48 @@ static __always_inline struct table_page *page_of(__u32 page)
 	return pages ? bpf_map_lookup_elem(pages, &inside) : NULL;
 }
 
+#define JP_PAGE_WORDS (JP_PAGE_SIZE / sizeof(__u32))
+#define JP_PAGE_RANGES (JP_PAGE_SIZE / sizeof(struct jp_range))
+
 /* The word at `at` of the table, or 0: then it has no rows. */
 static __always_inline __u32 word_of(__u32 table, __u32 at)
 {
-	__u32 words = JP_PAGE_SIZE / sizeof(__u32);
-	__u32 *page = (__u32 *)page_of(table + at / words);
+	__u32 *page = (__u32 *)page_of(table + at / JP_PAGE_WORDS);
 
-	return page ? page[at % words] : 0;
+	return page ? page[at % JP_PAGE_WORDS] : 0;
 }
 
 static __always_inline struct jp_range *range_of(__u32 space, __u32 slot)
 {
-	__u32 slots = JP_PAGE_SIZE / sizeof(struct jp_range);
-	struct jp_range *page = (struct jp_range *)page_of(space + slot / slots);
+	struct jp_range *page = (struct jp_range *)page_of(space + slot / JP_PAGE_RANGES);
 
-	return page ? &page[slot % slots] : NULL;
+	return page ? &page[slot % JP_PAGE_RANGES] : NULL;
+}
+
+/*
+ * The first page of the space of the process. One that was just forked has its parent's, until the loader has told its
+ * own: both have executed nothing since, so that they have one layout.
+ */
+static __always_inline __u32 *space_of(struct task_struct *task, __u32 tgid)
+{
+	__u32 *page = bpf_map_lookup_elem(&spaces, &tgid);
+	struct task_struct *parent;
+	__u64 exec;
+
+	if (page)
+		return page;
+	parent = BPF_CORE_READ(task, real_parent);
+	exec = BPF_CORE_READ(task, self_exec_id);
+	if (exec != BPF_CORE_READ(task, parent_exec_id) || exec != BPF_CORE_READ(parent, self_exec_id))
+		return NULL;
+	tgid = BPF_CORE_READ(parent, tgid);
+	return bpf_map_lookup_elem(&spaces, &tgid);
 }
 
 /* Finds the space of the process, if the loader has told it and the process has not become another program since. */
 static __always_inline void find_space(struct walk *w, struct task_struct *task, __u32 tgid)
 {
-	__u32 *page = bpf_map_lookup_elem(&spaces, &tgid);
+	__u32 *page = space_of(task, tgid);
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	struct jp_space *space;
 
@@ -87,7 +108,7 @@ static __always_inline void find_space(struct walk *w, struct task_struct *task,
 	w->start = 0;
 	w->end = 0;
 	w->table = 0;
-	w->file = false;
+	w->code = JP_CODE_unknown;
 	if (!page)
 		return;
 	space = (struct jp_space *)page_of(*page);
@@ -99,6 +120,33 @@ static __always_inline void find_space(struct walk *w, struct task_struct *task,
 }
 
 /*
+ * How many of the ranges begin at or below ip. `page`: where they all lie, or NULL: then each is looked up.
+ * VERIFIER(all): which of the two it is stays outside of the loop, or each step doubles the states. Noticed by: the load
+ * takes seconds.
+ */
+static __always_inline __u32 ranges_below(struct walk *w, struct jp_range *page)
+{
+	__u32 low = 0, high = w->ranges;
+
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_RANGE_STEPS; i++) {
+		__u32 middle = (low + high) / 2;
+		struct jp_range *range;
+
+		if (low >= high)
+			break;
+		range = page ? &page[(1 + middle) % JP_PAGE_RANGES] : range_of(w->space, 1 + middle);
+		if (!range)
+			break;
+		if (range->start <= w->ip)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/*
  * Finds the range of ip. A global function: the verifier looks at it once, not once for each frame. Without arguments:
  * for 5.10 they can be no pointers, and what is the same for all calls clang leaves out.
  */
@@ -106,30 +154,22 @@ __attribute__((noinline)) int find_range(void)
 {
 	struct scratch *s = this_scratch();
 	struct jp_range *range;
-	__u32 low = 0, high;
+	__u32 low;
 
 	if (!s)
 		return 0;
-	/* The first of the ranges that begin above ip. */
-	high = s->walk.ranges;
-	#pragma clang loop unroll(disable)
-	for (int i = 0; i < JP_RANGE_STEPS; i++) {
-		__u32 middle = (low + high) / 2;
-
-		if (low >= high)
-			break;
-		range = range_of(s->walk.space, 1 + middle);
+	if (s->walk.ranges < JP_PAGE_RANGES) {
+		range = range_of(s->walk.space, 0);
 		if (!range)
-			break;
-		if (range->start <= s->walk.ip)
-			low = middle + 1;
-		else
-			high = middle;
+			return 0;
+		low = ranges_below(&s->walk, range);
+	} else {
+		low = ranges_below(&s->walk, NULL);
 	}
 	s->walk.start = 0;
 	s->walk.end = ~0ULL;
 	s->walk.table = 0;
-	s->walk.file = false;
+	s->walk.code = JP_CODE_unknown;
 	range = low ? range_of(s->walk.space, low) : NULL;
 	if (range) {
 		if (s->walk.ip < range->end) {
@@ -137,7 +177,7 @@ __attribute__((noinline)) int find_range(void)
 			s->walk.end = range->end;
 			s->walk.bias = range->bias;
 			s->walk.table = range->table;
-			s->walk.file = true;
+			s->walk.code = range->code;
 			return 0;
 		}
 		s->walk.start = range->end;
@@ -148,12 +188,32 @@ __attribute__((noinline)) int find_range(void)
 	return 0;
 }
 
+/* The first of the rows from word `low` up to word `high` that is above the offset. `page` as in ranges_below. */
+static __always_inline __u32 row_above(__u32 table, __u32 *page, __u32 low, __u32 high, __u32 offset)
+{
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_ROW_STEPS; i++) {
+		__u32 middle = (low + high) / 2;
+		__u32 row;
+
+		if (low >= high)
+			break;
+		row = page ? page[middle % JP_PAGE_WORDS] : word_of(table, middle);
+		if ((row & JP_STEP_MASK) <= (offset & JP_STEP_MASK))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /* Finds the rule for ip in the table of its range. */
 __attribute__((noinline)) int find_rule(void)
 {
 	struct scratch *s = this_scratch();
 	struct jp_table *table;
-	__u32 low, high, rows, step, row, rule;
+	__u32 low, high, rows, step, rule;
+	__u32 *page;
 	__u64 offset;
 
 	if (!s)
@@ -163,32 +223,29 @@ __attribute__((noinline)) int find_rule(void)
 	if (!table)
 		return 0;
 	/* After a call the function may have ended. */
-	offset = s->walk.ip - s->walk.bias - (s->walk.leaf ? 0 : 1);
+	offset = s->walk.ip - s->walk.bias - (s->walk.at_leaf ? 0 : 1);
 	if ((offset >> JP_STEP_SHIFT) - table->first >= table->steps)
 		return 0;
 	step = (offset >> JP_STEP_SHIFT) - table->first;
 	rows = sizeof(*table) / sizeof(__u32) + table->steps + 1;
 	rule = table->rules;
-	low = word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step);
-	high = word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step + 1);
-	/* The first row above the offset. */
-	#pragma clang loop unroll(disable)
-	for (int i = 0; i < JP_ROW_STEPS; i++) {
-		__u32 middle = (low + high) / 2;
-
-		if (low >= high)
-			break;
-		if ((word_of(s->walk.table, rows + middle) & JP_STEP_MASK) <= (offset & JP_STEP_MASK))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	if (!low)
+	low = rows + word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step);
+	high = rows + word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step + 1);
+	/* The last row at or below the offset may be that of the step before. */
+	page = (__u32 *)page_of(s->walk.table + low / JP_PAGE_WORDS);
+	if (!page)
 		return 0;
-	row = word_of(s->walk.table, rows + low - 1);
-	rule += 2 * (row >> JP_STEP_SHIFT);
-	((__u32 *)&s->walk.rule)[0] = word_of(s->walk.table, rule);
-	((__u32 *)&s->walk.rule)[1] = word_of(s->walk.table, rule + 1);
+	if (low / JP_PAGE_WORDS == high / JP_PAGE_WORDS)
+		low = row_above(s->walk.table, page, low, high, offset);
+	else
+		low = row_above(s->walk.table, NULL, low, high, offset);
+	if (low <= rows)
+		return 0;
+	rule += 2 * (word_of(s->walk.table, low - 1) >> JP_STEP_SHIFT);
+	page = (__u32 *)page_of(s->walk.table + rule / JP_PAGE_WORDS);
+	/* Rules begin at even words: both of one are on one page. */
+	if (page)
+		*(__u64 *)&s->walk.rule = *(__u64 *)&page[rule % JP_PAGE_WORDS & ~1];
 	return 0;
 }
 
@@ -206,11 +263,37 @@ static __always_inline __u32 step_signal(struct walk *w)
 	w->ip = saved[1];
 	w->fp = fp;
 	w->leaf = true;
+	w->ax = 0;
+	w->bx = 0;
+	w->r13 = 0;
 	return JP_WALKING;
 }
 
+/* Whether an instruction stands before `pc` that calls: call x; call reg; call [reg]; call [reg + byte]; call [reg + x]. */
+static __always_inline bool follows_call(__u64 pc)
+{
+	__u8 code[8];
+
+	if (bpf_probe_read_user(code, sizeof(code), (void *)(pc - sizeof(code))))
+		return false;
+	return code[3] == 0xe8 || (code[6] == 0xff && (code[7] & 0x38) == 0x10) ||
+	       (code[5] == 0xff && (code[6] & 0x38) == 0x10) || (code[2] == 0xff && (code[3] & 0x38) == 0x10);
+}
+
+/* From a leaf that may have nothing on the stack but its return address; false if it has that not on top. */
+static __always_inline bool step_bare(struct walk *w)
+{
+	__u64 top;
+
+	if (bpf_probe_read_user(&top, sizeof(top), (void *)w->sp) || !follows_call(top))
+		return false;
+	w->sp += 8;
+	w->ip = top;
+	return true;
+}
+
 /* Goes to the caller by w->rule; the end if there is no way, else JP_WALKING. */
-static __always_inline __u32 step_table(struct walk *w)
+static __always_inline __u32 step_table(struct walk *w, struct stack_part *part)
 {
 	/* One read for the usual frame: fp and return address are neighbours. */
 	__u64 frame[2];
@@ -239,7 +322,7 @@ static __always_inline __u32 step_table(struct walk *w)
 	/* The return address at least was pushed: each step goes up. */
 	if ((cfa & 7) | out_of_user(cfa, w->sp + 8))
 		return JP_END_not_up;
-	if (bpf_probe_read_user(frame, sizeof(frame), (void *)(cfa - 16)))
+	if (read_stack(part, frame, cfa - 16))
 		return JP_END_bad_read;
 	if (neighbours)
 		fp = frame[0];

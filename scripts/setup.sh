@@ -12,8 +12,8 @@ BUILD_NEEDS="clang:clang make:make cc:gcc pkg-config:pkg-config autoreconf:autoc
 JDK_NEEDS="javac:default-jdk-headless"
 # The tests: other machines' code, containers, other libcs.
 TEST_NEEDS="aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
-    /usr/aarch64-linux-gnu/lib/libc.a:libc6-dev-arm64-cross musl-gcc:musl-tools runc:runc mmdebstrap:mmdebstrap
-    g++:g++ readelf:binutils python3:python3 setpriv:util-linux dwz:dwz
+    /usr/aarch64-linux-gnu/lib/libc.a:libc6-dev-arm64-cross musl-gcc:musl-tools runc:runc podman:podman mmdebstrap:mmdebstrap
+    g++:g++ readelf:binutils python3:python3 setpriv:util-linux dwz:dwz openssl:openssl
     /usr/lib/debug/.build-id:libc6-dbg
     /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring"
 # vmtest: guests and their images.
@@ -183,6 +183,13 @@ setup_cross() {
     else
         CROSS_WHY="apt has no libstd-rust-web-dev:arm64 that is new enough, and rustup could not bring the target"
     fi
+}
+
+# Builds for the other architecture, after setup_cross: whether it builds, needs no other file and finds the right names
+# is what is asked of it, and is no matter of speed.
+build_cross() {
+    RUSTC=$CROSS_RUSTC CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 \
+        "$CROSS_CARGO" build --locked --target "$AARCH64" "$@"
 }
 
 has_aarch64() {

@@ -6,6 +6,7 @@
 
 pub mod capture;
 pub mod cli;
+pub mod daemon;
 pub mod host;
 pub mod jvm;
 pub mod output;

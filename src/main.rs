@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use jbpf_prof::cli::{self, Command, Config, Exit, Failure};
 use jbpf_prof::output::report::Detail;
-use jbpf_prof::{host, jvm, output, process, session, symbolize};
+use jbpf_prof::{daemon, host, jvm, output, process, session, symbolize};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Some("__worker") => Some(named(c"jbpf-worker", symbolize::worker::main)),
         Some(process::opener::ARGUMENT) => Some(named(c"jbpf-opener", process::opener::main)),
         Some(jvm::helper::ARGUMENT) => Some(named(c"jbpf-helper", jvm::helper::main)),
+        Some(daemon::push::resolve::ARGUMENT) => Some(daemon::push::resolve::child_main(args.by_ref())),
         Some(session::launch::ARGUMENT) => Some(session::launch::child_main(args.by_ref())),
         _ => None,
     };
@@ -49,6 +50,11 @@ fn named(name: &CStr, main: impl FnOnce() -> i32) -> i32 {
 fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Record(config) => record(&config),
+        Command::Daemon(job) => always_on(&job),
+        Command::Health { address, ready } => {
+            print(&format!("{}\n", daemon::health::ask(&address, ready)?))?;
+            Ok(Exit::Done)
+        }
         Command::Jvms => {
             print(&cli::jvms::table(&cli::jvms::rows(Path::new(cli::config::OWN_BINARY))?))?;
             Ok(Exit::Done)
@@ -70,17 +76,35 @@ fn run(command: Command) -> anyhow::Result<Exit> {
     }
 }
 
-/// The main job.
-fn record(config: &Config) -> anyhow::Result<Exit> {
-    cli::log::begin(config.log);
-    config.warnings.iter().for_each(|warning| say(warning));
-    let refusals = host::check(config.settings.btf.is_some());
+/// The daemon.
+fn always_on(job: &cli::daemon::Job) -> anyhow::Result<Exit> {
+    if job.check {
+        print("the settings are valid\n")?;
+        return Ok(Exit::Done);
+    }
+    cli::log::begin(job.log);
+    let refusals = may_sample(false)?;
+    daemon::run(&job.config).map_err(|error| cli::exit::explained(error, &refusals))?;
+    Ok(Exit::Done)
+}
+
+/// What this host does not allow: an error if nothing can be sampled at all.
+fn may_sample(own_btf: bool) -> anyhow::Result<Vec<host::Refusal>> {
+    let refusals = host::check(own_btf);
     for refusal in &refusals {
         if refusal.is_fatal() {
             return Err(Failure::from(*refusal).into());
         }
         say(&format!("{refusal}; {}", refusal.hint()));
     }
+    Ok(refusals)
+}
+
+/// The main job.
+fn record(config: &Config) -> anyhow::Result<Exit> {
+    cli::log::begin(config.log);
+    config.warnings.iter().for_each(|warning| say(warning));
+    let refusals = may_sample(config.settings.btf.is_some())?;
     let mut outcome =
         session::run(&config.settings).map_err(|error| cli::exit::explained(error, &refusals))?;
     outcome.profile.filter(&config.include, &config.exclude);
@@ -90,6 +114,10 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
         output::write(&outcome.profile, target, &config.look)?;
         log::info!("output: {target} written in {:.0?}", began.elapsed());
         outcome.report.outputs.push(target.to_string());
+        if config.per_container {
+            let written = output::write_each(&outcome.profile, target, &config.look)?;
+            outcome.report.outputs.extend(written.iter().map(ToString::to_string));
+        }
     }
     let to_stdout = !config.outputs.iter().any(|target| matches!(target, output::Target::Stdout(_)));
     let detail = Detail {

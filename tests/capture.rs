@@ -71,6 +71,31 @@ fn accounts_add_up() {
 }
 
 #[test]
+fn nothing_is_counted_after_a_stop() {
+    if !is_root() {
+        return;
+    }
+    // All CPUs are walking stacks for a good part of the time: most stops meet a run.
+    let often = Options { period_ns: 50_000, ..options(Filter::default()) };
+    let mut capture = Capture::prepare(&often).unwrap();
+    let mut ticks = 0;
+    for cycle in 0..100 {
+        capture.start().unwrap();
+        let end = cpu_time() + Duration::from_micros(500 + cycle);
+        while cpu_time() < end {
+            std::hint::black_box((0..100u64).sum::<u64>());
+        }
+        capture.stop().unwrap();
+        ticks += capture.turn().unwrap().counters.ticks;
+        std::thread::sleep(Duration::from_millis(1));
+        for window in [capture.turn().unwrap(), capture.turn().unwrap()] {
+            assert_eq!((window.counters.ticks, window.kept, window.stacks.len()), (0, 0, 0), "cycle {cycle}");
+        }
+    }
+    assert!(ticks > 100, "{ticks} ticks");
+}
+
+#[test]
 fn a_process_filter_lets_only_it_through() {
     if !is_root() {
         return;

@@ -9,7 +9,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::java::{Jdk, Program};
-use common::profiler::{record_watching, run};
+use common::profiler::{record_watching, run, while_sampling};
+use common::spent::spend;
 use common::target::Target;
 use common::{is_root, native, scratch, skip};
 use rustix::process::Signal;
@@ -54,6 +55,26 @@ fn a_file_system_that_does_not_answer_costs_its_own_names_only() {
     assert!(of_victim.within("main").total() * 10 > of_victim.total() * 9, "{}", of_victim.top(10));
 }
 
+/// Who runs generated code may have a perf map in its `/tmp`. To look for it must cost no thread of ours: a process with
+/// one that waits for such a file system cannot end.
+#[test]
+fn a_tmp_that_does_not_answer_costs_the_names_of_generated_code_only() {
+    if !is_root() || !has_fuse() {
+        return;
+    }
+    let line = ["jit", "/tmp", "/proc/self/exe"];
+    let (mut dead, pid) = Target::start_by(Command::new(native::program("dead_fs")).args(line));
+    dead.signal(Signal::USR1);
+    dead.wait_for(|line| line == "silent");
+    let begun = Instant::now();
+    let profile = record_watching(&[pid], 3, &["--all".to_owned()]);
+    assert!(begun.elapsed() < Duration::from_secs(3) + BESIDE, "{:?}", begun.elapsed());
+    let of_dead = profile.folded.keep(|stack| stack[0] == "dead_fs");
+    profile.assert_samples_of(&[pid], of_dead.total());
+    let nameless = of_dead.count(|stack| stack.iter().any(|f| f.starts_with("[unknown: ")));
+    assert!(nameless * 10 > of_dead.total() * 9, "{}", of_dead.top(10));
+}
+
 /// It has even mapped a `libjvm.so`, so that it looks like a JVM that is to be attached to.
 #[test]
 fn a_process_that_holds_its_memory_lock_costs_its_own_names_only() {
@@ -79,6 +100,24 @@ fn a_process_that_holds_its_memory_lock_costs_its_own_names_only() {
     // Listing the JVMs asks every process, too.
     let listed = run(["jvms"]).success();
     assert!(listed.stdout.contains(&victim.pid().to_string()), "{}", listed.stdout);
+}
+
+/// What holds it may pass: a process that once answered too late has its names from then on.
+#[test]
+fn a_process_that_lets_its_memory_lock_go_has_its_names_again() {
+    if !is_root() || !has_fuse() {
+        return;
+    }
+    let (dead, pid) = dead_fs("lock", &native::program("native"));
+    let profile = while_sampling(&[pid], &["-p", &pid.to_string()], || {
+        spend(pid, Duration::from_secs(2));
+        dead.signal(Signal::USR2);
+        spend(pid, Duration::from_secs(6));
+    });
+    let folded = profile.folded;
+    let nameless = folded.count(|stack| stack.iter().any(|frame| frame == "[unknown: mappings unread]"));
+    assert!(nameless * 10 > folded.total(), "it was not held up: {}", folded.top(10));
+    assert!(folded.within("locked_work").total() * 10 > folded.total(), "{}", folded.top(10));
 }
 
 fn libjvm(jdk: &Jdk) -> PathBuf {

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jbpf_prof::output::{self, Look, Target, report};
-use jbpf_prof::profile::report::{Cost, JvmReport, NameSource, Throttling};
+use jbpf_prof::profile::labels::Container;
+use jbpf_prof::profile::report::{Cost, GroupReport, JvmReport, NameSource, Steady, Throttling};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, Why};
 
 fn golden(name: &str, is: &str) {
@@ -61,6 +62,7 @@ fn profile() -> Profile {
         thread: thread.into(),
         tid: 0,
         cgroup: 4242,
+        container: (pid == 4711).then(|| Arc::new(server())),
     };
     let mut add = |labels: &Labels, stack: &[&Frame], count: u64| {
         let stack: Vec<Arc<Frame>> = stack.iter().map(|&f| Arc::new(f.clone())).collect();
@@ -86,6 +88,17 @@ fn profile() -> Profile {
     p
 }
 
+fn server() -> Container {
+    Container {
+        namespace: "shop".into(),
+        pod: "server-0".into(),
+        container: "app".into(),
+        name: "".into(),
+        id: "0123456789abcdef".repeat(4).into(),
+        pod_uid: "0a1b2c3d-0000-1111-2222-333344445555".into(),
+    }
+}
+
 fn run_report(p: &Profile) -> RunReport {
     let mut reached = JvmReport {
         pid: 4711,
@@ -93,6 +106,7 @@ fn run_report(p: &Profile) -> RunReport {
         version: "17.0.12+7".into(),
         names: NameSource::AgentLate { ms: 240 },
         frame_pointers: Some(true),
+        undescribed: None,
         compiled_before: Some(0.41),
         ticks: 1045,
         java_ticks: 935,
@@ -110,6 +124,7 @@ fn run_report(p: &Profile) -> RunReport {
             hint: "It runs with -XX:+DisableAttachMechanism: start it with -agentpath instead.".into(),
         },
         frame_pointers: Some(false),
+        undescribed: Some("layout unknown".into()),
         compiled_before: None,
         ticks: 0,
         java_ticks: 0,
@@ -135,6 +150,15 @@ fn run_report(p: &Profile) -> RunReport {
         unknown: p.unknown(),
         ends: vec![("root".into(), 1155), ("deeper than 1,024 frames".into(), 5)],
         jvms: vec![reached, refused],
+        groups: vec![GroupReport {
+            path: "/kubepods/burstable/pod0a1b2c3d-0000-1111-2222-333344445555".into(),
+            hierarchy: "v2".into(),
+            limit_cpus: Some(1.5),
+            periods: 300,
+            throttled_periods: 12,
+            throttled_usec: 340_000,
+            pressure_usec: Some(4_100_000),
+        }],
         steal: Some(0.013),
         cost: Cost {
             broker_s: 0.05,
@@ -144,6 +168,7 @@ fn run_report(p: &Profile) -> RunReport {
             bpf_runs: 5907,
             rss_bytes: 61 << 20,
             maps_bytes: 9 << 20,
+            steady: Some(Steady { seconds: 19.0, cpu_s: 0.057, after_s: 10.2 }),
         },
         warnings: vec![
             "The JVM 99 has no names for its Java code; see below for what to do about it, and why it is so."

@@ -6,31 +6,41 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may name. `session` and `cli` may name all.
-const ROOMS: [(&str, &[&str]); 11] = [
+const ROOMS: [(&str, &[&str]); 12] = [
     ("text", &[]),
     ("unwind", &[]),
     ("process", &["text"]),
     ("profile", &["text"]),
     ("capture", &["process", "unwind", "text"]),
-    ("jvm", &["process", "text"]),
+    ("jvm", &["process", "unwind", "text"]),
     ("host", &["process", "text"]),
     ("symbolize", &["capture", "process", "jvm", "profile", "unwind", "text"]),
     ("output", &["profile", "text"]),
     ("session", &["capture", "process", "jvm", "host", "symbolize", "profile", "output", "unwind", "text"]),
-    ("cli", &["capture", "process", "jvm", "host", "symbolize", "profile", "output", "session", "text"]),
+    ("daemon", &["profile", "output", "session", "text"]),
+    (
+        "cli",
+        &["capture", "process", "jvm", "host", "symbolize", "profile", "output", "session", "daemon", "text"],
+    ),
 ];
 
 /// Libraries that only these rooms may use, outside their tests.
-const LIBRARIES: [(&str, &[&str]); 8] = [
+const LIBRARIES: [(&str, &[&str]); 13] = [
+    ("ahash", &["symbolize", "profile"]),
     // `symbolize` lists the loaded BPF programs: their symbols are the kernel's.
     ("libbpf_rs", &["capture", "symbolize"]),
     ("perf_event_open_sys", &["capture"]),
     ("linux_perf_event_reader", &["capture"]),
     ("gimli", &["symbolize"]),
     ("inferno", &["output"]),
-    ("prost", &["output"]),
+    // The daemon has the messages of calls; the formats of profiles are output's.
+    ("prost", &["output", "daemon"]),
+    ("opentelemetry_proto", &["output"]),
     ("clap", &["cli"]),
-    ("tokio", &["session"]),
+    ("toml", &["cli"]),
+    ("tokio", &["session", "daemon"]),
+    ("hyper", &["daemon"]),
+    ("rustls", &["daemon"]),
 ];
 
 #[test]

@@ -4,9 +4,10 @@
 mod common;
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::folded::is;
-use common::profiler::{profile, record_watching};
+use common::folded::{Folded, is};
+use common::profiler::{profile, record, record_watching};
 use common::target::Target;
 use common::{is_root, native};
 
@@ -20,15 +21,29 @@ fn short_processes_keep_their_names() {
     if !is_root() {
         return;
     }
-    let spawn = Target::start(Command::new(native::program("spawn")).args([&path("short"), "5"]));
-    let profile = record_watching(&[spawn.pid()], 4, &["--all".to_owned()]);
+    // Most of what these do is to begin and to end: 600 a second on two CPUs, of 8 ms each.
+    let spawns = [(); 3].map(|()| {
+        Target::start(Command::new(native::program("spawn")).args([path("short"), "2".into(), "8".into()]))
+    });
+    let pids = [0, 1, 2].map(|i: usize| spawns[i].pid());
+    let profile = record_watching(&pids, 4, &["--all".to_owned()]);
     let family = profile.folded.keep(|stack| stack[0] == "short" || stack[0] == "spawn");
-    profile.assert_samples_of(&[spawn.pid()], family.total());
+    profile.assert_samples_of(&pids, family.total());
     let of_short = family.keep(|stack| stack[0] == "short");
-    // Exec, page faults and exit are the kernel's; user code has a name of the program, its loader or libc.
-    let unknown = of_short.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
-    assert!(unknown < 0.05, "{unknown} of the samples have unknown frames:\n{}", of_short.top(10));
-    assert!(of_short.within("short_lived_work").total() * 2 > of_short.total(), "{}", of_short.top(10));
+    let work = of_short.within("short_lived_work").total();
+    assert!(work * 4 > of_short.total(), "{}", of_short.top(10));
+    // Exec, page faults and exit are the kernel's; user code has a name of the program, its loader or libc. What goes
+    // astray are walks through a loader that has no frame pointers and of which it is not yet told where it lies.
+    let bad = of_short.keep(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
+    let unknown = bad.total() as f64 / of_short.total() as f64;
+    eprintln!("{:.2} % of {} samples have unknown frames", unknown * 100.0, of_short.total());
+    assert!(unknown < 0.02, "{unknown} of the samples have unknown frames:\n{}", bad.top(10));
+    // Code that ran is known; whether it is the program's that was executed, or that of the one before.
+    let leaf = bad.count(|stack| stack.last().is_some_and(|frame| frame.starts_with("[unknown")));
+    assert!(leaf * 500 < of_short.total(), "{leaf} samples have an unknown leaf:\n{}", bad.top(10));
+    let execs = bad
+        .count(|stack| stack.iter().any(|frame| is(frame, "begin_new_exec") || is(frame, "load_elf_binary")));
+    assert!(execs * 500 < of_short.total(), "{execs} samples of exec have unknown frames:\n{}", bad.top(10));
 }
 
 #[test]
@@ -46,4 +61,74 @@ fn children_are_followed_if_asked_for() {
     assert!(without.ticks_of(&[spawn.pid()]).0 > 100.0);
     let others = without.folded.count(|stack| stack.iter().any(|f| is(f, "short_lived_work")));
     assert_eq!(others, 0, "{}", without.folded.top(10));
+}
+
+/// Asserts that each of the two programs that take turns has its own work and nothing of the other's, and samples enough.
+#[track_caller]
+fn assert_turns(all: &Folded) {
+    for (name, own, other) in [("turn_a", "work_of_a", "work_of_b"), ("turn_b", "work_of_b", "work_of_a")] {
+        let of_it = all.keep(|stack| stack[0] == name);
+        assert!(of_it.total() > 300, "{} samples of {name}:\n{}", of_it.total(), all.top(10));
+        assert_eq!(
+            of_it.within(other).total(),
+            0,
+            "{name} has the other's names:\n{}",
+            of_it.within(other).top(5)
+        );
+        let right = of_it.within(own).total();
+        assert!(right * 10 > of_it.total() * 8, "{right} of {}:\n{}", of_it.total(), of_it.top(10));
+        let bad = of_it.keep(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
+        assert!(bad.total() * 50 < of_it.total(), "{}", bad.top(10));
+    }
+}
+
+/// A command that starts a program where everything always lies at the same addresses.
+fn without_aslr(program: &str) -> Command {
+    let mut command = Command::new("setarch");
+    command.arg("-R").arg(program);
+    command
+}
+
+#[test]
+fn a_process_that_executes_program_after_program_has_the_names_of_each() {
+    if !is_root() {
+        return;
+    }
+    let (a, b) = (path("turn_a"), path("turn_b"));
+    let target = Target::spawn(without_aslr(&a).args(["20", "1000000", &b]));
+    let profile = profile(&target, 4, &[]);
+    profile.assert_samples_of(&[target.pid()], profile.folded.total());
+    assert_turns(&profile.folded);
+}
+
+#[test]
+fn programs_that_had_one_pid_one_after_the_other_have_their_own_names() {
+    if !is_root() {
+        return;
+    }
+    // Pids go round: this one is free for a while.
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let pid = gone.id().to_string();
+    let over = AtomicBool::new(false);
+    let all = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for program in ["turn_a", "turn_b"].into_iter().cycle() {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let done = without_aslr(&path("with_pid")).args([&pid, &path(program), "40"]).status();
+                assert!(done.unwrap().success(), "the pid was not to be had");
+            }
+        });
+        let all = record(5, &["--all".to_owned()]);
+        over.store(true, Ordering::Relaxed);
+        all
+    });
+    assert_turns(&all.folded);
+    let rows = all.report["processes"].as_array().unwrap();
+    for name in ["turn_a", "turn_b"] {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        assert_eq!(row["pids"].to_string(), format!("[{pid}]"), "{row}");
+    }
 }

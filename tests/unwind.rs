@@ -58,6 +58,20 @@ fn a_chain_through_libc_is_whole_frame_by_frame() {
     }
 }
 
+/// They are gone before anybody could have told what they have mapped: it is what their parent has.
+#[test]
+fn children_that_live_shortly_have_whole_stacks() {
+    if !applies() {
+        return;
+    }
+    let target = frames(&["forks"]);
+    let all = profile_enough(&target, &["--children"], |all| all.within("work"));
+    assert_whole("forks", &all);
+    let in_children =
+        all.share(|stack| has_in_order(stack, &["main", "in_children", "chain", "by_value", "work"]));
+    assert!(in_children > 0.98, "only {in_children} of the stacks have all frames:\n{}", all.top(5));
+}
+
 #[test]
 fn a_leaf_has_its_caller_in_prologue_and_epilogue_too() {
     if !applies() {

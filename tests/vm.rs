@@ -5,11 +5,11 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::folded::{Folded, is, user_leaf};
-use common::java::{Jdk, Program};
-use common::profiler::{profile, profile_enough};
+use common::folded::{is, user_leaf};
+use common::java::{Jdk, Program, in_container, on_host, while_classes_go};
+use common::profiler::{main_thread, profile};
 use common::target::Target;
-use common::{assert_share, container, is_root, skip};
+use common::{assert_share, is_root};
 use jbpf_prof::jvm::code::{CodeTimeline, FrameKind, JavaFrame, Options};
 use jbpf_prof::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
 use jbpf_prof::jvm::{self, AttachOptions, Attached};
@@ -18,32 +18,32 @@ use jvm_symbols_log::{Load, Method, PcDecoder, Quotas, ReadAt, Reader, Sink, Stu
 
 #[test]
 fn jdk_17_agrees() {
-    on_host(17);
+    on_host(17, agrees);
 }
 
 #[test]
 fn jdk_25_agrees() {
-    on_host(25);
+    on_host(25, agrees);
 }
 
 #[test]
 fn jdk_8_agrees() {
-    in_container(8);
+    in_container(8, agrees);
 }
 
 #[test]
 fn jdk_11_agrees() {
-    in_container(11);
+    in_container(11, agrees);
 }
 
 #[test]
 fn jdk_21_agrees() {
-    in_container(21);
+    in_container(21, agrees);
 }
 
 #[test]
 fn jdk_25_agrees_in_a_container() {
-    in_container(25);
+    in_container(25, agrees);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn nothing_is_loaded_into_a_jvm_that_forbids_it() {
     // There is no agent, and the flag is not set.
     assert_eq!(jvm["compiled_before"], 1.0, "{jvm}");
 
-    let main = main_thread(&target);
+    let main = main_thread(&target, VM);
     for (name, truth) in [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)] {
         assert_share(name, main.self_share(&format!("Shares.{name}")), truth, main.total());
     }
@@ -81,11 +81,7 @@ fn code_that_comes_and_goes_never_has_a_neighbours_name() {
     if !is_root() {
         return;
     }
-    let mut target = Program::new("Unloaded").start(&Jdk::host());
-    let before = target.lines().iter().filter(|l| *l == "unloaded").count();
-    let all = main_thread(&target);
-    let gone = target.lines().iter().filter(|l| *l == "unloaded").count() - before;
-    assert!(gone >= 4, "only {gone} classes were unloaded: this test did not test");
+    let (all, gone) = while_classes_go(&Jdk::host(), &Program::new("Unloaded"), VM);
     let named = all.self_share("Unloaded$Burner.applyAsLong");
     let lost = all.share(|stack| {
         let gone = ["[unknown: code moved]", "[unknown: no code there]"];
@@ -105,34 +101,6 @@ fn code_that_comes_and_goes_never_has_a_neighbours_name() {
 
 /// How the profiler is told to read names out of memory.
 const VM: &[&str] = &["--java", "vm"];
-
-/// Samples enough of a Java program's main thread.
-fn main_thread(target: &Target) -> Folded {
-    profile_enough(target, &["--per-thread", "--java", "vm"], |all| {
-        all.keep(|stack| stack.get(1).is_some_and(|t| t.starts_with("[java tid=")))
-    })
-}
-
-fn on_host(version: u32) {
-    if !is_root() {
-        return;
-    }
-    match Jdk::on_host(version) {
-        Some(jdk) => agrees(&jdk),
-        None => eprintln!("this host has no JDK {version}"),
-    }
-}
-
-fn in_container(version: u32) {
-    if !is_root() {
-        return;
-    }
-    match Jdk::in_root(version) {
-        _ if !container::available() => skip("containers need runc"),
-        None => skip(&format!("no root file system with JDK {version}: scripts/jdk-roots.sh")),
-        Some(jdk) => agrees(&jdk),
-    }
-}
 
 /// The usual code cache, one heap only, and none but the first compiler.
 fn agrees(jdk: &Jdk) {
@@ -197,13 +165,12 @@ struct Tally {
     different: Vec<String>,
 }
 
-/// The intrinsics of method handles all have the same `jmethodID`, that of the class's method number `UNSET_IDNUM`
-/// (methodHandles.cpp, `Method::jmethod_id`): JVMTI gives each the name of whichever was asked for first. Memory has the
-/// name of each.
-fn is_intrinsic(frames: &[JavaFrame]) -> bool {
-    let [JavaFrame { method: Some(method), .. }] = frames else { return false };
-    &*method.class == "java.lang.invoke.MethodHandle"
-        && (&*method.method == "invokeBasic" || method.method.starts_with("linkTo"))
+/// Which intrinsic of a method handle runs is told by memory only.
+fn is_intrinsic(memory: &[JavaFrame], log: &[JavaFrame]) -> bool {
+    let ([JavaFrame { method: Some(one), .. }], [logged]) = (memory, log) else { return false };
+    &*one.class == "java.lang.invoke.MethodHandle"
+        && (&*one.method == "invokeBasic" || one.method.starts_with("linkTo"))
+        && &*logged.name == "java.lang.invoke.MethodHandle.[intrinsic]"
 }
 
 impl Tally {
@@ -225,7 +192,7 @@ impl Tally {
                 self.inlined += frames.iter().filter(|frame| frame.kind == FrameKind::Inlined).count();
                 self.lines += frames.iter().filter(|frame| frame.line > 0).count();
             }
-            Ok(frames) if is_intrinsic(&frames) && is_intrinsic(&logged.frames) => self.intrinsics += 1,
+            Ok(frames) if is_intrinsic(&frames, &logged.frames) => self.intrinsics += 1,
             Err(VmMiss::None | VmMiss::Moved) => self.missed += 1,
             other => self.different.push(format!("{asked:x?}\nlog    {logged:?}\nmemory {other:?}")),
         }

@@ -32,14 +32,21 @@ fn the_whole_machine_adds_up() {
     if !is_root() {
         return;
     }
-    let java = Program::new("Shares").start(&Jdk::host());
-    let native = native::start("native");
+    // Names that no other process has: somebody's JVM may be at work here, too.
+    let own = |name: &str, program: &[String]| {
+        let link = common::scratch("own-names").join(name);
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&program[0], &link).unwrap();
+        Target::start(Command::new(link).args(&program[1..]))
+    };
+    let java = own("whole-java", &Program::new("Shares").host_command(&Jdk::host()));
+    let native = own("whole-native", &[native::program("native").to_str().unwrap().to_owned()]);
     let profile = record_watching(&[java.pid(), native.pid()], 3, &args(&["--all"]));
     assert_accounts(&profile.report, profile.folded.total());
-    for (name, target) in [("java", &java), ("native", &native)] {
+    for (name, target) in [("whole-java", &java), ("whole-native", &native)] {
         profile.assert_samples_of(&[target.pid()], profile.folded.count(|stack| stack[0] == name));
     }
-    let java = profile.folded.keep(|stack| stack[0] == "java");
+    let java = profile.folded.keep(|stack| stack[0] == "whole-java");
     assert!(java.within("Shares.round").total() * 10 > java.total() * 9, "{}", java.top(10));
 }
 
@@ -90,9 +97,9 @@ fn a_command_is_profiled_from_its_first_instruction() {
     let short = native::program("short");
     let profile = record(20, &args(&["--", short.to_str().unwrap(), "1000"]));
     assert_accounts(&profile.report, profile.folded.total());
-    // A second of its own CPU time at 999 Hz, whatever else runs, but for some milliseconds before `main`.
+    // A second of its own CPU time at 999 Hz; a few milliseconds go to its beginning and to looking at the clock.
     let work = profile.folded.within("short_lived_work").total();
-    let right = 960 - profile.account("missed").min(960)..=1020;
+    let right = profile.by_chance(985);
     assert!(right.contains(&work), "{work} samples of a second's work:\n{}", profile.folded.top(10));
     assert!(profile.report["duration_s"].as_f64().unwrap() < 19.0, "the run ends with the command");
 }

@@ -7,6 +7,8 @@ use std::mem::{offset_of, size_of};
 use plain::Plain;
 
 use super::stack::{End, Leaf, Stack, StackKey, UserWord};
+use crate::process::group::GroupId;
+use crate::process::hierarchy::Hierarchy;
 use crate::process::{MonoNs, ProcessId};
 
 /// `JP_ABI_VERSION`.
@@ -15,6 +17,8 @@ pub const VERSION: u16 = 1;
 const TAG_SHIFT: u32 = 60;
 const TAG_RETURN: u64 = 0;
 const TAG_LEAF: u64 = 1;
+const TAG_INTERPRETED: u64 = 3;
+const TAG_FOLLOWED: u64 = 4;
 
 /// The labels of `JP_LOSSES`, in its order: why a tick was lost.
 pub const LOSSES: [&str; 4] = ["ring full", "counts full", "counts busy", "no scratch"];
@@ -71,6 +75,27 @@ pub struct Counters {
     pub lost: [u64; LOSSES.len()],
 }
 
+/// `struct jp_cgroup`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cgroup {
+    id: u64,
+    hierarchy: u32,
+    pad: u32,
+}
+
+/// `struct jp_member`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Member {
+    id: u64,
+    tgid: u32,
+    hierarchy: u32,
+    wanted: u32,
+    pad: u32,
+}
+
+const _: () = assert!(size_of::<Cgroup>() == 16 && size_of::<Member>() == 24);
 const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
 const _: () = assert!(size_of::<Value>() == 16);
 const _: () =
@@ -85,6 +110,36 @@ unsafe impl Plain for Value {}
 unsafe impl Plain for Record {}
 // SAFETY: as above.
 unsafe impl Plain for Counters {}
+
+// SAFETY: as above.
+unsafe impl Plain for Cgroup {}
+// SAFETY: as above.
+unsafe impl Plain for Member {}
+
+impl Cgroup {
+    /// The key of a group.
+    #[must_use]
+    pub fn of(group: GroupId) -> Cgroup {
+        Cgroup { id: group.id, hierarchy: group.hierarchy.number().into(), pad: 0 }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: repr(C) of integers without padding.
+        unsafe { plain::as_bytes(self) }
+    }
+}
+
+/// Reads what `members` has written: process, its group, and whether it is wanted. What is no record is left out.
+pub(super) fn parse_members(bytes: &[u8]) -> impl Iterator<Item = (u32, GroupId, bool)> + '_ {
+    bytes.chunks_exact(size_of::<Member>()).filter_map(|bytes| {
+        let mut member = Member::default();
+        member.copy_from_bytes(bytes).ok()?;
+        let hierarchy = Hierarchy::numbered(member.hierarchy)?;
+        Some((member.tgid, GroupId { hierarchy, id: member.id }, member.wanted != 0))
+    })
+}
 
 impl Key {
     /// The key in the words of the other rooms.
@@ -119,8 +174,18 @@ fn leaf(code: u8) -> Option<Leaf> {
 }
 
 fn end(code: u8) -> Option<End> {
-    const ENDS: [End; 8] =
-        [End::Root, End::Depth, End::BadRead, End::NotUp, End::BadPc, End::NoUser, End::NoTable, End::NoRule];
+    const ENDS: [End; 10] = [
+        End::Root,
+        End::Depth,
+        End::BadRead,
+        End::NotUp,
+        End::BadPc,
+        End::NoUser,
+        End::NoTable,
+        End::NoRule,
+        End::NoBlob,
+        End::NoFrame,
+    ];
     ENDS.get(usize::from(code)).copied()
 }
 
@@ -137,7 +202,7 @@ pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
     }
     let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     let kernel: Vec<u64> = words.by_ref().take(kernel_words).collect();
-    let user: Option<Vec<UserWord>> = words.take(user_words).map(user_word).collect();
+    let user = user_frames(words.take(user_words))?;
     let name_len = record.comm.iter().position(|&b| b == 0).unwrap_or(record.comm.len());
     let stack = Stack {
         key: record.key.stack_key(),
@@ -146,23 +211,31 @@ pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
         leaf: leaf(record.leaf)?,
         end: end(record.end)?,
         kernel,
-        user: user?,
+        user,
     };
     Some((stack, record.window))
 }
 
-fn user_word(word: u64) -> Option<UserWord> {
-    let pc = word & ((1 << TAG_SHIFT) - 1);
-    match word >> TAG_SHIFT {
-        TAG_RETURN => Some(UserWord::Return(pc)),
-        TAG_LEAF => Some(UserWord::Leaf(pc)),
-        _ => None,
+/// The frames that user words make; an interpreted one has two.
+fn user_frames(mut words: impl Iterator<Item = u64>) -> Option<Vec<UserWord>> {
+    let value = |word: u64| word & ((1 << TAG_SHIFT) - 1);
+    let mut frames = Vec::with_capacity(words.size_hint().0);
+    while let Some(word) = words.next() {
+        frames.push(match word >> TAG_SHIFT {
+            TAG_RETURN => UserWord::Return(value(word)),
+            TAG_LEAF => UserWord::Leaf(value(word)),
+            TAG_INTERPRETED => UserWord::Interpreted { method: value(word), bcp: words.next()? },
+            TAG_FOLLOWED => UserWord::Followed(value(word)),
+            _ => return None,
+        });
     }
+    Some(frames)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::hierarchy::Controller;
 
     /// The names in `#define LIST(X) X(a) X(b) …` of `bpf/abi.h`.
     fn list(name: &str) -> Vec<String> {
@@ -174,6 +247,9 @@ mod tests {
     #[test]
     fn lists_are_those_of_the_header() {
         assert_eq!(list("JP_LOSSES"), LOSSES);
+        let kernels = |c: &Controller| c.name().replace("blkio", "io").replace('_', " ");
+        let controllers: Vec<String> = Controller::ALL.iter().map(kernels).collect();
+        assert_eq!(list("JP_CONTROLLERS"), controllers);
         let ends: Vec<String> = (0..).map_while(end).map(|e| format!("{e:?}").to_lowercase()).collect();
         assert_eq!(list("JP_ENDS").iter().map(|e| e.replace(' ', "")).collect::<Vec<_>>(), ends);
         let leaves: Vec<String> = (0..).map_while(leaf).map(|l| format!("{l:?}").to_lowercase()).collect();
@@ -200,12 +276,26 @@ mod tests {
 
     #[test]
     fn a_record_is_read() {
-        let bytes = record_bytes(&[0xffff_ffff_8100_0000], &[1 << TAG_SHIFT | 0x1000, 0x2000]);
+        let bytes = record_bytes(
+            &[0xffff_ffff_8100_0000],
+            &[1 << TAG_SHIFT | 0x1000, 0x2000, 4 << TAG_SHIFT | 0x3000],
+        );
         let (stack, window) = parse_record(&bytes).expect("a good record");
         assert_eq!((window, stack.at, stack.leaf, stack.end), (1, MonoNs(42), Leaf::Syscall, End::Root));
         assert_eq!(stack.comm, b"java");
         assert_eq!(stack.kernel, [0xffff_ffff_8100_0000]);
-        assert_eq!(stack.user, [UserWord::Leaf(0x1000), UserWord::Return(0x2000)]);
+        assert_eq!(
+            stack.user,
+            [UserWord::Leaf(0x1000), UserWord::Return(0x2000), UserWord::Followed(0x3000)]
+        );
+    }
+
+    #[test]
+    fn an_interpreted_frame_has_two_words() {
+        let words = [1 << TAG_SHIFT | 0x1000, TAG_INTERPRETED << TAG_SHIFT | 0x7f00, 0x7f40, 0x2000];
+        let (stack, _) = parse_record(&record_bytes(&[], &words)).expect("a good record");
+        let interpreted = UserWord::Interpreted { method: 0x7f00, bcp: 0x7f40 };
+        assert_eq!(stack.user, [UserWord::Leaf(0x1000), interpreted, UserWord::Return(0x2000)]);
     }
 
     #[test]
@@ -216,6 +306,8 @@ mod tests {
         }
         let unknown_tag = record_bytes(&[], &[7 << TAG_SHIFT]);
         assert!(parse_record(&unknown_tag).is_none());
+        let half = record_bytes(&[], &[TAG_INTERPRETED << TAG_SHIFT | 0x1000]);
+        assert!(parse_record(&half).is_none());
         let mut other_version = bytes;
         other_version[0] = 99;
         assert!(parse_record(&other_version).is_none());

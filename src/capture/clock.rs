@@ -73,24 +73,47 @@ impl Clock {
     /// went and came back in between: an event stays off when its CPU comes back.
     ///
     /// # Errors
-    /// When the list of CPUs cannot be read or a new event cannot be started.
-    pub fn follow_hotplug(&mut self, program: BorrowedFd<'_>) -> anyhow::Result<()> {
-        let online = online_cpus()?;
-        let (period_ns, closed_ns, closed_periods) =
-            (self.period_ns, &mut self.closed_ns, &mut self.closed_periods);
-        self.events.retain(|cpu, event| {
-            let stays = online.contains(cpu) && event.pulse.beats(event.fd.as_fd());
-            if !stays {
-                let ns = perf_event::read(event.fd.as_fd()).map_or(0, |reading| reading.count);
-                *closed_ns += ns;
-                *closed_periods += ns / period_ns;
+    /// When a new event cannot be started.
+    pub fn follow_hotplug(&mut self, online: &[u32], program: BorrowedFd<'_>) -> anyhow::Result<()> {
+        let gone: Vec<u32> = self
+            .events
+            .iter_mut()
+            .filter_map(|(cpu, event)| {
+                let stays = online.contains(cpu) && event.pulse.beats(event.fd.as_fd());
+                (!stays).then_some(*cpu)
+            })
+            .collect();
+        for cpu in gone {
+            if let Some(event) = self.events.remove(&cpu) {
+                self.close(&event);
             }
-            stays
-        });
-        for cpu in self.wanted(&online) {
+        }
+        for cpu in self.wanted(online) {
             if !self.events.contains_key(&cpu) && self.add(cpu, program).is_ok() {
                 perf_event::enable(self.events[&cpu].fd.as_fd())?;
             }
+        }
+        Ok(())
+    }
+
+    /// Ticks at another period from now on: the events are opened anew, and started.
+    ///
+    /// # Errors
+    /// What the kernel says; then nothing ticks any more.
+    pub fn set_period(&mut self, period_ns: u64, program: BorrowedFd<'_>) -> anyhow::Result<()> {
+        let cpus: Vec<u32> = self.cpus().collect();
+        for event in std::mem::take(&mut self.events).into_values() {
+            self.close(&event);
+        }
+        self.period_ns = period_ns;
+        for cpu in cpus {
+            // One that went meanwhile is met again by `follow_hotplug`.
+            if self.add(cpu, program).is_ok() {
+                perf_event::enable(self.events[&cpu].fd.as_fd())?;
+            }
+        }
+        if self.events.is_empty() {
+            bail!("no perf event could be opened at a period of {period_ns} ns");
         }
         Ok(())
     }
@@ -112,6 +135,15 @@ impl Clock {
             sum.periods += ns / self.period_ns;
         }
         Ok(sum)
+    }
+
+    /// Keeps what an event has counted, which is about to be closed.
+    fn close(&mut self, event: &Event) {
+        // Stopped first: what ticks after the reading would be more than there should have been.
+        let _ = perf_event::disable(event.fd.as_fd());
+        let ns = perf_event::read(event.fd.as_fd()).map_or(0, |reading| reading.count);
+        self.closed_ns += ns;
+        self.closed_periods += ns / self.period_ns;
     }
 
     fn wanted(&self, online: &[u32]) -> Vec<u32> {

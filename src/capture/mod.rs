@@ -5,7 +5,9 @@
 
 pub mod abi;
 mod batch;
+mod cgroups;
 pub mod clock;
+mod denied;
 pub mod perf_event;
 pub mod perf_ring;
 pub mod program;
@@ -15,7 +17,9 @@ pub mod stats;
 mod unwind;
 pub mod window;
 
+pub use cgroups::{CgroupMap, Cgroups, Member};
 pub use clock::Elapsed;
+pub use denied::Denied;
 pub use program::{Filter, Load};
 pub use stack::{End, Leaf, Stack, StackKey, UserWord};
 pub use stats::RunStats;

@@ -6,16 +6,18 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys as sys;
 
+use super::denied::Denied;
+
 /// Opens an event for every task (`pid` -1) or one, on one CPU; the descriptor is closed on exec.
 ///
 /// # Errors
-/// What the kernel says: `ENODEV` for a CPU that is offline, `EACCES`/`EPERM` without `CAP_PERFMON`.
+/// What the kernel says: `ENODEV` for a CPU that is offline; [`Denied`] if nobody gets an event here.
 pub fn open(attr: &mut sys::bindings::perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     let flags = libc_flag(sys::bindings::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` lives through the call and states its own size; the kernel only reads and, on E2BIG, writes it.
     let fd = unsafe { sys::perf_event_open(attr, pid, cpu, -1, flags) };
     if fd < 0 {
-        return Err(io::Error::last_os_error());
+        return Err(Denied::of("perf_event_open", io::Error::last_os_error()));
     }
     // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -34,7 +36,12 @@ pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { sys::ioctls::ENABLE(event.as_raw_fd(), 0) })
 }
 
-/// Stops counting and sampling; when it returns, no tick of this event runs any more.
+/// Stops counting and sampling; when it returns, no tick of this event runs any more, and what its last one wrote is seen.
+///
+/// The kernel takes an event off its CPU by a call on that CPU (kernel/events/core.c: `event_function_call`, which waits
+/// for `smp_call_function_single`). A tick runs there in a timer's hard interrupt (`perf_swevent_hrtimer`, on PREEMPT_RT
+/// too), which the call cannot interrupt; the call cancels the timer. If the CPU is offline, its going has done the same
+/// (`perf_event_exit_cpu`).
 ///
 /// # Errors
 /// What the kernel says.

@@ -1,5 +1,6 @@
 //! The BPF program and its maps: opened, configured, sized and loaded.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
@@ -9,7 +10,10 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use super::abi::{Counters, Key, Value};
+use super::cgroups::{CgroupMap, Cgroups, Member};
+use super::denied::Denied;
 use super::unwind::UnwindMemory;
+use crate::process::hierarchy::Hierarchy;
 
 #[allow(
     clippy::all,
@@ -44,6 +48,10 @@ pub struct Filter {
     pub children: bool,
     /// Only these threads, if any are named.
     pub tids: Vec<u32>,
+    /// Only tasks in chosen cgroups and below them.
+    pub cgroups: Option<Cgroups>,
+    /// The hierarchy of cgroups that tells containers apart.
+    pub naming: Hierarchy,
     /// A process to let through although it is a child of the profiler: the command that it started.
     pub launched: Option<u32>,
     /// Show the profiler and its children too.
@@ -70,14 +78,16 @@ pub struct Program {
     skel: ProfilerSkel<'static>,
     counts: [MapHandle; 2],
     parity: u32,
+    by_cgroup: bool,
 }
 
 impl Program {
     /// Loads the program, for windows of a second.
     ///
     /// # Errors
-    /// When the kernel has no BTF, refuses the program, or has no memory for the maps.
+    /// When bpf(2) is [`Denied`], the kernel has no BTF, refuses the program, or has no memory for the maps.
     pub fn load(filter: &Filter, load: Load, btf: Option<&PathBuf>) -> anyhow::Result<Program> {
+        probe()?;
         // One per process, alive until its end: the skeleton borrows it and lives in the same struct.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut builder = ProfilerSkelBuilder::default();
@@ -97,6 +107,12 @@ impl Program {
         config.seed = u64::from_ne_bytes(seed);
         config.ring_half = ring / 2;
         config.own_tgid = if filter.include_self { 0 } else { std::process::id() };
+        config.naming = filter.naming.number();
+        if let Some(cgroups) = &filter.cgroups {
+            (config.cgroups, config.cgroup_levels) = (cgroups.hierarchies(), cgroups.levels());
+        }
+        open.progs.members.set_autoload(filter.cgroups.is_some());
+        let config = &mut open.maps.rodata_data.as_mut().context("the BPF object has no rodata")?.config;
         config.by_tgid = u8::from(!filter.tgids.is_empty());
         config.by_tid = u8::from(!filter.tids.is_empty());
         config.children = u8::from(filter.children);
@@ -106,11 +122,14 @@ impl Program {
 
         let skel = open.load().map_err(typed).context("loading the BPF program")?;
         let counts = [count_map(entries)?, count_map(entries)?];
-        let program = Program { skel, counts, parity: 0 };
-        program.publish_counts()?;
+        let program = Program { skel, counts, parity: 0, by_cgroup: filter.cgroups.is_some() };
+        (0..2).try_for_each(|parity| program.publish(parity))?;
         for tgid in filter.tgids.iter().chain(&filter.launched) {
             program.want(*tgid)?;
         }
+        let chosen = filter.cgroups.iter().flat_map(|cgroups| &cgroups.chosen);
+        let map = program.cgroups()?;
+        chosen.into_iter().try_for_each(|group| map.choose(*group))?;
         for tid in &filter.tids {
             program
                 .skel
@@ -144,6 +163,23 @@ impl Program {
         Ok(UnwindMemory::new(handle(&maps.chunks)?, handle(&maps.spaces)?))
     }
 
+    /// Which cgroups are chosen: they can change while it runs.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn cgroups(&self) -> anyhow::Result<CgroupMap> {
+        let map = MapHandle::try_from(&self.skel.maps.chosen_cgroups).context("map of cgroups")?;
+        Ok(CgroupMap::new(map))
+    }
+
+    /// What the filter of cgroups sees of all processes; nothing if none are chosen.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn members(&self) -> anyhow::Result<Vec<Member>> {
+        if self.by_cgroup { super::cgroups::members(&self.skel.progs.members) } else { Ok(Vec::new()) }
+    }
+
     /// Adds a process to those that are wanted.
     ///
     /// # Errors
@@ -163,8 +199,7 @@ impl Program {
         let _ = self.skel.maps.wanted_tgids.delete(&tgid.to_ne_bytes());
     }
 
-    /// Turns to the other window; when it returns, the counts and counters of the old one are final. Gives the old
-    /// parity.
+    /// Turns to the other window. Gives the old parity.
     ///
     /// # Errors
     /// What the kernel says.
@@ -177,10 +212,17 @@ impl Program {
             .bss
             .update(&zero, &self.parity.to_ne_bytes(), MapFlags::ANY)
             .context("flipping the window")?;
+        Ok(old)
+    }
+
+    /// Waits until no run of the program is left that began before now: a grace period, up to some tenths of a second.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn wait_for_runs(&self) -> anyhow::Result<()> {
         // An update of a map of maps returns only when no program runs any more that could have seen the old state
         // (kernel/bpf/syscall.c: maybe_wait_bpf_programs).
-        self.publish_counts()?;
-        Ok(old)
+        self.publish(0)
     }
 
     /// Takes the counts of a window that is over.
@@ -219,32 +261,53 @@ impl Program {
         u64::from(self.skel.maps.stacks.max_entries()) + counts + scratch + (16_384 + 4_096 + 8_192) * 80
     }
 
-    fn publish_counts(&self) -> anyhow::Result<()> {
-        for (parity, map) in (0u32..).zip(&self.counts) {
-            let fd = map.as_fd().as_raw_fd().to_ne_bytes();
-            let counts = &self.skel.maps.counts;
-            counts.update(&parity.to_ne_bytes(), &fd, MapFlags::ANY).context("publishing the count maps")?;
-        }
-        Ok(())
+    /// Distinct stacks that the count map of a window holds.
+    #[must_use]
+    pub fn room_for_stacks(&self) -> u32 {
+        self.counts[0].max_entries()
+    }
+
+    fn publish(&self, parity: u32) -> anyhow::Result<()> {
+        let fd = self.counts[(parity & 1) as usize].as_fd().as_raw_fd().to_ne_bytes();
+        let counts = &self.skel.maps.counts;
+        counts.update(&parity.to_ne_bytes(), &fd, MapFlags::ANY).context("publishing the count maps")
     }
 }
 
+/// The smallest thing that bpf(2) can be asked for: who is refused that is refused all of it.
+fn probe() -> anyhow::Result<()> {
+    create(MapType::Array, "jp_probe", (size_of::<u32>(), size_of::<u32>()), 1)
+        .map_err(|error| Denied::of("bpf", error))
+        .context("the first BPF map")?;
+    Ok(())
+}
+
 fn count_map(entries: u32) -> anyhow::Result<MapHandle> {
+    create(MapType::Hash, "jp_counts", (size_of::<Key>(), size_of::<Value>()), entries)
+        .with_context(|| format!("count map of {entries} entries"))
+}
+
+/// A map with keys and values of these sizes.
+pub(super) fn create(
+    kind: MapType,
+    name: &str,
+    (key, value): (usize, usize),
+    entries: u32,
+) -> io::Result<MapHandle> {
     let opts = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
-    let (key, value) = (u32::try_from(size_of::<Key>())?, u32::try_from(size_of::<Value>())?);
-    MapHandle::create(MapType::Hash, Some("jp_counts"), key, value, entries, &opts)
-        .map_err(typed)
-        .with_context(|| format!("count map of {entries} entries"))
+    let size = |bytes| u32::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    MapHandle::create(kind, Some(name), size(key)?, size(value)?, entries, &opts).map_err(typed)
 }
 
 /// libbpf's error as one of the standard library's, so that who asks for the kind need not know libbpf.
-fn typed(error: libbpf_rs::Error) -> std::io::Error {
+fn typed(error: libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => std::io::ErrorKind::PermissionDenied,
-        _ => std::io::ErrorKind::Other,
+        libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        libbpf_rs::ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+        _ => io::ErrorKind::Other,
     };
-    std::io::Error::new(kind, error)
+    io::Error::new(kind, error)
 }

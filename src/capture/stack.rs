@@ -11,7 +11,7 @@ pub struct StackKey {
     pub tid: u32,
     /// Hash of the thread's comm.
     pub comm: u64,
-    /// kernfs id of the task's cgroup in the default hierarchy.
+    /// kernfs id of the task's cgroup in the hierarchy that tells containers apart.
     pub cgroup: u64,
     /// Which event, 0 = cpu-clock.
     pub event: u32,
@@ -51,6 +51,10 @@ pub enum End {
     NoTable,
     /// The unwind table has a rule that is not followed.
     NoRule,
+    /// The pc lies in a JVM's code heap, but in no code that is in use there.
+    NoBlob,
+    /// A JVM's code was found without a frame as that code has: it was about to be made, changed or left.
+    NoFrame,
 }
 
 /// One frame of the user stack.
@@ -60,23 +64,26 @@ pub enum UserWord {
     Leaf(u64),
     /// The address after a call.
     Return(u64),
+    /// The same, to which a frame pointer led in code of a file of which no unwind table was there to say that it is one.
+    Followed(u64),
+    /// A Java method that the interpreter was running. What it says was found in the JVM's memory and may be a lie.
+    Interpreted {
+        /// Its `Method*`; 0 if the frame was not whole.
+        method: u64,
+        /// The bytecode that was running or calling, an address too; 0 of a native method, or of one that was being
+        /// entered.
+        bcp: u64,
+    },
 }
 
 impl UserWord {
-    /// The address to look up: within the instruction that was running or calling.
+    /// Its code's address: within the instruction that was running or calling. None of an interpreted method.
     #[must_use]
-    pub fn probe(self) -> u64 {
+    pub fn probe(self) -> Option<u64> {
         match self {
-            UserWord::Leaf(pc) => pc,
-            UserWord::Return(pc) => pc.saturating_sub(1),
-        }
-    }
-
-    /// The address as it was found.
-    #[must_use]
-    pub fn pc(self) -> u64 {
-        match self {
-            UserWord::Leaf(pc) | UserWord::Return(pc) => pc,
+            UserWord::Leaf(pc) => Some(pc),
+            UserWord::Return(pc) | UserWord::Followed(pc) => Some(pc.saturating_sub(1)),
+            UserWord::Interpreted { .. } => None,
         }
     }
 }

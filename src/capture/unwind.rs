@@ -2,10 +2,15 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use rustix::process::{Resource, getrlimit};
 
+use super::program::create;
 use crate::unwind::{CHUNK_PAGES, CHUNKS, Memory, PAGE};
+
+/// Chunks take no more than one of so many descriptors that the profiler may have.
+const DESCRIPTORS_PART: u64 = 16;
 
 /// The maps, for whoever loads tables; usable from any thread.
 #[derive(Debug)]
@@ -14,23 +19,22 @@ pub struct UnwindMemory {
     spaces: MapHandle,
     /// Those that were needed so far.
     pages: Vec<MapHandle>,
+    /// How many there may be: each is a descriptor.
+    most: u64,
 }
 
 impl UnwindMemory {
     pub(super) fn new(chunks: MapHandle, spaces: MapHandle) -> UnwindMemory {
-        UnwindMemory { chunks, spaces, pages: Vec::new() }
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        UnwindMemory { chunks, spaces, pages: Vec::new(), most: descriptors / DESCRIPTORS_PART }
     }
 
     /// The chunk of this number; it and those before it are made if they are not there.
     fn chunk(&mut self, number: u32) -> Result<&MapHandle> {
         while self.pages.len() <= number as usize {
             let next = u32::try_from(self.pages.len())?;
-            let opts = libbpf_sys::bpf_map_create_opts {
-                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-                ..Default::default()
-            };
-            let page = u32::try_from(PAGE)?;
-            let map = MapHandle::create(MapType::Array, Some("jp_pages"), 4, page, CHUNK_PAGES, &opts)
+            ensure!(u64::from(next) < self.most, "RLIMIT_NOFILE leaves no descriptor for more unwind tables");
+            let map = create(MapType::Array, "jp_pages", (size_of::<u32>(), PAGE), CHUNK_PAGES)
                 .context("pages for unwind tables")?;
             self.publish_chunk(next, &map)?;
             self.pages.push(map);
@@ -58,6 +62,11 @@ impl Memory for UnwindMemory {
         Ok(())
     }
 
+    fn read(&self, page: u32) -> Option<Vec<u8>> {
+        let chunk = self.pages.get((page / CHUNK_PAGES) as usize)?;
+        chunk.lookup(&(page % CHUNK_PAGES).to_ne_bytes(), MapFlags::ANY).ok()?
+    }
+
     fn publish(&mut self, tgid: u32, page: u32) -> Result<()> {
         let (key, value) = (tgid.to_ne_bytes(), page.to_ne_bytes());
         self.spaces.update(&key, &value, MapFlags::ANY).context("publishing what a process has mapped")
@@ -70,9 +79,20 @@ impl Memory for UnwindMemory {
 
     fn settle(&mut self) {
         // An update of a map of maps returns only when no program runs any more that could have seen the old state, see
-        // `Program::flip`.
+        // `Program::wait_for_runs`.
         if let Some(first) = self.pages.first() {
             let _ = self.publish_chunk(0, first);
+        }
+    }
+
+    /// The first chunk stays.
+    fn shrink(&mut self, end: u32) {
+        let used = end.div_ceil(CHUNK_PAGES).max(1);
+        for number in (used..self.pages.len() as u32).rev() {
+            if self.chunks.delete(&number.to_ne_bytes()).is_err() {
+                return;
+            }
+            self.pages.pop();
         }
     }
 }

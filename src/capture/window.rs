@@ -2,13 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
 
 use super::abi::{self, Counters};
 use super::clock::{Clock, Elapsed};
@@ -46,7 +48,11 @@ pub struct Capture {
     program: Program,
     clock: Clock,
     ring: RingBuffer<'static>,
+    /// Readable when the program has found the ring half full.
+    half_full: OwnedFd,
     arrivals: Arrivals,
+    /// Whether the program may be running.
+    ticking: bool,
     /// Keeps the kernel's run time statistics on; none where the kernel or a capability is missing.
     stats: Option<OwnedFd>,
 }
@@ -85,14 +91,19 @@ impl Capture {
             0
         })?;
         let ring = builder.build().context("ring buffer")?;
-        Ok(Capture { program, clock, ring, arrivals, stats: stats::enable().ok() })
+        // By itself the ring is readable as soon as there is anything in it.
+        let half_full = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
+        let (data, at_once) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET);
+        epoll::add(&half_full, program.ring().as_fd(), data, at_once).context("ring buffer")?;
+        Ok(Capture { program, clock, ring, half_full, arrivals, ticking: false, stats: stats::enable().ok() })
     }
 
     /// Starts the ticks.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn start(&self) -> anyhow::Result<()> {
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        self.ticking = true;
         self.clock.start().context("starting the perf events")
     }
 
@@ -100,30 +111,46 @@ impl Capture {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn stop(&self) -> anyhow::Result<()> {
-        self.clock.stop().context("stopping the perf events")
-    }
-
-    /// Waits up to `timeout` for the ring to be half full and takes what has arrived.
-    ///
-    /// # Errors
-    /// What the kernel says; an interrupting signal is none.
-    pub fn wait(&self, timeout: Duration) -> anyhow::Result<()> {
-        let rc = self.ring.poll_raw(timeout);
-        ensure!(
-            rc >= 0 || rc == -libc::EINTR,
-            "reading the ring of stacks: {}",
-            std::io::Error::from_raw_os_error(-rc)
-        );
+    pub fn stop(&mut self) -> anyhow::Result<()> {
+        self.clock.stop().context("stopping the perf events")?;
+        self.ticking = false;
         Ok(())
     }
 
-    /// Ends the window and gives it.
+    /// Waits up to `timeout` for the ring to be half full, and takes then what has arrived; less if `wake` is readable.
+    ///
+    /// # Errors
+    /// What the kernel says; an interrupting signal is none.
+    pub fn wait(&self, timeout: Duration, wake: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+        let descriptors = [Some(self.half_full.as_fd()), wake];
+        let mut ready: Vec<_> =
+            descriptors.iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let limit = Timespec::try_from(timeout).ok();
+        match poll(&mut ready, limit.as_ref()) {
+            Err(Errno::INTR) => return Ok(()),
+            polled => polled.context("waiting for the ring of stacks")?,
+        };
+        if ready[0].revents().is_empty() {
+            return Ok(());
+        }
+        // Told once each time: that it was told is taken back before the ring is read.
+        let mut told =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        epoll::wait(&self.half_full, &mut told[..], Some(&Timespec::default()))
+            .context("waiting for the ring of stacks")?;
+        self.ring.consume().context("reading the ring of stacks")
+    }
+
+    /// Ends the window and gives it: its counts are final.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn turn(&mut self) -> anyhow::Result<Window> {
         let old = self.program.flip()?;
+        // Stopped events have no run left to wait for: see `perf_event::disable`.
+        if self.ticking {
+            self.program.wait_for_runs()?;
+        }
         self.ring.consume().context("reading the ring of stacks")?;
         let arrived = std::mem::take(&mut self.arrivals.borrow_mut()[old as usize]);
         let counts = self.program.take_counts(old)?;
@@ -131,12 +158,21 @@ impl Capture {
         Ok(assemble(arrived, counts, counters))
     }
 
-    /// Follows CPUs that came or went.
+    /// Follows CPUs that came or went: `online` are there now.
     ///
     /// # Errors
-    /// When the list of CPUs cannot be read or a new event cannot be opened.
-    pub fn follow_hotplug(&mut self) -> anyhow::Result<()> {
-        self.clock.follow_hotplug(self.program.fd())
+    /// When a new event cannot be started.
+    pub fn follow_hotplug(&mut self, online: &[u32]) -> anyhow::Result<()> {
+        self.clock.follow_hotplug(online, self.program.fd())
+    }
+
+    /// Ticks at another period from now on; each tick weighs what its own period was.
+    ///
+    /// # Errors
+    /// What the kernel says; then nothing ticks any more.
+    pub fn set_period(&mut self, period_ns: u64) -> anyhow::Result<()> {
+        ensure!(period_ns > 0, "a period of 0 ns");
+        self.clock.set_period(period_ns, self.program.fd())
     }
 
     /// CPUs that tick.

@@ -4,6 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use super::daemon::Daemon;
+use crate::session;
 
 /// Profiles a whole machine: kernel, native code, JVMs and Java with its inlined methods, in one picture.
 #[derive(Clone, Debug, Parser)]
@@ -26,6 +30,17 @@ pub(super) struct Args {
 /// What else the program does.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Sub {
+    /// Sample for ever: keep the windows of the last hours, tell them by HTTP, push them to Pyroscope or OpenTelemetry.
+    Daemon(Box<Daemon>),
+    /// Ask the daemon of this host whether it is well.
+    Health {
+        /// Its file of settings.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Whether windows come, too.
+        #[arg(long)]
+        ready: bool,
+    },
     /// List the JVMs of this host, and whether the agent can be attached to them.
     Jvms,
     /// Say what this host allows, in a form for bug reports.
@@ -71,6 +86,18 @@ pub(super) struct Record {
     /// These threads only (a comma list, repeatable).
     #[arg(long, value_name = "TID", value_delimiter = ',', help_heading = "What", conflicts_with = "pid")]
     pub(super) tid: Vec<u32>,
+    /// This cgroup only, with all below it: its directory, or its path as in /proc/PID/cgroup; repeatable.
+    #[arg(short = 'G', long, value_name = "PATH", help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    pub(super) cgroup: Vec<PathBuf>,
+    /// These containers only: ids, their beginnings, or names (a comma list, repeatable).
+    #[arg(long, value_name = "ID|NAME", value_delimiter = ',', help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    pub(super) container: Vec<String>,
+    /// These pods only, or containers of these pods: names or uids.
+    #[arg(long, value_name = "NAME|UID", value_delimiter = ',', help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    pub(super) pod: Vec<String>,
+    /// Pods and containers of these Kubernetes namespaces only.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    pub(super) namespace: Vec<String>,
     /// These CPUs only (a list such as 0-3,8).
     #[arg(short = 'C', long, value_name = "CPUS", help_heading = "What")]
     pub(super) cpu: Option<String>,
@@ -105,6 +132,9 @@ pub(super) struct Record {
     /// No stacks with a frame of this name; `*` stands for any text, repeatable.
     #[arg(short = 'X', long, value_name = "NAME", help_heading = "Output")]
     pub(super) exclude: Vec<String>,
+    /// Beside each output file one for each container (FILE-CONTAINER.EXT), and one for what is in none.
+    #[arg(long, help_heading = "Output")]
+    pub(super) per_container: bool,
     /// A frame for each thread.
     #[arg(long, help_heading = "Output")]
     pub(super) per_thread: bool,
@@ -122,7 +152,7 @@ pub(super) struct Record {
     pub(super) lines: bool,
 
     /// Where Java names come from: `agent` attaches to each profiled JVM, `vm` reads them out of its memory and loads
-    /// nothing into it, `off` leaves JVMs alone.
+    /// nothing into it, `off` loads nothing and names no compiled code.
     #[arg(long, value_enum, default_value = "agent", help_heading = "Java")]
     pub(super) java: Java,
     /// How long attaching to one JVM may take.
@@ -135,6 +165,9 @@ pub(super) struct Record {
     /// Kernel types (BTF) from this file, for kernels that have none; it must belong to root.
     #[arg(long, value_name = "FILE", help_heading = "Host")]
     pub(super) btf_path: Option<PathBuf>,
+    /// Where the node's file system is mounted, for the names of containers and pods (/var/log/pods and their like).
+    #[arg(long, value_name = "DIR", default_value = "/", help_heading = "Host")]
+    pub(super) node_root: PathBuf,
     /// No progress and no report.
     #[arg(short, long, help_heading = "Host")]
     pub(super) quiet: bool,
@@ -146,7 +179,8 @@ pub(super) struct Record {
     pub(super) log_level: Option<LogLevel>,
 
     /// Start this command and profile it, with its descendants, from its first instruction.
-    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"])]
+    #[arg(last = true, value_name = "CMD",
+        conflicts_with_all = ["pid", "tid", "cgroup", "container", "pod", "namespace"])]
     pub(super) launch: Vec<OsString>,
 }
 
@@ -179,7 +213,8 @@ pub enum Report {
 }
 
 /// `--log-level`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum LogLevel {
     Off,
     Warn,
@@ -188,11 +223,22 @@ pub(super) enum LogLevel {
 }
 
 /// `--java`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Java {
     Agent,
     Vm,
     Off,
+}
+
+impl From<Java> for session::Java {
+    fn from(java: Java) -> session::Java {
+        match java {
+            Java::Agent => session::Java::Agent,
+            Java::Vm => session::Java::Vm,
+            Java::Off => session::Java::Off,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use log::LevelFilter;
 
-use super::args::{Java, LogLevel, Picture, Record, Report};
+use super::args::{LogLevel, Picture, Record, Report};
 use super::exit::{Exit, Failure};
 use crate::output::{Format, Look, Target as Output, file};
+use crate::process::container::Node;
+use crate::process::group::NoGroup;
+use crate::process::hierarchies::Hierarchies;
+use crate::process::selection::{NoTarget, Selection};
 use crate::profile::filter::Glob;
-use crate::session::{self, Settings, Target};
+use crate::session::{Settings, Target};
 
 /// This binary, for child processes, whatever became of its path.
 pub const OWN_BINARY: &str = "/proc/self/exe";
@@ -19,6 +23,8 @@ pub const OWN_BINARY: &str = "/proc/self/exe";
 const DEFAULT_RATE: u64 = 99;
 /// More samples a second than the kernel can take: the shortest period of cpu-clock is 10 µs.
 const MAX_RATE: u64 = 100_000;
+/// JVMs that are attached to at the same time: each costs it some hundred milliseconds of one CPU.
+const ATTACH_AT_ONCE: usize = 4;
 const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The main job, valid.
@@ -36,6 +42,8 @@ pub struct Config {
     pub exclude: Vec<Glob>,
     /// The report.
     pub report: Report,
+    /// A file for each container, too.
+    pub per_container: bool,
     /// Methods by line in it.
     pub lines: bool,
     /// What the user should know before it begins.
@@ -48,6 +56,7 @@ impl Config {
     pub(super) fn new(record: Record) -> Result<Config, Failure> {
         let mut warnings = Vec::new();
         let rate = rate(&record, &mut warnings)?;
+        let groups = groups(&record, &mut warnings)?;
         let outputs = outputs(&record)?;
         let look = look(&record.picture)?;
         let globs = |patterns: &[String]| patterns.iter().map(|p| Glob::new(p)).collect();
@@ -57,15 +66,20 @@ impl Config {
             include: globs(&record.include),
             exclude: globs(&record.exclude),
             report: if record.quiet { Report::None } else { record.report },
+            per_container: record.per_container,
             lines: record.lines,
             log: log_level(&record),
-            settings: settings(record, rate)?,
+            settings: settings(record, groups, rate)?,
             warnings,
         })
     }
 }
 
-fn settings(record: Record, (requested_hz, period_ns): (f64, u64)) -> Result<Settings, Failure> {
+fn settings(
+    record: Record,
+    groups: Option<Selection>,
+    (requested_hz, period_ns): (f64, u64),
+) -> Result<Settings, Failure> {
     // The log and a bar that is drawn over would be in each other's way.
     let progress = !record.quiet && log_level(&record) == LevelFilter::Off;
     let duration = record.duration.as_deref().map(|d| duration("--duration", d)).transpose()?;
@@ -75,6 +89,7 @@ fn settings(record: Record, (requested_hz, period_ns): (f64, u64)) -> Result<Set
         cpus: record.cpu.as_deref().map(cpus).transpose()?,
         period_ns,
         requested_hz,
+        part: None,
         duration,
         user: !record.all_kernel,
         kernel: !record.all_user,
@@ -83,26 +98,37 @@ fn settings(record: Record, (requested_hz, period_ns): (f64, u64)) -> Result<Set
         per_thread: record.per_thread,
         raw_threads: record.raw_threads,
         raw_names: record.raw_names,
-        java: match record.java {
-            Java::Agent => session::Java::Agent,
-            Java::Vm => session::Java::Vm,
-            Java::Off => session::Java::Off,
-        },
+        java: record.java.into(),
+        agent_for: Vec::new(),
+        attach_at_once: ATTACH_AT_ONCE,
         attach_timeout: self::duration("--attach-timeout", &record.attach_timeout)?,
         force_attach: record.force_attach,
         btf: record.btf_path.map(btf).transpose()?,
         progress,
-        target: target(record.pid, record.tid, record.launch)?,
+        target: match groups {
+            Some(selection) => Target::Groups(selection),
+            None => target(record.pid, record.tid, record.launch)?,
+        },
+        node: Node::at(record.node_root),
     })
 }
 
 /// How much the stages tell: nothing, unless asked to.
 fn log_level(record: &Record) -> LevelFilter {
     match (record.log_level, record.verbose) {
-        (Some(LogLevel::Off), _) | (None, 0) => LevelFilter::Off,
-        (Some(LogLevel::Warn), _) => LevelFilter::Warn,
-        (Some(LogLevel::Info), _) | (None, 1) => LevelFilter::Info,
-        (Some(LogLevel::Debug), _) | (None, 2..) => LevelFilter::Debug,
+        (Some(by_name), _) => level(by_name),
+        (None, 0) => LevelFilter::Off,
+        (None, 1) => LevelFilter::Info,
+        (None, 2..) => LevelFilter::Debug,
+    }
+}
+
+pub(super) fn level(name: LogLevel) -> LevelFilter {
+    match name {
+        LogLevel::Off => LevelFilter::Off,
+        LogLevel::Warn => LevelFilter::Warn,
+        LogLevel::Info => LevelFilter::Info,
+        LogLevel::Debug => LevelFilter::Debug,
     }
 }
 
@@ -158,6 +184,36 @@ fn target(pids: Vec<u32>, tids: Vec<u32>, launch: Vec<OsString>) -> Result<Targe
     })
 }
 
+/// The chosen cgroups, if any are; each must be there.
+fn groups(record: &Record, warnings: &mut Vec<String>) -> Result<Option<Selection>, Failure> {
+    let selection = Selection {
+        paths: record.cgroup.clone(),
+        containers: record.container.clone(),
+        pods: record.pod.clone(),
+        namespaces: record.namespace.clone(),
+        node: Node::at(&record.node_root),
+    };
+    if selection.paths.is_empty() && !selection.is_by_name() {
+        return Ok(None);
+    }
+    match selection.groups(&Hierarchies::mounted()) {
+        Ok(groups) => {
+            let empty = groups.iter().filter(|group| !group.is_populated());
+            warnings.extend(empty.map(|group| {
+                format!("cgroup {} has no process now; those that come are profiled", group.dir.display())
+            }));
+            Ok(Some(selection))
+        }
+        Err(why) => {
+            let exit = match why {
+                NoTarget::Group(NoGroup::Missing(_)) | NoTarget::Unknown { .. } => Exit::Target,
+                NoTarget::Group(_) | NoTarget::Ambiguous { .. } => Exit::Usage,
+            };
+            Err(Failure { exit, message: why.to_string() })
+        }
+    }
+}
+
 fn outputs(record: &Record) -> Result<Vec<Output>, Failure> {
     let format = record.format.as_deref().map(str::parse::<Format>).transpose();
     let format = format.map_err(|e| Failure::usage(format!("--format {e}")))?;
@@ -167,6 +223,9 @@ fn outputs(record: &Record) -> Result<Vec<Output>, Failure> {
         let output = Output::parse(&name, format).map_err(|e| Failure::usage(format!("--output {e}")))?;
         if let Output::File(path, _) = &output {
             file::probe(path).map_err(|e| Failure { exit: Exit::Failed, message: format!("{e:#}") })?;
+        }
+        if record.per_container && matches!(output, Output::Stdout(_)) {
+            return Err(Failure::usage("--per-container writes files: give --output a name, not `-`"));
         }
         if outputs.contains(&output) {
             return Err(Failure::usage(format!("--output {output} is named twice")));
@@ -200,7 +259,7 @@ pub(super) fn look(picture: &Picture) -> Result<Look, Failure> {
 }
 
 /// Reads `30`, `30s`, `1.5s`, `500ms`, `5m`, `1h`.
-fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
+pub(super) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
     let bad = || Failure::usage(format!("{flag} {text}: not a time; write 30, 30s, 5m or 1h"));
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let (number, unit) = units

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::exit::Exit;
+use super::exit::{self, Exit};
 use crate::capture::Filter;
 use crate::capture::window::{Capture, Options};
 use crate::host::{self, Facts, Refusal, capability};
@@ -104,8 +104,11 @@ pub fn report(
 /// Asks this host, and tries.
 #[must_use]
 pub fn examine(jvms: &[String]) -> (String, Exit) {
-    let facts = Facts::gather();
-    report(&facts, &host::judge(&facts, false), &trial(), jvms)
+    let (facts, trial) = (Facts::gather(), trial());
+    let mut refusals = host::judge(&facts, false);
+    let found = trial.as_ref().err().and_then(|error| exit::reason(error, &refusals));
+    refusals.extend(found.filter(|found| !refusals.contains(found)));
+    report(&facts, &refusals, &trial, jvms)
 }
 
 #[cfg(test)]

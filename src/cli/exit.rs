@@ -1,8 +1,11 @@
 //! Exit codes, and what an error means for them.
 
 use std::fmt;
+use std::io;
 
+use crate::capture::Denied;
 use crate::host::Refusal;
+use crate::session::{Misread, NotRun};
 
 /// The exit codes of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +55,27 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// An error of a run, and what was warned of before it: if the kernel said no, little lockable memory is the reason.
+/// What of this host explains an error of a run: if the kernel said no, what was warned of before it, or else the
+/// system call as a whole.
+#[must_use]
+pub fn reason(error: &anyhow::Error, warned: &[Refusal]) -> Option<Refusal> {
+    let denied = Denied::behind(error);
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let no = causes.any(|cause| cause.kind() == io::ErrorKind::PermissionDenied);
+    let explains = |refusal: &&Refusal| match (refusal, denied) {
+        (Refusal::LittleLockedMemory(_), None | Some(Denied { call: "bpf", .. })) => no,
+        (Refusal::Paranoid(_), Some(Denied { call: "perf_event_open", .. })) => no,
+        _ => false,
+    };
+    let warned = warned.iter().find(explains).copied();
+    warned.or(denied.map(|Denied { call, absent }| Refusal::CallDenied { call, absent }))
+}
+
+/// An error of a run, and before it its [`reason`].
 #[must_use]
 pub fn explained(error: anyhow::Error, warned: &[Refusal]) -> anyhow::Error {
-    let denied = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
-    if !denied.into_iter().any(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied) {
-        return error;
-    }
-    match warned.iter().find(|refusal| matches!(refusal, Refusal::LittleLockedMemory(_))) {
-        Some(reason) => error.context(Failure::from(*reason)),
+    match reason(&error, warned) {
+        Some(reason) => error.context(Failure::from(reason)),
         None => error,
     }
 }
@@ -69,6 +84,12 @@ pub fn explained(error: anyhow::Error, warned: &[Refusal]) -> anyhow::Error {
 #[must_use]
 pub fn code_of(error: &anyhow::Error) -> Exit {
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
+    if error.downcast_ref::<Misread>().is_some() {
+        return Exit::Host;
+    }
+    if error.downcast_ref::<NotRun>().is_some() {
+        return Exit::Target;
+    }
     // The parts of a chain do not show what anyhow was given as context; the error as a whole does.
     cause.or_else(|| error.downcast_ref::<Failure>()).map_or(Exit::Failed, |f| f.exit)
 }
@@ -79,7 +100,7 @@ mod tests {
 
     use anyhow::Context;
 
-    use super::{Exit, Refusal, code_of, explained};
+    use super::{Denied, Exit, Refusal, code_of, explained, reason};
 
     #[test]
     fn what_was_warned_of_explains_a_denial_and_nothing_else() {
@@ -96,5 +117,28 @@ mod tests {
         );
         assert_eq!(code_of(&explained(error(io::ErrorKind::NotFound), &warned)), Exit::Failed);
         assert_eq!(code_of(&explained(error(io::ErrorKind::PermissionDenied), &warned[..1])), Exit::Failed);
+    }
+
+    #[test]
+    fn a_denied_call_is_named_unless_there_is_a_likelier_reason() {
+        let denied = |call, absent| {
+            let kind = if absent { io::ErrorKind::Unsupported } else { io::ErrorKind::PermissionDenied };
+            anyhow::Error::new(io::Error::new(kind, Denied { call, absent })).context("perf event on CPU 0")
+        };
+        let warned = [Refusal::Paranoid(3), Refusal::LittleLockedMemory(64)];
+        let itself = |call, absent| Some(Refusal::CallDenied { call, absent });
+        for (call, absent, warned, expected) in [
+            ("bpf", false, &warned[..1], itself("bpf", false)),
+            ("bpf", true, &warned, itself("bpf", true)),
+            ("bpf", false, &warned, Some(warned[1])),
+            ("perf_event_open", false, &[], itself("perf_event_open", false)),
+            ("perf_event_open", true, &warned, itself("perf_event_open", true)),
+            ("perf_event_open", false, &warned, Some(warned[0])),
+        ] {
+            assert_eq!(reason(&denied(call, absent), warned), expected, "{call} {absent} {warned:?}");
+        }
+        let text = format!("{:#}", explained(denied("perf_event_open", true), &[]));
+        assert!(text.starts_with("the system call is denied: perf_event_open, as if this kernel had none; "));
+        assert_eq!(code_of(&explained(denied("bpf", false), &[])), Exit::Host);
     }
 }

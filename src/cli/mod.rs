@@ -2,6 +2,7 @@
 
 mod args;
 pub mod config;
+pub mod daemon;
 pub mod doctor;
 pub mod exit;
 pub mod jvms;
@@ -16,6 +17,7 @@ pub use args::Report;
 pub use config::Config;
 pub use exit::{Exit, Failure};
 
+use crate::daemon::Address;
 use crate::output::{Look, Target};
 
 /// What the program is to do.
@@ -23,6 +25,15 @@ use crate::output::{Look, Target};
 pub enum Command {
     /// Sample.
     Record(Box<Config>),
+    /// Sample for ever.
+    Daemon(Box<daemon::Job>),
+    /// Ask a daemon how it is.
+    Health {
+        /// Where it listens.
+        address: Address,
+        /// Whether windows come, too.
+        ready: bool,
+    },
     /// List JVMs.
     Jvms,
     /// Say what this host allows.
@@ -59,6 +70,12 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
     };
     match args.command {
         None => Config::new(args.record).map(|config| Command::Record(Box::new(config))),
+        Some(args::Sub::Daemon(daemon)) => {
+            daemon::Job::new(*daemon).map(|job| Command::Daemon(Box::new(job)))
+        }
+        Some(args::Sub::Health { config, ready }) => {
+            daemon::health_address(config.as_deref()).map(|address| Command::Health { address, ready })
+        }
         Some(args::Sub::Jvms) => Ok(Command::Jvms),
         Some(args::Sub::Doctor) => Ok(Command::Doctor),
         Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),

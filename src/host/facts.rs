@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::capability::Capabilities;
@@ -41,6 +43,8 @@ pub struct Facts {
     pub btf_bytes: Option<u64>,
     /// Mode of kernel lockdown.
     pub lockdown: Option<String>,
+    /// What `openat2` says, if it does not even open `/`.
+    pub openat2: Option<Errno>,
     /// Whether process ids here are the host's.
     pub init_pid_namespace: Option<bool>,
     /// Settings and their values.
@@ -63,6 +67,7 @@ impl Default for Facts {
             capabilities: Capabilities::parse(b"CapEff:\t0").unwrap_or_else(Capabilities::own),
             btf_bytes: None,
             lockdown: None,
+            openat2: None,
             init_pid_namespace: None,
             sysctls: Vec::new(),
             memlock_kib: None,
@@ -88,6 +93,8 @@ impl Facts {
             capabilities: Capabilities::own(),
             btf_bytes: std::fs::metadata("/sys/kernel/btf/vmlinux").ok().map(|m| m.len()),
             lockdown: text("/sys/kernel/security/lockdown").as_deref().and_then(chosen),
+            openat2: openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
+                .err(),
             init_pid_namespace: namespace.ok().map(|m| m.ino() == INIT_PID_NAMESPACE),
             sysctls: SYSCTLS
                 .map(|name| (name, text(&format!("/proc/sys/{}", name.replace('.', "/")))))

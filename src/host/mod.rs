@@ -7,11 +7,14 @@ pub mod refusal;
 pub use capability::{Capabilities, Capability};
 pub use facts::Facts;
 pub use refusal::{Refusal, Release};
+use rustix::io::Errno;
 
 /// The first kernel that the product is tested on.
 pub const OLDEST: Release = Release { major: 5, minor: 10 };
 /// From here on BPF maps are charged to the memory cgroup instead of counting as locked memory.
 const MAPS_UNLOCKED: Release = Release { major: 5, minor: 11 };
+/// What files of other mount namespaces are opened by: without it only names are lost.
+const OPENAT2: &str = "openat2";
 /// What the maps need at 99 Hz on a large host, in KiB.
 const ENOUGH_LOCKED: u64 = 64 << 10;
 
@@ -42,6 +45,9 @@ pub fn judge(facts: &Facts, own_btf: bool) -> Vec<Refusal> {
     }
     if facts.init_pid_namespace == Some(false) {
         refusals.push(Refusal::NotInitPidNamespace);
+    }
+    if let Some(errno) = facts.openat2 {
+        refusals.push(Refusal::CallDenied { call: OPENAT2, absent: errno == Errno::NOSYS });
     }
     if let Some(level) = facts.number("kernel.perf_event_paranoid").filter(|level| *level > 2) {
         refusals.push(Refusal::Paranoid(i32::try_from(level).unwrap_or(i32::MAX)));
@@ -93,6 +99,9 @@ mod tests {
         assert_eq!(judge(&locked, false), [Refusal::Lockdown]);
         let contained = Facts { init_pid_namespace: Some(false), ..good() };
         assert_eq!(judge(&contained, false), [Refusal::NotInitPidNamespace]);
+        let filtered = Facts { openat2: Some(rustix::io::Errno::NOSYS), ..good() };
+        assert_eq!(judge(&filtered, false), [Refusal::CallDenied { call: "openat2", absent: true }]);
+        assert!(!judge(&filtered, false)[0].is_fatal());
         let sysctl = |name: &'static str, value: &str| vec![(name, Some(value.to_owned()))];
         let strict = Facts { sysctls: sysctl("kernel.perf_event_paranoid", "4"), ..good() };
         assert_eq!(judge(&strict, false), [Refusal::Paranoid(4)]);

@@ -60,6 +60,14 @@ pub enum Refusal {
     /// Not fatal: kernel frames lose their names.
     #[error("kernel.kptr_restrict is 2: kernel frames are one `[kernel]`")]
     HiddenKernelSymbols,
+    /// Fatal but for `openat2`, without which names are lost.
+    #[error("the system call is denied: {call}{}", if *.absent { ", as if this kernel had none" } else { "" })]
+    CallDenied {
+        /// Its name.
+        call: &'static str,
+        /// The answer was `ENOSYS`.
+        absent: bool,
+    },
     /// Not fatal: before 5.11 maps count as locked memory.
     #[error("only {0} KiB of memory may be locked: the BPF maps may not fit")]
     LittleLockedMemory(u64),
@@ -71,6 +79,7 @@ impl Refusal {
     pub fn is_fatal(&self) -> bool {
         match self {
             Refusal::MissingCapability(capability) => capability.vital,
+            Refusal::CallDenied { call, .. } => *call != super::OPENAT2,
             Refusal::NotRoot
             | Refusal::NoBtf
             | Refusal::KernelTooOld { .. }
@@ -98,6 +107,9 @@ impl Refusal {
             }
             Refusal::Paranoid(_) => "if it fails: sysctl kernel.perf_event_paranoid=2",
             Refusal::HiddenKernelSymbols => "sysctl kernel.kptr_restrict=1",
+            Refusal::CallDenied { .. } => {
+                "allow it in the container's seccomp profile or in the security module"
+            }
             Refusal::LittleLockedMemory(_) => "raise it: ulimit -l unlimited, or LimitMEMLOCK=infinity",
         }
     }
@@ -114,6 +126,7 @@ impl Refusal {
             Refusal::NotInitPidNamespace => "this-is-not-the-hosts-pid-namespace",
             Refusal::Paranoid(_) => "kernelperf_event_paranoid-is-3-or-4",
             Refusal::HiddenKernelSymbols => "kernelkptr_restrict-is-2",
+            Refusal::CallDenied { .. } => "the-system-call-is-denied",
             Refusal::LittleLockedMemory(_) => "only-n-kib-of-memory-may-be-locked",
         }
     }
@@ -151,6 +164,7 @@ mod tests {
             Refusal::NotInitPidNamespace,
             Refusal::Paranoid(4),
             Refusal::HiddenKernelSymbols,
+            Refusal::CallDenied { call: "bpf", absent: true },
             Refusal::LittleLockedMemory(64),
         ];
         for refusal in all {

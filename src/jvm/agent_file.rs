@@ -56,6 +56,8 @@ pub(super) fn maker_of(name: &str) -> Option<u32> {
 pub(super) fn usable_tmp(target: &Target) -> Result<OwnedFd, Refusal> {
     let tmp = target.directory("tmp").map_err(|errno| match errno {
         Errno::NOENT if target.has_exited() => Refusal::Exited,
+        // A filter of system calls that does not know openat2.
+        Errno::PERM | Errno::NOSYS => Refusal::NotPermitted,
         _ => Refusal::TmpNotWritable,
     })?;
     let flags = fstatvfs(&tmp).map_err(|_| Refusal::TmpNotWritable)?.f_flag;
@@ -142,13 +144,9 @@ fn is_ours(target: &Target, stat: &Stat) -> bool {
 
 /// Whether the process that has this pid now was there at that time (seconds since the epoch).
 fn lived_at(pid: u32, time: i64) -> bool {
-    let Some(stat) =
-        procfs::read(&format!("/proc/{pid}/stat")).ok().and_then(|text| procfs::parse_stat(&text))
-    else {
-        return false;
-    };
-    let ticks = rustix::param::clock_ticks_per_second().max(1);
-    let seconds_since_boot = i64::try_from(stat.start_ticks / ticks).unwrap_or(i64::MAX);
+    let Some(stat) = procfs::stat(pid) else { return false };
+    let seconds_since_boot =
+        i64::try_from(procfs::clock_ticks(stat.start_ticks).as_secs()).unwrap_or(i64::MAX);
     let boot = clock_gettime(ClockId::Realtime).tv_sec - clock_gettime(ClockId::Boottime).tv_sec;
     // Each of these is rounded to a second.
     boot.saturating_add(seconds_since_boot) <= time.saturating_add(2)

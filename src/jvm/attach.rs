@@ -21,6 +21,7 @@ use super::message::{Answer, Order, Request, Task, receive, send};
 use super::refusal::Refusal;
 use super::vm::{Blobs, Layout};
 use crate::process::{MonoNs, packet};
+use crate::unwind::HotSpot;
 
 /// A helper keeps its deadline itself; after this much more it is killed.
 const GRACE: Duration = Duration::from_millis(300);
@@ -141,6 +142,31 @@ pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
     }
 }
 
+/// How the stacks of a JVM are walked, and the methods named that its interpreter runs.
+#[derive(Debug)]
+pub struct Described {
+    /// What they are walked by.
+    pub hotspot: HotSpot,
+    /// `/proc/PID/mem`: of this program alone, whatever its pid is given to.
+    pub memory: File,
+    /// Where methods are described there.
+    pub layout: Layout,
+}
+
+/// Reads what the stacks of a JVM are walked by, from its own tables.
+///
+/// # Errors
+/// Why not.
+pub fn describe(jvm: &Jvm, binary: &Path) -> Result<Described, Refusal> {
+    match ask(jvm, binary, INSPECTING, Task::Describe)? {
+        (Answer { refusal: Some(refusal), .. }, _) => Err(refusal),
+        (Answer { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
+            Ok(Described { hotspot, memory: memory.into(), layout })
+        }
+        _ => Err(Refusal::HelperFailed("an empty answer".into())),
+    }
+}
+
 /// A JVM's memory, and what its own tables say of it.
 #[derive(Debug)]
 pub struct Opened {
@@ -148,8 +174,23 @@ pub struct Opened {
     pub memory: File,
     /// Where code is described there.
     pub layout: Layout,
+    /// What stacks are walked by, if they can be.
+    pub hotspot: Option<HotSpot>,
     /// Version and flags.
     pub inspection: Inspection,
+}
+
+impl Opened {
+    /// What [`describe`] would tell.
+    ///
+    /// # Errors
+    /// If its stacks cannot be walked, or there are too many open files.
+    pub fn described(&self) -> Result<Described, Refusal> {
+        let hotspot = self.hotspot.clone().ok_or(Refusal::LayoutUnknown)?;
+        let memory =
+            self.memory.try_clone().map_err(|e| Refusal::HelperFailed(format!("its memory: {e}")))?;
+        Ok(Described { hotspot, memory, layout: self.layout.clone() })
+    }
 }
 
 /// Opens the memory of a JVM. Nothing is asked of it and nothing changes in it.
@@ -161,8 +202,8 @@ pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
     let (answer, memory) = ask(jvm, &options.binary, options.timeout, Task::Open).map_err(unread)?;
     match (answer, memory) {
         (Answer { refusal: Some(refusal), inspection, .. }, _) => Err(Failed { refusal, inspection }),
-        (Answer { inspection: Some(inspection), layout: Some(layout), .. }, Some(memory)) => {
-            Ok(Opened { memory: memory.into(), layout, inspection })
+        (Answer { inspection: Some(inspection), layout: Some(layout), hotspot, .. }, Some(memory)) => {
+            Ok(Opened { memory: memory.into(), layout, hotspot, inspection })
         }
         _ => Err(unread(Refusal::HelperFailed("an answer without memory".into()))),
     }
@@ -222,6 +263,7 @@ fn ask(jvm: &Jvm, binary: &Path, limit: Duration, task: Task) -> Result<(Answer,
     let request = Request {
         tgid,
         start_ticks: jvm.start_ticks,
+        mapped: jvm.mapped,
         base: jvm.base,
         libjvm: jvm.libjvm.clone(),
         parent: std::process::id(),

@@ -7,8 +7,8 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use super::command_line::main_of;
-use super::status::container_of;
-use crate::process::{Patience, ProcessId, procfs};
+use crate::process::cgroup::Membership;
+use crate::process::{MonoNs, Patience, ProcessId, procfs};
 use crate::text::clean;
 
 /// The maps and the command line of a process lie behind its memory lock, which its owner can hold.
@@ -37,18 +37,24 @@ pub struct Jvm {
     pub libjvm: String,
     /// Address at which its first page is mapped.
     pub(super) base: u64,
+    /// When it was mapped, if that was seen.
+    pub(super) mapped: Option<MonoNs>,
+}
+
+impl Jvm {
+    /// The same, which mapped `libjvm.so` at that time. Its process may be much older: what executes a JVM has often been
+    /// a shell for a while.
+    #[must_use]
+    pub fn mapped_at(self, at: MonoNs) -> Jvm {
+        Jvm { mapped: Some(at), ..self }
+    }
 }
 
 /// Whether a pid with a start time from `/proc/PID/stat` (clock ticks since boot, rounded down) is the process that
 /// BPF saw (nanoseconds). The exec id is not in `/proc` and so is not compared.
 #[must_use]
 pub fn is_same_process(start_ticks: u64, tgid: u32, bpf: ProcessId) -> bool {
-    tgid == bpf.tgid && bpf.start / tick() == start_ticks
-}
-
-/// A clock tick, nanoseconds.
-fn tick() -> u64 {
-    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+    tgid == bpf.tgid && bpf.start / procfs::clock_tick() == start_ticks
 }
 
 /// Every JVM on the host that `/proc` shows us, in the order of pids.
@@ -63,13 +69,13 @@ pub fn discover() -> Result<Vec<Jvm>, Errno> {
         .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
         .collect();
     pids.sort_unstable();
-    Ok(pids.into_iter().filter_map(|pid| patience.run(move || look_at(pid)).ok().flatten()).collect())
+    Ok(pids.into_iter().filter_map(|pid| patience.run(pid, move || look_at(pid)).ok().flatten()).collect())
 }
 
 /// One process by its pid: `None` if it is no JVM, has ended, or does not let itself be read.
 #[must_use]
 pub fn find(tgid: u32) -> Option<Jvm> {
-    Patience::new(PATIENCE).run(move || look_at(tgid)).ok().flatten()
+    Patience::new(PATIENCE).run(tgid, move || look_at(tgid)).ok().flatten()
 }
 
 /// All through one descriptor of `/proc/PID`, so that a reused pid cannot mix two processes.
@@ -80,7 +86,7 @@ fn look_at(tgid: u32) -> Option<Jvm> {
     let (base, path) = libjvm_in(&read("maps")?)?;
     let stat = procfs::parse_stat(&read("stat")?).filter(|stat| !matches!(stat.state, b'Z' | b'X'))?;
     let status = procfs::parse_status(&read("status")?)?;
-    let start = stat.start_ticks.saturating_mul(tick());
+    let start = stat.start_ticks.saturating_mul(procfs::clock_tick());
     Some(Jvm {
         process: ProcessId { tgid, start, exec: 0 },
         start_ticks: stat.start_ticks,
@@ -88,9 +94,10 @@ fn look_at(tgid: u32) -> Option<Jvm> {
         uid: status.uid,
         gid: status.gid,
         main: main_of(&read("cmdline")?),
-        container: read("cgroup").and_then(|text| container_of(&text)),
+        container: read("cgroup").and_then(|text| Membership::parse(&text).container()),
         libjvm: clean(&path, 300),
         base,
+        mapped: None,
     })
 }
 

@@ -23,9 +23,10 @@ use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{catches_sigquit, monotonic_offset};
 use super::target::{Target, entry};
-use super::vm::{Blobs, Layout, blobs};
+use super::vm::{Blobs, Layout, blobs, hotspot};
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
+use crate::unwind::HotSpot;
 
 /// The hidden argument that makes the program a helper.
 pub const ARGUMENT: &str = "__jvm-helper";
@@ -64,7 +65,7 @@ pub fn main() -> i32 {
 
 fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> {
     let deadline = Deadline::after(request.limit);
-    let target = Target::open(request.tgid, request.start_ticks)?;
+    let target = Target::open(request.tgid, request.start_ticks, request.mapped)?;
     let vendor = |inspection: &mut Inspection| inspection.vendor = vendor_beside(&target, request);
     match &request.task {
         Task::Inspect => {
@@ -73,6 +74,11 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
             vendor(&mut inspection);
             answer.inspection = Some(inspection);
             Ok(None)
+        }
+        Task::Describe => {
+            let (memory, layout, hotspot) = when_described(&target, request, deadline)?;
+            (answer.layout, answer.hotspot) = (Some(layout), Some(hotspot));
+            Ok(Some(memory.into_file()))
         }
         Task::Attach(order) => {
             let tmp = target.directory("tmp");
@@ -88,7 +94,9 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
             let (memory, mut inspection, layout) = open_memory(&target, request, deadline)?;
             vendor(&mut inspection);
             answer.inspection = Some(inspection);
-            answer.layout = Some(layout?);
+            let layout = layout?;
+            answer.hotspot = hotspot(&memory, &layout).ok();
+            answer.layout = Some(layout);
             Ok(Some(memory.into_file()))
         }
         Task::Clean(name) => {
@@ -123,6 +131,25 @@ fn when_started(
                 Err(Refusal::TimedOut) => return Err(Refusal::SignalNotCaught),
                 other => other?,
             },
+        }
+    }
+}
+
+/// Reads what the stacks of a JVM are walked by, once it is there: code heaps, interpreter and stubs are made long before
+/// anything can be attached to, but after the libraries are mapped.
+fn when_described(
+    target: &Target,
+    request: &Request,
+    deadline: Deadline,
+) -> Result<(ProcessMemory, Layout, HotSpot), Refusal> {
+    let memory = target.memory()?;
+    loop {
+        let read = Layout::read(&memory, request.base)
+            .and_then(|layout| hotspot(&memory, &layout).map(|hotspot| (layout, hotspot)));
+        match read {
+            Ok((layout, hotspot)) => return Ok((memory, layout, hotspot)),
+            Err(_) if target.age() >= STARTING => return Err(Refusal::LayoutUnknown),
+            Err(_) => deadline.pause(target.pidfd(), PAUSE)?,
         }
     }
 }

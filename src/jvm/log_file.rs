@@ -52,3 +52,63 @@ fn open_log(descriptors: BorrowedFd<'_>, number: &str) -> Option<Found> {
     let header = Header::read(&file).ok()?;
     Some(Found { file, header })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, AsRawFd as _};
+    use std::os::unix::fs::FileExt as _;
+
+    use jvm_symbols_log::header::{HeaderFields, LogKind, MAGIC};
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
+
+    use super::*;
+
+    /// What the agent makes, sealed so.
+    fn log(seals: SealFlags) -> File {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create(MEMFD_NAME, flags).unwrap());
+        let mut page = [0; HEADER_LEN as usize];
+        HeaderFields {
+            kind: LogKind::Attach,
+            pid: 7,
+            started: 1,
+            nonce: [3; 16],
+            cap: 1 << 20,
+            enabled: 2,
+            lease_until: 9,
+            path: b"/tmp/agent.so",
+        }
+        .fill(&mut page);
+        page[..8].copy_from_slice(&MAGIC);
+        file.write_all_at(&page, 0).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    /// What is found at a descriptor of ours that may have been put in a log's place since its link was read.
+    fn found(descriptor: impl AsFd) -> Option<Found> {
+        let own = rustix::fs::open("/proc/self/fd", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        open_log(own.as_fd(), &descriptor.as_fd().as_raw_fd().to_string())
+    }
+
+    #[test]
+    fn what_took_the_place_of_a_log_is_none() {
+        let sealed = log(SealFlags::SHRINK);
+        assert_eq!(found(&sealed).unwrap().header.nonce, [3; 16]);
+        assert!(found(log(SealFlags::empty())).is_none(), "it may be cut short under a reader");
+        let empty = File::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).unwrap());
+        assert!(found(&empty).is_none());
+        let garbage = log(SealFlags::empty());
+        garbage.write_all_at(b"x", 0).unwrap();
+        fcntl_add_seals(&garbage, SealFlags::SHRINK).unwrap();
+        assert!(found(&garbage).is_none());
+        let (pipe, _writer) = rustix::pipe::pipe().unwrap();
+        assert!(found(&pipe).is_none());
+        // To open a terminal could make it ours. By its path only: not everyone may open this one.
+        let terminal = rustix::fs::open("/dev/ptmx", OFlags::PATH, Mode::empty()).unwrap();
+        assert!(found(terminal).is_none());
+        let on_disk = File::open(std::env::current_exe().unwrap()).unwrap();
+        assert!(found(&on_disk).is_none());
+        assert!(open_log(sealed.as_fd(), "0").is_none(), "no directory of descriptors");
+    }
+}

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::inspection::Inspection;
 use super::refusal::Refusal;
 use super::vm::{Blobs, Layout};
+use crate::process::MonoNs;
 use crate::process::packet::{self, PacketError};
+use crate::unwind::HotSpot;
 
 /// Longest message, bytes.
 const MAX_MESSAGE: usize = 128 << 10;
@@ -19,6 +21,8 @@ const MAX_MESSAGE: usize = 128 << 10;
 pub(super) struct Request {
     pub(super) tgid: u32,
     pub(super) start_ticks: u64,
+    /// When `libjvm.so` was mapped, if that is known.
+    pub(super) mapped: Option<MonoNs>,
     /// Where `libjvm.so` begins in its memory.
     pub(super) base: u64,
     /// Its path as the maps have it.
@@ -34,8 +38,10 @@ pub(super) struct Request {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Task {
     Inspect,
+    /// Read what its stacks are walked by, once it has got so far that there are some, and hand out its memory.
+    Describe,
     Attach(Order),
-    /// Read where its code is described, and hand out its memory, readable.
+    /// Read where its code is described, and by what its stacks are walked, and hand out its memory, readable.
     Open,
     /// Remove what a killed helper may have left: the trigger and the agent's file of this name.
     Clean(String),
@@ -62,6 +68,8 @@ pub(super) struct Answer {
     pub(super) log: Option<LogFacts>,
     /// Of memory that was opened; its descriptor comes beside it.
     pub(super) layout: Option<Layout>,
+    /// What its stacks are walked by.
+    pub(super) hotspot: Option<HotSpot>,
 }
 
 /// Of a log.

@@ -31,7 +31,9 @@ pub mod vm;
 mod vm_structs;
 
 pub use agent_file::AGENT;
-pub use attach::{AttachOptions, Attached, Failed, Opened, Source, attach, inspect, open};
+pub use attach::{
+    AttachOptions, Attached, Described, Failed, Opened, Source, attach, describe, inspect, open,
+};
 pub use discover::{Jvm, discover, find, is_same_process};
 pub use inspection::{Flags, Inspection};
 pub use policy::{Permitted, permitted};

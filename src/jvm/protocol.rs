@@ -53,6 +53,8 @@ pub(super) fn connect_to(
             Err(Errno::AGAIN) => deadline.pause(target.pidfd(), Duration::from_millis(20))?,
             Err(Errno::INTR) => deadline.check()?,
             Err(Errno::CONNREFUSED | Errno::NOENT) => return Ok(None),
+            // Root's, of a JVM that had this pid and was killed: the next one may not replace it in a sticky /tmp.
+            Err(Errno::ACCESS) => return Err(Refusal::Blocked),
             Err(errno) => return Err(refusal(errno)),
         }
     }

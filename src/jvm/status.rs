@@ -31,16 +31,6 @@ pub(super) fn monotonic_offset(offsets: &[u8]) -> i64 {
     read().unwrap_or(0)
 }
 
-/// The container's id, as a guess from `/proc/PID/cgroup`: the last run of 64 hexadecimal digits in a path, as
-/// Docker, containerd and CRI-O name their cgroups.
-#[must_use]
-pub(super) fn container_of(cgroup: &[u8]) -> Option<String> {
-    const LENGTH: usize = 64;
-    let is_hex = |b: &u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
-    let id = cgroup.rsplit(|b| !is_hex(b)).find(|run| run.len() == LENGTH)?;
-    String::from_utf8(id.to_vec()).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,15 +56,5 @@ mod tests {
         assert_eq!(monotonic_offset(b"monotonic          -1 999999999\nboottime   0  0\n"), -1);
         assert_eq!(monotonic_offset(b"monotonic 99999999999999 0\n"), 0);
         assert_eq!(monotonic_offset(b""), 0);
-    }
-
-    #[test]
-    fn container_ids_are_guessed_from_cgroups() {
-        let id = "0123456789abcdef".repeat(4);
-        let of = |text: String| container_of(text.as_bytes());
-        assert_eq!(of(format!("0::/system.slice/docker-{id}.scope\n")), Some(id.clone()));
-        assert_eq!(of(format!("4:cpu:/kubepods/pod1/{id}\n0::/\n")), Some(id.clone()));
-        assert_eq!(of(format!("0::/x/{id}0\n")), None);
-        assert_eq!(of("0::/user.slice\n".into()), None);
     }
 }

@@ -14,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::memory::ProcessMemory;
 use super::refusal::Refusal;
 use super::status::catches_sigquit;
+use crate::process::MonoNs;
 use crate::process::procfs::{self, Status};
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -29,14 +30,16 @@ pub(super) struct Target {
     pub(super) gid: u32,
     pub(super) ns_pid: u32,
     start_ticks: u64,
+    mapped: Option<MonoNs>,
     pidfd: OwnedFd,
     process: OwnedFd,
     root: OwnedFd,
 }
 
 impl Target {
-    /// Takes hold of the process with that pid, if it is the one that started then.
-    pub(super) fn open(tgid: u32, start_ticks: u64) -> Result<Target, Refusal> {
+    /// Takes hold of the process with that pid, if it is the one that started then; `mapped`: when it mapped its JVM, if
+    /// that is known.
+    pub(super) fn open(tgid: u32, start_ticks: u64, mapped: Option<MonoNs>) -> Result<Target, Refusal> {
         let pid = i32::try_from(tgid).ok().and_then(Pid::from_raw).ok_or(Refusal::Exited)?;
         // The pidfd first: if what is opened next is the process that is meant, then so was this.
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(refusal)?;
@@ -48,7 +51,7 @@ impl Target {
         let status = procfs::read_at(process.as_fd(), "status").map_err(refusal)?;
         let Status { uid, gid, ns_pid, .. } = procfs::parse_status(&status).ok_or(Refusal::Exited)?;
         let root = openat(&process, "root", DIRECTORY, Mode::empty()).map_err(refusal)?;
-        Ok(Target { tgid, uid, gid, ns_pid, start_ticks, pidfd, process, root })
+        Ok(Target { tgid, uid, gid, ns_pid, start_ticks, mapped, pidfd, process, root })
     }
 
     pub(super) fn ids(&self) -> (u32, u32) {
@@ -59,13 +62,16 @@ impl Target {
         self.pidfd.as_fd()
     }
 
-    /// How long ago it was started.
+    /// How long ago the JVM began: it has mapped its library, or at least its process was started. One that was seen to
+    /// begin and gets little CPU time is as young as that, down to a third.
     pub(super) fn age(&self) -> Duration {
-        let now = clock_gettime(ClockId::Boottime);
-        let ticks = rustix::param::clock_ticks_per_second().max(1);
-        let start = Duration::from_millis(self.start_ticks.saturating_mul(1000) / ticks);
-        let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or(0);
-        Duration::new(now.tv_sec.unsigned_abs(), nanoseconds).saturating_sub(start)
+        if let Some(mapped) = self.mapped {
+            let wall = Duration::from_nanos(MonoNs::now().0.saturating_sub(mapped.0));
+            let stat = self.proc_file("stat").ok().and_then(|stat| procfs::parse_stat(&stat));
+            return stat.map_or(wall, |stat| procfs::clock_ticks(stat.cpu_ticks).clamp(wall / 3, wall));
+        }
+        let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+        now.saturating_sub(procfs::clock_ticks(self.start_ticks))
     }
 
     pub(super) fn has_exited(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::profile::labels::Container;
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
 
 /// A generator of numbers (splitmix64).
@@ -104,6 +105,7 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
             thread: numbers.pick(&names).as_str().into(),
             tid: numbers.below(3) as u32,
             cgroup: numbers.below(2) * u64::MAX,
+            container: (numbers.below(2) == 0).then(|| Arc::new(container(&mut numbers, &names))),
         };
         let mut stack = vec![Arc::new(Frame::named(Kind::Process, process))];
         if numbers.below(2) == 0 {
@@ -129,6 +131,13 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
     p.span.start_unix_ns = 1_763_719_200_000_000_000;
     p.span.duration_ns = 30_000_000_000;
     p
+}
+
+/// With an id: one of which nothing is known is none.
+fn container(numbers: &mut Numbers, names: &[String]) -> Container {
+    let mut text = || numbers.pick(names).as_str().into();
+    let (namespace, pod, container, name, pod_uid) = (text(), text(), text(), text(), text());
+    Container { namespace, pod, container, name, pod_uid, id: "12ab".repeat(16).into() }
 }
 
 fn frame(numbers: &mut Numbers, names: &[String], modules: &[Arc<Module>]) -> Frame {
@@ -157,7 +166,8 @@ pub(super) fn plausible(seed: u64) -> Vec<(Labels, Vec<Arc<Frame>>, u64)> {
     let mut all = Vec::new();
     for _ in 0..100 {
         let pid = 1 + numbers.below(3) as u32;
-        let labels = Labels { pid, process: "java".into(), thread: "main".into(), tid: pid + 1, cgroup: 77 };
+        let (process, thread) = ("java".into(), "main".into());
+        let labels = Labels { pid, process, thread, tid: pid + 1, cgroup: 77, container: None };
         let mut stack = vec![Arc::new(Frame::named(Kind::Process, "java"))];
         for _ in 0..numbers.below(12) {
             let address = 0x1000 + numbers.below(64);

@@ -20,7 +20,20 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// One sentence: the path and what is wrong. Nothing is left behind.
 pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let place = Place::open(path).with_context(|| format!("cannot write {}", path.display()))?;
-    place.replace(write).with_context(|| format!("cannot write {}", path.display()))
+    place.replace(write, false).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The same, and the new content is on the disk before it has the name: a machine that loses power has the old file or
+/// the new one.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_synced(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let place = Place::open(path).with_context(|| format!("cannot write {}", path.display()))?;
+    place.replace(write, true).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Whether a file could be written there: to be asked before the work, not after it.
@@ -86,9 +99,13 @@ impl Place {
         bail!("no name for a temporary file is free")
     }
 
-    fn replace(&self, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    fn replace(
+        &self,
+        write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+        sync: bool,
+    ) -> anyhow::Result<()> {
         let (file, temporary) = self.create()?;
-        let done = fill(file, write).and_then(|()| {
+        let done = fill(file, write, sync).and_then(|()| {
             rustix::fs::renameat(&self.directory, &temporary, &self.directory, &self.name)
                 .map_err(|e| io::Error::from(e).into())
         });
@@ -116,13 +133,21 @@ fn temporary_name(name: &OsStr) -> anyhow::Result<OsString> {
     Ok(text)
 }
 
-fn fill(file: File, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn fill(
+    file: File,
+    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+    sync: bool,
+) -> anyhow::Result<()> {
     let room = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
     let mut out = BufWriter::with_capacity(1 << 16, Limited { file, room });
     let done = write(&mut out).and_then(|()| Ok(out.flush()?));
     // A writer that failed once would try again when it is dropped.
-    let _ = out.into_parts();
-    done
+    let (limited, _) = out.into_parts();
+    done?;
+    if sync {
+        limited.file.sync_all()?;
+    }
+    Ok(())
 }
 
 /// Stops before RLIMIT_FSIZE does: beyond it the kernel sends SIGXFSZ, which kills.

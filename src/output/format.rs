@@ -49,6 +49,14 @@ impl Format {
     }
 }
 
+/// A file's name before its extension, and the extension if it is one that names a format.
+pub(super) fn split(name: &str) -> (&str, &str) {
+    let lower = name.to_lowercase();
+    let long = |ext: &str| lower.len() == name.len() && lower.len() > ext.len() && lower.ends_with(ext);
+    let extension = EXTENSIONS.iter().find(|(ext, _)| long(ext)).map_or(0, |(ext, _)| ext.len());
+    name.split_at(name.len() - extension)
+}
+
 impl FromStr for Format {
     type Err = UnknownFormat;
 

@@ -7,7 +7,9 @@ pub mod file;
 pub mod folded;
 pub mod format;
 pub mod name;
+pub mod otlp;
 pub mod palette;
+mod per_container;
 pub mod pprof;
 pub mod report;
 pub mod svg;
@@ -17,6 +19,7 @@ use std::io::Write;
 use crate::profile::Profile;
 pub use convert::{convert, read};
 pub use format::{Format, Target, UnknownFormat};
+pub use per_container::write_each;
 pub use svg::Look;
 
 /// Writes a profile where it is to go.
@@ -30,7 +33,11 @@ pub fn write(profile: &Profile, target: &Target, look: &Look) -> anyhow::Result<
     }
 }
 
-fn encode(profile: &Profile, format: Format, look: &Look, mut out: &mut dyn Write) -> anyhow::Result<()> {
+/// Writes a profile in a format.
+///
+/// # Errors
+/// What the writer says.
+pub fn encode(profile: &Profile, format: Format, look: &Look, mut out: &mut dyn Write) -> anyhow::Result<()> {
     match format {
         Format::Svg => svg::write(profile, look, &mut out),
         Format::Folded => Ok(folded::write(profile, &mut out)?),

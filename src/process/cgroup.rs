@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
+use super::hierarchy::Hierarchy;
 use super::path::bytes_path;
 use super::procfs;
 
@@ -56,6 +57,15 @@ impl Membership {
         found
     }
 
+    /// The path in a hierarchy.
+    #[must_use]
+    pub fn in_hierarchy(&self, hierarchy: Hierarchy) -> Option<&Path> {
+        match hierarchy {
+            Hierarchy::V2 => self.unified.as_deref(),
+            Hierarchy::V1(controller) => self.v1.get(controller.name()).map(PathBuf::as_path),
+        }
+    }
+
     /// The path that says most: that of v2 unless nothing but its root is used, then those of v1.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
@@ -79,28 +89,38 @@ impl Membership {
     }
 }
 
-/// Containers nest: the innermost one is meant. The monitor beside a container carries its id too, and is none.
-fn container_in(path: &Path) -> Option<String> {
-    names(path).rev().find_map(|name| {
-        if name.windows(6).any(|part| part == b"conmon") {
-            return None;
-        }
-        let id = name.split(|b| !b.is_ascii_alphanumeric()).find(|word| {
-            word.len() == ID_DIGITS && word.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-        })?;
-        Some(String::from_utf8_lossy(id).into_owned())
-    })
+/// Containers nest: the innermost one is meant.
+pub(super) fn container_in(path: &Path) -> Option<String> {
+    names(path).rev().find_map(container_named)
 }
 
-/// `pod<uid>` or, made by systemd, `kubepods-burstable-pod<uid with underscores>.slice`.
-fn pod_in(path: &Path) -> Option<String> {
-    names(path).rev().find_map(|name| {
-        let name = name.strip_suffix(b".slice").unwrap_or(name);
-        let at = name.windows(3).rposition(|part| part == b"pod")?;
-        let uid = &name[at + 3..];
-        let shape = uid.len() == 36 && uid.iter().all(|b| b.is_ascii_hexdigit() || matches!(b, b'-' | b'_'));
-        shape.then(|| String::from_utf8_lossy(uid).replace('_', "-"))
-    })
+/// The id of the container whose cgroup has this name. The monitor beside a container carries its id too, and is none.
+pub(super) fn container_named(name: &[u8]) -> Option<String> {
+    if name.windows(6).any(|part| part == b"conmon") {
+        return None;
+    }
+    let id = name.split(|b| !b.is_ascii_alphanumeric()).find(|word| is_id(word))?;
+    Some(String::from_utf8_lossy(id).into_owned())
+}
+
+/// Whether these are the digits of a container's id.
+pub(super) fn is_id(word: &[u8]) -> bool {
+    word.len() == ID_DIGITS && word.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+pub(super) fn pod_in(path: &Path) -> Option<String> {
+    names(path).rev().find_map(pod_named)
+}
+
+/// `pod<uid>` or, made by systemd, `kubepods-burstable-pod<uid with underscores>.slice`. The uid of a pod that the
+/// kubelet has from a file is a hash: 32 digits.
+pub(super) fn pod_named(name: &[u8]) -> Option<String> {
+    let name = name.strip_suffix(b".slice").unwrap_or(name);
+    let at = name.windows(3).rposition(|part| part == b"pod")?;
+    let uid = &name[at + 3..];
+    let digits = |also: &[u8]| uid.iter().all(|b| b.is_ascii_hexdigit() || also.contains(b));
+    let shape = (uid.len() == 36 && digits(b"-_")) || (uid.len() == 32 && digits(b""));
+    shape.then(|| String::from_utf8_lossy(uid).replace('_', "-"))
 }
 
 fn names(path: &Path) -> impl DoubleEndedIterator<Item = &[u8]> {
@@ -152,6 +172,8 @@ mod tests {
         assert_eq!(pod(&format!("/kubepods/burstable/pod{uid}/{ID}")).as_deref(), Some(uid));
         let slice = format!("/kubepods.slice/kubepods-besteffort-pod{}.slice/x.scope", uid.replace('-', "_"));
         assert_eq!(pod(&slice).as_deref(), Some(uid));
+        let hash = "0123456789abcdef0123456789abcdef";
+        assert_eq!(pod(&format!("/kubepods/burstable/pod{hash}/{ID}")).as_deref(), Some(hash));
         assert_eq!(pod("/kubepods.slice/x"), None);
     }
 

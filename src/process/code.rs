@@ -7,7 +7,6 @@ use super::Processes;
 use super::file::MappedFile;
 use super::locate::MAX_ANCESTORS;
 use super::mappings::Object;
-use super::program::Before;
 use super::reading;
 
 /// Generations up that are looked at for an ancestor.
@@ -80,7 +79,7 @@ impl Processes {
     pub fn code(&mut self, tgid: u32) -> Option<ProcessCode> {
         let index = self.timelines.get(&tgid)?.len().checked_sub(1)?;
         let program = self.program(tgid, index).filter(|program| program.is_alive())?;
-        if program.before == Before::Unread {
+        if program.before.is_missing() {
             self.complete(tgid, index, MAX_ANCESTORS);
         }
         let stat = reading::stat_with_memory(tgid)?;

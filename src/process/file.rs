@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::MonoNs;
 use super::event::Inode;
-use super::opening::Found;
 use super::path::bytes_path;
 use super::root::OpenRefusal;
 
@@ -50,6 +49,16 @@ pub enum Unopened {
     /// It was closed to keep the number of descriptors low; [`super::Processes::locate`] opens it again.
     #[error("closed meanwhile")]
     Closed,
+}
+
+/// An opened file.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) fd: OwnedFd,
+    pub(super) key: ContentKey,
+    pub(super) deleted_or_replaced: bool,
+    /// It is a memfd, and begins as an ELF file does.
+    pub(super) program_in_memory: bool,
 }
 
 impl MappedFile {

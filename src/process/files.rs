@@ -1,23 +1,24 @@
 //! All mapped files: each named once, opened once, and closed again when there are too many.
 
-use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use super::MonoNs;
 use super::event::Inode;
-use super::file::{Content, ContentKey, FileId, FileRef, FileState, MappedFile, Unopened};
-use super::opener::Opener;
-use super::opening::{self, Found, Wanted};
-use super::root::OpenRefusal;
+use super::file::{Content, ContentKey, FileId, FileRef, FileState, Found, MappedFile, Unopened};
+use super::opener::{NO_ROOM, Opener};
+use super::opening::{self, Wanted};
+use super::root::TargetRoot;
 use super::table::Options;
-use super::{MonoNs, OutOfPatience, Patience};
 
 /// Descriptors left to the rest of the profiler.
 const RESERVE: u64 = 256;
+/// Files that may be open in any case.
+const FEWEST: usize = 10;
 /// Identities of closed files that are remembered, so that a file keeps its [`FileId`] from one program to the next.
 const MAX_REMEMBERED: usize = 16_384;
 /// After a failure: first pause, doubled each time up to the last; a file that took too long waits the last at once.
@@ -33,15 +34,13 @@ pub(super) struct Files {
     max_open: usize,
     open: usize,
     uses: u64,
-    /// For file systems that answer by themselves, and for all others: who makes the others wait blinds nobody else.
-    quick: Patience,
-    wary: Opener,
+    opener: Opener,
 }
 
 impl Files {
     pub(super) fn new(Options { patience, max_open_files, binary, .. }: &Options) -> Files {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).max(16);
+        let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).max(FEWEST);
         Files {
             refs: HashMap::new(),
             contents: HashMap::new(),
@@ -49,8 +48,7 @@ impl Files {
             max_open: (*max_open_files).min(room),
             open: 0,
             uses: 0,
-            quick: Patience::new(*patience),
-            wary: Opener::new(binary.clone(), *patience),
+            opener: Opener::new(binary.clone(), *patience),
         }
     }
 
@@ -81,19 +79,29 @@ impl Files {
         }
     }
 
-    /// Opens the file of a mapping. `quick`: its file system answers by itself.
+    /// Opens the file of a mapping of the process `tgid`.
     pub(super) fn open(
         &mut self,
+        tgid: u32,
         file: &FileRef,
-        wanted: Wanted,
-        quick: bool,
+        wanted: &Wanted,
         now: MonoNs,
     ) -> Arc<MappedFile> {
-        let found = self.run(wanted, quick);
+        let found = self.run(|opener| opener.open(tgid, wanted));
         let mut state = file.state();
         let opened = self.note(file, &mut state, found, now);
         state.opened = Some(Arc::clone(&opened));
         opened
+    }
+
+    /// Opens a file that the process `tgid`, or root, keeps below its root, wherever that lies.
+    pub(super) fn open_below(
+        &mut self,
+        tgid: u32,
+        root: &TargetRoot,
+        path: &Path,
+    ) -> Result<OwnedFd, Unopened> {
+        self.run(|opener| Ok(opener.open_below(tgid, root, path).ok_or(Unopened::TooSlow)??))
     }
 
     /// Forgets files that nothing maps any more.
@@ -112,26 +120,20 @@ impl Files {
 
     /// Opens that hang in the kernel now.
     pub(super) fn stuck(&self) -> usize {
-        self.quick.stuck() + self.wary.stuck()
+        self.opener.stuck()
     }
 
-    fn run(&mut self, wanted: Wanted, quick: bool) -> Result<Found, Unopened> {
+    /// Opens a file; others are closed if there is no room for one more.
+    fn run<T>(&mut self, open: impl Fn(&mut Opener) -> Result<T, Unopened>) -> Result<T, Unopened> {
         if self.open >= self.max_open {
-            self.close_oldest();
+            self.close_oldest(self.max_open);
         }
-        let found = if quick {
-            self.quick.run(move || opening::open_wanted(&wanted))
-        } else {
-            Ok(self.wary.open(&wanted))
-        };
-        match found {
-            Ok(Err(Unopened::Refused(OpenRefusal::Errno(e)))) if e == Errno::MFILE.raw_os_error() => {
-                self.close_oldest();
-                Err(Unopened::Refused(OpenRefusal::Errno(e)))
-            }
-            Ok(found) => found,
-            Err(OutOfPatience) => Err(Unopened::TooSlow),
+        let found = open(&mut self.opener);
+        // The rest of the profiler has more than its reserve: JVMs and unwind tables take descriptors, too.
+        if matches!(found, Err(NO_ROOM)) && self.close_oldest(self.open) {
+            return open(&mut self.opener);
         }
+        found
     }
 
     /// What is known after an attempt to open a file.
@@ -199,13 +201,14 @@ impl Files {
         self.contents.values().filter_map(|(_, content)| content.upgrade())
     }
 
-    /// Closes the quarter that was not used for longest, so that there is room for at least one.
-    fn close_oldest(&mut self) {
+    /// Closes the files that were not used for longest, so that a quarter of `room` is free; whether there was one.
+    fn close_oldest(&mut self, room: usize) -> bool {
         let mut open: Vec<_> = self.alive().filter(|content| content.fd().is_some()).collect();
         open.sort_by_key(|content| content.used.load(Ordering::Relaxed));
-        let surplus = open.len().saturating_sub(self.max_open - self.max_open.div_ceil(4));
+        let surplus = open.len().saturating_sub(room - room.div_ceil(4));
         open.iter().take(surplus).for_each(|content| content.close());
         self.open = open.len() - surplus;
+        surplus > 0
     }
 }
 

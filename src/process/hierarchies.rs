@@ -3,28 +3,9 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::cgroup::Membership;
+use super::hierarchy::{Controller, Hierarchy};
 use super::path::bytes_path;
 use super::procfs;
-
-/// A controller of v1 that has its own hierarchy. In v2 there is one for all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Controller {
-    /// `cpu`
-    Cpu,
-    /// `memory`
-    Memory,
-}
-
-impl Controller {
-    const ALL: [Controller; 2] = [Controller::Cpu, Controller::Memory];
-
-    fn name(self) -> &'static str {
-        match self {
-            Controller::Cpu => "cpu",
-            Controller::Memory => "memory",
-        }
-    }
-}
 
 /// Where the hierarchies are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,15 +26,22 @@ impl Hierarchies {
     /// As they are mounted in our mount namespace.
     #[must_use]
     pub fn mounted() -> Hierarchies {
-        Hierarchies::parse(&procfs::read("/proc/self/mountinfo").unwrap_or_default())
+        Hierarchies::parse(&procfs::read("/proc/self/mountinfo").unwrap_or_default(), is_seen)
     }
 
-    /// Reads `proc_pid_mountinfo(5)`.
-    fn parse(mountinfo: &[u8]) -> Hierarchies {
+    /// Reads `proc_pid_mountinfo(5)`; mounts of a device that are not seen at their points are left out.
+    fn parse(mountinfo: &[u8], is_seen: impl Fn(&Path, &[u8]) -> bool) -> Hierarchies {
         let mut found = Hierarchies::default();
         for line in mountinfo.split(|&b| b == b'\n') {
             let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
-            let (Some(root), Some(point)) = (fields.get(3), fields.get(4)) else { continue };
+            let (Some(device), Some(root), Some(point)) = (fields.get(2), fields.get(3), fields.get(4))
+            else {
+                continue;
+            };
+            if !fields.iter().any(|field| field.starts_with(b"cgroup")) || !is_seen(bytes_path(point), device)
+            {
+                continue;
+            }
             let Some(dash) = fields.iter().position(|field| *field == b"-") else { continue };
             let (Some(kind), Some(options)) = (fields.get(dash + 1), fields.get(dash + 3)) else { continue };
             let mount = || Mount { point: bytes_path(point).into(), root: bytes_path(root).into() };
@@ -78,10 +66,50 @@ impl Hierarchies {
     /// The directories of a process's cgroup and all above it, in the hierarchy that has the controller. None if they
     /// cannot be seen from our namespaces.
     pub(super) fn levels(&self, controller: Controller, of: &Membership) -> Vec<PathBuf> {
-        let own = Controller::ALL.into_iter().zip(&self.v1).find(|(other, _)| *other == controller);
-        let v1 = own.and_then(|(_, mount)| mount.as_ref()).zip(of.v1.get(controller.name()));
-        let v2 = || self.unified.as_ref().zip(of.unified.as_ref());
-        v1.or_else(v2).map(|(mount, path)| mount.levels(path)).unwrap_or_default()
+        let both = [Hierarchy::V1(controller), Hierarchy::V2];
+        let found = both.into_iter().find_map(|h| Some((self.mount(h)?, of.in_hierarchy(h)?)));
+        found.map(|(mount, path)| mount.levels(path)).unwrap_or_default()
+    }
+
+    /// Those that are mounted, each once: where several controllers share one it goes by the first.
+    pub fn all(&self) -> impl Iterator<Item = (Hierarchy, &Path)> {
+        let mut seen: Vec<&Path> = Vec::new();
+        let v1 = Controller::ALL.into_iter().zip(&self.v1);
+        let v1 = v1.filter_map(|(controller, mount)| Some((Hierarchy::V1(controller), mount.as_ref()?)));
+        let all = self.unified.iter().map(|mount| (Hierarchy::V2, mount)).chain(v1);
+        all.filter_map(move |(hierarchy, Mount { point, .. })| {
+            let new = !seen.contains(&point.as_path());
+            seen.push(point);
+            new.then_some((hierarchy, point.as_path()))
+        })
+    }
+
+    /// The hierarchy that tells containers apart. Where v1 has the controllers that containers are made for, it is that
+    /// of v1: the processes of all of them may be in the root of v2.
+    #[must_use]
+    pub fn naming(&self) -> Hierarchy {
+        const TELLING: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];
+        let v1 = TELLING.into_iter().find(|controller| self.v1[*controller as usize].is_some());
+        v1.map_or(Hierarchy::V2, Hierarchy::V1)
+    }
+
+    /// The directory of a process's group in a hierarchy; none if our mounts do not show it.
+    #[must_use]
+    pub fn dir(&self, hierarchy: Hierarchy, of: &Membership) -> Option<PathBuf> {
+        self.mount(hierarchy)?.levels(of.in_hierarchy(hierarchy)?).into_iter().next()
+    }
+
+    /// The path of a directory as `/proc/PID/cgroup` writes it.
+    pub(super) fn path_of(&self, hierarchy: Hierarchy, dir: &Path) -> Option<PathBuf> {
+        let mount = self.mount(hierarchy)?;
+        Some(mount.root.join(dir.strip_prefix(&mount.point).ok()?))
+    }
+
+    fn mount(&self, hierarchy: Hierarchy) -> Option<&Mount> {
+        match hierarchy {
+            Hierarchy::V2 => self.unified.as_ref(),
+            Hierarchy::V1(controller) => self.v1[controller as usize].as_ref(),
+        }
     }
 
     /// For tests: a hierarchy of v2, or of a controller of v1, in a directory.
@@ -98,15 +126,31 @@ impl Hierarchies {
     }
 }
 
+/// Whether what is at a mount point is the device that was mounted there, as `MAJOR:MINOR`, and nothing above it.
+fn is_seen(point: &Path, device: &[u8]) -> bool {
+    let seen =
+        rustix::fs::stat(point).map(|stat| (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev)));
+    seen.is_ok_and(|(major, minor)| format!("{major}:{minor}").as_bytes() == device)
+}
+
 impl Mount {
     /// The directories of a cgroup and all above it.
     fn levels(&self, cgroup: &Path) -> Vec<PathBuf> {
-        let below = cgroup.strip_prefix(&self.root).unwrap_or_else(|_| Path::new(""));
+        let Ok(below) = cgroup.strip_prefix(&self.root) else { return Vec::new() };
         // A cgroup outside our namespace is shown as `/../x`.
         if below.components().any(|part| part == Component::ParentDir) {
             return Vec::new();
         }
-        below.ancestors().map(|part| self.point.join(part.strip_prefix("/").unwrap_or(part))).collect()
+        below.ancestors().map(|part| self.point.join(part)).collect()
+    }
+}
+
+/// For tests: a cgroup's directory below `root`, with these files.
+#[cfg(test)]
+pub(super) fn test_dir(root: &Path, name: &str, files: &[(&str, &str)]) {
+    std::fs::create_dir_all(root.join(name)).unwrap();
+    for (file, text) in files {
+        std::fs::write(root.join(name).join(file), text).unwrap();
     }
 }
 
@@ -120,20 +164,35 @@ mod tests {
         assert_eq!(mount.levels(Path::new("/../../etc")), Vec::<PathBuf>::new());
         assert_eq!(
             mount.levels(Path::new("/a")),
-            [Path::new("/sys/fs/cgroup/a"), Path::new("/sys/fs/cgroup/")]
+            [Path::new("/sys/fs/cgroup/a"), Path::new("/sys/fs/cgroup")]
         );
     }
 
     #[test]
     fn mounts_of_a_hybrid_host() {
-        let text = b"30 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n\
+        let text = b"29 25 0:25 / /sys/fs/cgroup rw - cgroup2 hidden rw\n\
+            30 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n\
             31 25 0:27 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
             32 25 0:28 /box /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\nrubbish - x\n";
-        let found = Hierarchies::parse(text);
+        let found = Hierarchies::parse(text, |_, device| device != b"0:25");
         assert_eq!(found.unified.as_ref().unwrap().point, Path::new("/sys/fs/cgroup/unified"));
         let member = Membership::parse(b"3:cpu,cpuacct:/box/a\n4:memory:/b\n0::/c/d\n");
         let cpu = found.levels(Controller::Cpu, &member);
         assert_eq!(cpu, ["/sys/fs/cgroup/cpu,cpuacct/a", "/sys/fs/cgroup/cpu,cpuacct/"].map(PathBuf::from));
         assert_eq!(found.levels(Controller::Memory, &member).len(), 3, "that of v2");
+        let all: Vec<_> = found.all().map(|(hierarchy, _)| hierarchy.to_string()).collect();
+        assert_eq!(all, ["v2", "v1 cpu", "v1 cpuset"]);
+        assert_eq!(found.naming(), Hierarchy::V1(Controller::Cpu));
+        let dir = found.dir(found.naming(), &member).unwrap();
+        assert_eq!(found.path_of(found.naming(), &dir).unwrap(), Path::new("/box/a"));
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_order() {
+        for number in 0..=Controller::ALL.len() {
+            let hierarchy = Hierarchy::numbered(number as u32).unwrap();
+            assert_eq!(usize::from(hierarchy.number()), number);
+        }
+        assert_eq!(Hierarchy::numbered(15), None);
     }
 }

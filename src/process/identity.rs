@@ -1,9 +1,10 @@
 //! Which process: never a pid alone.
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// A time on `CLOCK_MONOTONIC` of the host, in nanoseconds: what `bpf_ktime_get_ns` gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct MonoNs(pub u64);
 
 impl MonoNs {

@@ -1,9 +1,10 @@
 //! From an address of a program at a time to the file and offset that it stands for.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
-use super::file::{FileRef, MappedFile};
+use super::file::{FileRef, MappedFile, Unopened};
 use super::mappings::{Mapping, Object};
 use super::opening::Wanted;
 use super::procfs::MapsEntry;
@@ -87,10 +88,35 @@ impl Processes {
         }
     }
 
+    /// A program was seen to run. To be told of stacks in the order of their times, before anything else is asked of them:
+    /// the first one that has a number decides which program's it is.
+    pub fn meet(&mut self, id: ProcessId, at: MonoNs) {
+        let _ = self.select(id, at);
+    }
+
+    /// Since when the mappings of a program are what they are now: what [`locate`](Self::locate) says of an address at a
+    /// time after that holds for all later ones, as long as this stays the same. None if the program is not known for
+    /// certain.
+    pub fn mapped_since(&mut self, id: ProcessId, at: MonoNs) -> Option<MonoNs> {
+        let index = self.select(id, at)?;
+        let program = self.program(id.tgid, index)?;
+        (program.id == Some(id)).then(|| program.maps.changed())
+    }
+
     /// The root directory and owner of a program, read at first sight and kept; `None` if it had ended by then.
     pub fn root(&mut self, id: ProcessId, at: MonoNs) -> Option<Arc<TargetRoot>> {
         let index = self.select(id, at)?;
         self.root_of(id.tgid, index)
+    }
+
+    /// Opens a regular file of the program's own user or root, by the path that it has in the program's own root. Waits
+    /// for no file system longer than patience lasts.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn open_own_file(&mut self, id: ProcessId, at: MonoNs, path: &Path) -> Result<OwnedFd, Unopened> {
+        let root = self.root(id, at).ok_or(Unopened::ProcessGone)?;
+        self.files.open_below(id.tgid, &root, path)
     }
 
     fn mapping(&mut self, tgid: u32, index: usize, at: MonoNs, pc: u64) -> Option<Mapping> {
@@ -103,6 +129,7 @@ impl Processes {
             Some(program) if program.overflow => Unlocated::TooManyMappings,
             Some(program) => match program.before {
                 Before::Failed(why) => why,
+                Before::Held(_) => Unlocated::TooSlow,
                 Before::Unread => Unlocated::ProcessGone,
                 Before::Nothing | Before::Read(_) => Unlocated::NotMapped,
             },
@@ -114,20 +141,21 @@ impl Processes {
         let now = MonoNs::now();
         let Some(program) = self.program(tgid, index) else { return false };
         let alive = program.is_alive();
-        match program.before {
+        let pause = match program.before {
             Before::Failed(_) => return false,
-            Before::Unread => {}
+            Before::Unread => 0,
+            // Whoever holds up each reading is asked ever more seldom.
+            Before::Held(times) => REREAD << times.min(12),
             Before::Nothing | Before::Read(_) if !alive => return false,
-            Before::Nothing | Before::Read(_) => {
-                if now.0.saturating_sub(program.reread.0) < REREAD {
-                    return false;
-                }
-            }
+            Before::Nothing | Before::Read(_) => REREAD,
+        };
+        if now.0.saturating_sub(program.reread.0) < pause {
+            return false;
         }
         program.reread = now;
         let expected = program.expected();
         let read = if alive {
-            let read = self.patience.run(move || reading::read_maps(expected));
+            let read = self.patience.run(expected.tgid, move || reading::read_maps(expected));
             read.unwrap_or(Err(Unlocated::TooSlow))
         } else {
             Err(Unlocated::ProcessGone)
@@ -155,13 +183,13 @@ impl Processes {
     /// A fork that has ended before it was looked at had what its parent had.
     fn inherit(&mut self, tgid: u32, index: usize, ancestors: usize) -> bool {
         let Some(child) = self.program(tgid, index) else { return false };
-        if child.before != Before::Unread {
+        if !child.before.is_missing() {
             return false;
         }
         let (parent, forked) = (child.parent, child.from);
         let maps = self.parent_of(parent, forked).filter(|_| ancestors > 0).and_then(|from| {
-            let unread = self.program(parent, from)?.before == Before::Unread;
-            if unread && !self.complete(parent, from, ancestors - 1) {
+            let missing = self.program(parent, from)?.before.is_missing();
+            if missing && !self.complete(parent, from, ancestors - 1) {
                 return None;
             }
             Some(Arc::clone(&self.program(parent, from)?.maps))
@@ -178,10 +206,13 @@ impl Processes {
     }
 
     fn fail(&mut self, tgid: u32, index: usize, why: Unlocated) -> bool {
-        if let Some(program) = self.program(tgid, index)
-            && program.before == Before::Unread
-        {
-            program.before = Before::Failed(why);
+        if let Some(program) = self.program(tgid, index) {
+            program.before = match (program.before, why) {
+                (Before::Unread, Unlocated::TooSlow) => Before::Held(0),
+                (Before::Held(times), Unlocated::TooSlow) => Before::Held(times + 1),
+                (Before::Unread | Before::Held(_), _) => Before::Failed(why),
+                (known, _) => known,
+            };
         }
         false
     }
@@ -206,8 +237,7 @@ impl Processes {
             roots: self.likely_roots(tgid, index),
             mapped_at: mapping.from.max(self.started).wall(),
         };
-        let quick = self.filesystems.answer(file.inode(), tgid, now, &mut self.patience);
-        self.files.open(file, wanted, quick, now)
+        self.files.open(tgid, file, &wanted, now)
     }
 
     /// Directories in which a path of a program may lead to its file: its own root, those of its ancestors, all others

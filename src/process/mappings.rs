@@ -73,6 +73,8 @@ pub(super) struct Mappings {
     now: BTreeMap<u64, Mapping>,
     /// What was covered by others, and until when.
     past: Vec<(Mapping, MonoNs)>,
+    /// When the last of them was made, or a little later: each time another one.
+    changed: MonoNs,
 }
 
 impl Mappings {
@@ -81,6 +83,8 @@ impl Mappings {
         if new.start >= new.end || self.has(&new) {
             return;
         }
+        // Of an older time too: what was found there until now holds no more.
+        self.changed = new.from.max(MonoNs(self.changed.0.saturating_add(1)));
         for old in self.overlapping(&new) {
             self.now.remove(&old.start);
             if old.start < new.start {
@@ -117,6 +121,11 @@ impl Mappings {
         let was =
             |(mapping, until): &&(Mapping, MonoNs)| mapping.covers(pc) && mapping.from <= at && at < *until;
         self.past.iter().rev().find(was).map(|(mapping, _)| mapping)
+    }
+
+    /// When the last mapping was made: what is found at a time after that is what is there now.
+    pub(super) fn changed(&self) -> MonoNs {
+        self.changed
     }
 
     /// Present and past mappings.
@@ -219,6 +228,20 @@ mod tests {
         maps.retire(MonoNs(21));
         assert_eq!(what(&maps, 0x2000, 15), None);
         assert_eq!(what(&maps, 0x2000, 30), Some((2, 0)));
+    }
+
+    #[test]
+    fn each_mapping_is_a_change_also_one_of_an_older_time() {
+        let mut maps = Mappings::default();
+        let map = |maps: &mut Mappings, ino, from| {
+            let before = maps.changed();
+            maps.map(mapping(0x1000, 0x5000, Object::File(file(ino), 0), from));
+            maps.changed() > before
+        };
+        assert!(map(&mut maps, 1, 20));
+        assert!(map(&mut maps, 2, 20));
+        assert!(map(&mut maps, 3, 10));
+        assert!(!map(&mut maps, 3, 30), "it was there");
     }
 
     #[test]

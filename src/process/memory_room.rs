@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use super::cgroup::Membership;
-use super::hierarchies::{Controller, Hierarchies};
+use super::hierarchies::Hierarchies;
+use super::hierarchy::Controller;
 
 /// The tightest of a process's memory limits, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +47,7 @@ fn room(dir: &Path) -> Option<MemoryRoom> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn dir(root: &Path, name: &str, files: &[(&str, &str)]) {
-        fs::create_dir_all(root.join(name)).unwrap();
-        for (file, text) in files {
-            fs::write(root.join(name).join(file), text).unwrap();
-        }
-    }
+    use crate::process::hierarchies::test_dir as dir;
 
     #[test]
     fn the_tightest_level_counts() {

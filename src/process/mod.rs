@@ -4,11 +4,13 @@
 
 pub mod cgroup;
 pub mod code;
+pub mod container;
 pub mod event;
 pub mod file;
 mod files;
-mod filesystems;
+pub mod group;
 pub mod hierarchies;
+pub mod hierarchy;
 pub mod identity;
 mod inode_version;
 mod locate;
@@ -23,6 +25,7 @@ pub mod procfs;
 mod program;
 mod reading;
 pub mod root;
+pub mod selection;
 pub mod table;
 #[cfg(test)]
 mod table_tests;

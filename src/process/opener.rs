@@ -1,43 +1,56 @@
-//! Opening files whose file system may never answer, in a process of its own.
+//! Opening tenants' files in a process of its own: their file systems, and those that lie on the way to them, may never
+//! answer.
 //!
 //! Who waits for the server of a user-space file system (FUSE) that has taken the request and says nothing cannot be
 //! ended, not even by SIGKILL (`request_wait_answer` in `fs/fuse/dev.c`). A process with such a thread cannot end
 //! either: so it must be another process than the profiler, which is left behind and ends with that file system.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::event::Inode;
-use super::file::{ContentKey, Unopened};
-use super::opening::{self, Found, Wanted};
-use super::packet::{self, is_readable, receive, send};
+use super::file::{ContentKey, Found, Unopened};
+use super::opening::{self, Wanted};
+use super::packet::{self, PacketError, is_readable, receive, send};
 use super::path::bytes_path;
+use super::patience::{Hanging, Tenant, sleeps, wait};
+use super::root::{self, OpenRefusal, Owner, TargetRoot};
 
 /// The hidden first argument that makes an opener of this binary.
 pub const ARGUMENT: &str = "__opener";
 
 /// Longest message, bytes: a path and some numbers.
 const MAX_MESSAGE: usize = 8 << 10;
-/// Openers that hang and cannot be ended, at most; then no such file is opened until one goes.
-const MAX_LEFT: usize = 32;
+/// There was no room for the descriptor of a file that was opened.
+const NO_DESCRIPTOR: OpenRefusal = OpenRefusal::Errno(libc::EMFILE);
+pub(super) const NO_ROOM: Unopened = Unopened::Refused(NO_DESCRIPTOR);
 
-/// Which file; the root directories come beside it.
+/// What to open; root directories come beside it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
-    inode: Inode,
-    path: Vec<u8>,
-    named_deleted: bool,
-    live: Option<(u32, u64, u64)>,
-    mapped_at: i128,
+enum Request {
+    /// A file that is mapped.
+    Mapped {
+        inode: Inode,
+        path: Vec<u8>,
+        named_deleted: bool,
+        live: Option<(u32, u64, u64)>,
+        mapped_at: i128,
+    },
+    /// A regular file of this user or root, below the one root that comes beside it.
+    Below { path: Vec<u8>, uid: u32 },
 }
 
-/// The descriptor comes beside it.
+/// Of [`Request::Mapped`]; the descriptor comes beside it.
 type Answer = Result<Opened, Unopened>;
+/// Of [`Request::Below`].
+type AnswerBelow = Result<(), OpenRefusal>;
 
 /// What was found out about a file that is open: [`Found`] without its descriptor.
 #[derive(Serialize, Deserialize)]
@@ -53,63 +66,113 @@ pub(super) struct Opener {
     binary: PathBuf,
     limit: Duration,
     running: Option<(Child, OwnedFd)>,
-    left: Vec<Child>,
+    left: Hanging<Left>,
+}
+
+/// An opener that hangs and cannot be ended.
+#[derive(Debug)]
+struct Left {
+    child: Child,
+    over: Within,
+}
+
+/// Where a file lies that an opener may hang over. A tenant's files there are not asked for again while that opener waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    /// A file system without a block device: it may be somebody's server that does not answer.
+    Device(u32),
+    /// One with a block device answers; but the path to the file may lead through one that does not.
+    Process(u32),
+    /// Where a path is looked for that says nothing of the device.
+    MountNamespace(u64),
 }
 
 impl Opener {
     /// One that is started when it is needed. A file may take as long as `limit`.
     pub(super) fn new(binary: PathBuf, limit: Duration) -> Opener {
-        Opener { binary, limit, running: None, left: Vec::new() }
+        Opener { binary, limit, running: None, left: Hanging::none() }
     }
 
-    /// Opens a file as [`opening::open_wanted`] does.
-    pub(super) fn open(&mut self, wanted: &Wanted) -> Result<Found, Unopened> {
-        self.left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-        // The more hang, the less patience is left for the next one.
-        let limit = self.limit / u32::try_from(1 + self.left.len()).unwrap_or(u32::MAX);
-        let answer = self.ask(wanted, limit);
-        if answer.is_none()
-            && let Some((mut child, _)) = self.running.take()
-        {
-            log::warn!("processes: an opener is lost over {}", wanted.path.display());
-            let _ = child.kill();
-            self.left.push(child);
-        }
-        match answer.ok_or(Unopened::TooSlow)? {
-            (Ok(Opened { key, deleted_or_replaced, program_in_memory }), Some(fd)) => {
-                Ok(Found { fd, key, deleted_or_replaced, program_in_memory })
-            }
-            (Ok(_), None) => Err(Unopened::TooSlow),
-            (Err(why), _) => Err(why),
-        }
-    }
-
-    /// How many hang now.
-    pub(super) fn stuck(&self) -> usize {
-        self.left.len()
-    }
-
-    /// `None` if there is no answer in time.
-    fn ask(&mut self, wanted: &Wanted, limit: Duration) -> Option<(Answer, Option<OwnedFd>)> {
-        use std::os::unix::ffi::OsStrExt as _;
-        if self.running.is_none() && self.left.len() < MAX_LEFT {
-            self.running = start(&self.binary);
-        }
-        let (_, socket) = self.running.as_ref()?;
-        let request = Request {
+    /// Opens a file as [`opening::open_wanted`] does, for the process `tgid`.
+    pub(super) fn open(&mut self, tgid: u32, wanted: &Wanted) -> Result<Found, Unopened> {
+        let request = Request::Mapped {
             inode: wanted.inode,
             path: wanted.path.as_os_str().as_bytes().to_vec(),
             named_deleted: wanted.named_deleted,
             live: wanted.live,
             mapped_at: wanted.mapped_at,
         };
-        let roots: Vec<BorrowedFd<'_>> =
+        let roots: Vec<_> =
             wanted.roots.iter().take(packet::MAX_DESCRIPTORS).map(|dir| dir.as_fd()).collect();
-        send(socket, &request, &roots).ok()?;
-        if !is_readable(socket, limit) {
-            return None;
+        let within = match wanted.inode.major {
+            0 => Within::Device(wanted.inode.minor),
+            _ => Within::Process(tgid),
+        };
+        match self.run::<Answer>(tgid, within, &request, &roots).ok_or(Unopened::TooSlow)? {
+            (Ok(Opened { key, deleted_or_replaced, program_in_memory }), Some(fd)) => {
+                Ok(Found { fd, key, deleted_or_replaced, program_in_memory })
+            }
+            (Ok(_), None) => Err(NO_ROOM),
+            (Err(why), _) => Err(why),
         }
-        let (answer, mut descriptors) = receive::<Answer>(socket, MAX_MESSAGE).ok()?;
+    }
+
+    /// Opens a file of the process `tgid` below its root as [`TargetRoot::open_regular`] does; `None` if it hangs.
+    pub(super) fn open_below(
+        &mut self,
+        tgid: u32,
+        root: &TargetRoot,
+        path: &Path,
+    ) -> Option<Result<OwnedFd, OpenRefusal>> {
+        let request = Request::Below { path: path.as_os_str().as_bytes().to_vec(), uid: root.uid };
+        let within = Within::MountNamespace(root.mount_ns);
+        match self.run::<AnswerBelow>(tgid, within, &request, &[root.dir()])? {
+            (Ok(()), fd) => Some(fd.ok_or(NO_DESCRIPTOR)),
+            (Err(why), _) => Some(Err(why)),
+        }
+    }
+
+    /// How many hang now.
+    pub(super) fn stuck(&self) -> usize {
+        self.left.calls().count()
+    }
+
+    /// The answer to a request; `None` if there is none in time.
+    fn run<T: DeserializeOwned>(
+        &mut self,
+        tgid: u32,
+        within: Within,
+        request: &Request,
+        roots: &[BorrowedFd<'_>],
+    ) -> Option<(T, Option<OwnedFd>)> {
+        let (tenant, limit) = (|| Tenant::of(tgid), self.limit);
+        let hangs = |left: &mut Left| matches!(left.child.try_wait(), Ok(None));
+        let turn = self.left.turn(limit, tenant, hangs, |left| left.over == within)?;
+        let answer = self.ask(request, roots, turn.limit);
+        if answer.is_none()
+            && let Some((mut child, _)) = self.running.take()
+        {
+            log::warn!("processes: an opener is lost over a file of process {tgid}");
+            let _ = child.kill();
+            self.left.add(turn, tenant, Left { child, over: within });
+        }
+        answer
+    }
+
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        roots: &[BorrowedFd<'_>],
+        limit: Duration,
+    ) -> Option<(T, Option<OwnedFd>)> {
+        if self.running.is_none() {
+            self.running = start(&self.binary);
+        }
+        let (child, socket) = self.running.as_ref()?;
+        send(socket, request, roots).ok()?;
+        let task = format!("/proc/{}", child.id());
+        wait(limit, |_| sleeps(&task), |time| is_readable(socket, time).then_some(()))?;
+        let (answer, mut descriptors) = receive::<T>(socket, MAX_MESSAGE).ok()?;
         Some((answer, descriptors.pop()))
     }
 }
@@ -134,24 +197,35 @@ fn start(binary: &Path) -> Option<(Child, OwnedFd)> {
 pub fn main() -> i32 {
     let socket = rustix::stdio::stdin();
     while let Ok((request, roots)) = receive::<Request>(socket, MAX_MESSAGE) {
-        let wanted = Wanted {
-            inode: request.inode,
-            path: Arc::from(bytes_path(&request.path)),
-            named_deleted: request.named_deleted,
-            live: request.live,
-            roots: roots.into_iter().map(Arc::new).collect(),
-            mapped_at: request.mapped_at,
-        };
-        let sent = match opening::open_wanted(&wanted) {
-            Ok(Found { fd, key, deleted_or_replaced, program_in_memory }) => {
-                let opened = Opened { key, deleted_or_replaced, program_in_memory };
-                send(socket, &Answer::Ok(opened), &[fd.as_fd()])
+        let sent = match request {
+            Request::Mapped { inode, path, named_deleted, live, mapped_at } => {
+                let path = Arc::from(bytes_path(&path));
+                let roots = roots.into_iter().map(Arc::new).collect();
+                answer_mapped(socket, &Wanted { inode, path, named_deleted, live, roots, mapped_at })
             }
-            Err(why) => send(socket, &Answer::Err(why), &[]),
+            Request::Below { path, uid } => answer_below(socket, &roots, bytes_path(&path), uid),
         };
         if sent.is_err() {
             return 1;
         }
     }
     0
+}
+
+fn answer_mapped(socket: BorrowedFd<'_>, wanted: &Wanted) -> Result<(), PacketError> {
+    match opening::open_wanted(wanted) {
+        Ok(Found { fd, key, deleted_or_replaced, program_in_memory }) => {
+            let opened = Opened { key, deleted_or_replaced, program_in_memory };
+            send(socket, &Answer::Ok(opened), &[fd.as_fd()])
+        }
+        Err(why) => send(socket, &Answer::Err(why), &[]),
+    }
+}
+
+fn answer_below(socket: BorrowedFd<'_>, roots: &[OwnedFd], path: &Path, uid: u32) -> Result<(), PacketError> {
+    let root = roots.first().ok_or(OpenRefusal::ProcessGone);
+    match root.and_then(|root| root::open_regular(root.as_fd(), path, Owner::TargetOrRoot, uid)) {
+        Ok(fd) => send(socket, &AnswerBelow::Ok(()), &[fd.as_fd()]),
+        Err(why) => send(socket, &AnswerBelow::Err(why), &[]),
+    }
 }

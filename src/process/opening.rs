@@ -1,5 +1,5 @@
 //! Finding and opening the file of a mapping: through the process that has it mapped, else by its path in a root;
-//! and proving that it is that file. Runs under [`Patience`](super::Patience).
+//! and proving that it is that file. Runs in the [opener](super::opener).
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 
 use super::event::Inode;
-use super::file::{ContentKey, Unopened};
+use super::file::{ContentKey, Found, Unopened};
 use super::inode_version;
 use super::procfs;
 use super::root::{self, OpenRefusal, Owner};
@@ -35,16 +35,6 @@ pub(super) struct Wanted {
     pub(super) roots: Vec<Arc<OwnedFd>>,
     /// When it was mapped at the latest, nanoseconds since the epoch.
     pub(super) mapped_at: i128,
-}
-
-/// An opened file.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) fd: OwnedFd,
-    pub(super) key: ContentKey,
-    pub(super) deleted_or_replaced: bool,
-    /// It is a memfd, and begins as an ELF file does.
-    pub(super) program_in_memory: bool,
 }
 
 /// Opens it.

@@ -108,11 +108,11 @@ pub fn receive<T: DeserializeOwned>(
 }
 
 /// Whether there is something to receive, within `limit`: a message, or the other side's end.
-pub fn is_readable(socket: &OwnedFd, limit: Duration) -> bool {
+pub fn is_readable(socket: impl AsFd, limit: Duration) -> bool {
     let until = Instant::now() + limit;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Timespec::try_from(left).ok().as_ref()) {
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Timespec::try_from(left).ok().as_ref()) {
             Err(Errno::INTR) => {}
             ready => return ready.is_ok_and(|ready| ready > 0),
         }

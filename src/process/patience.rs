@@ -1,28 +1,169 @@
 //! A limit to how long anything that another process can hold up may take.
 //!
-//! `/proc/PID/maps` waits for the process's memory lock, and a file on a user-space file system answers when its
-//! owner likes: such calls run on a thread that is given up when it takes too long. A thread that hangs in the
-//! kernel cannot be ended; so a limited number is given up, and then nothing is tried until one returns.
+//! `/proc/PID/maps` waits for the process's memory lock: such calls run on a thread that is given up when it takes too
+//! long. So a limited number is given up, then nothing is tried until one returns; and since somebody may hold the locks
+//! of many processes, each tenant has a limit of its own: others are tried while it has used up its patience.
+//!
+//! Only the time counts in which the call sleeps. One that waits for a CPU, and one that stands still with all of a
+//! virtual machine, is held up by nobody.
 
+use std::path::Component;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use rustix::thread::gettid;
+
+use super::cgroup::Membership;
+use super::{TargetRoot, procfs};
+
 /// As many calls may hang at once.
-const MAX_STUCK: usize = 32;
+const MAX_STUCK: usize = 64;
+/// And as many of one tenant.
+const MAX_OF_ONE: usize = 8;
+/// In so many parts a limit is waited for, and so many times as long in all.
+const PARTS: u32 = 10;
+const LONGEST: u32 = 4;
 /// Stack of a helper thread, bytes: it parses lines and opens files.
 const STACK: usize = 256 << 10;
+/// Levels of a cgroup's path that tell tenants apart: those of pods and of systemd's units. Whoever was given a cgroup may
+/// make others below it.
+const LEVELS: usize = 3;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Waits until `answered` has something, which is given some time to wait for it. `None` after `limit` of the time that
+/// `counts`, which is asked after each such part of it, or after four times as much in all.
+pub(crate) fn wait<T>(
+    limit: Duration,
+    mut counts: impl FnMut(Duration) -> bool,
+    mut answered: impl FnMut(Duration) -> Option<T>,
+) -> Option<T> {
+    let part = limit / PARTS;
+    let mut counted = 0;
+    for _ in 0..PARTS * LONGEST {
+        if let Some(answer) = answered(part) {
+            return Some(answer);
+        }
+        counted += u32::from(counts(part));
+        if counted >= PARTS {
+            break;
+        }
+    }
+    None
+}
+
+/// Whether the task sleeps that has this directory in `/proc`, or is gone.
+pub(crate) fn sleeps(task: &str) -> bool {
+    let stat = procfs::read(&format!("{task}/stat")).unwrap_or_default();
+    procfs::parse_stat(&stat).is_none_or(|stat| stat.sleeps())
+}
+
+/// Whose a process is, as far as patience goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tenant(String);
+
+impl Tenant {
+    /// By its cgroup, and where none is used by its user.
+    pub(super) fn of(tgid: u32) -> Tenant {
+        let cgroups = Membership::of(tgid).unwrap_or_default();
+        let names = cgroups.path().into_iter().flat_map(std::path::Path::components);
+        let names = names.filter(|part| matches!(part, Component::Normal(_))).take(LEVELS);
+        let place: Vec<_> = names.map(|part| part.as_os_str().to_string_lossy()).collect();
+        if place.is_empty() {
+            return Tenant(TargetRoot::of(tgid).map_or(String::new(), |root| format!("user {}", root.uid)));
+        }
+        Tenant(place.join("/"))
+    }
+}
+
+/// Calls that were given up, and whose they are.
+#[derive(Debug)]
+pub(super) struct Hanging<C>(Vec<(Tenant, C)>);
+
+/// What is left of patience for one more call: for so long, and of whom, if that had to be found out.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) limit: Duration,
+    tenant: Option<Tenant>,
+}
+
+impl<C> Hanging<C> {
+    pub(super) fn none() -> Hanging<C> {
+        Hanging(Vec::new())
+    }
+
+    /// How long one more call is waited for, of `limit`: together those of a tenant cost a few limits. None if too many
+    /// hang, or of this tenant one that is the `same`. `hangs` tells of each call whether it still does.
+    pub(super) fn turn(
+        &mut self,
+        limit: Duration,
+        tenant: impl FnOnce() -> Tenant,
+        mut hangs: impl FnMut(&mut C) -> bool,
+        same: impl Fn(&C) -> bool,
+    ) -> Option<Turn> {
+        self.0.retain_mut(|(_, call)| hangs(call));
+        // Who it is matters only when something hangs.
+        let tenant = (!self.0.is_empty()).then(tenant);
+        let of_it = || self.0.iter().filter(|(of, _)| tenant.as_ref() == Some(of));
+        let before = of_it().count();
+        if before >= MAX_OF_ONE || self.0.len() >= MAX_STUCK || of_it().any(|(_, call)| same(call)) {
+            return None;
+        }
+        let limit = limit / u32::try_from(1 + before).unwrap_or(u32::MAX);
+        Some(Turn { limit, tenant })
+    }
+
+    /// Notes that the call hangs that had this turn.
+    pub(super) fn add(&mut self, turn: Turn, tenant: impl FnOnce() -> Tenant, call: C) {
+        self.0.push((turn.tenant.unwrap_or_else(tenant), call));
+    }
+
+    pub(super) fn calls(&self) -> impl Iterator<Item = &C> {
+        self.0.iter().map(|(_, call)| call)
+    }
+}
 
 /// Runs calls that may hang.
 #[derive(Debug)]
 pub struct Patience {
     limit: Duration,
-    worker: Option<Sender<Job>>,
-    stuck: Arc<AtomicUsize>,
+    worker: Option<Worker>,
+    hanging: Hanging<Held>,
+}
+
+/// A call that was given up.
+#[derive(Debug)]
+struct Held {
+    /// The process that holds it up.
+    tgid: u32,
+    back: Arc<AtomicBool>,
+}
+
+impl Held {
+    fn hangs(&self) -> bool {
+        !self.back.load(Ordering::Relaxed)
+    }
+}
+
+/// The helper thread.
+#[derive(Debug)]
+struct Worker {
+    jobs: Sender<Job>,
+    /// Its number; 0 until it runs.
+    tid: Arc<AtomicI32>,
+}
+
+impl Worker {
+    /// Where `/proc` tells of the thread: of this one, which does not sleep, until that one runs.
+    fn task(&self) -> String {
+        match self.tid.load(Ordering::Relaxed) {
+            0 => "/proc/thread-self".to_owned(),
+            tid => format!("/proc/self/task/{tid}"),
+        }
+    }
 }
 
 /// The call did not end in time, or too many before it have not ended yet.
@@ -34,39 +175,48 @@ impl Patience {
     /// A call may take as long as `limit`.
     #[must_use]
     pub fn new(limit: Duration) -> Patience {
-        Patience { limit, worker: None, stuck: Arc::default() }
+        Patience { limit, worker: None, hanging: Hanging::none() }
     }
 
-    /// Runs `job` on the helper thread and waits for it.
+    /// Runs `job`, which the process `tgid` may hold up, on the helper thread and waits for it.
     ///
     /// # Errors
     /// [`OutOfPatience`]; the job's result is then dropped when it comes.
     pub fn run<T: Send + 'static>(
         &mut self,
+        tgid: u32,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, OutOfPatience> {
-        if self.stuck() >= MAX_STUCK {
-            return Err(OutOfPatience);
-        }
+        self.run_for(tgid, || Tenant::of(tgid), job)
+    }
+
+    fn run_for<T: Send + 'static>(
+        &mut self,
+        tgid: u32,
+        tenant: impl Fn() -> Tenant,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, OutOfPatience> {
+        let same = |held: &Held| held.tgid == tgid;
+        let turn = self.hanging.turn(self.limit, &tenant, |held| held.hangs(), same).ok_or(OutOfPatience)?;
         let (answer, answered) = sync_channel(1);
         let job: Job = Box::new(move || drop(answer.send(job())));
         if self.worker.is_none() {
             self.worker = Some(start_worker()?);
         }
         let Some(worker) = &self.worker else { return Err(OutOfPatience) };
-        let _ = worker.send(job);
-        // The more hang, the less patience is left for the next one: together they cost a few limits, not dozens.
-        let limit = self.limit / u32::try_from(1 + self.stuck()).unwrap_or(u32::MAX);
-        if let Ok(result) = answered.recv_timeout(limit) {
+        let _ = worker.jobs.send(job);
+        if let Some(result) =
+            wait(turn.limit, |_| sleeps(&worker.task()), |time| answered.recv_timeout(time).ok())
+        {
             return Ok(result);
         }
+        let place = procfs::read(&format!("{}/wchan", worker.task())).unwrap_or_default();
+        log::info!("processes: {tgid} holds up a call that waits in {}", String::from_utf8_lossy(&place));
         // The thread is left alone: it leaves when its job has ended and it finds its queue closed.
-        self.stuck.fetch_add(1, Ordering::Relaxed);
-        let stuck = Arc::clone(&self.stuck);
+        let back = Arc::new(AtomicBool::new(false));
+        self.hanging.add(turn, tenant, Held { tgid, back: Arc::clone(&back) });
         if let Some(worker) = self.worker.take() {
-            let _ = worker.send(Box::new(move || {
-                stuck.fetch_sub(1, Ordering::Relaxed);
-            }));
+            let _ = worker.jobs.send(Box::new(move || back.store(true, Ordering::Relaxed)));
         }
         Err(OutOfPatience)
     }
@@ -74,54 +224,135 @@ impl Patience {
     /// How many calls hang now.
     #[must_use]
     pub fn stuck(&self) -> usize {
-        self.stuck.load(Ordering::Relaxed)
+        self.hanging.calls().filter(|held| held.hangs()).count()
     }
 }
 
-fn start_worker() -> Result<Sender<Job>, OutOfPatience> {
+fn start_worker() -> Result<Worker, OutOfPatience> {
     let (jobs, queue) = channel::<Job>();
-    let run = move || queue.into_iter().for_each(|job| job());
+    let tid = Arc::new(AtomicI32::new(0));
+    let told = Arc::clone(&tid);
+    let run = move || {
+        told.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+        queue.into_iter().for_each(|job| job());
+    };
     thread::Builder::new()
         .name("jbpf-patience".into())
         .stack_size(STACK)
         .spawn(run)
         .map_err(|_| OutOfPatience)?;
-    Ok(jobs)
+    Ok(Worker { jobs, tid })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_stuck_call_is_given_up_and_the_next_one_runs() {
-        let mut patience = Patience::new(Duration::from_millis(20));
-        let (release, held) = channel::<()>();
-        assert_eq!(patience.run(move || held.recv().is_ok()), Err(OutOfPatience));
-        assert_eq!(patience.stuck(), 1);
-        let mut patience = Patience { limit: Duration::from_secs(60), ..patience };
-        assert_eq!(patience.run(|| 7), Ok(7));
-        drop(release);
+    /// A process that holds up nothing.
+    const OTHER: u32 = 1 << 23;
+
+    fn tenant(name: &str) -> impl Fn() -> Tenant {
+        move || Tenant(name.to_owned())
+    }
+
+    /// As many calls of these tenants as are given; each hangs until its sender is dropped.
+    fn hang(patience: &mut Patience, names: &[String]) -> Vec<Sender<()>> {
+        let mut tgid = 0;
+        let call = |name: &String| {
+            let (release, held) = channel::<()>();
+            tgid += 1;
+            let out = patience.run_for(tgid, tenant(name), move || held.recv().is_ok());
+            assert_eq!(out, Err(OutOfPatience));
+            release
+        };
+        names.iter().map(call).collect()
+    }
+
+    fn until_all_are_back(patience: &Patience) {
         while patience.stuck() > 0 {
             thread::yield_now();
         }
     }
 
     #[test]
-    fn calls_that_hang_are_limited() {
-        let mut patience = Patience::new(Duration::from_millis(1));
-        let mut held = Vec::new();
-        for _ in 0..MAX_STUCK {
-            let (release, hold) = channel::<()>();
-            held.push(release);
-            assert_eq!(patience.run(move || hold.recv().is_ok()), Err(OutOfPatience));
-        }
-        let mut patience = Patience { limit: Duration::from_secs(60), ..patience };
-        assert_eq!(patience.run(|| 7), Err(OutOfPatience), "as many hang as may: none is started");
+    fn a_stuck_call_is_given_up_and_the_next_one_runs() {
+        let mut patience = Patience::new(Duration::from_millis(20));
+        let held = hang(&mut patience, &["a".to_owned()]);
+        assert_eq!(patience.stuck(), 1);
+        patience.limit = Duration::from_secs(60);
+        assert_eq!(patience.run(std::process::id(), || 7), Ok(7));
         drop(held);
-        while patience.stuck() > 0 {
-            thread::yield_now();
-        }
-        assert_eq!(patience.run(|| 7), Ok(7));
+        until_all_are_back(&patience);
+    }
+
+    #[test]
+    fn a_call_that_does_not_sleep_is_not_given_up_at_once() {
+        let mut patience = Patience::new(Duration::from_millis(200));
+        let work = || {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < Duration::from_millis(300) {}
+            7
+        };
+        assert_eq!(patience.run(std::process::id(), work), Ok(7));
+    }
+
+    #[test]
+    fn what_does_not_count_is_waited_for_four_times_as_long() {
+        let parts = |counts: bool, answered: u32| {
+            let mut n = 0;
+            let answer = |_| {
+                n += 1;
+                (n == answered).then_some(n)
+            };
+            wait(Duration::ZERO, |_| counts, answer).ok_or(n)
+        };
+        assert_eq!(parts(true, 11), Err(10));
+        assert_eq!(parts(false, 40), Ok(40));
+        assert_eq!(parts(false, 41), Err(40));
+    }
+
+    #[test]
+    fn a_tenant_whose_calls_hang_costs_others_nothing() {
+        let mut patience = Patience::new(Duration::from_millis(1));
+        let held = hang(&mut patience, &vec!["hostile".to_owned(); MAX_OF_ONE]);
+        patience.limit = Duration::from_secs(60);
+        assert_eq!(patience.run_for(OTHER, tenant("hostile"), || 7), Err(OutOfPatience), "not even begun");
+        assert_eq!(patience.run_for(OTHER, tenant("victim"), || 7), Ok(7));
+        drop(held);
+        until_all_are_back(&patience);
+        assert_eq!(patience.run_for(OTHER, tenant("hostile"), || 7), Ok(7));
+    }
+
+    #[test]
+    fn a_process_holds_up_one_call() {
+        let mut patience = Patience::new(Duration::from_millis(1));
+        let held = hang(&mut patience, &["a".to_owned()]);
+        patience.limit = Duration::from_secs(60);
+        assert_eq!(patience.run_for(1, tenant("a"), || 7), Err(OutOfPatience), "not even begun");
+        drop(held);
+        until_all_are_back(&patience);
+        assert_eq!(patience.run_for(1, tenant("a"), || 7), Ok(7));
+    }
+
+    #[test]
+    fn threads_that_hang_are_limited() {
+        let mut patience = Patience::new(Duration::from_millis(1));
+        let names: Vec<String> = (0..MAX_STUCK).map(|nr| (nr % (MAX_STUCK / 4)).to_string()).collect();
+        let held = hang(&mut patience, &names);
+        patience.limit = Duration::from_secs(60);
+        assert_eq!(
+            patience.run_for(OTHER, tenant("another"), || 7),
+            Err(OutOfPatience),
+            "as many hang as may"
+        );
+        drop(held);
+        until_all_are_back(&patience);
+        assert_eq!(patience.run_for(OTHER, tenant("another"), || 7), Ok(7));
+    }
+
+    #[test]
+    fn processes_of_one_cgroup_are_one_tenants() {
+        assert_eq!(Tenant::of(std::process::id()), Tenant::of(std::process::id()));
+        assert_eq!(Tenant::of(u32::MAX), Tenant(String::new()));
     }
 }

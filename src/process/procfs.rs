@@ -4,6 +4,7 @@
 use std::io::Read as _;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -93,6 +94,10 @@ pub struct Stat {
     pub state: u8,
     /// Thread group of the parent.
     pub parent: u32,
+    /// CPU time that it used, in user space and in the kernel, in clock ticks.
+    pub cpu_ticks: u64,
+    /// The same of its children that have ended and were waited for.
+    pub children_cpu_ticks: u64,
     /// Threads, an ended leader included.
     pub threads: u32,
     /// Start of the group leader, in clock ticks since boot.
@@ -105,6 +110,14 @@ pub struct Stat {
     pub start_stack: u64,
 }
 
+impl Stat {
+    /// Whether it does not run, and does not wait for a CPU either.
+    #[must_use]
+    pub fn sleeps(&self) -> bool {
+        self.state != b'R'
+    }
+}
+
 /// Reads the line of `/proc/PID/stat`. The name is what stands between the first `(` and the *last* `)`.
 #[must_use]
 pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
@@ -114,16 +127,37 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     // proc_pid_stat(5) numbers the fields from 1; the third is the first after the name.
     let fields: Vec<&[u8]> = bytes.get(close + 2..)?.trim_ascii_end().split(|&b| b == b' ').collect();
     let field = |number: usize| fields.get(number - 3).copied();
+    let sum = |first: usize| decimal(field(first)?)?.checked_add(decimal(field(first + 1)?)?);
     Some(Stat {
         comm,
         state: *field(3)?.first()?,
         parent: u32::try_from(decimal(field(4)?)?).ok()?,
+        cpu_ticks: sum(14)?,
+        children_cpu_ticks: sum(16)?,
         threads: u32::try_from(decimal(field(20)?)?).ok()?,
         start_ticks: decimal(field(22)?)?,
         start_code: decimal(field(26)?)?,
         end_code: decimal(field(27)?)?,
         start_stack: decimal(field(28)?)?,
     })
+}
+
+/// The line of `/proc/PID/stat`, read now; none if the process has ended and was waited for.
+#[must_use]
+pub fn stat(pid: u32) -> Option<Stat> {
+    parse_stat(&read(&format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// A clock tick of `/proc`, ns.
+#[must_use]
+pub fn clock_tick() -> u64 {
+    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// So many clock ticks of `/proc`.
+#[must_use]
+pub fn clock_ticks(ticks: u64) -> Duration {
+    Duration::from_nanos(ticks.saturating_mul(clock_tick()))
 }
 
 /// Who a process is, from `/proc/PID/status`.
@@ -230,11 +264,12 @@ mod tests {
 
     #[test]
     fn a_name_cannot_forge_the_fields_after_it() {
-        let fields = "S 7 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 4567 1 1 1 1 1 140720000 0";
+        let fields = "S 7 1 1 0 -1 4194560 1 0 0 0 5 6 70 80 20 0 3 0 4567 1 1 1 1 1 140720000 0";
         let line = format!("99 (a) R 1 1 (\n\u{fffd}) {fields}\n");
         let stat = parse_stat(line.as_bytes()).unwrap();
         assert_eq!(stat.comm, "a) R 1 1 (\n\u{fffd}".as_bytes());
         assert_eq!((stat.state, stat.parent, stat.threads), (b'S', 7, 3));
+        assert_eq!((stat.cpu_ticks, stat.children_cpu_ticks), (11, 150));
         assert_eq!((stat.start_ticks, stat.start_stack), (4567, 140_720_000));
         for len in 0..line.len() - 12 {
             assert_eq!(parse_stat(&line.as_bytes()[..len]), None, "{len}");
@@ -254,7 +289,7 @@ mod tests {
 
     #[test]
     fn our_own() {
-        let stat = parse_stat(&read("/proc/self/stat").unwrap()).unwrap();
+        let stat = stat(std::process::id()).unwrap();
         assert!(stat.start_ticks > 0 && stat.start_stack > 0 && stat.threads >= 1);
         assert!(stat.start_code < stat.end_code);
         let (maps, rejected) = parse_maps(&read("/proc/self/maps").unwrap());

@@ -21,8 +21,17 @@ pub(super) enum Before {
     Unread,
     /// They were read at this time; what `/proc` shows later may be asked for again, to find what has no event.
     Read(MonoNs),
+    /// Reading them took too long, so many times: what holds a process up may pass.
+    Held(u32),
     /// They could not be read.
     Failed(Unlocated),
+}
+
+impl Before {
+    /// Whether it may be that they will be read.
+    pub(super) fn is_missing(self) -> bool {
+        matches!(self, Before::Unread | Before::Held(_))
+    }
 }
 
 /// One program in one process.

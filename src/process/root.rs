@@ -109,19 +109,12 @@ impl TargetRoot {
     }
 
     /// Opens a regular file for reading, by its absolute path as the process names it. May wait for a network or
-    /// user-space file system: call it under [`Patience`](super::Patience) or in a process that may be lost.
+    /// user-space file system: [`Processes::open_own_file`](super::Processes::open_own_file) does not.
     ///
     /// # Errors
     /// Why not.
     pub fn open_regular(&self, path: &Path, owner: Owner) -> Result<OwnedFd, OpenRefusal> {
-        let (found, stat) = find(self.dir(), path, owner)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(OpenRefusal::NotRegular);
-        }
-        if owner == Owner::TargetOrRoot && stat.st_uid != self.uid && stat.st_uid != 0 {
-            return Err(OpenRefusal::ForeignOwner);
-        }
-        reopen(found.as_fd())
+        open_regular(self.dir(), path, owner, self.uid)
     }
 
     /// The `O_PATH` descriptor of the root directory.
@@ -183,6 +176,23 @@ pub(super) fn find(root: BorrowedFd<'_>, path: &Path, owner: Owner) -> Result<(O
     let found = found?;
     let stat = fstat(&found)?;
     Ok((found, stat))
+}
+
+/// Opens a regular file below the root of a process of the user `uid`, see [`TargetRoot::open_regular`].
+pub(super) fn open_regular(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    owner: Owner,
+    uid: u32,
+) -> Result<OwnedFd, OpenRefusal> {
+    let (found, stat) = find(root, path, owner)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(OpenRefusal::NotRegular);
+    }
+    if owner == Owner::TargetOrRoot && stat.st_uid != uid && stat.st_uid != 0 {
+        return Err(OpenRefusal::ForeignOwner);
+    }
+    reopen(found.as_fd())
 }
 
 /// Opens for reading what an `O_PATH` descriptor of a regular file stands for.

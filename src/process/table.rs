@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
-use super::filesystems::Filesystems;
 use super::procfs;
 use super::program::Program;
 use super::reading;
@@ -105,7 +104,6 @@ pub struct Processes {
     pub(super) roots: Roots,
     /// Our own root: the last guess for a path.
     pub(super) own_root: Option<Arc<TargetRoot>>,
-    pub(super) filesystems: Filesystems,
     pub(super) patience: Patience,
     /// Nothing is known of what happened before.
     pub(super) started: MonoNs,
@@ -132,10 +130,9 @@ impl Processes {
             files: Files::new(&options),
             roots,
             own_root,
-            filesystems: Filesystems::default(),
             patience: Patience::new(options.patience),
             started: MonoNs::now(),
-            tick: 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1),
+            tick: procfs::clock_tick(),
             unsure: false,
             sweep: false,
             counts: Counts::default(),
@@ -293,9 +290,7 @@ impl Processes {
     /// Notes a process that is there and of which nothing, or nothing certain, is known. Returns whether it is there.
     fn adopt(&mut self, tgid: u32, from: MonoNs) -> bool {
         let seen = MonoNs::now();
-        let stat =
-            procfs::read(&format!("/proc/{tgid}/stat")).ok().and_then(|bytes| procfs::parse_stat(&bytes));
-        let Some(stat) = stat else { return false };
+        let Some(stat) = procfs::stat(tgid) else { return false };
         let threads = if stat.threads > 1 { reading::thread_ids(tgid) } else { vec![tgid] };
         self.end(tgid, from, false);
         self.timelines.entry(tgid).or_default().push(Program::adopted(tgid, &stat, threads, from, seen));

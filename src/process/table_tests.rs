@@ -277,14 +277,8 @@ fn what_was_seen_in_proc_is_not_overwritten_by_older_events() {
     let mut story = Story::new();
     let own = std::process::id();
     assert_eq!(story.processes.scan(&Which::Tgids(&[own])), 1);
-    let id = ProcessId {
-        tgid: own,
-        start: super::procfs::parse_stat(&super::procfs::read("/proc/self/stat").unwrap())
-            .unwrap()
-            .start_ticks
-            * 10_000_000,
-        exec: 1,
-    };
+    let id =
+        ProcessId { tgid: own, start: super::procfs::stat(own).unwrap().start_ticks * 10_000_000, exec: 1 };
     // Told late: it happened before the scan.
     story.processes.apply(&ProcessEvent {
         at: MonoNs(1),
@@ -325,7 +319,7 @@ fn the_code_of_a_process_is_known_before_it_is_sampled() {
     let code = processes.code(own).unwrap();
     let here = the_code_of_a_process_is_known_before_it_is_sampled as fn() as usize as u64;
     let range = code.ranges.iter().find(|range| range.start <= here && here < range.end).unwrap();
-    assert!(matches!(&range.code, Code::File(file) if file.fd().is_ok()));
+    assert!(matches!(range.code, Code::File(_)));
     assert!(range.start <= code.start_code && code.start_code < range.end);
     assert!(code.ranges.iter().any(|range| matches!(range.code, Code::Vdso)));
     assert!(code.ranges.is_sorted_by(|a, b| a.end <= b.start));

@@ -5,10 +5,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::cgroup::Membership;
-use super::hierarchies::{Controller, Hierarchies};
+use super::group::Group;
+use super::hierarchies::Hierarchies;
+use super::hierarchy::Controller;
 use super::procfs;
 
 impl Hierarchies {
+    /// Reads the counters of a cgroup and of those above it: where v1 has `cpu`, those of the same path there.
+    #[must_use]
+    pub fn snapshot_of(&self, group: &Group) -> CpuSnapshot {
+        let mut of = Membership::default();
+        let path = || group.path.clone();
+        of.v1.insert(Controller::Cpu.name().to_owned(), path());
+        of.unified = Some(path());
+        self.snapshot(&of)
+    }
+
     /// Reads the counters of a process's cgroups, from its own up to the root.
     #[must_use]
     pub fn snapshot(&self, of: &Membership) -> CpuSnapshot {
@@ -45,6 +57,24 @@ pub struct Throttling {
     pub throttled: Duration,
     /// Time in which some thread of the cgroup waited for a CPU, for whatever reason; v2 only.
     pub pressure: Option<Duration>,
+}
+
+impl Throttling {
+    /// [`Self::throttled`] in microseconds.
+    #[must_use]
+    pub fn throttled_usec(&self) -> u64 {
+        usec(self.throttled)
+    }
+
+    /// [`Self::pressure`] in microseconds.
+    #[must_use]
+    pub fn pressure_usec(&self) -> Option<u64> {
+        self.pressure.map(usec)
+    }
+}
+
+fn usec(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl CpuSnapshot {
@@ -153,13 +183,7 @@ impl MachineTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn dir(root: &Path, name: &str, files: &[(&str, &str)]) {
-        fs::create_dir_all(root.join(name)).unwrap();
-        for (file, text) in files {
-            fs::write(root.join(name).join(file), text).unwrap();
-        }
-    }
+    use crate::process::hierarchies::test_dir as dir;
 
     #[test]
     fn throttled_by_the_cgroup_above() {

@@ -64,7 +64,7 @@ impl Profile {
         };
         let (wanted, unwanted) = (any(&wanted), any(&unwanted));
         let all = include.is_empty();
-        self.retain(|leaf: NodeId| (all || wanted[leaf.index()]) && !unwanted[leaf.index()]);
+        self.retain(|leaf: NodeId, _| (all || wanted[leaf.index()]) && !unwanted[leaf.index()]);
     }
 }
 

@@ -62,6 +62,8 @@ pub enum Why {
     NotLogged,
     /// The method that was there had been unloaded or replaced around that time.
     CodeMoved,
+    /// The method that the interpreter ran had been unloaded or redefined around that time.
+    MethodGone,
     /// The JVM's log was cut (quota, garbage).
     LogCut,
     /// In a JVM's anonymous memory, where it has no code now.
@@ -76,7 +78,7 @@ pub enum Why {
 
 impl Why {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Why; 16] = [
+    pub const ALL: [Why; 17] = [
         Why::NotMapped,
         Why::MappingsUnread,
         Why::ProcessGone,
@@ -88,6 +90,7 @@ impl Why {
         Why::NoAgent,
         Why::NotLogged,
         Why::CodeMoved,
+        Why::MethodGone,
         Why::LogCut,
         Why::NoCode,
         Why::BadMemory,
@@ -110,6 +113,7 @@ impl Why {
             Why::NoAgent => "no agent",
             Why::NotLogged => "not logged",
             Why::CodeMoved => "code moved",
+            Why::MethodGone => "method gone",
             Why::LogCut => "log cut",
             Why::NoCode => "no code there",
             Why::BadMemory => "bad memory",
@@ -133,6 +137,12 @@ impl Module {
     #[must_use]
     pub fn base_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The build id as tools write it, in hexadecimal digits; empty if it has none.
+    #[must_use]
+    pub fn build_id_text(&self) -> String {
+        self.build_id.iter().flat_map(|id| id.iter()).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

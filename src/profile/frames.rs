@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ahash::RandomState;
+
 use super::frame::{Frame, Kind, Module, Why};
 use super::strings::{StrId, Strings};
 
@@ -50,11 +52,11 @@ struct Record {
 pub struct FrameTable {
     strings: Strings,
     symbols: Vec<Symbol>,
-    symbol_ids: HashMap<Symbol, u32>,
+    symbol_ids: HashMap<Symbol, u32, RandomState>,
     modules: Vec<Arc<Module>>,
-    module_ids: HashMap<Arc<Module>, u32>,
+    module_ids: HashMap<Arc<Module>, u32, RandomState>,
     records: Vec<Record>,
-    ids: HashMap<Record, u32>,
+    ids: HashMap<Record, u32, RandomState>,
     /// The `Arc`s are held, so an address that is found here is still the frame that it was.
     recent: Vec<Option<(Arc<Frame>, FrameId)>>,
 }
@@ -64,11 +66,11 @@ impl Default for FrameTable {
         let mut table = FrameTable {
             strings: Strings::default(),
             symbols: Vec::new(),
-            symbol_ids: HashMap::new(),
+            symbol_ids: HashMap::default(),
             modules: Vec::new(),
-            module_ids: HashMap::new(),
+            module_ids: HashMap::default(),
             records: Vec::new(),
-            ids: HashMap::new(),
+            ids: HashMap::default(),
             recent: vec![None; RECENT],
         };
         table.insert(&Frame::named(Kind::Marker, "[profile full]"));

@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ahash::RandomState;
 use serde::{Deserialize, Serialize};
+
+/// What stands for the name of a container that had gone before it was looked at.
+const GONE: &str = "[gone]";
 
 /// Whose samples: equal labels are one row. Names are fit to print once they are in a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,8 +20,73 @@ pub struct Labels {
     pub thread: Arc<str>,
     /// Thread id in the initial pid namespace; 0 unless threads are told apart.
     pub tid: u32,
-    /// kernfs id of the cgroup in the default hierarchy; 0 if it is not known.
+    /// kernfs id of the cgroup in the hierarchy that tells containers apart; 0 if it is not known.
     pub cgroup: u64,
+    /// The container; none outside of containers.
+    pub container: Option<Arc<Container>>,
+}
+
+/// A container or at least a pod; what is not known of it is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Container {
+    /// The pod's namespace.
+    pub namespace: Arc<str>,
+    /// The pod.
+    pub pod: Arc<str>,
+    /// Its name in its pod.
+    pub container: Arc<str>,
+    /// Its name outside of pods.
+    pub name: Arc<str>,
+    /// Its id: 64 hexadecimal digits.
+    pub id: Arc<str>,
+    /// The pod's uid.
+    pub pod_uid: Arc<str>,
+}
+
+impl Container {
+    /// A container of which nothing is known, since it had gone before it was looked at.
+    #[must_use]
+    pub fn gone() -> Container {
+        Container { name: GONE.into(), ..Container::default() }
+    }
+
+    /// Whether it is such a one.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        &*self.name == GONE && self.id.is_empty()
+    }
+
+    /// The same with other texts.
+    pub(super) fn map(&self, mut text: impl FnMut(&Arc<str>) -> Arc<str>) -> Container {
+        let Container { namespace, pod, container, name, id, pod_uid } = self;
+        Container {
+            namespace: text(namespace),
+            pod: text(pod),
+            container: text(container),
+            name: text(name),
+            id: text(id),
+            pod_uid: text(pod_uid),
+        }
+    }
+
+    /// How people call it: `namespace/pod/container`, a name, or the first digits of its id.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let Container { namespace, pod, container, name, .. } = self;
+        match (pod.is_empty(), name.is_empty()) {
+            (false, _) if container.is_empty() => format!("{namespace}/{pod}"),
+            (false, _) => format!("{namespace}/{pod}/{container}"),
+            (true, false) => name.to_string(),
+            (true, true) => self.short_id().to_owned(),
+        }
+    }
+
+    /// The digits of its id, or else of its pod's uid, that container tools show.
+    #[must_use]
+    pub fn short_id(&self) -> &str {
+        let id = if self.id.is_empty() { &self.pod_uid } else { &self.id };
+        id.get(..12).unwrap_or(id)
+    }
 }
 
 /// Labels of a profile, told apart by number.
@@ -28,7 +97,7 @@ pub struct LabelsId(pub(super) u32);
 #[derive(Clone, Debug, Default)]
 pub(super) struct LabelTable {
     list: Vec<Arc<Labels>>,
-    ids: HashMap<Arc<Labels>, u32>,
+    ids: HashMap<Arc<Labels>, u32, RandomState>,
 }
 
 impl LabelTable {

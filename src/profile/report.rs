@@ -38,6 +38,9 @@ pub struct RunReport {
     pub ends: Vec<(String, u64)>,
     /// JVMs that were sampled or attached to.
     pub jvms: Vec<JvmReport>,
+    /// The cgroups that were chosen.
+    #[serde(default)]
+    pub groups: Vec<GroupReport>,
     /// Time that the hypervisor took from this host in the same seconds, as a share of all CPU time.
     pub steal: Option<f64>,
     /// What the run itself cost.
@@ -61,6 +64,8 @@ pub struct JvmReport {
     pub names: NameSource,
     /// Whether compiled code keeps frame pointers; none if its flags could not be read.
     pub frame_pointers: Option<bool>,
+    /// Why its own description of its code could not be had, so that its stacks were walked by frame pointers alone.
+    pub undescribed: Option<String>,
     /// Share (0 to 1) of Java leaf ticks in code that has debug records at calls and safepoints only: it was compiled
     /// before the agent came, or there is no agent.
     pub compiled_before: Option<f64>,
@@ -111,6 +116,26 @@ pub enum NameSource {
     },
 }
 
+/// A cgroup that was chosen, and how it was kept from running in the time of the profile: a service that is throttled
+/// has an innocent flame graph.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupReport {
+    /// As `/proc/PID/cgroup` writes it, fit to print.
+    pub path: String,
+    /// `v2`, or `v1` with a controller.
+    pub hierarchy: String,
+    /// CPUs that the tightest limit on it grants; none without limit.
+    pub limit_cpus: Option<f64>,
+    /// Enforcement periods with something to run, at the level that was throttled longest.
+    pub periods: u64,
+    /// Of them, those in which it was throttled.
+    pub throttled_periods: u64,
+    /// How long its threads were kept from running, microseconds, summed over CPUs.
+    pub throttled_usec: u64,
+    /// Time in which some thread of it waited for a CPU, microseconds; v2 only.
+    pub pressure_usec: Option<u64>,
+}
+
 /// CPU throttling of a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throttling {
@@ -137,6 +162,20 @@ pub struct Cost {
     pub rss_bytes: u64,
     /// Memory of BPF maps and buffers, in bytes.
     pub maps_bytes: u64,
+    /// What of it was spent while nothing began or ended; none if the run was too short to tell.
+    #[serde(default)]
+    pub steady: Option<Steady>,
+}
+
+/// What a run cost between its first seconds, in which names are learnt, and its end, when files are written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Steady {
+    /// How long that was.
+    pub seconds: f64,
+    /// CPU seconds, all counted.
+    pub cpu_s: f64,
+    /// When it began, seconds after the first tick.
+    pub after_s: f64,
 }
 
 impl Cost {

@@ -1,8 +1,10 @@
 //! Samples: how often each stack was seen, for whom.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+use ahash::RandomState;
 
 use super::accounts::Accounts;
 use super::frame::Frame;
@@ -84,7 +86,9 @@ pub struct Profile {
     labels: LabelTable,
     label_text: Strings,
     trie: Trie,
-    samples: HashMap<(NodeId, LabelsId), Weight>,
+    samples: HashMap<(NodeId, LabelsId), Weight, RandomState>,
+    /// The way to the last stack: the next one often begins like it.
+    last: Vec<(FrameId, NodeId)>,
     cut: u64,
 }
 
@@ -101,7 +105,9 @@ impl Profile {
         Profile::with_room(MAX_NODES)
     }
 
-    fn with_room(nodes: usize) -> Profile {
+    /// An empty profile that will have at most so many nodes of stacks, of 16 bytes each; see [`Profile::cut`].
+    #[must_use]
+    pub fn with_room(nodes: usize) -> Profile {
         Profile {
             accounts: Accounts::default(),
             span: Span::default(),
@@ -109,7 +115,8 @@ impl Profile {
             labels: LabelTable::default(),
             label_text: Strings::default(),
             trie: Trie::new(nodes),
-            samples: HashMap::new(),
+            samples: HashMap::default(),
+            last: Vec::new(),
             cut: 0,
         }
     }
@@ -126,13 +133,14 @@ impl Profile {
         if let Some(id) = self.labels.find(labels) {
             return id;
         }
-        let Labels { pid, process, thread, tid, cgroup } = labels;
-        let mut text = |t| {
+        let Labels { pid, process, thread, tid, cgroup, container } = labels;
+        let mut text = |t: &Arc<str>| {
             let id = self.label_text.intern(t);
             Arc::clone(self.label_text.get(id))
         };
-        let labels =
-            Labels { pid: *pid, process: text(process), thread: text(thread), tid: *tid, cgroup: *cgroup };
+        let (process, thread) = (text(process), text(thread));
+        let container = container.as_ref().map(|container| Arc::new(container.map(text)));
+        let labels = Labels { pid: *pid, process, thread, tid: *tid, cgroup: *cgroup, container };
         self.labels.insert(labels)
     }
 
@@ -152,10 +160,15 @@ impl Profile {
     /// When the profile is full (16 million nodes, 4 million frames) the stack is cut where it leaves the others, see
     /// [`Profile::cut`].
     pub fn stack_of(&mut self, frames_root_first: &[FrameId]) -> NodeId {
-        let mut at = NodeId::ROOT;
-        for frame in frames_root_first {
+        let same = self.last.iter().zip(frames_root_first).take_while(|((last, _), frame)| last == *frame);
+        self.last.truncate(same.count());
+        let mut at = self.last.last().map_or(NodeId::ROOT, |&(_, node)| node);
+        for &frame in &frames_root_first[self.last.len()..] {
             match self.trie.child(at, frame.0) {
-                Some(node) => at = node,
+                Some(node) => {
+                    at = node;
+                    self.last.push((frame, node));
+                }
                 None => {
                     self.cut += 1;
                     break;
@@ -176,7 +189,8 @@ impl Profile {
 
     /// Adds all of another profile, accounts included.
     pub fn merge(&mut self, other: &Profile) {
-        let Profile { accounts, span, frames, labels: _, label_text: _, trie, samples: _, cut } = other;
+        let Profile { accounts, span, frames, labels: _, label_text: _, trie, samples: _, last: _, cut } =
+            other;
         let to_frame: Vec<FrameId> =
             frames.ids().map(|id| self.frames.intern(&Arc::new(frames.get(id)))).collect();
         let mut to_node = vec![NodeId::ROOT; trie.len()];
@@ -197,11 +211,45 @@ impl Profile {
         self.cut += cut;
     }
 
-    /// Takes samples out by what `keep` says of their leaf; they count as filtered.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId) -> bool) {
+    /// Keeps the samples of some labels only; the others count as filtered.
+    pub fn keep(&mut self, wanted: impl Fn(&Labels) -> bool) {
+        self.retain(|_, labels| wanted(labels));
+    }
+
+    /// The samples by what `key` says of their labels, in the order of the keys: a profile each, with their ticks as
+    /// its accounts and what `relabel` leaves of the labels. Lost ticks are nobody's and in none of them.
+    pub fn split<K: Ord>(
+        &self,
+        key: impl Fn(&Labels) -> K,
+        relabel: impl Fn(&Labels) -> Labels,
+    ) -> impl Iterator<Item = (K, Profile)> {
+        let mut groups: BTreeMap<K, Vec<Sample>> = BTreeMap::new();
+        for sample in self.samples() {
+            groups.entry(key(self.labels(sample.labels))).or_default().push(sample);
+        }
+        groups.into_iter().map(move |(key, samples)| (key, self.only(&samples, &relabel)))
+    }
+
+    fn only(&self, samples: &[Sample], relabel: impl Fn(&Labels) -> Labels) -> Profile {
+        let mut part = Profile::new();
+        for sample in samples {
+            let frames = self.trie.up(sample.leaf).map(|node| self.frames.get(self.frame_of(node)));
+            let mut stack: Vec<Arc<Frame>> = frames.map(Arc::new).collect();
+            stack.reverse();
+            part.add(&relabel(self.labels(sample.labels)), &stack, sample.weight.count, sample.weight.ns);
+        }
+        let (kept, period_ns) = (part.total().count, self.accounts.period_ns);
+        part.accounts = Accounts { ticks: kept, kept, period_ns, ..Accounts::default() };
+        part.span = self.span;
+        part
+    }
+
+    /// Takes samples out by what `keep` says of their leaf and labels; they count as filtered.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId, &Labels) -> bool) {
         let mut out = 0;
-        self.samples.retain(|(leaf, _), weight| {
-            let stays = keep(*leaf);
+        let all = &self.labels;
+        self.samples.retain(|(leaf, labels), weight| {
+            let stays = keep(*leaf, all.get(*labels));
             out += if stays { 0 } else { weight.count };
             stays
         });
@@ -280,5 +328,34 @@ impl Profile {
             return Ok(());
         }
         Err(format!("the samples do not add up: they are {sum} ticks, but {kept} were kept"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Frame, NodeId, Profile};
+    use crate::profile::Kind;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_stack_is_where_it_is_whatever_came_before_it() {
+        let stack = |names: &str| -> Vec<Arc<Frame>> {
+            names.chars().map(|name| Arc::new(Frame::named(Kind::Native, name.to_string()))).collect()
+        };
+        let stacks = ["abc", "abd", "ab", "", "abcde", "bc", "abc", "a", "bcd", "c"];
+        let mut profile = Profile::new();
+        let nodes: Vec<NodeId> = stacks.map(|names| profile.intern_stack(&stack(names))).to_vec();
+        assert_eq!(nodes[0], nodes[6]);
+        assert_eq!(nodes[3], NodeId::ROOT);
+        for (names, node) in stacks.iter().zip(nodes) {
+            let mut way: Vec<String> = profile
+                .trie()
+                .up(node)
+                .map(|n| profile.frames().get(profile.frame_of(n)).name.to_string())
+                .collect();
+            way.reverse();
+            assert_eq!(way.concat(), *names);
+        }
+        assert_eq!(profile.trie().len(), 1 + "abcde".len() + 1 + "bcd".len() + 1);
     }
 }

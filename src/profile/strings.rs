@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ahash::RandomState;
+
 use super::frame::{clean, is_clean};
 
 /// Characters that a name may have; longer ones are cut. C++ templates reach a few thousand.
@@ -16,12 +18,12 @@ pub struct StrId(u32);
 #[derive(Clone, Debug)]
 pub struct Strings {
     list: Vec<Arc<str>>,
-    ids: HashMap<Arc<str>, StrId>,
+    ids: HashMap<Arc<str>, StrId, RandomState>,
 }
 
 impl Default for Strings {
     fn default() -> Strings {
-        let mut strings = Strings { list: Vec::new(), ids: HashMap::new() };
+        let mut strings = Strings { list: Vec::new(), ids: HashMap::default() };
         strings.insert("".into());
         strings
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::frame::{Frame, Module, Why};
 use super::samples::Profile;
-use super::trie::NodeId;
+use super::tables::Ticks;
 
 /// Stands between the file and the first address of a function, as in disassemblers and samply.
 const MARK: &str = "!fun_";
@@ -54,19 +54,9 @@ impl Profile {
             }))
         });
         let row_of: Vec<Option<usize>> = row_of.collect();
-        // The leaf of the stack that a file was last met in: it counts once for each stack.
-        let mut met = vec![usize::MAX; rows.len()];
-        for (leaf, weight) in self.leaves().into_iter().filter(|(leaf, _)| *leaf != NodeId::ROOT) {
-            for (up, node) in self.trie().up(leaf).enumerate() {
-                let Some(row) = row_of[self.frame_of(node).0 as usize] else { continue };
-                if up == 0 {
-                    rows[row].itself += weight;
-                }
-                if met[row] != leaf.index() {
-                    met[row] = leaf.index();
-                    rows[row].total += weight;
-                }
-            }
+        let ticks = self.ticks(rows.len(), |frame| row_of[frame.0 as usize]);
+        for (row, Ticks { itself, total }) in rows.iter_mut().zip(ticks) {
+            (row.itself, row.total) = (itself, total);
         }
         rows.retain(|r| r.total > 0);
         rows.sort_by(|a, b| {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::frame::{Kind, Why};
+use super::frames::FrameId;
 use super::samples::Profile;
 use super::strings::StrId;
 use super::trie::NodeId;
@@ -99,29 +100,48 @@ fn family(kind: Kind) -> Option<Kind> {
     }
 }
 
+/// The ticks of something that frames stand for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ticks {
+    /// In itself.
+    pub(super) itself: u64,
+    /// In itself or in what it called.
+    pub(super) total: u64,
+}
+
 impl Profile {
     /// Functions, the most ticks of their own first.
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionRow> {
         let (function, mut rows) = self.families();
-        // The tick count at which a function was last met: it counts once for each stack.
-        let mut met = vec![usize::MAX; rows.len()];
-        for (leaf, weight) in self.ending() {
-            for (up, node) in self.trie().up(leaf).enumerate() {
-                let symbol = self.frames().symbol_of(self.frame_of(node)) as usize;
-                let Some(row) = function[symbol] else { continue };
-                if up == 0 {
-                    rows[row].itself += weight;
-                }
-                if met[row] != leaf.index() {
-                    met[row] = leaf.index();
-                    rows[row].total += weight;
-                }
-            }
+        let row_of = |frame| function[self.frames().symbol_of(frame) as usize];
+        let ticks = self.ticks(rows.len(), row_of);
+        for (row, Ticks { itself, total }) in rows.iter_mut().zip(ticks) {
+            (row.itself, row.total) = (itself, total);
         }
         rows.retain(|r| r.total > 0);
         rows.sort_by_key(|r| (Reverse(r.itself), Reverse(r.total), r.symbol));
         rows
+    }
+
+    /// The ticks of rows, of which each frame has one or none.
+    pub(super) fn ticks(&self, rows: usize, row_of: impl Fn(FrameId) -> Option<usize>) -> Vec<Ticks> {
+        let mut ticks = vec![Ticks::default(); rows];
+        // The leaf of the stack that a row was last met in: it counts once for each stack.
+        let mut met = vec![usize::MAX; rows];
+        for (leaf, weight) in self.ending() {
+            for (up, node) in self.trie().up(leaf).enumerate() {
+                let Some(row) = row_of(self.frame_of(node)) else { continue };
+                if up == 0 {
+                    ticks[row].itself += weight;
+                }
+                if met[row] != leaf.index() {
+                    met[row] = leaf.index();
+                    ticks[row].total += weight;
+                }
+            }
+        }
+        ticks
     }
 
     /// Each symbol's row, if it is a function, and the rows.

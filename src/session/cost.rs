@@ -1,46 +1,99 @@
 //! What the run itself cost: CPU time of the broker and of its children, and memory.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use super::sampler::Totals;
-use crate::profile::report::Cost;
+use crate::capture::RunStats;
+use crate::process::procfs;
+use crate::profile::report::{Cost, Steady};
 use crate::symbolize::Stats;
 use crate::unwind::Usage;
 
+/// When names are learnt and caches are filled, for most programs.
+const SETTLED: Duration = Duration::from_secs(10);
+
 /// Adds up the cost until now.
 pub(super) fn cost(totals: &Totals, symbols: &Stats, tables: Usage) -> Cost {
+    Cost {
+        rss_bytes: peak_rss() + symbols.worker.resident + symbols.java_worker.resident,
+        maps_bytes: totals.map_bytes + tables.bytes,
+        ..times(totals.program, symbols)
+    }
+}
+
+/// CPU time until now.
+fn times(program: Option<RunStats>, symbols: &Stats) -> Cost {
     let (broker_s, reaped_s) = cpu_seconds();
     let worker_s = (symbols.worker.cpu + symbols.java_worker.cpu).as_secs_f64();
     Cost {
         broker_s,
         worker_s,
-        // Of the children that have ended; workers that were replaced are counted as workers.
-        helpers_s: reaped_s,
-        bpf_s: totals.program.map(|p| std::time::Duration::from_nanos(p.ns).as_secs_f64()),
-        bpf_runs: totals.program.map_or(0, |p| p.runs),
-        rss_bytes: peak_rss() + symbols.worker.resident + symbols.java_worker.resident,
-        maps_bytes: totals.map_bytes + tables.bytes,
+        // Of the children that have ended, without the workers that were replaced.
+        helpers_s: (reaped_s - (symbols.worker.past + symbols.java_worker.past).as_secs_f64()).max(0.0),
+        bpf_s: program.map(|p| Duration::from_nanos(p.ns).as_secs_f64()),
+        bpf_runs: program.map_or(0, |p| p.runs),
+        ..Cost::default()
+    }
+}
+
+/// Looks at the cost while nothing begins or ends.
+pub(super) struct Steadiness {
+    begun: Instant,
+    first: Option<(Instant, f64)>,
+    last: Option<(Instant, f64)>,
+}
+
+impl Steadiness {
+    /// Sampling begins.
+    pub(super) fn begin() -> Steadiness {
+        Steadiness { begun: Instant::now(), first: None, last: None }
+    }
+
+    /// A window has come: if it is `last`, the end begins with it. `busy`: something is still beginning.
+    pub(super) fn look(
+        &mut self,
+        (busy, last): (bool, bool),
+        program: Option<RunStats>,
+        symbols: impl FnOnce() -> Stats,
+    ) {
+        let begins = self.first.is_none() && !busy && self.begun.elapsed() >= SETTLED;
+        if begins || (last && self.first.is_some()) {
+            let spent = Some((Instant::now(), times(program, &symbols()).cpu_s()));
+            self.last = spent;
+            self.first = self.first.or(spent);
+        }
+    }
+
+    /// What it was, if there was a second of it.
+    pub(super) fn steady(&self) -> Option<Steady> {
+        let ((from, before), (to, after)) = self.first.zip(self.last)?;
+        let seconds = to.saturating_duration_since(from).as_secs_f64();
+        let after_s = from.saturating_duration_since(self.begun).as_secs_f64();
+        (seconds >= 1.0).then_some(Steady { seconds, cpu_s: after - before, after_s })
     }
 }
 
 /// CPU seconds of this process, and of its children that have ended and been waited for.
 fn cpu_seconds() -> (f64, f64) {
-    // proc_pid_stat(5), fields 14 to 17: utime, stime, cutime, cstime; the name before them may hold anything.
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<u64> = stat
-        .rsplit_once(')')
-        .map(|(_, rest)| rest.split_whitespace().skip(11).take(4).filter_map(|f| f.parse().ok()).collect())
-        .unwrap_or_default();
-    let [user, system, children_user, children_system] = fields[..] else { return (0.0, 0.0) };
-    #[allow(clippy::cast_precision_loss)]
-    let seconds = |ticks: u64| ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
-    (seconds(user + system), seconds(children_user + children_system))
+    let stat = procfs::stat(std::process::id()).unwrap_or_default();
+    let seconds = |ticks| procfs::clock_ticks(ticks).as_secs_f64();
+    (seconds(stat.cpu_ticks), seconds(stat.children_cpu_ticks))
 }
 
 /// The most memory that this process had resident, bytes.
 fn peak_rss() -> u64 {
+    status("VmHWM:")
+}
+
+/// The memory that this process has resident now, bytes.
+pub(super) fn resident() -> u64 {
+    status("VmRSS:")
+}
+
+fn status(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|l| l.strip_prefix(field));
     line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
 }
 
@@ -48,6 +101,9 @@ fn peak_rss() -> u64 {
 mod tests {
     #[test]
     fn this_process_has_memory() {
-        assert!(super::peak_rss() > 1 << 20);
+        // In this order: other tests take memory meanwhile.
+        let now = super::resident();
+        let peak = super::peak_rss();
+        assert!(peak >= now && now > 1 << 20, "{peak} {now}");
     }
 }

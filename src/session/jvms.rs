@@ -1,62 +1,30 @@
 //! The JVMs of a session: attached before the clock starts, or when they first run during it; their leases are renewed
 //! each window and ended with the session.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::resolver::{Delay, JavaTicks, Tally};
-use super::{Java, Settings, Target};
+use super::control::Control;
+use super::groups::Groups;
+use super::inquiry::{Described, Inquiry, Met};
+use super::jvm::Entry;
+use super::resolver::{Delay, Tally};
+use super::{AgentRule, Java, Settings, Target};
 use crate::capture::{Count, Stack};
-use crate::jvm::{self, AttachOptions, Attached, Failed, Inspection, Jvm, Opened, Refusal, Source};
+use crate::jvm::{self, AttachOptions};
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
 use crate::process::{EventKind, MonoNs, ProcessEvent, ProcessId, Processes, procfs};
-use crate::profile::report::{JvmReport, NameSource, Throttling};
-use crate::symbolize::{JvmLog, LogStats, Stats, Symbolizer};
+use crate::profile::report::JvmReport;
+use crate::symbolize::{LogStats, Stats, Symbolizer};
+use crate::unwind::HotSpot;
 
-/// JVMs that are attached to at the same time: each costs it some hundred milliseconds of one CPU.
-const AT_ONCE: usize = 4;
 /// How often leases are renewed while JVMs are attached to.
 const RENEW: Duration = Duration::from_secs(1);
 /// How often it is looked whether an attach is done.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// How it stands with the names of a JVM.
-enum Names {
-    /// Being attached to or opened, in a thread of its own.
-    Attaching(JoinHandle<(Option<Jvm>, Result<Got, Failed>)>),
-    Attached(Box<Attached>),
-    /// Read out of its memory.
-    Opened(Box<Opened>),
-    Refused(Refusal),
-    /// Nobody asked.
-    Off,
-}
-
-/// What came of it.
-enum Got {
-    Log(Box<Attached>),
-    Memory(Box<Opened>),
-}
-
-struct Entry {
-    /// None until it was looked at.
-    jvm: Option<Jvm>,
-    names: Names,
-    inspection: Option<Inspection>,
-    /// The process that the ticks saw, from its first stack on.
-    bound: Option<ProcessId>,
-    /// It came during the run.
-    late: bool,
-    began: Instant,
-    took: Duration,
-    log: LogStats,
-    cpu: CpuSnapshot,
-    throttling: Option<Throttling>,
-}
 
 /// All JVMs that are profiled.
 pub(super) struct Jvms {
@@ -66,11 +34,20 @@ pub(super) struct Jvms {
     options: AttachOptions,
     hierarchies: Hierarchies,
     entries: HashMap<u32, Entry>,
-    /// Processes that mapped `libjvm.so` during the run and have no entry yet.
-    mapped: HashSet<u32>,
+    /// Processes that mapped `libjvm.so` during the run and have no entry yet, and when they did.
+    mapped: HashMap<u32, MonoNs>,
     /// Processes that ended in the last window: their last stacks come with it.
     leaving: Vec<u32>,
     ended: Vec<Entry>,
+    /// Those that were told of, and may have stacks that wait until the next part is told of.
+    told: Vec<ProcessId>,
+    /// They run, and wait for their turn to be attached to.
+    queue: VecDeque<(ProcessId, MonoNs)>,
+    at_once: usize,
+    agent_for: Vec<AgentRule>,
+    results: BTreeMap<String, u64>,
+    /// What their stacks are walked by, from the threads that ask for it.
+    described: (Sender<Described>, Receiver<Described>),
 }
 
 impl Jvms {
@@ -87,10 +64,28 @@ impl Jvms {
             options,
             hierarchies: Hierarchies::mounted(),
             entries: HashMap::new(),
-            mapped: HashSet::new(),
+            mapped: HashMap::new(),
             leaving: Vec::new(),
             ended: Vec::new(),
+            told: Vec::new(),
+            queue: VecDeque::new(),
+            at_once: settings.attach_at_once,
+            agent_for: settings.agent_for.clone(),
+            results: BTreeMap::new(),
+            described: channel(),
         }
+    }
+
+    /// What the stacks of JVMs are walked by, as far as it was found out since this was asked the last time. Methods that
+    /// their interpreters run have names from then on.
+    pub(super) fn take_described(&mut self, symbolizer: &mut Symbolizer) -> Vec<(u32, HotSpot)> {
+        let told = self.described.1.try_iter().map(|(tgid, jvm::Described { hotspot, memory, layout })| {
+            if let Some(entry) = self.entries.get_mut(&tgid) {
+                entry.take_memory(memory, layout, symbolizer);
+            }
+            (tgid, hotspot)
+        });
+        told.collect()
     }
 
     /// Finds the JVMs that are there and attaches to those that are profiled, several at a time.
@@ -98,11 +93,12 @@ impl Jvms {
     pub(super) fn attach_all(
         &mut self,
         processes: &Processes,
+        groups: &Groups,
         symbolizer: &mut Symbolizer,
-        stop: &AtomicBool,
+        stop: &Control,
     ) {
         let wanted: Option<Vec<u32>> = match &self.target {
-            Target::All => None,
+            Target::All | Target::Groups(_) => None,
             Target::Pids(tgids) if self.children => Some(processes.descendants(tgids)),
             Target::Pids(tgids) => Some(tgids.clone()),
             Target::Tids(tids) => Some(tids.iter().filter_map(|&tid| tgid_of(tid)).collect()),
@@ -110,16 +106,19 @@ impl Jvms {
         };
         let mut found = jvm::discover().unwrap_or_default();
         found.retain(|jvm| wanted.as_ref().is_none_or(|wanted| wanted.contains(&jvm.process.tgid)));
+        if matches!(self.target, Target::Groups(_)) {
+            found.retain(|jvm| groups.hold(jvm.process.tgid));
+        }
         log::info!("JVMs: {} found to profile", found.len());
         let mut waiting = found.into_iter();
         let mut renewed = Instant::now();
         loop {
-            self.entries.values_mut().for_each(|entry| entry.join(false, symbolizer));
-            while self.under_way() < AT_ONCE
-                && !stop.load(Ordering::Relaxed)
+            self.join(false, symbolizer);
+            while self.under_way() < self.at_once
+                && !stop.is_stopped()
                 && let Some(jvm) = waiting.next()
             {
-                self.begin(jvm.process.tgid, Some(jvm));
+                self.begin(jvm.process.tgid, Met::Found(jvm));
             }
             if self.under_way() == 0 {
                 return;
@@ -143,14 +142,16 @@ impl Jvms {
                 EventKind::Mmap(mapped)
                     if mapped.path.file_name().is_some_and(|name| name == "libjvm.so") =>
                 {
-                    self.mapped.insert(event.tgid);
+                    self.mapped.insert(event.tgid, event.at);
                 }
                 EventKind::Comm { exec: true, .. } => {
                     self.mapped.remove(&event.tgid);
+                    self.queue.retain(|(process, _)| process.tgid != event.tgid);
                     self.ended.extend(self.entries.remove(&event.tgid));
                 }
                 EventKind::Exit if event.is_leader() => {
                     self.mapped.remove(&event.tgid);
+                    self.queue.retain(|(process, _)| process.tgid != event.tgid);
                     self.leaving.extend(self.entries.contains_key(&event.tgid).then_some(event.tgid));
                 }
                 _ => {}
@@ -163,8 +164,11 @@ impl Jvms {
     pub(super) fn meet(&mut self, stacks: &[(Stack, Count)], symbolizer: &mut Symbolizer) {
         for (stack, _) in stacks {
             let process = stack.key.process;
-            if self.mapped.remove(&process.tgid) && !self.entries.contains_key(&process.tgid) {
-                self.begin(process.tgid, None);
+            if let Some(at) = self.mapped.remove(&process.tgid)
+                && !self.entries.contains_key(&process.tgid)
+            {
+                self.queue.push_back((process, at));
+                self.advance(symbolizer);
             }
             if let Some(entry) = self.entries.get_mut(&process.tgid) {
                 entry.bind(process, symbolizer);
@@ -172,14 +176,19 @@ impl Jvms {
         }
     }
 
+    /// Whether a JVM has still something to tell.
+    pub(super) fn have_work(&self) -> bool {
+        !self.queue.is_empty() || self.under_way() > 0
+    }
+
     /// Renews the leases, and takes the results of attaches that are done.
     pub(super) fn beat(&mut self, symbolizer: &mut Symbolizer) {
         let lease = self.options.lease;
         let until =
             MonoNs(MonoNs::now().0.saturating_add(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)));
+        self.advance(symbolizer);
         for entry in self.entries.values_mut() {
-            entry.join(false, symbolizer);
-            if let Names::Attached(attached) = &entry.names {
+            if let Some(attached) = entry.attached() {
                 // A log that can no longer be written to is the end of its lease; its reader notices.
                 let _ = attached.renew_lease(until);
             }
@@ -198,16 +207,56 @@ impl Jvms {
 
     /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system.
     pub(super) fn settle(&mut self, symbolizer: &mut Symbolizer) {
-        for entry in self.entries.values_mut() {
-            entry.join(true, symbolizer);
+        self.queue.clear();
+        self.join(true, symbolizer);
+    }
+
+    /// The end of a part: how each was kept from running in it. Of one that has ended nobody knows any more.
+    pub(super) fn measure(&mut self) {
+        for entry in self.entries.values_mut().chain(&mut self.ended) {
             entry.measure(&self.hierarchies);
+        }
+    }
+
+    /// Takes the results of attaches that are done; `wait`: of all.
+    fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) {
+        for entry in self.entries.values_mut() {
+            if let Some(result) = entry.join(wait, symbolizer) {
+                *self.results.entry(result).or_default() += 1;
+            }
+        }
+    }
+
+    /// Takes what is done, and begins with those whose turn it is.
+    fn advance(&mut self, symbolizer: &mut Symbolizer) {
+        self.join(false, symbolizer);
+        while self.under_way() < self.at_once
+            && let Some((process, mapped)) = self.queue.pop_front()
+        {
+            self.begin(process.tgid, Met::Begun(mapped));
+            if let Some(entry) = self.entries.get_mut(&process.tgid) {
+                entry.bind(process, symbolizer);
+            }
+        }
+    }
+
+    /// How often names were had, or were not, by result.
+    pub(super) fn results(&self) -> &BTreeMap<String, u64> {
+        &self.results
+    }
+
+    /// Forgets JVMs that have ended: those of the last part now, those of this part with the next one.
+    pub(super) fn forget_ended(&mut self, symbolizer: &mut Symbolizer) {
+        let ended = self.ended.drain(..).filter_map(|entry| entry.bound).collect();
+        for process in std::mem::replace(&mut self.told, ended) {
+            symbolizer.forget(process);
         }
     }
 
     /// Ends the leases: the agents write no more and free what they hold.
     pub(super) fn release(&self) {
         for entry in self.entries.values() {
-            if let Names::Attached(attached) = &entry.names {
+            if let Some(attached) = entry.attached() {
                 // The JVM may be gone, and its memory with it.
                 let _ = attached.end_lease();
             }
@@ -223,32 +272,25 @@ impl Jvms {
     }
 
     /// Starts the thread that attaches to a JVM: one that was found, or one that has just begun.
-    fn begin(&mut self, tgid: u32, found: Option<Jvm>) {
-        let late = found.is_none();
-        if self.java == Java::Off {
-            if let Some(jvm) = found.or_else(|| jvm::find(tgid)) {
-                let cpu = self.cpu_of(tgid);
-                self.entries.insert(tgid, Entry::new(Some(jvm), Names::Off, late, cpu));
-            }
-            return;
-        }
-        let options = self.options.clone();
-        let reads_memory = self.java == Java::Vm;
-        let begin = move || {
-            let jvm = found.or_else(|| jvm::find(tgid));
-            let result = match &jvm {
-                None => Err(Failed { refusal: Refusal::Exited, inspection: None }),
-                Some(jvm) if reads_memory => {
-                    jvm::open(jvm, &options).map(|opened| Got::Memory(Box::new(opened)))
-                }
-                Some(jvm) => jvm::attach(jvm, &options).map(|attached| Got::Log(Box::new(attached))),
-            };
-            (jvm, result)
+    fn begin(&mut self, tgid: u32, met: Met) {
+        let late = met.is_late();
+        let inquiry = Inquiry {
+            tgid,
+            met,
+            java: self.java,
+            agent_for: self.agent_for.clone(),
+            options: self.options.clone(),
         };
+        let described = self.described.0.clone();
+        let begin = move || inquiry.answer(&described);
         if let Ok(thread) = std::thread::Builder::new().name("attach".into()).spawn(begin) {
             let cpu = self.cpu_of(tgid);
-            self.entries.insert(tgid, Entry::new(None, Names::Attaching(thread), late, cpu));
+            self.entries.insert(tgid, Entry::attaching(thread, late, cpu));
         }
+    }
+
+    fn is_queued(&self, tgid: u32) -> bool {
+        self.queue.iter().any(|(process, _)| process.tgid == tgid)
     }
 
     /// Attaches that are not done.
@@ -264,165 +306,11 @@ impl Jvms {
 impl Delay for Jvms {
     fn is_jvm(&self, tgid: u32) -> bool {
         // What is read out of its memory is there as soon as it runs.
-        self.entries.get(&tgid).is_some_and(|entry| !matches!(entry.names, Names::Opened(_)))
+        self.is_queued(tgid) || self.entries.get(&tgid).is_some_and(|entry| !entry.is_opened())
     }
 
     fn is_open(&self, tgid: u32) -> bool {
-        self.entries.get(&tgid).is_some_and(Entry::is_open)
-    }
-}
-
-impl Entry {
-    fn new(jvm: Option<Jvm>, names: Names, late: bool, cpu: CpuSnapshot) -> Entry {
-        Entry {
-            jvm,
-            names,
-            inspection: None,
-            bound: None,
-            late,
-            began: Instant::now(),
-            took: Duration::ZERO,
-            log: LogStats::default(),
-            cpu,
-            throttling: None,
-        }
-    }
-
-    /// Whether it is not yet known if there will be names.
-    fn is_open(&self) -> bool {
-        matches!(self.names, Names::Attaching(_))
-    }
-
-    /// Takes the result of an attach.
-    fn settle(&mut self, result: Result<Got, Failed>) {
-        self.took = self.began.elapsed();
-        match result {
-            Ok(Got::Log(attached)) => {
-                self.inspection = Some(attached.inspection.clone());
-                self.names = Names::Attached(attached);
-            }
-            Ok(Got::Memory(opened)) => {
-                self.inspection = Some(opened.inspection.clone());
-                self.names = Names::Opened(opened);
-            }
-            Err(Failed { refusal, inspection }) => {
-                self.inspection = inspection;
-                self.names = Names::Refused(refusal);
-            }
-        }
-    }
-
-    fn tell(&self) {
-        let (pid, name) = self.jvm.as_ref().map_or((0, "?"), |jvm| (jvm.process.tgid, jvm.main.as_str()));
-        match &self.names {
-            Names::Attached(attached) => {
-                log::info!("JVM {pid} ({name}): {:?} agent, in {:.0?}", attached.source, self.took);
-            }
-            Names::Opened(_) => log::info!("JVM {pid} ({name}): opened, in {:.0?}", self.took),
-            Names::Refused(why) => log::info!("JVM {pid} ({name}): {why}, in {:.0?}", self.took),
-            Names::Attaching(_) | Names::Off => {}
-        }
-    }
-
-    /// Takes the result of the attach under way, if it is there; `wait`: when it is there.
-    fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) {
-        let Names::Attaching(thread) = &self.names else { return };
-        if !wait && !thread.is_finished() {
-            return;
-        }
-        let Names::Attaching(thread) = std::mem::replace(&mut self.names, Names::Off) else { return };
-        if let Ok((jvm, result)) = thread.join() {
-            self.jvm = jvm;
-            self.settle(result);
-            self.tell();
-        }
-        if let Some(process) = self.bound.take() {
-            self.bind(process, symbolizer);
-        }
-    }
-
-    /// Learns the exact identity of the process, and has its log followed.
-    fn bind(&mut self, process: ProcessId, symbolizer: &mut Symbolizer) {
-        if self.bound.is_some() {
-            return;
-        }
-        let same = |jvm: &Jvm| jvm::is_same_process(jvm.start_ticks, jvm.process.tgid, process);
-        if self.jvm.as_ref().is_some_and(|jvm| !same(jvm)) {
-            return;
-        }
-        self.bound = Some(process);
-        match &self.names {
-            Names::Attached(attached) => {
-                if let Ok(file) = attached.log.try_clone() {
-                    let log = JvmLog {
-                        file,
-                        clock_offset_ns: attached.clock_offset,
-                        consume: attached.source == Source::Late,
-                        blobs: attached.blobs.clone(),
-                    };
-                    symbolizer.follow_jvm(process, log);
-                }
-            }
-            Names::Opened(opened) => {
-                if let Ok(memory) = opened.memory.try_clone() {
-                    let coarse = opened.inspection.flags.debug_non_safepoints != Some(true);
-                    symbolizer.watch_jvm(process, memory.into(), opened.layout.clone(), coarse);
-                }
-            }
-            Names::Refused(_) | Names::Off => symbolizer.note_jvm(process),
-            Names::Attaching(_) => {}
-        }
-    }
-
-    fn measure(&mut self, hierarchies: &Hierarchies) {
-        let Some(of) = self.jvm.as_ref().and_then(|jvm| Membership::of(jvm.process.tgid).ok()) else {
-            return;
-        };
-        let spent = hierarchies.snapshot(&of).since(&self.cpu);
-        self.throttling = spent.limit_cpus.map(|_| Throttling {
-            times: spent.throttled_periods,
-            usec: u64::try_from(spent.throttled.as_micros()).unwrap_or(u64::MAX),
-        });
-    }
-
-    fn report(&self, tally: &Tally, symbols: &Stats) -> Option<JvmReport> {
-        let JavaTicks { all, java, rootless } =
-            self.bound.and_then(|process| tally.java.get(&process)).copied().unwrap_or_default();
-        let jvm = self.jvm.as_ref()?;
-        let leaves = self.bound.and_then(|process| symbols.java_leaves.get(&process));
-        #[allow(clippy::cast_precision_loss)]
-        let compiled_before = leaves.filter(|l| l.all > 0).map(|l| l.before_attach as f64 / l.all as f64);
-        let inspection = self.inspection.clone().unwrap_or_default();
-        Some(JvmReport {
-            pid: jvm.process.tgid,
-            name: jvm.main.clone(),
-            version: inspection.release,
-            names: self.source(),
-            frame_pointers: inspection.flags.preserve_frame_pointer,
-            compiled_before,
-            ticks: all,
-            java_ticks: java,
-            rootless_ticks: rootless,
-            log_bytes: self.log.read_to,
-            log_cut: self.log.cut,
-            throttling: self.throttling,
-        })
-    }
-
-    fn source(&self) -> NameSource {
-        let ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
-        match &self.names {
-            Names::Attached(attached) => match (attached.source, self.late) {
-                (Source::AtStart, _) => NameSource::AgentAtStart,
-                (Source::Late, true) => NameSource::AgentDuringRun { ms },
-                (Source::Late, false) => NameSource::AgentLate { ms },
-            },
-            Names::Opened(_) => NameSource::Memory { ms },
-            Names::Refused(refusal) => {
-                NameSource::Refused { label: refusal.to_string(), hint: refusal.hint().to_owned() }
-            }
-            Names::Attaching(_) | Names::Off => NameSource::Off,
-        }
+        self.is_queued(tgid) || self.entries.get(&tgid).is_some_and(Entry::is_open)
     }
 }
 

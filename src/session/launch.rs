@@ -1,9 +1,10 @@
 //! `-- CMD ARGS`: a command that is profiled from its first instruction.
 //!
-//! The child is this binary again (`__launch`), which waits for a byte on a pipe and then becomes the command: by then
-//! its pid is in the filter. Standard input, output and error are the command's own.
+//! The child is this binary again (`__launch`), which waits for a byte on a socket and then becomes the command: by then
+//! its pid is in the filter. If it cannot, it answers with the error's number; else the socket closes by itself. Standard
+//! input, output and error are the command's own.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -12,14 +13,25 @@ use std::process::{Child, Command};
 
 use anyhow::Context;
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 /// The hidden first argument of the waiting child.
 pub const ARGUMENT: &str = "__launch";
 
+/// The command could not be executed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot run {command}: {error}")]
+pub struct NotRun {
+    command: String,
+    error: io::Error,
+}
+
 /// A started command that waits for [`Launched::go`].
 pub struct Launched {
     child: Child,
-    gate: Option<OwnedFd>,
+    command: String,
+    socket: OwnedFd,
+    gone: bool,
 }
 
 impl Launched {
@@ -28,18 +40,19 @@ impl Launched {
     /// # Errors
     /// When no process can be made.
     pub fn start(binary: &Path, command: &[OsString]) -> anyhow::Result<Launched> {
-        let (wait, gate) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("pipe")?;
-        // Inherited through the first exec; the child closes it before the second.
-        fcntl_setfd(&wait, FdFlags::empty()).context("pipe")?;
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .context("socket pair")?;
+        // Inherited through the first exec; the second closes it.
+        fcntl_setfd(&theirs, FdFlags::empty()).context("socket pair")?;
+        let name = command.first().map_or(String::new(), |first| first.display().to_string());
         let child = Command::new(binary)
             .arg(ARGUMENT)
-            .arg(wait.as_raw_fd().to_string())
+            .arg(theirs.as_raw_fd().to_string())
             .args(command)
             .spawn()
-            .with_context(|| {
-                format!("starting {}", command.first().map_or("", |c| c.to_str().unwrap_or("?")))
-            })?;
-        Ok(Launched { child, gate: Some(gate) })
+            .with_context(|| format!("starting {name}"))?;
+        Ok(Launched { child, command: name, socket, gone: false })
     }
 
     /// The command's pid.
@@ -50,9 +63,24 @@ impl Launched {
 
     /// Lets the command begin.
     pub fn go(&mut self) {
-        if let Some(gate) = self.gate.take() {
+        if !std::mem::replace(&mut self.gone, true) {
             // If the child is gone there is nobody to tell; `ended` will say so.
-            let _ = rustix::io::write(&gate, &[1]);
+            let _ = send(&self.socket, &[1], SendFlags::NOSIGNAL);
+        }
+    }
+
+    /// Whether the command was executed, as far as is known by now.
+    ///
+    /// # Errors
+    /// Why it was not.
+    pub fn was_run(&self) -> Result<(), NotRun> {
+        let mut number = [0; 4];
+        match recv(&self.socket, &mut number, RecvFlags::DONTWAIT) {
+            Ok((_, 4)) => {
+                let error = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
+                Err(NotRun { command: self.command.clone(), error })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -68,24 +96,20 @@ impl Launched {
 pub fn child_main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let Some(fd) = args.next().and_then(|a| a.to_str().and_then(|a| a.parse::<i32>().ok())) else { return 2 };
     let Some(command) = args.next() else { return 2 };
-    if !wait_at(fd) {
-        return 1; // the profiler went away before it began
-    }
+    let Some(socket) = wait_at(fd) else { return 1 }; // the profiler went away before it began
     let error = Command::new(&command).args(args).exec();
-    complain(&command, &error);
+    let number = error.raw_os_error().unwrap_or(libc::EINVAL);
+    // If the profiler is gone there is nobody to tell.
+    let _ = send(&socket, &number.to_ne_bytes(), SendFlags::NOSIGNAL);
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
-fn complain(command: &OsStr, error: &io::Error) {
-    use std::io::Write;
-    // Standard error may be closed: then there is nobody to tell.
-    let _ = writeln!(io::stderr(), "jbpf-prof: cannot run {}: {error}", command.display());
-}
-
+/// Waits for the word to begin; gives the socket, which the next exec closes.
 #[allow(unsafe_code)]
-fn wait_at(fd: i32) -> bool {
+fn wait_at(fd: i32) -> Option<OwnedFd> {
     // SAFETY: the descriptor was inherited for this purpose only, by our own parent; nothing else here owns it.
-    let gate = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut byte = [0u8; 1];
-    matches!(rustix::io::retry_on_intr(|| rustix::io::read(&gate, &mut byte)), Ok(1))
+    let word = rustix::io::retry_on_intr(|| rustix::io::read(&socket, &mut byte));
+    (matches!(word, Ok(1)) && fcntl_setfd(&socket, FdFlags::CLOEXEC).is_ok()).then_some(socket)
 }

@@ -1,8 +1,14 @@
 //! A session: the order of the stages, the beat, the signals. It wires; it holds no algorithm of any stage.
 
+mod agent_rule;
 mod allowance;
+mod containers;
+mod control;
 mod cost;
+mod groups;
 mod idle;
+mod inquiry;
+mod jvm;
 mod jvms;
 pub mod launch;
 mod outcome;
@@ -10,11 +16,13 @@ mod progress;
 mod resolver;
 mod sampler;
 mod settings;
+mod stages;
 mod stop;
 mod targets;
 mod thread_name;
 mod unwinding;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -23,56 +31,99 @@ use anyhow::Context;
 
 use crate::capture::Filter;
 use crate::capture::window::Options;
+use crate::process::hierarchy::Hierarchy;
 use crate::process::{self, Processes, Which};
 use crate::symbolize::{self, Symbolizer};
 
-pub use settings::{Java, Settings, Target};
+pub use crate::process::container::Node;
+pub use control::Control;
+pub use groups::Misread;
+pub use launch::NotRun;
+pub use settings::{AgentRule, Java, Settings, Target};
 
+use containers::Containers;
+use groups::Groups;
 use jvms::Jvms;
 use launch::Launched;
-use outcome::Start;
-use progress::Progress;
 use resolver::{Resolver, View};
-use sampler::{News, Sampler};
-use stop::Stop;
-use targets::Targets;
+use sampler::{Limits, News, Sampler};
+use stages::Stages;
 use unwinding::Unwinding;
 
-/// How often the session looks around while no window comes.
+/// How often the session looks around while it has something to do besides.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// What a session gives.
+/// What a session gives: for all of its time, or for a part of it.
 pub struct Outcome {
     /// What ran.
     pub profile: crate::profile::Profile,
-    /// What else the report tells.
+    /// What else the report tells; costs are those since the start.
     pub report: crate::profile::RunReport,
+    /// How the session itself does.
+    pub vitals: Vitals,
+}
+
+/// How a session does at the end of a part.
+#[derive(Clone, Debug, Default)]
+pub struct Vitals {
+    /// Memory of this process and of the workers that is resident now, bytes.
+    pub resident: u64,
+    /// Native addresses whose frames are kept.
+    pub cached: usize,
+    /// Most distinct stacks of a window, and how many there can be.
+    pub most_stacks: usize,
+    /// Distinct stacks that there can be in a window.
+    pub room_for_stacks: u32,
+    /// Unwind tables.
+    pub tables: crate::unwind::Usage,
+    /// How often names of a JVM were had, or were not, by result: `agent`, `memory`, or the name of the refusal.
+    pub attached: BTreeMap<String, u64>,
 }
 
 /// Samples as `settings` say, until the time is over, a signal comes, or the launched command ends.
 ///
 /// # Errors
-/// When this host does not allow it, or sampling ends early.
+/// When this host does not allow it, the command is [`NotRun`], or sampling ends early.
 pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
-    let stop = Stop::catch()?;
+    let control = Control::default();
+    stop::at_signals(&control)?;
+    let mut whole = None;
+    run_parts(settings, &control, |outcome| whole = Some(outcome))?;
+    whole.context("sampling ended before it began")
+}
+
+/// The same, but signals are left alone: the session ends when `control` says so. What was sampled is handed over for
+/// each part as soon as its stacks have their names, while sampling goes on; what `hand` takes of time is what the next
+/// windows wait for.
+///
+/// # Errors
+/// When this host does not allow it, or sampling ends early.
+pub fn run_parts(
+    settings: &Settings,
+    control: &Control,
+    mut hand: impl FnMut(Outcome),
+) -> anyhow::Result<()> {
     let mut launched = match &settings.target {
         Target::Launch(command) => Some(Launched::start(&settings.binary, command)?),
         _ => None,
     };
     let began = Instant::now();
-    let mut sampler = Sampler::prepare(options(settings, launched.as_ref()), stop.flag())?;
+    let mut groups = Groups::new(settings)?;
+    let mut sampler = Sampler::prepare(options(settings, &groups, launched.as_ref()), control)?;
+    let ready = sampler.ready.take().context("the sampler has no maps")?;
+    groups.begin(ready.cgroups, &ready.members)?;
     log::info!("capture: ready to tick every {} ns, in {:.0?}", settings.period_ns, began.elapsed());
-    let mut resolver = resolver(settings)?;
+    let mut resolver = resolver(settings, groups.naming())?;
     let mut jvms = Jvms::new(settings);
-    jvms.attach_all(&resolver.processes, &mut resolver.symbolizer, &stop.flag());
+    jvms.attach_all(&resolver.processes, &groups, &mut resolver.symbolizer, control);
 
-    let memory = sampler.unwind.take().context("the sampler has no maps")?;
-    let mut unwinding = Unwinding::new(memory, settings, launched.as_ref().map(Launched::pid));
-    unwinding.begin(&mut resolver.processes, &mut resolver.symbolizer);
+    let mut unwinding = Unwinding::new(ready.unwind, settings, launched.as_ref().map(Launched::pid));
+    unwinding.describe(jvms.take_described(&mut resolver.symbolizer));
+    unwinding.begin(&mut resolver.processes, &groups, &mut resolver.symbolizer);
 
     let news = sampler.news.take().context("the sampler has no news")?;
-    let start = Start::now();
-    sampler.go(settings.duration);
+    let mut stages = Stages::begin(settings, groups, resolver, jvms, unwinding);
+    sampler.go(Limits { duration: settings.duration, part: settings.part });
     log::info!(
         "sampling: begun, {}",
         settings.duration.map_or("without limit".into(), |d| format!("for {d:?}"))
@@ -80,51 +131,34 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
     if let Some(launched) = &mut launched {
         launched.go();
     }
-    let targets = Targets::of(settings);
-    let progress = Progress::new(settings.progress, settings.duration);
-    let mut events = Vec::new();
     loop {
         if launched.as_mut().is_some_and(|l| l.ended().is_some()) {
-            stop.raise("the command has ended");
+            control.stop("the command has ended");
         }
         sampler.eager.store(true, Ordering::Relaxed);
-        match news.recv_timeout(BEAT) {
-            Ok(News::Events(new)) => {
-                resolver.apply(&new);
-                events.extend(new);
-            }
+        let busy = launched.is_some() || stages.have_work();
+        match news.recv_timeout(if busy { BEAT } else { sampler::WINDOW }) {
+            Ok(News::Events(events)) => stages.events(events),
             Ok(News::Window(batch)) => {
-                resolver.apply(&batch.events);
-                events.extend_from_slice(&batch.events);
-                if targets.have_ended(&resolver.processes) {
-                    stop.raise("the chosen processes have ended");
+                stages.window(*batch, control);
+                if settings.part.is_some() {
+                    stages.hand_over(&mut hand);
                 }
-                jvms.notice(&std::mem::take(&mut events));
-                unwinding.meet(&batch.window.stacks);
-                jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
-                jvms.beat(&mut resolver.symbolizer);
-                jvms.read(&resolver.read_logs());
-                resolver.window(batch, &jvms);
-                progress.show(&resolver.tally);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        unwinding.beat(&mut resolver.processes, &mut resolver.symbolizer);
+        stages.beat();
     }
-    let began = Instant::now();
-    jvms.settle(&mut resolver.symbolizer);
-    jvms.read(&resolver.read_logs());
-    jvms.release();
-    resolver.finish();
-    progress.clear();
-    log::info!("sampling: ended; the last stacks named in {:.0?}", began.elapsed());
-    let totals = sampler.finish()?;
-    Ok(start.end(resolver, &jvms, &totals, unwinding.usage(), settings))
+    stages.settle();
+    sampler.finish()?;
+    launched.as_ref().map_or(Ok(()), Launched::was_run)?;
+    stages.hand_over(&mut hand);
+    Ok(())
 }
 
 /// The first look at all processes, and the stages behind the capture.
-fn resolver(settings: &Settings) -> anyhow::Result<Resolver> {
+fn resolver(settings: &Settings, naming: Hierarchy) -> anyhow::Result<Resolver> {
     let symbols = symbolize::Config {
         raw_names: settings.raw_names,
         ..symbolize::Config::new(settings.binary.clone())
@@ -141,20 +175,23 @@ fn resolver(settings: &Settings) -> anyhow::Result<Resolver> {
     };
     log::info!("processes: {found} found in {:.0?}", began.elapsed());
     let Settings { idle, per_thread, raw_threads, .. } = *settings;
-    Ok(Resolver::new(processes, symbolizer, View { idle, per_thread, raw_threads }))
+    let containers = Containers::new(settings.node.clone(), naming);
+    Ok(Resolver::new(processes, symbolizer, containers, View { idle, per_thread, raw_threads }))
 }
 
 /// What the capture is to do.
-fn options(settings: &Settings, launched: Option<&Launched>) -> Options {
+fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) -> Options {
     let launched = launched.map(Launched::pid);
     let filter = Filter {
         tgids: match &settings.target {
             Target::Pids(tgids) => tgids.clone(),
             Target::Launch(_) => launched.into_iter().collect(),
-            Target::All | Target::Tids(_) => Vec::new(),
+            Target::All | Target::Tids(_) | Target::Groups(_) => Vec::new(),
         },
         children: settings.children || launched.is_some(),
         tids: if let Target::Tids(tids) = &settings.target { tids.clone() } else { Vec::new() },
+        cgroups: groups.cgroups(),
+        naming: groups.naming(),
         launched,
         include_self: settings.include_self,
         threads: settings.per_thread,

@@ -2,49 +2,66 @@
 
 use std::borrow::Cow;
 use std::fs;
+use std::time::Duration;
 
-use super::cost::cost;
+use super::cost::{cost, resident};
+use super::groups::Groups;
 use super::jvms::Jvms;
-use super::resolver::{Resolver, Tally};
+use super::resolver::{Part, Tally};
 use super::sampler::Totals;
-use super::{Outcome, Settings, Target};
+use super::{Outcome, Settings, Target, Vitals};
 use crate::capture::End;
 use crate::capture::abi::LOSSES;
+use crate::process::selection::Selection;
 use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
 use crate::profile::samples::Span;
 use crate::profile::{Accounts, Profile, RunReport};
+use crate::symbolize::Stats;
 use crate::unwind::Usage;
 
-/// The start of a session.
-pub(super) struct Start {
+/// How far a session is: where its next part starts.
+pub(super) struct Course {
     wall: jiff::Zoned,
     machine: MachineTime,
+    /// Since the start of the session.
+    told: Duration,
+    ticks: u64,
+    missed: u64,
+    expected: u64,
 }
 
-impl Start {
-    pub(super) fn now() -> Start {
-        Start { wall: jiff::Zoned::now(), machine: MachineTime::now() }
+impl Course {
+    pub(super) fn begin() -> Course {
+        let (wall, machine) = (jiff::Zoned::now(), MachineTime::now());
+        Course { wall, machine, told: Duration::ZERO, ticks: 0, missed: 0, expected: 0 }
     }
 
-    /// Puts the parts together.
-    pub(super) fn end(
-        self,
-        resolver: Resolver,
+    /// Puts together what a part gives. The next one starts where it ends.
+    pub(super) fn part(
+        &mut self,
+        (part, totals): (Part, &Totals),
         jvms: &Jvms,
-        totals: &Totals,
+        groups: &Groups,
+        symbols: &Stats,
         tables: Usage,
         settings: &Settings,
     ) -> Outcome {
-        let symbols = resolver.symbolizer.stats();
-        let Resolver { mut profile, tally, .. } = resolver;
-        profile.accounts = accounts(&tally, totals, settings);
+        let Part { mut profile, tally, most_stacks, .. } = part;
+        let duration = totals.duration.saturating_sub(self.told);
+        self.told = totals.duration;
+        profile.accounts = self.accounts(&tally, totals, settings);
         profile.span = Span {
             start_unix_ns: self.wall.timestamp().as_nanosecond().try_into().unwrap_or(0),
-            duration_ns: totals.duration.as_nanos().try_into().unwrap_or(0),
+            duration_ns: duration.as_nanos().try_into().unwrap_or(0),
         };
+        let start = self.wall.strftime("%Y-%m-%d %H:%M:%S %Z").to_string();
+        self.wall = self.wall.checked_add(duration).unwrap_or_else(|_| jiff::Zoned::now());
+        let machine = MachineTime::now();
+        let steal = machine.stolen_share_since(&self.machine);
+        self.machine = machine;
         #[allow(clippy::cast_precision_loss)]
-        let hz = 1e9 / settings.period_ns as f64;
+        let hz = 1e9 / totals.period_ns as f64;
         let report = RunReport {
             target: target(settings),
             command: command(),
@@ -52,41 +69,57 @@ impl Start {
             host: read_line("/proc/sys/kernel/hostname"),
             kernel: read_line("/proc/sys/kernel/osrelease"),
             cpus: u32::try_from(totals.cpus).unwrap_or(u32::MAX),
-            start: self.wall.strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
-            duration_s: totals.duration.as_secs_f64(),
+            start,
+            duration_s: duration.as_secs_f64(),
             requested_hz: settings.requested_hz,
             effective_hz: hz,
             accounts: profile.accounts.clone(),
             idle: tally.idle,
             unknown: profile.unknown(),
             ends: ends(&tally),
-            jvms: jvms.report(&tally, &symbols),
-            steal: Some(MachineTime::now().stolen_share_since(&self.machine)),
-            cost: cost(totals, &symbols, tables),
-            warnings: warnings(&profile, totals, &symbols, tables),
+            jvms: jvms.report(&tally, symbols),
+            groups: groups.report(),
+            steal: Some(steal),
+            cost: cost(totals, symbols, tables),
+            warnings: warnings(&profile, totals, symbols, tables),
             outputs: Vec::new(),
         };
-        Outcome { profile, report }
+        let vitals = Vitals {
+            resident: resident() + symbols.worker.resident + symbols.java_worker.resident,
+            cached: symbols.cached,
+            most_stacks,
+            room_for_stacks: totals.room_for_stacks,
+            tables,
+            attached: jvms.results().clone(),
+        };
+        Outcome { profile, report, vitals }
     }
-}
 
-/// The accounts of a session that has ended.
-fn accounts(tally: &Tally, totals: &Totals, settings: &Settings) -> Accounts {
-    let hidden_idle = if settings.idle { 0 } else { tally.idle };
-    let mut accounts = Accounts {
-        ticks: tally.counters.ticks,
-        filtered: tally.counters.filtered + hidden_idle,
-        kept: tally.kept - hidden_idle,
-        lost: Vec::new(),
-        missed: totals.elapsed.periods.saturating_sub(tally.counters.ticks),
-        expected: totals.elapsed.periods,
-        period_ns: settings.period_ns,
-    };
-    for (reason, lost) in LOSSES.into_iter().zip(tally.counters.lost) {
-        accounts.lose(Cow::Borrowed(reason), lost);
+    /// The accounts of a part. The events' own count is read a moment before its window turns: in the part between that
+    /// comes a tick that is expected in the next one. Over all parts expected = ticks + missed.
+    fn accounts(&mut self, tally: &Tally, totals: &Totals, settings: &Settings) -> Accounts {
+        let hidden_idle = if settings.idle { 0 } else { tally.idle };
+        let ticks = tally.counters.ticks;
+        self.ticks += ticks;
+        let missed = totals.elapsed.periods.saturating_sub(self.ticks + self.missed);
+        self.missed += missed;
+        let expected = totals.elapsed.periods.saturating_sub(self.expected);
+        self.expected += expected;
+        let mut accounts = Accounts {
+            ticks,
+            filtered: tally.counters.filtered + hidden_idle,
+            kept: tally.kept - hidden_idle,
+            lost: Vec::new(),
+            missed,
+            expected,
+            period_ns: totals.period_ns,
+        };
+        for (reason, lost) in LOSSES.into_iter().zip(tally.counters.lost) {
+            accounts.lose(Cow::Borrowed(reason), lost);
+        }
+        accounts.lose("frames never arrived", tally.frameless);
+        accounts
     }
-    accounts.lose("frames never arrived", tally.frameless);
-    accounts
 }
 
 /// How the walks of user stacks ended, the most frequent first.
@@ -100,6 +133,8 @@ fn ends(tally: &Tally) -> Vec<(String, u64)> {
         End::NoUser => "no user stack",
         End::NoTable => "no frame pointer and no unwind table",
         End::NoRule => "unwind rule that is not followed",
+        End::NoBlob => "a JVM's code heap where no code is in use",
+        End::NoFrame => "a JVM's frame while it was made, changed or left",
     };
     let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
     ends.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -147,6 +182,17 @@ fn target(settings: &Settings) -> String {
         Target::Pids(pids) if settings.children => format!("processes {} and their descendants", list(pids)),
         Target::Pids(pids) => format!("processes {}", list(pids)),
         Target::Tids(tids) => format!("threads {}", list(tids)),
+        Target::Groups(selection) => {
+            let Selection { paths, containers, pods, namespaces, node: _ } = selection;
+            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            let named = [("cgroups", &paths), ("containers", containers), ("pods", pods)];
+            let named = named.into_iter().chain([("namespaces", namespaces)]);
+            let parts = named.filter(|(_, names)| !names.is_empty()).map(|(what, names)| {
+                let names: Vec<String> = names.iter().map(|n| clean(n.as_bytes(), 200)).collect();
+                format!("{what} {}", names.join(", "))
+            });
+            parts.collect::<Vec<_>>().join("; ")
+        }
         Target::Launch(command) => {
             let words: Vec<String> = command.iter().map(|w| clean(w.as_encoded_bytes(), 200)).collect();
             format!("command {}", words.join(" "))

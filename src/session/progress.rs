@@ -3,8 +3,6 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::resolver::Tally;
-
 /// Cells of the bar.
 const WIDTH: usize = 30;
 
@@ -20,9 +18,9 @@ impl Progress {
         Progress { shown: wanted && std::io::stderr().is_terminal(), begin: Instant::now(), duration }
     }
 
-    pub(super) fn show(&self, tally: &Tally) {
+    pub(super) fn show(&self, samples: u64) {
         if self.shown {
-            let line = line(self.begin.elapsed(), self.duration, tally.kept - tally.idle);
+            let line = line(self.begin.elapsed(), self.duration, samples);
             // A terminal that went away is no reason to stop sampling.
             let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
         }

@@ -1,27 +1,28 @@
 //! From stacks to the profile: each window's stacks get their frames while their processes are still there; those of
 //! JVMs wait one window, since a JVM reports what it compiled a little late.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::containers::Containers;
 use super::idle;
-use super::sampler::Batch;
+use super::sampler::{Batch, Totals};
 use super::thread_name::fold_numbers;
 use crate::capture::abi::Counters;
-use crate::capture::{Count, End, Stack};
+use crate::capture::{Count, End, Stack, StackKey, UserWord};
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
 use crate::profile::frame::clean;
+use crate::profile::frames::FrameId;
+use crate::profile::labels::LabelsId;
+use crate::profile::samples::Weight;
 use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Labels, Profile, Why};
-use crate::symbolize::{LogStats, Symbolizer};
+use crate::symbolize::{CHUNK, LogStats, Symbolizer};
 
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
 const MAX_COMM: usize = 64;
-
-/// Stacks that are resolved at a time.
-const CHUNK: usize = 512;
 
 /// How stacks are shown.
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,28 +99,92 @@ struct Waiting {
     count: Count,
 }
 
-/// Turns batches into a profile.
+/// What tells apart how stacks are shown: program, thread, its name, cgroup.
+type Owner = ((u32, u64, u32), u32, u64, u64);
+
+fn owner(stack: &Stack) -> Owner {
+    let StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, .. } = stack.key;
+    ((tgid, start, exec), tid, comm, cgroup)
+}
+
+fn root_first(stack: &Stack) -> impl Iterator<Item = u64> + '_ {
+    stack.user.iter().rev().map(|word| match *word {
+        UserWord::Leaf(pc) | UserWord::Return(pc) | UserWord::Followed(pc) => pc,
+        UserWord::Interpreted { method, .. } => method,
+    })
+}
+
+/// How the stacks of an owner are shown.
+struct Shown {
+    owner: Owner,
+    waits: bool,
+    labels: LabelsId,
+    /// Process and thread.
+    root: Vec<FrameId>,
+}
+
+/// What the ticks of some windows in a row have become.
+pub(super) struct Part {
+    pub(super) profile: Profile,
+    pub(super) tally: Tally,
+    /// Most stacks of a window, which the count maps must hold.
+    pub(super) most_stacks: usize,
+    /// Its last window, and what was known at its end; none while it is not over.
+    end: Option<(u64, Totals)>,
+}
+
+impl Part {
+    fn new() -> Part {
+        Part { profile: Profile::new(), tally: Tally::default(), most_stacks: 0, end: None }
+    }
+}
+
+/// Turns batches into profiles, one for each part.
 pub(super) struct Resolver {
     pub(super) processes: Processes,
     pub(super) symbolizer: Symbolizer,
-    pub(super) profile: Profile,
-    pub(super) tally: Tally,
+    /// Those whose stacks are not all named; the last is not over.
+    parts: VecDeque<Part>,
+    containers: Containers,
     view: View,
     waiting: Vec<Waiting>,
     window: u64,
     /// When the last windows ended, the latest last.
     ends: [MonoNs; 2],
+    /// Of the last stack: good as long as no process changes its name.
+    last: Option<Shown>,
 }
 
 impl Resolver {
-    pub(super) fn new(processes: Processes, symbolizer: Symbolizer, view: View) -> Resolver {
-        let (profile, tally) = (Profile::new(), Tally::default());
+    pub(super) fn new(
+        processes: Processes,
+        symbolizer: Symbolizer,
+        containers: Containers,
+        view: View,
+    ) -> Resolver {
         let (waiting, window, ends) = (Vec::new(), 0, [MonoNs::default(); 2]);
-        Resolver { processes, symbolizer, profile, tally, view, waiting, window, ends }
+        let parts = VecDeque::from([Part::new()]);
+        Resolver { processes, symbolizer, parts, containers, view, waiting, window, ends, last: None }
+    }
+
+    /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
+    pub(super) fn samples(&self) -> u64 {
+        let samples = self.parts.iter().rev().map(|part| part.tally.kept - part.tally.idle);
+        samples.into_iter().find(|samples| *samples > 0).unwrap_or(0)
+    }
+
+    /// The oldest part that is over, if no stack of it still waits, and what was known at its end.
+    pub(super) fn take_part(&mut self) -> Option<(Part, Totals)> {
+        let (last, totals) = self.parts.front()?.end?;
+        if self.waiting.iter().any(|waiting| waiting.window <= last) {
+            return None;
+        }
+        Some((self.parts.pop_front()?, totals))
     }
 
     /// Takes in what happened to processes.
     pub(super) fn apply(&mut self, events: &[ProcessEvent]) {
+        self.containers.notice(events);
         for event in events {
             self.processes.apply(event);
         }
@@ -132,17 +197,25 @@ impl Resolver {
 
     /// Takes in a window whose events have been applied.
     pub(super) fn window(&mut self, batch: Batch, jvms: &dyn Delay) {
-        let Batch { window, events, end } = batch;
+        let Batch { window, events, end, totals, program: _ } = batch;
         self.window += 1;
         let (began, stacks, new_ticks) = (Instant::now(), window.stacks.len(), window.counters.ticks);
-        self.tally.counters.add(&window.counters);
-        self.tally.kept += window.kept - window.frameless;
-        self.tally.frameless += window.frameless;
+        let Part { tally, most_stacks, .. } = self.part(self.window);
+        tally.counters.add(&window.counters);
+        tally.kept += window.kept - window.frameless;
+        tally.frameless += window.frameless;
+        *most_stacks = stacks.max(*most_stacks);
+        self.containers.meet(&window.stacks);
         let (java, now): (Vec<_>, Vec<_>) =
             window.stacks.into_iter().partition(|(stack, _)| jvms.is_jvm(stack.key.process.tgid));
-        self.resolve(now);
+        self.resolve(now, self.window);
         self.resolve_waiting(|waiting, window| waiting < window, jvms);
+        self.symbolizer.meet(java.iter().map(|(stack, _)| stack));
         let window = self.window;
+        if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
+            part.end = Some((window, totals));
+            self.parts.push_back(Part::new());
+        }
         self.waiting.extend(java.into_iter().map(|(stack, count)| Waiting { window, stack, count }));
         let oldest = self.waiting.iter().map(|w| w.stack.at).min().unwrap_or(end);
         self.processes.retire(oldest.min(self.ends[0]));
@@ -175,60 +248,113 @@ impl Resolver {
             .into_iter()
             .partition(|w| due(w.window, window) && !jvms.is_open(w.stack.key.process.tgid));
         self.waiting = still;
-        if !due.is_empty() {
-            self.resolve(due.into_iter().map(|w| (w.stack, w.count)).collect());
+        let mut by_window: BTreeMap<u64, Vec<(Stack, Count)>> = BTreeMap::new();
+        for Waiting { window, stack, count } in due {
+            by_window.entry(window).or_default().push((stack, count));
+        }
+        for (window, counted) in by_window {
+            self.resolve(counted, window);
         }
     }
 
-    fn resolve(&mut self, counted: Vec<(Stack, Count)>) {
+    /// The part of a window.
+    fn part(&mut self, window: u64) -> &mut Part {
+        let over = |part: &Part| part.end.is_some_and(|(last, _)| last < window);
+        let at = self.parts.iter().take_while(|part| over(part)).count();
+        if at == self.parts.len() {
+            self.parts.push_back(Part::new());
+        }
+        &mut self.parts[at]
+    }
+
+    fn resolve(&mut self, mut counted: Vec<(Stack, Count)>, window: u64) {
+        // In the order of time: which program has a number is told by the first stack that has it, and those of an exec,
+        // which come last, may be of the next one's time already.
+        counted.sort_by_key(|(stack, _)| stack.at);
+        for (stack, _) in &counted {
+            self.processes.meet(stack.key.process, stack.at);
+        }
+        // Neighbours share much of their stacks: what one has needed is at hand for the next.
+        counted.sort_unstable_by(|(a, _), (b, _)| {
+            owner(a).cmp(&owner(b)).then_with(|| root_first(a).cmp(root_first(b)))
+        });
+        self.last = None;
         let (stacks, counts): (Vec<Stack>, Vec<Count>) = counted.into_iter().unzip();
         // Frames are many words for each of a stack: not those of a whole window at once.
         for (stacks, counts) in stacks.chunks(CHUNK).zip(counts.chunks(CHUNK)) {
             let frames = self.symbolizer.symbolize(stacks, &mut self.processes);
             for ((stack, count), frames) in stacks.iter().zip(counts).zip(frames) {
-                self.add(stack, *count, frames);
+                self.add(stack, *count, &frames, window);
             }
         }
     }
 
-    fn add(&mut self, stack: &Stack, count: Count, frames: Vec<Arc<Frame>>) {
+    fn add(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>], window: u64) {
         let id = stack.key.process;
-        self.note(stack, count, &frames);
-        let mut path = Vec::with_capacity(frames.len() + 2);
-        let process = if !id.is_idle() {
-            self.process_name(stack)
-        } else if frames.last().is_none_or(|leaf| idle::is_wait(&leaf.name)) {
-            self.tally.idle += count.ticks;
+        self.part(window).note(stack, count, frames);
+        let waits = id.is_idle() && frames.last().is_none_or(|leaf| idle::is_wait(&leaf.name));
+        if waits {
+            self.part(window).tally.idle += count.ticks;
             if !self.view.idle {
                 return;
             }
-            "[idle]".to_owned()
-        } else {
-            "[interrupts while idle]".to_owned()
+        }
+        let last = self.last.take().filter(|last| (last.owner, last.waits) == (owner(stack), waits));
+        let shown = last.unwrap_or_else(|| self.show(stack, waits, window));
+        let mut path = shown.root.clone();
+        let profile = &mut self.part(window).profile;
+        path.extend(frames.iter().map(|frame| profile.intern_frame(frame)));
+        let node = profile.stack_of(&path);
+        profile.add_at(node, shown.labels, Weight { count: count.ticks, ns: count.weight_ns });
+        self.last = Some(shown);
+    }
+
+    /// How the process and the thread of a stack are shown. `waits`: nothing ran.
+    fn show(&mut self, stack: &Stack, waits: bool, window: u64) -> Shown {
+        let id = stack.key.process;
+        let process = match (id.is_idle(), waits) {
+            (false, _) => self.process_name(stack),
+            (true, true) => "[idle]".to_owned(),
+            (true, false) => "[interrupts while idle]".to_owned(),
         };
         let mut thread = clean(&stack.comm, MAX_COMM);
         if !self.view.raw_threads {
             thread = fold_numbers(&thread);
         }
-        path.push(Arc::new(Frame::named(Kind::Process, process.as_str())));
+        let mut root = vec![Frame::named(Kind::Process, process.as_str())];
         if self.view.per_thread && !id.is_idle() {
             let name = match stack.key.tid {
                 0 => thread.clone(),
                 tid => format!("{thread} tid={tid}"),
             };
-            path.push(Arc::new(Frame::named(Kind::Thread, name)));
+            root.push(Frame::named(Kind::Thread, name));
         }
-        path.extend(frames);
         let labels = Labels {
             pid: id.tgid,
             process: process.into(),
             thread: thread.into(),
             tid: stack.key.tid,
             cgroup: stack.key.cgroup,
+            container: if id.is_idle() { None } else { self.containers.of(stack.key.cgroup) },
         };
-        self.profile.add(&labels, &path, count.ticks, count.weight_ns);
+        let profile = &mut self.part(window).profile;
+        Shown {
+            owner: owner(stack),
+            waits,
+            labels: profile.intern_labels(&labels),
+            root: root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect(),
+        }
     }
 
+    /// The name of the group leader; of a process that was never seen, that of the thread.
+    fn process_name(&mut self, stack: &Stack) -> String {
+        let comm = self.processes.info(stack.key.process, stack.at).map(|info| Arc::clone(&info.comm));
+        let name = clean(comm.as_deref().unwrap_or(&stack.comm), MAX_COMM);
+        if name.is_empty() { format!("[pid {}]", stack.key.process.tgid) } else { name }
+    }
+}
+
+impl Part {
     fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
         let end = end(stack, frames);
         *self.tally.ends.entry(end).or_default() += count.ticks;
@@ -241,12 +367,5 @@ impl Resolver {
                 ticks.rootless += count.ticks;
             }
         }
-    }
-
-    /// The name of the group leader; of a process that was never seen, that of the thread.
-    fn process_name(&mut self, stack: &Stack) -> String {
-        let comm = self.processes.info(stack.key.process, stack.at).map(|info| Arc::clone(&info.comm));
-        let name = clean(comm.as_deref().unwrap_or(&stack.comm), MAX_COMM);
-        if name.is_empty() { format!("[pid {}]", stack.key.process.tgid) } else { name }
     }
 }

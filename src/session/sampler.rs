@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
+use super::control::Control;
+use crate::capture::program::Program;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::Options;
-use crate::capture::{Capture, Elapsed, RunStats, UnwindMemory, Window};
+use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, Window};
 use crate::process::{EventKind, MonoNs, ProcessEvent};
 
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
-/// How often the thread looks whether it is to stop.
+/// How often the thread looks what happened to processes.
 const BEAT: Duration = Duration::from_millis(100);
 /// Windows that may wait for the resolver; when it is slower the windows become longer.
 const WAITING: usize = 8;
@@ -27,7 +29,7 @@ pub(super) enum News {
     /// What happened to processes within a window that is not over.
     Events(Vec<ProcessEvent>),
     /// A window is over.
-    Window(Batch),
+    Window(Box<Batch>),
 }
 
 /// What happened in one window.
@@ -37,13 +39,19 @@ pub(super) struct Batch {
     pub(super) events: Vec<ProcessEvent>,
     /// When the window ended.
     pub(super) end: MonoNs,
+    /// All until now, if the window is the last of a part.
+    pub(super) totals: Option<Totals>,
+    /// Run time of the BPF program until now.
+    pub(super) program: Option<RunStats>,
 }
 
-/// What is known when sampling has ended.
+/// What is known of the sampling since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     /// What the events themselves counted.
     pub(super) elapsed: Elapsed,
+    /// Nanoseconds between two ticks, in the part that ends here.
+    pub(super) period_ns: u64,
     /// Run time of the BPF program.
     pub(super) program: Option<RunStats>,
     /// Wall time between the first and the last tick.
@@ -52,21 +60,50 @@ pub(super) struct Totals {
     pub(super) lost_events: u64,
     /// Kernel memory of the maps, bytes.
     pub(super) map_bytes: u64,
+    /// Distinct stacks that the count map of a window holds.
+    pub(super) room_for_stacks: u32,
     /// Most CPUs that ticked at the same time.
     pub(super) cpus: usize,
 }
 
 /// A prepared sampling thread.
 pub(super) struct Sampler {
-    thread: JoinHandle<anyhow::Result<Totals>>,
-    go: SyncSender<Option<Duration>>,
-    stop: Arc<AtomicBool>,
+    thread: JoinHandle<anyhow::Result<()>>,
+    go: SyncSender<Limits>,
+    control: Control,
     /// It ends when sampling has ended.
     pub(super) news: Option<Receiver<News>>,
     /// Raised by who waits for news: events come at once then, else with their window.
     pub(super) eager: Arc<AtomicBool>,
+    /// What the running program can be given.
+    pub(super) ready: Option<Ready>,
+}
+
+/// What a loaded program can be given while it runs.
+pub(super) struct Ready {
     /// Where unwind tables go.
-    pub(super) unwind: Option<UnwindMemory>,
+    pub(super) unwind: UnwindMemory,
+    /// Which cgroups are chosen.
+    pub(super) cgroups: CgroupMap,
+    /// What the filter of cgroups sees; none if it is not used.
+    pub(super) members: Vec<Member>,
+}
+
+impl Ready {
+    fn of(program: &Program) -> anyhow::Result<Ready> {
+        Ok(Ready {
+            unwind: program.unwind_memory()?,
+            cgroups: program.cgroups()?,
+            members: program.members()?,
+        })
+    }
+}
+
+/// How long to sample, and how many windows make a part; one part if there is no number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) duration: Option<Duration>,
+    pub(super) part: Option<u32>,
 }
 
 /// Where the thread puts what it has.
@@ -77,52 +114,52 @@ struct Sink {
 
 impl Sampler {
     /// Loads the program and opens the events in a thread of their own; returns when they are ready. The side-band
-    /// runs from then on; a raised `stop` ends the last window.
+    /// runs from then on; a stop ends the last window.
     ///
     /// # Errors
     /// When this host does not allow it.
-    pub(super) fn prepare(options: Options, stop: Arc<AtomicBool>) -> anyhow::Result<Sampler> {
+    pub(super) fn prepare(options: Options, control: &Control) -> anyhow::Result<Sampler> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (go, may_go) = mpsc::sync_channel(1);
         let (send, news) = mpsc::sync_channel(WAITING);
         let eager = Arc::new(AtomicBool::new(false));
         let sink = Sink { send, eager: Arc::clone(&eager) };
-        let stopped = Arc::clone(&stop);
+        let heard = control.clone();
         let thread = std::thread::Builder::new()
             .name("sampler".into())
             .spawn(move || {
                 let prepared =
-                    Run::prepare(&options).and_then(|run| Ok((run.capture.program().unwind_memory()?, run)));
-                let (memory, mut run) = match prepared {
+                    Run::prepare(&options).and_then(|run| Ok((Ready::of(run.capture.program())?, run)));
+                let (given, mut run) = match prepared {
                     Ok(prepared) => prepared,
                     Err(error) => {
                         // The reader waits for exactly this message.
                         let _ = ready.send(Err(error));
-                        return Ok(Totals::default());
+                        return Ok(());
                     }
                 };
-                let _ = ready.send(Ok(memory));
+                let _ = ready.send(Ok(given));
                 let mut early = Vec::new();
-                let Some(limit) = run.wait(&may_go, &mut early) else { return Ok(Totals::default()) };
-                run.sample(limit, early, &stopped, &sink)
+                let Some(limits) = run.wait(&may_go, &mut early) else { return Ok(()) };
+                run.sample(limits, early, &heard, &sink)
             })
             .context("starting the sampling thread")?;
-        let unwind = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
-        Ok(Sampler { thread, go, stop, news: Some(news), eager, unwind: Some(unwind) })
+        let given = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
+        Ok(Sampler { thread, go, control: control.clone(), news: Some(news), eager, ready: Some(given) })
     }
 
-    /// Starts the ticks, for `limit` at most.
-    pub(super) fn go(&self, limit: Option<Duration>) {
+    /// Starts the ticks.
+    pub(super) fn go(&self, limits: Limits) {
         // If the thread is gone, `finish` says why.
-        let _ = self.go.send(limit);
+        let _ = self.go.send(limits);
     }
 
     /// Waits for the end; the batches must be read to their end by then or dropped.
     ///
     /// # Errors
     /// What ended the sampling early.
-    pub(super) fn finish(self) -> anyhow::Result<Totals> {
-        self.stop.store(true, Ordering::Relaxed);
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        self.control.stop("it is over");
         drop(self.go);
         self.thread.join().unwrap_or_else(|_| Err(anyhow!("the sampling thread panicked")))
     }
@@ -131,6 +168,7 @@ impl Sampler {
 /// The thread's own state.
 struct Run {
     capture: Capture,
+    period_ns: u64,
     sideband: Sideband,
     follow_children: bool,
     /// Processes whose children are wanted too.
@@ -144,19 +182,16 @@ impl Run {
         let cpus = crate::capture::clock::online_cpus()?;
         let sideband = Sideband::open(cpus).context("perf events of processes and mappings")?;
         let family = options.filter.tgids.iter().copied().collect();
-        Ok(Run { capture, sideband, follow_children: options.filter.children, family })
+        let (period_ns, follow_children) = (options.period_ns, options.filter.children);
+        Ok(Run { capture, period_ns, sideband, follow_children, family })
     }
 
-    /// Waits for the word to begin and its limit; none if nobody will say it. JVMs may take seconds to be attached to:
+    /// Waits for the word to begin and its limits; none if nobody will say it. JVMs may take seconds to be attached to:
     /// the side-band is read meanwhile, its rings would overflow.
-    fn wait(
-        &mut self,
-        may_go: &Receiver<Option<Duration>>,
-        events: &mut Vec<ProcessEvent>,
-    ) -> Option<Option<Duration>> {
+    fn wait(&mut self, may_go: &Receiver<Limits>, events: &mut Vec<ProcessEvent>) -> Option<Limits> {
         loop {
             match may_go.recv_timeout(BEAT) {
-                Ok(limit) => return Some(limit),
+                Ok(limits) => return Some(limits),
                 // What does not fit stays in the rings and is counted as lost there.
                 Err(RecvTimeoutError::Timeout) if events.len() < MAX_EARLY => self.take_events(events),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -168,36 +203,47 @@ impl Run {
     /// `events` are those from before the ticks.
     fn sample(
         &mut self,
-        limit: Option<Duration>,
+        limits: Limits,
         mut events: Vec<ProcessEvent>,
-        stop: &AtomicBool,
+        control: &Control,
         sink: &Sink,
-    ) -> anyhow::Result<Totals> {
+    ) -> anyhow::Result<()> {
         let begin = Instant::now();
-        let deadline = limit.and_then(|limit| begin.checked_add(limit));
+        let deadline = limits.duration.and_then(|limit| begin.checked_add(limit));
         self.capture.start()?;
         let mut next = begin + WINDOW;
-        let mut cpus = 0;
+        let (mut cpus, mut windows) = (0, 0u32);
         loop {
-            let stopping = stop.load(Ordering::Relaxed) || deadline.is_some_and(|d| Instant::now() >= d);
+            let stopping = control.is_stopped() || deadline.is_some_and(|d| Instant::now() >= d);
             if stopping {
                 self.capture.stop()?;
             }
             if stopping || Instant::now() >= next {
                 cpus = cpus.max(self.capture.cpus().len());
+                windows += 1;
+                let ends_part = stopping || limits.part.is_some_and(|part| windows >= part);
+                // Read before the window turns: a tick in between is missed by neither.
+                let totals = ends_part.then(|| self.totals(begin, cpus)).transpose()?;
                 let window = self.capture.turn()?;
                 self.take_events(&mut events);
-                let batch = Batch { window, events: std::mem::take(&mut events), end: MonoNs::now() };
+                let program = self.capture.run_stats();
+                let events = std::mem::take(&mut events);
+                let batch = Batch { window, events, end: MonoNs::now(), totals, program };
                 // Whoever dropped the receiver does not want the rest.
-                if sink.send.send(News::Window(batch)).is_err() || stopping {
+                if sink.send.send(News::Window(Box::new(batch))).is_err() || stopping {
                     break;
+                }
+                if ends_part {
+                    windows = 0;
+                    self.follow_period(control)?;
                 }
                 self.follow_hotplug()?;
                 next += WINDOW;
                 next = next.max(Instant::now());
             }
             let until = deadline.map_or(next, |deadline| deadline.min(next));
-            self.capture.wait(BEAT.min(until.saturating_duration_since(Instant::now())))?;
+            let left = BEAT.min(until.saturating_duration_since(Instant::now()));
+            self.capture.wait(left, control.wake())?;
             self.take_events(&mut events);
             if !events.is_empty() && sink.eager.swap(false, Ordering::Relaxed) {
                 let told = sink.send.try_send(News::Events(std::mem::take(&mut events)));
@@ -206,19 +252,36 @@ impl Run {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn totals(&self, begin: Instant, cpus: usize) -> anyhow::Result<Totals> {
         Ok(Totals {
             elapsed: self.capture.elapsed()?,
+            period_ns: self.period_ns,
             program: self.capture.run_stats(),
             duration: begin.elapsed(),
             lost_events: self.sideband.lost(),
             map_bytes: self.capture.program().map_bytes(),
+            room_for_stacks: self.capture.program().room_for_stacks(),
             cpus,
         })
     }
 
+    fn follow_period(&mut self, control: &Control) -> anyhow::Result<()> {
+        if let Some(period_ns) = control.period().filter(|&wanted| wanted != self.period_ns) {
+            self.capture.set_period(period_ns)?;
+            self.period_ns = period_ns;
+            log::info!("sampling: from now on a tick every {period_ns} ns");
+        }
+        Ok(())
+    }
+
     fn follow_hotplug(&mut self) -> anyhow::Result<()> {
-        self.capture.follow_hotplug()?;
-        self.sideband.follow_hotplug(&crate::capture::clock::online_cpus()?);
+        // The next look is soon: for this one there may have been no descriptor left.
+        let Ok(online) = crate::capture::clock::online_cpus() else { return Ok(()) };
+        self.capture.follow_hotplug(&online)?;
+        self.sideband.follow_hotplug(&online);
         Ok(())
     }
 

@@ -4,6 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::process::container::Node;
+use crate::process::selection::Selection;
+use crate::profile::filter::Glob;
+
 /// Whose ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -13,6 +17,8 @@ pub enum Target {
     Pids(Vec<u32>),
     /// These threads.
     Tids(Vec<u32>),
+    /// The cgroups of containers or others, with all below them.
+    Groups(Selection),
     /// This command, from its first instruction, with its descendants.
     Launch(Vec<OsString>),
 }
@@ -28,6 +34,17 @@ pub enum Java {
     Off,
 }
 
+/// JVMs to which the agent is attached although it is not the rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentRule {
+    /// All of them.
+    All,
+    /// Those that were started with this variable in their environment, and this value.
+    Env(String, String),
+    /// Those in a cgroup whose path is like this.
+    Cgroup(Glob),
+}
+
 /// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -35,6 +52,8 @@ pub struct Settings {
     pub binary: PathBuf,
     /// Whose ticks.
     pub target: Target,
+    /// The node whose containers' names are shown.
+    pub node: Node,
     /// Descendants of the chosen processes too.
     pub children: bool,
     /// Only these CPUs, if any are named.
@@ -43,6 +62,8 @@ pub struct Settings {
     pub period_ns: u64,
     /// Samples a second that were asked for, before any limit of the host.
     pub requested_hz: f64,
+    /// Whole seconds after which what was sampled is handed over, again and again; only at the end if there is none.
+    pub part: Option<u32>,
     /// How long to sample; until a signal (or the end of the command) if there is no limit.
     pub duration: Option<Duration>,
     /// User frames wanted.
@@ -61,6 +82,10 @@ pub struct Settings {
     pub raw_names: bool,
     /// Where Java names come from.
     pub java: Java,
+    /// The agent where it is allowed, whatever `java` says of the others.
+    pub agent_for: Vec<AgentRule>,
+    /// JVMs that are attached to, or opened, at the same time.
+    pub attach_at_once: usize,
     /// How long attaching to one JVM may take.
     pub attach_timeout: Duration,
     /// Attach even to builds of HotSpot that are known to crash.

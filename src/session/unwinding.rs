@@ -6,23 +6,33 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::allowance::Allowance;
+use super::groups::Groups;
 use super::{Settings, Target};
-use crate::capture::{Count, Stack, UnwindMemory};
-use crate::process::{Code, CodeRange, FileId, ProcessCode, Processes};
+use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
+use crate::process::{Code, CodeRange, FileId, Location, MappedFile, ProcessCode, Processes};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
-use crate::unwind::{Budget, Layout, Range, Space, Store, TableKey, Usage};
+use crate::unwind::{
+    self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Range, Rule, Space, Store, TableKey, Usage,
+};
 
-/// How long loading may hold up the start, and each beat after it.
+/// Loading takes one part of the time in so many in the long run; what is left over is kept up to this.
+const PART: u32 = 10;
+const MOST_SAVED: Duration = Duration::from_secs(1);
+/// How long it may hold up the start, and each beat after it.
 const AT_START: Duration = Duration::from_secs(3);
 const AT_BEAT: Duration = Duration::from_millis(100);
 /// Files whose tables are remembered by their numbers: containers have many of one content.
 const MAX_FILES: usize = 16_384;
+/// Rules that are remembered.
+const MAX_RULES: usize = 1 << 16;
 
 /// Whose stacks may be walked.
 enum Wanted {
     /// Nobody's: no user frames are wanted.
     Nobody,
     All,
+    /// Those in chosen cgroups.
+    Groups,
     These(Vec<u32>),
     /// And their descendants.
     Families(Vec<u32>),
@@ -34,6 +44,10 @@ pub(super) struct Unwinding {
     wanted: Wanted,
     /// The tables of files that were asked for; none if a file has none.
     tables: HashMap<FileId, Option<TableKey>>,
+    /// What was asked of tables lately.
+    rules: HashMap<(TableKey, u64), Rule>,
+    /// JVMs, and what fork keeps and exec changes of the process that was one.
+    jvms: HashMap<u32, (HotSpot, Option<Layout>)>,
     /// Processes to look at, those that run first.
     running: BTreeSet<u32>,
     due: BTreeSet<u32>,
@@ -49,6 +63,7 @@ impl Unwinding {
         let wanted = match &settings.target {
             _ if !settings.user => Wanted::Nobody,
             Target::All => Wanted::All,
+            Target::Groups(_) => Wanted::Groups,
             Target::Pids(tgids) if settings.children => Wanted::Families(tgids.clone()),
             Target::Pids(tgids) => Wanted::These(tgids.clone()),
             Target::Launch(_) => Wanted::Families(launched.into_iter().collect()),
@@ -59,54 +74,126 @@ impl Unwinding {
             store: Store::new(memory, Budget::default()),
             wanted,
             tables: HashMap::new(),
+            rules: HashMap::new(),
+            jvms: HashMap::new(),
             running: BTreeSet::new(),
             due: BTreeSet::new(),
             last: 0,
-            allowance: Allowance::new(Instant::now()),
+            allowance: Allowance::new(PART, MOST_SAVED, Instant::now()),
         }
     }
 
     /// Loads what is needed before the first tick.
-    pub(super) fn begin(&mut self, processes: &mut Processes, symbolizer: &mut Symbolizer) {
-        self.advance(processes, symbolizer, Instant::now() + AT_START);
+    pub(super) fn begin(&mut self, processes: &mut Processes, groups: &Groups, symbolizer: &mut Symbolizer) {
+        self.due.append(&mut processes.take_touched());
+        self.advance(processes, groups, symbolizer, Instant::now() + AT_START);
+    }
+
+    /// Whether something is still to be loaded.
+    pub(super) fn has_work(&self) -> bool {
+        !(self.running.is_empty() && self.due.is_empty())
     }
 
     /// Loads some of what is missing.
-    pub(super) fn beat(&mut self, processes: &mut Processes, symbolizer: &mut Symbolizer) {
+    pub(super) fn beat(&mut self, processes: &mut Processes, groups: &Groups, symbolizer: &mut Symbolizer) {
+        self.due.append(&mut processes.take_touched());
         let now = Instant::now();
         let allowed = self.allowance.now(now).min(AT_BEAT);
         if !allowed.is_zero() {
-            self.advance(processes, symbolizer, now + allowed);
+            self.advance(processes, groups, symbolizer, now + allowed);
             self.allowance.spend(now.elapsed());
         }
     }
 
-    /// Notes the processes of stacks that were walked without tables.
-    pub(super) fn meet(&mut self, stacks: &[(Stack, Count)]) {
+    /// Notes what the stacks of JVMs are walked by.
+    pub(super) fn describe(&mut self, jvms: Vec<(u32, HotSpot)>) {
+        for (tgid, jvm) in jvms {
+            self.jvms.insert(tgid, (jvm, None));
+            self.running.insert(tgid);
+        }
+    }
+
+    /// Notes the processes of stacks that were walked without tables, and ends those stacks where a file's table, which
+    /// came too late for the walk, says that the frame pointer that was followed is none.
+    pub(super) fn meet(
+        &mut self,
+        stacks: &mut [(Stack, Count)],
+        processes: &mut Processes,
+        symbolizer: &mut Symbolizer,
+    ) {
         if matches!(self.wanted, Wanted::Nobody) {
             return;
         }
-        for (stack, _) in stacks.iter().filter(|(stack, _)| !stack.user.is_empty()) {
+        for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
             let tgid = stack.key.process.tgid;
             if !self.store.knows(tgid) {
                 self.running.insert(tgid);
             }
+            if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
+                self.examine(stack, processes, symbolizer);
+            }
         }
     }
 
+    fn examine(&mut self, stack: &mut Stack, processes: &mut Processes, symbolizer: &mut Symbolizer) {
+        let (id, at) = (stack.key.process, stack.at);
+        for next in 1..stack.user.len() {
+            let UserWord::Followed(pc) = stack.user[next] else { continue };
+            let Some(left) = stack.user[next - 1].probe() else { continue };
+            let Location::File { file, offset } = processes.locate(id, at, left) else { continue };
+            let probe = pc.saturating_sub(1);
+            let leaf = next == 1 && !matches!(processes.locate(id, at, probe), Location::Unknown(_));
+            if let Some(end) = end_at(self.rule(&file, offset, symbolizer), leaf) {
+                stack.user.truncate(next);
+                stack.end = end;
+                break;
+            }
+        }
+    }
+
+    /// What holds at an offset of a file, as far as it is known or there is time to find it out.
+    fn rule(&mut self, file: &Arc<MappedFile>, offset: u64, symbolizer: &mut Symbolizer) -> Rule {
+        let now = Instant::now();
+        let mut key = self.known(file.id);
+        if key.is_none() && !self.allowance.now(now).is_zero() {
+            key = self.build(file.id, &FileHandle::Mapped(Arc::clone(file)), symbolizer);
+            self.allowance.spend(now.elapsed());
+        }
+        let Some(key) = key.flatten() else { return Rule::None };
+        if self.rules.len() >= MAX_RULES {
+            self.rules.clear();
+        }
+        *self.rules.entry((key, offset)).or_insert_with(|| self.store.rule(key, offset))
+    }
+
     /// Loads what is missing, until a time; what is left comes with the next call.
-    fn advance(&mut self, processes: &mut Processes, symbolizer: &mut Symbolizer, until: Instant) {
-        self.due.append(&mut processes.take_touched());
-        while let Some(tgid) = self.running.pop_first().or_else(|| self.next_due(processes)) {
+    fn advance(
+        &mut self,
+        processes: &mut Processes,
+        groups: &Groups,
+        symbolizer: &mut Symbolizer,
+        until: Instant,
+    ) {
+        while let Some(tgid) = self.running.pop_first().or_else(|| self.next_due(processes, groups)) {
             self.due.remove(&tgid);
             match processes.code(tgid) {
                 Some(code) => self.load(tgid, code, symbolizer, until),
-                None => self.store.remove(tgid),
+                None => {
+                    self.store.remove(tgid);
+                    self.jvms.remove(&tgid);
+                }
             }
             if Instant::now() >= until {
                 return;
             }
         }
+    }
+
+    /// Gives back what no process needs now.
+    pub(super) fn shed(&mut self) {
+        self.rules.clear();
+        self.rules.shrink_to_fit();
+        self.store.shed();
     }
 
     /// What is loaded, in numbers.
@@ -115,7 +202,7 @@ impl Unwinding {
     }
 
     /// The next process that has changed and matters.
-    fn next_due(&mut self, processes: &Processes) -> Option<u32> {
+    fn next_due(&mut self, processes: &Processes, groups: &Groups) -> Option<u32> {
         loop {
             let next = self.due.range(self.last.saturating_add(1)..).next().or_else(|| self.due.first());
             let tgid = *next?;
@@ -124,6 +211,7 @@ impl Unwinding {
             let wanted = match &self.wanted {
                 Wanted::Nobody => false,
                 Wanted::All => true,
+                Wanted::Groups => groups.hold(tgid),
                 Wanted::These(tgids) => tgids.contains(&tgid),
                 Wanted::Families(roots) => processes.descends(tgid, roots),
             };
@@ -150,15 +238,38 @@ impl Unwinding {
             }
             tables.push(key.flatten());
         }
+        let layout = Layout { start_code, end_code, start_stack };
         let range = |range: &CodeRange| {
             let CodeRange { start, end, offset, .. } = *range;
-            Range { start, end, offset, table: 0 }
+            Range { start, end, code: unwind::Code::File(offset), table: 0 }
         };
-        let space = Space {
-            layout: Layout { start_code, end_code, start_stack },
-            ranges: ranges.iter().map(range).collect(),
-        };
-        self.store.set(tgid, space, &tables);
+        let mut ranges: Vec<Range> = ranges.iter().map(range).collect();
+        self.add_heaps((tgid, layout), &mut ranges, &mut tables);
+        self.store.set(tgid, Space { layout, ranges }, &tables);
+    }
+
+    /// Adds the code heaps of a JVM to what it has mapped.
+    fn add_heaps(
+        &mut self,
+        (tgid, layout): (u32, Layout),
+        ranges: &mut Vec<Range>,
+        tables: &mut Vec<Option<TableKey>>,
+    ) {
+        let Some((jvm, its_layout)) = self.jvms.get_mut(&tgid) else { return };
+        if *its_layout.get_or_insert(layout) != layout {
+            self.jvms.remove(&tgid);
+            return;
+        }
+        let Some(vm) = self.store.load_vm(jvm) else { return };
+        for CodeHeap { span: (start, end), segment_map } in &jvm.heaps {
+            let at = ranges.partition_point(|range| range.end <= *start);
+            // It is what the JVM says; where a file is mapped it is wrong.
+            if ranges.get(at).is_none_or(|next| *end <= next.start) {
+                let code = unwind::Code::Heap(*segment_map);
+                ranges.insert(at, Range { start: *start, end: *end, code, table: 0 });
+                tables.insert(at, Some(vm));
+            }
+        }
     }
 
     /// The table of a file, if it was asked for and is still loaded; none of none if the file has none.
@@ -191,5 +302,40 @@ fn file_of(range: &CodeRange, symbolizer: &Symbolizer) -> Option<(FileId, FileHa
     match &range.code {
         Code::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
         Code::Vdso => symbolizer.vdso(),
+    }
+}
+
+/// How a walk has ended at a frame with this rule that was left by frame pointer; `None` if it may have been right. A
+/// function that calls nobody, or has just begun, mostly has its caller's frame pointer: there `leaf` may be right.
+fn end_at(rule: Rule, leaf: bool) -> Option<End> {
+    match rule {
+        Rule::None
+        | Rule::Bare
+        | Rule::Frame { cfa: Cfa::Fp(16), fp: Fp::AtCfa(-16) }
+        // GCC's realigned stacks have a copy of the return address where others have it.
+        | Rule::Frame { cfa: Cfa::AtFp(..), .. } => None,
+        Rule::Frame { fp: Fp::Same, .. } | Rule::Plt { .. } if leaf => None,
+        Rule::End => Some(End::Root),
+        Rule::Frame { .. } | Rule::Plt { .. } | Rule::Signal { .. } | Rule::Other => Some(End::NoTable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_pointer_is_followed_where_it_is_one() {
+        let frame = |cfa, fp| Rule::Frame { cfa, fp };
+        let usual = frame(Cfa::Fp(16), Fp::AtCfa(-16));
+        let pushed = frame(Cfa::Sp(24), Fp::AtCfa(-16));
+        let untouched = frame(Cfa::Sp(8), Fp::Same);
+        for leaf in [true, false] {
+            assert_eq!(end_at(Rule::None, leaf), None, "nothing is known of it");
+            assert_eq!(end_at(usual, leaf), None);
+            assert_eq!(end_at(pushed, leaf), Some(End::NoTable), "it is saved to be used for something else");
+            assert_eq!(end_at(Rule::End, leaf), Some(End::Root));
+        }
+        assert_eq!((end_at(untouched, true), end_at(untouched, false)), (None, Some(End::NoTable)));
     }
 }

@@ -3,27 +3,32 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use ahash::RandomState;
+
 /// Two generations: when the young one is full it becomes the old one, and what the old one had left is forgotten. What
 /// is asked for moves to the young. Holds between `capacity` and twice that many.
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
-    young: HashMap<K, V>,
-    old: HashMap<K, V>,
+    young: HashMap<K, V, RandomState>,
+    old: HashMap<K, V, RandomState>,
     capacity: usize,
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
     pub(crate) fn new(capacity: usize) -> Cache<K, V> {
-        Cache { young: HashMap::new(), old: HashMap::new(), capacity: capacity.max(1) }
+        Cache { young: HashMap::default(), old: HashMap::default(), capacity: capacity.max(1) }
     }
 
     pub(crate) fn get(&mut self, key: &K) -> Option<V> {
-        if let Some(value) = self.young.get(key) {
-            return Some(value.clone());
+        self.get_mut(key).cloned()
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        if !self.young.contains_key(key) {
+            let value = self.old.remove(key)?;
+            self.insert(key.clone(), value);
         }
-        let value = self.old.remove(key)?;
-        self.insert(key.clone(), value.clone());
-        Some(value)
+        self.young.get_mut(key)
     }
 
     pub(crate) fn insert(&mut self, key: K, value: V) {

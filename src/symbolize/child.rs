@@ -15,13 +15,16 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::message::{Request, Response};
 use super::wire::{Channel, WireError};
 use super::worker;
-use crate::process::packet;
+use crate::process::patience::wait;
+use crate::process::{packet, procfs};
 
 /// What a worker costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// CPU time of this worker and those before it.
     pub cpu: Duration,
+    /// Of that, the time of those before it.
+    pub past: Duration,
     /// Resident memory now, bytes.
     pub resident: u64,
 }
@@ -39,6 +42,32 @@ pub(crate) enum Lost {
 struct Running {
     process: Process,
     channel: Channel<UnixStream>,
+}
+
+impl Running {
+    /// Asks, and waits for the answer to begin while the worker works or sleeps for no longer than `limit`: one that waits
+    /// for a CPU, on a busy host or since its cgroup has used up its time, is not slow.
+    fn ask(
+        &self,
+        request: &Request,
+        with: &[BorrowedFd<'_>],
+        limit: Duration,
+    ) -> Result<Response, WireError> {
+        let pid = self.process.id();
+        let mut last = None;
+        let counts = |part: Duration| {
+            let Some(stat) = procfs::stat(pid) else { return true };
+            let cpu = procfs::clock_ticks(stat.cpu_ticks);
+            let before = last.replace(cpu);
+            stat.sleeps() || before.is_none_or(|before| cpu.saturating_sub(before) * 2 >= part)
+        };
+        let soon = || Some(Instant::now() + limit);
+        self.channel.send(request, with, soon())?;
+        let answered = |time| packet::is_readable(&self.channel.0, time).then_some(());
+        wait(limit, counts, answered).ok_or(WireError::TimedOut)?;
+        let mut descriptors: Vec<OwnedFd> = Vec::new();
+        self.channel.receive(&mut descriptors, soon())
+    }
 }
 
 /// Shortest deadline for files, as a part of the usual one.
@@ -62,12 +91,12 @@ struct Deadline {
 }
 
 impl Deadline {
-    fn next(&mut self) -> Instant {
+    fn next(&mut self) -> Duration {
         if self.part > 1 && self.changed.elapsed() > FORGIVEN_AFTER {
             self.part /= 2;
             self.changed = Instant::now();
         }
-        Instant::now() + self.usual / self.part
+        self.usual / self.part
     }
 
     fn missed(&mut self) {
@@ -114,12 +143,7 @@ impl Child {
             return Err(Lost::Died);
         }
         let Some(running) = &self.running else { return Err(Lost::Died) };
-        let until = Some(self.deadline.next());
-        let mut descriptors: Vec<OwnedFd> = Vec::new();
-        let answer = running
-            .channel
-            .send(request, with, until)
-            .and_then(|()| running.channel.receive(&mut descriptors, until));
+        let answer = running.ask(request, with, self.deadline.next());
         self.descriptors += with.len();
         match answer {
             Ok(response) => Ok(response),
@@ -144,9 +168,10 @@ impl Child {
 
     /// CPU time and memory.
     pub(crate) fn cost(&self) -> Cost {
-        let Some(running) = &self.running else { return Cost { cpu: self.past_cpu, resident: 0 } };
+        let past = self.past_cpu;
+        let Some(running) = &self.running else { return Cost { cpu: past, past, resident: 0 } };
         let pid = running.process.id();
-        Cost { cpu: self.past_cpu + cpu_of(pid), resident: resident_of(pid) }
+        Cost { cpu: past + cpu_of(pid), past, resident: resident_of(pid) }
     }
 
     /// Process id of the worker that runs now.
@@ -201,16 +226,9 @@ fn has_ended(process: &Process) -> bool {
     }
 }
 
-/// User and system time of a process that is our child; zero if it cannot be read. Fields 14 and 15 of
-/// `/proc/PID/stat`, proc(5).
+/// User and system time of a process that is our child; zero if it cannot be read.
 fn cpu_of(pid: u32) -> Duration {
-    let read = || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-        let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
-        Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)))
-    };
-    read().unwrap_or_default()
+    procfs::stat(pid).map_or(Duration::ZERO, |stat| procfs::clock_ticks(stat.cpu_ticks))
 }
 
 /// Resident memory of a process, bytes. Second field of `/proc/PID/statm`, proc(5).

@@ -139,6 +139,7 @@ pub struct Elf {
     source: Source,
     class: Class,
     machine: u16,
+    entry: u64,
     sections: Vec<Section>,
     segments: Vec<Segment>,
     /// Where the header of `.eh_frame` is: offset and address.
@@ -175,8 +176,9 @@ impl Elf {
         }
         let header = Fields(&ident);
         let tail = if class == Class::Elf64 { 54 } else { 42 };
-        let (machine, sections, segments) = (header.u16(18), Vec::new(), Vec::new());
-        let mut elf = Elf { source, class, machine, sections, segments, eh_frame_header: None };
+        let (machine, entry) = (header.u16(18), header.word(class, 24, 24));
+        let (sections, segments) = (Vec::new(), Vec::new());
+        let mut elf = Elf { source, class, machine, entry, sections, segments, eh_frame_header: None };
         let mut names = u64::from(header.u16(tail + 8));
         let (phnum, shnum) = (u64::from(header.u16(tail + 2)), u64::from(header.u16(tail + 6)));
         elf.read_segments(header.word(class, 28, 32), phnum)?;
@@ -191,6 +193,11 @@ impl Elf {
     /// `e_machine`.
     pub(crate) fn machine(&self) -> u16 {
         self.machine
+    }
+
+    /// The virtual address at which the kernel enters the file; 0 if it does not.
+    pub(crate) fn entry(&self) -> u64 {
+        self.entry
     }
 
     pub(crate) fn sections(&self) -> &[Section] {
@@ -220,11 +227,6 @@ impl Elf {
         let segment = self.segments.iter().find(|s| s.covers(address, 1))?;
         let within = address - segment.addr;
         Some((segment.offset.checked_add(within)?, segment.file_size - within))
-    }
-
-    /// Whether the `len` bytes at a virtual address are mapped as code.
-    pub(crate) fn has_code(&self, address: u64, len: u64) -> bool {
-        self.segments.iter().any(|s| s.executable && s.covers(address, len))
     }
 
     /// Offset and virtual address of the header of `.eh_frame`, as the segments tell it.

@@ -4,11 +4,12 @@
 //! of one function, or of the part of one that the compiler moved elsewhere (GCC's `.cold`), exactly.
 //! Linux Standard Base, Core, 10.6.
 
-use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, UnwindSection};
+use std::ops::ControlFlow;
 
+use gimli::{BaseAddresses, EhFrame, EhFrameHdr, LittleEndian};
+
+use super::call_frames::each;
 use super::elf::{Class, Elf};
-
-type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Bytes of `.eh_frame` that are read of one file: twice what Chromium has.
 const MAX_BYTES: u64 = 64 << 20;
@@ -45,6 +46,16 @@ impl Extents {
         let after = self.0.partition_point(|e| e.start <= address);
         let Extent { start, len } = *self.0.get(after.checked_sub(1)?)?;
         (address - start < u64::from(len)).then_some(start)
+    }
+
+    /// Whether a function begins at `address`.
+    pub(crate) fn begins(&self, address: u64) -> bool {
+        self.start_of(address) == Some(address)
+    }
+
+    /// The first address above `address` at which a function begins.
+    pub(crate) fn next(&self, address: u64) -> Option<u64> {
+        self.0.get(self.0.partition_point(|e| e.start <= address)).map(|e| e.start)
     }
 
     /// Memory that is held, bytes.
@@ -84,28 +95,13 @@ fn described(bytes: &[u8], address: u64, elf: &Elf) -> Vec<Extent> {
     frames.set_address_size(address_size(elf));
     let bases = BaseAddresses::default().set_eh_frame(address);
     let mut extents = Vec::new();
-    // Most descriptions share what stands in the one before.
-    let mut shared = None;
-    let mut entries = frames.entries(&bases);
-    while let Ok(Some(entry)) = entries.next() {
-        let CieOrFde::Fde(partial) = entry else { continue };
-        let full = partial.parse(|frames: &EhFrame<Reader<'_>>, bases, at| match &shared {
-            Some((known, cie)) if *known == at => Ok(Clone::clone(cie)),
-            _ => {
-                let cie = frames.cie_from_offset(bases, at)?;
-                shared = Some((at, cie.clone()));
-                Ok(cie)
-            }
-        });
-        let Ok(full) = full else { continue };
-        let (start, len) = (full.initial_address(), u32::try_from(full.len()).unwrap_or(0));
-        if len > 0 && elf.has_code(start, u64::from(len)) {
+    let _ = each(&frames, &bases, |fde| {
+        let (start, len) = (fde.initial_address(), u32::try_from(fde.len()).unwrap_or(0));
+        if start.checked_add(u64::from(len)).and_then(|end| elf.code_at(start, end)).is_some() {
             extents.push(Extent { start, len });
         }
-        if extents.len() >= MAX_EXTENTS {
-            break;
-        }
-    }
+        if extents.len() < MAX_EXTENTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
     extents
 }
 

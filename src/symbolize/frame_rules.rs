@@ -3,13 +3,16 @@
 //! Facts: DWARF 5 section 6.4, the System V ABI for x86-64 sections 3.6 and 4.2.4, and what `readelf --debug-dump=frames`
 //! shows of real files. Rules that the walker does not follow are kept as such, never guessed.
 
+use std::ops::ControlFlow;
+
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, LittleEndian,
-    Operation, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindOffset, UnwindSection,
-    UnwindTableRow, X86_64,
+    BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, FrameDescriptionEntry, LittleEndian,
+    Operation, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow,
+    X86_64,
 };
 use serde::{Deserialize, Serialize};
 
+use super::call_frames::{Reader, each};
 use super::elf::{Class, Elf, SHF_COMPRESSED};
 use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder};
 
@@ -17,9 +20,9 @@ use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder};
 const MAX_SECTION: u64 = 64 << 20;
 /// The instructions of a CIE are run again for each of its functions. Real ones have about ten bytes.
 const MAX_CIE: usize = 256;
+/// GCC's start code (crtbegin) has about 180 bytes.
+const MAX_START_CODE: u64 = 256;
 const EM_X86_64: u16 = 62;
-
-type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Why a file has no unwind table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -49,7 +52,7 @@ pub fn table(elf: &Elf) -> Result<Table, NoTable> {
         .set_eh_frame(address(".eh_frame"))
         .set_text(address(".text"))
         .set_got(address(".got"));
-    let mut builder = Builder { elf, table: TableBuilder::default() };
+    let mut builder = Builder { elf, table: TableBuilder::default(), after_entry: None };
     let bytes = section(elf, ".eh_frame")?;
     if bytes.is_empty() {
         let bytes = section(elf, ".debug_frame")?;
@@ -61,6 +64,7 @@ pub fn table(elf: &Elf) -> Result<Table, NoTable> {
         frames.set_address_size(8);
         builder.all(&frames, &bases)?;
     }
+    builder.start_code()?;
     builder.table.build().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)
 }
 
@@ -82,6 +86,8 @@ fn section(elf: &Elf, name: &str) -> Result<Vec<u8>, NoTable> {
 struct Builder<'e> {
     elf: &'e Elf,
     table: TableBuilder,
+    /// Where the function ends at which the program is entered.
+    after_entry: Option<u64>,
 }
 
 impl Builder<'_> {
@@ -90,44 +96,69 @@ impl Builder<'_> {
         S: UnwindSection<Reader<'d>>,
     {
         let mut context = UnwindContext::new();
-        let mut known: Option<(usize, CommonInformationEntry<Reader<'d>>)> = None;
-        let mut entries = frames.entries(bases);
-        // An entry that cannot be read hides those behind it: its length is not known either.
-        while let Ok(Some(entry)) = entries.next() {
-            let CieOrFde::Fde(partial) = entry else { continue };
-            // Most functions have the CIE of the one before.
-            let fde = partial.parse(|section, bases, offset| {
-                let at = UnwindOffset::into(offset);
-                match &known {
-                    Some((known_at, cie)) if *known_at == at => Ok(cie.clone()),
-                    _ => {
-                        let cie = section.cie_from_offset(bases, offset)?;
-                        known = Some((at, cie.clone()));
-                        Ok(cie)
-                    }
-                }
-            });
-            let Ok(fde) = fde else { continue };
-            let (start, end) = (fde.initial_address(), fde.end_address());
-            let Some(code) = self.elf.code_at(start, end) else { continue };
-            if fde.cie().entry_len() > MAX_CIE {
-                self.add(code, (start, end), Rule::Other)?;
-                continue;
+        let all = each(frames, bases, |fde| match self.one(frames, bases, fde, &mut context) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(why) => ControlFlow::Break(why),
+        });
+        all.break_value().map_or(Ok(()), Err)
+    }
+
+    /// Notes what holds in one function.
+    fn one<'d, S>(
+        &mut self,
+        frames: &S,
+        bases: &BaseAddresses,
+        fde: &FrameDescriptionEntry<Reader<'d>>,
+        context: &mut UnwindContext<usize>,
+    ) -> Result<(), NoTable>
+    where
+        S: UnwindSection<Reader<'d>>,
+    {
+        let (start, end) = (fde.initial_address(), fde.end_address());
+        let Some(code) = self.elf.code_at(start, end) else { return Ok(()) };
+        if fde.cie().entry_len() > MAX_CIE {
+            return self.add(code, (start, end), Rule::Other);
+        }
+        let Ok(mut rows) = fde.rows(frames, bases, context) else {
+            return self.add(code, (start, end), Rule::Other);
+        };
+        if (start..end).contains(&self.elf.entry()) {
+            self.after_entry = Some(end);
+        }
+        let mut to = start;
+        while let Ok(Some(row)) = rows.next_row() {
+            let range = (row.start_address().max(start), row.end_address().min(end));
+            self.add(code, range, rule(row, frames, fde.cie()))?;
+            to = range.1.max(to);
+        }
+        // What follows an instruction that cannot be read.
+        self.add(code, (to, end), Rule::Other)
+    }
+
+    /// Notes where the compiler's own start code is, linked into each file, which is neither described nor has frame
+    /// pointers: by that of another function a wrong frame would be found. It is `.init` and `.fini` (crti.o), and what lies before the file's own
+    /// code in `.text`, in programs behind `_start` (crtbegin.o). What is larger is other code without descriptions, as
+    /// Go's.
+    fn start_code(&mut self) -> Result<(), NoTable> {
+        let after_entry = self.after_entry;
+        for name in [".init", ".fini", ".text"] {
+            let Some(section) = self.elf.section(name) else { continue };
+            let (start, end) = (section.addr, section.addr.saturating_add(section.size));
+            self.undescribed(start, end)?;
+            if let Some(start) = after_entry.filter(|after| (start..end).contains(after)) {
+                self.undescribed(start, end)?;
             }
-            let Ok(mut rows) = fde.rows(frames, bases, &mut context) else {
-                self.add(code, (start, end), Rule::Other)?;
-                continue;
-            };
-            let mut to = start;
-            while let Ok(Some(row)) = rows.next_row() {
-                let range = (row.start_address().max(start), row.end_address().min(end));
-                self.add(code, range, rule(row, frames, fde.cie()))?;
-                to = range.1.max(to);
-            }
-            // What follows an instruction that cannot be read.
-            self.add(code, (to, end), Rule::Other)?;
         }
         Ok(())
+    }
+
+    /// Notes the code that begins at `start` and goes up to what is described, or to the section's end.
+    fn undescribed(&mut self, start: u64, end: u64) -> Result<(), NoTable> {
+        let Some(code) = self.elf.code_at(start, end) else { return Ok(()) };
+        let next = self.table.next_from(start.wrapping_sub(code)).and_then(|next| next.checked_add(code));
+        let end = next.map_or(end, |next| next.min(end));
+        let small = end.saturating_sub(start) <= MAX_START_CODE;
+        if small { self.add(code, (start, end), Rule::Other) } else { Ok(()) }
     }
 
     /// Notes what holds for a range of addresses; `code` is what an address exceeds its offset in the file by.

@@ -25,7 +25,7 @@ fn memory(address: u64) -> u64 {
 fn by_table(frame: Frame, rule: Rule) -> Option<Frame> {
     let add = |to: u64, n: i64| to.wrapping_add_signed(n);
     let (cfa, fp) = match rule {
-        Rule::None | Rule::End | Rule::Other => return None,
+        Rule::None | Rule::End | Rule::Other | Rule::Bare => return None,
         Rule::Signal { sp_at, fp_at } => {
             let saved = |at| memory(add(frame.sp, at));
             let at = i64::from(sp_at);

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use ahash::RandomState;
+
 use super::message::{Label, Names};
 use crate::profile::frame::Module;
 use crate::profile::stripped::by_start;
@@ -17,8 +19,8 @@ const MAX_SHARED: usize = 128 << 10;
 /// Shares equal texts, and equal frames of generated code.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    texts: HashSet<Arc<str>>,
-    frames: HashSet<Arc<Frame>>,
+    texts: HashSet<Arc<str>, RandomState>,
+    frames: HashSet<Arc<Frame>, RandomState>,
 }
 
 impl Shared {

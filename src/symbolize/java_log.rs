@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::ops::Range;
 
-use super::message::{Changed, Follow, JavaPc, Label, LogStats, Mark, Name, NamesBuilder, Response};
+use super::message::{
+    Changed, Follow, JavaMethodAt, JavaPc, Label, LogStats, Mark, Name, NamesBuilder, Response,
+};
 use crate::jvm::code::{CodeTimeline, FrameKind, Hold, JavaFrame, Miss, Options};
 use crate::process::MonoNs;
 use crate::profile::{Kind, Why};
@@ -18,6 +20,9 @@ pub(super) trait JavaSource {
 
     /// Names addresses.
     fn names(&mut self, lookups: &[JavaPc]) -> Response;
+
+    /// Names frames of the interpreter.
+    fn methods(&mut self, lookups: &[JavaMethodAt]) -> Response;
 }
 
 /// A log that is followed.
@@ -88,6 +93,11 @@ impl JavaSource for JavaLog {
         }
         Response::Names(names.finish())
     }
+
+    /// A log tells of compiled code only.
+    fn methods(&mut self, _: &[JavaMethodAt]) -> Response {
+        Response::Refused
+    }
 }
 
 /// Where code changed, as it is told.
@@ -102,6 +112,7 @@ pub(super) fn name(frame: &JavaFrame, names: &mut NamesBuilder) -> Name {
     let kind = match frame.kind {
         FrameKind::Compiled => Kind::Java,
         FrameKind::Inlined => Kind::JavaInlined,
+        FrameKind::Interpreted => Kind::JavaInterpreted,
         // HotSpot's name of the one blob that all bytecode interpretation happens in.
         FrameKind::Stub if &*frame.name == "Interpreter" => Kind::JavaInterpreted,
         FrameKind::Stub => Kind::JvmStub,

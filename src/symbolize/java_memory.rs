@@ -3,8 +3,8 @@
 use std::fs::File;
 
 use super::java_log::{JavaSource, changed, name};
-use super::message::{JavaPc, LogStats, Mark, NamesBuilder, Response, Watch};
-use crate::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
+use super::message::{JavaMethodAt, JavaPc, LogStats, Mark, NamesBuilder, Response, Watch};
+use crate::jvm::vm::{Asked, AskedMethod, ProcessMemory, VmCode, VmMiss};
 use crate::process::MonoNs;
 use crate::profile::Why;
 
@@ -46,15 +46,36 @@ impl JavaSource for JavaMemory {
             let answer = match answer.frames {
                 // Outermost first.
                 Ok(frames) => Ok(frames.iter().rev().map(|frame| name(frame, &mut names)).collect()),
-                Err(VmMiss::None) => Err(Why::NoCode),
-                Err(VmMiss::Moved) => Err(Why::CodeMoved),
-                Err(VmMiss::Gone) => Err(Why::ProcessGone),
-                Err(VmMiss::Nonsense) => Err(Why::BadMemory),
+                Err(miss) => Err(why(miss)),
             };
             if !names.answer(answer) {
                 break;
             }
         }
         Response::Names(names.finish())
+    }
+
+    fn methods(&mut self, lookups: &[JavaMethodAt]) -> Response {
+        let asked = lookups.iter().map(|l| AskedMethod { method: l.method, bcp: l.bcp, at: MonoNs(l.from) });
+        let mut names = NamesBuilder::default();
+        for answer in self.code.interpreted(&asked.collect::<Vec<_>>()) {
+            let answer = answer.map(|frame| vec![name(&frame, &mut names)]).map_err(|miss| match miss {
+                VmMiss::Moved => Why::MethodGone,
+                other => why(other),
+            });
+            if !names.answer(answer) {
+                break;
+            }
+        }
+        Response::Names(names.finish())
+    }
+}
+
+fn why(miss: VmMiss) -> Why {
+    match miss {
+        VmMiss::None => Why::NoCode,
+        VmMiss::Moved => Why::CodeMoved,
+        VmMiss::Gone => Why::ProcessGone,
+        VmMiss::Nonsense => Why::BadMemory,
     }
 }

@@ -8,18 +8,16 @@ use super::child::Child;
 use super::frames::{Frames, Shared, unknown};
 use super::message::{Names, PerfMapFacts, Request, Response};
 use super::place::AddressSpaces;
-use crate::process::{MonoNs, OpenRefusal, Patience, ProcessId};
+use crate::process::{MonoNs, OpenRefusal, ProcessId, Unopened};
 use crate::profile::Why;
 
-/// How long opening a map may take.
-const PATIENCE: Duration = Duration::from_millis(200);
 const MAX_PROCESSES: usize = 256;
 const BATCH: usize = 4096;
 
 #[derive(Debug)]
 struct MapState {
     number: u64,
-    file: Result<OwnedFd, OpenRefusal>,
+    file: Result<OwnedFd, Unopened>,
     /// The worker that has it.
     generation: u64,
     tried: Instant,
@@ -49,7 +47,6 @@ pub(crate) struct JitMaps {
     next: u64,
     raw: bool,
     again_after: Duration,
-    patience: Patience,
     shared: Shared,
     /// Workers that were lost over a map.
     pub(crate) lost: u64,
@@ -58,16 +55,7 @@ pub(crate) struct JitMaps {
 impl JitMaps {
     /// A map is looked for, or read on, each time that `again_after` has passed.
     pub(crate) fn new(raw: bool, again_after: Duration) -> JitMaps {
-        let patience = Patience::new(PATIENCE);
-        JitMaps {
-            maps: HashMap::new(),
-            next: 0,
-            raw,
-            again_after,
-            patience,
-            shared: Shared::default(),
-            lost: 0,
-        }
+        JitMaps { maps: HashMap::new(), next: 0, raw, again_after, shared: Shared::default(), lost: 0 }
     }
 
     /// The frames of addresses in memory that the process filled with code itself.
@@ -99,7 +87,9 @@ impl JitMaps {
             stats.maps += u64::from(map.file.is_ok());
             let refused = matches!(
                 map.file,
-                Err(OpenRefusal::NotRegular | OpenRefusal::ForeignOwner | OpenRefusal::Astray)
+                Err(Unopened::Refused(
+                    OpenRefusal::NotRegular | OpenRefusal::ForeignOwner | OpenRefusal::Astray
+                ))
             );
             stats.refused += u64::from(refused);
             stats.lines += map.facts.lines;
@@ -121,7 +111,7 @@ impl JitMaps {
                 self.maps.clear();
             }
         }
-        let file = spaces.perf_map(id, at, &mut self.patience);
+        let file = spaces.perf_map(id, at);
         self.next += 1;
         let facts = PerfMapFacts::default();
         let state =

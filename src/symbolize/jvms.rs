@@ -1,121 +1,40 @@
 //! The broker's side of Java: the agents' logs that are followed, the JVMs whose memory is read, and the workers that do
 //! it.
 //!
+//! Compiled code is named by the log where there is one, else out of memory, if that is asked for; methods that the
+//! interpreter runs are always named out of memory. Memory that nothing was asked about is not touched.
+//!
 //! The logs have a worker of their own. The one for files may die at any time and is replaced to free memory; a log of
 //! which the consumed part was given back to the kernel cannot be read a second time, so its reader should live long.
 //! Memory has another: its owner can make a read of it wait for ever, and what is read can be had again.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::changes::Changes;
 use super::child::{Child, Cost, SHORTEST};
+use super::followed::{Followed, JvmLog, JvmMemory, Key, Part, Source};
 use super::frames::{Frames, Shared, unknown};
-use super::java_cache::{JavaCache, Seen};
-use super::message::{Follow, JavaPc, LogStats, Mark, Names, Request, Response, Watch};
-use crate::jvm::code;
-use crate::jvm::vm::{Blobs, Layout};
-use crate::process::ProcessId;
+use super::known::{JavaFrames, Seen};
+use super::message::{JavaMethodAt, JavaPc, LogStats, Mark, Names, Request, Response};
+use super::method_cache::{MethodAt, MethodCache};
+use crate::process::{MonoNs, ProcessId};
 use crate::profile::Why;
 
 /// Addresses in one request.
 const BATCH: usize = 1024;
+/// Logs and memories that are followed at once, one of each for a JVM.
+const MAX_FOLLOWED: usize = 2048;
+/// Frames of the interpreter that are kept, as a part of those of other addresses.
+const INTERPRETED_PART: usize = 4;
+
 /// How long the worker may take. Quotas bound its work, and what it knows may not be had again: patience is cheap.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// JVMs that are followed at once.
-const MAX_FOLLOWED: usize = 1024;
-
-/// How long the worker may take that reads memory, and how often one JVM may cost its life.
+/// How long the worker may take that reads memory.
 const MEMORY_DEADLINE: Duration = Duration::from_secs(5);
-const MEMORY_LOSSES: u32 = 2;
-
-/// The log of a JVM's agent, and what is needed to read it.
-#[derive(Debug)]
-pub struct JvmLog {
-    /// Open for reading and (to consume) writing.
-    pub file: File,
-    /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, nanoseconds.
-    pub clock_offset_ns: i64,
-    /// What was read is given back to the kernel: only for a log that nobody else reads.
-    pub consume: bool,
-    /// Generated code that the log does not tell of.
-    pub blobs: Blobs,
-}
-
-/// Where the names of a JVM come from.
-#[derive(Debug)]
-enum Source {
-    Log {
-        log: JvmLog,
-        /// What lies before this was given back to the kernel.
-        released: u64,
-    },
-    Memory {
-        file: File,
-        layout: Box<Layout>,
-        coarse: bool,
-        /// Workers that were lost over it.
-        losses: u32,
-    },
-}
-
-#[derive(Debug)]
-struct Followed {
-    number: u64,
-    source: Source,
-    /// The worker that has it.
-    generation: u64,
-    stats: LogStats,
-}
-
-impl Followed {
-    /// Gives back to the kernel what has been read, and tells the agent. The worker cannot: it may write no file.
-    fn release(&mut self) {
-        if let Source::Log { log, released } = &mut self.source
-            && log.consume
-            && self.stats.read_to > *released
-        {
-            // What cannot be given back stays: it costs the JVM memory, no more.
-            let _ = code::release(&log.file, self.stats.read_to);
-            *released = self.stats.read_to;
-        }
-    }
-
-    fn file(&self) -> &File {
-        match &self.source {
-            Source::Log { log: JvmLog { file, .. }, .. } | Source::Memory { file, .. } => file,
-        }
-    }
-
-    /// The request to read what there is now, for a worker that has it (`given`) or gets it with the request.
-    fn reading(&self, given: bool, raw: bool) -> Request {
-        let jvm = self.number;
-        match &self.source {
-            Source::Log { log: JvmLog { clock_offset_ns, blobs, .. }, .. } => {
-                let follow = || Follow { clock_offset_ns: *clock_offset_ns, raw, blobs: blobs.clone() };
-                Request::ReadLog { jvm, follow: (!given).then(follow) }
-            }
-            Source::Memory { layout, coarse, .. } => {
-                let watch = || Box::new(Watch { layout: (**layout).clone(), coarse: *coarse, raw });
-                Request::ReadMemory { jvm, watch: (!given).then(watch) }
-            }
-        }
-    }
-
-    /// Counts a worker that was lost over it.
-    fn note_loss(&mut self) {
-        if let Source::Memory { losses, .. } = &mut self.source {
-            *losses += 1;
-        }
-    }
-
-    /// Whether it has cost too many workers to be given to another.
-    fn is_given_up(&self) -> bool {
-        matches!(self.source, Source::Memory { losses, .. } if losses >= MEMORY_LOSSES)
-    }
-}
 
 /// The workers: one for logs, one for memory, each started when it is first needed.
 #[derive(Debug, Default)]
@@ -150,15 +69,6 @@ pub struct JavaLeaves {
     pub before_attach: u64,
 }
 
-/// The frames of one Java address.
-#[derive(Clone, Debug)]
-pub(crate) struct JavaFrames {
-    pub(crate) frames: Frames,
-    pub(crate) before_attach: bool,
-    /// Good until the code there changes.
-    pub(crate) lasting: bool,
-}
-
 /// An answer of the worker.
 enum Answer {
     Frames(JavaFrames),
@@ -166,16 +76,16 @@ enum Answer {
     Split,
 }
 
-/// The JVMs whose logs are followed.
+/// The JVMs that are followed.
 #[derive(Debug)]
 pub(crate) struct Jvms {
     binary: PathBuf,
     raw: bool,
     children: Children,
-    followed: HashMap<ProcessId, Followed>,
+    followed: HashMap<Key, Followed>,
     next: u64,
     shared: Shared,
-    cache: JavaCache,
+    methods: MethodCache,
     /// Workers that were lost.
     pub(crate) lost: u64,
 }
@@ -189,92 +99,138 @@ impl Jvms {
             followed: HashMap::new(),
             next: 0,
             shared: Shared::default(),
-            cache: JavaCache::new(cached),
+            methods: MethodCache::new(cached / INTERPRETED_PART),
             lost: 0,
         }
     }
 
+    /// Whether compiled code of this process is named by its log or its memory.
     pub(crate) fn follows(&self, id: ProcessId) -> bool {
-        self.followed.contains_key(&id)
+        self.code_of(id).is_some()
+    }
+
+    /// Whether methods that its interpreter runs can be named.
+    pub(crate) fn reads_memory(&self, id: ProcessId) -> bool {
+        self.followed.contains_key(&(id, Part::Memory))
+    }
+
+    /// What names the compiled code of a JVM.
+    fn code_of(&self, id: ProcessId) -> Option<Key> {
+        let keys = [(id, Part::Log), (id, Part::Memory)];
+        keys.into_iter().find(|key| self.followed.get(key).is_some_and(Followed::names_code))
     }
 
     /// Follows a log from its start.
     pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) {
-        self.begin(id, Source::Log { log, released: 0 });
+        self.begin((id, Part::Log), Source::Log { log, released: 0 });
     }
 
     /// Reads names out of a JVM's memory.
-    pub(crate) fn watch(&mut self, id: ProcessId, memory: OwnedFd, layout: Layout, coarse: bool) {
-        self.begin(id, Source::Memory { file: memory.into(), layout: Box::new(layout), coarse, losses: 0 });
+    pub(crate) fn watch(&mut self, id: ProcessId, memory: JvmMemory) {
+        self.begin((id, Part::Memory), Source::Memory { memory: Box::new(memory), losses: 0 });
     }
 
-    fn begin(&mut self, id: ProcessId, source: Source) {
-        if self.followed.len() >= MAX_FOLLOWED && !self.follows(id) {
+    fn begin(&mut self, key: Key, source: Source) {
+        if self.followed.len() >= MAX_FOLLOWED && !self.followed.contains_key(&key) {
             return;
         }
-        self.forget(id);
+        self.leave(key);
         self.next += 1;
-        let (number, stats) = (self.next, LogStats::default());
-        self.followed.insert(id, Followed { number, source, generation: 0, stats });
+        let (number, stats, changes) = (self.next, LogStats::default(), Changes::default());
+        self.followed.insert(key, Followed { number, source, generation: 0, stats, changes });
     }
 
     /// Forgets a JVM that has ended and whose stacks are all named.
     pub(crate) fn forget(&mut self, id: ProcessId) {
-        if let Some(followed) = self.followed.get(&id) {
+        self.leave((id, Part::Log));
+        self.leave((id, Part::Memory));
+    }
+
+    fn leave(&mut self, key: Key) {
+        if let Some(followed) = self.followed.get(&key) {
             let (number, given) = (followed.number, followed.generation > 0);
-            self.cache.forget(id);
             if given {
-                let _ = self.ask(id, &Request::Forget { jvm: number }, false);
+                let _ = self.ask(key, &Request::Forget { jvm: number }, false);
             }
-            self.followed.remove(&id);
+            self.followed.remove(&key);
         }
     }
 
     /// Lets the worker read what the logs have now.
     pub(crate) fn read_logs(&mut self) -> Vec<(ProcessId, LogStats)> {
-        let ids: Vec<ProcessId> = self.followed.keys().copied().collect();
-        for &id in &ids {
+        // Memory that nobody has asked about has nothing to tell.
+        let told = |followed: &Followed| followed.names_code() || followed.generation > 0;
+        let keys: Vec<Key> = self.followed.iter().filter(|(_, f)| told(f)).map(|(&key, _)| key).collect();
+        for &key in &keys {
             // Once more if the worker was lost; what it knew is then read again from the start.
-            if !self.read_log(id) {
-                self.read_log(id);
+            if !self.read_log(key) {
+                self.read_log(key);
             }
         }
-        ids.iter().filter_map(|&id| Some((id, self.followed.get(&id)?.stats))).collect()
+        let of_code = keys.into_iter().filter(|&(id, part)| self.code_of(id) == Some((id, part)));
+        of_code.filter_map(|key| Some((key.0, self.followed.get(&key)?.stats))).collect()
     }
 
-    /// The frames of an address if they are known from before and the code has not changed since.
-    pub(crate) fn cached(&mut self, id: ProcessId, seen: Seen, at: u64) -> Option<JavaFrames> {
-        self.cache.get(id, seen, at)
+    /// Where a JVM's code has changed.
+    pub(crate) fn changes(&self, id: ProcessId) -> Option<&Changes> {
+        self.followed.get(&self.code_of(id)?).map(|followed| &followed.changes)
     }
 
     /// The frames of addresses, each at the times it was seen; in the order of the times.
     pub(crate) fn frames(&mut self, id: ProcessId, wanted: &[(Seen, Vec<u64>)]) -> Vec<Vec<JavaFrames>> {
         let lookups: Vec<JavaPc> = wanted.iter().map(|(seen, times)| lookup(*seen, times)).collect();
-        let answers = self.answers(id, &lookups);
+        let answers = self.code(id, &lookups);
         let mut frames = Vec::with_capacity(wanted.len());
         for ((seen, times), answer) in wanted.iter().zip(answers) {
             frames.push(match answer {
-                Answer::Frames(one) => {
-                    if one.lasting {
-                        let from = times.iter().copied().min().unwrap_or(u64::MAX);
-                        self.cache.insert(id, *seen, from, one.clone());
-                    }
-                    vec![one; times.len()]
-                }
+                Answer::Frames(one) => vec![one; times.len()],
                 Answer::Split => {
                     let each: Vec<JavaPc> = times.iter().map(|&at| lookup(*seen, &[at])).collect();
                     let moved = || lost(seen.pc, Why::CodeMoved);
-                    let answers = self.answers(id, &each).into_iter();
-                    answers.map(|a| if let Answer::Frames(f) = a { f } else { moved() }).collect()
+                    let answers = self.code(id, &each).into_iter();
+                    let frames = answers.map(|a| if let Answer::Frames(f) = a { f } else { moved() });
+                    // The code came or went in between: not good for other times.
+                    frames.map(|frames| JavaFrames { lasting: false, ..frames }).collect()
                 }
             });
         }
         frames
     }
 
+    /// The frames of a method that the interpreter ran, if they are known for that time.
+    pub(crate) fn known_method(&mut self, id: ProcessId, at: MethodAt, time: u64) -> Option<Frames> {
+        self.methods.get(id, at, time)
+    }
+
+    /// The frames of methods that the interpreter ran, each with the first time it was seen; to be asked soon after the
+    /// last. Good for all times until now.
+    pub(crate) fn methods(&mut self, id: ProcessId, wanted: &[(MethodAt, u64)]) -> Vec<Frames> {
+        let lookups: Vec<JavaMethodAt> = wanted
+            .iter()
+            .map(|&(MethodAt { method, bcp }, from)| JavaMethodAt { method, bcp, from })
+            .collect();
+        let until = MonoNs::now().0;
+        let request = |jvm, lookups: &[JavaMethodAt]| Request::Methods { jvm, lookups: lookups.to_vec() };
+        let mut answers = Vec::with_capacity(wanted.len());
+        self.answers((id, Part::Memory), &lookups, request, |jvms, names, asked| {
+            let methods: Vec<u64> = asked.iter().map(|lookup| lookup.method).collect();
+            let frames = jvms.shared.frames(names, &methods, None).into_iter().zip(methods);
+            answers.extend(
+                frames.map(|(frames, method)| frames.unwrap_or_else(|why| unknown(why, None, method))),
+            );
+        });
+        for (&(at, from), frames) in wanted.iter().zip(&answers) {
+            self.methods.insert(id, at, (from, until), Arc::clone(frames));
+        }
+        let missing = wanted.iter().skip(answers.len());
+        answers.extend(missing.map(|(at, _)| unknown(Why::WorkerFailed, None, at.method)));
+        answers
+    }
+
     pub(crate) fn cost(&self) -> Cost {
         self.children.both().map(Child::cost).fold(Cost::default(), |sum, cost| Cost {
             cpu: sum.cpu + cost.cpu,
+            past: sum.past + cost.past,
             resident: sum.resident + cost.resident,
         })
     }
@@ -283,34 +239,53 @@ impl Jvms {
         self.children.both().find_map(Child::pid)
     }
 
-    /// An answer to each.
-    fn answers(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<Answer> {
+    /// What the code was at addresses.
+    fn code(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(lookups.len());
-        let mut losses = 0;
-        while answers.len() < lookups.len() {
-            let rest = &lookups[answers.len()..];
-            match self.attempt(id, &rest[..rest.len().min(BATCH)]) {
-                Some(more) if !more.is_empty() => answers.extend(more),
+        if let Some(key) = self.code_of(id) {
+            let request = |jvm, lookups: &[JavaPc]| Request::Java { jvm, lookups: lookups.to_vec() };
+            self.answers(key, lookups, request, |jvms, names, asked| {
+                answers.extend(jvms.unfold(names, asked));
+            });
+        }
+        let missing = lookups.iter().skip(answers.len());
+        answers.extend(missing.map(|l| Answer::Frames(lost(l.pc, Why::WorkerFailed))));
+        answers
+    }
+
+    /// Asks about `lookups`, as far as there are answers: hands each message to `take`, with what it answers and what
+    /// comes after that.
+    fn answers<T>(
+        &mut self,
+        key: Key,
+        lookups: &[T],
+        request: impl Fn(u64, &[T]) -> Request,
+        mut take: impl FnMut(&mut Jvms, &Names, &[T]),
+    ) {
+        let (mut rest, mut losses) = (lookups, 0);
+        while !rest.is_empty() {
+            match self.attempt(key, |jvm| request(jvm, &rest[..rest.len().min(BATCH)])) {
+                Some(names) if !names.answers.is_empty() => {
+                    let (now, later) = rest.split_at(names.answers.len().min(rest.len()));
+                    take(self, &names, now);
+                    rest = later;
+                }
                 // The worker was lost: once more with the next one.
                 None if losses == 0 => losses += 1,
                 _ => break,
             }
         }
-        let missing = lookups[answers.len()..].iter();
-        let missing: Vec<Answer> = missing.map(|l| Answer::Frames(lost(l.pc, Why::WorkerFailed))).collect();
-        answers.extend(missing);
-        answers
     }
 
     /// `None`: the worker was lost.
-    fn attempt(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Option<Vec<Answer>> {
-        if !self.is_given(id) && !self.read_log(id) {
+    fn attempt(&mut self, key: Key, request: impl FnOnce(u64) -> Request) -> Option<Names> {
+        if !self.is_given(key) && !self.read_log(key) {
             return None;
         }
-        let number = self.followed.get(&id)?.number;
-        match self.ask(id, &Request::Java { jvm: number, lookups: lookups.to_vec() }, false)? {
-            Response::Names(names) => Some(self.unfold(&names, lookups)),
-            _ => Some(Vec::new()),
+        let number = self.followed.get(&key)?.number;
+        match self.ask(key, &request(number), false)? {
+            Response::Names(names) => Some(names),
+            _ => Some(Names::default()),
         }
     }
 
@@ -333,21 +308,21 @@ impl Jvms {
     }
 
     /// Whether the worker of today has what names this JVM.
-    fn is_given(&mut self, id: ProcessId) -> bool {
-        let Some(followed) = self.followed.get(&id) else { return false };
+    fn is_given(&mut self, key: Key) -> bool {
+        let Some(followed) = self.followed.get(&key) else { return false };
         let child = self.children.of(&followed.source, &self.binary);
         child.is_some_and(|child| child.generation() == followed.generation)
     }
 
     /// Gives the log or the memory to the worker if it does not have it, and lets it read; false if the worker was lost.
-    fn read_log(&mut self, id: ProcessId) -> bool {
-        let given = self.is_given(id);
-        let Some(followed) = self.followed.get(&id) else { return true };
+    fn read_log(&mut self, key: Key) -> bool {
+        let given = self.is_given(key);
+        let Some(followed) = self.followed.get(&key) else { return true };
         let request = followed.reading(given, self.raw);
-        match self.ask(id, &request, !given) {
+        match self.ask(key, &request, !given) {
             Some(Response::Log(stats, changed)) => {
-                self.cache.changed(id, &changed);
-                if let Some(followed) = self.followed.get_mut(&id) {
+                if let Some(followed) = self.followed.get_mut(&key) {
+                    followed.changes.note(&changed);
                     followed.stats = stats;
                     let child = self.children.of(&followed.source, &self.binary);
                     followed.generation = child.map_or(0, |child| child.generation());
@@ -360,8 +335,8 @@ impl Jvms {
     }
 
     /// Asks the worker of a JVM, handing it what names it if it is to have it; `None` if it was lost.
-    fn ask(&mut self, id: ProcessId, request: &Request, give: bool) -> Option<Response> {
-        let followed = self.followed.get_mut(&id).filter(|followed| !followed.is_given_up())?;
+    fn ask(&mut self, key: Key, request: &Request, give: bool) -> Option<Response> {
+        let followed = self.followed.get_mut(&key).filter(|followed| !followed.is_given_up())?;
         let child = self.children.of(&followed.source, &self.binary)?;
         let answer = match give {
             true => child.ask(request, &[followed.file().as_fd()]),

@@ -29,6 +29,8 @@ pub(crate) enum Request {
     ReadMemory { jvm: u64, watch: Option<Box<Watch>> },
     /// What the JVM's code was at these addresses then.
     Java { jvm: u64, lookups: Vec<JavaPc> },
+    /// Which methods the JVM's interpreter was in.
+    Methods { jvm: u64, lookups: Vec<JavaMethodAt> },
     /// The JVM is not asked about any more.
     Forget { jvm: u64 },
     /// The unwind table of the file whose descriptor is with this message.
@@ -40,7 +42,7 @@ pub(crate) enum Request {
 pub(crate) enum Response {
     /// To `Open` and `Debug`.
     File(Result<FileFacts, Why>),
-    /// To `Names`, `Jit`, `Java`: an answer for each address, in order. There may be fewer than were asked for, to keep the
+    /// To `Names`, `Jit`, `Java`, `Methods`: an answer for each address, in order. There may be fewer than were asked for, to keep the
     /// message short; then the rest is asked again.
     Names(Names),
     /// To `PerfMap`.
@@ -138,6 +140,17 @@ pub(crate) struct JavaPc {
     /// The first and the last time it was seen, on the host's `CLOCK_MONOTONIC`, nanoseconds.
     pub(crate) from: u64,
     pub(crate) to: u64,
+}
+
+/// A frame of a JVM's interpreter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct JavaMethodAt {
+    /// The `Method*`.
+    pub(crate) method: u64,
+    /// The address of the bytecode; 0 if it is not known.
+    pub(crate) bcp: u64,
+    /// The first time it was seen of which is asked, on the host's `CLOCK_MONOTONIC`, nanoseconds.
+    pub(crate) from: u64,
 }
 
 /// What is to be said about an answer.

@@ -7,6 +7,7 @@ use super::bytes::mini_debug_info;
 use super::demangle::{MAX_NAME, demangle};
 use super::dwarf::{Call, Debug};
 use super::elf::{Elf, ElfError};
+use super::entry;
 use super::extents::Extents;
 use super::message::FileFacts;
 use super::plt::Plt;
@@ -170,8 +171,14 @@ impl Native {
 
     /// The function that has code at `address`, by the extent of its code.
     fn extent(&self, address: u64) -> Option<(Called, Kind)> {
-        let start = self.extents.get_or_init(|| Extents::read(&self.elf)).start_of(address)?;
-        let raw = self.in_tables(|symbols, elf| symbols.starting(elf, start, address));
+        let extents = self.extents.get_or_init(|| Extents::read(&self.elf));
+        let (start, raw) = match extents.start_of(address) {
+            Some(start) => (start, self.in_tables(|symbols, elf| symbols.starting(elf, start, address))),
+            None => {
+                let start = entry::start_of(&self.elf, extents, address)?;
+                (start, self.in_tables(|symbols, elf| symbols.mark(elf, start, address)))
+            }
+        };
         Some(raw.map_or((Called::Start(start), Kind::Native), |raw| called(&raw)))
     }
 

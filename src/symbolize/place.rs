@@ -1,12 +1,9 @@
 //! What the symbolizer asks about processes: where an address leads to, and where their perf map is.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::process::{
-    FileId, Location, MappedFile, MonoNs, OpenRefusal, Owner, Patience, ProcessId, Processes, Unlocated,
-};
+use crate::process::{FileId, Location, MappedFile, MonoNs, ProcessId, Processes, Unlocated, Unopened};
 use crate::profile::Why;
 use crate::profile::frame::Module;
 use crate::profile::frame::clean;
@@ -48,7 +45,7 @@ impl FileHandle {
     pub fn fd(&self) -> Result<Arc<OwnedFd>, Why> {
         match self {
             FileHandle::Mapped(file) => file.fd().map_err(|why| match why {
-                crate::process::Unopened::ProcessGone => Why::ProcessGone,
+                Unopened::ProcessGone => Why::ProcessGone,
                 _ => Why::FileUnavailable,
             }),
             FileHandle::Image { name: _, fd } => Ok(Arc::clone(fd)),
@@ -86,17 +83,15 @@ pub trait AddressSpaces {
     /// Where `pc` led to in program `id` at the time `at`.
     fn place(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> Place;
 
+    /// Since when the mappings of program `id`, which ran at `at`, are what they are now; none if that is not known.
+    fn mapped_since(&mut self, id: ProcessId, at: MonoNs) -> Option<MonoNs>;
+
     /// The perf map that the runtime of `id` writes, opened now: a regular file of the process's own user or root,
-    /// found inside its own root. Its file system may hang: that is what the patience is for.
+    /// found inside its own root. Its file system may hang; this does not.
     ///
     /// # Errors
     /// Why there is none.
-    fn perf_map(
-        &mut self,
-        id: ProcessId,
-        at: MonoNs,
-        patience: &mut Patience,
-    ) -> Result<OwnedFd, OpenRefusal>;
+    fn perf_map(&mut self, id: ProcessId, at: MonoNs) -> Result<OwnedFd, Unopened>;
 }
 
 impl AddressSpaces for Processes {
@@ -117,17 +112,13 @@ impl AddressSpaces for Processes {
         }
     }
 
-    fn perf_map(
-        &mut self,
-        id: ProcessId,
-        at: MonoNs,
-        patience: &mut Patience,
-    ) -> Result<OwnedFd, OpenRefusal> {
-        let root = self.root(id, at).ok_or(OpenRefusal::ProcessGone)?;
-        let path = PathBuf::from(format!("/tmp/perf-{}.map", root.ns_pid));
-        patience
-            .run(move || root.open_regular(&path, Owner::TargetOrRoot))
-            .unwrap_or(Err(OpenRefusal::Denied))
+    fn mapped_since(&mut self, id: ProcessId, at: MonoNs) -> Option<MonoNs> {
+        Processes::mapped_since(self, id, at)
+    }
+
+    fn perf_map(&mut self, id: ProcessId, at: MonoNs) -> Result<OwnedFd, Unopened> {
+        let root = self.root(id, at).ok_or(Unopened::ProcessGone)?;
+        self.open_own_file(id, at, format!("/tmp/perf-{}.map", root.ns_pid).as_ref())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Stacks of addresses in, stacks of frames out.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,22 +11,25 @@ use super::cache::Cache;
 use super::child::{Child, Cost, SHORTEST};
 use super::eviction::Eviction;
 use super::files::Files;
+use super::followed::{JvmLog, JvmMemory};
 use super::frames::{Frames, single, unknown};
-use super::java_cache::Seen;
 use super::jit::{JitMaps, PerfMapStats};
-use super::jvms::{JavaFrames, JavaLeaves, JvmLog, Jvms};
+use super::jvms::{JavaLeaves, Jvms};
+use super::known::{Answer, Known, Seen, SpaceNumber};
 use super::live_kernel::Kernel;
+use super::lookup::{Asked, Found, Slot, Step, Wanted};
 use super::message::LogStats;
+use super::method_cache::MethodAt;
 use super::place::{AddressSpaces, FileHandle, Place};
 use super::vdso;
 use crate::capture::{End, Stack, UserWord};
-use crate::jvm::vm::Layout;
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::frame::Module;
 use crate::profile::{Frame, Kind, Why};
 
-/// Stacks that are worked on at a time: bounds the memory for what is on its way.
-const CHUNK: usize = 512;
+/// Stacks that are worked on at a time: bounds the memory for what is on its way, and that for their frames if they are
+/// taken as many at a time.
+pub const CHUNK: usize = 512;
 /// JVMs without agent that are remembered.
 const MAX_NOTED: usize = 4096;
 /// No file of a process has this number.
@@ -45,7 +47,7 @@ pub struct Config {
     /// Resident memory above which the worker is replaced by a fresh one, bytes: every 5 to 60 s at this, the longer
     /// the sooner the last one was there too; at once at twice as much.
     pub worker_memory: u64,
-    /// Native addresses whose frames are kept, and Java addresses; up to twice as many of each.
+    /// Places in files whose frames are kept, and addresses of processes; up to twice as many of each.
     pub cached: usize,
     /// How often a perf map is looked for, or read on, at most.
     pub perf_map_interval: Duration,
@@ -96,39 +98,6 @@ pub struct Stats {
     pub java_leaves: HashMap<ProcessId, JavaLeaves>,
 }
 
-/// One user address.
-struct Step {
-    slot: Slot,
-    /// It was found as a return address, and no code is mapped there.
-    astray: bool,
-}
-
-/// Where one user address leads to, before the worker was asked.
-enum Slot {
-    Known(Frames),
-    Native(FileId, u64),
-    Jit(ProcessId, u64),
-    JavaKnown(JavaFrames),
-    Java(ProcessId, Seen, u64),
-}
-
-/// What the worker must be asked for one chunk.
-#[derive(Default)]
-struct Wanted {
-    native: HashMap<FileId, (FileHandle, Vec<u64>)>,
-    jit: HashMap<ProcessId, (MonoNs, Vec<u64>)>,
-    /// Each with the times it was seen.
-    java: HashMap<ProcessId, HashMap<Seen, Vec<u64>>>,
-}
-
-/// What it answered.
-#[derive(Default)]
-struct Found {
-    native: HashMap<(FileId, u64), Frames>,
-    jit: HashMap<(ProcessId, u64), Frames>,
-    java: HashMap<(ProcessId, Seen, u64), JavaFrames>,
-}
-
 /// Names addresses; owns the worker process.
 #[derive(Debug)]
 pub struct Symbolizer {
@@ -140,6 +109,7 @@ pub struct Symbolizer {
     /// JVMs that no agent reports on.
     silent_jvms: HashSet<ProcessId>,
     java_leaves: HashMap<ProcessId, JavaLeaves>,
+    known: Known,
     native: Cache<(FileId, u64), Frames>,
     pub(super) vdso: Option<FileHandle>,
     eviction: Eviction,
@@ -162,6 +132,7 @@ impl Symbolizer {
             jvms: Jvms::new(config.binary, config.raw_names, config.cached),
             silent_jvms: HashSet::new(),
             java_leaves: HashMap::new(),
+            known: Known::new(config.cached),
             native: Cache::new(config.cached),
             vdso,
             eviction: Eviction::new(config.worker_memory, Instant::now()),
@@ -172,14 +143,18 @@ impl Symbolizer {
     /// Follows the log of the agent in a JVM.
     pub fn follow_jvm(&mut self, process: ProcessId, log: JvmLog) {
         self.silent_jvms.remove(&process);
+        self.known.forget(process);
         self.jvms.follow(process, log);
     }
 
-    /// Names the code of a JVM out of its memory, which is `/proc/PID/mem`. `coarse`: its code has debug records at calls
-    /// and safepoints only.
-    pub fn watch_jvm(&mut self, process: ProcessId, memory: OwnedFd, layout: Layout, coarse: bool) {
-        self.silent_jvms.remove(&process);
-        self.jvms.watch(process, memory, layout, coarse);
+    /// Names methods of a JVM out of its memory: those that its interpreter runs, and its compiled code if that is asked
+    /// for.
+    pub fn watch_jvm(&mut self, process: ProcessId, memory: JvmMemory) {
+        if memory.code {
+            self.silent_jvms.remove(&process);
+            self.known.forget(process);
+        }
+        self.jvms.watch(process, memory);
     }
 
     /// Notes that a process is a JVM without agent: its code is [`Why::NoAgent`], not merely anonymous.
@@ -191,10 +166,18 @@ impl Symbolizer {
 
     /// Forgets what is known of processes that have ended and whose stacks have all been symbolized.
     pub fn forget(&mut self, process: ProcessId) {
+        self.known.forget(process);
         self.jvms.forget(process);
         self.jit.forget(process);
         self.silent_jvms.remove(&process);
         self.java_leaves.remove(&process);
+    }
+
+    /// Gives back the memory of what can be learnt again: cached frames, and the worker for files.
+    pub fn shed(&mut self) {
+        self.native.clear();
+        self.known.clear();
+        self.child.restart();
     }
 
     /// Reads what the followed JVMs' logs have now. Stacks are looked up in what was read: call it before
@@ -258,13 +241,27 @@ impl Symbolizer {
     /// Where a stack's user addresses lead to, leaf first.
     fn steps(&mut self, stack: &Stack, spaces: &mut impl AddressSpaces, wanted: &mut Wanted) -> Vec<Step> {
         let (id, at) = (stack.key.process, stack.at);
+        let space = spaces.mapped_since(id, at).and_then(|mapped| self.known.space(id, at, mapped));
+        let known = self.known(stack, space);
         let mut steps = Vec::with_capacity(stack.user.len());
-        for (depth, word) in stack.user.iter().enumerate() {
-            let place = spaces.place(id, at, word.probe());
+        for (depth, (word, known)) in stack.user.iter().zip(known).enumerate() {
+            if let Some(slot) = known {
+                steps.push(Step { slot, astray: false, new_in: None });
+                continue;
+            }
+            let seen = match Asked::from(*word) {
+                Asked::Code(seen) => seen,
+                Asked::Method(method) => {
+                    let slot = self.interpreted((id, at), method, wanted);
+                    steps.push(Step { slot, astray: false, new_in: None });
+                    continue;
+                }
+            };
+            let place = spaces.place(id, at, seen.probe());
             let astray = depth > 0 && matches!(place, Place::Unknown(Why::NotMapped));
-            let slot = self.slot((id, at), *word, place, wanted);
+            let slot = self.slot((id, at), seen, place, wanted);
             let last = astray && matches!(slot, Slot::Known(_));
-            steps.push(Step { slot, astray });
+            steps.push(Step { slot, astray, new_in: space });
             if last {
                 break;
             }
@@ -272,14 +269,21 @@ impl Symbolizer {
         steps
     }
 
-    fn slot(
-        &mut self,
-        (id, at): (ProcessId, MonoNs),
-        word: UserWord,
-        place: Place,
-        wanted: &mut Wanted,
-    ) -> Slot {
-        let pc = word.probe();
+    /// Those of a stack's addresses that are known from before.
+    fn known(&mut self, stack: &Stack, space: Option<SpaceNumber>) -> Vec<Option<Slot>> {
+        let changes = self.jvms.changes(stack.key.process);
+        let mut known = |word: &UserWord| {
+            let Asked::Code(seen) = Asked::from(*word) else { return None };
+            Some(match self.known.get(space?, seen, stack.at, changes)? {
+                Answer::Code(frames) => Slot::Known(frames),
+                Answer::Java(frames) => Slot::JavaKnown(frames),
+            })
+        };
+        stack.user.iter().map(&mut known).collect()
+    }
+
+    fn slot(&mut self, (id, at): (ProcessId, MonoNs), seen: Seen, place: Place, wanted: &mut Wanted) -> Slot {
+        let pc = seen.probe();
         let (file_id, file, offset) = match place {
             Place::File { id, file, offset } => (id, file, offset),
             Place::Vdso { offset } => match &self.vdso {
@@ -287,12 +291,12 @@ impl Symbolizer {
                 None => return Slot::Known(unknown(Why::FileUnavailable, None, offset)),
             },
             Place::Generated => {
-                return self.generated((id, at), word, wanted);
+                return self.generated((id, at), seen, wanted);
             }
             Place::Vsyscall => return Slot::Known(vsyscall(pc)),
             // The code cache grows all the time; the JVM itself knows what it has put where.
             Place::Unknown(Why::NotMapped) if self.jvms.follows(id) => {
-                return self.generated((id, at), word, wanted);
+                return self.generated((id, at), seen, wanted);
             }
             Place::Unknown(why) => return Slot::Known(unknown(why, None, pc)),
         };
@@ -306,24 +310,55 @@ impl Symbolizer {
     }
 
     /// Code without a file: Java's, or another runtime's.
-    fn generated(&mut self, (id, at): (ProcessId, MonoNs), word: UserWord, wanted: &mut Wanted) -> Slot {
+    fn generated(&mut self, (id, at): (ProcessId, MonoNs), seen: Seen, wanted: &mut Wanted) -> Slot {
         if self.jvms.follows(id) {
-            let seen = Seen { pc: word.pc(), leaf: matches!(word, UserWord::Leaf(_)) };
-            if let Some(known) = self.jvms.cached(id, seen, at.0) {
-                return Slot::JavaKnown(known);
-            }
             let times = wanted.java.entry(id).or_default().entry(seen).or_default();
             if times.last() != Some(&at.0) {
                 times.push(at.0);
             }
             return Slot::Java(id, seen, at.0);
         }
-        let pc = word.probe();
+        let pc = seen.probe();
         if self.silent_jvms.contains(&id) {
             return Slot::Known(unknown(Why::NoAgent, None, pc));
         }
         wanted.jit.entry(id).or_insert_with(|| (at, Vec::new())).1.push(pc);
         Slot::Jit(id, pc)
+    }
+
+    /// A method that a JVM's interpreter ran.
+    fn interpreted(&mut self, (id, at): (ProcessId, MonoNs), method: MethodAt, wanted: &mut Wanted) -> Slot {
+        if method.method == 0 || !self.jvms.reads_memory(id) {
+            return Slot::Known(interpreter());
+        }
+        if let Some(known) = self.jvms.known_method(id, method, at.0) {
+            return Slot::Known(known);
+        }
+        let first = wanted.interpreted.entry(id).or_default().entry(method).or_insert(at.0);
+        *first = at.0.min(*first);
+        Slot::Interpreted(id, method)
+    }
+
+    /// Names the methods in these stacks that interpreters ran, to have the names when the stacks are symbolized: stacks
+    /// may wait for what a JVM has to say of its compiled code, but methods can be gone by then.
+    pub fn meet<'a>(&mut self, stacks: impl Iterator<Item = &'a Stack>) {
+        let mut wanted = Wanted::default();
+        for stack in stacks {
+            for word in &stack.user {
+                if let UserWord::Interpreted { method, bcp } = *word {
+                    self.interpreted((stack.key.process, stack.at), MethodAt { method, bcp }, &mut wanted);
+                }
+            }
+        }
+        self.ask_interpreted(wanted.interpreted, &mut Found::default());
+    }
+
+    fn ask_interpreted(&mut self, wanted: HashMap<ProcessId, HashMap<MethodAt, u64>>, found: &mut Found) {
+        for (id, wanted) in wanted {
+            let wanted: Vec<(MethodAt, u64)> = wanted.into_iter().collect();
+            let frames = self.jvms.methods(id, &wanted);
+            found.interpreted.extend(wanted.iter().map(|&(at, _)| (id, at)).zip(frames));
+        }
     }
 
     /// Replaces the worker if it holds too much. It is given again what it is asked about.
@@ -362,6 +397,7 @@ impl Symbolizer {
                 found.java.extend(times.iter().map(|&at| (id, *seen, at)).zip(frames));
             }
         }
+        self.ask_interpreted(wanted.interpreted, &mut found);
         found
     }
 
@@ -369,8 +405,13 @@ impl Symbolizer {
         self.count_java_leaf(stack, steps, found);
         let mut user = Vec::with_capacity(steps.len());
         let mut end = stack.end;
-        for Step { slot, astray } in steps {
-            let frames = known(slot, found);
+        for (Step { slot, astray, new_in }, word) in steps.iter().zip(&stack.user) {
+            let frames = found.frames(slot);
+            if let (Some(space), Asked::Code(seen)) = (*new_in, Asked::from(*word))
+                && let Some(answer) = found.lasting(slot, &frames)
+            {
+                self.known.insert((space, seen), stack.at, answer, self.jvms.changes(stack.key.process));
+            }
             // A JVM's log may know of code before its mapping is known.
             let nowhere = |f: &&Arc<Frame>| matches!(f.unknown, Some(Why::NotMapped | Why::NotLogged));
             if let Some(nothing) = frames.iter().find(nowhere).filter(|_| *astray) {
@@ -428,21 +469,14 @@ impl Symbolizer {
     }
 }
 
-/// What an address stands for, the worker having answered.
-fn known(slot: &Slot, found: &Found) -> Frames {
-    let frames = match slot {
-        Slot::Known(frames) => Some(frames),
-        Slot::Native(id, offset) => found.native.get(&(*id, *offset)),
-        Slot::Jit(id, pc) => found.jit.get(&(*id, *pc)),
-        Slot::JavaKnown(java) => Some(&java.frames),
-        Slot::Java(id, seen, at) => found.java.get(&(*id, *seen, *at)).map(|java| &java.frames),
-    };
-    frames.map_or_else(|| unknown(Why::WorkerFailed, None, 0), Arc::clone)
-}
-
 /// A file that could not be had may be there the next time; all else stays as it is.
 fn is_lasting(frames: &Frames) -> bool {
     !frames.iter().any(|f| matches!(f.unknown, Some(Why::FileUnavailable | Why::ProcessGone)))
+}
+
+/// The interpreter, when it is not in a method.
+fn interpreter() -> Frames {
+    single(Kind::JavaInterpreted, "Interpreter", None, 0)
 }
 
 fn vsyscall(pc: u64) -> Frames {

@@ -6,6 +6,7 @@
 //! read when they are asked for.
 
 use super::elf::{Class, Elf, ElfError, Fields, SHF_EXECINSTR, Section};
+use super::entry;
 
 const STT_NOTYPE: u8 = 0;
 const STT_FUNC: u8 = 2;
@@ -103,12 +104,19 @@ impl Symbols {
     /// The raw name of a function without a size that begins at `start` and is known to have code at `address`. If
     /// another one begins between the two it is not told which of them it is.
     pub(crate) fn starting(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
-        let after = self.starts.partition_point(|s| s.address <= address);
-        let nearest = self.starts.get(after.checked_sub(1)?)?;
-        if nearest.address != start {
-            return None;
-        }
+        let nearest = self.nearest(address).filter(|nearest| nearest.address == start)?;
         name_at(elf, self.strings?, nearest.name)
+    }
+
+    /// The raw name of the last symbol without a size within `start..=address`, which are one piece of code.
+    pub(crate) fn mark(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
+        let nearest = self.nearest(address).filter(|nearest| nearest.address >= start)?;
+        name_at(elf, self.strings?, nearest.name)
+    }
+
+    fn nearest(&self, address: u64) -> Option<&Start> {
+        let after = self.starts.partition_point(|s| s.address <= address);
+        self.starts.get(after.checked_sub(1)?)
     }
 }
 
@@ -167,8 +175,9 @@ fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
         STB_WEAK => 1,
         _ => 0,
     };
-    // Without type and size, what is local is a mark within a function, or the linker's.
-    let function = size != 0 || rank < 2 || info & 15 != STT_NOTYPE;
+    // Without type and size, what is local is a mark within a function, or the linker's; but where a file is entered
+    // there may be nothing else.
+    let function = size != 0 || rank < 2 || info & 15 != STT_NOTYPE || entry::reaches(elf, start);
     // Index 0 is an undefined symbol; a length beyond 4 GiB is no function.
     (code && function && index != 0 && name != 0 && size <= u64::from(u32::MAX)).then_some(Symbol {
         start,

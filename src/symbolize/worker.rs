@@ -84,6 +84,9 @@ impl Worker {
             (Request::Java { jvm, lookups }, None) => {
                 self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.names(&lookups))
             }
+            (Request::Methods { jvm, lookups }, None) => {
+                self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.methods(&lookups))
+            }
             (Request::Forget { jvm }, None) => {
                 self.jvms.remove(&jvm);
                 Response::Done

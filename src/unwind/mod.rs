@@ -1,16 +1,18 @@
-//! Unwind tables: how to go from each instruction of a file to the caller of its function, in the form in which the
-//! BPF program reads it (`bpf/abi.h`, `bpf/step_table.h`), and the pages that hold them.
+//! Unwind tables: how to go from each instruction of a file to the caller of its function, and what there is to know of
+//! the generated code of a JVM, in the form in which the BPF program reads it (`bpf/abi.h`, `bpf/step_table.h`), and the pages that hold them.
 //!
 //! Knows neither ELF nor BPF maps.
 
+pub mod hotspot;
 mod pages;
 pub mod rule;
 pub mod space;
 pub mod store;
 pub mod table;
 
+pub use hotspot::{BlockFields, CodeHeap, HotSpot};
 pub use rule::{Cfa, Fp, Rule};
-pub use space::{Layout, Range, Space};
+pub use space::{Code, Layout, Range, Space};
 pub use store::{Budget, Memory, Store, TableKey, Usage};
 pub use table::{Table, TableBuilder};
 

@@ -49,6 +49,13 @@ impl Pages {
         self.limit - self.free()
     }
 
+    /// The number after the last page in use.
+    pub(super) fn end(&self) -> u32 {
+        let last = self.free.last_key_value();
+        last.filter(|(first, count)| **first + **count > self.limit)
+            .map_or(self.limit + 1, |(first, _)| *first)
+    }
+
     /// What was given back can be taken again.
     pub(super) fn settle(&mut self) {
         for (mut first, mut count) in std::mem::take(&mut self.retired) {
@@ -85,7 +92,12 @@ mod tests {
         pages.settle();
         assert_eq!((pages.take(4), pages.retired(), pages.used()), (Some(7), 0, 7));
         pages.retire(b, 3);
+        assert_eq!(pages.end(), 11, "a walk may still read what was given back");
         pages.settle();
+        assert_eq!(pages.end(), 11, "the last is in use");
         assert_eq!(pages.take(6), Some(1), "neighbours are one run again");
+        pages.retire(7, 4);
+        pages.settle();
+        assert_eq!(pages.end(), 7);
     }
 }

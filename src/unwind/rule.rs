@@ -30,6 +30,9 @@ pub enum Rule {
     },
     /// One that the walker does not follow.
     Other,
+    /// No frame description, but there are some close by: assembler. A leaf's return address is on top of the stack, if it
+    /// follows a call; else as none.
+    Bare,
 }
 
 /// The frame's address (CFA): the stack pointer after the return.
@@ -59,7 +62,7 @@ pub enum Fp {
 }
 
 /// The names of `JP_CFAS`, in its order.
-pub const CFAS: [&str; 9] = ["none", "end", "sp", "fp", "plt", "at_sp", "at_fp", "signal", "other"];
+pub const CFAS: [&str; 10] = ["none", "end", "sp", "fp", "plt", "at_sp", "at_fp", "signal", "other", "bare"];
 /// The names of `JP_FPS`, in its order.
 pub const FPS: [&str; 4] = ["same", "at_cfa", "at_fp", "lost"];
 
@@ -72,6 +75,7 @@ const AT_SP: u8 = 5;
 const AT_FP: u8 = 6;
 const SIGNAL: u8 = 7;
 const OTHER: u8 = 8;
+const BARE: u8 = 9;
 
 impl Rule {
     /// The bytes of a `struct jp_rule`.
@@ -98,6 +102,7 @@ impl Rule {
             Rule::Plt { cfa, from } => (PLT, 0, i16::from(from), cfa),
             Rule::Signal { sp_at, fp_at } => (SIGNAL, 0, fp_at, sp_at),
             Rule::Other => (OTHER, 0, 0, 0),
+            Rule::Bare => (BARE, 0, 0, 0),
         };
         let ([a, b], [c, d, e, f]) = (fp_at.to_le_bytes(), cfa.to_le_bytes());
         [kind, fp, a, b, c, d, e, f]
@@ -111,6 +116,7 @@ impl Rule {
         let cfa = match kind {
             NONE => return Rule::None,
             END => return Rule::End,
+            BARE => return Rule::Bare,
             PLT => return Rule::Plt { cfa: n, from: u8::try_from(at).unwrap_or(u8::MAX) },
             SIGNAL => return Rule::Signal { sp_at: n, fp_at: at },
             SP => Cfa::Sp(n),
@@ -149,6 +155,7 @@ mod tests {
             Rule::Plt { cfa: 8, from: 11 },
             Rule::Signal { sp_at: 160, fp_at: 120 },
             Rule::Other,
+            Rule::Bare,
         ];
         for rule in frames.chain(others) {
             assert_eq!(Rule::decode(rule.encode()), rule);
@@ -178,6 +185,7 @@ mod tests {
                 frame(Cfa::AtFp(0, 0)),
                 kind(Rule::Signal { sp_at: 0, fp_at: 0 }),
                 kind(Rule::Other),
+                kind(Rule::Bare),
             ],
             CFAS
         );

@@ -11,17 +11,32 @@ pub struct Layout {
     pub start_stack: u64,
 }
 
-/// Code of a file: `struct jp_range`.
+/// Code: `struct jp_range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// First address.
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// Offset in the file of the first byte.
-    pub offset: u64,
+    /// Whose.
+    pub code: Code,
     /// The first page of its table; 0 if it has none.
     pub table: u32,
+}
+
+/// What a range is: `enum jp_code`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Of a file; the offset there of the first byte.
+    File(u64),
+    /// A code heap of a JVM; where its segment map is. The table is the JVM's.
+    Heap(u64),
+}
+
+impl Code {
+    /// The values of `enum jp_code`.
+    const FILE: u64 = 1;
+    const HEAP: u64 = 2;
 }
 
 /// `struct jp_space` and its ranges.
@@ -44,10 +59,14 @@ impl Space {
         let Layout { start_code, end_code, start_stack } = self.layout;
         let header = [start_code, end_code, start_stack, count as u64];
         let ranges = self.ranges.iter().take(count).flat_map(|range| {
-            let Range { start, end, offset, table } = *range;
-            [start, end, start.wrapping_sub(offset), u64::from(table)]
+            let Range { start, end, code, table } = *range;
+            let (bias, code) = match code {
+                Code::File(offset) => (start.wrapping_sub(offset), Code::FILE),
+                Code::Heap(segment_map) => (segment_map, Code::HEAP),
+            };
+            [start, end, bias, u64::from(table) | code << 32]
         });
-        // Little endian: the low half of a number is the 32-bit field, the high half its padding.
+        // Little endian: the low half of a number is the first 32-bit field, the high half the second.
         header.into_iter().chain(ranges).flat_map(u64::to_le_bytes).collect()
     }
 }
@@ -59,10 +78,13 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_structs() {
         let layout = Layout { start_code: 1, end_code: 2, start_stack: 3 };
-        let range = Range { start: 0x5000, end: 0x6000, offset: 0x1000, table: 7 };
-        let bytes = Space { layout, ranges: vec![range] }.to_bytes();
+        let range = Range { start: 0x5000, end: 0x6000, code: Code::File(0x1000), table: 7 };
+        let heap = Range { start: 0x8000, end: 0x9000, code: Code::Heap(0xa000), table: 9 };
+        let bytes = Space { layout, ranges: vec![range, heap] }.to_bytes();
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        assert_eq!(words, [1, 2, 3, 1, 0x5000, 0x6000, 0x4000, 7]);
+        let file = [0x5000, 0x6000, 0x4000, 7 | 1 << 32];
+        let heap = [0x8000, 0x9000, 0xa000, 9 | 2 << 32];
+        assert_eq!(words, [&[1, 2, 3, 2][..], &file, &heap].concat());
         let many = Space { layout, ranges: vec![range; 5000] }.to_bytes();
         assert_eq!(many.len(), (1 + MAX_RANGES) * 32);
         assert_eq!(many.len(), 8 * super::super::PAGE);

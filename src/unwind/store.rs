@@ -6,7 +6,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use super::pages::Pages;
-use super::{CHUNK_PAGES, CHUNKS, PAGE, Space, Table};
+use super::table::rule_at;
+use super::{CHUNK_PAGES, CHUNKS, HotSpot, PAGE, Rule, Space, Table};
 
 /// Given back pages are settled when there are so many of them: it takes the kernel some milliseconds.
 const SETTLE: u32 = 64;
@@ -22,6 +23,9 @@ pub trait Memory {
     /// What the kernel says.
     fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), Self::Error>;
 
+    /// A page as it was written.
+    fn read(&self, page: u32) -> Option<Vec<u8>>;
+
     /// Names the space of a process: from now on walks use it.
     ///
     /// # Errors
@@ -33,6 +37,9 @@ pub trait Memory {
 
     /// Returns when no walk runs any more that could have seen what was there before.
     fn settle(&mut self);
+
+    /// Gives back what it can of pages that are not used: those from `end` on.
+    fn shrink(&mut self, end: u32);
 }
 
 /// How much may be loaded.
@@ -117,7 +124,15 @@ impl<M: Memory> Store<M> {
 
     /// Loads a table if none of the same content is; `None` if there is no room.
     pub fn load(&mut self, table: &Table) -> Option<TableKey> {
-        let bytes = table.bytes();
+        self.load_bytes(table.bytes())
+    }
+
+    /// Loads what the walker must know of a JVM, as [`load`](Self::load) does.
+    pub fn load_vm(&mut self, vm: &HotSpot) -> Option<TableKey> {
+        self.load_bytes(&vm.to_bytes())
+    }
+
+    fn load_bytes(&mut self, bytes: &[u8]) -> Option<TableKey> {
         let key = TableKey(self.keys[0].hash_one(bytes), self.keys[1].hash_one(bytes));
         self.clock += 1;
         if let Some(loaded) = self.tables.get_mut(&key) {
@@ -133,6 +148,22 @@ impl<M: Memory> Store<M> {
     #[must_use]
     pub fn has(&self, key: TableKey) -> bool {
         self.tables.contains_key(&key)
+    }
+
+    /// What holds at an offset of the file that has this table; [`Rule::None`] if it is not loaded any more.
+    pub fn rule(&self, key: TableKey, offset: u64) -> Rule {
+        const WORDS: usize = PAGE / 4;
+        let Some(loaded) = self.tables.get(&key) else { return Rule::None };
+        let mut last = (usize::MAX, Vec::new());
+        rule_at(offset, |at| {
+            let page = at / WORDS;
+            if page != last.0 {
+                let number = u32::try_from(page).ok().filter(|&page| page < loaded.pages);
+                let bytes = number.and_then(|page| self.memory.read(loaded.first + page));
+                last = (page, bytes.unwrap_or_default());
+            }
+            last.1.as_chunks::<4>().0.get(at % WORDS).map_or(0, |word| u32::from_le_bytes(*word))
+        })
     }
 
     /// Sets what a process has mapped, with the tables of its ranges; the page numbers in `space` are filled in here.
@@ -190,6 +221,12 @@ impl<M: Memory> Store<M> {
     #[must_use]
     pub fn knows(&self, tgid: u32) -> bool {
         self.spaces.contains_key(&tgid)
+    }
+
+    /// Gives back the tables that no process needs now, and the memory that is free then.
+    pub fn shed(&mut self) {
+        self.make_room(u32::MAX);
+        self.memory.shrink(self.pages.end());
     }
 
     /// What is loaded, in numbers.

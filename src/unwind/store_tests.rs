@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::super::space::Layout;
-use super::super::{Cfa, Fp, Range, Rule, TableBuilder};
+use super::super::{Cfa, Code, Fp, Range, Rule, TableBuilder};
 use super::*;
 
 #[derive(Debug, Default)]
@@ -53,6 +53,10 @@ impl Memory for Fake {
         Ok(())
     }
 
+    fn read(&self, page: u32) -> Option<Vec<u8>> {
+        self.0.borrow().pages.get(&page).cloned()
+    }
+
     fn publish(&mut self, tgid: u32, page: u32) -> Result<(), ()> {
         let mut kernel = self.0.borrow_mut();
         kernel.spaces.insert(tgid, page);
@@ -69,6 +73,12 @@ impl Memory for Fake {
         let mut kernel = self.0.borrow_mut();
         kernel.seen = kernel.reachable();
     }
+
+    fn shrink(&mut self, end: u32) {
+        let mut kernel = self.0.borrow_mut();
+        assert!(kernel.seen.iter().all(|page| *page < end), "a walk may read them");
+        kernel.pages.retain(|page, _| *page < end);
+    }
 }
 
 /// A table of so many pages, about, unlike all with another number.
@@ -83,7 +93,7 @@ fn table(number: i32, pages: u64) -> Table {
 
 fn space(of: u64, ranges: u64) -> Space {
     let layout = Layout { start_code: of, end_code: of, start_stack: of };
-    let range = |i: u64| Range { start: i << 20, end: (i << 20) + 4096, offset: 0, table: 0 };
+    let range = |i: u64| Range { start: i << 20, end: (i << 20) + 4096, code: Code::File(0), table: 0 };
     Space { layout, ranges: (1..=ranges).map(range).collect() }
 }
 
@@ -104,6 +114,24 @@ fn equal_tables_are_loaded_once() {
     let first_table = |tgid: u32| kernel.pages[&kernel.spaces[&tgid]][32 + 24];
     assert_eq!(first_table(7), first_table(8));
     assert_ne!(first_table(7), 0);
+}
+
+#[test]
+fn what_was_loaded_can_be_asked() {
+    let (mut store, _fake) = store(64);
+    let tables = [table(1, 2), table(5, 7)];
+    for table in &tables {
+        let key = store.load(table).unwrap();
+        for offset in (0..8_000).step_by(37) {
+            assert_eq!(store.rule(key, offset), table.rule(offset), "{offset}");
+        }
+    }
+    let gone = store.load(&table(9, 9)).unwrap();
+    for i in 100..130 {
+        store.load(&table(i, 4)).unwrap();
+    }
+    assert!(!store.has(gone));
+    assert_eq!(store.rule(gone, 1), Rule::None);
 }
 
 #[test]
@@ -135,6 +163,24 @@ fn churn_stays_within_the_budget_and_evicts_what_nobody_needs() {
     assert!(kept.is_some_and(|key| store.has(key)), "it was needed all the time");
     assert!(store.usage().bytes <= 64 * PAGE as u64);
     assert_eq!(store.usage().refused, 0);
+}
+
+#[test]
+fn what_nobody_needs_is_given_back_and_comes_again() {
+    let (mut store, fake) = store(64);
+    let [needed, idle] = [1, 2].map(|number| store.load(&table(number, 4)));
+    assert!(store.set(1, space(1, 1), &[needed]) && store.set(2, space(2, 1), &[idle]));
+    let before = store.usage().bytes;
+    store.remove(2);
+    assert_eq!(store.usage().bytes, before, "it may come again");
+    store.shed();
+    assert!(needed.is_some_and(|key| store.has(key)) && idle.is_some_and(|key| !store.has(key)));
+    assert!(store.usage().bytes < before);
+    let bytes = fake.0.borrow().pages.len() * PAGE;
+    assert!(bytes < usize::try_from(before).unwrap(), "the memory goes too");
+    assert_eq!(store.load(&table(2, 4)), idle);
+    assert!(store.set(2, space(2, 1), &[idle]));
+    assert_eq!(store.usage().bytes, before);
 }
 
 #[test]

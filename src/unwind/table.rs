@@ -19,6 +19,10 @@ const HEADER: usize = 8;
 /// Compilers fill up to 15 bytes between functions, which never run.
 const PADDING: u64 = 15;
 
+/// Assembler without descriptions between what compilers describe: libjvm.so has 1.5 KiB of it in one place. What is
+/// larger is another compiler's.
+const BARE: u64 = 4096;
+
 /// A finished table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table(Vec<u8>);
@@ -51,8 +55,7 @@ impl TableBuilder {
     pub fn add(&mut self, start: u64, end: u64, rule: Rule) -> Result<(), TooLarge> {
         let fits = |offset| u32::try_from(offset).map_err(|_| TooLarge);
         let (start, end) = (fits(start)?, fits(end)?);
-        let next = u32::try_from(self.rules.len()).map_err(|_| TooLarge)?;
-        let rule = *self.rules.entry(rule).or_insert(next);
+        let rule = self.number(rule)?;
         if start < end {
             self.pieces.push(Piece { start, end, rule });
         }
@@ -63,14 +66,24 @@ impl TableBuilder {
         Ok(())
     }
 
+    fn number(&mut self, rule: Rule) -> Result<u32, TooLarge> {
+        let next = u32::try_from(self.rules.len()).map_err(|_| TooLarge)?;
+        Ok(*self.rules.entry(rule).or_insert(next))
+    }
+
+    /// The first offset from this one on at which something is known to hold.
+    #[must_use]
+    pub fn next_from(&self, offset: u64) -> Option<u64> {
+        self.pieces.iter().map(|piece| u64::from(piece.start)).filter(|start| *start >= offset).min()
+    }
+
     /// Makes the table; `None` if there is no code.
     ///
     /// # Errors
     /// [`TooLarge`].
     pub fn build(mut self) -> Result<Option<Table>, TooLarge> {
-        let next = u32::try_from(self.rules.len()).map_err(|_| TooLarge)?;
-        let none = *self.rules.entry(Rule::None).or_insert(next);
-        let rows = self.rows(none);
+        let (none, bare) = (self.number(Rule::None)?, self.number(Rule::Bare)?);
+        let rows = self.rows(none, bare);
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(None) };
         let (first, last) = (first.0 >> STEP_SHIFT, last.0 >> STEP_SHIFT);
         let steps = last - first + 1;
@@ -105,7 +118,7 @@ impl TableBuilder {
     }
 
     /// Where which rule begins to hold, sorted.
-    fn rows(&mut self, none: u32) -> Vec<(u32, u32)> {
+    fn rows(&mut self, none: u32, bare: u32) -> Vec<(u32, u32)> {
         self.pieces.sort_by_key(|piece| piece.start);
         let mut rows: Vec<(u32, u32)> = Vec::with_capacity(self.pieces.len() + 1);
         let mut begin = |offset, rule| match rows.last_mut() {
@@ -116,9 +129,11 @@ impl TableBuilder {
         };
         let mut covered = None;
         for &Piece { start, end, rule } in &self.pieces {
-            if let Some(covered) = covered.filter(|&covered| u64::from(start) > u64::from(covered) + PADDING)
-            {
-                begin(covered, none);
+            let gap = covered.map_or((0, 0), |end: u32| (end, u64::from(start).saturating_sub(end.into())));
+            match gap {
+                (_, ..=PADDING) => {}
+                (covered, ..=BARE) => begin(covered, bare),
+                (covered, _) => begin(covered, none),
             }
             begin(start, rule);
             covered = Some(end);
@@ -154,30 +169,10 @@ impl Table {
         self.0.as_chunks::<4>().0.get(at).map_or(0, |word| u32::from_le_bytes(*word))
     }
 
-    /// What holds at an offset of the file: the same search as `find_rule` of `bpf/step_table.h`.
+    /// What holds at an offset of the file.
     #[must_use]
     pub fn rule(&self, offset: u64) -> Rule {
-        let word = |at| self.word(at);
-        let (first, steps, rules) = (word(0), word(1), word(2) as usize);
-        let step = (offset >> STEP_SHIFT).wrapping_sub(u64::from(first));
-        let Some(step) = usize::try_from(step).ok().filter(|&step| step < steps as usize) else {
-            return Rule::None;
-        };
-        let low = u32::try_from(offset & u64::from(STEP_MASK)).unwrap_or(0);
-        let rows = HEADER + steps as usize + 1;
-        let (mut from, mut to) = (word(HEADER + step) as usize, word(HEADER + step + 1) as usize);
-        while from < to {
-            let middle = usize::midpoint(from, to);
-            if word(rows + middle) & STEP_MASK <= low {
-                from = middle + 1;
-            } else {
-                to = middle;
-            }
-        }
-        let Some(row) = from.checked_sub(1) else { return Rule::None };
-        let rule = rules + 2 * (word(rows + row) >> STEP_SHIFT) as usize;
-        let ([a, b, c, d], [e, f, g, h]) = (word(rule).to_le_bytes(), word(rule + 1).to_le_bytes());
-        Rule::decode([a, b, c, d, e, f, g, h])
+        rule_at(offset, |at| self.word(at))
     }
 
     /// Rows that it has.
@@ -186,6 +181,31 @@ impl Table {
         let before = HEADER + self.word(1) as usize + 1;
         (self.word(2) as usize).saturating_sub(before)
     }
+}
+
+/// What holds at an offset of the file of whose table `word` gives the words, 0 beyond its end: the same search as
+/// `find_rule` of `bpf/step_table.h`.
+pub(super) fn rule_at(offset: u64, mut word: impl FnMut(usize) -> u32) -> Rule {
+    let (first, steps, rules) = (word(0), word(1), word(2) as usize);
+    let step = (offset >> STEP_SHIFT).wrapping_sub(u64::from(first));
+    let Some(step) = usize::try_from(step).ok().filter(|&step| step < steps as usize) else {
+        return Rule::None;
+    };
+    let low = u32::try_from(offset & u64::from(STEP_MASK)).unwrap_or(0);
+    let rows = HEADER + steps as usize + 1;
+    let (mut from, mut to) = (word(HEADER + step) as usize, word(HEADER + step + 1) as usize);
+    while from < to {
+        let middle = usize::midpoint(from, to);
+        if word(rows + middle) & STEP_MASK <= low {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    let Some(row) = from.checked_sub(1) else { return Rule::None };
+    let rule = rules + 2 * (word(rows + row) >> STEP_SHIFT) as usize;
+    let ([a, b, c, d], [e, f, g, h]) = (word(rule).to_le_bytes(), word(rule + 1).to_le_bytes());
+    Rule::decode([a, b, c, d, e, f, g, h])
 }
 
 #[cfg(test)]
@@ -211,6 +231,7 @@ mod tests {
             (0x1000, 0x1005, sp(24)),
             (0x1008, 0x1100, Rule::End),
             (0x2100, 0x9000, sp(32)),
+            (0xa001, 0xa002, sp(40)),
         ]);
         let expected = [
             (0, Rule::None),
@@ -221,17 +242,21 @@ mod tests {
             (0x1007, sp(24)),
             (0x1008, Rule::End),
             (0x10ff, Rule::End),
-            (0x1100, Rule::None),
-            (0x1fff, Rule::None),
+            // A little that is not described, and much.
+            (0x1100, Rule::Bare),
+            (0x1fff, Rule::Bare),
             (0x2000, sp(8)),
             (0x2001, sp(16)),
             (0x200f, sp(16)),
-            (0x2010, Rule::None),
+            (0x2010, Rule::Bare),
             (0x2100, sp(32)),
             // Steps without a row of their own.
             (0x5000, sp(32)),
             (0x8fff, sp(32)),
             (0x9000, Rule::None),
+            (0xa000, Rule::None),
+            (0xa001, sp(40)),
+            (0xa002, Rule::None),
             (0x93ff, Rule::None),
             (0x9400, Rule::None),
             (u64::MAX, Rule::None),
@@ -289,7 +314,7 @@ mod tests {
     fn a_false_table_has_no_rules_and_no_panic() {
         let table = Table::from_bytes(vec![0xff; 4096]).unwrap();
         for offset in (0..64).map(|bit| 1_u64 << bit) {
-            assert!(matches!(table.rule(offset), Rule::None | Rule::Other));
+            assert!(matches!(table.rule(offset), Rule::None | Rule::Other | Rule::Bare));
         }
     }
 }

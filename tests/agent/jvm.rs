@@ -153,5 +153,7 @@ impl Drop for Jvm {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // See `common/target.rs`: who has its pid next could not be attached to.
+        let _ = fs::remove_file(format!("/tmp/.java_pid{}", self.child.id()));
     }
 }

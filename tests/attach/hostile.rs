@@ -184,6 +184,15 @@ fn links_planted_where_the_trigger_belongs_lead_nowhere() {
     assert_eq!(java.output_since_ready(), Vec::<String>::new(), "no signal came without a trigger");
 }
 
+/// Of a JVM that had the same pid: in a sticky `/tmp` another user's cannot replace it.
+#[test]
+fn what_a_killed_jvm_of_root_left_is_named() {
+    let java = Java::of_nobody(&a_jdk());
+    let jvm = java.jvm();
+    drop(UnixListener::bind(format!("/tmp/.java_pid{}", jvm.ns_pid)).unwrap());
+    assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::Blocked);
+}
+
 #[test]
 fn what_stands_in_place_of_the_socket_is_not_talked_to() {
     let java = Java::start(&a_jdk(), &[]);
@@ -232,6 +241,58 @@ fn a_link_at_the_agents_name_is_not_followed() {
     fs::remove_file(&path).unwrap();
     assert!(second.is_ok() && still_there, "{second:?}");
     victim.assert_unharmed();
+}
+
+/// Tries all the time to change or replace the agent's file in `/tmp`; says at its end how often it tried and succeeded.
+const RACER: &str = r#"
+import ctypes, errno, os, sys, threading
+libc, ended = ctypes.CDLL(None, use_errno=True), []
+threading.Thread(target=lambda: (sys.stdin.read(), ended.append(1)), daemon=True).start()
+own = "/tmp/.racer-%d" % os.getpid()
+open(own, "w").close()
+print("ready", flush=True)
+
+def exchange(path):
+    if libc.renameat2(-100, own.encode(), -100, path.encode(), 2):
+        raise OSError(ctypes.get_errno(), "renameat2")
+
+tricks = [exchange, os.unlink, lambda path: open(path, "r+"), lambda path: os.chmod(path, 0o777)]
+tried = won = 0
+while not ended:
+    for name in os.listdir("/tmp"):
+        for trick in tricks if name.startswith(".jvm-symbols-") else []:
+            try:
+                trick("/tmp/" + name)
+                won += 1
+            except OSError as error:
+                tried += error.errno != errno.ENOENT
+os.unlink(own)
+print(tried, won)
+"#;
+
+#[test]
+fn another_user_of_its_tmp_cannot_change_the_agent() {
+    // The system's own Python: another one may lie in somebody's home.
+    let python = "/usr/bin/python3";
+    let mut racer = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", python, "-c", RACER])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(racer.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(said.next().as_deref(), Some("ready"));
+    let java = Java::start(&a_jdk(), &[]);
+    let jvm = java.jvm();
+    // As many logs as a JVM may have at once.
+    for _ in 0..4 {
+        attach(&jvm).unwrap();
+    }
+    drop(racer.stdin.take());
+    assert!(racer.wait().unwrap().success());
+    let numbers: Vec<u64> = said.next().unwrap().split(' ').map(|n| n.parse().unwrap()).collect();
+    assert!(numbers[0] > 10, "it tried {} times only: this test did not test", numbers[0]);
+    assert_eq!(numbers[1], 0, "it changed the agent");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -78,7 +78,13 @@ impl Java {
         java
     }
 
-    /// The same, without waiting.
+    /// Starts it as another user.
+    pub(crate) fn of_nobody(jdk: &Path) -> Java {
+        let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+        Java::under(&["setpriv", &ids[0], &ids[1], "--clear-groups"], jdk, &[])
+    }
+
+    /// As `under`, without waiting.
     pub(crate) fn launch(wrapper: &[&str], jdk: &Path, flags: &[&str]) -> Java {
         let java = jdk.join("bin/java");
         let mut words: Vec<&OsStr> = wrapper.iter().map(OsStr::new).collect();
@@ -153,14 +159,13 @@ impl Drop for Java {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // What a JVM that is killed leaves keeps those of other users from having one there.
+        let _ = fs::remove_file(format!("/tmp/.java_pid{}", self.pid()));
     }
 }
 
 fn parent_of(pid: u32) -> u32 {
-    procfs::read(&format!("/proc/{pid}/stat"))
-        .ok()
-        .and_then(|text| procfs::parse_stat(&text))
-        .map_or(0, |s| s.parent)
+    procfs::stat(pid).map_or(0, |stat| stat.parent)
 }
 
 /// The program under test.
@@ -212,7 +217,5 @@ pub(crate) fn script(mount: &str, then: &str) -> String {
 
 /// State letter of a process.
 pub(crate) fn state_of(pid: u32) -> u8 {
-    let mut text = Vec::new();
-    fs::File::open(format!("/proc/{pid}/stat")).unwrap().read_to_end(&mut text).unwrap();
-    procfs::parse_stat(&text).unwrap().state
+    procfs::stat(pid).unwrap().state
 }

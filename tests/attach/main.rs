@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are tests
 
 mod cgroup;
+#[allow(dead_code)] // what other tests use of it
+#[path = "../common/cgroup.rs"]
+mod group;
 mod hostile;
 mod java;
 
@@ -19,7 +22,6 @@ use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, Refusal, Source};
 use jbpf_prof::process::{MonoNs, ProcessId};
 use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, Sink, Stub, Unload};
 
-use cgroup::MemoryGroup;
 use java::{Java, NOBODY, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
 
 /// What a log tells.
@@ -119,8 +121,7 @@ fn flags_are_those_of_the_jvm_and_not_of_its_command_line() {
 #[test]
 fn a_jvm_of_another_user_is_attached_to() {
     for jdk in jdks() {
-        let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
-        let mut java = Java::under(&["setpriv", &ids[0], &ids[1], "--clear-groups"], &jdk, &[]);
+        let mut java = Java::of_nobody(&jdk);
         let (jvm, _attached) = assert_attaches(&mut java);
         assert_eq!((jvm.uid, jvm.gid), (NOBODY, NOBODY));
     }
@@ -371,12 +372,11 @@ fn several_jvms_are_attached_to_at_once() {
 #[test]
 fn the_log_of_a_jvm_with_little_memory_is_short() {
     const LIMIT: u64 = 512 << 20;
-    let Some(group) = MemoryGroup::make(LIMIT) else {
+    let Some(group) = cgroup::with_memory(LIMIT) else {
         println!("SKIP: no hierarchy of cgroups here has the memory controller");
         return;
     };
-    let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.path().display());
-    let mut java = Java::under(&["sh", "-c", &script], &a_jdk(), &[]);
+    let mut java = Java::under(&["sh", "-c", &group.script()], &a_jdk(), &[]);
     let (_, attached) = assert_attaches(&mut java);
     let cap = jvm_symbols_log::Header::read(&attached.log).unwrap().cap;
     assert!((1 << 20..=LIMIT / 50).contains(&cap), "{cap}");

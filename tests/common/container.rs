@@ -1,4 +1,4 @@
-//! A program in a container made by runc: another root file system, read-only but for /tmp, another user, its own pid,
+//! A program in a container made by runc, or by Podman with runc below it: another root file system, read-only but for /tmp, another user, its own pid,
 //! mount, network and host-name namespaces.
 
 use std::path::Path;
@@ -21,25 +21,74 @@ pub(crate) fn available() -> bool {
 /// Starts a command in a container and waits until it prints `ready`. `binds` are directories of the host and where
 /// they are seen inside, read-only: below /tmp, since no mount point can be made elsewhere.
 pub(crate) fn start(root: &Path, command: &[String], binds: &[(&Path, &str)]) -> Target {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let id = format!("jbpf-prof-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let bundle = scratch(&id);
-    std::fs::write(bundle.join("config.json"), config(root, command, binds).to_string()).unwrap();
-    let pid_file = bundle.join("pid");
-    Target::start_contained(
-        Command::new("runc")
-            .arg("--root")
-            .arg(bundle.join("state"))
-            .args(["run", "--bundle"])
-            .arg(&bundle)
-            .arg("--pid-file")
-            .arg(&pid_file)
-            .arg(&id),
-        &pid_file,
-    )
+    start_named(&new_name(), &config(root, command, binds))
 }
 
-fn config(root: &Path, command: &[String], binds: &[(&Path, &str)]) -> serde_json::Value {
+/// A name that no other container has.
+pub(crate) fn new_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("jbpf-prof-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The same in a user namespace: root inside is nobody outside.
+pub(crate) fn in_user_namespace(mut config: serde_json::Value) -> serde_json::Value {
+    let ids = json!([{"containerID": 0, "hostID": USER, "size": 1}]);
+    config["linux"]["uidMappings"] = ids.clone();
+    config["linux"]["gidMappings"] = ids;
+    config["linux"]["namespaces"].as_array_mut().unwrap().push(json!({"type": "user"}));
+    config["process"]["user"] = json!({"uid": 0, "gid": 0});
+    config
+}
+
+/// Starts a container of this name and configuration and waits until it prints `ready`.
+pub(crate) fn start_named(id: &str, config: &serde_json::Value) -> Target {
+    let mut config = config.clone();
+    let bundle = scratch(id);
+    let mut runc = Command::new("runc");
+    if config["linux"]["uidMappings"].is_array() {
+        runc = at_mnt(config["root"]["path"].as_str().unwrap(), "runc");
+        config["root"]["path"] = json!("/mnt");
+    }
+    std::fs::write(bundle.join("config.json"), config.to_string()).unwrap();
+    let pid_file = bundle.join("pid");
+    runc.arg("--root").arg(bundle.join("state")).args(["run", "--bundle"]).arg(&bundle);
+    runc.arg("--pid-file").arg(&pid_file).arg(id);
+    Target::start_contained(&mut runc, &pid_file)
+}
+
+/// A command that sees a root file system at `/mnt`: the root of a user namespace must be able to reach it, and it may
+/// lie in a directory of ours.
+fn at_mnt(root: &str, program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /mnt && exec \"$@\"", root, program]);
+    command
+}
+
+/// The same by Podman: in a user namespace, read-only but for /tmp and /run. `more` goes to `podman run`.
+pub(crate) fn start_by_podman(
+    name: &str,
+    root: &Path,
+    command: &[String],
+    (from, to): (&Path, &str),
+    more: &[&str],
+) -> Target {
+    let pid_file = scratch(name).join("pid");
+    let mut podman = at_mnt(root.to_str().unwrap(), "podman");
+    // crun takes no hybrid cgroups. Limits and copies of directories are left out that a user without rights has not.
+    let line = "--runtime runc run --rm --interactive --network none --read-only --read-only-tmpfs=false --tmpfs /tmp:notmpcopyup \
+                --tmpfs /run:notmpcopyup --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 --pids-limit 0";
+    podman.args(line.split_whitespace());
+    for map in ["--uidmap", "--gidmap"] {
+        podman.arg(map).arg(format!("0:{USER}:1"));
+    }
+    podman.args(["--name", name, "--pidfile"]).arg(&pid_file);
+    podman.arg("--volume").arg(format!("{}:{to}:ro", from.display()));
+    podman.args(more).args(["--rootfs", "/mnt"]).args(command);
+    Target::start_contained(&mut podman, &pid_file)
+}
+
+/// What [`start`] runs.
+pub(crate) fn config(root: &Path, command: &[String], binds: &[(&Path, &str)]) -> serde_json::Value {
     let mut mounts = vec![
         json!({"destination": "/proc", "type": "proc", "source": "proc"}),
         json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",

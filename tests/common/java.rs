@@ -1,11 +1,14 @@
 //! Java programs of `tests/programs` on any of the JDKs that this machine has or that `scripts/jdk-roots.sh` fetched.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use super::folded::Folded;
+use super::profiler::main_thread;
 use super::target::Target;
-use super::{container, scratch, sources};
+use super::{container, is_root, native, scratch, skip, sources};
 
 /// A JVM to run programs on.
 #[derive(Clone, Debug)]
@@ -43,13 +46,14 @@ impl Jdk {
         Some(Jdk { version, place: Place::Host(home) })
     }
 
-    /// The JDK of this version in a root file system, if it was fetched and containers work.
-    pub(crate) fn in_root(version: u32) -> Option<Jdk> {
+    /// The JDK in the root file system of this name (its version, and what is special about it), if it was fetched.
+    pub(crate) fn in_root(name: &str) -> Option<Jdk> {
         let cache = std::env::var_os("JBPF_PROF_CACHE").map(PathBuf::from).or_else(|| {
             let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
             Some(base.or_else(|| Some(std::env::home_dir()?.join(".cache")))?.join("jbpf-prof"))
         })?;
-        let root = cache.join("jdk-roots").join(version.to_string());
+        let root = cache.join("jdk-roots").join(name);
+        let version = name.split('-').next()?.parse().ok()?;
         root.join("usr/bin").is_dir().then_some(Jdk { version, place: Place::Root(root) })
     }
 
@@ -58,6 +62,14 @@ impl Jdk {
         match &self.place {
             Place::Host(home) => Some(home),
             Place::Root(_) => None,
+        }
+    }
+
+    /// Its root file system, if it has one of its own.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Host(_) => None,
+            Place::Root(root) => Some(root),
         }
     }
 
@@ -74,7 +86,7 @@ fn release(home: &Path) -> Option<u32> {
     version.strip_prefix("1.").unwrap_or(version).split(['.', '-', '"']).next()?.parse().ok()
 }
 
-/// The directory with the classes of all Java programs, compiled once, for JDK 8 and later.
+/// The directory with the classes of all Java programs and their native library, compiled once, for JDK 8 and later.
 pub(crate) fn classes() -> &'static Path {
     static CLASSES: OnceLock<PathBuf> = OnceLock::new();
     CLASSES.get_or_init(|| {
@@ -88,6 +100,14 @@ pub(crate) fn classes() -> &'static Path {
             }
         }
         assert!(javac.status().unwrap().success(), "the Java programs do not compile");
+        let include = Jdk::host().home().expect("it is on the host").join("include");
+        // It is for containers, too, which may have another C library.
+        let (own, linux) = (include.as_os_str(), include.join("linux"));
+        native::library(
+            &dir,
+            "fields",
+            &["-nostdlib".as_ref(), "-I".as_ref(), own, "-I".as_ref(), linux.as_ref()],
+        );
         dir
     })
 }
@@ -141,9 +161,7 @@ impl Program {
         match &jdk.place {
             Place::Host(home) => Target::start(&mut self.command(home)),
             Place::Root(root) => {
-                let mut line = vec!["/usr/bin/java".to_owned()];
-                line.extend(self.line("/tmp/classes"));
-                container::start(root, &line, &[(classes(), "/tmp/classes")])
+                container::start(root, &self.contained_command(), &[(classes(), "/tmp/classes")])
             }
         }
     }
@@ -164,6 +182,13 @@ impl Program {
         line
     }
 
+    /// The command that runs it in a container whose `/tmp/classes` is [`classes`].
+    pub(crate) fn contained_command(&self) -> Vec<String> {
+        let mut line = vec!["/usr/bin/java".to_owned()];
+        line.extend(self.line("/tmp/classes"));
+        line
+    }
+
     fn command(&self, home: &Path) -> Command {
         let mut command = Command::new(home.join("bin/java"));
         command.args(self.line(classes().to_str().unwrap()));
@@ -176,4 +201,44 @@ impl Program {
         line.extend(self.args.iter().cloned());
         line
     }
+}
+
+/// Runs a test on a JDK of the host.
+pub(crate) fn on_host(version: u32, test: impl Fn(&Jdk)) {
+    if !is_root() {
+        return;
+    }
+    match Jdk::on_host(version) {
+        Some(jdk) => test(&jdk),
+        // The host has what its distribution brings; containers have the rest.
+        None => eprintln!("this host has no JDK {version}"),
+    }
+}
+
+/// Runs a test on a JDK in a root file system of its own, by its name there: `21`, `17-musl`.
+pub(crate) fn in_container(name: impl Display, test: impl Fn(&Jdk)) {
+    if !is_root() {
+        return;
+    }
+    match Jdk::in_root(&name.to_string()) {
+        _ if !container::available() => skip("containers need runc"),
+        None => skip(&format!("no root file system with JDK {name}: scripts/jdk-roots.sh")),
+        Some(jdk) => test(&jdk),
+    }
+}
+
+/// Samples of a thread whose classes are unloaded one after the other, and how many of them were meanwhile.
+pub(crate) fn while_classes_go(jdk: &Jdk, program: &Program, more: &[&str]) -> (Folded, usize) {
+    let mut target = program.start(jdk);
+    let unloaded = |target: &mut Target| target.lines().iter().filter(|l| *l == "unloaded").count();
+    let before = unloaded(&mut target);
+    let mut all = Folded::default();
+    for _ in 0..5 {
+        all.add(main_thread(&target, more));
+        let gone = unloaded(&mut target) - before;
+        if gone >= 4 {
+            return (all, gone);
+        }
+    }
+    panic!("under 4 classes were unloaded: this test did not test");
 }

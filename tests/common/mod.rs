@@ -2,6 +2,7 @@
 //! by a parser of our own. Nothing here knows the product's modules.
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+pub(crate) mod cgroup;
 pub(crate) mod container;
 pub(crate) mod folded;
 pub(crate) mod java;

@@ -1,5 +1,6 @@
 //! C programs of `tests/programs`, compiled.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,7 +13,11 @@ pub(crate) fn program(name: &str) -> PathBuf {
     static ALL: OnceLock<PathBuf> = OnceLock::new();
     let dir = ALL.get_or_init(|| {
         let dir = scratch("native");
-        for name in ["native", "kernel", "unique", "short", "spawn", "dead_fs"] {
+        let names = [
+            "native", "kernel", "unique", "short", "spawn", "turn_a", "turn_b", "with_pid", "dead_fs",
+            "threads",
+        ];
+        for name in names {
             compile(&dir, name);
         }
         dir
@@ -21,14 +26,23 @@ pub(crate) fn program(name: &str) -> PathBuf {
 }
 
 fn compile(dir: &Path, name: &str) {
-    let status = Command::new("cc")
-        .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-o"])
-        .arg(dir.join(name))
-        .arg(sources().join(format!("{name}.c")))
-        .arg("-pthread")
-        .status()
-        .unwrap();
-    assert!(status.success(), "{name}.c does not compile");
+    let flags = ["-fno-omit-frame-pointer", "-pthread"];
+    build(Command::new("cc").args(flags), &format!("{name}.c"), &dir.join(name));
+}
+
+/// Compiles a library without frame pointers, `libNAME.so`, and says where it is.
+pub(crate) fn library(dir: &Path, name: &str, more: &[&OsStr]) -> PathBuf {
+    let library = dir.join(format!("lib{name}.so"));
+    let mut cc = Command::new("cc");
+    cc.args(["-fomit-frame-pointer", "-fPIC", "-shared"]).args(more);
+    build(&mut cc, &format!("{name}.c"), &library);
+    library
+}
+
+/// What all programs are compiled with, besides what the compiler was given.
+fn build(compiler: &mut Command, source: &str, to: &Path) {
+    compiler.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(to).arg(sources().join(source));
+    assert!(compiler.status().unwrap().success(), "{source} does not compile");
 }
 
 /// A program of this source file, compiled without frame pointers.
@@ -39,13 +53,7 @@ pub(crate) fn without_frame_pointers(source: &str) -> PathBuf {
     let _one_at_a_time = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
     // A program that runs cannot be written over.
     let new = program.with_extension("new");
-    let status = Command::new(compiler)
-        .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fomit-frame-pointer", "-o"])
-        .arg(&new)
-        .arg(sources().join(source))
-        .status()
-        .unwrap();
-    assert!(status.success(), "{source} does not compile");
+    build(Command::new(compiler).arg("-fomit-frame-pointer"), source, &new);
     std::fs::rename(new, &program).unwrap();
     program
 }

@@ -1,6 +1,7 @@
 //! jbpf-prof, run as its users run it.
 
 use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;
@@ -9,9 +10,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::folded::Folded;
-use super::scratch;
 use super::spent::{Spent, Watch};
 use super::target::Target;
+use super::{assert_share, scratch};
 
 /// The binary under test: the one that is shipped if `test.sh` names it, else the one that cargo built for this test.
 pub(crate) fn binary() -> PathBuf {
@@ -90,11 +91,29 @@ impl Profile {
     pub(crate) fn ticks_of(&self, pids: &[u32]) -> (f64, f64) {
         let ticking = self.account("expected") * self.account("period_ns");
         let span = Duration::from_nanos(ticking / self.report["cpus"].as_u64().unwrap());
-        let ticks = |spent: Duration| spent.as_nanos() as f64 / self.account("period_ns") as f64;
         let each = pids.iter().map(|pid| self.spent.within(*pid, span));
-        let (least, most) = each.fold((0.0, 0.0), |sum, one| (sum.0 + ticks(one.0), sum.1 + ticks(one.1)));
+        let (least, most) =
+            each.fold((0.0, 0.0), |sum, one| (sum.0 + self.ticks(one.0), sum.1 + self.ticks(one.1)));
         assert!(least > 100.0, "the machine gave the programs so little time that nothing was tested");
-        (least, most)
+        (least, most + self.stolen_ticks())
+    }
+
+    /// How many samples more there can be than CPU time says.
+    fn stolen_ticks(&self) -> f64 {
+        self.ticks(self.spent.stolen())
+    }
+
+    fn ticks(&self, time: Duration) -> f64 {
+        time.as_nanos() as f64 / self.account("period_ns") as f64
+    }
+
+    /// How many samples a program has that used CPU time for so many ticks, but for those that were missed: each time
+    /// that it is put on a CPU and taken off again, chance decides on about one tick. The variance of that is a sixth, and
+    /// on a busy machine it happens as often as the clock ticks.
+    pub(crate) fn by_chance(&self, ticks: u64) -> std::ops::RangeInclusive<u64> {
+        let chance = 4.0 * (ticks as f64 / 6.0).sqrt();
+        let least = ticks as f64 - chance - self.account("missed") as f64;
+        least as u64..=(ticks as f64 + chance + self.stolen_ticks()) as u64
     }
 
     /// Asserts that there are as many samples of watched processes as they used CPU time, but for the ticks that the
@@ -113,11 +132,19 @@ impl Profile {
     }
 }
 
+/// How often most tests look, and those that tell shares, which take thousands of samples.
+const RATE_HZ: u32 = 999;
+const SHARES_RATE_HZ: u32 = 1999;
+
 /// Profiles a program for some seconds at 999 Hz.
 pub(crate) fn profile(target: &Target, seconds: u32, more: &[&str]) -> Profile {
+    profile_at(RATE_HZ, target, seconds, more)
+}
+
+fn profile_at(rate: u32, target: &Target, seconds: u32, more: &[&str]) -> Profile {
     let mut args = vec!["--pid".to_owned(), target.pid().to_string()];
     args.extend(more.iter().map(|a| (*a).to_owned()));
-    record_watching(&[target.pid()], seconds, &args)
+    record_at(rate, &[target.pid()], seconds, &args)
 }
 
 /// Profiles what the arguments say for some seconds at 999 Hz.
@@ -127,10 +154,13 @@ pub(crate) fn record(seconds: u32, args: &[String]) -> Profile {
 
 /// The same, and watches what these processes do meanwhile.
 pub(crate) fn record_watching(watched: &[u32], seconds: u32, args: &[String]) -> Profile {
+    record_at(RATE_HZ, watched, seconds, args)
+}
+
+fn record_at(rate: u32, watched: &[u32], seconds: u32, args: &[String]) -> Profile {
     let out = out_file("folded");
-    let mut all: Vec<String> = ["-F", "999", "--report", "json", "--duration"].map(str::to_owned).to_vec();
-    all.push(seconds.to_string());
-    all.extend(["-o".to_owned(), out.to_str().unwrap().to_owned()]);
+    let mut all = vec!["-F".to_owned(), rate.to_string(), "--duration".to_owned(), seconds.to_string()];
+    all.extend(["--report", "json", "-o", out.to_str().unwrap()].map(str::to_owned));
     all.extend(args.iter().cloned());
     let watch = Watch::keep(watched);
     let run = run(&all).success();
@@ -146,6 +176,23 @@ pub(crate) fn read(folded: &Path, report: serde_json::Value, spent: Spent) -> Pr
     Profile { folded: stacks, report, stderr: String::new(), spent }
 }
 
+/// Profiles at 999 Hz what the arguments say while something happens, from after the beginning until that is over.
+pub(crate) fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnce()) -> Profile {
+    let out = out_file("folded");
+    let mut command = Command::new(binary());
+    command.args(["-F", "999", "-v", "--report", "json", "-o"]).arg(&out).args(args);
+    let mut profiler = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(profiler.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("sampling: begun")), "it has ended");
+    let rest = std::thread::spawn(move || said.for_each(drop));
+    let watch = Watch::keep(watched);
+    happens();
+    kill_process(Pid::from_child(&profiler), Signal::INT).unwrap();
+    let output = profiler.wait_with_output().unwrap();
+    rest.join().unwrap();
+    read(&out, serde_json::from_slice(&output.stdout).unwrap(), watch.end())
+}
+
 /// The report of a profiler that ends well, after the line `ready` of what it profiles.
 pub(crate) fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
     let (status, lines) = profiler.finish();
@@ -157,25 +204,73 @@ pub(crate) fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
 /// Profiles a program again and again until `wanted` of it has samples enough to tell shares: once or
 /// twice, more often on a machine that is busy with other things.
 pub(crate) fn profile_enough(target: &Target, more: &[&str], wanted: impl Fn(Folded) -> Folded) -> Folded {
+    profile_until(5_000, target, more, wanted)
+}
+
+/// Profiles a program again and again until `wanted` of it has so many samples.
+pub(crate) fn profile_until(
+    enough: u64,
+    target: &Target,
+    more: &[&str],
+    wanted: impl Fn(Folded) -> Folded,
+) -> Folded {
     let mut all = Folded::default();
     for _ in 0..20 {
-        let got = profile(target, 6, more).folded;
+        let got = profile_at(SHARES_RATE_HZ, target, 3, more).folded;
         assert!(got.total() > 0, "an empty profile of a busy program");
         all.add(wanted(got));
-        if all.total() >= 5_000 {
+        if all.total() >= enough {
+            return all;
+        }
+    }
+    panic!("only {} samples:\n{}", all.total(), all.top(10));
+}
+
+/// Asserts the truth of the program `Lines`: how much of its time falls on the lines of its first loop, of its second.
+#[track_caller]
+pub(crate) fn assert_loops_have_their_time(target: &mut Target, truth: f64) {
+    let (first, second, other) = ticks_of_loops(target);
+    let all = first + second + other;
+    let share = |ticks: u64| ticks as f64 / all as f64;
+    assert_share("the first loop", share(first), truth, all);
+    assert_share("the second loop", share(second), 1.0 - truth, all);
+    assert_share("elsewhere in the method", share(other), 0.0, all);
+}
+
+/// Ticks in the program `Lines`: in its first loop, in its second, elsewhere in the method.
+fn ticks_of_loops(target: &mut Target) -> (u64, u64, u64) {
+    let said = target.lines().iter().find_map(|l| l.strip_prefix("lines ").map(str::to_owned)).unwrap();
+    let marks: Vec<u64> = said.split(' ').map(|n| n.parse().unwrap()).collect();
+    let (mut first, mut second, mut other) = (0, 0, 0);
+    for _ in 0..20 {
+        let report = profile_at(SHARES_RATE_HZ, target, 3, &["--lines"]).report;
+        for row in report["lines"].as_array().expect("--lines gives lines") {
+            if row["function"] != "Lines.loops" {
+                continue;
+            }
+            let (line, ticks) = (row["line"].as_u64().unwrap(), row["self"].as_u64().unwrap());
+            match line {
+                line if line > marks[0] && line < marks[1] => first += ticks,
+                line if line > marks[1] && line < marks[2] => second += ticks,
+                _ => other += ticks,
+            }
+        }
+        if first + second + other >= 5_000 {
             break;
         }
     }
-    assert!(all.total() >= 5_000, "only {} samples:\n{}", all.total(), all.top(10));
-    all
+    (first, second, other)
 }
 
 /// Samples enough of a Java program's main thread: its name is the launcher's. The outermost methods may well be
 /// interpreted, so a method's name does not tell the thread.
-pub(crate) fn main_thread(target: &Target) -> Folded {
-    profile_enough(target, &["--per-thread"], |all| {
-        all.keep(|stack| stack.get(1).is_some_and(|t| t.starts_with("[java tid=")))
-    })
+pub(crate) fn main_thread(target: &Target, more: &[&str]) -> Folded {
+    profile_enough(target, &[&["--per-thread"], more].concat(), |all| all.keep(is_main_thread))
+}
+
+/// Whether a stack is of a JVM's main thread; profiled with `--per-thread`.
+pub(crate) fn is_main_thread(stack: &[String]) -> bool {
+    stack.get(1).is_some_and(|thread| thread.starts_with("[java tid="))
 }
 
 /// A name for an output that no other test uses.

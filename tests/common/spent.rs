@@ -5,6 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use jbpf_prof::process::procfs;
+
 /// How often it is looked.
 const EVERY: Duration = Duration::from_millis(10);
 
@@ -17,6 +19,7 @@ struct Look {
 /// A watch that is kept.
 pub(crate) struct Watch {
     pids: Vec<u32>,
+    stolen: Duration,
     end: Sender<()>,
     thread: JoinHandle<Vec<Look>>,
 }
@@ -25,6 +28,7 @@ pub(crate) struct Watch {
 pub(crate) struct Spent {
     pids: Vec<u32>,
     looks: Vec<Look>,
+    stolen: Duration,
 }
 
 impl Watch {
@@ -49,16 +53,22 @@ impl Watch {
                 }
             }
         });
-        Watch { pids: pids.to_vec(), end, thread }
+        Watch { pids: pids.to_vec(), stolen: stolen(), end, thread }
     }
 
     pub(crate) fn end(self) -> Spent {
         drop(self.end);
-        Spent { pids: self.pids, looks: self.thread.join().unwrap() }
+        let looks = self.thread.join().unwrap();
+        Spent { pids: self.pids, looks, stolen: stolen() - self.stolen }
     }
 }
 
 impl Spent {
+    /// What the host took of the CPUs meanwhile.
+    pub(crate) fn stolen(&self) -> Duration {
+        self.stolen
+    }
+
     /// The least and the most CPU time that a process, with the children that it has waited for, can have used in a
     /// span of this length, wherever in the time of the watch it lay.
     pub(crate) fn within(&self, pid: u32, span: Duration) -> (Duration, Duration) {
@@ -82,10 +92,26 @@ impl Spent {
     }
 }
 
-/// CPU time of a process and of the children that it has waited for: fields 14 to 17 of `/proc/PID/stat`, proc(5).
+/// What the host of a virtual machine took of all its CPUs until now. It is nobody's CPU time, but the tick that fell due
+/// in it comes when it is over, to whatever runs then.
+fn stolen() -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let steal =
+        stat.lines().next().and_then(|all| all.split_whitespace().nth(8)).expect("a kernel since 2.6.11");
+    procfs::clock_ticks(steal.parse().unwrap())
+}
+
+/// Waits until a process has used so much CPU time more.
+pub(crate) fn spend(pid: u32, time: Duration) {
+    let spent = || cpu_time(pid).expect("the process is there");
+    let end = spent() + time;
+    while spent() < end {
+        std::thread::sleep(EVERY);
+    }
+}
+
+/// CPU time of a process and of the children that it has waited for.
 pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11).take(4);
-    let ticks: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
-    Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+    let stat = procfs::stat(pid)?;
+    Some(procfs::clock_ticks(stat.cpu_ticks + stat.children_cpu_ticks))
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+/// What nothing takes that goes on at all, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A running program. Dropping it kills it.
 pub(crate) struct Target {
@@ -26,9 +27,15 @@ impl Target {
         target
     }
 
-    /// Starts a program in a container whose runtime writes its pid, as this pid namespace knows it, to a file.
+    /// Starts a program in a container whose runtime writes its pid, as this pid namespace knows it, to a file: after the
+    /// program has begun, and whole (`createPidFile` of runc renames it to its place).
     pub(crate) fn start_contained(command: &mut Command, pid_file: &Path) -> Target {
         let mut target = Target::start(command);
+        let end = Instant::now() + PATIENCE;
+        while !pid_file.exists() {
+            assert!(Instant::now() < end, "the runtime writes no {}", pid_file.display());
+            std::thread::yield_now();
+        }
         target.pid = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
         target
     }
@@ -69,13 +76,26 @@ impl Target {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("pid {} is not ready; it said {:?}", self.pid, self.seen)
+                    panic!("pid {} is not ready; it {}, and said {:?}", self.pid, self.doing(), self.seen)
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     panic!("the program ended with {:?}; it said {:?}", self.child.wait(), self.seen)
                 }
             }
         }
+    }
+
+    /// What it does, in a line for whoever reads that a test failed.
+    fn doing(&self) -> String {
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) else {
+            return "is gone".to_owned();
+        };
+        let after_name: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        // Fields 3, 14 and 15 of proc(5).
+        format!(
+            "is in state {} after {} user and {} system ticks",
+            after_name[0], after_name[11], after_name[12]
+        )
     }
 
     /// All lines that it has printed so far.
@@ -117,6 +137,13 @@ impl Target {
     }
 
     /// Whether it still runs.
+    /// Whether this is its pid, as we see it or as it does itself.
+    pub(crate) fn has_pid(&self, pid: u32) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
+        let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+        pids.split_whitespace().any(|own| own == pid.to_string())
+    }
+
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -128,6 +155,9 @@ impl Drop for Target {
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill_process(pid(self.pid), Signal::KILL);
             let _ = self.child.wait();
+            // A JVM that is killed leaves the socket of its attach listener. A JVM of another user that is given the same
+            // pid may not replace it, and nobody can attach to that one.
+            let _ = std::fs::remove_file(format!("/tmp/.java_pid{}", self.pid));
         }
     }
 }

@@ -211,6 +211,39 @@ fn on_overlayfs() {
     }
 }
 
+/// Containers come and go: their file systems get the numbers of those before them, and so do the files in them.
+#[test]
+fn numbers_of_files_that_are_used_again_name_other_files() {
+    let dir = programs();
+    let mounted = dir.path().join("mounted");
+    fs::create_dir(&mounted).unwrap();
+    // Of one size, so that only the content tells them apart.
+    let contents = ["one.so", "two.so"].map(|name| {
+        let mut bytes = fs::read(dir.path().join(name)).unwrap();
+        bytes.resize(1 << 17, 0);
+        fs::write(dir.path().join(name), &bytes).unwrap();
+        bytes
+    });
+    // What is open keeps its number: only one file is.
+    let mut processes = Processes::new(Options { max_open_files: 1, ..options() });
+    let (mut seen, mut again) = (Vec::new(), 0);
+    for round in 0..20 {
+        let library = ["one.so", "two.so"][round % 2];
+        let script = format!("mount -t tmpfs tmpfs mounted && cp {library} mounted/mapped.so");
+        let container = mount_namespace(dir.path(), &script);
+        let mapper = dir.path().join("mapper");
+        let mapper = Mapper::start(entering(&container, &mapper).arg(mounted.join("mapped.so")));
+        processes.scan(&Which::Tgids(&[mapper.tgid]));
+        let file = file_at(&mut processes, &mapper, MonoNs::now());
+        assert!(content(&file) == contents[round % 2], "round {round}: another file's content");
+        let number = (file.inode.major, file.inode.minor, file.inode.ino);
+        again += usize::from(seen.iter().any(|(known, _)| *known == number));
+        assert!(seen.iter().all(|(_, id)| *id != file.id), "round {round}: another file's identity");
+        seen.push((number, file.id));
+    }
+    assert!(again > 5, "numbers were used again only {again} times: this test did not test");
+}
+
 #[test]
 fn a_program_in_memory_is_told_from_generated_code() {
     use std::io::Write as _;

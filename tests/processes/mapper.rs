@@ -29,7 +29,7 @@ pub fn num_cpus() -> u32 {
 
 /// The identity that BPF would give, as near as `/proc` tells it.
 pub fn identity(tgid: u32) -> ProcessId {
-    let stat = procfs::parse_stat(&procfs::read(&format!("/proc/{tgid}/stat")).unwrap()).unwrap();
+    let stat = procfs::stat(tgid).unwrap();
     ProcessId { tgid, start: stat.start_ticks * 10_000_000, exec: 0 }
 }
 

@@ -1,5 +1,6 @@
 /**
  * Truth: `down` stands on the stack exactly as often as the first argument says, under `leaf`, where all the time goes.
+ * A second argument says how often it happens before it is ready, for JVMs that need not be warm.
  * Run with `-XX:CompileCommand=dontinline,Deep::*`, so that a Java frame is a frame of the machine's stack.
  */
 final class Deep {
@@ -22,7 +23,8 @@ final class Deep {
 
     public static void main(String[] args) {
         int depth = Integer.parseInt(args[0]);
-        for (int i = 0; i < 3_000; i++) {
+        int warm = args.length > 1 ? Integer.parseInt(args[1]) : 3_000;
+        for (int i = 0; i < warm; i++) {
             sink = down(depth, 20_000, sink) | 1;
         }
         Target.ready();

@@ -11,13 +11,14 @@
  * since the methods are compiled before anybody attaches.
  */
 final class InlinedShares {
-    private static final int UNIT = 5_000;
+    static int unit = 5_000;
     private static long sink = 88172645463325252L;
 
     private InlinedShares() {}
 
     static long burn10(long x) {
-        for (int i = 0; i < UNIT; i++) {
+        int n = unit;
+        for (int i = 0; i < n; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
@@ -26,7 +27,8 @@ final class InlinedShares {
     }
 
     static long burn20(long x) {
-        for (int i = 0; i < 2 * UNIT; i++) {
+        int n = 2 * unit;
+        for (int i = 0; i < n; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
@@ -35,7 +37,8 @@ final class InlinedShares {
     }
 
     static long burn30(long x) {
-        for (int i = 0; i < 3 * UNIT; i++) {
+        int n = 3 * unit;
+        for (int i = 0; i < n; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
@@ -44,7 +47,8 @@ final class InlinedShares {
     }
 
     static long burn40(long x) {
-        for (int i = 0; i < 4 * UNIT; i++) {
+        int n = 4 * unit;
+        for (int i = 0; i < n; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
@@ -69,6 +73,7 @@ final class InlinedShares {
     }
 
     static void round() {
+        unit = 1_000 + (int) (sink >>> 51);
         sink = thrice(twice(burn10(sink)));
     }
 

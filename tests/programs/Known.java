@@ -1,18 +1,30 @@
 import java.io.FileInputStream;
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.Scanner;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.Collectors;
+import java.util.stream.LongStream;
+import java.util.stream.Stream;
 
 /**
- * Several truths in one JVM, for machines on which starting a JVM takes long. After everything is compiled the thread
- * `shares` stands in `round` and the chains of InlinedShares that it inlines, and the thread `deep` does what Deep does,
- * as deep as the first argument says. An emulated CPU takes its time for each instruction, and no two copies of a loop
- * need have the same, so the program measures the truth itself: `truth` and the nanoseconds that burn10, burn20, burn30
- * and burn40 took so far, printed again and again. A second argument ends the program when `shares` has used so many seconds of CPU time.
+ * Several truths in one JVM, for machines on which starting a JVM takes long. After everything is compiled (to be run
+ * with `-Xbatch`) the thread `shares` stands in `round` and the chains of InlinedShares that it inlines, and the thread
+ * `deep` does now and then what Deep does, as deep as the first argument says. An emulated CPU takes its time for each
+ * instruction, and no two copies of a loop need have the same, so the program measures the truth itself: `truth` and the
+ * nanoseconds that calls of burn10, burn20, burn30 and burn40 took in some rounds, printed again and again: all of them,
+ * and then as if all had been as fast as the fast ones. Where the host stops the guest the clock goes on and no CPU of
+ * the guest ticks, so the first are too long for some; the second are too short for what is not always equally fast. A
+ * second argument ends the program when `shares` has used so many seconds of CPU time.
  */
 final class Known {
-    private static final int ROUNDS = 1_500;
-    private static final int TIMES = 20;
+    /** After so many rounds of calls everything is compiled: each counts as 17 calls and loops, of 15,000 at most. */
+    private static final int WARM = 3_000;
+    private static final int WARM_DEEP = 100;
+    private static final int SHORT_UNIT = 50;
+    private static final int TIMES = 4;
+    private static final int MEASURED = 75;
 
     private Known() {}
 
@@ -26,12 +38,13 @@ final class Known {
 
     private static long sink = 88172645463325252L;
     private static long last;
-    private static final long[] TOOK = new long[4];
+    private static final long[][] TOOK = new long[4][MEASURED];
+    private static int measured;
 
     /** A look at the clock is a system call here, so there are few. */
     static void took(int part) {
         long now = System.nanoTime();
-        TOOK[part] += now - last;
+        TOOK[part][measured] = now - last;
         last = now;
     }
 
@@ -59,8 +72,14 @@ final class Known {
 
     static void shares(int rounds, int times) {
         for (int i = 0; i < rounds; i++) {
+            measured = i % MEASURED;
             round(times);
         }
+    }
+
+    private static long undisturbed(long[] took) {
+        Arrays.sort(took);
+        return took[took.length / 10];
     }
 
     static void deep(int rounds, int depth, int work) {
@@ -89,7 +108,8 @@ final class Known {
     public static void main(String[] args) throws InterruptedException {
         int depth = Integer.parseInt(args[0]);
         CountDownLatch warm = new CountDownLatch(2);
-        for (Runnable work : new Runnable[] {() -> shares(ROUNDS, 1), () -> deep(ROUNDS, depth, 1_000)}) {
+        InlinedShares.unit = SHORT_UNIT;
+        for (Runnable work : new Runnable[] {() -> shares(WARM, TIMES), () -> deep(WARM_DEEP, depth, 1_000)}) {
             new Thread(null, () -> {
                 work.run();
                 warm.countDown();
@@ -98,15 +118,22 @@ final class Known {
         warm.await();
         double limit = args.length > 1 ? Double.parseDouble(args[1]) : Double.POSITIVE_INFINITY;
         Thread shares = start("shares", () -> {
-            java.util.Arrays.fill(TOOK, 0);
             while (seconds() < limit) {
-                shares(ROUNDS / TIMES / 4, TIMES);
-                Target.say("truth " + TOOK[0] + " " + TOOK[1] + " " + TOOK[2] + " " + TOOK[3]);
+                // Rounds that are all equally long may keep step with a clock that ticks, which then finds one place.
+                InlinedShares.unit = 4_000 + (int) (sink >>> 53);
+                shares(MEASURED, TIMES);
+                LongStream all = Arrays.stream(TOOK).mapToLong(took -> Arrays.stream(took).sum());
+                LongStream fast = Arrays.stream(TOOK).mapToLong(took -> took.length * undisturbed(took));
+                Stream<String> both = LongStream.concat(all, fast).mapToObj(took -> " " + took);
+                Target.say(both.collect(Collectors.joining("", "truth", "")));
             }
         });
         start("deep", () -> {
             while (true) {
-                deep(ROUNDS, depth, 500_000);
+                long begin = System.nanoTime();
+                deep(1, depth, 500_000);
+                // Whether its stacks are whole is seen in few samples, and `shares` wants the CPUs of a busy host.
+                LockSupport.parkNanos(3 * (System.nanoTime() - begin));
             }
         });
         Target.ready();

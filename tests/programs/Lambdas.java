@@ -42,6 +42,8 @@ final class Lambdas {
 
     public static void main(String[] args) throws Exception {
         long salt = args.length;
+        // Enough for C2, which the interpreter need not wait for; the JVM invents accessors after 15 calls.
+        int warm = args.length > 0 ? Integer.parseInt(args[0]) : 5_000;
         LongUnaryOperator lambda = x -> burn(x + salt);
         InvocationHandler handler = (self, method, a) -> burn((Long) a[0]);
         Burner proxy =
@@ -51,7 +53,7 @@ final class Lambdas {
             sink = viaLambda(lambda, sink);
             sink = viaProxy(proxy, sink);
             sink = viaReflection(method, sink);
-            if (i == 5_000) {
+            if (i == warm) {
                 Target.ready();
             }
         }

@@ -1,16 +1,19 @@
 /**
  * Truth: burn10, burn20, burn30 and burn40 take 10, 20, 30 and 40 % of the main thread, on any machine: they do 1, 2, 3
- * and 4 times the same work, a chain of dependent operations that no compiler can shorten. Run with
- * `-XX:CompileCommand=dontinline,Shares::burn*`.
+ * and 4 times the same work, a chain of dependent operations that no compiler can shorten. No two rounds take equally
+ * long: rounds of a millisecond keep step with a clock that ticks each one, which then always finds the same place. Run
+ * with `-XX:CompileCommand=dontinline,Shares::burn*`. Argument: how many rounds before it is ready. In the interpreter
+ * the four are not equally fast, see Chains.
  */
 final class Shares {
-    private static final int UNIT = 50_000;
+    private static int unit;
     private static long sink = 88172645463325252L;
 
     private Shares() {}
 
     static long burn10(long x) {
-        for (int i = 0; i < UNIT; i++) {
+        int n = unit;
+        for (int i = 0; i < n; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
@@ -19,7 +22,8 @@ final class Shares {
     }
 
     static long burn20(long x) {
-        for (int i = 0; i < 2 * UNIT; i++) {
+        int n = 2 * unit;
+        for (int i = 0; i < n; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
@@ -28,7 +32,8 @@ final class Shares {
     }
 
     static long burn30(long x) {
-        for (int i = 0; i < 3 * UNIT; i++) {
+        int n = 3 * unit;
+        for (int i = 0; i < n; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
@@ -37,7 +42,8 @@ final class Shares {
     }
 
     static long burn40(long x) {
-        for (int i = 0; i < 4 * UNIT; i++) {
+        int n = 4 * unit;
+        for (int i = 0; i < n; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
@@ -46,11 +52,14 @@ final class Shares {
     }
 
     static void round() {
+        unit = 20_000 + (int) (sink >>> 48);
         sink = burn40(burn30(burn20(burn10(sink))));
     }
 
     public static void main(String[] args) {
-        for (int i = 0; i < 2_000; i++) {
+        // C2 takes a method with loops after 600 calls; the interpreter needs none of them.
+        int warm = args.length > 0 ? Integer.parseInt(args[0]) : 1_200;
+        for (int i = 0; i < warm; i++) {
             round();
         }
         Target.ready();

@@ -3,7 +3,8 @@
  * that hangs or wants to do harm. Seen in a mount namespace of its own only; all of it ends with this process.
  *   dead_fs file DIR PROGRAM   mounts on DIR and runs a copy of PROGRAM from there; silent from SIGUSR1 on: says "silent"
  *   dead_fs lock DIR [MAPPED]  runs locked_work in a process one of whose threads holds the memory lock while it waits
- *                              for the server; it has also mapped the file MAPPED
+ *                              for the server, until SIGUSR2; it has also mapped the file MAPPED
+ *   dead_fs jit DIR FILE       runs code that it has generated; silent from SIGUSR1 on
  * Says "pid N" (of the process that runs) before the process itself, or the server for it, says "ready".
  */
 #define _GNU_SOURCE
@@ -27,7 +28,7 @@
 #define FILE_NODE 2
 #define PAGE 4096
 
-static volatile sig_atomic_t silent;
+static volatile sig_atomic_t silent, let_go;
 static int fuse, served = -1;
 static struct stat served_stat;
 
@@ -41,6 +42,12 @@ static void be_silent(int signal)
 {
 	(void)signal;
 	silent = 1;
+}
+
+static void be_done(int signal)
+{
+	(void)signal;
+	let_go = 1;
 }
 
 static void answer(const struct fuse_in_header *in, int error, const void *data, size_t size)
@@ -114,6 +121,7 @@ static void serve(const struct fuse_in_header *in, const void *body)
 static void serve_all(void)
 {
 	static char request[1 << 18];
+	struct fuse_in_header waiting = { 0 };
 	int said = 0;
 
 	for (;;) {
@@ -125,6 +133,10 @@ static void serve_all(void)
 
 		if (got < 0 && errno != EINTR && errno != ENOENT)
 			fail("/dev/fuse");
+		if (let_go && waiting.unique) {
+			answer(&waiting, -EIO, NULL, 0);
+			waiting.unique = 0;
+		}
 		if (got < 0 || silent)
 			continue;
 
@@ -133,6 +145,7 @@ static void serve_all(void)
 		if (in->opcode == FUSE_WRITE || in->opcode == FUSE_SETATTR) {
 			/* Whoever waits for this holds the lock of its memory. */
 			silent = said = 1;
+			waiting = *in;
 			puts("ready");
 			fflush(stdout);
 			continue;
@@ -185,6 +198,28 @@ static void run_from(const char *path)
 	fail(path);
 }
 
+/* An endless loop. */
+#ifdef __x86_64__
+static const unsigned char loop[] = { 0xeb, 0xfe };
+#else
+static const unsigned char loop[] = { 0x00, 0x00, 0x00, 0x14 };
+#endif
+
+/* The file system has answered when this is ready. */
+static void run_generated(const char *path)
+{
+	void *code = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (code == MAP_FAILED || open(path, O_RDONLY) < 0)
+		fail(path);
+	memcpy(code, loop, sizeof(loop));
+	if (mprotect(code, PAGE, PROT_READ | PROT_EXEC))
+		fail("mprotect");
+	__builtin___clear_cache(code, (char *)code + sizeof(loop));
+	ready();
+	((void (*)(void))code)();
+}
+
 int main(int argc, char **argv)
 {
 	char path[4096], options[128];
@@ -206,6 +241,7 @@ int main(int argc, char **argv)
 	snprintf(path, sizeof(path), "%s/file", argv[2]);
 	/* Without SA_RESTART: reading is to be interrupted. */
 	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = be_silent }, NULL);
+	sigaction(SIGUSR2, &(struct sigaction){ .sa_handler = be_done }, NULL);
 
 	pid_t parent = getpid(), pid = fork();
 
@@ -213,7 +249,9 @@ int main(int argc, char **argv)
 		/* The server's descriptor must be the only one: with it the file system ends, and with that every wait. */
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent || close(fuse))
 			_exit(1);
-		if (lock)
+		if (!strcmp(argv[1], "jit"))
+			run_generated(path);
+		else if (lock)
 			run_locked(path, argc > 3 ? argv[3] : NULL);
 		else
 			run_from(path);

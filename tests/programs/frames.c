@@ -5,15 +5,17 @@
  *   leaves    main, caller, and tiny, which has pushes, pops and no frame pointer; no work of their own
  *   slot      main and slot, which is at work where entries of the procedure linkage table jump and where they have pushed
  *   thread    the same as chain, in a thread
+ *   forks     the same as chain, in one child after the other, of which none lives long
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "chain.h"
 #include "target.h"
-
-#define NOINLINE __attribute__((noinline, noclone))
 
 static volatile unsigned long sink;
 
@@ -56,17 +58,6 @@ static NOINLINE int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static NOINLINE unsigned long chain(unsigned long depth)
-{
-	unsigned long values[8] = { 5, 3, 8, 1, 7, 2, 6, 4 };
-
-	if (!depth)
-		qsort(values, 8, sizeof(values[0]), by_value);
-	else
-		values[0] = chain(depth - 1);
-	return values[0] + depth;
-}
-
 static void *in_thread(void *unused)
 {
 	for (;;)
@@ -100,6 +91,20 @@ static NOINLINE unsigned long caller(unsigned long x)
 	return x;
 }
 
+static void in_children(void)
+{
+	for (;;) {
+		pid_t child = fork();
+
+		if (child <= 0) {
+			for (int i = 0; i < 20; i++)
+				sink += chain(39);
+			_exit(0);
+		}
+		waitpid(child, NULL, 0);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "chain";
@@ -113,6 +118,8 @@ int main(int argc, char **argv)
 		pthread_create(&thread, NULL, in_thread, NULL);
 		pthread_join(thread, NULL);
 	}
+	if (!strcmp(what, "forks"))
+		in_children();
 	if (!strcmp(what, "signal")) {
 		if (argc > 2) {
 			sigaltstack(&stack, NULL);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use jbpf_prof::capture::{End, Leaf, Stack, StackKey, UserWord};
-use jbpf_prof::process::{FileId, MonoNs, OpenRefusal, Owner, Patience, ProcessId, TargetRoot};
+use jbpf_prof::process::{FileId, MonoNs, Owner, ProcessId, TargetRoot, Unopened};
 use jbpf_prof::profile::{Frame, Why};
 use jbpf_prof::symbolize::{AddressSpaces, Config, FileHandle, Place, Symbolizer};
 
@@ -101,12 +101,14 @@ impl AddressSpaces for Space {
         }
     }
 
-    fn perf_map(&mut self, _: ProcessId, _: MonoNs, patience: &mut Patience) -> Result<OwnedFd, OpenRefusal> {
-        let root = TargetRoot::of(self.perf_map_pid.ok_or(OpenRefusal::ProcessGone)?)?;
+    fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
+        Some(MonoNs(0))
+    }
+
+    fn perf_map(&mut self, _: ProcessId, _: MonoNs) -> Result<OwnedFd, Unopened> {
+        let root = TargetRoot::of(self.perf_map_pid.ok_or(Unopened::ProcessGone)?)?;
         let path = PathBuf::from(format!("/tmp/perf-{}.map", root.ns_pid));
-        patience
-            .run(move || root.open_regular(&path, Owner::TargetOrRoot))
-            .unwrap_or(Err(OpenRefusal::Denied))
+        Ok(root.open_regular(&path, Owner::TargetOrRoot)?)
     }
 }
 

@@ -13,7 +13,7 @@ use jbpf_prof::symbolize::Symbolizer;
 use jbpf_prof::symbolize::native::{Called, Native};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Space, chain, config, leaf, names, offset_of, run, stack, start};
+use crate::common::{Space, address_of, chain, config, leaf, names, offset_of, run, stack, start};
 
 /// A small generator of the same numbers each time.
 struct Random(u64);
@@ -140,6 +140,30 @@ fn call_frame_information_that_lies_names_only_its_own_file() {
 }
 
 #[test]
+fn a_debug_link_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = chain(dir.path(), "full", &["-g"]);
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    // A file beside it, one with an absolute name, one upwards: what the link says is the tenant's word, and where it
+    // leads to may be anybody's file. Debug files are found by their build id only.
+    let absolute = full.to_str().unwrap().to_owned();
+    for (nr, link) in ["full", &absolute, &format!("../../../../../../..{absolute}")].iter().enumerate() {
+        let (linked, section) = (dir.path().join(format!("linked{nr}")), dir.path().join("section"));
+        let mut content = link.as_bytes().to_vec();
+        content.resize((link.len() + 4) & !3, 0);
+        // The CRC that a reader would ask for, whatever it says.
+        content.extend([0; 4]);
+        fs::write(&section, content).unwrap();
+        let add = format!(".gnu_debuglink={}", section.display());
+        run(Command::new("objcopy").args(["-S", "--add-section", &add]).arg(&full).arg(&linked));
+        let base = space.add(&linked);
+        let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&full, "at_innermost"));
+        assert_eq!(names(&frames), [format!("linked{nr}!fun_{:x}", address_of(&full, " outer"))], "{link}");
+    }
+    assert_eq!(symbolizer.stats().worker_lost, 0);
+}
+
+#[test]
 fn a_section_that_promises_2_to_the_50_bytes_is_not_unpacked() {
     let dir = tempfile::tempdir().unwrap();
     let binary = chain(dir.path(), "packed", &["-g", "-gz"]);
@@ -199,7 +223,8 @@ fn a_killed_worker_is_replaced_and_nothing_is_missing() {
 fn a_worker_that_does_not_answer_is_given_up_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config();
-    config.deadline = Duration::from_millis(100);
+    // The worker that is started in its place has half of it.
+    config.deadline = Duration::from_secs(2);
     let (mut symbolizer, mut space) = (Symbolizer::start(config).unwrap(), Space::default());
     let slow = chain(dir.path(), "slow", &[]);
     let base = space.add(&slow) + offset_of(&slow, "outer");

@@ -182,6 +182,38 @@ fn a_symbol_without_a_size_names_the_function_that_begins_there() {
 }
 
 #[test]
+fn where_a_file_is_entered_code_without_description_is_the_entrys() {
+    if !cfg!(target_arch = "x86_64") {
+        println!(
+            "SKIP where_a_file_is_entered_code_without_description_is_the_entrys: x86-64's loader is like that"
+        );
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (full, stripped) = (dir.path().join("full"), dir.path().join("stripped"));
+    let flags = ["-O2", "-nostdlib", "-static-pie", "-Wl,-e,enter"];
+    run(Command::new("gcc").args(flags).arg(source("entry.c")).arg("-o").arg(&full));
+    run(Command::new("strip").arg("-o").arg(&stripped).arg(&full));
+    let place = place_of(&full, "stripped", " enter");
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    for (file, first, second) in [(&full, "enter", "after_first"), (&stripped, &*place, &*place)] {
+        let base = space.add(file);
+        let mut frames = |word: fn(u64) -> UserWord, symbol: &str| {
+            let user = [word(base + offset_of(&full, symbol))];
+            symbolizer.symbolize(&[stack(&user, &[], End::Root)], &mut space).remove(0)
+        };
+        assert_eq!(names(&frames(UserWord::Leaf, " enter")), [first]);
+        assert_eq!(names(&frames(UserWord::Return, " after_first")), [first]);
+        assert_eq!(names(&frames(UserWord::Return, " after_second")), [second]);
+        // Of this call nobody knows whether it leads to where a function begins, and of the jump, whose it is.
+        assert_eq!(frames(UserWord::Return, " after_third")[0].unknown, Some(Why::NoSymbol));
+        assert_eq!(frames(UserWord::Leaf, " after_third")[0].unknown, Some(Why::NoSymbol));
+        let after = frames(UserWord::Return, " last");
+        assert_eq!(after[0].unknown, Some(Why::NoSymbol), "padding is nobody's: {after:?}");
+    }
+}
+
+#[test]
 fn a_return_address_outside_of_all_code_ends_the_stack() {
     let dir = tempfile::tempdir().unwrap();
     let binary = chain(dir.path(), "chain", &[]);
@@ -242,20 +274,18 @@ fn files_with_one_build_id_keep_their_own_names() {
 
 #[test]
 fn the_vdso_is_named() {
-    use jbpf_prof::process::{MonoNs, OpenRefusal, Patience, ProcessId};
+    use jbpf_prof::process::{MonoNs, ProcessId, Unopened};
     use jbpf_prof::symbolize::{AddressSpaces, Place};
     struct Vdso;
     impl AddressSpaces for Vdso {
         fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> Place {
             if pc == 0 { Place::Vsyscall } else { Place::Vdso { offset: pc } }
         }
-        fn perf_map(
-            &mut self,
-            _: ProcessId,
-            _: MonoNs,
-            _: &mut Patience,
-        ) -> Result<std::os::fd::OwnedFd, OpenRefusal> {
-            Err(OpenRefusal::Missing)
+        fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
+            None
+        }
+        fn perf_map(&mut self, _: ProcessId, _: MonoNs) -> Result<std::os::fd::OwnedFd, Unopened> {
+            Err(Unopened::ProcessGone)
         }
     }
     // Every 16 bytes of the image: one of them is in clock_gettime.

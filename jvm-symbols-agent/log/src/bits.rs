@@ -90,7 +90,16 @@ impl<'a> BitReader<'a> {
     }
 
     pub(crate) fn golomb(&mut self, order: u32) -> Option<u64> {
-        let zeros = self.window().trailing_zeros();
+        let window = self.window();
+        let zeros = window.trailing_zeros();
+        // Nearly all are so short that one look at the bytes shows them whole.
+        let length = 2 * zeros + 1 + order;
+        if length <= 56 && self.left() >= length as usize {
+            self.at += length as usize;
+            let high = (window >> (zeros + 1) & ((1 << zeros) - 1) | 1 << zeros) - 1;
+            let low = window >> (2 * zeros + 1) & ((1 << order) - 1);
+            return Some(high << order | low);
+        }
         if zeros > 40 {
             return None;
         }
@@ -110,10 +119,12 @@ impl<'a> BitReader<'a> {
 
     /// The next 56 bits at least; zeros behind the end.
     fn window(&self) -> u64 {
-        let mut word = [0; 8];
         let rest = self.bytes.get(self.at / 8..).unwrap_or_default();
-        let len = rest.len().min(8);
-        word[..len].copy_from_slice(&rest[..len]);
+        let word = rest.first_chunk::<8>().copied().unwrap_or_else(|| {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            word
+        });
         u64::from_le_bytes(word) >> (self.at % 8)
     }
 }

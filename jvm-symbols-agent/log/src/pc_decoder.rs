@@ -25,7 +25,7 @@ pub struct DebugPc {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     parent: u32,
-    depth: usize,
+    depth: u32,
     frame: PcFrame,
 }
 
@@ -141,7 +141,7 @@ impl<'a> PcDecoder<'a> {
     fn push(&mut self, frame: PcFrame) -> Option<()> {
         let depth = self.depth(self.last) + 1;
         let number = u32::try_from(self.nodes.len()).ok().filter(|&n| n != NONE && depth <= MAX_DEPTH)?;
-        self.nodes.push(Node { parent: self.last, depth, frame });
+        self.nodes.push(Node { parent: self.last, depth: u32::try_from(depth).ok()?, frame });
         self.last = number;
         Some(())
     }
@@ -168,6 +168,6 @@ impl<'a> PcDecoder<'a> {
     }
 
     fn depth(&self, number: u32) -> usize {
-        self.node(number).map_or(0, |node| node.depth)
+        self.node(number).map_or(0, |node| node.depth as usize)
     }
 }

@@ -13,6 +13,8 @@ pub enum FrameKind {
     Compiled,
     /// A method inlined into it.
     Inlined,
+    /// A method that the interpreter runs.
+    Interpreted,
     /// Generated code that is no method: an adapter, the interpreter, a runtime stub.
     Stub,
     /// A method that the log does not describe (quota, dropped record): how it is called is not known.

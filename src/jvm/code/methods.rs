@@ -7,6 +7,15 @@ use jvm_symbols_log::{ClassName, LineEntry, Method};
 
 use crate::jvm::names;
 
+/// The class of method handles, and what their intrinsics are called. Those all have the same `jmethodID`, that of the
+/// class's method number `UNSET_IDNUM` (methodHandles.cpp, `Method::jmethod_id`; JDK 8 to 25), so that JVMTI gives each
+/// the name of whichever was asked for first.
+const METHOD_HANDLE: &str = "java.lang.invoke.MethodHandle";
+const INTRINSICS: [&str; 6] =
+    ["invokeBasic", "linkToVirtual", "linkToStatic", "linkToSpecial", "linkToInterface", "linkToNative"];
+/// What is true of each of them.
+const INTRINSIC: &str = "[intrinsic]";
+
 /// A Java method.
 #[derive(Debug, PartialEq, Eq)]
 pub struct JavaMethod {
@@ -39,6 +48,12 @@ impl JavaMethod {
             file: (!file.is_empty()).then(|| names::text(file).into()),
             lines: lines.into(),
         }
+    }
+
+    /// Memory of names and lines, about.
+    pub(in crate::jvm) fn bytes(&self) -> usize {
+        let names = 2 * self.name.len() + self.file.as_ref().map_or(0, |file| file.len());
+        size_of::<JavaMethod>() + names + size_of_val(&*self.lines)
     }
 
     /// The source line of a bytecode index; 0 if unknown. Without index (entry of a synchronized method) the first.
@@ -94,7 +109,10 @@ impl Methods {
                 }
             },
         };
-        let name = names::text(method.name);
+        let mut name = names::text(method.name);
+        if &*class == METHOD_HANDLE && INTRINSICS.contains(&name.as_str()) {
+            INTRINSIC.clone_into(&mut name);
+        }
         let lines: Box<[LineEntry]> = method.lines().collect();
         self.bytes += size_of::<JavaMethod>() + size_of_val(&*lines);
         let full = self.shared(if class.is_empty() { name.clone() } else { format!("{class}.{name}") });

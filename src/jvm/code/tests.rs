@@ -47,7 +47,11 @@ impl Log {
     }
 
     fn method(&mut self, name: &str) -> u64 {
-        let class = ClassName::Named { class: b"La/B;", file: b"B.java" };
+        self.method_of(b"La/B;", name)
+    }
+
+    fn method_of(&mut self, class: &[u8], name: &str) -> u64 {
+        let class = ClassName::Named { class, file: b"B.java" };
         let lines = [(0, 10), (8, 20)].into_iter();
         self.append(RecordType::Method, |out| encode::method(out, &class, name.as_bytes(), lines))
     }
@@ -208,6 +212,25 @@ fn clocks_differ_by_the_offset_of_the_time_namespace() {
     timeline.read(&log.bytes).unwrap();
     assert_eq!(root(&timeline, CODE, 55), ok("a.B.run"), "4.5 s in the JVM");
     assert_eq!(root(&timeline, CODE, 65), Err(Miss::Moved));
+}
+
+#[test]
+fn intrinsics_of_method_handles_have_nobodys_name() {
+    let mut log = Log::new();
+    for (class, name, told) in [
+        (
+            &b"Ljava/lang/invoke/MethodHandle;"[..],
+            "linkToStatic",
+            "java.lang.invoke.MethodHandle.[intrinsic]",
+        ),
+        (b"Ljava/lang/invoke/MethodHandle;", "invokeBasic", "java.lang.invoke.MethodHandle.[intrinsic]"),
+        (b"Ljava/lang/invoke/MethodHandle;", "asType", "java.lang.invoke.MethodHandle.asType"),
+        (b"La/MethodHandle;", "linkToStatic", "a.MethodHandle.linkToStatic"),
+    ] {
+        let method = log.method_of(class, name);
+        log.load(2, false, (CODE, 0x40), method, method);
+        assert_eq!(root(&log.timeline(), CODE, 30), ok(told));
+    }
 }
 
 #[test]

@@ -13,8 +13,9 @@ use super::allowance::Allowance;
 use super::blob::{Blob, Identity, Kind};
 use super::debug_info::{DebugInfo, Spot};
 use super::heaps::Heaps;
+use super::interpreted::{AskedMethod, Interpreted};
 use super::layout::Layout;
-use super::methods;
+use super::methods::Methods;
 use crate::jvm::code::{FrameKind, JavaFrame, JavaMethod};
 use crate::jvm::memory::Memory;
 use crate::jvm::names;
@@ -88,9 +89,6 @@ struct Known {
     range: Range<u64>,
 }
 
-/// Methods that were read for one request.
-type Methods = HashMap<u64, Option<Arc<JavaMethod>>>;
-
 /// The code of one JVM.
 #[derive(Debug)]
 pub struct VmCode<M> {
@@ -98,6 +96,7 @@ pub struct VmCode<M> {
     layout: Layout,
     raw: bool,
     heaps: Option<Heaps>,
+    interpreted: Interpreted,
     known: HashMap<u64, Known>,
     /// Ranges whose code went, and when that was seen.
     gone: Vec<(Range<u64>, MonoNs)>,
@@ -110,7 +109,9 @@ impl<M: Memory> VmCode<M> {
     #[must_use]
     pub fn new(memory: M, layout: Layout, raw: bool) -> VmCode<M> {
         let memory = Allowance::new(memory);
-        VmCode { memory, layout, raw, heaps: None, known: HashMap::new(), gone: Vec::new(), went: 0 }
+        let (known, gone) = (HashMap::new(), Vec::new());
+        let interpreted = Interpreted::new(&layout.classes);
+        VmCode { memory, layout, raw, heaps: None, interpreted, known, gone, went: 0 }
     }
 
     /// What was done so far.
@@ -123,6 +124,7 @@ impl<M: Memory> VmCode<M> {
     /// they were. To be called each window, before its addresses are asked about; `now` is after the last of them.
     pub fn check(&mut self, now: MonoNs) -> Vec<Range<u64>> {
         self.memory.renew(ALLOWANCE);
+        self.interpreted.check(&self.memory, &self.layout);
         self.gone.retain(|(_, seen)| now.0 < seen.0.saturating_add(REMEMBER));
         self.heaps = Heaps::read(&self.memory, &self.layout.heaps).ok();
         if self.heaps.is_none() {
@@ -156,7 +158,7 @@ impl<M: Memory> VmCode<M> {
         order.sort_unstable();
         let unknown = Answer { frames: Err(VmMiss::None), lasting: false };
         let mut answers = vec![unknown; asked.len()];
-        let mut methods = Methods::new();
+        let mut methods = Methods::new(self.raw);
         let mut rest = order.as_slice();
         // What lies in one blob is answered together: it is read once.
         while let Some(&(within, _)) = rest.first() {
@@ -276,7 +278,11 @@ impl<M: Memory> VmCode<M> {
 
     /// The method at this address.
     fn method(&self, at: u64, known: &mut Methods) -> Result<Arc<JavaMethod>, VmMiss> {
-        let read = || methods::read(&self.memory, &self.layout, at, self.raw).ok().map(Arc::new);
-        known.entry(at).or_insert_with(read).clone().ok_or(VmMiss::Nonsense)
+        known.at(&self.memory, &self.layout, at).map(|found| found.method).ok_or(VmMiss::Nonsense)
+    }
+
+    /// Frames of the interpreter, in the order of the questions.
+    pub fn interpreted(&mut self, asked: &[AskedMethod]) -> Vec<Result<JavaFrame, VmMiss>> {
+        self.interpreted.frames(&self.memory, &self.layout, self.raw, asked)
     }
 }

@@ -16,7 +16,9 @@ const MAX_HEAP: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Heap {
     pub(super) memory: (u64, u64),
-    segment_map: (u64, u64),
+    /// The end of the memory that it may grow to.
+    pub(super) limit: u64,
+    pub(super) segment_map: (u64, u64),
     pub(super) segment_log2: u32,
 }
 
@@ -72,7 +74,13 @@ pub(super) fn each<M: Memory>(
 
 impl Heap {
     fn read<M: Memory>(memory: &M, layout: &layout::Heaps, at: u64) -> Result<Heap, Nonsense> {
-        let fields = [layout.memory.1, layout.segment_map.1, layout.segment_log2, layout.memory.0];
+        let fields = [
+            layout.memory.1,
+            layout.segment_map.1,
+            layout.segment_log2,
+            layout.memory.0,
+            layout.memory_limit,
+        ];
         let size = fields.into_iter().max().unwrap_or(0).max(layout.segment_map.0) + 8;
         let size = usize::try_from(size).ok().filter(|size| *size <= MAX_HEAP).ok_or(Nonsense)?;
         let mut bytes = vec![0; size];
@@ -83,7 +91,8 @@ impl Heap {
         if !(4..=12).contains(&segment_log2) {
             return Err(Nonsense);
         }
-        Ok(Heap { memory: space(layout.memory)?, segment_map: space(layout.segment_map)?, segment_log2 })
+        let (memory, segment_map) = (space(layout.memory)?, space(layout.segment_map)?);
+        Ok(Heap { memory, limit: word_in(&bytes, layout.memory_limit)?, segment_map, segment_log2 })
     }
 }
 

@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::loaders::{ClassLinks, Permanent};
+use super::permanent::Graph;
+use super::unloads::{PerfData, Unloads};
 use crate::jvm::memory::{Memory, Nonsense};
 use crate::jvm::version::JavaVersion;
 use crate::jvm::vm_structs::{Field, VmStructs};
@@ -22,6 +25,7 @@ const FIELDS: &[Field] = &[
     ("CodeHeap", "_log2_segment_size"),
     ("VirtualSpace", "_low"),
     ("VirtualSpace", "_high"),
+    ("VirtualSpace", "_high_boundary"),
     ("HeapBlock", "_header"),
     ("HeapBlock::Header", "_length"),
     ("HeapBlock::Header", "_used"),
@@ -31,6 +35,9 @@ const FIELDS: &[Field] = &[
     ("CodeBlob", "_code_end"),
     ("CodeBlob", "_code_offset"),
     ("CodeBlob", "_data_offset"),
+    ("CodeBlob", "_header_size"),
+    ("CodeBlob", "_frame_size"),
+    ("CodeBlob", "_frame_complete_offset"),
     ("CodeBlob", "_relocation_size"),
     ("CodeBlob", "_mutable_data"),
     ("CodeBlob", "_mutable_data_size"),
@@ -62,11 +69,40 @@ const FIELDS: &[Field] = &[
     ("Symbol", "_length"),
     ("Symbol", "_body"),
     ("StubRoutines", "_call_stub_return_address"),
+    ("Klass", "_class_loader_data"),
+    ("InstanceKlass", "_class_loader_data"),
+    ("Klass", "_next_link"),
+    ("Klass", "_layout_helper"),
+    ("ClassLoaderData", "_klasses"),
+    ("ClassLoaderData", "_next"),
+    ("ClassLoaderData", "_class_loader"),
+    ("ClassLoaderDataGraph", "_head"),
+    ("SystemDictionary", "_java_system_loader"),
+    OBJECT_CLASS[0],
+    OBJECT_CLASS[1],
+    ("PerfMemory", "_start"),
+    ("PerfDataPrologue", "entry_offset"),
+    ("PerfDataPrologue", "num_entries"),
+    ("PerfDataEntry", "entry_length"),
+    ("PerfDataEntry", "name_offset"),
+    ("PerfDataEntry", "data_offset"),
+    ("AbstractInterpreter", "_code"),
+    ("StubQueue", "_stub_buffer"),
+    ("StubQueue", "_buffer_limit"),
+];
+/// The pointer to the class of all objects, up to JDK 15 and later.
+const OBJECT_CLASS: [Field; 2] = [
+    ("SystemDictionary", "_well_known_klasses[SystemDictionary::Object_klass_knum]"),
+    ("vmClasses", "_klasses[static_cast<int>(vmClassID::Object_klass_knum)]"),
 ];
 const TYPES: &[&str] = &["HeapBlock", "nmethod", "PcDesc", "ConstMethod", "ConstantPool"];
 
 /// Offsets within a structure, and structures themselves, are small; more is a lie.
 const MAX_OFFSET: u64 = 4096;
+/// In a frame of the interpreter the bytecode pointer (`interpreter_frame_bcx_offset` in frame_x86.hpp of JDK 8,
+/// `interpreter_frame_bcp_offset` later) has the seventh word below fp, and the eighth since this release, which keeps
+/// the class's mirror too.
+const MIRROR_SINCE: u32 = 9;
 /// Numbers in debug records and line tables have no zero bytes since this release (`unsigned5.rs`).
 const NULL_FREE_SINCE: u32 = 20;
 
@@ -77,6 +113,8 @@ pub struct Layout {
     pub(super) blob: Blobs,
     pub(super) nmethod: Nmethods,
     pub(super) method: Methods,
+    pub(super) frames: Frames,
+    pub(super) classes: Classes,
     /// The address to which the first Java frame of a thread returns.
     pub(super) call_stub_return: Option<u64>,
     /// How numbers are compressed.
@@ -92,6 +130,8 @@ pub(super) struct Heaps {
     pub(super) array: Option<(u64, u64)>,
     /// In a heap: first byte and end of its memory, the same of its segment map, and the logarithm of a segment's size.
     pub(super) memory: (u64, u64),
+    /// The end of the memory that it may grow to.
+    pub(super) memory_limit: u64,
     pub(super) segment_map: (u64, u64),
     pub(super) segment_log2: u64,
     /// Before each blob; in it whether it is in use, and its length with the blob, a word or less, in segments.
@@ -108,6 +148,21 @@ pub(super) struct Blobs {
     pub(super) size: u64,
     pub(super) code: Place,
     pub(super) code_end: Place,
+}
+
+/// What stacks are walked by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Frames {
+    /// In a blob: the size of its frames, and from where in its code on they are there, in four bytes or two.
+    pub(super) size: u64,
+    pub(super) complete: u64,
+    pub(super) complete_is_short: bool,
+    /// Address of the pointer to the interpreter's code; in that where it begins, and its length.
+    pub(super) interpreter: u64,
+    pub(super) interpreter_code: u64,
+    pub(super) interpreter_length: u64,
+    /// The frame of the interpreter has the class's mirror.
+    pub(super) has_mirror: bool,
 }
 
 /// How a blob says where a part of it is.
@@ -177,6 +232,17 @@ pub(super) struct Methods {
     pub(super) symbol_body: u64,
 }
 
+/// What tells whether classes stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Classes {
+    /// How many have been unloaded, if the JVM counts it.
+    pub(super) unloads: Option<Unloads>,
+    pub(super) links: Option<ClassLinks>,
+    /// Where loaders are, and those that never go, as far as they are there.
+    pub(super) graph: Option<Graph>,
+    pub(super) permanent: Vec<Permanent>,
+}
+
 /// Looks fields up, and refuses what cannot be.
 struct Tables(VmStructs);
 
@@ -223,9 +289,19 @@ impl Layout {
             },
             nmethod: nmethods(&tables)?,
             method: methods(&tables)?,
+            frames: frames(&tables, version.feature >= MIRROR_SINCE)?,
+            classes: classes(memory, &tables, version.feature),
             call_stub_return: call_stub.and_then(|at| memory.word(at)).ok().filter(|&pc| pc != 0),
             null_free: version.feature >= NULL_FREE_SINCE,
         })
+    }
+
+    /// Whether the loader with this data never goes.
+    pub(super) fn is_permanent<M: Memory>(&self, memory: &M, loader: u64) -> bool {
+        let Classes { graph, links, .. } = &self.classes;
+        graph
+            .zip(*links)
+            .is_some_and(|(graph, links)| graph.is_permanent(memory, loader, &links, &self.method))
     }
 }
 
@@ -246,6 +322,8 @@ fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
         at,
         array,
         memory: space("_memory")?,
+        memory_limit: tables.offset("CodeHeap", "_memory")?
+            + tables.offset("VirtualSpace", "_high_boundary")?,
         segment_map: space("_segmap")?,
         segment_log2: tables.offset("CodeHeap", "_log2_segment_size")?,
         block_size: tables.size("HeapBlock")?,
@@ -253,6 +331,70 @@ fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
         block_length: block + length,
         // One follows the other (memory/heap.hpp).
         block_length_is_half: used.checked_sub(length).ok_or(Nonsense)? < 8,
+    })
+}
+
+fn classes<M: Memory>(memory: &M, tables: &Tables, feature: u32) -> Classes {
+    let entry = |name| tables.offset("PerfDataEntry", name);
+    let head = |name| tables.offset("PerfDataPrologue", name);
+    let perf_data = || {
+        Ok::<_, Nonsense>(PerfData {
+            start: tables.address("PerfMemory", "_start")?,
+            first: head("entry_offset")?,
+            count: head("num_entries")?,
+            length: entry("entry_length")?,
+            name: entry("name_offset")?,
+            value: entry("data_offset")?,
+        })
+    };
+    let unloads = perf_data().and_then(|layout| Unloads::find(memory, &layout));
+    let links = class_links(tables).ok();
+    let graph = graph(tables, feature).ok();
+    let permanent = links.zip(graph).zip(methods(tables).ok());
+    let permanent = permanent.map(|((links, graph), methods)| graph.permanent(memory, &links, &methods));
+    Classes { unloads: unloads.ok(), links, graph, permanent: permanent.unwrap_or_default() }
+}
+
+fn class_links(tables: &Tables) -> Result<ClassLinks, Nonsense> {
+    let loader = tables.first(&[("Klass", "_class_loader_data"), ("InstanceKlass", "_class_loader_data")])?;
+    // JDK 8 does not tell of two of them: they are where klass.hpp and classLoaderData.hpp have them, the link before the
+    // loader's data, the first class four words before the next loader.
+    let before = |place: u64, words: u64| place.checked_sub(words * 8).ok_or(Nonsense);
+    let next = tables.offset("Klass", "_next_link").or_else(|_| before(loader, 1))?;
+    let first = tables
+        .offset("ClassLoaderData", "_klasses")
+        .or_else(|_| before(tables.offset("ClassLoaderData", "_next")?, 4))?;
+    Ok(ClassLinks { loader, first, next, kind: tables.offset("Klass", "_layout_helper")? })
+}
+
+fn graph(tables: &Tables, feature: u32) -> Result<Graph, Nonsense> {
+    let system = || {
+        let system = tables.address("SystemDictionary", "_java_system_loader");
+        Some((system.ok()?, tables.offset("ClassLoaderData", "_class_loader").ok()?))
+    };
+    Ok(Graph {
+        head: tables.address("ClassLoaderDataGraph", "_head")?,
+        next: tables.offset("ClassLoaderData", "_next")?,
+        object: OBJECT_CLASS
+            .iter()
+            .find_map(|&(class, name)| tables.address(class, name).ok())
+            .ok_or(Nonsense)?,
+        // Later it is the address of a handle.
+        system: system().filter(|_| feature < MIRROR_SINCE),
+    })
+}
+
+fn frames(tables: &Tables, has_mirror: bool) -> Result<Frames, Nonsense> {
+    let complete = tables.offset("CodeBlob", "_frame_complete_offset")?;
+    Ok(Frames {
+        size: tables.offset("CodeBlob", "_frame_size")?,
+        complete,
+        // Two numbers of two bytes follow each other since JDK 24, before numbers of four (code/codeBlob.hpp).
+        complete_is_short: tables.offset("CodeBlob", "_header_size")?.abs_diff(complete) < 4,
+        interpreter: tables.address("AbstractInterpreter", "_code")?,
+        interpreter_code: tables.offset("StubQueue", "_stub_buffer")?,
+        interpreter_length: tables.offset("StubQueue", "_buffer_limit")?,
+        has_mirror,
     })
 }
 

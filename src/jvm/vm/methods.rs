@@ -1,5 +1,9 @@
 //! From a `Method*` to names and lines (oops/method.hpp, constMethod.hpp, constantPool.hpp, symbol.hpp).
 
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
 use jvm_symbols_log::LineEntry;
 
 use super::layout::{self, Layout};
@@ -14,30 +18,111 @@ const HAS_LINES: u16 = 1;
 const MAX_TABLES: u64 = 1 << 20;
 const MAX_LINES: usize = 65_536;
 
-/// Reads a method. With `raw` names keep the numbers that differ from run to run.
-pub(super) fn read<M: Memory>(
-    memory: &M,
-    layout: &Layout,
-    method: u64,
+/// First bytes of a symbol that are read at once, its length among them: names are short.
+const SHORT_SYMBOL: usize = 128;
+
+/// A method, and where its bytecodes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) method: Arc<JavaMethod>,
+    /// Addresses; none of a native method.
+    pub(super) bytecodes: Range<u64>,
+    /// What leads to it: the `ConstMethod` and its pool.
+    links: [u64; 2],
+    /// Its class.
+    pub(super) class: u64,
+}
+
+impl Found {
+    /// Whether `method` still leads to what was found there.
+    pub(super) fn is_at<M: Memory>(&self, memory: &M, layout: &layout::Methods, method: u64) -> bool {
+        links(memory, layout, method) == Ok(self.links)
+    }
+}
+
+/// What is read of a class once for all of its methods: as the JVM has it.
+#[derive(Debug)]
+struct Class {
+    name: Vec<u8>,
+    file: Vec<u8>,
+}
+
+/// Methods that were read for one request.
+#[derive(Debug)]
+pub(super) struct Methods {
     raw: bool,
-) -> Result<JavaMethod, Nonsense> {
-    let l = &layout.method;
-    let at = |base: u64, offset: u64| base.checked_add(offset).ok_or(Nonsense);
-    let const_method = memory.word(at(method, l.const_method)?)?;
-    let mut header = vec![0; usize::try_from(l.const_method_size).map_err(|_| Nonsense)?];
-    memory.read_all(const_method, &mut header)?;
-    let pool = Pool::read(memory, l, word_in(&header, l.constants)?)?;
-    let class = memory.word(at(pool.holder, l.class_name)?)?;
-    let file = source_file(memory, l, pool.holder)?;
-    let class = with_hidden_suffix(symbol(memory, l, class)?);
-    let name = pool.symbol(memory, l, short_in(&header, l.name_index)?)?;
-    let lines = lines(memory, layout, const_method, &header)?;
-    Ok(JavaMethod::new(&class, &name, &file, lines, raw))
+    methods: HashMap<u64, Option<Found>>,
+    classes: HashMap<u64, Option<Class>>,
+}
+
+impl Methods {
+    /// With `raw` names keep the numbers that differ from run to run.
+    pub(super) fn new(raw: bool) -> Methods {
+        Methods { raw, methods: HashMap::new(), classes: HashMap::new() }
+    }
+
+    /// The method of this `Method*`.
+    pub(super) fn at<M: Memory>(&mut self, memory: &M, layout: &Layout, method: u64) -> Option<Found> {
+        if let Some(known) = self.methods.get(&method) {
+            return known.clone();
+        }
+        let found = self.read(memory, layout, method).ok();
+        self.methods.insert(method, found.clone());
+        found
+    }
+
+    fn read<M: Memory>(&mut self, memory: &M, layout: &Layout, method: u64) -> Result<Found, Nonsense> {
+        let l = &layout.method;
+        let const_method = memory.word(place(method, l.const_method)?)?;
+        let mut header = vec![0; usize::try_from(l.const_method_size).map_err(|_| Nonsense)?];
+        memory.read_all(const_method, &mut header)?;
+        let constants = word_in(&header, l.constants)?;
+        let pool = Pool::read(memory, l, constants)?;
+        let class =
+            self.classes.entry(pool.holder).or_insert_with(|| Class::read(memory, l, pool.holder).ok());
+        let class = class.as_ref().ok_or(Nonsense)?;
+        let name = pool.symbol(memory, l, short_in(&header, l.name_index)?)?;
+        let lines = lines(memory, layout, const_method, &header)?;
+        let begin = place(const_method, l.const_method_size)?;
+        let end = place(begin, u64::from(short_in(&header, l.code_size)?))?;
+        let method = JavaMethod::new(&class.name, &name, &class.file, lines, self.raw);
+        Ok(Found {
+            method: Arc::new(method),
+            bytecodes: begin..end,
+            links: [const_method, constants],
+            class: pool.holder,
+        })
+    }
+}
+
+fn place(base: u64, offset: u64) -> Result<u64, Nonsense> {
+    base.checked_add(offset).ok_or(Nonsense)
+}
+
+fn links<M: Memory>(memory: &M, layout: &layout::Methods, method: u64) -> Result<[u64; 2], Nonsense> {
+    let const_method = memory.word(place(method, layout.const_method)?)?;
+    Ok([const_method, memory.word(place(const_method, layout.constants)?)?])
+}
+
+impl Class {
+    fn read<M: Memory>(memory: &M, layout: &layout::Methods, class: u64) -> Result<Class, Nonsense> {
+        let name = class_name(memory, layout, class)?;
+        Ok(Class { name: with_hidden_suffix(name), file: source_file(memory, layout, class)? })
+    }
+}
+
+/// The name of a class, as the JVM has it.
+pub(super) fn class_name<M: Memory>(
+    memory: &M,
+    layout: &layout::Methods,
+    class: u64,
+) -> Result<Vec<u8>, Nonsense> {
+    symbol(memory, layout, memory.word(place(class, layout.class_name)?)?)
 }
 
 /// The class's own pool has it: that of a method handle's intrinsic has its name and signature only.
 fn source_file<M: Memory>(memory: &M, layout: &layout::Methods, class: u64) -> Result<Vec<u8>, Nonsense> {
-    let at = |offset: u64| class.checked_add(offset).ok_or(Nonsense);
+    let at = |offset: u64| place(class, offset);
     let pool = Pool::read(memory, layout, memory.word(at(layout.class_pool)?)?)?;
     let index = match (layout.file_in_pool, layout.file_in_class) {
         (Some(field), _) => short_in(&pool.header, field)?,
@@ -84,11 +169,16 @@ impl Pool {
 }
 
 fn symbol<M: Memory>(memory: &M, layout: &layout::Methods, at: u64) -> Result<Vec<u8>, Nonsense> {
-    let place = |offset| at.checked_add(offset).ok_or(Nonsense);
-    let mut length = [0; 2];
-    memory.read_all(place(layout.symbol_length)?, &mut length)?;
-    let mut text = vec![0; usize::from(u16::from_ne_bytes(length))];
-    memory.read_all(place(layout.symbol_body)?, &mut text)?;
+    let mut first = [0; SHORT_SYMBOL];
+    let got = memory.read(at, &mut first);
+    let first = first.get(..got).ok_or(Nonsense)?;
+    let length = usize::from(short_in(first, layout.symbol_length)?);
+    let body = usize::try_from(layout.symbol_body).map_err(|_| Nonsense)?;
+    if let Some(text) = first.get(body..).and_then(|rest| rest.get(..length)) {
+        return Ok(text.to_owned());
+    }
+    let mut text = vec![0; length];
+    memory.read_all(place(at, layout.symbol_body)?, &mut text)?;
     Ok(text)
 }
 

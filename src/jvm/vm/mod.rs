@@ -8,15 +8,22 @@ mod allowance;
 mod blob;
 mod code;
 mod debug_info;
+mod frames;
 mod heaps;
+mod interpreted;
 mod layout;
+mod loaders;
 mod methods;
+mod permanent;
 mod stubs;
 #[cfg(test)]
 mod tests;
+mod unloads;
 mod unsigned5;
 
 pub use code::{Answer, Asked, VmCode, VmMiss, VmStats};
+pub(super) use frames::hotspot;
+pub use interpreted::AskedMethod;
 pub use layout::Layout;
 pub(super) use stubs::blobs;
 pub use stubs::{Blob, Blobs};

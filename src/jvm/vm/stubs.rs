@@ -57,6 +57,15 @@ fn walk<M: Memory>(memory: &M, layout: &Layout) -> Result<Blobs, Nonsense> {
     Ok(walk.finish())
 }
 
+/// The code in one heap that is no method, by HotSpot's names.
+pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &Layout, heap: &Heap) -> Vec<(String, (u64, u64))> {
+    let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
+    let _ = walk.heap(heap);
+    let Blobs { names, blobs } = walk.finish();
+    let name = |blob: &Blob| names.get(usize::from(blob.name)).cloned().unwrap_or_default();
+    blobs.iter().map(|blob| (name(blob), (blob.start, blob.start + u64::from(blob.size)))).collect()
+}
+
 /// The way through the heaps.
 struct Walk<'a, M> {
     memory: &'a M,
@@ -140,7 +149,7 @@ mod tests {
 
     impl Bytes {
         /// A heap of `segments`.
-        fn with_heap(segments: u64) -> Bytes {
+        pub(in crate::jvm::vm) fn with_heap(segments: u64) -> Bytes {
             let memory = Bytes::new();
             memory.word(HEAP + 8, BASE + CODE + segments * SEGMENT);
             memory.text(NAMES + 0x100, "Interpreter");
@@ -149,7 +158,14 @@ mod tests {
         }
 
         /// A block with code `from` its beginning `to` there.
-        fn block(&self, segment: u64, length: u64, used: u8, name: u64, (from, to): (u32, u32)) {
+        pub(in crate::jvm::vm) fn block(
+            &self,
+            segment: u64,
+            length: u64,
+            used: u8,
+            name: u64,
+            (from, to): (u32, u32),
+        ) {
             let at = CODE + segment * SEGMENT;
             self.word(at, length);
             self.put(at + 8, &[used]);

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use super::layout::{Blobs, Heaps, Layout, Methods, Nmethods, Parts, Place};
-use super::{Answer, Asked, Memory, VmCode, VmMiss};
+use super::layout::{Blobs, Classes, Frames, Heaps, Layout, Methods, Nmethods, Parts, Place};
+use super::{Answer, Asked, AskedMethod, Memory, VmCode, VmMiss};
 use crate::process::MonoNs;
 
 pub(super) const BASE: u64 = 0x7f00_0000_0000;
@@ -11,15 +11,18 @@ const SIZE: usize = 1 << 20;
 /// Where things are made, from the base.
 pub(super) const HEAP: u64 = 0x100;
 const POINTER: u64 = 0x200;
+/// The pointer to the interpreter's code.
+pub(super) const INTERPRETER: u64 = 0x208;
 const MAP: u64 = 0x1_0000;
 pub(super) const CODE: u64 = 0x2_0000;
 const CODE_END: u64 = 0x4_0000;
+const CODE_LIMIT: u64 = 0x6_0000;
 pub(super) const NAMES: u64 = 0x5_0000;
-const METHOD: u64 = 0x6_0000;
+pub(super) const METHOD: u64 = 0x6_0000;
 const SEGMENT: u64 = 7;
 
 /// Memory that a test writes.
-pub(super) struct Bytes(RefCell<Vec<u8>>);
+pub(super) struct Bytes(pub(super) RefCell<Vec<u8>>);
 
 impl Memory for &Bytes {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
@@ -46,6 +49,10 @@ impl Bytes {
         self.put(at, &value.to_ne_bytes());
     }
 
+    pub(super) fn get(&self, at: u64) -> u64 {
+        (&self).word(BASE + at).unwrap()
+    }
+
     pub(super) fn text(&self, at: u64, text: &str) -> u64 {
         self.put(at, text.as_bytes());
         self.put(at + text.len() as u64, &[0]);
@@ -59,6 +66,7 @@ impl Bytes {
         for (place, value) in [(0, CODE), (8, CODE_END), (16, MAP), (24, MAP + (CODE_END - CODE) / 128)] {
             bytes.word(HEAP + place, BASE + value);
         }
+        bytes.word(HEAP + 40, BASE + CODE_LIMIT);
         bytes.half(HEAP + 32, u32::try_from(SEGMENT).unwrap());
         bytes.put(MAP, &[0xff; 1024]);
         bytes
@@ -101,7 +109,7 @@ impl Bytes {
     }
 
     /// A `Method*` of class `p/C` with this name.
-    fn java(&self, number: u64, name: &str) -> u64 {
+    pub(super) fn java(&self, number: u64, name: &str) -> u64 {
         let at = METHOD + number * 0x1000;
         let (constant, pool, class) = (at + 0x100, at + 0x200, at + 0x400);
         self.word(at + 8, BASE + constant);
@@ -137,6 +145,7 @@ pub(super) fn layout() -> Layout {
             at: BASE + POINTER,
             array: None,
             memory: (0, 8),
+            memory_limit: 40,
             segment_map: (16, 24),
             segment_log2: 32,
             block_size: 16,
@@ -154,6 +163,16 @@ pub(super) fn layout() -> Layout {
             record_pc: 0,
             record_scope: 4,
         },
+        frames: Frames {
+            size: 20,
+            complete: 24,
+            complete_is_short: false,
+            interpreter: BASE + INTERPRETER,
+            interpreter_code: 8,
+            interpreter_length: 16,
+            has_mirror: true,
+        },
+        classes: Classes::default(),
         method: Methods {
             const_method: 8,
             const_method_size: 64,
@@ -296,6 +315,60 @@ fn lies_cost_frames_and_nothing_else() {
     assert_eq!(lie(|b| b.word(METHOD + 8, u64::MAX - 3)), Err(VmMiss::Nonsense));
     assert_eq!(lie(|b| b.half(METHOD + 0x100 + 8, 0)), Err(VmMiss::Nonsense));
     assert_eq!(lie(|b| b.put(METHOD + 0x100 + 16, &[0xff, 0xff])), Err(VmMiss::Nonsense));
+}
+
+/// Values at random in what is read, those first that break sums, loops and sizes: nothing panics, runs on or grows.
+#[test]
+fn whatever_stands_in_memory_costs_frames_only() {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let places = [(HEAP, 0x40), (POINTER, 0x120), (MAP, 0x40), (CODE, 0x840), (METHOD, 0x800)];
+    let (mut right, mut wrong, mut described) = (0, 0, 0);
+    for _ in 0..4_000 {
+        let bytes = Bytes::new();
+        let method = bytes.java(0, "m");
+        let start = bytes.method(0, 7, method, method);
+        bytes.word(INTERPRETER, BASE + 0x300);
+        bytes.word(0x308, BASE + CODE + 64);
+        bytes.half(0x310, 236);
+        for _ in 0..=random(6) {
+            let (place, length) = places[usize::try_from(random(5)).unwrap()];
+            let at = place + random(length / 4) * 4;
+            let odd = [
+                0,
+                1,
+                7,
+                0x7fff_ffff,
+                1 << 31,
+                u64::MAX,
+                u64::MAX - 7,
+                1 << 60,
+                BASE + at,
+                start,
+                random(1 << 20),
+            ];
+            let value = odd[usize::try_from(random(odd.len() as u64)).unwrap()];
+            let size = [1, 2, 4, 8][usize::try_from(random(4)).unwrap()];
+            bytes.put(at, &value.to_ne_bytes()[..size]);
+        }
+        described += usize::from(super::hotspot(&&bytes, &layout()).is_ok());
+        let mut code = code(&bytes);
+        let asked = AskedMethod { method, bcp: method + 0x100 + 64, at: MonoNs(10) };
+        assert_eq!(code.interpreted(&[asked]).len(), 1);
+        for pc in [0, 0x20, 0x41, 0x3ff] {
+            match told(&ask(&mut code, start + pc, true, 10)) {
+                Ok(frames) => right += usize::from(frames.len() < 100),
+                Err(_) => wrong += 1,
+            }
+        }
+    }
+    assert!(right > 1_000 && wrong > 1_000 && described > 100, "{right} {wrong} {described}");
+    assert_eq!(right + wrong, 16_000, "chains are short");
 }
 
 #[test]

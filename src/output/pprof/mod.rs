@@ -13,11 +13,17 @@ pub use write::write;
 
 use crate::profile::Kind;
 
-const LABEL_PID: &str = "process.pid";
-const LABEL_PROCESS: &str = "process.executable.name";
-const LABEL_THREAD: &str = "thread.name";
+pub(super) const LABEL_PID: &str = "process.pid";
+pub(super) const LABEL_PROCESS: &str = "process.executable.name";
+pub(super) const LABEL_THREAD: &str = "thread.name";
 const LABEL_TID: &str = "thread.id";
 const LABEL_CGROUP: &str = "process.linux.cgroup.id";
+const LABEL_CONTAINER_ID: &str = "container.id";
+const LABEL_CONTAINER_NAME: &str = "container.name";
+const LABEL_CONTAINER: &str = "k8s.container.name";
+const LABEL_POD: &str = "k8s.pod.name";
+const LABEL_POD_UID: &str = "k8s.pod.uid";
+const LABEL_NAMESPACE: &str = "k8s.namespace.name";
 
 /// What the accounts' comments begin with; `name=number` follows.
 const COMMENT: &str = "jbpf-prof.";

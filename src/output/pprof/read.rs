@@ -9,8 +9,12 @@ use flate2::read::MultiGzDecoder;
 use prost::Message;
 
 use super::proto::{self, Function, Label, Location};
-use super::{COMMENT, KINDS, LABEL_CGROUP, LABEL_PID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into};
+use super::{
+    COMMENT, KINDS, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
+    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into,
+};
 use crate::output::{folded, name};
+use crate::profile::labels::Container;
 use crate::profile::samples::{Span, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
 
@@ -144,6 +148,7 @@ impl<'a> Reader<'a> {
 
     fn labels(&self, list: &[Label]) -> anyhow::Result<Labels> {
         let mut labels = Labels::default();
+        let mut container = Container::default();
         for Label { key, str, num } in list {
             match &**self.text(*key)? {
                 LABEL_PROCESS => labels.process = Arc::clone(self.text(*str)?),
@@ -151,8 +156,17 @@ impl<'a> Reader<'a> {
                 LABEL_PID => labels.pid = u32::try_from(*num).unwrap_or(0),
                 LABEL_TID => labels.tid = u32::try_from(*num).unwrap_or(0),
                 LABEL_CGROUP => labels.cgroup = num.cast_unsigned(),
+                LABEL_NAMESPACE => container.namespace = Arc::clone(self.text(*str)?),
+                LABEL_POD => container.pod = Arc::clone(self.text(*str)?),
+                LABEL_POD_UID => container.pod_uid = Arc::clone(self.text(*str)?),
+                LABEL_CONTAINER => container.container = Arc::clone(self.text(*str)?),
+                LABEL_CONTAINER_NAME => container.name = Arc::clone(self.text(*str)?),
+                LABEL_CONTAINER_ID => container.id = Arc::clone(self.text(*str)?),
                 _ => {}
             }
+        }
+        if container != Container::default() {
+            labels.container = Some(Arc::new(container));
         }
         Ok(labels)
     }

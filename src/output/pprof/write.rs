@@ -11,11 +11,12 @@ use prost::Message;
 
 use super::proto::{self, Function, Label, Line, Location, Mapping, Sample, ValueType};
 use super::{
-    COMMENT, LABEL_CGROUP, LABEL_PID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into, kind_label,
+    COMMENT, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
+    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into, kind_label,
 };
 use crate::output::{folded, name};
 use crate::profile::frames::FrameId;
-use crate::profile::labels::LabelsId;
+use crate::profile::labels::{Container, LabelsId};
 use crate::profile::trie::{NodeId, Trie};
 use crate::profile::{Accounts, Kind, Labels, Module, Profile};
 
@@ -117,7 +118,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     fn label(&mut self, id: LabelsId) -> Vec<Label> {
-        let Labels { pid, process, thread, tid, cgroup } = self.profile.labels(id);
+        let Labels { pid, process, thread, tid, cgroup, container } = self.profile.labels(id);
         let mut list = Vec::new();
         let mut text = |key: &str, value: &str| {
             if !value.is_empty() {
@@ -126,6 +127,15 @@ impl<'a, W: Write> Writer<'a, W> {
         };
         text(LABEL_PROCESS, process);
         text(LABEL_THREAD, thread);
+        if let Some(container) = container {
+            let Container { namespace, pod, container, name, id, pod_uid } = &**container;
+            text(LABEL_NAMESPACE, namespace);
+            text(LABEL_POD, pod);
+            text(LABEL_POD_UID, pod_uid);
+            text(LABEL_CONTAINER, container);
+            text(LABEL_CONTAINER_NAME, name);
+            text(LABEL_CONTAINER_ID, id);
+        }
         for (key, num) in
             [(LABEL_PID, u64::from(*pid)), (LABEL_TID, u64::from(*tid)), (LABEL_CGROUP, *cgroup)]
         {
@@ -196,9 +206,8 @@ impl<'a, W: Write> Writer<'a, W> {
             return id;
         }
         let id = self.mapping_list.len() as u64 + 1;
-        let build_id: String =
-            module.build_id.iter().flat_map(|b| b.iter()).map(|b| format!("{b:02x}")).collect();
-        let (filename, build_id) = (self.strings.id(&module.path), self.strings.id(&build_id));
+        let filename = self.strings.id(&module.path);
+        let build_id = self.strings.id(&module.build_id_text());
         self.mapping_list.push(Mapping { id, filename, build_id, ..Mapping::default() });
         self.mappings.insert(Arc::clone(module), id);
         id

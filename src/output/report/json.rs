@@ -1,10 +1,13 @@
 //! The report for machines: one JSON object, names stable, numbers bare.
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use serde::Serialize;
 
 use super::sections::language;
 use crate::output::name;
+use crate::profile::labels::Container;
 use crate::profile::{Profile, RunReport};
 
 /// Version of the object's shape: grows when a field changes its meaning or goes.
@@ -17,12 +20,20 @@ struct Object<'a> {
     report: &'a RunReport,
     /// Ticks that shares refer to: samples and lost ones.
     shown: u64,
+    /// Containers, and what is in none; empty if there are none.
+    containers: Vec<ContainerTicks>,
     processes: Vec<Process>,
     functions: Vec<Function>,
     /// Files whose functions have no names.
     stripped: Vec<Stripped>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lines: Option<Vec<Line>>,
+}
+
+#[derive(Serialize)]
+struct ContainerTicks {
+    container: Option<Arc<Container>>,
+    ticks: u64,
 }
 
 #[derive(Serialize)]
@@ -71,6 +82,10 @@ pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Resul
         let symbol = &frames.symbols()[symbol as usize];
         (name::plain(frames, symbol), language(symbol.kind))
     };
+    let containers = profile
+        .containers()
+        .into_iter()
+        .map(|row| ContainerTicks { container: row.container, ticks: row.ticks });
     let processes = profile.processes().into_iter().map(|row| Process {
         name: row.name.to_string(),
         pids: row.pids,
@@ -100,6 +115,7 @@ pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Resul
         schema: SCHEMA,
         report,
         shown: profile.accounts.shown(),
+        containers: containers.collect(),
         processes: processes.collect(),
         functions: functions.collect(),
         stripped: stripped.collect(),

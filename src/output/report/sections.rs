@@ -1,9 +1,9 @@
 //! The report's sections, each a few lines.
 
+use super::detail::Detail;
 use super::layout::{Column, bytes, cut, percent, share, table, thousands, wrap};
-use super::text::Detail;
 use crate::output::name;
-use crate::profile::report::{Cost, JvmReport, NameSource};
+use crate::profile::report::{Cost, GroupReport, JvmReport, NameSource, Steady};
 use crate::profile::tables::UnknownRow;
 use crate::profile::{Kind, Profile, RunReport};
 
@@ -177,14 +177,16 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
     if let NameSource::Refused { label, hint } = &jvm.names {
         notes.push(format!("No names for its Java code: {label}. {hint}"));
     }
-    if jvm.frame_pointers == Some(false) {
+    if let Some(why) = jvm.undescribed.as_ref().filter(|_| jvm.frame_pointers != Some(true)) {
         let share = match jvm.java_ticks {
             0 => String::new(),
             all => {
-                format!(": {} of its Java samples do not reach the root", percent(jvm.rootless_ticks, all))
+                format!(", {} of its Java samples do not reach the root", percent(jvm.rootless_ticks, all))
             }
         };
-        notes.push(format!("It keeps no frame pointers{share}. Start it with -XX:+PreserveFramePointer."));
+        notes.push(format!(
+            "Its stacks are walked by frame pointers alone{share}: {why}. Start it with -XX:+PreserveFramePointer."
+        ));
     }
     if let Some(before) = jvm.compiled_before.filter(|b| *b >= 0.01) {
         let from = match jvm.names {
@@ -207,6 +209,57 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
         notes.push(format!("Its log was cut at {}: some of its code has no name.", bytes(jvm.log_bytes)));
     }
     notes
+}
+
+/// The chosen cgroups, and how each was kept from running.
+pub(super) fn groups(report: &RunReport, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for group in &report.groups {
+        if lines.is_empty() {
+            lines.push("Cgroups".to_owned());
+        }
+        lines.push(cut(&format!("  {} ({})", group.path, group.hierarchy), width));
+        lines.extend(group_notes(group).iter().flat_map(|note| wrap(note, 6, width)));
+    }
+    lines
+}
+
+fn group_notes(group: &GroupReport) -> Vec<String> {
+    let seconds = |usec: u64| usec as f64 / 1e6;
+    let mut notes = Vec::new();
+    if let Some(cpus) = group.limit_cpus {
+        let GroupReport { periods, throttled_periods, throttled_usec, .. } = group;
+        notes.push(format!(
+            "It may use {cpus:.2} CPUs. Throttled in {} of {} periods, {:.1} s altogether.",
+            thousands(*throttled_periods),
+            thousands(*periods),
+            seconds(*throttled_usec),
+        ));
+    }
+    if let Some(usec) = group.pressure_usec.filter(|usec| *usec > 0) {
+        notes.push(format!("Some of its threads waited for a CPU in {:.1} s of the time.", seconds(usec)));
+    }
+    notes
+}
+
+/// Containers, and what is in none.
+pub(super) fn containers(profile: &Profile, detail: Detail) -> Vec<String> {
+    let all = profile.containers();
+    let shown = profile.accounts.shown();
+    let rows: Vec<[String; 4]> = all
+        .iter()
+        .take(detail.rows)
+        .map(|row| {
+            let [id, title] = match &row.container {
+                Some(container) => [container.short_id().to_owned(), container.title()],
+                None => ["-".to_owned(), "[in no container]".to_owned()],
+            };
+            [percent(row.ticks, shown), thousands(row.ticks), id, title]
+        })
+        .collect();
+    let columns =
+        [Column::Right("share"), Column::Right("ticks"), Column::Left("id"), Column::Rest("container")];
+    section("Containers", columns, &rows, all.len(), detail)
 }
 
 /// The hottest processes.
@@ -319,7 +372,7 @@ pub(super) fn language(kind: Kind) -> &'static str {
 
 /// What the run cost.
 pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
-    let Cost { broker_s, worker_s, helpers_s, bpf_s, bpf_runs, rss_bytes, maps_bytes } = &report.cost;
+    let Cost { broker_s, worker_s, helpers_s, bpf_s, bpf_runs, rss_bytes, maps_bytes, steady } = &report.cost;
     let mut parts = format!(
         "{} of one core: broker {broker_s:.2} s, symbols {worker_s:.2} s, JVM helpers {helpers_s:.2} s",
         share(report.cost.cpu_s() / report.duration_s.max(1e-3)),
@@ -332,6 +385,10 @@ pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
         None => ", BPF not counted by this kernel".to_owned(),
     };
     parts += &format!("; {} of memory, {} of BPF maps", bytes(*rss_bytes), bytes(*maps_bytes));
+    if let Some(Steady { seconds, cpu_s, after_s }) = steady {
+        let of_core = share(cpu_s / seconds.max(1e-3));
+        parts += &format!("; in steady state, from second {after_s:.0} to the last, {of_core} of one core");
+    }
     let mut lines = wrap(&parts, 6, width);
     if let Some(first) = lines.first_mut() {
         first.replace_range(..6, "Cost  ");

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * A step in a code heap of a JVM: HotSpot knows for each code blob how large its frames are, and for interpreted methods
+ * where in the frame the method is. src/jvm/vm/ finds where that is written.
+ *
+ * x86-64 only. A frame of compiled code (and of the stubs that have frames of one size) ends with the caller's fp and
+ * the return address, JDK 8 to 25 with or without -XX:+PreserveFramePointer: MacroAssembler::verified_entry and
+ * C1_MacroAssembler::build_frame push fp, "so that on return to interpreter rbp will be restored correctly".
+ */
+#ifndef JP_STEP_HOTSPOT_H
+#define JP_STEP_HOTSPOT_H
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "regs.h"
+#include "scratch.h"
+#include "step_fp.h"
+#include "step_interpreter.h"
+#include "step_table.h"
+
+/* A step through the segment map goes up to 254 segments back: this reaches 512 KiB, and the large blobs are known. */
+#define JP_SEGMENT_STEPS 32
+/* In the segment map: nothing begins here. */
+#define JP_SEGMENT_FREE 0xff
+
+/*
+ * From a leaf in code that nobody describes to where that jumps, if that is a code heap: mov r10, x; jmp r10. An archive
+ * of class data has such jumps to the interpreter's entries and to adapters, since its methods cannot have their
+ * addresses (SharedRuntime::generate_trampoline, JDK 9 to 15). A global function, see find_range.
+ */
+__attribute__((noinline)) int follow_jump(void)
+{
+	struct scratch *s = this_scratch();
+	__u8 code[13];
+	__u64 from;
+
+	if (!s)
+		return 0;
+	from = s->walk.ip;
+	if (bpf_probe_read_user(code, sizeof(code), (void *)from))
+		return 0;
+	if (code[0] == 0x41 && bpf_probe_read_user(code, sizeof(code), (void *)(from - 10)))
+		return 0;
+	if (code[0] != 0x49 || code[1] != 0xba || code[10] != 0x41 || code[11] != 0xff || code[12] != 0xe2)
+		return 0;
+	__builtin_memcpy(&s->walk.ip, code + 2, sizeof(s->walk.ip));
+	find_range();
+	if (s->walk.code != JP_CODE_heap) {
+		s->walk.ip = from;
+		find_range();
+	}
+	return 0;
+}
+
+/* Returns from a frame of which nothing is on the stack but the return address, at `sp`, and perhaps fp below it. */
+static __always_inline __u32 step_return(struct walk *w, __u64 sp, bool pushed_fp)
+{
+	__u64 frame[2];
+
+	if (bpf_probe_read_user(frame, sizeof(frame), (void *)sp))
+		return JP_END_bad_read;
+	w->sp = sp + (pushed_fp ? 16 : 8);
+	w->ip = frame[pushed_fp];
+	if (pushed_fp)
+		w->fp = frame[0];
+	return JP_WALKING;
+}
+
+/* Reads the block around ip into the scratch; false if none is in use there. A global function, see find_range. */
+__attribute__((noinline)) int find_blob(void)
+{
+	struct scratch *s = this_scratch();
+	struct jp_vm *vm;
+	__u64 segment;
+	__u8 back;
+
+	if (!s)
+		return false;
+	vm = (struct jp_vm *)page_of(s->walk.table);
+	if (!vm)
+		return false;
+	/* After a call the code may have ended. */
+	segment = (s->walk.ip - (s->walk.at_leaf ? 0 : 1) - s->walk.start) >> (vm->segment_shift & 63);
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_SEGMENT_STEPS; i++) {
+		if (bpf_probe_read_user(&back, sizeof(back), (void *)(s->walk.bias + segment)) ||
+		    back == JP_SEGMENT_FREE || back > segment)
+			return false;
+		if (!back)
+			break;
+		segment -= back;
+	}
+	if (back)
+		return false;
+	segment = s->walk.start + (segment << (vm->segment_shift & 63));
+	if (bpf_probe_read_user(s->blob, sizeof(s->blob), (void *)segment))
+		return false;
+	s->walk.blob = segment + vm->blob;
+	return s->blob[vm->used & (JP_BLOB_BYTES - 1)] == 1;
+}
+
+/* What find_blob has read says at `at`. */
+static __always_inline __s32 blob_half(struct scratch *s, __u32 at)
+{
+	return *(__s32 *)(s->blob + (at & (JP_BLOB_BYTES - 1)));
+}
+
+/* Where the code of the block begins that find_blob has read. */
+static __always_inline __u64 blob_begin(struct scratch *s, struct jp_vm *vm)
+{
+	if (vm->begin_is_offset)
+		return s->walk.blob + blob_half(s, vm->begin);
+	return *(__u64 *)(s->blob + (vm->begin & (JP_BLOB_BYTES - 1)));
+}
+
+/* Whether the code begins with push fp; mov fp, sp. */
+static __always_inline bool keeps_fp(struct scratch *s, struct jp_vm *vm)
+{
+	__u32 code;
+
+	return !bpf_probe_read_user(&code, sizeof(code), (void *)blob_begin(s, vm)) && code == 0xec8b4855;
+}
+
+/* What the instructions around a leaf's ip say of its frame. */
+enum frame_state {
+	FRAME_whole,
+	FRAME_none,      /* the return address is at sp */
+	FRAME_pushed_fp, /* fp is at sp, above it the return address */
+	FRAME_unknown,
+};
+
+/* Instructions up to ip, and from it on. */
+#define JP_CODE_BEFORE 32
+#define JP_CODE_AFTER 16
+
+struct instructions {
+	__u8 bytes[JP_CODE_BEFORE + JP_CODE_AFTER];
+};
+
+#define JP_BYTE(i) code->bytes[JP_CODE_BEFORE + (i)]
+#define JP_IS(at, a, b, c) (JP_BYTE(at) == (a) && JP_BYTE((at) + 1) == (b) && JP_BYTE((at) + 2) == (c))
+
+/* A conditional jump right before `ret`: whatever comes of it, it changes no stack. */
+#define JP_JUMP_AND_RETURN(at) (JP_BYTE(at) == 0x0f && (JP_BYTE((at) + 1) & 0xf0) == 0x80 && JP_BYTE((at) + 6) == 0xc3)
+
+/* Whether push fp was the last instruction, and not mov reg, x: where classes lie at 0x55000000 this ends likewise. */
+static __always_inline bool has_pushed_fp(const struct instructions *code)
+{
+	return JP_BYTE(-1) == 0x55 && !(JP_BYTE(-6) == 0x41 && (JP_BYTE(-5) & 0xf8) == 0xb8);
+}
+
+/* push fp; mov fp, sp; ...; leave or pop fp; ret: in code of any kind. */
+static __always_inline enum frame_state state_by_ip(const struct instructions *code)
+{
+	if (JP_BYTE(0) == 0xc3 || JP_BYTE(0) == 0x55)
+		return FRAME_none;
+	if (JP_BYTE(0) == 0x5d || (JP_BYTE(-1) == 0x55 && JP_IS(0, 0x48, 0x8b, 0xec)))
+		return FRAME_pushed_fp;
+	return FRAME_unknown;
+}
+
+/* Between `pop fp` and `ret` a method looks whether it is to wait for a safepoint, or for an exception. */
+static __always_inline bool is_return_poll(const struct instructions *code)
+{
+	/* JDK 8: test [rip + x], eax, or for far pages mov r10, x; test [r10], eax. */
+	if (JP_BYTE(0) == 0x85 && JP_BYTE(1) == 0x05)
+		return JP_BYTE(6) == 0xc3;
+	if (JP_BYTE(0) == 0x49 && JP_BYTE(1) == 0xba)
+		return JP_IS(10, 0x41, 0x85, 0x02) && JP_BYTE(13) == 0xc3;
+	/* JDK 11: mov r10, [r15 + x]; test [r10], eax. */
+	if (JP_IS(0, 0x41, 0x85, 0x02))
+		return JP_BYTE(3) == 0xc3;
+	if (JP_IS(0, 0x4d, 0x8b, 0x97))
+		return JP_IS(7, 0x41, 0x85, 0x02) && JP_BYTE(10) == 0xc3;
+	if (JP_IS(0, 0x4d, 0x8b, 0x57))
+		return JP_IS(4, 0x41, 0x85, 0x02) && JP_BYTE(7) == 0xc3;
+	/* JDK 17 and later: cmp rsp, [r15 + x]; ja y. */
+	if (JP_JUMP_AND_RETURN(0))
+		return true;
+	if (JP_IS(0, 0x49, 0x3b, 0xa7))
+		return JP_JUMP_AND_RETURN(7);
+	if (JP_IS(0, 0x49, 0x3b, 0x67))
+		return JP_JUMP_AND_RETURN(4);
+	/* Native methods, between `leave` and `ret`: cmp qword [r15 + x], 0; jne y. */
+	if (JP_IS(0, 0x49, 0x81, 0x7f))
+		return JP_JUMP_AND_RETURN(8);
+	if (JP_IS(0, 0x49, 0x83, 0x7f))
+		return JP_JUMP_AND_RETURN(5);
+	return false;
+}
+
+/*
+ * Native methods of JDK 25, after `leave`: test byte [r15 + x], 1; je y; mov r10, z; mov [r15 + w], r10; jmp v. At any of
+ * these.
+ */
+static __always_inline bool is_native_poll(const struct instructions *code)
+{
+	static const __u8 done[] = {1, 6, 8, 18, 25};
+
+	#pragma clang loop unroll(full)
+	for (int i = 0; i < 5; i++) {
+		int leave = -done[i];
+
+		if (JP_BYTE(leave) == 0xc9 && JP_IS(leave + 1, 0x41, 0xf6, 0x47) && JP_BYTE(leave + 5) == 1 &&
+		    JP_BYTE(leave + 6) == 0x74)
+			return true;
+	}
+	return false;
+}
+
+/* In code that has not said that its frame is whole; `done` bytes of it lie before ip. */
+static __always_inline enum frame_state state_in_prologue(const struct instructions *code, __u64 done)
+{
+	if (done >= 1 && has_pushed_fp(code))
+		return FRAME_pushed_fp;
+	if (done >= 4 && JP_BYTE(-4) == 0x55 && JP_IS(-3, 0x48, 0x8b, 0xec))
+		return FRAME_pushed_fp;
+	/* sub rsp, x: then a barrier follows, and the frame is there. */
+	#pragma clang loop unroll(disable)
+	for (int i = 4; i <= JP_CODE_BEFORE; i++) {
+		if (i > done)
+			break;
+		if (JP_BYTE(-i) == 0x48 && (JP_BYTE(1 - i) & 0xfd) == 0x81 && JP_BYTE(2 - i) == 0xec)
+			return FRAME_whole;
+	}
+	return FRAME_none;
+}
+
+/* How much of its frame a leaf has. A global function, see find_range. */
+__attribute__((noinline)) int leaf_state(void)
+{
+	struct scratch *s = this_scratch();
+	struct instructions code_at_ip, *code = &code_at_ip;
+	struct jp_vm *vm;
+	enum frame_state state;
+	__s64 complete;
+	__u64 begin;
+
+	if (!s)
+		return FRAME_unknown;
+	vm = (struct jp_vm *)page_of(s->walk.table);
+	if (!vm || bpf_probe_read_user(code, sizeof(*code), (void *)(s->walk.ip - JP_CODE_BEFORE)))
+		return FRAME_unknown;
+	state = state_by_ip(code);
+	if (state != FRAME_unknown)
+		return state;
+	if (blob_half(s, vm->frame_size) <= 0)
+		return has_pushed_fp(code) ? FRAME_pushed_fp : FRAME_unknown;
+	if (is_return_poll(code) || is_native_poll(code))
+		return FRAME_none;
+	begin = blob_begin(s, vm);
+	complete = blob_half(s, vm->frame_complete);
+	if (vm->frame_complete_is_short)
+		complete = (__s16)complete;
+	if (complete < 0)
+		return s->walk.ip == begin ? FRAME_none : FRAME_whole;
+	if (s->walk.ip - begin < complete)
+		return state_in_prologue(code, s->walk.ip - begin);
+	return FRAME_whole;
+}
+
+static __always_inline bool is_stub(struct jp_vm *vm, __u64 ip)
+{
+	#pragma clang loop unroll(full)
+	for (int i = 0; i < JP_VM_STUBS; i++)
+		if (ip >= vm->stubs[i].start && ip < vm->stubs[i].end)
+			return true;
+	return false;
+}
+
+/* Whether `pc` is an address to which generated code returns: after a call, or where the interpreter lets it return to. */
+static __always_inline bool is_return(struct jp_vm *vm, __u64 pc)
+{
+	if (!is_generated(vm, pc))
+		return false;
+	return is_interpreter(vm, pc) || follows_call(pc);
+}
+
+/*
+ * Goes to the caller of generated code, which is generated code too, by the first return address from sp on. Where a
+ * call that is none of Java's saves registers there is more on the stack than the code's frame. With `saved_fp` the
+ * word below the return address is the caller's fp. A global function, see find_range.
+ */
+__attribute__((noinline)) int find_return(__u32 saved_fp)
+{
+	struct scratch *s = this_scratch();
+	struct jp_vm *vm;
+
+	if (!s)
+		return JP_END_no_user;
+	vm = (struct jp_vm *)page_of(s->walk.table);
+	if (!vm)
+		return JP_END_no_table;
+	if (bpf_probe_read_user(s->slots, sizeof(s->slots), (void *)(s->walk.sp - 8)))
+		return JP_END_bad_read;
+	#pragma clang loop unroll(disable)
+	for (int i = 1; i < JP_SLOTS; i++) {
+		__u64 pc = s->slots[i];
+
+		if (!is_return(vm, pc))
+			continue;
+		/* No call stands before the places to which calls of the interpreter return; but its frames need fp. */
+		if (is_interpreter(vm, pc) &&
+		    !is_above(saved_fp ? s->slots[i - 1] : s->walk.fp, s->walk.sp + 8 * i))
+			continue;
+		if (saved_fp)
+			s->walk.fp = s->slots[i - 1];
+		s->walk.ip = pc;
+		s->walk.sp += 8 * i;
+		return JP_WALKING;
+	}
+	return JP_END_no_frame;
+}
+
+/*
+ * Bytes that are on the stack beyond the frame of compiled code at ip. The barrier of a collector has a stub behind the
+ * method's code: sub sp, x; stores and a call into the JVM; loads; add sp, x; jmp (ZSaveLiveRegisters of JDK 15 to 21,
+ * SaveLiveRegisters of later ones, for ZGC, and for G1 since 24). A global function, see find_range.
+ */
+__attribute__((noinline)) int saved_registers(void)
+{
+	struct scratch *s = this_scratch();
+
+	if (!s || bpf_probe_read_user(s->code, JP_CODE_BYTES, (void *)s->walk.ip))
+		return 0;
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_CODE_BYTES - 8; i++) {
+		const __u8 *code = s->code + i;
+		bool is_short = code[1] == 0x83;
+		__u8 next = is_short ? code[4] : code[7];
+
+		if (code[0] != 0x48 || (code[1] & 0xfd) != 0x81)
+			continue;
+		/* A stub that begins. */
+		if (code[2] == 0xec)
+			return 0;
+		if (code[2] == 0xc4 && (next == 0xe9 || next == 0xeb))
+			return (is_short ? code[3] & 0x7f : code[3] | code[4] << 8) & ~7;
+	}
+	return 0;
+}
+
+/* From code with frames of `size` words; `called`: it has called code that is not generated. */
+static __always_inline __u32 step_sized(struct walk *w, struct stack_part *part, struct jp_vm *vm, __u64 size,
+					bool called)
+{
+	__u64 end = w->sp + 8 * size;
+	__u64 frame[2];
+
+	if (called)
+		end += saved_registers();
+	if (read_stack(part, frame, end - sizeof(frame)))
+		return JP_END_bad_read;
+	if (!is_generated(vm, frame[1]) && w->at_leaf) {
+		end += saved_registers();
+		if (read_stack(part, frame, end - sizeof(frame)))
+			return JP_END_bad_read;
+	}
+	if (!is_generated(vm, frame[1])) {
+		/* C1's runtime stubs keep fp while they make the rest of their frame and take it apart (enter, pusha). */
+		w->sp = w->at_leaf && w->fp >= w->sp && w->fp < end ? w->fp : end;
+		return find_return(true);
+	}
+	w->sp = end;
+	w->fp = frame[0];
+	w->ip = frame[1];
+	return JP_WALKING;
+}
+
+/*
+ * From a leaf without frame. An adapter between compiled and interpreted code takes the return address from the stack
+ * while it moves the arguments (SharedRuntime::gen_i2c_adapter and gen_c2i_adapter of x86_64): then rax has it, and for
+ * a compiled caller r13 has its stack pointer. Other code without frames is called by native code: jni_fast_GetIntField,
+ * flush_icache_stub.
+ */
+static __always_inline __u32 step_adapter(struct walk *w, struct jp_vm *vm)
+{
+	__u64 top;
+
+	if (bpf_probe_read_user(&top, sizeof(top), (void *)w->sp))
+		return JP_END_bad_read;
+	if (is_return(vm, top))
+		return find_return(false);
+	if (!is_return(vm, w->ax))
+		return step_bare(w) ? JP_WALKING : find_return(false);
+	w->ip = w->ax;
+	if (is_above(w->r13, w->sp))
+		w->sp = w->r13;
+	return JP_WALKING;
+}
+
+/*
+ * From code of which the JVM knows no frame size. Stubs keep fp, all but the smallest, which are leaves like everything
+ * else of that kind: stubs of virtual and interface calls, adapters, the intrinsics of method handles.
+ *
+ * A virtual thread that was resumed has few of its frames on the stack of its carrier. The last of them seems to have
+ * been called by a stub, which would bring more of them; above it lies a ContinuationEntry without pointers to code,
+ * and then the return address of what has mounted the thread (thaw_fast in continuationFreezeThaw.cpp, JDK 21 and 25).
+ */
+static __always_inline __u32 step_unsized(struct scratch *s, struct jp_vm *vm, __s32 size)
+{
+	struct walk *w = &s->walk;
+	struct stack_part *part = &s->part;
+	__u32 end;
+
+	/* Of C1: barriers make a frame (StubAssembler::prologue), Runtime1::generate_unwind_exception does not. */
+	if (size < 0) {
+		if (!keeps_fp(s, vm) || !is_above(w->fp, w->sp))
+			return find_return(false);
+		end = step_fp(w, part);
+		return end == JP_WALKING && !is_generated(vm, w->ip) ? JP_END_no_frame : end;
+	}
+	if (w->at_leaf && !((is_stub(vm, w->ip) || keeps_fp(s, vm)) && is_above(w->fp, w->sp)))
+		return step_adapter(w, vm);
+	if (w->ip >= vm->continuation && w->ip < vm->continuation_end)
+		return find_return(true);
+	if (!is_above(w->fp, w->sp))
+		return JP_END_no_frame;
+	end = step_fp(w, part);
+	/* Methods' entry barriers leave room for a stack pointer below the return address (generate_method_entry_barrier). */
+	return end == JP_WALKING && w->ip == ~0ULL ? step_return(w, w->sp, false) : end;
+}
+
+/* From a frame in a code heap: notes it and goes to the caller. A global function, see find_range. */
+__attribute__((noinline)) int step_hotspot(void)
+{
+	struct scratch *s = this_scratch();
+	struct walk *w;
+	struct jp_vm *vm;
+	__s64 size;
+	int state = FRAME_whole;
+	bool is_call, called;
+
+	if (!s)
+		return JP_END_no_user;
+	w = &s->walk;
+	called = !w->at_leaf && !w->generated;
+	w->generated = true;
+	vm = (struct jp_vm *)page_of(w->table);
+	if (vm && is_interpreter(vm, w->ip))
+		return step_interpreter();
+	/* A resumed frame returns to the first instruction of a stub, which has called nobody. */
+	is_call = vm && w->ip >= vm->continuation && w->ip < vm->continuation_end ? is_return(vm, w->ip) : !w->at_leaf;
+	push(s, is_call ? JP_WORD_RETURN : JP_WORD_LEAF, w->ip);
+	if (!vm)
+		return JP_END_no_table;
+	if (!find_blob())
+		return JP_END_no_blob;
+	size = blob_half(s, vm->frame_size);
+	if (w->at_leaf)
+		state = leaf_state();
+	if (state == FRAME_none || state == FRAME_pushed_fp) {
+		int end = step_return(w, w->sp, state == FRAME_pushed_fp);
+
+		/* Only stubs are called by others. */
+		return end == JP_WALKING && size > 0 && !is_generated(vm, w->ip) ? JP_END_no_frame : end;
+	}
+	if (size <= 0)
+		return step_unsized(s, vm, size);
+	return size <= JP_MAX_JAVA_FRAME / 8 ? step_sized(w, &s->part, vm, size, called) : JP_END_no_frame;
+}
+
+#endif

@@ -1,0 +1,424 @@
+//! `jbpf-prof daemon`: one file of settings (TOML) and flags of the same names, made into valid data.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args as _;
+use log::LevelFilter;
+use serde::{Deserialize, Serialize};
+
+use super::config::{OWN_BINARY, duration, level};
+use super::exit::{Exit, Failure};
+use crate::daemon::push::is_url;
+use crate::daemon::{Address, Auth, BudgetLimits, Config, Protocol, SinkConfig, StoreLimits};
+use crate::profile::filter::Glob;
+use crate::session::{self, AgentRule};
+
+use super::args::{Java, LogLevel};
+
+/// The shortest and the longest window, seconds.
+const WINDOWS: std::ops::RangeInclusive<u64> = 1..=300;
+/// The highest rate that is left on for ever.
+const MAX_HZ: f64 = 999.0;
+
+/// The command line of `daemon`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Daemon {
+    /// File of settings (TOML); each setting below is a key of the same name, and a flag wins.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Only say whether the settings are valid.
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// The settings, as they are written.
+#[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+struct Options {
+    /// Samples a second on each CPU, at most [default: 19].
+    #[arg(short = 'F', long, value_name = "HZ", help_heading = "Sampling")]
+    frequency: Option<f64>,
+    /// Length of a window [default: 10s].
+    #[arg(long, value_name = "TIME", help_heading = "Sampling")]
+    window: Option<String>,
+    /// CPU time that the profiler may use, in percent of the host's; the rate is lowered to keep within it [default: 0.5].
+    #[arg(long, value_name = "PERCENT", help_heading = "Sampling")]
+    max_cpu: Option<f64>,
+    /// Memory that it may use, BPF maps included; caches are given back to keep within it [default: 128MiB].
+    #[arg(long, value_name = "SIZE", help_heading = "Sampling")]
+    max_memory: Option<String>,
+    /// While there is a file of this name nothing is sampled [default: /run/jbpf-prof/stop].
+    #[arg(long, value_name = "FILE", help_heading = "Sampling")]
+    kill_switch: Option<PathBuf>,
+
+    /// Where Java names come from [default: vm, which loads nothing into JVMs].
+    #[arg(long, value_enum, help_heading = "Java")]
+    java: Option<Java>,
+    /// With `java = "vm"`: the agent for JVMs that were started with this variable.
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Java")]
+    agent_env: Option<Vec<String>>,
+    /// With `java = "vm"`: the agent for JVMs in cgroups with such a path; `*` stands for any text.
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', help_heading = "Java")]
+    agent_cgroup: Option<Vec<String>>,
+    /// How long attaching to one JVM may take [default: 10s].
+    #[arg(long, value_name = "TIME", help_heading = "Java")]
+    attach_timeout: Option<String>,
+
+    /// Where windows are kept, and what waits to be pushed [default: /var/lib/jbpf-prof].
+    #[arg(long, value_name = "DIR", help_heading = "Keeping")]
+    directory: Option<PathBuf>,
+    /// Disk space for windows; the oldest go first [default: 1GiB].
+    #[arg(long, value_name = "SIZE", help_heading = "Keeping")]
+    keep_size: Option<String>,
+    /// Age of the oldest window [default: 24h].
+    #[arg(long, value_name = "TIME", help_heading = "Keeping")]
+    keep_age: Option<String>,
+
+    /// Address of /metrics, /healthz and /readyz, which name no tenant; `off` for none [default: 127.0.0.1:9919].
+    #[arg(long, value_name = "ADDRESS", help_heading = "HTTP")]
+    metrics: Option<String>,
+    /// Address of these and of profiles; not a local one needs a token [default: unix:/run/jbpf-prof/api.sock].
+    #[arg(long, value_name = "ADDRESS", help_heading = "HTTP")]
+    api: Option<String>,
+    /// File of the bearer token that profiles need.
+    #[arg(long, value_name = "FILE", help_heading = "HTTP")]
+    token_file: Option<PathBuf>,
+    /// Profiles that may be made at the same time [default: 2].
+    #[arg(long, value_name = "N", help_heading = "HTTP")]
+    concurrent_profiles: Option<usize>,
+
+    /// Grafana Pyroscope, such as `https://pyroscope.example:4040`.
+    #[arg(long, value_name = "URL", help_heading = "Pushing")]
+    pyroscope_url: Option<String>,
+    /// File of the bearer token for it.
+    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
+    pyroscope_token_file: Option<PathBuf>,
+    /// User of basic authentication.
+    #[arg(long, value_name = "NAME", help_heading = "Pushing")]
+    pyroscope_user: Option<String>,
+    /// File of the user's password.
+    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
+    pyroscope_password_file: Option<PathBuf>,
+    /// Certificates to trust instead of the host's.
+    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
+    pyroscope_ca_file: Option<PathBuf>,
+    /// Tenant (X-Scope-OrgID).
+    #[arg(long, value_name = "NAME", help_heading = "Pushing")]
+    pyroscope_tenant: Option<String>,
+    /// OpenTelemetry Collector, such as http://collector:4318.
+    #[arg(long, value_name = "URL", help_heading = "Pushing")]
+    otlp_url: Option<String>,
+    /// What it speaks there: http or grpc [default: http].
+    #[arg(long, value_name = "PROTOCOL", help_heading = "Pushing")]
+    otlp_protocol: Option<String>,
+    /// File of the bearer token for it.
+    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
+    otlp_token_file: Option<PathBuf>,
+    /// User of basic authentication.
+    #[arg(long, value_name = "NAME", help_heading = "Pushing")]
+    otlp_user: Option<String>,
+    /// File of the user's password.
+    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
+    otlp_password_file: Option<PathBuf>,
+    /// Certificates to trust instead of the host's.
+    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
+    otlp_ca_file: Option<PathBuf>,
+    /// Labels of everything that is pushed, such as cluster=a,node=b.
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Pushing")]
+    labels: Option<Vec<String>>,
+    /// Disk space for what waits for a sink; the oldest go first [default: 64MiB].
+    #[arg(long, value_name = "SIZE", help_heading = "Pushing")]
+    spool_size: Option<String>,
+
+    /// What is told on standard error [default: warn].
+    #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Log")]
+    log_level: Option<LogLevel>,
+}
+
+/// A daemon to run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What it is to do.
+    pub config: Config,
+    /// How much it tells.
+    pub log: LevelFilter,
+    /// Only say that this is valid.
+    pub check: bool,
+}
+
+impl Job {
+    pub(super) fn new(daemon: Daemon) -> Result<Job, Failure> {
+        let options = match &daemon.config {
+            Some(file) => read(file, &daemon.options)?,
+            None => daemon.options,
+        };
+        let log = options.log_level.map_or(LevelFilter::Warn, level);
+        Ok(Job { config: config(options)?, log, check: daemon.check })
+    }
+}
+
+/// The address at which a daemon of these settings tells how it is.
+pub(super) fn health_address(file: Option<&Path>) -> Result<Address, Failure> {
+    let options = file.map_or(Ok(Options::default()), |file| read(file, &Options::default()))?;
+    let config = config(options)?;
+    let address = config.metrics.or(config.api);
+    address
+        .ok_or_else(|| Failure::usage("a daemon of these settings listens nowhere: metrics and api are off"))
+}
+
+/// Reads a file of settings; flags win.
+fn read(file: &Path, flags: &Options) -> Result<Options, Failure> {
+    let wrong = |exit: Exit, why: String| Failure { exit, message: format!("{}: {why}", file.display()) };
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(Exit::Failed, error.to_string()))?;
+    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let line =
+            error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        wrong(Exit::Usage, format!("line {line}: {}", error.message()))
+    })?;
+    known(&table).map_err(|why| wrong(Exit::Usage, why))?;
+    for (key, value) in &table {
+        let alone = toml::Table::from_iter([(key.clone(), value.clone())]);
+        if let Err(error) = Options::deserialize(alone) {
+            return Err(wrong(Exit::Usage, format!("{key}: {}", error.message())));
+        }
+    }
+    let flags = toml::Table::try_from(flags).map_err(|error| wrong(Exit::Failed, error.to_string()))?;
+    table.extend(flags);
+    Options::deserialize(table).map_err(|error| wrong(Exit::Usage, error.message().to_owned()))
+}
+
+/// Whether all keys mean something.
+fn known(table: &toml::Table) -> Result<(), String> {
+    let command = Options::augment_args(clap::Command::new("daemon"));
+    let names: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    let Some(stray) = table.keys().find(|key| !names.contains(&key.as_str())) else { return Ok(()) };
+    let nearest =
+        names.iter().max_by(|a, b| strsim::jaro_winkler(stray, a).total_cmp(&strsim::jaro_winkler(stray, b)));
+    Err(format!("there is no setting {stray}; did you mean {}?", nearest.copied().unwrap_or_default()))
+}
+
+fn config(options: Options) -> Result<Config, Failure> {
+    let (metrics, api) = addresses(&options)?;
+    let sinks = sinks(&options)?;
+    let time =
+        |name: &str, text: Option<String>, usual: &str| duration(name, text.as_deref().unwrap_or(usual));
+    let space = |name: &str, text: Option<String>, usual: &str| size(name, text.as_deref().unwrap_or(usual));
+    let window = time("window", options.window, "10s")?;
+    if window.subsec_nanos() != 0 || !WINDOWS.contains(&window.as_secs()) {
+        return Err(Failure::usage(format!(
+            "window: choose whole seconds, {} to {}",
+            WINDOWS.start(),
+            WINDOWS.end()
+        )));
+    }
+    let percent = options.max_cpu.unwrap_or(0.5);
+    if !(0.01..=100.0).contains(&percent) {
+        return Err(Failure::usage(format!("max-cpu {percent}: choose 0.01 to 100 percent of the host")));
+    }
+    let hz = options.frequency.unwrap_or(19.0);
+    if !(1.0..=MAX_HZ).contains(&hz) {
+        return Err(Failure::usage(format!("frequency {hz}: choose 1 to {MAX_HZ} samples a second")));
+    }
+    let mut agent_for = Vec::new();
+    for variable in options.agent_env.into_iter().flatten() {
+        let (name, value) = pair("agent-env", &variable)?;
+        agent_for.push(AgentRule::Env(name, value));
+    }
+    agent_for
+        .extend(options.agent_cgroup.into_iter().flatten().map(|like| AgentRule::Cgroup(Glob::new(&like))));
+    let directory = options.directory.unwrap_or_else(|| "/var/lib/jbpf-prof".into());
+    if !directory.is_absolute() {
+        return Err(Failure::usage(format!("directory {}: write the whole path", directory.display())));
+    }
+    Ok(Config {
+        binary: PathBuf::from(OWN_BINARY),
+        hz,
+        window_s: u32::try_from(window.as_secs()).unwrap_or(10),
+        budget: BudgetLimits {
+            cpu: percent / 100.0,
+            memory: space("max-memory", options.max_memory, "128MiB")?,
+        },
+        kill_switch: Some(options.kill_switch.unwrap_or_else(|| "/run/jbpf-prof/stop".into())),
+        java: options.java.map_or(session::Java::Vm, Into::into),
+        agent_for,
+        attach_timeout: time("attach-timeout", options.attach_timeout, "10s")?,
+        directory,
+        store: StoreLimits {
+            bytes: space("keep-size", options.keep_size, "1GiB")?,
+            age: time("keep-age", options.keep_age, "24h")?,
+        },
+        metrics,
+        api,
+        token_file: options.token_file,
+        concurrent_profiles: options.concurrent_profiles.unwrap_or(2).max(1),
+        sinks,
+    })
+}
+
+/// Where metrics and profiles are told. What names tenants is told to this host only, or for a token.
+fn addresses(options: &Options) -> Result<(Option<Address>, Option<Address>), Failure> {
+    let address = |name: &str, text: &Option<String>, usual: &str| match text.as_deref().unwrap_or(usual) {
+        "off" => Ok(None),
+        text => text.parse::<Address>().map(Some).map_err(|why| Failure::usage(format!("{name} {why}"))),
+    };
+    let metrics = address("metrics", &options.metrics, "127.0.0.1:9919")?;
+    let api = address("api", &options.api, "unix:/run/jbpf-prof/api.sock")?;
+    match &api {
+        Some(address) if !address.is_local() && options.token_file.is_none() => Err(Failure::usage(format!(
+            "api {address}: others can reach this address, so profiles need a token there: name a token-file"
+        ))),
+        _ => Ok((metrics, api)),
+    }
+}
+
+fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
+    let spool_bytes = size("spool-size", options.spool_size.as_deref().unwrap_or("64MiB"))?;
+    let mut labels = BTreeMap::new();
+    for label in options.labels.iter().flatten() {
+        let (name, value) = pair("labels", label)?;
+        labels.insert(name, value);
+    }
+    let mut sinks = Vec::new();
+    if let Some(url) = &options.pyroscope_url {
+        sinks.push(SinkConfig {
+            protocol: Protocol::Pyroscope,
+            url: valid_url("pyroscope-url", url)?,
+            auth: auth(
+                "pyroscope",
+                (&options.pyroscope_token_file, &options.pyroscope_user, &options.pyroscope_password_file),
+            )?,
+            ca_file: options.pyroscope_ca_file.clone(),
+            tenant: options.pyroscope_tenant.clone(),
+            labels: labels.clone(),
+            spool_bytes,
+        });
+    }
+    if let Some(url) = &options.otlp_url {
+        let protocol = match options.otlp_protocol.as_deref() {
+            None | Some("http") => Protocol::OtlpHttp,
+            Some("grpc") => Protocol::OtlpGrpc,
+            Some(other) => return Err(Failure::usage(format!("otlp-protocol {other}: choose http or grpc"))),
+        };
+        sinks.push(SinkConfig {
+            protocol,
+            url: valid_url("otlp-url", url)?,
+            auth: auth("otlp", (&options.otlp_token_file, &options.otlp_user, &options.otlp_password_file))?,
+            ca_file: options.otlp_ca_file.clone(),
+            tenant: None,
+            labels,
+            spool_bytes,
+        });
+    }
+    Ok(sinks)
+}
+
+fn auth(sink: &str, given: (&Option<PathBuf>, &Option<String>, &Option<PathBuf>)) -> Result<Auth, Failure> {
+    match given {
+        (None, None, None) => Ok(Auth::None),
+        (Some(token), None, None) => Ok(Auth::Bearer(token.clone())),
+        (None, Some(user), Some(password)) => Ok(Auth::Basic(user.clone(), password.clone())),
+        _ => Err(Failure::usage(format!(
+            "{sink}: name a token-file, or a user and a password-file, and not both"
+        ))),
+    }
+}
+
+fn valid_url(name: &str, url: &str) -> Result<String, Failure> {
+    if is_url(url) {
+        return Ok(url.to_owned());
+    }
+    Err(Failure::usage(format!("{name} {url}: no address; write https://host:port")))
+}
+
+fn pair(name: &str, text: &str) -> Result<(String, String), Failure> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(Failure::usage(format!("{name} {text}: write NAME=VALUE"))),
+    }
+}
+
+/// Reads `128MiB`, `1GiB`, `500MB`, or a number of bytes.
+fn size(name: &str, text: &str) -> Result<u64, Failure> {
+    const UNITS: [(&str, u64); 6] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("KB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+    ];
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
+        .unwrap_or((text, 1));
+    let bytes = number.trim().parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0);
+    bytes.ok_or_else(|| Failure::usage(format!("{name} {text}: not a size; write 128MiB or 1GiB")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_file(text: &str, flags: &[&str]) -> Result<Config, String> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            daemon: Daemon,
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let path = file.path().to_str().unwrap();
+        let line = [&["daemon", "--config", path], flags].concat();
+        let line = <Line as clap::Parser>::try_parse_from(line).map_err(|e| e.to_string())?;
+        Job::new(line.daemon).map(|job| job.config).map_err(|failure| failure.message.replace(path, "FILE"))
+    }
+
+    #[test]
+    fn the_file_counts_and_flags_win() {
+        let config = from_file(
+            "frequency = 49\nwindow = \"30s\"\nmax-memory = \"64MiB\"\njava = \"off\"\nlabels = [\"a=b\"]\n\
+             otlp-url = \"http://collector:4317\"\notlp-protocol = \"grpc\"\n",
+            &["--frequency", "29", "--pyroscope-url", "https://p:4040", "--labels", "a=c,d=e"],
+        )
+        .unwrap();
+        assert_eq!((config.hz, config.window_s), (29.0, 30));
+        assert_eq!(config.budget, BudgetLimits { cpu: 0.005, memory: 64 << 20 });
+        assert_eq!(config.java, session::Java::Off);
+        let sinks: Vec<_> =
+            config.sinks.iter().map(|s| (s.protocol, s.url.as_str(), s.labels.len())).collect();
+        assert_eq!(
+            sinks,
+            [(Protocol::Pyroscope, "https://p:4040", 2), (Protocol::OtlpGrpc, "http://collector:4317", 2)]
+        );
+        let usual = from_file("", &[]).unwrap();
+        assert_eq!((usual.hz, usual.window_s, usual.java), (19.0, 10, session::Java::Vm));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_is_right() {
+        for (text, said) in [
+            ("frequenzy = 19", "FILE: there is no setting frequenzy; did you mean frequency?"),
+            ("keep_size = \"1GiB\"", "did you mean keep-size?"),
+            ("a = [", "FILE: line 1: "),
+            ("window = \"10s\"\nfrequency = \"x\"", "FILE: frequency: "),
+            ("window = \"1.5s\"", "window: choose whole seconds"),
+            ("frequency = 0", "frequency 0"),
+            ("max-cpu = 0", "max-cpu 0"),
+            ("max-memory = \"much\"", "max-memory much: not a size"),
+            ("api = \"0.0.0.0:80\"", "name a token-file"),
+            ("metrics = \"here\"", "metrics here: no address"),
+            ("pyroscope-url = \"ftp://x\"", "pyroscope-url ftp://x"),
+            ("otlp-url = \"http://x\"\notlp-user = \"u\"", "otlp: name a token-file"),
+            ("otlp-url = \"http://x\"\notlp-protocol = \"udp\"", "choose http or grpc"),
+            ("labels = [\"x\"]", "labels x: write NAME=VALUE"),
+            ("directory = \"here\"", "write the whole path"),
+        ] {
+            let was = from_file(text, &[]).unwrap_err();
+            assert!(was.contains(said) && !was.contains('\n'), "{text}: {was}");
+        }
+        assert!(from_file("api = \"0.0.0.0:80\"\ntoken-file = \"/t\"", &[]).is_ok());
+    }
+}

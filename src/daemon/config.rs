@@ -1,0 +1,45 @@
+//! What the daemon is asked for: plain data, valid by the time it gets here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::budget;
+use super::http::Address;
+use super::push::SinkConfig;
+use super::store;
+use crate::session::{AgentRule, Java};
+
+/// All settings of a daemon.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// This binary: child processes are it again.
+    pub binary: PathBuf,
+    /// Samples a second on each CPU, unless they cost too much.
+    pub hz: f64,
+    /// Whole seconds of a window.
+    pub window_s: u32,
+    /// What it may cost.
+    pub budget: budget::Limits,
+    /// While there is a file of this name nothing is sampled.
+    pub kill_switch: Option<PathBuf>,
+    /// Where Java names come from.
+    pub java: Java,
+    /// Where the agent is allowed, if that is not the rule.
+    pub agent_for: Vec<AgentRule>,
+    /// How long attaching to one JVM may take.
+    pub attach_timeout: Duration,
+    /// Where windows are kept, and what waits for sinks.
+    pub directory: PathBuf,
+    /// How much is kept.
+    pub store: store::Limits,
+    /// Where metrics and health are told to anybody.
+    pub metrics: Option<Address>,
+    /// Where profiles are told.
+    pub api: Option<Address>,
+    /// The token that profiles need.
+    pub token_file: Option<PathBuf>,
+    /// Profiles that may be made at the same time.
+    pub concurrent_profiles: usize,
+    /// Where windows go.
+    pub sinks: Vec<SinkConfig>,
+}

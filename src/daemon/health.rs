@@ -1,0 +1,59 @@
+//! `jbpf-prof health`: asks a daemon how it does, for probes in images that hold nothing else.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::Address;
+use crate::text::clean;
+
+const DEADLINE: Duration = Duration::from_secs(5);
+const MAX_ANSWER: u64 = 4096;
+
+/// Asks the daemon that listens at an address; `ready` asks whether windows come, too. Gives what it said.
+///
+/// # Errors
+/// When nobody listens there, or the answer is not good.
+pub fn ask(address: &Address, ready: bool) -> anyhow::Result<String> {
+    let path = if ready { "/readyz" } else { "/healthz" };
+    let said = || format!("no answer from a daemon at {address}");
+    let answer = match address {
+        Address::Tcp(at) => {
+            let stream = TcpStream::connect_timeout(&reachable(*at), DEADLINE).with_context(said)?;
+            stream.set_read_timeout(Some(DEADLINE)).with_context(said)?;
+            talk(stream, path)
+        }
+        Address::Unix(file) => {
+            let stream = UnixStream::connect(file).with_context(said)?;
+            stream.set_read_timeout(Some(DEADLINE)).with_context(said)?;
+            talk(stream, path)
+        }
+    };
+    let answer = answer.with_context(said)?;
+    let (head, body) = answer.split_once("\r\n\r\n").with_context(said)?;
+    let body = clean(body.trim().as_bytes(), 500);
+    if head.split(' ').nth(1) != Some("200") {
+        bail!("the daemon at {address} is not well: {body}");
+    }
+    Ok(body)
+}
+
+fn talk(mut stream: impl Read + Write, path: &str) -> std::io::Result<String> {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Who listens at every address is asked at the nearest.
+fn reachable(at: SocketAddr) -> SocketAddr {
+    let ip = match at.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, at.port())
+}

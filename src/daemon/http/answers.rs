@@ -1,0 +1,165 @@
+//! The answers.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::query::{LONGEST, Query, Wanted};
+use super::{Answer, answer, say};
+use crate::daemon::state::State;
+use crate::daemon::window::{Window, now_ms};
+use crate::output::{self, Format, Look, pprof};
+use crate::profile::Profile;
+
+/// Nodes of the stacks of a merged profile: 16 MiB, of which the frames that they name take several times as much.
+const MAX_NODES: usize = 1 << 20;
+
+pub(super) fn metrics(state: &State) -> Answer {
+    answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", state.exposition().into())
+}
+
+pub(super) fn health(state: &State) -> Answer {
+    verdict(state.health())
+}
+
+pub(super) fn ready(state: &State) -> Answer {
+    verdict(state.readiness())
+}
+
+fn verdict(found: Result<&'static str, String>) -> Answer {
+    match found {
+        Ok(said) => say(StatusCode::OK, said),
+        Err(said) => say(StatusCode::SERVICE_UNAVAILABLE, &said),
+    }
+}
+
+/// `/windows?from=&to=`: what is kept.
+pub(super) fn windows(state: &State, query: Option<&str>) -> Answer {
+    let asked = Query::parse(query, &["from", "to"]).and_then(|query| {
+        Ok((query.time_ms("from")?.unwrap_or(0), query.time_ms("to")?.unwrap_or(u64::MAX)))
+    });
+    let (from, to) = match asked {
+        Ok(asked) => asked,
+        Err(said) => return say(StatusCode::BAD_REQUEST, &said),
+    };
+    let Some(store) = &state.store else { return say(StatusCode::NOT_FOUND, "no windows are kept") };
+    #[allow(clippy::cast_precision_loss)]
+    let seconds = |ms: u64| ms as f64 / 1000.0;
+    let list: Vec<_> = store
+        .list(from, to)
+        .into_iter()
+        .map(|(span, bytes)| json!({"from": seconds(span.start_ms), "to": seconds(span.end_ms()), "bytes": bytes}))
+        .collect();
+    answer(StatusCode::OK, "application/json", json!({ "windows": list }).to_string().into())
+}
+
+/// `/window?from=&to=&format=`: what is kept of a time, merged; the last minute if no time is named.
+pub(super) async fn window(state: &State, query: Option<&str>) -> Answer {
+    let asked = || -> Result<_, String> {
+        let names = [&["from", "to", "format"][..], &Wanted::NAMES].concat();
+        let query = Query::parse(query, &names)?;
+        let to = query.time_ms("to")?.unwrap_or_else(now_ms);
+        let from = query.time_ms("from")?.unwrap_or_else(|| to.saturating_sub(60_000));
+        if from >= to || u128::from(to - from) > LONGEST.as_millis() {
+            return Err(format!("from must be before to, by {} s at most", LONGEST.as_secs()));
+        }
+        Ok((from, to, query.format()?, query.wanted()))
+    };
+    let (from, to, format, wanted) = match asked() {
+        Ok(asked) => asked,
+        Err(said) => return say(StatusCode::BAD_REQUEST, &said),
+    };
+    let Some(store) = &state.store else { return say(StatusCode::NOT_FOUND, "no windows are kept") };
+    let files: Vec<Packed> =
+        store.list(from, to).into_iter().map(|(span, _)| Packed::File(store.path(span))).collect();
+    if files.is_empty() {
+        return say(StatusCode::NOT_FOUND, "nothing is kept of that time; see /windows");
+    }
+    made(files, wanted, format).await
+}
+
+/// `/profile?seconds=&format=`: the windows from the one that is under way on, until so many seconds are over.
+pub(super) async fn profile(state: &State, query: Option<&str>) -> Answer {
+    let asked = || -> Result<_, String> {
+        let names = [&["seconds", "format"][..], &Wanted::NAMES].concat();
+        let query = Query::parse(query, &names)?;
+        Ok((query.seconds()?, query.format()?, query.wanted()))
+    };
+    let (seconds, format, wanted) = match asked() {
+        Ok(asked) => asked,
+        Err(said) => return say(StatusCode::BAD_REQUEST, &said),
+    };
+    let mut windows = state.windows.subscribe();
+    let until = now_ms() + seconds * 1000;
+    let mut taken: Vec<Packed> = Vec::new();
+    loop {
+        match tokio::time::timeout(state.window, windows.recv()).await {
+            Ok(Ok(window)) => {
+                let end = window.span.end_ms();
+                taken.push(Packed::Live(window));
+                if end >= until {
+                    return made(taken, wanted, format).await;
+                }
+            }
+            Ok(Err(RecvError::Lagged(_))) => {}
+            Ok(Err(RecvError::Closed)) => return say(StatusCode::SERVICE_UNAVAILABLE, "sampling has ended"),
+            // It comes after its end, later while JVMs are being asked for its names.
+            Err(_) => {
+                if let Err(why) = state.outlook() {
+                    return say(StatusCode::SERVICE_UNAVAILABLE, &format!("no windows come: {why}"));
+                }
+            }
+        }
+    }
+}
+
+/// A packed window, wherever it is.
+enum Packed {
+    Live(Arc<Window>),
+    File(PathBuf),
+}
+
+async fn made(windows: Vec<Packed>, wanted: Wanted, format: Format) -> Answer {
+    let work = tokio::task::spawn_blocking(move || make(&windows, &wanted, format));
+    match work.await {
+        Ok(Ok(body)) => answer(StatusCode::OK, kind(format), body),
+        Ok(Err(error)) => say(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
+        Err(_) => say(StatusCode::INTERNAL_SERVER_ERROR, "making the profile failed"),
+    }
+}
+
+fn make(windows: &[Packed], wanted: &Wanted, format: Format) -> anyhow::Result<Bytes> {
+    let mut merged = Profile::with_room(MAX_NODES);
+    for window in windows {
+        let mut one = match window {
+            Packed::Live(window) => pprof::read(&mut window.bytes.as_slice())?,
+            // One that was removed meanwhile was too old.
+            Packed::File(path) => match File::open(path) {
+                Ok(file) => pprof::read(&mut BufReader::new(file)).context("a kept window cannot be read")?,
+                Err(_) => continue,
+            },
+        };
+        if !wanted.is_all() {
+            one.keep(|labels| wanted.matches(labels));
+        }
+        merged.merge(&one);
+    }
+    let mut body = Vec::new();
+    output::encode(&merged, format, &Look::default(), &mut body)?;
+    Ok(body.into())
+}
+
+fn kind(format: Format) -> &'static str {
+    match format {
+        Format::Svg => "image/svg+xml",
+        Format::Folded => "text/plain; charset=utf-8",
+        Format::Pprof => "application/octet-stream",
+    }
+}

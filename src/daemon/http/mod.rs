@@ -1,0 +1,225 @@
+//! HTTP: metrics and health for anybody who can reach their address; profiles on a local socket or with a token.
+
+mod address;
+mod answers;
+mod query;
+
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+
+use super::directory::make_private;
+use super::push::secret;
+use super::state::State;
+
+pub use address::Address;
+
+/// Connections at once; more wait.
+const MAX_CONNECTIONS: usize = 64;
+/// How long the head of a request may take to come.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// How long a connection may last: the longest profile, and reading it slowly.
+const CONNECTION_LASTS: Duration = Duration::from_secs(900);
+
+/// What is said at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Surface {
+    /// Metrics and health.
+    Metrics,
+    /// These, and profiles.
+    Profiles,
+}
+
+/// A listening socket.
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Listens. A socket file that a killed daemon has left is replaced.
+    ///
+    /// # Errors
+    /// One sentence: the address and what is wrong.
+    pub(super) async fn bind(address: &Address) -> anyhow::Result<Listener> {
+        let said = || format!("cannot listen at {address}");
+        Ok(match address {
+            Address::Tcp(at) => Listener::Tcp(TcpListener::bind(at).await.with_context(said)?),
+            Address::Unix(path) => {
+                if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
+                    make_private(parent)?;
+                }
+                remove_socket(path).await.with_context(said)?;
+                let listener = UnixListener::bind(path).with_context(said)?;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o600)).with_context(said)?;
+                Listener::Unix(listener)
+            }
+        })
+    }
+}
+
+/// Removes a socket at which nobody listens any more; anything else stays and is an error of the bind that follows.
+async fn remove_socket(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => {
+            if tokio::net::UnixStream::connect(path).await.is_ok() {
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there already"));
+            }
+            fs::remove_file(path)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What all connections share.
+pub(super) struct Server {
+    pub(super) state: Arc<State>,
+    pub(super) token_file: Option<PathBuf>,
+    /// Profiles that may be made at the same time.
+    pub(super) profiles: Semaphore,
+}
+
+/// Answers requests at a listener, for ever.
+pub(super) async fn serve(listener: Listener, surface: Surface, server: Arc<Server>) {
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        let server = Arc::clone(&server);
+        match &listener {
+            Listener::Tcp(tcp) => match tcp.accept().await {
+                Ok((stream, _)) => _ = tokio::spawn(converse(stream, surface, server, permit)),
+                Err(error) => rest(&error).await,
+            },
+            Listener::Unix(unix) => match unix.accept().await {
+                Ok((stream, _)) => _ = tokio::spawn(converse(stream, surface, server, permit)),
+                Err(error) => rest(&error).await,
+            },
+        }
+    }
+}
+
+/// Accepting fails when there are no descriptors: to try again at once would keep a CPU busy.
+async fn rest(error: &io::Error) {
+    log::warn!("HTTP: no connection could be accepted: {error}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    surface: Surface,
+    server: Arc<Server>,
+    permit: tokio::sync::OwnedSemaphorePermit,
+) {
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let server = Arc::clone(&server);
+        async move { Ok::<_, Infallible>(server.answer(surface, &request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(16 << 10)
+        .serve_connection(TokioIo::new(stream), answer);
+    // However it ends, it is the other side's matter.
+    let _ = tokio::time::timeout(CONNECTION_LASTS, connection).await;
+    drop(permit);
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Server {
+    async fn answer(&self, surface: Surface, request: &Request<Incoming>) -> Answer {
+        if request.method() != Method::GET {
+            return say(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood");
+        }
+        let path = request.uri().path();
+        match path {
+            "/metrics" => return answers::metrics(&self.state),
+            "/healthz" => return answers::health(&self.state),
+            "/readyz" => return answers::ready(&self.state),
+            _ => {}
+        }
+        if surface == Surface::Metrics {
+            return say(StatusCode::NOT_FOUND, "here are /metrics, /healthz and /readyz");
+        }
+        if let Some(refusal) = self.refuse(request) {
+            return refusal;
+        }
+        let query = request.uri().query();
+        match path {
+            "/windows" => answers::windows(&self.state, query),
+            "/profile" | "/window" => {
+                let Ok(_permit) = self.profiles.try_acquire() else {
+                    return say(
+                        StatusCode::TOO_MANY_REQUESTS,
+                        "enough profiles are being made; ask again later",
+                    );
+                };
+                if path == "/profile" {
+                    answers::profile(&self.state, query).await
+                } else {
+                    answers::window(&self.state, query).await
+                }
+            }
+            _ => say(
+                StatusCode::NOT_FOUND,
+                "here are /profile, /windows, /window, /metrics, /healthz and /readyz",
+            ),
+        }
+    }
+
+    /// What is said to somebody who lacks the token, if one is needed.
+    fn refuse(&self, request: &Request<Incoming>) -> Option<Answer> {
+        let file = self.token_file.as_ref()?;
+        let Ok(token) = secret(file) else {
+            log::warn!("HTTP: the file of the token cannot be read: everybody is refused");
+            return Some(say(StatusCode::FORBIDDEN, "there is no token that could be right"));
+        };
+        let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let given = given.and_then(|value| value.strip_prefix("Bearer "));
+        if given.is_some_and(|given| equal(given.as_bytes(), token.as_bytes())) {
+            return None;
+        }
+        let mut answer = say(StatusCode::UNAUTHORIZED, "this needs the token: Authorization: Bearer …");
+        answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        Some(answer)
+    }
+}
+
+/// Compares in a time that does not tell where the difference is.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y)) == 0
+}
+
+/// A sentence.
+fn say(status: StatusCode, text: &str) -> Answer {
+    answer(status, "text/plain; charset=utf-8", format!("{text}\n").into())
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    // A flame graph has scripts of its own and needs nothing from anywhere; names in it are tenants'.
+    let policy =
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; sandbox allow-scripts";
+    headers.insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(policy));
+    answer
+}

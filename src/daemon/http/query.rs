@@ -1,0 +1,198 @@
+//! What a request asks for, after the `?`.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::output::Format;
+use crate::profile::Labels;
+use crate::profile::filter::Glob;
+use crate::profile::labels::Container;
+
+/// The longest time that one answer may be about.
+pub(super) const LONGEST: Duration = Duration::from_secs(3600);
+/// And the longest that a request may wait for.
+const LONGEST_WAIT_S: u64 = 300;
+
+/// A query, by name.
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads `a=b&c=d`; names that are not in `known` are errors.
+    pub(super) fn parse(text: Option<&str>, known: &[&str]) -> Result<Query, String> {
+        let mut pairs = Vec::new();
+        for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decode(name)?, decode(value)?);
+            if !known.contains(&name.as_str()) {
+                return Err(format!("nothing is asked by {name:?}; there are {}", known.join(", ")));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Query(pairs))
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whole seconds to sample; 10 if none are named.
+    pub(super) fn seconds(&self) -> Result<u64, String> {
+        let text = self.get("seconds").unwrap_or("10");
+        match text.parse() {
+            Ok(seconds @ 1..=LONGEST_WAIT_S) => Ok(seconds),
+            _ => Err(format!("seconds={text}: choose 1 to {LONGEST_WAIT_S}")),
+        }
+    }
+
+    /// The format, by the extension of its files; pprof if none is named.
+    pub(super) fn format(&self) -> Result<Format, String> {
+        self.get("format").unwrap_or("pb.gz").parse().map_err(|error| format!("format={error}"))
+    }
+
+    /// A time in milliseconds since 1970: seconds since 1970, or RFC 3339.
+    pub(super) fn time_ms(&self, name: &str) -> Result<Option<u64>, String> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let seconds =
+            text.parse::<f64>().ok().filter(|s| (0.0..1e11).contains(s)).map(|s| (s * 1000.0) as u64);
+        let stamp = || text.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_millisecond()).ok());
+        let bad = || format!("{name}={text}: no time; write seconds since 1970, or 2026-11-22T10:00:00Z");
+        seconds.or_else(stamp).map(Some).ok_or_else(bad)
+    }
+
+    /// Which samples are wanted.
+    pub(super) fn wanted(&self) -> Wanted {
+        let pattern = |name: &str| self.get(name).map(Glob::new);
+        Wanted {
+            process: pattern("process"),
+            namespace: pattern("namespace"),
+            pod: pattern("pod"),
+            container: pattern("container"),
+        }
+    }
+}
+
+/// Which samples are wanted, by their labels; all, if nothing is said.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    process: Option<Glob>,
+    namespace: Option<Glob>,
+    pod: Option<Glob>,
+    /// By its name, or its id.
+    container: Option<Glob>,
+}
+
+impl Wanted {
+    /// Names in a query.
+    pub(super) const NAMES: [&str; 4] = ["process", "namespace", "pod", "container"];
+
+    pub(super) fn is_all(&self) -> bool {
+        let Wanted { process, namespace, pod, container } = self;
+        [process, namespace, pod, container].iter().all(|pattern| pattern.is_none())
+    }
+
+    pub(super) fn matches(&self, labels: &Labels) -> bool {
+        let none = Container::default();
+        let of = labels.container.as_deref().unwrap_or(&none);
+        let any = |pattern: &Option<Glob>, texts: &[&str]| {
+            pattern
+                .as_ref()
+                .is_none_or(|like| texts.iter().any(|text| !text.is_empty() && like.matches(text)))
+        };
+        any(&self.process, &[&labels.process])
+            && any(&self.namespace, &[&of.namespace])
+            && any(&self.pod, &[&of.pod, &of.pod_uid])
+            && any(&self.container, &[&of.container, &of.name, &of.id, of.short_id()])
+    }
+}
+
+fn decode(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
+                let (Some(high), Some(low)) = (digit(rest.next()), digit(rest.next())) else {
+                    return Err(format!("{text:?} is not encoded as URLs are"));
+                };
+                (high * 16 + low) as u8
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| format!("{text:?} is no UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Container, Format, Labels, Query, Wanted};
+
+    const KNOWN: [&str; 5] = ["seconds", "format", "from", "to", "process"];
+
+    fn ask(text: &str) -> Query {
+        Query::parse(Some(text), &KNOWN).unwrap()
+    }
+
+    #[test]
+    fn queries_are_read() {
+        let query = ask("seconds=30&format=svg&process=my%20app*&from=1763769600.5&to=2025-11-22T00:00:10Z");
+        assert_eq!(query.seconds(), Ok(30));
+        assert_eq!(query.format(), Ok(Format::Svg));
+        assert_eq!(query.time_ms("from"), Ok(Some(1_763_769_600_500)));
+        assert_eq!(query.time_ms("to"), Ok(Some(1_763_769_610_000)));
+        let labels = |process: &str| crate::profile::Labels { process: process.into(), ..Default::default() };
+        assert!(query.wanted().matches(&labels("my app 2")) && !query.wanted().matches(&labels("other")));
+        let nothing = Query::parse(None, &KNOWN).unwrap();
+        assert_eq!((nothing.seconds(), nothing.time_ms("from")), (Ok(10), Ok(None)));
+        assert_eq!(nothing.format(), Ok(Format::Pprof));
+        assert!(nothing.wanted().is_all());
+    }
+
+    #[test]
+    fn containers_are_chosen_by_their_names_or_ids() {
+        let container = Container {
+            namespace: "prod".into(),
+            pod: "shop-0".into(),
+            container: "app".into(),
+            id: "3f2a9c0b".repeat(8).into(),
+            ..Container::default()
+        };
+        let labels = Labels { container: Some(Arc::new(container)), ..Labels::default() };
+        let chosen = |text: &str| {
+            let wanted = Query::parse(Some(text), &Wanted::NAMES).unwrap().wanted();
+            assert!(
+                !wanted.is_all() && !wanted.matches(&Labels::default()),
+                "{text}: what is in none is not"
+            );
+            wanted.matches(&labels)
+        };
+        for text in [
+            "namespace=prod&pod=shop-*",
+            "container=app",
+            "container=3f2a9c0b3f2a",
+            "container=3f2a*",
+            "pod=*",
+        ] {
+            assert!(chosen(text), "{text}");
+        }
+        for text in ["namespace=test&pod=shop-0", "pod=shop", "container=shop-0", "process=x&container=app"] {
+            assert!(!chosen(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        assert!(Query::parse(Some("secs=3"), &KNOWN).err().unwrap().contains("there are seconds, format"));
+        assert!(Query::parse(Some("process=%zz"), &KNOWN).is_err());
+        assert!(Query::parse(Some("process=%ff"), &KNOWN).is_err());
+        for bad in ["seconds=0", "seconds=x", "seconds=301"] {
+            assert!(ask(bad).seconds().is_err(), "{bad}");
+        }
+        assert!(ask("format=png").format().is_err());
+        assert!(ask("from=yesterday").time_ms("from").is_err() && ask("from=-1").time_ms("from").is_err());
+    }
+}

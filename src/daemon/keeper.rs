@@ -1,0 +1,145 @@
+//! What becomes of each window: counted, judged by the budget, packed, kept, offered to the sinks. A thread of its own,
+//! since disks may take their time: when it is behind, windows are skipped and counted, and sampling goes on.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use anyhow::Context;
+
+use super::budget::{self, Budget, Verdict};
+use super::state::{Phase, State};
+use super::window::{Window, now_ms};
+use crate::session::{Control, Outcome};
+
+/// Windows that may wait for the disk.
+const WAITING: usize = 4;
+
+/// What the keeper is told.
+enum News {
+    /// A session begins; by this it is spoken to.
+    Begun(Control),
+    Window(Box<Outcome>),
+    Ended,
+}
+
+/// The way to the keeper.
+pub(super) struct Desk {
+    send: SyncSender<News>,
+    state: Arc<State>,
+}
+
+impl Desk {
+    /// Starts the thread; it ends when the desk is dropped.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(super) fn open(
+        state: &Arc<State>,
+        limits: budget::Limits,
+        hz: f64,
+    ) -> anyhow::Result<(Desk, JoinHandle<()>)> {
+        let (send, news) = sync_channel(WAITING);
+        let budget = Budget::new(limits, hz);
+        state.metrics().hz = hz;
+        let mut keeper = Keeper { state: Arc::clone(state), budget, control: None, began: Instant::now() };
+        let thread = std::thread::Builder::new()
+            .name("keeper".into())
+            .spawn(move || keeper.run(&news))
+            .context("starting the keeper's thread")?;
+        Ok((Desk { send, state: Arc::clone(state) }, thread))
+    }
+
+    pub(super) fn begun(&self, control: Control) {
+        // The keeper ends after us.
+        let _ = self.send.send(News::Begun(control));
+    }
+
+    pub(super) fn ended(&self) {
+        let _ = self.send.send(News::Ended);
+    }
+
+    /// Hands over a window; never waits.
+    pub(super) fn hand(&self, outcome: Outcome) {
+        self.state.enter(Phase::Sampling);
+        if let Err(TrySendError::Full(_)) = self.send.try_send(News::Window(Box::new(outcome))) {
+            log::warn!("a window is skipped: the disk is too slow");
+            self.state.metrics().skipped += 1;
+        }
+    }
+}
+
+struct Keeper {
+    state: Arc<State>,
+    budget: Budget,
+    control: Option<Control>,
+    began: Instant,
+}
+
+impl Keeper {
+    fn run(&mut self, news: &Receiver<News>) {
+        while let Ok(news) = news.recv() {
+            match news {
+                News::Begun(control) => {
+                    self.budget.restart();
+                    control.set_period(period_ns(self.budget.hz()));
+                    self.control = Some(control);
+                }
+                News::Ended => {
+                    self.control = None;
+                    self.state.metrics().session_ended();
+                }
+                News::Window(outcome) => self.window(&outcome),
+            }
+        }
+    }
+
+    fn window(&mut self, outcome: &Outcome) {
+        self.judge(outcome);
+        match Window::pack(&outcome.profile) {
+            Ok(window) => {
+                if let Some(store) = &self.state.store
+                    && let Err(error) = store.add(&window, now_ms())
+                {
+                    log::warn!("a window is lost: {error:#}");
+                }
+                // That nobody waits for it is usual.
+                let _ = self.state.windows.send(Arc::new(window));
+            }
+            Err(error) => log::warn!("a window is lost: {error:#}"),
+        }
+        for sink in &self.state.sinks {
+            if let Err(error) = sink.offer(&outcome.profile) {
+                log::warn!("{}: a window is lost: {error:#}", sink.name());
+            }
+        }
+    }
+
+    fn judge(&mut self, outcome: &Outcome) {
+        let mut metrics = self.state.metrics();
+        metrics.take(outcome);
+        let now = self.began.elapsed().as_secs_f64();
+        let (cpu, memory) = (metrics.cpu_seconds(), metrics.memory());
+        let before = self.budget.hz();
+        let Verdict { rate, evict } = self.budget.judge(now, cpu, outcome.report.cpus, memory);
+        metrics.share = self.budget.share();
+        metrics.hz = self.budget.hz();
+        let Some(control) = &self.control else { return };
+        if let Some(hz) = rate {
+            log::warn!("the rate is {hz:.1} Hz from now on, to keep within max-cpu");
+            metrics.lowered += u64::from(hz < before);
+            control.set_period(period_ns(hz));
+        }
+        if evict {
+            log::warn!("caches are given back, to keep within max-memory: {} KiB are used", memory >> 10);
+            metrics.evictions += 1;
+            control.evict();
+        }
+    }
+}
+
+/// The period of a rate.
+pub(super) fn period_ns(hz: f64) -> u64 {
+    (1e9 / hz).round() as u64
+}

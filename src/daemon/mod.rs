@@ -1,0 +1,257 @@
+//! Always on: sessions one after the other for ever, whose windows are kept, told and pushed.
+//!
+//! Three threads: one samples, one keeps (disk, packing), one talks (HTTP, sinks, signals). None waits for the one after
+//! it.
+
+mod budget;
+mod config;
+mod directory;
+mod exposition;
+pub mod health;
+mod http;
+mod keeper;
+mod metrics;
+pub mod push;
+mod service;
+mod state;
+mod store;
+mod window;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::session::{self, Control, Node, Settings, Target};
+use http::{Listener, Server, Surface};
+use keeper::Desk;
+use push::Sink;
+use state::{Phase, State};
+use store::Store;
+
+pub use budget::Limits as BudgetLimits;
+pub use config::Config;
+pub use http::Address;
+pub use push::{Auth, Protocol, SinkConfig};
+pub use store::Limits as StoreLimits;
+
+/// How often it is looked whether the kill switch is there.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long after a failure sampling is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// What sinks are given to take the last window when the daemon is told to end.
+const LAST_PUSH: Duration = Duration::from_secs(2);
+
+/// Runs until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// When it cannot begin: this host does not allow sampling, an address is taken, a directory cannot be written. What
+/// fails later is tried again.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("HTTP")?;
+    let store = Store::open(&config.directory.join("windows"), config.store)?;
+    let spools = config.directory.join("spool");
+    let sinks =
+        config.sinks.iter().map(|sink| Sink::open(sink.clone(), &spools, &config.binary).map(Arc::new));
+    let sinks: Vec<Arc<Sink>> = sinks.collect::<anyhow::Result<_>>()?;
+    let state = Arc::new(State::new(Duration::from_secs(config.window_s.into()), Some(store), sinks));
+    runtime.block_on(listen(config, &state))?;
+    for sink in &state.sinks {
+        let sink = Arc::clone(sink);
+        runtime.spawn(async move { sink.run().await });
+    }
+    let switch = Arc::new(Switch::default());
+    switch.look(config.kill_switch.as_deref());
+    let (desk, keeper) = Desk::open(&state, config.budget, config.hz)?;
+    let (ended, end) = oneshot::channel();
+    let sampler =
+        Sampler { settings: settings(config), state: Arc::clone(&state), switch: Arc::clone(&switch), desk };
+    let thread = std::thread::Builder::new()
+        .name("sessions".into())
+        .spawn(move || {
+            // The other side has gone only if it has ended.
+            let _ = ended.send(sampler.run());
+        })
+        .context("starting the thread of sessions")?;
+    let outcome = runtime.block_on(watch(config, &switch, end));
+    // The keeper ends with the desk, which ended with the sessions.
+    let well = thread.join().is_ok() && keeper.join().is_ok();
+    anyhow::ensure!(well, "a thread of the daemon has panicked");
+    finish(&runtime, &state);
+    outcome
+}
+
+/// Opens what was asked for and answers there from now on.
+async fn listen(config: &Config, state: &Arc<State>) -> anyhow::Result<()> {
+    let server = Arc::new(Server {
+        state: Arc::clone(state),
+        token_file: config.token_file.clone(),
+        profiles: Semaphore::new(config.concurrent_profiles),
+    });
+    for (address, surface) in [(&config.metrics, Surface::Metrics), (&config.api, Surface::Profiles)] {
+        if let Some(address) = address {
+            let listener = Listener::bind(address).await?;
+            log::info!("HTTP: {surface:?} at {address}");
+            tokio::spawn(http::serve(listener, surface, Arc::clone(&server)));
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a signal or the end of sampling, and looks after the kill switch meanwhile.
+async fn watch(
+    config: &Config,
+    switch: &Switch,
+    mut end: oneshot::Receiver<anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => switch.end(),
+            _ = terminate.recv() => switch.end(),
+            _ = looks.tick() => switch.look(config.kill_switch.as_deref()),
+            outcome = &mut end => return outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("sampling has panicked"))),
+        }
+    }
+}
+
+/// Gives the sinks a moment for what was sampled last; what they do not take stays in the spool.
+fn finish(runtime: &Runtime, state: &State) {
+    runtime.block_on(async {
+        let taken = async {
+            while state.sinks.iter().any(|sink| sink.stats().spooled > 0) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        // What is left then is pushed by the next daemon.
+        let _ = tokio::time::timeout(LAST_PUSH, taken).await;
+    });
+}
+
+/// Whether to sample: the kill switch, and the end of the daemon.
+#[derive(Default)]
+struct Switch {
+    off: AtomicBool,
+    ends: AtomicBool,
+    control: Mutex<Option<Control>>,
+}
+
+impl Switch {
+    /// Looks whether the file is there.
+    fn look(&self, file: Option<&Path>) {
+        let off = file.is_some_and(|file| file.symlink_metadata().is_ok());
+        if self.off.swap(off, Ordering::SeqCst) != off {
+            log::warn!("the kill switch is {}", if off { "there: sampling stops" } else { "gone" });
+        }
+        if off {
+            self.stop("the kill switch is there");
+        }
+    }
+
+    fn end(&self) {
+        self.ends.store(true, Ordering::SeqCst);
+        self.stop("a signal came");
+    }
+
+    fn stop(&self, why: &str) {
+        if let Some(control) = &*self.control.lock().unwrap_or_else(PoisonError::into_inner) {
+            control.stop(why);
+        }
+    }
+
+    /// Makes the words for the next session; what was said before they were there is said to it.
+    fn next(&self) -> Control {
+        let control = Control::default();
+        *self.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control.clone());
+        if self.ends() || self.is_off() {
+            control.stop("it was told so before");
+        }
+        control
+    }
+
+    fn is_off(&self) -> bool {
+        self.off.load(Ordering::SeqCst)
+    }
+
+    fn ends(&self) -> bool {
+        self.ends.load(Ordering::SeqCst)
+    }
+}
+
+/// Sessions one after the other.
+struct Sampler {
+    settings: Settings,
+    state: Arc<State>,
+    switch: Arc<Switch>,
+    desk: Desk,
+}
+
+impl Sampler {
+    /// Runs until the daemon ends. Only the first session's failure to begin is an error.
+    fn run(self) -> anyhow::Result<()> {
+        while !self.switch.ends() {
+            if self.switch.is_off() {
+                self.state.enter(Phase::Paused);
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            self.state.enter(Phase::Starting);
+            let control = self.switch.next();
+            self.desk.begun(control.clone());
+            let outcome = session::run_parts(&self.settings, &control, |part| self.desk.hand(part));
+            self.desk.ended();
+            if let Err(error) = outcome {
+                if self.state.metrics().windows() == 0 {
+                    return Err(error);
+                }
+                log::warn!("sampling failed, and is tried again in {} s: {error:#}", AGAIN_AFTER.as_secs());
+                self.state.metrics().failures += 1;
+                self.state.enter(Phase::Failed(format!("{error:#}")));
+                self.rest(AGAIN_AFTER);
+            }
+        }
+        Ok(())
+    }
+
+    fn rest(&self, time: Duration) {
+        let until = std::time::Instant::now() + time;
+        while std::time::Instant::now() < until && !self.switch.ends() {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        binary: config.binary.clone(),
+        target: Target::All,
+        node: Node::at("/"),
+        children: false,
+        cpus: None,
+        period_ns: keeper::period_ns(config.hz),
+        requested_hz: config.hz,
+        part: Some(config.window_s),
+        duration: None,
+        user: true,
+        kernel: true,
+        idle: false,
+        include_self: false,
+        per_thread: false,
+        raw_threads: false,
+        raw_names: false,
+        java: config.java,
+        agent_for: config.agent_for.clone(),
+        // A host's JVMs must not all be busy with us at the same time.
+        attach_at_once: 1,
+        attach_timeout: config.attach_timeout,
+        force_attach: false,
+        btf: None,
+        progress: false,
+    }
+}

@@ -1,0 +1,98 @@
+//! Who we are to a sink: tokens and passwords from files, read for each request, so that they may be changed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use hyper::header::HeaderValue;
+
+/// The largest secret that is read, bytes.
+const MAX_SECRET: usize = 16 << 10;
+
+/// How we say who we are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Auth {
+    /// Not at all.
+    #[default]
+    None,
+    /// By the bearer token in a file.
+    Bearer(PathBuf),
+    /// By a name, and the password in a file.
+    Basic(String, PathBuf),
+}
+
+impl Auth {
+    /// The value of the header `Authorization`, if there is one.
+    ///
+    /// # Errors
+    /// When a file cannot be read; what is in it is never said.
+    pub(super) fn header(&self) -> anyhow::Result<Option<HeaderValue>> {
+        let value = match self {
+            Auth::None => return Ok(None),
+            Auth::Bearer(file) => format!("Bearer {}", secret(file)?),
+            Auth::Basic(user, file) => {
+                format!("Basic {}", base64(format!("{user}:{}", secret(file)?).as_bytes()))
+            }
+        };
+        let mut value = HeaderValue::from_str(&value)
+            .context("the token or password has characters that no header may have")?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+/// What is in a file of secrets, without the line's end.
+///
+/// # Errors
+/// When it cannot be read, is empty or too large.
+pub(in crate::daemon) fn secret(file: &Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() || text.len() > MAX_SECRET {
+        bail!("{} holds no secret: it is empty or too large", file.display());
+    }
+    Ok(text.to_owned())
+}
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let number = three.iter().fold(0u32, |sum, &b| sum << 8 | u32::from(b)) << (8 * (3 - three.len()));
+        for digit in 0..4 {
+            let value = number >> (18 - 6 * digit) & 63;
+            text.push(if digit <= three.len() { char::from(DIGITS[value as usize]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Auth, base64};
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        let table = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
+        for (text, code) in table {
+            assert_eq!(base64(text.as_bytes()), code);
+        }
+    }
+
+    #[test]
+    fn secrets_are_read_anew_and_never_shown() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("token");
+        let auth = Auth::Bearer(file.clone());
+        assert!(auth.header().unwrap_err().to_string().contains("token"));
+        for token in ["one\n", "two\r\n"] {
+            std::fs::write(&file, token).unwrap();
+            let header = auth.header().unwrap().unwrap();
+            assert_eq!(header.to_str().unwrap(), format!("Bearer {}", token.trim_end()));
+            assert!(!format!("{header:?}").contains(token.trim_end()));
+        }
+        std::fs::write(&file, "\n").unwrap();
+        assert!(auth.header().is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! Grafana Pyroscope's push API: `push.v1.PusherService/Push`, the Connect protocol's unary call with a protocol buffer.
+//! (`/ingest` takes one profile a request and names its labels within the application's name; this takes all services
+//! of a window at once.)
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+
+use crate::daemon::service::{self, Service};
+use crate::output::pprof;
+use crate::profile::{Labels, Profile};
+
+/// Where requests go, below the server's URL.
+pub(super) const PATH: &str = "/push.v1.PusherService/Push";
+/// Their type.
+pub(super) const CONTENT_TYPE: &str = "application/proto";
+/// The name by which Pyroscope knows CPU profiles of any language.
+const PROFILE_NAME: &str = "process_cpu";
+
+/// The messages of push/v1/push.proto and types/v1/types.proto (grafana/pyroscope, 1.x); names and tags are theirs.
+#[derive(Clone, PartialEq, Message)]
+struct PushRequest {
+    #[prost(message, repeated, tag = "1")]
+    series: Vec<RawProfileSeries>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawProfileSeries {
+    #[prost(message, repeated, tag = "1")]
+    labels: Vec<LabelPair>,
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<RawSample>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawSample {
+    /// pprof.
+    #[prost(bytes = "vec", tag = "1")]
+    raw_profile: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LabelPair {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+/// The request for a window: a profile for each service. Samples have no labels of their own: each would be a series.
+///
+/// # Errors
+/// What the encoder says.
+pub(super) fn request(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<u8>> {
+    let mut series = Vec::new();
+    for (service, part) in service::split(profile, Service::as_series, |_| Labels::default()) {
+        let mut of = labels.clone();
+        of.insert("__name__".to_owned(), PROFILE_NAME.to_owned());
+        of.insert("service_name".to_owned(), service.name.to_string());
+        of.extend(service.attributes.iter().map(|(name, text)| ((*name).to_owned(), text.to_string())));
+        let mut raw_profile = Vec::new();
+        pprof::write(&part, &mut raw_profile)?;
+        let labels = of.into_iter().map(|(name, value)| LabelPair { name, value }).collect();
+        series.push(RawProfileSeries { labels, samples: vec![RawSample { raw_profile }] });
+    }
+    Ok(PushRequest { series }.encode_to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use prost::Message;
+
+    use super::{PushRequest, request};
+    use crate::output::pprof;
+    use crate::profile::{Frame, Kind, Labels, Profile};
+
+    #[test]
+    fn a_series_is_a_service_and_nothing_is_lost() {
+        let mut profile = Profile::new();
+        for (pid, process, ticks) in [(1, "java", 5), (2, "java", 6), (3, "nginx", 7)] {
+            let labels = Labels { pid, process: process.into(), thread: "t".into(), ..Labels::default() };
+            profile.add(&labels, &[Arc::new(Frame::named(Kind::Native, "main"))], ticks, ticks * 10);
+        }
+        (profile.accounts.kept, profile.accounts.ticks, profile.accounts.period_ns) = (18, 20, 10);
+        profile.accounts.lose("ring full", 2);
+        let cluster = BTreeMap::from([("cluster".to_owned(), "a".to_owned())]);
+        let read = PushRequest::decode(request(&profile, &cluster).unwrap().as_slice()).unwrap();
+        let told: Vec<(String, u64, usize)> = read
+            .series
+            .iter()
+            .map(|series| {
+                let labels: Vec<String> =
+                    series.labels.iter().map(|l| format!("{}={}", l.name, l.value)).collect();
+                let part = pprof::read(&mut series.samples[0].raw_profile.as_slice()).unwrap();
+                (labels.join(","), part.accounts.shown(), part.samples().len())
+            })
+            .collect();
+        let of = |service: &str| format!("__name__=process_cpu,cluster=a,service_name={service}");
+        assert_eq!(told, [(of("java"), 11, 1), (of("nginx"), 7, 1), (of("jbpf-prof"), 2, 0)]);
+    }
+}

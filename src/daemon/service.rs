@@ -1,0 +1,170 @@
+//! Whose samples a sink is told of: a service, in a container if it is in one. Sinks make a series of each, so there are
+//! few, and nothing that changes with each process is in them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::profile::labels::Container;
+use crate::profile::{Labels, Profile};
+
+/// Services of one window that are told apart, those with the most samples; a tenant that renames its processes all
+/// the time must not fill the sink with series.
+const MOST: usize = 128;
+/// The service of all others.
+const OTHER: &str = "other";
+/// The service of ticks that were lost: they are nobody's.
+const OWN: &str = "jbpf-prof";
+
+/// A service, as a sink is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Service {
+    /// What it is called.
+    pub(super) name: Arc<str>,
+    /// What else tells it apart: name and text.
+    pub(super) attributes: Vec<(&'static str, Arc<str>)>,
+}
+
+impl Service {
+    /// As OpenTelemetry names things: a container is a resource, by its id.
+    pub(super) fn as_resource(labels: &Labels) -> Service {
+        let Some(of) = known(labels) else { return Service::named(&labels.process) };
+        let attributes = [
+            ("service.namespace", &of.namespace),
+            ("k8s.namespace.name", &of.namespace),
+            ("k8s.pod.name", &of.pod),
+            ("k8s.pod.uid", &of.pod_uid),
+            ("k8s.container.name", &of.container),
+            ("container.name", &of.name),
+            ("container.id", &of.id),
+        ];
+        Service::with(own_name(of).unwrap_or(&labels.process), &attributes)
+    }
+
+    /// As Pyroscope's own agents label things. What is new with each start of a container is left out: each set of
+    /// labels is a series.
+    pub(super) fn as_series(labels: &Labels) -> Service {
+        let Some((of, name)) = known(labels).and_then(|of| Some((of, own_name(of)?))) else {
+            return Service::named(&labels.process);
+        };
+        let attributes = [("namespace", &of.namespace), ("pod", &of.pod), ("container", name)];
+        let service = Service::with(name, &attributes);
+        if of.namespace.is_empty() {
+            return service;
+        }
+        Service { name: format!("{}/{name}", of.namespace).into(), ..service }
+    }
+
+    fn with(name: &Arc<str>, attributes: &[(&'static str, &Arc<str>)]) -> Service {
+        let known = attributes.iter().filter(|(_, text)| !text.is_empty());
+        Service {
+            name: Arc::clone(name),
+            attributes: known.map(|&(key, text)| (key, Arc::clone(text))).collect(),
+        }
+    }
+
+    fn named(name: &str) -> Service {
+        Service { name: name.into(), attributes: Vec::new() }
+    }
+}
+
+/// The container, if anything is known of it.
+fn known(labels: &Labels) -> Option<&Container> {
+    labels.container.as_deref().filter(|of| !of.is_gone())
+}
+
+/// A container's name in its pod, or else outside of pods.
+fn own_name(of: &Container) -> Option<&Arc<str>> {
+    [&of.container, &of.name].into_iter().find(|name| !name.is_empty())
+}
+
+/// The profile by service, in the order of their names. `service` says whose a sample is, `relabel` what stays of its
+/// labels. Lost ticks are a profile of their own, without samples.
+pub(super) fn split(
+    profile: &Profile,
+    service: impl Fn(&Labels) -> Service,
+    relabel: impl Fn(&Labels) -> Labels,
+) -> Vec<(Service, Profile)> {
+    let mut ticks: HashMap<Service, u64> = HashMap::new();
+    for sample in profile.samples() {
+        *ticks.entry(service(profile.labels(sample.labels))).or_default() += sample.weight.count;
+    }
+    let mut largest: Vec<(Service, u64)> = ticks.into_iter().collect();
+    largest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    largest.truncate(MOST);
+    let kept: HashMap<Service, u64> = largest.into_iter().collect();
+    let other = Service::named(OTHER);
+    let service = |labels: &Labels| {
+        let service = service(labels);
+        if kept.contains_key(&service) { service } else { other.clone() }
+    };
+    let mut parts: Vec<(Service, Profile)> = profile.split(service, relabel).collect();
+    if profile.accounts.lost_total() > 0 {
+        let mut lost = Profile::new();
+        lost.span = profile.span;
+        lost.accounts.lost.clone_from(&profile.accounts.lost);
+        lost.accounts.ticks = profile.accounts.lost_total();
+        lost.accounts.period_ns = profile.accounts.period_ns;
+        parts.push((Service::named(OWN), lost));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{MOST, Service, split};
+    use crate::profile::labels::Container;
+    use crate::profile::{Frame, Kind, Labels, Profile};
+
+    #[test]
+    fn services_add_up_and_are_bounded() {
+        let mut profile = Profile::new();
+        for service in 0..1000u32 {
+            let labels = Labels { pid: service, process: format!("p{service}").into(), ..Labels::default() };
+            profile.add(&labels, &[Arc::new(Frame::named(Kind::Native, "main"))], u64::from(service) + 1, 10);
+        }
+        profile.accounts.ticks = 500_503;
+        profile.accounts.kept = 500_500;
+        profile.accounts.lose("ring full", 3);
+        profile.check().unwrap();
+        let parts = split(&profile, Service::as_series, |_| Labels::default());
+        assert_eq!(parts.len(), MOST + 2);
+        let shown: u64 = parts.iter().map(|(_, part)| part.accounts.shown()).sum();
+        assert_eq!(shown, profile.accounts.shown());
+        for (_, part) in &parts {
+            part.check().unwrap();
+        }
+        assert!(parts.iter().any(|(service, _)| &*service.name == "p999"));
+        assert!(!parts.iter().any(|(service, _)| &*service.name == "p0"));
+    }
+
+    #[test]
+    fn containers_are_services_by_their_names() {
+        let told = |service: &Service| {
+            let rest = service.attributes.iter().map(|(key, text)| format!(" {key}={text}"));
+            format!("{}{}", service.name, rest.collect::<String>())
+        };
+        let both = |of: Option<Container>| {
+            let labels = Labels { process: "java".into(), container: of.map(Arc::new), ..Labels::default() };
+            [Service::as_series(&labels), Service::as_resource(&labels)].each_ref().map(told)
+        };
+        assert_eq!(both(None), ["java", "java"]);
+        assert_eq!(both(Some(Container::gone())), ["java", "java"], "nothing is known of it");
+        let id = Container { id: "1f".into(), ..Container::default() };
+        assert_eq!(both(Some(id.clone())), ["java", "java container.id=1f"]);
+        let docker = Container { name: "web".into(), ..id.clone() };
+        assert_eq!(both(Some(docker)), ["web container=web", "web container.name=web container.id=1f"]);
+        let pod = Container {
+            namespace: "prod".into(),
+            pod: "shop-0".into(),
+            container: "app".into(),
+            pod_uid: "u".into(),
+            ..id
+        };
+        let series = "prod/app namespace=prod pod=shop-0 container=app";
+        let resource = "app service.namespace=prod k8s.namespace.name=prod k8s.pod.name=shop-0 k8s.pod.uid=u \
+                        k8s.container.name=app container.id=1f";
+        assert_eq!(both(Some(pod)), [series, resource]);
+    }
+}

@@ -1,0 +1,134 @@
+//! What the threads of the daemon share: what was counted, what is kept, how sampling does.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::broadcast;
+
+use super::metrics::Metrics;
+use super::push::Sink;
+use super::store::Store;
+use super::window::Window;
+
+/// Windows that a slow reader of profiles may be behind.
+const BEHIND: usize = 16;
+/// How long a session may take to begin: JVMs are attached to first.
+const BEGINS_WITHIN: Duration = Duration::from_secs(180);
+
+/// How sampling does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It is being prepared.
+    Starting,
+    /// Windows come.
+    Sampling,
+    /// The kill switch is there.
+    Paused,
+    /// It failed, and is to begin again.
+    Failed(String),
+}
+
+struct Progress {
+    phase: Phase,
+    /// When the phase began or the last window came.
+    since: Instant,
+}
+
+/// All that is shared.
+pub(super) struct State {
+    pub(super) window: Duration,
+    pub(super) store: Option<Store>,
+    pub(super) sinks: Vec<Arc<Sink>>,
+    /// Each window as it comes.
+    pub(super) windows: broadcast::Sender<Arc<Window>>,
+    metrics: Mutex<Metrics>,
+    progress: Mutex<Progress>,
+}
+
+impl State {
+    pub(super) fn new(window: Duration, store: Option<Store>, sinks: Vec<Arc<Sink>>) -> State {
+        State {
+            window,
+            store,
+            sinks,
+            windows: broadcast::Sender::new(BEHIND),
+            metrics: Mutex::default(),
+            progress: Mutex::new(Progress { phase: Phase::Starting, since: Instant::now() }),
+        }
+    }
+
+    pub(super) fn metrics(&self) -> MutexGuard<'_, Metrics> {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sampling is in this phase from now on; said again with each window.
+    pub(super) fn enter(&self, phase: Phase) {
+        self.metrics().paused = phase == Phase::Paused;
+        let mut progress = self.progress();
+        *progress = Progress { phase, since: Instant::now() };
+    }
+
+    /// The text of `/metrics`.
+    pub(super) fn exposition(&self) -> String {
+        let sinks: Vec<_> = self.sinks.iter().map(|sink| (sink.name().to_owned(), sink.stats())).collect();
+        self.metrics().text(self.store.as_ref().map(Store::kept), &sinks)
+    }
+
+    /// Whether the daemon is alive: if not, it had better be started again. A failed session is tried again by itself.
+    pub(super) fn health(&self) -> Result<&'static str, String> {
+        let Progress { phase, since } = &*self.progress();
+        let silent = since.elapsed();
+        match phase {
+            Phase::Starting if silent > BEGINS_WITHIN => {
+                Err(format!("sampling has been about to begin for {} s", silent.as_secs()))
+            }
+            Phase::Sampling if silent > self.window * 3 + Duration::from_secs(30) => {
+                Err(format!("no window has come for {} s", silent.as_secs()))
+            }
+            Phase::Starting => Ok("starting"),
+            Phase::Sampling => Ok("sampling"),
+            Phase::Paused => Ok("paused by the kill switch"),
+            Phase::Failed(_) => Ok("sampling failed and will be tried again"),
+        }
+    }
+
+    /// Whether windows come, or will come soon.
+    pub(super) fn outlook(&self) -> Result<&'static str, String> {
+        let well = self.health()?;
+        match &self.progress().phase {
+            Phase::Starting | Phase::Sampling => Ok(well),
+            Phase::Paused => Err(well.to_owned()),
+            Phase::Failed(why) => Err(why.clone()),
+        }
+    }
+
+    /// Whether windows come.
+    pub(super) fn readiness(&self) -> Result<&'static str, String> {
+        let well = self.outlook()?;
+        let come = self.progress().phase == Phase::Sampling && self.metrics().windows() > 0;
+        if come { Ok(well) } else { Err(format!("not yet: {well}")) }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_windows_make_it_ready() {
+        let state = State::new(Duration::from_secs(10), None, Vec::new());
+        assert_eq!(state.health(), Ok("starting"));
+        assert!(state.readiness().is_err());
+        state.enter(Phase::Paused);
+        assert!(state.health().is_ok() && state.readiness().is_err());
+        assert!(state.exposition().contains("jbpf_prof_paused 1"));
+        state.enter(Phase::Failed("no perf events".to_owned()));
+        assert_eq!(state.readiness(), Err("no perf events".to_owned()));
+        state.enter(Phase::Sampling);
+        assert!(state.readiness().is_err(), "no window has come");
+    }
+}

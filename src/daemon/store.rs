@@ -1,0 +1,227 @@
+//! The windows of the last hours, on disk: a file each, bounded by size and age.
+//!
+//! A file is there whole or not at all, whenever the power goes. Its name says when the window was and nothing else, so
+//! nothing that a tenant chose is in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::directory::{self, is_full};
+use super::window::{Span, Window};
+use crate::output::file;
+
+/// What a file's name ends with.
+const EXTENSION: &str = ".pb.gz";
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// A window that ended longer ago is removed.
+    pub age: Duration,
+}
+
+/// What is kept, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) windows: usize,
+    pub(super) bytes: u64,
+    /// Windows that were removed for want of room or since they were too old.
+    pub(super) removed: u64,
+    /// Windows that could not be written.
+    pub(super) lost: u64,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    /// By start: length and bytes.
+    windows: BTreeMap<u64, (u64, u64)>,
+    bytes: u64,
+    removed: u64,
+    lost: u64,
+}
+
+/// A directory of windows. One thread adds to it; any may read.
+#[derive(Debug)]
+pub(super) struct Store {
+    directory: PathBuf,
+    limits: Limits,
+    index: Mutex<Index>,
+}
+
+impl Store {
+    /// Opens the directory, which is made if it is not there, and removes what a killed daemon has left half written.
+    ///
+    /// # Errors
+    /// One sentence: the directory and what is wrong with it.
+    pub(super) fn open(directory: &Path, limits: Limits) -> anyhow::Result<Store> {
+        let mut index = Index::default();
+        for (name, bytes) in directory::files(directory, EXTENSION, "windows")? {
+            if let Some(span) = parse_name(&name) {
+                index.insert(span, bytes);
+            }
+        }
+        Ok(Store { directory: directory.to_owned(), limits, index: Mutex::new(index) })
+    }
+
+    /// Keeps a window. Older ones go if there is no room on the disk.
+    ///
+    /// # Errors
+    /// When it cannot be written although all others are gone.
+    pub(super) fn add(&self, window: &Window, now_ms: u64) -> anyhow::Result<()> {
+        let mut span = window.span;
+        // The clock may have been set back: nothing is written over.
+        while self.with(|index| index.windows.contains_key(&span.start_ms)) {
+            span.start_ms += 1;
+        }
+        let written = loop {
+            let path = self.path(span);
+            match file::replace_synced(&path, |out| Ok(out.write_all(&window.bytes)?)) {
+                Err(error) if is_full(&error) && self.remove_oldest() => {}
+                written => break written,
+            }
+        };
+        match written {
+            Ok(()) => self.with(|index| index.insert(span, window.bytes.len() as u64)),
+            Err(error) => {
+                self.with(|index| index.lost += 1);
+                return Err(error);
+            }
+        }
+        self.tidy(now_ms);
+        Ok(())
+    }
+
+    /// Removes what is too old or too much; the newest window stays.
+    fn tidy(&self, now_ms: u64) {
+        loop {
+            let due = self.with(|index| {
+                let Some((&start_ms, &(length_ms, _))) = index.windows.first_key_value() else {
+                    return false;
+                };
+                let span = Span { start_ms, length_ms };
+                index.windows.len() > 1
+                    && (index.bytes > self.limits.bytes || span.age(now_ms) > self.limits.age)
+            });
+            if !due || !self.remove_oldest() {
+                return;
+            }
+        }
+    }
+
+    /// Whether there was one to remove.
+    fn remove_oldest(&self) -> bool {
+        let Some((start_ms, (length_ms, bytes))) = self.with(|index| index.windows.pop_first()) else {
+            return false;
+        };
+        self.with(|index| {
+            index.bytes -= bytes;
+            index.removed += 1;
+        });
+        // Somebody else may have removed it; if it stays it is met again at the next start.
+        let _ = fs::remove_file(self.path(Span { start_ms, length_ms }));
+        true
+    }
+
+    /// The windows of a time, the oldest first, each with its bytes.
+    pub(super) fn list(&self, from_ms: u64, to_ms: u64) -> Vec<(Span, u64)> {
+        self.with(|index| {
+            let all = index
+                .windows
+                .iter()
+                .map(|(&start_ms, &(length_ms, bytes))| (Span { start_ms, length_ms }, bytes));
+            all.filter(|(span, _)| span.touches(from_ms, to_ms)).collect()
+        })
+    }
+
+    /// The file of a window.
+    pub(super) fn path(&self, span: Span) -> PathBuf {
+        self.directory.join(format!("{:015}-{:07}{EXTENSION}", span.start_ms, span.length_ms))
+    }
+
+    pub(super) fn kept(&self) -> Kept {
+        self.with(|index| Kept {
+            windows: index.windows.len(),
+            bytes: index.bytes,
+            removed: index.removed,
+            lost: index.lost,
+        })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Index) -> T) -> T {
+        // Nothing is left half done in there, whoever panicked.
+        work(&mut self.index.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+impl Index {
+    fn insert(&mut self, span: Span, bytes: u64) {
+        let replaced = self.windows.insert(span.start_ms, (span.length_ms, bytes));
+        self.bytes = self.bytes + bytes - replaced.map_or(0, |(_, bytes)| bytes);
+    }
+}
+
+/// Of a file's name before its extension.
+fn parse_name(name: &str) -> Option<Span> {
+    let (start, length) = name.split_once('-')?;
+    let number = |digits: &str| {
+        let fine = (1..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+        if fine { digits.parse().ok() } else { None }
+    };
+    Some(Span { start_ms: number(start)?, length_ms: number(length)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { bytes: 1000, age: Duration::from_secs(100) };
+
+    fn window(start_ms: u64, bytes: usize) -> Window {
+        Window { span: Span { start_ms, length_ms: 10_000 }, bytes: vec![7; bytes] }
+    }
+
+    fn starts(store: &Store) -> Vec<u64> {
+        store.list(0, u64::MAX).iter().map(|(span, _)| span.start_ms).collect()
+    }
+
+    #[test]
+    fn windows_survive_and_junk_does_not() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("windows");
+        let store = Store::open(&directory, LIMITS).unwrap();
+        for start in [20_000, 30_000, 20_000] {
+            store.add(&window(start, 100), 40_000).unwrap();
+        }
+        assert_eq!(starts(&store), [20_000, 20_001, 30_000], "nothing is written over");
+        for junk in [".000000000020000-0010000.pb.gz.0011.tmp", "note.txt", "1-x.pb.gz"] {
+            fs::write(directory.join(junk), "junk").unwrap();
+        }
+        let again = Store::open(&directory, LIMITS).unwrap();
+        assert_eq!(starts(&again), starts(&store));
+        assert_eq!(again.kept(), Kept { windows: 3, bytes: 300, removed: 0, lost: 0 });
+        let left = fs::read_dir(&directory).unwrap().count();
+        assert_eq!(left, 5, "what is not ours stays");
+        assert_eq!(again.list(29_999, 30_001).len(), 3, "20,001 ends at 30,001");
+        assert_eq!(again.list(40_000, 50_000).len(), 0);
+    }
+
+    #[test]
+    fn the_oldest_go_first_by_size_and_by_age() {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::open(root.path(), LIMITS).unwrap();
+        for start in 1..=12 {
+            store.add(&window(start * 10_000, 300), start * 10_000).unwrap();
+        }
+        assert_eq!(starts(&store), [100_000, 110_000, 120_000]);
+        store.add(&window(300_000, 10), 310_000).unwrap();
+        assert_eq!(starts(&store), [300_000]);
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+        store.add(&window(310_000, 5000), 320_000).unwrap();
+        assert_eq!(starts(&store), [310_000], "the newest stays, whatever its size");
+    }
+}

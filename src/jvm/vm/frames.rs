@@ -1,0 +1,129 @@
+//! What the walker must know of a JVM's generated code: where it lies, and where it is said what frames it has.
+
+use super::heaps::{Heap, each};
+use super::layout::{Layout, Place};
+use super::stubs::stubs_of;
+use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
+use crate::unwind::hotspot::{BLOB_BYTES, MAX_HEAPS, MAX_STUBS, Span};
+use crate::unwind::{BlockFields, CodeHeap, HotSpot};
+
+/// The blobs of hand-written code have names that begin so (runtime/stubRoutines.cpp, JDK 8 to 25).
+const STUBS: &str = "StubRoutines";
+/// Those of virtual threads: "continuation stubs" in JDK 21, "continuationstubs" in 25.
+const CONTINUATION: &str = "(continuation";
+/// A code cache has 2 GiB at most (`CODE_CACHE_SIZE_LIMIT`).
+const MAX_HEAP: u64 = 2 << 30;
+const MAX_INTERPRETER: u64 = 4 << 20;
+
+/// Reads it; nonsense also of a JVM that has not yet got so far that it could run Java, and on machines whose frames the
+/// walker does not know (`bpf/step_hotspot.h`).
+pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &Layout) -> Result<HotSpot, Nonsense> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Nonsense);
+    }
+    let call_stub = layout.call_stub_return.ok_or(Nonsense)?;
+    let heaps: Vec<Heap> = each(memory, &layout.heaps)?.into_iter().flatten().collect();
+    let of_stubs =
+        heaps.iter().find(|heap| (heap.memory.0..heap.memory.1).contains(&call_stub)).ok_or(Nonsense)?;
+    let mut stubs = stubs_of(memory, layout, of_stubs);
+    stubs.retain(|(name, _)| name.starts_with(STUBS));
+    let continuation = stubs.iter().find(|(name, _)| name.contains(CONTINUATION)).map(|(_, span)| *span);
+    let segment_log2 = of_stubs.segment_log2;
+    let known = heaps
+        .iter()
+        .filter(|heap| heap.segment_log2 == segment_log2)
+        .map(|heap| CodeHeap { span: (heap.memory.0, heap.limit), segment_map: heap.segment_map.0 });
+    let known = known.filter(|heap| (1..=MAX_HEAP).contains(&heap.span.1.saturating_sub(heap.span.0)));
+    Ok(HotSpot {
+        interpreter: interpreter(memory, layout)?,
+        continuation: continuation.unwrap_or_default(),
+        stubs: stubs.into_iter().map(|(_, span)| span).take(MAX_STUBS).collect(),
+        heaps: known.take(MAX_HEAPS).collect(),
+        segment_log2,
+        block: block(layout)?,
+        bcp: u32::from(!layout.frames.has_mirror),
+    })
+}
+
+fn interpreter<M: Memory>(memory: &M, layout: &Layout) -> Result<Span, Nonsense> {
+    let frames = &layout.frames;
+    let queue = memory.word(frames.interpreter)?;
+    let size = frames.interpreter_code.max(frames.interpreter_length) + 8;
+    let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
+    memory.read_all(queue, &mut bytes)?;
+    let start = word_in(&bytes, frames.interpreter_code)?;
+    let length = u64::from(half_in(&bytes, frames.interpreter_length)?);
+    let sensible = start != 0 && (1..=MAX_INTERPRETER).contains(&length);
+    let end = start.checked_add(length).filter(|_| sensible).ok_or(Nonsense)?;
+    Ok((start, end))
+}
+
+fn block(layout: &Layout) -> Result<BlockFields, Nonsense> {
+    let blob = layout.heaps.block_size;
+    let (code, code_is_offset) = match layout.blob.code {
+        Place::Offset(field) => (field, true),
+        Place::Address(field) => (field, false),
+    };
+    // All of it must be in what the walker reads.
+    let field = |offset: u64| u32::try_from(offset).ok().filter(|at| *at <= BLOB_BYTES - 8).ok_or(Nonsense);
+    Ok(BlockFields {
+        used: field(layout.heaps.block_used)?,
+        blob: field(blob)?,
+        frame_size: field(blob + layout.frames.size)?,
+        frame_complete: field(blob + layout.frames.complete)?,
+        frame_complete_is_short: layout.frames.complete_is_short,
+        code: field(blob + code)?,
+        code_is_offset,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{BASE, Bytes, CODE, INTERPRETER, NAMES, layout};
+    use super::*;
+
+    const QUEUE: u64 = 0x300;
+
+    fn jvm() -> (Bytes, Layout) {
+        let memory = Bytes::with_heap(20);
+        memory.text(NAMES + 0x300, "StubRoutines (1)");
+        memory.block(0, 3, 1, BASE + NAMES + 0x100, (64, 300));
+        memory.block(3, 2, 1, BASE + NAMES + 0x300, (64, 200));
+        memory.word(INTERPRETER, BASE + QUEUE);
+        memory.word(QUEUE + 8, BASE + CODE + 64);
+        memory.half(QUEUE + 16, 236);
+        (memory, Layout { call_stub_return: Some(BASE + CODE + 70), ..layout() })
+    }
+
+    #[test]
+    fn code_heaps_and_their_code_are_found() {
+        let (memory, layout) = jvm();
+        let found = hotspot(&&memory, &layout).unwrap();
+        assert_eq!(found.interpreter, (BASE + CODE + 64, BASE + CODE + 300));
+        assert_eq!(found.stubs, [(BASE + CODE + 3 * 128 + 64, BASE + CODE + 3 * 128 + 200)]);
+        assert_eq!(found.heaps.len(), 1);
+        assert_eq!(found.heaps[0].span, (BASE + CODE, BASE + CODE + 0x4_0000), "what it may grow to");
+        assert_eq!((found.segment_log2, found.bcp), (7, 0));
+        let BlockFields { used, blob, frame_size, code, code_is_offset, .. } = found.block;
+        assert_eq!((used, blob, frame_size, code, code_is_offset), (8, 16, 36, 28, true));
+    }
+
+    #[test]
+    fn lies_are_nonsense() {
+        type Lie = fn(&Bytes, &mut Layout);
+        let lies: [(&str, Lie); 7] = [
+            ("no Java yet", |_, layout| layout.call_stub_return = None),
+            ("Java elsewhere", |_, layout| layout.call_stub_return = Some(7)),
+            ("no interpreter yet", |memory, _| memory.word(INTERPRETER, 0)),
+            ("an interpreter without code", |memory, _| memory.word(QUEUE + 8, 0)),
+            ("an interpreter of no length", |memory, _| memory.half(QUEUE + 16, 0)),
+            ("an endless interpreter", |memory, _| memory.half(QUEUE + 16, u32::MAX)),
+            ("a field beyond what is read", |_, layout| layout.frames.size = 200),
+        ];
+        for (what, lie) in lies {
+            let (memory, mut layout) = jvm();
+            lie(&memory, &mut layout);
+            assert_eq!(hotspot(&&memory, &layout).err(), Some(Nonsense), "{what}");
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Frames of the interpreter: methods by their `Method*`, asked now about a moment ago.
+//!
+//! A `Method*` does not move. It goes with its class, or when the class is redefined and nothing runs it any more, and
+//! then another may come to its place: in a program that loads and drops classes of one shape, the very next one. So a
+//! method is read anew each time that it is asked about, with its names, and the JVM's own count of unloaded classes is
+//! read after that. If it is what it was before the tick, the method was there at the tick. It was too if its class is
+//! known to have been there ([`Loaders`]), or if it is the same as at an earlier look and no two classes have gone since.
+//! What is not proven is not believed. (A JVM that does not count is believed what reads the same twice, and what is met
+//! for the first time. So is, in any JVM, a method that has come to the place of one that was redefined.)
+
+use std::collections::HashMap;
+
+use super::allowance::Allowance;
+use super::code::VmMiss;
+use super::layout::{Classes, Layout};
+use super::loaders::Loaders;
+use super::methods::{Found, Methods};
+use super::unloads::Unloads;
+use crate::jvm::code::{FrameKind, JavaFrame};
+use crate::jvm::memory::Memory;
+use crate::process::MonoNs;
+
+/// Methods that are remembered of one JVM, and the bytes, about, that they may take: then all are forgotten. A warm Scala
+/// compiler has some thousand methods that are interpreted.
+const MAX_LOOKS: usize = 16 << 10;
+const MAX_BYTES: usize = 4 << 20;
+
+/// A question about a frame of the interpreter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedMethod {
+    /// The `Method*`.
+    pub method: u64,
+    /// The address of the bytecode that was running or calling; 0 if it is not known.
+    pub bcp: u64,
+    /// When it was seen for the first time since the last question about it.
+    pub at: MonoNs,
+}
+
+/// What a `Method*` led to when it was last asked about.
+#[derive(Clone, Debug)]
+struct Look {
+    /// Nothing, if what was there had gone.
+    found: Option<Found>,
+    /// It is not known to have been there before.
+    since: Option<MonoNs>,
+    /// Classes that were unloaded by then.
+    unloaded: u64,
+}
+
+/// What was asked about so far.
+#[derive(Debug, Default)]
+pub(super) struct Interpreted {
+    looks: HashMap<u64, Look>,
+    bytes: usize,
+    unloads: Option<Unloads>,
+    loaders: Loaders,
+}
+
+impl Interpreted {
+    /// Of a JVM whose classes are these.
+    pub(super) fn new(classes: &Classes) -> Interpreted {
+        let unloads = classes.unloads;
+        let loaders =
+            Loaders::new(classes.links, &classes.permanent, unloads.map_or(0, |unloads| unloads.count));
+        Interpreted { unloads, loaders, ..Interpreted::default() }
+    }
+
+    /// Looks whether classes have come or gone: the more often, the more can be proven.
+    pub(super) fn check<M: Memory>(&mut self, memory: &M, layout: &Layout) {
+        if let Some(unloads) = &mut self.unloads {
+            self.loaders.renew(memory, unloads, |loader| layout.is_permanent(memory, loader));
+        }
+    }
+
+    /// The frames of questions, in their order.
+    pub(super) fn frames<M: Memory>(
+        &mut self,
+        memory: &Allowance<M>,
+        layout: &Layout,
+        raw: bool,
+        asked: &[AskedMethod],
+    ) -> Vec<Result<JavaFrame, VmMiss>> {
+        let mut methods = Methods::new(raw);
+        let found = |asked: &AskedMethod| {
+            let found = methods.at(memory, layout, asked.method)?;
+            found.is_at(memory, &layout.method, asked.method).then_some(found)
+        };
+        let found: Vec<Option<Found>> = asked.iter().map(found).collect();
+        self.loaders.begin();
+        found.iter().flatten().for_each(|found| self.loaders.meet(memory, found.class));
+        self.check(memory, layout);
+        let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
+        let frames = asked.iter().zip(found).map(|(asked, found)| match found {
+            // The process has ended: what was seen a window ago is the best that can be known of its last ticks.
+            None if gone => {
+                let last = self.looks.get(&asked.method).and_then(|look| look.found.as_ref());
+                last.map_or(Err(VmMiss::Gone), |last| frame(last, asked.bcp))
+            }
+            None if memory.is_spent() => Err(VmMiss::Nonsense),
+            found => match self.look(asked.method, found.as_ref()) {
+                Some(since) if asked.at < since => Err(VmMiss::Moved),
+                _ => found.map_or(Err(VmMiss::Nonsense), |found| frame(&found, asked.bcp)),
+            },
+        });
+        frames.collect()
+    }
+
+    /// Compares with the last look; returns since when it is known to be as it is now.
+    fn look(&mut self, method: u64, now: Option<&Found>) -> Option<MonoNs> {
+        let unloaded = self.unloads.map_or(0, |unloads| unloads.count);
+        let bytes = now.map_or(0, |found| found.method.bytes());
+        // What can be said without an earlier look.
+        let class = now.and_then(|found| self.loaders.since(found.class));
+        let since = self.unloads.map(|unloads| class.map_or(unloads.since(), |at| at.min(unloads.since())));
+        match self.looks.get_mut(&method) {
+            Some(look) if look.found.as_ref() == now => {
+                // Something else can have been there in between only if two classes have gone: it, and what was there
+                // before.
+                if now.is_some() && unloaded.saturating_sub(look.unloaded) > 1 {
+                    look.since = since;
+                }
+                look.unloaded = unloaded;
+                look.since
+            }
+            Some(look) => {
+                self.bytes += bytes;
+                *look = Look { found: now.cloned(), since: Some(MonoNs::now()), unloaded };
+                look.since
+            }
+            None => {
+                if self.looks.len() >= MAX_LOOKS || self.bytes + bytes > MAX_BYTES {
+                    self.looks.clear();
+                    self.bytes = 0;
+                }
+                self.bytes += bytes;
+                // What never was a method may become one.
+                self.looks
+                    .extend(now.map(|found| (method, Look { found: Some(found.clone()), since, unloaded })));
+                now.and(since)
+            }
+        }
+    }
+}
+
+/// The frame of a method that is where it was seen.
+fn frame(found: &Found, bcp: u64) -> Result<JavaFrame, VmMiss> {
+    let is_native = found.bytecodes.is_empty();
+    let bci = bcp.checked_sub(found.bytecodes.start).filter(|_| found.bytecodes.contains(&bcp));
+    if bci.is_none() && bcp != 0 && !is_native {
+        // The two do not belong together: neither is believed.
+        return Err(VmMiss::Nonsense);
+    }
+    let bci = bci.and_then(|bci| u32::try_from(bci).ok());
+    let mut frame = JavaFrame::of(FrameKind::Interpreted, Some(&found.method), bci);
+    if bci.is_none() {
+        frame.line = 0;
+    }
+    Ok(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Classes;
+    use super::super::loaders::ClassLinks;
+    use super::super::tests::{BASE, Bytes, METHOD, layout};
+    use super::super::unloads::Unloads;
+    use super::super::{AskedMethod, VmCode, VmMiss};
+    use crate::jvm::code::FrameKind;
+    use crate::process::MonoNs;
+
+    /// Where a method that a test makes has its bytecodes: four.
+    const BYTECODES: u64 = 0x100 + 64;
+
+    fn code(bytes: &Bytes) -> VmCode<&Bytes> {
+        let mut code = VmCode::new(bytes, layout(), false);
+        code.check(MonoNs::now());
+        code
+    }
+
+    /// Where a test counts unloaded classes.
+    const UNLOADED: u64 = 0x3000;
+
+    /// The same, and it counts classes that were unloaded; the loader of method 0 has three classes.
+    fn counting(bytes: &Bytes, unloaded: u64) -> VmCode<&Bytes> {
+        let (class, second, third, loader) = (METHOD + 0x400, METHOD + 0x440, METHOD + 0x480, METHOD + 0x4c0);
+        [class, second, third].iter().for_each(|class| bytes.word(class + 16, BASE + loader));
+        bytes.word(loader, BASE + third);
+        bytes.word(third + 24, BASE + second);
+        bytes.word(second + 24, BASE + class);
+        bytes.word(UNLOADED, unloaded);
+        let mut layout = layout();
+        layout.classes = Classes {
+            unloads: Some(Unloads::at(&bytes, BASE + UNLOADED).unwrap()),
+            links: Some(ClassLinks { loader: 16, first: 0, next: 24, kind: 32 }),
+            ..Classes::default()
+        };
+        let mut code = VmCode::new(bytes, layout, false);
+        code.check(MonoNs::now());
+        code
+    }
+
+    /// Name, line and index of a frame that was seen just now.
+    fn ask(code: &mut VmCode<&Bytes>, method: u64, bcp: u64) -> Result<String, VmMiss> {
+        seen(code, method, bcp, MonoNs::now())
+    }
+
+    fn seen(code: &mut VmCode<&Bytes>, method: u64, bcp: u64, at: MonoNs) -> Result<String, VmMiss> {
+        let frame = code.interpreted(&[AskedMethod { method, bcp, at }]).remove(0)?;
+        assert_eq!(frame.kind, FrameKind::Interpreted);
+        Ok(format!("{}:{}@{}", frame.name, frame.line, frame.bci.map_or(-1, i64::from)))
+    }
+
+    #[test]
+    fn a_method_has_its_name_and_its_bytecode_its_line() {
+        let bytes = Bytes::new();
+        let method = bytes.java(0, "m");
+        let mut code = code(&bytes);
+        for (bcp, told) in [(0, "p.C.m:10@0"), (3, "p.C.m:10@3")] {
+            assert_eq!(ask(&mut code, method, method + BYTECODES + bcp).as_deref(), Ok(told));
+        }
+        assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.m:0@-1"), "where in it is not known");
+        for outside in [method + BYTECODES - 1, method + BYTECODES + 4, u64::MAX, 1] {
+            assert_eq!(ask(&mut code, method, outside), Err(VmMiss::Nonsense), "{outside:x}");
+        }
+        // A native method has no bytecodes.
+        let native = bytes.java(1, "n");
+        bytes.put(METHOD + 0x1000 + 0x100 + 14, &[0, 0]);
+        for bcp in [0, 7, native + BYTECODES] {
+            assert_eq!(ask(&mut code, native, bcp).as_deref(), Ok("p.C.n:0@-1"), "{bcp:x}");
+        }
+    }
+
+    #[test]
+    fn a_method_that_goes_is_not_believed_for_the_ticks_before() {
+        let bytes = Bytes::new();
+        let method = bytes.java(0, "old");
+        let mut code = code(&bytes);
+        let before = MonoNs::now();
+        assert_eq!(seen(&mut code, method, 0, before).as_deref(), Ok("p.C.old:0@-1"));
+        bytes.java(0, "new");
+        assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::Moved));
+        assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.new:0@-1"));
+        // Gone, and something else in its place after that.
+        bytes.word(METHOD + 8, 0);
+        let gone = MonoNs::now();
+        assert_eq!(seen(&mut code, method, 0, gone), Err(VmMiss::Moved));
+        bytes.java(0, "third");
+        assert_eq!(seen(&mut code, method, 0, gone), Err(VmMiss::Moved));
+        assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.third:0@-1"));
+    }
+
+    #[test]
+    fn what_classes_that_were_unloaded_may_have_given_its_place_to_is_not_believed() {
+        let bytes = Bytes::new();
+        let (old, first) = (bytes.java(0, "old"), bytes.java(1, "first"));
+        let mut code = counting(&bytes, 0);
+        assert!(ask(&mut code, old, 0).is_ok());
+        let before = MonoNs::now();
+        // As many classes have gone as the loader of `old` has.
+        bytes.word(UNLOADED, 3);
+        assert_eq!(seen(&mut code, first, 0, before), Err(VmMiss::Moved), "it is met for the first time");
+        assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved), "its loader may have gone and come");
+        assert!(ask(&mut code, first, 0).is_ok() && ask(&mut code, old, 0).is_ok());
+        // Fewer have gone than it has.
+        let before = MonoNs::now();
+        bytes.word(UNLOADED, 5);
+        assert!(seen(&mut code, old, 0, before).is_ok());
+        // It has as many with arrays only.
+        bytes.half(METHOD + 0x480 + 32, u32::MAX);
+        bytes.word(UNLOADED, 8);
+        assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved));
+        let before = MonoNs::now();
+        bytes.word(UNLOADED, 10);
+        assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved));
+    }
+
+    #[test]
+    fn the_last_ticks_of_a_process_have_the_names_that_were_known() {
+        let bytes = Bytes::new();
+        let (known, other) = (bytes.java(0, "known"), bytes.java(1, "other"));
+        let mut code = code(&bytes);
+        assert!(ask(&mut code, known, 0).is_ok());
+        bytes.0.borrow_mut().clear();
+        assert_eq!(ask(&mut code, known, known + BYTECODES).as_deref(), Ok("p.C.known:10@0"));
+        assert_eq!(ask(&mut code, other, 0), Err(VmMiss::Gone));
+    }
+
+    #[test]
+    fn lies_cost_frames_and_nothing_else() {
+        let lie = |tell: fn(&Bytes)| {
+            let bytes = Bytes::new();
+            let method = bytes.java(0, "m");
+            tell(&bytes);
+            ask(&mut code(&bytes), method, 0)
+        };
+        assert!(lie(|_| ()).is_ok());
+        type Lie = fn(&Bytes);
+        let lies: [(&str, Lie); 8] = [
+            ("a method nowhere", |b| b.word(METHOD + 8, u64::MAX - 3)),
+            ("a method of itself", |b| b.word(METHOD + 8, BASE + METHOD)),
+            ("a pool nowhere", |b| b.word(METHOD + 0x100, 0)),
+            ("a class nowhere", |b| b.word(METHOD + 0x200, 7)),
+            ("a name beyond the pool", |b| b.put(METHOD + 0x100 + 16, &[0xff, 0xff])),
+            ("no name", |b| b.put(METHOD + 0x100 + 16, &[0, 0])),
+            ("bytecodes beyond its end", |b| b.put(METHOD + 0x100 + 14, &[0xff, 0xff])),
+            ("endless lines", |b| b.half(METHOD + 0x100 + 8, u32::MAX)),
+        ];
+        for (what, tell) in lies {
+            assert_eq!(lie(tell), Err(VmMiss::Nonsense), "{what}");
+        }
+        let bytes = Bytes::new();
+        bytes.word(METHOD + 0x400, u64::MAX);
+        let mut code = code(&bytes);
+        for method in [0, 8, BASE - 1, BASE + METHOD, u64::MAX] {
+            assert_eq!(ask(&mut code, method, method), Err(VmMiss::Nonsense), "{method:x}");
+        }
+    }
+
+    #[test]
+    fn only_so_much_is_read_and_remembered_of_one_jvm() {
+        let bytes = Bytes::new();
+        let method = bytes.java(0, "m");
+        let mut code = code(&bytes);
+        // Lines to the end of memory: each time that it is asked about they are read again.
+        bytes.half(METHOD + 0x100 + 8, (1 << 20) / 16);
+        let enough = (0..2_000).find(|_| ask(&mut code, method, 0) == Err(VmMiss::Nonsense));
+        assert!(enough.is_some(), "it is read without end");
+        code.check(MonoNs::now());
+        assert!(ask(&mut code, method, 0).is_ok(), "the next window has its own");
+    }
+}

@@ -1,0 +1,142 @@
+//! How many classes a JVM has unloaded: a counter in its performance data (runtime/perfMemory.hpp, perfData.hpp,
+//! services/classLoadingService.cpp; the same from JDK 8 to 25). With `-XX:-UsePerfData` there is none.
+
+use serde::{Deserialize, Serialize};
+
+use crate::jvm::memory::{Memory, Nonsense, half_in};
+use crate::process::MonoNs;
+
+const NAME: &[u8] = b"java.cls.unloadedClasses\0";
+/// JDK 25 has about 300 entries.
+const MAX_ENTRIES: u32 = 4096;
+/// Largest part of an entry before its name ends, bytes.
+const MAX_HEAD: usize = 128;
+
+/// Where performance data is described.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PerfData {
+    /// Address of the pointer to it.
+    pub(super) start: u64,
+    /// At its beginning: where the first entry is, and how many there are.
+    pub(super) first: u64,
+    pub(super) count: u64,
+    /// In an entry: its length, where its name is, where its value is.
+    pub(super) length: u64,
+    pub(super) name: u64,
+    pub(super) value: u64,
+}
+
+/// The counter, and what it showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Unloads {
+    /// Its address.
+    at: u64,
+    /// Classes that were unloaded.
+    pub(super) count: u64,
+    /// Since then it has been so; ns.
+    since: u64,
+}
+
+impl Unloads {
+    /// Finds the counter and reads it.
+    pub(super) fn find<M: Memory>(memory: &M, layout: &PerfData) -> Result<Unloads, Nonsense> {
+        let data = memory.word(layout.start)?;
+        let place = |base: u64, offset: u64| base.checked_add(offset).ok_or(Nonsense);
+        let number = |at: u64| {
+            let mut bytes = [0; 4];
+            memory.read_all(at, &mut bytes).map(|()| u32::from_ne_bytes(bytes))
+        };
+        let count = number(place(data, layout.count)?)?.min(MAX_ENTRIES);
+        let mut entry = place(data, u64::from(number(place(data, layout.first)?)?))?;
+        for _ in 0..count {
+            let mut head = [0; MAX_HEAD];
+            let got = memory.read(entry, &mut head);
+            let head = head.get(..got).ok_or(Nonsense)?;
+            let name = usize::try_from(half_in(head, layout.name)?).map_err(|_| Nonsense)?;
+            if head.get(name..).is_some_and(|name| name.starts_with(NAME)) {
+                let at = place(entry, u64::from(half_in(head, layout.value)?))?;
+                return Unloads::at(memory, at);
+            }
+            let length = half_in(head, layout.length)?;
+            entry = place(entry, u64::from(length)).ok().filter(|_| length > 0).ok_or(Nonsense)?;
+        }
+        Err(Nonsense)
+    }
+
+    /// The counter at this address.
+    pub(super) fn at<M: Memory>(memory: &M, at: u64) -> Result<Unloads, Nonsense> {
+        Ok(Unloads { at, count: memory.word(at)?, since: MonoNs::now().0 })
+    }
+
+    /// Reads it again.
+    pub(super) fn renew<M: Memory>(&mut self, memory: &M) {
+        if let Ok(count) = memory.word(self.at)
+            && count != self.count
+        {
+            (self.count, self.since) = (count, MonoNs::now().0);
+        }
+    }
+
+    /// No class has been unloaded since then.
+    pub(super) fn since(&self) -> MonoNs {
+        MonoNs(self.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{BASE, Bytes};
+    use super::*;
+
+    const POINTER: u64 = 0x300;
+    const DATA: u64 = 0x1000;
+    const LAYOUT: PerfData =
+        PerfData { start: BASE + POINTER, first: 24, count: 28, length: 0, name: 4, value: 16 };
+
+    /// Performance data with these counters.
+    fn data(names: &[&str]) -> Bytes {
+        let bytes = Bytes::new();
+        bytes.word(POINTER, BASE + DATA);
+        bytes.half(DATA + 24, 32);
+        bytes.half(DATA + 28, u32::try_from(names.len()).unwrap());
+        for (place, name) in (0..).zip(names) {
+            let entry = DATA + 32 + place * 64;
+            for (field, value) in [(0, 64), (4, 20), (16, 56)] {
+                bytes.half(entry + field, value);
+            }
+            bytes.text(entry + 20, name);
+            bytes.word(entry + 56, place + 1);
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_counter_is_found_and_renewed() {
+        let bytes =
+            data(&["java.cls.loadedClasses", "java.cls.unloadedClassesX", "java.cls.unloadedClasses"]);
+        let mut unloads = Unloads::find(&&bytes, &LAYOUT).unwrap();
+        assert_eq!(unloads.count, 3);
+        let before = unloads;
+        unloads.renew(&&bytes);
+        assert_eq!(unloads, before);
+        bytes.word(DATA + 32 + 2 * 64 + 56, 4);
+        unloads.renew(&&bytes);
+        assert_eq!(unloads.count, 4);
+        assert!(unloads.since() > before.since());
+    }
+
+    #[test]
+    fn data_without_the_counter_or_without_sense_has_none() {
+        assert_eq!(Unloads::find(&&data(&["a"]), &LAYOUT), Err(Nonsense));
+        assert_eq!(Unloads::find(&&Bytes::new(), &LAYOUT), Err(Nonsense));
+        let endless = data(&["a"]);
+        endless.half(DATA + 28, u32::MAX);
+        endless.half(DATA + 32, 0);
+        assert_eq!(Unloads::find(&&endless, &LAYOUT), Err(Nonsense));
+        endless.half(DATA + 32, u32::MAX);
+        assert_eq!(Unloads::find(&&endless, &LAYOUT), Err(Nonsense));
+        let name = data(&["java.cls.unloadedClasses"]);
+        name.half(DATA + 32 + 4, u32::MAX);
+        assert_eq!(Unloads::find(&&name, &LAYOUT), Err(Nonsense));
+    }
+}

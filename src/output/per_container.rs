@@ -1,0 +1,101 @@
+//! A file for each container, beside that of all.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use super::format::split;
+use super::{Look, Target, write};
+use crate::profile::Profile;
+use crate::profile::labels::Container;
+
+/// Characters of a container's name in a file's: with its id, the file's own name and the extension it must fit into 255.
+const MAX_NAME: usize = 100;
+/// Stands for what is in no container.
+const NONE: &str = "no-container";
+
+/// Writes the profile of each container of a profile, and of what is in none, into the directory of `target`. Gives where
+/// they are; nothing if there are no containers or `target` is no file.
+///
+/// # Errors
+/// As [`write()`]; those before it are there then.
+pub fn write_each(profile: &Profile, target: &Target, look: &Look) -> anyhow::Result<Vec<Target>> {
+    let Target::File(path, format) = target else { return Ok(Vec::new()) };
+    let mut taken = HashSet::new();
+    let mut written = Vec::new();
+    for row in profile.containers() {
+        let container = row.container.as_deref();
+        let file = Target::File(beside(path, container, &mut taken), *format);
+        write(&profile.of_container(container), &file, look)?;
+        written.push(file);
+    }
+    Ok(written)
+}
+
+/// `DIR/FILE-CONTAINER.EXT`, which is nobody else's yet.
+fn beside(path: &Path, container: Option<&Container>, taken: &mut HashSet<PathBuf>) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let (stem, extension) = split(&name);
+    let own = container.map_or_else(|| NONE.to_owned(), file_name);
+    let numbers = (2..).map(|n| format!("-{n}"));
+    let names = std::iter::once(String::new()).chain(numbers);
+    let mut paths = names.map(|number| path.with_file_name(format!("{stem}-{own}{number}{extension}")));
+    // The names do not end.
+    paths.find(|path| taken.insert(path.clone())).unwrap_or_default()
+}
+
+/// A container's name and id in letters, digits, dots and hyphens: whoever chose the name chooses no path.
+fn file_name(container: &Container) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' };
+    let mut name: String = container.title().chars().take(MAX_NAME).map(safe).collect();
+    let id: String = container.short_id().chars().take(12).map(safe).collect();
+    if !id.is_empty() && id != name {
+        name = format!("{name}-{id}");
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::output::Format;
+    use crate::profile::{Frame, Kind, Labels};
+
+    fn container(name: &str, id: &str) -> Container {
+        Container { name: name.into(), id: id.into(), ..Container::default() }
+    }
+
+    #[test]
+    fn no_name_leaves_the_directory_or_takes_anothers_file() {
+        let mut taken = HashSet::new();
+        let mut of = |c: Option<&Container>| beside(Path::new("/out/x.pb.gz"), c, &mut taken);
+        assert_eq!(of(None), Path::new("/out/x-no-container.pb.gz"));
+        let foul = container("../../etc/pass wd\n\u{202e}", "");
+        assert_eq!(of(Some(&foul)), Path::new("/out/x-.._.._etc_pass_wd__.pb.gz"));
+        assert_eq!(of(Some(&foul)), Path::new("/out/x-.._.._etc_pass_wd__-2.pb.gz"));
+        let id = "12ab".repeat(16);
+        assert_eq!(of(Some(&container("", &id))), Path::new("/out/x-12ab12ab12ab.pb.gz"));
+        assert_eq!(of(Some(&container("web", &id))), Path::new("/out/x-web-12ab12ab12ab.pb.gz"));
+        assert!(of(Some(&container(&"ä".repeat(999), &id))).file_name().unwrap().len() < 200);
+        let plain = beside(Path::new("x"), Some(&container("a", "")), &mut HashSet::new());
+        assert_eq!(plain, Path::new("x-a"));
+    }
+
+    #[test]
+    fn each_has_its_file_and_nobody_elses_samples() {
+        let mut p = Profile::new();
+        for (name, function) in [(None, "host"), (Some("a"), "fa"), (Some("b"), "fb")] {
+            let container = name.map(|name| Arc::new(container(name, "")));
+            let labels = Labels { container, ..Labels::default() };
+            p.add(&labels, &[Arc::new(Frame::named(Kind::Native, function))], 3, 0);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::File(dir.path().join("p.folded"), Format::Folded);
+        assert_eq!(write_each(&p, &target, &Look::default()).unwrap().len(), 3);
+        for (file, text) in [("no-container", "host 3\n"), ("a", "fa 3\n"), ("b", "fb 3\n")] {
+            let path = dir.path().join(format!("p-{file}.folded"));
+            assert_eq!(std::fs::read_to_string(path).unwrap(), text);
+        }
+    }
+}

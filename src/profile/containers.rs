@@ -1,0 +1,101 @@
+//! Containers: how much of a profile is whose, and the profile of each.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::labels::Container;
+use super::samples::Profile;
+
+/// A container's ticks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerRow {
+    /// The container; none is what is in no container.
+    pub container: Option<Arc<Container>>,
+    /// Its ticks.
+    pub ticks: u64,
+}
+
+impl Profile {
+    /// Containers, and what is in none, the most ticks first; nothing if there are no containers.
+    #[must_use]
+    pub fn containers(&self) -> Vec<ContainerRow> {
+        let mut ticks: BTreeMap<Option<Arc<Container>>, u64> = BTreeMap::new();
+        for sample in self.samples() {
+            let container = &self.labels(sample.labels).container;
+            match ticks.get_mut(container) {
+                Some(sum) => *sum += sample.weight.count,
+                None => _ = ticks.insert(container.clone(), sample.weight.count),
+            }
+        }
+        if ticks.keys().all(Option::is_none) {
+            return Vec::new();
+        }
+        let mut rows: Vec<ContainerRow> =
+            ticks.into_iter().map(|(container, ticks)| ContainerRow { container, ticks }).collect();
+        rows.sort_by_key(|row| Reverse(row.ticks));
+        rows
+    }
+
+    /// The samples of a container, or of what is in none. The others count as filtered. Lost ticks stay: nobody knows
+    /// whose they were.
+    #[must_use]
+    pub fn of_container(&self, container: Option<&Container>) -> Profile {
+        let mut own = self.clone();
+        own.keep(|labels| labels.container.as_deref() == container);
+        own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::profile::labels::Container;
+    use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
+
+    #[test]
+    fn each_sample_is_of_one_container() {
+        let mut p = Profile::new();
+        let container = |name: &str| Some(Arc::new(Container { name: name.into(), ..Container::default() }));
+        let frame = [Arc::new(Frame::named(Kind::Native, "main"))];
+        for (whose, ticks) in [(container("a"), 3), (None, 5), (container("b"), 1), (container("a"), 4)] {
+            p.add(&Labels { container: whose, ..Labels::default() }, &frame, ticks, 0);
+        }
+        p.accounts = Accounts { ticks: 15, filtered: 1, kept: 13, ..Accounts::default() };
+        p.accounts.lose("ring full", 1);
+        let rows = p.containers();
+        let told: Vec<_> = rows.iter().map(|r| (r.container.as_ref().map(|c| c.title()), r.ticks)).collect();
+        assert_eq!(told, [(Some("a".into()), 7), (None, 5), (Some("b".into()), 1)]);
+        for row in rows {
+            let own = p.of_container(row.container.as_deref());
+            assert_eq!((own.total().count, own.accounts.kept), (row.ticks, row.ticks));
+            assert_eq!(own.accounts.lost_total(), 1);
+            own.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn without_containers_there_are_no_rows() {
+        let mut p = Profile::new();
+        p.add(&Labels::default(), &[Arc::new(Frame::named(Kind::Native, "main"))], 3, 0);
+        assert_eq!(p.containers(), []);
+    }
+
+    #[test]
+    fn titles() {
+        let of = |pod: &str, name: &str, id: &str| {
+            Container {
+                pod: pod.into(),
+                namespace: "ns".into(),
+                name: name.into(),
+                id: id.into(),
+                ..Container::default()
+            }
+            .title()
+        };
+        assert_eq!(of("shop", "", "1"), "ns/shop");
+        assert_eq!(of("", "web", "1"), "web");
+        assert_eq!(of("", "", &"12".repeat(32)), "121212121212");
+    }
+}

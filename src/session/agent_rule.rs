@@ -1,0 +1,46 @@
+//! Where the agent may be attached although it is not the rule.
+
+use super::AgentRule;
+use crate::process::cgroup::Membership;
+use crate::process::procfs;
+
+/// Whether a rule is for a process. It may wait for the process's memory lock: to be called on a thread of its own.
+pub(super) fn allows(rule: &AgentRule, tgid: u32) -> bool {
+    match rule {
+        AgentRule::All => true,
+        AgentRule::Env(name, value) => {
+            let started_with = procfs::read(&format!("/proc/{tgid}/environ")).unwrap_or_default();
+            has_variable(&started_with, name, value)
+        }
+        AgentRule::Cgroup(like) => {
+            let Ok(of) = Membership::of(tgid) else { return false };
+            of.path().and_then(|path| path.to_str()).is_some_and(|path| like.matches(path))
+        }
+    }
+}
+
+fn has_variable(environment: &[u8], name: &str, value: &str) -> bool {
+    environment.split(|&b| b == 0).any(|variable| {
+        let mut parts = variable.splitn(2, |&b| b == b'=');
+        parts.next() == Some(name.as_bytes()) && parts.next() == Some(value.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AgentRule, allows, has_variable};
+
+    #[test]
+    fn a_variable_has_its_whole_name_and_its_whole_value() {
+        let environment = b"PATH=/bin\0JBPF_PROF_AGENT=1\0EMPTY=\0ODD";
+        assert!(has_variable(environment, "JBPF_PROF_AGENT", "1") && has_variable(environment, "EMPTY", ""));
+        for (name, value) in [("PROF_AGENT", "1"), ("JBPF_PROF_AGENT", ""), ("ODD", ""), ("PATH", "/")] {
+            assert!(!has_variable(environment, name, value), "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn processes_that_are_gone_are_nobodys() {
+        assert!(allows(&AgentRule::All, 0) && !allows(&AgentRule::Env("A".into(), "1".into()), 0));
+    }
+}

@@ -1,0 +1,85 @@
+//! What is asked of a JVM when it is met: what its stacks are walked by, and its names. In a thread of its own, since it
+//! takes as long as the JVM likes, up to a deadline.
+
+use std::sync::mpsc::Sender;
+
+use super::{AgentRule, Java, agent_rule};
+use crate::jvm::{self, AttachOptions, Attached, Failed, Jvm, Opened, Refusal};
+use crate::process::MonoNs;
+
+/// A JVM, by its pid, and what it says of itself.
+pub(super) type Described = (u32, jvm::Described);
+
+/// How a JVM was met.
+pub(super) enum Met {
+    /// It was there before sampling began.
+    Found(Jvm),
+    /// It mapped `libjvm.so` during the run, at this time.
+    Begun(MonoNs),
+}
+
+impl Met {
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Met::Begun(_))
+    }
+}
+
+/// What to ask, and of whom.
+pub(super) struct Inquiry {
+    pub(super) tgid: u32,
+    pub(super) met: Met,
+    pub(super) java: Java,
+    /// To whom the agent is attached where names are read out of memory.
+    pub(super) agent_for: Vec<AgentRule>,
+    pub(super) options: AttachOptions,
+}
+
+/// What came of it.
+pub(super) struct Answer {
+    pub(super) jvm: Option<Jvm>,
+    /// Why its stacks are walked by frame pointers alone.
+    pub(super) undescribed: Option<Refusal>,
+    pub(super) names: Result<Got, Failed>,
+}
+
+/// Where names come from.
+pub(super) enum Got {
+    Log(Box<Attached>),
+    Memory(Box<Opened>),
+    Nothing,
+}
+
+impl Inquiry {
+    /// Asks. What stacks are walked by is told as soon as it is known.
+    pub(super) fn answer(self, described: &Sender<Described>) -> Answer {
+        let Inquiry { tgid, met, java, agent_for, options } = self;
+        let late = met.is_late();
+        let jvm = match met {
+            Met::Found(jvm) => Some(jvm),
+            Met::Begun(at) => jvm::find(tgid).map(|jvm| jvm.mapped_at(at)),
+        };
+        let Some(jvm) = jvm else {
+            let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
+            return Answer { jvm: None, undescribed: Some(Refusal::Exited), names };
+        };
+        // Nobody listens any more when the session is over.
+        let tell = |it| described.send((tgid, it)).unwrap_or_default();
+        let describe = || jvm::describe(&jvm, &options.binary).map(tell).err();
+        let attaches = java == Java::Agent || agent_for.iter().any(|rule| agent_rule::allows(rule, tgid));
+        let opens = java == Java::Vm && !attaches;
+        // What opens its memory describes it too, but waits for a JVM that has just begun.
+        let first = (late || !opens).then(describe);
+        let (again, names) = match java {
+            Java::Off => (None, Ok(Got::Nothing)),
+            _ if attaches => (None, jvm::attach(&jvm, &options).map(|got| Got::Log(Box::new(got)))),
+            _ => match jvm::open(&jvm, &options) {
+                Ok(opened) => (Some(opened.described().map(tell).err()), Ok(Got::Memory(Box::new(opened)))),
+                Err(failed) => (None, Err(failed)),
+            },
+        };
+        // One that has just begun makes more of its stubs while it starts.
+        let again = again.or_else(|| (late || first.is_none()).then(describe));
+        let undescribed = [first, again].into_iter().flatten().reduce(Option::and).flatten();
+        Answer { jvm: Some(jvm), undescribed, names }
+    }
+}

@@ -1,0 +1,245 @@
+//! One JVM of a session: where its names come from, and which of the processes that ticked it is.
+
+use std::fs::File;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::inquiry::{Answer, Got};
+use super::resolver::{JavaTicks, Tally};
+use crate::jvm::vm::Layout;
+use crate::jvm::{self, Attached, Failed, Inspection, Jvm, Opened, Refusal, Source};
+use crate::process::ProcessId;
+use crate::process::cgroup::Membership;
+use crate::process::hierarchies::Hierarchies;
+use crate::process::throttling::CpuSnapshot;
+use crate::profile::report::{JvmReport, NameSource, Throttling};
+use crate::symbolize::{JvmLog, JvmMemory, LogStats, Stats, Symbolizer};
+
+/// How it stands with the names of a JVM.
+enum Names {
+    /// Being attached to or opened, in a thread of its own.
+    Attaching(JoinHandle<Answer>),
+    Attached(Box<Attached>),
+    /// Read out of its memory.
+    Opened(Box<Opened>),
+    Refused(Refusal),
+    /// Nobody asked.
+    Off,
+}
+
+/// One of a session's JVMs.
+pub(super) struct Entry {
+    /// None until it was looked at.
+    jvm: Option<Jvm>,
+    names: Names,
+    /// What the methods that its interpreter runs are named by, from when it is known.
+    memory: Option<(File, Layout)>,
+    inspection: Option<Inspection>,
+    /// Why its stacks are walked by frame pointers alone.
+    undescribed: Option<Refusal>,
+    /// The process that the ticks saw, from its first stack on.
+    pub(super) bound: Option<ProcessId>,
+    /// It came during the run.
+    late: bool,
+    began: Instant,
+    took: Duration,
+    /// How far its log was read.
+    pub(super) log: LogStats,
+    cpu: CpuSnapshot,
+    throttling: Option<Throttling>,
+}
+
+impl Entry {
+    /// One that this thread attaches to; `cpu`: how its cgroup was throttled until now.
+    pub(super) fn attaching(thread: JoinHandle<Answer>, late: bool, cpu: CpuSnapshot) -> Entry {
+        Entry {
+            jvm: None,
+            names: Names::Attaching(thread),
+            memory: None,
+            inspection: None,
+            undescribed: None,
+            bound: None,
+            late,
+            began: Instant::now(),
+            took: Duration::ZERO,
+            log: LogStats::default(),
+            cpu,
+            throttling: None,
+        }
+    }
+
+    /// Whether it is not yet known if there will be names.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.names, Names::Attaching(_))
+    }
+
+    /// The agent's, if it has one.
+    pub(super) fn attached(&self) -> Option<&Attached> {
+        if let Names::Attached(attached) = &self.names { Some(attached) } else { None }
+    }
+
+    /// Whether its code is named out of its memory.
+    pub(super) fn is_opened(&self) -> bool {
+        matches!(self.names, Names::Opened(_))
+    }
+
+    /// Learns what the methods are named by that its interpreter runs.
+    pub(super) fn take_memory(&mut self, memory: File, layout: Layout, symbolizer: &mut Symbolizer) {
+        self.memory.get_or_insert((memory, layout));
+        self.name_methods(symbolizer);
+    }
+
+    /// Takes the result of an attach.
+    fn settle(&mut self, result: Result<Got, Failed>) {
+        self.took = self.began.elapsed();
+        match result {
+            Ok(Got::Log(attached)) => {
+                self.inspection = Some(attached.inspection.clone());
+                self.names = Names::Attached(attached);
+            }
+            Ok(Got::Memory(opened)) => {
+                self.inspection = Some(opened.inspection.clone());
+                self.names = Names::Opened(opened);
+            }
+            Ok(Got::Nothing) => self.names = Names::Off,
+            Err(Failed { refusal, inspection }) => {
+                self.inspection = inspection;
+                self.names = Names::Refused(refusal);
+            }
+        }
+    }
+
+    fn tell(&self) {
+        let (pid, name) = self.jvm.as_ref().map_or((0, "?"), |jvm| (jvm.process.tgid, jvm.main.as_str()));
+        match &self.names {
+            Names::Attached(attached) => {
+                log::info!("JVM {pid} ({name}): {:?} agent, in {:.0?}", attached.source, self.took);
+            }
+            Names::Opened(_) => log::info!("JVM {pid} ({name}): opened, in {:.0?}", self.took),
+            Names::Refused(why) => log::info!("JVM {pid} ({name}): {why}, in {:.0?}", self.took),
+            Names::Attaching(_) | Names::Off => {}
+        }
+    }
+
+    /// Takes the result of the attach under way, if it is there, and names it; `wait`: when it is there.
+    pub(super) fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) -> Option<String> {
+        let Names::Attaching(thread) = &self.names else { return None };
+        if !wait && !thread.is_finished() {
+            return None;
+        }
+        let Names::Attaching(thread) = std::mem::replace(&mut self.names, Names::Off) else { return None };
+        if let Ok(Answer { jvm, undescribed, names }) = thread.join() {
+            self.jvm = jvm;
+            self.undescribed = undescribed;
+            self.settle(names);
+            self.tell();
+        }
+        if let Some(process) = self.bound.take() {
+            self.bind(process, symbolizer);
+        }
+        match &self.names {
+            Names::Attached(_) => Some("agent".to_owned()),
+            Names::Opened(_) => Some("memory".to_owned()),
+            Names::Refused(refusal) => Some(refusal.to_string()),
+            Names::Attaching(_) | Names::Off => None,
+        }
+    }
+
+    /// Learns the exact identity of the process, and has its log followed.
+    pub(super) fn bind(&mut self, process: ProcessId, symbolizer: &mut Symbolizer) {
+        if self.bound.is_some() {
+            return;
+        }
+        let same = |jvm: &Jvm| jvm::is_same_process(jvm.start_ticks, jvm.process.tgid, process);
+        if self.jvm.as_ref().is_some_and(|jvm| !same(jvm)) {
+            return;
+        }
+        self.bound = Some(process);
+        self.name_methods(symbolizer);
+        match &self.names {
+            Names::Attached(attached) => {
+                if let Ok(file) = attached.log.try_clone() {
+                    let log = JvmLog {
+                        file,
+                        clock_offset_ns: attached.clock_offset,
+                        consume: attached.source == Source::Late,
+                        blobs: attached.blobs.clone(),
+                    };
+                    symbolizer.follow_jvm(process, log);
+                }
+            }
+            Names::Opened(opened) => {
+                if let Ok(file) = opened.memory.try_clone() {
+                    let coarse = opened.inspection.flags.debug_non_safepoints != Some(true);
+                    let layout = opened.layout.clone();
+                    symbolizer.watch_jvm(process, JvmMemory { file, layout, code: true, coarse });
+                }
+            }
+            Names::Refused(_) | Names::Off => symbolizer.note_jvm(process),
+            Names::Attaching(_) => {}
+        }
+    }
+
+    /// Has the methods named that its interpreter runs, unless all of its code is named out of its memory.
+    fn name_methods(&self, symbolizer: &mut Symbolizer) {
+        let (Some(process), Some((memory, layout))) = (self.bound, &self.memory) else { return };
+        if let (Ok(file), false) = (memory.try_clone(), self.is_opened()) {
+            let layout = layout.clone();
+            symbolizer.watch_jvm(process, JvmMemory { file, layout, code: false, coarse: true });
+        }
+    }
+
+    pub(super) fn measure(&mut self, hierarchies: &Hierarchies) {
+        self.throttling = None;
+        let Some(of) = self.jvm.as_ref().and_then(|jvm| Membership::of(jvm.process.tgid).ok()) else {
+            return;
+        };
+        let now = hierarchies.snapshot(&of);
+        let spent = now.since(&self.cpu);
+        self.cpu = now;
+        self.throttling = spent
+            .limit_cpus
+            .map(|_| Throttling { times: spent.throttled_periods, usec: spent.throttled_usec() });
+    }
+
+    pub(super) fn report(&self, tally: &Tally, symbols: &Stats) -> Option<JvmReport> {
+        let JavaTicks { all, java, rootless } =
+            self.bound.and_then(|process| tally.java.get(&process)).copied().unwrap_or_default();
+        let jvm = self.jvm.as_ref()?;
+        let leaves = self.bound.and_then(|process| symbols.java_leaves.get(&process));
+        #[allow(clippy::cast_precision_loss)]
+        let compiled_before = leaves.filter(|l| l.all > 0).map(|l| l.before_attach as f64 / l.all as f64);
+        let inspection = self.inspection.clone().unwrap_or_default();
+        Some(JvmReport {
+            pid: jvm.process.tgid,
+            name: jvm.main.clone(),
+            version: inspection.release,
+            names: self.source(),
+            frame_pointers: inspection.flags.preserve_frame_pointer,
+            undescribed: self.undescribed.as_ref().map(ToString::to_string),
+            compiled_before,
+            ticks: all,
+            java_ticks: java,
+            rootless_ticks: rootless,
+            log_bytes: self.log.read_to,
+            log_cut: self.log.cut,
+            throttling: self.throttling,
+        })
+    }
+
+    fn source(&self) -> NameSource {
+        let ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
+        match &self.names {
+            Names::Attached(attached) => match (attached.source, self.late) {
+                (Source::AtStart, _) => NameSource::AgentAtStart,
+                (Source::Late, true) => NameSource::AgentDuringRun { ms },
+                (Source::Late, false) => NameSource::AgentLate { ms },
+            },
+            Names::Opened(_) => NameSource::Memory { ms },
+            Names::Refused(refusal) => {
+                NameSource::Refused { label: refusal.to_string(), hint: refusal.hint().to_owned() }
+            }
+            Names::Attaching(_) | Names::Off => NameSource::Off,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What comes from the sampler goes through the stages in their order: processes, JVMs, unwind tables, names.
+
+use std::time::Instant;
+
+use super::cost::Steadiness;
+use super::groups::Groups;
+use super::jvms::Jvms;
+use super::outcome::Course;
+use super::progress::Progress;
+use super::resolver::Resolver;
+use super::sampler::Batch;
+use super::targets::Targets;
+use super::unwinding::Unwinding;
+use super::{Control, Outcome, Settings};
+use crate::process::ProcessEvent;
+use crate::unwind::Usage;
+
+/// The stages behind the capture, while sampling goes on.
+pub(super) struct Stages<'a> {
+    settings: &'a Settings,
+    groups: Groups,
+    resolver: Resolver,
+    jvms: Jvms,
+    unwinding: Unwinding,
+    targets: Targets,
+    progress: Progress,
+    course: Course,
+    steadiness: Steadiness,
+    /// Those since the last window.
+    events: Vec<ProcessEvent>,
+}
+
+impl<'a> Stages<'a> {
+    /// Sampling begins.
+    pub(super) fn begin(
+        settings: &'a Settings,
+        groups: Groups,
+        resolver: Resolver,
+        jvms: Jvms,
+        unwinding: Unwinding,
+    ) -> Stages<'a> {
+        Stages {
+            groups,
+            resolver,
+            jvms,
+            unwinding,
+            targets: Targets::of(settings),
+            progress: Progress::new(settings.progress, settings.duration),
+            course: Course::begin(),
+            steadiness: Steadiness::begin(),
+            events: Vec::new(),
+            settings,
+        }
+    }
+
+    /// What happened to processes since.
+    pub(super) fn events(&mut self, events: Vec<ProcessEvent>) {
+        self.resolver.apply(&events);
+        self.events.extend(events);
+    }
+
+    /// A window has ended.
+    pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
+        let Stages { groups, resolver, jvms, unwinding, .. } = self;
+        let when = (jvms.have_work(), batch.totals.is_some());
+        self.steadiness.look(when, batch.program, || resolver.symbolizer.stats());
+        resolver.apply(&batch.events);
+        self.events.extend_from_slice(&batch.events);
+        if self.targets.have_ended(&resolver.processes) {
+            control.stop("the chosen processes have ended");
+        }
+        jvms.notice(&std::mem::take(&mut self.events));
+        unwinding.meet(&mut batch.window.stacks, &mut resolver.processes, &mut resolver.symbolizer);
+        jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
+        jvms.beat(&mut resolver.symbolizer);
+        jvms.read(&resolver.read_logs());
+        if batch.totals.is_some() {
+            jvms.measure();
+        }
+        resolver.window(batch, jvms);
+        groups.beat();
+        self.progress.show(resolver.samples());
+        if control.take_evict() {
+            resolver.symbolizer.shed();
+            unwinding.shed();
+        }
+    }
+
+    /// Whether there is something to do though nothing comes from the sampler.
+    pub(super) fn have_work(&self) -> bool {
+        self.unwinding.has_work() || self.jvms.have_work()
+    }
+
+    /// What is done again and again, whether anything came or not.
+    pub(super) fn beat(&mut self) {
+        let Stages { groups, resolver, jvms, unwinding, .. } = self;
+        unwinding.describe(jvms.take_described(&mut resolver.symbolizer));
+        unwinding.beat(&mut resolver.processes, groups, &mut resolver.symbolizer);
+    }
+
+    /// Sampling has ended: what still waits for its names has them now, or none.
+    pub(super) fn settle(&mut self) {
+        let began = Instant::now();
+        let Stages { resolver, jvms, .. } = self;
+        jvms.settle(&mut resolver.symbolizer);
+        jvms.read(&resolver.read_logs());
+        jvms.release();
+        resolver.finish();
+        self.progress.clear();
+        log::info!("sampling: ended; the last stacks named in {:.0?}", began.elapsed());
+        let Usage { tables, spaces, bytes, refused } = self.unwinding.usage();
+        log::info!(
+            "unwinding: {tables} tables for {spaces} processes in {} KiB; no room {refused} times",
+            bytes >> 10
+        );
+    }
+
+    /// Hands over the parts whose stacks have all their names.
+    pub(super) fn hand_over(&mut self, hand: &mut impl FnMut(Outcome)) {
+        while let Some((part, totals)) = self.resolver.take_part() {
+            let symbols = self.resolver.symbolizer.stats();
+            let Stages { settings, groups, jvms, unwinding, .. } = self;
+            let tables = unwinding.usage();
+            let mut outcome = self.course.part((part, &totals), jvms, groups, &symbols, tables, settings);
+            outcome.report.cost.steady = self.steadiness.steady();
+            hand(outcome);
+            jvms.forget_ended(&mut self.resolver.symbolizer);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What a file says of its functions' frames: `.eh_frame` or `.debug_frame`, one description after the other.
+
+use std::ops::ControlFlow;
+
+use gimli::{
+    BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    UnwindOffset, UnwindSection,
+};
+
+pub(super) type Reader<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Visits the description of each function. One that cannot be read is left out; where not even its length can be read,
+/// it hides those behind it.
+pub(super) fn each<'d, S, B>(
+    frames: &S,
+    bases: &BaseAddresses,
+    mut visit: impl FnMut(&FrameDescriptionEntry<Reader<'d>>) -> ControlFlow<B>,
+) -> ControlFlow<B>
+where
+    S: UnwindSection<Reader<'d>>,
+{
+    // Most functions have the CIE of the one before.
+    let mut known: Option<(usize, CommonInformationEntry<Reader<'d>>)> = None;
+    let mut entries = frames.entries(bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let fde = partial.parse(|section, bases, offset| {
+            let at = UnwindOffset::into(offset);
+            match &known {
+                Some((known_at, cie)) if *known_at == at => Ok(cie.clone()),
+                _ => {
+                    let cie = section.cie_from_offset(bases, offset)?;
+                    known = Some((at, cie.clone()));
+                    Ok(cie)
+                }
+            }
+        });
+        let Ok(fde) = fde else { continue };
+        visit(&fde)?;
+    }
+    ControlFlow::Continue(())
+}

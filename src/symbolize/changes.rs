@@ -1,0 +1,66 @@
+//! Where the code of a JVM has changed, and when.
+
+use std::collections::HashMap;
+
+use super::message::Changed;
+
+/// Changes are noted for this many bytes at once, as a power of two.
+const PAGE_BITS: u32 = 12;
+/// Pages with changes that are noted of one JVM: 1 GiB of code. Beyond, all is taken to have changed.
+const MAX_PAGES: usize = 256 << 10;
+
+/// When the code of one JVM changed last, in readings of its log.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    now: u64,
+    everywhere: u64,
+    pages: HashMap<u64, u64>,
+}
+
+impl Changes {
+    /// The last reading.
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Notes what a reading has told.
+    pub(crate) fn note(&mut self, changed: &Changed) {
+        self.now += 1;
+        let all = match changed {
+            Changed::Everywhere => true,
+            Changed::Ranges(ranges) => {
+                for &(start, end) in ranges {
+                    let last = end.saturating_sub(1) >> PAGE_BITS;
+                    // The return address of a call at the end of a page lies in the next one.
+                    let pages = (start >> PAGE_BITS..=last + 1).take(MAX_PAGES + 1);
+                    self.pages.extend(pages.map(|page| (page, self.now)));
+                }
+                self.pages.len() > MAX_PAGES
+            }
+        };
+        if all {
+            self.everywhere = self.now;
+            self.pages.clear();
+        }
+    }
+
+    /// Whether the code at `pc` has changed after the reading `then`.
+    pub(crate) fn changed_after(&self, pc: u64, then: u64) -> bool {
+        then != self.now
+            && (self.everywhere > then || self.pages.get(&(pc >> PAGE_BITS)).is_some_and(|&when| when > then))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endless_ranges_are_everywhere() {
+        let mut changes = Changes::default();
+        changes.note(&Changed::Ranges(vec![(0, u64::MAX)]));
+        assert!(changes.changed_after(1 << 60, 0));
+        assert!(!changes.changed_after(1 << 60, 1));
+        assert!(changes.pages.is_empty());
+    }
+}

@@ -1,0 +1,131 @@
+//! What names the code of a JVM: its agent's log or its memory, as a worker is given it.
+
+use std::fs::File;
+
+use super::changes::Changes;
+use super::message::{Follow, LogStats, Request, Watch};
+use crate::jvm::code;
+use crate::jvm::vm::{Blobs, Layout};
+use crate::process::ProcessId;
+
+/// How often reading one JVM's memory may cost the worker its life.
+const MEMORY_LOSSES: u32 = 2;
+
+/// The log of a JVM's agent, and what is needed to read it.
+#[derive(Debug)]
+pub struct JvmLog {
+    /// Open for reading and (to consume) writing.
+    pub file: File,
+    /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, nanoseconds.
+    pub clock_offset_ns: i64,
+    /// What was read is given back to the kernel: only for a log that nobody else reads.
+    pub consume: bool,
+    /// Generated code that the log does not tell of.
+    pub blobs: Blobs,
+}
+
+/// The memory of a JVM, and what is needed to read it.
+#[derive(Debug)]
+pub struct JvmMemory {
+    /// `/proc/PID/mem`, open for reading.
+    pub file: File,
+    /// Where things are in it.
+    pub layout: Layout,
+    /// Compiled code is named out of it, too.
+    pub code: bool,
+    /// That code has debug records at calls and safepoints only.
+    pub coarse: bool,
+}
+
+/// What of a JVM is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Part {
+    Log,
+    Memory,
+}
+
+/// What of which JVM.
+pub(super) type Key = (ProcessId, Part);
+
+/// Where names of a JVM come from.
+#[derive(Debug)]
+pub(super) enum Source {
+    Log {
+        log: JvmLog,
+        /// What lies before this was given back to the kernel.
+        released: u64,
+    },
+    Memory {
+        memory: Box<JvmMemory>,
+        /// Workers that were lost over it.
+        losses: u32,
+    },
+}
+
+/// A log or a memory, and how far it is read.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) number: u64,
+    pub(super) source: Source,
+    /// The worker that has it.
+    pub(super) generation: u64,
+    pub(super) stats: LogStats,
+    pub(super) changes: Changes,
+}
+
+impl Followed {
+    /// Gives back to the kernel what has been read, and tells the agent. The worker cannot: it may write no file.
+    pub(super) fn release(&mut self) {
+        if let Source::Log { log, released } = &mut self.source
+            && log.consume
+            && self.stats.read_to > *released
+        {
+            // What cannot be given back stays: it costs the JVM memory, no more.
+            let _ = code::release(&log.file, self.stats.read_to);
+            *released = self.stats.read_to;
+        }
+    }
+
+    pub(super) fn file(&self) -> &File {
+        match &self.source {
+            Source::Log { log, .. } => &log.file,
+            Source::Memory { memory, .. } => &memory.file,
+        }
+    }
+
+    /// The request to read what there is now, for a worker that has it (`given`) or gets it with the request.
+    pub(super) fn reading(&self, given: bool, raw: bool) -> Request {
+        let jvm = self.number;
+        match &self.source {
+            Source::Log { log: JvmLog { clock_offset_ns, blobs, .. }, .. } => {
+                let follow = || Follow { clock_offset_ns: *clock_offset_ns, raw, blobs: blobs.clone() };
+                Request::ReadLog { jvm, follow: (!given).then(follow) }
+            }
+            Source::Memory { memory, .. } => {
+                let JvmMemory { layout, coarse, .. } = &**memory;
+                let watch = || Box::new(Watch { layout: layout.clone(), coarse: *coarse, raw });
+                Request::ReadMemory { jvm, watch: (!given).then(watch) }
+            }
+        }
+    }
+
+    /// Counts a worker that was lost over it.
+    pub(super) fn note_loss(&mut self) {
+        if let Source::Memory { losses, .. } = &mut self.source {
+            *losses += 1;
+        }
+    }
+
+    /// Whether it names compiled code.
+    pub(super) fn names_code(&self) -> bool {
+        match &self.source {
+            Source::Log { .. } => true,
+            Source::Memory { memory, .. } => memory.code,
+        }
+    }
+
+    /// Whether it has cost too many workers to be given to another.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.source, Source::Memory { losses, .. } if losses >= MEMORY_LOSSES)
+    }
+}

@@ -1,0 +1,204 @@
+//! Frames of addresses of a process that were asked for before, as long as neither its mappings nor the code there have
+//! changed since.
+
+use std::collections::HashMap;
+
+use super::cache::Cache;
+use super::changes::Changes;
+use super::frames::Frames;
+use crate::process::{MonoNs, ProcessId};
+
+/// A process's addresses are looked up anew this often, ns: what is asked of a file keeps it open.
+const RENEWED: u64 = 30_000_000_000;
+/// Processes that are remembered; then all are looked up anew.
+const MAX_SPACES: usize = 16 << 10;
+
+/// An address of a process; a leaf and a return address are looked up differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Seen {
+    pub(crate) pc: u64,
+    pub(crate) leaf: bool,
+}
+
+impl Seen {
+    /// The address to look up: within the instruction that was running or calling.
+    pub(crate) fn probe(self) -> u64 {
+        if self.leaf { self.pc } else { self.pc.saturating_sub(1) }
+    }
+}
+
+/// The frames of one Java address.
+#[derive(Clone, Debug)]
+pub(crate) struct JavaFrames {
+    pub(crate) frames: Frames,
+    pub(crate) before_attach: bool,
+    /// Good until the code there changes.
+    pub(crate) lasting: bool,
+}
+
+/// What is known of an address.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// Good as long as the mappings stay.
+    Code(Frames),
+    /// Good moreover as long as the JVM's code stays.
+    Java(JavaFrames),
+}
+
+/// The number of an address space in which the mappings stay what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SpaceNumber(u32);
+
+#[derive(Debug)]
+struct Space {
+    number: SpaceNumber,
+    /// Since when the mappings are these.
+    mapped: MonoNs,
+    begun: MonoNs,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    answer: Answer,
+    /// First time that Java's code is known to be there.
+    from: MonoNs,
+    /// The reading of the JVM's code at which it was known to hold.
+    reading: u64,
+}
+
+/// Frames by process and address.
+#[derive(Debug)]
+pub(crate) struct Known {
+    spaces: HashMap<ProcessId, Space>,
+    next: u32,
+    entries: Cache<(SpaceNumber, u64), Entry>,
+}
+
+impl Known {
+    /// Keeps between `capacity` and twice that many addresses.
+    pub(crate) fn new(capacity: usize) -> Known {
+        Known { spaces: HashMap::new(), next: 0, entries: Cache::new(capacity) }
+    }
+
+    /// The space of a process whose mappings are the same since `mapped`; none at a time before that.
+    pub(crate) fn space(&mut self, id: ProcessId, at: MonoNs, mapped: MonoNs) -> Option<SpaceNumber> {
+        if at < mapped {
+            return None;
+        }
+        let holds = |space: &&Space| space.mapped == mapped && at.0.saturating_sub(space.begun.0) < RENEWED;
+        if let Some(space) = self.spaces.get(&id).filter(holds) {
+            return Some(space.number);
+        }
+        if self.spaces.len() >= MAX_SPACES {
+            self.spaces.clear();
+        }
+        let number = SpaceNumber(self.next);
+        // After so many that nothing is left of those with the same numbers.
+        self.next = self.next.wrapping_add(1);
+        self.spaces.insert(id, Space { number, mapped, begun: at });
+        Some(number)
+    }
+
+    /// The frames of an address at a time, if they are known. `changes`: of the JVM's code, if it is one.
+    pub(crate) fn get(
+        &mut self,
+        space: SpaceNumber,
+        seen: Seen,
+        at: MonoNs,
+        changes: Option<&Changes>,
+    ) -> Option<Answer> {
+        let entry = self.entries.get_mut(&(space, key(seen)))?;
+        if let Answer::Java(_) = entry.answer {
+            let changes = changes?;
+            if at < entry.from || changes.changed_after(seen.pc, entry.reading) {
+                return None;
+            }
+            entry.reading = changes.now();
+        }
+        Some(entry.answer.clone())
+    }
+
+    /// Notes what is known of an address: of Java's code it is good from `from` on, as long as there are no other
+    /// `changes`.
+    pub(crate) fn insert(
+        &mut self,
+        (space, seen): (SpaceNumber, Seen),
+        from: MonoNs,
+        answer: Answer,
+        changes: Option<&Changes>,
+    ) {
+        let reading = changes.map_or(0, Changes::now);
+        self.entries.insert((space, key(seen)), Entry { answer, from, reading });
+    }
+
+    /// Forgets all frames.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Nothing of a process holds any more.
+    pub(crate) fn forget(&mut self, id: ProcessId) {
+        self.spaces.remove(&id);
+    }
+}
+
+/// Addresses of user space have at most 57 bits.
+fn key(Seen { pc, leaf }: Seen) -> u64 {
+    pc << 1 | u64::from(leaf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Why;
+    use crate::symbolize::frames::unknown;
+    use crate::symbolize::message::Changed;
+
+    const ID: ProcessId = ProcessId { tgid: 1, start: 2, exec: 3 };
+
+    fn seen(pc: u64) -> Seen {
+        Seen { pc, leaf: false }
+    }
+
+    #[test]
+    fn java_holds_until_its_code_changes() {
+        let (mut known, mut changes) = (Known::new(100), Changes::default());
+        let space = known.space(ID, MonoNs(50), MonoNs(1)).unwrap();
+        let frames =
+            JavaFrames { frames: unknown(Why::NotLogged, None, 0), before_attach: false, lasting: true };
+        let insert = |known: &mut Known, changes: &Changes, seen, at| {
+            known.insert((space, seen), MonoNs(at), Answer::Java(frames.clone()), Some(changes));
+        };
+        insert(&mut known, &changes, seen(0x10_0000), 50);
+        insert(&mut known, &changes, seen(0x20_0000), 50);
+        let holds = |known: &mut Known, changes: &Changes, seen, at| {
+            known.get(space, seen, MonoNs(at), Some(changes)).is_some()
+        };
+        assert!(holds(&mut known, &changes, seen(0x10_0000), 50));
+        assert!(!holds(&mut known, &changes, seen(0x10_0000), 49), "older than the answer");
+        assert!(!holds(&mut known, &changes, Seen { pc: 0x10_0000, leaf: true }, 50));
+        // The call that returns to 0x20_0000 is the last instruction of this code.
+        changes.note(&Changed::Ranges(vec![(0x1f_ff00, 0x20_0000)]));
+        assert!(holds(&mut known, &changes, seen(0x10_0000), 60));
+        assert!(!holds(&mut known, &changes, seen(0x20_0000), 60));
+        insert(&mut known, &changes, seen(0x20_0000), 60);
+        assert!(holds(&mut known, &changes, seen(0x20_0000), 60));
+        changes.note(&Changed::Everywhere);
+        assert!(!holds(&mut known, &changes, seen(0x10_0000), 60));
+        assert!(known.get(space, seen(0x20_0000), MonoNs(70), None).is_none(), "followed no more");
+    }
+
+    #[test]
+    fn a_space_lasts_until_its_mappings_change_and_is_renewed() {
+        let mut known = Known::new(100);
+        let frames = unknown(Why::NoSymbol, None, 0);
+        let first = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
+        known.insert((first, seen(0x1000)), MonoNs(50), Answer::Code(frames), None);
+        assert!(known.get(first, seen(0x1000), MonoNs(40), None).is_some());
+        assert_eq!(known.space(ID, MonoNs(39), MonoNs(40)), None, "other mappings then");
+        assert_eq!(known.space(ID, MonoNs(70), MonoNs(40)), Some(first));
+        let second = known.space(ID, MonoNs(70), MonoNs(60)).unwrap();
+        assert!(known.get(second, seen(0x1000), MonoNs(70), None).is_none());
+        assert_ne!(known.space(ID, MonoNs(70 + RENEWED), MonoNs(60)), Some(second));
+    }
+}

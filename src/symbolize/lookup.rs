@@ -1,0 +1,96 @@
+//! Where the addresses of stacks lead to: before the workers were asked, what they are to be asked, what they answered.
+
+use std::collections::HashMap;
+
+use super::frames::{Frames, unknown};
+use super::known::{Answer, JavaFrames, Seen, SpaceNumber};
+use super::method_cache::MethodAt;
+use super::place::FileHandle;
+use crate::capture::UserWord;
+use crate::process::{FileId, MonoNs, ProcessId};
+use crate::profile::Why;
+
+/// What a word of a stack asks for.
+pub(super) enum Asked {
+    Code(Seen),
+    Method(MethodAt),
+}
+
+impl From<UserWord> for Asked {
+    fn from(word: UserWord) -> Asked {
+        match word {
+            UserWord::Leaf(pc) => Asked::Code(Seen { pc, leaf: true }),
+            UserWord::Return(pc) | UserWord::Followed(pc) => Asked::Code(Seen { pc, leaf: false }),
+            UserWord::Interpreted { method, bcp } => Asked::Method(MethodAt { method, bcp }),
+        }
+    }
+}
+
+/// One user address.
+pub(super) struct Step {
+    pub(super) slot: Slot,
+    /// It was found as a return address, and no code is mapped there.
+    pub(super) astray: bool,
+    /// Where its frames are to be noted.
+    pub(super) new_in: Option<SpaceNumber>,
+}
+
+/// Where one user address leads to, before the worker was asked.
+pub(super) enum Slot {
+    Known(Frames),
+    Native(FileId, u64),
+    Jit(ProcessId, u64),
+    JavaKnown(JavaFrames),
+    Java(ProcessId, Seen, u64),
+    Interpreted(ProcessId, MethodAt),
+}
+
+/// What the worker must be asked for one chunk.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub(super) native: HashMap<FileId, (FileHandle, Vec<u64>)>,
+    pub(super) jit: HashMap<ProcessId, (MonoNs, Vec<u64>)>,
+    /// Each with the times it was seen.
+    pub(super) java: HashMap<ProcessId, HashMap<Seen, Vec<u64>>>,
+    /// Each with the first time it was seen.
+    pub(super) interpreted: HashMap<ProcessId, HashMap<MethodAt, u64>>,
+}
+
+/// What it answered.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) native: HashMap<(FileId, u64), Frames>,
+    pub(super) jit: HashMap<(ProcessId, u64), Frames>,
+    pub(super) java: HashMap<(ProcessId, Seen, u64), JavaFrames>,
+    pub(super) interpreted: HashMap<(ProcessId, MethodAt), Frames>,
+}
+
+impl Found {
+    /// What an address stands for.
+    pub(super) fn frames(&self, slot: &Slot) -> Frames {
+        let frames = match slot {
+            Slot::Known(frames) => Some(frames),
+            Slot::Native(id, offset) => self.native.get(&(*id, *offset)),
+            Slot::Jit(id, pc) => self.jit.get(&(*id, *pc)),
+            Slot::JavaKnown(java) => Some(&java.frames),
+            Slot::Java(id, seen, at) => self.java.get(&(*id, *seen, *at)).map(|java| &java.frames),
+            Slot::Interpreted(id, method) => self.interpreted.get(&(*id, *method)),
+        };
+        frames.map_or_else(|| unknown(Why::WorkerFailed, None, 0), Frames::clone)
+    }
+
+    /// What its frames are at other times too.
+    pub(super) fn lasting(&self, slot: &Slot, frames: &Frames) -> Option<Answer> {
+        // What is not known may be known the next time.
+        if frames.iter().any(|frame| frame.unknown.is_some()) {
+            return None;
+        }
+        match slot {
+            Slot::Known(_) | Slot::Native(..) => Some(Answer::Code(Frames::clone(frames))),
+            Slot::Java(id, seen, at) => {
+                self.java.get(&(*id, *seen, *at)).filter(|java| java.lasting).cloned().map(Answer::Java)
+            }
+            Slot::Jit(..) | Slot::JavaKnown(_) | Slot::Interpreted(..) => None,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Frames of the interpreter that were asked for before, for the time that the answers are about.
+
+use super::cache::Cache;
+use super::frames::Frames;
+use crate::process::ProcessId;
+
+/// A method, and where in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct MethodAt {
+    /// The `Method*`.
+    pub(crate) method: u64,
+    /// The address of the bytecode; 0 if it is not known.
+    pub(crate) bcp: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    frames: Frames,
+    /// The first and the last time it holds for, ns.
+    from: u64,
+    until: u64,
+}
+
+/// Frames by JVM and method.
+#[derive(Debug)]
+pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Entry>);
+
+impl MethodCache {
+    pub(crate) fn new(capacity: usize) -> MethodCache {
+        MethodCache(Cache::new(capacity))
+    }
+
+    /// The frames of a method at a time, if they are known.
+    pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: u64) -> Option<Frames> {
+        let entry = self.0.get(&(id, at))?;
+        (entry.from <= time && time <= entry.until).then_some(entry.frames)
+    }
+
+    /// Notes an answer about times `from..=until`. What was the same before is the same in between.
+    pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, (from, until): (u64, u64), frames: Frames) {
+        let before = self.0.get(&(id, at)).filter(|before| before.frames == frames);
+        let from = before.map_or(from, |before| before.from.min(from));
+        self.0.insert((id, at), Entry { frames, from, until });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Why;
+    use crate::symbolize::frames::unknown;
+
+    const ID: ProcessId = ProcessId { tgid: 1, start: 2, exec: 3 };
+    const AT: MethodAt = MethodAt { method: 0x10, bcp: 0x20 };
+
+    #[test]
+    fn an_answer_holds_for_its_time() {
+        let mut cache = MethodCache::new(10);
+        let (frames, others) = (unknown(Why::BadMemory, None, 0), unknown(Why::MethodGone, None, 0));
+        cache.insert(ID, AT, (10, 20), frames.clone());
+        let times = [9, 10, 20, 21];
+        assert_eq!(times.map(|time| cache.get(ID, AT, time).is_some()), [false, true, true, false]);
+        assert!(cache.get(ID, MethodAt { bcp: 0, ..AT }, 15).is_none());
+        cache.insert(ID, AT, (25, 30), frames);
+        let times = [9, 10, 22, 30, 31];
+        assert_eq!(times.map(|time| cache.get(ID, AT, time).is_some()), [false, true, true, true, false]);
+        cache.insert(ID, AT, (35, 40), others);
+        assert_eq!([30, 35].map(|time| cache.get(ID, AT, time).is_some()), [false, true]);
+    }
+}

@@ -1,0 +1,118 @@
+//! What the walker must know of a JVM to go through its generated code: `struct jp_vm`, and where its code heaps are.
+
+use serde::{Deserialize, Serialize};
+
+/// Addresses from the first one up to the one after the last.
+pub type Span = (u64, u64);
+
+/// Spans of hand-written code that fit: `JP_VM_STUBS`.
+pub const MAX_STUBS: usize = 8;
+/// Code heaps at most; HotSpot has three.
+pub const MAX_HEAPS: usize = 16;
+/// So many bytes of a block are read, its header included: `JP_BLOB_BYTES`.
+pub const BLOB_BYTES: u32 = 128;
+
+/// Memory in which a JVM puts generated code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeHeap {
+    /// All of it, what is not yet in use too.
+    pub span: Span,
+    /// Address of its segment map.
+    pub segment_map: u64,
+}
+
+/// Where a block of a code heap says what frames its code has: offsets in bytes from the block's beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockFields {
+    /// A byte: 1 if the block is in use.
+    pub used: u32,
+    /// Where the `CodeBlob` begins.
+    pub blob: u32,
+    /// The frame's size.
+    pub frame_size: u32,
+    /// From where in its code on the frame is there.
+    pub frame_complete: u32,
+    /// That is a number of two bytes, not of four.
+    pub frame_complete_is_short: bool,
+    /// Where its code begins.
+    pub code: u32,
+    /// As an offset from the blob, not as an address.
+    pub code_is_offset: bool,
+}
+
+/// A JVM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HotSpot {
+    /// The interpreter's code.
+    pub interpreter: Span,
+    /// The stubs to which frames of a virtual thread return whose callers are in the heap.
+    pub continuation: Span,
+    /// Hand-written code, in which each stub has a frame of its own kind.
+    pub stubs: Vec<Span>,
+    /// Its code heaps.
+    pub heaps: Vec<CodeHeap>,
+    /// Logarithm of the bytes of a segment.
+    pub segment_log2: u32,
+    /// What blocks say.
+    pub block: BlockFields,
+    /// Where a frame of the interpreter has its bytecode pointer: 0 or 1 words above fp - 64.
+    pub bcp: u32,
+}
+
+impl HotSpot {
+    /// As the BPF program reads it. Spans beyond [`MAX_STUBS`] are left out.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut stubs = self.stubs.clone();
+        stubs.resize(MAX_STUBS, (0, 0));
+        let all = self.heaps.iter().map(|heap| heap.span).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let spans = [all.unwrap_or_default(), self.interpreter, self.continuation].into_iter().chain(stubs);
+        let BlockFields {
+            used,
+            blob,
+            frame_size,
+            frame_complete,
+            frame_complete_is_short,
+            code,
+            code_is_offset,
+        } = self.block;
+        let numbers = [
+            self.segment_log2,
+            used,
+            blob,
+            frame_size,
+            frame_complete,
+            u32::from(frame_complete_is_short),
+            code,
+            u32::from(code_is_offset),
+            self.bcp,
+            0,
+        ];
+        let words = spans.flat_map(|(start, end)| [start, end]).flat_map(u64::to_le_bytes);
+        words.chain(numbers.into_iter().flat_map(u32::to_le_bytes)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_those_of_the_struct() {
+        let hotspot = HotSpot {
+            interpreter: (1, 2),
+            continuation: (11, 12),
+            stubs: vec![(3, 4); 9],
+            heaps: [(5, 6), (7, 9)].map(|span| CodeHeap { span, segment_map: 0 }).to_vec(),
+            segment_log2: 7,
+            block: BlockFields { used: 8, blob: 16, code_is_offset: true, ..BlockFields::default() },
+            bcp: 1,
+        };
+        let bytes = hotspot.to_bytes();
+        assert_eq!(bytes.len(), 48 + 16 * MAX_STUBS + 40);
+        assert_eq!([0, 8, 16, 24, 32, 40, 48, 48 + 15 * 8].map(|at| bytes[at]), [5, 9, 1, 2, 11, 12, 3, 4]);
+        let numbers: Vec<u32> =
+            bytes[48 + 16 * MAX_STUBS..].as_chunks::<4>().0.iter().map(|n| u32::from_le_bytes(*n)).collect();
+        assert_eq!(numbers, [7, 8, 16, 0, 0, 0, 0, 1, 1, 0]);
+    }
+}

@@ -1,0 +1,417 @@
+//! Profiles of cgroups, containers and pods: all of their own samples, and nobody else's.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::cgroup::{Group, hierarchies, naming};
+use common::folded::Folded;
+use common::java::{Jdk, Program, classes, in_container};
+use common::profiler::{self, record, record_watching};
+use common::target::Target;
+use common::{container, is_root, native, scratch};
+use serde_json::Value;
+
+const UIDS: [&str; 2] = ["0a1b2c3d-0000-1111-2222-333344445555", "0a1b2c3d-0000-1111-2222-333344446666"];
+
+fn args(list: &[&str]) -> Vec<String> {
+    list.iter().map(|a| (*a).to_owned()).collect()
+}
+
+fn start(group: &Group, program: &str) -> Target {
+    Target::start(&mut group.enter(&native::program(program)))
+}
+
+/// Asserts that a profile has samples, and of these programs only.
+#[track_caller]
+fn assert_only(folded: &Folded, programs: &[&str]) {
+    assert!(folded.total() > 50, "the profile is empty:\n{}", folded.top(10));
+    let others = folded.keep(|stack| !programs.contains(&stack[0].as_str()));
+    assert_eq!(others.total(), 0, "{}", others.top(10));
+}
+
+/// Without the shell that enters a group and then becomes the program: a profile that has begun before may have it.
+fn entered(folded: &Folded) -> Folded {
+    folded.keep(|stack| stack[0] != "sh")
+}
+
+fn id(digit: &str) -> String {
+    format!("{:06}{}", std::process::id() % 1_000_000, digit.repeat(58))
+}
+
+#[test]
+fn a_groups_profile_is_whole_and_its_own_in_each_hierarchy() {
+    if !is_root() {
+        return;
+    }
+    for (name, point) in hierarchies() {
+        let (wanted, other) = (Group::own(&point, "wanted"), Group::own(&point, "other"));
+        let nested = Group::make(wanted.path(), "nested");
+        let (one, two) = (start(&wanted, "native"), start(&nested, "kernel"));
+        let _others = [start(&other, "unique"), native::start("unique")];
+        let pids = [one.pid(), two.pid()];
+        let own = record_watching(&pids, 3, &args(&["-G", &wanted.arg()]));
+        assert_only(&own.folded, &["native", "kernel"]);
+        for (pid, program) in pids.iter().zip(["native", "kernel"]) {
+            own.assert_samples_of(&[*pid], own.folded.count(|stack| stack[0] == program));
+        }
+        let inner = record_watching(&[two.pid()], 2, &args(&["-G", &nested.arg()]));
+        assert_only(&inner.folded, &["kernel"]);
+        inner.assert_samples_of(&[two.pid()], inner.folded.total());
+        assert_eq!(own.report["groups"].as_array().unwrap().len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn it_is_what_a_profile_of_all_has_of_the_same_seconds() {
+    if !is_root() {
+        return;
+    }
+    let group = Group::own(&naming(), "same");
+    let target = start(&group, "native");
+    let _other = native::start("kernel");
+    let pid = target.pid();
+    let (all, own) = std::thread::scope(|scope| {
+        let all = scope.spawn(|| record_watching(&[pid], 4, &args(&["--all"])));
+        let own = record_watching(&[pid], 4, &args(&["-G", &group.arg()]));
+        (all.join().unwrap(), own)
+    });
+    assert_only(&own.folded, &["native"]);
+    own.assert_samples_of(&[target.pid()], own.folded.total());
+    let of_all = all.folded.count(|stack| stack[0] == "native");
+    all.assert_samples_of(&[target.pid()], of_all);
+    for name in ["burn10", "burn20", "burn30", "burn40"] {
+        let (one, two) =
+            (own.folded.self_share(name), all.folded.keep(|s| s[0] == "native").self_share(name));
+        let n = own.folded.total().min(of_all) as f64;
+        assert!((one - two).abs() < 0.01 + 6.0 * (0.25 / n).sqrt(), "{name}: {one} and {two} of {n}");
+    }
+}
+
+#[test]
+fn what_begins_later_in_a_new_group_below_is_met() {
+    if !is_root() {
+        return;
+    }
+    let group = Group::own(&naming(), "later");
+    let (profile, _nested, _target) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| record(5, &args(&["-G", &group.arg()])));
+        std::thread::sleep(Duration::from_secs(2));
+        let nested = Group::make(group.path(), "new");
+        let target = start(&nested, "native");
+        (run.join().unwrap(), nested, target)
+    });
+    assert_only(&entered(&profile.folded), &["native"]);
+    assert!(profile.stderr.contains("has no process now"), "{}", profile.stderr);
+}
+
+#[test]
+fn a_group_that_is_removed_and_made_again_is_met_again() {
+    if !is_root() {
+        return;
+    }
+    let group = Group::own(&naming(), "again");
+    let path = group.path().to_owned();
+    let (profile, _again, _target) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| record(6, &args(&["-G", path.to_str().unwrap()])));
+        std::thread::sleep(Duration::from_secs(2));
+        drop(group);
+        let again = Group::own(&naming(), "again");
+        let target = start(&again, "native");
+        (run.join().unwrap(), again, target)
+    });
+    assert_only(&entered(&profile.folded), &["native"]);
+}
+
+#[test]
+fn two_groups_and_not_the_third() {
+    if !is_root() {
+        return;
+    }
+    let [one, two, three] = ["one", "two", "three"].map(|name| Group::own(&naming(), name));
+    let targets = [start(&one, "native"), start(&two, "kernel")];
+    let _third = start(&three, "unique");
+    // One by its directory, one as /proc/PID/cgroup shows it.
+    let path = format!("/{}", two.path().file_name().unwrap().to_str().unwrap());
+    let pids = targets.each_ref().map(Target::pid);
+    let profile = record_watching(&pids, 2, &args(&["-G", &one.arg(), "-G", &path]));
+    assert_only(&profile.folded, &["native", "kernel"]);
+    profile.assert_samples_of(&pids, profile.folded.total());
+}
+
+/// A cgroup as the kubelet and containerd make it, with its names in the node's files.
+struct Pod {
+    container: Group,
+    _pod: Group,
+}
+
+impl Pod {
+    fn make(kubepods: &Group, node: &Path, uid: &str, names: [&str; 3], id: &str) -> Pod {
+        Pod::tell(node, names, id);
+        Pod::make_unnamed(kubepods, node, uid, names, id)
+    }
+
+    /// Says what the container is called.
+    fn tell(node: &Path, [namespace, pod, container]: [&str; 3], id: &str) {
+        let logs = node.join("var/log/containers");
+        std::fs::create_dir_all(&logs).unwrap();
+        std::fs::write(logs.join(format!("{pod}_{namespace}_{container}-{id}.log")), "").unwrap();
+    }
+
+    fn make_unnamed(
+        kubepods: &Group,
+        node: &Path,
+        uid: &str,
+        [namespace, pod, container]: [&str; 3],
+        id: &str,
+    ) -> Pod {
+        let log = node.join(format!("var/log/pods/{namespace}_{pod}_{uid}/{container}"));
+        std::fs::create_dir_all(log).unwrap();
+        let group = Group::make(kubepods.path(), &format!("pod{uid}"));
+        Pod { container: Group::make(group.path(), id), _pod: group }
+    }
+}
+
+/// What the report says of containers: namespace, pod, container, id; and ticks.
+fn rows(report: &Value) -> Vec<([String; 4], u64)> {
+    let rows = report["containers"].as_array().unwrap().iter();
+    let text = |row: &Value, name: &str| row["container"][name].as_str().unwrap_or("-").to_owned();
+    rows.map(|row| {
+        let names = ["namespace", "pod", "container", "id"].map(|name| text(row, name));
+        (names, row["ticks"].as_u64().unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn pods_by_name_with_their_labels_and_those_that_come_later() {
+    if !is_root() {
+        return;
+    }
+    let node = tempfile::tempdir().unwrap();
+    let root = node.path().to_str().unwrap();
+    let kubepods = Group::own(&naming(), "kubepods");
+    let (first, second) = (id("a"), id("b"));
+    let shop = Pod::make(&kubepods, node.path(), UIDS[0], ["prod", "shop-0", "app"], &first);
+    let target = start(&shop.container, "native");
+    let _other = native::start("unique");
+
+    let one = record_watching(&[target.pid()], 2, &args(&["--pod", "shop-0", "--node-root", root]));
+    assert_only(&one.folded, &["native"]);
+    one.assert_samples_of(&[target.pid()], one.folded.total());
+    let whole = (["prod", "shop-0", "app", &first].map(str::to_owned), one.folded.total());
+    assert_eq!(rows(&one.report), [whole]);
+
+    // A pod of the same namespace that begins while it runs: no group of it was there.
+    let (later, _late, _target) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| record(6, &args(&["--namespace", "prod", "--node-root", root])));
+        std::thread::sleep(Duration::from_secs(2));
+        let late = Pod::make(&kubepods, node.path(), UIDS[1], ["prod", "shop-1", "app"], &second);
+        let target = start(&late.container, "kernel");
+        (run.join().unwrap(), late, target)
+    });
+    assert_only(&entered(&later.folded), &["native", "kernel"]);
+    let mut names: Vec<[String; 4]> = rows(&later.report).into_iter().map(|(names, _)| names).collect();
+    names.sort();
+    let expected = [["prod", "shop-0", "app", &first], ["prod", "shop-1", "app", &second]];
+    assert_eq!(names, expected.map(|names| names.map(str::to_owned)));
+}
+
+/// What is reported of all processes when something happens while they are sampled.
+fn report_of_all(node: &Path, happens: impl FnOnce()) -> Value {
+    profiler::while_sampling(&[], &["-a", "--node-root", node.to_str().unwrap()], happens).report
+}
+
+/// The kubelet says what a container is called when it runs already; and one may be gone before its stacks come.
+#[test]
+fn a_name_that_comes_late_and_lives_that_are_short() {
+    if !is_root() {
+        return;
+    }
+    let node = tempfile::tempdir().unwrap();
+    let (kubepods, names) = (Group::own(&naming(), "late-names"), ["prod", "late", "app"]);
+    let late = Pod::make_unnamed(&kubepods, node.path(), UIDS[0], names, &id("a"));
+    let _target = start(&late.container, "native");
+    let report = report_of_all(node.path(), || {
+        // A whole window at least has no name for it.
+        std::thread::sleep(Duration::from_millis(2500));
+        Pod::tell(node.path(), names, &id("a"));
+        for digit in ["b", "c", "d", "e"] {
+            let short = Group::make(kubepods.path(), &id(digit));
+            let script = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done";
+            let mut shell = short.enter(Path::new("sh"));
+            assert!(shell.args(["-c", script]).status().unwrap().success());
+        }
+        std::thread::sleep(Duration::from_millis(2500));
+    });
+    let rows = rows(&report);
+    let ticks = |names: [&str; 4]| rows.iter().find(|row| row.0 == names).map_or(0, |row| row.1);
+    let (named, before) = (["prod", "late", "app", &id("a")], ["prod", "late", "", &id("a")]);
+    assert!(ticks(named) > 100 && ticks(before) > 100, "{rows:?}");
+    // Where very many programs begin one of them may be met too late.
+    let met = ["b", "c", "d", "e"].iter().filter(|digit| ticks(["", "", "", &id(digit)]) > 20).count();
+    assert!(met >= 3, "{met}: {rows:?}");
+}
+
+#[test]
+fn each_container_has_a_file_and_its_labels() {
+    if !is_root() {
+        return;
+    }
+    let node = tempfile::tempdir().unwrap();
+    let root = node.path().to_str().unwrap();
+    let kubepods = Group::own(&naming(), "each");
+    let pods = [("shop", "c"), ("bank", "d")].map(|(pod, digit)| {
+        let uid = UIDS[usize::from(digit == "d")];
+        Pod::make(&kubepods, node.path(), uid, ["test", pod, "app"], &id(digit))
+    });
+    let targets = [start(&pods[0].container, "native"), start(&pods[1].container, "kernel")];
+    let _host = native::start("unique");
+    let out = tempfile::tempdir().unwrap();
+    let file = |name: &str| out.path().join(name);
+    let (folded, pprof) = (file("x.folded"), file("x.pb.gz"));
+    let line =
+        ["-a", "-F", "999", "-d", "3", "--per-container", "--node-root", root, "--report", "text", "-o"];
+    let outputs = [folded.to_str().unwrap(), "-o", pprof.to_str().unwrap()];
+    let run = profiler::run(line.iter().chain(&outputs)).success();
+    drop(targets);
+    let read = |path: PathBuf| {
+        Folded::parse(&std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+            .keep(|stack| stack[0] != "[lost]")
+    };
+    let all = read(folded);
+    let mut sum = 0;
+    for (pod, digit, program) in [("shop", "c", "native"), ("bank", "d", "kernel")] {
+        let name = format!("test_{pod}_app-{}", &id(digit)[..12]);
+        let own = read(file(&format!("x-{name}.folded")));
+        assert_only(&own, &[program]);
+        assert_eq!(own.total(), all.count(|stack| stack[0] == program));
+        sum += own.total();
+        assert!(run.stdout.contains(&format!("test/{pod}/app")), "{}", run.stdout);
+        let mut text = Vec::new();
+        let packed = std::fs::File::open(file(&format!("x-{name}.pb.gz"))).unwrap();
+        flate2::read::GzDecoder::new(packed).read_to_end(&mut text).unwrap();
+        let has = |part: &str| text.windows(part.len()).any(|at| at == part.as_bytes());
+        for part in ["container.id", &id(digit), "k8s.pod.name", pod, "k8s.namespace.name", "k8s.pod.uid"] {
+            assert!(has(part), "the profile of {pod} has no {part}");
+        }
+        assert!(has("process.pid") && has("process.executable.name") && has("thread.name"));
+        assert!(!has(if pod == "shop" { "bank" } else { "shop" }), "another's name in the profile of {pod}");
+    }
+    let rest = read(file("x-no-container.folded"));
+    assert!(rest.count(|stack| stack[0] == "unique") > 50, "{}", rest.top(10));
+    assert_eq!(rest.total() + sum, all.total(), "each sample is in one file");
+}
+
+#[test]
+fn a_throttled_group_is_told_beside_its_profile() {
+    if !is_root() {
+        return;
+    }
+    let Some((_, cpu)) = hierarchies().into_iter().find(|(name, point)| {
+        let children = std::fs::read_to_string(point.join("cgroup.subtree_control")).unwrap_or_default();
+        name == "cpu" || children.split_whitespace().any(|controller| controller == "cpu")
+    }) else {
+        common::skip("no hierarchy here has the cpu controller");
+        return;
+    };
+    let group = Group::own(&cpu, "throttled");
+    let file = |name: &str| group.path().join(name);
+    let v1 = file("cpu.cfs_quota_us");
+    let (file, text) = if v1.exists() { (v1, "20000") } else { (file("cpu.max"), "20000 100000") };
+    std::fs::write(file, text).unwrap();
+    let _target = start(&group, "native");
+    let profile = record(3, &args(&["-G", &group.arg()]));
+    assert_only(&profile.folded, &["native"]);
+    let told = &profile.report["groups"][0];
+    assert!((told["limit_cpus"].as_f64().unwrap() - 0.2).abs() < 1e-6, "{told}");
+    let n = |name: &str| told[name].as_u64().unwrap();
+    assert!(n("throttled_periods") > 5 && n("periods") >= n("throttled_periods"), "{told}");
+    assert!(n("throttled_usec") > 100_000, "{told}");
+}
+
+#[test]
+fn what_is_not_there_has_its_sentence() {
+    if !is_root() {
+        return;
+    }
+    let group = Group::own(&naming(), "sentence");
+    let twins = ["1", "2"].map(|end| Group::make(group.path(), &format!("{}{end}", &id("e")[..63])));
+    let node = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["-G", "/no/such/group"], 4, "there is no cgroup /no/such/group"),
+        (&["-G", node.path().to_str().unwrap()], 2, "is no cgroup"),
+        (&["--container", "no-such-container"], 4, "no container here is called no-such-container"),
+        (&["--container", &id("e")[..20]], 2, "is the beginning of several containers' ids: there are"),
+        (&["--pod", "no-such-pod"], 4, "no pod here is called no-such-pod"),
+        (&["--namespace", "no-such"], 4, "no namespace here is called no-such"),
+    ];
+    for (asked, code, said) in cases {
+        let more = ["-d", "1", "-o", "-", "--node-root", node.path().to_str().unwrap()];
+        profiler::run(asked.iter().chain(&more)).refused(code, said);
+    }
+    let both = ["-G", &group.arg(), "-d", "1", "--report", "none", "-o", "-"];
+    let empty = profiler::run(both).success();
+    assert!(empty.stderr.contains("has no process now"), "{}", empty.stderr);
+    assert_eq!(empty.stdout, "", "nothing ran in it");
+    profiler::run(["--per-container", "-d", "1", "-o", "-"]).refused(2, "--per-container writes files");
+    drop(twins);
+}
+
+fn shares() -> Vec<String> {
+    let flags = ["/usr/bin/java", "-XX:+PreserveFramePointer", "-Xmx256m", "-cp", "/tmp/classes", "Shares"];
+    flags.map(str::to_owned).to_vec()
+}
+
+/// JVMs in containers of runc: read-only root, no capability, no shell, another user, its own pid namespace; and in a user
+/// namespace as well.
+#[test]
+fn a_jvm_in_a_container_by_the_containers_name() {
+    in_container(21, |jdk| {
+        let root = jdk.root().unwrap();
+        let mut binds = vec![(classes(), "/tmp/classes")];
+        let shells =
+            ["/usr/bin/dash", "/usr/bin/bash"].into_iter().filter(|shell| root.join(&shell[1..]).exists());
+        binds.extend(shells.map(|shell| (Path::new("/dev/null"), shell)));
+        let plain = container::config(root, &shares(), &binds);
+        for config in [plain.clone(), container::in_user_namespace(plain)] {
+            let name = container::new_name();
+            let target = container::start_named(&name, &config);
+            let _other = Program::new("Shares").start(&Jdk::host());
+            let line = args(&["--container", &name]);
+            let profile = record_watching(&[target.pid()], 4, &line);
+            assert_only(&profile.folded, &["java"]);
+            profile.assert_samples_of(&[target.pid()], profile.folded.total());
+            let jvms = profile.report["jvms"].as_array().unwrap();
+            assert_eq!(jvms.len(), 1, "{jvms:?}");
+            let named = profile.folded.within("Shares.round");
+            assert!(named.total() * 10 > profile.folded.total() * 9, "{jvms:?}:\n{}", named.top(10));
+        }
+    });
+}
+
+/// runc's own state tells the names of its containers.
+#[test]
+fn containers_of_runc_have_their_names() {
+    in_container(21, |jdk| {
+        let node = scratch("node");
+        let name = container::new_name();
+        let state = node.join("run/runc").join(&name);
+        std::fs::create_dir_all(&state).unwrap();
+        let command = ["/tmp/native/native".to_owned()];
+        let programs = native::program("native");
+        let binds = [(programs.parent().unwrap(), "/tmp/native")];
+        let target = container::start_named(&name, &container::config(jdk.root().unwrap(), &command, &binds));
+        // As runc writes it, where it keeps its state by itself.
+        let text = std::fs::read(scratch(&name).join("state").join(&name).join("state.json")).unwrap();
+        std::fs::write(state.join("state.json"), text).unwrap();
+        let profile =
+            record_watching(&[target.pid()], 2, &args(&["-a", "--node-root", node.to_str().unwrap()]));
+        let rows = profile.report["containers"].as_array().unwrap();
+        let own = rows.iter().find(|row| row["container"]["name"] == name.as_str()).expect("a row for it");
+        profile.assert_samples_of(&[target.pid()], own["ticks"].as_u64().unwrap());
+    });
+}

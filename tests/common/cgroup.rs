@@ -1,0 +1,84 @@
+//! Cgroups that tests make, in whatever hierarchies the machine has.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Where hierarchies that BPF can be asked for are mounted: `v2`, or a controller of v1.
+pub(crate) fn hierarchies() -> Vec<(String, PathBuf)> {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let mut found: Vec<(String, PathBuf)> = Vec::new();
+    for line in mounts.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let (point, kind, options) = (PathBuf::from(fields[1]), fields[2], fields[3]);
+        let controllers = ["memory", "cpu", "pids", "freezer"];
+        match kind {
+            "cgroup2" => found.push(("v2".into(), point)),
+            "cgroup" => {
+                let own = controllers.iter().find(|name| options.split(',').any(|option| option == **name));
+                found.extend(own.map(|name| ((*name).to_owned(), point)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The hierarchy by which containers are told apart here.
+pub(crate) fn naming() -> PathBuf {
+    let all = hierarchies();
+    let of = |name: &str| all.iter().find(|(own, _)| own == name).map(|(_, point)| point.clone());
+    ["memory", "pids", "cpu", "v2"].into_iter().find_map(of).expect("a hierarchy of cgroups is mounted")
+}
+
+/// A cgroup; removed at the end, when the last process has left it.
+pub(crate) struct Group(PathBuf);
+
+impl Group {
+    /// Makes one below a directory.
+    pub(crate) fn make(above: &Path, name: &str) -> Group {
+        let path = above.join(name);
+        fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Group(path)
+    }
+
+    /// The same below the root of a hierarchy, with a name that no other test has.
+    pub(crate) fn own(above: &Path, name: &str) -> Group {
+        Group::make(above, &format!("jbpf-{name}-{}", std::process::id()))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Its directory as an argument.
+    pub(crate) fn arg(&self) -> String {
+        self.0.to_str().unwrap().to_owned()
+    }
+
+    /// A script of the shell that runs its arguments in it.
+    pub(crate) fn script(&self) -> String {
+        format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.0.display())
+    }
+
+    /// A command that runs another one in it.
+    pub(crate) fn enter(&self, program: &Path) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", &self.script()]).arg(program);
+        command
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A process that was killed leaves its cgroup a moment later.
+        let until = Instant::now() + Duration::from_secs(10);
+        while fs::remove_dir(&self.0).is_err_and(|e| e.kind() == std::io::ErrorKind::ResourceBusy)
+            && Instant::now() < until
+        {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Windows that are pushed: whole, to sinks that come late, as these read them.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
+
+use flate2::read::GzDecoder;
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use prost::Message;
+
+use crate::common::folded::Folded;
+use crate::common::{is_root, scratch, skip};
+use crate::home;
+use crate::receiver::{Identity, Receiver, Taken, free_port};
+use crate::run::{Daemon, folded};
+
+/// push/v1/push.proto and types/v1/types.proto of grafana/pyroscope, as its documentation has them.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct PushRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) series: Vec<Series>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Series {
+    #[prost(message, repeated, tag = "1")]
+    labels: Vec<Label>,
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<Sample>,
+}
+
+impl Series {
+    pub(crate) fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|l| l.name == name).map(|l| l.value.as_str())
+    }
+
+    /// Its profile, which is written to a file first.
+    pub(crate) fn profile(&self, file: &Path) -> Folded {
+        std::fs::write(file, &self.samples[0].raw_profile).unwrap();
+        folded(file)
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Label {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    #[prost(bytes = "vec", tag = "1")]
+    raw_profile: Vec<u8>,
+}
+
+/// Stops the clock, so that what was kept and what was pushed can be compared; gives the number of windows.
+pub(crate) fn settle(daemon: &mut Daemon) -> usize {
+    daemon.pause();
+    daemon.wait("an empty spool", |d| d.metric("spool_bytes") == 0.0);
+    let kept = daemon.files();
+    assert_eq!(daemon.metric("spool_dropped_total"), 0.0);
+    kept.len()
+}
+
+pub(crate) fn kept(daemon: &Daemon) -> u64 {
+    daemon.files().iter().map(|file| folded(file).total()).sum()
+}
+
+#[test]
+fn pyroscope_gets_every_window_although_it_was_away() {
+    if !is_root() {
+        return;
+    }
+    let port = free_port();
+    let token = scratch("pyroscope-token").join("token");
+    std::fs::write(&token, "secret\n").unwrap();
+    let sink = format!(
+        "pyroscope-url = \"http://127.0.0.1:{port}\"\npyroscope-token-file = \"{}\"\npyroscope-tenant = \"t1\"\n\
+         labels = [\"cluster=test\"]",
+        token.display()
+    );
+    let mut daemon = Daemon::start(&home("pyroscope"), &sink);
+    // Nobody is there yet.
+    daemon.wait_for_windows(3);
+    daemon.wait("an attempt that fails", |d| d.metric("push_total") > 0.0);
+    let receiver = Receiver::listen(port);
+    daemon.wait_for_windows(5);
+    let windows = settle(&mut daemon);
+    let told = receiver.with(|taken| {
+        assert_eq!(taken.len(), windows, "a request for each window");
+        for request in taken {
+            assert_eq!(request.path, "/push.v1.PusherService/Push");
+            for line in
+                ["content-type: application/proto", "authorization: bearer secret", "x-scope-orgid: t1"]
+            {
+                request.assert_says(line);
+            }
+        }
+        taken.iter().map(|request| PushRequest::decode(request.body.as_slice()).unwrap()).collect::<Vec<_>>()
+    });
+    let scratch = scratch("pyroscope-profiles");
+    let (mut total, mut of_native) = (0, 0);
+    for (n, series) in told.iter().flat_map(|request| &request.series).enumerate() {
+        let label = |name: &str| series.label(name);
+        assert_eq!((label("__name__"), label("cluster")), (Some("process_cpu"), Some("test")));
+        let service = label("service_name").unwrap();
+        let known = ["__name__", "cluster", "service_name", "namespace", "pod", "container"];
+        assert!(series.labels.iter().all(|l| known.contains(&l.name.as_str())), "{:?}", series.labels);
+        let file = scratch.join(format!("{n}.pb.gz"));
+        let profile = series.profile(&file);
+        total += profile.total();
+        if service == "native" {
+            of_native += profile.total();
+            assert_eq!(profile.count(|stack| stack[0] != "native"), 0);
+            assert_go_reads(&file, profile.total());
+        }
+    }
+    assert_eq!(total, kept(&daemon), "what was pushed is what was kept");
+    assert!(of_native > 100, "{of_native} samples of a busy program");
+}
+
+/// `go tool pprof` finds as many samples.
+fn assert_go_reads(file: &Path, samples: u64) {
+    let output =
+        Command::new("go").args(["tool", "pprof", "-sample_index=samples", "-raw"]).arg(file).output();
+    let Some(output) = output.ok().filter(|o| o.status.success()) else {
+        return skip("there is no `go tool pprof` on this machine");
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut lines = text.lines().skip_while(|line| *line != "Samples:");
+    assert_eq!(lines.nth(1).map(str::trim), Some("samples/count cpu/nanoseconds"), "{text}");
+    let counts = lines.take_while(|line| *line != "Locations").filter_map(|line| {
+        let (counts, _) = line.split_once(':')?;
+        counts.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    assert_eq!(counts.sum::<u64>(), samples, "{text}");
+}
+
+#[test]
+fn a_collector_gets_every_window() {
+    if !is_root() {
+        return;
+    }
+    let port = free_port();
+    let receiver = Receiver::listen(port);
+    let sink = format!("otlp-url = \"http://127.0.0.1:{port}/\"\nlabels = [\"k8s.node.name=n1\"]");
+    let mut daemon = Daemon::start(&home("otlp"), &sink);
+    daemon.wait_for_windows(3);
+    let windows = settle(&mut daemon);
+    let told = receiver.with(|taken| {
+        assert_eq!(taken.len(), windows, "a request for each window");
+        taken
+            .iter()
+            .map(|request| {
+                assert_eq!(request.path, "/v1development/profiles");
+                request.assert_says("content-type: application/x-protobuf");
+                exported(&request.body)
+            })
+            .collect::<Vec<_>>()
+    });
+    let mut services = Vec::new();
+    for resource in told.iter().flat_map(|request| &request.resource_profiles) {
+        let attributes = &resource.resource.as_ref().unwrap().attributes;
+        assert!(attributes.iter().any(|a| a.key == "k8s.node.name"), "{attributes:?}");
+        services
+            .extend(attributes.iter().filter(|a| a.key == "service.name").map(|a| format!("{:?}", a.value)));
+        for profile in resource.scope_profiles.iter().flat_map(|scope| &scope.profiles) {
+            assert!(profile.period > 10_000_000 && profile.time_unix_nano > 0, "{profile:?}");
+        }
+    }
+    let total: u64 = told.iter().map(samples).sum();
+    assert_eq!(total, kept(&daemon), "what was pushed is what was kept");
+    assert!(services.iter().any(|service| service.contains("native")), "{services:?}");
+}
+
+/// What a request to a Collector says.
+pub(crate) fn exported(packed: &[u8]) -> ExportProfilesServiceRequest {
+    let mut bytes = Vec::new();
+    GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    ExportProfilesServiceRequest::decode(bytes.as_slice()).unwrap()
+}
+
+fn samples(request: &ExportProfilesServiceRequest) -> u64 {
+    let scopes = request.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
+    let samples = scopes.flat_map(|scope| &scope.profiles).flat_map(|profile| &profile.samples);
+    samples.map(|sample| u64::try_from(sample.values[0]).unwrap()).sum()
+}
+
+/// TLS with one certificate that is trusted, which may be changed, as may the token: HTTP/1.1 to one sink, gRPC to the
+/// other.
+#[test]
+fn secure_sinks_are_known_by_their_certificate_and_may_change_it() {
+    if !is_root() {
+        return;
+    }
+    let home = home("secure");
+    std::fs::create_dir_all(&home).unwrap();
+    let (ca, token) = (home.join("ca.pem"), home.join("token"));
+    let [first, second] = ["secure-first", "secure-second"].map(Identity::new);
+    let trust = |identity: &Identity, text: &str| {
+        std::fs::write(&token, text).unwrap();
+        std::fs::write(&ca, &identity.certificate).unwrap();
+    };
+    trust(&first, "one\n");
+    let ports = [free_port(), free_port()];
+    let mut sinks = String::from("otlp-protocol = \"grpc\"\n");
+    for (sink, port) in [("pyroscope", ports[0]), ("otlp", ports[1])] {
+        let (ca, token) = (ca.display(), token.display());
+        sinks += &format!(
+            "{sink}-url = \"https://127.0.0.1:{port}\"\n{sink}-ca-file = \"{ca}\"\n{sink}-token-file = \"{token}\"\n"
+        );
+    }
+    let listen = |identity: &Identity| ports.map(|port| Receiver::listen_as(identity, port));
+    let sinks_of_first = listen(&first);
+    let mut daemon = Daemon::start(&home, &sinks);
+    daemon.wait_for_windows(2);
+    settle(&mut daemon);
+    let mut told = by_grpc(sinks_of_first, "authorization: bearer one");
+    let sinks_of_second = listen(&second);
+    let before = daemon.metric("push_total");
+    daemon.throw(false);
+    daemon.wait("attempts that fail", |d| d.metric("push_total") > before + 2.0);
+    for sink in &sinks_of_second {
+        assert!(sink.with(<[_]>::is_empty), "nothing is told to who is not trusted");
+    }
+    trust(&second, "two\n");
+    settle(&mut daemon);
+    told += by_grpc(sinks_of_second, "authorization: bearer two");
+    assert_eq!(told, kept(&daemon), "what was pushed is what was kept");
+}
+
+/// Ends a sink of Pyroscope's kind and a Collector, all of whose requests have this line in their heads, and gives the
+/// Collector's samples.
+fn by_grpc([pyroscope, otlp]: [Receiver; 2], line: &str) -> u64 {
+    let has = |request: &Taken| request.assert_says(line);
+    pyroscope.with(|taken| taken.iter().for_each(has));
+    assert!(!pyroscope.with(<[_]>::is_empty));
+    otlp.with(|taken| {
+        let told = taken.iter().map(|request| {
+            has(request);
+            let call = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+            assert_eq!(request.path, call);
+            request.assert_says("grpc-encoding: gzip");
+            samples(&exported(request.message()))
+        });
+        told.sum()
+    })
+}

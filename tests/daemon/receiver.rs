@@ -1,0 +1,176 @@
+//! A sink: takes what is pushed by HTTP/1.1 or HTTP/2, with TLS or without, and keeps it.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
+
+use crate::common::scratch;
+
+/// A request that was taken.
+pub(crate) struct Taken {
+    pub(crate) path: String,
+    /// Lines of the head, in lower case.
+    pub(crate) head: Vec<String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Taken {
+    #[track_caller]
+    pub(crate) fn assert_says(&self, line: &str) {
+        assert!(self.head.iter().any(|head| head == line), "{line}: {:?}", self.head);
+    }
+
+    /// The one message of a call of gRPC, as it is compressed.
+    pub(crate) fn message(&self) -> &[u8] {
+        let (head, message) = self.body.split_at(5);
+        assert_eq!(head[0], 1, "it is compressed");
+        assert_eq!(u32::from_be_bytes(head[1..].try_into().unwrap()) as usize, message.len());
+        message
+    }
+}
+
+/// Who a sink is: a certificate of its own for 127.0.0.1, and its key.
+pub(crate) struct Identity {
+    pub(crate) certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Identity {
+    /// A new one, by `openssl`.
+    pub(crate) fn new(name: &str) -> Identity {
+        let home = scratch(name);
+        let settings = "[req]\ndistinguished_name=n\nx509_extensions=e\n[n]\n[e]\nbasicConstraints=critical,CA:FALSE\n\
+                        subjectAltName=IP:127.0.0.1\n";
+        std::fs::write(home.join("settings"), settings).unwrap();
+        let line = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=sink \
+                    -config settings -keyout key.pem -out certificate.pem";
+        let output =
+            Command::new("openssl").args(line.split_whitespace()).current_dir(&home).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let read = |name: &str| std::fs::read(home.join(name)).unwrap();
+        Identity { certificate: read("certificate.pem"), key: read("key.pem") }
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        let certificate = CertificateDer::from_pem_slice(&self.certificate).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(&self.key).unwrap();
+        let mut config =
+            ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate], key)
+                .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+type Requests = Arc<Mutex<Vec<Taken>>>;
+
+/// A sink that listens until it is dropped.
+pub(crate) struct Receiver {
+    taken: Requests,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A port at which nobody listens.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Receiver {
+    pub(crate) fn listen(port: u16) -> Receiver {
+        Receiver::start(port, None)
+    }
+
+    /// One that speaks TLS only.
+    pub(crate) fn listen_as(identity: &Identity, port: u16) -> Receiver {
+        Receiver::start(port, Some(identity.acceptor()))
+    }
+
+    fn start(port: u16, tls: Option<TlsAcceptor>) -> Receiver {
+        let taken = Requests::default();
+        let (end, ended) = oneshot::channel();
+        let (into, (ready, is_ready)) = (Arc::clone(&taken), std::sync::mpsc::channel());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+                ready.send(()).unwrap();
+                tokio::select! {
+                    () = accept(listener, tls, into) => (),
+                    _ = ended => (),
+                }
+            });
+        });
+        is_ready.recv().unwrap();
+        Receiver { taken, end: Some(end), thread: Some(thread) }
+    }
+
+    /// Looks at all that was taken.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&[Taken]) -> T) -> T {
+        look(&self.taken.lock().unwrap())
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        let _ = self.thread.take().unwrap().join();
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, into: Requests) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (tls, into) = (tls.clone(), Arc::clone(&into));
+        tokio::spawn(async move {
+            match tls {
+                None => converse(stream, into).await,
+                // A client that does not trust us goes away.
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        converse(stream, into).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, into: Requests) {
+    let service = service_fn(move |request| take(request, Arc::clone(&into)));
+    // The other side may end as it likes.
+    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn take(
+    request: Request<Incoming>,
+    into: Requests,
+) -> Result<Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>>, hyper::Error> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes().to_vec();
+    let line =
+        |name: &str, value: &[u8]| format!("{name}: {}", String::from_utf8_lossy(value)).to_lowercase();
+    let lines = head.headers.iter().map(|(name, value)| line(name.as_str(), value.as_bytes()));
+    into.lock().unwrap().push(Taken { path: head.uri.path().to_owned(), head: lines.collect(), body });
+    let status = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
+    Ok(Response::new(Full::new(Bytes::new()).with_trailers(async move { Some(Ok(status)) })))
+}

@@ -1,0 +1,322 @@
+//! Stacks of JVMs with default flags: whole and true to the program, whatever compiles or interprets it, on every JDK.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::process::Command;
+
+use common::folded::{Folded, bare, is, reaches_root, user_leaf};
+use common::java::{Jdk, Program, classes, in_container, on_host};
+use common::profiler::{
+    self, binary, is_main_thread, main_thread, out_file, profile, profile_enough, profile_until,
+    report_after_ready,
+};
+use common::spent::Watch;
+use common::target::Target;
+use common::{assert_share, is_root, scratch, sources};
+
+const FRAME_POINTERS: &str = "-XX:+PreserveFramePointer";
+
+#[test]
+fn jdk_17_on_the_host() {
+    on_host(17, calls_are_true);
+}
+
+#[test]
+fn jdk_25_on_the_host() {
+    on_host(25, calls_are_true);
+}
+
+#[test]
+fn jdk_8_in_a_container() {
+    in_container(8, calls_are_true);
+}
+
+#[test]
+fn jdk_11_in_a_container() {
+    in_container(11, calls_are_true);
+}
+
+#[test]
+fn jdk_21_in_a_container() {
+    in_container(21, calls_are_true);
+}
+
+#[test]
+fn jdk_25_in_a_container() {
+    in_container(25, calls_are_true);
+}
+
+/// Both compilers, and the first one alone.
+fn calls_are_true(jdk: &Jdk) {
+    for flags in [&[][..], &["-XX:TieredStopAtLevel=1"]] {
+        calls_are_true_with(jdk, flags);
+    }
+    recursion_is_interpreted_whole(jdk);
+    generated_code_that_native_code_calls_has_its_callers(jdk);
+}
+
+fn generated_code_that_native_code_calls_has_its_callers(jdk: &Jdk) {
+    let target = default_flags("Fields").start(jdk);
+    let main = main_thread(&target, &[]);
+    let stub = main.keep(|stack| user_leaf(stack) == Some("jni_fast_GetIntField"));
+    assert!(stub.total() > 500, "{jdk:?}: {} samples in the stub:\n{}", stub.total(), main.top(5));
+    let called = stub.share(|stack| {
+        let native = stack.iter().position(|frame| bare(frame) == "Fields.sum");
+        let callers = native.and_then(|at| stack.get(at + 1..at + 4));
+        callers.is_some_and(|frames| frames == ["Java_Fields_sum", "read_field", "jni_fast_GetIntField"])
+            && reaches_root(stack)
+    });
+    assert!(called > 0.99, "{jdk:?}: only {called} of them have their callers:\n{}", stub.top(5));
+}
+
+#[test]
+fn one_code_heap_wide_class_pointers_and_frame_pointers_make_no_difference() {
+    if !is_root() {
+        return;
+    }
+    for flags in [&["-XX:-SegmentedCodeCache", "-XX:-UseCompressedClassPointers"][..], &[FRAME_POINTERS]] {
+        calls_are_true_with(&Jdk::host(), flags);
+    }
+}
+
+/// `Calls`, of which it is known who calls whom.
+fn calls_are_true_with(jdk: &Jdk, flags: &[&str]) {
+    let native = ["-Dsun.reflect.inflationThreshold=2147483647", "-Djdk.reflect.useNativeAccessorOnly=true"];
+    let program = default_flags("Calls").dont_inline("Calls*::*").flags(&native).flags(flags).args(&["40"]);
+    let target = program.start(jdk);
+    let main = main_thread(&target, &[]);
+    let what = format!("JDK {} {flags:?}", jdk.version);
+    let rooted = main.share(reaches_root);
+    let told = main.share(|stack| calls(stack).is_ok());
+    eprintln!("{what}: {} samples, {rooted} reach the root, {told} as the program calls", main.total());
+    assert!(rooted > 0.98, "{what}: only {rooted} of the stacks reach the root:\n{}", main.top(10));
+    let lies = main.keep(|stack| calls(stack).is_err());
+    // A class that is initialized, a method that is replaced while it is looked up.
+    assert!(told > 0.99, "{what}: only {told} of the stacks are as the program calls:\n{}", lies.top(10));
+    for method in ["leaf", "deep", "shape", "kind", "fail", "copy", "numbers", "digest", "reflect"] {
+        let seen = main.count(|stack| stack.iter().any(|frame| is(frame, &format!("Calls.{method}"))));
+        assert!(seen > 0, "{what}: nothing was seen of {method}:\n{}", main.top(10));
+    }
+}
+
+/// Whether a stack's methods of `Calls` can have called each other so. Frames without name prove nothing.
+fn calls(stack: &[String]) -> Result<(), String> {
+    let own: Vec<&str> = stack
+        .iter()
+        .filter_map(|frame| bare(frame).strip_prefix("Calls"))
+        .filter_map(|name| name.rsplit_once('.').map(|(_, method)| method))
+        .filter(|method| !method.contains("lambda") && *method != "apply")
+        .collect();
+    for pair in own.windows(2) {
+        let [caller, callee] = pair else { continue };
+        let fits = match *callee {
+            "main" | "<clinit>" => false,
+            "round" => *caller == "main",
+            "deep" => ["round", "deep"].contains(caller),
+            "failTo" => ["fail", "failTo"].contains(caller),
+            "leafTo" => ["leaf", "lock"].contains(caller),
+            callee => match callee.strip_suffix("To") {
+                Some(its_caller) => *caller == its_caller,
+                None => *caller == "round",
+            },
+        };
+        if !fits {
+            return Err(format!("{caller} calls {callee}"));
+        }
+    }
+    // `main` has no name while it is interpreted.
+    let begins = |frame: &&String| is(frame, "Calls.main") || frame.ends_with("_[0]");
+    let first = own.first().copied().unwrap_or("main");
+    let begun = stack.iter().any(|frame| begins(&frame)) && ["main", "round", "<clinit>"].contains(&first);
+    if begun { Ok(()) } else { Err(format!("{first} is called by nobody")) }
+}
+
+/// A thousand frames of the interpreter.
+fn recursion_is_interpreted_whole(jdk: &Jdk) {
+    let target = default_flags("Deep").flags(&["-Xint"]).args(&["1000", "10"]).start(jdk);
+    let main = main_thread(&target, &[]);
+    let interpreted = |stack: &[String]| stack.iter().filter(|frame| frame.ends_with("_[0]")).count();
+    let whole = main.share(|stack| reaches_root(stack) && interpreted(stack) >= 1000);
+    let rooted = main.share(reaches_root);
+    eprintln!("JDK {} -Xint: {rooted} reach the root, {whole} have a thousand frames", jdk.version);
+    assert!(rooted > 0.98, "only {rooted} of the stacks reach the root:\n{}", main.top(3));
+    // The recursion goes down and up again, too.
+    assert!(whole > 0.8, "only {whole} of the stacks have a thousand frames:\n{}", main.top(3));
+}
+
+#[test]
+fn calls_to_native_code_and_back_without_jni_are_whole() {
+    on_host(25, |jdk| {
+        let tool = |name| Command::new(jdk.home().expect("it is on the host").join("bin").join(name));
+        let (dir, source) = (scratch("jdk22"), sources().join("jdk22/Upcalls.java"));
+        let compiled =
+            tool("javac").arg("-d").arg(&dir).arg("-cp").arg(classes()).arg(source).status().unwrap();
+        assert!(compiled.success(), "it does not compile");
+        let path = format!("{}:{}", dir.display(), classes().display());
+        let allow = "--enable-native-access=ALL-UNNAMED";
+        let target = Target::start(tool("java").args([allow, "-cp", &path, "Upcalls"]));
+        let main = main_thread(&target, &[]);
+        let at = |stack: &[String], wanted: &str| stack.iter().position(|frame| is(frame, wanted));
+        let upcalls = main.keep(|stack| at(stack, "upcall_stub").is_some());
+        assert!(upcalls.total() > 1_000, "{} samples in upcalls:\n{}", upcalls.total(), main.top(5));
+        let whole = upcalls.share(|stack| {
+            let way = ["Upcalls.main", "Upcalls.sort", "nep_invoker_blob", "qsort_r", "upcall_stub"];
+            let way = way.map(|name| at(stack, name));
+            way.iter().all(Option::is_some) && way.is_sorted() && reaches_root(stack)
+        });
+        assert!(whole > 0.99, "only {whole} of the upcalls have their callers:\n{}", upcalls.top(5));
+    });
+}
+
+#[test]
+fn recursion_a_thousand_deep_is_whole() {
+    if !is_root() {
+        return;
+    }
+    let target = default_flags("Deep").dont_inline("Deep::*").args(&["1000"]).start(&Jdk::host());
+    let leaf = profile_enough(&target, &[], |all| all.within("Deep.leaf"));
+    let deep = |stack: &[String]| stack.iter().filter(|frame| is(frame, "Deep.down")).count();
+    let whole = leaf.share(|stack| deep(stack) == 1000 && reaches_root(stack));
+    assert!(whole > 0.99, "only {whole} of the stacks are whole");
+}
+
+#[test]
+fn names_and_shares_are_those_with_frame_pointers() {
+    if !is_root() {
+        return;
+    }
+    let target = default_flags("Shares").dont_inline("Shares::burn*").start(&Jdk::host());
+    let first = profile(&target, 2, &[]);
+    let jvm = &first.report["jvms"][0];
+    assert_eq!(jvm["frame_pointers"], false, "{jvm}");
+    let main = main_thread(&target, &[]);
+    for (name, truth) in [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)] {
+        assert_share(name, main.self_share(&format!("Shares.{name}")), truth, main.total());
+    }
+    let rooted = main.share(reaches_root);
+    assert!(rooted > 0.99, "only {rooted} of the stacks reach the root:\n{}", main.top(10));
+}
+
+#[test]
+fn methods_that_are_deoptimized_and_compiled_again_have_whole_stacks() {
+    if !is_root() {
+        return;
+    }
+    let target = default_flags("Moved").dont_inline("Moved::hot").start(&Jdk::host());
+    let main = main_thread(&target, &[]);
+    let rooted = main.share(reaches_root);
+    assert!(rooted > 0.99, "only {rooted} of the stacks reach the root:\n{}", main.top(10));
+}
+
+#[test]
+fn a_command_is_whole_from_its_first_instruction() {
+    if !is_root() {
+        return;
+    }
+    let out = out_file("folded");
+    // It lives some windows: what is interpreted in its last one has no name.
+    let command = default_flags("Shares").args(&["4000"]).host_command(&Jdk::host());
+    let mut run = Target::start(
+        Command::new(binary())
+            .args(["-F", "999", "--report", "json", "-o"])
+            .arg(&out)
+            .arg("--")
+            .args(command),
+    );
+    let all = profiler::read(&out, report_after_ready(&mut run), Watch::keep(&[]).end()).folded;
+    let java = all.keep(|stack| stack.iter().any(|frame| frame.ends_with("_[j]") || frame.ends_with("_[0]")));
+    let rooted = java.share(reaches_root);
+    eprintln!("{} samples with Java frames of {}, {rooted} reach the root", java.total(), all.total());
+    assert!(java.total() >= 200, "nothing was tested:\n{}", all.top(10));
+    assert!(
+        java.count(|stack| stack.iter().any(|frame| bare(frame) == "Shares.main")) > 0,
+        "{}",
+        java.top(10)
+    );
+    assert!(
+        rooted > 0.97,
+        "only {rooted} reach the root:\n{}",
+        java.keep(|stack| !reaches_root(stack)).top(10)
+    );
+}
+
+#[test]
+fn barriers_of_concurrent_collectors_have_their_callers() {
+    const FIRST_COMPILER: &str = "-XX:TieredStopAtLevel=1";
+    on_host(17, |jdk| barriers(jdk, &["-XX:+UseZGC"]));
+    on_host(25, |jdk| barriers(jdk, &["-XX:+UseZGC", FIRST_COMPILER]));
+    on_host(25, |jdk| barriers(jdk, &["-XX:+UseShenandoahGC", FIRST_COMPILER]));
+}
+
+fn barriers(jdk: &Jdk, flags: &[&str]) {
+    let target = default_flags("Barriers").dont_inline("Barriers::walk").flags(flags).start(jdk);
+    let slow = |frame: &String| {
+        ["Barrier::", "BarrierSetRuntime::", "Shenandoah"].iter().any(|it| frame.contains(it))
+    };
+    let barriers = profile_until(100, &target, &["--per-thread", "--java", "vm"], |all| {
+        all.keep(|stack| is_main_thread(stack) && stack.iter().any(slow))
+    });
+    let called = |stack: &[String]| {
+        let own = stack.iter().filter(|frame| frame.starts_with("Barriers.")).map(|frame| bare(frame));
+        own.eq(["Barriers.main", "Barriers.walk"]) && reaches_root(stack)
+    };
+    let whole = barriers.share(called);
+    eprintln!("JDK {} {flags:?}: {} samples in barriers, {whole} whole", jdk.version, barriers.total());
+    assert!(
+        whole > 0.95,
+        "{flags:?}: only {whole} are whole:\n{}",
+        barriers.keep(|stack| !called(stack)).top(10)
+    );
+}
+
+#[test]
+fn virtual_threads_stand_on_their_carriers_on_jdk_21() {
+    in_container(21, virtual_threads);
+}
+
+#[test]
+fn virtual_threads_stand_on_their_carriers_on_jdk_25() {
+    on_host(25, virtual_threads);
+    in_container(25, virtual_threads);
+}
+
+fn virtual_threads(jdk: &Jdk) {
+    const DEPTH: usize = 30;
+    let target = default_flags("Virtual")
+        .dont_inline("Virtual::*")
+        .flags(&["-Djdk.virtualThreadScheduler.parallelism=2"])
+        .args(&[&DEPTH.to_string()])
+        .start(jdk);
+    let all = profile_enough(&target, &[], |all| all.within("Virtual.burn"));
+    let count = |stack: &[String], name: &str| stack.iter().filter(|frame| is(frame, name)).count();
+    let carried = |stack: &[String]| {
+        // Whatever is interpreted has no name; the mount point never is.
+        let mount =
+            stack.iter().position(|frame| frame.contains("Continuation.enterSpecial") || resumes(frame));
+        let burn = stack.iter().position(|frame| is(frame, "Virtual.burn"));
+        reaches_root(stack) && mount.zip(burn).is_some_and(|(mount, burn)| mount < burn)
+    };
+    let stayed: Folded = all.keep(|stack| count(stack, "Virtual.down") > 0);
+    let resumed: Folded = all.keep(|stack| count(stack, "Virtual.resumed") > 0);
+    assert!(stayed.total() > 100 && resumed.total() > 100, "this test did not test:\n{}", all.top(5));
+    let whole = stayed.share(|stack| carried(stack) && count(stack, "Virtual.down") == DEPTH);
+    assert!(whole > 0.99, "only {whole} of the mounted stacks are whole:\n{}", stayed.top(5));
+    // Whole, or what is missing is told.
+    let told = resumed.share(|stack| {
+        let all = count(stack, "Virtual.resumed") == DEPTH;
+        carried(stack) && (all || stack.iter().any(|frame| resumes(frame)))
+    });
+    assert!(told > 0.98, "only {told} of the resumed stacks are true:\n{}", resumed.top(5));
+}
+
+/// Whether a frame is the stub that stands for those that are in the heap: `Cont thaw return barrier` in JDK 21,
+/// `cont_returnBarrier` in 25.
+fn resumes(frame: &str) -> bool {
+    ["Cont thaw return barrier", "cont_returnBarrier"].contains(&frame)
+}
+
+/// A program as its users start it.
+fn default_flags(main: &str) -> Program {
+    Program::new(main).without(FRAME_POINTERS)
+}

@@ -1,0 +1,24 @@
+/*
+ * What the walker (bpf/walk.h) needs of libbpf and of the kernel, for a program of user space. The functions are in
+ * walker.c: maps are memory there, and the user's memory is a recording.
+ */
+#ifndef REPLAY_BPF_HELPERS_H
+#define REPLAY_BPF_HELPERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <linux/types.h>
+
+#undef __always_inline /* glibc's, which is not inline alone */
+#define __always_inline inline __attribute__((always_inline))
+#define SEC(name)
+#define __uint(name, value) int (*name)[value]
+#define __type(name, value) typeof(value) *name
+#define __array(name, value) typeof(value) *name[]
+
+void *bpf_map_lookup_elem(void *map, const void *key);
+long bpf_probe_read_user(void *to, __u32 size, const void *from);
+long bpf_task_pt_regs(void *task);
+void *bpf_get_current_task_btf(void);
+
+#endif

@@ -1,0 +1,171 @@
+/*
+ * The walker of bpf/, compiled for user space, on a recording (recording.h):
+ *   walker RECORDING PAGES SPACE
+ * PAGES is a file with the pages of unwind tables as they would be loaded; SPACE is the number of the page where the
+ * process's space begins. For each stack it prints how the walk ended, its words in hexadecimal, a bar, the leaf's ip and
+ * its true callers.
+ */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "../../../bpf/walk.h"
+#include "recording.h"
+
+/* A file's content. */
+struct content {
+	uint8_t *bytes;
+	size_t size;
+};
+
+static struct content pages;
+static struct scratch the_scratch;
+static __u32 the_space;
+
+/* The recorded memory, by address: slots of a power of two, at most half of them full. */
+static struct block {
+	uint64_t address;
+	const uint8_t *bytes;
+} *blocks;
+static size_t slots, used;
+
+static struct block *slot_of(uint64_t address)
+{
+	size_t at = address / BLOCK_SIZE * 0x9e3779b97f4a7c15ULL >> 20;
+
+	while (blocks[at & (slots - 1)].bytes && blocks[at & (slots - 1)].address != address)
+		at++;
+	return &blocks[at & (slots - 1)];
+}
+
+static void remember(uint64_t address, const uint8_t *bytes)
+{
+	struct block *slot = slot_of(address);
+
+	used += !slot->bytes;
+	if (used * 2 > slots) {
+		fputs("too many blocks\n", stderr);
+		exit(1);
+	}
+	*slot = (struct block){ address, bytes };
+}
+
+long bpf_probe_read_user(void *to, __u32 size, const void *from)
+{
+	uint64_t address = (uint64_t)from;
+	uint8_t *out = to;
+
+	for (__u32 done = 0; done < size;) {
+		uint32_t inside = (address + done) % BLOCK_SIZE;
+		uint32_t count = size - done < BLOCK_SIZE - inside ? size - done : BLOCK_SIZE - inside;
+		struct block *block = slot_of(address + done - inside);
+
+		if (!block->bytes) {
+			memset(to, 0, size); /* as the kernel does */
+			return -14;
+		}
+		memcpy(out + done, block->bytes + inside, count);
+		done += count;
+	}
+	return 0;
+}
+
+void *bpf_map_lookup_elem(void *map, const void *key)
+{
+	size_t chunk = (size_t)JP_CHUNK_PAGES * JP_PAGE_SIZE;
+	size_t at = *(const __u32 *)key;
+
+	if (map == &scratch)
+		return &the_scratch;
+	if (map == &spaces)
+		return &the_space;
+	if (map == &chunks)
+		return at * chunk < pages.size ? pages.bytes + at * chunk : NULL;
+	return at < JP_CHUNK_PAGES && (uint8_t *)map + (at + 1) * JP_PAGE_SIZE <= pages.bytes + pages.size ?
+		       (uint8_t *)map + at * JP_PAGE_SIZE :
+		       NULL;
+}
+
+long bpf_task_pt_regs(void *task)
+{
+	return (long)task;
+}
+
+void *bpf_get_current_task_btf(void)
+{
+	return NULL;
+}
+
+static struct content content_of(const char *path)
+{
+	struct content content = { NULL, 0 };
+	struct stat stat;
+	int fd = open(path, O_RDONLY);
+
+	if (fd >= 0 && !fstat(fd, &stat) && stat.st_size) {
+		content.size = (size_t)stat.st_size;
+		content.bytes = mmap(NULL, content.size, PROT_READ, MAP_PRIVATE, fd, 0);
+	}
+	if (!content.size || content.bytes == MAP_FAILED) {
+		perror(path);
+		exit(1);
+	}
+	return content;
+}
+
+static const char *const ends[] = {
+#define X(name) #name,
+	JP_ENDS(X)
+#undef X
+};
+
+static void walk_and_print(const struct start *start, const uint64_t *callers)
+{
+	struct jp_space *space = (struct jp_space *)page_of(the_space);
+	struct mm_struct mm = { space->start_code, space->end_code, space->start_stack };
+	struct task_struct task = { .mm = &mm };
+	struct regs regs = { start->ip, start->sp, start->fp, false, start->ax, start->bx, start->r13 };
+	struct scratch *s = &the_scratch;
+
+	memset(s, 0, sizeof(*s));
+	walk_user(s, &regs, &task, 1);
+	fputs(ends[s->end], stdout);
+	for (__u32 i = 0; i < s->n; i++)
+		printf(" %llx", s->words[i]);
+	printf(" | %lx", start->ip);
+	for (uint64_t i = 0; i < start->callers; i++)
+		printf(" %lx", callers[i]);
+	putchar('\n');
+}
+
+int main(int argc, char **argv)
+{
+	struct content recording;
+
+	if (argc != 4)
+		return 2;
+	recording = content_of(argv[1]);
+	pages = content_of(argv[2]);
+	the_space = (__u32)atoi(argv[3]);
+	for (slots = 1024; slots < recording.size / BLOCK_SIZE * 2;)
+		slots *= 2;
+	blocks = calloc(slots, sizeof(*blocks));
+	for (size_t at = 0; at + sizeof(struct item) <= recording.size;) {
+		const struct item *item = (const struct item *)(recording.bytes + at);
+		const struct start *start = (const struct start *)(item + 1);
+
+		at += sizeof(*item);
+		if (item->kind == ITEM_block) {
+			remember(item->address, recording.bytes + at);
+			at += BLOCK_SIZE;
+		} else {
+			walk_and_print(start, (const uint64_t *)(start + 1));
+			at += sizeof(*start) + start->callers * sizeof(uint64_t);
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,3 @@
+/* See turn.h. */
+#define WORK work_of_b
+#include "turn.h"

@@ -1,0 +1,154 @@
+//! Java: from one instruction to the next a stack changes by a call or a return, or its leaf goes on; nothing else can be
+//! true. The frames below, which never return, stay what they are.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use jbpf_prof::jvm;
+
+use crate::common::java::{Jdk, Program, in_container, on_host};
+use crate::common::profiler::binary;
+use crate::recording::{ADDRESS, Recording, Walked};
+
+const STEPS: u32 = 10_000;
+
+/// A frame: an address of code, or a method that is interpreted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Frame {
+    Code(u64),
+    Method { method: u64, bcp: u64 },
+}
+
+/// Leaf first.
+fn frames(words: &[u64]) -> Vec<Frame> {
+    const INTERPRETED: u64 = 3;
+    let mut words = words.iter();
+    let mut frames = Vec::new();
+    while let Some(word) = words.next() {
+        let address = word & ADDRESS;
+        frames.push(if word >> 60 == INTERPRETED {
+            Frame::Method { method: address, bcp: words.next().expect("two words") & ADDRESS }
+        } else {
+            Frame::Code(address)
+        });
+    }
+    frames
+}
+
+/// Whether one stack can follow the other. An interpreted method stands at the bytecode that calls until that returns; a
+/// leaf's method stays the same, but when it is gone already and the caller is not there again (0).
+fn follows(before: &[Frame], now: &[Frame]) -> bool {
+    let ((leaf, callers), (new, new_callers)) = (before.split_first().unwrap(), now.split_first().unwrap());
+    let went_on = callers == new_callers
+        && match (leaf, new) {
+            (Frame::Method { method: before, .. }, Frame::Method { method: now, .. }) => {
+                before == now || *now == 0
+            }
+            _ => true,
+        };
+    let called = new_callers.split_first().is_some_and(|(caller, rest)| {
+        rest == callers
+            && match (leaf, caller) {
+                (Frame::Code(from), Frame::Code(to)) => (1..=15).contains(&to.wrapping_sub(*from)),
+                (from, to) => from == to,
+            }
+    });
+    let returned = callers.split_first().is_some_and(|(caller, rest)| rest == new_callers && caller == new);
+    went_on || called || returned
+}
+
+fn main_thread(pid: u32) -> u32 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let tids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let is_java = |tid: &u32| {
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+        *tid != pid && comm.is_ok_and(|comm| comm == "java\n")
+    };
+    tids.filter(is_java).min().expect("a thread of the name of its launcher")
+}
+
+/// Interpreted, compiled by the first compiler and by both.
+fn steps(jdk: &Jdk) {
+    for (how, flags, warm) in [
+        ("int", "-Xint", "10"),
+        ("c1", "-XX:TieredStopAtLevel=1", "20000"),
+        ("c2", "-XX:+UseSerialGC", "60000"),
+    ] {
+        if (jdk.version, how) == (8, "c1") {
+            // Around Math.sin's slow way it saves registers, among them addresses that may be of calls: how many of its
+            // instructions have no whole stack depends on the numbers. `tests/hotspot.rs` holds it to its share of time.
+            continue;
+        }
+        let program = Program::new("Steps").without("-XX:+PreserveFramePointer");
+        // Buffers for a few arrays: there is a call of the JVM for a new one in each recording.
+        let buffers = ["-XX:TLABSize=4k", "-XX:MinTLABSize=2k", "-XX:-ResizeTLAB"];
+        let program = program
+            .flags(&["-XX:+UseSerialGC", flags])
+            .flags(&buffers)
+            .dont_inline("Steps*::*")
+            .args(&[warm]);
+        let name = format!("{}-{how}", jdk.version);
+        let record = |_| {
+            let target = program.start(jdk);
+            let jvm = jvm::find(target.pid()).expect("a JVM");
+            let hotspot = jvm::describe(&jvm, Path::new(&binary())).unwrap().hotspot;
+            Recording::of_thread(&name, (target.pid(), main_thread(target.pid())), &hotspot, STEPS)
+        };
+        // A JVM may be stopped in the middle of a safepoint, and then its thread waits for ever: another one is taken.
+        let recording = (0..5).find_map(record).expect("five JVMs were stopped at safepoints");
+        let stacks = recording.walk();
+        check(&name, &recording, &stacks);
+    }
+}
+
+/// All stacks are whole and follow from one to the next.
+fn check(name: &str, recording: &Recording, stacks: &[Walked]) {
+    let mut short: BTreeMap<_, usize> = BTreeMap::new();
+    for stack in stacks.iter().filter(|stack| stack.end != "root") {
+        *short
+            .entry((stack.end.as_str(), recording.place(*stack.addresses().last().unwrap())))
+            .or_default() += 1;
+    }
+    let all: Vec<Vec<Frame>> = stacks.iter().map(|stack| frames(&stack.words)).collect();
+    let breaks: Vec<_> = all.windows(2).filter(|pair| !follows(&pair[0], &pair[1])).collect();
+    let deepest = all.iter().map(Vec::len).max().unwrap_or(0);
+    let (ended, broken) = (short.values().sum::<usize>(), breaks.len());
+    eprintln!(
+        "{name}: {} stacks, {ended} not whole, {broken} breaks, the deepest has {deepest} frames",
+        stacks.len()
+    );
+    let place = |frame: &Frame| match frame {
+        Frame::Code(pc) => recording.place(*pc),
+        Frame::Method { method, bcp } => format!("{bcp:#x} of method {method:#x}"),
+    };
+    for stack in breaks.iter().take(6).flat_map(|pair| pair.iter()) {
+        eprintln!("    {}", stack.iter().map(place).collect::<Vec<_>>().join(" "));
+    }
+    assert!(stacks.len() > STEPS as usize / 2 && deepest > 10, "{name}: {} stacks", stacks.len());
+    assert!(ended == 0 && broken == 0, "{name}: {broken} breaks, {short:#?}");
+}
+
+#[test]
+fn every_instruction_of_jdk_17() {
+    on_host(17, steps);
+}
+
+#[test]
+fn every_instruction_of_jdk_25() {
+    on_host(25, steps);
+}
+
+#[test]
+fn every_instruction_of_jdk_8() {
+    in_container(8, steps);
+}
+
+#[test]
+fn every_instruction_of_jdk_11() {
+    in_container(11, steps);
+}
+
+#[test]
+fn every_instruction_of_jdk_21() {
+    in_container(21, steps);
+}

@@ -1,0 +1,59 @@
+//! Programs in C and C++: who called whom is known at each instruction from the calls themselves.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::common::{native, skip};
+use crate::recording::{Part, Recording, Walked};
+
+/// Walks every stack of a program: no frame may be wrong, and this share of the stacks is whole.
+fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
+    let recording = Recording::of(name, program, part);
+    let mut stacks = recording.walk();
+    // Of the callers of the function with `int3` only the walker knows; they are the same ones always.
+    let callers = stacks[0].addresses()[1..].to_vec();
+    stacks.iter_mut().for_each(|stack| stack.truth.extend(&callers));
+    let is_true = |stack: &&Walked| stack.truth.starts_with(&stack.addresses());
+    let untrue: Vec<&Walked> = stacks.iter().filter(|stack| !is_true(stack)).collect();
+    for stack in untrue.iter().take(10) {
+        let walked = stack.addresses();
+        let right = walked.iter().zip(&stack.truth).take_while(|(a, b)| a == b).count();
+        let places = |pcs: &[u64]| pcs.iter().map(|pc| recording.place(*pc)).collect::<Vec<_>>();
+        eprintln!("{:#?}\n  but the truth is {:#?}", places(&walked[right..]), places(&stack.truth));
+    }
+    assert!(untrue.is_empty(), "{} of {} stacks have wrong frames", untrue.len(), stacks.len());
+    let mut short = BTreeMap::new();
+    for stack in stacks.iter().filter(|stack| stack.end != "root" || stack.words.len() < stack.truth.len()) {
+        let last = recording.place(*stack.addresses().last().unwrap());
+        *short.entry((stack.end.as_str(), last)).or_insert(0) += 1;
+    }
+    let whole = stacks.len() - short.values().sum::<usize>();
+    let deepest = stacks.iter().map(|stack| stack.truth.len()).max().unwrap_or(0);
+    eprintln!("{name}: {whole} of {} stacks are whole, the deepest has {deepest} frames", stacks.len());
+    assert!(stacks.len() > 10_000 && deepest > 12, "{} stacks, {deepest} frames", stacks.len());
+    assert!(short.keys().all(|(end, _)| *end == "no_rule"), "{short:#?}");
+    assert!(whole as f64 > least * stacks.len() as f64, "{short:#?}");
+}
+
+/// Its functions are bound when they are first called: glibc's trampoline for that has a CFA by rbx, which is not followed.
+#[test]
+fn every_instruction_of_a_c_program() {
+    if applies() {
+        every_frame("c", &native::without_frame_pointers("steps.c"), Part::All, 0.97);
+    }
+}
+
+#[test]
+fn every_instruction_of_a_program_with_exceptions() {
+    if applies() {
+        every_frame("c++", &native::without_frame_pointers("steps.cc"), Part::Function, 0.998);
+    }
+}
+
+fn applies() -> bool {
+    let applies = cfg!(target_arch = "x86_64");
+    if !applies {
+        skip("unwind tables are of x86-64 only");
+    }
+    applies
+}

@@ -1,0 +1,224 @@
+//! Recordings of programs, and the walker of `bpf/` in user space on them: `tests/programs/replay`.
+
+use std::cell::RefCell;
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use jbpf_prof::process::procfs::{self, MapsEntry};
+use jbpf_prof::symbolize::frame_rules::table_of_bytes;
+use jbpf_prof::unwind::{Budget, Code, HotSpot, Layout, Memory, PAGE, Range, Space, Store};
+
+use crate::common::{scratch, sources};
+
+/// What is above an address is a tag.
+pub(crate) const ADDRESS: u64 = (1 << 60) - 1;
+const VDSO: &str = "[vdso]";
+
+/// A stack as the walker sees it, and the return addresses as they are, if they are known. Leaf first.
+pub(crate) struct Walked {
+    /// As `enum jp_end` calls it.
+    pub(crate) end: String,
+    /// As they would go to user space: `JP_WORD_*`.
+    pub(crate) words: Vec<u64>,
+    pub(crate) truth: Vec<u64>,
+}
+
+impl Walked {
+    fn parse(line: &str) -> Walked {
+        let numbers = |text: &str| -> Vec<u64> {
+            text.split_whitespace().map(|word| u64::from_str_radix(word, 16).unwrap()).collect()
+        };
+        let (walk, truth) = line.split_once('|').unwrap();
+        let (end, words) = walk.split_once(' ').unwrap();
+        Walked { end: end.to_owned(), words: numbers(words), truth: numbers(truth) }
+    }
+
+    /// Addresses, whatever they are of.
+    pub(crate) fn addresses(&self) -> Vec<u64> {
+        self.words.iter().map(|word| word & ADDRESS).collect()
+    }
+}
+
+/// What of a program is recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// From its first instruction to its last.
+    All,
+    /// From its first `int3` until the function returns that has it.
+    Function,
+}
+
+/// A program that was run an instruction at a time.
+pub(crate) struct Recording {
+    dir: PathBuf,
+    maps: Vec<MapsEntry>,
+    /// The pages that the profiler would load, and where the space begins.
+    pages: (Vec<u8>, u32),
+}
+
+impl Recording {
+    /// Runs a program.
+    pub(crate) fn of(name: &str, program: &Path, part: Part) -> Recording {
+        let mut record = Command::new(tool("record"));
+        if part == Part::Function {
+            // What the linker does is recorded of one program, for all.
+            record.env("LD_BIND_NOW", "1");
+        }
+        let part = if part == Part::All { "all" } else { "part" };
+        let args = [part.to_owned(), program.to_str().unwrap().to_owned()];
+        let dir = self::record(&mut record, name, &args).expect("its only thread waits for nobody");
+        let maps = maps_of(&dir.join("maps"));
+        let pages = load(&maps, Path::new("/"), None);
+        Recording { dir, maps, pages }
+    }
+
+    /// Runs so many instructions of a thread of a JVM; none if it came to wait for another thread: they stand still.
+    pub(crate) fn of_thread(
+        name: &str,
+        (pid, tid): (u32, u32),
+        jvm: &HotSpot,
+        steps: u32,
+    ) -> Option<Recording> {
+        let mut args = vec!["thread".to_owned(), pid.to_string(), tid.to_string(), steps.to_string()];
+        for heap in &jvm.heaps {
+            let length = heap.span.1 - heap.span.0;
+            for (start, length) in [(heap.span.0, length), (heap.segment_map, length >> jvm.segment_log2)] {
+                args.extend([start.to_string(), length.to_string()]);
+            }
+        }
+        // Before: it does not survive.
+        let maps = maps_of(Path::new(&format!("/proc/{pid}/maps")));
+        let pages = load(&maps, Path::new(&format!("/proc/{pid}/root")), Some(jvm));
+        let dir = record(&mut Command::new(tool("record")), name, &args)?;
+        Some(Recording { dir, maps, pages })
+    }
+
+    /// Walks all its stacks.
+    pub(crate) fn walk(&self) -> Vec<Walked> {
+        let (pages, space) = &self.pages;
+        let file = self.dir.join("pages");
+        fs::write(&file, pages).unwrap();
+        let mut walker = Command::new(tool("walker"));
+        walker.arg(self.dir.join("recording")).arg(file).arg(space.to_string());
+        let done = walker.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let said = String::from_utf8(done.stdout).unwrap();
+        said.lines().map(Walked::parse).collect()
+    }
+
+    /// Where an address is, for people.
+    pub(crate) fn place(&self, pc: u64) -> String {
+        let entry = self.maps.iter().find(|entry| (entry.start..entry.end).contains(&pc));
+        entry.map_or_else(
+            || format!("{pc:#x}"),
+            |entry| format!("{}+{:#x}", entry.path.display(), pc - entry.start + entry.offset),
+        )
+    }
+}
+
+/// Runs the recorder; the directory of what it wrote, none if the thread waits for one that stands still.
+fn record(record: &mut Command, name: &str, args: &[String]) -> Option<PathBuf> {
+    const WAITS: i32 = 3;
+    let dir = scratch("recordings").join(name);
+    fs::create_dir_all(&dir).unwrap();
+    let done = record.arg(&dir).args(args).output().unwrap();
+    if done.status.code() == Some(WAITS) {
+        return None;
+    }
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Some(dir)
+}
+
+fn maps_of(file: &Path) -> Vec<MapsEntry> {
+    procfs::parse_maps(&fs::read(file).unwrap()).0
+}
+
+/// The pages that the profiler would load, and where the space begins.
+fn load(maps: &[MapsEntry], root: &Path, jvm: Option<&HotSpot>) -> (Vec<u8>, u32) {
+    let pages = Rc::new(RefCell::default());
+    let mut store = Store::new(Pages(Rc::clone(&pages)), Budget::default());
+    let (mut ranges, mut tables): (Vec<Range>, Vec<_>) = Default::default();
+    for entry in maps.iter().filter(|entry| !entry.path.as_os_str().is_empty()) {
+        let path = root.join(entry.path.strip_prefix("/").unwrap_or(&entry.path));
+        let bytes = if entry.path == Path::new(VDSO) { own_vdso() } else { fs::read(path).ok() };
+        let table = bytes.and_then(|bytes| table_of_bytes(bytes).ok());
+        tables.push(table.and_then(|table| store.load(&table)));
+        let (start, end) = (entry.start, entry.end);
+        ranges.push(Range { start, end, code: Code::File(entry.offset), table: 0 });
+    }
+    // Of the program, of libc or what has it, and of the vdso.
+    assert!(tables.iter().flatten().count() > 1, "no tables");
+    for heap in jvm.iter().flat_map(|jvm| &jvm.heaps) {
+        let (start, end) = heap.span;
+        let at = ranges.partition_point(|range| range.end <= start);
+        ranges.insert(at, Range { start, end, code: Code::Heap(heap.segment_map), table: 0 });
+        tables.insert(at, jvm.and_then(|jvm| store.load_vm(jvm)));
+    }
+    assert!(store.set(1, Space { layout: Layout::default(), ranges }, &tables));
+    pages.take()
+}
+
+/// Ours is every process's.
+fn own_vdso() -> Option<Vec<u8>> {
+    let own =
+        maps_of(Path::new("/proc/self/maps")).into_iter().find(|entry| entry.path == Path::new(VDSO))?;
+    let mut bytes = vec![0; usize::try_from(own.end - own.start).ok()?];
+    fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, own.start).ok()?;
+    Some(bytes)
+}
+
+/// The pages of unwind tables, as a file, and the space that was published last.
+struct Pages(Rc<RefCell<(Vec<u8>, u32)>>);
+
+impl Memory for Pages {
+    type Error = ();
+
+    fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), ()> {
+        let (all, _) = &mut *self.0.borrow_mut();
+        let at = first as usize * PAGE;
+        let end = (at + bytes.len()).next_multiple_of(PAGE);
+        all.resize(all.len().max(end), 0);
+        all[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&self, _: u32) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn publish(&mut self, _: u32, page: u32) -> Result<(), ()> {
+        self.0.borrow_mut().1 = page;
+        Ok(())
+    }
+
+    fn withdraw(&mut self, _: u32) {}
+
+    fn settle(&mut self) {}
+
+    fn shrink(&mut self, _: u32) {}
+}
+
+/// `record` or `walker`, compiled once. The walker is bpf/'s own code: clang compiles it here too.
+fn tool(name: &str) -> PathBuf {
+    static TOOLS: OnceLock<PathBuf> = OnceLock::new();
+    let dir = TOOLS.get_or_init(|| {
+        let (dir, from) = (scratch("replay"), sources().join("replay"));
+        let flags: [(&str, &str, &[&str]); 2] = [
+            ("record", "cc", &["-Wextra"]),
+            // The attribute is one of BPF programs.
+            ("walker", "clang", &["-D__TARGET_ARCH_x86", "-Wno-unknown-attributes"]),
+        ];
+        for (tool, compiler, more) in flags {
+            let mut command = Command::new(compiler);
+            command.args(["-O2", "-g", "-Wall", "-Werror"]).args(more).arg("-I").arg(&from);
+            let done = command.arg("-o").arg(dir.join(tool)).arg(from.join(format!("{tool}.c"))).status();
+            assert!(done.unwrap().success(), "{tool}.c does not compile");
+        }
+        dir
+    });
+    dir.join(name)
+}
