@@ -33,9 +33,14 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= self.capacity {
-            self.old = std::mem::take(&mut self.young);
+            self.age();
         }
         self.young.insert(key, value);
+    }
+
+    /// Forgets what was not asked for since the last time.
+    pub(crate) fn age(&mut self) {
+        self.old = std::mem::take(&mut self.young);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -62,5 +67,16 @@ mod tests {
         }
         assert_eq!(cache.get(&500), None);
         assert_eq!(cache.get(&999), Some(999));
+    }
+
+    #[test]
+    fn what_is_not_used_from_one_time_to_the_next_goes() {
+        let mut cache = Cache::new(10);
+        cache.insert('a', 1);
+        cache.insert('b', 2);
+        cache.age();
+        assert_eq!(cache.get(&'a'), Some(1));
+        cache.age();
+        assert_eq!((cache.get(&'a'), cache.get(&'b'), cache.len()), (Some(1), None, 1));
     }
 }

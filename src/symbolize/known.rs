@@ -72,18 +72,24 @@ pub(crate) struct Known {
     spaces: HashMap<ProcessId, Space>,
     next: u32,
     entries: Cache<(SpaceNumber, u64), Entry>,
+    /// When the entries last grew older: those of spaces that were numbered anew are asked for no more.
+    aged: MonoNs,
 }
 
 impl Known {
-    /// Keeps between `capacity` and twice that many addresses.
+    /// Keeps up to twice `capacity` addresses.
     pub(crate) fn new(capacity: usize) -> Known {
-        Known { spaces: HashMap::new(), next: 0, entries: Cache::new(capacity) }
+        Known { spaces: HashMap::new(), next: 0, entries: Cache::new(capacity), aged: MonoNs::default() }
     }
 
     /// The space of a process whose mappings are the same since `mapped`; none at a time before that.
     pub(crate) fn space(&mut self, id: ProcessId, at: MonoNs, mapped: MonoNs) -> Option<SpaceNumber> {
         if at < mapped {
             return None;
+        }
+        if at.0.saturating_sub(self.aged.0) >= RENEWED {
+            self.aged = at;
+            self.entries.age();
         }
         let holds = |space: &&Space| space.mapped == mapped && at.0.saturating_sub(space.begun.0) < RENEWED;
         if let Some(space) = self.spaces.get(&id).filter(holds) {
@@ -200,5 +206,17 @@ mod tests {
         let second = known.space(ID, MonoNs(70), MonoNs(60)).unwrap();
         assert!(known.get(second, seen(0x1000), MonoNs(70), None).is_none());
         assert_ne!(known.space(ID, MonoNs(70 + RENEWED), MonoNs(60)), Some(second));
+    }
+
+    #[test]
+    fn spaces_of_the_past_hold_no_memory() {
+        let mut known = Known::new(100);
+        for second in 0..600 {
+            let at = MonoNs(second * 1_000_000_000);
+            let space = known.space(ID, at, MonoNs(0)).unwrap();
+            known.insert((space, seen(0x1000)), at, Answer::Code(unknown(Why::NoSymbol, None, 0)), None);
+            assert!(known.get(space, seen(0x1000), at, None).is_some());
+            assert!(known.entries.len() <= 3, "after {second} s");
+        }
     }
 }

@@ -21,26 +21,37 @@ struct Entry {
     until: u64,
 }
 
+/// How long an answer is kept that nobody asks for, ns: longer than stacks wait for what their JVM has to say.
+const KEPT: u64 = 120_000_000_000;
+
 /// Frames by JVM and method.
 #[derive(Debug)]
-pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Entry>);
+pub(crate) struct MethodCache {
+    entries: Cache<(ProcessId, MethodAt), Entry>,
+    /// When they last grew older, ns.
+    aged: u64,
+}
 
 impl MethodCache {
     pub(crate) fn new(capacity: usize) -> MethodCache {
-        MethodCache(Cache::new(capacity))
+        MethodCache { entries: Cache::new(capacity), aged: 0 }
     }
 
     /// The frames of a method at a time, if they are known.
     pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: u64) -> Option<Frames> {
-        let entry = self.0.get(&(id, at))?;
+        let entry = self.entries.get(&(id, at))?;
         (entry.from <= time && time <= entry.until).then_some(entry.frames)
     }
 
     /// Notes an answer about times `from..=until`. What was the same before is the same in between.
     pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, (from, until): (u64, u64), frames: Frames) {
-        let before = self.0.get(&(id, at)).filter(|before| before.frames == frames);
+        if until.saturating_sub(self.aged) >= KEPT {
+            self.aged = until;
+            self.entries.age();
+        }
+        let before = self.entries.get(&(id, at)).filter(|before| before.frames == frames);
         let from = before.map_or(from, |before| before.from.min(from));
-        self.0.insert((id, at), Entry { frames, from, until });
+        self.entries.insert((id, at), Entry { frames, from, until });
     }
 }
 
