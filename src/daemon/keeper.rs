@@ -13,8 +13,9 @@ use super::state::{Phase, State};
 use super::window::{Window, now_ms};
 use crate::session::{Control, Outcome};
 
-/// Windows that may wait for the disk.
-const WAITING: usize = 4;
+/// Windows that may wait for the disk. Those that waited for a JVM's names come all at once when it has answered: a
+/// minute and more where some sixty JVMs start together.
+const WAITING: usize = 16;
 
 /// What the keeper is told.
 enum News {
@@ -64,7 +65,7 @@ impl Desk {
     pub(super) fn hand(&self, outcome: Outcome) {
         self.state.enter(Phase::Sampling);
         if let Err(TrySendError::Full(_)) = self.send.try_send(News::Window(Box::new(outcome))) {
-            log::warn!("a window is skipped: the disk is too slow");
+            log::warn!("a window is skipped: {WAITING} others wait for the disk");
             self.state.metrics().skipped += 1;
         }
     }

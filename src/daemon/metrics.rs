@@ -142,7 +142,11 @@ impl Metrics {
         counter("samples_total", "Ticks that became samples.", self.kept);
         counter("ticks_missed_total", "Ticks that should have come and did not.", self.missed);
         counter("windows_total", "Windows that were sampled.", self.windows);
-        counter("windows_skipped_total", "Windows given up since the disk was too slow.", self.skipped);
+        counter(
+            "windows_skipped_total",
+            "Windows given up since too many others waited for the disk.",
+            self.skipped,
+        );
         counter("session_failures_total", "Times that sampling ended in an error.", self.failures);
         counter("frames_user_total", "User frames, each as often as it was sampled.", self.user_frames);
         let mut lost =
