@@ -79,7 +79,7 @@ fn block(layout: &Layout) -> Result<BlockFields, Nonsense> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{BASE, Bytes, CODE, INTERPRETER, NAMES, layout};
+    use super::super::made::{BASE, Bytes, CODE, INTERPRETER, NAMES, layout};
     use super::*;
 
     const QUEUE: u64 = 0x300;

@@ -24,6 +24,9 @@ use crate::process::MonoNs;
 /// compiler has some thousand methods that are interpreted.
 const MAX_LOOKS: usize = 16 << 10;
 const MAX_BYTES: usize = 4 << 20;
+/// A method that was not asked about for so long is forgotten, ns, or for up to twice as long: where classes come and go
+/// nobody will ask again.
+const KEPT: u64 = 300_000_000_000;
 
 /// A question about a frame of the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +48,24 @@ struct Look {
     since: Option<MonoNs>,
     /// Classes that were unloaded by then.
     unloaded: u64,
+    /// When it was asked about.
+    at: MonoNs,
 }
 
-/// What was asked about so far.
+impl Look {
+    /// Memory that it takes, about.
+    fn bytes(&self) -> usize {
+        self.found.as_ref().map_or(0, |found| found.method.bytes())
+    }
+}
+
+/// What was asked about lately.
 #[derive(Debug, Default)]
 pub(super) struct Interpreted {
     looks: HashMap<u64, Look>,
     bytes: usize,
+    /// When those were last forgotten that nobody had asked about.
+    thinned: MonoNs,
     unloads: Option<Unloads>,
     loaders: Loaders,
 }
@@ -70,6 +84,18 @@ impl Interpreted {
         if let Some(unloads) = &mut self.unloads {
             self.loaders.renew(memory, unloads, |loader| layout.is_permanent(memory, loader));
         }
+        self.thin(MonoNs::now());
+    }
+
+    /// Forgets what nobody asks about any more.
+    fn thin(&mut self, now: MonoNs) {
+        if now.0.saturating_sub(self.thinned.0) < KEPT {
+            return;
+        }
+        let last = std::mem::replace(&mut self.thinned, now);
+        self.looks.retain(|_, look| look.at >= last);
+        self.looks.shrink_to_fit();
+        self.bytes = self.looks.values().map(Look::bytes).sum();
     }
 
     /// The frames of questions, in their order.
@@ -108,7 +134,7 @@ impl Interpreted {
     /// Compares with the last look; returns since when it is known to be as it is now.
     fn look(&mut self, method: u64, now: Option<&Found>) -> Option<MonoNs> {
         let unloaded = self.unloads.map_or(0, |unloads| unloads.count);
-        let bytes = now.map_or(0, |found| found.method.bytes());
+        let at = MonoNs::now();
         // What can be said without an earlier look.
         let class = now.and_then(|found| self.loaders.since(found.class));
         let since = self.unloads.map(|unloads| class.map_or(unloads.since(), |at| at.min(unloads.since())));
@@ -119,24 +145,26 @@ impl Interpreted {
                 if now.is_some() && unloaded.saturating_sub(look.unloaded) > 1 {
                     look.since = since;
                 }
-                look.unloaded = unloaded;
+                (look.unloaded, look.at) = (unloaded, at);
                 look.since
             }
             Some(look) => {
-                self.bytes += bytes;
-                *look = Look { found: now.cloned(), since: Some(MonoNs::now()), unloaded };
+                self.bytes -= look.bytes();
+                *look = Look { found: now.cloned(), since: Some(at), unloaded, at };
+                self.bytes += look.bytes();
                 look.since
             }
             None => {
+                // What never was a method may become one.
+                let new = Look { found: Some(now?.clone()), since, unloaded, at };
+                let bytes = new.bytes();
                 if self.looks.len() >= MAX_LOOKS || self.bytes + bytes > MAX_BYTES {
                     self.looks.clear();
                     self.bytes = 0;
                 }
                 self.bytes += bytes;
-                // What never was a method may become one.
-                self.looks
-                    .extend(now.map(|found| (method, Look { found: Some(found.clone()), since, unloaded })));
-                now.and(since)
+                self.looks.insert(method, new);
+                since
             }
         }
     }
@@ -160,13 +188,10 @@ fn frame(found: &Found, bcp: u64) -> Result<JavaFrame, VmMiss> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::Classes;
+    use super::super::VmCode;
     use super::super::loaders::ClassLinks;
-    use super::super::tests::{BASE, Bytes, METHOD, layout};
-    use super::super::unloads::Unloads;
-    use super::super::{AskedMethod, VmCode, VmMiss};
-    use crate::jvm::code::FrameKind;
-    use crate::process::MonoNs;
+    use super::super::made::{BASE, Bytes, METHOD, layout};
+    use super::*;
 
     /// Where a method that a test makes has its bytecodes: four.
     const BYTECODES: u64 = 0x100 + 64;
@@ -212,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_method_has_its_name_and_its_bytecode_its_line() {
-        let bytes = Bytes::new();
+        let bytes = Bytes::made();
         let method = bytes.java(0, "m");
         let mut code = code(&bytes);
         for (bcp, told) in [(0, "p.C.m:10@0"), (3, "p.C.m:10@3")] {
@@ -232,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_method_that_goes_is_not_believed_for_the_ticks_before() {
-        let bytes = Bytes::new();
+        let bytes = Bytes::made();
         let method = bytes.java(0, "old");
         let mut code = code(&bytes);
         let before = MonoNs::now();
@@ -251,7 +276,7 @@ mod tests {
 
     #[test]
     fn what_classes_that_were_unloaded_may_have_given_its_place_to_is_not_believed() {
-        let bytes = Bytes::new();
+        let bytes = Bytes::made();
         let (old, first) = (bytes.java(0, "old"), bytes.java(1, "first"));
         let mut code = counting(&bytes, 0);
         assert!(ask(&mut code, old, 0).is_ok());
@@ -276,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_last_ticks_of_a_process_have_the_names_that_were_known() {
-        let bytes = Bytes::new();
+        let bytes = Bytes::made();
         let (known, other) = (bytes.java(0, "known"), bytes.java(1, "other"));
         let mut code = code(&bytes);
         assert!(ask(&mut code, known, 0).is_ok());
@@ -286,9 +311,35 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_asks_about_any_more_is_forgotten() {
+        let bytes = Bytes::made();
+        let (used, past) = (bytes.java(0, "used"), bytes.java(1, "past"));
+        let memory = Allowance::new(&bytes);
+        memory.renew(1 << 20);
+        let mut interpreted = Interpreted::new(&Classes::default());
+        let ask = |interpreted: &mut Interpreted, methods: &[u64]| {
+            let asked = |&method: &u64| AskedMethod { method, bcp: 0, at: MonoNs::now() };
+            let asked: Vec<AskedMethod> = methods.iter().map(asked).collect();
+            assert!(interpreted.frames(&memory, &layout(), false, &asked).iter().all(Result::is_ok));
+        };
+        ask(&mut interpreted, &[used, past]);
+        let both = interpreted.bytes;
+        let soon = MonoNs(interpreted.thinned.0 + KEPT - 1);
+        interpreted.thin(soon);
+        assert_eq!(interpreted.looks.len(), 2);
+        interpreted.thin(MonoNs(soon.0 + 1));
+        assert_eq!(interpreted.looks.len(), 2, "both were asked about since the last time");
+        interpreted.thinned = MonoNs::now();
+        ask(&mut interpreted, &[used]);
+        interpreted.thin(MonoNs(interpreted.thinned.0 + KEPT));
+        assert!(interpreted.looks.contains_key(&used) && interpreted.looks.len() == 1);
+        assert!(interpreted.bytes > 0 && interpreted.bytes < both);
+    }
+
+    #[test]
     fn lies_cost_frames_and_nothing_else() {
         let lie = |tell: fn(&Bytes)| {
-            let bytes = Bytes::new();
+            let bytes = Bytes::made();
             let method = bytes.java(0, "m");
             tell(&bytes);
             ask(&mut code(&bytes), method, 0)
@@ -308,7 +359,7 @@ mod tests {
         for (what, tell) in lies {
             assert_eq!(lie(tell), Err(VmMiss::Nonsense), "{what}");
         }
-        let bytes = Bytes::new();
+        let bytes = Bytes::made();
         bytes.word(METHOD + 0x400, u64::MAX);
         let mut code = code(&bytes);
         for method in [0, 8, BASE - 1, BASE + METHOD, u64::MAX] {
@@ -318,7 +369,7 @@ mod tests {
 
     #[test]
     fn only_so_much_is_read_and_remembered_of_one_jvm() {
-        let bytes = Bytes::new();
+        let bytes = Bytes::made();
         let method = bytes.java(0, "m");
         let mut code = code(&bytes);
         // Lines to the end of memory: each time that it is asked about they are read again.

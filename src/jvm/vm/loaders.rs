@@ -230,7 +230,7 @@ impl ClassLinks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{BASE, Bytes};
+    use super::super::made::{BASE, Bytes};
     use super::*;
 
     const UNLOADED: u64 = 0x3000;
@@ -263,7 +263,7 @@ mod tests {
     }
 
     fn begin(permanent: &[Permanent]) -> (Bytes, Loaders, Unloads) {
-        let bytes = Bytes::new();
+        let bytes = Bytes::made();
         let unloads = Unloads::at(&&bytes, BASE + UNLOADED).unwrap();
         (bytes, Loaders::new(Some(LINKS), permanent, 0), unloads)
     }

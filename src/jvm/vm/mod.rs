@@ -13,6 +13,8 @@ mod heaps;
 mod interpreted;
 mod layout;
 mod loaders;
+#[cfg(any(test, fuzzing))]
+pub mod made;
 mod methods;
 mod permanent;
 mod stubs;

@@ -142,7 +142,7 @@ impl<M: Memory> Walk<'_, M> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{BASE, Bytes, CODE, HEAP, NAMES, layout};
+    use super::super::made::{BASE, Bytes, CODE, HEAP, NAMES, layout};
     use super::*;
 
     const SEGMENT: u64 = 128;
@@ -150,7 +150,7 @@ mod tests {
     impl Bytes {
         /// A heap of `segments`.
         pub(in crate::jvm::vm) fn with_heap(segments: u64) -> Bytes {
-            let memory = Bytes::new();
+            let memory = Bytes::made();
             memory.word(HEAP + 8, BASE + CODE + segments * SEGMENT);
             memory.text(NAMES + 0x100, "Interpreter");
             memory.text(NAMES + 0x200, "native nmethod");

@@ -85,7 +85,7 @@ impl Unloads {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{BASE, Bytes};
+    use super::super::made::{BASE, Bytes};
     use super::*;
 
     const POINTER: u64 = 0x300;
@@ -95,7 +95,7 @@ mod tests {
 
     /// Performance data with these counters.
     fn data(names: &[&str]) -> Bytes {
-        let bytes = Bytes::new();
+        let bytes = Bytes::made();
         bytes.word(POINTER, BASE + DATA);
         bytes.half(DATA + 24, 32);
         bytes.half(DATA + 28, u32::try_from(names.len()).unwrap());
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn data_without_the_counter_or_without_sense_has_none() {
         assert_eq!(Unloads::find(&&data(&["a"]), &LAYOUT), Err(Nonsense));
-        assert_eq!(Unloads::find(&&Bytes::new(), &LAYOUT), Err(Nonsense));
+        assert_eq!(Unloads::find(&&Bytes::made(), &LAYOUT), Err(Nonsense));
         let endless = data(&["a"]);
         endless.half(DATA + 28, u32::MAX);
         endless.half(DATA + 32, 0);

@@ -1,0 +1,37 @@
+//! A JVM's memory, in which some words are not what they should be: its library's tables, its code heap, compiled methods,
+//! classes. Half of them change while it is read.
+#![no_main]
+
+use std::ops::Range;
+
+use jbpf_prof::jvm::vm::made::{BASE, Bytes, jvm, read};
+use libfuzzer_sys::fuzz_target;
+
+/// A lie: the number of a byte that is read, size and kind of the value, the value.
+type Lie = [u8; 11];
+
+fn tell(bytes: &Bytes, used: &[Range<u64>], lies: &[Lie]) {
+    let length: u64 = used.iter().map(|range| range.end - range.start).sum();
+    for [low, high, form, value @ ..] in lies {
+        let mut place = u64::from(u16::from_le_bytes([*low, *high])) % length;
+        let Some(range) = used.iter().find(|range| {
+            let inside = place < range.end - range.start;
+            place -= if inside { 0 } else { range.end - range.start };
+            inside
+        }) else {
+            continue;
+        };
+        let mut value = u64::from_le_bytes(*value);
+        if form & 4 != 0 {
+            value = value.wrapping_add(BASE);
+        }
+        bytes.put(range.start + place, &value.to_ne_bytes()[..1 << (form & 3)]);
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let (bytes, used) = jvm();
+    let (before, after) = data.as_chunks().0.split_at(data.len() / 11 / 2);
+    tell(&bytes, &used, before);
+    read(&bytes, |bytes| tell(bytes, &used, after));
+});

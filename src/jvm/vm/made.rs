@@ -1,0 +1,280 @@
+//! A JVM's memory made here, for tests and for `fuzz/targets/jvm_memory.rs`: its library, a code heap, compiled methods
+//! and classes.
+
+mod library;
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use self::library::{LOADERS, PERF_DATA};
+use super::layout::{Blobs, Classes, Frames, Heaps, Methods, Nmethods, Parts, Place};
+use super::{Asked, AskedMethod, Layout, Memory, VmCode, blobs, hotspot};
+use crate::jvm::inspection::inspect;
+use crate::process::MonoNs;
+
+/// The address of its first byte.
+pub const BASE: u64 = 0x7f00_0000_0000;
+const SIZE: usize = 1 << 20;
+/// Where the heap is described, from the base; the others are from there too.
+pub const HEAP: u64 = 0x100;
+/// The pointer to the heap.
+pub const POINTER: u64 = 0x200;
+/// The pointer to the interpreter's code.
+pub const INTERPRETER: u64 = 0x208;
+/// The segment map.
+pub const MAP: u64 = 0x1_0000;
+/// The heap's memory.
+pub const CODE: u64 = 0x2_0000;
+const CODE_END: u64 = 0x4_0000;
+const CODE_LIMIT: u64 = 0x6_0000;
+/// Names of blobs.
+pub const NAMES: u64 = 0x5_0000;
+/// Methods, a page each.
+pub const METHOD: u64 = 0x6_0000;
+/// `libjvm.so`.
+pub const LIBRARY: u64 = 0x8_0000;
+const SEGMENT: u64 = 7;
+const CALL_STUB_RETURN: u64 = BASE + CODE + 0x1000 + 16 + 0x110;
+
+/// Memory that can be written.
+#[derive(Clone, Debug)]
+pub struct Bytes(pub RefCell<Vec<u8>>);
+
+impl Memory for &Bytes {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let bytes = self.0.borrow();
+        let from = address.checked_sub(BASE).and_then(|at| bytes.get(usize::try_from(at).ok()?..));
+        let from = from.unwrap_or_default();
+        let count = from.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&from[..count]);
+        count
+    }
+}
+
+impl Bytes {
+    /// Writes bytes.
+    pub fn put(&self, at: u64, bytes: &[u8]) {
+        let at = usize::try_from(at).expect("small");
+        self.0.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Writes four bytes.
+    pub fn half(&self, at: u64, value: u32) {
+        self.put(at, &value.to_ne_bytes());
+    }
+
+    /// Writes eight bytes.
+    pub fn word(&self, at: u64, value: u64) {
+        self.put(at, &value.to_ne_bytes());
+    }
+
+    /// Reads eight bytes.
+    pub fn get(&self, at: u64) -> u64 {
+        (&self).word(BASE + at).expect("small")
+    }
+
+    /// Writes a string and what ends it; returns its address.
+    pub fn text(&self, at: u64, text: &str) -> u64 {
+        self.put(at, text.as_bytes());
+        self.put(at + text.len() as u64, &[0]);
+        BASE + at
+    }
+
+    /// A heap with nothing in it.
+    pub fn made() -> Bytes {
+        let bytes = Bytes(RefCell::new(vec![0; SIZE]));
+        bytes.word(POINTER, BASE + HEAP);
+        for (place, value) in [(0, CODE), (8, CODE_END), (16, MAP), (24, MAP + (CODE_END - CODE) / 128)] {
+            bytes.word(HEAP + place, BASE + value);
+        }
+        bytes.word(HEAP + 40, BASE + CODE_LIMIT);
+        bytes.half(HEAP + 32, u32::try_from(SEGMENT).expect("small"));
+        bytes.put(MAP, &[0xff; 1024]);
+        bytes
+    }
+
+    /// A compiled method of a page, `segment` segments into the heap: `outer` has `inner` inlined up to offset 0x40.
+    pub fn method(&self, segment: u64, compile_id: u32, outer: u64, inner: u64) -> u64 {
+        let at = self.blob(segment, "nmethod");
+        self.word(at + 32, outer);
+        self.half(at + 40, compile_id);
+        // Metadata, scopes, records, end.
+        for (field, offset) in [(44, 0x600), (48, 0x620), (52, 0x700), (56, 0x740)] {
+            self.half(at + field, offset);
+        }
+        self.word(at + 0x600, inner);
+        self.word(at + 0x608, outer);
+        // Sender, method, index and one: at 1 the outer one, at 4 the inner one within it.
+        self.put(at + 0x620, &[0xee, 0, 2, 8, 1, 1, 6]);
+        for (place, pc, scope) in [(0, u32::MAX, 0), (1, 0x40, 4), (2, 0x80, 1), (3, 0x3ff, 0)] {
+            self.half(at + 0x700 + place * 16, pc);
+            self.half(at + 0x704 + place * 16, scope);
+        }
+        BASE + at + 0x100
+    }
+
+    /// A blob of a page: code from 0x100 to 0x500.
+    pub fn blob(&self, segment: u64, name: &str) -> u64 {
+        let block = CODE + (segment << SEGMENT);
+        for step in 0..32 {
+            self.put(MAP + segment + step, &[u8::try_from(step).expect("small")]);
+        }
+        self.put(block + 8, &[1]);
+        let at = block + 16;
+        let name = self.text(NAMES + segment * 16, name);
+        self.word(at, name);
+        for (field, value) in [(8, 0x800), (12, 0x100), (16, 0x500)] {
+            self.half(at + field, value);
+        }
+        at
+    }
+
+    /// A `Method*` of class `p/C` with this name.
+    pub fn java(&self, number: u64, name: &str) -> u64 {
+        let at = METHOD + number * 0x1000;
+        let (constant, pool, class) = (at + 0x100, at + 0x200, at + 0x400);
+        self.word(at + 8, BASE + constant);
+        self.word(constant, BASE + pool);
+        self.half(constant + 8, 12);
+        for (field, value) in [(12, 1_u16), (14, 4), (16, 1), (18, 2)] {
+            self.put(constant + field, &value.to_ne_bytes());
+        }
+        // Bytecodes, then lines: 10 from 0, 12 from 5.
+        self.put(constant + 64 + 4, &[0xff, 0, 20, 5 << 3 | 2, 0]);
+        self.word(pool, BASE + class);
+        self.half(pool + 8, 4);
+        self.put(pool + 12, &3_u16.to_ne_bytes());
+        for (place, text) in [(1, name), (2, "()V"), (3, "C.java")] {
+            let symbol = at + 0x500 + place * 0x40;
+            self.word(pool + 32 + place * 8, self.symbol(symbol, text));
+        }
+        self.word(class, self.symbol(at + 0x700, "p/C"));
+        self.word(class + 8, BASE + pool);
+        BASE + at
+    }
+
+    fn symbol(&self, at: u64, text: &str) -> u64 {
+        self.put(at, &u16::try_from(text.len()).expect("small").to_ne_bytes());
+        self.text(at + 2, text);
+        BASE + at
+    }
+}
+
+/// Where things are in it.
+pub fn layout() -> Layout {
+    Layout {
+        heaps: Heaps {
+            at: BASE + POINTER,
+            array: None,
+            memory: (0, 8),
+            memory_limit: 40,
+            segment_map: (16, 24),
+            segment_log2: 32,
+            block_size: 16,
+            block_used: 8,
+            block_length: 0,
+            block_length_is_half: false,
+        },
+        blob: Blobs { name: 0, size: 8, code: Place::Offset(12), code_end: Place::Offset(16) },
+        nmethod: Nmethods {
+            size: 64,
+            method: 32,
+            compile_id: 40,
+            parts: Parts::Inside { metadata: 44, scopes: Place::Offset(48), records: 52, dependencies: 56 },
+            record_size: 16,
+            record_pc: 0,
+            record_scope: 4,
+        },
+        frames: Frames {
+            size: 20,
+            complete: 24,
+            complete_is_short: false,
+            interpreter: BASE + INTERPRETER,
+            interpreter_code: 8,
+            interpreter_length: 16,
+            has_mirror: true,
+        },
+        classes: Classes::default(),
+        method: Methods {
+            const_method: 8,
+            const_method_size: 64,
+            constants: 0,
+            words: 8,
+            flags: 12,
+            code_size: 14,
+            name_index: 16,
+            pool_size: 32,
+            pool_length: 8,
+            pool_holder: 0,
+            file_in_pool: Some(12),
+            file_in_class: None,
+            class_name: 0,
+            class_pool: 8,
+            symbol_length: 0,
+            symbol_body: 2,
+        },
+        call_stub_return: Some(CALL_STUB_RETURN),
+        null_free: false,
+    }
+}
+
+/// A JVM with a method that has another one inlined, an interpreter and a loader, and all places in it that are read.
+#[must_use]
+pub fn jvm() -> (Bytes, Vec<Range<u64>>) {
+    let bytes = Bytes::made();
+    let (outer, inner) = (bytes.java(0, "outer"), bytes.java(1, "inner"));
+    bytes.method(0, 7, outer, inner);
+    bytes.word(INTERPRETER, BASE + 0x300);
+    bytes.word(0x308, BASE + CODE + 64);
+    bytes.half(0x310, 236);
+    let end = bytes.library("17.0.1+1", true);
+    bytes.classes();
+    let used = [
+        HEAP..HEAP + 48,
+        POINTER..POINTER + 16,
+        0x308..0x318,
+        MAP..MAP + 64,
+        CODE..CODE + 0x50,
+        CODE + 16 + 0x600..CODE + 16 + 0x740,
+        NAMES..NAMES + 8,
+        METHOD..METHOD + 0x800,
+        METHOD + 0x1000..METHOD + 0x1800,
+        LOADERS..PERF_DATA + 64,
+        LIBRARY..end,
+    ];
+    (bytes, used.to_vec())
+}
+
+/// Reads of a memory all that is read of JVMs: version and flags, layout, what stacks are walked by, stubs, and the
+/// frames of addresses and of the interpreter, before and after it is changed. Returns how many have names.
+pub fn read(bytes: &Bytes, change: impl FnOnce(&Bytes)) -> usize {
+    let library = BASE + LIBRARY;
+    // What is refused costs names only.
+    let _ = inspect(&bytes, library);
+    let layout = Layout::read(&bytes, library).unwrap_or_else(|_| layout());
+    let _ = (hotspot(&bytes, &layout), blobs(&bytes, library));
+    let mut code = VmCode::new(bytes, layout, false);
+    code.check(MonoNs::now());
+    let mut named = ask(&mut code);
+    change(bytes);
+    code.check(MonoNs::now());
+    named += ask(&mut code);
+    named
+}
+
+/// Asks about addresses and methods.
+fn ask(code: &mut VmCode<&Bytes>) -> usize {
+    let at = MonoNs::now();
+    let start = BASE + CODE + 16 + 0x100;
+    let pcs = [0, 0x20, 0x41, 0x3ff, 0x400, 0x1000];
+    let asked: Vec<Asked> =
+        pcs.iter().flat_map(|pc| [true, false].map(|leaf| Asked { pc: start + pc, leaf, at })).collect();
+    let answers = code.lookup(&asked);
+    assert_eq!(answers.len(), asked.len());
+    let methods = [0, 1].map(|number| BASE + METHOD + number * 0x1000);
+    let asked = methods.map(|method| AskedMethod { method, bcp: method + 0x100 + 64, at });
+    let interpreted = code.interpreted(&asked);
+    assert_eq!(interpreted.len(), asked.len());
+    answers.iter().filter(|answer| answer.frames.is_ok()).count()
+        + interpreted.iter().filter(|frame| frame.is_ok()).count()
+}
