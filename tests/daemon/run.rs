@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use crate::common::folded::Folded;
 use crate::common::native;
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) struct Daemon {
     child: Child,
     home: PathBuf,
+    /// Its sockets: a socket's path has room for some hundred bytes, which `home` may need for itself.
+    sockets: TempDir,
     _busy: Target,
 }
 
@@ -46,13 +49,17 @@ impl Daemon {
     pub(crate) fn start(home: &Path, more: &str) -> Daemon {
         let _busy = native::start("native");
         fs::create_dir_all(home).unwrap();
-        let at = home.display();
+        let sockets = tempfile::tempdir_in("/tmp").unwrap();
+        let (at, sockets_at) = (home.display(), sockets.path().display());
         let settings = format!(
             "frequency = 99\nwindow = \"2s\"\nmax-cpu = 100\nmax-memory = \"1GiB\"\ndirectory = \"{at}/data\"\n\
-             kill-switch = \"{at}/stop\"\nmetrics = \"unix:{at}/metrics.sock\"\n{more}\n"
+             kill-switch = \"{at}/stop\"\nmetrics = \"unix:{sockets_at}/metrics.sock\"\n{more}\n"
         );
-        let api =
-            if more.contains("api =") { String::new() } else { format!("api = \"unix:{at}/api.sock\"\n") };
+        let api = if more.contains("api =") {
+            String::new()
+        } else {
+            format!("api = \"unix:{sockets_at}/api.sock\"\n")
+        };
         fs::write(home.join("settings.toml"), settings + &api).unwrap();
         let child = Command::new(binary())
             .args(["daemon", "--config"])
@@ -61,12 +68,12 @@ impl Daemon {
             .stderr(fs::File::create(home.join("stderr")).unwrap())
             .spawn()
             .unwrap();
-        Daemon { child, home: home.to_owned(), _busy }
+        Daemon { child, home: home.to_owned(), sockets, _busy }
     }
 
     /// Asks at the socket of metrics or of profiles.
     pub(crate) fn ask(&self, socket: &str, path: &str) -> std::io::Result<Answer> {
-        get(UnixStream::connect(self.home.join(socket))?, path, "")
+        get(UnixStream::connect(self.sockets.path().join(socket))?, path, "")
     }
 
     /// A good answer at the socket of profiles.
