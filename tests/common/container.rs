@@ -75,7 +75,7 @@ pub(crate) fn start_by_podman(
     let pid_file = scratch(name).join("pid");
     let mut podman = at_mnt(root.to_str().unwrap(), "podman");
     // crun takes no hybrid cgroups. Limits and copies of directories are left out that a user without rights has not.
-    let line = "--runtime runc run --rm --interactive --network none --read-only --read-only-tmpfs=false --tmpfs /tmp:notmpcopyup \
+    let line = "--runtime runc run --rm --interactive --network none --no-hosts --read-only --read-only-tmpfs=false --tmpfs /tmp:notmpcopyup \
                 --tmpfs /run:notmpcopyup --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 --pids-limit 0";
     podman.args(line.split_whitespace());
     for map in ["--uidmap", "--gidmap"] {
