@@ -5,6 +5,8 @@ use std::hash::Hash;
 
 use ahash::RandomState;
 
+use crate::process::MonoNs;
+
 /// Two generations: when the young one is full it becomes the old one, and what the old one had left is forgotten. What
 /// is asked for moves to the young. Holds between `capacity` and twice that many.
 #[derive(Debug)]
@@ -12,11 +14,14 @@ pub(crate) struct Cache<K, V> {
     young: HashMap<K, V, RandomState>,
     old: HashMap<K, V, RandomState>,
     capacity: usize,
+    /// When what was not asked for was last forgotten for its age.
+    aged: MonoNs,
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
     pub(crate) fn new(capacity: usize) -> Cache<K, V> {
-        Cache { young: HashMap::default(), old: HashMap::default(), capacity: capacity.max(1) }
+        let aged = MonoNs::default();
+        Cache { young: HashMap::default(), old: HashMap::default(), capacity: capacity.max(1), aged }
     }
 
     pub(crate) fn get(&mut self, key: &K) -> Option<V> {
@@ -33,13 +38,20 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= self.capacity {
-            self.age();
+            self.turn();
         }
         self.young.insert(key, value);
     }
 
-    /// Forgets what was not asked for since the last time.
-    pub(crate) fn age(&mut self) {
+    /// Forgets what was not asked for since the last time, if that was `every` nanoseconds ago.
+    pub(crate) fn age(&mut self, now: MonoNs, every: u64) {
+        if now.0.saturating_sub(self.aged.0) >= every {
+            self.aged = now;
+            self.turn();
+        }
+    }
+
+    fn turn(&mut self) {
         self.old = std::mem::take(&mut self.young);
     }
 
@@ -74,9 +86,11 @@ mod tests {
         let mut cache = Cache::new(10);
         cache.insert('a', 1);
         cache.insert('b', 2);
-        cache.age();
+        cache.age(MonoNs(100), 100);
         assert_eq!(cache.get(&'a'), Some(1));
-        cache.age();
+        cache.age(MonoNs(199), 100);
+        assert_eq!(cache.len(), 2, "it is not time yet");
+        cache.age(MonoNs(200), 100);
         assert_eq!((cache.get(&'a'), cache.get(&'b'), cache.len()), (Some(1), None, 1));
     }
 }

@@ -72,14 +72,12 @@ pub(crate) struct Known {
     spaces: HashMap<ProcessId, Space>,
     next: u32,
     entries: Cache<(SpaceNumber, u64), Entry>,
-    /// When the entries last grew older: those of spaces that were numbered anew are asked for no more.
-    aged: MonoNs,
 }
 
 impl Known {
     /// Keeps up to twice `capacity` addresses.
     pub(crate) fn new(capacity: usize) -> Known {
-        Known { spaces: HashMap::new(), next: 0, entries: Cache::new(capacity), aged: MonoNs::default() }
+        Known { spaces: HashMap::new(), next: 0, entries: Cache::new(capacity) }
     }
 
     /// The space of a process whose mappings are the same since `mapped`; none at a time before that.
@@ -87,10 +85,8 @@ impl Known {
         if at < mapped {
             return None;
         }
-        if at.0.saturating_sub(self.aged.0) >= RENEWED {
-            self.aged = at;
-            self.entries.age();
-        }
+        // Those of spaces that were numbered anew are asked for no more.
+        self.entries.age(at, RENEWED);
         let holds = |space: &&Space| space.mapped == mapped && at.0.saturating_sub(space.begun.0) < RENEWED;
         if let Some(space) = self.spaces.get(&id).filter(holds) {
             return Some(space.number);

@@ -2,7 +2,7 @@
 
 use super::cache::Cache;
 use super::frames::Frames;
-use crate::process::ProcessId;
+use crate::process::{MonoNs, ProcessId};
 
 /// A method, and where in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,32 +26,25 @@ const KEPT: u64 = 120_000_000_000;
 
 /// Frames by JVM and method.
 #[derive(Debug)]
-pub(crate) struct MethodCache {
-    entries: Cache<(ProcessId, MethodAt), Entry>,
-    /// When they last grew older, ns.
-    aged: u64,
-}
+pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Entry>);
 
 impl MethodCache {
     pub(crate) fn new(capacity: usize) -> MethodCache {
-        MethodCache { entries: Cache::new(capacity), aged: 0 }
+        MethodCache(Cache::new(capacity))
     }
 
     /// The frames of a method at a time, if they are known.
     pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: u64) -> Option<Frames> {
-        let entry = self.entries.get(&(id, at))?;
+        let entry = self.0.get(&(id, at))?;
         (entry.from <= time && time <= entry.until).then_some(entry.frames)
     }
 
     /// Notes an answer about times `from..=until`. What was the same before is the same in between.
     pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, (from, until): (u64, u64), frames: Frames) {
-        if until.saturating_sub(self.aged) >= KEPT {
-            self.aged = until;
-            self.entries.age();
-        }
-        let before = self.entries.get(&(id, at)).filter(|before| before.frames == frames);
+        self.0.age(MonoNs(until), KEPT);
+        let before = self.0.get(&(id, at)).filter(|before| before.frames == frames);
         let from = before.map_or(from, |before| before.from.min(from));
-        self.entries.insert((id, at), Entry { frames, from, until });
+        self.0.insert((id, at), Entry { frames, from, until });
     }
 }
 
