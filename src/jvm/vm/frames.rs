@@ -79,19 +79,15 @@ fn block(layout: &Layout) -> Result<BlockFields, Nonsense> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made::{BASE, Bytes, CODE, INTERPRETER, NAMES, layout};
+    use super::super::made::{BASE, Bytes, CODE, INTERPRETER, NAMES, QUEUE, layout};
     use super::*;
-
-    const QUEUE: u64 = 0x300;
 
     fn jvm() -> (Bytes, Layout) {
         let memory = Bytes::with_heap(20);
         memory.text(NAMES + 0x300, "StubRoutines (1)");
         memory.block(0, 3, 1, BASE + NAMES + 0x100, (64, 300));
         memory.block(3, 2, 1, BASE + NAMES + 0x300, (64, 200));
-        memory.word(INTERPRETER, BASE + QUEUE);
-        memory.word(QUEUE + 8, BASE + CODE + 64);
-        memory.half(QUEUE + 16, 236);
+        memory.interpreter();
         (memory, Layout { call_stub_return: Some(BASE + CODE + 70), ..layout() })
     }
 

@@ -21,6 +21,8 @@ pub const HEAP: u64 = 0x100;
 pub const POINTER: u64 = 0x200;
 /// The pointer to the interpreter's code.
 pub const INTERPRETER: u64 = 0x208;
+/// What it points to.
+pub const QUEUE: u64 = 0x300;
 /// The segment map.
 pub const MAP: u64 = 0x1_0000;
 /// The heap's memory.
@@ -153,6 +155,13 @@ impl Bytes {
         BASE + at
     }
 
+    /// The interpreter: 236 bytes of code in the heap.
+    pub fn interpreter(&self) {
+        self.word(INTERPRETER, BASE + QUEUE);
+        self.word(QUEUE + 8, BASE + CODE + 64);
+        self.half(QUEUE + 16, 236);
+    }
+
     fn symbol(&self, at: u64, text: &str) -> u64 {
         self.put(at, &u16::try_from(text.len()).expect("small").to_ne_bytes());
         self.text(at + 2, text);
@@ -224,15 +233,13 @@ pub fn jvm() -> (Bytes, Vec<Range<u64>>) {
     let bytes = Bytes::made();
     let (outer, inner) = (bytes.java(0, "outer"), bytes.java(1, "inner"));
     bytes.method(0, 7, outer, inner);
-    bytes.word(INTERPRETER, BASE + 0x300);
-    bytes.word(0x308, BASE + CODE + 64);
-    bytes.half(0x310, 236);
+    bytes.interpreter();
     let end = bytes.library("17.0.1+1", true);
     bytes.classes();
     let used = [
         HEAP..HEAP + 48,
         POINTER..POINTER + 16,
-        0x308..0x318,
+        QUEUE + 8..QUEUE + 24,
         MAP..MAP + 64,
         CODE..CODE + 0x50,
         CODE + 16 + 0x600..CODE + 16 + 0x740,

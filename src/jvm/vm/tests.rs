@@ -1,7 +1,7 @@
 //! Code and methods over memory made here: what is true, what changes, and what lies.
 
 use super::layout::Classes;
-use super::made::{BASE, Bytes, CODE, HEAP, INTERPRETER, LIBRARY, MAP, METHOD, POINTER, jvm, layout, read};
+use super::made::{BASE, Bytes, CODE, HEAP, LIBRARY, MAP, METHOD, POINTER, jvm, layout, read};
 use super::{Answer, Asked, AskedMethod, Layout, VmCode, VmMiss};
 use crate::jvm::inspection::inspect;
 use crate::process::MonoNs;
@@ -168,9 +168,7 @@ fn whatever_stands_in_memory_costs_frames_only() {
         let bytes = Bytes::made();
         let method = bytes.java(0, "m");
         let start = bytes.method(0, 7, method, method);
-        bytes.word(INTERPRETER, BASE + 0x300);
-        bytes.word(0x308, BASE + CODE + 64);
-        bytes.half(0x310, 236);
+        bytes.interpreter();
         for _ in 0..=random(6) {
             let (place, length) = places[usize::try_from(random(5)).unwrap()];
             let at = place + random(length / 4) * 4;
