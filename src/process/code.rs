@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Processes;
 use super::file::MappedFile;
 use super::locate::MAX_ANCESTORS;
 use super::mappings::Object;
 use super::reading;
+use super::{ProcessId, Processes};
 
 /// Generations up that are looked at for an ancestor.
 const MAX_GENERATIONS: usize = 64;
@@ -57,6 +57,13 @@ impl Processes {
     #[must_use]
     pub fn is_alive(&self, tgid: u32) -> bool {
         self.timelines.get(&tgid).and_then(|line| line.last()).is_some_and(|program| program.is_alive())
+    }
+
+    /// Whether a program is known, or one that may be it: those that have ended are until they are retired.
+    #[must_use]
+    pub fn is_known(&self, id: ProcessId) -> bool {
+        let line = self.timelines.get(&id.tgid);
+        line.is_some_and(|line| line.iter().any(|program| program.id.is_none_or(|known| known == id)))
     }
 
     /// Whether a process is one of `roots` or descends from one, as far as its ancestors are known.

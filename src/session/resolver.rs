@@ -219,6 +219,7 @@ impl Resolver {
         self.waiting.extend(java.into_iter().map(|(stack, count)| Waiting { window, stack, count }));
         let oldest = self.waiting.iter().map(|w| w.stack.at).min().unwrap_or(end);
         self.processes.retire(oldest.min(self.ends[0]));
+        self.symbolizer.tidy(&self.processes);
         self.ends = [self.ends[1], end];
         log::debug!(
             "window {}: {new_ticks} ticks, {stacks} stacks, {} events of processes; taken in within {:.1?}",

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::fs::{Mode, OFlags, open};
 
 use super::child::{Child, Lost};
 use super::frames::{Frames, Shared, unknown};
-use super::message::{FileFacts, Request, Response};
+use super::message::{FileFacts, Kept, Request, Response};
 use super::place::FileHandle;
-use crate::process::FileId;
+use crate::process::{FileId, MappedFile};
 use crate::profile::Why;
 use crate::profile::frame::Module;
 
@@ -34,6 +34,8 @@ enum Failure {
 #[derive(Debug)]
 struct FileState {
     module: Arc<Module>,
+    /// What it was last asked for by; of an image of our own none.
+    mapped: Option<Weak<MappedFile>>,
     /// The worker that has it.
     generation: u64,
     bad: Option<Why>,
@@ -54,10 +56,6 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn new(debug_dir: PathBuf) -> Files {
         Files { files: HashMap::new(), debug_dir, shared: Shared::default(), lost: 0, poisoned: 0 }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.files.len()
     }
 
     /// The frames at `offsets` of a file, in order. A worker that dies over it is replaced, and the file tried once
@@ -95,11 +93,32 @@ impl Files {
     }
 
     fn state(&mut self, id: FileId, file: &FileHandle) -> &mut FileState {
-        self.files.entry(id).or_insert_with(|| FileState {
+        let mapped = match file {
+            FileHandle::Mapped(mapped) => Some(Arc::downgrade(mapped)),
+            FileHandle::Image { .. } => None,
+        };
+        let state = self.files.entry(id).or_insert_with(|| FileState {
             module: Arc::new(file.module()),
+            mapped: None,
             generation: 0,
             bad: None,
-        })
+        });
+        state.mapped = mapped;
+        state
+    }
+
+    /// Has the worker close files that no process maps any more: they would keep their file systems from being unmounted,
+    /// and what was deleted would keep its space.
+    pub(crate) fn forget_unmapped(&mut self, child: &mut Child) {
+        let unmapped = |state: &mut FileState| {
+            state.bad.is_none() && state.mapped.as_ref().is_some_and(|file| file.strong_count() == 0)
+        };
+        for (id, state) in self.files.extract_if(|_, state| unmapped(state)) {
+            if state.generation == child.generation() {
+                // A worker that is lost has closed everything.
+                let _ = child.ask(&Request::Forget(Kept::File(id.0)), &[]);
+            }
+        }
     }
 
     fn attempt(

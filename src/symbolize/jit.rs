@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::child::Child;
 use super::frames::{Frames, Shared, unknown};
-use super::message::{Names, PerfMapFacts, Request, Response};
+use super::message::{Kept, Names, PerfMapFacts, Request, Response};
 use super::place::AddressSpaces;
 use crate::process::{MonoNs, OpenRefusal, ProcessId, Unopened};
 use crate::profile::Why;
@@ -76,9 +76,14 @@ impl JitMaps {
         frames.map(|(answer, &a)| answer.unwrap_or_else(|why| unknown(why, None, a))).collect()
     }
 
-    /// Forgets a process that has ended.
-    pub(crate) fn forget(&mut self, id: ProcessId) {
-        self.maps.remove(&id);
+    /// Has the worker close the maps of processes that are not known any more.
+    pub(crate) fn forget_ended(&mut self, child: &mut Child, is_known: impl Fn(ProcessId) -> bool) {
+        for (_, map) in self.maps.extract_if(|&id, _| !is_known(id)) {
+            if map.generation == child.generation() {
+                // A worker that is lost has closed everything.
+                let _ = child.ask(&Request::Forget(Kept::PerfMap(map.number)), &[]);
+            }
+        }
     }
 
     pub(crate) fn stats(&self) -> PerfMapStats {

@@ -19,7 +19,7 @@ use super::child::{Child, Cost, SHORTEST};
 use super::followed::{Followed, JvmLog, JvmMemory, Key, Part, Source};
 use super::frames::{Frames, Shared, unknown};
 use super::known::{JavaFrames, Seen};
-use super::message::{JavaMethodAt, JavaPc, LogStats, Mark, Names, Request, Response};
+use super::message::{JavaMethodAt, JavaPc, Kept, LogStats, Mark, Names, Request, Response};
 use super::method_cache::{MethodAt, MethodCache};
 use crate::process::{MonoNs, ProcessId};
 use crate::profile::Why;
@@ -150,7 +150,7 @@ impl Jvms {
         if let Some(followed) = self.followed.get(&key) {
             let (number, given) = (followed.number, followed.generation > 0);
             if given {
-                let _ = self.ask(key, &Request::Forget { jvm: number }, false);
+                let _ = self.ask(key, &Request::Forget(Kept::Jvm(number)), false);
             }
             self.followed.remove(&key);
         }

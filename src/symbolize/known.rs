@@ -138,6 +138,11 @@ impl Known {
         self.entries.clear();
     }
 
+    /// Forgets the processes that are not known any more.
+    pub(crate) fn forget_ended(&mut self, is_known: impl Fn(ProcessId) -> bool) {
+        self.spaces.retain(|&id, _| is_known(id));
+    }
+
     /// Nothing of a process holds any more.
     pub(crate) fn forget(&mut self, id: ProcessId) {
         self.spaces.remove(&id);

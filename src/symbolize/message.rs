@@ -31,10 +31,19 @@ pub(crate) enum Request {
     Java { jvm: u64, lookups: Vec<JavaPc> },
     /// Which methods the JVM's interpreter was in.
     Methods { jvm: u64, lookups: Vec<JavaMethodAt> },
-    /// The JVM is not asked about any more.
-    Forget { jvm: u64 },
+    /// This is not asked about any more.
+    Forget(Kept),
     /// The unwind table of the file whose descriptor is with this message.
     UnwindTable,
+}
+
+/// What a worker keeps for later questions, with the descriptors that it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kept {
+    /// A file, and its debug files.
+    File(u64),
+    PerfMap(u64),
+    Jvm(u64),
 }
 
 /// What the worker answers.

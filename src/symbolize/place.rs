@@ -86,6 +86,9 @@ pub trait AddressSpaces {
     /// Since when the mappings of program `id`, which ran at `at`, are what they are now; none if that is not known.
     fn mapped_since(&mut self, id: ProcessId, at: MonoNs) -> Option<MonoNs>;
 
+    /// Whether anything is still known of program `id`: of one that has ended, until all its stacks have their names.
+    fn is_known(&self, id: ProcessId) -> bool;
+
     /// The perf map that the runtime of `id` writes, opened now: a regular file of the process's own user or root,
     /// found inside its own root. Its file system may hang; this does not.
     ///
@@ -114,6 +117,10 @@ impl AddressSpaces for Processes {
 
     fn mapped_since(&mut self, id: ProcessId, at: MonoNs) -> Option<MonoNs> {
         Processes::mapped_since(self, id, at)
+    }
+
+    fn is_known(&self, id: ProcessId) -> bool {
+        Processes::is_known(self, id)
     }
 
     fn perf_map(&mut self, id: ProcessId, at: MonoNs) -> Result<OwnedFd, Unopened> {

@@ -30,6 +30,9 @@ use crate::profile::{Frame, Kind, Why};
 /// Stacks that are worked on at a time: bounds the memory for what is on its way, and that for their frames if they are
 /// taken as many at a time.
 pub const CHUNK: usize = 512;
+/// Frames of a place in a file that nobody asks for are kept for so long, ns, or for up to twice as long: programs that
+/// are copied before they run (runc from 1.0 on) are new files each time.
+const KEPT: u64 = 300_000_000_000;
 /// JVMs without agent that are remembered.
 const MAX_NOTED: usize = 4096;
 /// No file of a process has this number.
@@ -80,15 +83,13 @@ pub struct Stats {
     pub worker_evicted: u64,
     /// CPU time and memory of the worker.
     pub worker: Cost,
-    /// Files that names were asked of.
-    pub files: usize,
     /// Files that were given up because workers were lost over them.
     pub files_poisoned: u64,
     /// Native addresses whose frames are kept.
     pub cached: usize,
     /// Frames without a name, by reason, over all stacks that were given.
     pub unknown: HashMap<Why, u64>,
-    /// Perf maps of other runtimes.
+    /// Perf maps of other runtimes, of processes that are known.
     pub perf_maps: PerfMapStats,
     /// How often the kernel's symbols were read.
     pub kernel_reads: u64,
@@ -168,9 +169,16 @@ impl Symbolizer {
     pub fn forget(&mut self, process: ProcessId) {
         self.known.forget(process);
         self.jvms.forget(process);
-        self.jit.forget(process);
         self.silent_jvms.remove(&process);
         self.java_leaves.remove(&process);
+    }
+
+    /// Forgets the processes that are not known any more, and has files closed that none maps: to be called each window.
+    pub fn tidy(&mut self, spaces: &impl AddressSpaces) {
+        let is_known = |id| spaces.is_known(id);
+        self.known.forget_ended(is_known);
+        self.jit.forget_ended(&mut self.child, is_known);
+        self.files.forget_unmapped(&mut self.child);
     }
 
     /// Gives back the memory of what can be learnt again: cached frames, and the worker for files.
@@ -207,7 +215,6 @@ impl Symbolizer {
             worker_lost: self.files.lost + self.jit.lost + self.jvms.lost,
             worker_evicted: self.eviction.count,
             worker: self.child.cost(),
-            files: self.files.len(),
             files_poisoned: self.files.poisoned,
             cached: self.native.len(),
             unknown: self.unknown.clone(),
@@ -241,6 +248,7 @@ impl Symbolizer {
     /// Where a stack's user addresses lead to, leaf first.
     fn steps(&mut self, stack: &Stack, spaces: &mut impl AddressSpaces, wanted: &mut Wanted) -> Vec<Step> {
         let (id, at) = (stack.key.process, stack.at);
+        self.native.age(at, KEPT);
         let space = spaces.mapped_since(id, at).and_then(|mapped| self.known.space(id, at, mapped));
         let known = self.known(stack, space);
         let mut steps = Vec::with_capacity(stack.user.len());

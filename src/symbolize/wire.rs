@@ -57,11 +57,12 @@ impl<S: AsFd> Channel<S> {
             return Err(WireError::TooLong(descriptors.len()));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        // In one call: each wakes the other side.
         let sent = self.ready(PollFlags::OUT, until, || {
-            sendmsg(&self.0, &[IoSlice::new(&header)], &mut control, flags)
+            sendmsg(&self.0, &[IoSlice::new(&header), IoSlice::new(&body)], &mut control, flags)
         })?;
-        self.send_all(&header[sent..], until)?;
-        self.send_all(&body, until)
+        self.send_all(header.get(sent..).unwrap_or_default(), until)?;
+        self.send_all(&body[sent.saturating_sub(header.len())..], until)
     }
 
     /// Receives a message; its descriptors are added to `descriptors`.

@@ -9,7 +9,7 @@ use super::elf::Elf;
 use super::frame_rules::{self, NoTable};
 use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
-use super::message::{FileFacts, Label, Name, NamesBuilder, Request, Response};
+use super::message::{FileFacts, Kept, Label, Name, NamesBuilder, Request, Response};
 use super::native::{Called, Function, Native};
 use super::perfmap::PerfMap;
 use super::sandbox;
@@ -87,12 +87,24 @@ impl Worker {
             (Request::Methods { jvm, lookups }, None) => {
                 self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.methods(&lookups))
             }
-            (Request::Forget { jvm }, None) => {
-                self.jvms.remove(&jvm);
+            (Request::Forget(kept), None) => {
+                self.forget(kept);
                 Response::Done
             }
             (Request::UnwindTable, Some(fd)) => Response::UnwindTable(unwind_table(fd)),
             _ => Response::Refused,
+        }
+    }
+
+    /// What is closed here keeps no file system from being unmounted, and no space of a deleted file.
+    fn forget(&mut self, kept: Kept) {
+        match kept {
+            Kept::File(file) => {
+                self.files.remove(&file);
+                self.recent.retain(|&recent| recent != file);
+            }
+            Kept::PerfMap(map) => drop(self.maps.remove(&map)),
+            Kept::Jvm(jvm) => drop(self.jvms.remove(&jvm)),
         }
     }
 

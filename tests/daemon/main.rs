@@ -5,6 +5,8 @@ mod collector;
 #[path = "../common/mod.rs"]
 mod common;
 mod deploy;
+mod ended;
+mod mounted;
 mod push;
 mod receiver;
 mod run;
@@ -13,13 +15,13 @@ mod services;
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::profiler;
 use common::{is_root, scratch};
 use rustix::process::Signal;
 
+use mounted::Mounted;
 use run::{Daemon, folded, get, sum_of, time_of};
 
 /// A home that no run before has used.
@@ -188,10 +190,7 @@ fn a_full_disk_loses_old_windows_and_never_the_daemon() {
     let home = home("full");
     let data = home.join("data");
     fs::create_dir_all(&data).unwrap();
-    let mounted =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=160k", "none"]).arg(&data).status().unwrap();
-    assert!(mounted.success());
-    let _unmount = Unmount(data.clone());
+    let _mounted = Mounted::at(&data, "size=160k");
     let mut daemon = Daemon::start(&home, "");
     daemon.wait("an old window that is removed", |d| {
         d.ask("metrics.sock", "/metrics").is_ok_and(|a| sum_of(&a.text(), "windows_removed_total") > 0.0)
@@ -224,14 +223,6 @@ fn fill(directory: &Path) {
             let _ = fs::remove_file(&page);
             return;
         }
-    }
-}
-
-struct Unmount(PathBuf);
-
-impl Drop for Unmount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 

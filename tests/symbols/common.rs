@@ -105,6 +105,10 @@ impl AddressSpaces for Space {
         Some(MonoNs(0))
     }
 
+    fn is_known(&self, _: ProcessId) -> bool {
+        self.perf_map_pid.is_some()
+    }
+
     fn perf_map(&mut self, _: ProcessId, _: MonoNs) -> Result<OwnedFd, Unopened> {
         let root = TargetRoot::of(self.perf_map_pid.ok_or(Unopened::ProcessGone)?)?;
         let path = PathBuf::from(format!("/tmp/perf-{}.map", root.ns_pid));

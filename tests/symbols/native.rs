@@ -284,6 +284,9 @@ fn the_vdso_is_named() {
         fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
             None
         }
+        fn is_known(&self, _: ProcessId) -> bool {
+            true
+        }
         fn perf_map(&mut self, _: ProcessId, _: MonoNs) -> Result<std::os::fd::OwnedFd, Unopened> {
             Err(Unopened::ProcessGone)
         }

@@ -78,6 +78,24 @@ fn a_killed_worker_reads_the_map_again() {
 }
 
 #[test]
+fn the_map_of_a_process_that_is_gone_is_closed() {
+    let (runtime, mut symbolizer, mut space) = Runtime::start();
+    fs::write(&runtime.map, format!("{GENERATED:x} 10 one\n")).unwrap();
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED)), ["one"]);
+    let worker = symbolizer.worker_pid().unwrap();
+    let is_open = |pid: u32| {
+        let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        links.filter_map(|link| fs::read_link(link.unwrap().path()).ok()).any(|to| to == runtime.map)
+    };
+    symbolizer.tidy(&space);
+    assert!(is_open(worker) && is_open(std::process::id()));
+    space.perf_map_pid = None;
+    symbolizer.tidy(&space);
+    assert!(!is_open(worker) && !is_open(std::process::id()));
+    assert_eq!((symbolizer.worker_pid(), symbolizer.stats().worker_lost), (Some(worker), 0));
+}
+
+#[test]
 fn what_could_be_a_trap_is_refused() {
     let (runtime, mut symbolizer, mut space) = Runtime::start();
     let dir = tempfile::tempdir().unwrap();
