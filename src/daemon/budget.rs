@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 /// CPU time is judged over so much time at least, and at most: what begins on a host costs us in bursts.
 const OVER_S: f64 = 60.0;
 const OVER_MOST_S: f64 = 180.0;
+/// Sampling begins with all processes of the host and the names of all that they run; that is no sign of what a rate costs.
+const START_S: f64 = 60.0;
 /// Caches that were just given back fill again; to do it again at once would cost CPU time and gain nothing.
 const EVICT_EVERY_S: f64 = 60.0;
 /// No rate is lower, unless it is wanted so: what is left of the cost is that of programs that begin, not of ticks (a tick
@@ -38,6 +40,8 @@ pub(super) struct Budget {
     limits: Limits,
     wanted_hz: f64,
     hz: f64,
+    /// When what it costs to start is paid; unknown before the end of the first window.
+    started: Option<f64>,
     /// (time, own CPU time) at the ends of the last windows, seconds.
     points: VecDeque<(f64, f64)>,
     share: f64,
@@ -47,7 +51,8 @@ pub(super) struct Budget {
 impl Budget {
     /// `wanted_hz` is the rate unless it costs too much.
     pub(super) fn new(limits: Limits, wanted_hz: f64) -> Budget {
-        Budget { limits, wanted_hz, hz: wanted_hz, points: VecDeque::new(), share: 0.0, evicted: None }
+        let (hz, points) = (wanted_hz, VecDeque::new());
+        Budget { limits, wanted_hz, hz, started: None, points, share: 0.0, evicted: None }
     }
 
     pub(super) fn hz(&self) -> f64 {
@@ -58,14 +63,19 @@ impl Budget {
         self.share
     }
 
-    /// Sampling starts anew: what it costs to start is no sign of what it will cost.
+    /// Sampling starts anew.
     pub(super) fn restart(&mut self) {
+        self.started = None;
         self.points.clear();
     }
 
     /// Judges at the end of a window: `now` and own CPU time in seconds, own memory in bytes. What a rate costs is
     /// judged only when it has been in force for long enough.
     pub(super) fn judge(&mut self, now: f64, cpu: f64, cpus: u32, memory: u64) -> Verdict {
+        let started = *self.started.get_or_insert(now + START_S);
+        if now >= started {
+            self.points.retain(|&(at, _)| at >= started);
+        }
         self.points.push_back((now, cpu));
         while self.points.len() > 2 && self.points[1].0 <= now - OVER_MOST_S {
             self.points.pop_front();
@@ -81,7 +91,7 @@ impl Budget {
             return Verdict { rate: None, evict };
         }
         self.share = (cpu - before) / (span * f64::from(cpus.max(1)));
-        if span < OVER_S {
+        if now < started || span < OVER_S {
             return Verdict { rate: None, evict };
         }
         let next = if self.share > self.limits.cpu {
@@ -129,6 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn what_it_costs_to_start_lowers_no_rate() {
+        let mut budget = Budget::new(Limits { cpu: 0.005, memory: 100 }, 19.0);
+        let mut cpu = 0.0;
+        for window in 0..120 {
+            if window == 60 {
+                budget.restart();
+            }
+            // Two seconds within the first forty, and 0.3 % of the host after that.
+            cpu += if window % 60 < 4 { 0.5 } else { 0.06 };
+            let verdict = budget.judge(f64::from(window) * 10.0, cpu, 2, 0);
+            assert_eq!((verdict.rate, budget.hz()), (None, 19.0), "window {window}");
+        }
+    }
+
+    #[test]
     fn what_costs_little_keeps_its_rate_and_what_costs_too_much_at_any_keeps_the_least() {
         assert!(rates(0.00001, 0.0).iter().all(|&hz| hz == 19.0));
         assert_eq!(rates(0.0, 0.2)[119], LEAST_HZ, "that it is lower would not help");
@@ -140,7 +165,7 @@ mod tests {
         let mut cpu = 0.0;
         let mut lowest = f64::MAX;
         for window in 0..200 {
-            cpu += if window < 10 { 2.0 } else { 0.01 };
+            cpu += if (10..30).contains(&window) { 2.0 } else { 0.01 };
             let verdict = budget.judge(f64::from(window) * 10.0, cpu, 2, 101);
             assert_eq!(verdict.evict, window % 6 == 0, "once a minute");
             lowest = lowest.min(budget.hz());

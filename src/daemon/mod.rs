@@ -41,7 +41,7 @@ pub use push::{Auth, Protocol, SinkConfig};
 pub use store::Limits as StoreLimits;
 
 /// How often it is looked whether the kill switch is there.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(400);
 /// How long after a failure sampling is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// What sinks are given to take the last window when the daemon is told to end.

@@ -1,7 +1,7 @@
 //! Reading what a process that was there before us has mapped. Runs under [`Patience`](super::Patience): the memory
 //! lock of a process may be held for as long as it likes.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::fs::{Dir, Mode, OFlags, open, openat};
 use rustix::io::Errno;
@@ -44,8 +44,7 @@ pub(super) fn read_maps(expected: Expected) -> Result<Vec<MapsEntry>, Unlocated>
         return Err(Unlocated::ProcessGone);
     }
     // The leader may have ended before the other threads; it has no memory then.
-    let threads = threads(process.as_fd(), expected.tgid);
-    for thread in threads {
+    for thread in threads(process.as_fd(), expected.tgid) {
         let Ok(thread) = openat(&process, format!("task/{thread}"), flags, Mode::empty()) else { continue };
         let maps = procfs::read_at(thread.as_fd(), "maps").unwrap_or_default();
         if maps.is_empty() {
@@ -58,24 +57,25 @@ pub(super) fn read_maps(expected: Expected) -> Result<Vec<MapsEntry>, Unlocated>
     Err(Unlocated::ProcessGone)
 }
 
-/// The leader, then a few others.
-fn threads(process: BorrowedFd<'_>, tgid: u32) -> Vec<u32> {
-    let open_tasks = || -> Result<OwnedFd, Errno> {
-        openat(process, "task", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+/// The leader, then a few others, which are looked for only if they are asked for.
+fn threads(process: BorrowedFd<'_>, tgid: u32) -> impl Iterator<Item = u32> {
+    let tasks = move || -> Result<Dir, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(process, "task", flags, Mode::empty()).and_then(Dir::new)
     };
-    let others = open_tasks().and_then(Dir::new).into_iter().flatten().filter_map(|entry| {
+    let entries = std::iter::once_with(tasks).flatten().flatten();
+    let others = entries.filter_map(move |entry| {
         let tid = procfs::decimal(entry.ok()?.file_name().to_bytes())?;
         u32::try_from(tid).ok().filter(|tid| *tid != tgid)
     });
-    std::iter::once(tgid).chain(others.take(MAX_THREADS)).collect()
+    std::iter::once(tgid).chain(others.take(MAX_THREADS))
 }
 
 /// What a thread that still has the memory of a process says of it: a leader that has ended has none.
 pub(super) fn stat_with_memory(tgid: u32) -> Option<Stat> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let process = open(format!("/proc/{tgid}"), flags, Mode::empty()).ok()?;
-    let threads = threads(process.as_fd(), tgid);
-    threads.into_iter().find_map(|thread| {
+    threads(process.as_fd(), tgid).find_map(|thread| {
         let thread = openat(&process, format!("task/{thread}"), flags, Mode::empty()).ok()?;
         stat_of(thread.as_fd()).filter(|stat| stat.start_stack != 0)
     })

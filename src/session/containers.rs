@@ -65,8 +65,11 @@ impl Containers {
         let began = cpu_time();
         let left = self.noticing.now(Instant::now());
         let mut names = None;
+        // Of most short programs nothing is there any more to be looked at.
+        let ends = |event: &&ProcessEvent| event.is_leader() && event.kind == EventKind::Exit;
+        let ended: HashSet<u32> = events.iter().filter(ends).map(|event| event.tgid).collect();
         for event in events {
-            if !matches!(event.kind, EventKind::Comm { exec: true, .. }) {
+            if !matches!(event.kind, EventKind::Comm { exec: true, .. }) || ended.contains(&event.tgid) {
                 continue;
             }
             if cpu_time() - began >= left {

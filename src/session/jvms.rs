@@ -2,6 +2,7 @@
 //! each window and ended with the session.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -139,9 +140,7 @@ impl Jvms {
         }
         for event in events {
             match &event.kind {
-                EventKind::Mmap(mapped)
-                    if mapped.path.file_name().is_some_and(|name| name == "libjvm.so") =>
-                {
+                EventKind::Mmap(mapped) if mapped.path.as_os_str().as_bytes().ends_with(b"/libjvm.so") => {
                     self.mapped.insert(event.tgid, event.at);
                 }
                 EventKind::Comm { exec: true, .. } => {

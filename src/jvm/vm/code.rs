@@ -95,7 +95,10 @@ pub struct VmCode<M> {
     memory: Allowance<M>,
     layout: Layout,
     raw: bool,
+    /// None if it has ended. They stay where they are, and grow.
     heaps: Option<Heaps>,
+    /// They were read since the last check.
+    fresh: bool,
     interpreted: Interpreted,
     known: HashMap<u64, Known>,
     /// Ranges whose code went, and when that was seen.
@@ -111,7 +114,7 @@ impl<M: Memory> VmCode<M> {
         let memory = Allowance::new(memory);
         let (known, gone) = (HashMap::new(), Vec::new());
         let interpreted = Interpreted::new(&layout.classes);
-        VmCode { memory, layout, raw, heaps: None, interpreted, known, gone, went: 0 }
+        VmCode { memory, layout, raw, heaps: None, fresh: false, interpreted, known, gone, went: 0 }
     }
 
     /// What was done so far.
@@ -124,9 +127,13 @@ impl<M: Memory> VmCode<M> {
     /// they were. To be called each window, before its addresses are asked about; `now` is after the last of them.
     pub fn check(&mut self, now: MonoNs) -> Vec<Range<u64>> {
         self.memory.renew(ALLOWANCE);
-        self.interpreted.check(&self.memory, &self.layout);
+        self.interpreted.check(&self.memory);
         self.gone.retain(|(_, seen)| now.0 < seen.0.saturating_add(REMEMBER));
-        self.heaps = Heaps::read(&self.memory, &self.layout.heaps).ok();
+        if self.heaps.is_none() || self.memory.word(self.layout.heaps.at).is_err() {
+            self.read_heaps();
+        } else {
+            self.fresh = false;
+        }
         if self.heaps.is_none() {
             // It has ended. What was seen a window ago is the best that can be known of its last ticks.
             return Vec::new();
@@ -179,8 +186,16 @@ impl<M: Memory> VmCode<M> {
         answers
     }
 
+    fn read_heaps(&mut self) {
+        self.heaps = Heaps::read(&self.memory, &self.layout.heaps).ok();
+        self.fresh = true;
+    }
+
     /// The blob that has this address now.
-    fn blob(&self, pc: u64) -> Option<Blob> {
+    fn blob(&mut self, pc: u64) -> Option<Blob> {
+        if !self.fresh && !self.heaps.as_ref()?.contain(pc) {
+            self.read_heaps();
+        }
         let start = self.heaps.as_ref()?.blob_of(&self.memory, &self.layout.heaps, pc)?;
         Blob::read(&self.memory, &self.layout, start).ok().filter(|blob| blob.range().contains(&pc))
     }

@@ -31,9 +31,18 @@ impl Heaps {
         Ok(Heaps(each(memory, layout)?.into_iter().collect::<Result<_, _>>()?))
     }
 
+    /// Whether the address lies in one of them, as far as they had grown.
+    pub(super) fn contain(&self, pc: u64) -> bool {
+        self.of(pc).is_some()
+    }
+
+    fn of(&self, pc: u64) -> Option<&Heap> {
+        self.0.iter().find(|heap| (heap.memory.0..heap.memory.1).contains(&pc))
+    }
+
     /// Where the blob begins that has this address; `None` if nothing in use is there.
     pub(super) fn blob_of<M: Memory>(&self, memory: &M, layout: &layout::Heaps, pc: u64) -> Option<u64> {
-        let heap = self.0.iter().find(|heap| (heap.memory.0..heap.memory.1).contains(&pc))?;
+        let heap = self.of(pc)?;
         let mut segment = (pc - heap.memory.0) >> heap.segment_log2;
         for _ in 0..MAX_STEPS {
             let mut step = [0];

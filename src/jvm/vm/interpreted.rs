@@ -80,9 +80,9 @@ impl Interpreted {
     }
 
     /// Looks whether classes have come or gone: the more often, the more can be proven.
-    pub(super) fn check<M: Memory>(&mut self, memory: &M, layout: &Layout) {
+    pub(super) fn check<M: Memory>(&mut self, memory: &M) {
         if let Some(unloads) = &mut self.unloads {
-            self.loaders.renew(memory, unloads, |loader| layout.is_permanent(memory, loader));
+            self.loaders.renew(memory, unloads);
         }
         self.thin(MonoNs::now());
     }
@@ -114,7 +114,10 @@ impl Interpreted {
         let found: Vec<Option<Found>> = asked.iter().map(found).collect();
         self.loaders.begin();
         found.iter().flatten().for_each(|found| self.loaders.meet(memory, found.class));
-        self.check(memory, layout);
+        self.check(memory);
+        if self.unloads.is_some() {
+            self.loaders.watch_met(memory, |loader| layout.is_permanent(memory, loader));
+        }
         let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
             // The process has ended: what was seen a window ago is the best that can be known of its last ticks.

@@ -89,7 +89,7 @@ impl Loaders {
         self.asked.clear();
     }
 
-    /// Notes that this class was met; to be followed by [`renew`](Self::renew).
+    /// Notes that this class was met; to be followed by [`renew`](Self::renew) and [`watch_met`](Self::watch_met).
     pub(super) fn meet<M: Memory>(&mut self, memory: &M, class: u64) {
         let Some(links) = self.links else { return };
         if !self.asked.contains_key(&class)
@@ -100,13 +100,8 @@ impl Loaders {
     }
 
     /// Looks at the lists again. What was read before is judged by what has been unloaded by then: `unloads` is renewed
-    /// before and after. `stays` tells of a loader whether it never goes.
-    pub(super) fn renew<M: Memory>(
-        &mut self,
-        memory: &M,
-        unloads: &mut Unloads,
-        stays: impl Fn(u64) -> bool,
-    ) {
+    /// before and after.
+    pub(super) fn renew<M: Memory>(&mut self, memory: &M, unloads: &mut Unloads) {
         unloads.renew(memory);
         let Some(links) = self.links else { return };
         let before = unloads.count;
@@ -122,13 +117,18 @@ impl Loaders {
         for (loader, news) in lists {
             self.take(loader, news, gone, now);
         }
+        self.unloaded = before;
+    }
+
+    /// Watches the loaders of the classes that were met from now on; `stays` tells of one whether it never goes.
+    pub(super) fn watch_met<M: Memory>(&mut self, memory: &M, stays: impl Fn(u64) -> bool) {
+        let Some(links) = self.links else { return };
         let met: HashSet<u64> = self.asked.values().copied().collect();
         for loader in met {
             if !self.known.contains_key(&loader) {
                 self.watch(memory, links, loader, stays(loader));
             }
         }
-        self.unloaded = before;
     }
 
     /// Since when this class is known to be there, if it was met before the last [`renew`](Self::renew).
@@ -258,7 +258,8 @@ mod tests {
     ) -> Vec<Option<MonoNs>> {
         loaders.begin();
         classes.iter().for_each(|&class| loaders.meet(&bytes, class));
-        loaders.renew(&bytes, unloads, |loader| loader == STAYS);
+        loaders.renew(&bytes, unloads);
+        loaders.watch_met(&bytes, |loader| loader == STAYS);
         classes.iter().map(|&class| loaders.since(class)).collect()
     }
 

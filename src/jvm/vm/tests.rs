@@ -105,6 +105,20 @@ fn code_that_goes_is_not_believed_for_the_ticks_before() {
 }
 
 #[test]
+fn a_heap_that_has_grown_is_met_with_the_next_check() {
+    let bytes = Bytes::made();
+    let method = bytes.java(0, "m");
+    let start = bytes.method(32, 7, method, method);
+    let end = bytes.get(HEAP + 8);
+    bytes.word(HEAP + 8, BASE + CODE + 0x1000);
+    let mut code = code(&bytes);
+    assert_eq!(told(&ask(&mut code, start, true, 10)), Err(VmMiss::None));
+    bytes.word(HEAP + 8, end);
+    code.check(MonoNs(20));
+    assert!(ask(&mut code, start, true, 30).frames.is_ok());
+}
+
+#[test]
 fn a_process_that_has_ended_is_told_as_such() {
     let bytes = Bytes::made();
     let method = bytes.java(0, "m");
