@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from . import bystander, convert, filter, hiccup, native, programs, soak, tables
+from . import bystander, convert, filter, hiccup, native, pointers, programs, soak, tables
 from .cache import Cache
 from .figures import Figures
 from .stacks import hottest, share, variation
@@ -19,9 +19,11 @@ JDKS = ["/usr/lib/jvm/java-17-openjdk-amd64", "/usr/lib/jvm/temurin-25-jdk-amd64
 FRAME_POINTERS = {"no": [[]], "yes": [["-XX:+PreserveFramePointer"]]}
 FRAME_POINTERS["both"] = FRAME_POINTERS["no"] + FRAME_POINTERS["yes"]
 PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "convert"]
-# Not among them unless asked for: what the daemon costs in minutes and hours, and what a filter saves.
-SOAK = "soak"
-ASKED_FOR = [SOAK, "bystander", "filter"]
+# Not among them unless asked for, since they take long: what the daemon costs in minutes and hours, what a filter saves,
+# ten JVMs with and without frame pointers.
+SOAK, POINTERS = "soak", "pointers"
+DAEMON = [SOAK, "bystander", "filter"]
+ASKED_FOR = [*DAEMON, POINTERS]
 
 
 def main():
@@ -40,7 +42,7 @@ def main():
     parser.add_argument("--keep", help="directory for all profiles [a temporary one, deleted]")
     args = parser.parse_args()
     cache = Cache()
-    if not {*ASKED_FOR, "native", "tables"}.issuperset(args.part or PARTS):
+    if not {*DAEMON, "native", "tables"}.issuperset(args.part or PARTS):
         cache.fill()
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(args.keep or temporary).resolve()
@@ -70,6 +72,9 @@ class Bench:
                         self.program(program, home, [*flags, *self.args.flag])
             if "hiccup" in self.parts:
                 self.hiccup(home)
+            if POINTERS in self.parts:
+                for program in self.args.program or [programs.SCALA]:
+                    pointers.measure(self, program, home)
         if "bystander" in self.parts:
             bystander.measure(self.ours.binary, self.work, self.figures, homes[0], self.args.seconds)
         if "filter" in self.parts:

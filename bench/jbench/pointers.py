@@ -1,0 +1,47 @@
+"""One program with and without frame pointers in Java's code: the profiles differ no more than those of two runs of one."""
+
+import collections
+import itertools
+import statistics
+
+from . import programs
+from .stacks import normal, variation
+
+# Runs of each kind: ten pairs of one, twenty-five of both.
+RUNS = 5
+FLAG = "-XX:+PreserveFramePointer"
+# A leaf and its callers: what a walk that goes astray gets wrong. Whole stacks are mostly met once.
+DEPTH = 4
+
+
+def measure(bench, name, home):
+    """Runs of both kinds in turn, each in a JVM of its own: what the JIT compiler makes of a program differs as well."""
+    bench.figures.heading(f"frame pointers or none: {programs.TITLES[name]} on {home}, {RUNS} JVMs of each")
+    without, with_flag = [], []
+    for turn in range(RUNS):
+        for flags, runs in [([], without), ([FLAG], with_flag)]:
+            log = bench.work / f"{name}.log"
+            with programs.running(name, bench.cache, home, log, [*flags, *bench.args.flag], bench.args.warm_rounds) as jvm:
+                kind = "with" if flags else "without"
+                run = bench.ours.start(f"{kind}-{turn}", max(bench.rates), "--pid", str(jvm.pid), seconds=bench.args.seconds)
+                stacks, _ = bench.ours.result(run)
+            bench.figures.say(f"samples, {kind}", stacks.total())
+            runs.append(paths(stacks))
+    same = [variation(*pair) for runs in (without, with_flag) for pair in itertools.combinations(runs, 2)]
+    other = [variation(*pair) for pair in itertools.product(without, with_flag)]
+    bench.figures.say("total variation, pairs of one kind, median", statistics.median(same))
+    bench.figures.say("  95th percentile", bound := percentile(same, 95))
+    bench.figures.say("total variation, one of each kind, median", statistics.median(other), most=bound)
+
+
+def paths(stacks):
+    """The share of each leaf with its callers."""
+    counts = collections.Counter()
+    for stack, n in stacks.counts.items():
+        counts[tuple(normal(frame) for frame in stack[-DEPTH:])] += n
+    total = sum(counts.values())
+    return {path: n / total for path, n in counts.items()}
+
+
+def percentile(values, percent):
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
