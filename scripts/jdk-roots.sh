@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Makes root file systems with the JDKs that this machine does not have: 8, 11, 21, 25 from Debian's suites, and, if it is
-# asked for, 17-musl, whose C library is musl. Each is a directory $JBPF_PROF_CACHE/jdk-roots/NAME (default: ~/.cache/jbpf-prof), made once,
-# about 250 MB. The tests start JVMs in them as containers. Needs root, mmdebstrap, and a Debian mirror: the one that
-# apt's own sources name, or $JBPF_PROF_DEBIAN_MIRROR; for musl pip and musl-tools.
+# Makes root file systems with the JDKs that this machine does not have: 8, 11, 21, 25 from Debian's suites or Ubuntu's, and,
+# if it is asked for, 17-musl, whose C library is musl. Each is a directory $JBPF_PROF_CACHE/jdk-roots/NAME (default:
+# ~/.cache/jbpf-prof), made once, about 250 MB. The tests start JVMs in them as containers. Needs root, mmdebstrap, and a
+# mirror: the one that apt's own sources name, or $JBPF_PROF_DEBIAN_MIRROR; for musl pip and musl-tools.
 #
 #   scripts/jdk-roots.sh            all but 17-musl
 #   scripts/jdk-roots.sh 11 17-musl these
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# Which suite has which JDK: Debian keeps one or two in each.
+# Which suite of Debian has which JDK: it keeps one or two in each.
 suite_of() {
     case $1 in
     11) echo bullseye ;;
@@ -19,32 +19,42 @@ suite_of() {
     esac
 }
 
+# The first place from which apt has packages of this origin; of security updates there are others.
 mirror() {
-    if [ -n "${JBPF_PROF_DEBIAN_MIRROR:-}" ]; then
-        echo "$JBPF_PROF_DEBIAN_MIRROR"
-    else
-        apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
-            sed -n 's/^Debian|Debian|//p' | head -n 1
+    apt-get indextargets --format '$(ORIGIN)|$(RELEASE)|$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
+        sed -n "/-security|/d; s/^$1|[^|]*|//p" | head -n 1
+}
+
+# The lines of sources.list for a JDK. Of Ubuntu one suite has all of them.
+sources_of() {
+    local suite from
+    suite=$(suite_of "$1")
+    from=${JBPF_PROF_DEBIAN_MIRROR:-$(mirror Debian)}
+    if [ -n "$from" ]; then
+        echo "deb $from $suite main"
+        return
     fi
+    from=$(mirror Ubuntu)
+    [ -n "$from" ] || die "apt's sources name no mirror of Debian or Ubuntu: set JBPF_PROF_DEBIAN_MIRROR"
+    printf "deb $from %s main universe\n" noble noble-updates
 }
 
 make_root() {
-    local version=$1 root=$CACHE/jdk-roots/$1 suite from
-    suite=$(suite_of "$version")
-    from=$(mirror)
-    [ -n "$from" ] || die "apt's sources name no Debian mirror: set JBPF_PROF_DEBIAN_MIRROR"
-    say "making a root file system with JDK $version from Debian $suite"
+    local version=$1 root=$CACHE/jdk-roots/$1 sources suite
+    sources=$(sources_of "$version")
+    suite=$(cut -d ' ' -f 3 <<<"${sources%%$'\n'*}")
+    say "making a root file system with JDK $version from $suite"
     mkdir -p "$CACHE/jdk-roots"
     as_root rm -rf --one-file-system "$root.new"
     # An old suite's Release file may be past its date: its packages are signed all the same.
     # The JRE's postinst wants a directory for manual pages; of those, as of jmods and sources, nothing is kept.
-    quietly as_root mmdebstrap --variant=essential --include="openjdk-$version-jre-headless" \
+    echo "$sources" | quietly as_root mmdebstrap --variant=essential --include="openjdk-$version-jre-headless" \
         --keyring=/usr/share/keyrings \
         --aptopt='Acquire::Check-Valid-Until "false"' --aptopt='APT::Install-Recommends "false"' \
         --setup-hook='mkdir -p "$1/usr/share/man/man1"' \
         --customize-hook='rm -rf "$1"/usr/lib/jvm/*/jmods "$1"/usr/lib/jvm/*/lib/src.zip "$1"/usr/share/doc \
             "$1"/usr/share/man "$1"/usr/share/locale' \
-        "$suite" "$root.new" "$from"
+        "$suite" "$root.new" -
     as_root test -e "$root.new/usr/bin/java"
     as_root mv "$root.new" "$root"
     say "$root: $(as_root du -sh "$root" | cut -f 1)"
