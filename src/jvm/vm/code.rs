@@ -26,6 +26,9 @@ use crate::process::MonoNs;
 const ALLOWANCE: u64 = 256 << 20;
 /// Blobs that are looked at again each window. A warm Scala compiler has 13,000.
 const MAX_KNOWN: usize = 64 << 10;
+/// A blob that was not asked about for so long, ns, is not looked at any more: nobody relies on an answer for longer
+/// (`symbolize/known.rs` asks again every 30 s). In a JVM that is on for days any of its code has run once.
+const KEPT: u64 = 120_000_000_000;
 /// How long ranges are remembered whose code has gone, ns: as long as stacks may wait to be named.
 const REMEMBER: u64 = 10_000_000_000;
 /// What the agent, and HotSpot in its own listings, calls the stub at the root of all Java frames.
@@ -87,6 +90,8 @@ pub struct Answer {
 struct Known {
     identity: Identity,
     range: Range<u64>,
+    /// The check after which it was asked about the last time.
+    asked: MonoNs,
 }
 
 /// The code of one JVM.
@@ -99,6 +104,8 @@ pub struct VmCode<M> {
     heaps: Option<Heaps>,
     /// They were read since the last check.
     fresh: bool,
+    /// When the last check was.
+    checked: MonoNs,
     interpreted: Interpreted,
     known: HashMap<u64, Known>,
     /// Ranges whose code went, and when that was seen.
@@ -114,7 +121,8 @@ impl<M: Memory> VmCode<M> {
         let memory = Allowance::new(memory);
         let (known, gone) = (HashMap::new(), Vec::new());
         let interpreted = Interpreted::new(&layout.classes);
-        VmCode { memory, layout, raw, heaps: None, fresh: false, interpreted, known, gone, went: 0 }
+        let (heaps, checked) = (None, MonoNs::default());
+        VmCode { memory, layout, raw, heaps, fresh: false, checked, interpreted, known, gone, went: 0 }
     }
 
     /// What was done so far.
@@ -123,10 +131,11 @@ impl<M: Memory> VmCode<M> {
         VmStats { known: self.known.len(), went: self.went, readable: self.heaps.is_some() }
     }
 
-    /// Looks at all blobs again that were asked about. Returns where code went: answers about other addresses stay what
+    /// Looks at all blobs again that were asked about lately. Returns where code went: answers about other addresses stay what
     /// they were. To be called each window, before its addresses are asked about; `now` is after the last of them.
     pub fn check(&mut self, now: MonoNs) -> Vec<Range<u64>> {
         self.memory.renew(ALLOWANCE);
+        self.checked = now;
         self.interpreted.check(&self.memory);
         self.gone.retain(|(_, seen)| now.0 < seen.0.saturating_add(REMEMBER));
         if self.heaps.is_none() || self.memory.word(self.layout.heaps.at).is_err() {
@@ -140,6 +149,7 @@ impl<M: Memory> VmCode<M> {
         }
         let (memory, layout) = (&self.memory, &self.layout);
         let mut changed = Vec::new();
+        self.known.retain(|_, known| now.0 < known.asked.0.saturating_add(KEPT));
         self.known.retain(|&start, known| {
             let there = known.identity.is_at(memory, layout, start);
             if !there {
@@ -248,7 +258,8 @@ impl<M: Memory> VmCode<M> {
     fn know(&mut self, blob: &Blob) -> bool {
         let room = self.known.len() < MAX_KNOWN || self.known.contains_key(&blob.start);
         if room {
-            self.known.insert(blob.start, Known { identity: blob.identity, range: blob.range() });
+            let known = Known { identity: blob.identity, range: blob.range(), asked: self.checked };
+            self.known.insert(blob.start, known);
         }
         room
     }

@@ -119,6 +119,23 @@ fn a_heap_that_has_grown_is_met_with_the_next_check() {
 }
 
 #[test]
+fn code_that_nobody_asks_about_is_not_looked_at_for_ever() {
+    let bytes = Bytes::made();
+    let method = bytes.java(0, "m");
+    let (often, once) = (bytes.method(0, 7, method, method), bytes.method(32, 8, method, method));
+    let mut code = code(&bytes);
+    let asked = |code: &mut _, start, second| ask(code, start, true, second * 1_000_000_000);
+    assert!(asked(&mut code, once, 0).lasting);
+    for second in 1..200 {
+        code.check(MonoNs(second * 1_000_000_000));
+        assert!(asked(&mut code, often, second).lasting);
+        assert_eq!(code.stats().known, if second < 120 { 2 } else { 1 }, "after {second} s");
+    }
+    assert!(asked(&mut code, once, 200).lasting);
+    assert_eq!(code.stats().known, 2);
+}
+
+#[test]
 fn a_process_that_has_ended_is_told_as_such() {
     let bytes = Bytes::made();
     let method = bytes.java(0, "m");
