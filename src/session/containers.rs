@@ -12,7 +12,7 @@ use crate::process::cgroup::Membership;
 use crate::process::container::{Container as Found, Names, Node};
 use crate::process::hierarchies::Hierarchies;
 use crate::process::hierarchy::Hierarchy;
-use crate::process::{EventKind, ProcessEvent};
+use crate::process::{EventKind, MonoNs, ProcessEvent};
 use crate::profile::labels::Container;
 
 /// Groups that are remembered.
@@ -67,9 +67,12 @@ impl Containers {
         let mut names = None;
         // Of most short programs nothing is there any more to be looked at.
         let ends = |event: &&ProcessEvent| event.is_leader() && event.kind == EventKind::Exit;
-        let ended: HashSet<u32> = events.iter().filter(ends).map(|event| event.tgid).collect();
+        let ended: HashMap<u32, MonoNs> =
+            events.iter().filter(ends).map(|event| (event.tgid, event.at)).collect();
         for event in events {
-            if !matches!(event.kind, EventKind::Comm { exec: true, .. }) || ended.contains(&event.tgid) {
+            let begins = matches!(event.kind, EventKind::Comm { exec: true, .. });
+            // Where a thread executes a program, the leader ends before.
+            if !begins || ended.get(&event.tgid).is_some_and(|&end| end > event.at) {
                 continue;
             }
             if cpu_time() - began >= left {
