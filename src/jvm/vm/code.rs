@@ -149,13 +149,12 @@ impl<M: Memory> VmCode<M> {
         }
         let (memory, layout) = (&self.memory, &self.layout);
         let mut changed = Vec::new();
-        self.known.retain(|_, known| now.0 < known.asked.0.saturating_add(KEPT));
         self.known.retain(|&start, known| {
             let there = known.identity.is_at(memory, layout, start);
             if !there {
                 changed.push(known.range.clone());
             }
-            there
+            there && now.0 < known.asked.0.saturating_add(KEPT)
         });
         self.went += changed.len() as u64;
         self.gone.extend(changed.iter().map(|range| (range.clone(), now)));

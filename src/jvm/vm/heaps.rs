@@ -31,9 +31,13 @@ impl Heaps {
         Ok(Heaps(each(memory, layout)?.into_iter().collect::<Result<_, _>>()?))
     }
 
-    /// Whether the address lies in one of them, as far as they had grown.
+    /// Whether the address lies in one of them, as far as they had grown: the segment map grows after the memory.
     pub(super) fn contain(&self, pc: u64) -> bool {
-        self.of(pc).is_some()
+        let mapped = |heap: &Heap| {
+            let (start, end) = heap.segment_map;
+            (pc - heap.memory.0) >> heap.segment_log2 < end.saturating_sub(start)
+        };
+        self.of(pc).is_some_and(mapped)
     }
 
     fn of(&self, pc: u64) -> Option<&Heap> {
