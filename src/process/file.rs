@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,18 @@ pub struct MappedFile {
     /// The path does not lead to this file any more. False if it could not be opened.
     pub deleted_or_replaced: bool,
     pub(super) content: Result<Arc<Content>, Unopened>,
+}
+
+/// Tells whether any process that is known still maps a file, under whatever path.
+#[derive(Clone, Debug)]
+pub struct FileUse(Weak<Content>);
+
+impl FileUse {
+    /// Whether one does.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 /// Why there is no descriptor of a mapped file.
@@ -68,6 +80,12 @@ impl MappedFile {
     /// Why there is none.
     pub fn fd(&self) -> Result<Arc<OwnedFd>, Unopened> {
         self.content.as_ref().map_err(|why| *why)?.fd().ok_or(Unopened::Closed)
+    }
+
+    /// Tells later whether it is still mapped; `None` if it could not be opened.
+    #[must_use]
+    pub fn usage(&self) -> Option<FileUse> {
+        self.content.as_ref().ok().map(|content| FileUse(Arc::downgrade(content)))
     }
 
     /// Whether it is memory with the content of a program: a memfd that was executed or loaded, not one that a

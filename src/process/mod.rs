@@ -33,7 +33,7 @@ pub mod throttling;
 
 pub use code::{Code, CodeRange, ProcessCode};
 pub use event::{EventKind, ProcessEvent};
-pub use file::{FileId, MappedFile, Unopened};
+pub use file::{FileId, FileUse, MappedFile, Unopened};
 pub use identity::{MonoNs, ProcessId};
 pub use locate::{Location, Unlocated};
 pub use patience::{OutOfPatience, Patience};

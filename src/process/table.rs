@@ -15,6 +15,8 @@ use super::{MonoNs, Patience, ProcessId, TargetRoot};
 
 /// Ended programs that are kept for their last stacks, at most: eight times a storm of 2,000 a second.
 const MAX_ENDED: usize = 16_384;
+/// How often it is looked which processes there are, ns: one whose end was not told would keep its root and its files open.
+const SWEPT_EVERY: u64 = 60_000_000_000;
 
 /// Limits; the defaults fit a host with some thousand processes.
 #[derive(Clone, Debug)]
@@ -113,6 +115,8 @@ pub struct Processes {
     pub(super) unsure: bool,
     /// Events were lost since the last look at which processes there are.
     sweep: bool,
+    /// When that was.
+    swept: MonoNs,
     counts: Counts,
 }
 
@@ -135,6 +139,7 @@ impl Processes {
             tick: procfs::clock_tick(),
             unsure: false,
             sweep: false,
+            swept: MonoNs::now(),
             counts: Counts::default(),
             options,
         }
@@ -217,7 +222,9 @@ impl Processes {
     /// Forgets the programs that ended before `before`, and mappings that were covered by others before it. Call it
     /// once a window; it also counts what is kept.
     pub fn retire(&mut self, before: MonoNs) {
-        if std::mem::take(&mut self.sweep) {
+        let now = MonoNs::now();
+        if std::mem::take(&mut self.sweep) || now.0.saturating_sub(self.swept.0) >= SWEPT_EVERY {
+            self.swept = now;
             self.sweep_gone();
         }
         while let Some((_, tgid)) = self.ended.front().copied().filter(|(at, _)| *at < before) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, open};
 
@@ -12,7 +12,7 @@ use super::child::{Child, Lost};
 use super::frames::{Frames, Shared, unknown};
 use super::message::{FileFacts, Kept, Request, Response};
 use super::place::FileHandle;
-use crate::process::{FileId, MappedFile};
+use crate::process::{FileId, FileUse};
 use crate::profile::Why;
 use crate::profile::frame::Module;
 
@@ -34,10 +34,10 @@ enum Failure {
 #[derive(Debug)]
 struct FileState {
     module: Arc<Module>,
-    /// What it was last asked for by; of an image of our own none.
-    mapped: Option<Weak<MappedFile>>,
     /// The worker that has it.
     generation: u64,
+    /// Whether it must keep it; none of an image of our own.
+    usage: Option<FileUse>,
     bad: Option<Why>,
 }
 
@@ -92,32 +92,35 @@ impl Files {
         frames
     }
 
+    /// Forgets the names that nobody uses any more.
+    pub(crate) fn tidy(&mut self) {
+        self.shared.tidy();
+    }
+
     fn state(&mut self, id: FileId, file: &FileHandle) -> &mut FileState {
-        let mapped = match file {
-            FileHandle::Mapped(mapped) => Some(Arc::downgrade(mapped)),
-            FileHandle::Image { .. } => None,
-        };
-        let state = self.files.entry(id).or_insert_with(|| FileState {
+        self.files.entry(id).or_insert_with(|| FileState {
             module: Arc::new(file.module()),
-            mapped: None,
             generation: 0,
+            usage: None,
             bad: None,
-        });
-        state.mapped = mapped;
-        state
+        })
     }
 
     /// Has the worker close files that no process maps any more: they would keep their file systems from being unmounted,
     /// and what was deleted would keep its space.
     pub(crate) fn forget_unmapped(&mut self, child: &mut Child) {
         let unmapped = |state: &mut FileState| {
-            state.bad.is_none() && state.mapped.as_ref().is_some_and(|file| file.strong_count() == 0)
+            state.bad.is_none() && state.usage.as_ref().is_some_and(|usage| !usage.is_mapped())
         };
         for (id, state) in self.files.extract_if(|_, state| unmapped(state)) {
             if state.generation == child.generation() {
                 // A worker that is lost has closed everything.
                 let _ = child.ask(&Request::Forget(Kept::File(id.0)), &[]);
             }
+        }
+        // What is bad is remembered as long as there is room.
+        if self.files.len() > MAX_BAD {
+            self.files.retain(|_, state| state.bad.is_none() && state.generation == child.generation());
         }
     }
 
@@ -162,6 +165,10 @@ impl Files {
         let generation = child.generation();
         let state = self.state(id, file);
         state.generation = generation;
+        state.usage = match file {
+            FileHandle::Mapped(file) => file.usage(),
+            FileHandle::Image { .. } => None,
+        };
         if state.module.build_id.is_none() && facts.build_id.is_some() {
             let build_id = facts.build_id.map(Arc::from);
             state.module = Arc::new(Module { path: Arc::clone(&state.module.path), build_id });

@@ -24,6 +24,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Forgets what nobody else holds any more.
+    pub(crate) fn tidy(&mut self) {
+        self.frames.retain(|frame| Arc::strong_count(frame) > 1);
+        self.frames.shrink_to_fit();
+        self.texts.retain(|text| Arc::strong_count(text) > 1);
+        self.texts.shrink_to_fit();
+    }
+
     fn text(&mut self, text: &str) -> Arc<str> {
         if let Some(shared) = self.texts.get(text) {
             return Arc::clone(shared);
@@ -98,4 +106,22 @@ pub(crate) fn unknown(why: Why, module: Option<&Arc<Module>>, address: u64) -> F
 /// One frame that stands for something else than code.
 pub(crate) fn single(kind: Kind, name: &str, module: Option<Arc<Module>>, address: u64) -> Frames {
     Arc::from([Arc::new(Frame { module, address, ..Frame::named(kind, name) })])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_nobody_uses_go() {
+        let mut shared = Shared::default();
+        let kept = shared.text("kept");
+        let frame = Frame::named(Kind::Java, Arc::clone(&kept));
+        let held = shared.frame(frame.clone());
+        let gone = shared.text("gone");
+        shared.frame(Frame::named(Kind::Java, gone));
+        shared.tidy();
+        assert_eq!((shared.frames.len(), shared.texts.len()), (1, 1));
+        assert!(Arc::ptr_eq(&held, &shared.frame(frame)) && Arc::ptr_eq(&kept, &shared.text("kept")));
+    }
 }

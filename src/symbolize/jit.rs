@@ -66,7 +66,7 @@ impl JitMaps {
         (id, at): (ProcessId, MonoNs),
         addresses: &[u64],
     ) -> Vec<Frames> {
-        self.open(spaces, id, at);
+        self.open(child, spaces, id, at);
         let mut answers = self.ask(child, id, addresses);
         let unsure = answers.iter().any(|a| a.is_err());
         if unsure && self.read_on(child, id) {
@@ -84,6 +84,11 @@ impl JitMaps {
                 let _ = child.ask(&Request::Forget(Kept::PerfMap(map.number)), &[]);
             }
         }
+    }
+
+    /// Forgets the names that nobody uses any more.
+    pub(crate) fn tidy(&mut self) {
+        self.shared.tidy();
     }
 
     pub(crate) fn stats(&self) -> PerfMapStats {
@@ -104,7 +109,7 @@ impl JitMaps {
         stats
     }
 
-    fn open(&mut self, spaces: &mut impl AddressSpaces, id: ProcessId, at: MonoNs) {
+    fn open(&mut self, child: &mut Child, spaces: &mut impl AddressSpaces, id: ProcessId, at: MonoNs) {
         let known = self.maps.get(&id);
         if known.is_some_and(|m| m.file.is_ok() || m.tried.elapsed() < self.again_after) {
             return;
@@ -113,7 +118,7 @@ impl JitMaps {
             // Those without a map cost nothing to look for again; if all have one, all are read again.
             self.maps.retain(|_, m| m.file.is_ok());
             if self.maps.len() >= MAX_PROCESSES {
-                self.maps.clear();
+                self.forget_ended(child, |_| false);
             }
         }
         let file = spaces.perf_map(id, at);

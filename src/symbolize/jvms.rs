@@ -19,7 +19,7 @@ use super::child::{Child, Cost, SHORTEST};
 use super::followed::{Followed, JvmLog, JvmMemory, Key, Part, Source};
 use super::frames::{Frames, Shared, unknown};
 use super::known::{JavaFrames, Seen};
-use super::message::{JavaMethodAt, JavaPc, Kept, LogStats, Mark, Names, Request, Response};
+use super::message::{Changed, JavaMethodAt, JavaPc, Kept, LogStats, Mark, Names, Request, Response};
 use super::method_cache::{MethodAt, MethodCache};
 use crate::process::{MonoNs, ProcessId};
 use crate::profile::Why;
@@ -227,6 +227,11 @@ impl Jvms {
         answers
     }
 
+    /// Forgets the names that nobody uses any more.
+    pub(crate) fn tidy(&mut self) {
+        self.shared.tidy();
+    }
+
     pub(crate) fn cost(&self) -> Cost {
         self.children.both().map(Child::cost).fold(Cost::default(), |sum, cost| Cost {
             cpu: sum.cpu + cost.cpu,
@@ -322,7 +327,8 @@ impl Jvms {
         match self.ask(key, &request, !given) {
             Some(Response::Log(stats, changed)) => {
                 if let Some(followed) = self.followed.get_mut(&key) {
-                    followed.changes.note(&changed);
+                    // A worker that is new to it cannot know what has gone since the last one looked.
+                    followed.changes.note(if given { &changed } else { &Changed::Everywhere });
                     followed.stats = stats;
                     let child = self.children.of(&followed.source, &self.binary);
                     followed.generation = child.map_or(0, |child| child.generation());

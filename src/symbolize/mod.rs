@@ -38,6 +38,7 @@ mod sandbox;
 mod symbolizer;
 mod symtab;
 mod tables;
+mod upkeep;
 mod vdso;
 mod wire;
 pub mod worker;

@@ -21,7 +21,7 @@ use super::lookup::{Asked, Found, Slot, Step, Wanted};
 use super::message::LogStats;
 use super::method_cache::MethodAt;
 use super::place::{AddressSpaces, FileHandle, Place};
-use super::vdso;
+use super::{upkeep, vdso};
 use crate::capture::{End, Stack, UserWord};
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::frame::Module;
@@ -30,9 +30,6 @@ use crate::profile::{Frame, Kind, Why};
 /// Stacks that are worked on at a time: bounds the memory for what is on its way, and that for their frames if they are
 /// taken as many at a time.
 pub const CHUNK: usize = 512;
-/// Frames of a place in a file that nobody asks for are kept for so long, ns, or for up to twice as long: programs that
-/// are copied before they run (runc from 1.0 on) are new files each time.
-const KEPT: u64 = 300_000_000_000;
 /// JVMs without agent that are remembered.
 const MAX_NOTED: usize = 4096;
 /// No file of a process has this number.
@@ -105,15 +102,17 @@ pub struct Symbolizer {
     pub(super) child: Child,
     kernel: Kernel,
     pub(super) files: Files,
-    jit: JitMaps,
-    jvms: Jvms,
+    pub(super) jit: JitMaps,
+    pub(super) jvms: Jvms,
     /// JVMs that no agent reports on.
-    silent_jvms: HashSet<ProcessId>,
-    java_leaves: HashMap<ProcessId, JavaLeaves>,
-    known: Known,
-    native: Cache<(FileId, u64), Frames>,
+    pub(super) silent_jvms: HashSet<ProcessId>,
+    pub(super) java_leaves: HashMap<ProcessId, JavaLeaves>,
+    pub(super) known: Known,
+    pub(super) native: Cache<(FileId, u64), Frames>,
     pub(super) vdso: Option<FileHandle>,
-    eviction: Eviction,
+    pub(super) eviction: Eviction,
+    /// When names were last forgotten.
+    pub(super) tidied: MonoNs,
     unknown: HashMap<Why, u64>,
 }
 
@@ -137,6 +136,7 @@ impl Symbolizer {
             native: Cache::new(config.cached),
             vdso,
             eviction: Eviction::new(config.worker_memory, Instant::now()),
+            tidied: MonoNs::now(),
             unknown: HashMap::new(),
         })
     }
@@ -163,29 +163,6 @@ impl Symbolizer {
         if !self.jvms.follows(process) && self.silent_jvms.len() < MAX_NOTED {
             self.silent_jvms.insert(process);
         }
-    }
-
-    /// Forgets what is known of processes that have ended and whose stacks have all been symbolized.
-    pub fn forget(&mut self, process: ProcessId) {
-        self.known.forget(process);
-        self.jvms.forget(process);
-        self.silent_jvms.remove(&process);
-        self.java_leaves.remove(&process);
-    }
-
-    /// Forgets the processes that are not known any more, and has files closed that none maps: to be called each window.
-    pub fn tidy(&mut self, spaces: &impl AddressSpaces) {
-        let is_known = |id| spaces.is_known(id);
-        self.known.forget_ended(is_known);
-        self.jit.forget_ended(&mut self.child, is_known);
-        self.files.forget_unmapped(&mut self.child);
-    }
-
-    /// Gives back the memory of what can be learnt again: cached frames, and the worker for files.
-    pub fn shed(&mut self) {
-        self.native.clear();
-        self.known.clear();
-        self.child.restart();
     }
 
     /// Reads what the followed JVMs' logs have now. Stacks are looked up in what was read: call it before
@@ -248,7 +225,7 @@ impl Symbolizer {
     /// Where a stack's user addresses lead to, leaf first.
     fn steps(&mut self, stack: &Stack, spaces: &mut impl AddressSpaces, wanted: &mut Wanted) -> Vec<Step> {
         let (id, at) = (stack.key.process, stack.at);
-        self.native.age(at, KEPT);
+        self.native.age(at, upkeep::KEPT);
         let space = spaces.mapped_since(id, at).and_then(|mapped| self.known.space(id, at, mapped));
         let known = self.known(stack, space);
         let mut steps = Vec::with_capacity(stack.user.len());
@@ -370,14 +347,6 @@ impl Symbolizer {
     }
 
     /// Replaces the worker if it holds too much. It is given again what it is asked about.
-    fn evict(&mut self) {
-        let held = self.child.cost().resident;
-        if self.eviction.replaces(held, Instant::now()) {
-            log::info!("symbols: the worker holds {} KiB and is replaced", held >> 10);
-            self.child.restart();
-        }
-    }
-
     fn ask(&mut self, wanted: Wanted, spaces: &mut impl AddressSpaces) -> Found {
         let mut found = Found::default();
         for (id, (file, mut offsets)) in wanted.native {

@@ -1,0 +1,58 @@
+//! What is given back: by processes that have ended, by files that nobody maps, by names that nobody uses.
+
+use std::time::Instant;
+
+use super::Symbolizer;
+use super::place::AddressSpaces;
+use crate::process::{MonoNs, ProcessId};
+
+/// Names that nobody asks for are kept for so long, ns, or for up to twice as long: programs that are copied before they
+/// run (runc from 1.0 on) are new files each time.
+pub(super) const KEPT: u64 = 300_000_000_000;
+
+impl Symbolizer {
+    /// Forgets what is known of processes that have ended and whose stacks have all been symbolized.
+    pub fn forget(&mut self, process: ProcessId) {
+        self.known.forget(process);
+        self.jvms.forget(process);
+        self.silent_jvms.remove(&process);
+        self.java_leaves.remove(&process);
+    }
+
+    /// Forgets the processes that are not known any more, and has files closed that none maps; names that nobody uses go
+    /// some minutes later. To be called each window.
+    pub fn tidy(&mut self, spaces: &impl AddressSpaces) {
+        let is_known = |id| spaces.is_known(id);
+        self.known.forget_ended(is_known);
+        self.jit.forget_ended(&mut self.child, is_known);
+        self.files.forget_unmapped(&mut self.child);
+        let now = MonoNs::now();
+        if now.0.saturating_sub(self.tidied.0) >= KEPT {
+            self.tidied = now;
+            self.forget_names();
+        }
+    }
+
+    fn forget_names(&mut self) {
+        self.files.tidy();
+        self.jit.tidy();
+        self.jvms.tidy();
+    }
+
+    /// Gives back the memory of what can be learnt again: cached frames, and the worker for files.
+    pub fn shed(&mut self) {
+        self.native.clear();
+        self.known.clear();
+        self.forget_names();
+        self.child.restart();
+    }
+
+    /// Replaces the worker if it holds too much.
+    pub(super) fn evict(&mut self) {
+        let held = self.child.cost().resident;
+        if self.eviction.replaces(held, Instant::now()) {
+            log::info!("symbols: the worker holds {} KiB and is replaced", held >> 10);
+            self.child.restart();
+        }
+    }
+}
