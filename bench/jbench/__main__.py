@@ -12,7 +12,7 @@ import time
 from . import bystander, convert, filter, hiccup, native, pointers, programs, soak, tables
 from .cache import Cache
 from .figures import Figures
-from .stacks import hottest, share, variation
+from .stacks import hottest, normalised, share, variation
 from .tools import AsyncProfiler, JbpfProf, Perf
 
 JDKS = ["/usr/lib/jvm/java-17-openjdk-amd64", "/usr/lib/jvm/temurin-25-jdk-amd64"]
@@ -236,11 +236,6 @@ class Bench:
         figures.say("BPF a run", 1e6 * share(bpf, runs), "us", most=20)
         for one in report.get("jvms", []):
             figures.note(f"JVM: {one}")
-
-
-def normalised(counts):
-    total = sum(counts.values())
-    return {name: n / total for name, n in counts.items()} if total else {}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import itertools
 import statistics
 
 from . import programs
-from .stacks import normal, variation
+from .stacks import normal, normalised, variation
 
 # Runs of each kind: ten pairs of one, twenty-five of both.
 RUNS = 5
@@ -39,8 +39,7 @@ def paths(stacks):
     counts = collections.Counter()
     for stack, n in stacks.counts.items():
         counts[tuple(normal(frame) for frame in stack[-DEPTH:])] += n
-    total = sum(counts.values())
-    return {path: n / total for path, n in counts.items()}
+    return normalised(counts)
 
 
 def percentile(values, percent):

@@ -113,8 +113,12 @@ class Stacks:
         for stack, n in self.counts.items():
             if stack and not any(PROFILER.search(SUFFIX.sub("", f)) for f in stack):
                 selves[normal(stack[-1])] += n
-        total = sum(selves.values())
-        return {name: n / total for name, n in selves.items()} if total else {}
+        return normalised(selves)
+
+
+def normalised(counts):
+    total = sum(counts.values())
+    return {name: n / total for name, n in counts.items()} if total else {}
 
 
 def share(part, whole):

@@ -43,12 +43,14 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         self.young.insert(key, value);
     }
 
-    /// Forgets what was not asked for since the last time, if that was `every` nanoseconds ago.
-    pub(crate) fn age(&mut self, now: MonoNs, every: u64) {
-        if now.0.saturating_sub(self.aged.0) >= every {
+    /// Forgets what was not asked for since the last time, if that was `every` nanoseconds ago: whether it was.
+    pub(crate) fn age(&mut self, now: MonoNs, every: u64) -> bool {
+        let is_time = now.0.saturating_sub(self.aged.0) >= every;
+        if is_time {
             self.aged = now;
             self.turn();
         }
+        is_time
     }
 
     fn turn(&mut self) {

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::message::{Request, Response};
+use super::message::{Kept, Request, Response};
 use super::wire::{Channel, WireError};
 use super::worker;
 use crate::process::patience::wait;
@@ -156,6 +156,14 @@ impl Child {
                 }
                 Err(Lost::Died)
             }
+        }
+    }
+
+    /// Has the worker give back what it was given as the one of that `generation`: those after it never had it.
+    pub(crate) fn forget(&mut self, generation: u64, kept: Kept) {
+        if generation == self.generation {
+            // One that is lost over it has it no more.
+            let _ = self.ask(&Request::Forget(kept), &[]);
         }
     }
 

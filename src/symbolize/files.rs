@@ -113,10 +113,7 @@ impl Files {
             state.bad.is_none() && state.usage.as_ref().is_some_and(|usage| !usage.is_mapped())
         };
         for (id, state) in self.files.extract_if(|_, state| unmapped(state)) {
-            if state.generation == child.generation() {
-                // A worker that is lost has closed everything.
-                let _ = child.ask(&Request::Forget(Kept::File(id.0)), &[]);
-            }
+            child.forget(state.generation, Kept::File(id.0));
         }
         // What is bad is remembered as long as there is room.
         if self.files.len() > MAX_BAD {

@@ -79,10 +79,7 @@ impl JitMaps {
     /// Has the worker close the maps of processes that are not known any more.
     pub(crate) fn forget_ended(&mut self, child: &mut Child, is_known: impl Fn(ProcessId) -> bool) {
         for (_, map) in self.maps.extract_if(|&id, _| !is_known(id)) {
-            if map.generation == child.generation() {
-                // A worker that is lost has closed everything.
-                let _ = child.ask(&Request::Forget(Kept::PerfMap(map.number)), &[]);
-            }
+            child.forget(map.generation, Kept::PerfMap(map.number));
         }
     }
 

@@ -21,7 +21,7 @@ use super::lookup::{Asked, Found, Slot, Step, Wanted};
 use super::message::LogStats;
 use super::method_cache::MethodAt;
 use super::place::{AddressSpaces, FileHandle, Place};
-use super::{upkeep, vdso};
+use super::vdso;
 use crate::capture::{End, Stack, UserWord};
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::frame::Module;
@@ -111,8 +111,6 @@ pub struct Symbolizer {
     pub(super) native: Cache<(FileId, u64), Frames>,
     pub(super) vdso: Option<FileHandle>,
     pub(super) eviction: Eviction,
-    /// When names were last forgotten.
-    pub(super) tidied: MonoNs,
     unknown: HashMap<Why, u64>,
 }
 
@@ -136,7 +134,6 @@ impl Symbolizer {
             native: Cache::new(config.cached),
             vdso,
             eviction: Eviction::new(config.worker_memory, Instant::now()),
-            tidied: MonoNs::now(),
             unknown: HashMap::new(),
         })
     }
@@ -225,7 +222,6 @@ impl Symbolizer {
     /// Where a stack's user addresses lead to, leaf first.
     fn steps(&mut self, stack: &Stack, spaces: &mut impl AddressSpaces, wanted: &mut Wanted) -> Vec<Step> {
         let (id, at) = (stack.key.process, stack.at);
-        self.native.age(at, upkeep::KEPT);
         let space = spaces.mapped_since(id, at).and_then(|mapped| self.known.space(id, at, mapped));
         let known = self.known(stack, space);
         let mut steps = Vec::with_capacity(stack.user.len());
@@ -346,7 +342,6 @@ impl Symbolizer {
         }
     }
 
-    /// Replaces the worker if it holds too much. It is given again what it is asked about.
     fn ask(&mut self, wanted: Wanted, spaces: &mut impl AddressSpaces) -> Found {
         let mut found = Found::default();
         for (id, (file, mut offsets)) in wanted.native {

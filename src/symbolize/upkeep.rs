@@ -8,7 +8,7 @@ use crate::process::{MonoNs, ProcessId};
 
 /// Names that nobody asks for are kept for so long, ns, or for up to twice as long: programs that are copied before they
 /// run (runc from 1.0 on) are new files each time.
-pub(super) const KEPT: u64 = 300_000_000_000;
+const KEPT: u64 = 300_000_000_000;
 
 impl Symbolizer {
     /// Forgets what is known of processes that have ended and whose stacks have all been symbolized.
@@ -26,9 +26,7 @@ impl Symbolizer {
         self.known.forget_ended(is_known);
         self.jit.forget_ended(&mut self.child, is_known);
         self.files.forget_unmapped(&mut self.child);
-        let now = MonoNs::now();
-        if now.0.saturating_sub(self.tidied.0) >= KEPT {
-            self.tidied = now;
+        if self.native.age(MonoNs::now(), KEPT) {
             self.forget_names();
         }
     }
@@ -47,7 +45,7 @@ impl Symbolizer {
         self.child.restart();
     }
 
-    /// Replaces the worker if it holds too much.
+    /// Replaces the worker if it holds too much. It is given again what it is asked about.
     pub(super) fn evict(&mut self) {
         let held = self.child.cost().resident;
         if self.eviction.replaces(held, Instant::now()) {

@@ -2,22 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 
+use crate::common::target::Target;
 use crate::common::{is_root, scratch};
 use crate::home;
 use crate::mounted::Mounted;
 use crate::run::Daemon;
-
-/// A program that is busy until it is dropped.
-struct Busy(Child);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Whether a process of this name has the file open.
 fn is_open_in(name: &str, file: &Path) -> bool {
@@ -37,7 +28,7 @@ fn a_file_system_can_be_unmounted_when_its_programs_have_ended() {
     let program = place.join("busy");
     fs::copy("/bin/sh", &program).unwrap();
     let mut daemon = Daemon::start(&home("unmounts"), "");
-    let busy = Busy(Command::new(&program).args(["-c", "while :; do :; done"]).spawn().unwrap());
+    let busy = Target::start(Command::new(&program).args(["-c", "echo ready; while :; do :; done"]));
     daemon.wait("the worker that reads the program", |_| is_open_in("jbpf-worker", &program));
     drop(busy);
     daemon.wait("the end of all that has it open", |_| mounted.unmount());

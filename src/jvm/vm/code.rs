@@ -131,8 +131,8 @@ impl<M: Memory> VmCode<M> {
         VmStats { known: self.known.len(), went: self.went, readable: self.heaps.is_some() }
     }
 
-    /// Looks at all blobs again that were asked about lately. Returns where code went: answers about other addresses stay what
-    /// they were. To be called each window, before its addresses are asked about; `now` is after the last of them.
+    /// Looks at all blobs again that were asked about lately. Returns where code went: answers about other addresses stay
+    /// what they were. To be called each window, before its addresses are asked about; `now` is after the last of them.
     pub fn check(&mut self, now: MonoNs) -> Vec<Range<u64>> {
         self.memory.renew(ALLOWANCE);
         self.checked = now;
