@@ -35,10 +35,20 @@ const BESIDE: Duration = Duration::from_secs(15);
 
 #[test]
 fn a_file_system_that_does_not_answer_costs_its_own_names_only() {
+    only_its_own_names_are_lost("file");
+}
+
+/// Whoever closes a file there, or ends with it open, waits for its server, and no signal ends that.
+#[test]
+fn a_file_system_that_does_not_let_go_of_a_file_costs_its_own_names_only() {
+    only_its_own_names_are_lost("close");
+}
+
+fn only_its_own_names_are_lost(way: &str) {
     if !is_root() || !has_fuse() {
         return;
     }
-    let (mut dead, pid) = dead_fs("file", &native::program("native"));
+    let (mut dead, pid) = dead_fs(way, &native::program("native"));
     dead.signal(Signal::USR1);
     dead.wait_for(|line| line == "silent");
     let victim = native::start("kernel");
@@ -53,6 +63,19 @@ fn a_file_system_that_does_not_answer_costs_its_own_names_only() {
     let of_victim = profile.folded.keep(|stack| stack[0] == "kernel");
     profile.assert_samples_of(&[victim.pid()], of_victim.total());
     assert!(of_victim.within("main").total() * 10 > of_victim.total() * 9, "{}", of_victim.top(10));
+}
+
+/// Most answer: those of AppImages, of `sshfs`, of containers without root.
+#[test]
+fn a_program_on_a_file_system_that_answers_has_its_names() {
+    if !is_root() || !has_fuse() {
+        return;
+    }
+    let (_served, pid) = dead_fs("file", &native::program("native"));
+    let profile = record_watching(&[pid], 3, &["-p".to_owned(), pid.to_string()]);
+    let folded = &profile.folded;
+    profile.assert_samples_of(&[pid], folded.total());
+    assert!(folded.within("main").within("burn40").total() * 10 > folded.total() * 3, "{}", folded.top(10));
 }
 
 /// Who runs generated code may have a perf map in its `/tmp`. To look for it must cost no thread of ours: a process with

@@ -58,15 +58,21 @@ pub enum Unopened {
     /// The file system did not answer in time.
     #[error("took too long")]
     TooSlow,
+    /// A program serves its file system, and a copy of it would take more memory than there is for copies.
+    #[error("too large to be copied")]
+    TooLarge,
     /// It was closed to keep the number of descriptors low; [`super::Processes::locate`] opens it again.
     #[error("closed meanwhile")]
     Closed,
 }
 
-/// An opened file.
+/// A file that was found.
 #[derive(Debug)]
 pub(super) struct Found {
+    /// To read it from; of one that is served: `O_PATH`, until it is a copy's.
     pub(super) fd: OwnedFd,
+    /// A program serves its file system: it is read from a copy.
+    pub(super) served: bool,
     pub(super) key: ContentKey,
     pub(super) deleted_or_replaced: bool,
     /// It is a memfd, and begins as an ELF file does.
@@ -118,6 +124,8 @@ pub(super) struct Content {
     pub(super) id: FileId,
     pub(super) key: ContentKey,
     pub(super) program_in_memory: bool,
+    /// It is read from a copy in memory.
+    pub(super) copied: bool,
     fd: Mutex<Option<Arc<OwnedFd>>>,
     /// Grows with every use.
     pub(super) used: AtomicU64,
@@ -125,8 +133,9 @@ pub(super) struct Content {
 
 impl Content {
     pub(super) fn new(id: FileId, found: Found) -> Content {
-        let Found { fd, key, program_in_memory, deleted_or_replaced: _ } = found;
-        Content { id, key, program_in_memory, fd: Mutex::new(Some(Arc::new(fd))), used: AtomicU64::new(0) }
+        let Found { fd, served, key, program_in_memory, deleted_or_replaced: _ } = found;
+        let (fd, used) = (Mutex::new(Some(Arc::new(fd))), AtomicU64::new(0));
+        Content { id, key, program_in_memory, copied: served, fd, used }
     }
 
     pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {

@@ -21,6 +21,9 @@ const RESERVE: u64 = 256;
 const FEWEST: usize = 10;
 /// Identities of closed files that are remembered, so that a file keeps its [`FileId`] from one program to the next.
 const MAX_REMEMBERED: usize = 16_384;
+/// Memory for copies of files that programs serve, bytes: of all that are mapped, and of all that are made between one
+/// [`tidy`](Files::tidy) and the next.
+const COPIES: u64 = 64 << 20;
 /// After a failure: first pause, doubled each time up to the last; a file that took too long waits the last at once.
 const FIRST_PAUSE: u64 = 10_000_000;
 const LAST_PAUSE: u64 = 30_000_000_000;
@@ -33,6 +36,8 @@ pub(super) struct Files {
     next_id: u64,
     max_open: usize,
     open: usize,
+    /// Bytes of copies.
+    copied: u64,
     uses: u64,
     opener: Opener,
 }
@@ -47,6 +52,7 @@ impl Files {
             next_id: 1,
             max_open: (*max_open_files).min(room),
             open: 0,
+            copied: 0,
             uses: 0,
             opener: Opener::new(binary.clone(), *patience),
         }
@@ -88,6 +94,7 @@ impl Files {
         now: MonoNs,
     ) -> Arc<MappedFile> {
         let found = self.run(|opener| opener.open(tgid, wanted));
+        let found = found.and_then(|found| self.copied_if_served(tgid, wanted, found));
         let mut state = file.state();
         let opened = self.note(file, &mut state, found, now);
         state.opened = Some(Arc::clone(&opened));
@@ -110,7 +117,9 @@ impl Files {
         if self.contents.len() > MAX_REMEMBERED {
             self.contents.retain(|_, (_, content)| content.strong_count() > 0);
         }
-        self.open = self.alive().filter(|content| content.fd().is_some()).count();
+        let open: Vec<_> = self.alive().filter(|content| content.fd().is_some()).collect();
+        self.open = open.len();
+        self.copied = open.iter().filter(|content| content.copied).map(|content| content.key.size).sum();
     }
 
     /// Files named, and files open.
@@ -134,6 +143,21 @@ impl Files {
             return open(&mut self.opener);
         }
         found
+    }
+
+    /// Of what a program serves, the copy that there is, or a new one.
+    fn copied_if_served(&mut self, tgid: u32, wanted: &Wanted, found: Found) -> Result<Found, Unopened> {
+        let content = self.contents.get(&found.key).and_then(|(_, content)| content.upgrade());
+        if !found.served || content.is_some_and(|content| content.fd().is_some()) {
+            return Ok(found);
+        }
+        let copied = self.copied.saturating_add(found.key.size);
+        if copied > COPIES {
+            return Err(Unopened::TooLarge);
+        }
+        let fd = self.run(|opener| opener.copy(tgid, wanted, &found))?;
+        self.copied = copied;
+        Ok(Found { fd, ..found })
     }
 
     /// What is known after an attempt to open a file.

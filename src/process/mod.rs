@@ -26,6 +26,7 @@ mod program;
 mod reading;
 pub mod root;
 pub mod selection;
+mod served;
 pub mod table;
 #[cfg(test)]
 mod table_tests;

@@ -22,6 +22,7 @@ use super::packet::{self, PacketError, is_readable, receive, send};
 use super::path::bytes_path;
 use super::patience::{Hanging, Tenant, sleeps, wait};
 use super::root::{self, OpenRefusal, Owner, TargetRoot};
+use super::served;
 
 /// The hidden first argument that makes an opener of this binary.
 pub const ARGUMENT: &str = "__opener";
@@ -43,18 +44,21 @@ enum Request {
         live: Option<(u32, u64, u64)>,
         mapped_at: i128,
     },
+    /// So many bytes of the file that the one descriptor beside it stands for, as a copy in memory.
+    Copy { size: u64 },
     /// A regular file of this user or root, below the one root that comes beside it.
     Below { path: Vec<u8>, uid: u32 },
 }
 
 /// Of [`Request::Mapped`]; the descriptor comes beside it.
 type Answer = Result<Opened, Unopened>;
-/// Of [`Request::Below`].
-type AnswerBelow = Result<(), OpenRefusal>;
+/// Of [`Request::Copy`] and [`Request::Below`].
+type AnswerFile = Result<(), OpenRefusal>;
 
-/// What was found out about a file that is open: [`Found`] without its descriptor.
+/// What was found out about a file: [`Found`] without its descriptor.
 #[derive(Serialize, Deserialize)]
 struct Opened {
+    served: bool,
     key: ContentKey,
     deleted_or_replaced: bool,
     program_in_memory: bool,
@@ -87,6 +91,15 @@ enum Within {
     MountNamespace(u64),
 }
 
+impl Within {
+    fn of(tgid: u32, wanted: &Wanted) -> Within {
+        match wanted.inode.major {
+            0 => Within::Device(wanted.inode.minor),
+            _ => Within::Process(tgid),
+        }
+    }
+}
+
 impl Opener {
     /// One that is started when it is needed. A file may take as long as `limit`.
     pub(super) fn new(binary: PathBuf, limit: Duration) -> Opener {
@@ -104,16 +117,23 @@ impl Opener {
         };
         let roots: Vec<_> =
             wanted.roots.iter().take(packet::MAX_DESCRIPTORS).map(|dir| dir.as_fd()).collect();
-        let within = match wanted.inode.major {
-            0 => Within::Device(wanted.inode.minor),
-            _ => Within::Process(tgid),
-        };
-        match self.run::<Answer>(tgid, within, &request, &roots).ok_or(Unopened::TooSlow)? {
-            (Ok(Opened { key, deleted_or_replaced, program_in_memory }), Some(fd)) => {
-                Ok(Found { fd, key, deleted_or_replaced, program_in_memory })
+        let answer = self.run::<Answer>(tgid, Within::of(tgid, wanted), &request, &roots);
+        match answer.ok_or(Unopened::TooSlow)? {
+            (Ok(Opened { served, key, deleted_or_replaced, program_in_memory }), Some(fd)) => {
+                Ok(Found { fd, served, key, deleted_or_replaced, program_in_memory })
             }
             (Ok(_), None) => Err(NO_ROOM),
             (Err(why), _) => Err(why),
+        }
+    }
+
+    /// Copies what [`open`](Self::open) found, which a program serves.
+    pub(super) fn copy(&mut self, tgid: u32, wanted: &Wanted, found: &Found) -> Result<OwnedFd, Unopened> {
+        let request = Request::Copy { size: found.key.size };
+        let answer = self.run::<AnswerFile>(tgid, Within::of(tgid, wanted), &request, &[found.fd.as_fd()]);
+        match answer.ok_or(Unopened::TooSlow)? {
+            (Ok(()), fd) => fd.ok_or(NO_ROOM),
+            (Err(why), _) => Err(why.into()),
         }
     }
 
@@ -126,7 +146,7 @@ impl Opener {
     ) -> Option<Result<OwnedFd, OpenRefusal>> {
         let request = Request::Below { path: path.as_os_str().as_bytes().to_vec(), uid: root.uid };
         let within = Within::MountNamespace(root.mount_ns);
-        match self.run::<AnswerBelow>(tgid, within, &request, &[root.dir()])? {
+        match self.run::<AnswerFile>(tgid, within, &request, &[root.dir()])? {
             (Ok(()), fd) => Some(fd.ok_or(NO_DESCRIPTOR)),
             (Err(why), _) => Some(Err(why)),
         }
@@ -203,7 +223,17 @@ pub fn main() -> i32 {
                 let roots = roots.into_iter().map(Arc::new).collect();
                 answer_mapped(socket, &Wanted { inode, path, named_deleted, live, roots, mapped_at })
             }
-            Request::Below { path, uid } => answer_below(socket, &roots, bytes_path(&path), uid),
+            Request::Copy { size } => {
+                let found = roots.first().ok_or(OpenRefusal::Missing);
+                answer_file(socket, found.and_then(|found| served::copy(found.as_fd(), size)))
+            }
+            Request::Below { path, uid } => {
+                let root = roots.first().ok_or(OpenRefusal::ProcessGone);
+                let below = |root: &OwnedFd| {
+                    root::open_regular(root.as_fd(), bytes_path(&path), Owner::TargetOrRoot, uid)
+                };
+                answer_file(socket, root.and_then(below))
+            }
         };
         if sent.is_err() {
             return 1;
@@ -214,18 +244,17 @@ pub fn main() -> i32 {
 
 fn answer_mapped(socket: BorrowedFd<'_>, wanted: &Wanted) -> Result<(), PacketError> {
     match opening::open_wanted(wanted) {
-        Ok(Found { fd, key, deleted_or_replaced, program_in_memory }) => {
-            let opened = Opened { key, deleted_or_replaced, program_in_memory };
+        Ok(Found { fd, served, key, deleted_or_replaced, program_in_memory }) => {
+            let opened = Opened { served, key, deleted_or_replaced, program_in_memory };
             send(socket, &Answer::Ok(opened), &[fd.as_fd()])
         }
         Err(why) => send(socket, &Answer::Err(why), &[]),
     }
 }
 
-fn answer_below(socket: BorrowedFd<'_>, roots: &[OwnedFd], path: &Path, uid: u32) -> Result<(), PacketError> {
-    let root = roots.first().ok_or(OpenRefusal::ProcessGone);
-    match root.and_then(|root| root::open_regular(root.as_fd(), path, Owner::TargetOrRoot, uid)) {
-        Ok(fd) => send(socket, &AnswerBelow::Ok(()), &[fd.as_fd()]),
-        Err(why) => send(socket, &AnswerBelow::Err(why), &[]),
+fn answer_file(socket: BorrowedFd<'_>, file: Result<OwnedFd, OpenRefusal>) -> Result<(), PacketError> {
+    match file {
+        Ok(fd) => send(socket, &AnswerFile::Ok(()), &[fd.as_fd()]),
+        Err(why) => send(socket, &AnswerFile::Err(why), &[]),
     }
 }

@@ -15,6 +15,7 @@ use super::file::{ContentKey, Found, Unopened};
 use super::inode_version;
 use super::procfs;
 use super::root::{self, OpenRefusal, Owner};
+use super::served::is_served;
 
 /// File systems whose `stat` names another device than their mappings: `include/uapi/linux/magic.h`.
 const BTRFS: u64 = 0x9123_683e;
@@ -91,7 +92,7 @@ fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<F
     if !is_inode(wanted.inode, &stat, fd.as_fd()) {
         return Err(Unopened::Replaced);
     }
-    let file = root::reopen(fd.as_fd())?;
+    let (file, served) = readable(fd)?;
     let at_path = |dir: &Arc<OwnedFd>| {
         root::find(dir.as_fd(), &wanted.path, Owner::Any)
             .is_ok_and(|(_, there)| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
@@ -99,7 +100,15 @@ fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<F
     let deleted_or_replaced = wanted.named_deleted || !wanted.roots.iter().any(at_path);
     let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
     let program_in_memory = is_program_in_memory(wanted, &file);
-    Ok(Found { fd: file, key, deleted_or_replaced, program_in_memory })
+    Ok(Found { fd: file, served, key, deleted_or_replaced, program_in_memory })
+}
+
+/// Opens what an `O_PATH` descriptor stands for, unless a program serves it; whether one does.
+fn readable(found: OwnedFd) -> Result<(OwnedFd, bool), OpenRefusal> {
+    match is_served(found.as_fd()) {
+        true => Ok((found, true)),
+        false => Ok((root::reopen(found.as_fd())?, false)),
+    }
 }
 
 /// Who maps code of a memfd is a runtime that generates it (.NET maps it twice, to write and to run), or a program that
@@ -123,7 +132,7 @@ fn by_path(wanted: &Wanted, root: BorrowedFd<'_>) -> Result<Found, Unopened> {
     if !is_inode(wanted.inode, &stat, fd.as_fd()) {
         return Err(Unopened::Replaced);
     }
-    let file = root::reopen(fd.as_fd())?;
+    let (file, served) = readable(fd)?;
     let stamp = |sec: i64, nsec: i128| i128::from(sec) * 1_000_000_000 + nsec;
     let limit = wanted.mapped_at + STAMP_SLACK;
     let same_inode = match (wanted.inode.generation, inode_version::of(file.as_fd())) {
@@ -135,7 +144,7 @@ fn by_path(wanted: &Wanted, root: BorrowedFd<'_>) -> Result<Found, Unopened> {
         return Err(Unopened::Replaced);
     }
     let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
-    Ok(Found { fd: file, key, deleted_or_replaced: false, program_in_memory: false })
+    Ok(Found { fd: file, served, key, deleted_or_replaced: false, program_in_memory: false })
 }
 
 fn regular(stat: &Stat) -> Result<(), OpenRefusal> {

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::procfs::{self, Status};
+use super::served::is_served;
 
 /// `EAGAIN`: something was renamed meanwhile, and the kernel could not prove that the path stayed inside. Somebody who
 /// renames all the time must not keep us here.
@@ -60,6 +61,9 @@ pub enum OpenRefusal {
     /// It belongs to another user.
     #[error("owned by another user")]
     ForeignOwner,
+    /// A program serves its file system: [`served`](super::served).
+    #[error("on a file system that a program serves")]
+    Served,
     /// The path leads through a magic link of `/proc` or too many links.
     #[error("path leads astray")]
     Astray,
@@ -191,6 +195,9 @@ pub(super) fn open_regular(
     }
     if owner == Owner::TargetOrRoot && stat.st_uid != uid && stat.st_uid != 0 {
         return Err(OpenRefusal::ForeignOwner);
+    }
+    if is_served(found.as_fd()) {
+        return Err(OpenRefusal::Served);
     }
     reopen(found.as_fd())
 }

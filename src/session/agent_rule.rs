@@ -1,16 +1,22 @@
 //! Where the agent may be attached although it is not the rule.
 
+use std::time::Duration;
+
 use super::AgentRule;
 use crate::process::cgroup::Membership;
-use crate::process::procfs;
+use crate::process::{Patience, procfs};
 
-/// Whether a rule is for a process. It may wait for the process's memory lock: to be called on a thread of its own.
+/// The environment of a process lies behind its memory lock, which its owner can hold.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Whether a rule is for a process. One that does not let itself be read in time has none.
 pub(super) fn allows(rule: &AgentRule, tgid: u32) -> bool {
     match rule {
         AgentRule::All => true,
         AgentRule::Env(name, value) => {
-            let started_with = procfs::read(&format!("/proc/{tgid}/environ")).unwrap_or_default();
-            has_variable(&started_with, name, value)
+            let read = move || procfs::read(&format!("/proc/{tgid}/environ"));
+            let environ = Patience::new(PATIENCE).run(tgid, read).unwrap_or(Ok(Vec::new()));
+            has_variable(&environ.unwrap_or_default(), name, value)
         }
         AgentRule::Cgroup(like) => {
             let Ok(of) = Membership::of(tgid) else { return false };

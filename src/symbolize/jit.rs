@@ -30,7 +30,7 @@ struct MapState {
 pub struct PerfMapStats {
     /// Maps that were opened.
     pub maps: u64,
-    /// Maps that exist and were refused: a symlink, a FIFO, another user's file.
+    /// Maps that exist and were refused: a symlink, a FIFO, another user's file, one that a program serves.
     pub refused: u64,
     /// Lines that were understood.
     pub lines: u64,
@@ -95,7 +95,10 @@ impl JitMaps {
             let refused = matches!(
                 map.file,
                 Err(Unopened::Refused(
-                    OpenRefusal::NotRegular | OpenRefusal::ForeignOwner | OpenRefusal::Astray
+                    OpenRefusal::NotRegular
+                        | OpenRefusal::ForeignOwner
+                        | OpenRefusal::Served
+                        | OpenRefusal::Astray
                 ))
             );
             stats.refused += u64::from(refused);

@@ -5,6 +5,7 @@
  *   dead_fs lock DIR [MAPPED]  runs locked_work in a process one of whose threads holds the memory lock while it waits
  *                              for the server, until SIGUSR2; it has also mapped the file MAPPED
  *   dead_fs jit DIR FILE       runs code that it has generated; silent from SIGUSR1 on
+ *   dead_fs close DIR PROGRAM  as with `file`, but from SIGUSR1 on it answers everything except a close
  * Says "pid N" (of the process that runs) before the process itself, or the server for it, says "ready".
  */
 #define _GNU_SOURCE
@@ -29,7 +30,7 @@
 #define PAGE 4096
 
 static volatile sig_atomic_t silent, let_go;
-static int fuse, served = -1;
+static int fuse, served = -1, only_closes;
 static struct stat served_stat;
 
 static void fail(const char *what)
@@ -106,6 +107,7 @@ static void serve(const struct fuse_in_header *in, const void *body)
 
 		return got < 0 ? answer(in, -errno, NULL, 0) : answer(in, 0, block, (size_t)got);
 	}
+	case FUSE_FLUSH:
 	case FUSE_RELEASE:
 		return answer(in, 0, NULL, 0);
 	case FUSE_FORGET:
@@ -137,10 +139,11 @@ static void serve_all(void)
 			answer(&waiting, -EIO, NULL, 0);
 			waiting.unique = 0;
 		}
-		if (got < 0 || silent)
-			continue;
 
 		const struct fuse_in_header *in = (const void *)request;
+
+		if (got < 0 || (silent && (!only_closes || in->opcode == FUSE_FLUSH)))
+			continue;
 
 		if (in->opcode == FUSE_WRITE || in->opcode == FUSE_SETATTR) {
 			/* Whoever waits for this holds the lock of its memory. */
@@ -230,6 +233,7 @@ int main(int argc, char **argv)
 	int lock = !strcmp(argv[1], "lock");
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	only_closes = !strcmp(argv[1], "close");
 	served = open(lock ? "/proc/self/exe" : argv[3], O_RDONLY | O_CLOEXEC);
 	fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	if (served < 0 || fstat(served, &served_stat) || fuse < 0)
