@@ -65,7 +65,7 @@ fn only_its_own_names_are_lost(way: &str) {
     assert!(of_victim.within("main").total() * 10 > of_victim.total() * 9, "{}", of_victim.top(10));
 }
 
-/// Most answer: those of AppImages, of `sshfs`, of containers without root.
+/// Most answer, and many let root read them (`allow_other`): mounts of object stores, of other hosts, unions.
 #[test]
 fn a_program_on_a_file_system_that_answers_has_its_names() {
     if !is_root() || !has_fuse() {

@@ -6,8 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jvm_symbols_log::log_file::write_lease;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -280,16 +279,10 @@ fn ask(jvm: &Jvm, binary: &Path, limit: Duration, task: Task) -> Result<(Answer,
 }
 
 /// It has answered, or its time is over.
-fn part_from(tgid: u32, mut child: Child) {
-    let _ = child.kill();
-    let until = Instant::now() + PARTING;
-    while Instant::now() < until {
-        match child.try_wait() {
-            Ok(Some(_)) | Err(_) => return,
-            Ok(None) => thread::sleep(Duration::from_millis(1)),
-        }
+fn part_from(tgid: u32, child: Child) {
+    if let Some(child) = packet::end(child, PARTING) {
+        STUCK.lock().unwrap_or_else(PoisonError::into_inner).push((tgid, child));
     }
-    STUCK.lock().unwrap_or_else(PoisonError::into_inner).push((tgid, child));
 }
 
 /// Whether an earlier helper for this process still hangs.

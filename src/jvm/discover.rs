@@ -1,18 +1,15 @@
 //! Finding JVMs: every process that maps `libjvm.so`, whoever's it is and in whatever namespaces.
 
 use std::os::fd::AsFd as _;
-use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use super::command_line::main_of;
 use crate::process::cgroup::Membership;
+use crate::process::patience::PATIENCE;
 use crate::process::{MonoNs, Patience, ProcessId, procfs};
 use crate::text::clean;
-
-/// The maps and the command line of a process lie behind its memory lock, which its owner can hold.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A process that maps a file called `libjvm.so`. All but the numbers is what the process says of itself: for
 /// people to read.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::MonoNs;
 use super::event::Inode;
 use super::path::bytes_path;
+use super::patience::Tenant;
 use super::root::OpenRefusal;
 
 /// Names the content of a file for the life of the profiler; never used again for another one. Files that are hard
@@ -58,9 +59,9 @@ pub enum Unopened {
     /// The file system did not answer in time.
     #[error("took too long")]
     TooSlow,
-    /// A program serves its file system, and a copy of it would take more memory than there is for copies.
-    #[error("too large to be copied")]
-    TooLarge,
+    /// A program serves its file system, and there is no memory left for a copy of it.
+    #[error("no room for a copy")]
+    NoRoom,
     /// It was closed to keep the number of descriptors low; [`super::Processes::locate`] opens it again.
     #[error("closed meanwhile")]
     Closed,
@@ -124,18 +125,18 @@ pub(super) struct Content {
     pub(super) id: FileId,
     pub(super) key: ContentKey,
     pub(super) program_in_memory: bool,
-    /// It is read from a copy in memory.
-    pub(super) copied: bool,
+    /// Whose memory for copies it takes, if it is read from one.
+    pub(super) copied_for: Option<Tenant>,
     fd: Mutex<Option<Arc<OwnedFd>>>,
     /// Grows with every use.
     pub(super) used: AtomicU64,
 }
 
 impl Content {
-    pub(super) fn new(id: FileId, found: Found) -> Content {
-        let Found { fd, served, key, program_in_memory, deleted_or_replaced: _ } = found;
+    pub(super) fn new(id: FileId, found: Found, copied_for: Option<Tenant>) -> Content {
+        let Found { fd, key, program_in_memory, .. } = found;
         let (fd, used) = (Mutex::new(Some(Arc::new(fd))), AtomicU64::new(0));
-        Content { id, key, program_in_memory, copied: served, fd, used }
+        Content { id, key, program_in_memory, copied_for, fd, used }
     }
 
     pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {

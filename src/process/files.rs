@@ -12,7 +12,9 @@ use super::event::Inode;
 use super::file::{Content, ContentKey, FileId, FileRef, FileState, Found, MappedFile, Unopened};
 use super::opener::{NO_ROOM, Opener};
 use super::opening::{self, Wanted};
+use super::patience::Tenant;
 use super::root::TargetRoot;
+use super::served::Copies;
 use super::table::Options;
 
 /// Descriptors left to the rest of the profiler.
@@ -21,9 +23,6 @@ const RESERVE: u64 = 256;
 const FEWEST: usize = 10;
 /// Identities of closed files that are remembered, so that a file keeps its [`FileId`] from one program to the next.
 const MAX_REMEMBERED: usize = 16_384;
-/// Memory for copies of files that programs serve, bytes: of all that are mapped, and of all that are made between one
-/// [`tidy`](Files::tidy) and the next.
-const COPIES: u64 = 64 << 20;
 /// After a failure: first pause, doubled each time up to the last; a file that took too long waits the last at once.
 const FIRST_PAUSE: u64 = 10_000_000;
 const LAST_PAUSE: u64 = 30_000_000_000;
@@ -36,8 +35,7 @@ pub(super) struct Files {
     next_id: u64,
     max_open: usize,
     open: usize,
-    /// Bytes of copies.
-    copied: u64,
+    copies: Copies,
     uses: u64,
     opener: Opener,
 }
@@ -52,7 +50,7 @@ impl Files {
             next_id: 1,
             max_open: (*max_open_files).min(room),
             open: 0,
-            copied: 0,
+            copies: Copies::default(),
             uses: 0,
             opener: Opener::new(binary.clone(), *patience),
         }
@@ -72,8 +70,8 @@ impl Files {
             Err(_) => (now < state.retry_at).then_some(opened),
             Ok(content) => {
                 content.fd()?;
-                // A program that mapped it since may have found other content in it.
-                if mapped > state.checked && !unchanged(content) {
+                // A program that mapped it since may have found other content in it; of a copy, only its server knows.
+                if mapped > state.checked && (content.copied_for.is_some() || !unchanged(content)) {
                     return None;
                 }
                 state.checked = now;
@@ -117,9 +115,14 @@ impl Files {
         if self.contents.len() > MAX_REMEMBERED {
             self.contents.retain(|_, (_, content)| content.strong_count() > 0);
         }
-        let open: Vec<_> = self.alive().filter(|content| content.fd().is_some()).collect();
-        self.open = open.len();
-        self.copied = open.iter().filter(|content| content.copied).map(|content| content.key.size).sum();
+        self.open = self.alive().filter(|content| content.fd().is_some()).count();
+        // One that is closed here may still be read elsewhere.
+        self.copies = Copies::default();
+        for content in self.alive().collect::<Vec<_>>() {
+            if let Some(tenant) = &content.copied_for {
+                self.copies.add(tenant, content.key.size);
+            }
+        }
     }
 
     /// Files named, and files open.
@@ -146,18 +149,23 @@ impl Files {
     }
 
     /// Of what a program serves, the copy that there is, or a new one.
-    fn copied_if_served(&mut self, tgid: u32, wanted: &Wanted, found: Found) -> Result<Found, Unopened> {
+    fn copied_if_served(
+        &mut self,
+        tgid: u32,
+        wanted: &Wanted,
+        found: Found,
+    ) -> Result<(Found, Option<Tenant>), Unopened> {
         let content = self.contents.get(&found.key).and_then(|(_, content)| content.upgrade());
         if !found.served || content.is_some_and(|content| content.fd().is_some()) {
-            return Ok(found);
+            return Ok((found, None));
         }
-        let copied = self.copied.saturating_add(found.key.size);
-        if copied > COPIES {
-            return Err(Unopened::TooLarge);
+        let tenant = Tenant::of(tgid);
+        if !self.copies.have_room(&tenant, found.key.size) {
+            return Err(Unopened::NoRoom);
         }
         let fd = self.run(|opener| opener.copy(tgid, wanted, &found))?;
-        self.copied = copied;
-        Ok(Found { fd, ..found })
+        self.copies.add(&tenant, found.key.size);
+        Ok((Found { fd, ..found }, Some(tenant)))
     }
 
     /// What is known after an attempt to open a file.
@@ -165,10 +173,10 @@ impl Files {
         &mut self,
         file: &FileRef,
         state: &mut FileState,
-        found: Result<Found, Unopened>,
+        found: Result<(Found, Option<Tenant>), Unopened>,
         now: MonoNs,
     ) -> Arc<MappedFile> {
-        let found = match found {
+        let (found, copied_for) = match found {
             Ok(found) => found,
             Err(why) => {
                 let pause =
@@ -199,7 +207,7 @@ impl Files {
             }
             other => {
                 let id = other.map_or_else(|| self.new_id(), |(id, _)| id);
-                let content = Arc::new(Content::new(id, found));
+                let content = Arc::new(Content::new(id, found, copied_for));
                 self.contents.insert(key, (id, Arc::downgrade(&content)));
                 self.open += 1;
                 content

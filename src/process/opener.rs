@@ -29,6 +29,8 @@ pub const ARGUMENT: &str = "__opener";
 
 /// Longest message, bytes: a path and some numbers.
 const MAX_MESSAGE: usize = 8 << 10;
+/// How long a killed opener may take to go.
+const PARTING: Duration = Duration::from_secs(1);
 /// There was no room for the descriptor of a file that was opened.
 const NO_DESCRIPTOR: OpenRefusal = OpenRefusal::Errno(libc::EMFILE);
 pub(super) const NO_ROOM: Unopened = Unopened::Refused(NO_DESCRIPTOR);
@@ -199,9 +201,9 @@ impl Opener {
 
 impl Drop for Opener {
     fn drop(&mut self) {
-        if let Some((mut child, _)) = self.running.take() {
-            let _ = child.kill();
-            let _ = child.wait();
+        if let Some((child, _)) = self.running.take() {
+            // One that hangs ends with what it hangs in.
+            let _ = packet::end(child, PARTING);
         }
     }
 }

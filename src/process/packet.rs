@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
@@ -59,6 +60,20 @@ pub fn start(binary: &Path, argument: &str, socket: OwnedFd) -> io::Result<Child
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
+}
+
+/// Kills a child and waits for its end, no longer than `limit`: given back if it hangs in the kernel.
+#[must_use]
+pub fn end(mut child: Child, limit: Duration) -> Option<Child> {
+    let _ = child.kill();
+    let until = Instant::now() + limit;
+    while Instant::now() < until {
+        match child.try_wait() {
+            Ok(Some(_)) | Err(_) => return None,
+            Ok(None) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Some(child)
 }
 
 /// Sends one message with its descriptors.

@@ -19,6 +19,8 @@ use rustix::thread::gettid;
 use super::cgroup::Membership;
 use super::{TargetRoot, procfs};
 
+/// How long a call of the kernel may take that another process can hold up.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// As many calls may hang at once.
 const MAX_STUCK: usize = 64;
 /// And as many of one tenant.
@@ -62,10 +64,15 @@ pub(crate) fn sleeps(task: &str) -> bool {
 }
 
 /// Whose a process is, as far as patience goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tenant(String);
 
 impl Tenant {
+    #[cfg(test)]
+    pub(super) fn named(name: &str) -> Tenant {
+        Tenant(name.to_owned())
+    }
+
     /// By its cgroup, and where none is used by its user.
     pub(super) fn of(tgid: u32) -> Tenant {
         let cgroups = Membership::of(tgid).unwrap_or_default();
@@ -252,7 +259,7 @@ mod tests {
     const OTHER: u32 = 1 << 23;
 
     fn tenant(name: &str) -> impl Fn() -> Tenant {
-        move || Tenant(name.to_owned())
+        move || Tenant::named(name)
     }
 
     /// As many calls of these tenants as are given; each hangs until its sender is dropped.

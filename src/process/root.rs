@@ -10,7 +10,10 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, statat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, open, openat, openat2,
+    statat, statx,
+};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -106,9 +109,11 @@ impl TargetRoot {
         let start_ticks = procfs::parse_stat(&stat).ok_or(OpenRefusal::ProcessGone)?.start_ticks;
         // A process that has exited but was not waited for has no root any more: ENOENT.
         let dir = openat(&process, "root", flags, Mode::empty()).map_err(gone)?;
-        let root = fstat(&dir)?;
-        let ns = statat(&process, "ns/mnt", rustix::fs::AtFlags::empty()).map_err(gone)?;
-        let identity = (root.st_dev, root.st_ino);
+        // A program may serve it, and is not asked: its numbers, which do not change, come in any case.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let root = statx(&dir, "", flags, StatxFlags::empty())?;
+        let ns = statat(&process, "ns/mnt", AtFlags::empty()).map_err(gone)?;
+        let identity = (makedev(root.stx_dev_major, root.stx_dev_minor), root.stx_ino);
         Ok(TargetRoot { dir: Arc::new(dir), mount_ns: ns.st_ino, identity, uid, gid, start_ticks, ns_pid })
     }
 

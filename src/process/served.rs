@@ -2,21 +2,60 @@
 //! close: whoever closes such a file, or ends with it open, waits for that, and no signal ends the wait (`fuse_flush` in
 //! `fs/fuse/file.c`). So they are opened in the [opener](super::opener) only; whoever reads one reads a copy.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, memfd_create};
+use rustix::fs::{AtFlags, MemfdFlags, SealFlags, StatxFlags, fcntl_add_seals, fstatfs, memfd_create, statx};
 
+use super::patience::Tenant;
+use super::procfs;
 use super::root::{self, OpenRefusal};
 
 /// `FUSE_SUPER_MAGIC` of `include/uapi/linux/magic.h`; virtiofs has the same.
 const FUSE: u64 = 0x6573_5546;
+/// Memory for copies, bytes: of all files that are mapped, and of those of one tenant.
+const COPIES: u64 = 64 << 20;
+const COPIES_OF_ONE: u64 = 32 << 20;
 
 /// Whether a program serves the file system of a file, open or `O_PATH`. It is asked by this, and may deny an answer: no
 /// file system of the kernel's does.
 pub(super) fn is_served(file: BorrowedFd<'_>) -> bool {
-    fstatfs(file).map_or(true, |fs| u64::try_from(fs.f_type) == Ok(FUSE))
+    fstatfs(file).map_or(true, |fs| u64::try_from(fs.f_type) == Ok(FUSE)) && !is_of_hypervisor(file)
+}
+
+/// Whether it is the hypervisor that serves it, as the root of virtual machines: only the host's root can mount that.
+fn is_of_hypervisor(file: BorrowedFd<'_>) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let Ok(stat) = statx(file, "", flags, StatxFlags::empty()) else { return false };
+    let mounts = procfs::read("/proc/self/mountinfo").unwrap_or_default();
+    has_virtiofs(&mounts, &format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+/// Whether a device is that of a virtiofs in `/proc/PID/mountinfo` (proc(5)).
+fn has_virtiofs(mounts: &[u8], device: &str) -> bool {
+    mounts.split(|&b| b == b'\n').any(|line| {
+        let mut fields = line.split(|&b| b == b' ');
+        fields.nth(2) == Some(device.as_bytes())
+            && fields.skip_while(|field| *field != b"-").nth(1) == Some(b"virtiofs")
+    })
+}
+
+/// How much memory copies take: of all files that are mapped, and of all that were made since that was counted.
+#[derive(Debug, Default)]
+pub(super) struct Copies(HashMap<Tenant, u64>);
+
+impl Copies {
+    pub(super) fn have_room(&self, tenant: &Tenant, size: u64) -> bool {
+        let all: u64 = self.0.values().sum();
+        let of_one = self.0.get(tenant).copied().unwrap_or_default();
+        all.saturating_add(size) <= COPIES && of_one.saturating_add(size) <= COPIES_OF_ONE
+    }
+
+    pub(super) fn add(&mut self, tenant: &Tenant, size: u64) {
+        *self.0.entry(tenant.clone()).or_default() += size;
+    }
 }
 
 /// The first `size` bytes of what an `O_PATH` descriptor stands for, in memory that nobody can change. When this
@@ -29,4 +68,28 @@ pub(super) fn copy(found: BorrowedFd<'_>, size: u64) -> Result<OwnedFd, OpenRefu
     io::copy(&mut file.take(size), &mut copy).map_err(failed)?;
     fcntl_add_seals(copy.as_fd(), SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
     Ok(copy.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtiofs_is_told_by_the_type_of_its_mount() {
+        let mounts = b"22 1 0:25 / / rw,relatime shared:1 - virtiofs root rw\n\
+            23 22 0:26 / /mnt/- rw shared:2 master:1 - fuse.sshfs virtiofs rw\nodd\n";
+        assert!(has_virtiofs(mounts, "0:25"));
+        assert!(!has_virtiofs(mounts, "0:26") && !has_virtiofs(mounts, "0:2") && !has_virtiofs(b"", "0:25"));
+    }
+
+    #[test]
+    fn one_tenant_does_not_take_the_memory_of_all() {
+        let (one, other, third) = (Tenant::named("one"), Tenant::named("other"), Tenant::named("third"));
+        let mut copies = Copies::default();
+        assert!(!copies.have_room(&one, COPIES_OF_ONE + 1) && !copies.have_room(&one, u64::MAX));
+        copies.add(&one, COPIES_OF_ONE);
+        assert!(!copies.have_room(&one, 1) && copies.have_room(&other, COPIES_OF_ONE));
+        copies.add(&other, COPIES - COPIES_OF_ONE);
+        assert!(!copies.have_room(&third, 1));
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
+use super::patience::PATIENCE;
 use super::procfs;
 use super::program::Program;
 use super::reading;
@@ -37,7 +38,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             binary: PathBuf::from("/proc/self/exe"),
-            patience: Duration::from_millis(500),
+            patience: PATIENCE,
             max_open_files: 512,
             max_mappings: 65_536,
             max_mappings_in_all: 1 << 19,

@@ -1,13 +1,9 @@
 //! Where the agent may be attached although it is not the rule.
 
-use std::time::Duration;
-
 use super::AgentRule;
 use crate::process::cgroup::Membership;
+use crate::process::patience::PATIENCE;
 use crate::process::{Patience, procfs};
-
-/// The environment of a process lies behind its memory lock, which its owner can hold.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Whether a rule is for a process. One that does not let itself be read in time has none.
 pub(super) fn allows(rule: &AgentRule, tgid: u32) -> bool {

@@ -190,9 +190,11 @@ impl Resolver {
         }
     }
 
-    /// Reads what the JVMs' agents have logged until now.
-    pub(super) fn read_logs(&mut self) -> Vec<(ProcessId, LogStats)> {
-        self.symbolizer.read_logs()
+    /// Reads what JVMs say of their code. Those of these stacks, and of those that wait, have run.
+    pub(super) fn read_logs(&mut self, stacks: &[(Stack, Count)]) -> Vec<(ProcessId, LogStats)> {
+        let waiting = self.waiting.iter().map(|waiting| &waiting.stack);
+        let stacks = stacks.iter().map(|(stack, _)| stack).chain(waiting);
+        self.symbolizer.read_logs(&stacks.map(|stack| stack.key.process).collect())
     }
 
     /// Takes in a window whose events have been applied.

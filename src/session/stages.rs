@@ -73,7 +73,7 @@ impl<'a> Stages<'a> {
         unwinding.meet(&mut batch.window.stacks, &mut resolver.processes, &mut resolver.symbolizer);
         jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
         jvms.beat(&mut resolver.symbolizer);
-        jvms.read(&resolver.read_logs());
+        jvms.read(&resolver.read_logs(&batch.window.stacks));
         if batch.totals.is_some() {
             jvms.measure();
         }
@@ -103,7 +103,7 @@ impl<'a> Stages<'a> {
         let began = Instant::now();
         let Stages { resolver, jvms, .. } = self;
         jvms.settle(&mut resolver.symbolizer);
-        jvms.read(&resolver.read_logs());
+        jvms.read(&resolver.read_logs(&[]));
         jvms.release();
         resolver.finish();
         self.progress.clear();

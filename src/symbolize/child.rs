@@ -177,9 +177,13 @@ impl Child {
     /// CPU time and memory.
     pub(crate) fn cost(&self) -> Cost {
         let past = self.past_cpu;
-        let Some(running) = &self.running else { return Cost { cpu: past, past, resident: 0 } };
-        let pid = running.process.id();
-        Cost { cpu: past + cpu_of(pid), past, resident: resident_of(pid) }
+        let cpu = past + self.pid().map_or(Duration::ZERO, cpu_of);
+        Cost { cpu, past, resident: self.resident() }
+    }
+
+    /// Resident memory of the worker that runs now, bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        self.pid().map_or(0, resident_of)
     }
 
     /// Process id of the worker that runs now.

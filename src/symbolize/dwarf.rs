@@ -114,12 +114,13 @@ impl Debug {
         line
     }
 
-    /// Gives back what is quickly had again: the pages of the files, and units beyond what may be kept.
-    pub(crate) fn rest(&self) {
+    /// Gives back what is quickly had again: the pages of the files, and units beyond what may be kept; whether some are.
+    pub(crate) fn rest(&self) -> bool {
         while self.units_memory() > MAX_KEPT {
             self.used.borrow_mut().remove(0);
         }
         self.mappings.iter().for_each(|mapping| mapping.release());
+        !self.used.borrow().is_empty()
     }
 
     /// Forgets all units.

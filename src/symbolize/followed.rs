@@ -6,10 +6,14 @@ use super::changes::Changes;
 use super::message::{Follow, LogStats, Request, Watch};
 use crate::jvm::code;
 use crate::jvm::vm::{Blobs, Layout};
-use crate::process::ProcessId;
+use crate::process::{MonoNs, ProcessId};
 
 /// How often reading one JVM's memory may cost the worker its life.
 const MEMORY_LOSSES: u32 = 2;
+
+/// So often the memory of a JVM is looked at that does not run, ns: what is said of its code when it runs again, or has
+/// ended, goes by the look before.
+const LOOK: u64 = 5_000_000_000;
 
 /// The log of a JVM's agent, and what is needed to read it.
 #[derive(Debug)]
@@ -69,6 +73,8 @@ pub(super) struct Followed {
     pub(super) source: Source,
     /// The worker that has it.
     pub(super) generation: u64,
+    /// When it was read the last time.
+    pub(super) read: MonoNs,
     pub(super) stats: LogStats,
     pub(super) changes: Changes,
 }
@@ -113,6 +119,17 @@ impl Followed {
     pub(super) fn note_loss(&mut self) {
         if let Source::Memory { losses, .. } = &mut self.source {
             *losses += 1;
+        }
+    }
+
+    /// Whether there may be something to read. `ran`: since the last time.
+    pub(super) fn is_due(&self, ran: bool, now: MonoNs) -> bool {
+        match &self.source {
+            Source::Log { .. } => true,
+            // Memory that nobody has asked about has nothing to tell.
+            Source::Memory { memory, .. } => {
+                (memory.code || self.generation > 0) && (ran || now.0 >= self.read.0.saturating_add(LOOK))
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 //! which the consumed part was given back to the kernel cannot be read a second time, so its reader should live long.
 //! Memory has another: its owner can make a read of it wait for ever, and what is read can be had again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -137,7 +137,8 @@ impl Jvms {
         self.leave(key);
         self.next += 1;
         let (number, stats, changes) = (self.next, LogStats::default(), Changes::default());
-        self.followed.insert(key, Followed { number, source, generation: 0, stats, changes });
+        let read = MonoNs::default();
+        self.followed.insert(key, Followed { number, source, generation: 0, read, stats, changes });
     }
 
     /// Forgets a JVM that has ended and whose stacks are all named.
@@ -156,19 +157,20 @@ impl Jvms {
         }
     }
 
-    /// Lets the worker read what the logs have now.
-    pub(crate) fn read_logs(&mut self) -> Vec<(ProcessId, LogStats)> {
-        // Memory that nobody has asked about has nothing to tell.
-        let told = |followed: &Followed| followed.names_code() || followed.generation > 0;
-        let keys: Vec<Key> = self.followed.iter().filter(|(_, f)| told(f)).map(|(&key, _)| key).collect();
-        for &key in &keys {
+    /// Lets the worker read what the logs have now, and look at the memory of those that ran.
+    pub(crate) fn read_logs(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
+        let now = MonoNs::now();
+        let due =
+            |(key, followed): (&Key, &Followed)| followed.is_due(ran.contains(&key.0), now).then_some(*key);
+        let keys: Vec<Key> = self.followed.iter().filter_map(due).collect();
+        for key in keys {
             // Once more if the worker was lost; what it knew is then read again from the start.
             if !self.read_log(key) {
                 self.read_log(key);
             }
         }
-        let of_code = keys.into_iter().filter(|&(id, part)| self.code_of(id) == Some((id, part)));
-        of_code.filter_map(|key| Some((key.0, self.followed.get(&key)?.stats))).collect()
+        let of_code = self.followed.iter().filter(|&(&(id, part), _)| self.code_of(id) == Some((id, part)));
+        of_code.map(|(&(id, _), followed)| (id, followed.stats)).collect()
     }
 
     /// Where a JVM's code has changed.
@@ -330,6 +332,7 @@ impl Jvms {
                     // A worker that is new to it cannot know what has gone since the last one looked.
                     followed.changes.note(if given { &changed } else { &Changed::Everywhere });
                     followed.stats = stats;
+                    followed.read = MonoNs::now();
                     let child = self.children.of(&followed.source, &self.binary);
                     followed.generation = child.map_or(0, |child| child.generation());
                     followed.release();
@@ -350,6 +353,8 @@ impl Jvms {
         };
         if answer.is_err() {
             followed.note_loss();
+            // If there is no other look, nothing is known of it any more.
+            followed.changes.note(&Changed::Everywhere);
             self.lost += 1;
         }
         answer.ok()

@@ -9,7 +9,7 @@ use super::frames::Frames;
 use crate::process::{MonoNs, ProcessId};
 
 /// A process's addresses are looked up anew this often, ns: what is asked of a file keeps it open.
-const RENEWED: u64 = 30_000_000_000;
+const RENEWED: u64 = 60_000_000_000;
 /// Processes that are remembered; then all are looked up anew.
 const MAX_SPACES: usize = 16 << 10;
 

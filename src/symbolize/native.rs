@@ -151,11 +151,9 @@ impl Native {
         symbols + mini + extents + self.debug.get().and_then(Option::as_ref).map_or(0, Debug::memory)
     }
 
-    /// Gives back memory that is quickly had again.
-    pub(crate) fn rest(&self) {
-        if let Some(Some(debug)) = self.debug.get() {
-            debug.rest();
-        }
+    /// Gives back memory that is quickly had again; whether it still holds some.
+    pub(crate) fn rest(&self) -> bool {
+        matches!(self.debug.get(), Some(Some(debug)) if debug.rest())
     }
 
     /// Gives back all of that: others are asked for now.

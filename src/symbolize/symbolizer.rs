@@ -162,10 +162,11 @@ impl Symbolizer {
         }
     }
 
-    /// Reads what the followed JVMs' logs have now. Stacks are looked up in what was read: call it before
-    /// [`symbolize`](Self::symbolize), when the stacks' code has had time to be logged.
-    pub fn read_logs(&mut self) -> Vec<(ProcessId, LogStats)> {
-        self.jvms.read_logs()
+    /// Reads what the followed JVMs' logs have now, and whether the code in the memory of those that `ran` is what it was.
+    /// Stacks are looked up in what was read: call it before [`symbolize`](Self::symbolize) with all processes that there
+    /// will be stacks of, when the stacks' code has had time to be logged.
+    pub fn read_logs(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
+        self.jvms.read_logs(ran)
     }
 
     /// The frames of each stack, root first: user frames with inlined ones unfolded, then kernel frames; a

@@ -47,7 +47,7 @@ impl Symbolizer {
 
     /// Replaces the worker if it holds too much. It is given again what it is asked about.
     pub(super) fn evict(&mut self) {
-        let held = self.child.cost().resident;
+        let held = self.child.resident();
         if self.eviction.replaces(held, Instant::now()) {
             log::info!("symbols: the worker holds {} KiB and is replaced", held >> 10);
             self.child.restart();

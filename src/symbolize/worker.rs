@@ -53,7 +53,7 @@ fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), WireError> {
 #[derive(Default)]
 struct Worker {
     files: HashMap<u64, Native>,
-    /// The files that were asked for last, the last one last: only these hold units of their DWARF.
+    /// Those that hold units of their DWARF: the few that were asked for last, the last one last.
     recent: Vec<u64>,
     maps: HashMap<u64, (File, PerfMap)>,
     jvms: HashMap<u64, Box<dyn JavaSource>>,
@@ -115,9 +115,11 @@ impl Worker {
     fn names(&mut self, file: u64, offsets: &[u64]) -> Response {
         let Some(native) = self.files.get(&file) else { return Response::Refused };
         let names = names(native, offsets);
-        native.rest();
+        let holds_units = native.rest();
         self.recent.retain(|&recent| recent != file);
-        self.recent.push(file);
+        if holds_units {
+            self.recent.push(file);
+        }
         if self.recent.len() > MAX_RECENT {
             let oldest = self.recent.remove(0);
             self.files.get(&oldest).into_iter().for_each(Native::forget_units);

@@ -1,7 +1,7 @@
 //! What a JVM's code is at an address, asked now about a moment ago.
 //!
-//! Nobody tells us when code comes and goes. So blobs that were asked about are looked at again each window
-//! ([`VmCode::check`]): one that is the same before and after a tick was there at the tick. One that has gone, or has
+//! Nobody tells us when code comes and goes. So blobs that were asked about are looked at again in each window in which
+//! the JVM ran, and every few seconds ([`VmCode::check`]): one that is the same before and after a tick was there at the tick. One that has gone, or has
 //! been replaced, is not believed for any tick since it was last seen. One that is met for the first time was there a
 //! window after the tick at most; memory of code is not reused that fast but by a JVM that is made to.
 
@@ -24,11 +24,11 @@ use crate::process::MonoNs;
 /// Most bytes that are read of one JVM between two checks. A window with ten thousand new addresses in as many methods
 /// of the usual size takes a third of it.
 const ALLOWANCE: u64 = 256 << 20;
-/// Blobs that are looked at again each window. A warm Scala compiler has 13,000.
+/// Blobs that are looked at again. A warm Scala compiler has 13,000.
 const MAX_KNOWN: usize = 64 << 10;
 /// A blob that was not asked about for so long, ns, is not looked at any more: nobody relies on an answer for longer
-/// (`symbolize/known.rs` asks again every 30 s). In a JVM that is on for days any of its code has run once.
-const KEPT: u64 = 120_000_000_000;
+/// (`symbolize/known.rs` asks again every minute). In a JVM that is on for days any of its code has run once.
+const KEPT: u64 = 75_000_000_000;
 /// How long ranges are remembered whose code has gone, ns: as long as stacks may wait to be named.
 const REMEMBER: u64 = 10_000_000_000;
 /// What the agent, and HotSpot in its own listings, calls the stub at the root of all Java frames.
@@ -68,7 +68,7 @@ pub enum VmMiss {
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmStats {
-    /// Blobs that are looked at each window.
+    /// Blobs that are looked at again.
     pub known: usize,
     /// Blobs that had gone when they were looked at again.
     pub went: u64,
@@ -132,7 +132,7 @@ impl<M: Memory> VmCode<M> {
     }
 
     /// Looks at all blobs again that were asked about lately. Returns where code went: answers about other addresses stay
-    /// what they were. To be called each window, before its addresses are asked about; `now` is after the last of them.
+    /// what they were. To be called before the addresses of a window are asked about; `now` is after the last of them.
     pub fn check(&mut self, now: MonoNs) -> Vec<Range<u64>> {
         self.memory.renew(ALLOWANCE);
         self.checked = now;
@@ -144,7 +144,7 @@ impl<M: Memory> VmCode<M> {
             self.fresh = false;
         }
         if self.heaps.is_none() {
-            // It has ended. What was seen a window ago is the best that can be known of its last ticks.
+            // It has ended. What was seen at the last look is the best that can be known of its last ticks.
             return Vec::new();
         }
         let (memory, layout) = (&self.memory, &self.layout);

@@ -120,7 +120,7 @@ impl Interpreted {
         }
         let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
-            // The process has ended: what was seen a window ago is the best that can be known of its last ticks.
+            // The process has ended: what was seen at the last look is the best that can be known of its last ticks.
             None if gone => {
                 let last = self.looks.get(&asked.method).and_then(|look| look.found.as_ref());
                 last.map_or(Err(VmMiss::Gone), |last| frame(last, asked.bcp))

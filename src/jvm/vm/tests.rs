@@ -129,7 +129,7 @@ fn code_that_nobody_asks_about_is_not_looked_at_for_ever() {
     for second in 1..200 {
         code.check(MonoNs(second * 1_000_000_000));
         assert!(asked(&mut code, often, second).lasting);
-        assert_eq!(code.stats().known, if second < 120 { 2 } else { 1 }, "after {second} s");
+        assert_eq!(code.stats().known, if second < 75 { 2 } else { 1 }, "after {second} s");
     }
     assert!(asked(&mut code, once, 200).lasting);
     assert_eq!(code.stats().known, 2);
