@@ -82,11 +82,20 @@ fn a_program_on_a_file_system_that_answers_has_its_names() {
 /// one that waits for such a file system cannot end.
 #[test]
 fn a_tmp_that_does_not_answer_costs_the_names_of_generated_code_only() {
+    only_generated_code_is_nameless("jit", Path::new("/tmp"));
+}
+
+#[test]
+fn a_root_that_does_not_answer_costs_the_names_of_generated_code_only() {
+    only_generated_code_is_nameless("root", &scratch("mounted-root"));
+}
+
+fn only_generated_code_is_nameless(way: &str, dir: &Path) {
     if !is_root() || !has_fuse() {
         return;
     }
-    let line = ["jit", "/tmp", "/proc/self/exe"];
-    let (mut dead, pid) = Target::start_by(Command::new(native::program("dead_fs")).args(line));
+    let mut command = Command::new(native::program("dead_fs"));
+    let (mut dead, pid) = Target::start_by(command.arg(way).arg(dir).arg("/proc/self/exe"));
     dead.signal(Signal::USR1);
     dead.wait_for(|line| line == "silent");
     let begun = Instant::now();

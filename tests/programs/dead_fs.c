@@ -5,6 +5,7 @@
  *   dead_fs lock DIR [MAPPED]  runs locked_work in a process one of whose threads holds the memory lock while it waits
  *                              for the server, until SIGUSR2; it has also mapped the file MAPPED
  *   dead_fs jit DIR FILE       runs code that it has generated; silent from SIGUSR1 on
+ *   dead_fs root DIR FILE      the same, and the file system is its root
  *   dead_fs close DIR PROGRAM  as with `file`, but from SIGUSR1 on it answers everything except a close
  * Says "pid N" (of the process that runs) before the process itself, or the server for it, says "ready".
  */
@@ -253,7 +254,11 @@ int main(int argc, char **argv)
 		/* The server's descriptor must be the only one: with it the file system ends, and with that every wait. */
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent || close(fuse))
 			_exit(1);
-		if (!strcmp(argv[1], "jit"))
+		if (!strcmp(argv[1], "root")) {
+			if (chroot(argv[2]) || chdir("/"))
+				fail(argv[2]);
+			run_generated("/file");
+		} else if (!strcmp(argv[1], "jit"))
 			run_generated(path);
 		else if (lock)
 			run_locked(path, argc > 3 ? argv[3] : NULL);
