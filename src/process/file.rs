@@ -172,6 +172,8 @@ pub(super) struct FileState {
     pub(super) opened: Option<Arc<MappedFile>>,
     /// When it was last seen to be what was opened.
     pub(super) checked: MonoNs,
+    /// The process for which it was opened the last time.
+    pub(super) asked_by: u32,
     /// Times in a row that it could not be opened.
     pub(super) failures: u32,
     /// Not tried again before.

@@ -63,10 +63,18 @@ impl Files {
     }
 
     /// The file of a mapping that was made at `mapped`, if nothing has to be opened for it.
-    pub(super) fn known(&mut self, file: &FileRef, mapped: MonoNs, now: MonoNs) -> Option<Arc<MappedFile>> {
+    pub(super) fn known(
+        &mut self,
+        tgid: u32,
+        file: &FileRef,
+        mapped: MonoNs,
+        now: MonoNs,
+    ) -> Option<Arc<MappedFile>> {
         let mut state = file.state();
         let opened = Arc::clone(state.opened.as_ref()?);
         match &opened.content {
+            // What held it up may lie on one process's way to it only.
+            Err(Unopened::TooSlow) if state.asked_by != tgid => None,
             Err(_) => (now < state.retry_at).then_some(opened),
             Ok(content) => {
                 content.fd()?;
@@ -94,6 +102,7 @@ impl Files {
         let found = self.run(|opener| opener.open(tgid, wanted));
         let found = found.and_then(|found| self.copied_if_served(tgid, wanted, found));
         let mut state = file.state();
+        state.asked_by = tgid;
         let opened = self.note(file, &mut state, found, now);
         state.opened = Some(Arc::clone(&opened));
         opened
@@ -117,12 +126,11 @@ impl Files {
         }
         self.open = self.alive().filter(|content| content.fd().is_some()).count();
         // One that is closed here may still be read elsewhere.
-        self.copies = Copies::default();
-        for content in self.alive().collect::<Vec<_>>() {
-            if let Some(tenant) = &content.copied_for {
-                self.copies.add(tenant, content.key.size);
-            }
+        let mut copies = Copies::default();
+        for content in self.alive() {
+            content.copied_for.iter().for_each(|tenant| copies.add(tenant, content.key.size));
         }
+        self.copies = copies;
     }
 
     /// Files named, and files open.
@@ -156,14 +164,19 @@ impl Files {
         found: Found,
     ) -> Result<(Found, Option<Tenant>), Unopened> {
         let content = self.contents.get(&found.key).and_then(|(_, content)| content.upgrade());
-        if !found.served || content.is_some_and(|content| content.fd().is_some()) {
+        if !found.served || content.as_ref().is_some_and(|content| content.fd().is_some()) {
             return Ok((found, None));
+        }
+        let copy = |opener: &mut Opener| opener.copy(tgid, wanted, &found);
+        // One that was closed is counted.
+        if content.is_some_and(|content| content.copied_for.is_some()) {
+            return Ok((Found { fd: self.run(copy)?, ..found }, None));
         }
         let tenant = Tenant::of(tgid);
         if !self.copies.have_room(&tenant, found.key.size) {
             return Err(Unopened::NoRoom);
         }
-        let fd = self.run(|opener| opener.copy(tgid, wanted, &found))?;
+        let fd = self.run(copy)?;
         self.copies.add(&tenant, found.key.size);
         Ok((Found { fd, ..found }, Some(tenant)))
     }

@@ -225,7 +225,7 @@ impl Processes {
         file: &FileRef,
     ) -> Arc<MappedFile> {
         let now = MonoNs::now();
-        if let Some(known) = self.files.known(file, mapping.from, now) {
+        if let Some(known) = self.files.known(tgid, file, mapping.from, now) {
             return known;
         }
         let alive = self.program(tgid, index).is_some_and(|program| program.is_alive());

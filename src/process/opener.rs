@@ -22,7 +22,7 @@ use super::packet::{self, PacketError, is_readable, receive, send};
 use super::path::bytes_path;
 use super::patience::{Hanging, Tenant, sleeps, wait};
 use super::root::{self, OpenRefusal, Owner, TargetRoot};
-use super::served;
+use super::served::{self, Copy};
 
 /// The hidden first argument that makes an opener of this binary.
 pub const ARGUMENT: &str = "__opener";
@@ -46,7 +46,7 @@ enum Request {
         live: Option<(u32, u64, u64)>,
         mapped_at: i128,
     },
-    /// So many bytes of the file that the one descriptor beside it stands for, as a copy in memory.
+    /// So many bytes of the file that the first descriptor beside it stands for are copied to the second.
     Copy { size: u64 },
     /// A regular file of this user or root, below the one root that comes beside it.
     Below { path: Vec<u8>, uid: u32 },
@@ -131,11 +131,16 @@ impl Opener {
 
     /// Copies what [`open`](Self::open) found, which a program serves.
     pub(super) fn copy(&mut self, tgid: u32, wanted: &Wanted, found: &Found) -> Result<OwnedFd, Unopened> {
+        let copy = Copy::new().map_err(OpenRefusal::from)?;
         let request = Request::Copy { size: found.key.size };
-        let answer = self.run::<AnswerFile>(tgid, Within::of(tgid, wanted), &request, &[found.fd.as_fd()]);
-        match answer.ok_or(Unopened::TooSlow)? {
-            (Ok(()), fd) => fd.ok_or(NO_ROOM),
-            (Err(why), _) => Err(why.into()),
+        let files = [found.fd.as_fd(), copy.as_fd()];
+        match self.run::<AnswerFile>(tgid, Within::of(tgid, wanted), &request, &files) {
+            Some((Ok(()), _)) => Ok(copy.seal().map_err(OpenRefusal::from)?),
+            Some((Err(why), _)) => Err(why.into()),
+            None => {
+                copy.give_up();
+                Err(Unopened::TooSlow)
+            }
         }
     }
 
@@ -226,8 +231,12 @@ pub fn main() -> i32 {
                 answer_mapped(socket, &Wanted { inode, path, named_deleted, live, roots, mapped_at })
             }
             Request::Copy { size } => {
-                let found = roots.first().ok_or(OpenRefusal::Missing);
-                answer_file(socket, found.and_then(|found| served::copy(found.as_fd(), size)))
+                let mut files = roots.into_iter();
+                let filled = match (files.next(), files.next()) {
+                    (Some(found), Some(copy)) => served::fill(copy, found.as_fd(), size),
+                    _ => Err(NO_DESCRIPTOR),
+                };
+                send(socket, &filled, &[])
             }
             Request::Below { path, uid } => {
                 let root = roots.first().ok_or(OpenRefusal::ProcessGone);

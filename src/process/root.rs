@@ -109,7 +109,7 @@ impl TargetRoot {
         let start_ticks = procfs::parse_stat(&stat).ok_or(OpenRefusal::ProcessGone)?.start_ticks;
         // A process that has exited but was not waited for has no root any more: ENOENT.
         let dir = openat(&process, "root", flags, Mode::empty()).map_err(gone)?;
-        // A program may serve it, and is not asked: its numbers, which do not change, come in any case.
+        // A program may serve it, and is not asked: its numbers do not change. (Of one that denies us root the device comes.)
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let root = statx(&dir, "", flags, StatxFlags::empty())?;
         let ns = statat(&process, "ns/mnt", AtFlags::empty()).map_err(gone)?;

@@ -5,9 +5,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, MemfdFlags, SealFlags, StatxFlags, fcntl_add_seals, fstatfs, memfd_create, statx};
+use rustix::fs::{
+    AtFlags, MemfdFlags, SealFlags, StatxFlags, fcntl_add_seals, fstatfs, ftruncate, memfd_create, statx,
+};
+use rustix::io::Errno;
 
 use super::patience::Tenant;
 use super::procfs;
@@ -58,20 +61,50 @@ impl Copies {
     }
 }
 
-/// The first `size` bytes of what an `O_PATH` descriptor stands for, in memory that nobody can change. When this
-/// returns, the file is closed.
-pub(super) fn copy(found: BorrowedFd<'_>, size: u64) -> Result<OwnedFd, OpenRefusal> {
+/// Memory for a copy. It is the broker's: it can give back what is in it even while who fills it hangs.
+#[derive(Debug)]
+pub(super) struct Copy(OwnedFd);
+
+impl Copy {
+    pub(super) fn new() -> Result<Copy, Errno> {
+        memfd_create("jbpf-prof copy", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map(Copy)
+    }
+
+    /// It is filled: nobody can change it any more.
+    pub(super) fn seal(self) -> Result<OwnedFd, Errno> {
+        fcntl_add_seals(&self.0, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+        Ok(self.0)
+    }
+
+    /// It was not filled in time, and never will be.
+    pub(super) fn give_up(self) {
+        // If one of them failed, the memory would last as long as who hangs.
+        let _ = ftruncate(&self.0, 0);
+        let _ = fcntl_add_seals(&self.0, SealFlags::GROW);
+    }
+}
+
+impl AsFd for Copy {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Fills a copy with the first `size` bytes of what an `O_PATH` descriptor stands for. When this returns, the file is
+/// closed.
+pub(super) fn fill(copy: OwnedFd, found: BorrowedFd<'_>, size: u64) -> Result<(), OpenRefusal> {
     let file = File::from(root::reopen(found)?);
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let mut copy = File::from(memfd_create("jbpf-prof copy", flags)?);
     let failed = |e: io::Error| OpenRefusal::Errno(e.raw_os_error().unwrap_or(libc::EIO));
-    io::copy(&mut file.take(size), &mut copy).map_err(failed)?;
-    fcntl_add_seals(copy.as_fd(), SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
-    Ok(copy.into())
+    io::copy(&mut file.take(size), &mut File::from(copy)).map_err(failed)?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use rustix::fs::{Mode, OFlags};
+
     use super::*;
 
     #[test]
@@ -91,5 +124,24 @@ mod tests {
         assert!(!copies.have_room(&one, 1) && copies.have_room(&other, COPIES_OF_ONE));
         copies.add(&other, COPIES - COPIES_OF_ONE);
         assert!(!copies.have_room(&third, 1));
+    }
+
+    #[test]
+    fn a_copy_is_what_was_copied_for_ever_or_nothing() {
+        let program = std::env::current_exe().unwrap();
+        let found = rustix::fs::open(&program, OFlags::PATH, Mode::empty()).unwrap();
+        let of = |copy: &Copy| File::from(copy.0.try_clone().unwrap());
+        let copy = Copy::new().unwrap();
+        fill(of(&copy).into(), found.as_fd(), 10_000).unwrap();
+        let sealed = File::from(copy.seal().unwrap());
+        let mut bytes = [0; 20_000];
+        assert_eq!(sealed.read_at(&mut bytes, 0).unwrap(), 10_000);
+        assert_eq!(bytes[..10_000], std::fs::read(program).unwrap()[..10_000]);
+        assert!(sealed.write_at(b"x", 0).is_err() && sealed.set_len(0).is_err());
+        let copy = Copy::new().unwrap();
+        let other = of(&copy);
+        other.write_at(b"much", 0).unwrap();
+        copy.give_up();
+        assert!(other.write_at(b"more", 0).is_err() && other.metadata().unwrap().len() == 0);
     }
 }

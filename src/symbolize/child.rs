@@ -36,6 +36,8 @@ pub(crate) enum Lost {
     TooSlow,
     /// It died, or said something that makes no sense.
     Died,
+    /// There was none, and none could be started: that is nobody's fault who asks.
+    NotStarted,
 }
 
 #[derive(Debug)]
@@ -140,9 +142,9 @@ impl Child {
     /// Asks and waits for the answer. If the worker is lost by it, the next one is started at once.
     pub(crate) fn ask(&mut self, request: &Request, with: &[BorrowedFd<'_>]) -> Result<Response, Lost> {
         if self.running.is_none() && self.spawn().is_err() {
-            return Err(Lost::Died);
+            return Err(Lost::NotStarted);
         }
-        let Some(running) = &self.running else { return Err(Lost::Died) };
+        let Some(running) = &self.running else { return Err(Lost::NotStarted) };
         let answer = running.ask(request, with, self.deadline.next());
         self.descriptors += with.len();
         match answer {

@@ -11,9 +11,9 @@ use crate::process::{MonoNs, ProcessId};
 /// How often reading one JVM's memory may cost the worker its life.
 const MEMORY_LOSSES: u32 = 2;
 
-/// So often the memory of a JVM is looked at that does not run, ns: what is said of its code when it runs again, or has
-/// ended, goes by the look before.
-const LOOK: u64 = 5_000_000_000;
+/// So often the memory of a JVM is looked at that does not run, ns, to the window: what is said of its code when it runs
+/// again, or has ended, goes by the look before.
+const LOOK: u64 = 4_500_000_000;
 
 /// The log of a JVM's agent, and what is needed to read it.
 #[derive(Debug)]
@@ -144,5 +144,31 @@ impl Followed {
     /// Whether it has cost too many workers to be given to another.
     pub(super) fn is_given_up(&self) -> bool {
         matches!(self.source, Source::Memory { losses, .. } if losses >= MEMORY_LOSSES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jvm::vm::made;
+
+    fn memory(code: bool, generation: u64) -> Followed {
+        let file = File::open("/dev/null").unwrap();
+        let memory = Box::new(JvmMemory { file, layout: made::layout(), code, coarse: false });
+        let (stats, changes) = (LogStats::default(), Changes::default());
+        let source = Source::Memory { memory, losses: 0 };
+        Followed { number: 1, source, generation, read: MonoNs(100), stats, changes }
+    }
+
+    #[test]
+    fn memory_is_looked_at_when_its_jvm_ran_and_now_and_then() {
+        for (code, generation, looked_at) in
+            [(true, 1, true), (true, 0, true), (false, 1, true), (false, 0, false)]
+        {
+            let memory = memory(code, generation);
+            assert!(!memory.is_due(false, MonoNs(100 + LOOK - 1)));
+            assert_eq!(memory.is_due(true, MonoNs(101)), looked_at);
+            assert_eq!(memory.is_due(false, MonoNs(100 + LOOK)), looked_at, "it may have ended");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::child::Child;
+use super::child::{Child, Lost};
 use super::frames::{Frames, Shared, unknown};
 use super::message::{Kept, Names, PerfMapFacts, Request, Response};
 use super::place::AddressSpaces;
@@ -168,7 +168,7 @@ impl JitMaps {
         };
         match exchange() {
             Ok(Response::Names(names)) => Ok(names),
-            Ok(_) => Err(Some(Why::WorkerFailed)),
+            Ok(_) | Err(Lost::NotStarted) => Err(Some(Why::WorkerFailed)),
             Err(_) => {
                 map.lost += 1;
                 self.lost += 1;
@@ -193,7 +193,7 @@ impl JitMaps {
                 map.facts = facts;
                 grown
             }
-            Ok(_) => false,
+            Ok(_) | Err(Lost::NotStarted) => false,
             Err(_) => {
                 map.lost += 1;
                 self.lost += 1;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::changes::Changes;
-use super::child::{Child, Cost, SHORTEST};
+use super::child::{Child, Cost, Lost, SHORTEST};
 use super::followed::{Followed, JvmLog, JvmMemory, Key, Part, Source};
 use super::frames::{Frames, Shared, unknown};
 use super::known::{JavaFrames, Seen};
@@ -351,7 +351,7 @@ impl Jvms {
             true => child.ask(request, &[followed.file().as_fd()]),
             false => child.ask(request, &[]),
         };
-        if answer.is_err() {
+        if answer.as_ref().is_err_and(|how| *how != Lost::NotStarted) {
             followed.note_loss();
             // If there is no other look, nothing is known of it any more.
             followed.changes.note(&Changed::Everywhere);

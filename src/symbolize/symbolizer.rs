@@ -345,6 +345,7 @@ impl Symbolizer {
 
     fn ask(&mut self, wanted: Wanted, spaces: &mut impl AddressSpaces) -> Found {
         let mut found = Found::default();
+        let lost = self.jvms.lost;
         for (id, (file, mut offsets)) in wanted.native {
             offsets.sort_unstable();
             offsets.dedup();
@@ -371,6 +372,10 @@ impl Symbolizer {
             }
         }
         self.ask_interpreted(wanted.interpreted, &mut found);
+        if self.jvms.lost > lost {
+            // What a worker has said that is lost is not looked at by the next one.
+            found.java.values_mut().for_each(|java| java.lasting = false);
+        }
         found
     }
 
