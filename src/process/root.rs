@@ -64,7 +64,7 @@ pub enum OpenRefusal {
     /// It belongs to another user.
     #[error("owned by another user")]
     ForeignOwner,
-    /// A program serves its file system: [`served`](super::served).
+    /// A program serves its file system, and may never answer.
     #[error("on a file system that a program serves")]
     Served,
     /// The path leads through a magic link of `/proc` or too many links.
