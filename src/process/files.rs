@@ -124,13 +124,13 @@ impl Files {
         if self.contents.len() > MAX_REMEMBERED {
             self.contents.retain(|_, (_, content)| content.strong_count() > 0);
         }
-        self.open = self.alive().filter(|content| content.fd().is_some()).count();
-        // One that is closed here may still be read elsewhere.
-        let mut copies = Copies::default();
+        let (mut open, mut copies) = (0, Copies::default());
         for content in self.alive() {
+            open += usize::from(content.fd().is_some());
+            // One that is closed here may still be read elsewhere.
             content.copied_for.iter().for_each(|tenant| copies.add(tenant, content.key.size));
         }
-        self.copies = copies;
+        (self.open, self.copies) = (open, copies);
     }
 
     /// Files named, and files open.

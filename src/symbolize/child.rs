@@ -8,9 +8,6 @@ use std::process::Child as Process;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::message::{Kept, Request, Response};
 use super::wire::{Channel, WireError};
@@ -206,37 +203,16 @@ impl Child {
     }
 
     fn end(&mut self) {
-        let Some(mut running) = self.running.take() else { return };
-        let _ = running.process.kill();
-        // Dead but not waited for, it still has its times.
+        let Some(running) = self.running.take() else { return };
+        // Once it was waited for, nobody knows its times.
         self.past_cpu += cpu_of(running.process.id());
-        if has_ended(&running.process) {
-            let _ = running.process.wait();
-        } else {
-            self.left.push(running.process);
-        }
+        self.left.extend(packet::end(running.process, GOES_WITHIN));
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Whether a process that was killed is gone, after a moment.
-fn has_ended(process: &Process) -> bool {
-    let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
-    let Some(Ok(pidfd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return true };
-    let until = Instant::now() + GOES_WITHIN;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).ok();
-        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], timeout.as_ref()) {
-            Err(Errno::INTR) => {}
-            Ok(ready) => return ready > 0,
-            Err(_) => return false,
-        }
     }
 }
 

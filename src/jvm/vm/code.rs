@@ -1,9 +1,10 @@
 //! What a JVM's code is at an address, asked now about a moment ago.
 //!
 //! Nobody tells us when code comes and goes. So blobs that were asked about are looked at again in each window in which
-//! the JVM ran, and every few seconds ([`VmCode::check`]): one that is the same before and after a tick was there at the tick. One that has gone, or has
-//! been replaced, is not believed for any tick since it was last seen. One that is met for the first time was there a
-//! window after the tick at most; memory of code is not reused that fast but by a JVM that is made to.
+//! the JVM ran, and every few seconds ([`VmCode::check`]): one that is the same before and after a tick was there at
+//! the tick. One that has gone, or has been replaced, is not believed for any tick since it was last seen. One that is
+//! met for the first time was there a window after the tick at most; memory of code is not reused that fast but by a
+//! JVM that is made to.
 
 use std::collections::HashMap;
 use std::ops::Range;
