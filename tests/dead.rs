@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,6 +15,10 @@ use common::profiler::{record_watching, run, while_sampling};
 use common::spent::spend;
 use common::target::Target;
 use common::{is_root, native, scratch, skip};
+use jbpf_prof::capture::{End, Leaf, Stack, StackKey, UserWord};
+use jbpf_prof::process::{MonoNs, ProcessId, Unopened};
+use jbpf_prof::profile::Why;
+use jbpf_prof::symbolize::{AddressSpaces, Config, JvmMemory, Place, Symbolizer};
 use rustix::process::Signal;
 
 /// Whether there can be such file systems here.
@@ -150,6 +156,71 @@ fn a_process_that_lets_its_memory_lock_go_has_its_names_again() {
     let nameless = folded.count(|stack| stack.iter().any(|frame| frame == "[unknown: mappings unread]"));
     assert!(nameless * 10 > folded.total(), "it was not held up: {}", folded.top(10));
     assert!(folded.within("locked_work").total() * 10 > folded.total(), "{}", folded.top(10));
+}
+
+/// Reading such memory holds up the worker that does it, for good.
+#[test]
+fn jvms_whose_memory_does_not_answer_cost_others_nothing() {
+    if !is_root() || !has_fuse() {
+        return;
+    }
+    let (mut dead, pid) = dead_fs("jit", Path::new("/proc/self/exe"));
+    dead.signal(Signal::USR1);
+    dead.wait_for(|line| line == "silent");
+    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut symbolizer = Symbolizer::start(Config::new(env!("CARGO_BIN_EXE_jbpf-prof").into())).unwrap();
+    // No process has these numbers: they are of one tenant.
+    for tgid in u32::MAX - 8..u32::MAX {
+        assert_eq!(leaf_in(&mut symbolizer, tgid, memory.try_clone().unwrap()), Some(Why::WorkerFailed));
+    }
+    assert_eq!(symbolizer.stats().worker_lost, 8, "then it has lost its turn");
+    let empty = tempfile::tempfile().unwrap();
+    assert_eq!(
+        leaf_in(&mut symbolizer, std::process::id(), empty),
+        Some(Why::ProcessGone),
+        "nothing to read"
+    );
+}
+
+/// Why an address of a JVM with this memory has no name.
+fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Why> {
+    let process = ProcessId { tgid, start: 1, exec: 1 };
+    // The code heaps at 0x40000000, where `dead_fs` has mapped its file; the rest is nothing.
+    let mut layout = [0; 4096];
+    layout[..5].copy_from_slice(&[0x80, 0x80, 0x80, 0x80, 0x04]);
+    let layout = postcard::from_bytes(&layout).unwrap();
+    symbolizer.watch_jvm(process, JvmMemory { file, layout, code: true, coarse: false });
+    let stack = Stack {
+        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 },
+        at: MonoNs(1),
+        comm: b"java".to_vec(),
+        leaf: Leaf::User,
+        end: End::Root,
+        kernel: Vec::new(),
+        user: vec![UserWord::Leaf(1 << 40)],
+    };
+    symbolizer.symbolize(&[stack], &mut Generated).remove(0).first().and_then(|frame| frame.unknown)
+}
+
+/// Address spaces with nothing but generated code.
+struct Generated;
+
+impl AddressSpaces for Generated {
+    fn place(&mut self, _: ProcessId, _: MonoNs, _: u64) -> Place {
+        Place::Generated
+    }
+
+    fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
+        None
+    }
+
+    fn is_known(&self, _: ProcessId) -> bool {
+        true
+    }
+
+    fn perf_map(&mut self, _: ProcessId, _: MonoNs) -> Result<OwnedFd, Unopened> {
+        Err(Unopened::ProcessGone)
+    }
 }
 
 fn libjvm(jdk: &Jdk) -> PathBuf {

@@ -5,6 +5,7 @@ memory of maps, descriptors, threads and files.
 """
 
 import json
+import math
 import os
 import pathlib
 import re
@@ -18,6 +19,7 @@ import time
 # maps of 1 MiB, a descriptor each, 60 at most; files are open that running programs have mapped.
 BOUNDS = {"resident KiB": 4096, "maps KiB": 512, "BPF maps": 1, "mapped files": 8, "other fds": 2}
 BOUNDS |= {"threads": 1, "children": 1, "files": 4}
+CPU, RATE = "own CPU seconds", "rate"
 # It begins by looking at all processes and reading the names of all that runs; told by itself.
 START_S = 60
 
@@ -112,7 +114,7 @@ class Daemon:
         return sums
 
     def look(self):
-        """What it holds."""
+        """What it holds, what it used, how fast it samples."""
         proc = pathlib.Path(f"/proc/{self.process.pid}")
         metrics = self.metrics()
         children = (proc / f"task/{self.process.pid}/children").read_text().split()
@@ -132,6 +134,8 @@ class Daemon:
             "threads": len(list((proc / "task").iterdir())),
             "children": len(children),
             "files": sum(1 for _ in (self.work / "data").rglob("*")) - metrics["windows_kept"],
+            CPU: metrics["cpu_seconds_total"],
+            RATE: metrics["frequency_hertz"],
         }
 
     def end(self):
@@ -147,6 +151,13 @@ def slope(points):
     mean_x, mean_y = (sum(column) / n for column in zip(*points))
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+
+
+def costliest(looks, after):
+    """The most that any minute later than that second used of a CPU."""
+    points = [(hours * 3600, look[CPU]) for hours, look in looks if hours * 3600 >= after]
+    minutes = [(a, b) for a in points for b in points if 55 <= b[0] - a[0] < 65]
+    return max(((used - before) / (end - begin) for (begin, before), (end, used) in minutes), default=math.nan)
 
 
 def measure(binary, work, figures, java_home, minutes, jvms):
@@ -194,11 +205,15 @@ def measure(binary, work, figures, java_home, minutes, jvms):
             raise RuntimeError("a storm was none") from storm.failed
     half = looks[len(looks) // 2 :]
     for name, last in half[-1][1].items():
-        grows = slope([(hours, look[name]) for hours, look in half])
-        figures.say(f"{name}: {last:.0f}, grows in an hour by", grows, most=BOUNDS.get(name))
+        if name not in (CPU, RATE):
+            grows = slope([(hours, look[name]) for hours, look in half])
+            figures.say(f"{name}: {last:.0f}, grows in an hour by", grows, most=BOUNDS.get(name))
+    (work / "looks.json").write_text(json.dumps(looks), encoding="utf-8")
     (passed, spent), cpus = start, len(os.sched_getaffinity(0))
     share = (metrics["cpu_seconds_total"] - spent) / (end - passed) / cpus * 100
     figures.say(f"own CPU, of the host, from second {passed:.0f} on", share, "%", most=0.5)
+    figures.say("own CPU, of the host, in the costliest minute after that", costliest(looks, passed) / cpus * 100, "%")
+    figures.say("the lowest rate", min(look[RATE] for _, look in looks), "Hz", least=looks[0][1][RATE])
     figures.say("own CPU time until then", spent, "s")
     figures.say("windows", int(metrics["windows_total"]))
     figures.say("processes and containers", ", ".join(str(storm.rounds) for storm in storms))

@@ -20,7 +20,7 @@ use super::file::{ContentKey, Found, Unopened};
 use super::opening::{self, Wanted};
 use super::packet::{self, PacketError, is_readable, receive, send};
 use super::path::bytes_path;
-use super::patience::{Hanging, Tenant, sleeps, wait};
+use super::patience::{Hanging, MAX_STUCK, Tenant, sleeps, wait};
 use super::root::{self, OpenRefusal, Owner, TargetRoot};
 use super::served::{self, Copy};
 
@@ -105,7 +105,7 @@ impl Within {
 impl Opener {
     /// One that is started when it is needed. A file may take as long as `limit`.
     pub(super) fn new(binary: PathBuf, limit: Duration) -> Opener {
-        Opener { binary, limit, running: None, left: Hanging::none() }
+        Opener { binary, limit, running: None, left: Hanging::at_most(MAX_STUCK) }
     }
 
     /// Opens a file as [`opening::open_wanted`] does, for the process `tgid`.

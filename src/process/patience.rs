@@ -22,8 +22,8 @@ use super::{TargetRoot, procfs};
 /// How long a call of the kernel may take that another process can hold up.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// As many calls may hang at once.
-const MAX_STUCK: usize = 64;
-/// And as many of one tenant.
+pub(super) const MAX_STUCK: usize = 64;
+/// Of these, or of other things that hang, as many of one tenant.
 const MAX_OF_ONE: usize = 8;
 /// In so many parts a limit is waited for, and so many times as long in all.
 const PARTS: u32 = 10;
@@ -65,7 +65,7 @@ pub(crate) fn sleeps(task: &str) -> bool {
 
 /// Whose a process is, as far as patience goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Tenant(String);
+pub(crate) struct Tenant(String);
 
 impl Tenant {
     #[cfg(test)]
@@ -73,14 +73,20 @@ impl Tenant {
         Tenant(name.to_owned())
     }
 
+    /// Whose is what no process is known of.
+    pub(crate) fn unknown() -> Tenant {
+        Tenant(String::new())
+    }
+
     /// By its cgroup, and where none is used by its user.
-    pub(super) fn of(tgid: u32) -> Tenant {
+    pub(crate) fn of(tgid: u32) -> Tenant {
         let cgroups = Membership::of(tgid).unwrap_or_default();
         let names = cgroups.path().into_iter().flat_map(std::path::Path::components);
         let names = names.filter(|part| matches!(part, Component::Normal(_))).take(LEVELS);
         let place: Vec<_> = names.map(|part| part.as_os_str().to_string_lossy()).collect();
         if place.is_empty() {
-            return Tenant(TargetRoot::of(tgid).map_or(String::new(), |root| format!("user {}", root.uid)));
+            return TargetRoot::of(tgid)
+                .map_or(Tenant::unknown(), |root| Tenant(format!("user {}", root.uid)));
         }
         Tenant(place.join("/"))
     }
@@ -88,35 +94,39 @@ impl Tenant {
 
 /// Calls that were given up, and whose they are.
 #[derive(Debug)]
-pub(super) struct Hanging<C>(Vec<(Tenant, C)>);
+pub(crate) struct Hanging<C> {
+    most: usize,
+    calls: Vec<(Tenant, C)>,
+}
 
 /// What is left of patience for one more call: for so long, and of whom, if that had to be found out.
 #[derive(Debug)]
-pub(super) struct Turn {
-    pub(super) limit: Duration,
+pub(crate) struct Turn {
+    pub(crate) limit: Duration,
     tenant: Option<Tenant>,
 }
 
 impl<C> Hanging<C> {
-    pub(super) fn none() -> Hanging<C> {
-        Hanging(Vec::new())
+    /// None yet; so many may hang at once.
+    pub(crate) fn at_most(most: usize) -> Hanging<C> {
+        Hanging { most, calls: Vec::new() }
     }
 
     /// How long one more call is waited for, of `limit`: together those of a tenant cost a few limits. None if too many
     /// hang, or of this tenant one that is the `same`. `hangs` tells of each call whether it still does.
-    pub(super) fn turn(
+    pub(crate) fn turn(
         &mut self,
         limit: Duration,
         tenant: impl FnOnce() -> Tenant,
         mut hangs: impl FnMut(&mut C) -> bool,
         same: impl Fn(&C) -> bool,
     ) -> Option<Turn> {
-        self.0.retain_mut(|(_, call)| hangs(call));
+        self.calls.retain_mut(|(_, call)| hangs(call));
         // Who it is matters only when something hangs.
-        let tenant = (!self.0.is_empty()).then(tenant);
-        let of_it = || self.0.iter().filter(|(of, _)| tenant.as_ref() == Some(of));
+        let tenant = (!self.calls.is_empty()).then(tenant);
+        let of_it = || self.calls.iter().filter(|(of, _)| tenant.as_ref() == Some(of));
         let before = of_it().count();
-        if before >= MAX_OF_ONE || self.0.len() >= MAX_STUCK || of_it().any(|(_, call)| same(call)) {
+        if before >= MAX_OF_ONE || self.calls.len() >= self.most || of_it().any(|(_, call)| same(call)) {
             return None;
         }
         let limit = limit / u32::try_from(1 + before).unwrap_or(u32::MAX);
@@ -125,11 +135,16 @@ impl<C> Hanging<C> {
 
     /// Notes that the call hangs that had this turn.
     pub(super) fn add(&mut self, turn: Turn, tenant: impl FnOnce() -> Tenant, call: C) {
-        self.0.push((turn.tenant.unwrap_or_else(tenant), call));
+        self.put(turn.tenant.unwrap_or_else(tenant), call);
+    }
+
+    /// Notes that a call hangs.
+    pub(crate) fn put(&mut self, tenant: Tenant, call: C) {
+        self.calls.push((tenant, call));
     }
 
     pub(super) fn calls(&self) -> impl Iterator<Item = &C> {
-        self.0.iter().map(|(_, call)| call)
+        self.calls.iter().map(|(_, call)| call)
     }
 }
 
@@ -182,7 +197,7 @@ impl Patience {
     /// A call may take as long as `limit`.
     #[must_use]
     pub fn new(limit: Duration) -> Patience {
-        Patience { limit, worker: None, hanging: Hanging::none() }
+        Patience { limit, worker: None, hanging: Hanging::at_most(MAX_STUCK) }
     }
 
     /// Runs `job`, which the process `tgid` may hold up, on the helper thread and waits for it.
@@ -360,6 +375,6 @@ mod tests {
     #[test]
     fn processes_of_one_cgroup_are_one_tenants() {
         assert_eq!(Tenant::of(std::process::id()), Tenant::of(std::process::id()));
-        assert_eq!(Tenant::of(u32::MAX), Tenant(String::new()));
+        assert_eq!(Tenant::of(u32::MAX), Tenant::unknown());
     }
 }

@@ -23,6 +23,9 @@ const UNNAMED: Duration = Duration::from_secs(30);
 /// begin: where there are many they are told apart at the end of their window.
 const NOTICE_PART: u32 = 300;
 const NOTICE_SAVED: Duration = Duration::from_millis(20);
+/// How often it is looked which groups have gone. One is forgotten at the second look that does not find it: what ran in
+/// it has long been told of by then.
+const LEAVE_EVERY: Duration = Duration::from_secs(300);
 /// How often its name is asked for.
 const AGAIN: Duration = Duration::from_millis(900);
 
@@ -33,6 +36,9 @@ pub(super) struct Containers {
     hierarchies: Hierarchies,
     /// By group; none if it is of no container.
     known: HashMap<u64, Option<Arc<Container>>>,
+    /// Of the known, those that the last look for the gone did not find.
+    gone: HashSet<u64>,
+    next_leave: Instant,
     /// Those whose names are still to come: group, its directory, until when.
     unnamed: Vec<(u64, PathBuf, Instant)>,
     next_look: Instant,
@@ -49,6 +55,8 @@ impl Containers {
             naming,
             hierarchies: Hierarchies::mounted(),
             known: HashMap::new(),
+            gone: HashSet::new(),
+            next_leave: now + LEAVE_EVERY,
             unnamed: Vec::new(),
             next_look: now,
             noticing: Allowance::new(NOTICE_PART, NOTICE_SAVED, now),
@@ -90,6 +98,12 @@ impl Containers {
     /// Learns the groups of new stacks while their processes are still there.
     pub(super) fn meet(&mut self, stacks: &[(Stack, Count)]) {
         self.ask_again();
+        let now = Instant::now();
+        if now >= self.next_leave {
+            self.next_leave = now + LEAVE_EVERY;
+            let there = self.hierarchies.dirs(self.naming);
+            self.forget_gone(&there.iter().filter_map(|dir| number(dir)).collect());
+        }
         let mut new: HashSet<u64> = HashSet::new();
         let keys = stacks.iter().map(|(stack, _)| &stack.key);
         let mut keys = keys.filter(|key| !self.known.contains_key(&key.cgroup)).peekable();
@@ -130,6 +144,13 @@ impl Containers {
             }
         }
         self.next_look = next_look(now, began);
+    }
+
+    /// Forgets groups that were gone before, and notes those that have gone since.
+    fn forget_gone(&mut self, there: &HashSet<u64>) {
+        let gone = std::mem::take(&mut self.gone);
+        self.known.retain(|id, _| there.contains(id) || !gone.contains(id));
+        self.gone = self.known.keys().filter(|&id| !there.contains(id)).copied().collect();
     }
 
     /// The group that a process is in, by its number and its directory.
@@ -210,5 +231,19 @@ mod tests {
         let kind = EventKind::Comm { name: b"test"[..].into(), exec: true };
         containers.notice(&[ProcessEvent { at: MonoNs::default(), tgid, tid: tgid, kind }]);
         assert!(containers.of(own).is_none_or(|of| !of.is_gone()));
+    }
+
+    #[test]
+    fn a_group_that_has_gone_is_forgotten_later() {
+        let mut containers = Containers::new(Node::at("/nowhere"), Hierarchies::mounted().naming());
+        containers.known = HashMap::from([(1, None), (2, None)]);
+        let knows = |containers: &Containers| [1, 2].map(|id| containers.known.contains_key(&id));
+        let both = HashSet::from([1, 2]);
+        for there in [&both, &HashSet::from([2]), &both, &HashSet::from([2])] {
+            containers.forget_gone(there);
+            assert_eq!(knows(&containers), [true, true], "its last window may still be to come");
+        }
+        containers.forget_gone(&HashSet::from([2]));
+        assert_eq!((knows(&containers), containers.gone.len()), ([false, true], 0));
     }
 }

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::process::Child as Process;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::message::{Kept, Request, Response};
 use super::wire::{Channel, WireError};
 use super::worker;
-use crate::process::patience::wait;
+use crate::process::patience::{Hanging, Tenant, wait};
 use crate::process::{packet, procfs};
 
 /// What a worker costs.
@@ -33,8 +33,9 @@ pub(crate) enum Lost {
     TooSlow,
     /// It died, or said something that makes no sense.
     Died,
-    /// There was none, and none could be started: that is nobody's fault who asks.
-    NotStarted,
+    /// None was asked: none could be started, or too many hang over what was asked for the same tenant before. That is
+    /// no fault of what was asked for now.
+    NotAsked,
 }
 
 #[derive(Debug)]
@@ -75,8 +76,9 @@ pub(crate) const SHORTEST: u32 = 16;
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 /// How long a killed worker may take to go: one that hangs in a dead file system is left behind.
 const GOES_WITHIN: Duration = Duration::from_millis(200);
-/// Workers that were left behind, at most; then no other is started until one goes.
-const MAX_LEFT: usize = 8;
+/// Workers that were left behind, at most: then none is asked any more until one goes. A tenant over whose questions too
+/// many of them hang is left without answers long before.
+const MAX_LEFT: usize = 32;
 
 /// How long an answer may take. Files that are made to be slow must not hold up the others for long: each one that is
 /// too slow halves the time for those after it.
@@ -113,14 +115,14 @@ pub(crate) struct Child {
     generation: u64,
     descriptors: usize,
     past_cpu: Duration,
-    left: Vec<Process>,
+    left: Hanging<Process>,
 }
 
 impl Child {
     /// Starts the first worker. Missed deadlines shrink to one part in `shortest`.
     pub(crate) fn start(binary: PathBuf, deadline: Duration, shortest: u32) -> Result<Child> {
         let deadline = Deadline { usual: deadline, part: 1, shortest, changed: Instant::now() };
-        let (running, left, past_cpu) = (None, Vec::new(), Duration::ZERO);
+        let (running, left, past_cpu) = (None, Hanging::at_most(MAX_LEFT), Duration::ZERO);
         let mut child = Child { binary, deadline, running, generation: 0, descriptors: 0, past_cpu, left };
         child.spawn()?;
         Ok(child)
@@ -136,19 +138,34 @@ impl Child {
         self.descriptors
     }
 
-    /// Asks and waits for the answer. If the worker is lost by it, the next one is started at once.
+    /// Asks about what is of nobody in particular, and waits for the answer. If the worker is lost by it, the next one is
+    /// started at once.
     pub(crate) fn ask(&mut self, request: &Request, with: &[BorrowedFd<'_>]) -> Result<Response, Lost> {
+        self.ask_about(Tenant::unknown, request, with)
+    }
+
+    /// Asks about what a tenant can hold up.
+    pub(crate) fn ask_about(
+        &mut self,
+        tenant: impl Fn() -> Tenant,
+        request: &Request,
+        with: &[BorrowedFd<'_>],
+    ) -> Result<Response, Lost> {
+        let hangs = |left: &mut Process| matches!(left.try_wait(), Ok(None));
+        let turn = self.left.turn(self.deadline.next(), &tenant, hangs, |_| false).ok_or(Lost::NotAsked)?;
         if self.running.is_none() && self.spawn().is_err() {
-            return Err(Lost::NotStarted);
+            return Err(Lost::NotAsked);
         }
-        let Some(running) = &self.running else { return Err(Lost::NotStarted) };
-        let answer = running.ask(request, with, self.deadline.next());
+        let Some(running) = &self.running else { return Err(Lost::NotAsked) };
+        let answer = running.ask(request, with, turn.limit);
         self.descriptors += with.len();
         match answer {
             Ok(response) => Ok(response),
             Err(error) => {
                 log::warn!("symbols: a worker is lost ({error}) and another one started");
-                self.restart();
+                self.end(tenant);
+                // If it cannot be started now, the next question tries again.
+                let _ = self.spawn();
                 if matches!(error, WireError::TimedOut) {
                     self.deadline.missed();
                     return Err(Lost::TooSlow);
@@ -168,7 +185,7 @@ impl Child {
 
     /// Ends this worker and starts another, which knows nothing.
     pub(crate) fn restart(&mut self) {
-        self.end();
+        self.end(Tenant::unknown);
         // If it cannot be started now, the next question tries again.
         let _ = self.spawn();
     }
@@ -191,8 +208,6 @@ impl Child {
     }
 
     fn spawn(&mut self) -> Result<()> {
-        self.left.retain_mut(|process| matches!(process.try_wait(), Ok(None)));
-        ensure!(self.left.len() < MAX_LEFT, "{MAX_LEFT} symbol workers hang and cannot be ended");
         let (ours, theirs) = UnixStream::pair().context("socket pair for the symbol worker")?;
         let process = packet::start(&self.binary, worker::ARGUMENT, theirs.into())
             .with_context(|| format!("starting the symbol worker, {}", self.binary.display()))?;
@@ -202,17 +217,20 @@ impl Child {
         Ok(())
     }
 
-    fn end(&mut self) {
+    /// Ends the worker, or leaves it behind if it hangs, over what that tenant holds up.
+    fn end(&mut self, tenant: impl FnOnce() -> Tenant) {
         let Some(running) = self.running.take() else { return };
         // Once it was waited for, nobody knows its times.
         self.past_cpu += cpu_of(running.process.id());
-        self.left.extend(packet::end(running.process, GOES_WITHIN));
+        if let Some(left) = packet::end(running.process, GOES_WITHIN) {
+            self.left.put(tenant(), left);
+        }
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.end();
+        self.end(Tenant::unknown);
     }
 }
 

@@ -74,7 +74,7 @@ impl Files {
             match self.attempt(child, (id, file), &rest[..rest.len().min(BATCH)]) {
                 Ok(more) => frames.extend(more),
                 Err(Failure::File(w)) => why = Some(w),
-                Err(Failure::Worker(Lost::NotStarted)) => why = Some(Why::WorkerFailed),
+                Err(Failure::Worker(Lost::NotAsked)) => why = Some(Why::WorkerFailed),
                 Err(Failure::Worker(how)) => {
                     self.lost += 1;
                     lost += 1;

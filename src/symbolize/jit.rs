@@ -168,7 +168,7 @@ impl JitMaps {
         };
         match exchange() {
             Ok(Response::Names(names)) => Ok(names),
-            Ok(_) | Err(Lost::NotStarted) => Err(Some(Why::WorkerFailed)),
+            Ok(_) | Err(Lost::NotAsked) => Err(Some(Why::WorkerFailed)),
             Err(_) => {
                 map.lost += 1;
                 self.lost += 1;
@@ -193,7 +193,7 @@ impl JitMaps {
                 map.facts = facts;
                 grown
             }
-            Ok(_) | Err(Lost::NotStarted) => false,
+            Ok(_) | Err(Lost::NotAsked) => false,
             Err(_) => {
                 map.lost += 1;
                 self.lost += 1;

@@ -21,6 +21,7 @@ use super::frames::{Frames, Shared, unknown};
 use super::known::{JavaFrames, Seen};
 use super::message::{Changed, JavaMethodAt, JavaPc, Kept, LogStats, Mark, Names, Request, Response};
 use super::method_cache::{MethodAt, MethodCache};
+use crate::process::patience::Tenant;
 use crate::process::{MonoNs, ProcessId};
 use crate::profile::Why;
 
@@ -347,11 +348,12 @@ impl Jvms {
     fn ask(&mut self, key: Key, request: &Request, give: bool) -> Option<Response> {
         let followed = self.followed.get_mut(&key).filter(|followed| !followed.is_given_up())?;
         let child = self.children.of(&followed.source, &self.binary)?;
+        let tenant = || Tenant::of(key.0.tgid);
         let answer = match give {
-            true => child.ask(request, &[followed.file().as_fd()]),
-            false => child.ask(request, &[]),
+            true => child.ask_about(tenant, request, &[followed.file().as_fd()]),
+            false => child.ask_about(tenant, request, &[]),
         };
-        if answer.as_ref().is_err_and(|how| *how != Lost::NotStarted) {
+        if answer.as_ref().is_err_and(|how| *how != Lost::NotAsked) {
             followed.note_loss();
             // If there is no other look, nothing is known of it any more.
             followed.changes.note(&Changed::Everywhere);

@@ -34,7 +34,7 @@ impl Symbolizer {
             Ok(Response::UnwindTable(Ok(bytes))) => Table::from_bytes(bytes).ok_or(NoTable::BadFile),
             Ok(Response::UnwindTable(Err(why))) => Err(why),
             Ok(_) => Err(NoTable::BadFile),
-            Err(Lost::NotStarted) => Err(NoTable::Unavailable),
+            Err(Lost::NotAsked) => Err(NoTable::Unavailable),
             Err(_) => {
                 self.files.lost += 1;
                 self.files.poisoned += 1;

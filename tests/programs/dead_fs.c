@@ -4,7 +4,8 @@
  *   dead_fs file DIR PROGRAM   mounts on DIR and runs a copy of PROGRAM from there; silent from SIGUSR1 on: says "silent"
  *   dead_fs lock DIR [MAPPED]  runs locked_work in a process one of whose threads holds the memory lock while it waits
  *                              for the server, until SIGUSR2; it has also mapped the file MAPPED
- *   dead_fs jit DIR FILE       runs code that it has generated; silent from SIGUSR1 on
+ *   dead_fs jit DIR FILE       runs code that it has generated, and has mapped the file there at MAPPED_AT; silent from
+ *                              SIGUSR1 on
  *   dead_fs root DIR FILE      the same, and the file system is its root
  *   dead_fs close DIR PROGRAM  as with `file`, but from SIGUSR1 on it answers everything except a close
  * Says "pid N" (of the process that runs) before the process itself, or the server for it, says "ready".
@@ -29,6 +30,7 @@
 
 #define FILE_NODE 2
 #define PAGE 4096
+#define MAPPED_AT ((void *)0x40000000)
 
 static volatile sig_atomic_t silent, let_go;
 static int fuse, served = -1, only_closes;
@@ -214,7 +216,10 @@ static void run_generated(const char *path)
 {
 	void *code = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (code == MAP_FAILED || open(path, O_RDONLY) < 0)
+	int fd = open(path, O_RDONLY);
+
+	if (code == MAP_FAILED || fd < 0 ||
+	    mmap(MAPPED_AT, PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
 		fail(path);
 	memcpy(code, loop, sizeof(loop));
 	if (mprotect(code, PAGE, PROT_READ | PROT_EXEC))
