@@ -65,6 +65,29 @@ fn a_groups_profile_is_whole_and_its_own_in_each_hierarchy() {
     }
 }
 
+/// As in a container of containerd or CRI-O where v2 alone is used.
+#[test]
+fn groups_outside_our_own_cgroup_namespace_are_called_as_the_host_calls_them() {
+    if !is_root() {
+        return;
+    }
+    for (name, point) in hierarchies() {
+        let pods = Group::own(&point, "pods");
+        let (own, other) = (Group::make(pods.path(), "own"), Group::make(pods.path(), "other"));
+        let _target = start(&other, "native");
+        let mut inside = own.enter(Path::new("unshare"));
+        inside.arg("--cgroup").arg(profiler::binary());
+        inside.args(["-F", "999", "-d", "2", "--report", "json", "-G", &other.arg()]);
+        let run = profiler::finish(inside.current_dir(scratch("namespace"))).success();
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        let kept = report["accounts"]["kept"].as_u64().unwrap();
+        assert!(kept > 50, "{name}: {kept} samples");
+        let path = Path::new("/").join(other.path().strip_prefix(&point).unwrap());
+        assert_eq!(report["groups"][0]["path"].as_str().map(Path::new), Some(path.as_path()), "{name}");
+        assert!(!run.stderr.contains("warning"), "{name}: {}", run.stderr);
+    }
+}
+
 #[test]
 fn it_is_what_a_profile_of_all_has_of_the_same_seconds() {
     if !is_root() {

@@ -240,7 +240,7 @@ fn attach(
 /// than `most`, a fiftieth of the tightest limit, and a quarter of what is left.
 fn cap(target: &Target, most: u64) -> u64 {
     let cgroups = target.proc_file("cgroup").unwrap_or_default();
-    let room = Hierarchies::mounted().memory(&Membership::parse(&cgroups));
+    let room = Hierarchies::mounted().memory(&Membership::parse(&cgroups).absolute());
     room.map_or(most, |room| most.min(room.limit / 50).min(room.left / 4))
 }
 

@@ -6,15 +6,15 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::hierarchy::Hierarchy;
+use super::hierarchy::{Controller, Hierarchy};
+use super::namespace;
 use super::path::bytes_path;
 use super::procfs;
 
 /// Hexadecimal digits of a container's id, in every runtime.
 const ID_DIGITS: usize = 64;
 
-/// The cgroups of a process, as `/proc/PID/cgroup` gives them: paths within each hierarchy, relative to the root of
-/// the reader's cgroup namespace.
+/// The cgroups of a process: paths within each hierarchy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Membership {
     /// Path in the one hierarchy of v2.
@@ -29,10 +29,25 @@ impl Membership {
     /// # Errors
     /// What the kernel says; `ENOENT` or `ESRCH` if the process has ended.
     pub fn of(tgid: u32) -> Result<Membership, Errno> {
-        Ok(Membership::parse(&procfs::read(&format!("/proc/{tgid}/cgroup"))?))
+        Ok(Membership::parse(&procfs::read(&format!("/proc/{tgid}/cgroup"))?).absolute())
     }
 
-    /// Reads lines of the form `hierarchy:controllers:path` (`cgroups(7)`); others are skipped.
+    /// With the paths that the host has, of those that our cgroup namespace shows (`cgroup_namespaces(7)`).
+    #[must_use]
+    pub fn absolute(mut self) -> Membership {
+        if let Some(path) = &mut self.unified {
+            *path = namespace::absolute(Hierarchy::V2, path);
+        }
+        for controller in Controller::ALL {
+            if let Some(path) = self.v1.get_mut(controller.name()) {
+                *path = namespace::absolute(Hierarchy::V1(controller), path);
+            }
+        }
+        self
+    }
+
+    /// Reads lines of the form `hierarchy:controllers:path` (`cgroups(7)`); others are skipped. The paths are those that
+    /// the reader's cgroup namespace shows.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Membership {
         let mut found = Membership::default();

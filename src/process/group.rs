@@ -143,7 +143,7 @@ impl Group {
 }
 
 /// A directory and all below it, those above first.
-fn below(root: &Path) -> Vec<PathBuf> {
+pub(super) fn below(root: &Path) -> Vec<PathBuf> {
     let mut found = vec![root.to_owned()];
     let mut next = 0;
     while next < found.len() && found.len() < MAX_DIRS {
@@ -156,7 +156,8 @@ fn below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn processes(dir: &Path) -> Vec<u32> {
+/// The processes of the cgroup that a directory is, as this pid namespace knows them.
+pub(super) fn processes(dir: &Path) -> Vec<u32> {
     // A threaded group of v2 does not say; its processes are in the one above it.
     let text = std::fs::read(dir.join("cgroup.procs")).unwrap_or_default();
     text.split(|&b| b == b'\n')

@@ -1,9 +1,10 @@
 //! Where the cgroups of a process are to be found as directories: v1, v2 and both at once.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::cgroup::Membership;
 use super::hierarchy::{Controller, Hierarchy};
+use super::namespace::{self, is_outside};
 use super::path::bytes_path;
 use super::procfs;
 
@@ -26,7 +27,30 @@ impl Hierarchies {
     /// As they are mounted in our mount namespace.
     #[must_use]
     pub fn mounted() -> Hierarchies {
+        let mut found = Hierarchies::shown();
+        for (hierarchy, mount) in found.mounts_mut() {
+            mount.root = namespace::absolute(hierarchy, &mount.root);
+        }
+        found
+    }
+
+    /// The same, with the paths of cgroups as our cgroup namespace shows them.
+    pub(super) fn shown() -> Hierarchies {
         Hierarchies::parse(&procfs::read("/proc/self/mountinfo").unwrap_or_default(), is_seen)
+    }
+
+    /// Each with the cgroup that is mounted and its mount point.
+    pub(super) fn mounts(&self) -> impl Iterator<Item = (Hierarchy, &Path, &Path)> {
+        let v1 = Controller::ALL.into_iter().map(Hierarchy::V1).zip(&self.v1);
+        let all = std::iter::once((Hierarchy::V2, &self.unified)).chain(v1);
+        all.filter_map(|(hierarchy, mount)| Some((hierarchy, mount.as_ref()?)))
+            .map(|(hierarchy, mount)| (hierarchy, mount.root.as_path(), mount.point.as_path()))
+    }
+
+    fn mounts_mut(&mut self) -> impl Iterator<Item = (Hierarchy, &mut Mount)> {
+        let v1 = Controller::ALL.into_iter().map(Hierarchy::V1).zip(&mut self.v1);
+        let all = std::iter::once((Hierarchy::V2, &mut self.unified)).chain(v1);
+        all.filter_map(|(hierarchy, mount)| Some((hierarchy, mount.as_mut()?)))
     }
 
     /// Reads `proc_pid_mountinfo(5)`; mounts of a device that are not seen at their points are left out.
@@ -74,13 +98,10 @@ impl Hierarchies {
     /// Those that are mounted, each once: where several controllers share one it goes by the first.
     pub fn all(&self) -> impl Iterator<Item = (Hierarchy, &Path)> {
         let mut seen: Vec<&Path> = Vec::new();
-        let v1 = Controller::ALL.into_iter().zip(&self.v1);
-        let v1 = v1.filter_map(|(controller, mount)| Some((Hierarchy::V1(controller), mount.as_ref()?)));
-        let all = self.unified.iter().map(|mount| (Hierarchy::V2, mount)).chain(v1);
-        all.filter_map(move |(hierarchy, Mount { point, .. })| {
-            let new = !seen.contains(&point.as_path());
+        self.mounts().filter_map(move |(hierarchy, _, point)| {
+            let new = !seen.contains(&point);
             seen.push(point);
-            new.then_some((hierarchy, point.as_path()))
+            new.then_some((hierarchy, point))
         })
     }
 
@@ -137,8 +158,7 @@ impl Mount {
     /// The directories of a cgroup and all above it.
     fn levels(&self, cgroup: &Path) -> Vec<PathBuf> {
         let Ok(below) = cgroup.strip_prefix(&self.root) else { return Vec::new() };
-        // A cgroup outside our namespace is shown as `/../x`.
-        if below.components().any(|part| part == Component::ParentDir) {
+        if is_outside(below) {
             return Vec::new();
         }
         below.ancestors().map(|part| self.point.join(part)).collect()

@@ -16,6 +16,7 @@ mod inode_version;
 mod locate;
 mod mappings;
 pub mod memory_room;
+mod namespace;
 pub mod opener;
 mod opening;
 pub mod packet;

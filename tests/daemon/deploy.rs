@@ -57,7 +57,7 @@ fn config(root: &Path, home: &Path) -> Value {
         }
     }
     let namespaces: Vec<_> =
-        ["ipc", "uts", "mount", "network"].iter().map(|kind| json!({"type": kind})).collect();
+        ["ipc", "uts", "mount", "network", "cgroup"].iter().map(|kind| json!({"type": kind})).collect();
     let sets = json!({"bounding": capabilities, "effective": capabilities, "permitted": capabilities});
     json!({
         "ociVersion": "1.0.2",
