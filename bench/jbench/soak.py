@@ -167,9 +167,10 @@ def measure(binary, work, figures, java_home, minutes, jvms):
     source = pathlib.Path(__file__).parent.parent / "programs/Churn.java"
     subprocess.run([java / "javac", "-d", work / "churn", source], check=True)
     storms = [Storm(processes)]
-    if shutil.which("runc"):
-        bundle(work)
-        storms.append(Storm(container(work)))
+    if not shutil.which("runc"):
+        raise RuntimeError("the soak needs runc for its containers: apt-get install runc")
+    bundle(work)
+    storms.append(Storm(container(work)))
     # Classes come and go in each: every round defines some anew in a loader of its own.
     programs = [
         subprocess.Popen(
@@ -208,6 +209,8 @@ def measure(binary, work, figures, java_home, minutes, jvms):
         if name not in (CPU, RATE):
             grows = slope([(hours, look[name]) for hours, look in half])
             figures.say(f"{name}: {last:.0f}, grows in an hour by", grows, most=BOUNDS.get(name))
+    held = max(look["resident KiB"] + look["maps KiB"] for _, look in looks) / 1024
+    figures.say("the most memory that it ever held, BPF maps included", held, "MiB", most=128)
     (work / "looks.json").write_text(json.dumps(looks), encoding="utf-8")
     (passed, spent), cpus = start, len(os.sched_getaffinity(0))
     share = (metrics["cpu_seconds_total"] - spent) / (end - passed) / cpus * 100

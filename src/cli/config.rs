@@ -15,7 +15,7 @@ use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::selection::{NoTarget, Selection};
 use crate::profile::filter::Glob;
-use crate::session::{Settings, Target};
+use crate::session::{Refused, Settings, Target};
 
 /// This binary, for child processes, whatever became of its path.
 pub const OWN_BINARY: &str = "/proc/self/exe";
@@ -100,6 +100,7 @@ fn settings(
         raw_names: record.raw_names,
         java: record.java.into(),
         agent_for: Vec::new(),
+        refused: Refused::default(),
         attach_at_once: ATTACH_AT_ONCE,
         attach_timeout: self::duration("--attach-timeout", &record.attach_timeout)?,
         force_attach: record.force_attach,

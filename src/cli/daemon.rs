@@ -63,6 +63,9 @@ struct Options {
     /// With `java = "vm"`: the agent for JVMs in cgroups with such a path; `*` stands for any text.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', help_heading = "Java")]
     agent_cgroup: Option<Vec<String>>,
+    /// With `java = "vm"`: the agent for JVMs in pods with such a NAMESPACE/NAME; `*` stands for any text.
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',', help_heading = "Java")]
+    agent_pod: Option<Vec<String>>,
     /// How long attaching to one JVM may take [default: 10s].
     #[arg(long, value_name = "TIME", help_heading = "Java")]
     attach_timeout: Option<String>,
@@ -227,8 +230,9 @@ fn config(options: Options) -> Result<Config, Failure> {
         let (name, value) = pair("agent-env", &variable)?;
         agent_for.push(AgentRule::Env(name, value));
     }
-    agent_for
-        .extend(options.agent_cgroup.into_iter().flatten().map(|like| AgentRule::Cgroup(Glob::new(&like))));
+    let globs = |likes: Option<Vec<String>>| likes.into_iter().flatten().map(|like| Glob::new(&like));
+    agent_for.extend(globs(options.agent_cgroup).map(AgentRule::Cgroup));
+    agent_for.extend(globs(options.agent_pod).map(AgentRule::Pod));
     let directory = options.directory.unwrap_or_else(|| "/var/lib/jbpf-prof".into());
     if !directory.is_absolute() {
         return Err(Failure::usage(format!("directory {}: write the whole path", directory.display())));

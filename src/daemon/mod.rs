@@ -27,7 +27,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::session::{self, Control, Node, Settings, Target};
+use crate::session::{self, Control, Node, Refused, Settings, Target};
 use http::{Listener, Server, Surface};
 use keeper::Desk;
 use push::Sink;
@@ -247,6 +247,7 @@ fn settings(config: &Config) -> Settings {
         raw_names: false,
         java: config.java,
         agent_for: config.agent_for.clone(),
+        refused: Refused::default(),
         // A host's JVMs must not all be busy with us at the same time.
         attach_at_once: 1,
         attach_timeout: config.attach_timeout,

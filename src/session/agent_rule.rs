@@ -2,13 +2,14 @@
 
 use super::AgentRule;
 use crate::process::cgroup::Membership;
+use crate::process::container::Node;
+use crate::process::hierarchies::Hierarchies;
 use crate::process::patience::PATIENCE;
 use crate::process::{Patience, procfs};
 
 /// Whether a rule is for a process. One that does not let itself be read in time has none.
-pub(super) fn allows(rule: &AgentRule, tgid: u32) -> bool {
+pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
     match rule {
-        AgentRule::All => true,
         AgentRule::Env(name, value) => {
             let read = move || procfs::read(&format!("/proc/{tgid}/environ"));
             let environ = Patience::new(PATIENCE).run(tgid, read).unwrap_or(Ok(Vec::new()));
@@ -17,6 +18,12 @@ pub(super) fn allows(rule: &AgentRule, tgid: u32) -> bool {
         AgentRule::Cgroup(like) => {
             let Ok(of) = Membership::of(tgid) else { return false };
             of.path().and_then(|path| path.to_str()).is_some_and(|path| like.matches(path))
+        }
+        AgentRule::Pod(like) => {
+            let hierarchies = Hierarchies::mounted();
+            let dir = Membership::of(tgid).ok().and_then(|of| hierarchies.dir(hierarchies.naming(), &of));
+            let of = dir.and_then(|dir| node.names().container(&dir)).filter(|of| !of.pod.is_empty());
+            of.is_some_and(|of| like.matches(&format!("{}/{}", of.namespace, of.pod)))
         }
     }
 }
@@ -30,7 +37,8 @@ fn has_variable(environment: &[u8], name: &str, value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{AgentRule, allows, has_variable};
+    use super::{AgentRule, Node, allows, has_variable};
+    use crate::profile::filter::Glob;
 
     #[test]
     fn a_variable_has_its_whole_name_and_its_whole_value() {
@@ -43,6 +51,8 @@ mod tests {
 
     #[test]
     fn processes_that_are_gone_are_nobodys() {
-        assert!(allows(&AgentRule::All, 0) && !allows(&AgentRule::Env("A".into(), "1".into()), 0));
+        let node = Node::at("/nowhere");
+        assert!(!allows(&AgentRule::Env("A".into(), "1".into()), 0, &node));
+        assert!(!allows(&AgentRule::Pod(Glob::new("*")), 0, &node));
     }
 }

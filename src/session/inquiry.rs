@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::Sender;
 
-use super::{AgentRule, Java, agent_rule};
+use super::{AgentRule, Java, Node, Refused, agent_rule};
 use crate::jvm::{self, AttachOptions, Attached, Failed, Jvm, Opened, Refusal};
 use crate::process::MonoNs;
 
@@ -31,6 +31,8 @@ pub(super) struct Inquiry {
     pub(super) java: Java,
     /// To whom the agent is attached where names are read out of memory.
     pub(super) agent_for: Vec<AgentRule>,
+    pub(super) node: Node,
+    pub(super) refused: Refused,
     pub(super) options: AttachOptions,
 }
 
@@ -39,6 +41,8 @@ pub(super) struct Answer {
     pub(super) jvm: Option<Jvm>,
     /// Why its stacks are walked by frame pointers alone.
     pub(super) undescribed: Option<Refusal>,
+    /// Why it has no agent, although it was asked.
+    pub(super) refused: Option<Refusal>,
     pub(super) names: Result<Got, Failed>,
 }
 
@@ -52,7 +56,7 @@ pub(super) enum Got {
 impl Inquiry {
     /// Asks. What stacks are walked by is told as soon as it is known.
     pub(super) fn answer(self, described: &Sender<Described>) -> Answer {
-        let Inquiry { tgid, met, java, agent_for, options } = self;
+        let Inquiry { tgid, met, java, agent_for, node, refused, options } = self;
         let late = met.is_late();
         let jvm = match met {
             Met::Found(jvm) => Some(jvm),
@@ -60,19 +64,26 @@ impl Inquiry {
         };
         let Some(jvm) = jvm else {
             let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
-            return Answer { jvm: None, undescribed: Some(Refusal::Exited), names };
+            return Answer { jvm: None, undescribed: Some(Refusal::Exited), refused: None, names };
         };
         // Nobody listens any more when the session is over.
         let tell = |it| described.send((tgid, it)).unwrap_or_default();
         let describe = || jvm::describe(&jvm, &options.binary).map(tell).err();
-        let attaches = java == Java::Agent || agent_for.iter().any(|rule| agent_rule::allows(rule, tgid));
+        let before = refused.why(&jvm);
+        let is_allowed = || agent_for.iter().any(|rule| agent_rule::allows(rule, tgid, &node));
+        let attaches = java == Java::Agent || (before.is_none() && is_allowed());
         let opens = java == Java::Vm && !attaches;
         // What opens its memory describes it too, but waits for a JVM that has just begun.
         let first = (late || !opens).then(describe);
-        let (again, names) = match java {
-            Java::Off => (None, Ok(Got::Nothing)),
-            _ if attaches => (None, jvm::attach(&jvm, &options).map(|got| Got::Log(Box::new(got)))),
-            _ => match jvm::open(&jvm, &options) {
+        let attached = attaches.then(|| attach(&jvm, before, &refused, &options));
+        let (names, refused) = match attached {
+            Some(Err(failed)) if java == Java::Vm => (None, Some(failed.refusal)),
+            attached => (attached.map(|got| got.map(Got::Log)), None),
+        };
+        let (again, names) = match names {
+            Some(names) => (None, names),
+            None if java == Java::Off => (None, Ok(Got::Nothing)),
+            None => match jvm::open(&jvm, &options) {
                 Ok(opened) => (Some(opened.described().map(tell).err()), Ok(Got::Memory(Box::new(opened)))),
                 Err(failed) => (None, Err(failed)),
             },
@@ -80,6 +91,20 @@ impl Inquiry {
         // One that has just begun makes more of its stubs while it starts.
         let again = again.or_else(|| (late || first.is_none()).then(describe));
         let undescribed = [first, again].into_iter().flatten().reduce(Option::and).flatten();
-        Answer { jvm: Some(jvm), undescribed, names }
+        Answer { jvm: Some(jvm), undescribed, refused, names }
     }
+}
+
+/// Attaches the agent, unless the JVM has refused that before.
+fn attach(
+    jvm: &Jvm,
+    before: Option<Refusal>,
+    refused: &Refused,
+    options: &AttachOptions,
+) -> Result<Box<Attached>, Failed> {
+    if let Some(refusal) = before {
+        return Err(Failed { refusal, inspection: None });
+    }
+    let attached = jvm::attach(jvm, options).map(Box::new);
+    attached.inspect_err(|failed| refused.note(jvm, &failed.refusal))
 }

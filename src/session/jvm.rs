@@ -121,14 +121,20 @@ impl Entry {
         }
     }
 
-    /// Takes the result of the attach under way, if it is there, and names it; `wait`: when it is there.
-    pub(super) fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) -> Option<String> {
-        let Names::Attaching(thread) = &self.names else { return None };
+    /// Takes the result of the attach under way, if it is there, and names it; `wait`: when it is there. One that refused
+    /// the agent and is read instead has two.
+    pub(super) fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) -> Vec<String> {
+        let mut results = Vec::new();
+        let Names::Attaching(thread) = &self.names else { return results };
         if !wait && !thread.is_finished() {
-            return None;
+            return results;
         }
-        let Names::Attaching(thread) = std::mem::replace(&mut self.names, Names::Off) else { return None };
-        if let Ok(Answer { jvm, undescribed, names }) = thread.join() {
+        let Names::Attaching(thread) = std::mem::replace(&mut self.names, Names::Off) else { return results };
+        if let Ok(Answer { jvm, undescribed, refused, names }) = thread.join() {
+            if let (Some(jvm), Some(why)) = (&jvm, &refused) {
+                log::info!("JVM {} ({}): {why}, its memory is read instead", jvm.process.tgid, jvm.main);
+            }
+            results.extend(refused.as_ref().map(ToString::to_string));
             self.jvm = jvm;
             self.undescribed = undescribed;
             self.settle(names);
@@ -137,12 +143,13 @@ impl Entry {
         if let Some(process) = self.bound.take() {
             self.bind(process, symbolizer);
         }
-        match &self.names {
+        results.extend(match &self.names {
             Names::Attached(_) => Some("agent".to_owned()),
             Names::Opened(_) => Some("memory".to_owned()),
             Names::Refused(refusal) => Some(refusal.to_string()),
             Names::Attaching(_) | Names::Off => None,
-        }
+        });
+        results
     }
 
     /// Learns the exact identity of the process, and has its log followed.

@@ -11,7 +11,7 @@ use super::groups::Groups;
 use super::inquiry::{Described, Inquiry, Met};
 use super::jvm::Entry;
 use super::resolver::{Delay, Tally};
-use super::{AgentRule, Java, Settings, Target};
+use super::{AgentRule, Java, Node, Refused, Settings, Target};
 use crate::capture::{Count, Stack};
 use crate::jvm::{self, AttachOptions};
 use crate::process::cgroup::Membership;
@@ -46,6 +46,8 @@ pub(super) struct Jvms {
     queue: VecDeque<(ProcessId, MonoNs)>,
     at_once: usize,
     agent_for: Vec<AgentRule>,
+    node: Node,
+    refused: Refused,
     results: BTreeMap<String, u64>,
     /// What their stacks are walked by, from the threads that ask for it.
     described: (Sender<Described>, Receiver<Described>),
@@ -72,6 +74,8 @@ impl Jvms {
             queue: VecDeque::new(),
             at_once: settings.attach_at_once,
             agent_for: settings.agent_for.clone(),
+            node: settings.node.clone(),
+            refused: settings.refused.clone(),
             results: BTreeMap::new(),
             described: channel(),
         }
@@ -220,7 +224,7 @@ impl Jvms {
     /// Takes the results of attaches that are done; `wait`: of all.
     fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) {
         for entry in self.entries.values_mut() {
-            if let Some(result) = entry.join(wait, symbolizer) {
+            for result in entry.join(wait, symbolizer) {
                 *self.results.entry(result).or_default() += 1;
             }
         }
@@ -278,6 +282,8 @@ impl Jvms {
             met,
             java: self.java,
             agent_for: self.agent_for.clone(),
+            node: self.node.clone(),
+            refused: self.refused.clone(),
             options: self.options.clone(),
         };
         let described = self.described.0.clone();

@@ -13,6 +13,7 @@ mod jvms;
 pub mod launch;
 mod outcome;
 mod progress;
+mod refused;
 mod resolver;
 mod sampler;
 mod settings;
@@ -39,6 +40,7 @@ pub use crate::process::container::Node;
 pub use control::Control;
 pub use groups::Misread;
 pub use launch::NotRun;
+pub use refused::Refused;
 pub use settings::{AgentRule, Java, Settings, Target};
 
 use containers::Containers;

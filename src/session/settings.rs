@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::refused::Refused;
 use crate::process::container::Node;
 use crate::process::selection::Selection;
 use crate::profile::filter::Glob;
@@ -37,12 +38,12 @@ pub enum Java {
 /// JVMs to which the agent is attached although it is not the rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentRule {
-    /// All of them.
-    All,
     /// Those that were started with this variable in their environment, and this value.
     Env(String, String),
     /// Those in a cgroup whose path is like this.
     Cgroup(Glob),
+    /// Those in a pod whose `NAMESPACE/NAME` is like this.
+    Pod(Glob),
 }
 
 /// Settings of a session.
@@ -84,6 +85,8 @@ pub struct Settings {
     pub java: Java,
     /// The agent where it is allowed, whatever `java` says of the others.
     pub agent_for: Vec<AgentRule>,
+    /// Whom not to ask any more: sessions that are to know of each other have the same.
+    pub refused: Refused,
     /// JVMs that are attached to, or opened, at the same time.
     pub attach_at_once: usize,
     /// How long attaching to one JVM may take.

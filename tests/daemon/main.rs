@@ -1,6 +1,7 @@
 //! The daemon: windows that add up, are kept, told and pushed; whatever ends, fills up or is not there.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+mod agent;
 mod collector;
 #[path = "../common/mod.rs"]
 mod common;
@@ -180,6 +181,24 @@ fn killed_it_loses_the_window_under_way_and_nothing_else() {
     assert!(!home.join("data/windows/.1-1.pb.gz.0123456789abcdef.tmp").exists());
     let listed: serde_json::Value = serde_json::from_str(&again.api("/windows").text()).unwrap();
     assert!(listed["windows"].as_array().unwrap().len() > after.len());
+}
+
+#[test]
+fn caches_that_take_too_much_are_given_back_and_nothing_is_missing() {
+    if !is_root() {
+        return;
+    }
+    let mut daemon = Daemon::start(&home("little-memory"), "max-memory = \"16MiB\"");
+    daemon.wait_for_windows(1);
+    daemon.wait("caches given back", |daemon| sum_of(&daemon.metrics(), "evictions_total") > 0.0);
+    let before = daemon.files().len();
+    daemon.wait_for_windows(before + 2);
+    daemon.pause();
+    for file in &daemon.files()[before..before + 2] {
+        let own =
+            folded(file).count(|stack| stack[0] == "native" && stack.iter().any(|f| f.starts_with("burn")));
+        assert!(own > 20, "{own} samples with names: {}", folded(file).top(10));
+    }
 }
 
 #[test]

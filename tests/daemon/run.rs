@@ -51,8 +51,9 @@ impl Daemon {
         fs::create_dir_all(home).unwrap();
         let sockets = tempfile::tempdir_in("/tmp").unwrap();
         let (at, sockets_at) = (home.display(), sockets.path().display());
+        let memory = if more.contains("max-memory") { "" } else { "max-memory = \"1GiB\"\n" };
         let settings = format!(
-            "frequency = 99\nwindow = \"2s\"\nmax-cpu = 100\nmax-memory = \"1GiB\"\ndirectory = \"{at}/data\"\n\
+            "frequency = 99\nwindow = \"2s\"\nmax-cpu = 100\n{memory}directory = \"{at}/data\"\n\
              kill-switch = \"{at}/stop\"\nmetrics = \"unix:{sockets_at}/metrics.sock\"\n{more}\n"
         );
         let api = if more.contains("api =") {
