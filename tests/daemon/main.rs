@@ -61,12 +61,7 @@ fn windows_add_up_and_the_kill_switch_stops_them() {
     let own = files.iter().map(|file| folded(file).count(|stack| stack[0] == "native")).sum::<u64>();
     assert!(own > 100, "{own} samples of a program that is busy all the time");
     // One follows the other, and the last ended within a second of the switch.
-    let times: Vec<(u64, u64)> = files.iter().map(|file| time_of(file)).collect();
-    for pair in times.windows(2) {
-        let gap = pair[1].0.abs_diff(pair[0].0 + pair[0].1);
-        assert!(gap <= 2, "{gap} ms between windows: {times:?}");
-    }
-    let (start, length) = *times.last().unwrap();
+    let (start, length) = assert_no_gaps(&files);
     assert!(start + length <= thrown + 1000, "sampling went on for {} ms", start + length - thrown);
     assert_eq!(daemon.metric("paused"), 1.0);
     daemon.throw(false);
@@ -74,6 +69,17 @@ fn windows_add_up_and_the_kill_switch_stops_them() {
     assert!(daemon.ask("metrics.sock", "/readyz").unwrap().status == 200);
     assert!(daemon.metric("ticks_total") > ticks);
     assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
+}
+
+/// Asserts that each window begins when the one before ends; gives start and length of the last, ms.
+#[track_caller]
+fn assert_no_gaps(files: &[PathBuf]) -> (u64, u64) {
+    let times: Vec<(u64, u64)> = files.iter().map(|file| time_of(file)).collect();
+    for pair in times.windows(2) {
+        let gap = pair[1].0.abs_diff(pair[0].0 + pair[0].1);
+        assert!(gap <= 2, "{gap} ms between windows: {times:?}");
+    }
+    *times.last().unwrap()
 }
 
 #[test]

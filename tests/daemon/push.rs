@@ -10,9 +10,9 @@ use prost::Message;
 
 use crate::common::folded::Folded;
 use crate::common::{is_root, scratch, skip};
-use crate::home;
 use crate::receiver::{Identity, Receiver, Taken, free_port};
 use crate::run::{Daemon, folded};
+use crate::{assert_no_gaps, home};
 
 /// push/v1/push.proto and types/v1/types.proto of grafana/pyroscope, as its documentation has them.
 #[derive(Clone, PartialEq, Message)]
@@ -119,6 +119,24 @@ fn pyroscope_gets_every_window_although_it_was_away() {
     }
     assert_eq!(total, kept(&daemon), "what was pushed is what was kept");
     assert!(of_native > 100, "{of_native} samples of a busy program");
+}
+
+/// It takes connections and requests, and says nothing.
+#[test]
+fn a_sink_that_never_answers_delays_no_window() {
+    if !is_root() {
+        return;
+    }
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let sinks = format!(
+        "pyroscope-url = \"http://127.0.0.1:{port}\"\notlp-url = \"http://127.0.0.1:{port}\"\notlp-protocol = \"grpc\""
+    );
+    let mut daemon = Daemon::start(&home("silent-sink"), &sinks);
+    daemon.wait_for_windows(5);
+    assert_no_gaps(&daemon.files());
+    assert!(daemon.metric("spool_bytes") > 0.0, "what it does not take waits");
+    assert_eq!(daemon.metric("rate_lowered_total"), 0.0);
 }
 
 /// `go tool pprof` finds as many samples.
