@@ -43,7 +43,7 @@ fn command(program: &Program) -> Command {
 }
 
 /// How many inquiries had this result.
-fn results(daemon: &Daemon, result: &str) -> u32 {
+pub(crate) fn results(daemon: &Daemon, result: &str) -> u32 {
     let start = format!("jbpf_prof_attach_total{{result=\"{result}\"}} ");
     let metrics = daemon.metrics();
     metrics.lines().find_map(|line| line.strip_prefix(&start)?.parse().ok()).unwrap_or(0)

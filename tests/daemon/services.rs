@@ -2,6 +2,7 @@
 
 use prost::Message as _;
 
+use crate::agent::results;
 use crate::common::container;
 use crate::common::folded::Folded;
 use crate::common::java::{Program, classes, in_container};
@@ -21,7 +22,7 @@ fn a_jvm_in_a_container_of_podman_is_a_service() {
         let ports = [free_port(), free_port()];
         let [pyroscope, collector] = ports.map(Receiver::listen);
         let urls = format!(
-            "pyroscope-url = \"http://127.0.0.1:{}\"\notlp-url = \"http://127.0.0.1:{}\"",
+            "pyroscope-url = \"http://127.0.0.1:{}\"\notlp-url = \"http://127.0.0.1:{}\"\nagent-cgroup = [\"*libpod*\"]",
             ports[0], ports[1]
         );
         let mut daemon = Daemon::start(&home("services"), &urls);
@@ -33,6 +34,7 @@ fn a_jvm_in_a_container_of_podman_is_a_service() {
                 Folded::parse(&kept.text()).keep(|stack| stack[0] != "[lost]").total() > 150
             })
         });
+        assert_eq!(results(&daemon, "agent"), 1, "{}", daemon.metrics());
         let seconds = daemon.metric("jvms_throttled_seconds_total");
         assert!(seconds > 0.0, "its cgroup's limit keeps it from running");
         settle(&mut daemon);
