@@ -57,7 +57,7 @@ pub(super) fn connection(
         return Err(Refusal::NoAnswer);
     }
     let made = as_target(target.ids(), parent, || set_trigger(target, tmp))?;
-    let socket = target.quit_if_caught().and_then(|()| {
+    let socket = target.quit_if_caught(parent).and_then(|()| {
         let (mut looks, mut again) = (0_u32, habits.starts_anew);
         loop {
             deadline.pause(target.pidfd(), PAUSE)?;
@@ -68,7 +68,7 @@ pub(super) fn connection(
             // A second signal only if the listener runs and lacks its file: else it prints a thread dump.
             if again && looks.is_multiple_of(100) && listens_without_file(target)? {
                 again = false;
-                target.quit_if_caught()?;
+                target.quit_if_caught(parent)?;
             }
         }
     });

@@ -106,7 +106,7 @@ impl Refusal {
             Refusal::NotHotSpot => "Only HotSpot (OpenJDK and its distributions, 8 and later) is supported.",
             Refusal::LayoutUnknown => "Use --java agent, which needs no knowledge of the JVM's inside.",
             Refusal::NotPermitted => {
-                "Run as root with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_SETGID and CAP_KILL."
+                "Run as root with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SETUID and CAP_SETGID."
             }
             Refusal::HelperStuck => {
                 "Something (a user-space file system, a tracer) holds the process's memory or files."

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::ids::as_target;
 use super::memory::ProcessMemory;
 use super::refusal::Refusal;
 use super::status::catches_sigquit;
@@ -148,12 +149,12 @@ impl Target {
     }
 
     /// SIGQUIT, if it is caught: it ends every process that does not. To the process that was opened, whatever its
-    /// pid belongs to by now.
-    pub(super) fn quit_if_caught(&self) -> Result<(), Refusal> {
+    /// pid belongs to by now. With the target's ids: its user may send it, others only with CAP_KILL.
+    pub(super) fn quit_if_caught(&self, parent: u32) -> Result<(), Refusal> {
         if !catches_sigquit(&self.proc_file("status")?) {
             return Err(if self.has_exited() { Refusal::Exited } else { Refusal::SignalNotCaught });
         }
-        pidfd_send_signal(&self.pidfd, Signal::QUIT).map_err(refusal)
+        as_target(self.ids(), parent, || pidfd_send_signal(&self.pidfd, Signal::QUIT).map_err(refusal))
     }
 }
 

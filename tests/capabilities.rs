@@ -1,0 +1,152 @@
+//! The DaemonSet's capabilities: what is lost without each, as the table in `docs/kubernetes.md` says.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::folded::Folded;
+use common::java::{Jdk, Program};
+use common::profiler::{self, binary};
+use common::target::Target;
+use common::{is_root, native, scratch};
+use serde_json::Value;
+
+/// Nobody's uid and gid in Debian.
+const NOBODY: u32 = 65534;
+
+/// The capabilities that the manifest adds, as `setpriv` calls them.
+fn manifest() -> Vec<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/base/daemonset.yaml");
+    let text = fs::read_to_string(file).unwrap();
+    let list = text.lines().find_map(|line| line.trim().strip_prefix("add: ")).expect("the list of them");
+    let names: Vec<String> = serde_json::from_str(list).unwrap();
+    names.iter().map(|name| name.to_lowercase()).collect()
+}
+
+/// The profiler with the manifest's capabilities but these.
+fn without(left_out: &[&str]) -> Command {
+    let kept = manifest().into_iter().filter(|name| !left_out.contains(&name.as_str()));
+    let set: String = kept.map(|name| format!(",+{name}")).collect();
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--bounding-set=-all{set}")).arg(binary());
+    command
+}
+
+fn as_nobody(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    command
+}
+
+/// A copy of the program `native` that runs as nobody under another name, in a directory with this mode.
+fn copy(name: &str, mode: u32) -> (Target, PathBuf) {
+    let dir = scratch(name);
+    let file = dir.join(name);
+    fs::copy(native::program("native"), &file).unwrap();
+    for path in [&file, &dir] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    (Target::start(&mut as_nobody(&file)), file)
+}
+
+/// The same, in a file system that only it sees.
+fn in_its_own_mounts(name: &str) -> Target {
+    let dir = scratch(name);
+    let file = dir.join(name);
+    let script = format!(
+        "mount -t tmpfs own {dir} && chmod 755 {dir} && cp {} {file} && exec setpriv --reuid={NOBODY} --regid={NOBODY} \
+         --clear-groups {file}",
+        native::program("native").display(),
+        dir = dir.display(),
+        file = file.display(),
+    );
+    Target::start(Command::new("unshare").args(["--mount", "sh", "-c", &script]))
+}
+
+/// What a second of all has, with these capabilities left out.
+fn profile(left_out: &[&str]) -> Folded {
+    let run = profiler::finish(
+        without(left_out).args(["-a", "-F", "999", "-d", "3", "-o", "-", "--report", "none"]),
+    );
+    Folded::parse(&run.success().stdout)
+}
+
+#[test]
+fn what_is_lost_without_each() {
+    if !is_root() {
+        return;
+    }
+    let (_open, _) = copy("open", 0o755);
+    let (_private, _) = copy("private", 0o700);
+    let (_deleted, file) = copy("deleted", 0o755);
+    fs::remove_file(file).unwrap();
+    let _contained = in_its_own_mounts("contained");
+    let _kernel = native::start("kernel");
+    let named = |folded: &Folded, program: &str, frame: &str| {
+        let of = folded.keep(|stack| stack[0] == program);
+        assert!(of.total() > 20, "{} samples of {program}: {}", of.total(), folded.top(10));
+        of.count(|stack| stack.iter().any(|named| named.starts_with(frame))) * 10 > of.total() * 9
+    };
+    for (left_out, lost) in [
+        (None, &[][..]),
+        (Some("sys_ptrace"), &["deleted", "contained"]),
+        (Some("dac_read_search"), &["private", "deleted"]),
+        (Some("checkpoint_restore"), &["deleted"]),
+        (Some("syslog"), &["kernel"]),
+    ] {
+        let folded = profile(left_out.as_slice());
+        for (program, frame) in [
+            ("open", "burn"),
+            ("private", "burn"),
+            ("deleted", "burn"),
+            ("contained", "burn"),
+            ("kernel", "read_"),
+        ] {
+            let is_named = named(&folded, program, frame);
+            let of = folded.keep(|stack| stack[0] == program).top(5);
+            assert_eq!(is_named, !lost.contains(&program), "{program} without {left_out:?}: {of}");
+        }
+        if left_out == Some("syslog") {
+            assert!(named(&folded, "kernel", "[kernel]"), "{}", folded.top(5));
+        }
+    }
+}
+
+#[test]
+fn the_agent_takes_the_ids_of_a_jvm_and_without_that_its_memory_is_read() {
+    if !is_root() {
+        return;
+    }
+    let line = Program::new("Shares").host_command(&Jdk::host());
+    let java = Target::start(as_nobody(Path::new(&line[0])).args(&line[1..]));
+    let names = |java_by: &str, left_out: &[&str]| {
+        let mut command = without(left_out);
+        command.args(["--java", java_by, "-d", "1", "--report", "json", "-o"]).arg(profiler::out_file("svg"));
+        let run = profiler::finish(command.args(["-p", &java.pid().to_string()])).success();
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        report["jvms"][0]["names"].to_string()
+    };
+    for id in ["setuid", "setgid"] {
+        let refused = names("agent", &[id]);
+        assert!(refused.contains("not permitted"), "without {id}: {refused}");
+        let read = names("vm", &[id]);
+        assert!(read.contains("memory"), "without {id}: {read}");
+    }
+    let attached = names("agent", &[]);
+    assert!(attached.contains("agent"), "{attached}");
+}
+
+#[test]
+fn it_starts_in_the_hosts_pid_namespace_only() {
+    if !is_root() {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(binary());
+    profiler::finish(command.args(["-a", "-d", "1", "-o", "-"])).refused(3, "pid namespace");
+}
