@@ -5,7 +5,7 @@ mod common;
 
 use std::process::Command;
 
-use common::folded::{bare, user_leaf};
+use common::folded::{Folded, bare, user_leaf};
 use common::java::{Jdk, Program};
 use common::profiler::{self, profile, profile_enough, record, record_watching};
 use common::target::Target;
@@ -264,4 +264,82 @@ fn the_profiler_leaves_itself_out_unless_asked() {
     };
     assert_eq!(own_ticks(&[]), 0);
     assert!(own_ticks(&["--include-self"]) > 0);
+}
+
+/// The number that a row of the report for people begins with, 0 if there is none: thousands are parted by commas.
+fn row(text: &str, label: &str) -> u64 {
+    let row = text.lines().find_map(|line| line.strip_prefix(label));
+    let number = row.and_then(|row| row.split_whitespace().next());
+    number.map_or(0, |number| number.replace(',', "").parse().unwrap())
+}
+
+/// Milliseconds in which CPUs had nothing to do, since the machine began: `idle` and `iowait` of proc(5).
+fn idle_ms() -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let times: Vec<u64> = stat.lines().next().unwrap().split_whitespace().flat_map(str::parse).collect();
+    (times[3] + times[4]) * 1000 / rustix::param::clock_ticks_per_second()
+}
+
+/// Runs again while nothing idle was seen (the number that is given): on a machine that is busy with other things it may be
+/// that none ever is, and then a test sees less.
+fn until_idle<T>(run: impl Fn() -> (T, u64)) -> T {
+    let mut runs = (0..5).map(|_| run());
+    let (mut last, mut idle) = runs.next().unwrap();
+    while idle == 0 {
+        let Some(next) = runs.next() else { break };
+        (last, idle) = next;
+    }
+    last
+}
+
+#[test]
+fn idleness_is_hidden_unless_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let two_seconds = || std::thread::sleep(std::time::Duration::from_secs(2));
+    for (how, is_shown) in [(&["--all"][..], false), (&["--all", "--idle"], true)] {
+        let (profile, idle, shown, hidden) = until_idle(|| {
+            let before = idle_ms();
+            let profile = profiler::while_sampling(&[], how, two_seconds);
+            let shown = profile.folded.count(|stack| stack[0] == "[idle]");
+            let hidden = profile.report["idle"].as_u64().unwrap();
+            ((profile, idle_ms() - before, shown, hidden), shown + hidden)
+        });
+        assert_accounts(&profile.report, profile.folded.total());
+        assert!(hidden <= profile.account("filtered"), "what is hidden is not asked for: {hidden}");
+        assert_eq!(if is_shown { hidden } else { shown }, 0, "{how:?}");
+        // A tick comes each millisecond, and none at the beginning and the end.
+        assert!(shown + hidden <= idle + idle / 4 + 100, "{shown} {hidden} idle ticks in {idle} ms");
+        let of_pid_0 = |row: &&Value| row["pids"] == serde_json::json!([0]);
+        let rows = profile.report["processes"].as_array().unwrap().iter().filter(of_pid_0);
+        for name in rows.map(|row| row["name"].as_str().unwrap()) {
+            assert!(["[idle]", "[interrupts while idle]"].contains(&name), "{name}");
+        }
+        // Each stack in the profile is one of those of which it is told how they ended.
+        let ends = profile.report["ends"].as_array().unwrap();
+        let ends: u64 = ends.iter().map(|end| end[1].as_u64().unwrap()).sum();
+        assert_eq!(ends, profile.account("kept"));
+    }
+}
+
+#[test]
+fn rows_of_the_report_add_up() {
+    if !is_root() {
+        return;
+    }
+    let out = profiler::out_file("folded");
+    for how in [&["--all"][..], &["--all", "--idle"], &["--all", "--idle", "-X", "[idle]"]] {
+        let text = until_idle(|| {
+            let line = ["-F", "1999", "-d", "2", "-o", out.to_str().unwrap()];
+            let text = profiler::run(line.iter().chain(how)).success().stdout;
+            let folded = Folded::parse(&std::fs::read_to_string(&out).unwrap());
+            let shown = folded.count(|stack| stack[0] == "[idle]");
+            let idle = shown + row(&text, "  idle CPUs");
+            (text, if how.contains(&"-X") { 1 } else { idle })
+        });
+        let rows =
+            ["  in the profile", "  idle CPUs", "  not asked for", "  lost"].map(|label| row(&text, label));
+        assert_eq!(rows.iter().sum::<u64>(), row(&text, "Ticks"), "{how:?}\n{text}");
+    }
 }

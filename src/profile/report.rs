@@ -30,7 +30,7 @@ pub struct RunReport {
     pub effective_hz: f64,
     /// Where the ticks went.
     pub accounts: Accounts,
-    /// Of the filtered ticks, those of CPUs that had nothing to do.
+    /// Of the filtered ticks, those of CPUs that had nothing to do; 0 where idleness is shown.
     pub idle: u64,
     /// Frames without a name.
     pub unknown: Unknown,

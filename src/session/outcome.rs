@@ -50,7 +50,8 @@ impl Course {
         let Part { mut profile, tally, most_stacks, .. } = part;
         let duration = totals.duration.saturating_sub(self.told);
         self.told = totals.duration;
-        profile.accounts = self.accounts(&tally, totals, settings);
+        let hidden_idle = tally.hidden_idle(settings.idle);
+        profile.accounts = self.accounts(&tally, totals, hidden_idle);
         profile.span = Span {
             start_unix_ns: self.wall.timestamp().as_nanosecond().try_into().unwrap_or(0),
             duration_ns: duration.as_nanos().try_into().unwrap_or(0),
@@ -74,7 +75,7 @@ impl Course {
             requested_hz: settings.requested_hz,
             effective_hz: hz,
             accounts: profile.accounts.clone(),
-            idle: tally.idle,
+            idle: hidden_idle,
             unknown: profile.unknown(),
             ends: ends(&tally),
             jvms: jvms.report(&tally, symbols),
@@ -97,8 +98,7 @@ impl Course {
 
     /// The accounts of a part. The events' own count is read a moment before its window turns: in the part between that
     /// comes a tick that is expected in the next one. Over all parts expected = ticks + missed.
-    fn accounts(&mut self, tally: &Tally, totals: &Totals, settings: &Settings) -> Accounts {
-        let hidden_idle = if settings.idle { 0 } else { tally.idle };
+    fn accounts(&mut self, tally: &Tally, totals: &Totals, hidden_idle: u64) -> Accounts {
         let ticks = tally.counters.ticks;
         self.ticks += ticks;
         let missed = totals.elapsed.periods.saturating_sub(self.ticks + self.missed);
@@ -207,4 +207,33 @@ fn command() -> String {
 
 fn read_line(path: &str) -> String {
     clean(fs::read(path).unwrap_or_default().trim_ascii(), 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Course, RunReport, Tally, Totals};
+    use crate::output::report::{Detail, text};
+    use crate::profile::Profile;
+
+    /// The number of a row of the report.
+    fn row(report: &str, label: &str) -> u64 {
+        let row = report.lines().find_map(|line| line.strip_prefix(label));
+        row.and_then(|row| row.split_whitespace().next()).map_or(0, |n| n.parse().unwrap())
+    }
+
+    #[test]
+    fn ticks_add_up_whether_idleness_is_shown_or_not() {
+        let mut tally = Tally { kept: 88, idle: 60, frameless: 3, ..Tally::default() };
+        (tally.counters.ticks, tally.counters.filtered) = (100, 9);
+        for (shown, rows) in [(false, [28, 60, 9, 3]), (true, [88, 0, 9, 3])] {
+            let idle = tally.hidden_idle(shown);
+            let accounts = Course::begin().accounts(&tally, &Totals::default(), idle);
+            accounts.check().unwrap();
+            let report = RunReport { accounts, idle, ..RunReport::default() };
+            let text = text(&report, &Profile::new(), Detail::default());
+            let labels = ["  in the profile", "  idle CPUs", "  not asked for", "  lost"];
+            assert_eq!(labels.map(|label| row(&text, label)), rows, "{text}");
+            assert_eq!(rows.iter().sum::<u64>(), row(&text, "Ticks"));
+        }
+    }
 }

@@ -133,6 +133,13 @@ pub(super) struct Part {
     end: Option<(u64, Totals)>,
 }
 
+impl Tally {
+    /// Ticks in which nothing ran and that are in no picture: all such, unless idleness is `shown`.
+    pub(super) fn hidden_idle(&self, shown: bool) -> u64 {
+        if shown { 0 } else { self.idle }
+    }
+}
+
 impl Part {
     fn new() -> Part {
         Part { profile: Profile::new(), tally: Tally::default(), most_stacks: 0, end: None }
@@ -169,7 +176,8 @@ impl Resolver {
 
     /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
     pub(super) fn samples(&self) -> u64 {
-        let samples = self.parts.iter().rev().map(|part| part.tally.kept - part.tally.idle);
+        let samples = |part: &Part| part.tally.kept - part.tally.hidden_idle(self.view.idle);
+        let samples = self.parts.iter().rev().map(samples);
         samples.into_iter().find(|samples| *samples > 0).unwrap_or(0)
     }
 
@@ -294,7 +302,6 @@ impl Resolver {
 
     fn add(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>], window: u64) {
         let id = stack.key.process;
-        self.part(window).note(stack, count, frames);
         let waits = id.is_idle() && frames.last().is_none_or(|leaf| idle::is_wait(&leaf.name));
         if waits {
             self.part(window).tally.idle += count.ticks;
@@ -302,6 +309,7 @@ impl Resolver {
                 return;
             }
         }
+        self.part(window).note(stack, count, frames);
         let last = self.last.take().filter(|last| (last.owner, last.waits) == (owner(stack), waits));
         let shown = last.unwrap_or_else(|| self.show(stack, waits, window));
         let mut path = shown.root.clone();
