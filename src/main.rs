@@ -107,8 +107,7 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
     let refusals = may_sample(config.settings.btf.is_some())?;
     let mut outcome =
         session::run(&config.settings).map_err(|error| cli::exit::explained(error, &refusals))?;
-    outcome.profile.filter(&config.include, &config.exclude);
-    outcome.report.accounts = outcome.profile.accounts.clone();
+    outcome.filter(&config.include, &config.exclude);
     for target in &config.outputs {
         let began = std::time::Instant::now();
         output::write(&outcome.profile, target, &config.look)?;

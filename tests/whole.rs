@@ -343,3 +343,41 @@ fn rows_of_the_report_add_up() {
         assert_eq!(rows.iter().sum::<u64>(), row(&text, "Ticks"), "{how:?}\n{text}");
     }
 }
+
+#[test]
+fn what_the_report_says_of_stacks_is_said_of_those_in_the_profile() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("anonymous");
+    let unknown = "[unknown: anonymous code]";
+    for (how, named) in [(["-I", "burn"], true), (["-X", "burn"], false), (["-X", unknown], true)] {
+        let profile = profile(&target, 2, &how);
+        let folded = &profile.folded;
+        assert_accounts(&profile.report, folded.total());
+        assert!(folded.total() > 50, "{how:?}: {}", folded.total());
+        assert!(profile.account("filtered") > 50, "the others were filtered: {how:?}");
+        let (burns, unknowns) = (folded.within("burn").total(), folded.within(unknown).total());
+        let share = |part: u64| part as f64 / folded.total() as f64;
+        let right = if named { share(burns) } else { share(unknowns) };
+        assert!(right > 0.95, "{how:?}\n{}", folded.top(10));
+        assert_eq!(if named { unknowns } else { burns }, 0, "{how:?}\n{}", folded.top(10));
+        let told = &profile.report["unknown"];
+        let rows = told["rows"].as_array().unwrap();
+        let leaves: u64 = rows.iter().map(|row| row["leaves"].as_u64().unwrap()).sum();
+        let seen = folded.count(|stack| stack.last().is_some_and(|leaf| leaf.starts_with("[unknown: ")));
+        assert_eq!(leaves, seen, "{how:?}: {told}");
+        let user: u64 = folded.stacks().map(|(stack, n)| n * user_frames(stack)).sum();
+        assert_eq!(told["user_frames"], user, "{how:?}\n{}", folded.top(10));
+        let functions = profile.report["functions"].as_array().unwrap();
+        let ticks =
+            |name: &str| functions.iter().find(|row| row["name"] == name).map(|row| row["total"].as_u64());
+        assert_eq!(ticks("burn").flatten().unwrap_or(0), burns, "{how:?}");
+    }
+}
+
+/// Frames of a stack that are neither the kernel's nor the process's name.
+fn user_frames(stack: &[String]) -> u64 {
+    let frames = stack.iter().skip(1).filter(|frame| !frame.ends_with("_[k]") && *frame != "[truncated]");
+    frames.count() as u64
+}

@@ -32,9 +32,10 @@ pub struct RunReport {
     pub accounts: Accounts,
     /// Of the filtered ticks, those of CPUs that had nothing to do; 0 where idleness is shown.
     pub idle: u64,
-    /// Frames without a name.
+    /// Frames without a name in the profile's stacks.
     pub unknown: Unknown,
-    /// How walks of user stacks ended, by ticks: the reason's label.
+    /// How walks of user stacks ended, by ticks: the reason's label. Of all that was sampled: the profile may have less,
+    /// if it was filtered by names.
     pub ends: Vec<(String, u64)>,
     /// JVMs that were sampled or attached to.
     pub jvms: Vec<JvmReport>,

@@ -34,6 +34,7 @@ use crate::capture::Filter;
 use crate::capture::window::Options;
 use crate::process::hierarchy::Hierarchy;
 use crate::process::{self, Processes, Which};
+use crate::profile::filter::Glob;
 use crate::symbolize::{self, Symbolizer};
 
 pub use crate::process::container::Node;
@@ -63,6 +64,16 @@ pub struct Outcome {
     pub report: crate::profile::RunReport,
     /// How the session itself does.
     pub vitals: Vitals,
+}
+
+impl Outcome {
+    /// Leaves out samples by the names of their frames (see [`crate::profile::Profile::filter`]). What the report tells of
+    /// the profile's stacks is told of those that are left; how walks ended and what JVMs did stays that of all.
+    pub fn filter(&mut self, include: &[Glob], exclude: &[Glob]) {
+        self.profile.filter(include, exclude);
+        self.report.accounts = self.profile.accounts.clone();
+        self.report.unknown = self.profile.unknown();
+    }
 }
 
 /// How a session does at the end of a part.

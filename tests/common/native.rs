@@ -14,8 +14,17 @@ pub(crate) fn program(name: &str) -> PathBuf {
     let dir = ALL.get_or_init(|| {
         let dir = scratch("native");
         let names = [
-            "native", "kernel", "unique", "short", "spawn", "turn_a", "turn_b", "with_pid", "dead_fs",
+            "native",
+            "kernel",
+            "unique",
+            "short",
+            "spawn",
+            "turn_a",
+            "turn_b",
+            "with_pid",
+            "dead_fs",
             "threads",
+            "anonymous",
         ];
         for name in names {
             compile(&dir, name);
