@@ -5,11 +5,12 @@ mod common;
 
 use std::process::Command;
 
-use common::folded::{Folded, bare, user_leaf};
+use common::folded::{Folded, bare, is, reaches_root, user_leaf};
 use common::java::{Jdk, Program};
 use common::profiler::{self, profile, profile_enough, record, record_watching};
 use common::target::Target;
 use common::{assert_share, is_root, native};
+use rustix::process::Signal;
 use serde_json::Value;
 
 fn args(list: &[&str]) -> Vec<String> {
@@ -380,4 +381,43 @@ fn what_the_report_says_of_stacks_is_said_of_those_in_the_profile() {
 fn user_frames(stack: &[String]) -> u64 {
     let frames = stack.iter().skip(1).filter(|frame| !frame.ends_with("_[k]") && *frame != "[truncated]");
     frames.count() as u64
+}
+
+#[test]
+fn a_thread_is_profiled_alone_until_it_ends() {
+    if !is_root() {
+        return;
+    }
+    let mut target = Target::start(Command::new(native::without_frame_pointers("frames.c")).arg("two"));
+    let threads = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+        let tids = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
+        tids.filter(|tid| *tid != target.pid().to_string()).collect::<Vec<_>>()
+    };
+    while threads().is_empty() {
+        std::thread::yield_now();
+    }
+    let tid = threads().remove(0);
+    let wait = std::time::Duration::from_secs(2);
+    let own = profiler::until_it_ends(&["--tid", &tid], || {
+        std::thread::sleep(wait);
+        target.signal(Signal::USR1);
+    });
+    assert!(target.is_alive(), "it is not the process that ended");
+    assert_accounts(&own.report, own.folded.total());
+    assert!(own.folded.total() > 100, "{}", own.folded.top(10));
+    assert_eq!(own.folded.count(|stack| stack.iter().any(|f| is(f, "main") || is(f, "in_thread"))), 0);
+    assert_from_the_first("until_told", &own.folded);
+    // The first thread has the number of its process.
+    let pid = target.pid().to_string();
+    let first = profiler::while_sampling(&[target.pid()], &["--tid", &pid], || std::thread::sleep(wait));
+    assert_from_the_first("main", &first.folded);
+    first.assert_samples_of(&[target.pid()], first.folded.total());
+}
+
+/// Asserts that stacks are whole, those of the first second too: there are two.
+#[track_caller]
+fn assert_from_the_first(function: &str, folded: &Folded) {
+    let whole = folded.share(|stack| reaches_root(stack) && stack.iter().any(|frame| is(frame, function)));
+    assert!(whole > 0.95 || cfg!(not(target_arch = "x86_64")), "{whole} are whole:\n{}", folded.top(10));
 }

@@ -11,13 +11,13 @@ use super::groups::Groups;
 use super::inquiry::{Described, Inquiry, Met};
 use super::jvm::Entry;
 use super::resolver::{Delay, Tally};
-use super::{AgentRule, Java, Node, Refused, Settings, Target};
+use super::{AgentRule, Java, Node, Refused, Settings, Target, targets};
 use crate::capture::{Count, Stack};
 use crate::jvm::{self, AttachOptions};
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
-use crate::process::{EventKind, MonoNs, ProcessEvent, ProcessId, Processes, procfs};
+use crate::process::{EventKind, MonoNs, ProcessEvent, ProcessId, Processes};
 use crate::profile::report::JvmReport;
 use crate::symbolize::{LogStats, Stats, Symbolizer};
 use crate::unwind::HotSpot;
@@ -106,7 +106,7 @@ impl Jvms {
             Target::All | Target::Groups(_) => None,
             Target::Pids(tgids) if self.children => Some(processes.descendants(tgids)),
             Target::Pids(tgids) => Some(tgids.clone()),
-            Target::Tids(tids) => Some(tids.iter().filter_map(|&tid| tgid_of(tid)).collect()),
+            Target::Tids(tids) => Some(targets::processes_of(tids)),
             Target::Launch(_) => Some(Vec::new()),
         };
         let mut found = jvm::discover().unwrap_or_default();
@@ -317,10 +317,4 @@ impl Delay for Jvms {
     fn is_open(&self, tgid: u32) -> bool {
         self.is_queued(tgid) || self.entries.get(&tgid).is_some_and(Entry::is_open)
     }
-}
-
-/// The process of a thread.
-fn tgid_of(tid: u32) -> Option<u32> {
-    let status = procfs::read(&format!("/proc/{tid}/status")).ok()?;
-    Some(procfs::parse_status(&status)?.tgid)
 }

@@ -67,7 +67,7 @@ impl<'a> Stages<'a> {
         resolver.apply(&batch.events);
         self.events.extend_from_slice(&batch.events);
         if self.targets.have_ended(&resolver.processes) {
-            control.stop("the chosen processes have ended");
+            control.stop("what was chosen has ended");
         }
         jvms.notice(&std::mem::take(&mut self.events));
         unwinding.meet(&mut batch.window.stacks, &mut resolver.processes, &mut resolver.symbolizer);

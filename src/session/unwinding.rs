@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::allowance::Allowance;
 use super::groups::Groups;
-use super::{Settings, Target};
+use super::{Settings, Target, targets};
 use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
 use crate::process::{Code, CodeRange, FileId, Location, MappedFile, ProcessCode, Processes};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
@@ -67,8 +67,7 @@ impl Unwinding {
             Target::Pids(tgids) if settings.children => Wanted::Families(tgids.clone()),
             Target::Pids(tgids) => Wanted::These(tgids.clone()),
             Target::Launch(_) => Wanted::Families(launched.into_iter().collect()),
-            // Their processes are met when they run.
-            Target::Tids(_) => Wanted::These(Vec::new()),
+            Target::Tids(tids) => Wanted::These(targets::processes_of(tids)),
         };
         Unwinding {
             store: Store::new(memory, Budget::default()),

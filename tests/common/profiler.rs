@@ -3,8 +3,9 @@
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,18 +39,23 @@ pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
 pub(crate) fn finish(command: &mut Command) -> Run {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let output = end_of(child, PATIENCE);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
+    Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Waits for a profiler's end; kills it and fails if that does not come.
+fn end_of(child: Child, patience: Duration) -> Output {
     let pid = Pid::from_child(&child);
     let (send, ended) = channel();
     std::thread::spawn(move || send.send(child.wait_with_output()));
-    let output: Output = match ended.recv_timeout(PATIENCE) {
+    match ended.recv_timeout(patience) {
         Ok(output) => output.unwrap(),
         Err(_) => {
             let _ = kill_process(pid, Signal::KILL);
-            panic!("{command:?} does not end");
+            panic!("the profiler does not end");
         }
-    };
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
-    Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
 }
 
 impl Run {
@@ -178,19 +184,45 @@ pub(crate) fn read(folded: &Path, report: serde_json::Value, spent: Spent) -> Pr
 
 /// Profiles at 999 Hz what the arguments say while something happens, from after the beginning until that is over.
 pub(crate) fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnce()) -> Profile {
-    let out = out_file("folded");
-    let mut command = Command::new(binary());
-    command.args(["-F", "999", "-v", "--report", "json", "-o"]).arg(&out).args(args);
-    let mut profiler = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(profiler.stderr.take().unwrap()).lines();
-    assert!(said.any(|line| line.unwrap().contains("sampling: begun")), "it has ended");
-    let rest = std::thread::spawn(move || said.for_each(drop));
+    let sampling = Sampling::begin(args);
     let watch = Watch::keep(watched);
     happens();
-    kill_process(Pid::from_child(&profiler), Signal::INT).unwrap();
-    let output = profiler.wait_with_output().unwrap();
-    rest.join().unwrap();
-    read(&out, serde_json::from_slice(&output.stdout).unwrap(), watch.end())
+    kill_process(Pid::from_child(&sampling.profiler), Signal::INT).unwrap();
+    sampling.end(watch)
+}
+
+/// The same, until the run ends by itself because of what happened.
+pub(crate) fn until_it_ends(args: &[&str], happens: impl FnOnce()) -> Profile {
+    let sampling = Sampling::begin(args);
+    let watch = Watch::keep(&[]);
+    happens();
+    sampling.end(watch)
+}
+
+/// A profiler whose ticks have begun.
+struct Sampling {
+    profiler: Child,
+    out: PathBuf,
+    rest: JoinHandle<()>,
+}
+
+impl Sampling {
+    fn begin(args: &[&str]) -> Sampling {
+        let out = out_file("folded");
+        let mut command = Command::new(binary());
+        command.args(["-F", "999", "-v", "--report", "json", "-o"]).arg(&out).args(args);
+        let mut profiler = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(profiler.stderr.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap().contains("sampling: begun")), "it has ended");
+        let rest = std::thread::spawn(move || said.for_each(drop));
+        Sampling { profiler, out, rest }
+    }
+
+    fn end(self, watch: Watch) -> Profile {
+        let output = end_of(self.profiler, PATIENCE);
+        self.rest.join().unwrap();
+        read(&self.out, serde_json::from_slice(&output.stdout).unwrap(), watch.end())
+    }
 }
 
 /// The report of a profiler that ends well, after the line `ready` of what it profiles.

@@ -6,6 +6,7 @@
  *   slot      main and slot, which is at work where entries of the procedure linkage table jump and where they have pushed
  *   thread    the same as chain, in a thread
  *   forks     the same as chain, in one child after the other, of which none lives long
+ *   two       the same as chain, and in a thread in until_told: that one ends when SIGUSR1 comes
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -65,6 +66,20 @@ static void *in_thread(void *unused)
 	return unused;
 }
 
+static volatile sig_atomic_t told;
+
+static void on_word(int unused)
+{
+	told = unused;
+}
+
+static void *until_told(void *unused)
+{
+	while (!told)
+		sink += chain(39);
+	return unused;
+}
+
 static void on_alarm(int unused)
 {
 	sink += work((unsigned long)unused, 300000);
@@ -117,6 +132,10 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "thread")) {
 		pthread_create(&thread, NULL, in_thread, NULL);
 		pthread_join(thread, NULL);
+	}
+	if (!strcmp(what, "two")) {
+		signal(SIGUSR1, on_word);
+		pthread_create(&thread, NULL, until_told, NULL);
 	}
 	if (!strcmp(what, "forks"))
 		in_children();
