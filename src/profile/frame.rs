@@ -194,3 +194,24 @@ impl Frame {
         Frame { name, unknown: Some(why), module, address, ..Frame::named(Kind::Unknown, "") }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Why;
+
+    #[test]
+    fn troubleshooting_knows_each_reason() {
+        let page = include_str!("../../docs/troubleshooting.md");
+        let table = page.lines().skip_while(|line| *line != "## [unknown: WHY]").skip(1);
+        let table = table.take_while(|line| !line.starts_with('#'));
+        let rows: Vec<Vec<&str>> = table
+            .filter(|line| line.starts_with("| `"))
+            .map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
+            .collect();
+        for row in &rows {
+            assert!(row.len() == 3 && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
+        }
+        let told: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
+        assert_eq!(told, Why::ALL.map(Why::label), "docs/troubleshooting.md");
+    }
+}
