@@ -223,7 +223,7 @@ fn garbage_is_refused_or_read_and_never_panics() {
 #[test]
 fn go_pprof_opens_it() {
     if Command::new("go").arg("version").output().is_err() {
-        eprintln!("SKIPPED go_pprof_opens_it: there is no go here");
+        eprintln!("SKIP: go_pprof_opens_it: there is no go here");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -161,37 +161,6 @@ fn a_jvm_in_a_user_namespace_is_attached_to() {
     }
 }
 
-/// A root file system with more JDKs, if the environment names one (made with mmdebstrap).
-#[test]
-fn jvms_of_a_root_file_system_are_attached_to() {
-    let Some(root) = std::env::var_os("JBPF_TEST_ROOTFS") else {
-        println!("skipped: JBPF_TEST_ROOTFS names no root file system");
-        return;
-    };
-    let (root, classes) = (Path::new(&root).display(), java::classes().display());
-    let script = format!(
-        "mount --bind {root} {root} && mount -o remount,bind,ro {root} && mount -t tmpfs tmp {root}/tmp && \
-         mkdir -p {root}/{classes} && mount --bind {classes} {root}/{classes} && mount -t proc proc {root}/proc && \
-         exec chroot --userspec={NOBODY}:{NOBODY} {root} \"$0\" \"$@\""
-    );
-    let wrapper = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", &script];
-    let mut versions = Vec::new();
-    let jdks = fs::read_dir(format!("{root}/usr/lib/jvm")).unwrap().map(|entry| entry.unwrap().path());
-    for jdk in jdks.filter(|jdk| !jdk.is_symlink()) {
-        let inside = Path::new("/").join(jdk.strip_prefix(root.to_string()).unwrap());
-        let java = ["", "jre"].map(|below| (jdk.join(below), inside.join(below)));
-        let Some((_, inside)) = java.into_iter().find(|(there, _)| there.join("bin/java").is_file()) else {
-            continue;
-        };
-        let mut java = Java::under(&wrapper, &inside, &[]);
-        let (jvm, attached) = assert_attaches(&mut java);
-        assert_eq!(jvm.uid, NOBODY);
-        versions.push(attached.inspection.version.unwrap().feature);
-    }
-    println!("attached to {versions:?}");
-    assert!(!versions.is_empty());
-}
-
 #[test]
 fn a_tmpfs_of_a_user_namespace_takes_the_agent() {
     let script = java::script("mount -t tmpfs tmp /tmp", "true");

@@ -21,7 +21,7 @@ fn known_functions_of_the_running_kernel() {
     let (read, end) = (address(&kallsyms, "vfs_read"), address(&kallsyms, "_etext"));
     let (mut symbolizer, mut space) = (start(), Space::default());
     if read == 0 {
-        println!("SKIP known_functions_of_the_running_kernel: kptr_restrict hides addresses from us");
+        println!("SKIP: known_functions_of_the_running_kernel: kptr_restrict hides addresses from us");
         let stacks = [stack(&[UserWord::Leaf(1)], &[0xffff_ffff_8100_0000, 5], End::Root)];
         let frames = symbolizer.symbolize(&stacks, &mut space).remove(0);
         assert_eq!(&*frames[1].name, "[kernel]");

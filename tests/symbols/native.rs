@@ -185,7 +185,7 @@ fn a_symbol_without_a_size_names_the_function_that_begins_there() {
 fn where_a_file_is_entered_code_without_description_is_the_entrys() {
     if !cfg!(target_arch = "x86_64") {
         println!(
-            "SKIP where_a_file_is_entered_code_without_description_is_the_entrys: x86-64's loader is like that"
+            "SKIP: where_a_file_is_entered_code_without_description_is_the_entrys: x86-64's loader is like that"
         );
         return;
     }
@@ -302,7 +302,7 @@ fn the_vdso_is_named() {
 #[test]
 fn mini_debug_info_is_read() {
     if Command::new("xz").arg("--version").output().is_err() {
-        println!("SKIP mini_debug_info_is_read: no xz");
+        println!("SKIP: mini_debug_info_is_read: no xz");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -326,7 +326,7 @@ fn mini_debug_info_is_read() {
 #[test]
 fn shared_debug_information_is_followed_by_build_id() {
     if Command::new("dwz").arg("--version").output().is_err() {
-        println!("SKIP shared_debug_information_is_followed_by_build_id: no dwz");
+        println!("SKIP: shared_debug_information_is_followed_by_build_id: no dwz");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -127,6 +127,6 @@ fn what_could_be_a_trap_is_refused() {
         chown(&runtime.map, Some(0), None).unwrap();
         assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED)), ["canary-of-the-host"]);
     } else {
-        println!("SKIP another user's perf map: chown needs root");
+        println!("SKIP: another user's perf map: chown needs root");
     }
 }
