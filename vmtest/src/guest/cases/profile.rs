@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::super::folded::Folded;
-use super::super::java::{Known, judge, part, truth};
+use super::super::java::{Known, described, judge, part, truth};
 use super::super::profiler;
 use super::super::share::Effort;
 use super::super::target::Target;
@@ -23,9 +23,8 @@ pub(in super::super) fn attached(jdk: u32) -> anyhow::Result<Found> {
     loop {
         let seconds = effort.seconds().to_string();
         let got = profiler::record(&["-F", RATE, "-d", &seconds, "--per-thread", "-p", &pid])?;
-        let jvm = &got.report["jvms"][0];
+        let jvm = described(&got.report)?;
         ensure!(jvm["names"]["agent_late"].is_object(), "the names of the JVM come from {}", jvm["names"]);
-        ensure!(jvm["frame_pointers"] == true, "the JVM's flags were not read: {jvm}");
         attach_ms = attach_ms.max(jvm["names"]["agent_late"]["ms"].as_u64().unwrap_or_default());
         all.add(got.folded);
         if !effort.goes_on(part(&all)) {
@@ -51,6 +50,7 @@ pub(in super::super) fn from_the_start(jdk: u32) -> anyhow::Result<Found> {
         let got = profiler::record(&args)?;
         let jvm = &got.report["jvms"][0];
         ensure!(jvm["names"] == "agent_at_start", "the names of the JVM come from {}", jvm["names"]);
+        ensure!(jvm["frame_pointers"] == true, "the JVM's flags were not read: {jvm}");
         if !effort.goes_on(part(&got.folded)) {
             let lines: Vec<String> = got.stdout.lines().map(str::to_owned).collect();
             return judge(&got.folded, &truth(&lines)?);

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use super::super::folded::Folded;
-use super::super::java::{Known, judge, part, truth};
+use super::super::java::{Known, described, judge, part, truth};
 use super::super::program::native;
 use super::super::share::Effort;
 use super::super::target::Target;
@@ -31,7 +31,9 @@ fn beside_itself() -> anyhow::Result<Found> {
         let args = ["-F", "499", "-d", &seconds, "--per-thread", "-p", &pid];
         let runs = [profiler::start(profiler::binary(), &args)?, profiler::start(profiler::binary(), &args)?];
         for (all, run) in all.iter_mut().zip(runs) {
-            all.add(run.finish()?.folded);
+            let got = run.finish()?;
+            described(&got.report)?;
+            all.add(got.folded);
         }
         if !effort.goes_on(all.iter().map(part).fold(1.0, f64::min)) {
             break;
