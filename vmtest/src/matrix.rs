@@ -15,7 +15,7 @@ pub(crate) struct Kernel {
     pub(crate) suite: Suite,
     /// QEMU's CPU model under TCG. `max` loses 6.12 in a panic; QEMU's default loses Java on 6.1.
     pub(crate) cpu: &'static str,
-    /// The JDKs that run on it by default; the first of them also with the agent from the start.
+    /// The JDKs that run on it by default; a case that runs on one only takes the first or the last of them.
     pub(crate) jdks: &'static [u32],
     /// The cases that run on it by default.
     pub(crate) cases: Cases,
@@ -59,32 +59,65 @@ pub(crate) const JDKS: [u32; 5] = [8, 11, 17, 21, 25];
 pub(crate) struct Case {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Whether it runs once for each JDK.
-    pub(crate) java: bool,
+    /// On which of a kernel's JDKs it runs by default.
+    pub(crate) jdks: Jdks,
     /// How many seconds it may take under TCG on a busy machine.
     pub(crate) patience: u64,
 }
 
+impl Case {
+    /// Whether it is about Java.
+    fn java(&self) -> bool {
+        self.jdks != Jdks::None
+    }
+}
+
+/// On which of a kernel's JDKs a case runs by default: one will do for some, and which one differs between kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Jdks {
+    /// It needs none, or chooses itself.
+    None,
+    /// The first.
+    First,
+    /// The last.
+    Last,
+    /// Each.
+    Each,
+}
+
+impl Jdks {
+    /// Those of a kernel's.
+    fn of(self, jdks: &[u32]) -> &[u32] {
+        match self {
+            Jdks::None => &[],
+            Jdks::First => &jdks[..1],
+            Jdks::Last => &jdks[jdks.len() - 1..],
+            Jdks::Each => jdks,
+        }
+    }
+}
+
 /// The cases, in the order in which they run. `refusals` ends with a lockdown of the kernel that only a boot undoes.
-pub(crate) const CASES: [Case; 9] = [
-    Case { name: "profile", java: true, patience: 600 },
-    Case { name: "agentpath", java: true, patience: 600 },
-    Case { name: "native", java: false, patience: 300 },
-    Case { name: "hotplug", java: false, patience: 300 },
-    Case { name: "cgroup", java: false, patience: 600 },
-    Case { name: "two", java: false, patience: 600 },
-    Case { name: "musl", java: false, patience: 300 },
-    Case { name: "pids", java: false, patience: 300 },
-    Case { name: "refusals", java: false, patience: 600 },
+pub(crate) const CASES: [Case; 10] = [
+    Case { name: "profile", jdks: Jdks::Each, patience: 600 },
+    Case { name: "agentpath", jdks: Jdks::First, patience: 600 },
+    Case { name: "unwind", jdks: Jdks::Last, patience: 300 },
+    Case { name: "native", jdks: Jdks::None, patience: 300 },
+    Case { name: "hotplug", jdks: Jdks::None, patience: 300 },
+    Case { name: "cgroup", jdks: Jdks::None, patience: 600 },
+    Case { name: "two", jdks: Jdks::None, patience: 600 },
+    Case { name: "musl", jdks: Jdks::None, patience: 300 },
+    Case { name: "pids", jdks: Jdks::None, patience: 300 },
+    Case { name: "refusals", jdks: Jdks::None, patience: 600 },
 ];
 
 /// Cases that must be seen to fail, for the tests of the harness: run only if named.
 pub(crate) const BROKEN: [Case; 5] = [
-    Case { name: "broken-truth", java: false, patience: 120 },
-    Case { name: "broken-case", java: false, patience: 5 },
-    Case { name: "broken-guest", java: false, patience: 1 },
-    Case { name: "broken-silent", java: false, patience: 5 },
-    Case { name: "broken-kernel", java: false, patience: 30 },
+    Case { name: "broken-truth", jdks: Jdks::None, patience: 120 },
+    Case { name: "broken-case", jdks: Jdks::None, patience: 5 },
+    Case { name: "broken-guest", jdks: Jdks::None, patience: 1 },
+    Case { name: "broken-silent", jdks: Jdks::None, patience: 5 },
+    Case { name: "broken-kernel", jdks: Jdks::None, patience: 30 },
 ];
 
 /// The JDK on which cases run that need some JVM, whichever.
@@ -170,7 +203,7 @@ impl Selection {
         };
         let by_default = |case: &Case| match kernel.cases {
             Cases::All | Cases::Only(_) => true,
-            Cases::Java => case.java || self.full,
+            Cases::Java => case.java() || self.full,
         };
         let cases: Vec<&Case> = match &self.cases[..] {
             [] => CASES.iter().filter(|case| by_default(case)).collect(),
@@ -180,10 +213,8 @@ impl Selection {
         let mut runs = Vec::new();
         for case in cases.into_iter().filter(|case| there(case)) {
             let on = |jdk| Run { case: case.name.to_owned(), jdk, patience: case.patience };
-            if case.java {
-                // One start with the agent will do for each kernel; on which JDK differs.
-                let few = case.name == "agentpath" && by_default_only;
-                let jdks = if few { &jdks[..1] } else { jdks };
+            if case.java() {
+                let jdks = if by_default_only { case.jdks.of(jdks) } else { jdks };
                 runs.extend(jdks.iter().map(|jdk| on(Some(*jdk))));
             } else {
                 runs.push(on(None));
@@ -220,8 +251,17 @@ mod tests {
         for jdk in JDKS {
             assert!(seen.iter().filter(|seen| **seen == jdk).count() >= 2, "JDK {jdk}");
         }
-        let started = boots.iter().flat_map(|boot| &boot.runs).filter(|run| run.case == "agentpath");
-        assert_eq!(started.filter_map(|run| run.jdk).collect::<BTreeSet<u32>>(), BTreeSet::from(JDKS));
+        for case in ["agentpath", "unwind"] {
+            let on = boots.iter().flat_map(|boot| &boot.runs).filter(|run| run.case == case);
+            assert_eq!(
+                on.filter_map(|run| run.jdk).collect::<BTreeSet<u32>>(),
+                BTreeSet::from(JDKS),
+                "{case}"
+            );
+        }
+        for boot in &boots {
+            assert!(cases(boot).is_superset(&BTreeSet::from(["profile", "unwind"])), "{}", boot.kernel.name);
+        }
         let all: BTreeSet<&str> = CASES.iter().map(|case| case.name).collect();
         for end in ["5.10", "newest"] {
             let boot = boots.iter().find(|boot| boot.kernel.name == end).unwrap();
@@ -232,7 +272,7 @@ mod tests {
     #[test]
     fn the_full_matrix_is_everything_everywhere() {
         let boots = Selection { full: true, ..Selection::default() }.boots().unwrap();
-        let java = CASES.iter().filter(|case| case.java).count();
+        let java = CASES.iter().filter(|case| case.java()).count();
         let each = java * JDKS.len() + CASES.len() - java;
         assert!(boots.iter().all(|boot| boot.runs.len() == each));
         assert!(boots.iter().flat_map(|boot| &boot.runs).all(|run| !run.case.starts_with("broken")));

@@ -21,6 +21,7 @@ fn run(name: &str, jdk: Option<u32>) -> anyhow::Result<Found> {
     match name {
         "profile" => cases::profile::attached(on()?),
         "agentpath" => cases::profile::from_the_start(on()?),
+        "unwind" => cases::unwind::run(on()?),
         "native" => cases::native::run(),
         "cgroup" => cases::cgroup::run(),
         "hotplug" => cases::hotplug::run(),

@@ -20,6 +20,13 @@ fn java(jdk: u32) -> anyhow::Result<String> {
     Ok(java)
 }
 
+/// `Chains`, of which nothing is ever compiled.
+pub(super) fn interpreted(jdk: u32) -> anyhow::Result<Command> {
+    let mut command = leisurely(java(jdk)?);
+    command.args(["-Xint", "-Xmx256m", "-cp", &format!("{PAYLOAD}/classes"), "Chains"]);
+    Ok(command)
+}
+
 /// What the report says of the one JVM that was profiled, which must have been as users start theirs: with no frame
 /// pointers in compiled code, and walked by its own description of that.
 pub(super) fn described(report: &Value) -> anyhow::Result<&Value> {

@@ -25,7 +25,12 @@ pub(super) struct Effort {
 impl Effort {
     /// Before the first profile.
     pub(super) fn first() -> Effort {
-        Effort { tries: 1, seconds: FIRST, sum: FIRST }
+        Effort::beginning_with(FIRST)
+    }
+
+    /// Before a first profile of so many seconds.
+    pub(super) fn beginning_with(seconds: u64) -> Effort {
+        Effort { tries: 1, seconds, sum: seconds }
     }
 
     /// How many seconds the next profile is to take beside those before it.

@@ -15,8 +15,11 @@ use crate::arch::Arch;
 use crate::matrix::Kernel;
 use crate::plan::{PLAN, Plan};
 
-/// C programs of `tests/programs`, compiled with frame pointers, as the end-to-end tests do.
+/// C programs of `tests/programs` whose shares and names are judged, compiled with frame pointers, as the end-to-end tests
+/// do.
 const NATIVE: [&str; 6] = ["native", "kernel", "short", "spawn", "turn_a", "turn_b"];
+/// The one whose stacks are judged, compiled without, as compilers do by themselves.
+const WITHOUT_FRAME_POINTERS: &str = "frames";
 /// Where the archive has it all; the guest mounts it as [`crate::plan::PAYLOAD`].
 const PLACE: &str = "payload";
 
@@ -99,10 +102,11 @@ impl Drop for Payload {
 fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
     let native = to.join("native");
     fs::create_dir(&native)?;
-    for name in NATIVE {
+    let with = NATIVE.map(|name| (name, "-fno-omit-frame-pointer"));
+    for (name, flag) in with.into_iter().chain([(WITHOUT_FRAME_POINTERS, "-fomit-frame-pointer")]) {
         packages::finish(
             Command::new(compiler)
-                .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fno-omit-frame-pointer", "-o"])
+                .args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", flag, "-o"])
                 .arg(native.join(name))
                 .arg(sources.join(format!("{name}.c"))),
         )?;

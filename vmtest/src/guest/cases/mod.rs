@@ -8,3 +8,11 @@ pub(super) mod pids;
 pub(super) mod profile;
 pub(super) mod refusals;
 pub(super) mod two;
+pub(super) mod unwind;
+
+use super::folded::Folded;
+
+/// The stacks of the processes of this name.
+fn of(all: &Folded, comm: &str) -> Folded {
+    all.keep(|stack| stack[0] == comm)
+}

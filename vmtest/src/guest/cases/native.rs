@@ -8,6 +8,7 @@ use super::super::program::{self, leisurely, path};
 use super::super::share::Effort;
 use super::super::target::Target;
 use super::super::{profiler, share};
+use super::of;
 use crate::plan::Found;
 
 /// The functions of `native.c` and their shares.
@@ -86,8 +87,4 @@ fn in_the_kernel() -> anyhow::Result<Folded> {
     let targets = lines.map(start);
     let pids = targets.each_ref().map(|target| target.pid().to_string()).join(",");
     Ok(profiler::record(&["-F", "499", "-d", "5", "--children", "-p", &pids])?.folded)
-}
-
-fn of(all: &Folded, comm: &str) -> Folded {
-    all.keep(|stack| stack[0] == comm)
 }
