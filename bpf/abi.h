@@ -33,7 +33,7 @@ enum jp_loss {
 /*
  * Why the walk of the user stack ended.
  *   root        the frame pointer was zero, or the caller's pc was: the outermost frame was reached
- *   depth       JP_MAX_USER_FRAMES frames were walked; the root side is missing
+ *   depth       JP_MAX_USER_FRAMES frames were walked, or memory was read as often as a walk may; the root side is missing
  *   bad_read    the frame's memory could not be read (not mapped, or paged out)
  *   not_up      the next frame does not lie above this one: the frame pointer is not one
  *   bad_pc      the return address is no user address

@@ -10,6 +10,14 @@
 #include "abi.h"
 #include "regs.h"
 
+/*
+ * What a walk may read of the user's memory: 8 reads a frame, of which honest frames need up to 4. One that fails counts
+ * as more, since the kernel handles a page fault then. Whoever has laid out memory so that a walk needs more gets a stack
+ * without its root, and nobody else waits meanwhile.
+ */
+#define JP_MAX_READS (8 * JP_MAX_USER_FRAMES)
+#define JP_FAILED_READ 32
+
 /* Where the walk of a user stack is. */
 struct walk {
 	__u64 ip;
@@ -37,6 +45,8 @@ struct walk {
 	__u32 followed;
 	/* The frame that was left last is one of a code heap. */
 	__u32 generated;
+	/* How much it may still read; nothing if it is not above 0. */
+	__s32 reads;
 	struct jp_rule rule __attribute__((aligned(8))); /* set as one word */
 };
 
@@ -117,18 +127,30 @@ static __always_inline __u64 out_of_user(__u64 address, __u64 low)
 	return (address - low) >> JP_USER_BITS;
 }
 
+/* Reads of the user's memory, as long as the walk may. Nonzero if it cannot be read. */
+static __always_inline long read_user(struct walk *w, void *to, __u32 size, __u64 from)
+{
+	long err;
+
+	if (w->reads <= 0)
+		return -1;
+	err = bpf_probe_read_user(to, size, (void *)from);
+	w->reads -= err ? JP_FAILED_READ : 1;
+	return err;
+}
+
 /*
  * Reads the two words at `at`, a multiple of 8, of the user stack: from the part that is there already, else with what
  * lies above them, since the walk goes up. Nonzero if they cannot be read.
  */
-static __always_inline long read_stack(struct stack_part *part, __u64 frame[2], __u64 at)
+static __always_inline long read_stack(struct walk *w, struct stack_part *part, __u64 frame[2], __u64 at)
 {
 	__u64 word = (at - part->start) / sizeof(__u64);
 
 	if (word > JP_PART_WORDS - 2) {
 		part->start = 0;
-		if (bpf_probe_read_user(part->words, sizeof(part->words), (void *)at))
-			return bpf_probe_read_user(frame, 2 * sizeof(__u64), (void *)at); /* at the stack's end */
+		if (read_user(w, part->words, sizeof(part->words), at))
+			return read_user(w, frame, 2 * sizeof(__u64), at); /* at the stack's end */
 		part->start = at;
 		word = 0;
 	}

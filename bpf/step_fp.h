@@ -16,7 +16,7 @@ static __always_inline __u32 step_fp(struct walk *w, struct stack_part *part)
 
 	if ((fp & 7) | out_of_user(fp, w->sp))
 		return fp ? JP_END_not_up : JP_END_root;
-	if (read_stack(part, frame, fp))
+	if (read_stack(w, part, frame, fp))
 		return JP_END_bad_read;
 	w->sp = fp + sizeof(frame);
 	w->fp = frame[0];

@@ -39,9 +39,9 @@ __attribute__((noinline)) int follow_jump(void)
 	if (!s)
 		return 0;
 	from = s->walk.ip;
-	if (bpf_probe_read_user(code, sizeof(code), (void *)from))
+	if (read_user(&s->walk, code, sizeof(code), from))
 		return 0;
-	if (code[0] == 0x41 && bpf_probe_read_user(code, sizeof(code), (void *)(from - 10)))
+	if (code[0] == 0x41 && read_user(&s->walk, code, sizeof(code), from - 10))
 		return 0;
 	if (code[0] != 0x49 || code[1] != 0xba || code[10] != 0x41 || code[11] != 0xff || code[12] != 0xe2)
 		return 0;
@@ -59,7 +59,7 @@ static __always_inline __u32 step_return(struct walk *w, __u64 sp, bool pushed_f
 {
 	__u64 frame[2];
 
-	if (bpf_probe_read_user(frame, sizeof(frame), (void *)sp))
+	if (read_user(w, frame, sizeof(frame), sp))
 		return JP_END_bad_read;
 	w->sp = sp + (pushed_fp ? 16 : 8);
 	w->ip = frame[pushed_fp];
@@ -85,7 +85,7 @@ __attribute__((noinline)) int find_blob(void)
 	segment = (s->walk.ip - (s->walk.at_leaf ? 0 : 1) - s->walk.start) >> (vm->segment_shift & 63);
 	#pragma clang loop unroll(disable)
 	for (int i = 0; i < JP_SEGMENT_STEPS; i++) {
-		if (bpf_probe_read_user(&back, sizeof(back), (void *)(s->walk.bias + segment)) ||
+		if (read_user(&s->walk, &back, sizeof(back), s->walk.bias + segment) ||
 		    back == JP_SEGMENT_FREE || back > segment)
 			return false;
 		if (!back)
@@ -95,7 +95,7 @@ __attribute__((noinline)) int find_blob(void)
 	if (back)
 		return false;
 	segment = s->walk.start + (segment << (vm->segment_shift & 63));
-	if (bpf_probe_read_user(s->blob, sizeof(s->blob), (void *)segment))
+	if (read_user(&s->walk, s->blob, sizeof(s->blob), segment))
 		return false;
 	s->walk.blob = segment + vm->blob;
 	return s->blob[vm->used & (JP_BLOB_BYTES - 1)] == 1;
@@ -120,7 +120,7 @@ static __always_inline bool keeps_fp(struct scratch *s, struct jp_vm *vm)
 {
 	__u32 code;
 
-	return !bpf_probe_read_user(&code, sizeof(code), (void *)blob_begin(s, vm)) && code == 0xec8b4855;
+	return !read_user(&s->walk, &code, sizeof(code), blob_begin(s, vm)) && code == 0xec8b4855;
 }
 
 /* What the instructions around a leaf's ip say of its frame. */
@@ -241,7 +241,7 @@ __attribute__((noinline)) int leaf_state(void)
 	if (!s)
 		return FRAME_unknown;
 	vm = (struct jp_vm *)page_of(s->walk.table);
-	if (!vm || bpf_probe_read_user(code, sizeof(*code), (void *)(s->walk.ip - JP_CODE_BEFORE)))
+	if (!vm || read_user(&s->walk, code, sizeof(*code), s->walk.ip - JP_CODE_BEFORE))
 		return FRAME_unknown;
 	state = state_by_ip(code);
 	if (state != FRAME_unknown)
@@ -271,11 +271,11 @@ static __always_inline bool is_stub(struct jp_vm *vm, __u64 ip)
 }
 
 /* Whether `pc` is an address to which generated code returns: after a call, or where the interpreter lets it return to. */
-static __always_inline bool is_return(struct jp_vm *vm, __u64 pc)
+static __always_inline bool is_return(struct walk *w, struct jp_vm *vm, __u64 pc)
 {
 	if (!is_generated(vm, pc))
 		return false;
-	return is_interpreter(vm, pc) || follows_call(pc);
+	return is_interpreter(vm, pc) || follows_call(w, pc);
 }
 
 /*
@@ -293,13 +293,13 @@ __attribute__((noinline)) int find_return(__u32 saved_fp)
 	vm = (struct jp_vm *)page_of(s->walk.table);
 	if (!vm)
 		return JP_END_no_table;
-	if (bpf_probe_read_user(s->slots, sizeof(s->slots), (void *)(s->walk.sp - 8)))
+	if (read_user(&s->walk, s->slots, sizeof(s->slots), s->walk.sp - 8))
 		return JP_END_bad_read;
 	#pragma clang loop unroll(disable)
 	for (int i = 1; i < JP_SLOTS; i++) {
 		__u64 pc = s->slots[i];
 
-		if (!is_return(vm, pc))
+		if (!is_return(&s->walk, vm, pc))
 			continue;
 		/* No call stands before the places to which calls of the interpreter return; but its frames need fp. */
 		if (is_interpreter(vm, pc) &&
@@ -323,7 +323,7 @@ __attribute__((noinline)) int saved_registers(void)
 {
 	struct scratch *s = this_scratch();
 
-	if (!s || bpf_probe_read_user(s->code, JP_CODE_BYTES, (void *)s->walk.ip))
+	if (!s || read_user(&s->walk, s->code, JP_CODE_BYTES, s->walk.ip))
 		return 0;
 	#pragma clang loop unroll(disable)
 	for (int i = 0; i < JP_CODE_BYTES - 8; i++) {
@@ -351,11 +351,11 @@ static __always_inline __u32 step_sized(struct walk *w, struct stack_part *part,
 
 	if (called)
 		end += saved_registers();
-	if (read_stack(part, frame, end - sizeof(frame)))
+	if (read_stack(w, part, frame, end - sizeof(frame)))
 		return JP_END_bad_read;
 	if (!is_generated(vm, frame[1]) && w->at_leaf) {
 		end += saved_registers();
-		if (read_stack(part, frame, end - sizeof(frame)))
+		if (read_stack(w, part, frame, end - sizeof(frame)))
 			return JP_END_bad_read;
 	}
 	if (!is_generated(vm, frame[1])) {
@@ -379,11 +379,11 @@ static __always_inline __u32 step_adapter(struct walk *w, struct jp_vm *vm)
 {
 	__u64 top;
 
-	if (bpf_probe_read_user(&top, sizeof(top), (void *)w->sp))
+	if (read_user(w, &top, sizeof(top), w->sp))
 		return JP_END_bad_read;
-	if (is_return(vm, top))
+	if (is_return(w, vm, top))
 		return find_return(false);
-	if (!is_return(vm, w->ax))
+	if (!is_return(w, vm, w->ax))
 		return step_bare(w) ? JP_WALKING : find_return(false);
 	w->ip = w->ax;
 	if (is_above(w->r13, w->sp))
@@ -442,7 +442,7 @@ __attribute__((noinline)) int step_hotspot(void)
 	if (vm && is_interpreter(vm, w->ip))
 		return step_interpreter();
 	/* A resumed frame returns to the first instruction of a stub, which has called nobody. */
-	is_call = vm && w->ip >= vm->continuation && w->ip < vm->continuation_end ? is_return(vm, w->ip) : !w->at_leaf;
+	is_call = vm && w->ip >= vm->continuation && w->ip < vm->continuation_end ? is_return(w, vm, w->ip) : !w->at_leaf;
 	push(s, is_call ? JP_WORD_RETURN : JP_WORD_LEAF, w->ip);
 	if (!vm)
 		return JP_END_no_table;

@@ -62,7 +62,7 @@ static __always_inline bool is_entry_done(struct walk *w, const __u8 *around)
 	else if (!(code[0] == 0x49 && code[1] == 0x8b && code[2] == 0xe5 && code[3] == 0xff) &&
 		 !(code[-3] == 0x49 && code[-2] == 0x8b && code[-1] == 0xe5 && code[0] == 0xff))
 		return false;
-	if (!is_above(w->r13, w->sp) || bpf_probe_read_user(&w->ip, sizeof(w->ip), (void *)at))
+	if (!is_above(w->r13, w->sp) || read_user(w, &w->ip, sizeof(w->ip), at))
 		return false;
 	w->sp = w->r13;
 	return true;
@@ -81,7 +81,7 @@ static __always_inline bool is_interpreter_gone(struct walk *w, const __u8 *code
 	if (!is_above(w->bx, w->sp))
 		return false;
 	if (code[0] == 0x41 && code[1] == 0x5d && code[2] == 0x48 && code[3] == 0x8b && code[4] == 0xe3) {
-		if (bpf_probe_read_user(&w->ip, sizeof(w->ip), (void *)w->sp))
+		if (read_user(w, &w->ip, sizeof(w->ip), w->sp))
 			return false;
 		w->sp = w->bx;
 		return true;
@@ -127,7 +127,7 @@ __attribute__((noinline)) int step_interpreter(void)
 	vm = (struct jp_vm *)page_of(w->table);
 	if (!vm)
 		return JP_END_no_table;
-	if (w->at_leaf && !bpf_probe_read_user(around, sizeof(around), (void *)(w->ip - 8)) &&
+	if (w->at_leaf && !read_user(w, around, sizeof(around), w->ip - 8) &&
 	    step_frameless(s, w, around))
 		return is_generated(vm, w->ip) ? JP_WALKING : JP_END_no_frame;
 	built = w->fp - w->sp >= 8 * JP_INTERPRETER_FIXED;
@@ -135,7 +135,7 @@ __attribute__((noinline)) int step_interpreter(void)
 		__u64 ip;
 
 		/* It is taken from the stack while room for the locals is made. */
-		if (bpf_probe_read_user(&ip, sizeof(ip), (void *)w->sp) || !is_generated(vm, ip))
+		if (read_user(w, &ip, sizeof(ip), w->sp) || !is_generated(vm, ip))
 			ip = w->ax;
 		/* If it is nowhere, what was called has returned just now, and r13 is left of it. */
 		if (is_generated(vm, ip)) {
@@ -146,7 +146,7 @@ __attribute__((noinline)) int step_interpreter(void)
 		}
 	}
 	if (!is_above(w->fp, w->sp) || !(built || w->at_leaf) ||
-	    bpf_probe_read_user(slots, sizeof(slots), (void *)(w->fp - 8 * JP_INTERPRETER_FIXED))) {
+	    read_user(w, slots, sizeof(slots), w->fp - 8 * JP_INTERPRETER_FIXED)) {
 		push_interpreted(s, 0, 0);
 		return JP_END_no_frame;
 	}

@@ -255,9 +255,9 @@ static __always_inline __u32 step_signal(struct walk *w)
 	__u64 saved[2];
 	__u64 fp;
 
-	if (bpf_probe_read_user(&fp, sizeof(fp), (void *)(w->sp + w->rule.fp_at)))
+	if (read_user(w, &fp, sizeof(fp), w->sp + w->rule.fp_at))
 		return JP_END_bad_read;
-	if (bpf_probe_read_user(saved, sizeof(saved), (void *)(w->sp + w->rule.cfa)))
+	if (read_user(w, saved, sizeof(saved), w->sp + w->rule.cfa))
 		return JP_END_bad_read;
 	w->sp = saved[0];
 	w->ip = saved[1];
@@ -270,11 +270,11 @@ static __always_inline __u32 step_signal(struct walk *w)
 }
 
 /* Whether an instruction stands before `pc` that calls: call x; call reg; call [reg]; call [reg + byte]; call [reg + x]. */
-static __always_inline bool follows_call(__u64 pc)
+static __always_inline bool follows_call(struct walk *w, __u64 pc)
 {
 	__u8 code[8];
 
-	if (bpf_probe_read_user(code, sizeof(code), (void *)(pc - sizeof(code))))
+	if (read_user(w, code, sizeof(code), pc - sizeof(code)))
 		return false;
 	return code[3] == 0xe8 || (code[6] == 0xff && (code[7] & 0x38) == 0x10) ||
 	       (code[5] == 0xff && (code[6] & 0x38) == 0x10) || (code[2] == 0xff && (code[3] & 0x38) == 0x10);
@@ -285,7 +285,7 @@ static __always_inline bool step_bare(struct walk *w)
 {
 	__u64 top;
 
-	if (bpf_probe_read_user(&top, sizeof(top), (void *)w->sp) || !follows_call(top))
+	if (read_user(w, &top, sizeof(top), w->sp) || !follows_call(w, top))
 		return false;
 	w->sp += 8;
 	w->ip = top;
@@ -312,7 +312,7 @@ static __always_inline __u32 step_table(struct walk *w, struct stack_part *part)
 	case JP_CFA_at_sp:
 	case JP_CFA_at_fp:
 		cfa = (w->rule.cfa_kind == JP_CFA_at_sp ? w->sp : fp) + (__s16)w->rule.cfa;
-		if (bpf_probe_read_user(&cfa, sizeof(cfa), (void *)cfa))
+		if (read_user(w, &cfa, sizeof(cfa), cfa))
 			return JP_END_bad_read;
 		cfa += w->rule.cfa >> 16;
 		break;
@@ -322,15 +322,14 @@ static __always_inline __u32 step_table(struct walk *w, struct stack_part *part)
 	/* The return address at least was pushed: each step goes up. */
 	if ((cfa & 7) | out_of_user(cfa, w->sp + 8))
 		return JP_END_not_up;
-	if (read_stack(part, frame, cfa - 16))
+	if (read_stack(w, part, frame, cfa - 16))
 		return JP_END_bad_read;
 	if (neighbours)
 		fp = frame[0];
 	else if (w->rule.fp_kind == JP_FP_lost)
 		fp = 1; /* no frame pointer, and not the 0 of the root either */
 	else if (w->rule.fp_kind != JP_FP_same &&
-		 bpf_probe_read_user(&fp, sizeof(fp),
-				     (void *)((w->rule.fp_kind == JP_FP_at_cfa ? cfa : fp) + w->rule.fp_at)))
+		 read_user(w, &fp, sizeof(fp), (w->rule.fp_kind == JP_FP_at_cfa ? cfa : fp) + w->rule.fp_at))
 		return JP_END_bad_read;
 	w->sp = cfa;
 	w->ip = frame[1];

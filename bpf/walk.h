@@ -96,6 +96,7 @@ static __always_inline void walk_user(struct scratch *s, const struct regs *r, s
 	s->walk.leaf = !r->syscall;
 	s->walk.followed = false;
 	s->walk.generated = false;
+	s->walk.reads = JP_MAX_READS;
 	s->part.start = 0;
 	find_space(&s->walk, task, tgid);
 
@@ -103,6 +104,9 @@ static __always_inline void walk_user(struct scratch *s, const struct regs *r, s
 	for (int i = 0; i < JP_MAX_USER_FRAMES; i++) {
 		__u32 ended = walk_frame();
 
+		/* Spent: what is not read any more says nothing of how the stack ends. */
+		if (s->walk.reads <= 0)
+			break;
 		if (ended != JP_WALKING) {
 			end = ended;
 			break;

@@ -37,7 +37,7 @@ pub enum Leaf {
 pub enum End {
     /// The outermost frame was reached.
     Root,
-    /// The limit of 1,024 frames was reached: the root side is missing.
+    /// The limit of 1,024 frames was reached, or that of what a walk may read: the root side is missing.
     Depth,
     /// The frame's memory could not be read.
     BadRead,

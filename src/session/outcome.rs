@@ -126,7 +126,7 @@ impl Course {
 fn ends(tally: &Tally) -> Vec<(String, u64)> {
     let label = |end: End| match end {
         End::Root => "root",
-        End::Depth => "deeper than 1,024 frames",
+        End::Depth => "deeper than 1,024 frames, or too dear to walk",
         End::BadRead => "stack not readable",
         End::NotUp => "caller's frame not above its own",
         End::BadPc => "return address that is not in code",
