@@ -316,6 +316,25 @@ fn resumes(frame: &str) -> bool {
     ["Cont thaw return barrier", "cont_returnBarrier"].contains(&frame)
 }
 
+/// The host's other programs wait while a stack is walked. With no bound but the number of frames this took 45 ms.
+#[test]
+fn a_stack_that_is_made_to_be_dear_takes_little_time() {
+    if !is_root() || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    for words in ["readable", "unreadable"] {
+        let target = default_flags("Hostile").args(&[words]).start(&Jdk::host());
+        let seen = profile(&target, 2, &["--java", "vm"]);
+        let dear = seen.folded.within("Hostile.spin");
+        assert!(dear.total() > 50, "{words}: {}", seen.folded.top(5));
+        let cut = dear.share(|stack| stack.iter().any(|frame| frame == "[truncated]"));
+        assert!(cut > 0.99, "{words}: {}", dear.top(5));
+        let cost = seen.report["cost"]["bpf_s"].as_f64().unwrap() / seen.account("kept") as f64;
+        eprintln!("{words}: {:.0} µs of BPF for each stack", cost * 1e6);
+        assert!(cost < 0.003, "{words}: {cost} s of BPF for each stack");
+    }
+}
+
 /// A program as its users start it.
 fn default_flags(main: &str) -> Program {
     Program::new(main).without(FRAME_POINTERS)

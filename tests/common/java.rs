@@ -86,7 +86,7 @@ fn release(home: &Path) -> Option<u32> {
     version.strip_prefix("1.").unwrap_or(version).split(['.', '-', '"']).next()?.parse().ok()
 }
 
-/// The directory with the classes of all Java programs and their native library, compiled once, for JDK 8 and later.
+/// The directory with the classes of all Java programs and their native libraries, compiled once, for JDK 8 and later.
 pub(crate) fn classes() -> &'static Path {
     static CLASSES: OnceLock<PathBuf> = OnceLock::new();
     CLASSES.get_or_init(|| {
@@ -101,13 +101,11 @@ pub(crate) fn classes() -> &'static Path {
         }
         assert!(javac.status().unwrap().success(), "the Java programs do not compile");
         let include = Jdk::host().home().expect("it is on the host").join("include");
-        // It is for containers, too, which may have another C library.
+        // They are for containers, too, which may have another C library.
         let (own, linux) = (include.as_os_str(), include.join("linux"));
-        native::library(
-            &dir,
-            "fields",
-            &["-nostdlib".as_ref(), "-I".as_ref(), own, "-I".as_ref(), linux.as_ref()],
-        );
+        let flags = ["-nostdlib".as_ref(), "-I".as_ref(), own, "-I".as_ref(), linux.as_ref()];
+        native::library(&dir, "fields", &flags);
+        native::library(&dir, "hostile", &flags);
         dir
     })
 }

@@ -8,7 +8,7 @@ use jbpf_prof::jvm;
 
 use crate::common::java::{Jdk, Program, in_container, on_host};
 use crate::common::profiler::binary;
-use crate::recording::{ADDRESS, Recording, Walked};
+use crate::recording::{ADDRESS, Recording, Walked, assert_cheap};
 
 const STEPS: u32 = 10_000;
 
@@ -126,6 +126,7 @@ fn check(name: &str, recording: &Recording, stacks: &[Walked]) {
     }
     assert!(stacks.len() > STEPS as usize / 2 && deepest > 10, "{name}: {} stacks", stacks.len());
     assert!(ended == 0 && broken == 0, "{name}: {broken} breaks, {short:#?}");
+    assert_cheap(name, stacks.iter().zip(&all).map(|(stack, frames)| (stack, frames.len())));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod hostile;
 mod java;
 mod native;
 mod recording;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::common::{native, skip};
-use crate::recording::{Part, Recording, Walked};
+use crate::recording::{Part, Recording, Walked, assert_cheap};
 
 /// Walks every stack of a program: no frame may be wrong, and this share of the stacks is whole.
 fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
@@ -32,6 +32,7 @@ fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
     eprintln!("{name}: {whole} of {} stacks are whole, the deepest has {deepest} frames", stacks.len());
     assert!(stacks.len() > 10_000 && deepest > 12, "{} stacks, {deepest} frames", stacks.len());
     assert!(short.keys().all(|(end, _)| *end == "no_rule"), "{short:#?}");
+    assert_cheap(name, stacks.iter().map(|stack| (stack, stack.words.len())));
     assert!(whole as f64 > least * stacks.len() as f64, "{short:#?}");
 }
 

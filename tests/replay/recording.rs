@@ -16,12 +16,18 @@ use crate::common::{scratch, sources};
 
 /// What is above an address is a tag.
 pub(crate) const ADDRESS: u64 = (1 << 60) - 1;
+/// `JP_MAX_READS` and `JP_FAILED_READ`: what a walk may read, and what a read costs that fails.
+pub(crate) const MAX_READS: u64 = 8_192;
+pub(crate) const FAILED_READ: u64 = 32;
 const VDSO: &str = "[vdso]";
 
 /// A stack as the walker sees it, and the return addresses as they are, if they are known. Leaf first.
 pub(crate) struct Walked {
     /// As `enum jp_end` calls it.
     pub(crate) end: String,
+    /// How often it has read memory, and how often that was not there.
+    pub(crate) reads: u64,
+    pub(crate) failed: u64,
     /// As they would go to user space: `JP_WORD_*`.
     pub(crate) words: Vec<u64>,
     pub(crate) truth: Vec<u64>,
@@ -34,7 +40,15 @@ impl Walked {
         };
         let (walk, truth) = line.split_once('|').unwrap();
         let (end, words) = walk.split_once(' ').unwrap();
-        Walked { end: end.to_owned(), words: numbers(words), truth: numbers(truth) }
+        let mut words = numbers(words);
+        let counted: Vec<u64> = words.drain(..2).collect();
+        let (reads, failed) = (counted[0], counted[1]);
+        Walked { end: end.to_owned(), reads, failed, words, truth: numbers(truth) }
+    }
+
+    /// What it has read, as `JP_MAX_READS` counts it.
+    pub(crate) fn cost(&self) -> u64 {
+        self.reads + (FAILED_READ - 1) * self.failed
     }
 
     /// Addresses, whatever they are of.
@@ -97,6 +111,14 @@ impl Recording {
         Some(Recording { dir, maps, pages })
     }
 
+    /// What nobody has recorded: a JVM's code heaps and whatever a recording may hold.
+    pub(crate) fn made(name: &str, jvm: &HotSpot, recording: &[u8]) -> Recording {
+        let dir = scratch("recordings").join(name);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("recording"), recording).unwrap();
+        Recording { dir, maps: Vec::new(), pages: load(&[], Path::new("/"), Some(jvm)) }
+    }
+
     /// Walks all its stacks.
     pub(crate) fn walk(&self) -> Vec<Walked> {
         let (pages, space) = &self.pages;
@@ -118,6 +140,16 @@ impl Recording {
             |entry| format!("{}+{:#x}", entry.path.display(), pc - entry.start + entry.offset),
         )
     }
+}
+
+/// Asserts that honest stacks, each with the number of its frames, are far from costing what a walk may: that is 8 reads
+/// a frame, and these need at most 4, besides one search for a return address.
+#[track_caller]
+pub(crate) fn assert_cheap<'a>(name: &str, stacks: impl Iterator<Item = (&'a Walked, usize)>) {
+    let spare = |(stack, frames): &(&Walked, usize)| 4 * *frames as i64 + 64 - stack.cost() as i64;
+    let (stack, frames) = stacks.min_by_key(spare).expect("there are stacks");
+    eprintln!("{name}: {} reads for {frames} frames at most, {} failed", stack.reads, stack.failed);
+    assert!(spare(&(stack, frames)) >= 0, "{name}: {} reads for {frames} frames", stack.cost());
 }
 
 /// Runs the recorder; the directory of what it wrote, none if the thread waits for one that stands still.
@@ -151,7 +183,7 @@ fn load(maps: &[MapsEntry], root: &Path, jvm: Option<&HotSpot>) -> (Vec<u8>, u32
         ranges.push(Range { start, end, code: Code::File(entry.offset), table: 0 });
     }
     // Of the program, of libc or what has it, and of the vdso.
-    assert!(tables.iter().flatten().count() > 1, "no tables");
+    assert!(maps.is_empty() || tables.iter().flatten().count() > 1, "no tables");
     for heap in jvm.iter().flat_map(|jvm| &jvm.heaps) {
         let (start, end) = heap.span;
         let at = ranges.partition_point(|range| range.end <= start);

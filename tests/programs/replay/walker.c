@@ -2,8 +2,8 @@
  * The walker of bpf/, compiled for user space, on a recording (recording.h):
  *   walker RECORDING PAGES SPACE
  * PAGES is a file with the pages of unwind tables as they would be loaded; SPACE is the number of the page where the
- * process's space begins. For each stack it prints how the walk ended, its words in hexadecimal, a bar, the leaf's ip and
- * its true callers.
+ * process's space begins. For each stack it prints how the walk ended; in hexadecimal how often it has read memory, how
+ * often that was not there, and its words; a bar, the leaf's ip and its true callers.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -25,6 +25,7 @@ struct content {
 static struct content pages;
 static struct scratch the_scratch;
 static __u32 the_space;
+static unsigned long reads, failed; /* of the walk */
 
 /* The recorded memory, by address: slots of a power of two, at most half of them full. */
 static struct block {
@@ -59,12 +60,14 @@ long bpf_probe_read_user(void *to, __u32 size, const void *from)
 	uint64_t address = (uint64_t)from;
 	uint8_t *out = to;
 
+	reads++;
 	for (__u32 done = 0; done < size;) {
 		uint32_t inside = (address + done) % BLOCK_SIZE;
 		uint32_t count = size - done < BLOCK_SIZE - inside ? size - done : BLOCK_SIZE - inside;
 		struct block *block = slot_of(address + done - inside);
 
 		if (!block->bytes) {
+			failed++;
 			memset(to, 0, size); /* as the kernel does */
 			return -14;
 		}
@@ -132,8 +135,9 @@ static void walk_and_print(const struct start *start, const uint64_t *callers)
 	struct scratch *s = &the_scratch;
 
 	memset(s, 0, sizeof(*s));
+	reads = failed = 0;
 	walk_user(s, &regs, &task, 1);
-	fputs(ends[s->end], stdout);
+	printf("%s %lx %lx", ends[s->end], reads, failed);
 	for (__u32 i = 0; i < s->n; i++)
 		printf(" %llx", s->words[i]);
 	printf(" | %lx", start->ip);

@@ -1,0 +1,202 @@
+//! Memory that was laid out to make walks dear: whatever a process does, a walk reads so much and no more.
+
+use jbpf_prof::unwind::{BlockFields, CodeHeap, HotSpot};
+
+use crate::common::skip;
+use crate::recording::{FAILED_READ, MAX_READS, Recording, Walked};
+
+/// The heap's code can be read up to its middle, all of its segment map can be.
+const HEAP: u64 = 0x7000_0000_0000;
+const HEAP_END: u64 = HEAP + 0x2_0000;
+const SEGMENT_MAP: u64 = 0x7100_0000_0000;
+const STACK: u64 = 0x7200_0000_0000;
+const FRAMES: usize = 1_024;
+/// Words in which a return address is looked for, and those of a frame as the heap's only block has them.
+const SEARCHED: usize = 63;
+const FRAME: usize = 2;
+
+/// Follows a call; as far from the block's beginning as the segment map is gone through.
+const PC: u64 = HEAP + 0x1000;
+const LEAF: u64 = PC - 64;
+/// Of code that can be read and follows no call; of memory that is not there.
+const READABLE: u64 = HEAP + 0x2000;
+const UNREADABLE: u64 = HEAP_END - 0x1000;
+/// In no range that anybody knows: left by frame pointer.
+const ELSEWHERE: u64 = HEAP - 0x1000;
+
+fn jvm() -> HotSpot {
+    HotSpot {
+        heaps: vec![CodeHeap { span: (HEAP, HEAP_END), segment_map: SEGMENT_MAP }],
+        segment_log2: 7,
+        block: BlockFields {
+            used: 8,
+            blob: 16,
+            frame_size: 24,
+            frame_complete: 28,
+            code: 32,
+            code_is_offset: true,
+            ..BlockFields::default()
+        },
+        ..HotSpot::default()
+    }
+}
+
+/// One block, from the heap's beginning, with a call before `PC`.
+fn code() -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(HEAP_END - HEAP).unwrap() / 2];
+    bytes[8] = 1;
+    bytes[24] = FRAME as u8;
+    bytes[32] = 64;
+    bytes[0x1000 - 5] = 0xe8;
+    bytes
+}
+
+/// A segment map by which the block is as many steps away as it has segments.
+fn segments() -> Vec<u8> {
+    let mut map = vec![1; 1024];
+    map[0] = 0;
+    map
+}
+
+/// Frames without return address in its place; only the last of the words that are gone through is one.
+fn stack(word: u64) -> Vec<u64> {
+    let mut frame = vec![0; FRAME];
+    frame.resize(FRAME + SEARCHED - 1, word);
+    frame.push(PC);
+    frame.repeat(FRAMES + 64)
+}
+
+/// As `tests/programs/replay/recording.h` has it.
+#[derive(Default)]
+struct Made(Vec<u8>);
+
+impl Made {
+    fn words(&mut self, words: &[u64]) {
+        self.0.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    }
+
+    fn memory(&mut self, address: u64, bytes: &[u8]) {
+        for (at, block) in (address..).step_by(256).zip(bytes.chunks(256)) {
+            self.words(&[1, at]);
+            self.0.extend(block);
+            self.0.resize(self.0.len() + 256 - block.len(), 0);
+        }
+    }
+
+    fn stack(&mut self, address: u64, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.memory(address, &bytes);
+    }
+
+    /// `registers`: ip, sp, fp, ax, bx, r13.
+    fn tick(&mut self, registers: [u64; 6]) {
+        self.words(&[2, 0]);
+        self.words(&registers);
+        self.words(&[0]);
+    }
+
+    fn walk(&self, name: &str) -> Vec<Walked> {
+        Recording::made(name, &jvm(), &self.0).walk()
+    }
+}
+
+/// The read that spends the last of it may be one that fails.
+#[track_caller]
+fn assert_bounded(name: &str, stacks: &[Walked]) {
+    let dearest = stacks.iter().map(Walked::cost).max().unwrap();
+    eprintln!("{name}: {} stacks, the dearest cost {dearest} reads", stacks.len());
+    assert!(dearest < MAX_READS + FAILED_READ, "{name}: {dearest} reads");
+}
+
+#[test]
+fn frames_that_are_as_dear_as_can_be_end_the_walk() {
+    if !applies() {
+        return;
+    }
+    for (name, word, dearest) in [("readable", READABLE, 90), ("unreadable", UNREADABLE, 60 * FAILED_READ)] {
+        let mut made = Made::default();
+        made.memory(HEAP, &code());
+        made.memory(SEGMENT_MAP, &segments());
+        made.stack(STACK, &stack(word));
+        made.tick([LEAF, STACK, 0, 0, 0, 0]);
+        let stacks = made.walk(name);
+        assert_bounded(name, &stacks);
+        let [stack] = &stacks[..] else { panic!("{} stacks", stacks.len()) };
+        assert_eq!(stack.end, "depth", "{name}");
+        assert!(stack.cost() >= MAX_READS, "{name}: {} reads", stack.cost());
+        // It is true as far as it goes, and each frame but the last was as dear as it was meant to be.
+        assert!(stack.addresses()[1..].iter().all(|pc| *pc == PC), "{name}: {:x?}", stack.words);
+        let each = stack.cost() / (stack.words.len() as u64 - 1);
+        assert!(stack.words.len() > 3 && each > dearest, "{name}: {each} reads a frame");
+    }
+}
+
+/// Each frame lies where memory ends.
+#[test]
+fn frames_at_the_end_of_memory_end_the_walk() {
+    if !applies() {
+        return;
+    }
+    let mut made = Made::default();
+    for frame in 0..FRAMES as u64 {
+        let at = STACK + 0x1000 * frame;
+        made.stack(at, &[[0; 30].as_slice(), &[at + 0x10f0, ELSEWHERE]].concat());
+    }
+    made.tick([ELSEWHERE, STACK + 0xf0, STACK + 0xf0, 0, 0, 0]);
+    let stacks = made.walk("ends");
+    assert_bounded("ends", &stacks);
+    assert!(stacks[0].end == "depth" && stacks[0].failed > 100, "{}", stacks[0].end);
+}
+
+/// Chance lays out memory, of words that lead somewhere.
+#[test]
+fn whatever_memory_holds_a_walk_is_bounded() {
+    if !applies() {
+        return;
+    }
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 8) % below
+    };
+    let mut all = Vec::new();
+    for round in 0..24 {
+        let mut made = Made::default();
+        let mut heap = code();
+        for byte in &mut heap[40..] {
+            *byte = [0, 0xff, 0xe8, 0xd0, 0xc3, 0x55, 0x48, 0x89][random(8) as usize];
+        }
+        heap[24] = random(12) as u8;
+        made.memory(HEAP, &heap);
+        let map: Vec<u8> = (0..1024).map(|segment| segment.min(1 + random(60)) as u8).collect();
+        made.memory(SEGMENT_MAP, &map);
+        let (likely, length) = (random(100), 0x2_0000);
+        let mut word = || match random(100) {
+            n if n < likely => HEAP + random(0x1_0000),
+            n if n < 60 => PC,
+            n if n < 90 => HEAP + random(HEAP_END - HEAP),
+            n if n < 95 => STACK + 8 * random(length),
+            n => n,
+        };
+        let words: Vec<u64> = (0..length).map(|_| word()).collect();
+        made.stack(STACK, &words);
+        for at in 0..32 {
+            made.tick([word(), STACK + 64 * at, STACK + 64 * at + 80, word(), word(), word()]);
+        }
+        all.extend(made.walk(&format!("chance-{round}")));
+    }
+    assert_bounded("chance", &all);
+    let deepest = all.iter().map(|stack| stack.words.len()).max().unwrap();
+    let ends: std::collections::BTreeSet<&str> = all.iter().map(|stack| stack.end.as_str()).collect();
+    assert!(deepest > 50 && ends.len() > 3, "{deepest} frames, {ends:?}");
+}
+
+fn applies() -> bool {
+    let applies = cfg!(target_arch = "x86_64");
+    if !applies {
+        skip("code heaps are walked on x86-64 only");
+    }
+    applies
+}
