@@ -157,7 +157,7 @@ impl Metrics {
     }
 
     fn java(&self, out: &mut Exposition) {
-        let help = "JVMs whose names were asked for, by result: agent, memory, or why not.";
+        let help = "JVMs whose names were asked for, by result: agent, memory, or why not; one that refuses the agent and is read counts twice.";
         let mut attached = out.metric("attach_total", "counter", help);
         self.attached.total.iter().for_each(|(result, n)| attached.sample(&[("result", result)], n));
         let mut jvms =

@@ -30,8 +30,8 @@ const PARTING: Duration = Duration::from_secs(1);
 const CLEANING: Duration = Duration::from_secs(1);
 /// How long reading the tables may take.
 const INSPECTING: Duration = Duration::from_secs(2);
-/// The same, of one that may have just begun: with little CPU it takes long until its tables are there.
-const DESCRIBING: Duration = Duration::from_secs(10);
+/// The same, of one that has begun during the run: with little CPU it takes long until its tables are there.
+const DESCRIBING: Duration = Duration::from_secs(5);
 
 /// Helpers that were killed and have not gone: something holds them in the kernel. With them the JVM's pid.
 static STUCK: Mutex<Vec<(u32, Child)>> = Mutex::new(Vec::new());
@@ -159,7 +159,8 @@ pub struct Described {
 /// # Errors
 /// Why not.
 pub fn describe(jvm: &Jvm, binary: &Path) -> Result<Described, Refusal> {
-    match ask(jvm, binary, DESCRIBING, Task::Describe)? {
+    let limit = if jvm.mapped.is_some() { DESCRIBING } else { INSPECTING };
+    match ask(jvm, binary, limit, Task::Describe)? {
         (Answer { refusal: Some(refusal), .. }, _) => Err(refusal),
         (Answer { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
             Ok(Described { hotspot, memory: memory.into(), layout })

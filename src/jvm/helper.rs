@@ -143,19 +143,20 @@ fn when_described(
     deadline: Deadline,
 ) -> Result<(ProcessMemory, Layout, HotSpot), Refusal> {
     let memory = target.memory()?;
-    // With little CPU its start takes long: one that is young now is waited for until it could be attached to.
-    let young = target.age() < STARTING;
+    // With little CPU its start takes long: one that was seen to begin is waited for until it could be attached to.
+    let begun = request.mapped.is_some();
     loop {
-        let started = !young || catches_sigquit(&target.proc_file("status")?);
+        let started = match begun {
+            true => catches_sigquit(&target.proc_file("status")?),
+            false => target.age() >= STARTING,
+        };
         let read = Layout::read(&memory, request.base)
             .and_then(|layout| hotspot(&memory, &layout).map(|hotspot| (layout, hotspot)));
         match read {
             Ok((layout, hotspot)) => return Ok((memory, layout, hotspot)),
             Err(_) if started => return Err(Refusal::LayoutUnknown),
-            Err(_) => match deadline.pause(target.pidfd(), PAUSE) {
-                Err(Refusal::TimedOut) => return Err(Refusal::LayoutUnknown),
-                other => other?,
-            },
+            Err(_) if target.is_stopped()? => return Err(Refusal::Stopped),
+            Err(_) => deadline.pause(target.pidfd(), PAUSE)?,
         }
     }
 }

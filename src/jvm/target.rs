@@ -154,7 +154,13 @@ impl Target {
         if !catches_sigquit(&self.proc_file("status")?) {
             return Err(if self.has_exited() { Refusal::Exited } else { Refusal::SignalNotCaught });
         }
-        as_target(self.ids(), parent, || pidfd_send_signal(&self.pidfd, Signal::QUIT).map_err(refusal))
+        as_target(self.ids(), parent, || {
+            // It may execute another program at any time: once more, directly before.
+            if self.proc_file("status").is_ok_and(|status| !catches_sigquit(&status)) {
+                return Err(Refusal::SignalNotCaught);
+            }
+            pidfd_send_signal(&self.pidfd, Signal::QUIT).map_err(refusal)
+        })
     }
 }
 

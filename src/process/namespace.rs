@@ -39,6 +39,9 @@ fn roots() -> BTreeMap<Hierarchy, PathBuf> {
 
 /// The root of our namespace below a mount point, by the cgroup there that our process is in, `own` below that root.
 fn root_in(point: &Path, own: &Path) -> Option<PathBuf> {
+    if is_outside(own) {
+        return None;
+    }
     let dir = below(point).into_iter().find(|dir| processes(dir).contains(&std::process::id()))?;
     let path = Path::new("/").join(dir.strip_prefix(point).ok()?);
     let levels = own.components().filter(|part| matches!(part, Component::Normal(_))).count();
@@ -85,6 +88,7 @@ mod tests {
         assert_eq!(root_in(tmp.path(), Path::new("/inner")), None);
         std::fs::write(own.join("cgroup.procs"), format!("1\n{}\n", std::process::id())).unwrap();
         assert_eq!(root_in(tmp.path(), Path::new("/inner")).as_deref(), Some(Path::new("/pods/own")));
+        assert_eq!(root_in(tmp.path(), Path::new("/../inner")), None, "we have left it");
         assert_eq!(root_in(tmp.path(), Path::new("/")).as_deref(), Some(Path::new("/pods/own/inner")));
     }
 }

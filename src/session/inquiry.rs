@@ -71,7 +71,7 @@ impl Inquiry {
         let describe = || jvm::describe(&jvm, &options.binary).map(tell).err();
         let before = refused.why(&jvm);
         let is_allowed = || agent_for.iter().any(|rule| agent_rule::allows(rule, tgid, &node));
-        let attaches = java == Java::Agent || (before.is_none() && is_allowed());
+        let attaches = attaches(java, before.is_some(), is_allowed);
         let opens = java == Java::Vm && !attaches;
         // What opens its memory describes it too, but waits for a JVM that has just begun.
         let first = (late || !opens).then(describe);
@@ -95,6 +95,15 @@ impl Inquiry {
     }
 }
 
+/// Whether the agent is asked for; `is_allowed`: by a rule, although it is not the rule.
+fn attaches(java: Java, has_refused: bool, is_allowed: impl FnOnce() -> bool) -> bool {
+    match java {
+        Java::Agent => true,
+        Java::Vm => !has_refused && is_allowed(),
+        Java::Off => false,
+    }
+}
+
 /// Attaches the agent, unless the JVM has refused that before.
 fn attach(
     jvm: &Jvm,
@@ -107,4 +116,26 @@ fn attach(
     }
     let attached = jvm::attach(jvm, options).map(Box::new);
     attached.inspect_err(|failed| refused.note(jvm, &failed.refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Java, attaches};
+
+    #[test]
+    fn rules_are_for_where_memory_is_read() {
+        for (java, has_refused, is_allowed, asked) in [
+            (Java::Agent, false, false, true),
+            (Java::Vm, false, true, true),
+            (Java::Vm, false, false, false),
+            (Java::Vm, true, true, false),
+            (Java::Off, false, true, false),
+        ] {
+            assert_eq!(
+                attaches(java, has_refused, || is_allowed),
+                asked,
+                "{java:?} {has_refused} {is_allowed}"
+            );
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! JVMs that did not let the agent be attached to them. None is asked twice, in whatever session.
+//! JVMs that do not let the agent be attached to them: they are not asked again, in whatever session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,12 +18,40 @@ impl Refused {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key(jvm)).cloned()
     }
 
+    /// Remembers it, if it is the JVM's own and stays: one that was slow or stopped may be asked by the next session.
     pub(super) fn note(&self, jvm: &Jvm, why: &Refusal) {
+        if !stays(why) {
+            return;
+        }
         let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.len() >= MOST {
             refused.clear();
         }
         refused.insert(key(jvm), why.clone());
+    }
+}
+
+fn stays(why: &Refusal) -> bool {
+    match why {
+        Refusal::AttachDisabled
+        | Refusal::AgentLoadingDisabled
+        | Refusal::NoexecTmp
+        | Refusal::TmpNotWritable
+        | Refusal::NotLoaded(_)
+        | Refusal::NoLog
+        | Refusal::KnownCrash(_)
+        | Refusal::UnknownVersion
+        | Refusal::NotHotSpot
+        | Refusal::LayoutUnknown => true,
+        Refusal::SignalNotCaught
+        | Refusal::Blocked
+        | Refusal::TimedOut
+        | Refusal::Stopped
+        | Refusal::Exited
+        | Refusal::NoAnswer
+        | Refusal::NotPermitted
+        | Refusal::HelperStuck
+        | Refusal::HelperFailed(_) => false,
     }
 }
 

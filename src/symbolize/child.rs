@@ -76,8 +76,8 @@ pub(crate) const SHORTEST: u32 = 16;
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 /// How long a killed worker may take to go: one that hangs in a dead file system is left behind.
 const GOES_WITHIN: Duration = Duration::from_millis(200);
-/// Workers that were left behind, at most: then none is asked any more until one goes. A tenant over whose questions too
-/// many of them hang is left without answers long before.
+/// Workers that were left behind, at most: then none is asked any more until one goes. A tenant over whose questions eight
+/// of them hang has no answers before that; files, which are nobody's in particular, are as one tenant's.
 const MAX_LEFT: usize = 32;
 
 /// How long an answer may take. Files that are made to be slow must not hold up the others for long: each one that is
@@ -152,12 +152,13 @@ impl Child {
         with: &[BorrowedFd<'_>],
     ) -> Result<Response, Lost> {
         let hangs = |left: &mut Process| matches!(left.try_wait(), Ok(None));
-        let turn = self.left.turn(self.deadline.next(), &tenant, hangs, |_| false).ok_or(Lost::NotAsked)?;
+        let limit = self.deadline.next();
+        self.left.turn(limit, &tenant, hangs, |_| false).ok_or(Lost::NotAsked)?;
         if self.running.is_none() && self.spawn().is_err() {
             return Err(Lost::NotAsked);
         }
         let Some(running) = &self.running else { return Err(Lost::NotAsked) };
-        let answer = running.ask(request, with, turn.limit);
+        let answer = running.ask(request, with, limit);
         self.descriptors += with.len();
         match answer {
             Ok(response) => Ok(response),

@@ -6,6 +6,7 @@ use super::changes::Changes;
 use super::message::{Follow, LogStats, Request, Watch};
 use crate::jvm::code;
 use crate::jvm::vm::{Blobs, Layout};
+use crate::process::patience::Tenant;
 use crate::process::{MonoNs, ProcessId};
 
 /// How often reading one JVM's memory may cost the worker its life.
@@ -71,6 +72,8 @@ pub(super) enum Source {
 pub(super) struct Followed {
     pub(super) number: u64,
     pub(super) source: Source,
+    /// Whose it is.
+    pub(super) tenant: Tenant,
     /// The worker that has it.
     pub(super) generation: u64,
     /// When it was read the last time.
@@ -157,7 +160,8 @@ mod tests {
         let memory = Box::new(JvmMemory { file, layout: made::layout(), code, coarse: false });
         let (stats, changes) = (LogStats::default(), Changes::default());
         let source = Source::Memory { memory, losses: 0 };
-        Followed { number: 1, source, generation, read: MonoNs(100), stats, changes }
+        let tenant = Tenant::unknown();
+        Followed { number: 1, source, tenant, generation, read: MonoNs(100), stats, changes }
     }
 
     #[test]

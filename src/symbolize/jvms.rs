@@ -138,8 +138,9 @@ impl Jvms {
         self.leave(key);
         self.next += 1;
         let (number, stats, changes) = (self.next, LogStats::default(), Changes::default());
-        let read = MonoNs::default();
-        self.followed.insert(key, Followed { number, source, generation: 0, read, stats, changes });
+        // While it is there: a process that has ended is nobody's.
+        let (tenant, read) = (Tenant::of(key.0.tgid), MonoNs::default());
+        self.followed.insert(key, Followed { number, source, tenant, generation: 0, read, stats, changes });
     }
 
     /// Forgets a JVM that has ended and whose stacks are all named.
@@ -348,16 +349,18 @@ impl Jvms {
     fn ask(&mut self, key: Key, request: &Request, give: bool) -> Option<Response> {
         let followed = self.followed.get_mut(&key).filter(|followed| !followed.is_given_up())?;
         let child = self.children.of(&followed.source, &self.binary)?;
-        let tenant = || Tenant::of(key.0.tgid);
+        let tenant = || followed.tenant.clone();
         let answer = match give {
             true => child.ask_about(tenant, request, &[followed.file().as_fd()]),
             false => child.ask_about(tenant, request, &[]),
         };
-        if answer.as_ref().is_err_and(|how| *how != Lost::NotAsked) {
-            followed.note_loss();
+        if let Err(how) = &answer {
             // If there is no other look, nothing is known of it any more.
             followed.changes.note(&Changed::Everywhere);
-            self.lost += 1;
+            if *how != Lost::NotAsked {
+                followed.note_loss();
+                self.lost += 1;
+            }
         }
         answer.ok()
     }
