@@ -11,7 +11,7 @@
 #include "regs.h"
 
 /*
- * What a walk may read of the user's memory: 8 reads a frame, of which honest frames need up to 4. One that fails counts
+ * What a walk may read of the user's memory: 8 reads a frame, of which honest frames need up to 5. One that fails counts
  * as more, since the kernel handles a page fault then. Whoever has laid out memory so that a walk needs more gets a stack
  * without its root, and nobody else waits meanwhile.
  */
@@ -147,7 +147,8 @@ static __always_inline long read_stack(struct walk *w, struct stack_part *part, 
 {
 	__u64 word = (at - part->start) / sizeof(__u64);
 
-	if (word > JP_PART_WORDS - 2) {
+	/* Without a part the words are those of another walk. */
+	if (!part->start || word > JP_PART_WORDS - 2) {
 		part->start = 0;
 		if (read_user(w, part->words, sizeof(part->words), at))
 			return read_user(w, frame, 2 * sizeof(__u64), at); /* at the stack's end */

@@ -84,7 +84,7 @@ fn groups_outside_our_own_cgroup_namespace_are_called_as_the_host_calls_them() {
         assert!(kept > 50, "{name}: {kept} samples");
         let path = Path::new("/").join(other.path().strip_prefix(&point).unwrap());
         assert_eq!(report["groups"][0]["path"].as_str().map(Path::new), Some(path.as_path()), "{name}");
-        assert!(!run.stderr.contains("warning"), "{name}: {}", run.stderr);
+        assert!(!run.stderr.contains("cgroup"), "{name}: {}", run.stderr);
     }
 }
 

@@ -305,7 +305,7 @@ fn idleness_is_hidden_unless_asked_for() {
             let profile = profiler::while_sampling(&[], how, two_seconds);
             let shown = profile.folded.count(|stack| stack[0] == "[idle]");
             let hidden = profile.report["idle"].as_u64().unwrap();
-            ((profile, idle_ms() - before, shown, hidden), shown + hidden)
+            ((profile, idle_ms().saturating_sub(before), shown, hidden), shown + hidden)
         });
         assert_accounts(&profile.report, profile.folded.total());
         assert!(hidden <= profile.account("filtered"), "what is hidden is not asked for: {hidden}");

@@ -17,21 +17,27 @@ use crate::run::{Daemon, folded};
 const UID: &str = "0a1b2c3d-0000-1111-2222-333344447777";
 
 /// What the kubelet leaves of a pod while it runs.
-struct Logs(PathBuf);
+struct Logs {
+    pod: PathBuf,
+    /// There were none of others.
+    alone: bool,
+}
 
 impl Logs {
     fn of(pod: &str) -> Logs {
-        let logs = Logs(Path::new("/var/log/pods").join(format!("{pod}_{UID}")));
-        fs::create_dir_all(&logs.0).unwrap();
+        let all = Path::new("/var/log/pods");
+        let logs = Logs { pod: all.join(format!("{pod}_{UID}")), alone: !all.exists() };
+        fs::create_dir_all(&logs.pod).unwrap();
         logs
     }
 }
 
 impl Drop for Logs {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-        // That of all pods too, if there are no others.
-        let _ = fs::remove_dir("/var/log/pods");
+        let _ = fs::remove_dir(&self.pod);
+        if self.alone {
+            let _ = fs::remove_dir("/var/log/pods");
+        }
     }
 }
 
@@ -65,7 +71,7 @@ fn the_agent_is_for_those_that_want_it_and_who_refuses_is_read_and_not_asked_aga
     let line = Program::new("InlinedShares").host_command(&Jdk::host());
     let _of_pod = Target::start(pod.enter(Path::new(&line[0])).args(&line[1..]));
 
-    let policy = "java = \"vm\"\nagent-env = [\"JBPF_PROF_AGENT=1\"]\nagent-pod = [\"shop/web-*\"]";
+    let policy = "java = \"vm\"\nattach-timeout = \"60s\"\nagent-env = [\"JBPF_PROF_AGENT=1\"]\nagent-pod = [\"shop/web-*\"]";
     let mut daemon = Daemon::start(&home("agent"), policy);
     daemon.wait_for_windows(1);
     for _ in 0..2 {

@@ -22,7 +22,7 @@ fn a_jvm_in_a_container_of_podman_is_a_service() {
         let ports = [free_port(), free_port()];
         let [pyroscope, collector] = ports.map(Receiver::listen);
         let urls = format!(
-            "pyroscope-url = \"http://127.0.0.1:{}\"\notlp-url = \"http://127.0.0.1:{}\"\nagent-cgroup = [\"*libpod*\"]",
+            "pyroscope-url = \"http://127.0.0.1:{}\"\notlp-url = \"http://127.0.0.1:{}\"\nagent-cgroup = [\"*libpod*\"]\nattach-timeout = \"60s\"",
             ports[0], ports[1]
         );
         let mut daemon = Daemon::start(&home("services"), &urls);

@@ -148,6 +148,22 @@ fn frames_at_the_end_of_memory_end_the_walk() {
     assert!(stacks[0].end == "depth" && stacks[0].failed > 100, "{}", stacks[0].end);
 }
 
+/// The words of the stack that the walk before has read are of another process, maybe.
+#[test]
+fn a_walk_sees_nothing_of_the_one_before() {
+    if !applies() {
+        return;
+    }
+    let mut made = Made::default();
+    made.stack(STACK, &[[STACK + 16, ELSEWHERE, 0, ELSEWHERE].as_slice(), &[0; 60]].concat());
+    made.tick([ELSEWHERE, STACK, STACK, 0, 0, 0]);
+    // Nothing lies there.
+    made.tick([ELSEWHERE, 0, 8, 0, 0, 0]);
+    let stacks = made.walk("stale");
+    assert_eq!(stacks[0].words.len(), 3, "{:x?}", stacks[0].words);
+    assert_eq!((stacks[1].words.len(), stacks[1].end.as_str()), (1, "bad_read"), "{:x?}", stacks[1].words);
+}
+
 /// Chance lays out memory, of words that lead somewhere.
 #[test]
 fn whatever_memory_holds_a_walk_is_bounded() {

@@ -143,10 +143,10 @@ impl Recording {
 }
 
 /// Asserts that honest stacks, each with the number of its frames, are far from costing what a walk may: that is 8 reads
-/// a frame, and these need at most 4, besides one search for a return address.
+/// a frame, and these need at most 4, besides a few that fail or search.
 #[track_caller]
 pub(crate) fn assert_cheap<'a>(name: &str, stacks: impl Iterator<Item = (&'a Walked, usize)>) {
-    let spare = |(stack, frames): &(&Walked, usize)| 4 * *frames as i64 + 64 - stack.cost() as i64;
+    let spare = |(stack, frames): &(&Walked, usize)| 4 * *frames as i64 + 256 - stack.cost() as i64;
     let (stack, frames) = stacks.min_by_key(spare).expect("there are stacks");
     eprintln!("{name}: {} reads for {frames} frames at most, {} failed", stack.reads, stack.failed);
     assert!(spare(&(stack, frames)) >= 0, "{name}: {} reads for {frames} frames", stack.cost());

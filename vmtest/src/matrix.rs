@@ -101,7 +101,7 @@ impl Jdks {
 pub(crate) const CASES: [Case; 10] = [
     Case { name: "profile", jdks: Jdks::Each, patience: 600 },
     Case { name: "agentpath", jdks: Jdks::First, patience: 600 },
-    Case { name: "unwind", jdks: Jdks::Last, patience: 300 },
+    Case { name: "unwind", jdks: Jdks::Last, patience: 600 },
     Case { name: "native", jdks: Jdks::None, patience: 300 },
     Case { name: "hotplug", jdks: Jdks::None, patience: 300 },
     Case { name: "cgroup", jdks: Jdks::None, patience: 600 },

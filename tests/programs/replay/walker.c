@@ -134,7 +134,9 @@ static void walk_and_print(const struct start *start, const uint64_t *callers)
 	struct regs regs = { start->ip, start->sp, start->fp, false, start->ax, start->bx, start->r13 };
 	struct scratch *s = &the_scratch;
 
-	memset(s, 0, sizeof(*s));
+	/* What another walk has left there, of another process maybe, is to be seen nowhere. */
+	memset(s, 0x5a, sizeof(*s));
+	s->n = 0;
 	reads = failed = 0;
 	walk_user(s, &regs, &task, 1);
 	printf("%s %lx %lx", ends[s->end], reads, failed);
