@@ -410,9 +410,9 @@ fn a_thread_is_profiled_alone_until_it_ends() {
     assert_from_the_first("until_told", &own.folded);
     // The first thread has the number of its process.
     let pid = target.pid().to_string();
-    let first = profiler::while_sampling(&[target.pid()], &["--tid", &pid], || std::thread::sleep(wait));
+    let first = profiler::while_sampling(&[], &["--tid", &pid], || std::thread::sleep(wait));
     assert_from_the_first("main", &first.folded);
-    first.assert_samples_of(&[target.pid()], first.folded.total());
+    assert!(first.folded.total() > 100, "{}", first.folded.top(10));
 }
 
 /// Asserts that stacks are whole, those of the first of two seconds too. A host that is busy may load the tables while it
