@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::hierarchy::{Controller, Hierarchy};
+use super::hierarchy::Hierarchy;
 use super::namespace;
 use super::path::bytes_path;
 use super::procfs;
@@ -35,12 +35,13 @@ impl Membership {
     /// With the paths that the host has, of those that our cgroup namespace shows (`cgroup_namespaces(7)`).
     #[must_use]
     pub fn absolute(mut self) -> Membership {
-        if let Some(path) = &mut self.unified {
-            *path = namespace::absolute(Hierarchy::V2, path);
-        }
-        for controller in Controller::ALL {
-            if let Some(path) = self.v1.get_mut(controller.name()) {
-                *path = namespace::absolute(Hierarchy::V1(controller), path);
+        for (hierarchy, root) in namespace::roots() {
+            let path = match hierarchy {
+                Hierarchy::V2 => self.unified.as_mut(),
+                Hierarchy::V1(controller) => self.v1.get_mut(controller.name()),
+            };
+            if let Some(path) = path {
+                *path = namespace::below_root(root, path);
             }
         }
         self

@@ -28,8 +28,14 @@ impl Hierarchies {
     #[must_use]
     pub fn mounted() -> Hierarchies {
         let mut found = Hierarchies::shown();
-        for (hierarchy, mount) in found.mounts_mut() {
-            mount.root = namespace::absolute(hierarchy, &mount.root);
+        for (hierarchy, root) in namespace::roots() {
+            let mount = match hierarchy {
+                Hierarchy::V2 => found.unified.as_mut(),
+                Hierarchy::V1(controller) => found.v1[*controller as usize].as_mut(),
+            };
+            if let Some(mount) = mount {
+                mount.root = namespace::below_root(root, &mount.root);
+            }
         }
         found
     }
@@ -45,12 +51,6 @@ impl Hierarchies {
         let all = std::iter::once((Hierarchy::V2, &self.unified)).chain(v1);
         all.filter_map(|(hierarchy, mount)| Some((hierarchy, mount.as_ref()?)))
             .map(|(hierarchy, mount)| (hierarchy, mount.root.as_path(), mount.point.as_path()))
-    }
-
-    fn mounts_mut(&mut self) -> impl Iterator<Item = (Hierarchy, &mut Mount)> {
-        let v1 = Controller::ALL.into_iter().map(Hierarchy::V1).zip(&mut self.v1);
-        let all = std::iter::once((Hierarchy::V2, &mut self.unified)).chain(v1);
-        all.filter_map(|(hierarchy, mount)| Some((hierarchy, mount.as_mut()?)))
     }
 
     /// Reads `proc_pid_mountinfo(5)`; mounts of a device that are not seen at their points are left out.

@@ -14,12 +14,11 @@ use super::hierarchies::Hierarchies;
 use super::hierarchy::Hierarchy;
 use super::procfs;
 
-/// The path of a cgroup below what is mounted of its hierarchy; as it is in the host's namespace, and where ours cannot be
-/// found.
-pub(super) fn absolute(hierarchy: Hierarchy, shown: &Path) -> PathBuf {
+/// Where the root of our namespace is, in the hierarchies that are mounted from above it: none in the host's namespace, and
+/// none where ours cannot be found.
+pub(super) fn roots() -> &'static BTreeMap<Hierarchy, PathBuf> {
     static ROOTS: OnceLock<BTreeMap<Hierarchy, PathBuf>> = OnceLock::new();
-    let root = ROOTS.get_or_init(roots).get(&hierarchy);
-    root.map_or_else(|| shown.to_owned(), |root| below_root(root, shown))
+    ROOTS.get_or_init(find_roots)
 }
 
 /// Whether a path as the kernel shows it lies outside our namespace.
@@ -27,8 +26,7 @@ pub(super) fn is_outside(shown: &Path) -> bool {
     shown.components().any(|part| part == Component::ParentDir)
 }
 
-/// Where the root of our namespace is, in the hierarchies that are mounted from above it.
-fn roots() -> BTreeMap<Hierarchy, PathBuf> {
+fn find_roots() -> BTreeMap<Hierarchy, PathBuf> {
     let own = procfs::read("/proc/self/cgroup").unwrap_or_default();
     let (own, shown) = (Membership::parse(&own), Hierarchies::shown());
     let outside = shown.mounts().filter(|(_, root, _)| is_outside(root));
@@ -49,7 +47,7 @@ fn root_in(point: &Path, own: &Path) -> Option<PathBuf> {
 }
 
 /// `shown`, which begins at `root`, from the same beginning as that.
-fn below_root(root: &Path, shown: &Path) -> PathBuf {
+pub(super) fn below_root(root: &Path, shown: &Path) -> PathBuf {
     let mut path = root.to_owned();
     for part in shown.components() {
         match part {

@@ -102,7 +102,7 @@ pub(crate) struct Hanging<C> {
 /// What is left of patience for one more call: for so long, and of whom, if that had to be found out.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    pub(crate) limit: Duration,
+    pub(super) limit: Duration,
     tenant: Option<Tenant>,
 }
 

@@ -21,8 +21,8 @@ pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
         }
         AgentRule::Pod(like) => {
             let hierarchies = Hierarchies::mounted();
-            let dir = Membership::of(tgid).ok().and_then(|of| hierarchies.dir(hierarchies.naming(), &of));
-            let of = dir.and_then(|dir| node.names().container(&dir)).filter(|of| !of.pod.is_empty());
+            let group = hierarchies.group_of(hierarchies.naming(), tgid);
+            let of = group.and_then(|of| node.names().container(&of.dir)).filter(|of| !of.pod.is_empty());
             of.is_some_and(|of| like.matches(&format!("{}/{}", of.namespace, of.pod)))
         }
     }

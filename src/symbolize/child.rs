@@ -141,19 +141,19 @@ impl Child {
     /// Asks about what is of nobody in particular, and waits for the answer. If the worker is lost by it, the next one is
     /// started at once.
     pub(crate) fn ask(&mut self, request: &Request, with: &[BorrowedFd<'_>]) -> Result<Response, Lost> {
-        self.ask_about(Tenant::unknown, request, with)
+        self.ask_about(&Tenant::unknown(), request, with)
     }
 
     /// Asks about what a tenant can hold up.
     pub(crate) fn ask_about(
         &mut self,
-        tenant: impl Fn() -> Tenant,
+        tenant: &Tenant,
         request: &Request,
         with: &[BorrowedFd<'_>],
     ) -> Result<Response, Lost> {
         let hangs = |left: &mut Process| matches!(left.try_wait(), Ok(None));
         let limit = self.deadline.next();
-        self.left.turn(limit, &tenant, hangs, |_| false).ok_or(Lost::NotAsked)?;
+        self.left.turn(limit, || tenant.clone(), hangs, |_| false).ok_or(Lost::NotAsked)?;
         if self.running.is_none() && self.spawn().is_err() {
             return Err(Lost::NotAsked);
         }
@@ -164,9 +164,7 @@ impl Child {
             Ok(response) => Ok(response),
             Err(error) => {
                 log::warn!("symbols: a worker is lost ({error}) and another one started");
-                self.end(tenant);
-                // If it cannot be started now, the next question tries again.
-                let _ = self.spawn();
+                self.replace(tenant);
                 if matches!(error, WireError::TimedOut) {
                     self.deadline.missed();
                     return Err(Lost::TooSlow);
@@ -186,7 +184,11 @@ impl Child {
 
     /// Ends this worker and starts another, which knows nothing.
     pub(crate) fn restart(&mut self) {
-        self.end(Tenant::unknown);
+        self.replace(&Tenant::unknown());
+    }
+
+    fn replace(&mut self, tenant: &Tenant) {
+        self.end(tenant);
         // If it cannot be started now, the next question tries again.
         let _ = self.spawn();
     }
@@ -219,19 +221,19 @@ impl Child {
     }
 
     /// Ends the worker, or leaves it behind if it hangs, over what that tenant holds up.
-    fn end(&mut self, tenant: impl FnOnce() -> Tenant) {
+    fn end(&mut self, tenant: &Tenant) {
         let Some(running) = self.running.take() else { return };
         // Once it was waited for, nobody knows its times.
         self.past_cpu += cpu_of(running.process.id());
         if let Some(left) = packet::end(running.process, GOES_WITHIN) {
-            self.left.put(tenant(), left);
+            self.left.put(tenant.clone(), left);
         }
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.end(Tenant::unknown);
+        self.end(&Tenant::unknown());
     }
 }
 

@@ -349,10 +349,9 @@ impl Jvms {
     fn ask(&mut self, key: Key, request: &Request, give: bool) -> Option<Response> {
         let followed = self.followed.get_mut(&key).filter(|followed| !followed.is_given_up())?;
         let child = self.children.of(&followed.source, &self.binary)?;
-        let tenant = || followed.tenant.clone();
         let answer = match give {
-            true => child.ask_about(tenant, request, &[followed.file().as_fd()]),
-            false => child.ask_about(tenant, request, &[]),
+            true => child.ask_about(&followed.tenant, request, &[followed.file().as_fd()]),
+            false => child.ask_about(&followed.tenant, request, &[]),
         };
         if let Err(how) = &answer {
             // If there is no other look, nothing is known of it any more.
