@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the kustomize base and checks it against the schemas of Kubernetes, offline: `kubernetes-validate`, which carries
+# Builds the kustomize base and its overlay and checks them against the schemas of Kubernetes, offline: `kubernetes-validate`, which carries
 # them, comes from PyPI into $JBPF_PROF_CACHE/kubernetes-validate (default: ~/.cache/jbpf-prof) the first time. Needs
 # kubectl or kustomize, and python3.
 #
@@ -23,7 +23,9 @@ schemas=$CACHE/kubernetes-validate
 }
 built=$(mktemp)
 trap 'rm -f "$built"' EXIT
-"${build[@]}" deploy/base >"$built"
-for version in "${@:-}"; do
-    "$schemas/bin/kubernetes-validate" --strict ${version:+--kubernetes-version "$version"} "$built"
+for made in deploy/base deploy/annotations; do
+    "${build[@]}" "$made" >"$built"
+    for version in "${@:-}"; do
+        "$schemas/bin/kubernetes-validate" --strict ${version:+--kubernetes-version "$version"} "$built"
+    done
 done

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Some("__worker") => Some(named(c"jbpf-worker", symbolize::worker::main)),
         Some(process::opener::ARGUMENT) => Some(named(c"jbpf-opener", process::opener::main)),
         Some(jvm::helper::ARGUMENT) => Some(named(c"jbpf-helper", jvm::helper::main)),
-        Some(daemon::push::resolve::ARGUMENT) => Some(daemon::push::resolve::child_main(args.by_ref())),
+        Some(daemon::client::resolve::ARGUMENT) => Some(daemon::client::resolve::child_main(args.by_ref())),
         Some(session::launch::ARGUMENT) => Some(session::launch::child_main(args.by_ref())),
         _ => None,
     };

@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{OWN_BINARY, duration, level};
 use super::exit::{Exit, Failure};
-use crate::daemon::push::is_url;
-use crate::daemon::{Address, Auth, BudgetLimits, Config, Protocol, SinkConfig, StoreLimits};
+use crate::daemon::client::is_url;
+use crate::daemon::{
+    Address, Auth, BudgetLimits, Config, KubeletConfig, Protocol, SinkConfig, StoreLimits, Trust,
+};
 use crate::profile::filter::Glob;
-use crate::session::{self, AgentRule};
+use crate::session::{self, AgentRule, OptedIn};
 
 use super::args::{Java, LogLevel};
 
@@ -66,9 +68,25 @@ struct Options {
     /// With `java = "vm"`: the agent for JVMs in pods with such a NAMESPACE/NAME; `*` stands for any text.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', help_heading = "Java")]
     agent_pod: Option<Vec<String>>,
+    /// With `java = "vm"`: the agent for JVMs in pods with such an annotation, which the kubelet is asked for.
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Java")]
+    agent_annotation: Option<Vec<String>>,
     /// How long attaching to one JVM may take [default: 10s].
     #[arg(long, value_name = "TIME", help_heading = "Java")]
     attach_timeout: Option<String>,
+
+    /// The kubelet of this node, such as `https://node:10250`.
+    #[arg(long, value_name = "URL", help_heading = "Kubelet")]
+    kubelet_url: Option<String>,
+    /// File of the bearer token for it.
+    #[arg(long, value_name = "FILE", help_heading = "Kubelet")]
+    kubelet_token_file: Option<PathBuf>,
+    /// Certificates to trust instead of the host's.
+    #[arg(long, value_name = "FILE", help_heading = "Kubelet")]
+    kubelet_ca_file: Option<PathBuf>,
+    /// Name in its certificate, if it is not the one in the URL.
+    #[arg(long, value_name = "NAME", help_heading = "Kubelet")]
+    kubelet_name: Option<String>,
 
     /// Where windows are kept, and what waits to be pushed [default: /var/lib/jbpf-prof].
     #[arg(long, value_name = "DIR", help_heading = "Keeping")]
@@ -206,6 +224,8 @@ fn known(table: &toml::Table) -> Result<(), String> {
 fn config(options: Options) -> Result<Config, Failure> {
     let (metrics, api) = addresses(&options)?;
     let sinks = sinks(&options)?;
+    let kubelet = kubelet(&options)?;
+    let agent_for = agent_for(&options, kubelet.as_ref())?;
     let time =
         |name: &str, text: Option<String>, usual: &str| duration(name, text.as_deref().unwrap_or(usual));
     let space = |name: &str, text: Option<String>, usual: &str| size(name, text.as_deref().unwrap_or(usual));
@@ -225,14 +245,6 @@ fn config(options: Options) -> Result<Config, Failure> {
     if !(1.0..=MAX_HZ).contains(&hz) {
         return Err(Failure::usage(format!("frequency {hz}: choose 1 to {MAX_HZ} samples a second")));
     }
-    let mut agent_for = Vec::new();
-    for variable in options.agent_env.into_iter().flatten() {
-        let (name, value) = pair("agent-env", &variable)?;
-        agent_for.push(AgentRule::Env(name, value));
-    }
-    let globs = |likes: Option<Vec<String>>| likes.into_iter().flatten().map(|like| Glob::new(&like));
-    agent_for.extend(globs(options.agent_cgroup).map(AgentRule::Cgroup));
-    agent_for.extend(globs(options.agent_pod).map(AgentRule::Pod));
     let directory = options.directory.unwrap_or_else(|| "/var/lib/jbpf-prof".into());
     if !directory.is_absolute() {
         return Err(Failure::usage(format!("directory {}: write the whole path", directory.display())));
@@ -248,6 +260,7 @@ fn config(options: Options) -> Result<Config, Failure> {
         kill_switch: Some(options.kill_switch.unwrap_or_else(|| "/run/jbpf-prof/stop".into())),
         java: options.java.map_or(session::Java::Vm, Into::into),
         agent_for,
+        kubelet,
         attach_timeout: time("attach-timeout", options.attach_timeout, "10s")?,
         directory,
         store: StoreLimits {
@@ -278,6 +291,41 @@ fn addresses(options: &Options) -> Result<(Option<Address>, Option<Address>), Fa
     }
 }
 
+/// To whom the agent is attached although it is not the rule.
+fn agent_for(options: &Options, kubelet: Option<&KubeletConfig>) -> Result<Vec<AgentRule>, Failure> {
+    let mut rules = Vec::new();
+    for variable in options.agent_env.iter().flatten() {
+        let (name, value) = pair("agent-env", variable)?;
+        rules.push(AgentRule::Env(name, value));
+    }
+    rules.extend(options.agent_cgroup.iter().flatten().map(|like| AgentRule::Cgroup(Glob::new(like))));
+    rules.extend(options.agent_pod.iter().flatten().map(|like| AgentRule::Pod(Glob::new(like))));
+    rules.extend(kubelet.map(|kubelet| AgentRule::OptedIn(kubelet.opted_in.clone())));
+    Ok(rules)
+}
+
+/// Annotations are known to the kubelet only, and nothing else is asked of it.
+fn kubelet(options: &Options) -> Result<Option<KubeletConfig>, Failure> {
+    let pairs = options.agent_annotation.iter().flatten().map(|text| pair("agent-annotation", text));
+    let annotations: Vec<(String, String)> = pairs.collect::<Result<_, _>>()?;
+    let token = options.kubelet_token_file.clone();
+    let trust = Trust { ca_file: options.kubelet_ca_file.clone(), name: options.kubelet_name.clone() };
+    match (&options.kubelet_url, annotations.is_empty()) {
+        (Some(url), false) => Ok(Some(KubeletConfig {
+            url: valid_url("kubelet-url", url)?,
+            auth: token.map_or(Auth::None, Auth::Bearer),
+            trust,
+            annotations,
+            opted_in: OptedIn::default(),
+        })),
+        (None, false) => Err(Failure::usage("agent-annotation: the kubelet knows them: name a kubelet-url")),
+        (None, true) if token.is_none() && trust == Trust::default() => Ok(None),
+        _ => Err(Failure::usage(
+            "kubelet: nothing is asked of it without an agent-annotation and a kubelet-url",
+        )),
+    }
+}
+
 fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
     let spool_bytes = size("spool-size", options.spool_size.as_deref().unwrap_or("64MiB"))?;
     let mut labels = BTreeMap::new();
@@ -294,7 +342,7 @@ fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
                 "pyroscope",
                 (&options.pyroscope_token_file, &options.pyroscope_user, &options.pyroscope_password_file),
             )?,
-            ca_file: options.pyroscope_ca_file.clone(),
+            trust: Trust { ca_file: options.pyroscope_ca_file.clone(), name: None },
             tenant: options.pyroscope_tenant.clone(),
             labels: labels.clone(),
             spool_bytes,
@@ -310,7 +358,7 @@ fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
             protocol,
             url: valid_url("otlp-url", url)?,
             auth: auth("otlp", (&options.otlp_token_file, &options.otlp_user, &options.otlp_password_file))?,
-            ca_file: options.otlp_ca_file.clone(),
+            trust: Trust { ca_file: options.otlp_ca_file.clone(), name: None },
             tenant: None,
             labels,
             spool_bytes,
@@ -418,11 +466,26 @@ mod tests {
             ("otlp-url = \"http://x\"\notlp-user = \"u\"", "otlp: name a token-file"),
             ("otlp-url = \"http://x\"\notlp-protocol = \"udp\"", "choose http or grpc"),
             ("labels = [\"x\"]", "labels x: write NAME=VALUE"),
+            ("agent-annotation = [\"a=b\"]", "name a kubelet-url"),
+            ("kubelet-url = \"https://n:10250\"", "without an agent-annotation"),
+            ("kubelet-name = \"n\"", "without an agent-annotation"),
             ("directory = \"here\"", "write the whole path"),
         ] {
             let was = from_file(text, &[]).unwrap_err();
             assert!(was.contains(said) && !was.contains('\n'), "{text}: {was}");
         }
         assert!(from_file("api = \"0.0.0.0:80\"\ntoken-file = \"/t\"", &[]).is_ok());
+    }
+
+    #[test]
+    fn annotations_are_asked_of_the_kubelet() {
+        let text = "agent-env = [\"A=1\"]\nagent-annotation = [\"jbpf-prof/agent=true\"]";
+        let flags = ["--kubelet-url", "https://10.0.0.1:10250", "--kubelet-name", "n1"];
+        let config = from_file(text, &flags).unwrap();
+        let kubelet = config.kubelet.unwrap();
+        assert_eq!(kubelet.annotations, [("jbpf-prof/agent".to_owned(), "true".to_owned())]);
+        assert_eq!(kubelet.trust.name.as_deref(), Some("n1"));
+        let rule = AgentRule::OptedIn(kubelet.opted_in);
+        assert_eq!(config.agent_for, [AgentRule::Env("A".to_owned(), "1".to_owned()), rule]);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::budget;
 use super::http::Address;
+use super::kubelet::KubeletConfig;
 use super::push::SinkConfig;
 use super::store;
 use crate::session::{AgentRule, Java};
@@ -26,6 +27,8 @@ pub struct Config {
     pub java: Java,
     /// Where the agent is allowed, if that is not the rule.
     pub agent_for: Vec<AgentRule>,
+    /// The kubelet, if it is to say which pods allow it.
+    pub kubelet: Option<KubeletConfig>,
     /// How long attaching to one JVM may take.
     pub attach_timeout: Duration,
     /// Where windows are kept, and what waits for sinks.

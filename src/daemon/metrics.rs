@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::exposition::Exposition;
+use super::kubelet::Looks;
 use super::push::PushStats;
 use super::store::Kept;
 use crate::profile::report::{Cost, NameSource};
@@ -117,7 +118,12 @@ impl Metrics {
     }
 
     /// All of it as Prometheus reads it.
-    pub(super) fn text(&self, kept: Option<Kept>, sinks: &[(String, PushStats)]) -> String {
+    pub(super) fn text(
+        &self,
+        kept: Option<Kept>,
+        sinks: &[(String, PushStats)],
+        looks: Option<Looks>,
+    ) -> String {
         let mut out = Exposition::default();
         let version = env!("CARGO_PKG_VERSION");
         out.metric("build_info", "gauge", "The version that runs.").sample(&[("version", version)], 1);
@@ -132,6 +138,9 @@ impl Metrics {
             out.one("windows_lost_total", "counter", "Windows that could not be written.", kept.lost);
         }
         pushes(&mut out, sinks);
+        if let Some(looks) = looks {
+            kubelet(&mut out, looks);
+        }
         out.finish()
     }
 
@@ -209,6 +218,18 @@ fn pushes(out: &mut Exposition, sinks: &[(String, PushStats)]) {
     family("spool_bytes", "gauge", "Bytes that wait for a sink.", |s| s.spooled);
     let help = "Windows that were dropped before a sink took them: the spool is full.";
     family("spool_dropped_total", "counter", help, |s| s.dropped);
+}
+
+fn kubelet(out: &mut Exposition, Looks { answered, failed, opted_in }: Looks) {
+    let mut asked = out.metric("kubelet_requests_total", "counter", "Requests to the kubelet, by result.");
+    let results = [("answered", answered), ("failed", failed)];
+    results.iter().for_each(|(result, n)| asked.sample(&[("result", result)], n));
+    out.one(
+        "pods_opted_in",
+        "gauge",
+        "Pods of this node that opt in to the agent by an annotation.",
+        opted_in,
+    );
 }
 
 fn source(names: &NameSource) -> &'static str {

@@ -4,12 +4,14 @@
 //! it.
 
 mod budget;
+pub mod client;
 mod config;
 mod directory;
 mod exposition;
 pub mod health;
 mod http;
 mod keeper;
+mod kubelet;
 mod metrics;
 pub mod push;
 mod service;
@@ -30,14 +32,17 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::session::{self, Control, Node, Refused, Settings, Target};
 use http::{Listener, Server, Surface};
 use keeper::Desk;
+use kubelet::Kubelet;
 use push::Sink;
 use state::{Phase, State};
 use store::Store;
 
 pub use budget::Limits as BudgetLimits;
+pub use client::{Auth, Trust};
 pub use config::Config;
 pub use http::Address;
-pub use push::{Auth, Protocol, SinkConfig};
+pub use kubelet::KubeletConfig;
+pub use push::{Protocol, SinkConfig};
 pub use store::Limits as StoreLimits;
 
 /// How often it is looked whether the kill switch is there.
@@ -59,7 +64,9 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     let sinks =
         config.sinks.iter().map(|sink| Sink::open(sink.clone(), &spools, &config.binary).map(Arc::new));
     let sinks: Vec<Arc<Sink>> = sinks.collect::<anyhow::Result<_>>()?;
-    let state = Arc::new(State::new(Duration::from_secs(config.window_s.into()), Some(store), sinks));
+    let kubelet = config.kubelet.clone().map(|kubelet| Kubelet::new(kubelet, &config.binary));
+    let state = State::new(Duration::from_secs(config.window_s.into()), Some(store), sinks, kubelet);
+    let state = Arc::new(state);
     runtime.block_on(listen(config, &state))?;
     for sink in &state.sinks {
         let sink = Arc::clone(sink);
@@ -67,6 +74,10 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     }
     let switch = Arc::new(Switch::default());
     switch.look(config.kill_switch.as_deref());
+    if state.kubelet.is_some() {
+        let (state, switch) = (Arc::clone(&state), Arc::clone(&switch));
+        runtime.spawn(async move { ask_kubelet(&state, &switch).await });
+    }
     let (desk, keeper) = Desk::open(&state, config.budget, config.hz)?;
     let (ended, end) = oneshot::channel();
     let sampler =
@@ -101,6 +112,13 @@ async fn listen(config: &Config, state: &Arc<State>) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Keeps asking which pods opt in. JVMs that run are asked for their names again when sampling begins anew.
+async fn ask_kubelet(state: &State, switch: &Switch) {
+    if let Some(kubelet) = &state.kubelet {
+        kubelet.run(|| switch.stop("pods that run have other annotations: it begins anew")).await;
+    }
 }
 
 /// Waits for a signal or the end of sampling, and looks after the kill switch meanwhile.

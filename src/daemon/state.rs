@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 
+use super::kubelet::Kubelet;
 use super::metrics::Metrics;
 use super::push::Sink;
 use super::store::Store;
@@ -39,6 +40,7 @@ pub(super) struct State {
     pub(super) window: Duration,
     pub(super) store: Option<Store>,
     pub(super) sinks: Vec<Arc<Sink>>,
+    pub(super) kubelet: Option<Kubelet>,
     /// Each window as it comes.
     pub(super) windows: broadcast::Sender<Arc<Window>>,
     metrics: Mutex<Metrics>,
@@ -46,11 +48,17 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(window: Duration, store: Option<Store>, sinks: Vec<Arc<Sink>>) -> State {
+    pub(super) fn new(
+        window: Duration,
+        store: Option<Store>,
+        sinks: Vec<Arc<Sink>>,
+        kubelet: Option<Kubelet>,
+    ) -> State {
         State {
             window,
             store,
             sinks,
+            kubelet,
             windows: broadcast::Sender::new(BEHIND),
             metrics: Mutex::default(),
             progress: Mutex::new(Progress { phase: Phase::Starting, since: Instant::now() }),
@@ -71,7 +79,8 @@ impl State {
     /// The text of `/metrics`.
     pub(super) fn exposition(&self) -> String {
         let sinks: Vec<_> = self.sinks.iter().map(|sink| (sink.name().to_owned(), sink.stats())).collect();
-        self.metrics().text(self.store.as_ref().map(Store::kept), &sinks)
+        let looks = self.kubelet.as_ref().map(Kubelet::looks);
+        self.metrics().text(self.store.as_ref().map(Store::kept), &sinks, looks)
     }
 
     /// Whether the daemon is alive: if not, it had better be started again. A failed session is tried again by itself.
@@ -120,7 +129,7 @@ mod tests {
 
     #[test]
     fn only_windows_make_it_ready() {
-        let state = State::new(Duration::from_secs(10), None, Vec::new());
+        let state = State::new(Duration::from_secs(10), None, Vec::new(), None);
         assert_eq!(state.health(), Ok("starting"));
         assert!(state.readiness().is_err());
         state.enter(Phase::Paused);

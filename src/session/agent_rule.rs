@@ -2,7 +2,7 @@
 
 use super::AgentRule;
 use crate::process::cgroup::Membership;
-use crate::process::container::Node;
+use crate::process::container::{Container, Node};
 use crate::process::hierarchies::Hierarchies;
 use crate::process::patience::PATIENCE;
 use crate::process::{Patience, procfs};
@@ -20,12 +20,20 @@ pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
             of.path().and_then(|path| path.to_str()).is_some_and(|path| like.matches(path))
         }
         AgentRule::Pod(like) => {
-            let hierarchies = Hierarchies::mounted();
-            let group = hierarchies.group_of(hierarchies.naming(), tgid);
-            let of = group.and_then(|of| node.names().container(&of.dir)).filter(|of| !of.pod.is_empty());
+            let of = container(tgid, node).filter(|of| !of.pod.is_empty());
             of.is_some_and(|of| like.matches(&format!("{}/{}", of.namespace, of.pod)))
         }
+        AgentRule::OptedIn(pods) => {
+            let of = container(tgid, node).filter(|of| !of.pod_uid.is_empty());
+            of.is_some_and(|of| pods.has(&of.pod_uid))
+        }
     }
+}
+
+fn container(tgid: u32, node: &Node) -> Option<Container> {
+    let hierarchies = Hierarchies::mounted();
+    let group = hierarchies.group_of(hierarchies.naming(), tgid)?;
+    node.names().container(&group.dir)
 }
 
 fn has_variable(environment: &[u8], name: &str, value: &str) -> bool {

@@ -11,6 +11,7 @@ mod inquiry;
 mod jvm;
 mod jvms;
 pub mod launch;
+mod opted_in;
 mod outcome;
 mod progress;
 mod refused;
@@ -41,6 +42,7 @@ pub use crate::process::container::Node;
 pub use control::Control;
 pub use groups::Misread;
 pub use launch::NotRun;
+pub use opted_in::OptedIn;
 pub use refused::Refused;
 pub use settings::{AgentRule, Java, Settings, Target};
 

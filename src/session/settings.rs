@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::opted_in::OptedIn;
 use super::refused::Refused;
 use crate::process::container::Node;
 use crate::process::selection::Selection;
@@ -44,6 +45,8 @@ pub enum AgentRule {
     Cgroup(Glob),
     /// Those in a pod whose `NAMESPACE/NAME` is like this.
     Pod(Glob),
+    /// Those in a pod that opts in by an annotation.
+    OptedIn(OptedIn),
 }
 
 /// Settings of a session.

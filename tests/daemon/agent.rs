@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::common::cgroup::{Group, naming};
 use crate::common::folded::Folded;
-use crate::common::is_root;
 use crate::common::java::{Jdk, Program};
 use crate::common::target::Target;
+use crate::common::{is_root, scratch};
 use crate::home;
+use crate::receiver::{Identity, Receiver, free_port};
 use crate::run::{Daemon, folded};
-
-const UID: &str = "0a1b2c3d-0000-1111-2222-333344447777";
 
 /// What the kubelet leaves of a pod while it runs.
 struct Logs {
@@ -23,12 +23,24 @@ struct Logs {
     alone: bool,
 }
 
-impl Logs {
-    fn of(pod: &str) -> Logs {
+/// A pod: its group, and what is left of it in the node's files.
+struct Pod {
+    group: Group,
+    _logs: Logs,
+}
+
+impl Pod {
+    /// `name` is `NAMESPACE_NAME`.
+    fn make(pods: &Group, name: &str, uid: &str) -> Pod {
         let all = Path::new("/var/log/pods");
-        let logs = Logs { pod: all.join(format!("{pod}_{UID}")), alone: !all.exists() };
+        let logs = Logs { pod: all.join(format!("{name}_{uid}")), alone: !all.exists() };
         fs::create_dir_all(&logs.pod).unwrap();
-        logs
+        Pod { group: Group::make(pods.path(), &format!("pod{uid}")), _logs: logs }
+    }
+
+    fn start(&self, program: &Program) -> Target {
+        let line = program.host_command(&Jdk::host());
+        Target::start(self.group.enter(Path::new(&line[0])).args(&line[1..]))
     }
 }
 
@@ -65,11 +77,9 @@ fn the_agent_is_for_those_that_want_it_and_who_refuses_is_read_and_not_asked_aga
     let refuses = Program::new("Lines").flags(&["-XX:+DisableAttachMechanism"]);
     let _refuses = Target::start(command(&refuses).env(wants.0, wants.1));
     let _other = Program::new("Shares").start(&Jdk::host());
-    let _logs = Logs::of("shop_web-0");
     let pods = Group::own(&naming(), "kubepods");
-    let pod = Group::make(pods.path(), &format!("pod{UID}"));
-    let line = Program::new("InlinedShares").host_command(&Jdk::host());
-    let _of_pod = Target::start(pod.enter(Path::new(&line[0])).args(&line[1..]));
+    let pod = Pod::make(&pods, "shop_web-0", "0a1b2c3d-0000-1111-2222-333344447777");
+    let _of_pod = pod.start(&Program::new("InlinedShares"));
 
     let policy = "java = \"vm\"\nattach-timeout = \"60s\"\nagent-env = [\"JBPF_PROF_AGENT=1\"]\nagent-pod = [\"shop/web-*\"]";
     let mut daemon = Daemon::start(&home("agent"), policy);
@@ -89,6 +99,63 @@ fn the_agent_is_for_those_that_want_it_and_who_refuses_is_read_and_not_asked_aga
             assert!(ticks > 20, "{ticks} ticks in {method}: {}", daemon.said());
         }
         daemon.throw(false);
+    }
+    assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
+}
+
+/// A kubelet that knows these pods; those that opt in have the annotation.
+fn list(pods: &[(&str, bool)]) -> String {
+    let items = pods.iter().map(|(uid, opts_in)| {
+        let annotations = if *opts_in { json!({"jbpf-prof/agent": "true"}) } else { Value::Null };
+        json!({"metadata": {"uid": uid, "annotations": annotations}, "spec": {"containers": []}})
+    });
+    json!({"kind": "PodList", "apiVersion": "v1", "items": items.collect::<Vec<_>>()}).to_string()
+}
+
+#[test]
+fn a_pod_opts_in_by_an_annotation_before_it_runs_or_while_it_runs() {
+    if !is_root() {
+        return;
+    }
+    let (first, second) = ("0a1b2c3d-0000-1111-2222-333344448888", "0a1b2c3d-0000-1111-2222-333344449999");
+    let identity = Identity::new("kubelet-identity", "DNS:node-1");
+    let (port, files) = (free_port(), scratch("kubelet-files"));
+    let kubelet = Receiver::listen_as(&identity, port);
+    kubelet.answer(list(&[(first, false)]));
+    fs::write(files.join("token"), "secret\n").unwrap();
+    fs::write(files.join("ca.pem"), &identity.certificate).unwrap();
+    let pods = Group::own(&naming(), "kubepods");
+    let pod = Pod::make(&pods, "shop_old-0", first);
+    let _runs = pod.start(&Program::new("Lines"));
+    let policy = format!(
+        "attach-timeout = \"60s\"\nagent-annotation = [\"jbpf-prof/agent=true\"]\nkubelet-name = \"node-1\"\n\
+         kubelet-url = \"https://127.0.0.1:{port}\"\nkubelet-token-file = \"{at}/token\"\n\
+         kubelet-ca-file = \"{at}/ca.pem\"",
+        at = files.display()
+    );
+    let mut daemon = Daemon::start(&home("annotation"), &policy);
+    daemon.wait_for_windows(1);
+    assert_eq!(results(&daemon, "agent"), 0, "{}", daemon.metrics());
+    assert!(results(&daemon, "memory") >= 1, "{}", daemon.metrics());
+    kubelet.with(|taken| {
+        assert!(taken.iter().all(|request| request.path == "/pods"));
+        taken[0].assert_says("authorization: bearer secret");
+    });
+    // The kubelet is asked again for the one that it has not told of; then sampling begins anew for the other.
+    kubelet.answer(list(&[(first, true), (second, true)]));
+    let other = Pod::make(&pods, "shop_new-0", second);
+    let _begins = other.start(&Program::new("InlinedShares"));
+    daemon.wait("the agent in the one that begins, then in both", |d| results(d, "agent") >= 3);
+    let before = daemon.files().len();
+    daemon.wait_for_windows(before + 2);
+    assert_eq!((daemon.metric("pods_opted_in"), results(&daemon, "agent")), (2.0, 3), "{}", daemon.metrics());
+    assert!(daemon.metrics().contains("jbpf_prof_kubelet_requests_total{result=\"failed\"} 0"));
+    daemon.pause();
+    let mut windows = Folded::default();
+    daemon.files()[before..].iter().for_each(|file| windows.add(folded(file)));
+    for method in ["Lines.", "InlinedShares."] {
+        let ticks = windows.count(|stack| stack.iter().any(|frame| frame.starts_with(method)));
+        assert!(ticks > 20, "{ticks} ticks in {method}: {}", daemon.said());
     }
     assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
 }

@@ -216,7 +216,7 @@ fn secure_sinks_are_known_by_their_certificate_and_may_change_it() {
     let home = home("secure");
     std::fs::create_dir_all(&home).unwrap();
     let (ca, token) = (home.join("ca.pem"), home.join("token"));
-    let [first, second] = ["secure-first", "secure-second"].map(Identity::new);
+    let [first, second] = ["secure-first", "secure-second"].map(|name| Identity::new(name, "IP:127.0.0.1"));
     let trust = |identity: &Identity, text: &str| {
         std::fs::write(&token, text).unwrap();
         std::fs::write(&ca, &identity.certificate).unwrap();

@@ -44,18 +44,20 @@ impl Taken {
     }
 }
 
-/// Who a sink is: a certificate of its own for 127.0.0.1, and its key.
+/// Who a server is: a certificate of its own, and its key.
 pub(crate) struct Identity {
     pub(crate) certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
 impl Identity {
-    /// A new one, by `openssl`.
-    pub(crate) fn new(name: &str) -> Identity {
+    /// A new one for an address or a host, such as `IP:127.0.0.1`, by `openssl`.
+    pub(crate) fn new(name: &str, subject: &str) -> Identity {
         let home = scratch(name);
-        let settings = "[req]\ndistinguished_name=n\nx509_extensions=e\n[n]\n[e]\nbasicConstraints=critical,CA:FALSE\n\
-                        subjectAltName=IP:127.0.0.1\n";
+        let settings = format!(
+            "[req]\ndistinguished_name=n\nx509_extensions=e\n[n]\n[e]\nbasicConstraints=critical,CA:FALSE\n\
+             subjectAltName={subject}\n"
+        );
         std::fs::write(home.join("settings"), settings).unwrap();
         let line = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=sink \
                     -config settings -keyout key.pem -out certificate.pem";
@@ -81,11 +83,16 @@ impl Identity {
     }
 }
 
-type Requests = Arc<Mutex<Vec<Taken>>>;
+/// What it was asked, and what it answers.
+#[derive(Clone, Default)]
+struct Desk {
+    taken: Arc<Mutex<Vec<Taken>>>,
+    answer: Arc<Mutex<Bytes>>,
+}
 
 /// A sink that listens until it is dropped.
 pub(crate) struct Receiver {
-    taken: Requests,
+    desk: Desk,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -106,9 +113,9 @@ impl Receiver {
     }
 
     fn start(port: u16, tls: Option<TlsAcceptor>) -> Receiver {
-        let taken = Requests::default();
+        let desk = Desk::default();
         let (end, ended) = oneshot::channel();
-        let (into, (ready, is_ready)) = (Arc::clone(&taken), std::sync::mpsc::channel());
+        let (into, (ready, is_ready)) = (desk.clone(), std::sync::mpsc::channel());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
@@ -121,12 +128,17 @@ impl Receiver {
             });
         });
         is_ready.recv().unwrap();
-        Receiver { taken, end: Some(end), thread: Some(thread) }
+        Receiver { desk, end: Some(end), thread: Some(thread) }
     }
 
     /// Looks at all that was taken.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&[Taken]) -> T) -> T {
-        look(&self.taken.lock().unwrap())
+        look(&self.desk.taken.lock().unwrap())
+    }
+
+    /// Answers all requests with this from now on.
+    pub(crate) fn answer(&self, text: String) {
+        *self.desk.answer.lock().unwrap() = text.into();
     }
 }
 
@@ -137,17 +149,17 @@ impl Drop for Receiver {
     }
 }
 
-async fn accept(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, into: Requests) {
+async fn accept(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, desk: Desk) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (tls, into) = (tls.clone(), Arc::clone(&into));
+        let (tls, desk) = (tls.clone(), desk.clone());
         tokio::spawn(async move {
             match tls {
-                None => converse(stream, into).await,
+                None => converse(stream, desk).await,
                 // A client that does not trust us goes away.
                 Some(tls) => {
                     if let Ok(stream) = tls.accept(stream).await {
-                        converse(stream, into).await;
+                        converse(stream, desk).await;
                     }
                 }
             }
@@ -155,22 +167,23 @@ async fn accept(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, int
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, into: Requests) {
-    let service = service_fn(move |request| take(request, Arc::clone(&into)));
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, desk: Desk) {
+    let service = service_fn(move |request| take(request, desk.clone()));
     // The other side may end as it likes.
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn take(
     request: Request<Incoming>,
-    into: Requests,
+    desk: Desk,
 ) -> Result<Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>>, hyper::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes().to_vec();
     let line =
         |name: &str, value: &[u8]| format!("{name}: {}", String::from_utf8_lossy(value)).to_lowercase();
     let lines = head.headers.iter().map(|(name, value)| line(name.as_str(), value.as_bytes()));
-    into.lock().unwrap().push(Taken { path: head.uri.path().to_owned(), head: lines.collect(), body });
+    desk.taken.lock().unwrap().push(Taken { path: head.uri.path().to_owned(), head: lines.collect(), body });
     let status = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
-    Ok(Response::new(Full::new(Bytes::new()).with_trailers(async move { Some(Ok(status)) })))
+    let answer = desk.answer.lock().unwrap().clone();
+    Ok(Response::new(Full::new(answer).with_trailers(async move { Some(Ok(status)) })))
 }

@@ -23,8 +23,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 
+use super::client::secret;
 use super::directory::make_private;
-use super::push::secret;
 use super::state::State;
 
 pub use address::Address;

@@ -1,14 +1,11 @@
 //! Sinks: each window goes to them by way of a spool on disk, so that none of them ever holds up sampling.
 
-mod auth;
-mod client;
 mod pyroscope;
-pub mod resolve;
 mod spool;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -16,20 +13,17 @@ use anyhow::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body_util::Full;
+use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header;
-use hyper::{Request, Uri};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::Notify;
 
+use super::client::{Answer, Auth, Client, Trust, USER_AGENT};
 use super::service::{self, Service};
 use crate::output::otlp;
 use crate::profile::Profile;
-use client::{Answer, Client};
 use spool::Spool;
-
-pub use auth::Auth;
-pub(super) use auth::secret;
 
 /// The first wait after a failure, and the longest.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -55,22 +49,14 @@ pub struct SinkConfig {
     pub url: String,
     /// Who we are to it.
     pub auth: Auth,
-    /// The only certificates that are trusted, if not those of the host.
-    pub ca_file: Option<PathBuf>,
+    /// Whom TLS is to trust.
+    pub trust: Trust,
     /// The tenant (`X-Scope-OrgID`), where there are several.
     pub tenant: Option<String>,
     /// Labels, or resource attributes, of everything that goes there.
     pub labels: BTreeMap<String, String>,
     /// Bytes that may wait for it.
     pub spool_bytes: u64,
-}
-
-/// Whether a sink can be at this address: `https://host:port`, perhaps with a path.
-#[must_use]
-pub fn is_url(text: &str) -> bool {
-    text.parse::<Uri>().is_ok_and(|uri| {
-        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.query().is_none()
-    })
 }
 
 /// How a sink does.
@@ -107,7 +93,7 @@ impl Sink {
     pub(super) fn open(config: SinkConfig, directory: &Path, binary: &Path) -> anyhow::Result<Sink> {
         let spool = Spool::open(&directory.join(config.protocol.name()), config.spool_bytes)?;
         let http2 = config.protocol == Protocol::OtlpGrpc;
-        let client = Client::new(binary.to_owned(), config.ca_file.clone(), http2);
+        let client = Client::new(binary.to_owned(), config.trust.clone(), http2);
         let (stats, news) = (Mutex::default(), Notify::new());
         Ok(Sink { config, spool, client, stats, news })
     }
@@ -188,7 +174,7 @@ impl Sink {
             Ok(request) => request,
             Err(error) => return Outcome::Failed(format!("{error:#}"), None),
         };
-        match self.client.send(request).await {
+        match self.client.push(request).await {
             Ok(answer) => judge(&answer, self.config.protocol == Protocol::OtlpGrpc),
             Err(error) => Outcome::Failed(format!("{error:#}"), None),
         }
@@ -198,7 +184,7 @@ impl Sink {
         let SinkConfig { protocol, url, auth, tenant, .. } = &self.config;
         let uri = format!("{}{}", url.trim_end_matches('/'), protocol.path());
         let mut request = Request::post(uri).header(header::CONTENT_TYPE, protocol.content_type());
-        request = request.header(header::USER_AGENT, concat!("jbpf-prof/", env!("CARGO_PKG_VERSION")));
+        request = request.header(header::USER_AGENT, USER_AGENT);
         let body = match protocol {
             Protocol::Pyroscope => {
                 request = request.header("connect-protocol-version", "1");

@@ -1,4 +1,4 @@
-//! Who we are to a sink: tokens and passwords from files, read for each request, so that they may be changed.
+//! Who we are to those that we call: tokens and passwords from files, read for each request, so that they may be changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ impl Auth {
     ///
     /// # Errors
     /// When a file cannot be read; what is in it is never said.
-    pub(super) fn header(&self) -> anyhow::Result<Option<HeaderValue>> {
+    pub(in crate::daemon) fn header(&self) -> anyhow::Result<Option<HeaderValue>> {
         let value = match self {
             Auth::None => return Ok(None),
             Auth::Bearer(file) => format!("Bearer {}", secret(file)?),

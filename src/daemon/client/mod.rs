@@ -1,0 +1,191 @@
+//! HTTP to those that we call, sinks and the kubelet, with TLS where their URLs say so.
+
+mod auth;
+pub mod resolve;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use http_body_util::{BodyExt, Collected, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Request, Response, StatusCode, Uri, header};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+
+use resolve::Resolver;
+
+pub use auth::Auth;
+pub(super) use auth::secret;
+
+/// How long a request may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+const CONNECT: Duration = Duration::from_secs(10);
+/// Who we say we are.
+pub(super) const USER_AGENT: &str = concat!("jbpf-prof/", env!("CARGO_PKG_VERSION"));
+/// Bytes of an answer to a push that are read.
+const MAX_ANSWER: usize = 64 << 10;
+/// Where distributions keep the certificates that a host trusts.
+const SYSTEM_ROOTS: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+type Connections = Pool<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
+
+/// Whether somebody can be at this address: `https://host:port`, perhaps with a path.
+#[must_use]
+pub fn is_url(text: &str) -> bool {
+    text.parse::<Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.query().is_none()
+    })
+}
+
+/// Whom TLS is to trust.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// A file with the only certificates that are trusted, instead of the host's.
+    pub ca_file: Option<PathBuf>,
+    /// The name that the other side's certificate must have, instead of the URL's.
+    pub name: Option<String>,
+}
+
+/// What a sink answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// The status that gRPC gives in a header or trailer.
+    pub(super) grpc_status: Option<String>,
+    /// Seconds to wait, if it said so.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// A client of one server; connections are kept.
+pub(super) struct Client {
+    binary: PathBuf,
+    trust: Trust,
+    http2: bool,
+    /// With the time at which the file of roots was changed last.
+    connections: Mutex<Option<(Option<SystemTime>, Connections)>>,
+}
+
+impl Client {
+    /// `binary` is this one. `http2`: nothing else is spoken.
+    pub(super) fn new(binary: PathBuf, trust: Trust, http2: bool) -> Client {
+        Client { binary, trust, http2, connections: Mutex::new(None) }
+    }
+
+    /// Pushes something.
+    ///
+    /// # Errors
+    /// When no answer came in time.
+    pub(super) async fn push(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
+        let (head, body) = self.exchange(request, MAX_ANSWER).await?.into_parts();
+        let text = |headers: &hyper::HeaderMap, name: &str| {
+            headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        };
+        let trailer = body.trailers().and_then(|trailers| text(trailers, "grpc-status"));
+        let retry_after = text(&head.headers, "retry-after").and_then(|seconds| seconds.parse().ok());
+        Ok(Answer {
+            status: head.status,
+            grpc_status: trailer.or_else(|| text(&head.headers, "grpc-status")),
+            retry_after: retry_after.map(Duration::from_secs),
+        })
+    }
+
+    /// What is at `uri`, `most` bytes of it.
+    ///
+    /// # Errors
+    /// When there is nothing, it is not for us, too large, or does not come in time.
+    pub(super) async fn get(&self, uri: &str, auth: &Auth, most: usize) -> anyhow::Result<Bytes> {
+        let mut request = Request::get(uri).header(header::USER_AGENT, USER_AGENT);
+        if let Some(value) = auth.header()? {
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        let request = request.body(Full::default()).context("making a request")?;
+        let (head, body) = self.exchange(request, most).await?.into_parts();
+        anyhow::ensure!(head.status == StatusCode::OK, "HTTP status {}", head.status);
+        Ok(body.to_bytes())
+    }
+
+    /// Sends a request and reads all of its answer.
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        most: usize,
+    ) -> anyhow::Result<Response<Collected<Bytes>>> {
+        let secure = request.uri().scheme_str() == Some("https");
+        let connections = self.connections(secure)?;
+        let exchange = async {
+            let (head, body) = connections.request(request).await?.into_parts();
+            let body = Limited::new(body, most).collect().await;
+            let body = body.map_err(|e| anyhow::anyhow!("reading the answer: {e}"))?;
+            Ok(Response::from_parts(head, body))
+        };
+        match tokio::time::timeout(DEADLINE, exchange).await {
+            Ok(answer) => answer,
+            Err(_) => bail!("no answer within {} s", DEADLINE.as_secs()),
+        }
+    }
+
+    /// The connections, made anew when the file of roots has changed.
+    fn connections(&self, secure: bool) -> anyhow::Result<Connections> {
+        let changed = self.trust.ca_file.as_ref().and_then(|file| fs::metadata(file).ok()?.modified().ok());
+        let mut held = self.connections.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((then, connections)) = &*held
+            && *then == changed
+        {
+            return Ok(connections.clone());
+        }
+        let mut http = HttpConnector::new_with_resolver(Resolver { binary: self.binary.clone() });
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(CONNECT));
+        let roots = if secure { trusted(self.trust.ca_file.as_deref())? } else { RootCertStore::empty() };
+        let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .context("TLS")?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        if let Some(name) = &self.trust.name {
+            let name =
+                ServerName::try_from(name.clone()).with_context(|| format!("{name} is no host's name"))?;
+            builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+        }
+        let connector = if self.http2 {
+            builder.enable_http2().wrap_connector(http)
+        } else {
+            builder.enable_http1().wrap_connector(http)
+        };
+        let connections = Pool::builder(TokioExecutor::new())
+            .http2_only(self.http2)
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(60))
+            .build(connector);
+        *held = Some((changed, connections.clone()));
+        Ok(connections)
+    }
+}
+
+/// The certificates of a file, or those that the host trusts.
+fn trusted(file: Option<&Path>) -> anyhow::Result<RootCertStore> {
+    let system = || SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
+    let Some(file) = file.or_else(system) else {
+        bail!("there is no file of trusted certificates on this host; name one (ca-file)");
+    };
+    let said = || format!("cannot read certificates from {}", file.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).with_context(said)? {
+        // A host's bundle may hold some that rustls does not take.
+        let _ = roots.add(certificate.with_context(said)?);
+    }
+    if roots.is_empty() {
+        bail!("{} holds no certificate", file.display());
+    }
+    Ok(roots)
+}

@@ -1,0 +1,168 @@
+//! The kubelet of this node: which pods opt in to the agent by an annotation. It is asked only where access to it is
+//! given.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::client::{Auth, Client, Trust};
+use crate::session::OptedIn;
+
+/// How often it is asked while nobody waits for an answer, and how often at most.
+const EACH: Duration = Duration::from_secs(60);
+const AT_MOST_EACH: Duration = Duration::from_secs(5);
+/// How long an answer may take: JVMs that begin may wait for it.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// How often sampling begins anew, at most, for annotations of pods that run: whoever may annotate must not be able to
+/// keep it from sampling.
+const ANEW_EACH: Duration = Duration::from_secs(600);
+/// Bytes of an answer: some hundred pods, with all that is known of them.
+const MAX_ANSWER: usize = 32 << 20;
+
+/// How the kubelet is reached, and what is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeletConfig {
+    /// Where it is: `https://NODE:10250`.
+    pub url: String,
+    /// Who we are to it.
+    pub auth: Auth,
+    /// Whom TLS is to trust.
+    pub trust: Trust,
+    /// Annotations and their values: a pod that has one of them opts in.
+    pub annotations: Vec<(String, String)>,
+    /// Where it is told which do.
+    pub opted_in: OptedIn,
+}
+
+/// What it has said so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Looks {
+    /// Answers.
+    pub(super) answered: u64,
+    /// Requests without one.
+    pub(super) failed: u64,
+    /// Pods that opt in now.
+    pub(super) opted_in: usize,
+}
+
+/// The kubelet.
+pub(super) struct Kubelet {
+    config: KubeletConfig,
+    client: Client,
+    looks: Mutex<Looks>,
+}
+
+/// What is read of its list of pods.
+#[derive(Deserialize)]
+struct Pods {
+    items: Vec<Pod>,
+}
+
+#[derive(Deserialize)]
+struct Pod {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    uid: String,
+    #[serde(default)]
+    annotations: Option<HashMap<String, String>>,
+}
+
+impl Kubelet {
+    /// `binary` is this one.
+    pub(super) fn new(config: KubeletConfig, binary: &Path) -> Kubelet {
+        let client = Client::new(binary.to_owned(), config.trust.clone(), false);
+        Kubelet { config, client, looks: Mutex::default() }
+    }
+
+    pub(super) fn looks(&self) -> Looks {
+        Looks { opted_in: self.config.opted_in.count(), ..*self.counted() }
+    }
+
+    /// Asks for ever; `anew`: what JVMs were told of their pods is not so any more.
+    pub(super) async fn run(&self, anew: impl Fn()) {
+        let board = &self.config.opted_in;
+        let mut begun_anew: Option<Instant> = None;
+        loop {
+            board.begin();
+            let pods = tokio::time::timeout(DEADLINE, self.pods()).await;
+            let pods = pods.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}")));
+            let changed = board.end(self.count(pods));
+            if changed && begun_anew.is_none_or(|then| then.elapsed() >= ANEW_EACH) {
+                begun_anew = Some(Instant::now());
+                anew();
+            }
+            tokio::time::sleep(AT_MOST_EACH).await;
+            let _ = tokio::time::timeout(EACH - AT_MOST_EACH, board.wanted()).await;
+        }
+    }
+
+    /// All pods by uid, and whether they opt in.
+    async fn pods(&self) -> anyhow::Result<HashMap<String, bool>> {
+        let KubeletConfig { url, auth, annotations, .. } = &self.config;
+        let uri = format!("{}/pods", url.trim_end_matches('/'));
+        let answer = self.client.get(&uri, auth, MAX_ANSWER).await?;
+        opted_in(&answer, annotations)
+    }
+
+    fn count(&self, pods: anyhow::Result<HashMap<String, bool>>) -> Option<HashMap<String, bool>> {
+        let mut looks = self.counted();
+        match pods {
+            Ok(pods) => {
+                looks.answered += 1;
+                Some(pods)
+            }
+            Err(error) => {
+                let level = if looks.failed == 0 { log::Level::Warn } else { log::Level::Info };
+                log::log!(level, "the kubelet does not say which pods opt in, to be asked again: {error:#}");
+                looks.failed += 1;
+                None
+            }
+        }
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a list of pods.
+fn opted_in(answer: &[u8], annotations: &[(String, String)]) -> anyhow::Result<HashMap<String, bool>> {
+    let pods: Pods = serde_json::from_slice(answer).context("what it said is no list of pods")?;
+    let pods = pods.items.into_iter().map(|Pod { metadata }| {
+        let has = metadata.annotations.unwrap_or_default();
+        let wants = annotations.iter().any(|(name, value)| has.get(name) == Some(value));
+        (metadata.uid, wants)
+    });
+    Ok(pods.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::opted_in;
+
+    #[test]
+    fn a_pod_opts_in_by_the_whole_value_of_one_of_the_annotations() {
+        let list = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[
+            {"metadata":{"name":"a","uid":"1","annotations":{"jbpf-prof/agent":"true","x":"y"}},"spec":{},"status":{}},
+            {"metadata":{"name":"b","uid":"2","annotations":{"jbpf-prof/agent":"false"}}},
+            {"metadata":{"name":"c","uid":"3","annotations":{"team/profile":"deep"}}},
+            {"metadata":{"name":"d","uid":"4","annotations":null}},{"metadata":{"uid":"5"}}]}"#;
+        let wanted = [("jbpf-prof/agent", "true"), ("team/profile", "deep")];
+        let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut pods: Vec<_> = opted_in(list, &wanted).unwrap().into_iter().collect();
+        pods.sort();
+        let uids: Vec<_> = pods.iter().map(|(uid, has)| (uid.as_str(), *has)).collect();
+        assert_eq!(uids, [("1", true), ("2", false), ("3", true), ("4", false), ("5", false)]);
+        for bad in ["", "{}", "Unauthorized", "{\"items\":[{}]}", "{\"items\":[{\"metadata\":{\"uid\":1}}]}"]
+        {
+            assert!(opted_in(bad.as_bytes(), &wanted).is_err(), "{bad}");
+        }
+    }
+}
