@@ -1,7 +1,7 @@
 //! Folded stacks, read back: `root;…;leaf count`.
 
 /// A profile as its folded text has it.
-#[derive(Default, Debug, Clone)]
+#[derive(Default, Debug, Clone, PartialEq)]
 pub(crate) struct Folded {
     stacks: Vec<(Vec<String>, u64)>,
 }

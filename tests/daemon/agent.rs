@@ -150,6 +150,10 @@ fn a_pod_opts_in_by_an_annotation_before_it_runs_or_while_it_runs() {
     daemon.wait_for_windows(before + 2);
     assert_eq!((daemon.metric("pods_opted_in"), results(&daemon, "agent")), (2.0, 3), "{}", daemon.metrics());
     assert!(daemon.metrics().contains("jbpf_prof_kubelet_requests_total{result=\"failed\"} 0"));
+    let asked = daemon.api("/profile?seconds=1&format=folded&namespace=shop&pod=old-0").text();
+    let of_pod = Folded::parse(&asked).keep(|stack| stack[0] != "[lost]");
+    let own = of_pod.within("Lines.main").total();
+    assert!(own > 50 && of_pod.within("InlinedShares.main").total() == 0, "{}", of_pod.top(9));
     daemon.pause();
     let mut windows = Folded::default();
     daemon.files()[before..].iter().for_each(|file| windows.add(folded(file)));

@@ -102,6 +102,10 @@ fn profiles_are_told_of_now_and_of_what_is_kept() {
     let told = common::folded::Folded::parse(&told);
     let files: u64 = daemon.files()[..2].iter().map(|file| folded(file).total()).sum();
     assert_eq!(told.total(), files);
+    let packed = scratch("told-packed").join("window.pb.gz");
+    let window = format!("/window?from={}&to={}&format=pb.gz", from + 0.001, to - 0.001);
+    fs::write(&packed, daemon.api(&window).body).unwrap();
+    assert_eq!(folded(&packed), told);
     let only = daemon.api(&format!("/window?from={from}&to={to}&format=folded&process=nat*"));
     let only = common::folded::Folded::parse(&only.text());
     assert_eq!(only.total(), only.count(|stack| stack[0] == "native" || stack[0] == "[lost]"));
