@@ -9,8 +9,12 @@ use crate::jvm::vm::{Blobs, Layout};
 use crate::process::patience::Tenant;
 use crate::process::{MonoNs, ProcessId};
 
-/// How often reading one JVM's memory may cost the worker its life.
+/// How often reading one JVM's memory may cost the worker its life before that memory is left alone for a while.
 const MEMORY_LOSSES: u32 = 2;
+/// That while, ns: twice as long after each further loss, six times at most; after this longest one losses are forgotten.
+/// A host that swaps for some seconds must not cost a JVM its names for as long as we are on.
+const REST: u64 = 60_000_000_000;
+const MOST_DOUBLED: u32 = 6;
 
 /// So often the memory of a JVM is looked at that does not run, ns, to the window: what is said of its code when it runs
 /// again, or has ended, goes by the look before.
@@ -62,9 +66,28 @@ pub(super) enum Source {
     },
     Memory {
         memory: Box<JvmMemory>,
-        /// Workers that were lost over it.
-        losses: u32,
+        losses: Losses,
     },
+}
+
+/// Workers that were lost over a memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Losses {
+    number: u32,
+    last: MonoNs,
+}
+
+impl Losses {
+    fn note(&mut self, now: MonoNs) {
+        let forgotten = now.0 > self.last.0.saturating_add(REST << MOST_DOUBLED);
+        *self = Losses { number: if forgotten { 1 } else { self.number.saturating_add(1) }, last: now };
+    }
+
+    /// Whether they are too many for another just now.
+    fn are_too_many(&self, now: MonoNs) -> bool {
+        let beyond = self.number.checked_sub(MEMORY_LOSSES);
+        beyond.is_some_and(|n| now.0 < self.last.0.saturating_add(REST << n.min(MOST_DOUBLED)))
+    }
 }
 
 /// A log or a memory, and how far it is read.
@@ -119,9 +142,9 @@ impl Followed {
     }
 
     /// Counts a worker that was lost over it.
-    pub(super) fn note_loss(&mut self) {
+    pub(super) fn note_loss(&mut self, now: MonoNs) {
         if let Source::Memory { losses, .. } = &mut self.source {
-            *losses += 1;
+            losses.note(now);
         }
     }
 
@@ -144,9 +167,9 @@ impl Followed {
         }
     }
 
-    /// Whether it has cost too many workers to be given to another.
-    pub(super) fn is_given_up(&self) -> bool {
-        matches!(self.source, Source::Memory { losses, .. } if losses >= MEMORY_LOSSES)
+    /// Whether it has cost too many workers to be given to another now.
+    pub(super) fn is_given_up(&self, now: MonoNs) -> bool {
+        matches!(self.source, Source::Memory { losses, .. } if losses.are_too_many(now))
     }
 }
 
@@ -159,9 +182,25 @@ mod tests {
         let file = File::open("/dev/null").unwrap();
         let memory = Box::new(JvmMemory { file, layout: made::layout(), code, coarse: false });
         let (stats, changes) = (LogStats::default(), Changes::default());
-        let source = Source::Memory { memory, losses: 0 };
+        let source = Source::Memory { memory, losses: Losses::default() };
         let tenant = Tenant::unknown();
         Followed { number: 1, source, tenant, generation, read: MonoNs(100), stats, changes }
+    }
+
+    #[test]
+    fn a_memory_that_cost_workers_is_left_alone_ever_longer_but_not_for_ever() {
+        let mut losses = Losses::default();
+        let mut now = REST;
+        losses.note(MonoNs(now));
+        assert!(!losses.are_too_many(MonoNs(now)), "once is no habit");
+        for rest in [1, 2, 4, 8, 16, 32, 64, 64] {
+            losses.note(MonoNs(now));
+            assert!(losses.are_too_many(MonoNs(now + rest * REST - 1)), "{rest}");
+            now += rest * REST;
+            assert!(!losses.are_too_many(MonoNs(now)), "{rest}");
+        }
+        losses.note(MonoNs(now + 1));
+        assert!(!losses.are_too_many(MonoNs(now + 1)), "what was so long ago is forgotten");
     }
 
     #[test]

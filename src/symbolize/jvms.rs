@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::changes::Changes;
 use super::child::{Child, Cost, Lost, SHORTEST};
-use super::followed::{Followed, JvmLog, JvmMemory, Key, Part, Source};
+use super::followed::{Followed, JvmLog, JvmMemory, Key, Losses, Part, Source};
 use super::frames::{Frames, Shared, unknown};
 use super::known::{JavaFrames, Seen};
 use super::message::{Changed, JavaMethodAt, JavaPc, Kept, LogStats, Mark, Names, Request, Response};
@@ -128,7 +128,10 @@ impl Jvms {
 
     /// Reads names out of a JVM's memory.
     pub(crate) fn watch(&mut self, id: ProcessId, memory: JvmMemory) {
-        self.begin((id, Part::Memory), Source::Memory { memory: Box::new(memory), losses: 0 });
+        self.begin(
+            (id, Part::Memory),
+            Source::Memory { memory: Box::new(memory), losses: Losses::default() },
+        );
     }
 
     fn begin(&mut self, key: Key, source: Source) {
@@ -347,7 +350,8 @@ impl Jvms {
 
     /// Asks the worker of a JVM, handing it what names it if it is to have it; `None` if it was lost.
     fn ask(&mut self, key: Key, request: &Request, give: bool) -> Option<Response> {
-        let followed = self.followed.get_mut(&key).filter(|followed| !followed.is_given_up())?;
+        let now = MonoNs::now();
+        let followed = self.followed.get_mut(&key).filter(|followed| !followed.is_given_up(now))?;
         let child = self.children.of(&followed.source, &self.binary)?;
         let answer = match give {
             true => child.ask_about(&followed.tenant, request, &[followed.file().as_fd()]),
@@ -357,7 +361,7 @@ impl Jvms {
             // If there is no other look, nothing is known of it any more.
             followed.changes.note(&Changed::Everywhere);
             if *how != Lost::NotAsked {
-                followed.note_loss();
+                followed.note_loss(MonoNs::now());
                 self.lost += 1;
             }
         }
