@@ -75,18 +75,18 @@ impl Inquiry {
         let opens = java == Java::Vm && !attaches;
         // What opens its memory describes it too, but waits for a JVM that has just begun.
         let first = (late || !opens).then(describe);
-        let attached = attaches.then(|| attach(&jvm, before, &refused, &options));
-        let (names, refused) = match attached {
-            Some(Err(failed)) if java == Java::Vm => (None, Some(failed.refusal)),
-            attached => (attached.map(|got| got.map(Got::Log)), None),
+        let open = |refused| match jvm::open(&jvm, &options) {
+            Ok(opened) => {
+                let again = opened.described().map(tell).err();
+                (Some(again), refused, Ok(Got::Memory(Box::new(opened))))
+            }
+            Err(failed) => (None, refused, Err(failed)),
         };
-        let (again, names) = match names {
-            Some(names) => (None, names),
-            None if java == Java::Off => (None, Ok(Got::Nothing)),
-            None => match jvm::open(&jvm, &options) {
-                Ok(opened) => (Some(opened.described().map(tell).err()), Ok(Got::Memory(Box::new(opened)))),
-                Err(failed) => (None, Err(failed)),
-            },
+        let (again, refused, names) = match attaches.then(|| attach(&jvm, before, &refused, &options)) {
+            Some(Err(failed)) if java == Java::Vm => open(Some(failed.refusal)),
+            Some(attached) => (None, None, attached.map(Got::Log)),
+            None if java == Java::Off => (None, None, Ok(Got::Nothing)),
+            None => open(None),
         };
         // One that has just begun makes more of its stubs while it starts.
         let again = again.or_else(|| (late || first.is_none()).then(describe));
