@@ -16,14 +16,25 @@ use rustix::process::Signal;
 #[test]
 fn a_command_line_that_makes_no_sense_is_a_usage_error() {
     for (line, words) in [
-        (vec!["-F", "0"], "0"),
-        (vec!["-F", "many"], "many"),
-        (vec!["-c", "0"], "0"),
-        (vec!["-d", "0"], "0"),
-        (vec!["-d", "soon"], "soon"),
-        (vec!["-o", "picture.bmp"], "bmp"),
-        (vec!["--minwidth=-1"], "minwidth"),
-        (vec!["-C", "x"], "x"),
+        (vec!["-F", "0"], "--frequency 0: choose at least 1"),
+        (vec!["-F", "many"], "invalid value 'many' for '--frequency <HZ>'"),
+        (vec!["-F", "-9"], "invalid value '-9' for '--frequency <HZ>'"),
+        (vec!["-c", "0"], "--count 0: the period must be at least 1 ns"),
+        (vec!["-c", "x"], "invalid value 'x' for '--count <NS>'"),
+        (vec!["-c", "18446744073709551615"], "--count 18446744073709551615: the period can be 7 days"),
+        (vec!["-F", "99", "-c", "1000000"], "cannot be used with '--count <NS>'"),
+        (vec!["-d", "0"], "--duration 0: choose more than nothing"),
+        (vec!["-d", "soon"], "--duration soon: not a time"),
+        (vec!["-o", "picture.bmp"], "--output picture.bmp: no format has this extension"),
+        (vec!["--minwidth", "-1"], "--minwidth -1: choose 0 to 1200 pixels"),
+        (vec!["--minwidth", "wide"], "invalid value 'wide' for '--minwidth <PX>'"),
+        (vec!["--attach-timeout", "x"], "--attach-timeout x: not a time; write 30, 30s"),
+        (vec!["--attach-timeout", "0"], "--attach-timeout 0: choose more than nothing"),
+        (vec!["--attach-timeout", "-1"], "--attach-timeout -1: not a time"),
+        (vec!["-C", "x"], "--cpu x: write a list such as 0-3,8"),
+        (vec!["-C", "3-1"], "--cpu 3-1: write a list"),
+        (vec!["--java", "maybe"], "possible values: agent, vm, off"),
+        (vec!["--report", "xml"], "possible values: text, json, none"),
         (vec!["--all", "-p", "1"], "pid"),
         (vec!["--no-such-flag"], "no-such-flag"),
     ] {
@@ -51,12 +62,14 @@ fn ordinary_users_are_told_that_it_needs_root() {
 }
 
 #[test]
-fn a_process_that_does_not_exist_is_gone() {
+fn what_does_not_exist_is_gone() {
     if !is_root() {
         return;
     }
     // Above the largest pid_max.
     run(["-p", "4194999", "-d", "1", "-o", "-"]).refused(4, "4194999");
+    // More CPUs than a kernel can be built for.
+    run(["-C", "0,9999", "-d", "1", "-o", "-"]).refused(4, "CPU 9999 is not online");
 }
 
 #[test]

@@ -22,6 +22,14 @@ pub struct Clock {
     closed_periods: u64,
 }
 
+/// A chosen CPU that is not online.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("CPU {cpu} is not online (online are {online})")]
+pub struct NotOnline {
+    cpu: u32,
+    online: String,
+}
+
 struct Event {
     fd: OwnedFd,
     pulse: Pulse,
@@ -40,12 +48,12 @@ impl Clock {
     /// Opens a stopped event on each CPU that is online (and chosen), with `program` at its overflow.
     ///
     /// # Errors
-    /// When no event can be opened, or a chosen CPU is not online.
+    /// When no event can be opened, or a chosen CPU is [`NotOnline`].
     pub fn open(period_ns: u64, chosen: Option<Vec<u32>>, program: BorrowedFd<'_>) -> anyhow::Result<Clock> {
         let mut clock = Clock { period_ns, chosen, events: BTreeMap::new(), closed_ns: 0, closed_periods: 0 };
         let online = online_cpus()?;
         if let Some(absent) = clock.chosen.iter().flatten().find(|cpu| !online.contains(cpu)) {
-            bail!("CPU {absent} is not online (online are {})", ranges(&online));
+            bail!(NotOnline { cpu: *absent, online: ranges(&online) });
         }
         for cpu in clock.wanted(&online) {
             clock.add(cpu, program).with_context(|| format!("perf event on CPU {cpu}"))?;

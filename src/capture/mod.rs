@@ -18,7 +18,7 @@ mod unwind;
 pub mod window;
 
 pub use cgroups::{CgroupMap, Cgroups, Member};
-pub use clock::Elapsed;
+pub use clock::{Elapsed, NotOnline};
 pub use denied::Denied;
 pub use program::{Filter, Load};
 pub use stack::{End, Leaf, Stack, StackKey, UserWord};

@@ -65,13 +65,20 @@ pub(super) enum Sub {
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Record {
     /// Seconds to sample (`30`, `30s`, `5m`, `1h`); until Ctrl-C if not given.
-    #[arg(short, long, value_name = "TIME", help_heading = "When")]
+    #[arg(short, long, value_name = "TIME", help_heading = "When", allow_negative_numbers = true)]
     pub(super) duration: Option<String>,
     /// Samples a second on each CPU [default: 99].
-    #[arg(short = 'F', long, value_name = "HZ", help_heading = "When", conflicts_with = "count")]
+    #[arg(
+        short = 'F',
+        long,
+        value_name = "HZ",
+        help_heading = "When",
+        conflicts_with = "count",
+        allow_negative_numbers = true
+    )]
     pub(super) frequency: Option<u64>,
     /// Nanoseconds of CPU time between two samples, instead of a frequency.
-    #[arg(short, long, value_name = "NS", help_heading = "When")]
+    #[arg(short, long, value_name = "NS", help_heading = "When", allow_negative_numbers = true)]
     pub(super) count: Option<u64>,
 
     /// All processes; the default.
@@ -156,7 +163,13 @@ pub(super) struct Record {
     #[arg(long, value_enum, default_value = "agent", help_heading = "Java")]
     pub(super) java: Java,
     /// How long attaching to one JVM may take.
-    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = "Java")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        help_heading = "Java",
+        allow_negative_numbers = true
+    )]
     pub(super) attach_timeout: String,
     /// Attach even to builds of HotSpot that are known to crash in the events that the agent uses.
     #[arg(long, help_heading = "Java")]
@@ -191,7 +204,13 @@ pub(super) struct Picture {
     #[arg(long, value_name = "TEXT", help_heading = "Output")]
     pub(super) title: Option<String>,
     /// Leave out frames narrower than this many pixels.
-    #[arg(long, value_name = "PX", default_value_t = 0.1, help_heading = "Output")]
+    #[arg(
+        long,
+        value_name = "PX",
+        default_value_t = 0.1,
+        help_heading = "Output",
+        allow_negative_numbers = true
+    )]
     pub(super) minwidth: f64,
     /// Stacks from the leaf: who calls it.
     #[arg(long, help_heading = "Output")]

@@ -137,13 +137,16 @@ pub(super) fn level(name: LogLevel) -> LevelFilter {
 #[allow(clippy::cast_precision_loss)]
 fn rate(record: &Record, warnings: &mut Vec<String>) -> Result<(f64, u64), Failure> {
     if let Some(count) = record.count {
-        let fastest = 1_000_000_000 / MAX_RATE;
+        let (fastest, longest) = (1_000_000_000 / MAX_RATE, MAX_DURATION.as_nanos() as u64);
         return match count {
             0 => Err(Failure::usage("--count 0: the period must be at least 1 ns of CPU time")),
             count if count < fastest => {
                 warnings
                     .push(format!("--count {count}: cpu-clock ticks every {fastest} ns at most; using that"));
                 Ok((1e9 / count as f64, fastest))
+            }
+            count if count > longest => {
+                Err(Failure::usage(format!("--count {count}: the period can be 7 days of CPU time at most")))
             }
             count => Ok((1e9 / count as f64, count)),
         };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use crate::capture::Denied;
+use crate::capture::{Denied, NotOnline};
 use crate::host::Refusal;
 use crate::session::{Misread, NotRun};
 
@@ -87,7 +87,7 @@ pub fn code_of(error: &anyhow::Error) -> Exit {
     if error.downcast_ref::<Misread>().is_some() {
         return Exit::Host;
     }
-    if error.downcast_ref::<NotRun>().is_some() {
+    if error.downcast_ref::<NotRun>().is_some() || error.downcast_ref::<NotOnline>().is_some() {
         return Exit::Target;
     }
     // The parts of a chain do not show what anyhow was given as context; the error as a whole does.
