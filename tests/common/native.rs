@@ -25,6 +25,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
             "dead_fs",
             "threads",
             "anonymous",
+            "fake_jvm",
         ];
         for name in names {
             compile(&dir, name);

@@ -153,6 +153,12 @@ fn profile_at(rate: u32, target: &Target, seconds: u32, more: &[&str]) -> Profil
     record_at(rate, &[target.pid()], seconds, &args)
 }
 
+/// Profiles a program for some seconds by the clock that the arguments ask for.
+pub(crate) fn profile_by(clock: &[&str], target: &Target, seconds: u32) -> Profile {
+    let args = ["--pid".to_owned(), target.pid().to_string()];
+    record_by(clock, &[target.pid()], seconds, &args)
+}
+
 /// Profiles what the arguments say for some seconds at 999 Hz.
 pub(crate) fn record(seconds: u32, args: &[String]) -> Profile {
     record_watching(&[], seconds, args)
@@ -164,9 +170,14 @@ pub(crate) fn record_watching(watched: &[u32], seconds: u32, args: &[String]) ->
 }
 
 fn record_at(rate: u32, watched: &[u32], seconds: u32, args: &[String]) -> Profile {
+    record_by(&["-F", &rate.to_string()], watched, seconds, args)
+}
+
+fn record_by(clock: &[&str], watched: &[u32], seconds: u32, args: &[String]) -> Profile {
     let out = out_file("folded");
-    let mut all = vec!["-F".to_owned(), rate.to_string(), "--duration".to_owned(), seconds.to_string()];
-    all.extend(["--report", "json", "-o", out.to_str().unwrap()].map(str::to_owned));
+    let mut all: Vec<String> = clock.iter().map(|a| (*a).to_owned()).collect();
+    let rest = ["--duration", &seconds.to_string(), "--report", "json", "-o", out.to_str().unwrap()];
+    all.extend(rest.map(str::to_owned));
     all.extend(args.iter().cloned());
     let watch = Watch::keep(watched);
     let run = run(&all).success();

@@ -1,0 +1,195 @@
+//! What options of the main job do, on real programs: each changes what it says, and nothing else.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::folded::is;
+use common::java::{Jdk, Program};
+use common::profiler::{Profile, out_file, profile, profile_by, record_watching, run};
+use common::target::Target;
+use common::{is_root, native};
+
+fn args(list: &[&str]) -> Vec<String> {
+    list.iter().map(|a| (*a).to_owned()).collect()
+}
+
+#[test]
+fn a_period_is_one_of_cpu_time() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("native");
+    // 400 a second.
+    let profile = profile_by(&["-c", "2500000"], &target, 3);
+    assert_eq!(profile.account("period_ns"), 2_500_000);
+    for rate in ["requested_hz", "effective_hz"] {
+        assert_eq!(profile.report[rate], 400.0, "{rate}");
+    }
+    let (expected, missed) = (profile.account("expected"), profile.account("missed"));
+    // The events' own count in such periods; their ticks come as often, but for those that the host took.
+    assert!(missed * 4 < expected, "{missed} of {expected} are missed");
+    profile.assert_samples_of(&[target.pid()], profile.folded.total());
+}
+
+#[test]
+fn only_chosen_cpus_tick() {
+    if !is_root() {
+        return;
+    }
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        common::skip("one CPU is no choice");
+        return;
+    }
+    let on = |cpu: &str, program: &str| {
+        Target::start(Command::new("taskset").args(["-c", cpu]).arg(native::program(program)))
+    };
+    let (first, second) = (on("0", "kernel"), on("1", "native"));
+    let pids = format!("{},{}", first.pid(), second.pid());
+    let profile = record_watching(&[second.pid()], 2, &args(&["-p", &pids, "-C", "1"]));
+    profile.assert_samples_of(&[second.pid()], profile.folded.count(|stack| stack[0] == "native"));
+    assert_eq!(profile.folded.count(|stack| stack[0] != "native"), 0, "{}", profile.folded.top(10));
+}
+
+#[test]
+fn raw_names_are_those_of_this_run() {
+    if !is_root() {
+        return;
+    }
+    let program = Program::new("Lambdas").flags(&["-Xlog:class+load"]).dont_inline("Lambdas::burn");
+    let mut target = program.start(&Jdk::host());
+    // `[0.041s][info][class,load] Lambdas$$Lambda$1/0x00007f5c4c000a00 source: Lambdas`
+    let class =
+        target.lines().iter().flat_map(|line| line.split(' ')).find(|word| word.starts_with("Lambdas$$"));
+    let class = class.expect("the JVM tells of the lambda's class").to_owned();
+    assert!(class.contains("/0x"), "{class}");
+    let folded = profile(&target, 2, &["--raw-names"]).folded.within("Lambdas.viaLambda");
+    let lambda = format!("{class}.applyAsLong");
+    let named = folded.share(|stack| stack.iter().any(|frame| is(frame, &lambda)));
+    assert!(folded.total() > 100 && named > 0.9, "{named} have {lambda}:\n{}", folded.top(5));
+}
+
+/// It takes the request and answers nothing, as a JVM in an endless pause.
+#[test]
+fn a_jvm_that_does_not_answer_costs_the_timeout_and_no_more() {
+    if !is_root() {
+        return;
+    }
+    let mut mute = Command::new(native::program("fake_jvm"));
+    let mute = Target::start(mute.arg(libjvm(&Jdk::host())).arg("mute"));
+    let busy = native::start("native");
+    let pids = format!("{},{}", mute.pid(), busy.pid());
+    let begun = Instant::now();
+    let profile = record_watching(&[busy.pid()], 2, &args(&["-p", &pids, "--attach-timeout", "1s"]));
+    assert!(begun.elapsed() < Duration::from_secs(10), "that long it waits if it is not told");
+    let refused = &profile.report["jvms"][0]["names"]["refused"];
+    assert_eq!(refused["label"], "timed out", "{}", profile.report["jvms"]);
+    assert!(refused["hint"].as_str().unwrap().contains("--attach-timeout"), "{refused}");
+    profile.assert_samples_of(&[busy.pid()], profile.folded.count(|stack| stack[0] == "native"));
+}
+
+fn libjvm(jdk: &Jdk) -> PathBuf {
+    jdk.home().unwrap().join("lib/server/libjvm.so")
+}
+
+/// A JVM that says of itself that it is of a build that crashes in the events that the agent needs.
+#[test]
+fn a_build_that_may_crash_is_attached_to_if_that_is_forced() {
+    if !is_root() {
+        return;
+    }
+    let jdk = Jdk::host();
+    let directory = tempfile::tempdir().unwrap();
+    let old = directory.path().join("libjvm.so");
+    age(&jdk, &old);
+    let mut java = Command::new("unshare");
+    java.args(["--mount", "sh", "-c", "mount --bind \"$0\" \"$1\" && shift && exec \"$@\""]);
+    java.arg(&old).arg(libjvm(&jdk)).args(Program::new("Shares").host_command(&jdk));
+    let mut target = Target::start(&mut java);
+    for (more, is_named) in [(&[][..], false), (&["--force-attach"], true)] {
+        let Profile { folded, report, .. } = profile(&target, 1, more);
+        let names = &report["jvms"][0]["names"];
+        match names["refused"]["label"].as_str() {
+            Some(label) => assert!(!is_named && label == "known crash JDK-8173361", "{names}"),
+            None => assert!(is_named && names["agent_late"].is_object(), "{names}"),
+        }
+        assert!(folded.total() > 100, "{}", folded.top(5));
+        let round = folded.share(|stack| stack.iter().any(|frame| is(frame, "Shares.round")));
+        assert!(if is_named { round > 0.9 } else { round == 0.0 }, "{more:?}: {round}\n{}", folded.top(5));
+    }
+    assert!(target.is_alive());
+}
+
+/// Copies a JDK's `libjvm.so`, but that its version is that of the first JDK 13: `17.0.15+` is `13.0.00+`.
+fn age(jdk: &Jdk, to: &Path) {
+    let release = std::fs::read_to_string(jdk.home().unwrap().join("release")).unwrap();
+    let version = release.lines().find_map(|line| line.strip_prefix("JAVA_RUNTIME_VERSION=\"")).unwrap();
+    let own = &version[..=version.find('+').unwrap()];
+    let old = format!("13{}", own[2..].replace(|c: char| c.is_ascii_digit(), "0"));
+    let mut sed = Command::new("sed");
+    sed.env("LC_ALL", "C").arg(format!("s/{}/{old}/g", own.replace('.', "\\."))).arg(libjvm(jdk));
+    assert!(sed.stdout(File::create(to).unwrap()).status().unwrap().success());
+}
+
+#[test]
+fn pictures_look_as_they_were_asked_to() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("native");
+    let (svg, profile) = (out_file("svg"), out_file("pb.gz"));
+    let paths = [&svg, &profile].map(|path| path.to_str().unwrap());
+    let pid = target.pid().to_string();
+    // A tenth of the 1,180 pixels is 118, four tenths are 472.
+    let line =
+        ["-F", "999", "-d", "2", "-p", &pid, "-o", paths[0], "-o", paths[1], "--title", "Noon & after"];
+    run(line.iter().chain(&["--minwidth", "295", "--report", "none"])).success();
+    let first = Picture::read(&svg);
+    assert!(first.text.contains(">Noon &amp; after</text>"), "the title");
+    assert!(first.has("burn40") && !first.has("burn10"), "{:?}", first.boxes);
+    let convert = |how: &[&str]| {
+        run(["convert", paths[1], paths[0]].iter().chain(how)).success();
+        Picture::read(&svg)
+    };
+    let (usual, upside, leaf_first) = (convert(&[]), convert(&["--inverted"]), convert(&["--reverse"]));
+    assert!(usual.has("burn10") && !usual.text.contains("Noon"));
+    // y goes down.
+    let below = |picture: &Picture, one: &str, other: &str| picture.y(one) > picture.y(other);
+    assert!(below(&first, "native", "burn40") && below(&usual, "native", "burn40"));
+    assert!(below(&upside, "burn40", "native"));
+    assert!(below(&leaf_first, "burn40", "native"));
+}
+
+/// A flame graph: its text, and its boxes.
+struct Picture {
+    text: String,
+    boxes: Vec<(String, f64)>,
+}
+
+impl Picture {
+    fn read(path: &Path) -> Picture {
+        let text = std::fs::read_to_string(path).unwrap();
+        let boxes = text.split("<title>").skip(1).filter_map(|part| {
+            let (title, rest) = part.split_once("</title>")?;
+            let (name, _) = title.rsplit_once(" (")?;
+            let y = rest.split_once(" y=\"")?.1.split('"').next()?;
+            Some((name.to_owned(), y.parse().ok()?))
+        });
+        let boxes = boxes.collect();
+        Picture { text, boxes }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.boxes.iter().any(|(own, _)| is(own, name))
+    }
+
+    /// How far from the top the first box of this name is.
+    fn y(&self, name: &str) -> f64 {
+        let found = self.boxes.iter().find(|(own, _)| is(own, name));
+        found.unwrap_or_else(|| panic!("no {name} in {:?}", self.boxes)).1
+    }
+}
