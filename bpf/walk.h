@@ -10,6 +10,7 @@
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
 #include "scratch.h"
+#include "step_epilogue.h"
 #include "step_fp.h"
 #include "step_hotspot.h"
 #include "step_table.h"
@@ -26,6 +27,8 @@ static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 			return JP_WALKING;
 		/* fall through */
 	case JP_CFA_none:
+		if (w->space && w->code != JP_CODE_file && step_epilogue(w))
+			return JP_WALKING;
 		/* JIT code has frame pointers or not; a file's code would have been walked by its table. */
 		w->followed = !w->space || (w->code == JP_CODE_file && !w->table);
 		end = step_fp(w, part);

@@ -65,7 +65,8 @@ impl Config {
             deadline: Duration::from_secs(5),
             worker_memory: 48 << 20,
             cached: 64 << 10,
-            perf_map_interval: Duration::from_secs(1),
+            // Each window may have code that is younger than the one before, and windows are a second.
+            perf_map_interval: Duration::from_millis(200),
             debug_dir: PathBuf::from("/usr/lib/debug"),
         }
     }
