@@ -147,6 +147,13 @@ impl Groups {
         self.next_look = next_look(beat, began);
     }
 
+    /// What throttled the chosen groups until now is not told.
+    pub(super) fn measure_from_now(&mut self) {
+        for Chosen { group, cpu } in &mut self.chosen {
+            *cpu = self.hierarchies.snapshot_of(group);
+        }
+    }
+
     /// What the report says of each.
     pub(super) fn report(&self) -> Vec<GroupReport> {
         self.ended.iter().cloned().chain(self.chosen.iter().map(|chosen| self.report_of(chosen))).collect()

@@ -34,11 +34,14 @@ impl<'a> Stages<'a> {
     /// Sampling begins.
     pub(super) fn begin(
         settings: &'a Settings,
-        groups: Groups,
+        mut groups: Groups,
         resolver: Resolver,
-        jvms: Jvms,
+        mut jvms: Jvms,
         unwinding: Unwinding,
     ) -> Stages<'a> {
+        // Attaching took its time: what was throttled in that is not of the profile's seconds.
+        groups.measure_from_now();
+        jvms.measure();
         Stages {
             groups,
             resolver,
