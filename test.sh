@@ -82,7 +82,7 @@ step_fuzz() { fuzz/run.sh 4; }
 
 # Files of tests that each look at one program of their own, by its pid, or wait most of their time: what another such
 # file does meanwhile is no matter to them. The others look at the whole machine, or count what it has time for.
-BESIDE=" agent daemon hotspot interpreted jdks options perf_maps replay symbols truth vm "
+BESIDE=" agent daemon hotspot interpreted jdks options perf_maps pprof replay symbols truth vm "
 
 # Everything under tests/, as root: first what wants the machine for itself, one file after the other, then the rest, two
 # at a time.

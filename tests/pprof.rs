@@ -1,0 +1,123 @@
+//! A profile of a JVM as Go's own tool reads it: stacks with their inlined functions, lines, files of code, labels.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use common::folded::{Folded, bare};
+use common::java::{Jdk, Program};
+use common::profiler::{out_file, run};
+use common::{is_root, skip, sources};
+
+/// What the tool prints of a profile.
+fn pprof(how: &[&str], file: &Path) -> String {
+    let output =
+        Command::new("go").args(["tool", "pprof", "-sample_index=samples"]).args(how).arg(file).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{how:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn go_finds_the_stacks_lines_files_and_labels_of_a_jvm() {
+    if !is_root() {
+        return;
+    }
+    if Command::new("go").arg("version").output().is_err() {
+        skip("there is no `go tool pprof` on this machine");
+        return;
+    }
+    let methods = ["burn*", "twice", "thrice", "inner", "other"];
+    let inline = methods.map(|method| format!("-XX:CompileCommand=inline,InlinedShares::{method}"));
+    let program = Program::new("InlinedShares").flags(&inline.each_ref().map(String::as_str));
+    let target = program.dont_inline("InlinedShares::round").debug_non_safepoints().start(&Jdk::host());
+    let (folded, profile) = (out_file("folded"), out_file("pb.gz"));
+    let (pid, paths) = (target.pid().to_string(), [&folded, &profile].map(|path| path.to_str().unwrap()));
+    run(["-F", "999", "-d", "2", "-p", &pid, "--report", "none", "-o", paths[0], "-o", paths[1]]).success();
+    drop(target);
+
+    let folded = Folded::parse(&std::fs::read_to_string(&folded).unwrap()).keep(|stack| stack[0] != "[lost]");
+    assert!(folded.within("InlinedShares.burn40").total() > 50, "{}", folded.top(5));
+    assert_traces(&pprof(&["-traces"], &profile), &folded);
+    let raw = pprof(&["-raw"], &profile);
+    assert_lines(&raw);
+    assert_files(&raw, &folded);
+    let pids = raw.matches(&format!("process.pid:[{pid}]")).count();
+    let samples = raw.matches("process.pid:").count();
+    assert!(samples > 5 && pids == samples, "{pids} of {samples}");
+    let own = "process.executable.name:[java] thread.name:[java]";
+    assert!(raw.contains(own), "{raw}");
+}
+
+/// The tool has the stacks that the folded file has, root last, each with its count; what was inlined is marked.
+#[track_caller]
+fn assert_traces(traces: &str, folded: &Folded) {
+    let mut found: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+    for trace in traces.split("-----------+").skip(1) {
+        // The rest of the rule, then labels with a colon after their names, then a count before the first frame.
+        let mut lines =
+            trace.lines().skip(1).skip_while(|line| line.split("  ").next().unwrap().ends_with(':'));
+        let Some((count, leaf)) = lines.next().and_then(|line| line.trim_start().split_once(' ')) else {
+            continue;
+        };
+        let frames = std::iter::once(leaf).chain(lines).map(|frame| frame.trim().to_owned());
+        *found.entry(frames.collect()).or_default() +=
+            count.parse::<u64>().unwrap_or_else(|_| panic!("{trace}"));
+    }
+    let mut right: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+    for (stack, count) in folded.stacks() {
+        let name = |frame: &String| {
+            format!("{}{}", bare(frame), if frame.ends_with("_[i]") { " (inline)" } else { "" })
+        };
+        *right.entry(stack.iter().rev().map(name).collect()).or_default() += count;
+    }
+    assert_eq!(found, right);
+}
+
+/// Each frame of an inlined chain has the line that its method's source says.
+#[track_caller]
+fn assert_lines(raw: &str) {
+    let source = std::fs::read_to_string(sources().join("InlinedShares.java")).unwrap();
+    let line = |part: &str| 1 + source.lines().position(|line| line.contains(part)).unwrap();
+    let body = line("long burn40(")..=line("long twice(");
+    let callers = [
+        ("other", line("return burn40(x)")),
+        ("thrice", line("other(inner(x))")),
+        ("round", line("sink = thrice(")),
+    ];
+    let expected: Vec<String> =
+        callers.map(|(method, line)| format!("InlinedShares.{method} InlinedShares.java:{line}:0")).to_vec();
+    let lines: Vec<&str> = raw.lines().collect();
+    let places = lines.iter().enumerate().filter_map(|(at, text)| {
+        let (_, rest) = text.split_once(" InlinedShares.burn40 InlinedShares.java:")?;
+        Some((at, rest.split(':').next()?.parse::<usize>().unwrap()))
+    });
+    let places: Vec<(usize, usize)> = places.collect();
+    assert!(!places.is_empty(), "{raw}");
+    for (at, line) in places {
+        assert!(body.contains(&line), "{line} is none of the lines {body:?}");
+        let above: Vec<&str> =
+            lines[at + 1..][..3].iter().map(|text| text.split(" s=").next().unwrap().trim()).collect();
+        assert_eq!(above, expected);
+    }
+}
+
+/// The JVM's own frames are of its library, which has the build id that it has in the file.
+#[track_caller]
+fn assert_files(raw: &str, folded: &Folded) {
+    assert!(folded.within("jni_invoke_static").total() > 50, "{}", folded.top(5));
+    let library = Jdk::host().home().unwrap().join("lib/server/libjvm.so").canonicalize().unwrap();
+    let notes = Command::new("readelf").arg("--notes").arg(&library).output().unwrap().stdout;
+    let notes = String::from_utf8(notes).unwrap();
+    let id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).unwrap();
+    let (_, mappings) = raw.split_once("\nMappings\n").unwrap();
+    let named = format!("{} {id} ", library.display());
+    let mapping =
+        mappings.lines().find(|line| line.contains(&named)).unwrap_or_else(|| panic!("{named}: {mappings}"));
+    let number = mapping.split(':').next().unwrap();
+    let frame = raw.lines().find(|line| line.contains(" jni_invoke_static :")).unwrap();
+    assert!(frame.contains(&format!(" M={number} ")), "{frame}: {mapping}");
+}
