@@ -242,11 +242,17 @@ fn a_command_is_whole_from_its_first_instruction() {
 }
 
 #[test]
-fn barriers_of_concurrent_collectors_have_their_callers() {
-    const FIRST_COMPILER: &str = "-XX:TieredStopAtLevel=1";
+fn barriers_of_concurrent_collectors_have_their_callers_on_jdk_17() {
     on_host(17, |jdk| barriers(jdk, &["-XX:+UseZGC"]));
-    on_host(25, |jdk| barriers(jdk, &["-XX:+UseZGC", FIRST_COMPILER]));
-    on_host(25, |jdk| barriers(jdk, &["-XX:+UseShenandoahGC", FIRST_COMPILER]));
+}
+
+#[test]
+fn barriers_of_concurrent_collectors_have_their_callers_on_jdk_25() {
+    on_host(25, |jdk| {
+        for collector in ["-XX:+UseZGC", "-XX:+UseShenandoahGC"] {
+            barriers(jdk, &[collector, "-XX:TieredStopAtLevel=1"]);
+        }
+    });
 }
 
 fn barriers(jdk: &Jdk, flags: &[&str]) {
@@ -278,6 +284,10 @@ fn virtual_threads_stand_on_their_carriers_on_jdk_21() {
 #[test]
 fn virtual_threads_stand_on_their_carriers_on_jdk_25() {
     on_host(25, virtual_threads);
+}
+
+#[test]
+fn virtual_threads_stand_on_their_carriers_on_jdk_25_in_a_container() {
     in_container(25, virtual_threads);
 }
 
