@@ -123,6 +123,55 @@ fn signal_handlers_stand_on_what_they_interrupted() {
     }
 }
 
+/// Nobody has called a coroutine. What lies on its stack where a caller's frame would is none.
+#[test]
+fn coroutines_begin_where_libc_begins_them() {
+    if !applies() {
+        return;
+    }
+    let target = frames(&["coroutine"]);
+    let profile = profile(&target, 2, &[]);
+    let all = profile.folded;
+    assert_whole("coroutine", &all);
+    let work = all.within("work");
+    assert!(work.total() * 10 > all.total() * 9, "{}", all.top(10));
+    let right = work.share(|stack| {
+        let begins = &stack[1];
+        (begins == "__start_context" || begins.starts_with("libc.so.6!fun_"))
+            && is(&stack[2], "in_coroutine")
+            && stack.iter().filter(|frame| is(frame, "chain")).count() == 40
+    });
+    assert!(right > 0.995, "only {right} of the stacks begin with the coroutine:\n{}", work.top(5));
+    assert_eq!(ends(&profile.report, "root"), ends(&profile.report, ""), "{}", profile.report["ends"]);
+}
+
+/// Ticks of walks that ended in a way whose label begins so.
+fn ends(report: &serde_json::Value, label: &str) -> u64 {
+    let ends = report["ends"].as_array().unwrap();
+    let ends = ends.iter().filter(|end| end[0].as_str().unwrap().starts_with(label));
+    ends.map(|end| end[1].as_u64().unwrap()).sum()
+}
+
+/// Debuggers' frame descriptions are followed where there are no others; those of start code are there always.
+#[test]
+fn frames_that_only_debug_information_describes_are_whole() {
+    if !applies() {
+        return;
+    }
+    let flags = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    let program = native::without_frame_pointers_and("frames.c", "debug_frame", &flags);
+    let target = Target::start(Command::new(program).arg("chain"));
+    let all = profile(&target, 2, &[]).folded;
+    assert_whole("debug_frame", &all);
+    let work = all.within("work");
+    assert!(work.total() * 10 > all.total() * 9, "{}", all.top(10));
+    let right = work.share(|stack| {
+        stack.iter().filter(|frame| is(frame, "chain")).count() == 40
+            && has_in_order(stack, &["main", "chain", "by_value", "work"])
+    });
+    assert!(right > 0.995, "only {right} of the stacks have all frames:\n{}", work.top(5));
+}
+
 #[test]
 fn exceptions_are_thrown_through_whole_stacks() {
     if !applies() {
@@ -199,11 +248,8 @@ fn the_report_says_how_walks_ended() {
     }
     let target = frames(&["chain"]);
     let report = profile(&target, 2, &[]).report;
-    let ends = report["ends"].as_array().unwrap();
-    let ticks =
-        |label: &str| ends.iter().filter(|e| e[0] == label).map(|e| e[1].as_u64().unwrap()).sum::<u64>();
-    let all: u64 = ends.iter().map(|e| e[1].as_u64().unwrap()).sum();
-    assert!(all > 200 && ticks("root") * 100 >= all * 98, "{ends:?}");
+    let (rooted, all) = (ends(&report, "root"), ends(&report, ""));
+    assert!(all > 200 && rooted * 100 >= all * 98, "{}", report["ends"]);
     let maps = report["cost"]["maps_bytes"].as_u64().unwrap();
     assert!(maps < 64 << 20, "{maps} bytes of maps for one small program");
 }

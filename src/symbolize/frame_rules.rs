@@ -1,4 +1,4 @@
-//! From what compilers say of their frames (`.eh_frame`, else `.debug_frame`) to an unwind table.
+//! From what compilers say of their frames (`.eh_frame`, and `.debug_frame` of what is not there) to an unwind table.
 //!
 //! Facts: DWARF 5 section 6.4, the System V ABI for x86-64 sections 3.6 and 4.2.4, and what `readelf --debug-dump=frames`
 //! shows of real files. Rules that the walker does not follow are kept as such, never guessed.
@@ -13,6 +13,7 @@ use gimli::{
 use serde::{Deserialize, Serialize};
 
 use super::call_frames::{Reader, each};
+use super::coroutine;
 use super::elf::{Class, Elf, SHF_COMPRESSED};
 use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder};
 
@@ -52,15 +53,17 @@ pub fn table(elf: &Elf) -> Result<Table, NoTable> {
         .set_eh_frame(address(".eh_frame"))
         .set_text(address(".text"))
         .set_got(address(".got"));
-    let mut builder = Builder { elf, table: TableBuilder::default(), after_entry: None };
+    let mut builder =
+        Builder { elf, table: TableBuilder::default(), described: Vec::new(), after_entry: None };
     let bytes = section(elf, ".eh_frame")?;
-    if bytes.is_empty() {
-        let bytes = section(elf, ".debug_frame")?;
+    let mut frames = EhFrame::new(&bytes, LittleEndian);
+    frames.set_address_size(8);
+    builder.all(&frames, &bases)?;
+    // A program that was compiled without the former has that of the start code all the same, which is linked into it.
+    let bytes = section(elf, ".debug_frame").unwrap_or_default();
+    if !bytes.is_empty() {
+        builder.described = builder.table.covered();
         let mut frames = DebugFrame::new(&bytes, LittleEndian);
-        frames.set_address_size(8);
-        builder.all(&frames, &bases)?;
-    } else {
-        let mut frames = EhFrame::new(&bytes, LittleEndian);
         frames.set_address_size(8);
         builder.all(&frames, &bases)?;
     }
@@ -86,6 +89,8 @@ fn section(elf: &Elf, name: &str) -> Result<Vec<u8>, NoTable> {
 struct Builder<'e> {
     elf: &'e Elf,
     table: TableBuilder,
+    /// What is not described again.
+    described: Vec<(u64, u64)>,
     /// Where the function ends at which the program is entered.
     after_entry: Option<u64>,
 }
@@ -116,8 +121,19 @@ impl Builder<'_> {
     {
         let (start, end) = (fde.initial_address(), fde.end_address());
         let Some(code) = self.elf.code_at(start, end) else { return Ok(()) };
+        let (from, to) = (start.wrapping_sub(code), end.wrapping_sub(code));
+        let next = self.described.partition_point(|(_, end)| *end <= from);
+        let again = self.described.get(next).is_some_and(|(start, _)| *start < to);
+        // Linkers leave the descriptions of functions that they left out in `.debug_frame`, as of code where the header is.
+        if again || from == 0 {
+            return Ok(());
+        }
         if fde.cie().entry_len() > MAX_CIE {
             return self.add(code, (start, end), Rule::Other);
+        }
+        if coroutine::has_length(end - start) && coroutine::begins(self.elf, start) {
+            // The byte before it is asked for.
+            return self.add(code, (start.saturating_sub(1), end), Rule::End);
         }
         let Ok(mut rows) = fde.rows(frames, bases, context) else {
             return self.add(code, (start, end), Rule::Other);

@@ -10,6 +10,7 @@ mod cache;
 mod call_frames;
 mod changes;
 mod child;
+mod coroutine;
 mod demangle;
 mod dwarf;
 pub mod elf;

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::fs::File;
 
 use super::bytes::mini_debug_info;
+use super::coroutine;
 use super::demangle::{MAX_NAME, demangle};
 use super::dwarf::{Call, Debug};
 use super::elf::{Elf, ElfError};
@@ -172,6 +173,11 @@ impl Native {
         let extents = self.extents.get_or_init(|| Extents::read(&self.elf));
         let (start, raw) = match extents.start_of(address) {
             Some(start) => (start, self.in_tables(|symbols, elf| symbols.starting(elf, start, address))),
+            // Of a return address the byte before it is asked for, and there is nothing.
+            None if coroutine::begins(&self.elf, address.wrapping_add(1)) => {
+                let start = address.wrapping_add(1);
+                (start, self.in_tables(|symbols, elf| symbols.find(elf, start)))
+            }
             None => {
                 let start = entry::start_of(&self.elf, extents, address)?;
                 (start, self.in_tables(|symbols, elf| symbols.mark(elf, start, address)))

@@ -77,6 +77,20 @@ impl TableBuilder {
         self.pieces.iter().map(|piece| u64::from(piece.start)).filter(|start| *start >= offset).min()
     }
 
+    /// Where something is known to hold, sorted.
+    #[must_use]
+    pub fn covered(&self) -> Vec<(u64, u64)> {
+        let mut pieces: Vec<(u64, u64)> =
+            self.pieces.iter().map(|piece| (piece.start.into(), piece.end.into())).collect();
+        pieces.sort_unstable();
+        pieces.dedup_by(|next, kept| {
+            let touches = next.0 <= kept.1;
+            kept.1 = if touches { kept.1.max(next.1) } else { kept.1 };
+            touches
+        });
+        pieces
+    }
+
     /// Makes the table; `None` if there is no code.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ pub(crate) fn user_leaf(frames: &[String]) -> Option<&str> {
 
 /// Whether a stack's outermost code is where threads and programs begin.
 pub(crate) fn reaches_root(frames: &[String]) -> bool {
-    const BEGINNINGS: [&str; 10] = [
+    const BEGINNINGS: [&str; 11] = [
         // `start_thread` or `clone` of a libc that was stripped.
         "libc.so.6!fun_",
         "__clone",
@@ -101,6 +101,8 @@ pub(crate) fn reaches_root(frames: &[String]) -> bool {
         "JavaMain",
         "ThreadJavaMain",
         "_start",
+        // A coroutine's.
+        "__start_context",
     ];
     // The first frames are the process and perhaps the thread; `[truncated]` would stand before the code.
     frames.iter().take(4).any(|frame| BEGINNINGS.iter().any(|name| frame.starts_with(name)))

@@ -7,6 +7,7 @@
  *   thread    the same as chain, in a thread
  *   forks     the same as chain, in one child after the other, of which none lives long
  *   two       the same as chain, and in a thread in until_told: that one ends when SIGUSR1 comes
+ *   coroutine in_coroutine, chain x 40 and so on, on a stack of its own, below which there is nobody; in and out of it
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 #include "chain.h"
 #include "target.h"
@@ -64,6 +66,28 @@ static void *in_thread(void *unused)
 	for (;;)
 		sink += chain(39);
 	return unused;
+}
+
+static ucontext_t outside, inside;
+
+static void in_coroutine(void)
+{
+	for (;;) {
+		sink += chain(39);
+		swapcontext(&inside, &outside);
+	}
+}
+
+static void in_and_out(void)
+{
+	getcontext(&inside);
+	inside.uc_stack.ss_size = 1 << 16;
+	inside.uc_stack.ss_sp = malloc(inside.uc_stack.ss_size);
+	/* Lies on the stack where a caller's frame would: an address of code, which the function is not called from. */
+	inside.uc_link = (ucontext_t *)(unsigned long)in_coroutine;
+	makecontext(&inside, in_coroutine, 0);
+	for (;;)
+		swapcontext(&outside, &inside);
 }
 
 static volatile sig_atomic_t told;
@@ -139,6 +163,8 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(what, "forks"))
 		in_children();
+	if (!strcmp(what, "coroutine"))
+		in_and_out();
 	if (!strcmp(what, "signal")) {
 		if (argc > 2) {
 			sigaltstack(&stack, NULL);

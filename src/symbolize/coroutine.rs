@@ -1,0 +1,31 @@
+//! The outermost frame of a coroutine of glibc's `makecontext`: code that nobody calls. `makecontext` lays the address
+//! of its first byte down as the return address of the coroutine's function, and what stands above it on the stack are
+//! no frame, whatever its description says (`sysdeps/unix/sysv/linux/x86_64/__start_context.S`, the same from 2.31 to
+//! 2.43 at least).
+
+use super::elf::{Class, Elf};
+
+const EM_X86_64: u16 = 62;
+/// mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi; je +8; call: no other function begins by taking another stack.
+const BEGINNING: [u8; 13] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, 0x74, 0x08, 0xe8];
+/// endbr64, where glibc is built for Intel's CET.
+const MARK: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// Bytes of the whole function, without the mark.
+const LEN: u64 = 26;
+
+/// Whether a function of this length may be it.
+pub(super) fn has_length(len: u64) -> bool {
+    len == LEN || len == LEN + MARK.len() as u64
+}
+
+/// Whether it begins at this address.
+pub(super) fn begins(elf: &Elf, address: u64) -> bool {
+    if elf.machine() != EM_X86_64 || elf.class() != Class::Elf64 {
+        return false;
+    }
+    let Some((offset, _)) = elf.offset_of(address) else { return false };
+    let mut code = [0; BEGINNING.len() + MARK.len()];
+    let Ok(read) = elf.read_some(&mut code, offset) else { return false };
+    let code = &code[..read];
+    code.strip_prefix(&MARK).unwrap_or(code).starts_with(&BEGINNING)
+}
