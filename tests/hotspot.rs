@@ -71,6 +71,43 @@ fn generated_code_that_native_code_calls_has_its_callers(jdk: &Jdk) {
 }
 
 #[test]
+fn faults_and_deoptimization_leave_stacks_whole() {
+    for version in [17, 25] {
+        on_host(version, faults_and_deoptimization);
+    }
+    for version in [8, 11, 21] {
+        in_container(version, faults_and_deoptimization);
+    }
+}
+
+/// Signals in compiled code, traps out of it, and code that another class has made wrong.
+fn faults_and_deoptimization(jdk: &Jdk) {
+    let program =
+        default_flags("Faults").dont_inline("Faults*::*").flags(&["-XX:-OmitStackTraceInFastThrow"]);
+    let target = program.start(jdk);
+    let main = profile(&target, 2, &["--per-thread", "--java", "vm"]).folded.keep(is_main_thread);
+    // What the kernel had a handler return to lies in libc.
+    let is_fault = |pair: &[String]| {
+        let trampolines = ["__restore_rt", "libc.so.6!fun_", "libpthread"];
+        pair[0].starts_with("Faults$Phase.") && trampolines.iter().any(|name| pair[1].starts_with(name))
+    };
+    let faults = main.keep(|stack| stack.windows(2).any(is_fault));
+    let traps = main.keep(|stack| stack.iter().any(|frame| frame == "UncommonTrapBlob"));
+    let order = ["Faults.main", "Faults$Phase.run", "Faults$Phase.half", "Faults$Phase.work"];
+    let is_true = |stack: &[String]| {
+        let own = stack.iter().filter_map(|frame| order.iter().position(|name| is(frame, name)));
+        reaches_root(stack) && own.is_sorted_by(|caller, callee| caller < callee)
+    };
+    for (what, some) in [("all", &main), ("faults", &faults), ("traps", &traps)] {
+        let whole = some.share(is_true);
+        eprintln!("JDK {}, {what}: {} samples, {whole} whole and true", jdk.version, some.total());
+        assert!(some.total() > 20, "JDK {}, {what}: this test did not test:\n{}", jdk.version, main.top(20));
+        let lies = some.keep(|stack| !is_true(stack));
+        assert!(whole >= 0.98, "JDK {}, {what}: only {whole} are whole:\n{}", jdk.version, lies.top(10));
+    }
+}
+
+#[test]
 fn one_code_heap_wide_class_pointers_and_frame_pointers_make_no_difference() {
     if !is_root() {
         return;
