@@ -339,16 +339,21 @@ fn virtual_threads(jdk: &Jdk) {
     let count = |stack: &[String], name: &str| stack.iter().filter(|frame| is(frame, name)).count();
     let carried = |stack: &[String]| {
         // Whatever is interpreted has no name; the mount point never is.
-        let mount =
-            stack.iter().position(|frame| frame.contains("Continuation.enterSpecial") || resumes(frame));
+        let mount = stack.iter().position(|frame| mounts(frame));
         let burn = stack.iter().position(|frame| is(frame, "Virtual.burn"));
-        reaches_root(stack) && mount.zip(burn).is_some_and(|(mount, burn)| mount < burn)
+        let marks = stack.iter().enumerate().filter(|(_, frame)| *frame == "[vthread]");
+        reaches_root(stack)
+            && mount.zip(burn).is_some_and(|(mount, burn)| mount < burn)
+            && marks.map(|(at, _)| at + 1).eq(mount)
     };
     let stayed: Folded = all.keep(|stack| count(stack, "Virtual.down") > 0);
     let resumed: Folded = all.keep(|stack| count(stack, "Virtual.resumed") > 0);
     assert!(stayed.total() > 100 && resumed.total() > 100, "this test did not test:\n{}", all.top(5));
     let whole = stayed.share(|stack| carried(stack) && count(stack, "Virtual.down") == DEPTH);
     assert!(whole > 0.99, "only {whole} of the mounted stacks are whole:\n{}", stayed.top(5));
+    let by_memory = profile(&target, 1, &["--java", "vm"]).folded.within("Virtual.burn");
+    let told = by_memory.share(carried);
+    assert!(told > 0.98, "only {told} of the stacks have their carriers by memory:\n{}", by_memory.top(5));
     // Whole, or what is missing is told.
     let told = resumed.share(|stack| {
         let all = count(stack, "Virtual.resumed") == DEPTH;
@@ -357,10 +362,16 @@ fn virtual_threads(jdk: &Jdk) {
     assert!(told > 0.98, "only {told} of the resumed stacks are true:\n{}", resumed.top(5));
 }
 
+/// Whether a virtual thread begins with this frame.
+fn mounts(frame: &str) -> bool {
+    frame.contains("Continuation.enterSpecial") || resumes(frame)
+}
+
 /// Whether a frame is the stub that stands for those that are in the heap: `Cont thaw return barrier` in JDK 21,
-/// `cont_returnBarrier` in 25.
+/// `cont_returnBarrier` in 25; memory has one name for it and its neighbours.
 fn resumes(frame: &str) -> bool {
     ["Cont thaw return barrier", "cont_returnBarrier"].contains(&frame)
+        || frame.starts_with("StubRoutines (continuation")
 }
 
 /// The host's other programs wait while a stack is walked. With no bound but the number of frames this took 45 ms.

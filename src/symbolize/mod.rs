@@ -41,6 +41,7 @@ mod symtab;
 mod tables;
 mod upkeep;
 mod vdso;
+mod vthread;
 mod wire;
 pub mod worker;
 

@@ -22,6 +22,7 @@ use super::message::LogStats;
 use super::method_cache::MethodAt;
 use super::place::{AddressSpaces, FileHandle, Place};
 use super::vdso;
+use super::vthread;
 use crate::capture::{End, Stack, UserWord};
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::frame::Module;
@@ -405,6 +406,7 @@ impl Symbolizer {
             frames.push(Arc::new(Frame::named(Kind::Marker, "[truncated]")));
         }
         frames.extend(user.iter().rev().flat_map(|frames| frames.iter().cloned()));
+        vthread::mark(&mut frames);
         let kernel = self.kernel_frames(stack);
         frames.extend(kernel.into_iter().rev());
         for why in frames.iter().filter_map(|f| f.unknown) {

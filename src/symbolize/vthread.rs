@@ -1,0 +1,55 @@
+//! Virtual threads (JDK 21 and later): where on the stack of its carrier one begins.
+
+use std::sync::Arc;
+
+use crate::profile::{Frame, Kind};
+
+/// Calls what a virtual thread runs, first of all; an intrinsic, so it is never interpreted or inlined.
+const MOUNT: &str = "jdk.internal.vm.Continuation.enterSpecial";
+/// The stub that stands instead, and instead of what is in the heap, once a thread was resumed: as the agent calls it (JDK
+/// 21, 25), and as memory does, which does not tell it from its neighbours. All of them run in virtual threads only.
+const RESUMED: [&str; 4] = [
+    "Cont thaw return barrier",
+    "cont_returnBarrier",
+    "StubRoutines (continuation stubs)",
+    "StubRoutines (continuationstubs)",
+];
+
+/// Puts `[vthread]` between the frames of a carrier and those of the virtual thread that it runs, outermost first.
+pub(super) fn mark(frames: &mut Vec<Arc<Frame>>) {
+    let begins = |frame: &Arc<Frame>| match frame.kind {
+        Kind::Java => *frame.name == *MOUNT,
+        Kind::JvmStub => RESUMED.contains(&&*frame.name),
+        _ => false,
+    };
+    if let Some(at) = frames.iter().position(begins) {
+        frames.insert(at, Arc::new(Frame::named(Kind::Marker, "[vthread]")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marked(stack: &[(Kind, &str)]) -> Vec<String> {
+        let mut frames: Vec<_> =
+            stack.iter().map(|(kind, name)| Arc::new(Frame::named(*kind, *name))).collect();
+        mark(&mut frames);
+        frames.iter().map(|frame| frame.name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_virtual_thread_begins_once_whether_it_was_resumed_or_not() {
+        let run = (Kind::JavaInterpreted, "jdk.internal.vm.Continuation.run");
+        let (mount, resumed) = ((Kind::Java, MOUNT), (Kind::JvmStub, RESUMED[3]));
+        let (stub, own) = ((Kind::JvmStub, "StubRoutines (initialstubs)"), (Kind::Java, "Shop.sell"));
+        assert_eq!(marked(&[run, mount, own]), [run.1, "[vthread]", mount.1, own.1]);
+        assert_eq!(marked(&[run, resumed, own]), [run.1, "[vthread]", resumed.1, own.1]);
+        assert_eq!(
+            marked(&[run, mount, resumed]),
+            [run.1, "[vthread]", mount.1, resumed.1],
+            "it is resumed now"
+        );
+        assert_eq!(marked(&[run, stub]), [run.1, stub.1], "the carrier's own");
+    }
+}
