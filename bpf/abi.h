@@ -38,7 +38,7 @@ enum jp_loss {
  *   not_up      the next frame does not lie above this one: the frame pointer is not one
  *   bad_pc      the return address is no user address
  *   no_user     there is no user stack (kernel thread, idle, or user frames not asked for)
- *   no_table    the frame pointer led nowhere, in a file's code for which no unwind table is loaded
+ *   no_table    the frame pointer led nowhere, in a file's code of which no unwind table that is loaded says anything
  *   no_rule     the unwind table has a rule that is not followed (an expression, another register)
  *   no_blob     the pc lies in a JVM's code heap, but in no code that is in use there
  *   no_frame    a JVM's code was found without a frame as that code has: it was about to be made, changed or left

@@ -29,12 +29,12 @@ static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 	case JP_CFA_none:
 		if (w->space && w->code != JP_CODE_file && step_epilogue(w))
 			return JP_WALKING;
-		/* JIT code has frame pointers or not; a file's code would have been walked by its table. */
+		/* JIT code has frame pointers or not; a file's code would have been walked by its table, if that has it. */
 		w->followed = !w->space || (w->code == JP_CODE_file && !w->table);
 		end = step_fp(w, part);
 		if (end == JP_WALKING || end == JP_END_root)
 			return end;
-		return w->followed ? JP_END_no_table : end;
+		return w->followed || w->code == JP_CODE_file ? JP_END_no_table : end;
 	case JP_CFA_end:
 		return JP_END_root;
 	case JP_CFA_signal:

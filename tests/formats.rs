@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jbpf_prof::output::{self, Look, Target, report};
 use jbpf_prof::profile::labels::Container;
-use jbpf_prof::profile::report::{Cost, GroupReport, JvmReport, NameSource, Steady, Throttling};
+use jbpf_prof::profile::report::{Cost, EndedIn, GroupReport, JvmReport, NameSource, Steady, Throttling};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, Why};
 
 fn golden(name: &str, is: &str) {
@@ -100,6 +100,8 @@ fn server() -> Container {
 }
 
 fn run_report(p: &Profile) -> RunReport {
+    let (file, why) = ("/lib/ld-musl-x86_64.so.1".into(), "stack not readable".into());
+    let ended_in = EndedIn { file, why, ticks: 5 };
     let mut reached = JvmReport {
         pid: 4711,
         name: "org.example.Server".into(),
@@ -148,7 +150,8 @@ fn run_report(p: &Profile) -> RunReport {
         accounts: p.accounts.clone(),
         idle: 4700,
         unknown: p.unknown(),
-        ends: vec![("root".into(), 1155), ("deeper than 1,024 frames".into(), 5)],
+        ends: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
+        ended_in: vec![ended_in],
         jvms: vec![reached, refused],
         groups: vec![GroupReport {
             path: "/kubepods/burstable/pod0a1b2c3d-0000-1111-2222-333344445555".into(),

@@ -172,6 +172,25 @@ fn frames_that_only_debug_information_describes_are_whole() {
     assert!(right > 0.995, "only {right} of the stacks have all frames:\n{}", work.top(5));
 }
 
+/// Nothing can be known of its callers. It is said where that is so.
+#[test]
+fn a_file_that_describes_no_frames_is_told() {
+    if !applies() {
+        return;
+    }
+    let flags = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-Wl,--strip-debug"];
+    let program = native::without_frame_pointers_and("frames.c", "no_table", &flags);
+    let target = Target::start(Command::new(&program).arg("chain"));
+    let profile = profile(&target, 2, &[]);
+    let rows = profile.report["ended_in"].as_array().unwrap();
+    let [first, ..] = &rows[..] else { panic!("nothing is told: {}", profile.folded.top(5)) };
+    assert_eq!(first["file"], program.to_str().unwrap(), "{rows:?}");
+    assert_eq!(first["why"], "no frame pointer and no unwind table", "{rows:?}");
+    let told = first["ticks"].as_u64().unwrap();
+    assert!(profile.folded.total() > 200, "{}", profile.folded.top(5));
+    assert!(told * 10 > profile.folded.total() * 9, "{rows:?}:\n{}", profile.folded.top(5));
+}
+
 #[test]
 fn exceptions_are_thrown_through_whole_stacks() {
     if !applies() {

@@ -37,6 +37,9 @@ pub struct RunReport {
     /// How walks of user stacks ended, by ticks: the reason's label. Of all that was sampled: the profile may have less,
     /// if it was filtered by names.
     pub ends: Vec<(String, u64)>,
+    /// Files in whose code walks ended before the root, those with the most ticks first: at most [`MAX_ENDED_IN`].
+    #[serde(default)]
+    pub ended_in: Vec<EndedIn>,
     /// JVMs that were sampled or attached to.
     pub jvms: Vec<JvmReport>,
     /// The cgroups that were chosen.
@@ -50,6 +53,20 @@ pub struct RunReport {
     pub warnings: Vec<String>,
     /// Files that were written.
     pub outputs: Vec<String>,
+}
+
+/// Rows of [`RunReport::ended_in`].
+pub const MAX_ENDED_IN: usize = 100;
+
+/// A file whose frames' callers were not found, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct EndedIn {
+    /// Its path, as the processes that mapped it name it.
+    pub file: String,
+    /// The reason's label, as in [`RunReport::ends`].
+    pub why: String,
+    /// Ticks whose stacks end there.
+    pub ticks: u64,
 }
 
 /// A JVM and how its code was named.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::cost::{cost, resident};
@@ -15,6 +16,7 @@ use crate::capture::abi::LOSSES;
 use crate::process::selection::Selection;
 use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
+use crate::profile::report::{EndedIn, MAX_ENDED_IN};
 use crate::profile::samples::Span;
 use crate::profile::{Accounts, Profile, RunReport};
 use crate::symbolize::Stats;
@@ -78,6 +80,7 @@ impl Course {
             idle: hidden_idle,
             unknown: profile.unknown(),
             ends: ends(&tally),
+            ended_in: ended_in(&tally),
             jvms: jvms.report(&tally, symbols),
             groups: groups.report(),
             steal: Some(steal),
@@ -122,9 +125,8 @@ impl Course {
     }
 }
 
-/// How the walks of user stacks ended, the most frequent first.
-fn ends(tally: &Tally) -> Vec<(String, u64)> {
-    let label = |end: End| match end {
+fn label(end: End) -> &'static str {
+    match end {
         End::Root => "root",
         End::Depth => "deeper than 1,024 frames, or too dear to walk",
         End::BadRead => "stack not readable",
@@ -135,10 +137,27 @@ fn ends(tally: &Tally) -> Vec<(String, u64)> {
         End::NoRule => "unwind rule that is not followed",
         End::NoBlob => "a JVM's code heap where no code is in use",
         End::NoFrame => "a JVM's frame while it was made, changed or left",
-    };
+    }
+}
+
+/// How the walks of user stacks ended, the most frequent first.
+fn ends(tally: &Tally) -> Vec<(String, u64)> {
     let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
     ends.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     ends
+}
+
+/// In which files' code walks ended before the root, those with the most ticks first.
+fn ended_in(tally: &Tally) -> Vec<EndedIn> {
+    let row = |((file, end), &ticks): (&(Arc<str>, End), &u64)| EndedIn {
+        file: file.to_string(),
+        why: label(*end).to_owned(),
+        ticks,
+    };
+    let mut rows: Vec<EndedIn> = tally.ended_in.iter().map(row).collect();
+    rows.sort_by(|a, b| b.ticks.cmp(&a.ticks).then_with(|| a.cmp(b)));
+    rows.truncate(MAX_ENDED_IN);
+    rows
 }
 
 fn warnings(

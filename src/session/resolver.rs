@@ -23,6 +23,8 @@ use crate::symbolize::{CHUNK, LogStats, Symbolizer};
 
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
 const MAX_COMM: usize = 64;
+/// Files, by reason, in which walks ended that did not reach the root.
+const MAX_FILES: usize = 4096;
 
 /// How stacks are shown.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,6 +58,8 @@ pub(super) struct Tally {
     pub(super) frameless: u64,
     /// How the user walks ended, by ticks.
     pub(super) ends: HashMap<End, u64>,
+    /// Of walks that did not reach the root, in which files' code they ended.
+    pub(super) ended_in: HashMap<(Arc<str>, End), u64>,
     /// By process: ticks with Java frames, and those of them that do not reach the root.
     pub(super) java: HashMap<ProcessId, JavaTicks>,
 }
@@ -90,6 +94,15 @@ fn begins_thread(root: &Frame) -> bool {
 fn end(stack: &Stack, frames: &[Arc<Frame>]) -> End {
     let astray = frames.first().is_some_and(|root| root.unknown == Some(Why::NotMapped));
     if astray && stack.user.len() > 1 { End::BadPc } else { stack.end }
+}
+
+/// The file of the frame whose caller was not found; none if it is in none, or nothing is missing.
+fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<str>> {
+    if matches!(end, End::Root | End::Depth | End::NoUser) {
+        return None;
+    }
+    let mut frames = frames.iter().filter(|frame| frame.unknown != Some(Why::NotMapped));
+    frames.next().and_then(|last| Some(Arc::clone(&last.module.as_ref()?.path)))
 }
 
 /// A stack that waits, and the window that counted it.
@@ -369,6 +382,12 @@ impl Part {
     fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
         let end = end(stack, frames);
         *self.tally.ends.entry(end).or_default() += count.ticks;
+        if let Some(file) = ended_in(end, frames) {
+            let (rows, key) = (&mut self.tally.ended_in, (file, end));
+            if rows.len() < MAX_FILES || rows.contains_key(&key) {
+                *rows.entry(key).or_default() += count.ticks;
+            }
+        }
         let java = |kind| matches!(kind, Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted);
         let ticks = self.tally.java.entry(stack.key.process).or_default();
         ticks.all += count.ticks;

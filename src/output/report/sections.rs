@@ -3,7 +3,7 @@
 use super::detail::Detail;
 use super::layout::{Column, bytes, cut, percent, share, table, thousands, wrap};
 use crate::output::name;
-use crate::profile::report::{Cost, GroupReport, JvmReport, NameSource, Steady};
+use crate::profile::report::{Cost, EndedIn, GroupReport, JvmReport, NameSource, Steady};
 use crate::profile::tables::UnknownRow;
 use crate::profile::{Kind, Profile, RunReport};
 
@@ -94,7 +94,7 @@ pub(super) fn ticks(report: &RunReport) -> Vec<String> {
 }
 
 /// How whole the stacks are.
-pub(super) fn stacks(report: &RunReport) -> Vec<String> {
+pub(super) fn stacks(report: &RunReport, detail: Detail) -> Vec<String> {
     let unknown = &report.unknown;
     let kept = report.accounts.kept;
     let ended: u64 = report.ends.iter().map(|(_, n)| n).sum();
@@ -120,6 +120,12 @@ pub(super) fn stacks(report: &RunReport) -> Vec<String> {
             .collect();
         let columns = [Column::Right("frames"), Column::Right("leaves"), Column::Left("unknown because")];
         lines.extend(table(columns, &rows, usize::MAX));
+    }
+    let row = |EndedIn { file, why, ticks }: &EndedIn| [thousands(*ticks), why.clone(), file.clone()];
+    let rows: Vec<[String; 3]> = report.ended_in.iter().take(detail.rows).map(row).collect();
+    if !rows.is_empty() {
+        let columns = [Column::Right("ticks"), Column::Left("ended because"), Column::Rest("in")];
+        lines.extend(table(columns, &rows, detail.width));
     }
     lines
 }

@@ -14,7 +14,7 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
         sections::head(report, width),
         sections::warnings(report, width),
         sections::ticks(report),
-        sections::stacks(report),
+        sections::stacks(report, detail),
         sections::jvms(report, width),
         sections::groups(report, width),
         sections::containers(profile, detail),
