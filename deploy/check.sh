@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the kustomize base and its overlay and checks them against the schemas of Kubernetes, offline: `kubernetes-validate`, which carries
-# them, comes from PyPI into $JBPF_PROF_CACHE/kubernetes-validate (default: ~/.cache/jbpf-prof) the first time. Needs
+# Builds the kustomize base and its overlay and checks them against the schemas of Kubernetes, offline:
+# `kubernetes-validate`, which carries them, comes from PyPI into $JBPF_PROF_CACHE/kubernetes-validate (default: ~/.cache/jbpf-prof) the first time. Needs
 # kubectl or kustomize, and python3.
 #
 #   deploy/check.sh             the newest version of Kubernetes that is known

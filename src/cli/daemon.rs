@@ -184,9 +184,10 @@ impl Job {
 /// The address at which a daemon of these settings tells how it is.
 pub(super) fn health_address(file: Option<&Path>) -> Result<Address, Failure> {
     let options = file.map_or(Ok(Options::default()), |file| read(file, &Options::default()))?;
-    let config = config(options)?;
-    let address = config.metrics.or(config.api);
-    address
+    // Of the others some may come from flags.
+    let (metrics, api) = addresses(&options)?;
+    metrics
+        .or(api)
         .ok_or_else(|| Failure::usage("a daemon of these settings listens nowhere: metrics and api are off"))
 }
 
@@ -311,6 +312,11 @@ fn kubelet(options: &Options) -> Result<Option<KubeletConfig>, Failure> {
     let token = options.kubelet_token_file.clone();
     let trust = Trust { ca_file: options.kubelet_ca_file.clone(), name: options.kubelet_name.clone() };
     match (&options.kubelet_url, annotations.is_empty()) {
+        (Some(url), false) if url.starts_with("http:") && (token.is_some() || trust != Trust::default()) => {
+            Err(Failure::usage(format!(
+                "kubelet-url {url}: a token is sent to https only, and nobody has a certificate else"
+            )))
+        }
         (Some(url), false) => Ok(Some(KubeletConfig {
             url: valid_url("kubelet-url", url)?,
             auth: token.map_or(Auth::None, Auth::Bearer),
@@ -469,6 +475,10 @@ mod tests {
             ("agent-annotation = [\"a=b\"]", "name a kubelet-url"),
             ("kubelet-url = \"https://n:10250\"", "without an agent-annotation"),
             ("kubelet-name = \"n\"", "without an agent-annotation"),
+            (
+                "agent-annotation = [\"a=b\"]\nkubelet-url = \"http://n:10255\"\nkubelet-token-file = \"/t\"",
+                "a token is sent to https only",
+            ),
             ("directory = \"here\"", "write the whole path"),
         ] {
             let was = from_file(text, &[]).unwrap_err();

@@ -2,11 +2,14 @@
 //! given.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use hyper::body::Buf as _;
 use serde::Deserialize;
 
 use super::client::{Auth, Client, Trust};
@@ -54,6 +57,8 @@ pub(super) struct Kubelet {
     config: KubeletConfig,
     client: Client,
     looks: Mutex<Looks>,
+    /// The last one came to nothing.
+    fails: AtomicBool,
 }
 
 /// What is read of its list of pods.
@@ -78,7 +83,7 @@ impl Kubelet {
     /// `binary` is this one.
     pub(super) fn new(config: KubeletConfig, binary: &Path) -> Kubelet {
         let client = Client::new(binary.to_owned(), config.trust.clone(), false);
-        Kubelet { config, client, looks: Mutex::default() }
+        Kubelet { config, client, looks: Mutex::default(), fails: AtomicBool::new(false) }
     }
 
     pub(super) fn looks(&self) -> Looks {
@@ -93,7 +98,7 @@ impl Kubelet {
             board.begin();
             let pods = tokio::time::timeout(DEADLINE, self.pods()).await;
             let pods = pods.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}")));
-            let changed = board.end(self.count(pods));
+            let changed = board.end(self.note(pods));
             if changed && begun_anew.is_none_or(|then| then.elapsed() >= ANEW_EACH) {
                 begun_anew = Some(Instant::now());
                 anew();
@@ -108,18 +113,19 @@ impl Kubelet {
         let KubeletConfig { url, auth, annotations, .. } = &self.config;
         let uri = format!("{}/pods", url.trim_end_matches('/'));
         let answer = self.client.get(&uri, auth, MAX_ANSWER).await?;
-        opted_in(&answer, annotations)
+        opted_in(answer.reader(), annotations)
     }
 
-    fn count(&self, pods: anyhow::Result<HashMap<String, bool>>) -> Option<HashMap<String, bool>> {
+    fn note(&self, pods: anyhow::Result<HashMap<String, bool>>) -> Option<HashMap<String, bool>> {
         let mut looks = self.counted();
         match pods {
             Ok(pods) => {
+                self.fails.store(false, Relaxed);
                 looks.answered += 1;
                 Some(pods)
             }
             Err(error) => {
-                let level = if looks.failed == 0 { log::Level::Warn } else { log::Level::Info };
+                let level = if self.fails.swap(true, Relaxed) { log::Level::Info } else { log::Level::Warn };
                 log::log!(level, "the kubelet does not say which pods opt in, to be asked again: {error:#}");
                 looks.failed += 1;
                 None
@@ -133,8 +139,8 @@ impl Kubelet {
 }
 
 /// Reads a list of pods.
-fn opted_in(answer: &[u8], annotations: &[(String, String)]) -> anyhow::Result<HashMap<String, bool>> {
-    let pods: Pods = serde_json::from_slice(answer).context("what it said is no list of pods")?;
+fn opted_in(answer: impl Read, annotations: &[(String, String)]) -> anyhow::Result<HashMap<String, bool>> {
+    let pods: Pods = serde_json::from_reader(answer).context("what it said is no list of pods")?;
     let pods = pods.items.into_iter().map(|Pod { metadata }| {
         let has = metadata.annotations.unwrap_or_default();
         let wants = annotations.iter().any(|(name, value)| has.get(name) == Some(value));
@@ -156,7 +162,7 @@ mod tests {
             {"metadata":{"name":"d","uid":"4","annotations":null}},{"metadata":{"uid":"5"}}]}"#;
         let wanted = [("jbpf-prof/agent", "true"), ("team/profile", "deep")];
         let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let mut pods: Vec<_> = opted_in(list, &wanted).unwrap().into_iter().collect();
+        let mut pods: Vec<_> = opted_in(&list[..], &wanted).unwrap().into_iter().collect();
         pods.sort();
         let uids: Vec<_> = pods.iter().map(|(uid, has)| (uid.as_str(), *has)).collect();
         assert_eq!(uids, [("1", true), ("2", false), ("3", true), ("4", false), ("5", false)]);

@@ -69,12 +69,13 @@ impl Inquiry {
         // Nobody listens any more when the session is over.
         let tell = |it| described.send((tgid, it)).unwrap_or_default();
         let describe = || jvm::describe(&jvm, &options.binary).map(tell).err();
+        // What opens its memory describes it too, but waits for a JVM that has just begun.
+        let first = late.then(describe);
         let before = refused.why(&jvm);
         let is_allowed = || agent_for.iter().any(|rule| agent_rule::allows(rule, tgid, &node));
         let attaches = attaches(java, before.is_some(), is_allowed);
         let opens = java == Java::Vm && !attaches;
-        // What opens its memory describes it too, but waits for a JVM that has just begun.
-        let first = (late || !opens).then(describe);
+        let first = first.or_else(|| (!opens).then(describe));
         let open = |refused| match jvm::open(&jvm, &options) {
             Ok(opened) => {
                 let again = opened.described().map(tell).err();

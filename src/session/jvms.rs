@@ -11,7 +11,7 @@ use super::groups::Groups;
 use super::inquiry::{Described, Inquiry, Met};
 use super::jvm::Entry;
 use super::resolver::{Delay, Tally};
-use super::{AgentRule, Java, Node, Refused, Settings, Target, targets};
+use super::{AgentRule, Java, Node, OptedIn, Refused, Settings, Target, targets};
 use crate::capture::{Count, Stack};
 use crate::jvm::{self, AttachOptions};
 use crate::process::cgroup::Membership;
@@ -24,6 +24,8 @@ use crate::unwind::HotSpot;
 
 /// How often leases are renewed while JVMs are attached to.
 const RENEW: Duration = Duration::from_secs(1);
+/// How long sampling may wait for the JVMs that are there, if attaching to one may not take longer.
+const FIRST: Duration = Duration::from_secs(60);
 /// How often it is looked whether an attach is done.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -55,6 +57,7 @@ pub(super) struct Jvms {
 
 impl Jvms {
     pub(super) fn new(settings: &Settings) -> Jvms {
+        settings.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::open);
         let options = AttachOptions {
             timeout: settings.attach_timeout,
             force: settings.force_attach,
@@ -93,8 +96,8 @@ impl Jvms {
         told.collect()
     }
 
-    /// Finds the JVMs that are there and attaches to those that are profiled, several at a time.
-    /// It takes as long as the slowest of them, at most the timeout for each four.
+    /// Finds the JVMs that are there and attaches to those that are profiled, several at a time. It takes as long as the
+    /// slowest of them, and not much longer than [`FIRST`]: those whose turn has not come by then are met when they run.
     pub(super) fn attach_all(
         &mut self,
         processes: &Processes,
@@ -116,9 +119,13 @@ impl Jvms {
         }
         log::info!("JVMs: {} found to profile", found.len());
         let mut waiting = found.into_iter();
-        let mut renewed = Instant::now();
+        let (begun, mut renewed) = (Instant::now(), Instant::now());
         loop {
             self.join(false, symbolizer);
+            if begun.elapsed() >= FIRST.max(self.options.timeout) {
+                self.mapped.extend(waiting.map(|jvm| (jvm.process.tgid, MonoNs::default())));
+                return;
+            }
             while self.under_way() < self.at_once
                 && !stop.is_stopped()
                 && let Some(jvm) = waiting.next()
@@ -211,6 +218,7 @@ impl Jvms {
     /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system.
     pub(super) fn settle(&mut self, symbolizer: &mut Symbolizer) {
         self.queue.clear();
+        self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::close);
         self.join(true, symbolizer);
     }
 

@@ -49,6 +49,12 @@ pub enum AgentRule {
     OptedIn(OptedIn),
 }
 
+impl AgentRule {
+    pub(super) fn opted_in(&self) -> Option<&OptedIn> {
+        if let AgentRule::OptedIn(pods) = self { Some(pods) } else { None }
+    }
+}
+
 /// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct Settings {

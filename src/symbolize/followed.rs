@@ -11,7 +11,7 @@ use crate::process::{MonoNs, ProcessId};
 
 /// How often reading one JVM's memory may cost the worker its life before that memory is left alone for a while.
 const MEMORY_LOSSES: u32 = 2;
-/// That while, ns: twice as long after each further loss, six times at most; after this longest one losses are forgotten.
+/// That while, ns: twice as long after each further loss, six times at most. After twice the longest losses are forgotten.
 /// A host that swaps for some seconds must not cost a JVM its names for as long as we are on.
 const REST: u64 = 60_000_000_000;
 const MOST_DOUBLED: u32 = 6;
@@ -79,7 +79,7 @@ pub(super) struct Losses {
 
 impl Losses {
     fn note(&mut self, now: MonoNs) {
-        let forgotten = now.0 > self.last.0.saturating_add(REST << MOST_DOUBLED);
+        let forgotten = now.0 > self.last.0.saturating_add(REST << (MOST_DOUBLED + 1));
         *self = Losses { number: if forgotten { 1 } else { self.number.saturating_add(1) }, last: now };
     }
 
@@ -196,11 +196,12 @@ mod tests {
         for rest in [1, 2, 4, 8, 16, 32, 64, 64] {
             losses.note(MonoNs(now));
             assert!(losses.are_too_many(MonoNs(now + rest * REST - 1)), "{rest}");
-            now += rest * REST;
+            now += rest * REST + 1;
             assert!(!losses.are_too_many(MonoNs(now)), "{rest}");
         }
-        losses.note(MonoNs(now + 1));
-        assert!(!losses.are_too_many(MonoNs(now + 1)), "what was so long ago is forgotten");
+        now += 64 * REST;
+        losses.note(MonoNs(now));
+        assert!(!losses.are_too_many(MonoNs(now)), "what was so long ago is forgotten");
     }
 
     #[test]

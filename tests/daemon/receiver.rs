@@ -1,4 +1,4 @@
-//! A sink: takes what is pushed by HTTP/1.1 or HTTP/2, with TLS or without, and keeps it.
+//! A sink, or a kubelet: takes what comes by HTTP/1.1 or HTTP/2, with TLS or without, keeps it and answers.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -90,7 +90,7 @@ struct Desk {
     answer: Arc<Mutex<Bytes>>,
 }
 
-/// A sink that listens until it is dropped.
+/// A server that listens until it is dropped.
 pub(crate) struct Receiver {
     desk: Desk,
     end: Option<oneshot::Sender<()>>,

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use http_body_util::{BodyExt, Collected, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Buf, Bytes};
 use hyper::{Request, Response, StatusCode, Uri, header};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
 use hyper_util::client::legacy::Client as Pool;
@@ -102,7 +102,7 @@ impl Client {
     ///
     /// # Errors
     /// When there is nothing, it is not for us, too large, or does not come in time.
-    pub(super) async fn get(&self, uri: &str, auth: &Auth, most: usize) -> anyhow::Result<Bytes> {
+    pub(super) async fn get(&self, uri: &str, auth: &Auth, most: usize) -> anyhow::Result<impl Buf> {
         let mut request = Request::get(uri).header(header::USER_AGENT, USER_AGENT);
         if let Some(value) = auth.header()? {
             request = request.header(header::AUTHORIZATION, value);
@@ -110,7 +110,7 @@ impl Client {
         let request = request.body(Full::default()).context("making a request")?;
         let (head, body) = self.exchange(request, most).await?.into_parts();
         anyhow::ensure!(head.status == StatusCode::OK, "HTTP status {}", head.status);
-        Ok(body.to_bytes())
+        Ok(body.aggregate())
     }
 
     /// Sends a request and reads all of its answer.
