@@ -60,7 +60,8 @@ fn raw_names_are_those_of_this_run() {
     if !is_root() {
         return;
     }
-    let program = Program::new("Lambdas").flags(&["-Xlog:class+load"]).dont_inline("Lambdas::burn");
+    let program =
+        Program::new("Lambdas").args(&["1000"]).flags(&["-Xlog:class+load"]).dont_inline("Lambdas::burn");
     let mut target = program.start(&Jdk::host());
     // `[0.041s][info][class,load] Lambdas$$Lambda$1/0x00007f5c4c000a00 source: Lambdas`
     let class =
