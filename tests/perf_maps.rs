@@ -37,10 +37,10 @@ fn python() -> Option<Runtime> {
     let candidates = ["python3".into(), "python3.12".into(), "python3.13".into(), "python3.14".into()];
     let candidates = candidates.into_iter().chain(kept.map(|version| version.path().join("bin/python3")));
     let found = candidates.into_iter().find_map(|python: PathBuf| {
-        let asked = "import sys; print(sys.executable if sys.is_stack_trampoline_active() else '')";
-        let output = Command::new(python).args(["-X", "perf", "-c", asked]).output().ok()?;
+        let asked = "import sys, sysconfig as s; print(s.get_config_var('PY_HAVE_PERF_TRAMPOLINE') and sys.executable)";
+        let output = Command::new(python).args(["-c", asked]).output().ok()?;
         let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        (output.status.success() && !path.is_empty()).then_some(path)
+        (output.status.success() && path.starts_with('/')).then_some(path)
     });
     let Some(python) = found else {
         eprintln!("SKIP: this machine has no Python that writes perf maps, 3.12 or later");
