@@ -6,15 +6,16 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::folded::{is, user_leaf};
-use common::java::{Jdk, Program, in_container, on_host, while_classes_go};
-use common::profiler::{main_thread, profile};
+use common::java::{Jdk, Program, classes, in_container, on_host, while_classes_go};
+use common::profiler::{main_thread, profile, while_sampling};
 use common::target::Target;
-use common::{assert_share, is_root};
+use common::{assert_share, container, is_root};
 use jbpf_prof::jvm::code::{CodeTimeline, FrameKind, JavaFrame, Options};
 use jbpf_prof::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
 use jbpf_prof::jvm::{self, AttachOptions, Attached};
 use jbpf_prof::process::MonoNs;
 use jvm_symbols_log::{Load, Method, PcDecoder, Quotas, ReadAt, Reader, Sink, Stub, Unload};
+use rustix::process::Signal;
 
 #[test]
 fn jdk_17_agrees() {
@@ -74,6 +75,60 @@ fn nothing_is_loaded_into_a_jvm_that_forbids_it() {
     });
     assert!(unknown < 0.005, "{unknown} has unknown frames:\n{}", main.top(10));
     assert_eq!(libraries(&maps()), before, "something was loaded into the JVM");
+}
+
+#[test]
+fn a_tmp_from_which_nothing_may_be_executed_is_none_of_its_business() {
+    in_container(21, |jdk| {
+        let root = jdk.root().expect("it has one");
+        let command = Program::new("Shares").contained_command();
+        let mut config = container::config(root, &command, &[(classes(), "/tmp/classes")]);
+        let tmp = config["mounts"].as_array_mut().unwrap().iter_mut().find(|m| m["destination"] == "/tmp");
+        tmp.unwrap()["options"].as_array_mut().unwrap().push("noexec".into());
+        assert_eq!(config["root"]["readonly"], true);
+        let target = container::start_named(&container::new_name(), &config);
+        let told = |source: &[&str]| {
+            let profile = profile(&target, 1, source);
+            let named =
+                profile.folded.share(|stack| user_leaf(stack).is_some_and(|leaf| leaf.ends_with("_[j]")));
+            (profile.report["jvms"][0]["names"].clone(), named)
+        };
+        let (names, named) = told(VM);
+        assert!(names["memory"].is_object() && named > 0.9, "{names}, {named}");
+        let (names, named) = told(&["--java", "agent"]);
+        assert!(
+            names["refused"]["label"] == "noexec tmp" && named < 0.1,
+            "this test did not test: {names}, {named}"
+        );
+    });
+}
+
+/// What is stopped before the run, and what is stopped while it runs: neither can hold it up, and what ran has its names.
+#[test]
+fn a_jvm_that_is_stopped_is_named_all_the_same() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Shares").dont_inline("Shares::burn*").start(&Jdk::host());
+    let pid = target.pid().to_string();
+    let begun = Instant::now();
+    let ran = while_sampling(&[], &["--pid", &pid, "--java", "vm"], || {
+        std::thread::sleep(Duration::from_millis(1_000));
+        target.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(1_000));
+    });
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let jvm = &ran.report["jvms"][0];
+    assert!(jvm["names"]["memory"].is_object(), "{jvm}");
+    let burn = ran.folded.share(|stack| stack.iter().any(|frame| frame.starts_with("Shares.burn")));
+    assert!(ran.folded.total() > 200 && burn > 0.9, "{burn}:\n{}", ran.folded.top(5));
+
+    let begun = Instant::now();
+    let stopped = profile(&target, 1, VM);
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert_eq!(stopped.folded.total(), 0, "it does not run:\n{}", stopped.folded.top(5));
+    let jvm = &stopped.report["jvms"][0];
+    assert!(jvm["pid"] == target.pid() && jvm["names"]["memory"].is_object(), "{}", stopped.report["jvms"]);
 }
 
 #[test]
