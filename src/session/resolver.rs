@@ -101,8 +101,9 @@ fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<str>> {
     if matches!(end, End::Root | End::Depth | End::NoUser) {
         return None;
     }
-    let mut frames = frames.iter().filter(|frame| frame.unknown != Some(Why::NotMapped));
-    frames.next().and_then(|last| Some(Arc::clone(&last.module.as_ref()?.path)))
+    let last = frames.iter().find(|frame| frame.unknown != Some(Why::NotMapped))?;
+    let file = last.module.as_ref().filter(|_| last.kind != Kind::Kernel)?;
+    Some(Arc::clone(&file.path))
 }
 
 /// A stack that waits, and the window that counted it.
