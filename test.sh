@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Passes every test of jbpf-prof: formatting, lints, documentation, unit tests without root, the static binary, the
-# other architecture, fuzz targets for some seconds, end-to-end tests as root, the same on other kernels in QEMU.
+# Passes every test of jbpf-prof: formatting, lints, documentation, unit tests without root, the static binary, the demo,
+# the other architecture, fuzz targets for some seconds, end-to-end tests as root, the same on other kernels in QEMU.
 #
 #   ./test.sh               all of it
 #   ./test.sh --quick       without the other architecture, the fuzz targets, other kernels (vmtest) and the JDKs that
@@ -19,8 +19,8 @@ unset TMPDIR LD_BIND_NOW JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS
 . scripts/build.sh
 . scripts/tally.sh
 
-STEPS="scripts fmt clippy doc unit build static cross fuzz end-to-end vmtest"
-QUICK="scripts fmt clippy doc unit build static end-to-end"
+STEPS="scripts fmt clippy doc unit build demo static cross fuzz end-to-end vmtest"
+QUICK="scripts fmt clippy doc unit build demo static end-to-end"
 
 step_scripts() {
     local file
@@ -64,6 +64,13 @@ step_unit() {
 }
 
 step_build() { build_release; }
+
+# What a newcomer runs first.
+step_demo() {
+    ./demo.sh --duration 3 --all -o "$LOGS/demo.folded" || return 1
+    # Time that is on the Java shop itself, in whole stacks.
+    grep -q '^java;.*;Shop.main[^;]*;.*Shop\.' "$LOGS/demo.folded"
+}
 
 step_static() { check_static "$(release_binary "$(host_triple)")"; }
 
