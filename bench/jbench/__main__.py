@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import itertools
 import os
 import pathlib
 import statistics
@@ -9,26 +10,35 @@ import sys
 import tempfile
 import time
 
-from . import bystander, convert, filter, hiccup, native, pointers, programs, soak, tables
+from . import bystander, convert, filter, hiccup, jdks, native, pointers, programs, soak, tables
 from .cache import Cache
 from .figures import Figures
+from .jvm import EXACT
 from .stacks import hottest, normalised, share, variation
 from .tools import AsyncProfiler, JbpfProf, Perf
 
-JDKS = ["/usr/lib/jvm/java-17-openjdk-amd64", "/usr/lib/jvm/temurin-25-jdk-amd64"]
-FRAME_POINTERS = {"no": [[]], "yes": [["-XX:+PreserveFramePointer"]]}
-FRAME_POINTERS["both"] = FRAME_POINTERS["no"] + FRAME_POINTERS["yes"]
+FRAME_POINTERS = {"no": [[]], "yes": [[pointers.FLAG]], "both": [[], [pointers.FLAG]]}
+DEBUG_RECORDS = {"exact": [EXACT], "default": [[]], "both": [EXACT, []]}
 PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "convert"]
 # Not among them unless asked for, since they take long: what the daemon costs in minutes and hours, what a filter saves,
 # ten JVMs with and without frame pointers.
 SOAK, POINTERS = "soak", "pointers"
 DAEMON = [SOAK, "bystander", "filter"]
 ASKED_FOR = [*DAEMON, POINTERS]
+# Parts that look at a running Java program.
+OF_PROGRAMS = {"attach", "truth", "processes", "cost"}
+# What the comparison with async-profiler takes to mean something: samples, and a program that is large enough.
+SAMPLES, COMPILED, DEEP = 25_000, 12_000, 500
+# Ends of walks that are errors rather than the nature of what was met, as the report calls them.
+ERRORS = ["stack not readable", "no frame pointer and no unwind table"]
+# Of BPF for each sample, in microseconds, at this many frames.
+BPF_US = {True: 20, False: 40}
+BPF_DEPTH = 75
 
 
 def main():
     parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__)
-    parser.add_argument("--jdk", action="append", help="home of a JDK (repeatable)")
+    parser.add_argument("--jdk", action="append", help="version or home of a JDK (repeatable) [17 and 25]")
     parser.add_argument("--part", action="append", choices=[*PARTS, *ASKED_FOR], help="only this part (repeatable)")
     parser.add_argument("--program", action="append", choices=programs.ALL, help="what is profiled (repeatable) [scala]")
     parser.add_argument("--java", choices=["agent", "vm"], help="where jbpf-prof has Java's names from [its default]")
@@ -37,6 +47,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=30, help="of each measurement [30]")
     parser.add_argument("--warm-rounds", type=int, default=6, help="compilations before the first measurement [6]")
     parser.add_argument("--frame-pointers", choices=FRAME_POINTERS, default="no", help="whether the JVM keeps them [no]")
+    parser.add_argument("--debug-records", choices=DEBUG_RECORDS, default="exact", help="for each instruction, or as by default [exact]")
     parser.add_argument("--minutes", type=int, default=30, help="of the soak [30]; 480 before a release")
     parser.add_argument("--jvms", type=int, default=20, help="of the soak [20]")
     parser.add_argument("--keep", help="directory for all profiles [a temporary one, deleted]")
@@ -49,8 +60,7 @@ def main():
         work.mkdir(parents=True, exist_ok=True)
         figures = Figures()
         Bench(args, cache, work, figures).run()
-    print(f"\nbroken promises: {', '.join(figures.broken) or 'none'}")
-    return 1 if figures.broken else 0
+    return 0 if figures.verdict() else 1
 
 
 class Bench:
@@ -63,53 +73,61 @@ class Bench:
         self.rates = args.rate or [99, 999]
 
     def run(self):
-        present = [jdk for jdk in JDKS if os.path.exists(jdk)]
-        homes = self.args.jdk or present
-        for home in homes:
-            if {"attach", "truth", "processes", "cost"} & set(self.parts):
-                for flags in FRAME_POINTERS[self.args.frame_pointers]:
-                    for program in self.args.program or [programs.SCALA]:
-                        self.program(program, home, [*flags, *self.args.flag])
+        self.figures.heading("JDKs")
+        found = jdks.chosen(self.cache, self.args.jdk, self.figures)
+        for jdk in found:
+            self.figures.note(f"{jdk.name}: {jdk.home}")
+        for jdk in found:
+            if OF_PROGRAMS & set(self.parts):
+                for name, flags in itertools.product(self.args.program or [programs.SCALA], self.variants()):
+                    self.program(name, jdk, flags)
             if "hiccup" in self.parts:
-                self.hiccup(home)
+                self.hiccup(jdk)
             if POINTERS in self.parts:
                 for program in self.args.program or [programs.SCALA]:
-                    pointers.measure(self, program, home)
+                    pointers.measure(self, program, jdk)
         if "bystander" in self.parts:
-            bystander.measure(self.ours.binary, self.work, self.figures, homes[0], self.args.seconds)
+            bystander.measure(self.ours.binary, self.work, self.figures, found[0], self.args.seconds)
         if "filter" in self.parts:
             filter.measure(self.ours, self.figures, max(self.rates), self.args.seconds)
         if SOAK in self.parts:
-            soak.measure(self.ours.binary, self.work, self.figures, homes[0], self.args.minutes, self.args.jvms)
+            soak.measure(self.ours.binary, self.work, self.figures, found[0], self.args.minutes, self.args.jvms)
         if "native" in self.parts:
             self.figures.heading(f"native programs at {max(self.rates)} Hz")
             native.measure(self.ours, self.work, self.figures, max(self.rates), self.args.seconds)
         if "tables" in self.parts:
             self.figures.heading("unwind tables")
-            tables.measure(self.ours, present, self.figures)
+            tables.measure(self.ours, found, self.figures)
         if "convert" in self.parts:
             convert.measure(self.ours.binary, self.work, self.figures)
 
-    def program(self, name, home, flags):
-        self.figures.heading(" ".join([programs.TITLES[name], "on", os.path.basename(home), *flags]))
+    def variants(self):
+        """Flags of the JVMs, as often as a program is measured."""
+        pairs = itertools.product(FRAME_POINTERS[self.args.frame_pointers], DEBUG_RECORDS[self.args.debug_records])
+        return [[*one, *other, *self.args.flag] for one, other in pairs]
+
+    def program(self, name, jdk, flags):
+        self.figures.heading(" ".join([programs.TITLES[name], "on", jdk.name, *flags]))
         log = self.work / f"{name}.log"
-        with programs.running(name, self.cache, home, log, flags, self.args.warm_rounds) as jvm:
-            self.figures.say("compiled methods", jvm.compiled_methods())
+        with programs.running(name, self.cache, jdk, log, flags, self.args.warm_rounds) as jvm:
+            compiled = jvm.compiled_methods()
+            if compiled is None:
+                self.figures.lack(f"compiled methods of {jdk.name}", "it does not tell them")
+            else:
+                self.figures.need("compiled methods", compiled, COMPILED if name == programs.SCALA else None)
             if "attach" in self.parts:
                 self.attach(jvm)
-            if "truth" in self.parts:
-                for rate in self.rates:
-                    self.truth(jvm, rate)
+            for rate in self.rates if "truth" in self.parts else []:
+                self.truth(jvm, rate, large=name == programs.SCALA)
             if "processes" in self.parts:
                 self.processes(jvm)
-            if "cost" in self.parts:
-                for rate in self.rates:
-                    self.cost(jvm, rate)
+            for rate in self.rates if "cost" in self.parts else []:
+                self.cost(jvm, rate, pointers.FLAG in flags)
 
     def attach(self, jvm):
         """Five late attaches: how long until all names are there, and what that costs the JVM."""
         figures = self.figures
-        figures.heading(f"late attach, jdk {jvm.java_home.name}")
+        figures.heading(f"late attach, {jvm.jdk.name}")
         times, spent, logs = [], [], []
         for _ in range(5):
             before = jvm.cpu_seconds("Attach Listener")
@@ -122,28 +140,31 @@ class Bench:
         figures.say("  CPU time of the JVM's own thread for it, median", statistics.median(spent), "s")
         figures.say("agent log, largest", max(logs) / 2**20, "MiB", most=6)
 
-    def truth(self, jvm, rate):
+    def truth(self, jvm, rate, large):
         figures, seconds = self.figures, self.args.seconds
-        figures.heading(f"truth at {rate} Hz, jdk {jvm.java_home.name}")
+        figures.heading(f"truth at {rate} Hz, {jvm.jdk.name}")
         reference = AsyncProfiler(jvm, self.cache.agent, self.work)
         reference.start(rate)
         time.sleep(seconds)
         first = reference.stop("first")
         # The agent comes before the clock starts: both sample the same seconds, but for the first moments.
-        run = self.ours.start("truth", rate, "--pid", str(jvm.pid), seconds=seconds)
+        run = self.ours.start("truth", rate, "--pid", str(jvm.pid), "--per-thread", seconds=seconds)
         time.sleep(1)
         reference.start(rate)
-        stacks, report = self.ours.result(run)
+        stacks, report = self.ours.result(run, by_thread=True)
         second = reference.stop("second")
 
         perf = self.perf(jvm, rate)
-        figures.say("samples", stacks.total())
-        figures.say("samples of async-profiler", second.total())
-        figures.say("deepest stack", stacks.deepest())
-        figures.say("Java samples that reach the root (%)", 100 * stacks.java_to_root(), least=98)
-        figures.say("  async-profiler (%)", 100 * second.java_to_root())
-        figures.say("  perf (%)", 100 * perf.java_to_root())
-        self.listing(stacks.roots_missed(), stacks.total(), "ends at")
+        enough = SAMPLES if large and rate >= 999 else None
+        figures.need("samples", stacks.total(), enough)
+        figures.need("samples of async-profiler", second.total(), enough)
+        figures.need("deepest stack", stacks.deepest(), DEEP if large else None)
+        figures.say("samples of Java threads that reach the root (%)", 100 * stacks.java_threads_to_root(), least=98)
+        figures.note(f"of {stacks.java_threads.total()}; of those with a Java frame: {100 * stacks.java_to_root():.3f} %")
+        self.listing(stacks.roots_missed(), stacks.java_threads.total(), "ends at")
+        self.ends(report, stacks.java_threads.total())
+        figures.say("  async-profiler, of those with a Java frame (%)", 100 * second.java_to_root())
+        figures.say("  perf, of those with a Java frame (%)", 100 * perf.java_to_root())
         figures.say("samples with an unknown leaf (%)", 100 * stacks.unknown_leaves(), most=0.5)
         figures.say("  async-profiler (%)", 100 * second.unknown_leaves())
         figures.say("unknown user frames (%)", 100 * stacks.unknown_frames(), most=0.5)
@@ -153,9 +174,18 @@ class Bench:
         self.agreement(first.self_shares(), second.self_shares(), stacks.self_shares())
         self.accounts(report)
 
+    def ends(self, report, samples):
+        """Why walks ended before the root. The report counts those of all of the JVM's threads: no fewer than Java's."""
+        ends = dict(report.get("ends", []))
+        errors = sum(ends.get(error, 0) for error in ERRORS)
+        self.figures.say("  errors (bad read, no table), of all of its threads (%)", 100 * share(errors, samples), most=0.5)
+        for end, n in ends.items():
+            self.figures.note(f"{100 * share(n, sum(ends.values())):7.3f} %  {end}")
+
     def perf(self, jvm, rate):
-        """perf on the same program, with the JVM's own map of its code."""
-        jvm.jcmd("Compiler.perfmap")
+        """perf on the same program, with the JVM's own map of its code, which JDK 17 and later write."""
+        if int(jdks.major(jvm.jdk.version)) >= 17:
+            jvm.jcmd("Compiler.perfmap")
         perf = Perf(self.work)
         cost = perf.start("truth", rate, self.args.seconds).wait()
         stacks = perf.stacks()
@@ -195,7 +225,7 @@ class Bench:
     def processes(self, jvm):
         figures, seconds = self.figures, self.args.seconds
         rate = max(self.rates)
-        figures.heading(f"processes at {rate} Hz, jdk {jvm.java_home.name}")
+        figures.heading(f"processes at {rate} Hz, {jvm.jdk.name}")
         ours = self.ours.start("all", rate, "--all", "--include-self", seconds=seconds)
         perf = Perf(self.work)
         theirs = perf.start("all", rate, seconds)
@@ -210,18 +240,18 @@ class Bench:
         figures.say("largest difference of a process's share (points)", worst, most=2)
         self.accounts(report)
 
-    def hiccup(self, home):
-        self.figures.heading(f"hiccup of attaching, {os.path.basename(home)}")
+    def hiccup(self, jdk):
+        self.figures.heading(f"hiccup of attaching, {jdk.name}")
 
         def attach(pid):
             self.ours.start("hiccup", 99, "--pid", str(pid), seconds=1, formats=["folded"]).wait()
 
-        for name, value in hiccup.measure(self.cache, home, attach, self.work).items():
+        for name, value in hiccup.measure(self.cache, jdk, attach, self.work).items():
             self.figures.say(name, value, most=50 if name == hiccup.EXCESS else None)
 
-    def cost(self, jvm, rate):
+    def cost(self, jvm, rate, frame_pointers):
         figures, seconds = self.figures, self.args.seconds
-        figures.heading(f"cost of --all at {rate} Hz, jdk {jvm.java_home.name}")
+        figures.heading(f"cost of --all at {rate} Hz, {jvm.jdk.name}")
         # The first third is for attaching and for the first names; what is measured as steady comes after.
         run = self.ours.start("cost", rate, "--all", stop_after=seconds, steady_after=seconds / 3)
         stacks, report = self.ours.result(run)
@@ -233,7 +263,13 @@ class Bench:
         figures.note(f"cost by the report: {cost}")
         figures.say("from Ctrl-C to the finished files", run.after_stop, "s", most=1)
         figures.say("memory, broker and children", run.peak_kib / 1024, "MiB", most=120)
-        figures.say("BPF a run", 1e6 * share(bpf, runs), "us", most=20)
+        # Filtered ticks cost next to nothing, and are no samples.
+        each, depth = 1e6 * share(bpf, stacks.total()), stacks.mean_depth()
+        figures.say("frames of a sample, inlined ones left out, mean", depth)
+        figures.say("BPF a sample", each, "us")
+        deeper = max(1, depth / BPF_DEPTH)
+        figures.say(f"  at {BPF_DEPTH} frames or fewer", each / deeper, "us", most=BPF_US[frame_pointers])
+        figures.note(f"a run of the BPF program, filtered ones included: {1e6 * share(bpf, runs):.3f} us")
         for one in report.get("jvms", []):
             figures.note(f"JVM: {one}")
 

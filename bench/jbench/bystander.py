@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 
+from . import jdks
 from .soak import Daemon
 
 # The daemon begins by looking at all processes, and a piece may lie on both sides of a change.
@@ -30,13 +31,12 @@ class Pieces:
         return self.found[first:]
 
 
-def measure(binary, work, figures, java_home, seconds, rounds=6):
+def measure(binary, work, figures, jdk, seconds, rounds=6):
     """Compares the medians of turns that follow each other."""
     figures.heading(f"bystander: a JVM with and without the daemon, {rounds} turns of {seconds} s each")
-    java = pathlib.Path(java_home) / "bin"
     source = pathlib.Path(__file__).parent.parent / "programs/Bystander.java"
-    subprocess.run([java / "javac", "-d", work / "bystander", source], check=True)
-    command = [java / "java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", work / "bystander", "Bystander"]
+    subprocess.run([*jdks.builds(), "-d", work / "bystander", source], check=True)
+    command = [*jdk.java, "-Xmx256m", "-XX:+UseSerialGC", "-cp", work / "bystander", "Bystander"]
     program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     differences, medians = [], []
     try:

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import zipfile
 
+from . import jdks
+
 BENCH = pathlib.Path(__file__).resolve().parent.parent
 # Parts of the Scala compiler that the Scala compiler compiles: 24,000 lines, some seconds a round when warm.
 SOURCES = ["ast", "parsing", "util", "reporting"]
@@ -34,7 +36,7 @@ class Cache:
         built = [self.classes / f"{p.stem}.class" for p in programs]
         if any(not b.exists() or b.stat().st_mtime < p.stat().st_mtime for p, b in zip(programs, built)):
             subprocess.run(
-                ["javac", "--release", "17", "-cp", self.class_path(), "-d", self.classes, *programs], check=True
+                [*jdks.builds(), "-cp", self.class_path(), "-d", self.classes, *programs], check=True
             )
 
     def class_path(self):

@@ -3,7 +3,8 @@
 import statistics
 import subprocess
 
-from .jvm import Jvm
+from . import jdks
+from .jvm import EXACT, Jvm
 
 CLASSES, METHODS = 120, 100
 WINDOWS = 20
@@ -28,17 +29,17 @@ def generate(cache):
         text = f"public final class Methods{c} implements Hiccup.Step {{\n{methods}{run}}}\n"
         (sources / f"Methods{c}.java").write_text(text, encoding="ascii")
     files = sorted(sources.glob("*.java"))
-    subprocess.run(["javac", "--release", "17", "-cp", cache.classes, "-d", directory, *files], check=True)
+    subprocess.run([*jdks.builds(), "-cp", cache.classes, "-d", directory, *files], check=True)
     return directory
 
 
-def measure(cache, java_home, attach, work, attaches=5):
+def measure(cache, jdk, attach, work, attaches=5):
     """Windows without attaching, then windows with: `attach(pid)` runs a profiler for a moment."""
     classes = generate(cache)
     path = f"{classes}:{cache.classes}"
     # Each method compiled by itself, as in a large program, instead of all in one.
-    flags = ["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Methods*::m*", "-XX:+UseSerialGC"]
-    with Jvm(java_home, path, work / "hiccup.log", "Hiccup", str(CLASSES), flags=flags) as jvm:
+    flags = [*EXACT, "-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Methods*::m*", "-XX:+UseSerialGC"]
+    with Jvm(jdk, path, work / "hiccup.log", "Hiccup", str(CLASSES), flags=flags) as jvm:
         jvm.wait_for("warm", 1, 300)
         compiled = jvm.compiled_methods()
         before = len(jvm.lines())

@@ -2,19 +2,24 @@
 
 import pathlib
 import re
+import socket
 import subprocess
 import time
 
-FLAGS = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints", "-Xmx2g"]
+from . import jdks
+
+FLAGS = ["-Xmx2g"]
+# Debug records for every instruction, not only for calls and safepoints: then profilers agree on what was inlined where.
+EXACT = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"]
 
 
 class Jvm:
     """A running JVM; a context manager that ends it."""
 
-    def __init__(self, java_home, class_path, log, *program, flags=()):
-        self.java_home = pathlib.Path(java_home)
+    def __init__(self, jdk, class_path, log, *program, flags=()):
+        self.jdk = jdk
         self.log = pathlib.Path(log)
-        command = [self.java_home / "bin/java", *FLAGS, *flags, "-cp", class_path, *program]
+        command = [*jdk.java, *FLAGS, *flags, "-cp", class_path, *program]
         with open(self.log, "w", encoding="utf-8") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         self.pid = self.process.pid
@@ -27,7 +32,8 @@ class Jvm:
         self.process.wait()
 
     def lines(self):
-        return self.log.read_text(encoding="utf-8").splitlines()
+        """What it has printed, without a line that it has only begun."""
+        return self.log.read_text(encoding="utf-8").split("\n")[:-1]
 
     def wait_for(self, pattern, count, seconds):
         """Waits until `count` lines of its output match, and gives them."""
@@ -41,10 +47,23 @@ class Jvm:
             time.sleep(0.2)
 
     def jcmd(self, *arguments):
-        command = [self.java_home / "bin/jcmd", str(self.pid), *arguments]
+        command = [jdks.tool("jcmd"), str(self.pid), *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
+    def load(self, library, options):
+        """Loads an agent by its path, by the attach protocol, which JDK 8 speaks as well; says what the JVM answers."""
+        self.jcmd("VM.version")  # has the JVM listen
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.connect(f"/tmp/.java_pid{self.pid}")
+            stream.sendall("\0".join(["1", "load", str(library), "true", options, ""]).encode())
+            status, _, said = b"".join(iter(lambda: stream.recv(4096), b"")).decode().partition("\n")
+        if status != "0" or said.split()[-1:] != ["0"]:
+            raise RuntimeError(f"{library}: {options}: {status}: {said}")
+
     def compiled_methods(self):
+        """None if the JVM does not tell, as JDK 8."""
+        if jdks.major(self.jdk.version) == "8":
+            return None
         return len(self.jcmd("Compiler.codelist").splitlines())
 
     def cpu_seconds(self, thread=None):

@@ -5,6 +5,7 @@ import itertools
 import statistics
 
 from . import programs
+from .jvm import EXACT
 from .stacks import normal, normalised, variation
 
 # Runs of each kind: ten pairs of one, twenty-five of both.
@@ -14,14 +15,14 @@ FLAG = "-XX:+PreserveFramePointer"
 DEPTH = 4
 
 
-def measure(bench, name, home):
+def measure(bench, name, jdk):
     """Runs of both kinds in turn, each in a JVM of its own: what the JIT compiler makes of a program differs as well."""
-    bench.figures.heading(f"frame pointers or none: {programs.TITLES[name]} on {home}, {RUNS} JVMs of each")
+    bench.figures.heading(f"frame pointers or none: {programs.TITLES[name]} on {jdk.name}, {RUNS} JVMs of each")
     without, with_flag = [], []
     for turn in range(RUNS):
         for flags, runs in [([], without), ([FLAG], with_flag)]:
             log = bench.work / f"{name}.log"
-            with programs.running(name, bench.cache, home, log, [*flags, *bench.args.flag], bench.args.warm_rounds) as jvm:
+            with programs.running(name, bench.cache, jdk, log, [*EXACT, *flags, *bench.args.flag], bench.args.warm_rounds) as jvm:
                 kind = "with" if flags else "without"
                 run = bench.ours.start(f"{kind}-{turn}", max(bench.rates), "--pid", str(jvm.pid), seconds=bench.args.seconds)
                 stacks, _ = bench.ours.result(run)

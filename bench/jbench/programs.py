@@ -16,14 +16,14 @@ LOAD_SECONDS = 900
 
 
 @contextlib.contextmanager
-def running(name, cache, home, log, flags, warm_rounds):
+def running(name, cache, jdk, log, flags, warm_rounds):
     """The JVM, warm; a context manager that ends it."""
     arguments = {
         SCALA: ["CompileLoop", str(cache.sources), str(cache.scala_out), cache.class_path()],
         WEB: ["Web"],
         CHURN: ["Churn", "0"],
     }[name]
-    with Jvm(home, cache.class_path(), log, *arguments, flags=flags) as jvm, contextlib.ExitStack() as more:
+    with Jvm(jdk, cache.class_path(), log, *arguments, flags=flags) as jvm, contextlib.ExitStack() as more:
         if name == SCALA:
             jvm.wait_for(r"round", warm_rounds, 1800)
         elif name == WEB:

@@ -15,6 +15,8 @@ import subprocess
 import threading
 import time
 
+from . import jdks
+
 # What may grow by so much an hour before it is called a leak: a cache that is not full yet grows too. Unwind tables lie in
 # maps of 1 MiB, a descriptor each, 60 at most; files are open that running programs have mapped.
 BOUNDS = {"resident KiB": 4096, "maps KiB": 512, "BPF maps": 1, "mapped files": 8, "other fds": 2}
@@ -160,12 +162,11 @@ def costliest(looks, after):
     return max(((used - before) / (end - begin) for (begin, before), (end, used) in minutes), default=math.nan)
 
 
-def measure(binary, work, figures, java_home, minutes, jvms):
+def measure(binary, work, figures, jdk, minutes, jvms):
     """Runs the daemon for so long under load and says how what it holds grows."""
     figures.heading(f"soak: {minutes} minutes, {jvms} JVMs, processes, containers")
-    java = pathlib.Path(java_home) / "bin"
     source = pathlib.Path(__file__).parent.parent / "programs/Churn.java"
-    subprocess.run([java / "javac", "-d", work / "churn", source], check=True)
+    subprocess.run([*jdks.builds(), "-d", work / "churn", source], check=True)
     storms = [Storm(processes)]
     if not shutil.which("runc"):
         raise RuntimeError("the soak needs runc for its containers: apt-get install runc")
@@ -174,7 +175,7 @@ def measure(binary, work, figures, java_home, minutes, jvms):
     # Classes come and go in each: every round defines some anew in a loader of its own.
     programs = [
         subprocess.Popen(
-            [java / "java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:+PreserveFramePointer", "-cp", work / "churn", "Churn"],
+            [*jdk.java, "-Xmx64m", "-XX:+UseSerialGC", "-XX:+PreserveFramePointer", "-cp", work / "churn", "Churn"],
             stdout=subprocess.DEVNULL,
         )
         for _ in range(jvms)

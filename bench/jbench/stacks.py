@@ -4,8 +4,13 @@ import collections
 import re
 
 ROOTS = re.compile(r"^(_*(GI_+)?clone\d?|start_thread|thread_native_entry.*|JavaMain|_start)$")
+# The same in a C library without symbols: what makes the thread and what starts it, called by nobody, and the JVM above.
+STRIPPED = re.compile(r"^(libc\.so\.6|libpthread[-.0-9]*so.*)!fun_")
+JVM_LIBRARY = re.compile(r"^(libjvm|libjli)\.so|^(thread_native_entry|java_start|ThreadJavaMain|JavaMain)\b")
 JAVA = re.compile(r"_\[(j|i|0|1)\]$")
 KERNEL = re.compile(r"_\[k\]$")
+# Threads of a JVM that never run Java; JDK 8 calls all of its threads by its program's name.
+JVM_THREAD = re.compile(r"\[(C[12] Comp|GC |G1 |VM |Sweeper|Monitor Defl|ZD|ZW|ZS|ZU|XD|XW|Shenandoah)")
 SUFFIX = re.compile(r"_\[[a-z0-9]\]$")
 UNKNOWN = re.compile(r"^\[unknown|^\[deleted|^\[jit|^0x[0-9a-f]+$|^unknown")
 # Time inside async-profiler: its signal handler, and what the kernel does to deliver the signal.
@@ -46,18 +51,23 @@ class Stacks:
     def __init__(self):
         self.counts = collections.Counter()
         self.processes = collections.Counter()
+        self.java_threads = collections.Counter()
 
     @classmethod
-    def read(cls, path, process_frame):
-        """Reads folded stacks; with `process_frame` the first frame is the process's name."""
+    def read(cls, path, process_frame, thread_frame=False):
+        """Reads folded stacks; the first frame may be the process's name, and that after it the thread's."""
         stacks = cls()
         with open(path, encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 stack, _, count = line.rstrip("\n").rpartition(" ")
                 frames, count = stack.split(";"), int(count)
                 process = frames.pop(0) if process_frame else ""
-                if process != "[lost]":
-                    stacks.add(process, frames, count)
+                if process == "[lost]":
+                    continue
+                thread = frames.pop(0) if thread_frame else ""
+                stacks.add(process, frames, count)
+                if thread and not JVM_THREAD.match(thread):
+                    stacks.java_threads[tuple(frames[:3])] += count
         return stacks
 
     def add(self, process, frames, count):
@@ -74,14 +84,19 @@ class Stacks:
     def java_to_root(self):
         """Of the stacks with a Java frame, the share whose outermost frame is where threads begin."""
         java = self.java()
-        return share(sum(n for stack, n in java.items() if ROOTS.match(normal(stack[0]))), sum(java.values()))
+        return share(sum(n for stack, n in java.items() if begins(stack)), sum(java.values()))
+
+    def java_threads_to_root(self):
+        """The same of all samples of threads that run Java, those within the JVM and the kernel included."""
+        reached = sum(n for stack, n in self.java_threads.items() if begins(stack))
+        return share(reached, self.java_threads.total())
 
     def roots_missed(self):
-        """Outermost frames of Java stacks that are no root, the most frequent first."""
+        """Outermost frames of Java threads' stacks that do not begin where threads do."""
         missed = collections.Counter()
-        for stack, n in self.java().items():
-            if not ROOTS.match(normal(stack[0])):
-                missed[stack[0]] += n
+        for stack, n in self.java_threads.items():
+            if not begins(stack):
+                missed["".join(stack[:1])] += n
         return missed
 
     def unknown_leaves(self):
@@ -107,13 +122,29 @@ class Stacks:
     def deepest(self):
         return max(map(len, self.counts), default=0)
 
-    def self_shares(self):
-        """Each method's share of self time, time inside async-profiler left out."""
+    def mean_depth(self):
+        """Of what was walked: inlined methods have no frame of their own."""
+        return share(sum(n * sum(1 for f in s if not f.endswith("_[i]")) for s, n in self.counts.items()), self.total())
+
+    def self_counts(self, only_java=False):
+        """Each method's samples by self time, time inside async-profiler left out."""
         selves = collections.Counter()
         for stack, n in self.counts.items():
-            if stack and not any(PROFILER.search(SUFFIX.sub("", f)) for f in stack):
+            if not stack or only_java and not JAVA.search(stack[-1]):
+                continue
+            if not any(PROFILER.search(SUFFIX.sub("", f)) for f in stack):
                 selves[normal(stack[-1])] += n
-        return normalised(selves)
+        return selves
+
+    def self_shares(self):
+        return normalised(self.self_counts())
+
+
+def begins(stack):
+    """Whether a stack begins where threads do."""
+    if len(stack) >= 3 and STRIPPED.match(stack[0]) and STRIPPED.match(stack[1]):
+        return bool(JVM_LIBRARY.match(stack[2]))
+    return bool(stack and ROOTS.match(normal(stack[0])))
 
 
 def normalised(counts):

@@ -25,11 +25,11 @@ JVMS = 3
 UNWINDING = re.compile(r"unwinding: (\d+) tables for (\d+) processes in (\d+) KiB; no room (\d+) times")
 
 
-def measure(ours, homes, figures):
+def measure(ours, jdks, figures):
     """All of these at once, and a profile of everything."""
     commands = [command for count, command in PROCESSES if shutil.which(command[0]) for _ in range(count)]
     java = ["-XX:+UseSerialGC", "-Xmx64m", BENCH / "programs" / "Wait.java"]
-    commands += [[os.path.join(home, "bin/java"), *java] for home in homes for _ in range(JVMS)]
+    commands += [[*jdk.java, *java] for jdk in jdks if jdk.root is None for _ in range(JVMS)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with contextlib.ExitStack() as stack:
         for command in commands:

@@ -22,6 +22,7 @@ class Finished:
         self.streams = [tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") for _ in range(2)]
         self.child = subprocess.Popen(command, cwd=cwd, stdout=self.streams[0], stderr=self.streams[1])
         self.peak_kib = 0
+        self.fine = (0,)
         self.stop_after, self.begin = stop_after, begin
         self.steady = Steady(self.child.pid, begin + steady_after) if steady_after else None
 
@@ -45,9 +46,15 @@ class Finished:
         self.wall = end - self.begin
         self.after_stop = end - stopped if stopped else None
         self.cpu = usage.ru_utime + usage.ru_stime
-        if self.child.returncode:
+        if self.child.returncode not in self.fine:
             raise RuntimeError(f"{self.child.args}: exit code {self.child.returncode}\n{self.err}")
         return self
+
+    def interrupt(self):
+        """Ends it as Ctrl-C would; perf then says that it was ended so."""
+        self.child.send_signal(signal.SIGINT)
+        self.fine = (0, -signal.SIGINT)
+        return self.wait()
 
     @staticmethod
     def _text(stream):
@@ -138,32 +145,27 @@ class JbpfProf:
         self.folded = self.directory / f"{name}.folded"
         return Finished(command, self.directory, stop_after, steady_after)
 
-    def result(self, finished):
+    def result(self, finished, by_thread=False):
         finished.wait()
         begin = finished.out.find("{")
         report = json.loads(finished.out[begin:]) if begin >= 0 else {}
-        return Stacks.read(self.folded, process_frame=True), report
+        return Stacks.read(self.folded, process_frame=True, thread_frame=by_thread), report
 
 
 class AsyncProfiler:
-    """async-profiler, loaded into the JVM by jcmd."""
+    """async-profiler, loaded into the JVM."""
 
     def __init__(self, jvm, library, directory):
         self.jvm, self.library, self.directory = jvm, library, pathlib.Path(directory)
 
     def start(self, rate):
         period = round(1e9 / rate)
-        self._command(f"start,event=cpu,cstack=vmx,interval={period}ns")
+        self.jvm.load(self.library, f"start,event=cpu,cstack=vmx,interval={period}ns")
 
     def stop(self, name):
         file = self.directory / f"{name}.ap.folded"
-        self._command(f"stop,collapsed,ann,file={file}")
+        self.jvm.load(self.library, f"stop,collapsed,ann,file={file}")
         return Stacks.read(file, process_frame=False)
-
-    def _command(self, text):
-        said = self.jvm.jcmd("JVMTI.agent_load", str(self.library), f'"{text}"')
-        if "return code: 0" not in said:
-            raise RuntimeError(f"async-profiler: {text}: {said}")
 
 
 class Perf:
@@ -172,10 +174,11 @@ class Perf:
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
 
-    def start(self, name, rate, seconds, target=("-a",), call_graph="fp"):
+    def start(self, name, rate, seconds=None, target=("-a",), call_graph="fp"):
+        """Has it sample for some seconds, or until it is interrupted."""
         self.data = self.directory / f"{name}.perf.data"
         command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(rate), "--call-graph", call_graph, *target]
-        return Finished([*command, "-o", self.data, "--", "sleep", str(seconds)], self.directory)
+        return Finished([*command, "-o", self.data, *(["--", "sleep", str(seconds)] if seconds else [])], self.directory)
 
     def stacks(self, *options):
         """Folded stacks with the JVM's names; `seconds` of it is how long perf took to name them."""

@@ -1,4 +1,5 @@
 import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
@@ -8,7 +9,7 @@ public final class Bystander {
     private Bystander() {}
 
     public static void main(String[] args) {
-        var threads = ManagementFactory.getThreadMXBean();
+        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
         long before = threads.getCurrentThreadCpuTime();
         for (long sum = 0; ; ) {
             sum += piece();

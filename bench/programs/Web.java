@@ -6,14 +6,34 @@ import io.vertx.core.json.JsonArray;
 import io.vertx.core.json.JsonObject;
 import java.util.Comparator;
 import java.util.List;
+import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 /** A web service: what it is asked for is picked from a list, sorted and written as JSON. It says which port it has. */
 public final class Web extends AbstractVerticle {
-    private record Item(int id, String name, double price) {}
+    private static final class Item {
+        private final int id;
+        private final String name;
+        private final double price;
 
-    private static final List<Item> ITEMS =
-            IntStream.range(0, 500).mapToObj(i -> new Item(i, "item " + i * 7919 % 1000, i * 31 % 97)).toList();
+        Item(int id, String name, double price) {
+            this.id = id;
+            this.name = name;
+            this.price = price;
+        }
+
+        String name() {
+            return name;
+        }
+
+        double price() {
+            return price;
+        }
+    }
+
+    private static final List<Item> ITEMS = IntStream.range(0, 500)
+            .mapToObj(i -> new Item(i, "item " + i * 7919 % 1000, i * 31 % 97))
+            .collect(Collectors.toList());
 
     @Override
     public void start(Promise<Void> started) {
@@ -34,7 +54,7 @@ public final class Web extends AbstractVerticle {
                 .filter(item -> item.price() >= from)
                 .sorted(Comparator.comparing(Item::price).thenComparing(Item::name))
                 .limit(20)
-                .map(item -> new JsonObject().put("id", item.id()).put("name", item.name()).put("price", item.price()))
+                .map(item -> new JsonObject().put("id", item.id).put("name", item.name()).put("price", item.price()))
                 .forEach(items::add);
         request.response().putHeader("content-type", "application/json").end(items.toBuffer());
     }
