@@ -81,7 +81,10 @@ class Bench:
         for jdk in found:
             if OF_PROGRAMS & set(self.parts):
                 for name, flags in itertools.product(self.args.program or [programs.SCALA], self.variants()):
-                    self.program(name, jdk, flags)
+                    if missing := programs.missing(name):
+                        self.figures.lack(programs.TITLES[name], missing)
+                    else:
+                        self.program(name, jdk, flags)
             if "hiccup" in self.parts:
                 self.hiccup(jdk)
             if POINTERS in self.parts:

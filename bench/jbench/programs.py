@@ -1,6 +1,7 @@
 """The Java programs that profilers are compared on: how each is started, and when it is warm."""
 
 import contextlib
+import shutil
 import subprocess
 import time
 
@@ -13,6 +14,11 @@ TITLES = {SCALA: "Scala compiler", WEB: "web service under load", CHURN: "classe
 WARM_SECONDS = 20
 # The load ends by itself, whatever becomes of us.
 LOAD_SECONDS = 900
+
+
+def missing(name):
+    """Why a program cannot run here."""
+    return "no wrk for its load: apt-get install wrk" if name == WEB and not shutil.which("wrk") else None
 
 
 @contextlib.contextmanager
