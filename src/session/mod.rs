@@ -133,7 +133,8 @@ pub fn run_parts(
     jvms.attach_all(&resolver.processes, &groups, &mut resolver.symbolizer, control);
 
     let mut unwinding = Unwinding::new(ready.unwind, settings, launched.as_ref().map(Launched::pid));
-    unwinding.describe(jvms.take_described(&mut resolver.symbolizer));
+    let described = jvms.take_described(&mut resolver.symbolizer);
+    unwinding.describe(described, &mut resolver.processes, &mut resolver.symbolizer);
     unwinding.begin(&mut resolver.processes, &groups, &mut resolver.symbolizer);
 
     let news = sampler.news.take().context("the sampler has no news")?;

@@ -97,7 +97,8 @@ impl<'a> Stages<'a> {
     /// What is done again and again, whether anything came or not.
     pub(super) fn beat(&mut self) {
         let Stages { groups, resolver, jvms, unwinding, .. } = self;
-        unwinding.describe(jvms.take_described(&mut resolver.symbolizer));
+        let described = jvms.take_described(&mut resolver.symbolizer);
+        unwinding.describe(described, &mut resolver.processes, &mut resolver.symbolizer);
         unwinding.beat(&mut resolver.processes, groups, &mut resolver.symbolizer);
     }
 

@@ -104,10 +104,19 @@ impl Unwinding {
         }
     }
 
-    /// Notes what the stacks of JVMs are walked by.
-    pub(super) fn describe(&mut self, jvms: Vec<(u32, HotSpot)>) {
+    /// Notes what the stacks of JVMs are walked by. That is there at once: it takes no time, and that of their libraries'
+    /// tables may be owed for long.
+    pub(super) fn describe(
+        &mut self,
+        jvms: Vec<(u32, HotSpot)>,
+        processes: &mut Processes,
+        symbolizer: &mut Symbolizer,
+    ) {
         for (tgid, jvm) in jvms {
             self.jvms.insert(tgid, (jvm, None));
+            if let Some(code) = processes.code(tgid) {
+                self.load(tgid, code, symbolizer, Instant::now());
+            }
             self.running.insert(tgid);
         }
     }

@@ -46,11 +46,10 @@ pub(super) struct Known {
 const DEPTH: usize = 1_000;
 
 impl Known {
-    /// With the agent from the start, and with frame pointers: on an emulated CPU a JVM that has just begun is now and then
-    /// described late or not at all, and until then its compiled code is walked by them alone.
+    /// With the agent from the start.
     pub(super) fn with_agent() -> Known {
         let agent = format!("-agentpath:{PAYLOAD}/libjvm_symbols_agent.so");
-        Known { flags: vec![agent, "-XX:+PreserveFramePointer".to_owned()] }
+        Known { flags: vec![agent] }
     }
 
     /// The command that runs it.
