@@ -45,6 +45,8 @@ struct walk {
 	__u32 followed;
 	/* The frame that was left last is one of a code heap. */
 	__u32 generated;
+	/* It is one of a file. */
+	__u32 from_file;
 	/* How much it may still read; nothing if it is not above 0. */
 	__s32 reads;
 	struct jp_rule rule __attribute__((aligned(8))); /* set as one word */

@@ -11,10 +11,14 @@
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
 #include "scratch.h"
+#include "step_table.h"
 
 #if defined(__TARGET_ARCH_x86)
 
-/* Goes to the caller from: add n, rsp; ret. False if something else stands there. */
+/*
+ * Goes to the caller from: add n, rsp; ret. False if something else stands there, or nothing was called from where that
+ * leads: a ret may be a jump, and what stands behind a call that does not return belongs to others.
+ */
 static __always_inline bool step_epilogue(struct walk *w)
 {
 	__u64 sp = w->sp;
@@ -27,7 +31,7 @@ static __always_inline bool step_epilogue(struct walk *w)
 		sp += code[3];
 	else if (code[0] != 0xc3)
 		return false;
-	if (read_user(w, &back, sizeof(back), sp))
+	if (read_user(w, &back, sizeof(back), sp) || !follows_call(w, back))
 		return false;
 	w->sp = sp + sizeof(back);
 	w->ip = back;

@@ -27,7 +27,8 @@ static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 			return JP_WALKING;
 		/* fall through */
 	case JP_CFA_none:
-		if (w->space && w->code != JP_CODE_file && step_epilogue(w))
+		/* Code that keeps frame pointers is not looked at: what it calls is mostly its like. */
+		if (w->space && w->code != JP_CODE_file && (w->at_leaf || w->from_file) && step_epilogue(w))
 			return JP_WALKING;
 		/* JIT code has frame pointers or not; a file's code would have been walked by its table, if that has it. */
 		w->followed = !w->space || (w->code == JP_CODE_file && !w->table);
@@ -58,6 +59,7 @@ __attribute__((noinline)) int walk_frame(void)
 	w = &s->walk;
 	if (out_of_user(w->ip, JP_USER_MIN))
 		return w->ip ? JP_END_bad_pc : JP_END_root;
+	w->from_file = w->code == JP_CODE_file;
 	if (w->ranges && (w->ip < w->start || w->ip >= w->end))
 		find_range();
 	if (w->leaf && w->code == JP_CODE_file && !w->table)

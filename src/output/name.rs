@@ -135,7 +135,7 @@ fn thread(text: &str, at: usize) -> Option<&str> {
 }
 
 /// Frames in brackets that are no threads.
-const MARKERS: [&str; 3] = [LOST, "[truncated]", "[profile full]"];
+const MARKERS: [&str; 4] = [LOST, "[truncated]", "[profile full]", "[vthread]"];
 
 /// A name without a suffix.
 fn guess(text: &str, at: usize) -> Kind {

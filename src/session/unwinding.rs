@@ -104,14 +104,15 @@ impl Unwinding {
         }
     }
 
-    /// Notes what the stacks of JVMs are walked by. That is there at once: it takes no time, and that of their libraries'
-    /// tables may be owed for long.
+    /// Notes what the stacks of JVMs are walked by. That is there at once: it takes little time, and that of their
+    /// libraries' tables may be owed for long.
     pub(super) fn describe(
         &mut self,
         jvms: Vec<(u32, HotSpot)>,
         processes: &mut Processes,
         symbolizer: &mut Symbolizer,
     ) {
+        let begun = Instant::now();
         for (tgid, jvm) in jvms {
             self.jvms.insert(tgid, (jvm, None));
             if let Some(code) = processes.code(tgid) {
@@ -119,6 +120,7 @@ impl Unwinding {
             }
             self.running.insert(tgid);
         }
+        self.allowance.spend(begun.elapsed());
     }
 
     /// Notes the processes of stacks that were walked without tables, and ends those stacks where a file's table, which
