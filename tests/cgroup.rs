@@ -329,26 +329,6 @@ fn each_container_has_a_file_and_its_labels() {
     assert_eq!(rest.total() + sum, all.total(), "each sample is in one file");
 }
 
-/// A group of a hierarchy that limits CPU time.
-fn limitable(name: &str) -> Option<Group> {
-    let Some((_, cpu)) = hierarchies().into_iter().find(|(name, point)| {
-        let children = std::fs::read_to_string(point.join("cgroup.subtree_control")).unwrap_or_default();
-        name == "cpu" || children.split_whitespace().any(|controller| controller == "cpu")
-    }) else {
-        common::skip("no hierarchy here has the cpu controller");
-        return None;
-    };
-    Some(Group::own(&cpu, name))
-}
-
-/// Lets it have a fifth of a CPU.
-fn limit(group: &Group) {
-    let file = |name: &str| group.path().join(name);
-    let v1 = file("cpu.cfs_quota_us");
-    let (file, text) = if v1.exists() { (v1, "20000") } else { (file("cpu.max"), "20000 100000") };
-    std::fs::write(file, text).unwrap();
-}
-
 /// How many tenths of a second were sampled.
 fn tenths(report: &Value) -> f64 {
     report["duration_s"].as_f64().unwrap() * 10.0
@@ -359,8 +339,8 @@ fn a_throttled_group_is_told_beside_its_profile() {
     if !is_root() {
         return;
     }
-    let Some(group) = limitable("throttled") else { return };
-    limit(&group);
+    let Some(group) = Group::limitable("throttled") else { return };
+    group.limit(200);
     let _target = start(&group, "native");
     let profile = record(3, &args(&["-G", &group.arg()]));
     assert_only(&profile.folded, &["native"]);
@@ -377,12 +357,12 @@ fn of_two_jvms_the_throttled_one_is_told() {
     if !is_root() {
         return;
     }
-    let Some(group) = limitable("throttled-jvm") else { return };
+    let Some(group) = Group::limitable("throttled-jvm") else { return };
     let command = Program::new("Shares").host_command(&Jdk::host());
     let slow = Target::start(group.enter(Path::new(&command[0])).args(&command[1..]));
     let free = Program::new("Shares").start(&Jdk::host());
     // Only now: it would be long in getting ready.
-    limit(&group);
+    group.limit(200);
     let pids = format!("{},{}", slow.pid(), free.pid());
     let report = record(2, &args(&["-p", &pids])).report;
     let jvm = |target: &Target| {

@@ -135,7 +135,7 @@ impl Hierarchies {
 
     /// For tests: a hierarchy of v2, or of a controller of v1, in a directory.
     #[cfg(test)]
-    pub(super) fn below(point: &Path, v1: Option<Controller>) -> Hierarchies {
+    pub(crate) fn below(point: &Path, v1: Option<Controller>) -> Hierarchies {
         let mount = || Some(Mount { point: point.into(), root: "/".into() });
         match v1 {
             None => Hierarchies { unified: mount(), ..Hierarchies::default() },

@@ -1,5 +1,6 @@
 //! One JVM of a session: where its names come from, and which of the processes that ticked it is.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -27,8 +28,15 @@ enum Names {
     Off,
 }
 
+/// What tells entries apart: the process, and when it was met. What it becomes by an exec may be a JVM too.
+pub(super) type EntryId = (u32, Instant);
+
+/// How JVMs' cgroups were throttled in a part: of those that have a quota.
+pub(super) type Throttled = HashMap<EntryId, Throttling>;
+
 /// One of a session's JVMs.
 pub(super) struct Entry {
+    tgid: u32,
     /// None until it was looked at.
     jvm: Option<Jvm>,
     names: Names,
@@ -46,13 +54,13 @@ pub(super) struct Entry {
     /// How far its log was read.
     pub(super) log: LogStats,
     cpu: CpuSnapshot,
-    throttling: Option<Throttling>,
 }
 
 impl Entry {
     /// One that this thread attaches to; `cpu`: how its cgroup was throttled until now.
-    pub(super) fn attaching(thread: JoinHandle<Answer>, late: bool, cpu: CpuSnapshot) -> Entry {
+    pub(super) fn attaching(tgid: u32, thread: JoinHandle<Answer>, late: bool, cpu: CpuSnapshot) -> Entry {
         Entry {
+            tgid,
             jvm: None,
             names: Names::Attaching(thread),
             memory: None,
@@ -64,7 +72,6 @@ impl Entry {
             took: Duration::ZERO,
             log: LogStats::default(),
             cpu,
-            throttling: None,
         }
     }
 
@@ -196,17 +203,16 @@ impl Entry {
         }
     }
 
-    pub(super) fn measure(&mut self, hierarchies: &Hierarchies) {
-        self.throttling = None;
-        let Some(of) = self.jvm.as_ref().and_then(|jvm| Membership::of(jvm.process.tgid).ok()) else {
-            return;
-        };
-        let now = hierarchies.snapshot(&of);
+    pub(super) fn id(&self) -> EntryId {
+        (self.tgid, self.began)
+    }
+
+    /// How its cgroup was throttled since it was measured the last time; none if it has no quota, or has ended.
+    pub(super) fn measure(&mut self, hierarchies: &Hierarchies) -> Option<Throttling> {
+        let now = hierarchies.snapshot(&Membership::of(self.tgid).ok()?);
         let spent = now.since(&self.cpu);
         self.cpu = now;
-        self.throttling = spent
-            .limit_cpus
-            .map(|_| Throttling { times: spent.throttled_periods, usec: spent.throttled_usec() });
+        spent.limit_cpus.map(|_| Throttling { times: spent.throttled_periods, usec: spent.throttled_usec() })
     }
 
     pub(super) fn report(&self, tally: &Tally, symbols: &Stats) -> Option<JvmReport> {
@@ -230,7 +236,7 @@ impl Entry {
             rootless_ticks: rootless,
             log_bytes: self.log.read_to,
             log_cut: self.log.cut,
-            throttling: self.throttling,
+            throttling: tally.throttled.get(&self.id()).copied(),
         })
     }
 
@@ -248,5 +254,41 @@ impl Entry {
             }
             Names::Attaching(_) | Names::Off => NameSource::Off,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::hierarchy::Controller;
+
+    #[test]
+    fn each_part_has_its_own_throttling_while_it_is_attached_to() {
+        let own = std::process::id();
+        let of = Membership::of(own).unwrap();
+        let v1 = of.unified.is_none().then_some(Controller::Cpu);
+        let path = of.unified.as_ref().or_else(|| of.v1.get("cpu")).unwrap();
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join(path.strip_prefix("/").unwrap());
+        std::fs::create_dir_all(&dir).unwrap();
+        let stat = |times, usec| {
+            let text = format!("nr_throttled {times}\nthrottled_usec {usec}\n");
+            std::fs::write(dir.join("cpu.stat"), text).unwrap();
+        };
+        for file in ["cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"] {
+            let text = if file == "cpu.max" { "20000 100000\n" } else { "100000\n" };
+            std::fs::write(dir.join(file), text).unwrap();
+        }
+        let hierarchies = Hierarchies::below(tmp.path(), v1);
+        stat(1, 70);
+        let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
+        let answer = Answer { jvm: None, undescribed: None, refused: None, names };
+        let thread = std::thread::spawn(move || answer);
+        let mut entry = Entry::attaching(own, thread, true, hierarchies.snapshot(&of));
+        stat(3, 100);
+        assert_eq!(entry.measure(&hierarchies), Some(Throttling { times: 2, usec: 30 }));
+        stat(7, 120);
+        assert_eq!(entry.measure(&hierarchies), Some(Throttling { times: 4, usec: 20 }));
+        assert_eq!(entry.measure(&hierarchies), Some(Throttling::default()));
     }
 }

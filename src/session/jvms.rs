@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::control::Control;
 use super::groups::Groups;
 use super::inquiry::{Described, Inquiry, Met};
-use super::jvm::Entry;
+use super::jvm::{Entry, Throttled};
 use super::resolver::{Delay, Tally};
 use super::{AgentRule, Java, Node, OptedIn, Refused, Settings, Target, targets};
 use crate::capture::{Count, Stack};
@@ -223,10 +223,9 @@ impl Jvms {
     }
 
     /// The end of a part: how each was kept from running in it. Of one that has ended nobody knows any more.
-    pub(super) fn measure(&mut self) {
-        for entry in self.entries.values_mut().chain(&mut self.ended) {
-            entry.measure(&self.hierarchies);
-        }
+    pub(super) fn measure(&mut self) -> Throttled {
+        let entries = self.entries.values_mut().chain(&mut self.ended);
+        entries.filter_map(|entry| Some((entry.id(), entry.measure(&self.hierarchies)?))).collect()
     }
 
     /// Takes the results of attaches that are done; `wait`: of all.
@@ -298,7 +297,7 @@ impl Jvms {
         let begin = move || inquiry.answer(&described);
         if let Ok(thread) = std::thread::Builder::new().name("attach".into()).spawn(begin) {
             let cpu = self.cpu_of(tgid);
-            self.entries.insert(tgid, Entry::attaching(thread, late, cpu));
+            self.entries.insert(tgid, Entry::attaching(tgid, thread, late, cpu));
         }
     }
 

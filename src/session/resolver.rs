@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::containers::Containers;
 use super::idle;
+use super::jvm::Throttled;
 use super::sampler::{Batch, Totals};
 use super::thread_name::fold_numbers;
 use crate::capture::abi::Counters;
@@ -62,6 +63,8 @@ pub(super) struct Tally {
     pub(super) ended_in: HashMap<(Arc<str>, End), u64>,
     /// By process: ticks with Java frames, and those of them that do not reach the root.
     pub(super) java: HashMap<ProcessId, JavaTicks>,
+    /// Measured at its end: when it is handed over the next ones may have ended too.
+    pub(super) throttled: Throttled,
 }
 
 /// Ticks of a JVM's Java threads.
@@ -219,8 +222,8 @@ impl Resolver {
         self.symbolizer.read_logs(&stacks.map(|stack| stack.key.process).collect())
     }
 
-    /// Takes in a window whose events have been applied.
-    pub(super) fn window(&mut self, batch: Batch, jvms: &dyn Delay) {
+    /// Takes in a window whose events have been applied; `throttled`: if it ends a part, how JVMs were in that.
+    pub(super) fn window(&mut self, batch: Batch, throttled: Throttled, jvms: &dyn Delay) {
         let Batch { window, events, end, totals, program: _ } = batch;
         self.window += 1;
         let (began, stacks, new_ticks) = (Instant::now(), window.stacks.len(), window.counters.ticks);
@@ -238,6 +241,7 @@ impl Resolver {
         let window = self.window;
         if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
             part.end = Some((window, totals));
+            part.tally.throttled = throttled;
             self.parts.push_back(Part::new());
         }
         self.waiting.extend(java.into_iter().map(|(stack, count)| Waiting { window, stack, count }));

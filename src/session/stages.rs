@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::cost::Steadiness;
 use super::groups::Groups;
+use super::jvm::Throttled;
 use super::jvms::Jvms;
 use super::outcome::Course;
 use super::progress::Progress;
@@ -77,10 +78,8 @@ impl<'a> Stages<'a> {
         jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
         jvms.beat(&mut resolver.symbolizer);
         jvms.read(&resolver.read_logs(&batch.window.stacks));
-        if batch.totals.is_some() {
-            jvms.measure();
-        }
-        resolver.window(batch, jvms);
+        let throttled = if batch.totals.is_some() { jvms.measure() } else { Throttled::new() };
+        resolver.window(batch, throttled, jvms);
         groups.beat();
         self.progress.show(resolver.samples());
         if control.take_evict() {

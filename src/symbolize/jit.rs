@@ -13,6 +13,8 @@ use crate::profile::Why;
 
 const MAX_PROCESSES: usize = 256;
 const BATCH: usize = 4096;
+/// Of all time, one part in so many goes to reading again what has become shorter.
+const ANEW_PART: u32 = 20;
 
 #[derive(Debug)]
 struct MapState {
@@ -22,7 +24,26 @@ struct MapState {
     generation: u64,
     tried: Instant,
     facts: PerfMapFacts,
+    /// How long it is left alone after that, if it was ever read anew.
+    rest: Option<Duration>,
     lost: u32,
+}
+
+impl MapState {
+    /// Notes that it was read on, in that time; true if there was anything. A process may shorten its map and let it
+    /// grow as often as it likes: once that was read the map rests, the longer the more `others` there are of which that
+    /// is known. What is only added is read once, and costs no rest.
+    fn was_read(&mut self, facts: PerfMapFacts, took: Duration, others: u32) -> bool {
+        let anew = facts.begun_anew != self.facts.begun_anew;
+        if anew {
+            self.rest = Some(took.saturating_mul(ANEW_PART).saturating_mul(others.saturating_add(1)));
+        } else if let Some(rest) = &mut self.rest {
+            *rest = Duration::ZERO;
+        }
+        let changed = facts != self.facts;
+        self.facts = facts;
+        changed
+    }
 }
 
 /// What was read of perf maps.
@@ -123,9 +144,8 @@ impl JitMaps {
         }
         let file = spaces.perf_map(id, at);
         self.next += 1;
-        let facts = PerfMapFacts::default();
-        let state =
-            MapState { number: self.next, file, generation: 0, tried: Instant::now(), facts, lost: 0 };
+        let (tried, facts, rest) = (Instant::now(), PerfMapFacts::default(), None);
+        let state = MapState { number: self.next, file, generation: 0, tried, facts, rest, lost: 0 };
         self.maps.insert(id, state);
     }
 
@@ -179,19 +199,22 @@ impl JitMaps {
 
     /// Lets the worker read what the map has got since; true if that was anything.
     fn read_on(&mut self, child: &mut Child, id: ProcessId) -> bool {
+        let others = self.maps.iter().filter(|(other, map)| **other != id && map.rest.is_some()).count();
         let again_after = self.again_after;
         let Some(map) = self.maps.get_mut(&id).filter(|m| m.file.is_ok() && m.lost <= 1) else {
             return false;
         };
-        if map.tried.elapsed() < again_after || map.generation != child.generation() {
+        if map.tried.elapsed() < again_after.max(map.rest.unwrap_or_default())
+            || map.generation != child.generation()
+        {
             return false;
         }
+        let begun = Instant::now();
+        let answer = child.ask(&Request::PerfMap { map: map.number }, &[]);
         map.tried = Instant::now();
-        match child.ask(&Request::PerfMap { map: map.number }, &[]) {
+        match answer {
             Ok(Response::PerfMap(facts)) => {
-                let grown = facts != map.facts;
-                map.facts = facts;
-                grown
+                map.was_read(facts, map.tried - begun, u32::try_from(others).unwrap_or(u32::MAX))
             }
             Ok(_) | Err(Lost::NotAsked) => false,
             Err(_) => {
@@ -200,5 +223,33 @@ impl JitMaps {
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_that_begins_anew_rests() {
+        let mut map = MapState {
+            number: 1,
+            file: Err(Unopened::ProcessGone),
+            generation: 1,
+            tried: Instant::now(),
+            facts: PerfMapFacts::default(),
+            rest: None,
+            lost: 0,
+        };
+        let second = Duration::from_secs(1);
+        let mut read = |lines, begun_anew, others| {
+            let facts = PerfMapFacts { lines, begun_anew, ..PerfMapFacts::default() };
+            (map.was_read(facts, second, others), map.rest)
+        };
+        assert_eq!(read(10, 0, 5), (true, None), "it has grown");
+        assert_eq!(read(10, 1, 0), (true, Some(20 * second)), "as many lines, others");
+        assert_eq!(read(11, 1, 5), (true, Some(Duration::ZERO)), "it has grown again");
+        assert_eq!(read(11, 1, 5), (false, Some(Duration::ZERO)));
+        assert_eq!(read(9, 2, 3), (true, Some(80 * second)), "as three others did");
     }
 }

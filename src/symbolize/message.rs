@@ -85,6 +85,8 @@ pub struct PerfMapFacts {
     pub rejected: u64,
     /// The file was longer than what is read of one.
     pub cut: bool,
+    /// How often the file had become shorter, so that all of it was read again.
+    pub begun_anew: u64,
 }
 
 /// How to read a log.

@@ -26,8 +26,10 @@ pub struct PerfMap {
     /// By start: end, and the name's place. No two overlap.
     code: BTreeMap<u64, (u64, u32, u32)>,
     names: Vec<u8>,
-    /// Read up to here: after the last whole line.
+    /// Read up to here: after the last whole line, or into one that is too long.
     read_to: u64,
+    /// That is within a line that is too long: what comes up to its end is passed over.
+    skipping: bool,
     facts: PerfMapFacts,
 }
 
@@ -54,13 +56,13 @@ impl PerfMap {
 
     fn read_from(&mut self, size: u64, read_at: impl Fn(&mut [u8], u64) -> usize) -> PerfMapFacts {
         if size < self.read_to {
-            *self = PerfMap::default();
+            let facts = PerfMapFacts { begun_anew: self.facts.begun_anew + 1, ..PerfMapFacts::default() };
+            *self = PerfMap { facts, ..PerfMap::default() };
         }
-        self.facts.cut = size > MAX_BYTES;
+        self.facts.cut |= size > MAX_BYTES;
         let end = size.min(MAX_BYTES);
         let mut block = vec![0; BLOCK];
         let (mut at, mut line) = (self.read_to, Vec::new());
-        let mut skipping = false;
         while at < end {
             let want = BLOCK.min(usize::try_from(end - at).unwrap_or(BLOCK));
             let got = read_at(&mut block[..want], at);
@@ -69,15 +71,16 @@ impl PerfMap {
             }
             for piece in block[..got].split_inclusive(|&b| b == b'\n') {
                 at += piece.len() as u64;
-                if skipping || line.len() + piece.len() > MAX_LINE {
-                    skipping = true;
+                if self.skipping || line.len() + piece.len() > MAX_LINE {
+                    // It may have no end, and is not read again each time that one is looked for.
+                    (self.skipping, self.read_to) = (true, at);
                     line.clear();
                 } else {
                     line.extend_from_slice(piece);
                 }
                 if piece.ends_with(b"\n") {
-                    self.line(if skipping { &[] } else { &line });
-                    (skipping, self.read_to) = (false, at);
+                    self.line(if self.skipping { &[] } else { &line });
+                    (self.skipping, self.read_to) = (false, at);
                     line.clear();
                 }
             }
@@ -158,6 +161,7 @@ fn without_tier(name: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::io::Write;
 
     use super::*;
@@ -174,7 +178,7 @@ mod tests {
     fn both_forms_of_numbers_and_names_with_spaces() {
         let (map, facts) = map(b"7f0000001000 40 LazyCompile:*fib /app/a b.js:12:3\n\
             0x00007f0000002000 0x10 py::main:/app/x.py\n7F0000003000 8 JS:~go\n");
-        assert_eq!(facts, PerfMapFacts { lines: 3, rejected: 0, cut: false });
+        assert_eq!(facts, PerfMapFacts { lines: 3, ..PerfMapFacts::default() });
         assert_eq!(map.find(0x7f00_0000_103f, false).unwrap(), "LazyCompile:fib /app/a b.js:12:3");
         assert_eq!(map.find(0x7f00_0000_103f, true).unwrap(), "LazyCompile:*fib /app/a b.js:12:3");
         assert_eq!(map.find(0x7f00_0000_1040, true), None);
@@ -190,7 +194,7 @@ mod tests {
         text.extend_from_slice(&[b'x'; 1 << 20]);
         text.extend_from_slice(b"\n20000 10 last\n30000 10 cut by the wri");
         let (map, facts) = map(&text);
-        assert_eq!(facts, PerfMapFacts { lines: 2, rejected: 7, cut: false });
+        assert_eq!(facts, PerfMapFacts { lines: 2, rejected: 7, ..PerfMapFacts::default() });
         assert_eq!(map.find(0x10000, true).unwrap(), "?[31mred\u{fffd}");
         assert_eq!(map.find(0x2000f, true).unwrap(), "last");
         assert_eq!(map.find(0x30000, true), None);
@@ -217,7 +221,8 @@ mod tests {
         assert_eq!(map.find(0x20000, true).unwrap(), "bcd");
         file.set_len(0).unwrap();
         file.write_all_at(b"40000 10 fresh\n", 0).unwrap();
-        assert_eq!(map.read(&file).lines, 1);
+        let expected = PerfMapFacts { lines: 1, begun_anew: 1, ..PerfMapFacts::default() };
+        assert_eq!(map.read(&file), expected);
         assert_eq!(map.find(0x10000, true), None);
         assert_eq!(map.find(0x40000, true).unwrap(), "fresh");
     }
@@ -230,6 +235,32 @@ mod tests {
         let mut map = PerfMap::default();
         let facts = map.read(&file);
         assert!(facts.cut);
+        assert_eq!(map.find(0x10000, true).unwrap(), "a");
+    }
+
+    #[test]
+    fn no_part_of_a_line_that_is_too_long_is_read_twice() {
+        let mut text = b"10000 10 a\n".to_vec();
+        let mut map = PerfMap::default();
+        // The first byte that is read when the map has grown by some.
+        let mut grow = |more: &[u8]| {
+            text.extend_from_slice(more);
+            let first = Cell::new(text.len());
+            let facts = map.read_from(text.len() as u64, |block, at| {
+                let at = usize::try_from(at).unwrap();
+                first.set(first.get().min(at));
+                let len = block.len().min(text.len() - at);
+                block[..len].copy_from_slice(&text[at..at + len]);
+                len
+            });
+            (first.get(), text.len(), facts.lines, facts.rejected)
+        };
+        let (_, long, ..) = grow(&[b'x'; 1 << 20]);
+        assert_eq!(grow(b""), (long, long, 1, 0));
+        assert_eq!(grow(b"20000 10 within it"), (long, long + 18, 1, 0));
+        let (from, _, lines, rejected) = grow(b"\n20000 10 after it\n");
+        assert_eq!((from, lines, rejected), (long + 18, 2, 1));
+        assert_eq!(map.find(0x20000, true).unwrap(), "after it");
         assert_eq!(map.find(0x10000, true).unwrap(), "a");
     }
 }

@@ -6,6 +6,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::skip;
+
 /// Where hierarchies that BPF can be asked for are mounted: `v2`, or a controller of v1.
 pub(crate) fn hierarchies() -> Vec<(String, PathBuf)> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
@@ -47,6 +49,35 @@ impl Group {
     /// The same below the root of a hierarchy, with a name that no other test has.
     pub(crate) fn own(above: &Path, name: &str) -> Group {
         Group::make(above, &format!("jbpf-{name}-{}", std::process::id()))
+    }
+
+    /// The same below that of a hierarchy that limits CPU time; none, and said so, if there is none.
+    pub(crate) fn limitable(name: &str) -> Option<Group> {
+        let Some((_, cpu)) = hierarchies().into_iter().find(|(name, point)| {
+            let children = fs::read_to_string(point.join("cgroup.subtree_control")).unwrap_or_default();
+            name == "cpu" || children.split_whitespace().any(|controller| controller == "cpu")
+        }) else {
+            skip("no hierarchy here has the cpu controller");
+            return None;
+        };
+        Some(Group::own(&cpu, name))
+    }
+
+    /// Lets a limitable one have so many thousandths of a CPU.
+    pub(crate) fn limit(&self, thousandths: usize) {
+        let quota = thousandths * 100;
+        let v1 = self.0.join("cpu.cfs_quota_us");
+        let v2 = || (self.0.join("cpu.max"), format!("{quota} 100000"));
+        let (file, text) = if v1.exists() { (v1, quota.to_string()) } else { v2() };
+        fs::write(file, text).unwrap();
+    }
+
+    /// For how many seconds it was throttled until now.
+    pub(crate) fn throttled(&self) -> f64 {
+        let stat = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
+        let of = |name| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        let v1 = of("throttled_time").map(|ns| ns / 1e9);
+        v1.or(of("throttled_usec").map(|us| us / 1e6)).expect("it has the cpu controller")
     }
 
     pub(crate) fn path(&self) -> &Path {

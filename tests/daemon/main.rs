@@ -12,6 +12,7 @@ mod push;
 mod receiver;
 mod run;
 mod services;
+mod throttled;
 
 use std::fs;
 use std::net::TcpStream;

@@ -63,6 +63,17 @@ fn a_growing_map_with_bad_lines_names_what_it_can() {
 }
 
 #[test]
+fn a_map_that_begins_anew_is_asked_again() {
+    let (runtime, mut symbolizer, mut space) = Runtime::start();
+    fs::write(&runtime.map, format!("{GENERATED:x} 10 the-first-of-them\n")).unwrap();
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED)), ["the-first-of-them"]);
+    // It is shorter, and has as many lines.
+    fs::write(&runtime.map, format!("{:x} 10 the-second\n", GENERATED + 0x10)).unwrap();
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED + 0x10)), ["the-second"]);
+    assert_eq!(symbolizer.stats().perf_maps.lines, 1);
+}
+
+#[test]
 fn a_killed_worker_reads_the_map_again() {
     let (runtime, mut symbolizer, mut space) = Runtime::start();
     fs::write(&runtime.map, format!("{GENERATED:x} 10 one\n")).unwrap();
