@@ -12,7 +12,7 @@ use common::folded::Folded;
 use common::java::{Jdk, Program, classes, in_container};
 use common::profiler::{self, record, record_watching};
 use common::target::Target;
-use common::{container, is_root, native, scratch};
+use common::{container, is_root, native, scratch, skip};
 use serde_json::Value;
 
 const UIDS: [&str; 2] = ["0a1b2c3d-0000-1111-2222-333344445555", "0a1b2c3d-0000-1111-2222-333344446666"];
@@ -339,7 +339,9 @@ fn a_throttled_group_is_told_beside_its_profile() {
     if !is_root() {
         return;
     }
-    let Some(group) = Group::limitable("throttled") else { return };
+    let Some(group) = Group::limitable("throttled") else {
+        return skip("no hierarchy here has the cpu controller");
+    };
     group.limit(200);
     let _target = start(&group, "native");
     let profile = record(3, &args(&["-G", &group.arg()]));
@@ -357,7 +359,9 @@ fn of_two_jvms_the_throttled_one_is_told() {
     if !is_root() {
         return;
     }
-    let Some(group) = Group::limitable("throttled-jvm") else { return };
+    let Some(group) = Group::limitable("throttled-jvm") else {
+        return skip("no hierarchy here has the cpu controller");
+    };
     let command = Program::new("Shares").host_command(&Jdk::host());
     let slow = Target::start(group.enter(Path::new(&command[0])).args(&command[1..]));
     let free = Program::new("Shares").start(&Jdk::host());

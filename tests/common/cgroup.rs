@@ -6,8 +6,6 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::skip;
-
 /// Where hierarchies that BPF can be asked for are mounted: `v2`, or a controller of v1.
 pub(crate) fn hierarchies() -> Vec<(String, PathBuf)> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
@@ -51,15 +49,12 @@ impl Group {
         Group::make(above, &format!("jbpf-{name}-{}", std::process::id()))
     }
 
-    /// The same below that of a hierarchy that limits CPU time; none, and said so, if there is none.
+    /// The same below that of a hierarchy that limits CPU time, if there is one.
     pub(crate) fn limitable(name: &str) -> Option<Group> {
-        let Some((_, cpu)) = hierarchies().into_iter().find(|(name, point)| {
+        let (_, cpu) = hierarchies().into_iter().find(|(name, point)| {
             let children = fs::read_to_string(point.join("cgroup.subtree_control")).unwrap_or_default();
             name == "cpu" || children.split_whitespace().any(|controller| controller == "cpu")
-        }) else {
-            skip("no hierarchy here has the cpu controller");
-            return None;
-        };
+        })?;
         Some(Group::own(&cpu, name))
     }
 

@@ -4,9 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::cgroup::Group;
-use crate::common::is_root;
 use crate::common::java::{Jdk, Program};
 use crate::common::target::Target;
+use crate::common::{is_root, skip};
 use crate::home;
 use crate::run::Daemon;
 
@@ -15,7 +15,9 @@ fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
     if !is_root() {
         return;
     }
-    let Some(group) = Group::limitable("throttled-window") else { return };
+    let Some(group) = Group::limitable("throttled-window") else {
+        return skip("no hierarchy here has the cpu controller");
+    };
     // More than it can use.
     let enough = 1000 * thread::available_parallelism().unwrap().get();
     group.limit(enough);
@@ -23,7 +25,8 @@ fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
     let _java = Target::start(group.enter(command[0].as_ref()).args(&command[1..]));
     let before = group.throttled();
     // The JVM's stacks wait for the next window, and with them the window that has them.
-    let mut daemon = Daemon::start(&home("throttled"), "window = \"1s\"\nlog-level = \"info\"");
+    let mut daemon =
+        Daemon::start(&home("throttled"), "window = \"1s\"\njava = \"agent\"\nlog-level = \"info\"");
     daemon.wait("the first window", |daemon| daemon.said().contains("sampling: begun"));
     let begun = group.throttled();
     group.limit(100);
