@@ -6,7 +6,7 @@
 use super::elf::{Class, Elf};
 
 const EM_X86_64: u16 = 62;
-/// mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi; je +8; call: no other function begins by taking another stack.
+/// `mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi; je +8; call`: no other function begins by taking another stack.
 const BEGINNING: [u8; 13] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, 0x74, 0x08, 0xe8];
 /// endbr64, where glibc is built for Intel's CET.
 const MARK: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];

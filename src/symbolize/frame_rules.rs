@@ -61,7 +61,10 @@ pub fn table(elf: &Elf) -> Result<Table, NoTable> {
     builder.all(&frames, &bases)?;
     // A program that was compiled without the former has that of the start code all the same, which is linked into it.
     let bytes = section(elf, ".debug_frame").unwrap_or_default();
-    if !bytes.is_empty() {
+    // Go's linker writes one in which rbp, which functions save and change, is never told of and nothing is the outermost
+    // frame (`writeframes` in `cmd/link/internal/ld/dwarf.go`); its code has frame pointers.
+    let is_go = elf.section(".note.go.buildid").is_some();
+    if !bytes.is_empty() && !is_go {
         builder.described = builder.table.covered();
         let mut frames = DebugFrame::new(&bytes, LittleEndian);
         frames.set_address_size(8);
