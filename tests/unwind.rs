@@ -8,7 +8,7 @@ use std::process::Command;
 use common::folded::{Folded, is, reaches_root, user_leaf};
 use common::profiler::{profile, profile_enough, record};
 use common::target::Target;
-use common::{is_root, native, scratch, skip};
+use common::{is_root, native, scratch, skip, sources};
 
 /// Whether this machine's code has unwind tables for us.
 fn applies() -> bool {
@@ -170,6 +170,33 @@ fn frames_that_only_debug_information_describes_are_whole() {
             && has_in_order(stack, &["main", "chain", "by_value", "work"])
     });
     assert!(right > 0.995, "only {right} of the stacks have all frames:\n{}", work.top(5));
+}
+
+/// Go's frame descriptions do not say that the stack is another one from here on.
+#[test]
+fn where_go_calls_c_no_caller_is_invented() {
+    if !applies() {
+        return;
+    }
+    if Command::new("go").arg("version").output().is_err() {
+        skip("there is no Go on this machine");
+        return;
+    }
+    let program = scratch("go").join("calls_c");
+    let mut go = Command::new("go");
+    go.args(["build", "-ldflags=-compressdwarf=false", "-o"]).arg(&program);
+    go.arg(sources().join("calls_c.go")).envs([("CGO_ENABLED", "1"), ("GO111MODULE", "off")]);
+    assert!(go.status().unwrap().success());
+    let sections = Command::new("readelf").arg("-SW").arg(&program).output().unwrap().stdout;
+    let sections = String::from_utf8(sections).unwrap();
+    let described = |line: &str| line.contains(" .debug_frame ") && !line.contains(" C ");
+    assert!(sections.lines().any(described), "{sections}");
+    let target = Target::start(&mut Command::new(&program));
+    let all = profile(&target, 2, &[]).folded;
+    let work = all.within("work");
+    assert!(work.total() > 200 && work.total() * 10 > all.total() * 9, "{}", all.top(10));
+    let right = work.share(|stack| is(&stack[1], "runtime.asmcgocall.abi0") || reaches_root(stack));
+    assert!(right > 0.995, "only {right} of the stacks have no wrong frames:\n{}", work.top(5));
 }
 
 /// Nothing can be known of its callers. It is said where that is so.

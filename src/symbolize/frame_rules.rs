@@ -24,6 +24,10 @@ const MAX_CIE: usize = 256;
 /// GCC's start code (crtbegin) has about 180 bytes.
 const MAX_START_CODE: u64 = 256;
 const EM_X86_64: u16 = 62;
+/// What Go's linker made has this, and a `.debug_frame` that is not followed: it knows of the stack pointer only. That a
+/// function saves rbp, changes stacks (`runtime.asmcgocall`) or is the outermost is not said (golang/go
+/// `src/cmd/link/internal/ld/dwarf.go`, `writeframes`). Its code has frame pointers.
+const GO: &str = ".note.go.buildid";
 
 /// Why a file has no unwind table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,10 +65,7 @@ pub fn table(elf: &Elf) -> Result<Table, NoTable> {
     builder.all(&frames, &bases)?;
     // A program that was compiled without the former has that of the start code all the same, which is linked into it.
     let bytes = section(elf, ".debug_frame").unwrap_or_default();
-    // Go's linker writes one in which rbp, which functions save and change, is never told of and nothing is the outermost
-    // frame (`writeframes` in `cmd/link/internal/ld/dwarf.go`); its code has frame pointers.
-    let is_go = elf.section(".note.go.buildid").is_some();
-    if !bytes.is_empty() && !is_go {
+    if !bytes.is_empty() && elf.section(GO).is_none() {
         builder.described = builder.table.covered();
         let mut frames = DebugFrame::new(&bytes, LittleEndian);
         frames.set_address_size(8);
