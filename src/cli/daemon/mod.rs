@@ -1,22 +1,22 @@
 //! `jbpf-prof daemon`: one file of settings (TOML) and flags of the same names, made into valid data.
 
+mod options;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use clap::Args as _;
 use log::LevelFilter;
-use serde::{Deserialize, Serialize};
+
+use options::{Options, read};
 
 use super::config::{OWN_BINARY, duration, level};
-use super::exit::{Exit, Failure};
+use super::exit::Failure;
 use crate::daemon::client::is_url;
 use crate::daemon::{
     Address, Auth, BudgetLimits, Config, KubeletConfig, Protocol, SinkConfig, StoreLimits, Trust,
 };
 use crate::profile::filter::Glob;
 use crate::session::{self, AgentRule, OptedIn};
-
-use super::args::{Java, LogLevel};
 
 /// The shortest and the longest window, seconds.
 const WINDOWS: std::ops::RangeInclusive<u64> = 1..=300;
@@ -34,129 +34,6 @@ pub(super) struct Daemon {
     check: bool,
     #[command(flatten)]
     options: Options,
-}
-
-/// The settings, as they are written.
-#[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
-struct Options {
-    /// Samples a second on each CPU, at most [default: 19].
-    #[arg(short = 'F', long, value_name = "HZ", help_heading = "Sampling")]
-    frequency: Option<f64>,
-    /// Length of a window [default: 10s].
-    #[arg(long, value_name = "TIME", help_heading = "Sampling")]
-    window: Option<String>,
-    /// CPU time that the profiler may use, in percent of the host's; the rate is lowered to keep within it [default: 0.5].
-    #[arg(long, value_name = "PERCENT", help_heading = "Sampling")]
-    max_cpu: Option<f64>,
-    /// Memory that it may use, BPF maps included; caches are given back to keep within it [default: 128MiB].
-    #[arg(long, value_name = "SIZE", help_heading = "Sampling")]
-    max_memory: Option<String>,
-    /// While there is a file of this name nothing is sampled [default: /run/jbpf-prof/stop].
-    #[arg(long, value_name = "FILE", help_heading = "Sampling")]
-    kill_switch: Option<PathBuf>,
-
-    /// Where Java names come from [default: vm, which loads nothing into JVMs].
-    #[arg(long, value_enum, help_heading = "Java")]
-    java: Option<Java>,
-    /// With `java = "vm"`: the agent for JVMs that were started with this variable.
-    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Java")]
-    agent_env: Option<Vec<String>>,
-    /// With `java = "vm"`: the agent for JVMs in cgroups with such a path; `*` stands for any text.
-    #[arg(long, value_name = "PATTERN", value_delimiter = ',', help_heading = "Java")]
-    agent_cgroup: Option<Vec<String>>,
-    /// With `java = "vm"`: the agent for JVMs in pods with such a NAMESPACE/NAME; `*` stands for any text.
-    #[arg(long, value_name = "PATTERN", value_delimiter = ',', help_heading = "Java")]
-    agent_pod: Option<Vec<String>>,
-    /// With `java = "vm"`: the agent for JVMs in pods with such an annotation, which the kubelet is asked for.
-    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Java")]
-    agent_annotation: Option<Vec<String>>,
-    /// How long attaching to one JVM may take [default: 10s].
-    #[arg(long, value_name = "TIME", help_heading = "Java")]
-    attach_timeout: Option<String>,
-
-    /// The kubelet of this node, such as `https://node:10250`.
-    #[arg(long, value_name = "URL", help_heading = "Kubelet")]
-    kubelet_url: Option<String>,
-    /// File of the bearer token for it.
-    #[arg(long, value_name = "FILE", help_heading = "Kubelet")]
-    kubelet_token_file: Option<PathBuf>,
-    /// Certificates to trust instead of the host's.
-    #[arg(long, value_name = "FILE", help_heading = "Kubelet")]
-    kubelet_ca_file: Option<PathBuf>,
-    /// Name in its certificate, if it is not the one in the URL.
-    #[arg(long, value_name = "NAME", help_heading = "Kubelet")]
-    kubelet_name: Option<String>,
-
-    /// Where windows are kept, and what waits to be pushed [default: /var/lib/jbpf-prof].
-    #[arg(long, value_name = "DIR", help_heading = "Keeping")]
-    directory: Option<PathBuf>,
-    /// Disk space for windows; the oldest go first [default: 1GiB].
-    #[arg(long, value_name = "SIZE", help_heading = "Keeping")]
-    keep_size: Option<String>,
-    /// Age of the oldest window [default: 24h].
-    #[arg(long, value_name = "TIME", help_heading = "Keeping")]
-    keep_age: Option<String>,
-
-    /// Address of /metrics, /healthz and /readyz, which name no tenant; `off` for none [default: 127.0.0.1:9919].
-    #[arg(long, value_name = "ADDRESS", help_heading = "HTTP")]
-    metrics: Option<String>,
-    /// Address of these and of profiles; not a local one needs a token [default: unix:/run/jbpf-prof/api.sock].
-    #[arg(long, value_name = "ADDRESS", help_heading = "HTTP")]
-    api: Option<String>,
-    /// File of the bearer token that profiles need.
-    #[arg(long, value_name = "FILE", help_heading = "HTTP")]
-    token_file: Option<PathBuf>,
-    /// Profiles that may be made at the same time [default: 2].
-    #[arg(long, value_name = "N", help_heading = "HTTP")]
-    concurrent_profiles: Option<usize>,
-
-    /// Grafana Pyroscope, such as `https://pyroscope.example:4040`.
-    #[arg(long, value_name = "URL", help_heading = "Pushing")]
-    pyroscope_url: Option<String>,
-    /// File of the bearer token for it.
-    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
-    pyroscope_token_file: Option<PathBuf>,
-    /// User of basic authentication.
-    #[arg(long, value_name = "NAME", help_heading = "Pushing")]
-    pyroscope_user: Option<String>,
-    /// File of the user's password.
-    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
-    pyroscope_password_file: Option<PathBuf>,
-    /// Certificates to trust instead of the host's.
-    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
-    pyroscope_ca_file: Option<PathBuf>,
-    /// Tenant (X-Scope-OrgID).
-    #[arg(long, value_name = "NAME", help_heading = "Pushing")]
-    pyroscope_tenant: Option<String>,
-    /// OpenTelemetry Collector, such as http://collector:4318.
-    #[arg(long, value_name = "URL", help_heading = "Pushing")]
-    otlp_url: Option<String>,
-    /// What it speaks there: http or grpc [default: http].
-    #[arg(long, value_name = "PROTOCOL", help_heading = "Pushing")]
-    otlp_protocol: Option<String>,
-    /// File of the bearer token for it.
-    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
-    otlp_token_file: Option<PathBuf>,
-    /// User of basic authentication.
-    #[arg(long, value_name = "NAME", help_heading = "Pushing")]
-    otlp_user: Option<String>,
-    /// File of the user's password.
-    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
-    otlp_password_file: Option<PathBuf>,
-    /// Certificates to trust instead of the host's.
-    #[arg(long, value_name = "FILE", help_heading = "Pushing")]
-    otlp_ca_file: Option<PathBuf>,
-    /// Labels of everything that is pushed, such as cluster=a,node=b.
-    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Pushing")]
-    labels: Option<Vec<String>>,
-    /// Disk space for what waits for a sink; the oldest go first [default: 64MiB].
-    #[arg(long, value_name = "SIZE", help_heading = "Pushing")]
-    spool_size: Option<String>,
-
-    /// What is told on standard error [default: warn].
-    #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Log")]
-    log_level: Option<LogLevel>,
 }
 
 /// A daemon to run.
@@ -189,37 +66,6 @@ pub(super) fn health_address(file: Option<&Path>) -> Result<Address, Failure> {
     metrics
         .or(api)
         .ok_or_else(|| Failure::usage("a daemon of these settings listens nowhere: metrics and api are off"))
-}
-
-/// Reads a file of settings; flags win.
-fn read(file: &Path, flags: &Options) -> Result<Options, Failure> {
-    let wrong = |exit: Exit, why: String| Failure { exit, message: format!("{}: {why}", file.display()) };
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(Exit::Failed, error.to_string()))?;
-    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let line =
-            error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        wrong(Exit::Usage, format!("line {line}: {}", error.message()))
-    })?;
-    known(&table).map_err(|why| wrong(Exit::Usage, why))?;
-    for (key, value) in &table {
-        let alone = toml::Table::from_iter([(key.clone(), value.clone())]);
-        if let Err(error) = Options::deserialize(alone) {
-            return Err(wrong(Exit::Usage, format!("{key}: {}", error.message())));
-        }
-    }
-    let flags = toml::Table::try_from(flags).map_err(|error| wrong(Exit::Failed, error.to_string()))?;
-    table.extend(flags);
-    Options::deserialize(table).map_err(|error| wrong(Exit::Usage, error.message().to_owned()))
-}
-
-/// Whether all keys mean something.
-fn known(table: &toml::Table) -> Result<(), String> {
-    let command = Options::augment_args(clap::Command::new("daemon"));
-    let names: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
-    let Some(stray) = table.keys().find(|key| !names.contains(&key.as_str())) else { return Ok(()) };
-    let nearest =
-        names.iter().max_by(|a, b| strsim::jaro_winkler(stray, a).total_cmp(&strsim::jaro_winkler(stray, b)));
-    Err(format!("there is no setting {stray}; did you mean {}?", nearest.copied().unwrap_or_default()))
 }
 
 fn config(options: Options) -> Result<Config, Failure> {
