@@ -23,7 +23,7 @@ struct Runtime {
 fn node(program: &'static str) -> Option<Runtime> {
     let works = Command::new("node").arg("--version").output().is_ok_and(|o| o.status.success());
     if !works {
-        eprintln!("SKIP: this machine has no node");
+        eprintln!("LEFT OUT: this machine has no node");
         return None;
     }
     let command = ["node", "--perf-basic-prof", "--no-turbo-inlining"].map(str::to_owned).to_vec();
@@ -43,7 +43,7 @@ fn python() -> Option<Runtime> {
         (output.status.success() && path.starts_with('/')).then_some(path)
     });
     let Some(python) = found else {
-        eprintln!("SKIP: this machine has no Python that writes perf maps, 3.12 or later");
+        eprintln!("LEFT OUT: this machine has no Python that writes perf maps, 3.12 or later");
         return None;
     };
     let command = vec![python, "-X".to_owned(), "perf".to_owned()];

@@ -209,7 +209,7 @@ pub(crate) fn on_host(version: u32, test: impl Fn(&Jdk)) {
     }
     match Jdk::on_host(version) {
         Some(jdk) => test(&jdk),
-        None => eprintln!("SKIP: this host has no JDK {version}"),
+        None => eprintln!("LEFT OUT: this host has no JDK {version}"),
     }
 }
 
