@@ -159,7 +159,7 @@ mod tests {
             ("--tid 4194999 -o -".to_owned(), Exit::Target, "thread 4194999"),
             ("-o x.png".to_owned(), Exit::Usage, "x.png"),
             ("-o x --format png".to_owned(), Exit::Usage, "--format png"),
-            ("--minwidth -1".to_owned(), Exit::Usage, "--minwidth -1"),
+            ("--minwidth -1 -o -".to_owned(), Exit::Usage, "--minwidth -1"),
             (format!("-o {0} -o {0}", at("a.svg")), Exit::Usage, "twice"),
             (format!("-o {}", at("d.svg")), Exit::Failed, "d.svg"),
             (format!("-o {}", at("none/a.svg")), Exit::Failed, "there is no directory"),
