@@ -362,8 +362,7 @@ fn of_two_jvms_the_throttled_one_is_told() {
     let Some(group) = Group::limitable("throttled-jvm") else {
         return skip("no hierarchy here has the cpu controller");
     };
-    let command = Program::new("Shares").host_command(&Jdk::host());
-    let slow = Target::start(group.enter(Path::new(&command[0])).args(&command[1..]));
+    let slow = Program::new("Shares").start_in(&group);
     let free = Program::new("Shares").start(&Jdk::host());
     // Only now: it would be long in getting ready.
     group.limit(200);

@@ -10,7 +10,7 @@ use std::process::Command;
 use common::folded::{Folded, bare};
 use common::java::{Jdk, Program};
 use common::profiler::{out_file, run};
-use common::{is_root, skip, sources};
+use common::{is_root, lacks, sources};
 
 /// What the tool prints of a profile.
 fn pprof(how: &[&str], file: &Path) -> String {
@@ -23,11 +23,7 @@ fn pprof(how: &[&str], file: &Path) -> String {
 
 #[test]
 fn go_finds_the_stacks_lines_files_and_labels_of_a_jvm() {
-    if !is_root() {
-        return;
-    }
-    if Command::new("go").arg("version").output().is_err() {
-        skip("there is no `go tool pprof` on this machine");
+    if !is_root() || lacks("go") {
         return;
     }
     let methods = ["burn*", "twice", "thrice", "inner", "other"];

@@ -8,7 +8,7 @@ use std::process::Command;
 use common::folded::{Folded, is, reaches_root, user_leaf};
 use common::profiler::{profile, profile_enough, record};
 use common::target::Target;
-use common::{is_root, native, scratch, skip, sources};
+use common::{is_root, lacks, native, scratch, skip, sources};
 
 /// Whether this machine's code has unwind tables for us.
 fn applies() -> bool {
@@ -178,8 +178,7 @@ fn where_go_calls_c_no_caller_is_invented() {
     if !applies() {
         return;
     }
-    if Command::new("go").arg("version").output().is_err() {
-        skip("there is no Go on this machine");
+    if lacks("go") {
         return;
     }
     let program = scratch("go").join("calls_c");
@@ -238,8 +237,7 @@ fn an_interpreter_as_it_is_shipped() {
     if !applies() {
         return;
     }
-    if Command::new("python3").arg("--version").output().is_err() {
-        skip("there is no python3");
+    if lacks("python3") {
         return;
     }
     let program = "import json, zlib\nprint('ready', flush=True)\n\

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -57,8 +56,6 @@ pub(super) struct Kubelet {
     config: KubeletConfig,
     client: Client,
     looks: Mutex<Looks>,
-    /// The last one came to nothing.
-    fails: AtomicBool,
 }
 
 /// What is read of its list of pods.
@@ -83,7 +80,7 @@ impl Kubelet {
     /// `binary` is this one.
     pub(super) fn new(config: KubeletConfig, binary: &Path) -> Kubelet {
         let client = Client::new(binary.to_owned(), config.trust.clone(), false);
-        Kubelet { config, client, looks: Mutex::default(), fails: AtomicBool::new(false) }
+        Kubelet { config, client, looks: Mutex::default() }
     }
 
     pub(super) fn looks(&self) -> Looks {
@@ -93,12 +90,14 @@ impl Kubelet {
     /// Asks for ever; `anew`: what JVMs were told of their pods is not so any more.
     pub(super) async fn run(&self, anew: impl Fn()) {
         let board = &self.config.opted_in;
-        let mut begun_anew: Option<Instant> = None;
+        let (mut begun_anew, mut fails): (Option<Instant>, bool) = (None, false);
         loop {
             board.begin();
             let pods = tokio::time::timeout(DEADLINE, self.pods()).await;
             let pods = pods.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}")));
-            let changed = board.end(self.note(pods));
+            let pods = self.note(pods, fails);
+            fails = pods.is_none();
+            let changed = board.end(pods);
             if changed && begun_anew.is_none_or(|then| then.elapsed() >= ANEW_EACH) {
                 begun_anew = Some(Instant::now());
                 anew();
@@ -116,16 +115,20 @@ impl Kubelet {
         opted_in(answer.reader(), annotations)
     }
 
-    fn note(&self, pods: anyhow::Result<HashMap<String, bool>>) -> Option<HashMap<String, bool>> {
+    /// `again`: the request before this one came to nothing, which was told.
+    fn note(
+        &self,
+        pods: anyhow::Result<HashMap<String, bool>>,
+        again: bool,
+    ) -> Option<HashMap<String, bool>> {
         let mut looks = self.counted();
         match pods {
             Ok(pods) => {
-                self.fails.store(false, Relaxed);
                 looks.answered += 1;
                 Some(pods)
             }
             Err(error) => {
-                let level = if self.fails.swap(true, Relaxed) { log::Level::Info } else { log::Level::Warn };
+                let level = if again { log::Level::Info } else { log::Level::Warn };
                 log::log!(level, "the kubelet does not say which pods opt in, to be asked again: {error:#}");
                 looks.failed += 1;
                 None

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use super::cgroup::Group;
 use super::folded::Folded;
 use super::profiler::main_thread;
 use super::target::Target;
@@ -178,6 +179,12 @@ impl Program {
         let mut line = vec![home.join("bin/java").to_str().unwrap().to_owned()];
         line.extend(self.line(classes().to_str().unwrap()));
         line
+    }
+
+    /// Starts it in a group, on the host's JDK, and waits until it is ready.
+    pub(crate) fn start_in(&self, group: &Group) -> Target {
+        let line = self.host_command(&Jdk::host());
+        Target::start(group.enter(Path::new(&line[0])).args(&line[1..]))
     }
 
     /// The command that runs it in a container whose `/tmp/classes` is [`classes`].

@@ -26,6 +26,15 @@ pub(crate) fn scratch(part: &str) -> PathBuf {
     dir
 }
 
+/// Whether this machine lacks a program that a test needs, which is said.
+pub(crate) fn lacks(program: &str) -> bool {
+    let lacks = std::process::Command::new(program).arg("--version").output().is_err();
+    if lacks {
+        skip(&format!("there is no {program} on this machine"));
+    }
+    lacks
+}
+
 /// Says that the test cannot run here, and why; with `CI=true` that is a failure.
 pub(crate) fn skip(why: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "with CI=true nothing is skipped, but: {why}");

@@ -37,11 +37,6 @@ impl Pod {
         fs::create_dir_all(&logs.pod).unwrap();
         Pod { group: Group::make(pods.path(), &format!("pod{uid}")), _logs: logs }
     }
-
-    fn start(&self, program: &Program) -> Target {
-        let line = program.host_command(&Jdk::host());
-        Target::start(self.group.enter(Path::new(&line[0])).args(&line[1..]))
-    }
 }
 
 impl Drop for Logs {
@@ -67,6 +62,17 @@ pub(crate) fn results(daemon: &Daemon, result: &str) -> u32 {
     metrics.lines().find_map(|line| line.strip_prefix(&start)?.parse().ok()).unwrap_or(0)
 }
 
+/// Methods like these have ticks in the windows from that one on.
+#[track_caller]
+fn assert_named(daemon: &Daemon, first: usize, methods: &[&str]) {
+    let mut windows = Folded::default();
+    daemon.files()[first..].iter().for_each(|file| windows.add(folded(file)));
+    for method in methods {
+        let ticks = windows.count(|stack| stack.iter().any(|frame| frame.starts_with(method)));
+        assert!(ticks > 20, "{ticks} ticks in {method}: {}", daemon.said());
+    }
+}
+
 #[test]
 fn the_agent_is_for_those_that_want_it_and_who_refuses_is_read_and_not_asked_again() {
     if !is_root() {
@@ -79,7 +85,7 @@ fn the_agent_is_for_those_that_want_it_and_who_refuses_is_read_and_not_asked_aga
     let _other = Program::new("Shares").start(&Jdk::host());
     let pods = Group::own(&naming(), "kubepods");
     let pod = Pod::make(&pods, "shop_web-0", "0a1b2c3d-0000-1111-2222-333344447777");
-    let _of_pod = pod.start(&Program::new("InlinedShares"));
+    let _of_pod = Program::new("InlinedShares").start_in(&pod.group);
 
     let policy = "java = \"vm\"\nattach-timeout = \"60s\"\nagent-env = [\"JBPF_PROF_AGENT=1\"]\nagent-pod = [\"shop/web-*\"]";
     let mut daemon = Daemon::start(&home("agent"), policy);
@@ -92,12 +98,7 @@ fn the_agent_is_for_those_that_want_it_and_who_refuses_is_read_and_not_asked_aga
         assert!(results(&daemon, "agent") >= 2 && results(&daemon, "memory") >= 2, "{}", daemon.metrics());
         assert_eq!(results(&daemon, "attach disabled"), 1, "asked once: {}", daemon.metrics());
         daemon.pause();
-        let windows: Vec<Folded> = daemon.files()[before..].iter().map(|file| folded(file)).collect();
-        for method in ["Lines.", "Shares.", "InlinedShares."] {
-            let named = |stack: &[String]| stack.iter().any(|frame| frame.starts_with(method));
-            let ticks: u64 = windows.iter().map(|window| window.count(named)).sum();
-            assert!(ticks > 20, "{ticks} ticks in {method}: {}", daemon.said());
-        }
+        assert_named(&daemon, before, &["Lines.", "Shares.", "InlinedShares."]);
         daemon.throw(false);
     }
     assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
@@ -126,7 +127,7 @@ fn a_pod_opts_in_by_an_annotation_before_it_runs_or_while_it_runs() {
     fs::write(files.join("ca.pem"), &identity.certificate).unwrap();
     let pods = Group::own(&naming(), "kubepods");
     let pod = Pod::make(&pods, "shop_old-0", first);
-    let _runs = pod.start(&Program::new("Lines"));
+    let _runs = Program::new("Lines").start_in(&pod.group);
     let policy = format!(
         "attach-timeout = \"60s\"\nagent-annotation = [\"jbpf-prof/agent=true\"]\nkubelet-name = \"node-1\"\n\
          kubelet-url = \"https://127.0.0.1:{port}\"\nkubelet-token-file = \"{at}/token\"\n\
@@ -144,7 +145,7 @@ fn a_pod_opts_in_by_an_annotation_before_it_runs_or_while_it_runs() {
     // The kubelet is asked again for the one that it has not told of; then sampling begins anew for the other.
     kubelet.answer(list(&[(first, true), (second, true)]));
     let other = Pod::make(&pods, "shop_new-0", second);
-    let _begins = other.start(&Program::new("InlinedShares"));
+    let _begins = Program::new("InlinedShares").start_in(&other.group);
     let both = "jbpf_prof_jvms{names=\"agent\"} 2\n";
     daemon.wait("the agent in the one that begins, then in both", |d| d.metrics().contains(both));
     let before = daemon.files().len();
@@ -156,11 +157,6 @@ fn a_pod_opts_in_by_an_annotation_before_it_runs_or_while_it_runs() {
     let own = of_pod.within("Lines.main").total();
     assert!(own > 50 && of_pod.within("InlinedShares.main").total() == 0, "{}", of_pod.top(9));
     daemon.pause();
-    let mut windows = Folded::default();
-    daemon.files()[before..].iter().for_each(|file| windows.add(folded(file)));
-    for method in ["Lines.", "InlinedShares."] {
-        let ticks = windows.count(|stack| stack.iter().any(|frame| frame.starts_with(method)));
-        assert!(ticks > 20, "{ticks} ticks in {method}: {}", daemon.said());
-    }
+    assert_named(&daemon, before, &["Lines.", "InlinedShares."]);
     assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
 }

@@ -4,8 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::cgroup::Group;
-use crate::common::java::{Jdk, Program};
-use crate::common::target::Target;
+use crate::common::java::Program;
 use crate::common::{is_root, skip};
 use crate::home;
 use crate::run::Daemon;
@@ -21,8 +20,7 @@ fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
     // More than it can use.
     let enough = 1000 * thread::available_parallelism().unwrap().get();
     group.limit(enough);
-    let command = Program::new("Shares").host_command(&Jdk::host());
-    let _java = Target::start(group.enter(command[0].as_ref()).args(&command[1..]));
+    let _java = Program::new("Shares").start_in(&group);
     let before = group.throttled();
     // The JVM's stacks wait for the next window, and with them the window that has them.
     let mut daemon =

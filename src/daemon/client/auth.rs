@@ -26,7 +26,7 @@ impl Auth {
     ///
     /// # Errors
     /// When a file cannot be read; what is in it is never said.
-    pub(in crate::daemon) fn header(&self) -> anyhow::Result<Option<HeaderValue>> {
+    pub(super) fn header(&self) -> anyhow::Result<Option<HeaderValue>> {
         let value = match self {
             Auth::None => return Ok(None),
             Auth::Bearer(file) => format!("Bearer {}", secret(file)?),

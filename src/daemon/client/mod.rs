@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use http_body_util::{BodyExt, Collected, Full, Limited};
 use hyper::body::{Buf, Bytes};
-use hyper::{Request, Response, StatusCode, Uri, header};
+use hyper::http::request::Builder;
+use hyper::{Method, Request, Response, StatusCode, Uri, header};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -29,7 +30,7 @@ pub(super) use auth::secret;
 const DEADLINE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(10);
 /// Who we say we are.
-pub(super) const USER_AGENT: &str = concat!("jbpf-prof/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("jbpf-prof/", env!("CARGO_PKG_VERSION"));
 /// Bytes of an answer to a push that are read.
 const MAX_ANSWER: usize = 64 << 10;
 /// Where distributions keep the certificates that a host trusts.
@@ -98,15 +99,24 @@ impl Client {
         })
     }
 
+    /// A request by us; what it carries is the caller's to add.
+    ///
+    /// # Errors
+    /// When it cannot be said who we are.
+    pub(super) fn request(method: Method, uri: &str, auth: &Auth) -> anyhow::Result<Builder> {
+        let request = Request::builder().method(method).uri(uri).header(header::USER_AGENT, USER_AGENT);
+        Ok(match auth.header()? {
+            Some(value) => request.header(header::AUTHORIZATION, value),
+            None => request,
+        })
+    }
+
     /// What is at `uri`, `most` bytes of it.
     ///
     /// # Errors
     /// When there is nothing, it is not for us, too large, or does not come in time.
     pub(super) async fn get(&self, uri: &str, auth: &Auth, most: usize) -> anyhow::Result<impl Buf> {
-        let mut request = Request::get(uri).header(header::USER_AGENT, USER_AGENT);
-        if let Some(value) = auth.header()? {
-            request = request.header(header::AUTHORIZATION, value);
-        }
+        let request = Client::request(Method::GET, uri, auth)?;
         let request = request.body(Full::default()).context("making a request")?;
         let (head, body) = self.exchange(request, most).await?.into_parts();
         anyhow::ensure!(head.status == StatusCode::OK, "HTTP status {}", head.status);

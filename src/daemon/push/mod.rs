@@ -13,13 +13,13 @@ use anyhow::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body_util::Full;
-use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header;
+use hyper::{Method, Request};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::Notify;
 
-use super::client::{Answer, Auth, Client, Trust, USER_AGENT};
+use super::client::{Answer, Auth, Client, Trust};
 use super::service::{self, Service};
 use crate::output::otlp;
 use crate::profile::Profile;
@@ -183,8 +183,8 @@ impl Sink {
     fn request(&self, body: Vec<u8>) -> anyhow::Result<Request<Full<Bytes>>> {
         let SinkConfig { protocol, url, auth, tenant, .. } = &self.config;
         let uri = format!("{}{}", url.trim_end_matches('/'), protocol.path());
-        let mut request = Request::post(uri).header(header::CONTENT_TYPE, protocol.content_type());
-        request = request.header(header::USER_AGENT, USER_AGENT);
+        let mut request = Client::request(Method::POST, &uri, auth)?;
+        request = request.header(header::CONTENT_TYPE, protocol.content_type());
         let body = match protocol {
             Protocol::Pyroscope => {
                 request = request.header("connect-protocol-version", "1");
@@ -199,9 +199,6 @@ impl Sink {
                 framed(&body)
             }
         };
-        if let Some(value) = auth.header()? {
-            request = request.header(header::AUTHORIZATION, value);
-        }
         if let Some(tenant) = tenant {
             request = request.header("x-scope-orgid", tenant);
         }
