@@ -94,9 +94,9 @@ impl Processes {
         let _ = self.select(id, at);
     }
 
-    /// Since when the mappings of a program are what they are now: what [`locate`](Self::locate) says of an address at a
-    /// time after that holds for all later ones, as long as this stays the same. None if the program is not known for
-    /// certain.
+    /// Since when the mappings of a program are what they are now: what [`locate`](Self::locate) finds at an address at a
+    /// time after that is there at all later ones, as long as this stays the same. Where it finds nothing there may be
+    /// memory of no file later. None if the program is not known for certain.
     pub fn mapped_since(&mut self, id: ProcessId, at: MonoNs) -> Option<MonoNs> {
         let index = self.select(id, at)?;
         let program = self.program(id.tgid, index)?;

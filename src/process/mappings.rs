@@ -73,7 +73,8 @@ pub(super) struct Mappings {
     now: BTreeMap<u64, Mapping>,
     /// What was covered by others, and until when.
     past: Vec<(Mapping, MonoNs)>,
-    /// When the last of them was made, or a little later: each time another one.
+    /// When the last of them was made that may have changed what is found at an address where something is: or a little
+    /// later, each time another one.
     changed: MonoNs,
 }
 
@@ -83,9 +84,13 @@ impl Mappings {
         if new.start >= new.end || self.has(&new) {
             return;
         }
-        // Of an older time too: what was found there until now holds no more.
-        self.changed = new.from.max(MonoNs(self.changed.0.saturating_add(1)));
-        for old in self.overlapping(&new) {
+        let overlapping = self.overlapping(&new);
+        let grows = |old: &Mapping| matches!(old.object, Object::Anonymous);
+        if !(grows(&new) && overlapping.iter().all(grows)) {
+            // Of an older time too: what was found there until now holds no more.
+            self.changed = new.from.max(MonoNs(self.changed.0.saturating_add(1)));
+        }
+        for old in overlapping {
             self.now.remove(&old.start);
             if old.start < new.start {
                 self.now.insert(old.start, old.part(old.start, new.start));
@@ -123,7 +128,8 @@ impl Mappings {
         self.past.iter().rev().find(was).map(|(mapping, _)| mapping)
     }
 
-    /// When the last mapping was made: what is found at a time after that is what is there now.
+    /// When the last mapping was made: what is found at a time after that is what is there now. Memory of no file, where
+    /// there was none or nothing, is no change: a JIT's code grows all the time.
     pub(super) fn changed(&self) -> MonoNs {
         self.changed
     }
@@ -242,6 +248,24 @@ mod tests {
         assert!(map(&mut maps, 2, 20));
         assert!(map(&mut maps, 3, 10));
         assert!(!map(&mut maps, 3, 30), "it was there");
+    }
+
+    #[test]
+    fn code_that_grows_is_no_change_and_what_comes_over_it_is() {
+        let mut maps = Mappings::default();
+        maps.map(mapping(0x1000, 0x5000, Object::File(file(1), 0), 10));
+        let changed = maps.changed();
+        maps.map(mapping(0x6000, 0x7000, Object::Anonymous, 20));
+        maps.map(mapping(0x6000, 0x8000, Object::Anonymous, 30));
+        maps.map(mapping(0x5800, 0x9000, Object::Anonymous, 40));
+        assert_eq!(maps.changed(), changed);
+        assert_eq!(what(&maps, 0x8fff, 50), Some((0, 0)));
+        maps.map(mapping(0x4000, 0x6000, Object::Anonymous, 60));
+        assert_eq!(maps.changed(), MonoNs(60), "over a file");
+        maps.map(mapping(0x6000, 0x7000, Object::File(file(2), 0), 70));
+        assert_eq!(maps.changed(), MonoNs(70), "a file over it");
+        maps.map(mapping(0xa000, 0xb000, Object::File(file(2), 0), 80));
+        assert_eq!(maps.changed(), MonoNs(80), "a file where nothing was");
     }
 
     #[test]

@@ -63,6 +63,7 @@ impl JavaSource for JavaLog {
 
     fn names(&mut self, lookups: &[JavaPc]) -> Response {
         let mut names = NamesBuilder::default();
+        let mut code = self.timeline.lookups();
         for lookup in lookups {
             let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
             match self.timeline.hold(lookup.pc, lookup.leaf, from, to) {
@@ -76,7 +77,7 @@ impl JavaSource for JavaLog {
                 Hold::Changes | Hold::Ends => names.mark(Mark::Passing),
                 Hold::Lasts => {}
             }
-            let found = self.timeline.lookup(lookup.pc, lookup.leaf, from);
+            let found = code.lookup(lookup.pc, lookup.leaf, from);
             if lookup.leaf && found.as_ref().is_ok_and(|found| found.before_attach) {
                 names.mark(Mark::BeforeAttach);
             }

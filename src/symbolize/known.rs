@@ -8,7 +8,8 @@ use super::changes::Changes;
 use super::frames::Frames;
 use crate::process::{MonoNs, ProcessId};
 
-/// A process's addresses are looked up anew this often, ns: what is asked of a file keeps it open.
+/// An address in a file is looked up anew this often, ns: what is asked of a file keeps it open. What was not asked for
+/// as long is forgotten.
 const RENEWED: u64 = 60_000_000_000;
 /// Processes that are remembered; then all are looked up anew.
 const MAX_SPACES: usize = 16 << 10;
@@ -54,13 +55,12 @@ struct Space {
     number: SpaceNumber,
     /// Since when the mappings are these.
     mapped: MonoNs,
-    begun: MonoNs,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     answer: Answer,
-    /// First time that Java's code is known to be there.
+    /// When it was looked up; of Java's code, the first time that it is known to be there.
     from: MonoNs,
     /// The reading of the JVM's code at which it was known to hold.
     reading: u64,
@@ -85,10 +85,9 @@ impl Known {
         if at < mapped {
             return None;
         }
-        // Those of spaces that were numbered anew are asked for no more.
+        // Those of spaces with other mappings are asked for no more.
         self.entries.age(at, RENEWED);
-        let holds = |space: &&Space| space.mapped == mapped && at.0.saturating_sub(space.begun.0) < RENEWED;
-        if let Some(space) = self.spaces.get(&id).filter(holds) {
+        if let Some(space) = self.spaces.get(&id).filter(|space| space.mapped == mapped) {
             return Some(space.number);
         }
         if self.spaces.len() >= MAX_SPACES {
@@ -97,7 +96,7 @@ impl Known {
         let number = SpaceNumber(self.next);
         // After so many that nothing is left of those with the same numbers.
         self.next = self.next.wrapping_add(1);
-        self.spaces.insert(id, Space { number, mapped, begun: at });
+        self.spaces.insert(id, Space { number, mapped });
         Some(number)
     }
 
@@ -110,12 +109,16 @@ impl Known {
         changes: Option<&Changes>,
     ) -> Option<Answer> {
         let entry = self.entries.get_mut(&(space, key(seen)))?;
-        if let Answer::Java(_) = entry.answer {
-            let changes = changes?;
-            if at < entry.from || changes.changed_after(seen.pc, entry.reading) {
-                return None;
+        match entry.answer {
+            Answer::Code(_) if at.0.saturating_sub(entry.from.0) >= RENEWED => return None,
+            Answer::Code(_) => {}
+            Answer::Java(_) => {
+                let changes = changes?;
+                if at < entry.from || changes.changed_after(seen.pc, entry.reading) {
+                    return None;
+                }
+                entry.reading = changes.now();
             }
-            entry.reading = changes.now();
         }
         Some(entry.answer.clone())
     }
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_space_lasts_until_its_mappings_change_and_is_renewed() {
+    fn a_space_lasts_until_its_mappings_change() {
         let mut known = Known::new(100);
         let frames = unknown(Why::NoSymbol, None, 0);
         let first = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
@@ -206,7 +209,22 @@ mod tests {
         assert_eq!(known.space(ID, MonoNs(70), MonoNs(40)), Some(first));
         let second = known.space(ID, MonoNs(70), MonoNs(60)).unwrap();
         assert!(known.get(second, seen(0x1000), MonoNs(70), None).is_none());
-        assert_ne!(known.space(ID, MonoNs(70 + RENEWED), MonoNs(60)), Some(second));
+    }
+
+    #[test]
+    fn an_address_in_a_file_is_asked_for_anew_and_one_of_java_is_not() {
+        let mut known = Known::new(100);
+        let changes = Changes::default();
+        let space = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
+        let frames = unknown(Why::NoSymbol, None, 0);
+        let java = JavaFrames { frames: frames.clone(), before_attach: false, lasting: true };
+        known.insert((space, seen(0x1000)), MonoNs(50), Answer::Code(frames), None);
+        known.insert((space, seen(0x2000)), MonoNs(50), Answer::Java(java), Some(&changes));
+        let holds =
+            |known: &mut Known, pc, at| known.get(space, seen(pc), MonoNs(at), Some(&changes)).is_some();
+        assert!(holds(&mut known, 0x1000, 49 + RENEWED));
+        assert!(!holds(&mut known, 0x1000, 50 + RENEWED));
+        assert!(holds(&mut known, 0x2000, 50 + RENEWED));
     }
 
     #[test]

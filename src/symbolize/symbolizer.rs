@@ -368,7 +368,9 @@ impl Symbolizer {
             found.jit.extend(addresses.iter().map(|&a| (id, a)).zip(frames));
         }
         for (id, wanted) in wanted.java {
-            let wanted: Vec<(Seen, Vec<u64>)> = wanted.into_iter().collect();
+            let mut wanted: Vec<(Seen, Vec<u64>)> = wanted.into_iter().collect();
+            // What a method's code stands for is read from its beginning on.
+            wanted.sort_unstable_by_key(|(seen, _)| (seen.pc, seen.leaf));
             for ((seen, times), frames) in wanted.iter().zip(self.jvms.frames(id, &wanted)) {
                 found.java.extend(times.iter().map(|&at| (id, *seen, at)).zip(frames));
             }

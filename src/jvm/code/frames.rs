@@ -69,26 +69,10 @@ pub(super) struct Compiled {
 }
 
 impl Compiled {
-    /// The frames at `pc` bytes from the code's start, innermost first.
-    ///
-    /// A debug record describes the code that *ends* at its pc (HotSpot: `NonSafepointEmitter` in opto/output.cpp; and
-    /// `match_desc` in `nmethod.cpp`, which takes the first record at or above): a call that returns to `pc` belongs to
-    /// the record at `pc`. So does a leaf: the clock's interrupt waits for the instruction that takes long, often a load
-    /// from memory, and shows the one after it. Where that begins a region, the time was spent in the region before.
-    /// (HotSpot's own AsyncGetCallTrace asks above `pc` and names the next region's method for it.)
-    ///
-    /// Above the last record only the compiled method itself is known.
-    pub(super) fn frames(&self, pc: u32) -> Vec<JavaFrame> {
-        let mut decoder = PcDecoder::new(&self.debug, self.methods.len());
-        while let Ok(Some(record)) = decoder.step() {
-            if record.pc >= pc {
-                return self.chain(&decoder.chain());
-            }
-        }
-        let root = self.methods.first().and_then(Option::as_ref);
-        let mut frame = JavaFrame::of(FrameKind::Compiled, root, None);
-        frame.line = 0;
-        vec![frame]
+    /// Its debug records, none read yet.
+    pub(super) fn records(&self) -> Records<'_> {
+        let decoder = PcDecoder::new(&self.debug, self.methods.len());
+        Records { compiled: self, decoder, read: Read::Nothing, asked: 0 }
     }
 
     fn chain(&self, outermost_first: &[PcFrame]) -> Vec<JavaFrame> {
@@ -103,5 +87,57 @@ impl Compiled {
     /// Memory, about.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.methods) + self.debug.len()
+    }
+}
+
+/// The debug records of compiled code, read on as far as they are asked for: what is asked in ascending order costs one
+/// reading.
+#[derive(Debug)]
+pub(super) struct Records<'a> {
+    compiled: &'a Compiled,
+    decoder: PcDecoder<'a>,
+    read: Read,
+    asked: u32,
+}
+
+/// How far records were read.
+#[derive(Clone, Copy, Debug)]
+enum Read {
+    Nothing,
+    /// Up to the record at this pc, which is the decoder's last.
+    To(u32),
+    /// All that hold.
+    All,
+}
+
+impl Records<'_> {
+    /// The frames at `pc` bytes from the code's start, innermost first.
+    ///
+    /// A debug record describes the code that *ends* at its pc (HotSpot: `NonSafepointEmitter` in opto/output.cpp; and
+    /// `match_desc` in `nmethod.cpp`, which takes the first record at or above): a call that returns to `pc` belongs to
+    /// the record at `pc`. So does a leaf: the clock's interrupt waits for the instruction that takes long, often a load
+    /// from memory, and shows the one after it. Where that begins a region, the time was spent in the region before.
+    /// (HotSpot's own AsyncGetCallTrace asks above `pc` and names the next region's method for it.)
+    ///
+    /// Above the last record only the compiled method itself is known.
+    pub(super) fn frames(&mut self, pc: u32) -> Vec<JavaFrame> {
+        if pc < self.asked {
+            *self = self.compiled.records();
+        }
+        self.asked = pc;
+        loop {
+            match self.read {
+                Read::To(record) if record >= pc => return self.compiled.chain(&self.decoder.chain()),
+                Read::All => break,
+                Read::Nothing | Read::To(_) => match self.decoder.step() {
+                    Ok(Some(record)) => self.read = Read::To(record.pc),
+                    Ok(None) | Err(_) => self.read = Read::All,
+                },
+            }
+        }
+        let root = self.compiled.methods.first().and_then(Option::as_ref);
+        let mut frame = JavaFrame::of(FrameKind::Compiled, root, None);
+        frame.line = 0;
+        vec![frame]
     }
 }

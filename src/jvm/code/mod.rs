@@ -19,4 +19,4 @@ pub use lease::{end, release};
 pub use methods::JavaMethod;
 pub use options::{Limits, Options};
 pub use owners::{Found, Miss};
-pub use timeline::{CodeTimeline, Facts, Hold, ReadFailure};
+pub use timeline::{CodeTimeline, Facts, Hold, Lookups, ReadFailure};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jvm_symbols_log::{Code, Load, Method, Sink, Stub, Unload};
 
-use super::frames::{Compiled, JavaFrame};
+use super::frames::{Compiled, JavaFrame, Records};
 use super::index::{CodeId, Index};
 use super::methods::Methods;
 use super::options::{Limits, Options};
@@ -68,23 +68,35 @@ impl Owner {
         self.until == ALIVE
     }
 
-    /// What `pc`, which lies within, stands for.
-    pub(super) fn found(&self, pc: u64) -> Found {
-        match &self.what {
-            What::Stub(name) => Found { frames: vec![JavaFrame::stub(name)], before_attach: false },
-            What::Method(compiled) => {
-                let offset = u32::try_from(pc - self.range.start).unwrap_or(u32::MAX);
-                Found { frames: compiled.frames(offset), before_attach: self.replayed }
-            }
-        }
-    }
-
     fn bytes(&self) -> usize {
         size_of::<Owner>()
             + match &self.what {
                 What::Method(compiled) => compiled.bytes(),
                 What::Stub(_) => 0,
             }
+    }
+}
+
+/// What addresses stand for, asked one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Answers<'a> {
+    /// Of the compiled method that was asked last.
+    last: Option<(&'a Owner, Records<'a>)>,
+}
+
+impl<'a> Answers<'a> {
+    /// What `pc`, which lies within the owner's code, stands for.
+    pub(super) fn of(&mut self, owner: &'a Owner, pc: u64) -> Found {
+        let compiled = match &owner.what {
+            What::Stub(name) => {
+                return Found { frames: vec![JavaFrame::stub(name)], before_attach: false };
+            }
+            What::Method(compiled) => compiled,
+        };
+        let last = self.last.take().filter(|(last, _)| std::ptr::eq(*last, owner));
+        let (_, records) = self.last.insert(last.unwrap_or_else(|| (owner, compiled.records())));
+        let offset = u32::try_from(pc - owner.range.start).unwrap_or(u32::MAX);
+        Found { frames: records.frames(offset), before_attach: owner.replayed }
     }
 }
 

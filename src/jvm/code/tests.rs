@@ -108,6 +108,24 @@ fn ok(name: &str) -> Result<String, Miss> {
 }
 
 #[test]
+fn what_was_asked_before_changes_no_answer() {
+    let mut log = Log::new();
+    let (outer, inner) = (log.method("outer"), log.method("inner"));
+    log.load(2, false, (CODE, 0x40), outer, inner);
+    log.load(2, false, (CODE + 0x40, 0x40), inner, outer);
+    let timeline = log.timeline();
+    let at = MonoNs(3 * SECOND);
+    let addresses = || CODE..=CODE + 0x90;
+    for first in addresses() {
+        for second in addresses() {
+            let mut lookups = timeline.lookups();
+            let _ = lookups.lookup(first, true, at);
+            assert_eq!(lookups.lookup(second, true, at), timeline.lookup(second, true, at), "{first:#x}");
+        }
+    }
+}
+
+#[test]
 fn an_address_belongs_to_the_record_at_or_above_it() {
     let mut log = Log::new();
     let (outer, inner) = (log.method("outer"), log.method("inner"));

@@ -7,7 +7,7 @@ use jvm_symbols_log::header::flag;
 use jvm_symbols_log::{BadHeader, Counts, End, Header, LogKind, ReadAt, Reader};
 
 use super::options::Options;
-use super::owners::{Found, Miss, Owners};
+use super::owners::{Answers, Found, Miss, Owners};
 use crate::jvm::vm::Blobs;
 use crate::process::MonoNs;
 
@@ -159,15 +159,38 @@ impl CodeTimeline {
         }
     }
 
+    /// Looks up one address, as [`Lookups::lookup`] does.
+    ///
+    /// # Errors
+    /// [`Miss`] says why there is no answer.
+    pub fn lookup(&self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Found, Miss> {
+        self.lookups().lookup(pc, is_leaf_pc, at)
+    }
+
+    /// To look up addresses: in ascending order, those of one method cost little more than the last of them.
+    #[must_use]
+    pub fn lookups(&self) -> Lookups<'_> {
+        Lookups { timeline: self, answers: Answers::default() }
+    }
+}
+
+/// Addresses that are looked up one after the other.
+#[derive(Debug)]
+pub struct Lookups<'a> {
+    timeline: &'a CodeTimeline,
+    answers: Answers<'a>,
+}
+
+impl Lookups<'_> {
     /// What `pc` stood for at `at` on the host's clock. `is_leaf_pc`: the instruction at `pc` was about to run;
     /// otherwise `pc` is the return address of a call.
     ///
     /// # Errors
     /// [`Miss`] says why there is no answer.
-    pub fn lookup(&self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Found, Miss> {
-        match self.owners.at(pc, is_leaf_pc, at) {
-            Ok(owner) => Ok(owner.found(pc)),
-            Err(Miss::Never) if self.facts.is_cut() => Err(Miss::Cut),
+    pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Found, Miss> {
+        match self.timeline.owners.at(pc, is_leaf_pc, at) {
+            Ok(owner) => Ok(self.answers.of(owner, pc)),
+            Err(Miss::Never) if self.timeline.facts.is_cut() => Err(Miss::Cut),
             Err(miss) => Err(miss),
         }
     }
