@@ -136,8 +136,12 @@ struct Shown {
     owner: Owner,
     waits: bool,
     labels: LabelsId,
-    /// Process and thread.
-    root: Vec<FrameId>,
+    /// Frames of process and thread.
+    roots: usize,
+    /// The last stack: what the next one shares with it is not looked up again.
+    frames: Vec<Arc<Frame>>,
+    /// Process, thread, and the last stack.
+    path: Vec<FrameId>,
 }
 
 /// What the ticks of some windows in a row have become.
@@ -313,12 +317,12 @@ impl Resolver {
         for (stacks, counts) in stacks.chunks(CHUNK).zip(counts.chunks(CHUNK)) {
             let frames = self.symbolizer.symbolize(stacks, &mut self.processes);
             for ((stack, count), frames) in stacks.iter().zip(counts).zip(frames) {
-                self.add(stack, *count, &frames, window);
+                self.add(stack, *count, frames, window);
             }
         }
     }
 
-    fn add(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>], window: u64) {
+    fn add(&mut self, stack: &Stack, count: Count, frames: Vec<Arc<Frame>>, window: u64) {
         let id = stack.key.process;
         let waits = id.is_idle() && frames.last().is_none_or(|leaf| idle::is_wait(&leaf.name));
         if waits {
@@ -327,13 +331,16 @@ impl Resolver {
                 return;
             }
         }
-        self.part(window).note(stack, count, frames);
+        self.part(window).note(stack, count, &frames);
         let last = self.last.take().filter(|last| (last.owner, last.waits) == (owner(stack), waits));
-        let shown = last.unwrap_or_else(|| self.show(stack, waits, window));
-        let mut path = shown.root.clone();
+        let mut shown = last.unwrap_or_else(|| self.show(stack, waits, window));
+        let same =
+            shown.frames.iter().zip(&frames).take_while(|(last, frame)| Arc::ptr_eq(last, frame)).count();
+        shown.path.truncate(shown.roots + same);
         let profile = &mut self.part(window).profile;
-        path.extend(frames.iter().map(|frame| profile.intern_frame(frame)));
-        let node = profile.stack_of(&path);
+        shown.path.extend(frames[same..].iter().map(|frame| profile.intern_frame(frame)));
+        shown.frames = frames;
+        let node = profile.stack_of(&shown.path);
         profile.add_at(node, shown.labels, Weight { count: count.ticks, ns: count.weight_ns });
         self.last = Some(shown);
     }
@@ -367,11 +374,15 @@ impl Resolver {
             container: if id.is_idle() { None } else { self.containers.of(stack.key.cgroup) },
         };
         let profile = &mut self.part(window).profile;
+        let path: Vec<FrameId> =
+            root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();
         Shown {
             owner: owner(stack),
             waits,
             labels: profile.intern_labels(&labels),
-            root: root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect(),
+            roots: path.len(),
+            frames: Vec::new(),
+            path,
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use ahash::RandomState;
+
 use super::message::Changed;
 
 /// Changes are noted for this many bytes at once, as a power of two.
@@ -14,7 +16,7 @@ const MAX_PAGES: usize = 256 << 10;
 pub(crate) struct Changes {
     now: u64,
     everywhere: u64,
-    pages: HashMap<u64, u64>,
+    pages: HashMap<u64, u64, RandomState>,
 }
 
 impl Changes {

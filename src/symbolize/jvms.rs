@@ -21,6 +21,7 @@ use super::frames::{Frames, Shared, unknown};
 use super::known::{JavaFrames, Seen};
 use super::message::{Changed, JavaMethodAt, JavaPc, Kept, LogStats, Mark, Names, Request, Response};
 use super::method_cache::{MethodAt, MethodCache};
+use super::walk::Times;
 use crate::process::patience::Tenant;
 use crate::process::{MonoNs, ProcessId};
 use crate::profile::Why;
@@ -204,8 +205,13 @@ impl Jvms {
         frames
     }
 
-    /// The frames of a method that the interpreter ran, if they are known for that time.
-    pub(crate) fn known_method(&mut self, id: ProcessId, at: MethodAt, time: u64) -> Option<Frames> {
+    /// The frames of a method that the interpreter ran, if they are known for that time, and when else they are the same.
+    pub(crate) fn known_method(
+        &mut self,
+        id: ProcessId,
+        at: MethodAt,
+        time: MonoNs,
+    ) -> Option<(Frames, Times)> {
         self.methods.get(id, at, time)
     }
 

@@ -3,9 +3,12 @@
 
 use std::collections::HashMap;
 
+use ahash::RandomState;
+
 use super::cache::Cache;
 use super::changes::Changes;
 use super::frames::Frames;
+use super::walk::Times;
 use crate::process::{MonoNs, ProcessId};
 
 /// An address in a file is looked up anew this often, ns: what is asked of a file keeps it open. What was not asked for
@@ -69,7 +72,7 @@ struct Entry {
 /// Frames by process and address.
 #[derive(Debug)]
 pub(crate) struct Known {
-    spaces: HashMap<ProcessId, Space>,
+    spaces: HashMap<ProcessId, Space, RandomState>,
     next: u32,
     entries: Cache<(SpaceNumber, u64), Entry>,
 }
@@ -77,7 +80,7 @@ pub(crate) struct Known {
 impl Known {
     /// Keeps up to twice `capacity` addresses.
     pub(crate) fn new(capacity: usize) -> Known {
-        Known { spaces: HashMap::new(), next: 0, entries: Cache::new(capacity) }
+        Known { spaces: HashMap::default(), next: 0, entries: Cache::new(capacity) }
     }
 
     /// The space of a process whose mappings are the same since `mapped`; none at a time before that.
@@ -100,27 +103,29 @@ impl Known {
         Some(number)
     }
 
-    /// The frames of an address at a time, if they are known. `changes`: of the JVM's code, if it is one.
+    /// The frames of an address at a time, if they are known, and at which other times until now they are the same.
+    /// `changes`: of the JVM's code, if it is one.
     pub(crate) fn get(
         &mut self,
         space: SpaceNumber,
         seen: Seen,
         at: MonoNs,
         changes: Option<&Changes>,
-    ) -> Option<Answer> {
+    ) -> Option<(Answer, Times)> {
         let entry = self.entries.get_mut(&(space, key(seen)))?;
-        match entry.answer {
+        let times = match entry.answer {
             Answer::Code(_) if at.0.saturating_sub(entry.from.0) >= RENEWED => return None,
-            Answer::Code(_) => {}
+            Answer::Code(_) => Times::ALL,
             Answer::Java(_) => {
                 let changes = changes?;
                 if at < entry.from || changes.changed_after(seen.pc, entry.reading) {
                     return None;
                 }
                 entry.reading = changes.now();
+                Times { from: entry.from.0, ..Times::ALL }
             }
-        }
-        Some(entry.answer.clone())
+        };
+        Some((entry.answer.clone(), times))
     }
 
     /// Notes what is known of an address: of Java's code it is good from `from` on, as long as there are no other

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use ahash::RandomState;
+
 use super::frames::{Frames, unknown};
 use super::known::{Answer, JavaFrames, Seen, SpaceNumber};
 use super::method_cache::MethodAt;
@@ -45,24 +47,26 @@ pub(super) enum Slot {
     Interpreted(ProcessId, MethodAt),
 }
 
+/// Methods that interpreters ran, each with the first time it was seen.
+pub(super) type WantedMethods = HashMap<ProcessId, HashMap<MethodAt, u64, RandomState>>;
+
 /// What the worker must be asked for one chunk.
 #[derive(Default)]
 pub(super) struct Wanted {
-    pub(super) native: HashMap<FileId, (FileHandle, Vec<u64>)>,
+    pub(super) native: HashMap<FileId, (FileHandle, Vec<u64>), RandomState>,
     pub(super) jit: HashMap<ProcessId, (MonoNs, Vec<u64>)>,
     /// Each with the times it was seen.
-    pub(super) java: HashMap<ProcessId, HashMap<Seen, Vec<u64>>>,
-    /// Each with the first time it was seen.
-    pub(super) interpreted: HashMap<ProcessId, HashMap<MethodAt, u64>>,
+    pub(super) java: HashMap<ProcessId, HashMap<Seen, Vec<u64>, RandomState>>,
+    pub(super) interpreted: WantedMethods,
 }
 
 /// What it answered.
 #[derive(Default)]
 pub(super) struct Found {
-    pub(super) native: HashMap<(FileId, u64), Frames>,
-    pub(super) jit: HashMap<(ProcessId, u64), Frames>,
-    pub(super) java: HashMap<(ProcessId, Seen, u64), JavaFrames>,
-    pub(super) interpreted: HashMap<(ProcessId, MethodAt), Frames>,
+    pub(super) native: HashMap<(FileId, u64), Frames, RandomState>,
+    pub(super) jit: HashMap<(ProcessId, u64), Frames, RandomState>,
+    pub(super) java: HashMap<(ProcessId, Seen, u64), JavaFrames, RandomState>,
+    pub(super) interpreted: HashMap<(ProcessId, MethodAt), Frames, RandomState>,
 }
 
 impl Found {

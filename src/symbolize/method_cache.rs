@@ -2,6 +2,7 @@
 
 use super::cache::Cache;
 use super::frames::Frames;
+use super::walk::Times;
 use crate::process::{MonoNs, ProcessId};
 
 /// A method, and where in it.
@@ -16,9 +17,7 @@ pub(crate) struct MethodAt {
 #[derive(Clone, Debug)]
 struct Entry {
     frames: Frames,
-    /// The first and the last time it holds for, ns.
-    from: u64,
-    until: u64,
+    holds: Times,
 }
 
 /// How long an answer is kept that nobody asks for, ns: longer than stacks wait for what their JVM has to say.
@@ -33,18 +32,18 @@ impl MethodCache {
         MethodCache(Cache::new(capacity))
     }
 
-    /// The frames of a method at a time, if they are known.
-    pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: u64) -> Option<Frames> {
+    /// The frames of a method at a time, if they are known, and when else they are the same.
+    pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: MonoNs) -> Option<(Frames, Times)> {
         let entry = self.0.get(&(id, at))?;
-        (entry.from <= time && time <= entry.until).then_some(entry.frames)
+        entry.holds.contain(time).then_some((entry.frames, entry.holds))
     }
 
     /// Notes an answer about times `from..=until`. What was the same before is the same in between.
     pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, (from, until): (u64, u64), frames: Frames) {
         self.0.age(MonoNs(until), KEPT);
         let before = self.0.get(&(id, at)).filter(|before| before.frames == frames);
-        let from = before.map_or(from, |before| before.from.min(from));
-        self.0.insert((id, at), Entry { frames, from, until });
+        let from = before.map_or(from, |before| before.holds.from.min(from));
+        self.0.insert((id, at), Entry { frames, holds: Times { from, until } });
     }
 }
 
@@ -63,12 +62,15 @@ mod tests {
         let (frames, others) = (unknown(Why::BadMemory, None, 0), unknown(Why::MethodGone, None, 0));
         cache.insert(ID, AT, (10, 20), frames.clone());
         let times = [9, 10, 20, 21];
-        assert_eq!(times.map(|time| cache.get(ID, AT, time).is_some()), [false, true, true, false]);
-        assert!(cache.get(ID, MethodAt { bcp: 0, ..AT }, 15).is_none());
+        assert_eq!(times.map(|time| cache.get(ID, AT, MonoNs(time)).is_some()), [false, true, true, false]);
+        assert!(cache.get(ID, MethodAt { bcp: 0, ..AT }, MonoNs(15)).is_none());
         cache.insert(ID, AT, (25, 30), frames);
         let times = [9, 10, 22, 30, 31];
-        assert_eq!(times.map(|time| cache.get(ID, AT, time).is_some()), [false, true, true, true, false]);
+        assert_eq!(
+            times.map(|time| cache.get(ID, AT, MonoNs(time)).is_some()),
+            [false, true, true, true, false]
+        );
         cache.insert(ID, AT, (35, 40), others);
-        assert_eq!([30, 35].map(|time| cache.get(ID, AT, time).is_some()), [false, true]);
+        assert_eq!([30, 35].map(|time| cache.get(ID, AT, MonoNs(time)).is_some()), [false, true]);
     }
 }

@@ -42,6 +42,7 @@ mod tables;
 mod upkeep;
 mod vdso;
 mod vthread;
+mod walk;
 mod wire;
 pub mod worker;
 

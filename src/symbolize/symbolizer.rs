@@ -17,12 +17,12 @@ use super::jit::{JitMaps, PerfMapStats};
 use super::jvms::{JavaLeaves, Jvms};
 use super::known::{Answer, Known, Seen, SpaceNumber};
 use super::live_kernel::Kernel;
-use super::lookup::{Asked, Found, Slot, Step, Wanted};
+use super::lookup::{Asked, Found, Slot, Step, Wanted, WantedMethods};
 use super::message::LogStats;
 use super::method_cache::MethodAt;
 use super::place::{AddressSpaces, FileHandle, Place};
 use super::vdso;
-use super::vthread;
+use super::walk::{Times, Unfolded, Walk};
 use crate::capture::{End, Stack, UserWord};
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::frame::Module;
@@ -216,54 +216,74 @@ impl Symbolizer {
 
     fn chunk(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
         let mut wanted = Wanted::default();
-        let steps: Vec<Vec<Step>> =
-            stacks.iter().map(|stack| self.steps(stack, spaces, &mut wanted)).collect();
+        let mut walks: Vec<Walk> = Vec::with_capacity(stacks.len());
+        for (at, stack) in stacks.iter().enumerate() {
+            let before = walks.last().and_then(|walk| Some((walk, stacks.get(at.checked_sub(1)?)?)));
+            let walk = self.walk(stack, before, spaces, &mut wanted);
+            walks.push(walk);
+        }
         let found = self.ask(wanted, spaces);
-        stacks.iter().zip(steps).map(|(stack, steps)| self.assemble(stack, &steps, &found)).collect()
+        let mut all: Vec<Unfolded> = Vec::with_capacity(stacks.len());
+        for (stack, walk) in stacks.iter().zip(&walks) {
+            let unfolded = self.unfold(stack, walk, all.last(), &found);
+            all.push(unfolded);
+        }
+        all.into_iter().map(|unfolded| unfolded.frames).collect()
     }
 
-    /// Where a stack's user addresses lead to, leaf first.
-    fn steps(&mut self, stack: &Stack, spaces: &mut impl AddressSpaces, wanted: &mut Wanted) -> Vec<Step> {
+    /// Where a stack's user addresses lead to. `before`: the stack that is looked up before it.
+    fn walk(
+        &mut self,
+        stack: &Stack,
+        before: Option<(&Walk, &Stack)>,
+        spaces: &mut impl AddressSpaces,
+        wanted: &mut Wanted,
+    ) -> Walk {
         let (id, at) = (stack.key.process, stack.at);
         let space = spaces.mapped_since(id, at).and_then(|mapped| self.known.space(id, at, mapped));
-        let known = self.known(stack, space);
-        let mut steps = Vec::with_capacity(stack.user.len());
-        for (depth, (word, known)) in stack.user.iter().zip(known).enumerate() {
-            if let Some(slot) = known {
-                steps.push(Step { slot, astray: false, new_in: None });
-                continue;
-            }
+        let before = before.map(|(walk, other)| (walk, walk.shared_with(other, stack, space)));
+        let shared = before.map_or(0, |(_, shared)| shared);
+        let mut steps = Vec::with_capacity(stack.user.len() - shared);
+        for (depth, word) in stack.user.iter().take(stack.user.len() - shared).enumerate() {
             let seen = match Asked::from(*word) {
                 Asked::Code(seen) => seen,
                 Asked::Method(method) => {
-                    let slot = self.interpreted((id, at), method, wanted);
-                    steps.push(Step { slot, astray: false, new_in: None });
+                    let (slot, times) = self.interpreted((id, at), method, wanted);
+                    steps.push((Step { slot, astray: false, new_in: None }, times));
                     continue;
                 }
             };
+            if let Some((slot, times)) = self.known(id, at, space, seen) {
+                steps.push((Step { slot, astray: false, new_in: None }, times));
+                continue;
+            }
             let place = spaces.place(id, at, seen.probe());
             let astray = depth > 0 && matches!(place, Place::Unknown(Why::NotMapped));
             let slot = self.slot((id, at), seen, place, wanted);
             let last = astray && matches!(slot, Slot::Known(_));
-            steps.push(Step { slot, astray, new_in: space });
+            let times = if matches!(slot, Slot::Java(..)) { Times::NONE } else { Times::ALL };
+            steps.push((Step { slot, astray, new_in: space }, times));
             if last {
                 break;
             }
         }
-        steps
+        Walk::new(space, before, steps)
     }
 
-    /// Those of a stack's addresses that are known from before.
-    fn known(&mut self, stack: &Stack, space: Option<SpaceNumber>) -> Vec<Option<Slot>> {
-        let changes = self.jvms.changes(stack.key.process);
-        let mut known = |word: &UserWord| {
-            let Asked::Code(seen) = Asked::from(*word) else { return None };
-            Some(match self.known.get(space?, seen, stack.at, changes)? {
-                Answer::Code(frames) => Slot::Known(frames),
-                Answer::Java(frames) => Slot::JavaKnown(frames),
-            })
+    /// An address that is known from before, and when it led to the same.
+    fn known(
+        &mut self,
+        id: ProcessId,
+        at: MonoNs,
+        space: Option<SpaceNumber>,
+        seen: Seen,
+    ) -> Option<(Slot, Times)> {
+        let (answer, times) = self.known.get(space?, seen, at, self.jvms.changes(id))?;
+        let slot = match answer {
+            Answer::Code(frames) => Slot::Known(frames),
+            Answer::Java(frames) => Slot::JavaKnown(frames),
         };
-        stack.user.iter().map(&mut known).collect()
+        Some((slot, times))
     }
 
     fn slot(&mut self, (id, at): (ProcessId, MonoNs), seen: Seen, place: Place, wanted: &mut Wanted) -> Slot {
@@ -311,16 +331,21 @@ impl Symbolizer {
     }
 
     /// A method that a JVM's interpreter ran.
-    fn interpreted(&mut self, (id, at): (ProcessId, MonoNs), method: MethodAt, wanted: &mut Wanted) -> Slot {
+    fn interpreted(
+        &mut self,
+        (id, at): (ProcessId, MonoNs),
+        method: MethodAt,
+        wanted: &mut Wanted,
+    ) -> (Slot, Times) {
         if method.method == 0 || !self.jvms.reads_memory(id) {
-            return Slot::Known(interpreter());
+            return (Slot::Known(interpreter()), Times::ALL);
         }
-        if let Some(known) = self.jvms.known_method(id, method, at.0) {
-            return Slot::Known(known);
+        if let Some((known, times)) = self.jvms.known_method(id, method, at) {
+            return (Slot::Known(known), times);
         }
         let first = wanted.interpreted.entry(id).or_default().entry(method).or_insert(at.0);
         *first = at.0.min(*first);
-        Slot::Interpreted(id, method)
+        (Slot::Interpreted(id, method), Times::NONE)
     }
 
     /// Names the methods in these stacks that interpreters ran, to have the names when the stacks are symbolized: stacks
@@ -337,7 +362,7 @@ impl Symbolizer {
         self.ask_interpreted(wanted.interpreted, &mut Found::default());
     }
 
-    fn ask_interpreted(&mut self, wanted: HashMap<ProcessId, HashMap<MethodAt, u64>>, found: &mut Found) {
+    fn ask_interpreted(&mut self, wanted: WantedMethods, found: &mut Found) {
         for (id, wanted) in wanted {
             let wanted: Vec<(MethodAt, u64)> = wanted.into_iter().collect();
             let frames = self.jvms.methods(id, &wanted);
@@ -383,11 +408,12 @@ impl Symbolizer {
         found
     }
 
-    fn assemble(&mut self, stack: &Stack, steps: &[Step], found: &Found) -> Vec<Arc<Frame>> {
-        self.count_java_leaf(stack, steps, found);
-        let mut user = Vec::with_capacity(steps.len());
-        let mut end = stack.end;
-        for (Step { slot, astray, new_in }, word) in steps.iter().zip(&stack.user) {
+    /// A stack's frames. `before`: those of the stack that was looked up before it.
+    fn unfold(&mut self, stack: &Stack, walk: &Walk, before: Option<&Unfolded>, found: &Found) -> Unfolded {
+        self.count_java_leaf(stack, &walk.steps, found);
+        let mut own = Vec::with_capacity(walk.steps.len());
+        let mut astray_at = None;
+        for (Step { slot, astray, new_in }, word) in walk.steps.iter().zip(&stack.user) {
             let frames = found.frames(slot);
             if let (Some(space), Asked::Code(seen)) = (*new_in, Asked::from(*word))
                 && let Some(answer) = found.lasting(slot, &frames)
@@ -397,24 +423,27 @@ impl Symbolizer {
             // A JVM's log may know of code before its mapping is known.
             let nowhere = |f: &&Arc<Frame>| matches!(f.unknown, Some(Why::NotMapped | Why::NotLogged));
             if let Some(nothing) = frames.iter().find(nowhere).filter(|_| *astray) {
-                user.push(unknown(Why::NotMapped, None, nothing.address));
-                end = End::BadPc;
+                astray_at = Some(nothing.address);
                 break;
             }
-            user.push(frames);
+            own.push(frames);
         }
-        let mut frames = Vec::with_capacity(user.len() + stack.kernel.len() + 8);
-        if end == End::Depth {
-            frames.push(Arc::new(Frame::named(Kind::Marker, "[truncated]")));
+        let mut unfolded = match (astray_at, before) {
+            (None, Some(before)) => before.root(walk.shared),
+            _ => Unfolded::default(),
+        };
+        if let Some(address) = astray_at {
+            own.push(unknown(Why::NotMapped, None, address));
+        } else if stack.end == End::Depth && walk.shared == 0 {
+            unfolded.frames.push(Arc::new(Frame::named(Kind::Marker, "[truncated]")));
         }
-        frames.extend(user.iter().rev().flat_map(|frames| frames.iter().cloned()));
-        vthread::mark(&mut frames);
+        unfolded.extend(&own);
         let kernel = self.kernel_frames(stack);
-        frames.extend(kernel.into_iter().rev());
-        for why in frames.iter().filter_map(|f| f.unknown) {
+        unfolded.frames.extend(kernel.into_iter().rev());
+        for why in unfolded.frames.iter().filter_map(|f| f.unknown) {
             *self.unknown.entry(why).or_default() += 1;
         }
-        frames
+        unfolded
     }
 
     /// How much of the time in Java fell into code of which the debug records are coarse.

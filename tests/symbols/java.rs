@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use jbpf_prof::capture::{End, UserWord};
+use jbpf_prof::capture::{End, Stack, UserWord};
 use jbpf_prof::jvm::vm::{Blob, Blobs};
 use jbpf_prof::process::{MonoNs, ProcessId};
 use jbpf_prof::profile::{Frame, Kind, Why};
@@ -14,7 +14,7 @@ use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
 use jvm_symbols_log::{ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::common::{GENERATED, Space, names, stack, start};
+use crate::common::{GENERATED, Space, chain, names, offset_of, stack, start};
 
 /// Code lies here, and is this long.
 const CODE: u64 = GENERATED;
@@ -185,6 +185,85 @@ fn an_address_is_named_after_its_owner_at_the_time() {
     let frames = symbolizer.symbolize(&stacks, &mut Space::default());
     let names: Vec<&str> = frames.iter().map(|f| &*f[0].name).collect();
     assert_eq!(names, ["p.New.m", "p.Old.m", "p.New.m", "p.Old.m", "", "p.Old.m"]);
+}
+
+/// Stacks that look like a machine's: roots that many share, one in a few cut, astray, or from before the code was what it
+/// is now.
+fn stacks_of_few_roots(words: &[UserWord], leaf: UserWord) -> Vec<Stack> {
+    let mut seed = 1u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    (0..400)
+        .map(|_| {
+            let mut user: Vec<UserWord> =
+                (0..random(7)).map(|_| words[random(words.len() * words.len()) / words.len()]).collect();
+            user.insert(0, leaf);
+            let mut stack = stack(&user, &[], if random(8) == 0 { End::Depth } else { End::Root });
+            stack.key.process = JVM;
+            stack.at = MonoNs([4, 5, 13, 14][random(4)] * SECOND);
+            stack
+        })
+        .collect()
+}
+
+#[test]
+fn stacks_that_share_their_root_are_named_as_each_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let binary = chain(dir.path(), "chain", &["-g"]);
+    let mut log = Log::new();
+    let chain = [log.method("a.b.Outer", "run"), log.method("a.b.Mid", "call")];
+    let mount = log.method("jdk.internal.vm.Continuation", "enterSpecial");
+    let (old, new) = (log.method("p.Old", "m"), log.method("p.New", "m"));
+    log.load(0, SECOND, CODE, &chain);
+    log.load(0, SECOND, CODE + 0x1000, &[mount]);
+    log.load(0, SECOND, CODE + 0x2000, &[old]);
+    log.unload(10 * SECOND, CODE + 0x2000);
+    log.load(0, 12 * SECOND, CODE + 0x2000, &[new]);
+    let started = |log: &Log| {
+        let mut symbolizer = start();
+        symbolizer.follow_jvm(JVM, followed(log.reader()));
+        symbolizer.read_logs(&HashSet::new());
+        symbolizer
+    };
+    let mut space = Space::default();
+    let base = space.add(&binary);
+    let native = base + offset_of(&binary, "at_innermost");
+    let words = [
+        UserWord::Return(native + 1),
+        UserWord::Return(CODE + 1),
+        UserWord::Return(CODE + 0x2001),
+        UserWord::Return(CODE + 0x1001),
+        UserWord::Interpreted { method: 0, bcp: 0 },
+        UserWord::Return(77),
+    ];
+    let mut stacks = stacks_of_few_roots(&words, UserWord::Leaf(native));
+    let root_first =
+        |stack: &Stack| -> Vec<String> { stack.user.iter().rev().map(|word| format!("{word:?}")).collect() };
+    stacks.sort_by_key(root_first);
+    let mut alone = started(&log);
+    let each: Vec<_> = stacks
+        .iter()
+        .map(|stack| alone.symbolize(std::slice::from_ref(stack), &mut space).remove(0))
+        .collect();
+    let mut together = started(&log);
+    // The first time much of it is not known yet; the second time all is.
+    for time in ["first", "second"] {
+        let frames = together.symbolize(&stacks, &mut space);
+        for ((stack, alone), together) in stacks.iter().zip(&each).zip(&frames) {
+            assert_eq!(alone, together, "{time}: {stack:?}");
+        }
+    }
+    let all: Vec<Vec<&str>> = each.iter().map(|frames| names(frames)).collect();
+    let shown = |name: &str| all.iter().filter(|names| names.contains(&name)).count();
+    for name in ["[truncated]", "[vthread]", "p.Old.m", "p.New.m", "a.b.Mid.call", "Interpreter"] {
+        assert!(shown(name) > 20, "{name}: {}", shown(name));
+    }
+    assert_eq!(
+        alone.stats().unknown.get(&Why::NotMapped).map(|n| n * 2),
+        together.stats().unknown.get(&Why::NotMapped).copied()
+    );
 }
 
 #[test]
