@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jvm_symbols_log::{PcDecoder, PcFrame};
 
-use super::methods::JavaMethod;
+use super::methods::{JavaMethod, MethodId, Methods};
 
 /// What sort of Java frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,25 +63,16 @@ impl JavaFrame {
 #[derive(Debug)]
 pub(super) struct Compiled {
     /// The compiled method first.
-    pub(super) methods: Box<[Option<Arc<JavaMethod>>]>,
+    pub(super) methods: Box<[MethodId]>,
     /// As the log has them.
     pub(super) debug: Box<[u8]>,
 }
 
 impl Compiled {
-    /// Its debug records, none read yet.
-    pub(super) fn records(&self) -> Records<'_> {
+    /// Its debug records, none read yet; `methods` are the log's.
+    pub(super) fn records<'a>(&'a self, methods: &'a Methods) -> Records<'a> {
         let decoder = PcDecoder::new(&self.debug, self.methods.len());
-        Records { compiled: self, decoder, read: Read::Nothing, asked: 0 }
-    }
-
-    fn chain(&self, outermost_first: &[PcFrame]) -> Vec<JavaFrame> {
-        let frames = outermost_first.iter().enumerate().map(|(depth, frame)| {
-            let kind = if depth == 0 { FrameKind::Compiled } else { FrameKind::Inlined };
-            let method = self.methods.get(frame.method as usize).and_then(Option::as_ref);
-            JavaFrame::of(kind, method, u32::try_from(frame.bci).ok())
-        });
-        frames.rev().collect()
+        Records { compiled: self, methods, decoder, read: Read::Nothing, asked: 0 }
     }
 
     /// Memory, about.
@@ -95,6 +86,7 @@ impl Compiled {
 #[derive(Debug)]
 pub(super) struct Records<'a> {
     compiled: &'a Compiled,
+    methods: &'a Methods,
     decoder: PcDecoder<'a>,
     read: Read,
     asked: u32,
@@ -110,7 +102,7 @@ enum Read {
     All,
 }
 
-impl Records<'_> {
+impl<'a> Records<'a> {
     /// The frames at `pc` bytes from the code's start, innermost first.
     ///
     /// A debug record describes the code that *ends* at its pc (HotSpot: `NonSafepointEmitter` in opto/output.cpp; and
@@ -122,12 +114,12 @@ impl Records<'_> {
     /// Above the last record only the compiled method itself is known.
     pub(super) fn frames(&mut self, pc: u32) -> Vec<JavaFrame> {
         if pc < self.asked {
-            *self = self.compiled.records();
+            *self = self.compiled.records(self.methods);
         }
         self.asked = pc;
         loop {
             match self.read {
-                Read::To(record) if record >= pc => return self.compiled.chain(&self.decoder.chain()),
+                Read::To(record) if record >= pc => return self.chain(&self.decoder.chain()),
                 Read::All => break,
                 Read::Nothing | Read::To(_) => match self.decoder.step() {
                     Ok(Some(record)) => self.read = Read::To(record.pc),
@@ -135,9 +127,22 @@ impl Records<'_> {
                 },
             }
         }
-        let root = self.compiled.methods.first().and_then(Option::as_ref);
-        let mut frame = JavaFrame::of(FrameKind::Compiled, root, None);
+        let mut frame = JavaFrame::of(FrameKind::Compiled, self.method(0), None);
         frame.line = 0;
         vec![frame]
+    }
+
+    /// A method of the code's own table.
+    fn method(&self, place: usize) -> Option<&'a Arc<JavaMethod>> {
+        self.methods.get(*self.compiled.methods.get(place)?)
+    }
+
+    fn chain(&self, outermost_first: &[PcFrame]) -> Vec<JavaFrame> {
+        let frames = outermost_first.iter().enumerate().map(|(depth, frame)| {
+            let kind = if depth == 0 { FrameKind::Compiled } else { FrameKind::Inlined };
+            let method = self.method(frame.method as usize);
+            JavaFrame::of(kind, method, u32::try_from(frame.bci).ok())
+        });
+        frames.rev().collect()
     }
 }

@@ -66,6 +66,15 @@ impl JavaMethod {
     }
 }
 
+/// A method of a log: each compiled method names all that are inlined into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MethodId(u32);
+
+impl MethodId {
+    /// The log does not describe it.
+    const UNKNOWN: MethodId = MethodId(u32::MAX);
+}
+
 /// All methods of a log.
 #[derive(Debug)]
 pub(super) struct Methods {
@@ -73,7 +82,8 @@ pub(super) struct Methods {
     max: usize,
     max_bytes: usize,
     bytes: usize,
-    by_offset: HashMap<u64, Arc<JavaMethod>>,
+    all: Vec<Arc<JavaMethod>>,
+    by_offset: HashMap<u64, MethodId>,
     strings: HashSet<Arc<str>>,
     refused: u64,
 }
@@ -85,6 +95,7 @@ impl Methods {
             max,
             max_bytes,
             bytes: 0,
+            all: Vec::new(),
             by_offset: HashMap::new(),
             strings: HashSet::new(),
             refused: 0,
@@ -92,7 +103,7 @@ impl Methods {
     }
 
     pub(super) fn add(&mut self, offset: u64, method: &Method<'_>) {
-        if self.by_offset.len() >= self.max || self.bytes >= self.max_bytes {
+        if self.all.len() >= self.max || self.bytes >= self.max_bytes {
             self.refused += 1;
             return;
         }
@@ -101,7 +112,7 @@ impl Methods {
                 let class = self.shared(names::class(class, self.raw));
                 (class, (!file.is_empty()).then(|| self.shared(names::text(file))))
             }
-            ClassName::As(known) => match self.by_offset.get(&known) {
+            ClassName::As(known) => match self.get(self.at(known)) {
                 Some(known) => (Arc::clone(&known.class), known.file.clone()),
                 None => {
                     self.refused += 1;
@@ -117,11 +128,18 @@ impl Methods {
         self.bytes += size_of::<JavaMethod>() + size_of_val(&*lines);
         let full = self.shared(if class.is_empty() { name.clone() } else { format!("{class}.{name}") });
         let method = JavaMethod { name: full, class, method: self.shared(name), file, lines };
-        self.by_offset.insert(offset, Arc::new(method));
+        let id = MethodId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+        self.all.push(Arc::new(method));
+        self.by_offset.insert(offset, id);
     }
 
-    pub(super) fn get(&self, offset: u64) -> Option<&Arc<JavaMethod>> {
-        self.by_offset.get(&offset)
+    /// The number of the method that was told at an offset of the log.
+    pub(super) fn at(&self, offset: u64) -> MethodId {
+        self.by_offset.get(&offset).copied().unwrap_or(MethodId::UNKNOWN)
+    }
+
+    pub(super) fn get(&self, id: MethodId) -> Option<&Arc<JavaMethod>> {
+        self.all.get(id.0 as usize)
     }
 
     pub(super) fn shared(&mut self, text: String) -> Arc<str> {
@@ -135,7 +153,7 @@ impl Methods {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.by_offset.len()
+        self.all.len()
     }
 
     /// Methods that quotas kept out.

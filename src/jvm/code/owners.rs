@@ -78,8 +78,9 @@ impl Owner {
 }
 
 /// What addresses stand for, asked one after the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Answers<'a> {
+    methods: &'a Methods,
     /// Of the compiled method that was asked last.
     last: Option<(&'a Owner, Records<'a>)>,
 }
@@ -94,7 +95,7 @@ impl<'a> Answers<'a> {
             What::Method(compiled) => compiled,
         };
         let last = self.last.take().filter(|(last, _)| std::ptr::eq(*last, owner));
-        let (_, records) = self.last.insert(last.unwrap_or_else(|| (owner, compiled.records())));
+        let (_, records) = self.last.insert(last.unwrap_or_else(|| (owner, compiled.records(self.methods))));
         let offset = u32::try_from(pc - owner.range.start).unwrap_or(u32::MAX);
         Found { frames: records.frames(offset), before_attach: owner.replayed }
     }
@@ -170,6 +171,11 @@ impl Owners {
             && at.saturating_add(self.options.slack) >= owner.until
             && here.iter().any(|other| other.from >= owner.until);
         if unsure { Err(Miss::Moved) } else { Ok(owner) }
+    }
+
+    /// To ask what addresses stand for.
+    pub(super) fn answers(&self) -> Answers<'_> {
+        Answers { methods: &self.methods, last: None }
     }
 
     /// Code that is known, what is gone included.
@@ -252,6 +258,16 @@ impl Owners {
         }
     }
 
+    /// The same compiled method, or the same stub.
+    fn is_same(&self, a: &What, b: &What) -> bool {
+        let method = |compiled: &Compiled| self.methods.get(*compiled.methods.first()?);
+        match (a, b) {
+            (What::Method(a), What::Method(b)) => method(a) == method(b),
+            (What::Stub(a), What::Stub(b)) => a == b,
+            _ => false,
+        }
+    }
+
     /// Drops code that ended too long ago to be asked for.
     pub(super) fn prune(&mut self) {
         let Some(before) = self.newest.checked_sub(self.options.keep) else { return };
@@ -281,7 +297,7 @@ impl Owners {
                 from = from.max(other.until);
             } else if code.replayed && (same || !other.replayed) {
                 return; // what was told as it happened is at least as good
-            } else if same && other.replayed && same_method(&other.what, &what) {
+            } else if same && other.replayed && self.is_same(&other.what, &what) {
                 from = from.max(other.from);
                 self.forget(id); // the same code, told twice
             } else if !(stub && other.is_stub() && !same) {
@@ -309,15 +325,6 @@ impl Owners {
 /// Most (page, code) pairs of one JVM.
 const MAX_PAGE_ENTRIES: usize = 8 << 20;
 
-/// The same compiled method, or the same stub.
-fn same_method(a: &What, b: &What) -> bool {
-    match (a, b) {
-        (What::Method(a), What::Method(b)) => a.methods.first() == b.methods.first(),
-        (What::Stub(a), What::Stub(b)) => a == b,
-        _ => false,
-    }
-}
-
 impl Sink for Owners {
     fn method(&mut self, offset: u64, method: &Method<'_>) {
         self.methods.add(offset, method);
@@ -327,7 +334,7 @@ impl Sink for Owners {
         self.saw(load.code.time);
         // An unload that was told before its load: a replay was about to tell of this code when it went.
         let until = load.code.replayed.then(|| self.orphans.remove(&load.code.start)).flatten();
-        let methods = load.methods().map(|offset| self.methods.get(offset).cloned()).collect();
+        let methods = load.methods().map(|offset| self.methods.at(offset)).collect();
         let compiled = Compiled { methods, debug: load.debug().into() };
         self.install(&load.code, What::Method(compiled), until.unwrap_or(ALIVE));
     }

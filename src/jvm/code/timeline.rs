@@ -170,7 +170,7 @@ impl CodeTimeline {
     /// To look up addresses: in ascending order, those of one method cost little more than the last of them.
     #[must_use]
     pub fn lookups(&self) -> Lookups<'_> {
-        Lookups { timeline: self, answers: Answers::default() }
+        Lookups { timeline: self, answers: self.owners.answers() }
     }
 }
 
