@@ -147,7 +147,7 @@ impl CodeTimeline {
     #[must_use]
     pub fn hold(&self, pc: u64, is_leaf_pc: bool, from: MonoNs, to: MonoNs) -> Hold {
         match (self.owners.at(pc, is_leaf_pc, from), self.owners.at(pc, is_leaf_pc, to)) {
-            (Ok(first), Ok(last)) if std::ptr::eq(first, last) => {
+            (Ok(first), Ok(last)) if first.is_same(&last) => {
                 if last.is_alive() {
                     Hold::Lasts
                 } else {
@@ -166,7 +166,7 @@ impl CodeTimeline {
     /// [`Miss`] says why there is no answer.
     pub fn lookup(&self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Found, Miss> {
         match self.owners.at(pc, is_leaf_pc, at) {
-            Ok(owner) => Ok(owner.found(pc)),
+            Ok(held) => held.found(pc),
             Err(Miss::Never) if self.facts.is_cut() => Err(Miss::Cut),
             Err(miss) => Err(miss),
         }
