@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::common::{native, skip};
+use crate::common::{native, skip, sources};
 use crate::recording::{Part, Recording, Walked, assert_cheap};
 
 /// Walks every stack of a program: no frame may be wrong, and this share of the stacks is whole.
@@ -41,6 +41,20 @@ fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
 fn every_instruction_of_a_c_program() {
     if applies() {
         every_frame("c", &native::without_frame_pointers("steps.c"), Part::All, 0.97);
+    }
+}
+
+#[test]
+fn every_instruction_of_start_code_that_begins_with_endbr64() {
+    if applies() {
+        let start = sources().join("start.S");
+        let flags = ["-nostartfiles", start.to_str().unwrap()];
+        every_frame(
+            "start",
+            &native::without_frame_pointers_and("steps.c", "start", &flags),
+            Part::All,
+            0.97,
+        );
     }
 }
 
