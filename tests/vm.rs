@@ -133,10 +133,19 @@ fn a_jvm_that_is_stopped_is_named_all_the_same() {
 
 #[test]
 fn code_that_comes_and_goes_never_has_a_neighbours_name() {
-    if !is_root() {
-        return;
+    if is_root() {
+        has_no_neighbours_name(&Jdk::host());
     }
-    let (all, gone) = while_classes_go(&Jdk::host(), &Program::new("Unloaded"), VM);
+}
+
+/// There the next class's code gets the place of what was unloaded at once.
+#[test]
+fn code_that_comes_and_goes_never_has_a_neighbours_name_on_jdk_21() {
+    in_container(21, has_no_neighbours_name);
+}
+
+fn has_no_neighbours_name(jdk: &Jdk) {
+    let (all, gone) = while_classes_go(jdk, &Program::new("Unloaded"), VM);
     let named = all.self_share("Unloaded$Burner.applyAsLong");
     let lost = all.share(|stack| {
         let gone = ["[unknown: code moved]", "[unknown: no code there]"];

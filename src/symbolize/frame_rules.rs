@@ -24,6 +24,8 @@ const MAX_CIE: usize = 256;
 /// GCC's start code (crtbegin) has about 180 bytes.
 const MAX_START_CODE: u64 = 256;
 const EM_X86_64: u16 = 62;
+/// Bytes of `endbr64`. With it glibc's `_start` begins, which says only behind it that nobody has called it.
+const ENDBR: u64 = 4;
 /// What Go's linker made has this, and a `.debug_frame` that is not followed: it knows of the stack pointer only. That a
 /// function saves rbp, changes stacks (`runtime.asmcgocall`) or is the outermost is not said (golang/go
 /// `src/cmd/link/internal/ld/dwarf.go`, `writeframes`). Its code has frame pointers.
@@ -139,15 +141,23 @@ impl Builder<'_> {
             // The byte before it is asked for.
             return self.add(code, (start.saturating_sub(1), end), Rule::End);
         }
+        let mut from = start;
+        if start == self.elf.entry()
+            && let Ok(row) = fde.unwind_info_for_address(frames, bases, context, start + ENDBR)
+            && rule(row, frames, fde.cie()) == Rule::End
+        {
+            from = start + ENDBR;
+            self.add(code, (start, from), Rule::End)?;
+        }
         let Ok(mut rows) = fde.rows(frames, bases, context) else {
             return self.add(code, (start, end), Rule::Other);
         };
         if (start..end).contains(&self.elf.entry()) {
             self.after_entry = Some(end);
         }
-        let mut to = start;
+        let mut to = from;
         while let Ok(Some(row)) = rows.next_row() {
-            let range = (row.start_address().max(start), row.end_address().min(end));
+            let range = (row.start_address().max(from), row.end_address().min(end));
             self.add(code, range, rule(row, frames, fde.cie()))?;
             to = range.1.max(to);
         }

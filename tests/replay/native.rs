@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::common::{native, skip};
+use crate::common::{native, skip, sources};
 use crate::recording::{Part, Recording, Walked, assert_cheap};
 
 /// Walks every stack of a program: no frame may be wrong, and this share of the stacks is whole.
@@ -23,15 +23,24 @@ fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
     }
     assert!(untrue.is_empty(), "{} of {} stacks have wrong frames", untrue.len(), stacks.len());
     let mut short = BTreeMap::new();
+    let place = |pc: Option<&u64>| recording.place(*pc.unwrap());
+    // A rule that is not followed; or libgcc has given rbp to the handler already, and what throws, which a distribution
+    // has compiled with frame pointers, is not to be left by it any more.
+    let is_known = |stack: &Walked| {
+        let in_libgcc = || place(stack.addresses().first()).contains("/libgcc_s.so");
+        stack.end == "no_rule" || (stack.end == "not_up" && in_libgcc())
+    };
+    let mut unknown = 0;
     for stack in stacks.iter().filter(|stack| stack.end != "root" || stack.words.len() < stack.truth.len()) {
-        let last = recording.place(*stack.addresses().last().unwrap());
+        let last = place(stack.addresses().last());
+        unknown += usize::from(!is_known(stack));
         *short.entry((stack.end.as_str(), last)).or_insert(0) += 1;
     }
     let whole = stacks.len() - short.values().sum::<usize>();
     let deepest = stacks.iter().map(|stack| stack.truth.len()).max().unwrap_or(0);
     eprintln!("{name}: {whole} of {} stacks are whole, the deepest has {deepest} frames", stacks.len());
     assert!(stacks.len() > 10_000 && deepest > 12, "{} stacks, {deepest} frames", stacks.len());
-    assert!(short.keys().all(|(end, _)| *end == "no_rule"), "{short:#?}");
+    assert!(unknown == 0, "{unknown} end as they must not: {short:#?}");
     assert_cheap(name, stacks.iter().map(|stack| (stack, stack.words.len())));
     assert!(whole as f64 > least * stacks.len() as f64, "{short:#?}");
 }
@@ -41,6 +50,20 @@ fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
 fn every_instruction_of_a_c_program() {
     if applies() {
         every_frame("c", &native::without_frame_pointers("steps.c"), Part::All, 0.97);
+    }
+}
+
+#[test]
+fn every_instruction_of_start_code_that_begins_with_endbr64() {
+    if applies() {
+        let start = sources().join("start.S");
+        let flags = ["-nostartfiles", start.to_str().unwrap()];
+        every_frame(
+            "start",
+            &native::without_frame_pointers_and("steps.c", "start", &flags),
+            Part::All,
+            0.97,
+        );
     }
 }
 

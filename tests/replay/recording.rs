@@ -86,7 +86,7 @@ impl Recording {
         let args = [part.to_owned(), program.to_str().unwrap().to_owned()];
         let dir = self::record(&mut record, name, &args).expect("its only thread waits for nobody");
         let maps = maps_of(&dir.join("maps"));
-        let pages = load(&maps, Path::new("/"), None);
+        let pages = load(&maps, |entry| entry.path.clone(), None);
         Recording { dir, maps, pages }
     }
 
@@ -106,7 +106,10 @@ impl Recording {
         }
         // Before: it does not survive.
         let maps = maps_of(Path::new(&format!("/proc/{pid}/maps")));
-        let pages = load(&maps, Path::new(&format!("/proc/{pid}/root")), Some(jvm));
+        // The file itself: where the tests run in a chroot, paths in a container begin above that.
+        let mapped =
+            |entry: &MapsEntry| format!("/proc/{pid}/map_files/{:x}-{:x}", entry.start, entry.end).into();
+        let pages = load(&maps, mapped, Some(jvm));
         let dir = record(&mut Command::new(tool("record")), name, &args)?;
         Some(Recording { dir, maps, pages })
     }
@@ -116,7 +119,7 @@ impl Recording {
         let dir = scratch("recordings").join(name);
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("recording"), recording).unwrap();
-        Recording { dir, maps: Vec::new(), pages: load(&[], Path::new("/"), Some(jvm)) }
+        Recording { dir, maps: Vec::new(), pages: load(&[], |entry| entry.path.clone(), Some(jvm)) }
     }
 
     /// Walks all its stacks.
@@ -169,14 +172,13 @@ fn maps_of(file: &Path) -> Vec<MapsEntry> {
     procfs::parse_maps(&fs::read(file).unwrap()).0
 }
 
-/// The pages that the profiler would load, and where the space begins.
-fn load(maps: &[MapsEntry], root: &Path, jvm: Option<&HotSpot>) -> (Vec<u8>, u32) {
+/// The pages that the profiler would load, and where the space begins; `file` says where the file of a mapping is.
+fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&HotSpot>) -> (Vec<u8>, u32) {
     let pages = Rc::new(RefCell::default());
     let mut store = Store::new(Pages(Rc::clone(&pages)), Budget::default());
     let (mut ranges, mut tables): (Vec<Range>, Vec<_>) = Default::default();
     for entry in maps.iter().filter(|entry| !entry.path.as_os_str().is_empty()) {
-        let path = root.join(entry.path.strip_prefix("/").unwrap_or(&entry.path));
-        let bytes = if entry.path == Path::new(VDSO) { own_vdso() } else { fs::read(path).ok() };
+        let bytes = if entry.path == Path::new(VDSO) { own_vdso() } else { fs::read(file(entry)).ok() };
         let table = bytes.and_then(|bytes| table_of_bytes(bytes).ok());
         tables.push(table.and_then(|table| store.load(&table)));
         let (start, end) = (entry.start, entry.end);

@@ -57,6 +57,18 @@ impl JavaFrame {
             None => JavaFrame { kind: FrameKind::Unnamed, name: "".into(), method: None, line: 0, bci },
         }
     }
+
+    /// Keeps what is true of another frame, too; `false` if that is not even a method's name.
+    pub(super) fn keep_common(&mut self, other: &JavaFrame) -> bool {
+        if self.line != other.line {
+            self.line = 0;
+        }
+        if self.bci != other.bci {
+            self.bci = None;
+        }
+        let file = |frame: &JavaFrame| frame.method.as_ref().and_then(|method| method.file.clone());
+        self.kind == other.kind && self.name == other.name && file(self) == file(other)
+    }
 }
 
 /// Compiled code of a method.

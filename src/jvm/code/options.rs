@@ -9,7 +9,7 @@ pub struct Options {
     pub raw_names: bool,
     /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, ns (`/proc/PID/timens_offsets`).
     pub clock_offset: i64,
-    /// The JVM tells late. This long before the logged end of code that has a successor, nobody knows who ran, ns.
+    /// The JVM tells late, by this at most, ns: before the logged end of code its successor may have run already.
     pub slack: u64,
     /// How long code that is gone can still be asked for, ns.
     pub keep: u64,

@@ -35,6 +35,16 @@ pub struct Found {
     pub before_attach: bool,
 }
 
+impl Found {
+    /// What is true whichever of two it was, if that is its methods: of the same name, and perhaps on the same line.
+    fn common(mut self, other: &Found) -> Option<Found> {
+        self.before_attach |= other.before_attach;
+        let same = self.frames.len() == other.frames.len();
+        let mut frames = self.frames.iter_mut().zip(&other.frames);
+        (same && frames.all(|(frame, other)| frame.keep_common(other))).then_some(self)
+    }
+}
+
 /// Never ended.
 const ALIVE: u64 = u64::MAX;
 
@@ -50,6 +60,8 @@ pub(super) struct Owner {
     range: Range<u64>,
     from: u64,
     until: u64,
+    /// When the JVM told of it as it happened; 0 if it was told later.
+    told: u64,
     sequence: u64,
     replayed: bool,
     what: What,
@@ -64,8 +76,23 @@ impl Owner {
         matches!(self.what, What::Stub(_))
     }
 
-    pub(super) fn is_alive(&self) -> bool {
-        self.until == ALIVE
+    /// What `pc`, which lies within, stands for; `last` has the debug records that were read last.
+    fn found<'o>(
+        &'o self,
+        pc: u64,
+        methods: &'o Methods,
+        last: &mut Option<(&'o Owner, Records<'o>)>,
+    ) -> Found {
+        let compiled = match &self.what {
+            What::Stub(name) => {
+                return Found { frames: vec![JavaFrame::stub(name)], before_attach: false };
+            }
+            What::Method(compiled) => compiled,
+        };
+        let read = last.take().filter(|(owner, _)| std::ptr::eq(*owner, self));
+        let (_, records) = last.insert(read.unwrap_or_else(|| (self, compiled.records(methods))));
+        let offset = u32::try_from(pc - self.range.start).unwrap_or(u32::MAX);
+        Found { frames: records.frames(offset), before_attach: self.replayed }
     }
 
     fn bytes(&self) -> usize {
@@ -77,27 +104,41 @@ impl Owner {
     }
 }
 
-/// What addresses stand for, asked one after the other.
+/// Who owned an address at a time.
 #[derive(Debug)]
-pub(super) struct Answers<'a> {
-    methods: &'a Methods,
-    /// Of the compiled method that was asked last.
-    last: Option<(&'a Owner, Records<'a>)>,
+pub(super) struct Held<'o> {
+    owner: &'o Owner,
+    /// Code that came there after it, and may have been there already.
+    rivals: Vec<&'o Owner>,
 }
 
-impl<'a> Answers<'a> {
-    /// What `pc`, which lies within the owner's code, stands for.
-    pub(super) fn of(&mut self, owner: &'a Owner, pc: u64) -> Found {
-        let compiled = match &owner.what {
-            What::Stub(name) => {
-                return Found { frames: vec![JavaFrame::stub(name)], before_attach: false };
-            }
-            What::Method(compiled) => compiled,
-        };
-        let last = self.last.take().filter(|(last, _)| std::ptr::eq(*last, owner));
-        let (_, records) = self.last.insert(last.unwrap_or_else(|| (owner, compiled.records(self.methods))));
-        let offset = u32::try_from(pc - owner.range.start).unwrap_or(u32::MAX);
-        Found { frames: records.frames(offset), before_attach: owner.replayed }
+impl Held<'_> {
+    /// It is still there.
+    pub(super) fn is_alive(&self) -> bool {
+        self.owner.until == ALIVE
+    }
+
+    /// The same, and as sure: rivals only become more with time.
+    pub(super) fn is_same(&self, other: &Held<'_>) -> bool {
+        std::ptr::eq(self.owner, other.owner) && self.rivals.len() == other.rivals.len()
+    }
+}
+
+/// What addresses stand for, asked one after the other.
+#[derive(Debug)]
+pub(super) struct Answers<'o> {
+    methods: &'o Methods,
+    /// Of the compiled method that was asked last.
+    last: Option<(&'o Owner, Records<'o>)>,
+}
+
+impl<'o> Answers<'o> {
+    /// What `pc` stood for: what is true of each that it may have been.
+    pub(super) fn of(&mut self, held: &Held<'o>, pc: u64) -> Result<Found, Miss> {
+        let found = held.owner.found(pc, self.methods, &mut self.last);
+        let common =
+            |found: Found, rival: &&'o Owner| found.common(&rival.found(pc, self.methods, &mut None));
+        held.rivals.iter().try_fold(found, common).ok_or(Miss::Moved)
     }
 }
 
@@ -147,11 +188,11 @@ impl Owners {
     }
 
     /// Who owned `pc` then; a return address belongs to the call before it.
-    pub(super) fn at(&self, pc: u64, leaf: bool, at: MonoNs) -> Result<&Owner, Miss> {
+    pub(super) fn at(&self, pc: u64, leaf: bool, at: MonoNs) -> Result<Held<'_>, Miss> {
         // A call may be a method's last instruction.
         let within = if leaf { pc } else { pc.checked_sub(1).ok_or(Miss::Never)? };
         let at = at.0.saturating_add_signed(self.options.clock_offset);
-        let here: Vec<&Owner> = self
+        let mut here: Vec<&Owner> = self
             .index
             .at(within)
             .iter()
@@ -162,15 +203,15 @@ impl Owners {
             return Err(Miss::Never);
         }
         // Stubs lie within stubs: the narrowest is meant.
-        let owner = here
+        let owner = *here
             .iter()
             .filter(|owner| owner.from <= at && at < owner.until)
             .min_by_key(|owner| (owner.range.end - owner.range.start, u64::MAX - owner.sequence))
             .ok_or(Miss::Moved)?;
-        let unsure = owner.until != ALIVE
-            && at.saturating_add(self.options.slack) >= owner.until
-            && here.iter().any(|other| other.from >= owner.until);
-        if unsure { Err(Miss::Moved) } else { Ok(owner) }
+        // Both its end and what came then may have been told late.
+        let latest = at.saturating_add(self.options.slack);
+        here.retain(|other| owner.until <= latest && other.from >= owner.until && other.told <= latest);
+        Ok(Held { owner, rivals: here })
     }
 
     /// To ask what addresses stand for.
@@ -306,7 +347,9 @@ impl Owners {
                 from = from.max(code.time);
             }
         }
-        let owner = Owner { range, from, until, sequence: code.sequence, replayed: code.replayed, what };
+        let told = if code.replayed { 0 } else { code.time };
+        let owner =
+            Owner { range, from, until, told, sequence: code.sequence, replayed: code.replayed, what };
         let id = self.next;
         if !self.index.insert(id, &owner.range, MAX_PAGE_ENTRIES) {
             self.refused += 1;

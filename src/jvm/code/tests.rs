@@ -6,7 +6,7 @@ use jvm_symbols_log::{
     ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word, encode,
 };
 
-use super::{CodeTimeline, FrameKind, Miss, Options};
+use super::{CodeTimeline, FrameKind, Hold, Miss, Options};
 use crate::process::MonoNs;
 
 const SECOND: u64 = 1_000_000_000;
@@ -159,7 +159,7 @@ fn an_address_has_one_owner_after_the_other() {
     let (first, second) = (log.method("first"), log.method("second"));
     log.load(2, false, (CODE, 0x40), first, first);
     log.unload(5, CODE);
-    log.load(7, false, (CODE - 0x10, 0x40), second, second);
+    log.load(5, false, (CODE - 0x10, 0x40), second, second);
     let timeline = log.timeline();
     assert_eq!(root(&timeline, CODE, 10), ok("a.B.first"), "told late: owned from the start");
     assert_eq!(root(&timeline, CODE, 40), ok("a.B.first"));
@@ -168,6 +168,48 @@ fn an_address_has_one_owner_after_the_other() {
     assert_eq!(root(&timeline, CODE, 90), ok("a.B.second"));
     assert_eq!(root(&timeline, CODE + 0x30, 49), ok("a.B.first"), "nobody came after it here");
     assert_eq!(root(&timeline, CODE + 0x30, 60), Err(Miss::Moved));
+}
+
+#[test]
+fn what_came_much_later_was_not_there_yet() {
+    let mut log = Log::new();
+    let (first, second) = (log.method("first"), log.method("second"));
+    log.load(2, false, (CODE, 0x40), first, first);
+    log.unload(5, CODE);
+    log.load(6, false, (CODE, 0x40), second, second);
+    let timeline = log.timeline();
+    assert_eq!(root(&timeline, CODE, 49), ok("a.B.first"), "both are told late by the same at most");
+    assert_eq!(root(&timeline, CODE, 54), ok("a.B.second"));
+}
+
+/// The next class of the same name often gets the very place, at once.
+#[test]
+fn what_is_true_of_both_is_told_if_either_may_have_run() {
+    let mut log = Log::new();
+    let (outer, inner, other) = (log.method("outer"), log.method("inner"), log.method("other"));
+    let again = log.method("outer");
+    log.load(2, false, (CODE, 0x40), outer, inner);
+    log.unload(5, CODE);
+    log.load(5, false, (CODE - 0x10, 0x40), again, other);
+    let timeline = log.timeline();
+    let see = |pc: u64, tenths: u64| -> Result<Vec<(String, u32, Option<u32>)>, Miss> {
+        let found = timeline.lookup(CODE + pc, true, MonoNs(tenths * SECOND / 10))?;
+        Ok(found.frames.iter().map(|f| (f.name.to_string(), f.line, f.bci)).collect())
+    };
+    let outer = |line, bci| Ok(vec![("a.B.outer".to_owned(), line, bci)]);
+    assert_eq!(see(0x20 + 1, 44), outer(20, Some(9)), "it is sure");
+    assert_eq!(see(0x20 + 1, 49), outer(0, None), "above the other's last record");
+    assert_eq!(see(0x00, 49), outer(10, Some(1)));
+    assert_eq!(see(0x10, 49), Err(Miss::Moved), "the other had inlined something there");
+    assert_eq!(see(0x20 + 1, 50), outer(0, None), "it is sure, the other");
+    let hold = |from, to| {
+        let time = |tenths: u64| MonoNs(tenths * SECOND / 10);
+        timeline.hold(CODE + 0x21, true, time(from), time(to))
+    };
+    assert_eq!(
+        [(40, 44), (44, 46), (46, 49), (49, 51), (51, 90)].map(|(from, to)| hold(from, to)),
+        [Hold::Ends, Hold::Changes, Hold::Ends, Hold::Changes, Hold::Lasts]
+    );
 }
 
 #[test]

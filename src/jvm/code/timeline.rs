@@ -147,7 +147,7 @@ impl CodeTimeline {
     #[must_use]
     pub fn hold(&self, pc: u64, is_leaf_pc: bool, from: MonoNs, to: MonoNs) -> Hold {
         match (self.owners.at(pc, is_leaf_pc, from), self.owners.at(pc, is_leaf_pc, to)) {
-            (Ok(first), Ok(last)) if std::ptr::eq(first, last) => {
+            (Ok(first), Ok(last)) if first.is_same(&last) => {
                 if last.is_alive() {
                     Hold::Lasts
                 } else {
@@ -189,7 +189,7 @@ impl Lookups<'_> {
     /// [`Miss`] says why there is no answer.
     pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Found, Miss> {
         match self.timeline.owners.at(pc, is_leaf_pc, at) {
-            Ok(owner) => Ok(self.answers.of(owner, pc)),
+            Ok(held) => self.answers.of(&held, pc),
             Err(Miss::Never) if self.timeline.facts.is_cut() => Err(Miss::Cut),
             Err(miss) => Err(miss),
         }

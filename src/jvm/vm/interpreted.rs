@@ -158,8 +158,9 @@ impl Interpreted {
                 look.since
             }
             None => {
-                // What never was a method may become one.
-                let new = Look { found: Some(now?.clone()), since, unloaded, at };
+                // What never was a method may become one; or it was one, and went with the classes that have gone since.
+                let Some(found) = now else { return since };
+                let new = Look { found: Some(found.clone()), since, unloaded, at };
                 let bytes = new.bytes();
                 if self.looks.len() >= MAX_LOOKS || self.bytes + bytes > MAX_BYTES {
                     self.looks.clear();
@@ -300,6 +301,19 @@ mod tests {
         let before = MonoNs::now();
         bytes.word(UNLOADED, 10);
         assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved));
+    }
+
+    #[test]
+    fn what_went_before_it_was_met_is_gone_and_no_nonsense() {
+        let bytes = Bytes::made();
+        let method = bytes.java(0, "m");
+        let mut code = counting(&bytes, 0);
+        let before = MonoNs::now();
+        bytes.word(METHOD + 8, 0);
+        assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::Nonsense), "no class has gone");
+        bytes.word(UNLOADED, 1);
+        assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::Moved));
+        assert_eq!(ask(&mut code, method, 0), Err(VmMiss::Nonsense), "that was before");
     }
 
     #[test]
