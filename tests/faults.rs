@@ -5,9 +5,10 @@ mod common;
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 use common::java::{Jdk, Program};
-use common::profiler::{self, binary, out_file, profile, report_after_ready, run};
+use common::profiler::{self, binary, out_file, profile, report_after_ready, run, while_sampling};
 use common::spent::Watch;
 use common::target::Target;
 use common::{is_root, native, scratch};
@@ -161,6 +162,21 @@ fn interrupted_it_writes_what_there_is() {
         let work = profile.folded.within("short_lived_work").total();
         assert!(profile.by_chance(295).contains(&work), "{signal:?}: {work}\n{}", profile.folded.top(5));
     }
+}
+
+/// A terminal sends it to the profiler's own children too: they have still to name what was sampled.
+#[test]
+fn ctrl_c_in_a_terminal_costs_no_names() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Shares").start(&Jdk::host());
+    let pid = target.pid().to_string();
+    let profile = while_sampling(&[], &["-p", &pid], || std::thread::sleep(Duration::from_secs(2)));
+    assert_eq!(profile.report["warnings"], serde_json::json!([]));
+    assert_eq!(jvm(&profile.report)["log_cut"], false, "{}", profile.report["jvms"]);
+    let nameless = profile.folded.share(|s| s.iter().any(|f| f.starts_with("[unknown")));
+    assert!(nameless < 0.1, "{}", profile.folded.top(5));
 }
 
 /// What the report says of the only JVM.
