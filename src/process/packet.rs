@@ -127,12 +127,20 @@ pub fn receive<T: DeserializeOwned>(
 
 /// Whether there is something to receive, within `limit`: a message, or the other side's end.
 pub fn is_readable(socket: impl AsFd, limit: Duration) -> bool {
+    first_readable(&[socket.as_fd()], limit).is_some()
+}
+
+/// The first of these, by their order, in which there is something to receive within `limit`.
+pub fn first_readable(sockets: &[BorrowedFd<'_>], limit: Duration) -> Option<usize> {
     let until = Instant::now() + limit;
+    let mut polled: Vec<PollFd<'_>> =
+        sockets.iter().map(|&socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Timespec::try_from(left).ok().as_ref()) {
+        match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
             Err(Errno::INTR) => {}
-            ready => return ready.is_ok_and(|ready| ready > 0),
+            Err(_) => return None,
+            Ok(_) => return polled.iter().position(|socket| !socket.revents().is_empty()),
         }
     }
 }

@@ -56,11 +56,12 @@ pub(super) struct Jvms {
 }
 
 impl Jvms {
-    pub(super) fn new(settings: &Settings) -> Jvms {
+    pub(super) fn new(settings: &Settings, control: &Control) -> Jvms {
         settings.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::open);
         let options = AttachOptions {
             timeout: settings.attach_timeout,
             force: settings.force_attach,
+            interrupt: control.interrupted(),
             ..AttachOptions::new(settings.binary.clone())
         };
         Jvms {
@@ -122,6 +123,9 @@ impl Jvms {
         let (begun, mut renewed) = (Instant::now(), Instant::now());
         loop {
             self.join(false, symbolizer);
+            if stop.is_stopped() {
+                self.ask_nobody_else();
+            }
             if begun.elapsed() >= FIRST.max(self.options.timeout) {
                 self.mapped.extend(waiting.map(|jvm| (jvm.process.tgid, MonoNs::default())));
                 return;
@@ -215,11 +219,17 @@ impl Jvms {
         }
     }
 
-    /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system.
+    /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system. Those that
+    /// are interrupted clean up and end.
     pub(super) fn settle(&mut self, symbolizer: &mut Symbolizer) {
         self.queue.clear();
-        self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::close);
+        self.ask_nobody_else();
         self.join(true, symbolizer);
+    }
+
+    /// Nobody but the JVMs themselves is waited for any more.
+    fn ask_nobody_else(&self) {
+        self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::close);
     }
 
     /// The end of a part: how each was kept from running in it. Of one that has ended nobody knows any more.
