@@ -9,7 +9,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::java::{Jdk, Program};
-use common::profiler::{self, Sampling, binary, out_file, profile, report_after_ready, run, while_sampling};
+use common::profiler::{
+    self, Sampling, binary, has_helper, out_file, profile, report_after_ready, run, while_sampling,
+};
 use common::spent::Watch;
 use common::target::Target;
 use common::{is_root, native, scratch};
@@ -243,10 +245,7 @@ fn a_jvm_that_has_just_begun_does_not_hold_up_the_end() {
     if !is_root() {
         return;
     }
-    let paused = scratch("paused").join("remove-to-go-on");
-    let pause = format!("-XX:PauseAtStartupFile={}", paused.display());
-    let program =
-        Program::new("Shares").flags(&["-XX:+UnlockDiagnosticVMOptions", "-XX:+PauseAtStartup", &pause]);
+    let program = Program::new("Shares").paused();
     let mut shell = Command::new("sh");
     shell.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]).args(program.host_command(&Jdk::host()));
     let target = Target::spawn(&mut shell);
@@ -261,18 +260,6 @@ fn a_jvm_that_has_just_begun_does_not_hold_up_the_end() {
     assert!(begun.elapsed() < ENDS_WITHIN, "{:?}", begun.elapsed());
     assert_eq!(traces(left, target.pid()), Vec::<String>::new());
     assert_eq!(jvm(&profile.report)["names"]["refused"]["label"], "interrupted", "{}", profile.report);
-}
-
-/// Whether a profiler has started a helper that asks a JVM.
-fn has_helper(profiler: u32) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{profiler}/task")).unwrap();
-    let children =
-        threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("children")).ok());
-    let is_helper = |pid: &str| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|&b| b == 0).any(|word| word == b"__jvm-helper")
-    };
-    children.into_iter().any(|children| children.split_whitespace().any(is_helper))
 }
 
 /// What the report says of the only JVM.

@@ -332,3 +332,15 @@ pub(crate) fn out_file(extension: &str) -> PathBuf {
     let name = format!("{}.{extension}", NEXT.fetch_add(1, Ordering::Relaxed));
     scratch(&format!("out-{}", std::process::id())).join(name)
 }
+
+/// Whether a profiler has started a helper that asks a JVM.
+pub(crate) fn has_helper(profiler: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{profiler}/task")).unwrap();
+    let children =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("children")).ok());
+    let is_helper = |pid: &str| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&b| b == 0).any(|word| word == b"__jvm-helper")
+    };
+    children.into_iter().any(|children| children.split_whitespace().any(is_helper))
+}

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::common::folded::Folded;
 use crate::common::native;
-use crate::common::profiler::{binary, run};
+use crate::common::profiler::{binary, has_helper, run};
 use crate::common::target::Target;
 
 /// How long anything may take that the daemon does by itself.
@@ -83,6 +83,11 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn api(&self, path: &str) -> Answer {
         self.ask("api.sock", path).unwrap_or_else(|e| panic!("{path}: {e}: {}", self.said()))
+    }
+
+    /// Whether it asks a JVM.
+    pub(crate) fn has_helper(&self) -> bool {
+        has_helper(self.child.id())
     }
 
     /// All metrics, as text.
