@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::java::{self, Java, a_jdk, attach, names_in, options, traces_in};
+use crate::nobody::as_nobody;
 
 /// The compiled `fake_jvm.c`.
 fn program() -> &'static Path {
@@ -322,12 +323,8 @@ print(tried, won)
 fn another_user_of_its_tmp_cannot_change_the_agent() {
     // The system's own Python: another one may lie in somebody's home.
     let python = "/usr/bin/python3";
-    let mut racer = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", python, "-c", RACER])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut racer =
+        as_nobody().args([python, "-c", RACER]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(racer.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(said.next().as_deref(), Some("ready"));
     let java = Java::start(&a_jdk(), &[]);

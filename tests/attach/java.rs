@@ -15,8 +15,7 @@ use jbpf_prof::jvm::{self, AttachOptions, Attached, Failed, Jvm};
 use jbpf_prof::process::procfs;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Nobody: what a JVM of another user runs as.
-pub(crate) const NOBODY: u32 = 65_534;
+use crate::nobody::AS_NOBODY;
 
 /// The JDKs of this machine, each once: those below the directory where distributions put them.
 pub(crate) fn jdks() -> Vec<PathBuf> {
@@ -80,8 +79,7 @@ impl Java {
 
     /// Starts it as another user.
     pub(crate) fn of_nobody(jdk: &Path) -> Java {
-        let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
-        Java::under(&["setpriv", &ids[0], &ids[1], "--clear-groups"], jdk, &[])
+        Java::under(&AS_NOBODY, jdk, &[])
     }
 
     /// As `under`, without waiting.
