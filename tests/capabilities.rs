@@ -5,40 +5,25 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use common::folded::Folded;
 use common::java::{Jdk, Program, classes};
+use common::nobody::{AS_NOBODY, NOBODY, as_nobody};
 use common::profiler::{self, binary};
 use common::target::Target;
-use common::{is_root, native, scratch};
+use common::{is_root, manifest, native, scratch};
 use serde_json::Value;
-
-/// Nobody's uid and gid in Debian.
-const NOBODY: u32 = 65534;
-
-/// The capabilities that the manifest adds, as `setpriv` calls them.
-fn manifest() -> Vec<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/base/daemonset.yaml");
-    let text = fs::read_to_string(file).unwrap();
-    let list = text.lines().find_map(|line| line.trim().strip_prefix("add: ")).expect("the list of them");
-    let names: Vec<String> = serde_json::from_str(list).unwrap();
-    names.iter().map(|name| name.to_lowercase()).collect()
-}
 
 /// The profiler with the manifest's capabilities but these.
 fn without(left_out: &[&str]) -> Command {
-    let kept = manifest().into_iter().filter(|name| !left_out.contains(&name.as_str()));
+    // As `setpriv` calls them.
+    let names = manifest::listed("add").into_iter().map(|name| name.to_lowercase());
+    let kept = names.filter(|name| !left_out.contains(&name.as_str()));
     let set: String = kept.map(|name| format!(",+{name}")).collect();
     let mut command = Command::new("setpriv");
     command.arg(format!("--bounding-set=-all{set}")).arg(binary());
-    command
-}
-
-fn as_nobody(program: &Path) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
     command
 }
 
@@ -51,7 +36,7 @@ fn copy(name: &str, mode: u32) -> (Target, PathBuf) {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
-    (Target::start(&mut as_nobody(&file)), file)
+    (Target::start(as_nobody().arg(&file)), file)
 }
 
 /// The same, in a file system that only it sees.
@@ -59,9 +44,9 @@ fn in_its_own_mounts(name: &str) -> Target {
     let dir = scratch(name);
     let file = dir.join(name);
     let script = format!(
-        "mount -t tmpfs own {dir} && chmod 755 {dir} && cp {} {file} && exec setpriv --reuid={NOBODY} --regid={NOBODY} \
-         --clear-groups {file}",
+        "mount -t tmpfs own {dir} && chmod 755 {dir} && cp {} {file} && exec {} {file}",
         native::program("native").display(),
+        AS_NOBODY.join(" "),
         dir = dir.display(),
         file = file.display(),
     );
@@ -132,7 +117,7 @@ fn the_agent_takes_the_ids_of_a_jvm_and_without_that_its_memory_is_read() {
     }
     let line = Program::new("Shares").host_command(&Jdk::host());
     let line: Vec<String> = line.iter().map(|arg| arg.replace(classes().to_str().unwrap(), to)).collect();
-    let java = Target::start(as_nobody(Path::new(&line[0])).args(&line[1..]));
+    let java = Target::start(as_nobody().args(&line));
     let names = |java_by: &str, left_out: &[&str]| {
         let mut command = without(left_out);
         command.args(["--java", java_by, "-d", "1", "--report", "json", "-o"]).arg(profiler::out_file("svg"));

@@ -3,15 +3,19 @@
 
 mod common;
 
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use common::java::{Jdk, Program};
-use common::profiler::{self, binary, out_file, profile, report_after_ready, run};
+use common::profiler::{
+    self, Sampling, binary, has_helper, out_file, profile, report_after_ready, run, while_sampling,
+};
 use common::spent::Watch;
 use common::target::Target;
 use common::{is_root, native, scratch};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 #[test]
 fn a_command_line_that_makes_no_sense_is_a_usage_error() {
@@ -161,6 +165,101 @@ fn interrupted_it_writes_what_there_is() {
         let work = profile.folded.within("short_lived_work").total();
         assert!(profile.by_chance(295).contains(&work), "{signal:?}: {work}\n{}", profile.folded.top(5));
     }
+}
+
+/// A terminal sends it to the profiler's own children too: they have still to name what was sampled.
+#[test]
+fn ctrl_c_in_a_terminal_costs_no_names() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Shares").start(&Jdk::host());
+    let pid = target.pid().to_string();
+    let profile = while_sampling(&[], &["-p", &pid], || std::thread::sleep(Duration::from_secs(2)));
+    assert_eq!(profile.report["warnings"], serde_json::json!([]));
+    assert_eq!(jvm(&profile.report)["log_cut"], false, "{}", profile.report["jvms"]);
+    let nameless = profile.folded.share(|s| s.iter().any(|f| f.starts_with("[unknown")));
+    assert!(nameless < 0.1, "{}", profile.folded.top(5));
+}
+
+/// No JVM has so long.
+const ATTACH_TIMEOUT: [&str; 2] = ["--attach-timeout", "60"];
+/// How long a run may take after Ctrl-C on a machine that is busy with other things.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Files in `/tmp` of a profiler with this pid or any other that attaches to this JVM.
+fn traces(profiler: u32, jvm: u32) -> Vec<String> {
+    let (trigger, agent) = (format!(".attach_pid{jvm}"), format!(".jvm-symbols-{profiler}-"));
+    let names = std::fs::read_dir("/tmp").unwrap().map(|entry| entry.unwrap().file_name());
+    names
+        .filter_map(|name| name.into_string().ok())
+        .filter(|name| *name == trigger || name.starts_with(&agent))
+        .collect()
+}
+
+/// Waits until something is so, as long as JVMs have.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(50);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// HotSpot serves one client after the other; this one says nothing.
+#[test]
+fn ctrl_c_ends_an_attach_that_is_not_answered() {
+    if !is_root() {
+        return;
+    }
+    let jdk = Jdk::host();
+    let mut target = Program::new("Shares").start(&jdk);
+    let pid = target.pid().to_string();
+    let jcmd = Command::new(jdk.home().unwrap().join("bin/jcmd")).args([&pid, "VM.version"]).output();
+    assert!(jcmd.unwrap().status.success(), "the JVM listens now");
+    let silent = UnixStream::connect(format!("/tmp/.java_pid{pid}")).unwrap();
+    let out = out_file("folded");
+    let mut profiler = Command::new(binary());
+    profiler.process_group(0).args(["--report", "json", "-p", &pid]).args(ATTACH_TIMEOUT);
+    let mut profiler = Target::spawn(profiler.arg("-o").arg(&out));
+    let of_run = || traces(profiler.pid(), target.pid());
+    wait_until("the agent is put there", || !of_run().is_empty());
+    let begun = Instant::now();
+    kill_process_group(Pid::from_raw(profiler.pid().try_into().unwrap()).unwrap(), Signal::INT).unwrap();
+    let left = profiler.pid();
+    let report = report_after_ready(&mut profiler);
+    assert!(begun.elapsed() < ENDS_WITHIN, "{:?}", begun.elapsed());
+    assert_eq!(traces(left, target.pid()), Vec::<String>::new());
+    assert_eq!(jvm(&report)["names"]["refused"]["label"], "interrupted", "{}", report["jvms"]);
+    assert_eq!(report["warnings"], serde_json::json!([]));
+    assert!(out.exists(), "what there is is written");
+    // The JVM reads the request that nobody waits for any more, and then serves the next client.
+    drop(silent);
+    let again = profile(&target, 1, &[]);
+    assert!(jvm(&again.report)["names"]["agent_late"].is_object(), "{}", again.report["jvms"]);
+    assert!(target.is_alive());
+}
+
+#[test]
+fn a_jvm_that_has_just_begun_does_not_hold_up_the_end() {
+    if !is_root() {
+        return;
+    }
+    let program = Program::new("Shares").paused();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "kill -STOP $$; exec \"$0\" \"$@\""]).args(program.host_command(&Jdk::host()));
+    let target = Target::spawn(&mut shell);
+    let pid = target.pid().to_string();
+    let sampling = Sampling::begin(&[["-p", &pid], ATTACH_TIMEOUT].concat());
+    target.signal(Signal::CONT);
+    wait_until("a helper is started for it", || has_helper(sampling.pid()));
+    let begun = Instant::now();
+    kill_process_group(Pid::from_raw(sampling.pid().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+    let left = sampling.pid();
+    let profile = sampling.end(Watch::keep(&[]));
+    assert!(begun.elapsed() < ENDS_WITHIN, "{:?}", begun.elapsed());
+    assert_eq!(traces(left, target.pid()), Vec::<String>::new());
+    assert_eq!(jvm(&profile.report)["names"]["refused"]["label"], "interrupted", "{}", profile.report);
 }
 
 /// What the report says of the only JVM.

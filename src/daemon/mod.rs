@@ -117,7 +117,8 @@ async fn listen(config: &Config, state: &Arc<State>) -> anyhow::Result<()> {
 /// Keeps asking which pods opt in. JVMs that run are asked for their names again when sampling begins anew.
 async fn ask_kubelet(state: &State, switch: &Switch) {
     if let Some(kubelet) = &state.kubelet {
-        kubelet.run(|| switch.stop("pods that run have other annotations: it begins anew")).await;
+        let anew = |control: &Control| control.stop("pods that run have other annotations: it begins anew");
+        kubelet.run(|| switch.tell(anew)).await;
     }
 }
 
@@ -168,19 +169,18 @@ impl Switch {
             log::warn!("the kill switch is {}", if off { "there: sampling stops" } else { "gone" });
         }
         if off {
-            self.stop("the kill switch is there");
+            self.tell(|control| control.interrupt("the kill switch is there"));
         }
     }
 
     fn end(&self) {
         self.ends.store(true, Ordering::SeqCst);
-        self.stop("a signal came");
+        self.tell(|control| control.interrupt("a signal came"));
     }
 
-    fn stop(&self, why: &str) {
-        if let Some(control) = &*self.control.lock().unwrap_or_else(PoisonError::into_inner) {
-            control.stop(why);
-        }
+    /// Says something to the session that runs.
+    fn tell(&self, word: impl FnOnce(&Control)) {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(word);
     }
 
     /// Makes the words for the next session; what was said before they were there is said to it.
@@ -188,7 +188,7 @@ impl Switch {
         let control = Control::default();
         *self.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control.clone());
         if self.ends() || self.is_off() {
-            control.stop("it was told so before");
+            control.interrupt("it was told so before");
         }
         control
     }

@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::iter;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jvm_symbols_log::log_file::write_lease;
+use rustix::net::{Shutdown, shutdown};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::agent_file::name_for;
@@ -26,7 +28,7 @@ use crate::unwind::HotSpot;
 const GRACE: Duration = Duration::from_millis(300);
 /// How long a killed helper may take to go.
 const PARTING: Duration = Duration::from_secs(1);
-/// How long cleaning up after a killed helper may take.
+/// How long cleaning up may take: of a helper that is interrupted, and after one that was killed.
 const CLEANING: Duration = Duration::from_secs(1);
 /// How long reading the tables may take.
 const INSPECTING: Duration = Duration::from_secs(2);
@@ -49,10 +51,12 @@ pub struct AttachOptions {
     pub lease: Duration,
     /// Most bytes of log that lie unread in the JVM's memory.
     pub log_cap: u64,
+    /// Readable from when nobody wants an answer any more.
+    pub interrupt: Option<Arc<OwnedFd>>,
 }
 
 impl AttachOptions {
-    /// Ten seconds, a lease of 15 seconds, 32 MiB.
+    /// Ten seconds, a lease of 15 seconds, 32 MiB, not to be interrupted.
     #[must_use]
     pub fn new(binary: PathBuf) -> AttachOptions {
         AttachOptions {
@@ -61,7 +65,12 @@ impl AttachOptions {
             binary,
             lease: Duration::from_secs(15),
             log_cap: 32 << 20,
+            interrupt: None,
         }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|interrupt| packet::is_readable(interrupt, Duration::ZERO))
     }
 }
 
@@ -135,7 +144,7 @@ pub struct Failed {
 /// # Errors
 /// Why not.
 pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
-    let (answer, _) = ask(jvm, binary, INSPECTING, Task::Inspect)?;
+    let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, Task::Inspect)?;
     match answer {
         Answer { refusal: Some(refusal), .. } => Err(refusal),
         Answer { inspection: Some(inspection), .. } => Ok(inspection),
@@ -158,9 +167,9 @@ pub struct Described {
 ///
 /// # Errors
 /// Why not.
-pub fn describe(jvm: &Jvm, binary: &Path) -> Result<Described, Refusal> {
+pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<Described, Refusal> {
     let limit = if jvm.mapped.is_some() { DESCRIBING } else { INSPECTING };
-    match ask(jvm, binary, limit, Task::Describe)? {
+    match ask(jvm, options, limit, Task::Describe)? {
         (Answer { refusal: Some(refusal), .. }, _) => Err(refusal),
         (Answer { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
             Ok(Described { hotspot, memory: memory.into(), layout })
@@ -201,7 +210,7 @@ impl Opened {
 /// Why not.
 pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
     let unread = |refusal| Failed { refusal, inspection: None };
-    let (answer, memory) = ask(jvm, &options.binary, options.timeout, Task::Open).map_err(unread)?;
+    let (answer, memory) = ask(jvm, options, options.timeout, Task::Open).map_err(unread)?;
     match (answer, memory) {
         (Answer { refusal: Some(refusal), inspection, .. }, _) => Err(Failed { refusal, inspection }),
         (Answer { inspection: Some(inspection), layout: Some(layout), hotspot, .. }, Some(memory)) => {
@@ -222,20 +231,14 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
         .map_err(|e| unread(Refusal::HelperFailed(format!("random numbers: {e}"))))?;
     let (number, nonce) = random.split_at(4);
     let number = number.iter().fold(0_u32, |sum, &b| (sum << 8) | u32::from(b));
-    let file_name = name_for(std::process::id(), number);
     let order = Order {
-        file_name: file_name.clone(),
+        file_name: name_for(std::process::id(), number),
         nonce: nonce.try_into().map_err(|_| unread(Refusal::HelperFailed("nonce".into())))?,
         lease_seconds: options.lease.as_secs().max(1),
         cap: options.log_cap,
         force: options.force,
     };
-    let (answer, log) =
-        ask(jvm, &options.binary, options.timeout, Task::Attach(order)).map_err(|refusal| {
-            // It was killed or died, wherever it was.
-            let _ = ask(jvm, &options.binary, CLEANING, Task::Clean(file_name));
-            unread(refusal)
-        })?;
+    let (answer, log) = ask(jvm, options, options.timeout, Task::Attach(order)).map_err(unread)?;
     let Answer { inspection, refusal, log: facts, .. } = answer;
     let failed = |refusal| Failed { refusal, inspection: inspection.clone() };
     if let Some(refusal) = refusal {
@@ -254,11 +257,20 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
     })
 }
 
-/// Runs one helper.
-fn ask(jvm: &Jvm, binary: &Path, limit: Duration, task: Task) -> Result<(Answer, Option<OwnedFd>), Refusal> {
+/// Runs one helper, unless it is interrupted before that. Where it may have been at work on an attach when it was killed or
+/// died, another one cleans up.
+fn ask(
+    jvm: &Jvm,
+    options: &AttachOptions,
+    limit: Duration,
+    task: Task,
+) -> Result<(Answer, Option<OwnedFd>), Refusal> {
     let tgid = jvm.process.tgid;
     if is_stuck(tgid) {
         return Err(Refusal::HelperStuck);
+    }
+    if options.is_interrupted() {
+        return Err(Refusal::Interrupted);
     }
     let failed = |what: &str, e: &dyn std::fmt::Display| Refusal::HelperFailed(format!("{what}: {e}"));
     let (ours, theirs) = packet::pair().map_err(|e| failed("socket pair", &e))?;
@@ -272,13 +284,37 @@ fn ask(jvm: &Jvm, binary: &Path, limit: Duration, task: Task) -> Result<(Answer,
         limit,
         task,
     };
-    let child =
-        packet::start(binary, helper::ARGUMENT, theirs).map_err(|e| failed("starting the helper", &e))?;
-    let answer = send(&ours, &request, None).and_then(|()| {
-        if packet::is_readable(&ours, limit + GRACE) { receive(&ours) } else { Err(Refusal::TimedOut) }
-    });
+    let child = packet::start(&options.binary, helper::ARGUMENT, theirs)
+        .map_err(|e| failed("starting the helper", &e))?;
+    let answer = send(&ours, &request, None).and_then(|()| hear(&ours, limit + GRACE, options));
     part_from(tgid, child);
+    if let (Err(_), Task::Attach(order)) = (&answer, request.task) {
+        let to_its_end = AttachOptions { interrupt: None, ..options.clone() };
+        let _ = ask(jvm, &to_its_end, CLEANING, Task::Clean(order.file_name));
+    }
     answer
+}
+
+/// Waits for a helper's answer. One that is interrupted hears that nothing more will be said, and cleans up itself: it knows
+/// what it has made.
+fn hear(
+    socket: &OwnedFd,
+    limit: Duration,
+    options: &AttachOptions,
+) -> Result<(Answer, Option<OwnedFd>), Refusal> {
+    let interrupt = options.interrupt.as_deref().map(OwnedFd::as_fd);
+    let both: Vec<BorrowedFd<'_>> = iter::once(socket.as_fd()).chain(interrupt).collect();
+    match packet::first_readable(&both, limit) {
+        None => return Err(Refusal::TimedOut),
+        Some(0) => {}
+        Some(_) => {
+            let told = shutdown(socket, Shutdown::Write).is_ok();
+            if !told || !packet::is_readable(socket, CLEANING) {
+                return Err(Refusal::Interrupted);
+            }
+        }
+    }
+    receive(socket)
 }
 
 /// It has answered, or its time is over.

@@ -8,17 +8,21 @@ use rustix::io::Errno;
 
 use super::refusal::Refusal;
 
-/// Until when.
+/// Until when, and for whom: who asked may want no answer any more.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deadline(Instant);
+pub(super) struct Deadline {
+    end: Instant,
+    asker: BorrowedFd<'static>,
+}
 
 impl Deadline {
-    pub(super) fn after(limit: Duration) -> Deadline {
-        Deadline(Instant::now() + limit)
+    /// `asker`: the socket on which it is over when the other side will say nothing more.
+    pub(super) fn after(limit: Duration, asker: BorrowedFd<'static>) -> Deadline {
+        Deadline { end: Instant::now() + limit, asker }
     }
 
     pub(super) fn remaining(self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
+        self.end.saturating_duration_since(Instant::now())
     }
 
     pub(super) fn check(self) -> Result<(), Refusal> {
@@ -28,7 +32,7 @@ impl Deadline {
     /// Waits until `socket` is ready for `events`.
     ///
     /// # Errors
-    /// [`Refusal::Exited`] when the process of `pidfd` ends first, [`Refusal::TimedOut`].
+    /// [`Refusal::Exited`] when the process of `pidfd` ends first, [`Refusal::TimedOut`], [`Refusal::Interrupted`].
     pub(super) fn ready(
         self,
         pidfd: BorrowedFd<'_>,
@@ -36,13 +40,13 @@ impl Deadline {
         events: PollFlags,
     ) -> Result<(), Refusal> {
         loop {
-            let mut both =
-                [PollFd::from_borrowed_fd(socket, events), PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-            wait(&mut both, self.remaining())?;
-            if !both[0].revents().is_empty() {
+            let process = PollFd::from_borrowed_fd(pidfd, PollFlags::IN);
+            let [socket, process] =
+                self.wait([PollFd::from_borrowed_fd(socket, events), process], self.remaining())?;
+            if socket {
                 return Ok(());
             }
-            if !both[1].revents().is_empty() {
+            if process {
                 return Err(Refusal::Exited);
             }
             self.check()?;
@@ -54,16 +58,24 @@ impl Deadline {
     /// # Errors
     /// As [`Deadline::ready`].
     pub(super) fn pause(self, pidfd: BorrowedFd<'_>, pause: Duration) -> Result<(), Refusal> {
-        let mut process = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-        wait(&mut process, pause.min(self.remaining()))?;
-        if process[0].revents().is_empty() { self.check() } else { Err(Refusal::Exited) }
+        let process = PollFd::from_borrowed_fd(pidfd, PollFlags::IN);
+        let [ended] = self.wait([process], pause.min(self.remaining()))?;
+        if ended { Err(Refusal::Exited) } else { self.check() }
     }
-}
 
-fn wait(what: &mut [PollFd<'_>], limit: Duration) -> Result<(), Refusal> {
-    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-    match poll(what, Some(&limit)) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(Refusal::HelperFailed(format!("poll: {errno}"))),
+    /// Which of these have something to say within `limit`; who asked comes first.
+    fn wait<const N: usize>(self, what: [PollFd<'_>; N], limit: Duration) -> Result<[bool; N], Refusal> {
+        let mut all = vec![PollFd::from_borrowed_fd(self.asker, PollFlags::RDHUP)];
+        all.extend(what);
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        match poll(&mut all, Some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(Refusal::HelperFailed(format!("poll: {errno}"))),
+        }
+        let mut said = all.iter().map(|one| !one.revents().is_empty());
+        if said.next() == Some(true) {
+            return Err(Refusal::Interrupted);
+        }
+        Ok(std::array::from_fn(|_| said.next() == Some(true)))
     }
 }

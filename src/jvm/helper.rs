@@ -64,7 +64,7 @@ pub fn main() -> i32 {
 }
 
 fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> {
-    let deadline = Deadline::after(request.limit);
+    let deadline = Deadline::after(request.limit, rustix::stdio::stdin());
     let target = Target::open(request.tgid, request.start_ticks, request.mapped)?;
     let vendor = |inspection: &mut Inspection| inspection.vendor = vendor_beside(&target, request);
     match &request.task {

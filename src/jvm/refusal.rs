@@ -26,6 +26,9 @@ pub enum Refusal {
     /// The deadline passed.
     #[error("timed out")]
     TimedOut,
+    /// The run was ended before the JVM had answered.
+    #[error("interrupted")]
+    Interrupted,
     /// It is stopped, traced or frozen.
     #[error("stopped")]
     Stopped,
@@ -90,6 +93,7 @@ impl Refusal {
             Refusal::TimedOut => {
                 "The JVM was busy (a long pause) or another attach client held it; raise --attach-timeout."
             }
+            Refusal::Interrupted => "The run was ended before the JVM had answered.",
             Refusal::Stopped => "Continue the process (SIGCONT, debugger, freezer), then profile again.",
             Refusal::Exited => "The process ended before it could be attached to.",
             Refusal::NoAnswer => "Check with `jcmd PID VM.version` whether its attach listener works.",
@@ -140,6 +144,7 @@ mod tests {
             Refusal::SignalNotCaught,
             Refusal::Blocked,
             Refusal::TimedOut,
+            Refusal::Interrupted,
             Refusal::Stopped,
             Refusal::Exited,
             Refusal::NoAnswer,

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -47,7 +48,8 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Starts this binary as a child that talks over its standard input: what it does goes by its hidden first argument. It
-/// has no environment, and nothing open that it was not given.
+/// has no environment, and nothing open that it was not given. The terminal's Ctrl-C, which goes to all of a process group,
+/// is for us: children that it ended could not finish what we still want of them.
 ///
 /// # Errors
 /// When no process can be made.
@@ -56,6 +58,7 @@ pub fn start(binary: &Path, argument: &str, socket: OwnedFd) -> io::Result<Child
         .arg(argument)
         .env_clear()
         .current_dir("/")
+        .process_group(0)
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -124,12 +127,20 @@ pub fn receive<T: DeserializeOwned>(
 
 /// Whether there is something to receive, within `limit`: a message, or the other side's end.
 pub fn is_readable(socket: impl AsFd, limit: Duration) -> bool {
+    first_readable(&[socket.as_fd()], limit).is_some()
+}
+
+/// The first of these, by their order, in which there is something to receive within `limit`.
+pub fn first_readable(sockets: &[BorrowedFd<'_>], limit: Duration) -> Option<usize> {
     let until = Instant::now() + limit;
+    let mut polled: Vec<PollFd<'_>> =
+        sockets.iter().map(|&socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Timespec::try_from(left).ok().as_ref()) {
+        match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
             Err(Errno::INTR) => {}
-            ready => return ready.is_ok_and(|ready| ready > 0),
+            Err(_) => return None,
+            Ok(_) => return polled.iter().position(|socket| !socket.revents().is_empty()),
         }
     }
 }

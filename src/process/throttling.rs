@@ -47,7 +47,7 @@ struct Level {
 /// What happened between two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Throttling {
-    /// CPUs that the tightest limit grants; `None` without limit.
+    /// CPUs that the tightest limit grants at the end; `None` without limit.
     pub limit_cpus: Option<f64>,
     /// Enforcement periods that passed with something to run, at the level that was throttled longest.
     pub periods: u64,
@@ -60,6 +60,12 @@ pub struct Throttling {
 }
 
 impl Throttling {
+    /// Whether there is a limit, or one was felt before it was lifted.
+    #[must_use]
+    pub fn was_limited(&self) -> bool {
+        self.limit_cpus.is_some() || self.throttled_periods > 0
+    }
+
     /// [`Self::throttled`] in microseconds.
     #[must_use]
     pub fn throttled_usec(&self) -> u64 {

@@ -97,7 +97,7 @@ pub struct JvmReport {
     pub log_bytes: u64,
     /// Whether the log was cut.
     pub log_cut: bool,
-    /// CPU throttling of its cgroup in the same seconds; none if it has no quota.
+    /// CPU throttling of its cgroup in the same seconds; none if it had no quota.
     pub throttling: Option<Throttling>,
 }
 
@@ -142,7 +142,7 @@ pub struct GroupReport {
     pub path: String,
     /// `v2`, or `v1` with a controller.
     pub hierarchy: String,
-    /// CPUs that the tightest limit on it grants; none without limit.
+    /// CPUs that the tightest limit on it grants at the end; none without limit.
     pub limit_cpus: Option<f64>,
     /// Enforcement periods with something to run, at the level that was throttled longest.
     pub periods: u64,

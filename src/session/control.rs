@@ -12,15 +12,28 @@ pub struct Control {
     stop: Arc<AtomicBool>,
     /// Readable when the session is to end; none where the kernel had none: it is noticed a beat later then.
     wake: Option<Arc<OwnedFd>>,
+    /// Readable when nothing is to be waited for any more.
+    interrupt: Option<Arc<OwnedFd>>,
     period_ns: Arc<AtomicU64>,
     evict: Arc<AtomicBool>,
 }
 
 impl Default for Control {
     fn default() -> Control {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
-        Control { stop: Arc::default(), wake, period_ns: Arc::default(), evict: Arc::default() }
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
+        Control {
+            stop: Arc::default(),
+            wake: event(),
+            interrupt: event(),
+            period_ns: Arc::default(),
+            evict: Arc::default(),
+        }
     }
+}
+
+/// Makes an event readable for good. It counts as far as it has room, which is more than anybody tells.
+fn raise(event: Option<&Arc<OwnedFd>>) {
+    let _ = event.map(|event| rustix::io::write(event, &1_u64.to_ne_bytes()));
 }
 
 impl Control {
@@ -28,9 +41,19 @@ impl Control {
     pub fn stop(&self, why: &str) {
         if !self.stop.swap(true, Ordering::Relaxed) {
             log::info!("sampling: to end, since {why}");
-            // It is told once: there is room for it.
-            let _ = self.wake.as_ref().map(|wake| rustix::io::write(wake, &1_u64.to_ne_bytes()));
+            raise(self.wake.as_ref());
         }
+    }
+
+    /// The same, and whoever said so waits: JVMs that have not answered yet are given up.
+    pub fn interrupt(&self, why: &str) {
+        self.stop(why);
+        raise(self.interrupt.as_ref());
+    }
+
+    /// Readable from [`Control::interrupt`] on.
+    pub(super) fn interrupted(&self) -> Option<Arc<OwnedFd>> {
+        self.interrupt.clone()
     }
 
     /// Readable from [`Control::stop`] on.

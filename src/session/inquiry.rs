@@ -68,7 +68,7 @@ impl Inquiry {
         };
         // Nobody listens any more when the session is over.
         let tell = |it| described.send((tgid, it)).unwrap_or_default();
-        let describe = || jvm::describe(&jvm, &options.binary).map(tell).err();
+        let describe = || jvm::describe(&jvm, &options).map(tell).err();
         // What opens its memory describes it too, but waits for a JVM that has just begun.
         let first = late.then(describe);
         let before = refused.why(&jvm);

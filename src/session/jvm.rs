@@ -207,12 +207,13 @@ impl Entry {
         (self.tgid, self.began)
     }
 
-    /// How its cgroup was throttled since it was measured the last time; none if it has no quota, or has ended.
+    /// How its cgroup was throttled since it was measured the last time; none if it had no quota, or has ended.
     pub(super) fn measure(&mut self, hierarchies: &Hierarchies) -> Option<Throttling> {
         let now = hierarchies.snapshot(&Membership::of(self.tgid).ok()?);
         let spent = now.since(&self.cpu);
         self.cpu = now;
-        spent.limit_cpus.map(|_| Throttling { times: spent.throttled_periods, usec: spent.throttled_usec() })
+        let throttling = Throttling { times: spent.throttled_periods, usec: spent.throttled_usec() };
+        spent.was_limited().then_some(throttling)
     }
 
     pub(super) fn report(&self, tally: &Tally, symbols: &Stats) -> Option<JvmReport> {
@@ -275,10 +276,11 @@ mod tests {
             let text = format!("nr_throttled {times}\nthrottled_usec {usec}\n");
             std::fs::write(dir.join("cpu.stat"), text).unwrap();
         };
-        for file in ["cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"] {
-            let text = if file == "cpu.max" { "20000 100000\n" } else { "100000\n" };
-            std::fs::write(dir.join(file), text).unwrap();
-        }
+        let limit = |v2: &str, v1: &str| {
+            let files = [("cpu.max", v2), ("cpu.cfs_quota_us", v1), ("cpu.cfs_period_us", "100000\n")];
+            files.iter().for_each(|(file, text)| std::fs::write(dir.join(file), text).unwrap());
+        };
+        limit("20000 100000\n", "20000\n");
         let hierarchies = Hierarchies::below(tmp.path(), v1);
         stat(1, 70);
         let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
@@ -290,5 +292,13 @@ mod tests {
         stat(7, 120);
         assert_eq!(entry.measure(&hierarchies), Some(Throttling { times: 4, usec: 20 }));
         assert_eq!(entry.measure(&hierarchies), Some(Throttling::default()));
+        stat(9, 150);
+        limit("max 100000\n", "-1\n");
+        assert_eq!(
+            entry.measure(&hierarchies),
+            Some(Throttling { times: 2, usec: 30 }),
+            "until it was lifted"
+        );
+        assert_eq!(entry.measure(&hierarchies), None);
     }
 }

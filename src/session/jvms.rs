@@ -41,7 +41,8 @@ pub(super) struct Jvms {
     mapped: HashMap<u32, MonoNs>,
     /// Processes that ended in the last window: their last stacks come with it.
     leaving: Vec<u32>,
-    ended: Vec<Entry>,
+    /// With the window that showed that they have ended: the last one that may have stacks of theirs.
+    ended: Vec<(u64, Entry)>,
     /// Those that were told of, and may have stacks that wait until the next part is told of.
     told: Vec<ProcessId>,
     /// They run, and wait for their turn to be attached to.
@@ -56,11 +57,12 @@ pub(super) struct Jvms {
 }
 
 impl Jvms {
-    pub(super) fn new(settings: &Settings) -> Jvms {
+    pub(super) fn new(settings: &Settings, control: &Control) -> Jvms {
         settings.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::open);
         let options = AttachOptions {
             timeout: settings.attach_timeout,
             force: settings.force_attach,
+            interrupt: control.interrupted(),
             ..AttachOptions::new(settings.binary.clone())
         };
         Jvms {
@@ -122,6 +124,9 @@ impl Jvms {
         let (begun, mut renewed) = (Instant::now(), Instant::now());
         loop {
             self.join(false, symbolizer);
+            if stop.is_stopped() {
+                self.ask_nobody_else();
+            }
             if begun.elapsed() >= FIRST.max(self.options.timeout) {
                 self.mapped.extend(waiting.map(|jvm| (jvm.process.tgid, MonoNs::default())));
                 return;
@@ -144,10 +149,10 @@ impl Jvms {
         }
     }
 
-    /// Takes in what happened to processes: JVMs that begin and end.
-    pub(super) fn notice(&mut self, events: &[ProcessEvent]) {
+    /// Takes in what happened to processes until the end of a window: JVMs that begin and end.
+    pub(super) fn notice(&mut self, window: u64, events: &[ProcessEvent]) {
         for tgid in std::mem::take(&mut self.leaving) {
-            self.ended.extend(self.entries.remove(&tgid));
+            self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
         }
         for event in events {
             match &event.kind {
@@ -157,7 +162,7 @@ impl Jvms {
                 EventKind::Comm { exec: true, .. } => {
                     self.mapped.remove(&event.tgid);
                     self.queue.retain(|(process, _)| process.tgid != event.tgid);
-                    self.ended.extend(self.entries.remove(&event.tgid));
+                    self.ended.extend(self.entries.remove(&event.tgid).map(|entry| (window, entry)));
                 }
                 EventKind::Exit if event.is_leader() => {
                     self.mapped.remove(&event.tgid);
@@ -207,24 +212,29 @@ impl Jvms {
 
     /// Notes how far the logs have been read.
     pub(super) fn read(&mut self, logs: &[(ProcessId, LogStats)]) {
-        let leaving = self.ended.iter_mut();
-        for entry in self.entries.values_mut().chain(leaving) {
+        for entry in self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry)) {
             if let Some((_, stats)) = logs.iter().find(|(process, _)| Some(*process) == entry.bound) {
                 entry.log = *stats;
             }
         }
     }
 
-    /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system.
+    /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system. Those that
+    /// are interrupted clean up and end.
     pub(super) fn settle(&mut self, symbolizer: &mut Symbolizer) {
         self.queue.clear();
-        self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::close);
+        self.ask_nobody_else();
         self.join(true, symbolizer);
+    }
+
+    /// Nobody but the JVMs themselves is waited for any more.
+    fn ask_nobody_else(&self) {
+        self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::close);
     }
 
     /// The end of a part: how each was kept from running in it. Of one that has ended nobody knows any more.
     pub(super) fn measure(&mut self) -> Throttled {
-        let entries = self.entries.values_mut().chain(&mut self.ended);
+        let entries = self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry));
         entries.filter_map(|entry| Some((entry.id(), entry.measure(&self.hierarchies)?))).collect()
     }
 
@@ -255,9 +265,11 @@ impl Jvms {
         &self.results
     }
 
-    /// Forgets JVMs that have ended: those of the last part now, those of this part with the next one.
-    pub(super) fn forget_ended(&mut self, symbolizer: &mut Symbolizer) {
-        let ended = self.ended.drain(..).filter_map(|entry| entry.bound).collect();
+    /// Forgets JVMs that have ended: those of the last part that was told of now, those of this part, whose last window that
+    /// is, with the next one. Later parts may wait to tell of those that ended in them.
+    pub(super) fn forget_ended(&mut self, last: u64, symbolizer: &mut Symbolizer) {
+        let ended = self.ended.extract_if(.., |(window, _)| *window <= last);
+        let ended = ended.filter_map(|(_, entry)| entry.bound).collect();
         for process in std::mem::replace(&mut self.told, ended) {
             symbolizer.forget(process);
         }
@@ -275,7 +287,7 @@ impl Jvms {
 
     /// What the report says of each JVM that was attached to or ran, the busiest first.
     pub(super) fn report(&self, tally: &Tally, symbols: &Stats) -> Vec<JvmReport> {
-        let entries = self.entries.values().chain(&self.ended);
+        let entries = self.entries.values().chain(self.ended.iter().map(|(_, entry)| entry));
         let mut reports: Vec<JvmReport> = entries.filter_map(|entry| entry.report(tally, symbols)).collect();
         reports.sort_by_key(|report| (std::cmp::Reverse(report.ticks), report.pid));
         reports

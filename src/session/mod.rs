@@ -129,13 +129,15 @@ pub fn run_parts(
     groups.begin(ready.cgroups, &ready.members)?;
     log::info!("capture: ready to tick every {} ns, in {:.0?}", settings.period_ns, began.elapsed());
     let mut resolver = resolver(settings, groups.naming())?;
-    let mut jvms = Jvms::new(settings);
+    let mut jvms = Jvms::new(settings, control);
     jvms.attach_all(&resolver.processes, &groups, &mut resolver.symbolizer, control);
 
     let mut unwinding = Unwinding::new(ready.unwind, settings, launched.as_ref().map(Launched::pid));
     let described = jvms.take_described(&mut resolver.symbolizer);
     unwinding.describe(described, &mut resolver.processes, &mut resolver.symbolizer);
-    unwinding.begin(&mut resolver.processes, &groups, &mut resolver.symbolizer);
+    if !control.is_stopped() {
+        unwinding.begin(&mut resolver.processes, &groups, &mut resolver.symbolizer);
+    }
 
     let news = sampler.news.take().context("the sampler has no news")?;
     let mut stages = Stages::begin(settings, groups, resolver, jvms, unwinding);

@@ -46,6 +46,7 @@ fn stays(why: &Refusal) -> bool {
         Refusal::SignalNotCaught
         | Refusal::Blocked
         | Refusal::TimedOut
+        | Refusal::Interrupted
         | Refusal::Stopped
         | Refusal::Exited
         | Refusal::NoAnswer

@@ -165,6 +165,11 @@ impl Part {
     fn new() -> Part {
         Part { profile: Profile::new(), tally: Tally::default(), most_stacks: 0, end: None }
     }
+
+    /// The number of its last window, if it is over.
+    pub(super) fn last_window(&self) -> u64 {
+        self.end.map_or(0, |(last, _)| last)
+    }
 }
 
 /// Turns batches into profiles, one for each part.
@@ -209,6 +214,11 @@ impl Resolver {
             return None;
         }
         Some((self.parts.pop_front()?, totals))
+    }
+
+    /// The number of the window that is taken in next.
+    pub(super) fn next_window(&self) -> u64 {
+        self.window + 1
     }
 
     /// Takes in what happened to processes.

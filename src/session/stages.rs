@@ -73,7 +73,7 @@ impl<'a> Stages<'a> {
         if self.targets.have_ended(&resolver.processes) {
             control.stop("what was chosen has ended");
         }
-        jvms.notice(&std::mem::take(&mut self.events));
+        jvms.notice(resolver.next_window(), &std::mem::take(&mut self.events));
         unwinding.meet(&mut batch.window.stacks, &mut resolver.processes, &mut resolver.symbolizer);
         jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
         jvms.beat(&mut resolver.symbolizer);
@@ -123,11 +123,11 @@ impl<'a> Stages<'a> {
         while let Some((part, totals)) = self.resolver.take_part() {
             let symbols = self.resolver.symbolizer.stats();
             let Stages { settings, groups, jvms, unwinding, .. } = self;
-            let tables = unwinding.usage();
+            let (tables, last) = (unwinding.usage(), part.last_window());
             let mut outcome = self.course.part((part, &totals), jvms, groups, &symbols, tables, settings);
             outcome.report.cost.steady = self.steadiness.steady();
             hand(outcome);
-            jvms.forget_ended(&mut self.resolver.symbolizer);
+            jvms.forget_ended(last, &mut self.resolver.symbolizer);
         }
     }
 }

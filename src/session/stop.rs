@@ -26,7 +26,7 @@ pub(super) fn at_signals(control: &Control) -> anyhow::Result<()> {
                         _ = interrupt.recv() => {}
                         _ = terminate.recv() => {}
                     }
-                    control.stop("a signal came");
+                    control.interrupt("a signal came");
                     if !first {
                         quit();
                     }

@@ -19,6 +19,8 @@ const ANEW_PART: u32 = 20;
 #[derive(Debug)]
 struct MapState {
     number: u64,
+    /// The last question that was about it.
+    used: u64,
     file: Result<OwnedFd, Unopened>,
     /// The worker that has it.
     generation: u64,
@@ -66,6 +68,8 @@ pub struct PerfMapStats {
 pub(crate) struct JitMaps {
     maps: HashMap<ProcessId, MapState>,
     next: u64,
+    /// How often names were asked for.
+    asked: u64,
     raw: bool,
     again_after: Duration,
     shared: Shared,
@@ -76,7 +80,8 @@ pub(crate) struct JitMaps {
 impl JitMaps {
     /// A map is looked for, or read on, each time that `again_after` has passed.
     pub(crate) fn new(raw: bool, again_after: Duration) -> JitMaps {
-        JitMaps { maps: HashMap::new(), next: 0, raw, again_after, shared: Shared::default(), lost: 0 }
+        let (maps, shared) = (HashMap::new(), Shared::default());
+        JitMaps { maps, next: 0, asked: 0, raw, again_after, shared, lost: 0 }
     }
 
     /// The frames of addresses in memory that the process filled with code itself.
@@ -88,6 +93,10 @@ impl JitMaps {
         addresses: &[u64],
     ) -> Vec<Frames> {
         self.open(child, spaces, id, at);
+        self.asked += 1;
+        if let Some(map) = self.maps.get_mut(&id) {
+            map.used = self.asked;
+        }
         let mut answers = self.ask(child, id, addresses);
         let unsure = answers.iter().any(|a| a.is_err());
         if unsure && self.read_on(child, id) {
@@ -136,17 +145,23 @@ impl JitMaps {
             return;
         }
         if self.maps.len() >= MAX_PROCESSES {
-            // Those without a map cost nothing to look for again; if all have one, all are read again.
-            self.maps.retain(|_, m| m.file.is_ok());
-            if self.maps.len() >= MAX_PROCESSES {
-                self.forget_ended(child, |_| false);
-            }
+            self.make_room(child);
         }
         let file = spaces.perf_map(id, at);
         self.next += 1;
         let (tried, facts, rest) = (Instant::now(), PerfMapFacts::default(), None);
-        let state = MapState { number: self.next, file, generation: 0, tried, facts, rest, lost: 0 };
+        let (number, used) = (self.next, self.asked);
+        let state = MapState { number, used, file, generation: 0, tried, facts, rest, lost: 0 };
         self.maps.insert(id, state);
+    }
+
+    /// Those without a map cost nothing to look for again; if all have one, the one that was not used for longest is closed.
+    fn make_room(&mut self, child: &mut Child) {
+        self.maps.retain(|_, map| map.file.is_ok());
+        if self.maps.len() >= MAX_PROCESSES {
+            let oldest = self.maps.iter().min_by_key(|(_, map)| map.used).map(|(&id, _)| id);
+            self.forget_ended(child, |id| Some(id) != oldest);
+        }
     }
 
     fn ask(&mut self, child: &mut Child, id: ProcessId, addresses: &[u64]) -> Vec<Result<Frames, Why>> {
@@ -234,6 +249,7 @@ mod tests {
     fn a_map_that_begins_anew_rests() {
         let mut map = MapState {
             number: 1,
+            used: 1,
             file: Err(Unopened::ProcessGone),
             generation: 1,
             tried: Instant::now(),

@@ -6,13 +6,16 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jbpf_prof::jvm::{self, Jvm, Refusal};
+use jbpf_prof::jvm::{self, AttachOptions, Jvm, Refusal};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::java::{self, Java, a_jdk, attach, options, traces_in};
+use crate::java::{self, Java, a_jdk, attach, names_in, options, traces_in};
+use crate::nobody::as_nobody;
 
 /// The compiled `fake_jvm.c`.
 fn program() -> &'static Path {
@@ -110,6 +113,52 @@ fn servers_that_never_finish_cost_the_deadline_and_no_more() {
         assert!(begun.elapsed() < Duration::from_secs(seconds + 2), "{mode}");
         assert!(fake.0.try_wait().unwrap().is_none());
         assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new(), "{mode}");
+    }
+}
+
+/// The helper at work on a JVM: a child of ours that has its directory open.
+fn helper_of(jvm: &Jvm) -> Option<Pid> {
+    let its = PathBuf::from(format!("/proc/{}", jvm.process.tgid));
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    let children = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("children")).ok());
+    let is_at_work = |pid: &&str| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+        open.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|link| link == its))
+    };
+    let found = children.into_iter().find_map(|pids| pids.split_whitespace().find(is_at_work)?.parse().ok());
+    Pid::from_raw(found?)
+}
+
+/// By a helper that hears of it, and by one that does not: then another one cleans up.
+#[test]
+fn an_attach_that_is_interrupted_ends_at_once_and_leaves_nothing() {
+    for (mode, is_deaf) in [("mute", false), ("mute", true), ("silent", false), ("silent", true)] {
+        let (mut fake, jvm) = Fake::start(mode);
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let options = AttachOptions { interrupt: Some(Arc::clone(&event)), ..options(60) };
+        let (failed, took) = thread::scope(|scope| {
+            let attaching = scope.spawn(|| jvm::attach(&jvm, &options).unwrap_err());
+            let helper = loop {
+                assert!(!attaching.is_finished(), "{mode}");
+                let has_made = !names_in(Path::new("/tmp"), &jvm).is_empty();
+                match helper_of(&jvm).filter(|_| has_made) {
+                    Some(helper) => break helper,
+                    None => thread::yield_now(),
+                }
+            };
+            if is_deaf {
+                kill_process(helper, Signal::STOP).unwrap();
+            }
+            let begun = Instant::now();
+            rustix::io::write(&event, &1_u64.to_ne_bytes()).unwrap();
+            (attaching.join().unwrap(), begun.elapsed())
+        });
+        assert_eq!(failed.refusal, Refusal::Interrupted, "{mode}");
+        assert_eq!(failed.inspection.is_some(), !is_deaf, "{mode}: whether it said what it knows");
+        assert!(took < Duration::from_secs(20), "{mode}: {took:?}");
+        assert!(fake.0.try_wait().unwrap().is_none());
+        assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new(), "{mode}");
+        assert_eq!(jvm::attach(&jvm, &options).unwrap_err().refusal, Refusal::Interrupted, "it stays so");
     }
 }
 
@@ -274,12 +323,8 @@ print(tried, won)
 fn another_user_of_its_tmp_cannot_change_the_agent() {
     // The system's own Python: another one may lie in somebody's home.
     let python = "/usr/bin/python3";
-    let mut racer = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", python, "-c", RACER])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut racer =
+        as_nobody().args([python, "-c", RACER]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(racer.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(said.next().as_deref(), Some("ready"));
     let java = Java::start(&a_jdk(), &[]);

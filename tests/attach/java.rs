@@ -15,8 +15,7 @@ use jbpf_prof::jvm::{self, AttachOptions, Attached, Failed, Jvm};
 use jbpf_prof::process::procfs;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Nobody: what a JVM of another user runs as.
-pub(crate) const NOBODY: u32 = 65_534;
+use crate::nobody::AS_NOBODY;
 
 /// The JDKs of this machine, each once: those below the directory where distributions put them.
 pub(crate) fn jdks() -> Vec<PathBuf> {
@@ -80,8 +79,7 @@ impl Java {
 
     /// Starts it as another user.
     pub(crate) fn of_nobody(jdk: &Path) -> Java {
-        let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
-        Java::under(&["setpriv", &ids[0], &ids[1], "--clear-groups"], jdk, &[])
+        Java::under(&AS_NOBODY, jdk, &[])
     }
 
     /// As `under`, without waiting.
@@ -181,20 +179,26 @@ pub(crate) fn attach(jvm: &Jvm) -> Result<Attached, Failed> {
     jvm::attach(jvm, &options(20))
 }
 
+/// Names of files that an attach makes, this one or one of a test beside this one, and that are in a directory now.
+pub(crate) fn names_in(directory: &Path, jvm: &Jvm) -> Vec<String> {
+    let trigger = trigger_of(jvm);
+    let mine = format!(".jvm-symbols-{}-", std::process::id());
+    let entries = fs::read_dir(directory).unwrap();
+    let names = entries.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    names.filter(|name| *name == trigger || name.starts_with(&mine)).collect()
+}
+
+fn trigger_of(jvm: &Jvm) -> String {
+    format!(".attach_pid{}", jvm.ns_pid)
+}
+
 /// Names of files that an attach makes and that stay in a directory. Tests run beside each other: files of theirs go.
 pub(crate) fn traces_in(directory: &Path, jvm: &Jvm) -> Vec<String> {
-    let trigger = format!(".attach_pid{}", jvm.ns_pid);
-    let mine = format!(".jvm-symbols-{}-", std::process::id());
-    let names = || -> Vec<String> {
-        let entries = fs::read_dir(directory).unwrap();
-        let names = entries.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-        names.filter(|name| *name == trigger || name.starts_with(&mine)).collect()
-    };
-    let mut left = names();
+    let mut left = names_in(directory, jvm);
     let until = Instant::now() + Duration::from_secs(15);
-    while !left.is_empty() && !left.contains(&trigger) && Instant::now() < until {
+    while !left.is_empty() && !left.contains(&trigger_of(jvm)) && Instant::now() < until {
         thread::sleep(Duration::from_millis(5));
-        let now = names();
+        let now = names_in(directory, jvm);
         left.retain(|name| now.contains(name));
     }
     left

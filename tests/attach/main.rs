@@ -8,6 +8,8 @@ mod cgroup;
 mod group;
 mod hostile;
 mod java;
+#[path = "../common/nobody.rs"]
+mod nobody;
 
 use std::collections::HashMap;
 use std::fs;
@@ -22,7 +24,8 @@ use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, Refusal, Source};
 use jbpf_prof::process::{MonoNs, ProcessId};
 use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, Sink, Stub, Unload};
 
-use java::{Java, NOBODY, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
+use java::{Java, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
+use nobody::{AS_NOBODY, NOBODY};
 
 /// What a log tells.
 #[derive(Default)]
@@ -142,19 +145,8 @@ fn a_jvm_in_namespaces_of_its_own_is_attached_to() {
 #[test]
 fn a_jvm_in_a_user_namespace_is_attached_to() {
     for jdk in jdks() {
-        let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
-        let wrapper = [
-            "setpriv",
-            &ids[0],
-            &ids[1],
-            "--clear-groups",
-            "unshare",
-            "--user",
-            "--map-root-user",
-            "--pid",
-            "--fork",
-            "--kill-child",
-        ];
+        let unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
+        let wrapper: Vec<&str> = AS_NOBODY.into_iter().chain(unshare).collect();
         let mut java = Java::under(&wrapper, &jdk, &[]);
         let (jvm, _attached) = assert_attaches(&mut java);
         assert_eq!(jvm.uid, NOBODY, "root within is nobody outside");
@@ -164,23 +156,8 @@ fn a_jvm_in_a_user_namespace_is_attached_to() {
 #[test]
 fn a_tmpfs_of_a_user_namespace_takes_the_agent() {
     let script = java::script("mount -t tmpfs tmp /tmp", "true");
-    let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
-    let wrapper = [
-        "setpriv",
-        &ids[0],
-        &ids[1],
-        "--clear-groups",
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "sh",
-        "-c",
-        &script,
-    ];
+    let unshare = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"];
+    let wrapper: Vec<&str> = AS_NOBODY.into_iter().chain(unshare).chain(["sh", "-c", &script]).collect();
     let mut java = Java::under(&wrapper, &a_jdk(), &[]);
     assert_attaches(&mut java);
 }

@@ -149,6 +149,13 @@ impl Program {
         self.flags(&["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"])
     }
 
+    /// It stops before its JVM is any that could be attached to, and never goes on.
+    pub(crate) fn paused(self) -> Program {
+        let file = scratch("paused").join("to-be-removed");
+        let pause = format!("-XX:PauseAtStartupFile={}", file.display());
+        self.flags(&["-XX:+UnlockDiagnosticVMOptions", "-XX:+PauseAtStartup", &pause])
+    }
+
     /// Arguments of the program.
     pub(crate) fn args(mut self, args: &[&str]) -> Program {
         self.args.extend(args.iter().map(|a| (*a).to_owned()));

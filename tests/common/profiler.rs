@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::folded::Folded;
 use super::spent::{Spent, Watch};
@@ -193,12 +194,13 @@ pub(crate) fn read(folded: &Path, report: serde_json::Value, spent: Spent) -> Pr
     Profile { folded: stacks, report, stderr: String::new(), spent }
 }
 
-/// Profiles at 999 Hz what the arguments say while something happens, from after the beginning until that is over.
+/// Profiles at 999 Hz what the arguments say while something happens, from after the beginning until that is over and the
+/// terminal's Ctrl-C comes, which goes to the profiler's children too.
 pub(crate) fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnce()) -> Profile {
     let sampling = Sampling::begin(args);
     let watch = Watch::keep(watched);
     happens();
-    kill_process(Pid::from_child(&sampling.profiler), Signal::INT).unwrap();
+    kill_process_group(Pid::from_child(&sampling.profiler), Signal::INT).unwrap();
     sampling.end(watch)
 }
 
@@ -211,16 +213,17 @@ pub(crate) fn until_it_ends(args: &[&str], happens: impl FnOnce()) -> Profile {
 }
 
 /// A profiler whose ticks have begun.
-struct Sampling {
+pub(crate) struct Sampling {
     profiler: Child,
     out: PathBuf,
     rest: JoinHandle<()>,
 }
 
 impl Sampling {
-    fn begin(args: &[&str]) -> Sampling {
+    pub(crate) fn begin(args: &[&str]) -> Sampling {
         let out = out_file("folded");
         let mut command = Command::new(binary());
+        command.process_group(0);
         command.args(["-F", "999", "-v", "--report", "json", "-o"]).arg(&out).args(args);
         let mut profiler = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(profiler.stderr.take().unwrap()).lines();
@@ -229,9 +232,15 @@ impl Sampling {
         Sampling { profiler, out, rest }
     }
 
-    fn end(self, watch: Watch) -> Profile {
+    pub(crate) fn pid(&self) -> u32 {
+        self.profiler.id()
+    }
+
+    /// Waits for its end, which is a good one.
+    pub(crate) fn end(self, watch: Watch) -> Profile {
         let output = end_of(self.profiler, PATIENCE);
         self.rest.join().unwrap();
+        assert_eq!(output.status.code(), Some(0));
         read(&self.out, serde_json::from_slice(&output.stdout).unwrap(), watch.end())
     }
 }
@@ -322,4 +331,16 @@ pub(crate) fn out_file(extension: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{}.{extension}", NEXT.fetch_add(1, Ordering::Relaxed));
     scratch(&format!("out-{}", std::process::id())).join(name)
+}
+
+/// Whether a profiler has started a helper that asks a JVM.
+pub(crate) fn has_helper(profiler: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{profiler}/task")).unwrap();
+    let children =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("children")).ok());
+    let is_helper = |pid: &str| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|&b| b == 0).any(|word| word == b"__jvm-helper")
+    };
+    children.into_iter().any(|children| children.split_whitespace().any(is_helper))
 }

@@ -9,28 +9,12 @@ use serde_json::{Value, json};
 
 use crate::common::folded::Folded;
 use crate::common::java::{Program, in_container};
+use crate::common::manifest::{has, listed, text};
 use crate::common::profiler::binary;
 use crate::common::target::Target;
 use crate::common::{container, is_root, native};
 use crate::home;
 use crate::run::{folded, windows};
-
-fn manifest(file: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/base").join(file)).unwrap()
-}
-
-/// The list that follows a key of the manifest on its line.
-fn listed(key: &str) -> Vec<String> {
-    let text = manifest("daemonset.yaml");
-    let found = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix(&format!("{key}: ")).filter(|l| l.starts_with('[')));
-    serde_json::from_str(found.unwrap_or_else(|| panic!("{key} in the manifest"))).unwrap()
-}
-
-fn has(line: &str) -> bool {
-    manifest("daemonset.yaml").lines().any(|have| have.trim() == line)
-}
 
 /// What the kubelet and its runtime make of the manifest.
 fn config(root: &Path, home: &Path) -> Value {
@@ -94,7 +78,7 @@ fn the_daemon_set_names_java_in_another_container() {
         }
         // The image is the binary and nothing else.
         fs::copy(binary(), root.join("jbpf-prof")).unwrap();
-        fs::write(home.join("settings/settings.toml"), manifest("settings.toml")).unwrap();
+        fs::write(home.join("settings/settings.toml"), text("settings.toml")).unwrap();
         fs::write(bundle.join("config.json"), config(&root, &home).to_string()).unwrap();
         // There may be other JVMs on this host: by its own main method it is known, which few tests run.
         let java = Program::new("InlinedShares").start(jdk);

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod agent;
+mod budget;
 mod collector;
 #[path = "../common/mod.rs"]
 mod common;
@@ -46,6 +47,24 @@ fn windows_add_up_and_the_kill_switch_stops_them() {
     daemon.wait_for_windows(3);
     let thrown = now_ms();
     daemon.pause();
+    let files = assert_adds_up(&daemon);
+    let ticks = daemon.metric("ticks_total");
+    let own = files.iter().map(|file| folded(file).count(|stack| stack[0] == "native")).sum::<u64>();
+    assert!(own > 100, "{own} samples of a program that is busy all the time");
+    // One follows the other, and the last ended within a second of the switch.
+    let (start, length) = assert_no_gaps(&files);
+    assert!(start + length <= thrown + 1000, "sampling went on for {} ms", start + length - thrown);
+    assert_eq!(daemon.metric("paused"), 1.0);
+    daemon.throw(false);
+    daemon.wait_for_windows(files.len() + 1);
+    assert!(daemon.ask("metrics.sock", "/readyz").unwrap().status == 200);
+    assert!(daemon.metric("ticks_total") > ticks);
+    assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
+}
+
+/// Asserts that each window of a daemon that rests is kept, and that they have what was counted; gives their files.
+#[track_caller]
+fn assert_adds_up(daemon: &Daemon) -> Vec<PathBuf> {
     let metrics = daemon.metrics();
     let files = daemon.files();
     assert_eq!(
@@ -59,17 +78,7 @@ fn windows_add_up_and_the_kill_switch_stops_them() {
     assert_eq!(shown as f64, counted, "{metrics}");
     let ticks = sum_of(&metrics, "ticks_total");
     assert_eq!(ticks, counted + sum_of(&metrics, "ticks_filtered_total"), "{metrics}");
-    let own = files.iter().map(|file| folded(file).count(|stack| stack[0] == "native")).sum::<u64>();
-    assert!(own > 100, "{own} samples of a program that is busy all the time");
-    // One follows the other, and the last ended within a second of the switch.
-    let (start, length) = assert_no_gaps(&files);
-    assert!(start + length <= thrown + 1000, "sampling went on for {} ms", start + length - thrown);
-    assert_eq!(daemon.metric("paused"), 1.0);
-    daemon.throw(false);
-    daemon.wait_for_windows(files.len() + 1);
-    assert!(daemon.ask("metrics.sock", "/readyz").unwrap().status == 200);
-    assert!(daemon.metric("ticks_total") > ticks);
-    assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
+    files
 }
 
 /// Asserts that each window begins when the one before ends; gives start and length of the last, ms.

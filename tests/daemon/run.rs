@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::common::folded::Folded;
 use crate::common::native;
-use crate::common::profiler::{binary, run};
+use crate::common::profiler::{binary, has_helper, run};
 use crate::common::target::Target;
 
 /// How long anything may take that the daemon does by itself.
@@ -51,10 +51,11 @@ impl Daemon {
         fs::create_dir_all(home).unwrap();
         let sockets = tempfile::tempdir_in("/tmp").unwrap();
         let (at, sockets_at) = (home.display(), sockets.path().display());
+        let cpu = if more.contains("max-cpu") { "" } else { "max-cpu = 100\n" };
         let memory = if more.contains("max-memory") { "" } else { "max-memory = \"1GiB\"\n" };
         let window = if more.contains("window =") { "" } else { "window = \"2s\"\n" };
         let settings = format!(
-            "frequency = 99\n{window}max-cpu = 100\n{memory}directory = \"{at}/data\"\n\
+            "frequency = 99\n{window}{cpu}{memory}directory = \"{at}/data\"\n\
              kill-switch = \"{at}/stop\"\nmetrics = \"unix:{sockets_at}/metrics.sock\"\n{more}\n"
         );
         let api = if more.contains("api =") {
@@ -82,6 +83,11 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn api(&self, path: &str) -> Answer {
         self.ask("api.sock", path).unwrap_or_else(|e| panic!("{path}: {e}: {}", self.said()))
+    }
+
+    /// Whether it asks a JVM.
+    pub(crate) fn has_helper(&self) -> bool {
+        has_helper(self.child.id())
     }
 
     /// All metrics, as text.

@@ -1,11 +1,13 @@
 //! How long JVMs were kept from running, over all windows.
 
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use crate::common::cgroup::Group;
-use crate::common::java::Program;
-use crate::common::{is_root, skip};
+use crate::common::java::{Jdk, Program};
+use crate::common::target::Target;
+use crate::common::{is_root, native, scratch, skip};
 use crate::home;
 use crate::run::Daemon;
 
@@ -42,4 +44,36 @@ fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
         "{told} s, but it is between {within} and {at_most}: {}",
         daemon.said()
     );
+}
+
+/// Windows wait to be told as long as a JVM that ran in the first of them does not say whether it has names.
+#[test]
+fn a_jvm_that_ends_while_windows_wait_is_told_in_its_own() {
+    if !is_root() {
+        return;
+    }
+    let Some(group) = Group::limitable("throttled-ended") else {
+        return skip("no hierarchy here has the cpu controller");
+    };
+    group.limit(1000 * thread::available_parallelism().unwrap().get());
+    let throttled = Program::new("Shares").start_in(&group);
+    let mut daemon = Daemon::start(&home("held"), "window = \"1s\"\njava = \"agent\"\nlog-level = \"info\"");
+    daemon.wait_for_windows(1);
+    // It runs while it is linked, and then does nothing.
+    let slow = native::library(&scratch("slow-link"), "slow_link", &[]);
+    let line = Program::new("Shares").paused().host_command(&Jdk::host());
+    let held = Target::spawn(Command::new(&line[0]).args(&line[1..]).env("LD_AUDIT", slow));
+    daemon.wait("a JVM that does not answer", Daemon::has_helper);
+    let begun = group.throttled();
+    group.limit(100);
+    daemon.wait("a limit that is felt", |_| group.throttled() > begun + 1.0);
+    let within = group.throttled() - begun;
+    // What it was kept from in its last window nobody can tell.
+    thread::sleep(Duration::from_millis(2500));
+    drop(throttled);
+    thread::sleep(Duration::from_millis(2500));
+    drop(held);
+    daemon.pause();
+    let told = daemon.metric("jvms_throttled_seconds_total");
+    assert!(told >= within - 0.001, "{told} s, but it was {within}: {}", daemon.said());
 }

@@ -2,9 +2,8 @@
 //! true. The frames below, which never return, stay what they are.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use jbpf_prof::jvm;
+use jbpf_prof::jvm::{self, AttachOptions};
 
 use crate::common::java::{Jdk, Program, in_container, on_host};
 use crate::common::profiler::binary;
@@ -91,7 +90,7 @@ fn steps(jdk: &Jdk) {
         let record = |_| {
             let target = program.start(jdk);
             let jvm = jvm::find(target.pid()).expect("a JVM");
-            let hotspot = jvm::describe(&jvm, Path::new(&binary())).unwrap().hotspot;
+            let hotspot = jvm::describe(&jvm, &AttachOptions::new(binary())).unwrap().hotspot;
             Recording::of_thread(&name, (target.pid(), main_thread(target.pid())), &hotspot, STEPS)
         };
         // A JVM may be stopped in the middle of a safepoint, and then its thread waits for ever: another one is taken.

@@ -1,16 +1,20 @@
 //! Perf maps of this process, as another runtime would write them: opened safely, read with patience.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{chown, symlink};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use jbpf_prof::capture::{End, UserWord};
+use jbpf_prof::process::{MonoNs, ProcessId, Unopened};
 use jbpf_prof::profile::{Frame, Kind, Why};
-use jbpf_prof::symbolize::Symbolizer;
+use jbpf_prof::symbolize::{AddressSpaces, Place, Symbolizer};
 
-use crate::common::{GENERATED, Space, config, leaf, names};
+use crate::common::{GENERATED, Space, config, leaf, names, stack};
 
 /// A process that has a perf map; both go when it is dropped.
 struct Runtime {
@@ -104,6 +108,54 @@ fn the_map_of_a_process_that_is_gone_is_closed() {
     symbolizer.tidy(&space);
     assert!(!is_open(worker) && !is_open(std::process::id()));
     assert_eq!((symbolizer.worker_pid(), symbolizer.stats().worker_lost), (Some(worker), 0));
+}
+
+/// Processes that have a map each; how often it was opened.
+#[derive(Default)]
+struct Many(HashMap<u32, u32>);
+
+impl AddressSpaces for Many {
+    fn place(&mut self, _: ProcessId, _: MonoNs, _: u64) -> Place {
+        Place::Generated
+    }
+
+    fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
+        Some(MonoNs(0))
+    }
+
+    fn is_known(&self, _: ProcessId) -> bool {
+        true
+    }
+
+    fn perf_map(&mut self, id: ProcessId, _: MonoNs) -> Result<OwnedFd, Unopened> {
+        *self.0.entry(id.tgid).or_default() += 1;
+        let mut map = tempfile::tempfile().unwrap();
+        writeln!(map, "{GENERATED:x} 1000 of-{}", id.tgid).unwrap();
+        Ok(map.into())
+    }
+}
+
+#[test]
+fn one_process_too_many_costs_the_map_that_was_not_used_for_longest() {
+    const MOST: u32 = 256;
+    let (mut symbolizer, mut many) = (Symbolizer::start(config()).unwrap(), Many::default());
+    let mut pcs = GENERATED..;
+    let mut assert_named = |many: &mut Many, tgid| {
+        // What was asked before is known without the map.
+        let mut asked = stack(&[UserWord::Leaf(pcs.next().unwrap())], &[], End::Root);
+        asked.key.process = ProcessId { tgid, start: 1, exec: 1 };
+        let frames = symbolizer.symbolize(&[asked], many).remove(0);
+        assert_eq!(names(&frames), [format!("of-{tgid}")]);
+        symbolizer.stats().perf_maps.maps
+    };
+    (1..=MOST).for_each(|tgid| assert_eq!(assert_named(&mut many, tgid), u64::from(tgid)));
+    // The first is used again, one more comes, and then those that were used last before it.
+    for tgid in [1, MOST + 1, 1, MOST] {
+        assert_eq!(assert_named(&mut many, tgid), u64::from(MOST));
+    }
+    assert!(many.0.values().all(|&opened| opened == 1), "{:?}", many.0);
+    assert_named(&mut many, 2);
+    assert_eq!(many.0[&2], 2, "its map was closed");
 }
 
 #[test]

@@ -233,10 +233,12 @@ pub(super) fn groups(report: &RunReport, width: usize) -> Vec<String> {
 fn group_notes(group: &GroupReport) -> Vec<String> {
     let seconds = |usec: u64| usec as f64 / 1e6;
     let mut notes = Vec::new();
-    if let Some(cpus) = group.limit_cpus {
-        let GroupReport { periods, throttled_periods, throttled_usec, .. } = group;
+    let GroupReport { limit_cpus, periods, throttled_periods, throttled_usec, .. } = group;
+    if limit_cpus.is_some() || *throttled_periods > 0 {
+        let limit = limit_cpus.map(|cpus| format!("It may use {cpus:.2} CPUs."));
         notes.push(format!(
-            "It may use {cpus:.2} CPUs. Throttled in {} of {} periods, {:.1} s altogether.",
+            "{} Throttled in {} of {} periods, {:.1} s altogether.",
+            limit.as_deref().unwrap_or("Its CPU limit was lifted."),
             thousands(*throttled_periods),
             thousands(*periods),
             seconds(*throttled_usec),
@@ -405,4 +407,26 @@ pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
 /// The files that were written.
 pub(super) fn outputs(report: &RunReport) -> Vec<String> {
     report.outputs.iter().map(|path| format!("Wrote {path}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GroupReport, group_notes};
+
+    #[test]
+    fn a_limit_that_was_lifted_is_told_if_it_was_felt() {
+        let group = |limit_cpus, throttled_periods| {
+            let group = GroupReport { limit_cpus, throttled_periods, periods: 30, ..GroupReport::default() };
+            group_notes(&group).concat()
+        };
+        assert_eq!(
+            group(Some(0.5), 0),
+            "It may use 0.50 CPUs. Throttled in 0 of 30 periods, 0.0 s altogether."
+        );
+        assert_eq!(
+            group(None, 2),
+            "Its CPU limit was lifted. Throttled in 2 of 30 periods, 0.0 s altogether."
+        );
+        assert_eq!(group(None, 0), "");
+    }
 }
