@@ -128,8 +128,8 @@ impl Mappings {
         self.past.iter().rev().find(was).map(|(mapping, _)| mapping)
     }
 
-    /// When the last mapping was made: what is found at a time after that is what is there now. Memory of no file, where
-    /// there was none or nothing, is no change: a JIT's code grows all the time.
+    /// When what is mapped changed last: what is found at a time after that is what is there now. Memory of no file, where
+    /// there was such or nothing, is no change: a JIT's code grows all the time.
     pub(super) fn changed(&self) -> MonoNs {
         self.changed
     }

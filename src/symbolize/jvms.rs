@@ -262,8 +262,9 @@ impl Jvms {
         let mut answers = Vec::with_capacity(lookups.len());
         if let Some(key) = self.code_of(id) {
             let request = |jvm, lookups: &[JavaPc]| Request::Java { jvm, lookups: lookups.to_vec() };
+            let logged = key.1 == Part::Log;
             self.answers(key, lookups, request, |jvms, names, asked| {
-                answers.extend(jvms.unfold(names, asked));
+                answers.extend(jvms.unfold(names, asked, logged));
             });
         }
         let missing = lookups.iter().skip(answers.len());
@@ -307,12 +308,12 @@ impl Jvms {
         }
     }
 
-    fn unfold(&mut self, names: &Names, lookups: &[JavaPc]) -> Vec<Answer> {
+    fn unfold(&mut self, names: &Names, lookups: &[JavaPc], logged: bool) -> Vec<Answer> {
         let addresses: Vec<u64> = lookups.iter().map(|l| l.pc).collect();
         let frames = self.shared.frames(names, &addresses, None).into_iter().zip(addresses);
         let mut answers: Vec<Answer> = frames
             .map(|(frames, pc)| frames.unwrap_or_else(|why| unknown(why, None, pc)))
-            .map(|frames| Answer::Frames(JavaFrames { frames, before_attach: false, lasting: true }))
+            .map(|frames| Answer::Frames(JavaFrames { frames, before_attach: false, lasting: true, logged }))
             .collect();
         for &(place, mark) in &names.marks {
             match (answers.get_mut(place as usize), mark) {
@@ -382,5 +383,5 @@ fn lookup(seen: Seen, times: &[u64]) -> JavaPc {
 }
 
 fn lost(pc: u64, why: Why) -> JavaFrames {
-    JavaFrames { frames: unknown(why, None, pc), before_attach: false, lasting: false }
+    JavaFrames { frames: unknown(why, None, pc), before_attach: false, lasting: false, logged: false }
 }

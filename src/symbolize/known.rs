@@ -11,8 +11,9 @@ use super::frames::Frames;
 use super::walk::Times;
 use crate::process::{MonoNs, ProcessId};
 
-/// An address in a file is looked up anew this often, ns: what is asked of a file keeps it open. What was not asked for
-/// as long is forgotten.
+/// Addresses are looked up anew this often, ns: what is asked of a file keeps it open, and what is asked of a JVM's memory
+/// keeps it in sight (`jvm/vm/code.rs`). Only a log tells of all that changes in it. What was not asked for as long is
+/// forgotten.
 const RENEWED: u64 = 60_000_000_000;
 /// Processes that are remembered; then all are looked up anew.
 const MAX_SPACES: usize = 16 << 10;
@@ -38,6 +39,8 @@ pub(crate) struct JavaFrames {
     pub(crate) before_attach: bool,
     /// Good until the code there changes.
     pub(crate) lasting: bool,
+    /// By the agent's log, which tells whatever changes; memory is only looked at where it is asked about.
+    pub(crate) logged: bool,
 }
 
 /// What is known of an address.
@@ -51,7 +54,7 @@ pub(crate) enum Answer {
 
 /// The number of an address space in which the mappings stay what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SpaceNumber(u32);
+pub(crate) struct SpaceNumber(u64);
 
 #[derive(Debug)]
 struct Space {
@@ -73,7 +76,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Known {
     spaces: HashMap<ProcessId, Space, RandomState>,
-    next: u32,
+    next: u64,
     entries: Cache<(SpaceNumber, u64), Entry>,
 }
 
@@ -97,8 +100,7 @@ impl Known {
             self.spaces.clear();
         }
         let number = SpaceNumber(self.next);
-        // After so many that nothing is left of those with the same numbers.
-        self.next = self.next.wrapping_add(1);
+        self.next += 1;
         self.spaces.insert(id, Space { number, mapped });
         Some(number)
     }
@@ -113,8 +115,14 @@ impl Known {
         changes: Option<&Changes>,
     ) -> Option<(Answer, Times)> {
         let entry = self.entries.get_mut(&(space, key(seen)))?;
+        let is_renewed = match &entry.answer {
+            Answer::Code(_) => true,
+            Answer::Java(java) => !java.logged,
+        };
+        if is_renewed && at.0.saturating_sub(entry.from.0) >= RENEWED {
+            return None;
+        }
         let times = match entry.answer {
-            Answer::Code(_) if at.0.saturating_sub(entry.from.0) >= RENEWED => return None,
             Answer::Code(_) => Times::ALL,
             Answer::Java(_) => {
                 let changes = changes?;
@@ -179,8 +187,12 @@ mod tests {
     fn java_holds_until_its_code_changes() {
         let (mut known, mut changes) = (Known::new(100), Changes::default());
         let space = known.space(ID, MonoNs(50), MonoNs(1)).unwrap();
-        let frames =
-            JavaFrames { frames: unknown(Why::NotLogged, None, 0), before_attach: false, lasting: true };
+        let frames = JavaFrames {
+            frames: unknown(Why::NotLogged, None, 0),
+            before_attach: false,
+            lasting: true,
+            logged: true,
+        };
         let insert = |known: &mut Known, changes: &Changes, seen, at| {
             known.insert((space, seen), MonoNs(at), Answer::Java(frames.clone()), Some(changes));
         };
@@ -217,19 +229,25 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_a_file_is_asked_for_anew_and_one_of_java_is_not() {
+    fn only_what_a_log_tells_of_is_never_asked_for_anew() {
         let mut known = Known::new(100);
         let changes = Changes::default();
         let space = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
         let frames = unknown(Why::NoSymbol, None, 0);
-        let java = JavaFrames { frames: frames.clone(), before_attach: false, lasting: true };
-        known.insert((space, seen(0x1000)), MonoNs(50), Answer::Code(frames), None);
-        known.insert((space, seen(0x2000)), MonoNs(50), Answer::Java(java), Some(&changes));
-        let holds =
-            |known: &mut Known, pc, at| known.get(space, seen(pc), MonoNs(at), Some(&changes)).is_some();
-        assert!(holds(&mut known, 0x1000, 49 + RENEWED));
-        assert!(!holds(&mut known, 0x1000, 50 + RENEWED));
-        assert!(holds(&mut known, 0x2000, 50 + RENEWED));
+        let java =
+            |logged| JavaFrames { frames: frames.clone(), before_attach: false, lasting: true, logged };
+        let answers = [
+            (0x1000, Answer::Code(frames.clone())),
+            (0x2000, Answer::Java(java(false))),
+            (0x3000, Answer::Java(java(true))),
+        ];
+        for (pc, answer) in answers {
+            known.insert((space, seen(pc)), MonoNs(50), answer, Some(&changes));
+        }
+        let mut holds =
+            |at| [0x1000, 0x2000, 0x3000].map(|pc| known.get(space, seen(pc), at, Some(&changes)).is_some());
+        assert_eq!(holds(MonoNs(49 + RENEWED)), [true, true, true]);
+        assert_eq!(holds(MonoNs(50 + RENEWED)), [false, false, true]);
     }
 
     #[test]
@@ -237,10 +255,10 @@ mod tests {
         let mut known = Known::new(100);
         for second in 0..600 {
             let at = MonoNs(second * 1_000_000_000);
-            let space = known.space(ID, at, MonoNs(0)).unwrap();
+            let space = known.space(ID, at, at).unwrap();
             known.insert((space, seen(0x1000)), at, Answer::Code(unknown(Why::NoSymbol, None, 0)), None);
             assert!(known.get(space, seen(0x1000), at, None).is_some());
-            assert!(known.entries.len() <= 3, "after {second} s");
+            assert!(known.entries.len() <= 121, "after {second} s");
         }
     }
 }

@@ -258,10 +258,18 @@ impl Symbolizer {
                 continue;
             }
             let place = spaces.place(id, at, seen.probe());
-            let astray = depth > 0 && matches!(place, Place::Unknown(Why::NotMapped));
+            let nowhere = matches!(place, Place::Unknown(Why::NotMapped));
+            let astray = depth > 0 && nowhere;
             let slot = self.slot((id, at), seen, place, wanted);
             let last = astray && matches!(slot, Slot::Known(_));
-            let times = if matches!(slot, Slot::Java(..)) { Times::NONE } else { Times::ALL };
+            let times = match slot {
+                // The leaf of this stack may be a return address of another, which then goes astray.
+                _ if nowhere => Times::NONE,
+                Slot::Java(..) => Times::NONE,
+                // Memory without a file comes without notice.
+                Slot::Jit(..) => Times { from: at.0, ..Times::ALL },
+                _ => Times::ALL,
+            };
             steps.push((Step { slot, astray, new_in: space }, times));
             if last {
                 break;

@@ -19,7 +19,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// All of one chunk of stacks, as long as their mappings are the same.
+    /// All, as long as the mappings are the same.
     pub(super) const ALL: Times = Times { from: 0, until: u64::MAX };
     /// Each time is asked about anew.
     pub(super) const NONE: Times = Times { from: u64::MAX, until: 0 };

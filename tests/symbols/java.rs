@@ -104,6 +104,9 @@ impl Log {
 
 const JVM: ProcessId = ProcessId { tgid: 4242, start: 1, exec: 1 };
 
+/// No JVM.
+const OTHER: ProcessId = ProcessId { tgid: 4343, start: 1, exec: 1 };
+
 /// The frames of a stack of one word at a time, in tenths of a second.
 fn at(symbolizer: &mut Symbolizer, word: UserWord, tenths: u64) -> Vec<std::sync::Arc<Frame>> {
     let mut stack = stack(&[word], &[], End::Root);
@@ -166,7 +169,7 @@ fn an_address_is_named_after_its_owner_at_the_time() {
     assert_eq!(names(&at(&mut symbolizer, word, 30)), ["p.Old.m"]);
     // Now it goes and another one comes: what was remembered is not believed any more, the past is what it was.
     log.unload(10 * SECOND, CODE);
-    log.load(0, 12 * SECOND, CODE, &[new]);
+    log.load(0, 10 * SECOND + SECOND / 5, CODE, &[new]);
     symbolizer.read_logs(&HashSet::new());
     for _ in 0..2 {
         assert_eq!(names(&at(&mut symbolizer, word, 40)), ["p.Old.m"]);
@@ -187,8 +190,8 @@ fn an_address_is_named_after_its_owner_at_the_time() {
     assert_eq!(names, ["p.New.m", "p.Old.m", "p.New.m", "p.Old.m", "", "p.Old.m"]);
 }
 
-/// Stacks that look like a machine's: roots that many share, one in a few cut, astray, or from before the code was what it
-/// is now.
+/// Stacks that look like a machine's: roots that many share, one in a few cut, astray, of another process, or from before
+/// the code was what it is now.
 fn stacks_of_few_roots(words: &[UserWord], leaf: UserWord) -> Vec<Stack> {
     let mut seed = 1u64;
     let mut random = |below: usize| {
@@ -199,9 +202,9 @@ fn stacks_of_few_roots(words: &[UserWord], leaf: UserWord) -> Vec<Stack> {
         .map(|_| {
             let mut user: Vec<UserWord> =
                 (0..random(7)).map(|_| words[random(words.len() * words.len()) / words.len()]).collect();
-            user.insert(0, leaf);
+            user.insert(0, if random(5) == 0 { UserWord::Leaf(77) } else { leaf });
             let mut stack = stack(&user, &[], if random(8) == 0 { End::Depth } else { End::Root });
-            stack.key.process = JVM;
+            stack.key.process = if random(5) == 0 { OTHER } else { JVM };
             stack.at = MonoNs([4, 5, 13, 14][random(4)] * SECOND);
             stack
         })
@@ -237,6 +240,7 @@ fn stacks_that_share_their_root_are_named_as_each_by_itself() {
         UserWord::Return(CODE + 0x1001),
         UserWord::Interpreted { method: 0, bcp: 0 },
         UserWord::Return(77),
+        UserWord::Leaf(77),
     ];
     let mut stacks = stacks_of_few_roots(&words, UserWord::Leaf(native));
     let root_first =

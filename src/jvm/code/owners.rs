@@ -165,6 +165,9 @@ pub(super) struct Owners {
 /// Changes that are noted one by one.
 const MAX_CHANGED: usize = 64 << 10;
 
+/// Code that came to one place within the slack and is looked at: a log of lies could have a thousand there.
+const MAX_RIVALS: usize = 4;
+
 /// Most unloads that are kept for a replay.
 const MAX_ORPHANS: usize = 64 << 10;
 
@@ -211,7 +214,7 @@ impl Owners {
         // Both its end and what came then may have been told late.
         let latest = at.saturating_add(self.options.slack);
         here.retain(|other| owner.until <= latest && other.from >= owner.until && other.told <= latest);
-        Ok(Held { owner, rivals: here })
+        if here.len() > MAX_RIVALS { Err(Miss::Moved) } else { Ok(Held { owner, rivals: here }) }
     }
 
     /// To ask what addresses stand for.
