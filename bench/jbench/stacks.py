@@ -34,6 +34,9 @@ def normal(frame):
     # A stripped library's code is not named: its file's name stands for it, whoever wrote it.
     if stripped := re.search(r"([^/ (]+\.so[.0-9]*)(?:!fun_[0-9a-f]+)?\)?\]?$", name):
         return f"[{stripped[1]}]"
+    # One name for both in a JVM's memory, where its event for stubs must not be enabled (JDK 11 before its mend).
+    if name in ("vtable stub", "itable stub"):
+        return "vtable chunks"
     name = name.replace("(anonymous namespace)", "{anonymous}")
     # The return type, which demanglers write for templates only.
     name = re.sub(r"^(void|bool|int|unsigned long|unsigned int) (?=\S)", "", name)

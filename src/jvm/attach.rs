@@ -314,7 +314,11 @@ fn hear(
             }
         }
     }
-    receive(socket)
+    receive(socket).map_err(|refusal| match refusal {
+        // Whoever ends all of a service's processes at once, the helper too, wants this.
+        Refusal::HelperFailed(_) if options.is_interrupted() => Refusal::Interrupted,
+        refusal => refusal,
+    })
 }
 
 /// It has answered, or its time is over.

@@ -12,6 +12,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -222,6 +223,10 @@ fn start(binary: &Path) -> Option<(Child, OwnedFd)> {
 /// exit code.
 #[must_use]
 pub fn main() -> i32 {
+    // It may wait for a foreign file system when the profiler is killed. If that has ended already, the socket says so.
+    if set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
+        return 1;
+    }
     let socket = rustix::stdio::stdin();
     while let Ok((request, roots)) = receive::<Request>(socket, MAX_MESSAGE) {
         let sent = match request {

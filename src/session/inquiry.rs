@@ -84,7 +84,9 @@ impl Inquiry {
             Err(failed) => (None, refused, Err(failed)),
         };
         let (again, refused, names) = match attaches.then(|| attach(&jvm, before, &refused, &options)) {
-            Some(Err(failed)) if java == Java::Vm => open(Some(failed.refusal)),
+            Some(Err(failed)) if java == Java::Vm && failed.refusal != Refusal::Interrupted => {
+                open(Some(failed.refusal))
+            }
             Some(attached) => (None, None, attached.map(Got::Log)),
             None if java == Java::Off => (None, None, Ok(Got::Nothing)),
             None => open(None),

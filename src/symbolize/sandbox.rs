@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, Signal, getuid, set_parent_process_death_signal, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getppid, getuid, set_parent_process_death_signal, setrlimit,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, Uid, remove_capability_from_bounding_set, set_capabilities,
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
@@ -24,7 +26,7 @@ const NOBODY: u32 = 65534;
 /// # Errors
 /// If the kernel refuses one of the steps: then the worker must not run.
 pub(crate) fn enter() -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).context("asking to die with the parent")?;
+    let parent = getppid();
     set_no_new_privs(true).context("no_new_privs")?;
     // Under memory pressure the worker goes first: it can be restarted. Older containers may forbid the file.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
@@ -47,6 +49,9 @@ pub(crate) fn enter() -> Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .context("dropping capabilities")?;
+    // Last of these: a change of ids makes the kernel forget it.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("asking to die with the parent")?;
+    ensure!(getppid() == parent, "orphaned");
     seccompiler::apply_filter(&filter()?).context("seccomp filter")
 }
 

@@ -136,11 +136,15 @@ fn an_attach_that_is_interrupted_ends_at_once_and_leaves_nothing() {
         let (mut fake, jvm) = Fake::start(mode);
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         let options = AttachOptions { interrupt: Some(Arc::clone(&event)), ..options(60) };
+        // What the helper makes before it waits for good; other tests make such files, too.
+        let made = if mode == "mute" { ".attach_pid" } else { ".jvm-symbols" };
+        let before = names_in(Path::new("/tmp"), &jvm);
         let (failed, took) = thread::scope(|scope| {
             let attaching = scope.spawn(|| jvm::attach(&jvm, &options).unwrap_err());
             let helper = loop {
                 assert!(!attaching.is_finished(), "{mode}");
-                let has_made = !names_in(Path::new("/tmp"), &jvm).is_empty();
+                let names = names_in(Path::new("/tmp"), &jvm);
+                let has_made = names.iter().any(|name| name.starts_with(made) && !before.contains(name));
                 match helper_of(&jvm).filter(|_| has_made) {
                     Some(helper) => break helper,
                     None => thread::yield_now(),

@@ -200,7 +200,7 @@ pub(crate) fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnc
     let sampling = Sampling::begin(args);
     let watch = Watch::keep(watched);
     happens();
-    kill_process_group(Pid::from_child(&sampling.profiler), Signal::INT).unwrap();
+    kill_process_group(Pid::from_child(sampling.profiler.as_ref().unwrap()), Signal::INT).unwrap();
     sampling.end(watch)
 }
 
@@ -214,9 +214,9 @@ pub(crate) fn until_it_ends(args: &[&str], happens: impl FnOnce()) -> Profile {
 
 /// A profiler whose ticks have begun.
 pub(crate) struct Sampling {
-    profiler: Child,
+    profiler: Option<Child>,
     out: PathBuf,
-    rest: JoinHandle<()>,
+    rest: Option<JoinHandle<()>>,
 }
 
 impl Sampling {
@@ -229,19 +229,29 @@ impl Sampling {
         let mut said = BufReader::new(profiler.stderr.take().unwrap()).lines();
         assert!(said.any(|line| line.unwrap().contains("sampling: begun")), "it has ended");
         let rest = std::thread::spawn(move || said.for_each(drop));
-        Sampling { profiler, out, rest }
+        Sampling { profiler: Some(profiler), out, rest: Some(rest) }
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.profiler.id()
+        self.profiler.as_ref().unwrap().id()
     }
 
     /// Waits for its end, which is a good one.
-    pub(crate) fn end(self, watch: Watch) -> Profile {
-        let output = end_of(self.profiler, PATIENCE);
-        self.rest.join().unwrap();
+    pub(crate) fn end(mut self, watch: Watch) -> Profile {
+        let output = end_of(self.profiler.take().unwrap(), PATIENCE);
+        self.rest.take().unwrap().join().unwrap();
         assert_eq!(output.status.code(), Some(0));
         read(&self.out, serde_json::from_slice(&output.stdout).unwrap(), watch.end())
+    }
+}
+
+/// A test that fails leaves none behind: it is in a group of its own, and may have no limit.
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        if let Some(mut profiler) = self.profiler.take() {
+            let _ = profiler.kill();
+            let _ = profiler.wait();
+        }
     }
 }
 
