@@ -108,6 +108,22 @@ pub(crate) fn single(kind: Kind, name: &str, module: Option<Arc<Module>>, addres
     Arc::from([Arc::new(Frame { module, address, ..Frame::named(kind, name) })])
 }
 
+/// The interpreter, when it is not in a method.
+pub(crate) fn interpreter() -> Frames {
+    single(Kind::JavaInterpreted, "Interpreter", None, 0)
+}
+
+/// The page of x86-64 that is no mapping.
+pub(crate) fn vsyscall(pc: u64) -> Frames {
+    let module = Module { path: "[vsyscall]".into(), build_id: None };
+    single(Kind::Native, "[vsyscall]", Some(Arc::new(module)), pc)
+}
+
+/// A file that could not be had may be there the next time; all else stays as it is.
+pub(crate) fn is_lasting(frames: &Frames) -> bool {
+    !frames.iter().any(|f| matches!(f.unknown, Some(Why::FileUnavailable | Why::ProcessGone)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

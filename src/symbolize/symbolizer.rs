@@ -12,7 +12,7 @@ use super::child::{Child, Cost, SHORTEST};
 use super::eviction::Eviction;
 use super::files::Files;
 use super::followed::{JvmLog, JvmMemory};
-use super::frames::{Frames, single, unknown};
+use super::frames::{Frames, interpreter, is_lasting, unknown, vsyscall};
 use super::jit::{JitMaps, PerfMapStats};
 use super::jvms::{JavaLeaves, Jvms};
 use super::known::{Answer, Known, Seen, SpaceNumber};
@@ -25,7 +25,6 @@ use super::vdso;
 use super::walk::{Times, Unfolded, Walk};
 use crate::capture::{End, Stack, UserWord};
 use crate::process::{FileId, MonoNs, ProcessId};
-use crate::profile::frame::Module;
 use crate::profile::{Frame, Kind, Why};
 
 /// Stacks that are worked on at a time: bounds the memory for what is on its way, and that for their frames if they are
@@ -487,19 +486,4 @@ impl Symbolizer {
         }
         frames
     }
-}
-
-/// A file that could not be had may be there the next time; all else stays as it is.
-fn is_lasting(frames: &Frames) -> bool {
-    !frames.iter().any(|f| matches!(f.unknown, Some(Why::FileUnavailable | Why::ProcessGone)))
-}
-
-/// The interpreter, when it is not in a method.
-fn interpreter() -> Frames {
-    single(Kind::JavaInterpreted, "Interpreter", None, 0)
-}
-
-fn vsyscall(pc: u64) -> Frames {
-    let module = Module { path: "[vsyscall]".into(), build_id: None };
-    single(Kind::Native, "[vsyscall]", Some(Arc::new(module)), pc)
 }
