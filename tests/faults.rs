@@ -254,7 +254,7 @@ fn a_jvm_that_has_just_begun_does_not_hold_up_the_end() {
     target.signal(Signal::CONT);
     wait_until("a helper is started for it", || has_helper(sampling.pid()));
     let begun = Instant::now();
-    kill_process_group(Pid::from_raw(sampling.pid().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+    sampling.signal(Signal::TERM);
     let left = sampling.pid();
     let profile = sampling.end(Watch::keep(&[]));
     assert!(begun.elapsed() < ENDS_WITHIN, "{:?}", begun.elapsed());

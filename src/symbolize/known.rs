@@ -8,7 +8,6 @@ use ahash::RandomState;
 use super::cache::Cache;
 use super::changes::Changes;
 use super::frames::Frames;
-use super::walk::Times;
 use crate::process::{MonoNs, ProcessId};
 
 /// Addresses are looked up anew this often, ns: what is asked of a file keeps it open, and what is asked of a JVM's memory
@@ -50,6 +49,28 @@ pub(crate) enum Answer {
     Code(Frames),
     /// Good moreover as long as the JVM's code stays.
     Java(JavaFrames),
+}
+
+/// Times at which an answer holds, the first and the last included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+}
+
+impl Times {
+    /// All, as long as the mappings are the same.
+    pub(crate) const ALL: Times = Times { from: 0, until: u64::MAX };
+    /// Each time is asked about anew.
+    pub(crate) const NONE: Times = Times { from: u64::MAX, until: 0 };
+
+    pub(crate) fn both(self, other: Times) -> Times {
+        Times { from: self.from.max(other.from), until: self.until.min(other.until) }
+    }
+
+    pub(crate) fn contain(self, at: MonoNs) -> bool {
+        self.from <= at.0 && at.0 <= self.until
+    }
 }
 
 /// The number of an address space in which the mappings stay what they are.

@@ -2,7 +2,7 @@
 
 use super::cache::Cache;
 use super::frames::Frames;
-use super::walk::Times;
+use super::known::Times;
 use crate::process::{MonoNs, ProcessId};
 
 /// A method, and where in it.

@@ -4,34 +4,11 @@
 use std::sync::Arc;
 
 use super::frames::Frames;
-use super::known::SpaceNumber;
+use super::known::{SpaceNumber, Times};
 use super::lookup::Step;
 use super::vthread;
 use crate::capture::{End, Stack};
-use crate::process::MonoNs;
 use crate::profile::Frame;
-
-/// Times at which an answer holds, the first and the last included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Times {
-    pub(super) from: u64,
-    pub(super) until: u64,
-}
-
-impl Times {
-    /// All, as long as the mappings are the same.
-    pub(super) const ALL: Times = Times { from: 0, until: u64::MAX };
-    /// Each time is asked about anew.
-    pub(super) const NONE: Times = Times { from: u64::MAX, until: 0 };
-
-    fn both(self, other: Times) -> Times {
-        Times { from: self.from.max(other.from), until: self.until.min(other.until) }
-    }
-
-    pub(super) fn contain(self, at: MonoNs) -> bool {
-        self.from <= at.0 && at.0 <= self.until
-    }
-}
 
 /// Where a stack's user addresses lead to.
 pub(super) struct Walk {

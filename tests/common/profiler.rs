@@ -200,7 +200,7 @@ pub(crate) fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnc
     let sampling = Sampling::begin(args);
     let watch = Watch::keep(watched);
     happens();
-    kill_process_group(Pid::from_child(sampling.profiler.as_ref().unwrap()), Signal::INT).unwrap();
+    sampling.signal(Signal::INT);
     sampling.end(watch)
 }
 
@@ -234,6 +234,11 @@ impl Sampling {
 
     pub(crate) fn pid(&self) -> u32 {
         self.profiler.as_ref().unwrap().id()
+    }
+
+    /// To its whole group, as a terminal does.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process_group(Pid::from_child(self.profiler.as_ref().unwrap()), signal).unwrap();
     }
 
     /// Waits for its end, which is a good one.

@@ -11,17 +11,24 @@ use crate::common::{is_root, native, scratch, skip};
 use crate::home;
 use crate::run::Daemon;
 
+/// More than a group can use.
+fn enough() -> usize {
+    1000 * thread::available_parallelism().unwrap().get()
+}
+
+/// A group whose limit is not felt; none, which is told, where there can be no limit.
+fn group(name: &str) -> Option<Group> {
+    let group = is_root().then(|| Group::limitable(name))?;
+    match &group {
+        Some(group) => group.limit(enough()),
+        None => skip("no hierarchy here has the cpu controller"),
+    }
+    group
+}
+
 #[test]
 fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
-    if !is_root() {
-        return;
-    }
-    let Some(group) = Group::limitable("throttled-window") else {
-        return skip("no hierarchy here has the cpu controller");
-    };
-    // More than it can use.
-    let enough = 1000 * thread::available_parallelism().unwrap().get();
-    group.limit(enough);
+    let Some(group) = group("throttled-window") else { return };
     let _java = Program::new("Shares").start_in(&group);
     let before = group.throttled();
     // The JVM's stacks wait for the next window, and with them the window that has them.
@@ -34,7 +41,7 @@ fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
         thread::sleep(Duration::from_millis(10));
         group.throttled() > begun + 0.1
     });
-    group.limit(enough);
+    group.limit(enough());
     let within = group.throttled() - begun;
     daemon.wait_for_windows(1);
     daemon.pause();
@@ -49,13 +56,7 @@ fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
 /// Windows wait to be told as long as a JVM that ran in the first of them does not say whether it has names.
 #[test]
 fn a_jvm_that_ends_while_windows_wait_is_told_in_its_own() {
-    if !is_root() {
-        return;
-    }
-    let Some(group) = Group::limitable("throttled-ended") else {
-        return skip("no hierarchy here has the cpu controller");
-    };
-    group.limit(1000 * thread::available_parallelism().unwrap().get());
+    let Some(group) = group("throttled-ended") else { return };
     let throttled = Program::new("Shares").start_in(&group);
     let mut daemon = Daemon::start(&home("held"), "window = \"1s\"\njava = \"agent\"\nlog-level = \"info\"");
     daemon.wait_for_windows(1);
