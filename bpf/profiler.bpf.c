@@ -73,6 +73,7 @@ static __always_inline bool walk(struct tick_context *ctx, struct scratch *s, st
 	s->n = 0;
 	s->end = JP_END_no_user;
 	s->hash = config.seed;
+	s->walk.seed = mix(config.seed, bpf_ktime_get_ns() >> JP_STEPS_AGE_SHIFT);
 	s->record.leaf = JP_LEAF_none;
 	if (kernel && config.kernel) {
 		long bytes = bpf_get_stack(ctx, s->words, sizeof(__u64) * JP_MAX_KERNEL_WORDS, 0);

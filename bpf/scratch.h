@@ -49,6 +49,8 @@ struct walk {
 	__u32 from_file;
 	/* How much it may still read; nothing if it is not above 0. */
 	__s32 reads;
+	/* What the hashes of steps begin with, see step_again: random, and another one each second. */
+	__u64 seed;
 	struct jp_rule rule __attribute__((aligned(8))); /* set as one word */
 };
 
@@ -66,6 +68,9 @@ struct stack_part {
 /* A return address is found among so many words: a call may save all registers. */
 #define JP_SLOTS 64
 
+/* Bytes of a segment map that are read in one go. */
+#define JP_SEGMENTS 64 /* a power of two */
+
 /* Code after a call that is gone through: a barrier's stub restores up to all registers. */
 #define JP_CODE_BYTES 256
 
@@ -80,6 +85,7 @@ struct scratch {
 	struct stack_part part;
 	__u64 slots[JP_SLOTS]; /* of the user's stack */
 	__u8 code[JP_CODE_BYTES + 8]; /* what follows an instruction */
+	__u8 segments[JP_SEGMENTS];
 	__u8 blob[JP_BLOB_BYTES + 8] __attribute__((aligned(8))); /* the block that was read last */
 };
 

@@ -16,6 +16,7 @@
 #include "abi.h"
 #include "regs.h"
 #include "scratch.h"
+#include "step_again.h"
 #include "step_fp.h"
 #include "step_interpreter.h"
 #include "step_table.h"
@@ -68,12 +69,16 @@ static __always_inline __u32 step_return(struct walk *w, __u64 sp, bool pushed_f
 	return JP_WALKING;
 }
 
-/* Reads the block around ip into the scratch; false if none is in use there. A global function, see find_range. */
+/*
+ * Reads the block around ip into the scratch; false if none is in use there. A global function, see find_range.
+ * VERIFIER(all): that the first bytes of the segment map come in one read stays outside of the loop, or each step doubles
+ * the states. Noticed by: the load itself (1 M instructions).
+ */
 __attribute__((noinline)) int find_blob(void)
 {
 	struct scratch *s = this_scratch();
 	struct jp_vm *vm;
-	__u64 segment;
+	__u64 segment, before;
 	__u8 back;
 
 	if (!s)
@@ -83,13 +88,20 @@ __attribute__((noinline)) int find_blob(void)
 		return false;
 	/* After a call the code may have ended. */
 	segment = (s->walk.ip - (s->walk.at_leaf ? 0 : 1) - s->walk.start) >> (vm->segment_shift & 63);
+	before = segment < JP_SEGMENTS ? segment : JP_SEGMENTS - 1;
+	if (read_user(&s->walk, s->segments, sizeof(s->segments), s->walk.bias + segment - before))
+		return false;
+	back = s->segments[before & (JP_SEGMENTS - 1)];
+	if (back == JP_SEGMENT_FREE || back > segment)
+		return false;
+	segment -= back;
+	if (back && back <= before)
+		back = s->segments[(before - back) & (JP_SEGMENTS - 1)];
 	#pragma clang loop unroll(disable)
-	for (int i = 0; i < JP_SEGMENT_STEPS; i++) {
+	for (int i = 0; back && i < JP_SEGMENT_STEPS; i++) {
 		if (read_user(&s->walk, &back, sizeof(back), s->walk.bias + segment) ||
 		    back == JP_SEGMENT_FREE || back > segment)
 			return false;
-		if (!back)
-			break;
 		segment -= back;
 	}
 	if (back)
@@ -363,6 +375,9 @@ static __always_inline __u32 step_sized(struct walk *w, struct stack_part *part,
 		w->sp = w->at_leaf && w->fp >= w->sp && w->fp < end ? w->fp : end;
 		return find_return(true);
 	}
+	/* Of others it goes by registers and by what was called, too. */
+	if (!w->at_leaf && !called)
+		note_step(w, end - w->sp, frame[1]);
 	w->sp = end;
 	w->fp = frame[0];
 	w->ip = frame[1];
@@ -446,6 +461,8 @@ __attribute__((noinline)) int step_hotspot(void)
 	push(s, is_call ? JP_WORD_RETURN : JP_WORD_LEAF, w->ip);
 	if (!vm)
 		return JP_END_no_table;
+	if (is_call && !called && step_again(w, &s->part))
+		return JP_WALKING;
 	if (!find_blob())
 		return JP_END_no_blob;
 	size = blob_half(s, vm->frame_size);

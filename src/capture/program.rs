@@ -258,7 +258,12 @@ impl Program {
         // A preallocated hash entry costs its key, value and about 64 bytes.
         let counts = self.counts.iter().map(|m| u64::from(m.max_entries()) * (48 + 16 + 64)).sum::<u64>();
         let scratch = cpus * u64::from(self.skel.maps.scratch.value_size());
-        u64::from(self.skel.maps.stacks.max_entries()) + counts + scratch + (16_384 + 4_096 + 8_192) * 80
+        let steps = u64::from(self.skel.maps.steps.max_entries() * self.skel.maps.steps.value_size());
+        u64::from(self.skel.maps.stacks.max_entries())
+            + counts
+            + scratch
+            + steps
+            + (16_384 + 4_096 + 8_192) * 80
     }
 
     /// Distinct stacks that the count map of a window holds.

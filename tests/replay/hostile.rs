@@ -41,11 +41,11 @@ fn jvm() -> HotSpot {
     }
 }
 
-/// One block, from the heap's beginning, with a call before `PC`.
-fn code() -> Vec<u8> {
+/// One block, from the heap's beginning, with a call before `PC`; its frames have so many words.
+fn code(frame: usize) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(HEAP_END - HEAP).unwrap() / 2];
     bytes[8] = 1;
-    bytes[24] = FRAME as u8;
+    bytes[24] = frame as u8;
     bytes[32] = 64;
     bytes[0x1000 - 5] = 0xe8;
     bytes
@@ -115,7 +115,7 @@ fn frames_that_are_as_dear_as_can_be_end_the_walk() {
     }
     for (name, word, dearest) in [("readable", READABLE, 90), ("unreadable", UNREADABLE, 60 * FAILED_READ)] {
         let mut made = Made::default();
-        made.memory(HEAP, &code());
+        made.memory(HEAP, &code(FRAME));
         made.memory(SEGMENT_MAP, &segments());
         made.stack(STACK, &stack(word));
         made.tick([LEAF, STACK, 0, 0, 0, 0]);
@@ -164,6 +164,31 @@ fn a_walk_sees_nothing_of_the_one_before() {
     assert_eq!((stacks[1].words.len(), stacks[1].end.as_str()), (1, "bad_read"), "{:x?}", stacks[1].words);
 }
 
+/// Each stack is walked by the steps of those before, too: other code may have come meanwhile.
+#[test]
+fn code_that_is_replaced_is_stepped_from_by_what_is_there_now() {
+    if !applies() {
+        return;
+    }
+    let mut made = Made::default();
+    made.memory(SEGMENT_MAP, &segments());
+    for frame in [4, 4, 6, 5] {
+        let mut words: Vec<u64> = (1..=40 * frame).map(|at| if at % frame == 0 { PC } else { 0 }).collect();
+        // Nothing stays of those before.
+        words.resize(320, 0);
+        made.memory(HEAP, &code(frame));
+        made.stack(STACK, &words);
+        made.tick([LEAF, STACK, 0, 0, 0, 0]);
+    }
+    let stacks = made.walk("replaced");
+    for stack in &stacks {
+        let frames = stack.addresses().iter().filter(|pc| **pc == PC).count();
+        assert!(frames == 40, "{frames} frames: {:x?}", stack.words);
+    }
+    let again: Vec<bool> = stacks.iter().map(|stack| stack.again < stack.reads / 2).collect();
+    assert_eq!(again, [false, true, false, false], "only one of them has stood there before");
+}
+
 /// Chance lays out memory, of words that lead somewhere.
 #[test]
 fn whatever_memory_holds_a_walk_is_bounded() {
@@ -180,7 +205,7 @@ fn whatever_memory_holds_a_walk_is_bounded() {
     let mut all = Vec::new();
     for round in 0..24 {
         let mut made = Made::default();
-        let mut heap = code();
+        let mut heap = code(FRAME);
         for byte in &mut heap[40..] {
             *byte = [0, 0xff, 0xe8, 0xd0, 0xc3, 0x55, 0x48, 0x89][random(8) as usize];
         }

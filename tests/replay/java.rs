@@ -126,6 +126,12 @@ fn check(name: &str, recording: &Recording, stacks: &[Walked]) {
     assert!(stacks.len() > STEPS as usize / 2 && deepest > 10, "{name}: {} stacks", stacks.len());
     assert!(ended == 0 && broken == 0, "{name}: {broken} breaks, {short:#?}");
     assert_cheap(name, stacks.iter().zip(&all).map(|(stack, frames)| (stack, frames.len())));
+    // Steps that are known need none of what the JVM has noted of the code.
+    let sum = |reads: fn(&Walked) -> u64| stacks.iter().map(reads).sum::<u64>();
+    let (reads, again) = (sum(|stack| stack.reads), sum(|stack| stack.again));
+    eprintln!("{name}: {reads} reads, {again} by known steps");
+    let is_compiled = !name.ends_with("int");
+    assert!(again <= reads && (!is_compiled || again * 5 < reads * 4), "{name}: {again} of {reads} reads");
 }
 
 #[test]

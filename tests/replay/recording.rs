@@ -28,6 +28,8 @@ pub(crate) struct Walked {
     /// How often it has read memory, and how often that was not there.
     pub(crate) reads: u64,
     pub(crate) failed: u64,
+    /// How often it has read when it walked by what all walks before have noted.
+    pub(crate) again: u64,
     /// As they would go to user space: `JP_WORD_*`.
     pub(crate) words: Vec<u64>,
     pub(crate) truth: Vec<u64>,
@@ -41,9 +43,9 @@ impl Walked {
         let (walk, truth) = line.split_once('|').unwrap();
         let (end, words) = walk.split_once(' ').unwrap();
         let mut words = numbers(words);
-        let counted: Vec<u64> = words.drain(..2).collect();
-        let (reads, failed) = (counted[0], counted[1]);
-        Walked { end: end.to_owned(), reads, failed, words, truth: numbers(truth) }
+        let counted: Vec<u64> = words.drain(..3).collect();
+        let (reads, failed, again) = (counted[0], counted[1], counted[2]);
+        Walked { end: end.to_owned(), reads, failed, again, words, truth: numbers(truth) }
     }
 
     /// What it has read, as `JP_MAX_READS` counts it.

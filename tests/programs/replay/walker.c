@@ -3,7 +3,8 @@
  *   walker RECORDING PAGES SPACE
  * PAGES is a file with the pages of unwind tables as they would be loaded; SPACE is the number of the page where the
  * process's space begins. For each stack it prints how the walk ended; in hexadecimal how often it has read memory, how
- * often that was not there, and its words; a bar, the leaf's ip and its true callers.
+ * often that was not there, how often it has when it walked a second time by what all walks before have noted (and it must
+ * come out the same), and its words; a bar, the leaf's ip and its true callers.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -25,7 +26,10 @@ struct content {
 static struct content pages;
 static struct scratch the_scratch;
 static __u32 the_space;
+static struct jp_step the_steps[JP_STEPS];
+static bool steps_are_known;
 static unsigned long reads, failed; /* of the walk */
+static unsigned long again;         /* reads of the second one */
 
 /* The recorded memory, by address: slots of a power of two, at most half of them full. */
 static struct block {
@@ -86,6 +90,8 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 		return &the_scratch;
 	if (map == &spaces)
 		return &the_space;
+	if (map == &steps)
+		return steps_are_known && at < JP_STEPS ? &the_steps[at] : NULL;
 	if (map == &chunks)
 		return at * chunk < pages.size ? pages.bytes + at * chunk : NULL;
 	return at < JP_CHUNK_PAGES && (uint8_t *)map + (at + 1) * JP_PAGE_SIZE <= pages.bytes + pages.size ?
@@ -126,7 +132,7 @@ static const char *const ends[] = {
 #undef X
 };
 
-static void walk_and_print(const struct start *start, const uint64_t *callers)
+static void walk(const struct start *start)
 {
 	struct jp_space *space = (struct jp_space *)page_of(the_space);
 	struct mm_struct mm = { space->start_code, space->end_code, space->start_stack };
@@ -139,7 +145,38 @@ static void walk_and_print(const struct start *start, const uint64_t *callers)
 	s->n = 0;
 	reads = failed = 0;
 	walk_user(s, &regs, &task, 1);
-	printf("%s %lx %lx", ends[s->end], reads, failed);
+}
+
+/* Walks again by the steps of all walks before; one that did not come to an end may come further. */
+static void walk_again(const struct start *start)
+{
+	static struct scratch first;
+	unsigned long first_reads = reads, first_failed = failed;
+	const struct scratch *second = &the_scratch;
+	bool is_cut;
+
+	first = the_scratch;
+	is_cut = first.end == JP_END_depth;
+	steps_are_known = true;
+	walk(start);
+	steps_are_known = false;
+	if ((!is_cut && (second->n != first.n || second->end != first.end)) || second->n < first.n ||
+	    memcmp(second->words, first.words, first.n * sizeof(*first.words))) {
+		fprintf(stderr, "another stack the second time, from %lx: %u words, %s; %u words, %s\n", start->ip, first.n,
+			ends[first.end], second->n, ends[second->end]);
+		exit(1);
+	}
+	again = reads;
+	the_scratch = first;
+	reads = first_reads;
+	failed = first_failed;
+}
+
+static void print(const struct start *start, const uint64_t *callers)
+{
+	const struct scratch *s = &the_scratch;
+
+	printf("%s %lx %lx %lx", ends[s->end], reads, failed, again);
 	for (__u32 i = 0; i < s->n; i++)
 		printf(" %llx", s->words[i]);
 	printf(" | %lx", start->ip);
@@ -169,7 +206,9 @@ int main(int argc, char **argv)
 			remember(item->address, recording.bytes + at);
 			at += BLOCK_SIZE;
 		} else {
-			walk_and_print(start, (const uint64_t *)(start + 1));
+			walk(start);
+			walk_again(start);
+			print(start, (const uint64_t *)(start + 1));
 			at += sizeof(*start) + start->callers * sizeof(uint64_t);
 		}
 	}
