@@ -23,6 +23,7 @@ mod stop;
 mod targets;
 mod thread_name;
 mod unwinding;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

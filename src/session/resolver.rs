@@ -1,8 +1,7 @@
 //! From stacks to the profile: each window's stacks get their frames while their processes are still there; those of
-//! JVMs wait one window, since a JVM reports what it compiled a little late.
+//! JVMs wait a window, since a JVM reports what it compiled a little late, and then until they are many.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,6 +10,7 @@ use super::idle;
 use super::jvm::Throttled;
 use super::sampler::{Batch, Totals};
 use super::thread_name::fold_numbers;
+use super::waiting::{Delay, Queue, Waiting};
 use crate::capture::abi::Counters;
 use crate::capture::{Count, End, Stack, StackKey, UserWord};
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
@@ -36,14 +36,6 @@ pub(super) struct View {
     pub(super) per_thread: bool,
     /// Thread names with their numbers.
     pub(super) raw_threads: bool,
-}
-
-/// Which processes' stacks wait for what their JVM has to say.
-pub(super) trait Delay {
-    /// Whether the process is a JVM that is or will be followed.
-    fn is_jvm(&self, tgid: u32) -> bool;
-    /// Whether it is not yet known if it can be followed.
-    fn is_open(&self, tgid: u32) -> bool;
 }
 
 /// What was counted besides the profile.
@@ -107,13 +99,6 @@ fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<str>> {
     let last = frames.iter().find(|frame| frame.unknown != Some(Why::NotMapped))?;
     let file = last.module.as_ref().filter(|_| last.kind != Kind::Kernel)?;
     Some(Arc::clone(&file.path))
-}
-
-/// A stack that waits, and the window that counted it.
-struct Waiting {
-    window: u64,
-    stack: Stack,
-    count: Count,
 }
 
 /// What tells apart how stacks are shown: program, thread, its name, cgroup.
@@ -180,7 +165,7 @@ pub(super) struct Resolver {
     parts: VecDeque<Part>,
     containers: Containers,
     view: View,
-    waiting: Vec<Waiting>,
+    waiting: Queue,
     window: u64,
     /// When the last windows ended, the latest last.
     ends: [MonoNs; 2],
@@ -195,7 +180,7 @@ impl Resolver {
         containers: Containers,
         view: View,
     ) -> Resolver {
-        let (waiting, window, ends) = (Vec::new(), 0, [MonoNs::default(); 2]);
+        let (waiting, window, ends) = (Queue::default(), 0, [MonoNs::default(); 2]);
         let parts = VecDeque::from([Part::new()]);
         Resolver { processes, symbolizer, parts, containers, view, waiting, window, ends, last: None }
     }
@@ -210,7 +195,7 @@ impl Resolver {
     /// The oldest part that is over, if no stack of it still waits, and what was known at its end.
     pub(super) fn take_part(&mut self) -> Option<(Part, Totals)> {
         let (last, totals) = self.parts.front()?.end?;
-        if self.waiting.iter().any(|waiting| waiting.window <= last) {
+        if self.waiting.reaches_back_to(last) {
             return None;
         }
         Some((self.parts.pop_front()?, totals))
@@ -231,9 +216,9 @@ impl Resolver {
 
     /// Reads what JVMs say of their code. Those of these stacks, and of those that wait, have run.
     pub(super) fn read_logs(&mut self, stacks: &[(Stack, Count)]) -> Vec<(ProcessId, LogStats)> {
-        let waiting = self.waiting.iter().map(|waiting| &waiting.stack);
-        let stacks = stacks.iter().map(|(stack, _)| stack).chain(waiting);
-        self.symbolizer.read_logs(&stacks.map(|stack| stack.key.process).collect())
+        let mut ran = self.waiting.processes();
+        ran.extend(stacks.iter().map(|(stack, _)| stack.key.process));
+        self.symbolizer.read_logs(&ran)
     }
 
     /// Takes in a window whose events have been applied; `throttled`: if it ends a part, how JVMs were in that.
@@ -247,10 +232,19 @@ impl Resolver {
         tally.frameless += window.frameless;
         *most_stacks = stacks.max(*most_stacks);
         self.containers.meet(&window.stacks);
+        let mut counted = window.stacks;
+        // In the order of time: which program has a number is told by the first stack that has it, and those of an exec,
+        // which come last, may be of the next one's time already.
+        counted.sort_by_key(|(stack, _)| stack.at);
+        for (stack, _) in &counted {
+            self.processes.meet(stack.key.process, stack.at);
+        }
         let (java, now): (Vec<_>, Vec<_>) =
-            window.stacks.into_iter().partition(|(stack, _)| jvms.is_jvm(stack.key.process.tgid));
+            counted.into_iter().partition(|(stack, _)| jvms.is_jvm(stack.key.process.tgid));
         self.resolve(now, self.window);
-        self.resolve_waiting(|waiting, window| waiting < window, jvms);
+        let part_is_over = self.parts.front().is_some_and(|part| part.end.is_some());
+        let due = self.waiting.take_due(self.window, part_is_over, jvms);
+        self.resolve_each(due);
         self.symbolizer.meet(java.iter().map(|(stack, _)| stack));
         let window = self.window;
         if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
@@ -258,8 +252,8 @@ impl Resolver {
             part.tally.throttled = throttled;
             self.parts.push_back(Part::new());
         }
-        self.waiting.extend(java.into_iter().map(|(stack, count)| Waiting { window, stack, count }));
-        let oldest = self.waiting.iter().map(|w| w.stack.at).min().unwrap_or(end);
+        self.waiting.add(window, java);
+        let oldest = self.waiting.oldest().unwrap_or(end);
         self.processes.retire(oldest.min(self.ends[0]));
         self.symbolizer.tidy(&self.processes);
         self.ends = [self.ends[1], end];
@@ -273,50 +267,39 @@ impl Resolver {
 
     /// Resolves what still waits, whether its JVM is followed or not.
     pub(super) fn finish(&mut self) {
-        struct Nothing;
-        impl Delay for Nothing {
-            fn is_jvm(&self, _: u32) -> bool {
-                false
-            }
-            fn is_open(&self, _: u32) -> bool {
-                false
-            }
-        }
-        self.resolve_waiting(|_, _| true, &Nothing);
+        let waiting = self.waiting.take_all();
+        self.resolve_each(waiting);
     }
 
-    fn resolve_waiting(&mut self, due: impl Fn(u64, u64) -> bool, jvms: &dyn Delay) {
-        let window = self.window;
-        let (due, still): (Vec<_>, Vec<_>) = mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|w| due(w.window, window) && !jvms.is_open(w.stack.key.process.tgid));
-        self.waiting = still;
-        let mut by_window: BTreeMap<u64, Vec<(Stack, Count)>> = BTreeMap::new();
-        for Waiting { window, stack, count } in due {
-            by_window.entry(window).or_default().push((stack, count));
+    /// Resolves stacks of any windows.
+    fn resolve_each(&mut self, waiting: Vec<Waiting>) {
+        let mut by_part: BTreeMap<usize, (u64, Vec<(Stack, Count)>)> = BTreeMap::new();
+        for Waiting { window, stack, count } in waiting {
+            let (_, counted) = by_part.entry(self.part_at(window)).or_insert_with(|| (window, Vec::new()));
+            counted.push((stack, count));
         }
-        for (window, counted) in by_window {
+        for (window, counted) in by_part.into_values() {
             self.resolve(counted, window);
         }
     }
 
+    /// Which part has a window.
+    fn part_at(&self, window: u64) -> usize {
+        let over = |part: &Part| part.end.is_some_and(|(last, _)| last < window);
+        self.parts.iter().take_while(|part| over(part)).count()
+    }
+
     /// The part of a window.
     fn part(&mut self, window: u64) -> &mut Part {
-        let over = |part: &Part| part.end.is_some_and(|(last, _)| last < window);
-        let at = self.parts.iter().take_while(|part| over(part)).count();
+        let at = self.part_at(window);
         if at == self.parts.len() {
             self.parts.push_back(Part::new());
         }
         &mut self.parts[at]
     }
 
+    /// Resolves stacks of the part that has `window`.
     fn resolve(&mut self, mut counted: Vec<(Stack, Count)>, window: u64) {
-        // In the order of time: which program has a number is told by the first stack that has it, and those of an exec,
-        // which come last, may be of the next one's time already.
-        counted.sort_by_key(|(stack, _)| stack.at);
-        for (stack, _) in &counted {
-            self.processes.meet(stack.key.process, stack.at);
-        }
         // Neighbours share much of their stacks: what one has needed is at hand for the next.
         counted.sort_unstable_by(|(a, _), (b, _)| {
             owner(a).cmp(&owner(b)).then_with(|| root_first(a).cmp(root_first(b)))

@@ -1,0 +1,142 @@
+//! Stacks of JVMs wait for what their JVM has to say of its code, and then for each other: neighbours share the more of
+//! their frames the more there are, and at 99 Hz a second has few.
+
+use std::collections::HashSet;
+
+use crate::capture::{Count, Stack};
+use crate::process::{MonoNs, ProcessId};
+use crate::symbolize::CHUNK;
+
+/// So many are named at a time.
+const TOGETHER: usize = 2 * CHUNK;
+/// Fewer are when one has waited for so many windows.
+const MOST_WINDOWS: u64 = 5;
+
+/// Which processes' stacks wait for what their JVM has to say.
+pub(super) trait Delay {
+    /// Whether the process is a JVM that is or will be followed.
+    fn is_jvm(&self, tgid: u32) -> bool;
+    /// Whether it is not yet known if it can be followed.
+    fn is_open(&self, tgid: u32) -> bool;
+}
+
+/// A stack that waits, and the window that counted it.
+pub(super) struct Waiting {
+    pub(super) window: u64,
+    pub(super) stack: Stack,
+    pub(super) count: Count,
+}
+
+impl Waiting {
+    fn tgid(&self) -> u32 {
+        self.stack.key.process.tgid
+    }
+}
+
+/// All that wait.
+#[derive(Default)]
+pub(super) struct Queue(Vec<Waiting>);
+
+impl Queue {
+    /// Adds what a window has counted.
+    pub(super) fn add(&mut self, window: u64, counted: Vec<(Stack, Count)>) {
+        self.0.extend(counted.into_iter().map(|(stack, count)| Waiting { window, stack, count }));
+    }
+
+    /// Takes what need wait no longer when `window` has come; `at_once`: for no others, either.
+    pub(super) fn take_due(&mut self, window: u64, at_once: bool, jvms: &dyn Delay) -> Vec<Waiting> {
+        // A JVM reports what it compiled a little late.
+        let is_ripe = |one: &Waiting| one.window < window && !jvms.is_open(one.tgid());
+        let is_old = |one: &Waiting| window - one.window >= MOST_WINDOWS;
+        let (ripe, unripe): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_ripe);
+        let all = at_once || ripe.len() >= TOGETHER || ripe.iter().any(is_old);
+        // Nothing of a JVM that has ended becomes easier to name.
+        let is_due = |one: &Waiting| all || !jvms.is_jvm(one.tgid());
+        let (due, early) = ripe.into_iter().partition(is_due);
+        self.0 = unripe;
+        self.0.extend::<Vec<_>>(early);
+        due
+    }
+
+    /// Takes all.
+    pub(super) fn take_all(&mut self) -> Vec<Waiting> {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Whether one waits of a window up to `last`.
+    pub(super) fn reaches_back_to(&self, last: u64) -> bool {
+        self.0.iter().any(|one| one.window <= last)
+    }
+
+    /// The time of the oldest.
+    pub(super) fn oldest(&self) -> Option<MonoNs> {
+        self.0.iter().map(|one| one.stack.at).min()
+    }
+
+    /// Whose they are.
+    pub(super) fn processes(&self) -> HashSet<ProcessId> {
+        self.0.iter().map(|one| one.stack.key.process).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::{End, Leaf, StackKey};
+
+    /// One that is followed, one that has ended, one of which it is not known yet.
+    const FOLLOWED: u32 = 1;
+    const ENDED: u32 = 2;
+    const OPEN: u32 = 3;
+
+    struct Jvms;
+
+    impl Delay for Jvms {
+        fn is_jvm(&self, tgid: u32) -> bool {
+            tgid != ENDED
+        }
+        fn is_open(&self, tgid: u32) -> bool {
+            tgid == OPEN
+        }
+    }
+
+    fn stacks(tgid: u32, number: usize) -> Vec<(Stack, Count)> {
+        let process = ProcessId { tgid, start: 1, exec: 1 };
+        let key = StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 };
+        let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, End::Root);
+        let stack = Stack { key, at, comm, leaf, end, kernel: Vec::new(), user: Vec::new() };
+        vec![(stack, Count { ticks: 1, weight_ns: 1 }); number]
+    }
+
+    /// How many are due of each window from the second on, if each has counted so many.
+    fn due(tgid: u32, each: usize, windows: u64) -> Vec<usize> {
+        let mut queue = Queue::default();
+        let mut due = Vec::new();
+        for window in 1..=windows {
+            due.push(queue.take_due(window, false, &Jvms).len());
+            queue.add(window, stacks(tgid, each));
+        }
+        due.split_off(1)
+    }
+
+    #[test]
+    fn few_wait_for_each_other_and_many_for_their_jvm_only() {
+        assert_eq!(due(FOLLOWED, 10, 12), [0, 0, 0, 0, 50, 0, 0, 0, 0, 50, 0]);
+        assert_eq!(due(FOLLOWED, TOGETHER / 2, 6), [0, TOGETHER, 0, TOGETHER, 0]);
+        assert_eq!(due(FOLLOWED, TOGETHER, 4), [TOGETHER; 3]);
+        assert_eq!(due(ENDED, 10, 4), [10; 3]);
+        assert_eq!(due(OPEN, TOGETHER, 12), [0; 11]);
+    }
+
+    #[test]
+    fn the_end_of_a_part_waits_for_jvms_only() {
+        let mut queue = Queue::default();
+        queue.add(1, stacks(FOLLOWED, 10));
+        queue.add(1, stacks(OPEN, 10));
+        queue.add(2, stacks(FOLLOWED, 10));
+        assert_eq!(queue.take_due(2, true, &Jvms).len(), 10);
+        assert!(queue.reaches_back_to(1), "one that is open");
+        assert_eq!(queue.take_all().len(), 20);
+        assert!(!queue.reaches_back_to(2) && queue.oldest().is_none());
+    }
+}
