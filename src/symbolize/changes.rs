@@ -11,7 +11,7 @@ const PAGE_BITS: u32 = 12;
 /// Pages with changes that are noted of one JVM: 1 GiB of code. Beyond, all is taken to have changed.
 const MAX_PAGES: usize = 256 << 10;
 
-/// When the code of one JVM changed last, in readings of its log.
+/// When the code of one JVM changed last, in readings of its log that told of changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     now: u64,
@@ -20,13 +20,16 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// The last reading.
+    /// The last of those readings.
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
     /// Notes what a reading has told.
     pub(crate) fn note(&mut self, changed: &Changed) {
+        if matches!(changed, Changed::Ranges(ranges) if ranges.is_empty()) {
+            return;
+        }
         self.now += 1;
         let all = match changed {
             Changed::Everywhere => true,

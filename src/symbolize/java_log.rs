@@ -65,19 +65,17 @@ impl JavaSource for JavaLog {
         let mut names = NamesBuilder::default();
         let mut code = self.timeline.lookups();
         for lookup in lookups {
-            let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
-            match self.timeline.hold(lookup.pc, lookup.leaf, from, to) {
-                Hold::Changes if from != to => {
-                    names.mark(Mark::Split);
-                    if names.answer(Err(Why::CodeMoved)) {
-                        continue;
-                    }
-                    break;
+            let times = (MonoNs(lookup.from), MonoNs(lookup.to));
+            let Some((hold, found)) = code.lookup_until(lookup.pc, lookup.leaf, times) else {
+                names.mark(Mark::Split);
+                if names.answer(Err(Why::CodeMoved)) {
+                    continue;
                 }
-                Hold::Changes | Hold::Ends => names.mark(Mark::Passing),
-                Hold::Lasts => {}
+                break;
+            };
+            if hold == Hold::Ends {
+                names.mark(Mark::Passing);
             }
-            let found = code.lookup(lookup.pc, lookup.leaf, from);
             if lookup.leaf && found.as_ref().is_ok_and(|found| found.before_attach) {
                 names.mark(Mark::BeforeAttach);
             }

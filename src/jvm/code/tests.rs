@@ -204,11 +204,14 @@ fn what_is_true_of_both_is_told_if_either_may_have_run() {
     assert_eq!(see(0x20 + 1, 50), outer(0, None), "it is sure, the other");
     let hold = |from, to| {
         let time = |tenths: u64| MonoNs(tenths * SECOND / 10);
-        timeline.hold(CODE + 0x21, true, time(from), time(to))
+        let mut lookups = timeline.lookups();
+        let (hold, found) = lookups.lookup_until(CODE + 0x21, true, (time(from), time(to)))?;
+        assert_eq!(found, timeline.lookup(CODE + 0x21, true, time(from)));
+        Some(hold)
     };
     assert_eq!(
-        [(40, 44), (44, 46), (46, 49), (49, 51), (51, 90)].map(|(from, to)| hold(from, to)),
-        [Hold::Ends, Hold::Changes, Hold::Ends, Hold::Changes, Hold::Lasts]
+        [(40, 44), (44, 44), (44, 46), (46, 49), (49, 51), (51, 90)].map(|(from, to)| hold(from, to)),
+        [Some(Hold::Ends), Some(Hold::Ends), None, Some(Hold::Ends), None, Some(Hold::Lasts)]
     );
 }
 

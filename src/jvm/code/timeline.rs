@@ -7,15 +7,13 @@ use jvm_symbols_log::header::flag;
 use jvm_symbols_log::{BadHeader, Counts, End, Header, LogKind, ReadAt, Reader};
 
 use super::options::Options;
-use super::owners::{Answers, Found, Miss, Owners};
+use super::owners::{Answers, Found, Held, Miss, Owners};
 use crate::jvm::vm::Blobs;
 use crate::process::MonoNs;
 
 /// How long an answer is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hold {
-    /// Not as long as was asked.
-    Changes,
     /// As long as was asked; later it is another.
     Ends,
     /// Until [`CodeTimeline::take_changed`] names the address.
@@ -143,22 +141,6 @@ impl CodeTimeline {
         self.owners.take_changed()
     }
 
-    /// How long [`lookup`](Self::lookup) of an address gives what it gives at `from`; `to` is not before that.
-    #[must_use]
-    pub fn hold(&self, pc: u64, is_leaf_pc: bool, from: MonoNs, to: MonoNs) -> Hold {
-        match (self.owners.at(pc, is_leaf_pc, from), self.owners.at(pc, is_leaf_pc, to)) {
-            (Ok(first), Ok(last)) if first.is_same(&last) => {
-                if last.is_alive() {
-                    Hold::Lasts
-                } else {
-                    Hold::Ends
-                }
-            }
-            (Err(Miss::Never), Err(Miss::Never)) => Hold::Lasts,
-            _ => Hold::Changes,
-        }
-    }
-
     /// Looks up one address, as [`Lookups::lookup`] does.
     ///
     /// # Errors
@@ -181,14 +163,46 @@ pub struct Lookups<'a> {
     answers: Answers<'a>,
 }
 
-impl Lookups<'_> {
+impl<'a> Lookups<'a> {
     /// What `pc` stood for at `at` on the host's clock. `is_leaf_pc`: the instruction at `pc` was about to run;
     /// otherwise `pc` is the return address of a call.
     ///
     /// # Errors
     /// [`Miss`] says why there is no answer.
     pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Found, Miss> {
-        match self.timeline.owners.at(pc, is_leaf_pc, at) {
+        self.found(pc, self.timeline.owners.at(pc, is_leaf_pc, at))
+    }
+
+    /// The same at `from`, and how long it is the same; none if not until `to`, which is later.
+    ///
+    /// # Errors
+    /// [`Miss`] says why there is no answer.
+    pub fn lookup_until(
+        &mut self,
+        pc: u64,
+        is_leaf_pc: bool,
+        (from, to): (MonoNs, MonoNs),
+    ) -> Option<(Hold, Result<Found, Miss>)> {
+        let owners = &self.timeline.owners;
+        let first = owners.at(pc, is_leaf_pc, from);
+        let last = (from != to).then(|| owners.at(pc, is_leaf_pc, to));
+        let hold = match (&first, last.as_ref().unwrap_or(&first)) {
+            (Ok(first), Ok(last)) if first.is_same(last) => {
+                if last.is_alive() {
+                    Hold::Lasts
+                } else {
+                    Hold::Ends
+                }
+            }
+            (Err(Miss::Never), Err(Miss::Never)) => Hold::Lasts,
+            _ if from == to => Hold::Ends,
+            _ => return None,
+        };
+        Some((hold, self.found(pc, first)))
+    }
+
+    fn found(&mut self, pc: u64, held: Result<Held<'a>, Miss>) -> Result<Found, Miss> {
+        match held {
             Ok(held) => self.answers.of(&held, pc),
             Err(Miss::Never) if self.timeline.facts.is_cut() => Err(Miss::Cut),
             Err(miss) => Err(miss),
