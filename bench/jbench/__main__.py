@@ -179,7 +179,8 @@ class Bench:
         figures.say("  async-profiler (%)", 100 * second.unknown_frames())
         figures.say("  perf (%)", 100 * perf.unknown_frames())
         self.listing(stacks.unknown_names(), stacks.total(), "frame")
-        self.agreement(first.self_shares(), second.self_shares(), stacks.self_shares())
+        judged = min(stacks.total(), second.total()) >= SAMPLES
+        self.agreement(first.self_shares(), second.self_shares(), stacks.self_shares(), judged)
         self.accounts(report)
 
     def ends(self, report, samples):
@@ -200,14 +201,15 @@ class Bench:
         self.figures.note(f"perf: {stacks.total()} samples, {cost.cpu:.1f} s CPU, {perf.seconds:.1f} s to names")
         return stacks
 
-    def agreement(self, first, second, ours):
+    def agreement(self, first, second, ours, judged):
+        """`judged`: there are samples enough for single methods; of few, two runs of one profiler differ by more."""
         figures = self.figures
         between_runs = variation(first, second)
         figures.say("total variation, two runs of async-profiler", between_runs)
         figures.say("total variation, jbpf-prof to async-profiler", variation(second, ours), most=1.5 * between_runs)
         top = hottest(second, ours)
         off = [row for row in top if abs(row[2] - row[1]) > row[3]]
-        figures.say("of the 20 hottest methods, out of bounds", len(off), most=0)
+        figures.say("of the 20 hottest methods, out of bounds", len(off), most=0 if judged else None)
         for name, theirs, measured, _ in top:
             figures.note(f"{100 * theirs:6.2f} {100 * measured:6.2f}  {name[:100]}{'  <-' if any(o[0] == name for o in off) else ''}")
         figures.note("the largest differences (async-profiler, jbpf-prof, in %):")
