@@ -252,7 +252,7 @@ struct jp_value {
 
 /* What the program is asked for; constant once it is loaded. All flags are 0 or 1. */
 struct jp_config {
-	__u64 seed;          /* of the stack hash: random, so that nobody can make stacks collide */
+	__u64 seed;          /* of hashes: random, so that nobody can make stacks or steps collide */
 	__u64 ring_half;     /* half the ring's size in bytes: wake the reader above it */
 	__u64 cgroup_levels; /* the levels at which chosen groups may lie, a bit each */
 	__u32 cgroups;       /* the hierarchies in which groups are chosen, a bit each; 0: none is */

@@ -49,7 +49,7 @@ struct walk {
 	__u32 from_file;
 	/* How much it may still read; nothing if it is not above 0. */
 	__s32 reads;
-	/* What the hashes of steps begin with, see step_again: random, and another one each second. */
+	/* What the hashes of steps begin with, see step_again.h: random, another one each second and for each process. */
 	__u64 seed;
 	struct jp_rule rule __attribute__((aligned(8))); /* set as one word */
 };

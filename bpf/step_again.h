@@ -15,7 +15,7 @@
 #include "scratch.h"
 
 #define JP_STEPS (1 << 14)
-#define JP_STEPS_AGE_SHIFT 30 /* of ns: a step is believed for a second at most */
+#define JP_STEPS_AGE_SHIFT 30 /* of ns: a step is believed for 1.07 s at most */
 
 struct jp_step {
 	__u64 check; /* all that the step is, hashed: it is believed if this fits */
@@ -34,7 +34,10 @@ struct {
 	__type(value, struct jp_step);
 } steps SEC(".maps");
 
-/* Where a step from this sp is noted: those of one stack one after the other, those of threads apart. */
+/*
+ * Where a step from this sp is noted: those of one stack one after the other, those of threads apart. Whoever has frames at
+ * the same addresses can push another's out; that costs those the way through their JVM's tables.
+ */
 static __always_inline struct jp_step *step_at(__u64 sp)
 {
 	__u32 slot = ((sp >> 5) + (sp >> 20) * 0x9e3779b1) & (JP_STEPS - 1);
@@ -44,7 +47,7 @@ static __always_inline struct jp_step *step_at(__u64 sp)
 
 static __always_inline __u64 hash_from(struct walk *w)
 {
-	return mix(mix(w->seed ^ w->space, w->ip), w->sp);
+	return mix(mix(w->seed, w->ip), w->sp);
 }
 
 /*

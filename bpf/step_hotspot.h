@@ -89,6 +89,11 @@ __attribute__((noinline)) int find_blob(void)
 	/* After a call the code may have ended. */
 	segment = (s->walk.ip - (s->walk.at_leaf ? 0 : 1) - s->walk.start) >> (vm->segment_shift & 63);
 	before = segment < JP_SEGMENTS ? segment : JP_SEGMENTS - 1;
+	/* All of it on one page, for the next may not be there. */
+	if (before > ((s->walk.bias + segment) & 4095))
+		before = (s->walk.bias + segment) & 4095;
+	/* VERIFIER(5.10): clang knows how much that is at most and would leave out the masks. Noticed by: the load itself. */
+	asm volatile("" : "+r"(before));
 	if (read_user(&s->walk, s->segments, sizeof(s->segments), s->walk.bias + segment - before))
 		return false;
 	back = s->segments[before & (JP_SEGMENTS - 1)];
@@ -98,7 +103,7 @@ __attribute__((noinline)) int find_blob(void)
 	if (back && back <= before)
 		back = s->segments[(before - back) & (JP_SEGMENTS - 1)];
 	#pragma clang loop unroll(disable)
-	for (int i = 0; back && i < JP_SEGMENT_STEPS; i++) {
+	for (int i = 1; back && i < JP_SEGMENT_STEPS; i++) {
 		if (read_user(&s->walk, &back, sizeof(back), s->walk.bias + segment) ||
 		    back == JP_SEGMENT_FREE || back > segment)
 			return false;
@@ -375,7 +380,7 @@ static __always_inline __u32 step_sized(struct walk *w, struct stack_part *part,
 		w->sp = w->at_leaf && w->fp >= w->sp && w->fp < end ? w->fp : end;
 		return find_return(true);
 	}
-	/* Of others it goes by registers and by what was called, too. */
+	/* From a leaf it goes by registers, too, and from a call of native code by what stands behind that. */
 	if (!w->at_leaf && !called)
 		note_step(w, end - w->sp, frame[1]);
 	w->sp = end;

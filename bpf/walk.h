@@ -104,6 +104,8 @@ static __always_inline void walk_user(struct scratch *s, const struct regs *r, s
 	s->walk.reads = JP_MAX_READS;
 	s->part.start = 0;
 	find_space(&s->walk, task, tgid);
+	/* A fork has its parent's space for a while, and a space may be another process's soon. */
+	s->walk.seed = mix(s->walk.seed, (__u64)tgid << 32 | s->walk.space);
 
 	#pragma clang loop unroll(disable)
 	for (int i = 0; i < JP_MAX_USER_FRAMES; i++) {

@@ -14,7 +14,8 @@ use super::reading;
 use super::root::Roots;
 use super::{MonoNs, Patience, ProcessId, TargetRoot};
 
-/// Ended programs that are kept for their last stacks, at most: eight times a storm of 2,000 a second.
+/// Ended programs that are kept for their last stacks, at most. Those have their names within two seconds, and within seven if
+/// a JVM's log names them: of a storm of 2,000 programs a second these are the last.
 const MAX_ENDED: usize = 16_384;
 /// How often it is looked which processes there are, ns: one whose end was not told would keep its root and its files open.
 const SWEPT_EVERY: u64 = 60_000_000_000;

@@ -330,8 +330,8 @@ impl Jvms {
 
 impl Delay for Jvms {
     fn is_jvm(&self, tgid: u32) -> bool {
-        // What is read out of its memory is there as soon as it runs.
-        self.is_queued(tgid) || self.entries.get(&tgid).is_some_and(|entry| !entry.is_opened())
+        // What is read out of its memory is there as soon as it runs, and nothing comes of one that refused.
+        self.is_open(tgid) || self.entries.get(&tgid).is_some_and(|entry| entry.attached().is_some())
     }
 
     fn is_open(&self, tgid: u32) -> bool {

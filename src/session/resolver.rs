@@ -242,8 +242,8 @@ impl Resolver {
         let (java, now): (Vec<_>, Vec<_>) =
             counted.into_iter().partition(|(stack, _)| jvms.is_jvm(stack.key.process.tgid));
         self.resolve(now, self.window);
-        let part_is_over = self.parts.front().is_some_and(|part| part.end.is_some());
-        let due = self.waiting.take_due(self.window, part_is_over, jvms);
+        let over = self.parts.front().and_then(|part| part.end).map(|(last, _)| last);
+        let due = self.waiting.take_due(self.window, over, jvms);
         self.resolve_each(due);
         self.symbolizer.meet(java.iter().map(|(stack, _)| stack));
         let window = self.window;

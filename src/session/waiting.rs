@@ -14,7 +14,7 @@ const MOST_WINDOWS: u64 = 5;
 
 /// Which processes' stacks wait for what their JVM has to say.
 pub(super) trait Delay {
-    /// Whether the process is a JVM that is or will be followed.
+    /// Whether the process is a JVM whose agent's log is or may be followed.
     fn is_jvm(&self, tgid: u32) -> bool;
     /// Whether it is not yet known if it can be followed.
     fn is_open(&self, tgid: u32) -> bool;
@@ -43,13 +43,14 @@ impl Queue {
         self.0.extend(counted.into_iter().map(|(stack, count)| Waiting { window, stack, count }));
     }
 
-    /// Takes what need wait no longer when `window` has come; `at_once`: for no others, either.
-    pub(super) fn take_due(&mut self, window: u64, at_once: bool, jvms: &dyn Delay) -> Vec<Waiting> {
+    /// Takes what need wait no longer when `window` has come. `over`: the last window of a part that waits for its stacks.
+    pub(super) fn take_due(&mut self, window: u64, over: Option<u64>, jvms: &dyn Delay) -> Vec<Waiting> {
         // A JVM reports what it compiled a little late.
         let is_ripe = |one: &Waiting| one.window < window && !jvms.is_open(one.tgid());
         let is_old = |one: &Waiting| window - one.window >= MOST_WINDOWS;
         let (ripe, unripe): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_ripe);
-        let all = at_once || ripe.len() >= TOGETHER || ripe.iter().any(is_old);
+        let is_over = |one: &Waiting| over.is_some_and(|last| one.window <= last);
+        let all = ripe.len() >= TOGETHER || ripe.iter().any(|one| is_over(one) || is_old(one));
         // Nothing of a JVM that has ended becomes easier to name.
         let is_due = |one: &Waiting| all || !jvms.is_jvm(one.tgid());
         let (due, early) = ripe.into_iter().partition(is_due);
@@ -113,7 +114,7 @@ mod tests {
         let mut queue = Queue::default();
         let mut due = Vec::new();
         for window in 1..=windows {
-            due.push(queue.take_due(window, false, &Jvms).len());
+            due.push(queue.take_due(window, None, &Jvms).len());
             queue.add(window, stacks(tgid, each));
         }
         due.split_off(1)
@@ -134,8 +135,9 @@ mod tests {
         queue.add(1, stacks(FOLLOWED, 10));
         queue.add(1, stacks(OPEN, 10));
         queue.add(2, stacks(FOLLOWED, 10));
-        assert_eq!(queue.take_due(2, true, &Jvms).len(), 10);
+        assert_eq!(queue.take_due(2, Some(1), &Jvms).len(), 10);
         assert!(queue.reaches_back_to(1), "one that is open");
+        assert_eq!(queue.take_due(3, Some(1), &Jvms).len(), 0, "the next part's wait for each other");
         assert_eq!(queue.take_all().len(), 20);
         assert!(!queue.reaches_back_to(2) && queue.oldest().is_none());
     }

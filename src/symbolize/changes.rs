@@ -61,6 +61,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn readings_without_changes_are_none() {
+        let mut changes = Changes::default();
+        changes.note(&Changed::Ranges(vec![(0x1000, 0x1100)]));
+        changes.note(&Changed::Ranges(Vec::new()));
+        assert_eq!(changes.now(), 1);
+        assert!(changes.changed_after(0x1080, 0) && !changes.changed_after(0x1080, 1));
+    }
+
+    #[test]
     fn endless_ranges_are_everywhere() {
         let mut changes = Changes::default();
         changes.note(&Changed::Ranges(vec![(0, u64::MAX)]));

@@ -1,5 +1,7 @@
 //! Frames of the interpreter that were asked for before, for the time that the answers are about.
 
+use std::sync::Arc;
+
 use super::cache::Cache;
 use super::frames::Frames;
 use super::known::Times;
@@ -15,17 +17,20 @@ pub(crate) struct MethodAt {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct Answer {
     frames: Frames,
     holds: Times,
 }
+
+/// Answers about one method that are kept: each window may have another, and its stacks may wait for some more.
+const ANSWERS: usize = 8;
 
 /// How long an answer is kept that nobody asks for, ns: longer than stacks wait for what their JVM has to say.
 const KEPT: u64 = 120_000_000_000;
 
 /// Frames by JVM and method.
 #[derive(Debug)]
-pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Entry>);
+pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Vec<Answer>>);
 
 impl MethodCache {
     pub(crate) fn new(capacity: usize) -> MethodCache {
@@ -34,16 +39,28 @@ impl MethodCache {
 
     /// The frames of a method at a time, if they are known, and when else they are the same.
     pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: MonoNs) -> Option<(Frames, Times)> {
-        let entry = self.0.get(&(id, at))?;
-        entry.holds.contain(time).then_some((entry.frames, entry.holds))
+        let answers = self.0.get_mut(&(id, at))?;
+        let about = answers.iter().filter(|answer| answer.holds.contain(time));
+        // The nearest look; of two the first, when more was known of that time.
+        let nearest = about.min_by_key(|answer| time.0 - answer.holds.from)?;
+        Some((Arc::clone(&nearest.frames), nearest.holds))
     }
 
     /// Notes an answer about times `from..=until`. What was the same before is the same in between.
     pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, (from, until): (u64, u64), frames: Frames) {
         self.0.age(MonoNs(until), KEPT);
-        let before = self.0.get(&(id, at)).filter(|before| before.frames == frames);
-        let from = before.map_or(from, |before| before.holds.from.min(from));
-        self.0.insert((id, at), Entry { frames, holds: Times { from, until } });
+        let Some(answers) = self.0.get_mut(&(id, at)) else {
+            self.0.insert((id, at), vec![Answer { frames, holds: Times { from, until } }]);
+            return;
+        };
+        if let Some(last) = answers.last_mut().filter(|last| last.frames == frames) {
+            last.holds = Times { from: last.holds.from.min(from), until };
+            return;
+        }
+        answers.push(Answer { frames, holds: Times { from, until } });
+        if answers.len() > ANSWERS {
+            answers.remove(0);
+        }
     }
 }
 
@@ -71,6 +88,22 @@ mod tests {
             [false, true, true, true, false]
         );
         cache.insert(ID, AT, (35, 40), others);
-        assert_eq!([30, 35].map(|time| cache.get(ID, AT, MonoNs(time)).is_some()), [false, true]);
+        assert_eq!([30, 33, 35].map(|time| cache.get(ID, AT, MonoNs(time)).is_some()), [true, false, true]);
+    }
+
+    #[test]
+    fn what_was_proven_of_a_time_stays_when_there_is_another_method() {
+        let mut cache = MethodCache::new(10);
+        let names = [Why::BadMemory, Why::NotLogged, Why::MethodGone].map(|why| unknown(why, None, 0));
+        let [first, second, gone] = &names;
+        cache.insert(ID, AT, (10, 20), first.clone());
+        cache.insert(ID, AT, (25, 30), second.clone());
+        cache.insert(ID, AT, (10, 40), gone.clone());
+        let told = [10, 15, 27, 35].map(|time| cache.get(ID, AT, MonoNs(time)).unwrap().0);
+        assert_eq!(told, [first, first, second, gone].map(Clone::clone));
+        for at in 50..50 + 2 * ANSWERS as u64 {
+            cache.insert(ID, AT, (at, at), names[at as usize % 2].clone());
+        }
+        assert!(cache.get(ID, AT, MonoNs(15)).is_none(), "so many are kept");
     }
 }

@@ -11,7 +11,8 @@ pub struct Options {
     pub clock_offset: i64,
     /// The JVM tells late, by this at most, ns: before the logged end of code its successor may have run already.
     pub slack: u64,
-    /// How long code that is gone can still be asked for, ns.
+    /// How long code that is gone can still be asked for, ns: stacks wait some seconds for their names, and a worker may be
+    /// slow.
     pub keep: u64,
     /// Quotas.
     pub limits: Limits,
@@ -23,7 +24,7 @@ impl Default for Options {
             raw_names: false,
             clock_offset: 0,
             slack: 500_000_000,
-            keep: 10_000_000_000,
+            keep: 30_000_000_000,
             limits: Limits::default(),
         }
     }

@@ -205,9 +205,7 @@ fn what_is_true_of_both_is_told_if_either_may_have_run() {
     let hold = |from, to| {
         let time = |tenths: u64| MonoNs(tenths * SECOND / 10);
         let mut lookups = timeline.lookups();
-        let (hold, found) = lookups.lookup_until(CODE + 0x21, true, (time(from), time(to)))?;
-        assert_eq!(found, timeline.lookup(CODE + 0x21, true, time(from)));
-        Some(hold)
+        lookups.lookup_until(CODE + 0x21, true, (time(from), time(to))).map(|(hold, _)| hold)
     };
     assert_eq!(
         [(40, 44), (44, 44), (44, 46), (46, 49), (49, 51), (51, 90)].map(|(from, to)| hold(from, to)),
@@ -319,5 +317,5 @@ fn code_that_is_long_gone_is_forgotten() {
     }
     let mut timeline = CodeTimeline::new(Options::default());
     timeline.read(&log.bytes).unwrap();
-    assert!((5..=15).contains(&timeline.facts().code), "{}", timeline.facts().code);
+    assert!((25..=35).contains(&timeline.facts().code), "{}", timeline.facts().code);
 }

@@ -173,7 +173,7 @@ impl<'a> Lookups<'a> {
         self.found(pc, self.timeline.owners.at(pc, is_leaf_pc, at))
     }
 
-    /// The same at `from`, and how long it is the same; none if not until `to`, which is later.
+    /// The same at `from`, and how long it is the same; none if not until `to`, which may be the same time.
     ///
     /// # Errors
     /// [`Miss`] says why there is no answer.

@@ -121,10 +121,11 @@ impl Interpreted {
         let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
             // The process has ended: what was seen at the last look is the best that can be known of its last ticks.
-            None if gone => {
-                let last = self.looks.get(&asked.method).and_then(|look| look.found.as_ref());
-                last.map_or(Err(VmMiss::Gone), |last| frame(last, asked.bcp))
-            }
+            None if gone => match self.looks.get(&asked.method) {
+                Some(look) if look.since.is_some_and(|since| asked.at < since) => Err(VmMiss::Moved),
+                Some(Look { found: Some(last), .. }) => frame(last, asked.bcp),
+                _ => Err(VmMiss::Gone),
+            },
             None if memory.is_spent() => Err(VmMiss::Nonsense),
             found => match self.look(asked.method, found.as_ref()) {
                 Some(since) if asked.at < since => Err(VmMiss::Moved),

@@ -27,7 +27,7 @@ static struct content pages;
 static struct scratch the_scratch;
 static __u32 the_space;
 static struct jp_step the_steps[JP_STEPS];
-static bool steps_are_known;
+static enum { STEPS_none, STEPS_own, STEPS_others } known_steps;
 static unsigned long reads, failed; /* of the walk */
 static unsigned long again;         /* reads of the second one */
 
@@ -90,8 +90,14 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 		return &the_scratch;
 	if (map == &spaces)
 		return &the_space;
-	if (map == &steps)
-		return steps_are_known && at < JP_STEPS ? &the_steps[at] : NULL;
+	if (map == &steps) {
+		static struct jp_step step;
+
+		if (known_steps == STEPS_none || at >= JP_STEPS)
+			return NULL;
+		step = the_steps[at];
+		return known_steps == STEPS_own ? &the_steps[at] : &step;
+	}
 	if (map == &chunks)
 		return at * chunk < pages.size ? pages.bytes + at * chunk : NULL;
 	return at < JP_CHUNK_PAGES && (uint8_t *)map + (at + 1) * JP_PAGE_SIZE <= pages.bytes + pages.size ?
@@ -132,7 +138,7 @@ static const char *const ends[] = {
 #undef X
 };
 
-static void walk(const struct start *start)
+static void walk(const struct start *start, __u64 seed, __u32 tgid)
 {
 	struct jp_space *space = (struct jp_space *)page_of(the_space);
 	struct mm_struct mm = { space->start_code, space->end_code, space->start_stack };
@@ -143,8 +149,9 @@ static void walk(const struct start *start)
 	/* What another walk has left there, of another process maybe, is to be seen nowhere. */
 	memset(s, 0x5a, sizeof(*s));
 	s->n = 0;
+	s->walk.seed = seed;
 	reads = failed = 0;
-	walk_user(s, &regs, &task, 1);
+	walk_user(s, &regs, &task, tgid);
 }
 
 /* Walks again by the steps of all walks before; one that did not come to an end may come further. */
@@ -157,9 +164,8 @@ static void walk_again(const struct start *start)
 
 	first = the_scratch;
 	is_cut = first.end == JP_END_depth;
-	steps_are_known = true;
-	walk(start);
-	steps_are_known = false;
+	known_steps = STEPS_own;
+	walk(start, 1, 1);
 	if ((!is_cut && (second->n != first.n || second->end != first.end)) || second->n < first.n ||
 	    memcmp(second->words, first.words, first.n * sizeof(*first.words))) {
 		fprintf(stderr, "another stack the second time, from %lx: %u words, %s; %u words, %s\n", start->ip, first.n,
@@ -167,6 +173,17 @@ static void walk_again(const struct start *start)
 		exit(1);
 	}
 	again = reads;
+	/* Those of another second, and of another process, lead nobody anywhere. */
+	known_steps = STEPS_others;
+	for (int other = 0; other < 2; other++) {
+		walk(start, other ? 1 : 2, other ? 2 : 1);
+		if (reads != first_reads) {
+			fprintf(stderr, "%s steps are believed, from %lx: %lu reads, not %lu\n",
+				other ? "another process's" : "another second's", start->ip, reads, first_reads);
+			exit(1);
+		}
+	}
+	known_steps = STEPS_none;
 	the_scratch = first;
 	reads = first_reads;
 	failed = first_failed;
@@ -206,7 +223,7 @@ int main(int argc, char **argv)
 			remember(item->address, recording.bytes + at);
 			at += BLOCK_SIZE;
 		} else {
-			walk(start);
+			walk(start, 1, 1);
 			walk_again(start);
 			print(start, (const uint64_t *)(start + 1));
 			at += sizeof(*start) + start->callers * sizeof(uint64_t);
