@@ -50,6 +50,11 @@ static __always_inline __u64 hash_from(struct walk *w)
 	return mix(mix(w->seed, w->ip), w->sp);
 }
 
+static __always_inline __u64 check_of(__u64 from, __u64 caller, __u32 size)
+{
+	return mix(mix(from, caller), size);
+}
+
 /*
  * Goes where a walk of the same second has gone from the same place, if the same return address stands there. False if
  * none has. That other code came to ip within that second, of which a frame at the same sp has another size, while the
@@ -65,7 +70,7 @@ static __always_inline bool step_again(struct walk *w, struct stack_part *part)
 	if (!step || step->from != (__u32)from)
 		return false;
 	size = *(volatile __u32 *)&step->size;
-	if (read_stack(w, part, frame, w->sp + size - sizeof(frame)) || step->check != mix(mix(from, frame[1]), size))
+	if (read_stack(w, part, frame, w->sp + size - sizeof(frame)) || step->check != check_of(from, frame[1], size))
 		return false;
 	w->sp += size;
 	w->fp = frame[0];
@@ -82,7 +87,7 @@ static __always_inline void note_step(struct walk *w, __u32 size, __u64 caller)
 		return;
 	step->from = (__u32)from;
 	step->size = size;
-	step->check = mix(mix(from, caller), size);
+	step->check = check_of(from, caller, size);
 }
 
 #endif

@@ -49,15 +49,16 @@ impl MethodCache {
     /// Notes an answer about times `from..=until`. What was the same before is the same in between.
     pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, (from, until): (u64, u64), frames: Frames) {
         self.0.age(MonoNs(until), KEPT);
+        let answer = Answer { frames, holds: Times { from, until } };
         let Some(answers) = self.0.get_mut(&(id, at)) else {
-            self.0.insert((id, at), vec![Answer { frames, holds: Times { from, until } }]);
+            self.0.insert((id, at), vec![answer]);
             return;
         };
-        if let Some(last) = answers.last_mut().filter(|last| last.frames == frames) {
+        if let Some(last) = answers.last_mut().filter(|last| last.frames == answer.frames) {
             last.holds = Times { from: last.holds.from.min(from), until };
             return;
         }
-        answers.push(Answer { frames, holds: Times { from, until } });
+        answers.push(answer);
         if answers.len() > ANSWERS {
             answers.remove(0);
         }
