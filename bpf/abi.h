@@ -281,10 +281,18 @@ struct jp_record {
 	char comm[JP_COMM_LEN];
 };
 
-/* Per CPU and parity. ticks = filtered + sum of drained counts + sum of lost, exactly. */
+/* Addresses at which process 0 waits for work; 0: no more are known. */
+#define JP_WAITS 8
+
+struct jp_waits {
+	__u64 ip[JP_WAITS];
+};
+
+/* Per CPU and parity. ticks = filtered + idle + sum of drained counts + sum of lost, exactly. */
 struct jp_counters {
 	__u64 ticks;
 	__u64 filtered;
+	__u64 idle; /* at one of jp_waits */
 	__u64 lost[JP_LOSS_COUNT];
 };
 
@@ -299,6 +307,6 @@ _Static_assert(sizeof(struct jp_rule) == 8, "jp_rule");
 _Static_assert(sizeof(struct jp_config) == 40, "jp_config");
 _Static_assert(sizeof(struct jp_cgroup) == 16, "jp_cgroup");
 _Static_assert(sizeof(struct jp_member) == 24, "jp_member");
-_Static_assert(sizeof(struct jp_counters) == 8 * (2 + JP_LOSS_COUNT), "jp_counters");
+_Static_assert(sizeof(struct jp_counters) == 8 * (3 + JP_LOSS_COUNT), "jp_counters");
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 OR MIT
 /*
  * A tick: count it, filter it, walk kernel and user stack, and add one to the stack's counter. Only a stack that is
- * new in its window leaves the kernel.
+ * new in its window leaves the kernel; of a CPU that waits for work there is only a number.
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -11,6 +11,7 @@
 #include "abi.h"
 #include "cgroup.h"
 #include "filter.h"
+#include "idle.h"
 #include "kernel.h"
 #include "regs.h"
 #include "scratch.h"
@@ -194,6 +195,10 @@ int tick(struct tick_context *ctx)
 	c->ticks++;
 	if (!wanted(&config, task, id >> 32, (__u32)id)) {
 		c->filtered++;
+		return 0;
+	}
+	if (!(__u32)id && is_wait(TICK_IP(ctx))) {
+		c->idle++;
 		return 0;
 	}
 	if (!s) {

@@ -40,6 +40,7 @@ struct pt_regs {
 	unsigned long sp;
 } __attribute__((preserve_access_index));
 
+#define TICK_IP(ctx) ((ctx)->ip)
 #define TICK_REGS(ctx) { .ip = (ctx)->ip, .sp = (ctx)->sp, .fp = (ctx)->bp, .ax = (ctx)->ax, .bx = (ctx)->bx, .r13 = (ctx)->r13 }
 /* Before 5.15 the registers are found by the size of the stack: 16 KiB (KASAN kernels have 32, and no names then). */
 #define JP_THREAD_SIZE (16 * 1024)
@@ -74,6 +75,7 @@ struct pt_regs {
 	int syscallno;
 } __attribute__((preserve_access_index));
 
+#define TICK_IP(ctx) ((ctx)->pc)
 #define TICK_REGS(ctx) { .ip = (ctx)->pc, .sp = (ctx)->sp, .fp = (ctx)->regs[29] }
 #define JP_THREAD_SIZE (16 * 1024)
 /* struct pt_regs of 5.10 to 5.14: user_pt_regs (34 words), orig_x0, syscallno, sdei_ttbr1, pmr_save, stackframe[2],

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use jbpf_prof::capture::abi::Counters;
 use jbpf_prof::capture::window::Options;
 use jbpf_prof::capture::{Capture, Filter, Window};
 
@@ -68,6 +69,33 @@ fn accounts_add_up() {
         "{ticks} ticks, {missed} missed in 1.2 s of a busy CPU at 999 Hz"
     );
     assert!(ticks <= periods, "{ticks} ticks in {periods} periods");
+}
+
+#[test]
+fn where_a_cpu_is_known_to_wait_ticks_have_no_stack() {
+    if !is_root() {
+        return;
+    }
+    let mut capture = Capture::prepare(&options(Filter::default())).unwrap();
+    let mut waits = capture.program().waits().unwrap();
+    capture.start().unwrap();
+    // Other tests keep CPUs busy, but not for long.
+    let mut windows = (0..100).map(|_| {
+        std::thread::sleep(Duration::from_millis(200));
+        capture.turn().unwrap()
+    });
+    let idle = |window: &Window| {
+        let idle = window.stacks.iter().filter(|(stack, _)| stack.key.process.is_idle());
+        idle.max_by_key(|(_, count)| count.ticks).map(|(stack, _)| stack.kernel[0])
+    };
+    let ip = windows.by_ref().find_map(|window| idle(&window)).expect("a CPU with nothing to do");
+    waits.add(ip).unwrap();
+    windows.next();
+    let window = windows.find(|window| window.counters.idle > 0).expect("a CPU that waits again");
+    assert!(!window.stacks.iter().any(|(s, _)| s.key.process.is_idle() && s.kernel[0] == ip), "{ip:x}");
+    let lost: u64 = window.counters.lost.iter().sum();
+    let Counters { ticks, filtered, idle, .. } = window.counters;
+    assert_eq!(ticks, filtered + idle + window.kept + lost, "{:?}", window.counters);
 }
 
 #[test]

@@ -71,9 +71,16 @@ pub struct Counters {
     pub ticks: u64,
     /// Ticks that were not asked for.
     pub filtered: u64,
+    /// Ticks of CPUs that waited for work where [`Waits`] says that they do; they have no stacks.
+    pub idle: u64,
     /// Ticks that were lost, in the order of [`LOSSES`].
     pub lost: [u64; LOSSES.len()],
 }
+
+/// `struct jp_waits`: addresses in the kernel, 0 where no more are known.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits(pub [u64; 8]);
 
 /// `struct jp_cgroup`.
 #[repr(C)]
@@ -100,7 +107,7 @@ const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
 const _: () = assert!(size_of::<Value>() == 16);
 const _: () =
     assert!(size_of::<Record>() == 88 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
-const _: () = assert!(size_of::<Counters>() == 48);
+const _: () = assert!(size_of::<Counters>() == 56 && size_of::<Waits>() == 64);
 
 // SAFETY: repr(C) of integers without padding: every byte pattern is a value.
 unsafe impl Plain for Key {}
@@ -110,11 +117,22 @@ unsafe impl Plain for Value {}
 unsafe impl Plain for Record {}
 // SAFETY: as above.
 unsafe impl Plain for Counters {}
+// SAFETY: as above.
+unsafe impl Plain for Waits {}
 
 // SAFETY: as above.
 unsafe impl Plain for Cgroup {}
 // SAFETY: as above.
 unsafe impl Plain for Member {}
+
+impl Waits {
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: repr(C) of integers without padding.
+        unsafe { plain::as_bytes(self) }
+    }
+}
 
 impl Cgroup {
     /// The key of a group.
@@ -153,9 +171,10 @@ impl Key {
 impl Counters {
     /// Adds another CPU's or window's counters.
     pub fn add(&mut self, other: &Counters) {
-        let Counters { ticks, filtered, lost } = other;
+        let Counters { ticks, filtered, idle, lost } = other;
         self.ticks += ticks;
         self.filtered += filtered;
+        self.idle += idle;
         for (sum, n) in self.lost.iter_mut().zip(lost) {
             *sum += n;
         }

@@ -15,6 +15,7 @@ pub mod sideband;
 pub mod stack;
 pub mod stats;
 mod unwind;
+mod waits;
 pub mod window;
 
 pub use cgroups::{CgroupMap, Cgroups, Member};
@@ -24,4 +25,5 @@ pub use program::{Filter, Load};
 pub use stack::{End, Leaf, Stack, StackKey, UserWord};
 pub use stats::RunStats;
 pub use unwind::UnwindMemory;
+pub use waits::WaitMap;
 pub use window::{Capture, Count, Window};

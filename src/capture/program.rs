@@ -13,6 +13,7 @@ use super::abi::{Counters, Key, Value};
 use super::cgroups::{CgroupMap, Cgroups, Member};
 use super::denied::Denied;
 use super::unwind::UnwindMemory;
+use super::waits::WaitMap;
 use crate::process::hierarchy::Hierarchy;
 
 #[allow(
@@ -170,6 +171,15 @@ impl Program {
     pub fn cgroups(&self) -> anyhow::Result<CgroupMap> {
         let map = MapHandle::try_from(&self.skel.maps.chosen_cgroups).context("map of cgroups")?;
         Ok(CgroupMap::new(map))
+    }
+
+    /// Where CPUs wait for work: nothing is known of that at first.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn waits(&self) -> anyhow::Result<WaitMap> {
+        let map = MapHandle::try_from(&self.skel.maps.waits).context("map of waits")?;
+        Ok(WaitMap::new(map))
     }
 
     /// What the filter of cgroups sees of all processes; nothing if none are chosen.

@@ -36,7 +36,7 @@ pub struct Window {
     pub frameless: u64,
     /// Sum over CPUs.
     pub counters: Counters,
-    /// Sum of all counts: `ticks = filtered + kept + Σ lost`.
+    /// Sum of all counts: `ticks = filtered + idle + kept + Σ lost`.
     pub kept: u64,
 }
 

@@ -1,5 +1,13 @@
 //! Process 0 runs when nothing else does: is a stack of it idleness, or work that an interrupt does there?
 
+use std::sync::Arc;
+
+use crate::capture::{Stack, WaitMap};
+use crate::profile::Frame;
+
+/// Ticks of one stack in one window that make its place worth one of the few that the capture can know.
+const OFTEN: u64 = 4;
+
 /// Functions in which a CPU waits for work, by prefix: the halting instruction of each idle driver, and the loop
 /// around it (kernel/sched/idle.c, drivers/cpuidle, arch/*/kernel/process.c; kernels 5.10 to 6.18).
 const WAITS: &[&str] = &[
@@ -26,9 +34,35 @@ const WAITS: &[&str] = &[
     "xen_safe_halt",
 ];
 
+/// What becomes of idleness.
+pub(super) struct Idle {
+    /// It is shown.
+    pub(super) shown: bool,
+    waits: WaitMap,
+}
+
+impl Idle {
+    pub(super) fn new(waits: WaitMap, shown: bool) -> Idle {
+        Idle { shown, waits }
+    }
+
+    /// Whether nothing ran. Where that is hidden, and was so more than by chance, the capture learns the place: of the
+    /// next ticks there it makes no stacks, which cost a sleepy machine more than all others.
+    pub(super) fn is_idle(&mut self, stack: &Stack, frames: &[Arc<Frame>], ticks: u64) -> bool {
+        if !stack.key.process.is_idle() || frames.last().is_some_and(|leaf| !is_wait(&leaf.name)) {
+            return false;
+        }
+        if let (false, true, Some(ip)) = (self.shown, ticks >= OFTEN, stack.kernel.first())
+            && let Err(error) = self.waits.add(*ip)
+        {
+            log::debug!("idle: {error:#}");
+        }
+        true
+    }
+}
+
 /// Whether a stack of process 0 with this leaf is idleness.
-#[must_use]
-pub(super) fn is_wait(leaf: &str) -> bool {
+fn is_wait(leaf: &str) -> bool {
     WAITS.iter().any(|wait| leaf.starts_with(wait))
 }
 

@@ -49,6 +49,7 @@ pub use settings::{AgentRule, Java, Settings, Target};
 
 use containers::Containers;
 use groups::Groups;
+use idle::Idle;
 use jvms::Jvms;
 use launch::Launched;
 use resolver::{Resolver, View};
@@ -129,7 +130,8 @@ pub fn run_parts(
     let ready = sampler.ready.take().context("the sampler has no maps")?;
     groups.begin(ready.cgroups, &ready.members)?;
     log::info!("capture: ready to tick every {} ns, in {:.0?}", settings.period_ns, began.elapsed());
-    let mut resolver = resolver(settings, groups.naming())?;
+    let idle = Idle::new(ready.waits, settings.idle);
+    let mut resolver = resolver(settings, groups.naming(), idle)?;
     let mut jvms = Jvms::new(settings, control);
     jvms.attach_all(&resolver.processes, &groups, &mut resolver.symbolizer, control);
 
@@ -177,7 +179,7 @@ pub fn run_parts(
 }
 
 /// The first look at all processes, and the stages behind the capture.
-fn resolver(settings: &Settings, naming: Hierarchy) -> anyhow::Result<Resolver> {
+fn resolver(settings: &Settings, naming: Hierarchy, idle: Idle) -> anyhow::Result<Resolver> {
     let symbols = symbolize::Config {
         raw_names: settings.raw_names,
         ..symbolize::Config::new(settings.binary.clone())
@@ -193,9 +195,9 @@ fn resolver(settings: &Settings, naming: Hierarchy) -> anyhow::Result<Resolver> 
         _ => processes.scan(&Which::All),
     };
     log::info!("processes: {found} found in {:.0?}", began.elapsed());
-    let Settings { idle, per_thread, raw_threads, .. } = *settings;
+    let Settings { per_thread, raw_threads, .. } = *settings;
     let containers = Containers::new(settings.node.clone(), naming);
-    Ok(Resolver::new(processes, symbolizer, containers, View { idle, per_thread, raw_threads }))
+    Ok(Resolver::new(processes, symbolizer, containers, idle, View { per_thread, raw_threads }))
 }
 
 /// What the capture is to do.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::containers::Containers;
-use super::idle;
+use super::idle::Idle;
 use super::jvm::Throttled;
 use super::sampler::{Batch, Totals};
 use super::thread_name::fold_numbers;
@@ -30,8 +30,6 @@ const MAX_FILES: usize = 4096;
 /// How stacks are shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct View {
-    /// Idleness too.
-    pub(super) idle: bool,
     /// A frame for each thread.
     pub(super) per_thread: bool,
     /// Thread names with their numbers.
@@ -164,6 +162,7 @@ pub(super) struct Resolver {
     /// Those whose stacks are not all named; the last is not over.
     parts: VecDeque<Part>,
     containers: Containers,
+    idle: Idle,
     view: View,
     waiting: Queue,
     window: u64,
@@ -178,16 +177,17 @@ impl Resolver {
         processes: Processes,
         symbolizer: Symbolizer,
         containers: Containers,
+        idle: Idle,
         view: View,
     ) -> Resolver {
         let (waiting, window, ends) = (Queue::default(), 0, [MonoNs::default(); 2]);
         let parts = VecDeque::from([Part::new()]);
-        Resolver { processes, symbolizer, parts, containers, view, waiting, window, ends, last: None }
+        Resolver { processes, symbolizer, parts, containers, idle, view, waiting, window, ends, last: None }
     }
 
     /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
     pub(super) fn samples(&self) -> u64 {
-        let samples = |part: &Part| part.tally.kept - part.tally.hidden_idle(self.view.idle);
+        let samples = |part: &Part| part.tally.kept - part.tally.hidden_idle(self.idle.shown);
         let samples = self.parts.iter().rev().map(samples);
         samples.into_iter().find(|samples| *samples > 0).unwrap_or(0)
     }
@@ -228,7 +228,8 @@ impl Resolver {
         let (began, stacks, new_ticks) = (Instant::now(), window.stacks.len(), window.counters.ticks);
         let Part { tally, most_stacks, .. } = self.part(self.window);
         tally.counters.add(&window.counters);
-        tally.kept += window.kept - window.frameless;
+        tally.kept += window.kept - window.frameless + window.counters.idle;
+        tally.idle += window.counters.idle;
         tally.frameless += window.frameless;
         *most_stacks = stacks.max(*most_stacks);
         self.containers.meet(&window.stacks);
@@ -316,11 +317,10 @@ impl Resolver {
     }
 
     fn add(&mut self, stack: &Stack, count: Count, frames: Vec<Arc<Frame>>, window: u64) {
-        let id = stack.key.process;
-        let waits = id.is_idle() && frames.last().is_none_or(|leaf| idle::is_wait(&leaf.name));
+        let waits = self.idle.is_idle(stack, &frames, count.ticks);
         if waits {
             self.part(window).tally.idle += count.ticks;
-            if !self.view.idle {
+            if !self.idle.shown {
                 return;
             }
         }

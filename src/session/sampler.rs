@@ -12,7 +12,7 @@ use super::control::Control;
 use crate::capture::program::Program;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::Options;
-use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, Window};
+use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, WaitMap, Window};
 use crate::process::{EventKind, MonoNs, ProcessEvent};
 
 /// The length of a window.
@@ -85,6 +85,8 @@ pub(super) struct Ready {
     pub(super) unwind: UnwindMemory,
     /// Which cgroups are chosen.
     pub(super) cgroups: CgroupMap,
+    /// Where CPUs wait for work.
+    pub(super) waits: WaitMap,
     /// What the filter of cgroups sees; none if it is not used.
     pub(super) members: Vec<Member>,
 }
@@ -94,6 +96,7 @@ impl Ready {
         Ok(Ready {
             unwind: program.unwind_memory()?,
             cgroups: program.cgroups()?,
+            waits: program.waits()?,
             members: program.members()?,
         })
     }

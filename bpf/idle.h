@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * CPUs that wait for work. Where in the kernel they do is for whoever has its symbols to say; it is few places, and a
+ * stack of process 0 with such a leaf is walked only to be hidden.
+ */
+#ifndef JP_IDLE_H
+#define JP_IDLE_H
+
+#include <stdbool.h>
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+
+/* 0 -> the places. Written by the loader as it meets them; empty as long as idleness is asked for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct jp_waits);
+} waits SEC(".maps");
+
+/* Whether process 0 waits for work at `ip`. */
+static __always_inline bool is_wait(__u64 ip)
+{
+	__u32 zero = 0;
+	struct jp_waits *known = bpf_map_lookup_elem(&waits, &zero);
+
+	if (!known)
+		return false;
+	#pragma clang loop unroll(full)
+	for (int i = 0; i < JP_WAITS; i++)
+		if (known->ip[i] == ip)
+			return true;
+	return false;
+}
+
+#endif

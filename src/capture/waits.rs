@@ -1,0 +1,34 @@
+//! Where in the kernel CPUs wait for work: ticks there are counted and no more.
+
+use anyhow::Context;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use super::abi::Waits;
+
+/// The places, as the running program reads them; usable from any thread.
+#[derive(Debug)]
+pub struct WaitMap {
+    map: MapHandle,
+    known: Waits,
+}
+
+impl WaitMap {
+    pub(super) fn new(map: MapHandle) -> WaitMap {
+        WaitMap { map, known: Waits::default() }
+    }
+
+    /// Adds an address at which process 0 does nothing but wait, as long as there is room: ticks at the others have
+    /// stacks as before.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn add(&mut self, ip: u64) -> anyhow::Result<()> {
+        if self.known.0.contains(&ip) {
+            return Ok(());
+        }
+        let Some(free) = self.known.0.iter_mut().find(|known| **known == 0) else { return Ok(()) };
+        *free = ip;
+        let zero = 0u32.to_ne_bytes();
+        self.map.update(&zero, self.known.as_bytes(), MapFlags::ANY).context("where CPUs wait for work")
+    }
+}
