@@ -18,6 +18,9 @@
 #define JP_MAX_READS (8 * JP_MAX_USER_FRAMES)
 #define JP_FAILED_READ 32
 
+/* An fp that is not known: no frame pointer, and not the 0 of the root either. */
+#define JP_NO_FP 1
+
 /* Where the walk of a user stack is. */
 struct walk {
 	__u64 ip;
@@ -55,14 +58,16 @@ struct walk {
 };
 
 /*
- * A part of the user stack, read in one go: frames lie close together, and a read of 16 bytes costs as much as one of
- * some hundred.
+ * A part of the user stack, read in one go up to the end of its page: frames lie close together, a read of 16 bytes costs
+ * as much as one of some hundred, and what was not touched for a while comes from memory faster in one piece.
  */
-#define JP_PART_WORDS 32 /* a power of two */
+#define JP_PART_WORDS 128 /* a power of two */
+#define JP_USER_PAGE 4096 /* where pages are larger, parts are smaller than they could be */
 
 struct stack_part {
-	__u64 start; /* of the memory that `words` holds; 0: none */
+	__u64 start;
 	__u64 words[JP_PART_WORDS];
+	__u32 n; /* so many of them are there, from `start` on; 0: none */
 };
 
 /* A return address is found among so many words: a call may save all registers. */
@@ -155,12 +160,18 @@ static __always_inline long read_stack(struct walk *w, struct stack_part *part, 
 {
 	__u64 word = (at - part->start) / sizeof(__u64);
 
-	/* Without a part the words are those of another walk. */
-	if (!part->start || word > JP_PART_WORDS - 2) {
-		part->start = 0;
-		if (read_user(w, part->words, sizeof(part->words), at))
-			return read_user(w, frame, 2 * sizeof(__u64), at); /* at the stack's end */
+	if (word + 1 >= part->n) {
+		__u32 size = JP_USER_PAGE - (at & (JP_USER_PAGE - 1));
+
+		if (size < 2 * sizeof(__u64))
+			return read_user(w, frame, 2 * sizeof(__u64), at);
+		if (size > sizeof(part->words))
+			size = sizeof(part->words);
+		part->n = 0;
+		if (read_user(w, part->words, size, at))
+			return -1;
 		part->start = at;
+		part->n = size / sizeof(__u64);
 		word = 0;
 	}
 	frame[0] = part->words[word & (JP_PART_WORDS - 1)];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * A step that a walk has gone before: from a frame of compiled Java code to its caller. A thread's outer frames are mostly
- * those of the tick before, and its stack is read anyhow; what the JVM has noted of each frame's code lies far apart, and
- * at 99 Hz it is out of the caches.
+ * A step that a walk has gone before: from a frame of compiled Java code, or of code with an unwind table, to its caller. A
+ * thread's outer frames are mostly those of the tick before, and its stack is read anyhow; what the JVM has noted of each
+ * frame's code, and the rows of a table, lie far apart, and at 99 Hz they are out of the caches.
  */
 #ifndef JP_STEP_AGAIN_H
 #define JP_STEP_AGAIN_H
@@ -20,8 +20,18 @@
 struct jp_step {
 	__u64 check; /* all that the step is, hashed: it is believed if this fits */
 	__u32 from;  /* where it begins, hashed */
-	__u32 size;  /* of the frame, bytes */
+	__u32 way;   /* JP_WAY */
 };
+
+/* How a step goes: the frame's bytes, whether that is so by its fp, and where the caller's fp is. */
+#define JP_WAY(size, by_fp, saved) ((__u32)(size) | (__u32)(by_fp) << 31 | (__u32)(saved) << 24)
+#define JP_WAY_SIZE(way) ((way) & 0xffffff)
+#define JP_WAY_BY_FP(way) ((way) >> 31)
+#define JP_WAY_SAVED(way) ((way) >> 24 & 0x7f)
+/* The caller's fp is so many words below the frame's end, or: */
+#define JP_SAVED_same 0 /* it is as it was */
+#define JP_SAVED_lost 1 /* nobody knows */
+#define JP_SAVED_next 2 /* next to the return address */
 
 /*
  * By where a frame lies. Written and read by ticks, on all CPUs without order: what two have mixed does not fit. Nobody
@@ -50,9 +60,11 @@ static __always_inline __u64 hash_from(struct walk *w)
 	return mix(mix(w->seed, w->ip), w->sp);
 }
 
-static __always_inline __u64 check_of(__u64 from, __u64 caller, __u32 size)
+static __always_inline __u64 check_of(struct walk *w, __u64 from, __u64 caller, __u32 way)
 {
-	return mix(mix(from, caller), size);
+	__u64 check = mix(mix(from, caller), way);
+
+	return JP_WAY_BY_FP(way) ? mix(check, w->fp) : check;
 }
 
 /*
@@ -64,30 +76,40 @@ static __always_inline bool step_again(struct walk *w, struct stack_part *part)
 {
 	struct jp_step *step = step_at(w->sp);
 	__u64 from = hash_from(w);
+	__u64 fp = w->fp;
 	__u64 frame[2];
-	__u32 size;
+	__u32 way, saved;
 
 	if (!step || step->from != (__u32)from)
 		return false;
-	size = *(volatile __u32 *)&step->size;
-	if (read_stack(w, part, frame, w->sp + size - sizeof(frame)) || step->check != check_of(from, frame[1], size))
+	way = *(volatile __u32 *)&step->way;
+	saved = JP_WAY_SAVED(way);
+	if (saved > JP_SAVED_next) {
+		if (read_stack(w, part, frame, w->sp + JP_WAY_SIZE(way) - sizeof(__u64) * saved))
+			return false;
+		fp = frame[0];
+	}
+	if (read_stack(w, part, frame, w->sp + JP_WAY_SIZE(way) - sizeof(frame)) ||
+	    step->check != check_of(w, from, frame[1], way))
 		return false;
-	w->sp += size;
-	w->fp = frame[0];
+	w->sp += JP_WAY_SIZE(way);
 	w->ip = frame[1];
+	w->fp = saved == JP_SAVED_next ? frame[0] : saved == JP_SAVED_lost ? JP_NO_FP : fp;
 	return true;
 }
 
-static __always_inline void note_step(struct walk *w, __u32 size, __u64 caller)
+/* Notes the step from where the walk is to `caller`, if it is one that can be noted. */
+static __always_inline void note_step(struct walk *w, __u64 size, bool by_fp, __u32 saved, __u64 caller)
 {
 	struct jp_step *step = step_at(w->sp);
 	__u64 from = hash_from(w);
+	__u32 way = JP_WAY(size, by_fp, saved);
 
-	if (!step)
+	if (!step || size != JP_WAY_SIZE(way) || saved != JP_WAY_SAVED(way))
 		return;
 	step->from = (__u32)from;
-	step->size = size;
-	step->check = check_of(from, caller, size);
+	step->way = way;
+	step->check = check_of(w, from, caller, way);
 }
 
 #endif

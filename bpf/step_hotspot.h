@@ -382,7 +382,7 @@ static __always_inline __u32 step_sized(struct walk *w, struct stack_part *part,
 	}
 	/* From a leaf it goes by registers, too, and from a call of native code by what stands behind that. */
 	if (!w->at_leaf && !called)
-		note_step(w, end - w->sp, frame[1]);
+		note_step(w, end - w->sp, false, JP_SAVED_next, frame[1]);
 	w->sp = end;
 	w->fp = frame[0];
 	w->ip = frame[1];

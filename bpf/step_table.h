@@ -13,6 +13,7 @@
 #include "abi.h"
 #include "kernel.h"
 #include "scratch.h"
+#include "step_again.h"
 
 /* A row can be found in so many steps of a binary search, a range in so many. */
 #define JP_ROW_STEPS 11   /* 1,024 rows in a step of code */
@@ -292,14 +293,31 @@ static __always_inline bool step_bare(struct walk *w)
 	return true;
 }
 
+/* Where the rule says that the caller's fp is, as steps are noted; JP_SAVED_other: elsewhere. */
+#define JP_SAVED_other 0x80
+
+static __always_inline __u32 saved_by(const struct jp_rule *rule)
+{
+	switch (rule->fp_kind) {
+	case JP_FP_same:
+		return JP_SAVED_same;
+	case JP_FP_lost:
+		return JP_SAVED_lost;
+	case JP_FP_at_cfa:
+		return rule->fp_at <= -16 && !(rule->fp_at & 7) ? (__u32)-rule->fp_at / 8 : JP_SAVED_other;
+	default:
+		return JP_SAVED_other;
+	}
+}
+
 /* Goes to the caller by w->rule; the end if there is no way, else JP_WALKING. */
 static __always_inline __u32 step_table(struct walk *w, struct stack_part *part)
 {
-	/* One read for the usual frame: fp and return address are neighbours. */
 	__u64 frame[2];
 	__u64 cfa = w->rule.cfa;
 	__u64 fp = w->fp;
-	bool neighbours = w->rule.fp_kind == JP_FP_at_cfa && w->rule.fp_at == -16;
+	__u32 saved = saved_by(&w->rule);
+	bool by_fp = false, by_memory = false;
 
 	switch (w->rule.cfa_kind) {
 	case JP_CFA_plt:
@@ -315,22 +333,31 @@ static __always_inline __u32 step_table(struct walk *w, struct stack_part *part)
 		if (read_user(w, &cfa, sizeof(cfa), cfa))
 			return JP_END_bad_read;
 		cfa += w->rule.cfa >> 16;
+		by_memory = true;
 		break;
 	default:
 		cfa += fp;
+		by_fp = true;
 	}
 	/* The return address at least was pushed: each step goes up. */
 	if ((cfa & 7) | out_of_user(cfa, w->sp + 8))
 		return JP_END_not_up;
-	if (read_stack(w, part, frame, cfa - 16))
-		return JP_END_bad_read;
-	if (neighbours)
+	if (saved == JP_SAVED_lost) {
+		fp = JP_NO_FP;
+	} else if (saved == JP_SAVED_other) {
+		if (read_user(w, &fp, sizeof(fp), (w->rule.fp_kind == JP_FP_at_cfa ? cfa : fp) + w->rule.fp_at))
+			return JP_END_bad_read;
+	} else if (saved != JP_SAVED_same) {
+		/* Before what lies above it: then that is there already. */
+		if (read_stack(w, part, frame, cfa + w->rule.fp_at))
+			return JP_END_bad_read;
 		fp = frame[0];
-	else if (w->rule.fp_kind == JP_FP_lost)
-		fp = 1; /* no frame pointer, and not the 0 of the root either */
-	else if (w->rule.fp_kind != JP_FP_same &&
-		 read_user(w, &fp, sizeof(fp), (w->rule.fp_kind == JP_FP_at_cfa ? cfa : fp) + w->rule.fp_at))
+	}
+	if (read_stack(w, part, frame, cfa - sizeof(frame)))
 		return JP_END_bad_read;
+	/* From a leaf it goes by registers, too. */
+	if (!w->at_leaf && !by_memory)
+		note_step(w, cfa - w->sp, by_fp, saved, frame[1]);
 	w->sp = cfa;
 	w->ip = frame[1];
 	w->fp = fp;

@@ -33,6 +33,38 @@ static NOINLINE unsigned long of_variable_size(unsigned long n)
 	return chain(2) + (unsigned long)bytes[n - 1] + (unsigned long)more[n / 2];
 }
 
+/*
+ * Frames that share so many bytes as their caller likes: by the code and the stack pointer below them nobody can tell where
+ * the one ends, and where it did the time before its return address still stands.
+ */
+static NOINLINE unsigned long below_both(unsigned long n)
+{
+	asm volatile("" : "+r"(n));
+	return n + 1;
+}
+
+static NOINLINE unsigned long lower(unsigned long bytes)
+{
+	void *room = alloca(bytes);
+
+	asm volatile("" : : "r"(room) : "memory");
+	return below_both(bytes) + 1;
+}
+
+static NOINLINE unsigned long upper(unsigned long bytes, unsigned long rest)
+{
+	void *room = alloca(bytes);
+
+	asm volatile("" : : "r"(room) : "memory");
+	return lower(rest) + 1;
+}
+
+/* With the 16 bytes of its own frame. */
+static NOINLINE unsigned long above_both(unsigned long bytes, unsigned long rest)
+{
+	return upper(bytes - 16, rest) + 1;
+}
+
 static NOINLINE unsigned long aligned(unsigned long n)
 {
 	unsigned long values[8] __attribute__((aligned(64)));
@@ -93,6 +125,8 @@ int main(int argc, char **argv)
 	snprintf(text, sizeof(text), "%s %g %Lf %08lx %-20s|", argv[0], 1.0 / 3, 2.5L, sink, "text");
 	sink += strlen(text) + (unsigned long)strtod("1e-3", &end);
 	sink += (unsigned long)(strstr(text, "text") - text) + (strdup(text) != NULL);
+	sink += upper(64, 256);
+	sink += above_both(256, 64);
 	if (!setjmp(jump))
 		jump_out(4);
 	handle(SIGUSR1, 0);

@@ -7,7 +7,7 @@ use jbpf_prof::jvm::{self, AttachOptions};
 
 use crate::common::java::{Jdk, Program, in_container, on_host};
 use crate::common::profiler::binary;
-use crate::recording::{ADDRESS, Recording, Walked, assert_cheap};
+use crate::recording::{ADDRESS, Recording, Walked, assert_cheap, assert_known_steps_are_cheaper};
 
 const STEPS: u32 = 10_000;
 
@@ -127,11 +127,7 @@ fn check(name: &str, recording: &Recording, stacks: &[Walked]) {
     assert!(ended == 0 && broken == 0, "{name}: {broken} breaks, {short:#?}");
     assert_cheap(name, stacks.iter().zip(&all).map(|(stack, frames)| (stack, frames.len())));
     // Steps that are known need none of what the JVM has noted of the code.
-    let sum = |reads: fn(&Walked) -> u64| stacks.iter().map(reads).sum::<u64>();
-    let (reads, again) = (sum(|stack| stack.reads), sum(|stack| stack.again));
-    eprintln!("{name}: {reads} reads, {again} by known steps");
-    let is_compiled = !name.ends_with("int");
-    assert!(again <= reads && (!is_compiled || again * 5 < reads * 4), "{name}: {again} of {reads} reads");
+    assert_known_steps_are_cheaper(name, stacks);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::common::{native, skip, sources};
-use crate::recording::{Part, Recording, Walked, assert_cheap};
+use crate::recording::{Part, Recording, Walked, assert_cheap, assert_known_steps_are_cheaper};
 
 /// Walks every stack of a program: no frame may be wrong, and this share of the stacks is whole.
 fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
@@ -42,6 +42,7 @@ fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
     assert!(stacks.len() > 10_000 && deepest > 12, "{} stacks, {deepest} frames", stacks.len());
     assert!(unknown == 0, "{unknown} end as they must not: {short:#?}");
     assert_cheap(name, stacks.iter().map(|stack| (stack, stack.words.len())));
+    assert_known_steps_are_cheaper(name, &stacks);
     assert!(whole as f64 > least * stacks.len() as f64, "{short:#?}");
 }
 

@@ -28,7 +28,8 @@ pub(crate) struct Walked {
     /// How often it has read memory, and how often that was not there.
     pub(crate) reads: u64,
     pub(crate) failed: u64,
-    /// How often it has read when it walked by what all walks before have noted.
+    /// How often it has looked at memory or tables; and how often so when it walked by what all walks before have noted.
+    pub(crate) looks: u64,
     pub(crate) again: u64,
     /// As they would go to user space: `JP_WORD_*`.
     pub(crate) words: Vec<u64>,
@@ -43,9 +44,9 @@ impl Walked {
         let (walk, truth) = line.split_once('|').unwrap();
         let (end, words) = walk.split_once(' ').unwrap();
         let mut words = numbers(words);
-        let counted: Vec<u64> = words.drain(..3).collect();
-        let (reads, failed, again) = (counted[0], counted[1], counted[2]);
-        Walked { end: end.to_owned(), reads, failed, again, words, truth: numbers(truth) }
+        let counted: Vec<u64> = words.drain(..4).collect();
+        let [reads, failed, looks, again] = counted[..] else { panic!("{line}") };
+        Walked { end: end.to_owned(), reads, failed, looks, again, words, truth: numbers(truth) }
     }
 
     /// What it has read, as `JP_MAX_READS` counts it.
@@ -155,6 +156,15 @@ pub(crate) fn assert_cheap<'a>(name: &str, stacks: impl Iterator<Item = (&'a Wal
     let (stack, frames) = stacks.min_by_key(spare).expect("there are stacks");
     eprintln!("{name}: {} reads for {frames} frames at most, {} failed", stack.reads, stack.failed);
     assert!(spare(&(stack, frames)) >= 0, "{name}: {} reads for {frames} frames", stack.cost());
+}
+
+/// Asserts that what walks have noted spares the next ones looks at code and tables: about half of all.
+#[track_caller]
+pub(crate) fn assert_known_steps_are_cheaper(name: &str, stacks: &[Walked]) {
+    let sum = |looks: fn(&Walked) -> u64| stacks.iter().map(looks).sum::<u64>();
+    let (looks, again) = (sum(|stack| stack.looks), sum(|stack| stack.again));
+    eprintln!("{name}: {looks} looks, {again} by known steps");
+    assert!(again * 5 < looks * 3, "{name}: {again} of {looks} looks");
 }
 
 /// Runs the recorder; the directory of what it wrote, none if the thread waits for one that stands still.

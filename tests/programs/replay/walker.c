@@ -3,8 +3,8 @@
  *   walker RECORDING PAGES SPACE
  * PAGES is a file with the pages of unwind tables as they would be loaded; SPACE is the number of the page where the
  * process's space begins. For each stack it prints how the walk ended; in hexadecimal how often it has read memory, how
- * often that was not there, how often it has when it walked a second time by what all walks before have noted (and it must
- * come out the same), and its words; a bar, the leaf's ip and its true callers.
+ * often that was not there, how often it has looked at memory or at PAGES, how often so when it walked a second time by
+ * what all walks before have noted (and it must come out the same), and its words; a bar, the leaf's ip and its true callers.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -29,7 +29,8 @@ static __u32 the_space;
 static struct jp_step the_steps[JP_STEPS];
 static enum { STEPS_none, STEPS_own, STEPS_others } known_steps;
 static unsigned long reads, failed; /* of the walk */
-static unsigned long again;         /* reads of the second one */
+static unsigned long looks;         /* its reads, and those of pages */
+static unsigned long again;         /* looks of the second one */
 
 /* The recorded memory, by address: slots of a power of two, at most half of them full. */
 static struct block {
@@ -65,6 +66,7 @@ long bpf_probe_read_user(void *to, __u32 size, const void *from)
 	uint8_t *out = to;
 
 	reads++;
+	looks++;
 	for (__u32 done = 0; done < size;) {
 		uint32_t inside = (address + done) % BLOCK_SIZE;
 		uint32_t count = size - done < BLOCK_SIZE - inside ? size - done : BLOCK_SIZE - inside;
@@ -98,8 +100,10 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 		step = the_steps[at];
 		return known_steps == STEPS_own ? &the_steps[at] : &step;
 	}
-	if (map == &chunks)
+	if (map == &chunks) {
+		looks++;
 		return at * chunk < pages.size ? pages.bytes + at * chunk : NULL;
+	}
 	return at < JP_CHUNK_PAGES && (uint8_t *)map + (at + 1) * JP_PAGE_SIZE <= pages.bytes + pages.size ?
 		       (uint8_t *)map + at * JP_PAGE_SIZE :
 		       NULL;
@@ -150,7 +154,7 @@ static void walk(const struct start *start, __u64 seed, __u32 tgid)
 	memset(s, 0x5a, sizeof(*s));
 	s->n = 0;
 	s->walk.seed = seed;
-	reads = failed = 0;
+	reads = failed = looks = 0;
 	walk_user(s, &regs, &task, tgid);
 }
 
@@ -158,7 +162,7 @@ static void walk(const struct start *start, __u64 seed, __u32 tgid)
 static void walk_again(const struct start *start)
 {
 	static struct scratch first;
-	unsigned long first_reads = reads, first_failed = failed;
+	unsigned long first_reads = reads, first_failed = failed, first_looks = looks;
 	const struct scratch *second = &the_scratch;
 	bool is_cut;
 
@@ -172,14 +176,14 @@ static void walk_again(const struct start *start)
 			ends[first.end], second->n, ends[second->end]);
 		exit(1);
 	}
-	again = reads;
+	again = looks;
 	/* Those of another second, and of another process, lead nobody anywhere. */
 	known_steps = STEPS_others;
 	for (int other = 0; other < 2; other++) {
 		walk(start, other ? 1 : 2, other ? 2 : 1);
-		if (reads != first_reads) {
-			fprintf(stderr, "%s steps are believed, from %lx: %lu reads, not %lu\n",
-				other ? "another process's" : "another second's", start->ip, reads, first_reads);
+		if (looks != first_looks) {
+			fprintf(stderr, "%s steps are believed, from %lx: %lu looks, not %lu\n",
+				other ? "another process's" : "another second's", start->ip, looks, first_looks);
 			exit(1);
 		}
 	}
@@ -187,13 +191,14 @@ static void walk_again(const struct start *start)
 	the_scratch = first;
 	reads = first_reads;
 	failed = first_failed;
+	looks = first_looks;
 }
 
 static void print(const struct start *start, const uint64_t *callers)
 {
 	const struct scratch *s = &the_scratch;
 
-	printf("%s %lx %lx %lx", ends[s->end], reads, failed, again);
+	printf("%s %lx %lx %lx %lx", ends[s->end], reads, failed, looks, again);
 	for (__u32 i = 0; i < s->n; i++)
 		printf(" %llx", s->words[i]);
 	printf(" | %lx", start->ip);
