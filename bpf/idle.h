@@ -12,7 +12,10 @@
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
 
-/* 0 -> the places. Written by the loader as it meets them; empty as long as idleness is asked for. */
+/*
+ * 0 -> the places. Written by the loader as it meets them; empty as long as idleness is asked for. Full: ticks elsewhere
+ * have stacks as before.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

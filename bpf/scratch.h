@@ -153,17 +153,17 @@ static __always_inline long read_user(struct walk *w, void *to, __u32 size, __u6
 }
 
 /*
- * Reads the two words at `at`, a multiple of 8, of the user stack: from the part that is there already, else with what
- * lies above them, since the walk goes up. Nonzero if they cannot be read.
+ * Reads the two words at `at` of the user stack: from the part that is there already, else with what lies above them,
+ * since the walk goes up. Nonzero if they cannot be read.
  */
 static __always_inline long read_stack(struct walk *w, struct stack_part *part, __u64 frame[2], __u64 at)
 {
 	__u64 word = (at - part->start) / sizeof(__u64);
 
-	if (word + 1 >= part->n) {
+	if ((at & 7) || word + 1 >= part->n) {
 		__u32 size = JP_USER_PAGE - (at & (JP_USER_PAGE - 1));
 
-		if (size < 2 * sizeof(__u64))
+		if ((at & 7) || size < 2 * sizeof(__u64))
 			return read_user(w, frame, 2 * sizeof(__u64), at);
 		if (size > sizeof(part->words))
 			size = sizeof(part->words);

@@ -23,7 +23,7 @@ struct jp_step {
 	__u32 way;   /* JP_WAY */
 };
 
-/* How a step goes: the frame's bytes, whether that is so by its fp, and where the caller's fp is. */
+/* How a step goes: the frame's bytes, whether they were reckoned from fp, and where the caller's fp is. */
 #define JP_WAY(size, by_fp, saved) ((__u32)(size) | (__u32)(by_fp) << 31 | (__u32)(saved) << 24)
 #define JP_WAY_SIZE(way) ((way) & 0xffffff)
 #define JP_WAY_BY_FP(way) ((way) >> 31)
@@ -45,8 +45,9 @@ struct {
 } steps SEC(".maps");
 
 /*
- * Where a step from this sp is noted: those of one stack one after the other, those of threads apart. Whoever has frames at
- * the same addresses can push another's out; that costs those the way through their JVM's tables.
+ * Where a step from this sp is noted: those of one stack one after the other, those of threads apart. Of frames of 16 bytes
+ * every other is forgotten, and whoever has frames at the same addresses can push another's out; that costs those the way
+ * through the tables.
  */
 static __always_inline struct jp_step *step_at(__u64 sp)
 {
@@ -68,9 +69,10 @@ static __always_inline __u64 check_of(struct walk *w, __u64 from, __u64 caller, 
 }
 
 /*
- * Goes where a walk of the same second has gone from the same place, if the same return address stands there. False if
- * none has. That other code came to ip within that second, of which a frame at the same sp has another size, while the
- * word that was the return address stays: that is what is not proven.
+ * Goes where a walk of the same second has gone from the same place, if the same return address stands there, and fp is
+ * the same where the step was reckoned from that. False if none has. That other code came to ip within that second, of
+ * which a frame at the same sp has another size, while the word that was the return address stays: that is what is not
+ * proven.
  */
 static __always_inline bool step_again(struct walk *w, struct stack_part *part)
 {

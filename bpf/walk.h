@@ -49,8 +49,8 @@ static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 
 /*
  * From a frame of code that lies in no code heap: notes it and goes to its caller. A global function, see find_range.
- * VERIFIER(5.10): what it needs of the stack is not there for step_hotspot, too: 512 bytes are for all calls. Noticed by:
- * the load itself.
+ * VERIFIER(5.10): apart from walk_frame, or its stack adds to that of step_hotspot: 512 bytes are for a whole chain of
+ * calls. Noticed by: the load itself.
  */
 __attribute__((noinline)) int step_code(void)
 {

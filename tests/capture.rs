@@ -85,7 +85,8 @@ fn where_a_cpu_is_known_to_wait_ticks_have_no_stack() {
         capture.turn().unwrap()
     });
     let idle = |window: &Window| {
-        let idle = window.stacks.iter().filter(|(stack, _)| stack.key.process.is_idle());
+        let idle =
+            window.stacks.iter().filter(|(stack, count)| stack.key.process.is_idle() && count.ticks > 20);
         idle.max_by_key(|(_, count)| count.ticks).map(|(stack, _)| stack.kernel[0])
     };
     let ip = windows.by_ref().find_map(|window| idle(&window)).expect("a CPU with nothing to do");

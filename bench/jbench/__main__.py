@@ -34,6 +34,8 @@ ERRORS = ["stack not readable", "no frame pointer and no unwind table"]
 # Of BPF for each sample, in microseconds, at this many frames.
 BPF_US = {True: 20, False: 40}
 BPF_DEPTH = 75
+# The Scala compiler's JVM takes some minutes.
+SETTLE_SECONDS = 600
 
 
 def main():
@@ -125,8 +127,15 @@ class Bench:
                 self.truth(jvm, rate, large=name == programs.SCALA)
             if "processes" in self.parts:
                 self.processes(jvm)
-            for rate in self.rates if "cost" in self.parts else []:
-                self.cost(jvm, rate, pointers.FLAG in flags)
+            if "cost" in self.parts:
+                for rate in self.rates:
+                    self.cost(jvm, rate, pointers.FLAG in flags, settled=False)
+                begin = time.monotonic()
+                settled = jvm.settle(SETTLE_SECONDS)
+                figures = self.figures
+                figures.note(f"its compilers {'have settled' if settled else 'go on'} after {time.monotonic() - begin:.0f} s more")
+                for rate in self.rates if settled else []:
+                    self.cost(jvm, rate, pointers.FLAG in flags, settled=True)
             for rate in self.rates if RIVALS in self.parts else []:
                 rivals.measure(self, jvm, rate)
             if SCALING in self.parts:
@@ -259,9 +268,10 @@ class Bench:
         for name, value in hiccup.measure(self.cache, jdk, attach, self.work).items():
             self.figures.say(name, value, most=50 if name == hiccup.EXCESS else None)
 
-    def cost(self, jvm, rate, frame_pointers):
+    def cost(self, jvm, rate, frame_pointers, settled):
+        """`settled`: the JVM has compiled what it compiles; before that its code is another one all the time."""
         figures, seconds = self.figures, self.args.seconds
-        figures.heading(f"cost of --all at {rate} Hz, {jvm.jdk.name}")
+        figures.heading(f"cost of --all at {rate} Hz, {jvm.jdk.name}, {'settled' if settled else 'while it compiles'}")
         # The first third is for attaching and for the first names; what is measured as steady comes after.
         run = self.ours.start("cost", rate, "--all", stop_after=seconds, steady_after=seconds / 3)
         stacks, report = self.ours.result(run)
@@ -269,7 +279,7 @@ class Bench:
         bpf, runs = cost.get("bpf_s") or float("nan"), cost.get("bpf_runs") or 0
         figures.say("samples", stacks.total())
         figures.say("own CPU of the whole run, attach and files included, of one core (%)", 100 * (run.cpu + bpf) / run.wall)
-        figures.say("own CPU in steady state, all counted, of one core (%)", run.steady.percent(), most=1 if rate <= 99 else None)
+        figures.say("own CPU in steady state, all counted, of one core (%)", run.steady.percent(), most=1 if settled and rate <= 99 else None)
         figures.note(f"cost by the report: {cost}")
         figures.say("from Ctrl-C to the finished files", run.after_stop, "s", most=1)
         figures.say("memory, broker and children", run.peak_kib / 1024, "MiB", most=120)

@@ -12,6 +12,9 @@ FLAGS = ["-Xmx2g"]
 # Debug records for every instruction, not only for calls and safepoints: then profilers agree on what was inlined where.
 EXACT = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"]
 
+# A program has settled when, for so long, its JVM's compilers take less than this part of a core.
+SETTLED_SECONDS, SETTLED_SHARE = 10, 0.05
+
 
 class Jvm:
     """A running JVM; a context manager that ends it."""
@@ -66,12 +69,22 @@ class Jvm:
             return None
         return len(self.jcmd("Compiler.codelist").splitlines())
 
-    def cpu_seconds(self, thread=None):
-        """CPU time of all its threads so far, or of those of a name, in nanosecond-exact seconds."""
+    def settle(self, seconds):
+        """Waits until its compilers have little left to do, for so long at most; says whether that came."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            before = self.cpu_seconds("C1 CompilerThre", "C2 CompilerThre")
+            time.sleep(SETTLED_SECONDS)
+            if self.cpu_seconds("C1 CompilerThre", "C2 CompilerThre") - before < SETTLED_SHARE * SETTLED_SECONDS:
+                return True
+        return False
+
+    def cpu_seconds(self, *threads):
+        """CPU time of all its threads so far, or of those with these names, in nanosecond-exact seconds."""
         total = 0
         for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
             try:
-                if thread and (task / "comm").read_text(encoding="utf-8").strip() != thread:
+                if threads and (task / "comm").read_text(encoding="utf-8").strip() not in threads:
                     continue
                 total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
             except (FileNotFoundError, ProcessLookupError):

@@ -23,12 +23,15 @@ impl WaitMap {
     /// # Errors
     /// What the kernel says.
     pub fn add(&mut self, ip: u64) -> anyhow::Result<()> {
-        if self.known.0.contains(&ip) {
+        let mut known = self.known;
+        if known.0.contains(&ip) {
             return Ok(());
         }
-        let Some(free) = self.known.0.iter_mut().find(|known| **known == 0) else { return Ok(()) };
+        let Some(free) = known.0.iter_mut().find(|known| **known == 0) else { return Ok(()) };
         *free = ip;
         let zero = 0u32.to_ne_bytes();
-        self.map.update(&zero, self.known.as_bytes(), MapFlags::ANY).context("where CPUs wait for work")
+        self.map.update(&zero, known.as_bytes(), MapFlags::ANY).context("where CPUs wait for work")?;
+        self.known = known;
+        Ok(())
     }
 }

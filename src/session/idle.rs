@@ -6,7 +6,7 @@ use crate::capture::{Stack, WaitMap};
 use crate::profile::Frame;
 
 /// Ticks of one stack in one window that make its place worth one of the few that the capture can know.
-const OFTEN: u64 = 4;
+const OFTEN: u64 = 8;
 
 /// Functions in which a CPU waits for work, by prefix: the halting instruction of each idle driver, and the loop
 /// around it (kernel/sched/idle.c, drivers/cpuidle, arch/*/kernel/process.c; kernels 5.10 to 6.18).
@@ -52,13 +52,18 @@ impl Idle {
         if !stack.key.process.is_idle() || frames.last().is_some_and(|leaf| !is_wait(&leaf.name)) {
             return false;
         }
-        if let (false, true, Some(ip)) = (self.shown, ticks >= OFTEN, stack.kernel.first())
-            && let Err(error) = self.waits.add(*ip)
+        if let Some(ip) = place_to_learn(self.shown, &stack.kernel, ticks)
+            && let Err(error) = self.waits.add(ip)
         {
             log::debug!("idle: {error:#}");
         }
         true
     }
+}
+
+/// The address of an idle stack's leaf, where no such stack is wanted any more.
+fn place_to_learn(shown: bool, kernel: &[u64], ticks: u64) -> Option<u64> {
+    if shown || ticks < OFTEN { None } else { kernel.first().copied() }
 }
 
 /// Whether a stack of process 0 with this leaf is idleness.
@@ -68,11 +73,20 @@ fn is_wait(leaf: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_wait;
+    use super::{OFTEN, is_wait, place_to_learn};
 
     #[test]
     fn halting_is_idle_and_interrupts_are_not() {
         assert!(is_wait("default_idle") && is_wait("pv_native_safe_halt") && is_wait("intel_idle_irq"));
         assert!(!is_wait("net_rx_action") && !is_wait("__do_softirq") && !is_wait("schedule_idle"));
+    }
+
+    #[test]
+    fn places_are_learned_where_idleness_is_hidden() {
+        let kernel = [0xffff_ffff_8100_0010, 0xffff_ffff_8100_0020];
+        assert_eq!(place_to_learn(false, &kernel, OFTEN), Some(kernel[0]));
+        assert_eq!(place_to_learn(false, &kernel, OFTEN - 1), None, "by chance");
+        assert_eq!(place_to_learn(true, &kernel, OFTEN), None, "its stack is shown");
+        assert_eq!(place_to_learn(false, &[], OFTEN), None);
     }
 }

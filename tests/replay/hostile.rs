@@ -131,23 +131,26 @@ fn frames_that_are_as_dear_as_can_be_end_the_walk() {
     }
 }
 
-/// Each frame lies at the end of a page, and the next page is not there: no read goes beyond.
+/// Each frame lies at the end of a page, and what is not needed of the next one is not there: no read goes beyond.
 #[test]
 fn frames_at_the_end_of_memory_are_read() {
     if !applies() {
         return;
     }
-    let mut made = Made::default();
-    for frame in 0..FRAMES as u64 {
-        let at = STACK + 0x2000 * frame + 0xf00;
-        made.stack(at, &[[0; 30].as_slice(), &[at + 0x20f0, ELSEWHERE]].concat());
+    // The second lie on both sides of a page's end.
+    for (name, place, zeros) in [("ends", 0xff0, 30), ("borders", 0xff8, 31)] {
+        let mut made = Made::default();
+        for frame in 0..FRAMES as u64 {
+            let at = STACK + 0x2000 * frame;
+            made.stack(at + 0xf00, &[vec![0; zeros], vec![at + 0x2000 + place, ELSEWHERE]].concat());
+        }
+        made.tick([ELSEWHERE, STACK + place, STACK + place, 0, 0, 0]);
+        let stacks = made.walk(name);
+        assert_bounded(name, &stacks);
+        // What is not there is the leaf's code.
+        assert_eq!((stacks[0].end.as_str(), stacks[0].failed), ("depth", 1), "{name}");
+        assert_eq!(stacks[0].words.len(), FRAMES, "{name}");
     }
-    made.tick([ELSEWHERE, STACK + 0xff0, STACK + 0xff0, 0, 0, 0]);
-    let stacks = made.walk("ends");
-    assert_bounded("ends", &stacks);
-    // What is not there is the leaf's code.
-    assert_eq!((stacks[0].end.as_str(), stacks[0].failed), ("depth", 1));
-    assert_eq!(stacks[0].words.len(), FRAMES);
 }
 
 /// The words of the stack that the walk before has read are of another process, maybe.

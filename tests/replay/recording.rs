@@ -158,7 +158,7 @@ pub(crate) fn assert_cheap<'a>(name: &str, stacks: impl Iterator<Item = (&'a Wal
     assert!(spare(&(stack, frames)) >= 0, "{name}: {} reads for {frames} frames", stack.cost());
 }
 
-/// Asserts that what walks have noted spares the next ones looks at code and tables: about half of all.
+/// Asserts that what walks have noted spares the next ones looks at code and tables: two fifths of all at least.
 #[track_caller]
 pub(crate) fn assert_known_steps_are_cheaper(name: &str, stacks: &[Walked]) {
     let sum = |looks: fn(&Walked) -> u64| stacks.iter().map(looks).sum::<u64>();

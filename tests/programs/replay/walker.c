@@ -152,6 +152,7 @@ static void walk(const struct start *start, __u64 seed, __u32 tgid)
 
 	/* What another walk has left there, of another process maybe, is to be seen nowhere. */
 	memset(s, 0x5a, sizeof(*s));
+	s->part.start = start->sp & ~7ULL;
 	s->n = 0;
 	s->walk.seed = seed;
 	reads = failed = looks = 0;
