@@ -1,8 +1,8 @@
 //! Flame graphs as SVG, drawn by inferno; the colours are ours, by the kind of frame.
 
-use std::io::Write;
+use std::io::{self, Write};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 
@@ -74,11 +74,10 @@ pub fn write(profile: &Profile, look: &Look, out: &mut impl Write) -> anyhow::Re
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.image_width = None;
     options.min_width = 0.0; // what is too narrow is gone already, and its ticks are where it was
-    let mut picture = Vec::new();
+    let mut picture = HoldingBack { out: &mut *out, held: Vec::new() };
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut picture)
         .context("drawing")?;
-    let end = picture.strip_suffix(END).context("inferno's picture does not end as it did")?;
-    out.write_all(end)?;
+    ensure!(picture.held == END, "inferno's picture does not end as it did");
     out.write_all(subtitle_text(look, accounts).as_bytes())?;
     out.write_all(legend(&kinds).as_bytes())?;
     if !look.inverted {
@@ -100,6 +99,26 @@ fn subtitle_text(look: &Look, accounts: &Accounts) -> String {
 
 /// How a picture ends.
 const END: &[u8] = b"</svg>";
+
+/// Passes on what is written, all but the last bytes, as many as [`END`] has: of deep Java stacks a picture has 15 MB.
+struct HoldingBack<W> {
+    out: W,
+    held: Vec<u8>,
+}
+
+impl<W: Write> Write for HoldingBack<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.held.extend_from_slice(bytes);
+        let over = self.held.len().saturating_sub(END.len());
+        self.out.write_all(&self.held[..over])?;
+        self.held.drain(..over);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
 
 /// Families of kinds in the legend, with the word for each.
 const FAMILIES: [(Kind, &str); 10] = [
