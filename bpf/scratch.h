@@ -159,12 +159,12 @@ static __always_inline long read_user(struct walk *w, void *to, __u32 size, __u6
 static __always_inline long read_stack(struct walk *w, struct stack_part *part, __u64 frame[2], __u64 at)
 {
 	__u64 word = (at - part->start) / sizeof(__u64);
+	__u32 size = JP_USER_PAGE - (at & (JP_USER_PAGE - 1));
 
-	if ((at & 7) || word + 1 >= part->n) {
-		__u32 size = JP_USER_PAGE - (at & (JP_USER_PAGE - 1));
-
-		if ((at & 7) || size < 2 * sizeof(__u64))
-			return read_user(w, frame, 2 * sizeof(__u64), at);
+	/* No part has words of two pages. */
+	if ((at & 7) || size < 2 * sizeof(__u64))
+		return read_user(w, frame, 2 * sizeof(__u64), at);
+	if (word + 1 >= part->n) {
 		if (size > sizeof(part->words))
 			size = sizeof(part->words);
 		part->n = 0;

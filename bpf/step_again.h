@@ -69,6 +69,26 @@ static __always_inline __u64 check_of(struct walk *w, __u64 from, __u64 caller, 
 }
 
 /*
+ * Reads the caller's fp and the return address of the frame that ends at `end` into `frame`: what lies lower first, then
+ * the rest is there already. Nonzero if they cannot be read.
+ */
+static __always_inline long read_caller(struct walk *w, struct stack_part *part, __u64 frame[2], __u64 end, __u32 saved)
+{
+	__u64 fp = saved == JP_SAVED_lost ? JP_NO_FP : w->fp;
+
+	if (saved > JP_SAVED_next) {
+		if (read_stack(w, part, frame, end - sizeof(__u64) * saved))
+			return -1;
+		fp = frame[0];
+	}
+	if (read_stack(w, part, frame, end - 2 * sizeof(__u64)))
+		return -1;
+	if (saved != JP_SAVED_next)
+		frame[0] = fp;
+	return 0;
+}
+
+/*
  * Goes where a walk of the same second has gone from the same place, if the same return address stands there, and fp is
  * the same where the step was reckoned from that. False if none has. That other code came to ip within that second, of
  * which a frame at the same sp has another size, while the word that was the return address stays: that is what is not
@@ -78,25 +98,18 @@ static __always_inline bool step_again(struct walk *w, struct stack_part *part)
 {
 	struct jp_step *step = step_at(w->sp);
 	__u64 from = hash_from(w);
-	__u64 fp = w->fp;
 	__u64 frame[2];
-	__u32 way, saved;
+	__u32 way;
 
 	if (!step || step->from != (__u32)from)
 		return false;
 	way = *(volatile __u32 *)&step->way;
-	saved = JP_WAY_SAVED(way);
-	if (saved > JP_SAVED_next) {
-		if (read_stack(w, part, frame, w->sp + JP_WAY_SIZE(way) - sizeof(__u64) * saved))
-			return false;
-		fp = frame[0];
-	}
-	if (read_stack(w, part, frame, w->sp + JP_WAY_SIZE(way) - sizeof(frame)) ||
+	if (read_caller(w, part, frame, w->sp + JP_WAY_SIZE(way), JP_WAY_SAVED(way)) ||
 	    step->check != check_of(w, from, frame[1], way))
 		return false;
 	w->sp += JP_WAY_SIZE(way);
+	w->fp = frame[0];
 	w->ip = frame[1];
-	w->fp = saved == JP_SAVED_next ? frame[0] : saved == JP_SAVED_lost ? JP_NO_FP : fp;
 	return true;
 }
 

@@ -342,25 +342,17 @@ static __always_inline __u32 step_table(struct walk *w, struct stack_part *part)
 	/* The return address at least was pushed: each step goes up. */
 	if ((cfa & 7) | out_of_user(cfa, w->sp + 8))
 		return JP_END_not_up;
-	if (saved == JP_SAVED_lost) {
-		fp = JP_NO_FP;
-	} else if (saved == JP_SAVED_other) {
-		if (read_user(w, &fp, sizeof(fp), (w->rule.fp_kind == JP_FP_at_cfa ? cfa : fp) + w->rule.fp_at))
-			return JP_END_bad_read;
-	} else if (saved != JP_SAVED_same) {
-		/* Before what lies above it: then that is there already. */
-		if (read_stack(w, part, frame, cfa + w->rule.fp_at))
-			return JP_END_bad_read;
-		fp = frame[0];
-	}
-	if (read_stack(w, part, frame, cfa - sizeof(frame)))
+	if (read_caller(w, part, frame, cfa, saved == JP_SAVED_other ? JP_SAVED_same : saved))
+		return JP_END_bad_read;
+	if (saved == JP_SAVED_other &&
+	    read_user(w, frame, sizeof(*frame), (w->rule.fp_kind == JP_FP_at_cfa ? cfa : fp) + w->rule.fp_at))
 		return JP_END_bad_read;
 	/* From a leaf it goes by registers, too. */
 	if (!w->at_leaf && !by_memory)
 		note_step(w, cfa - w->sp, by_fp, saved, frame[1]);
 	w->sp = cfa;
+	w->fp = frame[0];
 	w->ip = frame[1];
-	w->fp = fp;
 	return JP_WALKING;
 }
 

@@ -14,6 +14,7 @@ EXACT = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"]
 
 # A program has settled when, for so long, its JVM's compilers take less than this part of a core.
 SETTLED_SECONDS, SETTLED_SHARE = 10, 0.05
+COMPILERS = ["C1 CompilerThre", "C2 CompilerThre"]
 
 
 class Jvm:
@@ -73,9 +74,9 @@ class Jvm:
         """Waits until its compilers have little left to do, for so long at most; says whether that came."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            before = self.cpu_seconds("C1 CompilerThre", "C2 CompilerThre")
+            before = self.cpu_seconds(*COMPILERS)
             time.sleep(SETTLED_SECONDS)
-            if self.cpu_seconds("C1 CompilerThre", "C2 CompilerThre") - before < SETTLED_SHARE * SETTLED_SECONDS:
+            if self.cpu_seconds(*COMPILERS) - before < SETTLED_SHARE * SETTLED_SECONDS:
                 return True
         return False
 
