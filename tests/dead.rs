@@ -197,7 +197,7 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Why> {
         kernel: Vec::new(),
         user: vec![UserWord::Leaf(1 << 40)],
     };
-    symbolizer.symbolize(&[stack], &mut Generated).remove(0).first().and_then(|frame| frame.unknown)
+    symbolizer.symbolize(&[stack], &mut Generated).remove(0).frames.first().and_then(|frame| frame.unknown)
 }
 
 /// Address spaces with nothing but generated code.

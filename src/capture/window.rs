@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ahash::RandomState;
 use anyhow::{Context, ensure};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -203,7 +204,8 @@ impl Capture {
 }
 
 fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, counters: Counters) -> Window {
-    let mut by_key: HashMap<StackKey, Stack> = HashMap::with_capacity(arrived.len());
+    let mut by_key: HashMap<StackKey, Stack, RandomState> = HashMap::default();
+    by_key.reserve(arrived.len());
     for stack in arrived {
         // Two CPUs may announce the same stack; the earlier time is the safer one.
         let at = stack.at;

@@ -68,6 +68,11 @@ impl Trie {
 
     /// The child of `parent` with `item`, made if there is none; none if the trie is full.
     pub fn child(&mut self, parent: NodeId, item: u32) -> Option<NodeId> {
+        // A stack's nodes are mostly made one after the other: there the index, which is anywhere in memory, is not needed.
+        let next = parent.0 + 1;
+        if self.nodes.get(next as usize) == Some(&(parent.0, item)) {
+            return Some(NodeId(next));
+        }
         let mask = self.index.len() - 1;
         let mut place = Self::hash(parent.0, item) & mask;
         loop {

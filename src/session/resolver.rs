@@ -20,7 +20,7 @@ use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
 use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Labels, Profile, Why};
-use crate::symbolize::{CHUNK, LogStats, Symbolizer};
+use crate::symbolize::{CHUNK, LogStats, Named, Symbolizer};
 
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
 const MAX_COMM: usize = 64;
@@ -119,12 +119,31 @@ struct Shown {
     owner: Owner,
     waits: bool,
     labels: LabelsId,
+}
+
+/// The stack that was added last: what the next one shares with it is not looked up again.
+#[derive(Default)]
+struct Last {
+    shown: Option<Shown>,
+    frames: Vec<Arc<Frame>>,
     /// Frames of process and thread.
     roots: usize,
-    /// The last stack: what the next one shares with it is not looked up again.
-    frames: Vec<Arc<Frame>>,
-    /// Process, thread, and the last stack.
+    /// Process, thread, and those of the stack's frames that were needed, from the root on.
     path: Vec<FrameId>,
+}
+
+impl Last {
+    fn replace(&mut self, named: Named) {
+        self.path.truncate(self.roots + named.same);
+        named.replace(&mut self.frames);
+    }
+
+    /// The same stack with these frames of process and thread.
+    fn show(&mut self, roots: Vec<FrameId>, shown: Shown) {
+        let before = std::mem::replace(&mut self.roots, roots.len());
+        self.path.splice(..before, roots);
+        self.shown = Some(shown);
+    }
 }
 
 /// What the ticks of some windows in a row have become.
@@ -168,8 +187,6 @@ pub(super) struct Resolver {
     window: u64,
     /// When the last windows ended, the latest last.
     ends: [MonoNs; 2],
-    /// Of the last stack: good as long as no process changes its name.
-    last: Option<Shown>,
 }
 
 impl Resolver {
@@ -182,7 +199,7 @@ impl Resolver {
     ) -> Resolver {
         let (waiting, window, ends) = (Queue::default(), 0, [MonoNs::default(); 2]);
         let parts = VecDeque::from([Part::new()]);
-        Resolver { processes, symbolizer, parts, containers, idle, view, waiting, window, ends, last: None }
+        Resolver { processes, symbolizer, parts, containers, idle, view, waiting, window, ends }
     }
 
     /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
@@ -305,41 +322,42 @@ impl Resolver {
         counted.sort_unstable_by(|(a, _), (b, _)| {
             owner(a).cmp(&owner(b)).then_with(|| root_first(a).cmp(root_first(b)))
         });
-        self.last = None;
         let (stacks, counts): (Vec<Stack>, Vec<Count>) = counted.into_iter().unzip();
+        // Good as long as no process changes its name.
+        let mut last = Last::default();
         // Frames are many words for each of a stack: not those of a whole window at once.
         for (stacks, counts) in stacks.chunks(CHUNK).zip(counts.chunks(CHUNK)) {
-            let frames = self.symbolizer.symbolize(stacks, &mut self.processes);
-            for ((stack, count), frames) in stacks.iter().zip(counts).zip(frames) {
-                self.add(stack, *count, frames, window);
+            let named = self.symbolizer.symbolize(stacks, &mut self.processes);
+            for ((stack, count), named) in stacks.iter().zip(counts).zip(named) {
+                last.replace(named);
+                self.add(stack, *count, &mut last, window);
             }
         }
     }
 
-    fn add(&mut self, stack: &Stack, count: Count, frames: Vec<Arc<Frame>>, window: u64) {
-        let waits = self.idle.is_idle(stack, &frames, count.ticks);
+    /// Adds a stack, of which `last` has the frames.
+    fn add(&mut self, stack: &Stack, count: Count, last: &mut Last, window: u64) {
+        let waits = self.idle.is_idle(stack, &last.frames, count.ticks);
         if waits {
             self.part(window).tally.idle += count.ticks;
             if !self.idle.shown {
                 return;
             }
         }
-        self.part(window).note(stack, count, &frames);
-        let last = self.last.take().filter(|last| (last.owner, last.waits) == (owner(stack), waits));
-        let mut shown = last.unwrap_or_else(|| self.show(stack, waits, window));
-        let same =
-            shown.frames.iter().zip(&frames).take_while(|(last, frame)| Arc::ptr_eq(last, frame)).count();
-        shown.path.truncate(shown.roots + same);
+        self.part(window).note(stack, count, &last.frames);
+        let labels = match &last.shown {
+            Some(shown) if (shown.owner, shown.waits) == (owner(stack), waits) => shown.labels,
+            _ => self.show(stack, waits, last, window),
+        };
         let profile = &mut self.part(window).profile;
-        shown.path.extend(frames[same..].iter().map(|frame| profile.intern_frame(frame)));
-        shown.frames = frames;
-        let node = profile.stack_of(&shown.path);
-        profile.add_at(node, shown.labels, Weight { count: count.ticks, ns: count.weight_ns });
-        self.last = Some(shown);
+        let new = last.frames.iter().skip(last.path.len() - last.roots);
+        last.path.extend(new.map(|frame| profile.intern_frame(frame)));
+        let node = profile.stack_of(&last.path);
+        profile.add_at(node, labels, Weight { count: count.ticks, ns: count.weight_ns });
     }
 
-    /// How the process and the thread of a stack are shown. `waits`: nothing ran.
-    fn show(&mut self, stack: &Stack, waits: bool, window: u64) -> Shown {
+    /// Has the process and the thread of a stack shown. `waits`: nothing ran.
+    fn show(&mut self, stack: &Stack, waits: bool, last: &mut Last, window: u64) -> LabelsId {
         let id = stack.key.process;
         let process = match (id.is_idle(), waits) {
             (false, _) => self.process_name(stack),
@@ -367,16 +385,10 @@ impl Resolver {
             container: if id.is_idle() { None } else { self.containers.of(stack.key.cgroup) },
         };
         let profile = &mut self.part(window).profile;
-        let path: Vec<FrameId> =
-            root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();
-        Shown {
-            owner: owner(stack),
-            waits,
-            labels: profile.intern_labels(&labels),
-            roots: path.len(),
-            frames: Vec::new(),
-            path,
-        }
+        let roots = root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();
+        let labels = profile.intern_labels(&labels);
+        last.show(roots, Shown { owner: owner(stack), waits, labels });
+        labels
     }
 
     /// The name of the group leader; of a process that was never seen, that of the thread.

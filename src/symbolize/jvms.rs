@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::RandomState;
+
 use super::changes::Changes;
 use super::child::{Child, Cost, Lost, SHORTEST};
 use super::followed::{Followed, JvmLog, JvmMemory, Key, Losses, Part, Source};
@@ -83,7 +85,7 @@ pub(crate) struct Jvms {
     binary: PathBuf,
     raw: bool,
     children: Children,
-    followed: HashMap<Key, Followed>,
+    followed: HashMap<Key, Followed, RandomState>,
     next: u64,
     shared: Shared,
     methods: MethodCache,
@@ -97,7 +99,7 @@ impl Jvms {
             binary,
             raw,
             children: Children::default(),
-            followed: HashMap::new(),
+            followed: HashMap::default(),
             next: 0,
             shared: Shared::default(),
             methods: MethodCache::new(cached / INTERPRETED_PART),
@@ -116,9 +118,9 @@ impl Jvms {
     }
 
     /// What names the compiled code of a JVM.
-    fn code_of(&self, id: ProcessId) -> Option<Key> {
+    fn code_of(&self, id: ProcessId) -> Option<(Key, &Followed)> {
         let keys = [(id, Part::Log), (id, Part::Memory)];
-        keys.into_iter().find(|key| self.followed.get(key).is_some_and(Followed::names_code))
+        keys.into_iter().find_map(|key| Some((key, self.followed.get(&key).filter(|f| f.names_code())?)))
     }
 
     /// Follows a log from its start.
@@ -174,13 +176,14 @@ impl Jvms {
                 self.read_log(key);
             }
         }
-        let of_code = self.followed.iter().filter(|&(&(id, part), _)| self.code_of(id) == Some((id, part)));
-        of_code.map(|(&(id, _), followed)| (id, followed.stats)).collect()
+        let of_code =
+            self.followed.keys().filter_map(|&key| self.code_of(key.0).filter(|(of, _)| *of == key));
+        of_code.map(|((id, _), followed)| (id, followed.stats)).collect()
     }
 
     /// Where a JVM's code has changed.
     pub(crate) fn changes(&self, id: ProcessId) -> Option<&Changes> {
-        self.followed.get(&self.code_of(id)?).map(|followed| &followed.changes)
+        self.code_of(id).map(|(_, followed)| &followed.changes)
     }
 
     /// The frames of addresses, each at the times it was seen; in the order of the times.
@@ -259,7 +262,7 @@ impl Jvms {
     /// What the code was at addresses.
     fn code(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(lookups.len());
-        if let Some(key) = self.code_of(id) {
+        if let Some((key, _)) = self.code_of(id) {
             let request = |jvm, lookups: &[JavaPc]| Request::Java { jvm, lookups: lookups.to_vec() };
             let logged = key.1 == Part::Log;
             self.answers(key, lookups, request, |jvms, names, asked| {

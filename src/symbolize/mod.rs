@@ -55,3 +55,4 @@ pub use jvms::JavaLeaves;
 pub use message::{LogStats, PerfMapFacts};
 pub use place::{AddressSpaces, FileHandle, Place};
 pub use symbolizer::{CHUNK, Config, Stats, Symbolizer};
+pub use walk::Named;

@@ -22,7 +22,7 @@ use super::message::LogStats;
 use super::method_cache::MethodAt;
 use super::place::{AddressSpaces, FileHandle, Place};
 use super::vdso;
-use super::walk::{Unfolded, Walk};
+use super::walk::{LastWalk, Named, Unfolding, Walk};
 use crate::capture::{End, Stack, UserWord};
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::{Frame, Kind, Why};
@@ -171,12 +171,13 @@ impl Symbolizer {
     }
 
     /// The frames of each stack, root first: user frames with inlined ones unfolded, then kernel frames; a
-    /// `[truncated]` marker at the root if the walk ended for depth. Process and thread are not among them.
+    /// `[truncated]` marker at the root if the walk ended for depth. Process and thread are not among them. What a stack
+    /// shares with the one before is told once: stacks that are sorted from their roots cost least.
     ///
     /// A walk by frame pointers that comes through code without them reads return addresses where there are none. One
     /// that leads to no code proves that it is none, and so is all beyond it: that frame, [`Why::NotMapped`], is then
     /// the outermost.
-    pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
+    pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Named> {
         let frames = stacks.chunks(CHUNK).flat_map(|chunk| self.chunk(chunk, spaces)).collect();
         if self.eviction.is_due(Instant::now()) {
             self.evict();
@@ -213,35 +214,28 @@ impl Symbolizer {
         self.jvms.pid()
     }
 
-    fn chunk(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Vec<Arc<Frame>>> {
+    fn chunk(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Named> {
         let mut wanted = Wanted::default();
-        let mut walks: Vec<Walk> = Vec::with_capacity(stacks.len());
-        for (at, stack) in stacks.iter().enumerate() {
-            let before = walks.last().and_then(|walk| Some((walk, stacks.get(at.checked_sub(1)?)?)));
-            let walk = self.walk(stack, before, spaces, &mut wanted);
-            walks.push(walk);
-        }
+        let mut last = LastWalk::default();
+        let walks: Vec<Walk> =
+            stacks.iter().map(|stack| self.walk(stack, &mut last, spaces, &mut wanted)).collect();
         let found = self.ask(wanted, spaces);
-        let mut all: Vec<Unfolded> = Vec::with_capacity(stacks.len());
-        for (stack, walk) in stacks.iter().zip(&walks) {
-            let unfolded = self.unfold(stack, walk, all.last(), &found);
-            all.push(unfolded);
-        }
-        all.into_iter().map(|unfolded| unfolded.frames).collect()
+        let mut unfolding = Unfolding::default();
+        let walked = stacks.iter().zip(walks);
+        walked.map(|(stack, walk)| self.unfold(stack, walk, &mut unfolding, &found)).collect()
     }
 
-    /// Where a stack's user addresses lead to. `before`: the stack that is looked up before it.
-    fn walk(
+    /// Where a stack's user addresses lead to. `last`: the stack that is looked up before it.
+    fn walk<'s>(
         &mut self,
-        stack: &Stack,
-        before: Option<(&Walk, &Stack)>,
+        stack: &'s Stack,
+        last: &mut LastWalk<'s>,
         spaces: &mut impl AddressSpaces,
         wanted: &mut Wanted,
     ) -> Walk {
         let (id, at) = (stack.key.process, stack.at);
         let space = spaces.mapped_since(id, at).and_then(|mapped| self.known.space(id, at, mapped));
-        let before = before.map(|(walk, other)| (walk, walk.shared_with(other, stack, space)));
-        let shared = before.map_or(0, |(_, shared)| shared);
+        let shared = last.shared_with(stack, space);
         let mut steps = Vec::with_capacity(stack.user.len() - shared);
         for (depth, word) in stack.user.iter().take(stack.user.len() - shared).enumerate() {
             let seen = match Asked::from(*word) {
@@ -260,7 +254,7 @@ impl Symbolizer {
             let nowhere = matches!(place, Place::Unknown(Why::NotMapped));
             let astray = depth > 0 && nowhere;
             let slot = self.slot((id, at), seen, place, wanted);
-            let last = astray && matches!(slot, Slot::Known(_));
+            let ends = astray && matches!(slot, Slot::Known(_));
             let times = match slot {
                 // The leaf of this stack may be a return address of another, which then goes astray.
                 _ if nowhere => Times::NONE,
@@ -270,11 +264,11 @@ impl Symbolizer {
                 _ => Times::ALL,
             };
             steps.push((Step { slot, astray, new_in: space }, times));
-            if last {
+            if ends {
                 break;
             }
         }
-        Walk::new(space, before, steps)
+        last.advance(stack, space, shared, steps)
     }
 
     /// An address that is known from before, and when it led to the same.
@@ -415,42 +409,36 @@ impl Symbolizer {
         found
     }
 
-    /// A stack's frames. `before`: those of the stack that was looked up before it.
-    fn unfold(&mut self, stack: &Stack, walk: &Walk, before: Option<&Unfolded>, found: &Found) -> Unfolded {
+    /// A stack's frames. `last`: the stack that was unfolded before it.
+    fn unfold(&mut self, stack: &Stack, walk: Walk, last: &mut Unfolding, found: &Found) -> Named {
         self.count_java_leaf(stack, &walk.steps, found);
-        let mut own = Vec::with_capacity(walk.steps.len());
-        let mut astray_at = None;
-        for (Step { slot, astray, new_in }, word) in walk.steps.iter().zip(&stack.user) {
-            let frames = found.frames(slot);
-            if let (Some(space), Asked::Code(seen)) = (*new_in, Asked::from(*word))
-                && let Some(answer) = found.lasting(slot, &frames)
+        let Walk { steps, mut shared } = walk;
+        let mut cut = stack.end == End::Depth;
+        let mut own = Vec::with_capacity(steps.len());
+        for (Step { slot, astray, new_in }, word) in steps.into_iter().zip(&stack.user) {
+            let frames = found.frames(&slot);
+            if let (Some(space), Asked::Code(seen)) = (new_in, Asked::from(*word))
+                && let Some(answer) = found.lasting(&slot, &frames)
             {
                 self.known.insert((space, seen), stack.at, answer, self.jvms.changes(stack.key.process));
             }
             // A JVM's log may know of code before its mapping is known.
             let nowhere = |f: &&Arc<Frame>| matches!(f.unknown, Some(Why::NotMapped | Why::NotLogged));
-            if let Some(nothing) = frames.iter().find(nowhere).filter(|_| *astray) {
-                astray_at = Some(nothing.address);
+            if let Some(nothing) = frames.iter().find(nowhere).filter(|_| astray) {
+                own.push(unknown(Why::NotMapped, None, nothing.address));
+                // What was found beyond it is none of this stack.
+                (shared, cut) = (0, false);
                 break;
             }
             own.push(frames);
         }
-        let mut unfolded = match (astray_at, before) {
-            (None, Some(before)) => before.root(walk.shared),
-            _ => Unfolded::default(),
-        };
-        if let Some(address) = astray_at {
-            own.push(unknown(Why::NotMapped, None, address));
-        } else if stack.end == End::Depth && walk.shared == 0 {
-            unfolded.frames.push(Arc::new(Frame::named(Kind::Marker, "[truncated]")));
-        }
-        unfolded.extend(&own);
+        let mut named = last.begin(shared, cut);
+        last.extend(&mut named, &own);
         let kernel = self.kernel_frames(stack);
-        unfolded.frames.extend(kernel.into_iter().rev());
-        for why in unfolded.frames.iter().filter_map(|f| f.unknown) {
-            *self.unknown.entry(why).or_default() += 1;
-        }
-        unfolded
+        let unknown = last.unknown().chain(kernel.iter().filter_map(|frame| frame.unknown));
+        unknown.for_each(|why| *self.unknown.entry(why).or_default() += 1);
+        named.frames.extend(kernel.into_iter().rev());
+        named
     }
 
     /// How much of the time in Java fell into code of which the debug records are coarse.

@@ -16,14 +16,14 @@ const RESUMED: [&str; 4] = [
 ];
 
 /// Puts `[vthread]` between the frames of a carrier and those of the virtual thread that it runs, outermost first, if that
-/// begins among those `from` a place on. Returns where it stands.
-pub(super) fn mark(frames: &mut Vec<Arc<Frame>>, from: usize) -> Option<usize> {
+/// begins among them. Returns where it stands.
+pub(super) fn mark(frames: &mut Vec<Arc<Frame>>) -> Option<usize> {
     let begins = |frame: &Arc<Frame>| match frame.kind {
         Kind::Java => *frame.name == *MOUNT,
         Kind::JvmStub => RESUMED.contains(&&*frame.name),
         _ => false,
     };
-    let at = from + frames.get(from..)?.iter().position(begins)?;
+    let at = frames.iter().position(begins)?;
     frames.insert(at, Arc::new(Frame::named(Kind::Marker, "[vthread]")));
     Some(at)
 }
@@ -35,7 +35,7 @@ mod tests {
     fn marked(stack: &[(Kind, &str)]) -> Vec<String> {
         let mut frames: Vec<_> =
             stack.iter().map(|(kind, name)| Arc::new(Frame::named(*kind, *name))).collect();
-        mark(&mut frames, 0);
+        mark(&mut frames);
         frames.iter().map(|frame| frame.name.to_string()).collect()
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jbpf_prof::capture::{End, Leaf, Stack, StackKey, UserWord};
 use jbpf_prof::process::{FileId, MonoNs, Owner, ProcessId, TargetRoot, Unopened};
 use jbpf_prof::profile::{Frame, Why};
-use jbpf_prof::symbolize::{AddressSpaces, Config, FileHandle, Place, Symbolizer};
+use jbpf_prof::symbolize::{AddressSpaces, Config, FileHandle, Named, Place, Symbolizer};
 
 /// File `n` lies at `(n + 1) << 32`; above this is generated code.
 pub(crate) const GENERATED: u64 = 1 << 46;
@@ -139,10 +139,24 @@ pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: End) -> Stack {
     }
 }
 
+/// The frames of each stack, whole.
+pub(crate) fn frames(
+    symbolizer: &mut Symbolizer,
+    stacks: &[Stack],
+    space: &mut Space,
+) -> Vec<Vec<Arc<Frame>>> {
+    let mut whole = Vec::new();
+    let next = |named: Named| {
+        named.replace(&mut whole);
+        whole.clone()
+    };
+    symbolizer.symbolize(stacks, space).into_iter().map(next).collect()
+}
+
 /// The frames of one leaf address.
 pub(crate) fn leaf(symbolizer: &mut Symbolizer, space: &mut Space, pc: u64) -> Vec<Arc<Frame>> {
     let stacks = [stack(&[UserWord::Leaf(pc)], &[], End::Root)];
-    symbolizer.symbolize(&stacks, space).remove(0)
+    symbolizer.symbolize(&stacks, space).remove(0).frames
 }
 
 /// Their names.

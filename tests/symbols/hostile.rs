@@ -95,7 +95,7 @@ fn random_damage_never_costs_more_than_the_file() {
         fs::write(&path, damaged(&good, &mut random)).unwrap();
         let base = space.add(&path);
         let user: Vec<UserWord> = (0..64).map(|i| UserWord::Leaf(base + 0x1000 + i * 8)).collect();
-        let frames = symbolizer.symbolize(&[stack(&user, &[], End::Root)], &mut space).remove(0);
+        let frames = symbolizer.symbolize(&[stack(&user, &[], End::Root)], &mut space).remove(0).frames;
         assert!(frames.len() >= user.len(), "round {round}");
         named += frames.iter().filter(|f| f.unknown.is_none()).count();
     }

@@ -14,7 +14,7 @@ use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
 use jvm_symbols_log::{ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::common::{GENERATED, Space, chain, names, offset_of, stack, start};
+use crate::common::{GENERATED, Space, chain, frames, names, offset_of, stack, start};
 
 /// Code lies here, and is this long.
 const CODE: u64 = GENERATED;
@@ -112,7 +112,7 @@ fn at(symbolizer: &mut Symbolizer, word: UserWord, tenths: u64) -> Vec<std::sync
     let mut stack = stack(&[word], &[], End::Root);
     stack.key.process = JVM;
     stack.at = MonoNs(tenths * SECOND / 10);
-    symbolizer.symbolize(&[stack], &mut Space::default()).remove(0)
+    symbolizer.symbolize(&[stack], &mut Space::default()).remove(0).frames
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -185,7 +185,7 @@ fn an_address_is_named_after_its_owner_at_the_time() {
             stack
         })
         .into();
-    let frames = symbolizer.symbolize(&stacks, &mut Space::default());
+    let frames = frames(&mut symbolizer, &stacks, &mut Space::default());
     let names: Vec<&str> = frames.iter().map(|f| &*f[0].name).collect();
     assert_eq!(names, ["p.New.m", "p.Old.m", "p.New.m", "p.Old.m", "", "p.Old.m"]);
 }
@@ -249,12 +249,12 @@ fn stacks_that_share_their_root_are_named_as_each_by_itself() {
     let mut alone = started(&log);
     let each: Vec<_> = stacks
         .iter()
-        .map(|stack| alone.symbolize(std::slice::from_ref(stack), &mut space).remove(0))
+        .map(|stack| alone.symbolize(std::slice::from_ref(stack), &mut space).remove(0).frames)
         .collect();
     let mut together = started(&log);
     // The first time much of it is not known yet; the second time all is.
     for time in ["first", "second"] {
-        let frames = together.symbolize(&stacks, &mut space);
+        let frames = frames(&mut together, &stacks, &mut space);
         for ((stack, alone), together) in stacks.iter().zip(&each).zip(&frames) {
             assert_eq!(alone, together, "{time}: {stack:?}");
         }

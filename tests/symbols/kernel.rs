@@ -23,13 +23,13 @@ fn known_functions_of_the_running_kernel() {
     if read == 0 {
         println!("SKIP: known_functions_of_the_running_kernel: kptr_restrict hides addresses from us");
         let stacks = [stack(&[UserWord::Leaf(1)], &[0xffff_ffff_8100_0000, 5], End::Root)];
-        let frames = symbolizer.symbolize(&stacks, &mut space).remove(0);
+        let frames = symbolizer.symbolize(&stacks, &mut space).remove(0).frames;
         assert_eq!(&*frames[1].name, "[kernel]");
         assert_eq!(frames.len(), 2);
         return;
     }
     let kernel = [read, read + 1, end + 1, end];
-    let frames = symbolizer.symbolize(&[stack(&[], &kernel, End::NoUser)], &mut space).remove(0);
+    let frames = symbolizer.symbolize(&[stack(&[], &kernel, End::NoUser)], &mut space).remove(0).frames;
     // Root first; all but the leaf are return addresses, so one less is looked up.
     assert_eq!(frames[0].unknown, None, "the last byte of text: {:?}", frames[0]);
     assert_eq!(frames[1].unknown, Some(Why::NotKernelText));
@@ -37,7 +37,7 @@ fn known_functions_of_the_running_kernel() {
     assert_eq!(frames[3].kind, Kind::Kernel);
     assert_eq!(&*frames[3].module.as_ref().unwrap().path, "[kernel]");
     let outside = [0xffff_8880_0000_1000, 0x1000, u64::MAX];
-    let frames = symbolizer.symbolize(&[stack(&[], &outside, End::NoUser)], &mut space).remove(0);
+    let frames = symbolizer.symbolize(&[stack(&[], &outside, End::NoUser)], &mut space).remove(0).frames;
     assert!(frames.iter().all(|f| f.unknown == Some(Why::NotKernelText)), "{frames:?}");
 }
 

@@ -9,7 +9,8 @@ use jbpf_prof::profile::{Kind, Why};
 use jbpf_prof::symbolize::Symbolizer;
 
 use crate::common::{
-    Space, address_of, chain, config, leaf, names, offset_of, offset_of_address, run, source, stack, start,
+    Space, address_of, chain, config, frames, leaf, names, offset_of, offset_of_address, run, source, stack,
+    start,
 };
 
 #[test]
@@ -44,7 +45,7 @@ fn a_stack_is_root_first_and_returns_lie_in_the_caller() {
     let outer = size.lines().find(|l| l.ends_with(" outer")).unwrap();
     let size = u64::from_str_radix(outer.split(' ').nth(1).unwrap(), 16).unwrap();
     let user = [UserWord::Leaf(at("other_unit")), UserWord::Return(at("outer") + size)];
-    let frames = symbolizer.symbolize(&[stack(&user, &[], End::Depth)], &mut space).remove(0);
+    let frames = symbolizer.symbolize(&[stack(&user, &[], End::Depth)], &mut space).remove(0).frames;
     assert_eq!(names(&frames), ["[truncated]", "outer", "other_unit"]);
     assert_eq!(frames[0].kind, Kind::Marker);
 }
@@ -200,7 +201,7 @@ fn where_a_file_is_entered_code_without_description_is_the_entrys() {
         let base = space.add(file);
         let mut frames = |word: fn(u64) -> UserWord, symbol: &str| {
             let user = [word(base + offset_of(&full, symbol))];
-            symbolizer.symbolize(&[stack(&user, &[], End::Root)], &mut space).remove(0)
+            symbolizer.symbolize(&[stack(&user, &[], End::Root)], &mut space).remove(0).frames
         };
         assert_eq!(names(&frames(UserWord::Leaf, " enter")), [first]);
         assert_eq!(names(&frames(UserWord::Return, " after_first")), [first]);
@@ -224,7 +225,7 @@ fn a_return_address_outside_of_all_code_ends_the_stack() {
     let astray = stack(&[leaf, garbage, UserWord::Return(rest)], &[], End::Depth);
     // Where the processor itself was is no matter of belief.
     let jumped = stack(&[UserWord::Leaf(77), UserWord::Return(rest)], &[], End::Root);
-    let frames = symbolizer.symbolize(&[astray, jumped], &mut space);
+    let frames = frames(&mut symbolizer, &[astray, jumped], &mut space);
     assert_eq!(names(&frames[0]), ["", "other_unit"]);
     assert_eq!((frames[0][0].unknown, frames[0][0].address), (Some(Why::NotMapped), 76));
     assert_eq!(names(&frames[1]), ["main", ""]);
@@ -293,7 +294,7 @@ fn the_vdso_is_named() {
     }
     // Every 16 bytes of the image: one of them is in clock_gettime.
     let user: Vec<UserWord> = (0..0x1800 / 16).map(|i| UserWord::Leaf(i * 16)).collect();
-    let frames = start().symbolize(&[stack(&user, &[], End::Root)], &mut Vdso).remove(0);
+    let frames = start().symbolize(&[stack(&user, &[], End::Root)], &mut Vdso).remove(0).frames;
     let names = names(&frames);
     assert!(names.iter().any(|n| n.contains("clock_gettime")), "{names:?}");
     assert_eq!(*names.last().unwrap(), "[vsyscall]");

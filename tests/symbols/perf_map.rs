@@ -144,7 +144,7 @@ fn one_process_too_many_costs_the_map_that_was_not_used_for_longest() {
         // What was asked before is known without the map.
         let mut asked = stack(&[UserWord::Leaf(pcs.next().unwrap())], &[], End::Root);
         asked.key.process = ProcessId { tgid, start: 1, exec: 1 };
-        let frames = symbolizer.symbolize(&[asked], many).remove(0);
+        let frames = symbolizer.symbolize(&[asked], many).remove(0).frames;
         assert_eq!(names(&frames), [format!("of-{tgid}")]);
         symbolizer.stats().perf_maps.maps
     };

@@ -67,13 +67,13 @@ fn a_hundred_thousand_addresses_in_fifty_files() {
         })
         .collect();
     let begin = Instant::now();
-    let frames = symbolizer.symbolize(&stacks, &mut space);
+    let named = symbolizer.symbolize(&stacks, &mut space);
     println!("{} addresses, first time: {:?}", words.len(), begin.elapsed());
     let begin = Instant::now();
     symbolizer.symbolize(&stacks, &mut space);
     println!("again: {:?}", begin.elapsed());
-    let all = frames.iter().map(Vec::len).sum::<usize>();
-    let unknown = frames.iter().flatten().filter(|f| f.unknown.is_some()).count();
+    let all = named.iter().map(|n| n.frames.len()).sum::<usize>();
+    let unknown = named.iter().flat_map(|n| &n.frames).filter(|f| f.unknown.is_some()).count();
     println!("{all} frames, {unknown} unknown; {:?}", symbolizer.stats());
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
