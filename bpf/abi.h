@@ -105,13 +105,11 @@ struct jp_member {
  * A user word: bits 60..63 say what it is, the rest is the value (user addresses have at most 57 bits).
  * FOLLOWED is a return address to which a frame pointer led, in code of a file of which no table was there to say that
  * it is one. INTERPRETED is a Java method that the interpreter runs: its Method*, or 0 if there is none; a second word
- * without tag follows: its bytecode pointer, or 0. JAVA would be followed by the code's cookie; no walker of this version
- * makes it.
+ * without tag follows: its bytecode pointer, or 0.
  */
 #define JP_WORD_TAG_SHIFT 60
 #define JP_WORD_RETURN 0ULL
 #define JP_WORD_LEAF 1ULL
-#define JP_WORD_JAVA 2ULL
 #define JP_WORD_INTERPRETED 3ULL
 #define JP_WORD_FOLLOWED 4ULL
 
@@ -275,7 +273,7 @@ struct jp_record {
 	__u16 kernel_words; /* the first is a leaf, the others are return addresses */
 	__u16 user_words;
 	__u32 window;       /* parity of the window that counts it */
-	__u32 cpu;
+	__u32 pad;
 	__u64 ktime;        /* CLOCK_MONOTONIC, ns */
 	struct jp_key key;
 	char comm[JP_COMM_LEN];

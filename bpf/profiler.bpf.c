@@ -19,6 +19,7 @@
 
 #define EEXIST 17
 #define E2BIG 7
+#define JP_WAKE_EVERY 50000000 /* ns */
 
 const volatile struct jp_config config;
 
@@ -27,6 +28,17 @@ const volatile struct jp_config config;
  * until no program runs any more that has read the old value.
  */
 __u32 parity;
+
+/*
+ * 0 -> when the loader was woken the last time because a walk came to code that it had not told of: a process has begun,
+ * or has mapped something. Written and read by ticks, without order: to be woken twice does no harm.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} woken SEC(".maps");
 
 /* parity -> counters, per CPU. Written here, read by the loader after the flip (then final) and zeroed by it. */
 struct {
@@ -76,6 +88,7 @@ static __always_inline bool walk(struct tick_context *ctx, struct scratch *s, st
 	s->hash = config.seed;
 	s->walk.seed = mix(config.seed, bpf_ktime_get_ns() >> JP_STEPS_AGE_SHIFT);
 	s->record.leaf = JP_LEAF_none;
+	s->walk.untold = false;
 	if (kernel && config.kernel) {
 		long bytes = bpf_get_stack(ctx, s->words, sizeof(__u64) * JP_MAX_KERNEL_WORDS, 0);
 
@@ -131,6 +144,18 @@ static __always_inline void identify(struct scratch *s, struct task_struct *task
 	key->event = 0;
 }
 
+/* Whether the loader is to be woken, to look at what has happened to processes. */
+static __always_inline bool has_news(struct scratch *s, __u64 now)
+{
+	__u32 zero = 0;
+	__u64 *last = bpf_map_lookup_elem(&woken, &zero);
+
+	if (!s->walk.untold || !last || now - *last < JP_WAKE_EVERY)
+		return false;
+	*last = now;
+	return true;
+}
+
 /* Sends the stack to the loader; false if the ring is full. */
 static __always_inline bool announce(struct scratch *s, __u32 window)
 {
@@ -140,9 +165,9 @@ static __always_inline bool announce(struct scratch *s, __u32 window)
 
 	record->version = JP_ABI_VERSION;
 	record->window = window;
-	record->cpu = bpf_get_smp_processor_id();
+	record->pad = 0;
 	record->ktime = bpf_ktime_get_ns();
-	if (bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) > config.ring_half)
+	if (bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) > config.ring_half || has_news(s, record->ktime))
 		flags = BPF_RB_FORCE_WAKEUP;
 	/* VERIFIER(5.10): n came back from the map, its bound is gone; state it again. Noticed by: the load itself. */
 	if (size > sizeof(*record) + sizeof(s->words))

@@ -50,6 +50,8 @@ struct walk {
 	__u32 generated;
 	/* It is one of a file. */
 	__u32 from_file;
+	/* It came to code that lies in no range of its process, or the process has none. */
+	__u32 untold;
 	/* How much it may still read; nothing if it is not above 0. */
 	__s32 reads;
 	/* What the hashes of steps begin with, see step_again.h: random, another one each second and for each process. */

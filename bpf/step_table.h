@@ -110,6 +110,7 @@ static __always_inline void find_space(struct walk *w, struct task_struct *task,
 	w->end = 0;
 	w->table = 0;
 	w->code = JP_CODE_unknown;
+	w->untold = true;
 	if (!page)
 		return;
 	space = (struct jp_space *)page_of(*page);
@@ -118,6 +119,7 @@ static __always_inline void find_space(struct walk *w, struct task_struct *task,
 		return;
 	w->space = *page;
 	w->ranges = space->ranges;
+	w->untold = false;
 }
 
 /*
@@ -183,6 +185,7 @@ __attribute__((noinline)) int find_range(void)
 		}
 		s->walk.start = range->end;
 	}
+	s->walk.untold = true;
 	range = low < s->walk.ranges ? range_of(s->walk.space, low + 1) : NULL;
 	if (range)
 		s->walk.end = range->start;

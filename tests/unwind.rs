@@ -58,6 +58,45 @@ fn a_chain_through_libc_is_whole_frame_by_frame() {
     }
 }
 
+/// 1,000 calls are whole without a frame pointer among them; of 1,500 the root side is missing, and that is said.
+#[test]
+fn deep_stacks_are_whole_or_marked() {
+    if !applies() {
+        return;
+    }
+    let of_chain = |stack: &[String]| stack.iter().filter(|frame| is(frame, "chain")).count();
+    let target = frames(&["chain", "1000"]);
+    let all = profile_enough(&target, &[], |all| all.within("work"));
+    assert_whole("1,000 calls", &all);
+    let right = all.share(|stack| {
+        of_chain(stack) == 1000 && has_in_order(stack, &["main", "chain", "by_value", "work"])
+    });
+    assert!(right > 0.995, "only {right} of the stacks have all frames:\n{}", all.top(1));
+    let target = frames(&["chain", "1500"]);
+    let all = profile_enough(&target, &[], |all| all.within("work"));
+    let marked = all.share(|stack| {
+        (1000..=1024).contains(&of_chain(stack)) && stack.iter().take(3).any(|frame| frame == "[truncated]")
+    });
+    assert!(marked > 0.995, "only {marked} of the stacks are marked:\n{}", all.top(1));
+}
+
+/// What a program has mapped is asked for when it is first seen to run, not when the window has ended in which it was.
+#[test]
+fn programs_that_live_for_less_than_a_window_have_whole_stacks() {
+    if !applies() {
+        return;
+    }
+    let program = native::without_frame_pointers("frames.c");
+    let _spawn =
+        Target::start(Command::new(native::program("spawn")).arg(program).args(["chain", "40", "250"]));
+    let profile = record(4, &["--all".to_owned()]);
+    let all = profile.folded.keep(|stack| stack[0].starts_with("frames")).within("work");
+    assert!(all.total() > 200, "only {} samples:\n{}", all.total(), profile.folded.top(10));
+    let whole = all.share(reaches_root);
+    eprintln!("{:.2} % of {} samples reach the root", whole * 100.0, all.total());
+    assert!(whole > 0.75, "only {whole} of the stacks reach the root:\n{}", all.top(5));
+}
+
 /// They are gone before anybody could have told what they have mapped: it is what their parent has.
 #[test]
 fn children_that_live_shortly_have_whole_stacks() {

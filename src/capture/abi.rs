@@ -57,7 +57,7 @@ struct Record {
     kernel_words: u16,
     user_words: u16,
     window: u32,
-    cpu: u32,
+    pad: u32,
     ktime: u64,
     key: Key,
     comm: [u8; 16],

@@ -92,7 +92,8 @@ impl Sideband {
                 Ok(ring) => {
                     self.ring_size = size;
                     let data = epoll::EventData::new_u64(u64::from(cpu));
-                    epoll::add(&self.ready, &event, data, epoll::EventFlags::IN)?;
+                    // By edges: an event whose CPU has gone hangs up, again and again.
+                    epoll::add(&self.ready, &event, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
                     perf_event::enable(event.as_fd())?;
                     self.cpus.insert(cpu, Cpu { ring, event, pulse: Pulse::default() });
                     return Ok(());

@@ -49,8 +49,8 @@ pub struct Capture {
     program: Program,
     clock: Clock,
     ring: RingBuffer<'static>,
-    /// Readable when the program has found the ring half full.
-    half_full: OwnedFd,
+    /// Readable when the program has found the ring half full, or code that it was not told of.
+    woken: OwnedFd,
     arrivals: Arrivals,
     /// Whether the program may be running.
     ticking: bool,
@@ -93,10 +93,10 @@ impl Capture {
         })?;
         let ring = builder.build().context("ring buffer")?;
         // By itself the ring is readable as soon as there is anything in it.
-        let half_full = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
+        let woken = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
         let (data, at_once) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET);
-        epoll::add(&half_full, program.ring().as_fd(), data, at_once).context("ring buffer")?;
-        Ok(Capture { program, clock, ring, half_full, arrivals, ticking: false, stats: stats::enable().ok() })
+        epoll::add(&woken, program.ring().as_fd(), data, at_once).context("ring buffer")?;
+        Ok(Capture { program, clock, ring, woken, arrivals, ticking: false, stats: stats::enable().ok() })
     }
 
     /// Starts the ticks.
@@ -118,28 +118,29 @@ impl Capture {
         Ok(())
     }
 
-    /// Waits up to `timeout` for the ring to be half full, and takes then what has arrived; less if `wake` is readable.
+    /// Waits up to `timeout`; less if the ring is half full, then takes what has arrived, if a walk came to code that the
+    /// program was not told of (true; at most twenty times a second), or if one of `others` is readable.
     ///
     /// # Errors
     /// What the kernel says; an interrupting signal is none.
-    pub fn wait(&self, timeout: Duration, wake: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
-        let descriptors = [Some(self.half_full.as_fd()), wake];
-        let mut ready: Vec<_> =
-            descriptors.iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    pub fn wait(&self, timeout: Duration, others: &[BorrowedFd<'_>]) -> anyhow::Result<bool> {
+        let descriptors = std::iter::once(self.woken.as_fd()).chain(others.iter().copied());
+        let mut ready: Vec<_> = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let limit = Timespec::try_from(timeout).ok();
         match poll(&mut ready, limit.as_ref()) {
-            Err(Errno::INTR) => return Ok(()),
+            Err(Errno::INTR) => return Ok(false),
             polled => polled.context("waiting for the ring of stacks")?,
         };
         if ready[0].revents().is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         // Told once each time: that it was told is taken back before the ring is read.
         let mut told =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
-        epoll::wait(&self.half_full, &mut told[..], Some(&Timespec::default()))
+        epoll::wait(&self.woken, &mut told[..], Some(&Timespec::default()))
             .context("waiting for the ring of stacks")?;
-        self.ring.consume().context("reading the ring of stacks")
+        self.ring.consume().context("reading the ring of stacks")?;
+        Ok(true)
     }
 
     /// Ends the window and gives it: its counts are final.

@@ -1,5 +1,6 @@
 //! The sampling thread: turns the window each second and hands over what came, until it is told to stop.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -17,8 +18,10 @@ use crate::process::{EventKind, MonoNs, ProcessEvent};
 
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
-/// How often the thread looks what happened to processes.
+/// How often the thread looks what happened to processes, where nothing tells it that it must.
 const BEAT: Duration = Duration::from_millis(100);
+/// A program that is seen to begin is still mapping its libraries.
+const SETTLING: Duration = Duration::from_millis(10);
 /// Windows that may wait for the resolver; when it is slower the windows become longer.
 const WAITING: usize = 8;
 /// Events of processes that are kept before the first tick.
@@ -245,8 +248,7 @@ impl Run {
                 next = next.max(Instant::now());
             }
             let until = deadline.map_or(next, |deadline| deadline.min(next));
-            let left = BEAT.min(until.saturating_duration_since(Instant::now()));
-            self.capture.wait(left, control.wake())?;
+            self.wait_until(until, control)?;
             self.take_events(&mut events);
             if !events.is_empty() && sink.eager.swap(false, Ordering::Relaxed) {
                 let told = sink.send.try_send(News::Events(std::mem::take(&mut events)));
@@ -255,6 +257,20 @@ impl Run {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Waits for something to do. What begins is looked at when it ticks; children must be known before.
+    fn wait_until(&self, until: Instant, control: &Control) -> anyhow::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        let wake = control.wake();
+        let left = if self.follow_children || wake.is_none() { left.min(BEAT) } else { left };
+        let others: Vec<BorrowedFd<'_>> = wake.into_iter().chain([self.sideband.as_fd()]).collect();
+        if self.capture.wait(left, &others)? {
+            std::thread::sleep(SETTLING.min(until.saturating_duration_since(Instant::now())));
+        }
+        // That a ring is half full is told once; it is read in any case.
+        self.sideband.wait(Duration::ZERO).context("waiting for events of processes")?;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 /*
  * Stacks of known shape, for code without frame pointers. The first argument says which:
- *   chain     main, chain x 40, qsort, by_value, work
+ *   chain     main, chain x 40, qsort, by_value, work; `chain N` with N calls of chain, `chain N MS` for so many ms
  *   signal    main, spin, (the kernel's frame), on_alarm, work; with `signal stack` the handler has a stack of its own
  *   leaves    main, caller, and tiny, which has pushes, pops and no frame pointer; no work of their own
  *   slot      main and slot, which is at work where entries of the procedure linkage table jump and where they have pushed
@@ -53,6 +53,8 @@ static NOINLINE unsigned long work(unsigned long x, unsigned long rounds)
 	return x;
 }
 
+static unsigned long depth = 40;
+
 static NOINLINE int by_value(const void *a, const void *b)
 {
 	unsigned long x = *(const unsigned long *)a, y = *(const unsigned long *)b;
@@ -64,7 +66,7 @@ static NOINLINE int by_value(const void *a, const void *b)
 static void *in_thread(void *unused)
 {
 	for (;;)
-		sink += chain(39);
+		sink += chain(depth - 1);
 	return unused;
 }
 
@@ -182,6 +184,12 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "leaves"))
 		for (unsigned long x = 1;; )
 			x = caller(x);
-	in_thread(NULL);
+	if (argc > 2)
+		depth = strtoul(argv[2], NULL, 10);
+	if (argc > 3)
+		for (unsigned long end = us_of(CLOCK_MONOTONIC) + 1000 * strtoul(argv[3], NULL, 10); us_of(CLOCK_MONOTONIC) < end;)
+			sink += chain(depth - 1);
+	else
+		in_thread(NULL);
 	return 0;
 }

@@ -2,13 +2,14 @@
 //!
 //! A `Method*` does not move. It goes with its class, or when the class is redefined and nothing runs it any more, and
 //! then another may come to its place: in a program that loads and drops classes of one shape, the very next one. So a
-//! method is read anew each time that it is asked about, with its names, and the JVM's own count of unloaded classes is
-//! read after that. If it is what it was before the tick, the method was there at the tick. It was too if its class is
+//! method is read anew each time that it is asked about (its names only if a class has gone since, or after a minute: what
+//! leads to the same place leads to the same names), and the JVM's own count of unloaded classes is read after that. If it is what it was before the tick, the method was there at the tick. It was too if its class is
 //! known to have been there ([`Loaders`]), or if it is the same as at an earlier look and no two classes have gone since.
 //! What is not proven is not believed. (A JVM that does not count is believed what reads the same twice, and what is met
 //! for the first time. So is, in any JVM, a method that has come to the place of one that was redefined.)
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::allowance::Allowance;
 use super::code::VmMiss;
@@ -27,6 +28,9 @@ const MAX_BYTES: usize = 4 << 20;
 /// A method that was not asked about for so long is forgotten, ns, or for up to twice as long: where classes come and go
 /// nobody will ask again.
 const KEPT: u64 = 300_000_000_000;
+
+/// Names are read anew this often, ns, though nothing says that they are others: nobody counts methods that are redefined.
+const RENEWED: u64 = 60_000_000_000;
 
 /// A question about a frame of the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ struct Look {
     unloaded: u64,
     /// When it was asked about.
     at: MonoNs,
+    /// When its names were read.
+    read: MonoNs,
 }
 
 impl Look {
@@ -106,15 +112,13 @@ impl Interpreted {
         raw: bool,
         asked: &[AskedMethod],
     ) -> Vec<Result<JavaFrame, VmMiss>> {
-        let mut methods = Methods::new(raw);
-        let found = |asked: &AskedMethod| {
-            let found = methods.at(memory, layout, asked.method)?;
-            found.is_at(memory, &layout.method, asked.method).then_some(found)
-        };
-        let found: Vec<Option<Found>> = asked.iter().map(found).collect();
-        self.loaders.begin();
-        found.iter().flatten().for_each(|found| self.loaders.meet(memory, found.class));
-        self.check(memory);
+        let counted = |interpreted: &Interpreted| interpreted.unloads.map(|unloads| unloads.count);
+        let before = counted(self);
+        let mut found = self.find(memory, layout, raw, before, asked);
+        if counted(self) != before {
+            // What was known may be that of a class that has gone by now.
+            found = self.find(memory, layout, raw, None, asked);
+        }
         if self.unloads.is_some() {
             self.loaders.watch_met(memory, |loader| layout.is_permanent(memory, loader));
         }
@@ -135,6 +139,31 @@ impl Interpreted {
         frames.collect()
     }
 
+    /// What the methods are, and whether classes have come or gone by then. As long as none has gone, which `unloaded` was the
+    /// number of, what leads to the same place leads to the same names.
+    fn find<M: Memory>(
+        &mut self,
+        memory: &Allowance<M>,
+        layout: &Layout,
+        raw: bool,
+        unloaded: Option<u64>,
+        asked: &[AskedMethod],
+    ) -> Vec<Option<Found>> {
+        let (mut methods, now) = (Methods::new(raw), MonoNs::now());
+        let holds =
+            |look: &&Look| Some(look.unloaded) == unloaded && now.0 < look.read.0.saturating_add(RENEWED);
+        let found = |&AskedMethod { method, .. }: &AskedMethod| {
+            let is_there = |found: &Found| found.is_at(memory, &layout.method, method);
+            let known = self.looks.get(&method).filter(holds).and_then(|look| look.found.clone());
+            known.filter(is_there).or_else(|| methods.at(memory, layout, method).filter(is_there))
+        };
+        let found: Vec<Option<Found>> = asked.iter().map(found).collect();
+        self.loaders.begin();
+        found.iter().flatten().for_each(|found| self.loaders.meet(memory, found.class));
+        self.check(memory);
+        found
+    }
+
     /// Compares with the last look; returns since when it is known to be as it is now.
     fn look(&mut self, method: u64, now: Option<&Found>) -> Option<MonoNs> {
         let unloaded = self.unloads.map_or(0, |unloads| unloads.count);
@@ -149,19 +178,23 @@ impl Interpreted {
                 if now.is_some() && unloaded.saturating_sub(look.unloaded) > 1 {
                     look.since = since;
                 }
+                let same = |a: &Found, b: &Found| Arc::ptr_eq(&a.method, &b.method);
+                if !look.found.as_ref().zip(now).is_some_and(|(a, b)| same(a, b)) {
+                    (look.found, look.read) = (now.cloned(), at);
+                }
                 (look.unloaded, look.at) = (unloaded, at);
                 look.since
             }
             Some(look) => {
                 self.bytes -= look.bytes();
-                *look = Look { found: now.cloned(), since: Some(at), unloaded, at };
+                *look = Look { found: now.cloned(), since: Some(at), unloaded, at, read: at };
                 self.bytes += look.bytes();
                 look.since
             }
             None => {
                 // What never was a method may become one; or it was one, and went with the classes that have gone since.
                 let Some(found) = now else { return since };
-                let new = Look { found: Some(found.clone()), since, unloaded, at };
+                let new = Look { found: Some(found.clone()), since, unloaded, at, read: at };
                 let bytes = new.bytes();
                 if self.looks.len() >= MAX_LOOKS || self.bytes + bytes > MAX_BYTES {
                     self.looks.clear();
@@ -212,6 +245,12 @@ mod tests {
 
     /// The same, and it counts classes that were unloaded; the loader of method 0 has three classes.
     fn counting(bytes: &Bytes, unloaded: u64) -> VmCode<&Bytes> {
+        let mut code = VmCode::new(bytes, counted(bytes, unloaded), false);
+        code.check(MonoNs::now());
+        code
+    }
+
+    fn counted(bytes: &Bytes, unloaded: u64) -> Layout {
         let (class, second, third, loader) = (METHOD + 0x400, METHOD + 0x440, METHOD + 0x480, METHOD + 0x4c0);
         [class, second, third].iter().for_each(|class| bytes.word(class + 16, BASE + loader));
         bytes.word(loader, BASE + third);
@@ -224,9 +263,7 @@ mod tests {
             links: Some(ClassLinks { loader: 16, first: 0, next: 24, kind: 32 }),
             ..Classes::default()
         };
-        let mut code = VmCode::new(bytes, layout, false);
-        code.check(MonoNs::now());
-        code
+        layout
     }
 
     /// Name, line and index of a frame that was seen just now.
@@ -277,6 +314,32 @@ mod tests {
         bytes.java(0, "third");
         assert_eq!(seen(&mut code, method, 0, gone), Err(VmMiss::Moved));
         assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.third:0@-1"));
+    }
+
+    #[test]
+    fn names_are_read_again_when_a_class_has_gone_and_now_and_then() {
+        let bytes = Bytes::made();
+        let method = bytes.java(0, "old");
+        let layout = counted(&bytes, 0);
+        let memory = Allowance::new(&bytes);
+        memory.renew(1 << 20);
+        let mut interpreted = Interpreted::new(&layout.classes);
+        let asked = [AskedMethod { method, bcp: 0, at: MonoNs(u64::MAX) }];
+        let told = |interpreted: &mut Interpreted| {
+            interpreted.frames(&memory, &layout, false, &asked).remove(0).unwrap().name.to_string()
+        };
+        assert_eq!(told(&mut interpreted), "p.C.old");
+        bytes.java(0, "new");
+        assert_eq!(told(&mut interpreted), "p.C.old", "all that leads to its name is as it was");
+        bytes.word(UNLOADED, 1);
+        assert_eq!(told(&mut interpreted), "p.C.new", "a class has gone");
+        bytes.java(0, "third");
+        assert_eq!(told(&mut interpreted), "p.C.new");
+        interpreted.looks.values_mut().for_each(|look| look.read = MonoNs(0));
+        assert_eq!(told(&mut interpreted), "p.C.third", "it was read long ago");
+        bytes.java(0, "fourth");
+        bytes.put(METHOD + 0x100 + 14, &[3, 0]);
+        assert_eq!(told(&mut interpreted), "p.C.fourth", "its bytecodes are others");
     }
 
     #[test]

@@ -22,6 +22,8 @@ const MAX_COUNTED: usize = 256;
 const MAX_NEW: usize = 4096;
 /// Classes that came lately, all loaders together.
 const MAX_YOUNG: usize = 16 << 10;
+/// Classes whose loaders are remembered.
+const MAX_MET: usize = 16 << 10;
 /// How long it is known of a class that it is new, ns: as long as a tick may be asked about.
 const YOUNG: u64 = 60_000_000_000;
 
@@ -71,6 +73,8 @@ pub(super) struct Loaders {
     young: HashMap<u64, MonoNs>,
     /// The loaders of the classes that are asked about now.
     asked: HashMap<u64, u64>,
+    /// Those of classes that were asked about before, as long as no class goes.
+    met: HashMap<u64, u64>,
     /// Classes that had been unloaded before the lists were read the last time.
     unloaded: u64,
 }
@@ -92,10 +96,14 @@ impl Loaders {
     /// Notes that this class was met; to be followed by [`renew`](Self::renew) and [`watch_met`](Self::watch_met).
     pub(super) fn meet<M: Memory>(&mut self, memory: &M, class: u64) {
         let Some(links) = self.links else { return };
-        if !self.asked.contains_key(&class)
-            && let Ok(loader) = class.checked_add(links.loader).ok_or(Nonsense).and_then(|at| memory.word(at))
-        {
-            self.asked.insert(class, loader);
+        if self.asked.contains_key(&class) {
+            return;
+        }
+        let read = || class.checked_add(links.loader).ok_or(Nonsense).and_then(|at| memory.word(at));
+        let Ok(loader) = self.met.get(&class).copied().map_or_else(read, Ok) else { return };
+        self.asked.insert(class, loader);
+        if self.met.len() < MAX_MET {
+            self.met.insert(class, loader);
         }
     }
 
@@ -112,6 +120,9 @@ impl Loaders {
             .collect();
         unloads.renew(memory);
         let gone = unloads.count.saturating_sub(self.unloaded);
+        if gone > 0 {
+            self.met.clear();
+        }
         let now = MonoNs::now();
         self.young.retain(|_, since| now.0 < since.0.saturating_add(YOUNG));
         for (loader, news) in lists {

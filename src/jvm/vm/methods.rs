@@ -27,8 +27,7 @@ pub(super) struct Found {
     pub(super) method: Arc<JavaMethod>,
     /// Addresses; none of a native method.
     pub(super) bytecodes: Range<u64>,
-    /// What leads to it: the `ConstMethod` and its pool.
-    links: [u64; 2],
+    links: Links,
     /// Its class.
     pub(super) class: u64,
 }
@@ -36,7 +35,42 @@ pub(super) struct Found {
 impl Found {
     /// Whether `method` still leads to what was found there.
     pub(super) fn is_at<M: Memory>(&self, memory: &M, layout: &layout::Methods, method: u64) -> bool {
-        links(memory, layout, method) == Ok(self.links)
+        let header = ConstMethod::read(memory, layout, method);
+        header.and_then(|header| header.links(layout)) == Ok(self.links)
+    }
+}
+
+/// What leads to a method's names: its `ConstMethod`, that one's pool, and the place there of the name; and how long its
+/// bytecodes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Links {
+    const_method: u64,
+    constants: u64,
+    name_index: u16,
+    code_size: u16,
+}
+
+/// What a method is beside its state.
+struct ConstMethod {
+    at: u64,
+    header: Vec<u8>,
+}
+
+impl ConstMethod {
+    fn read<M: Memory>(memory: &M, layout: &layout::Methods, method: u64) -> Result<ConstMethod, Nonsense> {
+        let at = memory.word(place(method, layout.const_method)?)?;
+        let mut header = vec![0; usize::try_from(layout.const_method_size).map_err(|_| Nonsense)?];
+        memory.read_all(at, &mut header)?;
+        Ok(ConstMethod { at, header })
+    }
+
+    fn links(&self, layout: &layout::Methods) -> Result<Links, Nonsense> {
+        Ok(Links {
+            const_method: self.at,
+            constants: word_in(&self.header, layout.constants)?,
+            name_index: short_in(&self.header, layout.name_index)?,
+            code_size: short_in(&self.header, layout.code_size)?,
+        })
     }
 }
 
@@ -73,35 +107,23 @@ impl Methods {
 
     fn read<M: Memory>(&mut self, memory: &M, layout: &Layout, method: u64) -> Result<Found, Nonsense> {
         let l = &layout.method;
-        let const_method = memory.word(place(method, l.const_method)?)?;
-        let mut header = vec![0; usize::try_from(l.const_method_size).map_err(|_| Nonsense)?];
-        memory.read_all(const_method, &mut header)?;
-        let constants = word_in(&header, l.constants)?;
-        let pool = Pool::read(memory, l, constants)?;
+        let const_method = ConstMethod::read(memory, l, method)?;
+        let links = const_method.links(l)?;
+        let pool = Pool::read(memory, l, links.constants)?;
         let class =
             self.classes.entry(pool.holder).or_insert_with(|| Class::read(memory, l, pool.holder).ok());
         let class = class.as_ref().ok_or(Nonsense)?;
-        let name = pool.symbol(memory, l, short_in(&header, l.name_index)?)?;
-        let lines = lines(memory, layout, const_method, &header)?;
-        let begin = place(const_method, l.const_method_size)?;
-        let end = place(begin, u64::from(short_in(&header, l.code_size)?))?;
+        let name = pool.symbol(memory, l, links.name_index)?;
+        let lines = lines(memory, layout, &const_method)?;
+        let begin = place(links.const_method, l.const_method_size)?;
+        let end = place(begin, u64::from(links.code_size))?;
         let method = JavaMethod::new(&class.name, &name, &class.file, lines, self.raw);
-        Ok(Found {
-            method: Arc::new(method),
-            bytecodes: begin..end,
-            links: [const_method, constants],
-            class: pool.holder,
-        })
+        Ok(Found { method: Arc::new(method), bytecodes: begin..end, links, class: pool.holder })
     }
 }
 
 fn place(base: u64, offset: u64) -> Result<u64, Nonsense> {
     base.checked_add(offset).ok_or(Nonsense)
-}
-
-fn links<M: Memory>(memory: &M, layout: &layout::Methods, method: u64) -> Result<[u64; 2], Nonsense> {
-    let const_method = memory.word(place(method, layout.const_method)?)?;
-    Ok([const_method, memory.word(place(const_method, layout.constants)?)?])
 }
 
 impl Class {
@@ -199,8 +221,7 @@ fn with_hidden_suffix(mut class: Vec<u8>) -> Vec<u8> {
 fn lines<M: Memory>(
     memory: &M,
     layout: &Layout,
-    const_method: u64,
-    header: &[u8],
+    ConstMethod { at, header }: &ConstMethod,
 ) -> Result<Vec<LineEntry>, Nonsense> {
     const LONG: u8 = 0xff;
     let l = &layout.method;
@@ -211,7 +232,7 @@ fn lines<M: Memory>(
     let end = (u64::from(half_in(header, l.words)?) * 8).min(MAX_TABLES);
     let size = end.checked_sub(begin).ok_or(Nonsense)?;
     let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
-    memory.read_all(const_method.checked_add(begin).ok_or(Nonsense)?, &mut bytes)?;
+    memory.read_all(place(*at, begin)?, &mut bytes)?;
     let mut stream = Stream::new(&bytes, layout.null_free);
     let (mut entries, mut bci, mut line) = (Vec::new(), 0_u32, 0_u32);
     while entries.len() < MAX_LINES {
