@@ -15,7 +15,7 @@ use common::profiler::{
 use common::spent::Watch;
 use common::target::Target;
 use common::{is_root, native, scratch};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 #[test]
 fn a_command_line_that_makes_no_sense_is_a_usage_error() {
@@ -131,6 +131,71 @@ fn a_full_disk_leaves_no_half_file() {
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "a temporary file was left");
 }
 
+/// The kernel says so only when the disk has no block left.
+#[test]
+fn a_disk_that_fills_up_leaves_no_half_file() {
+    if !is_root() {
+        return;
+    }
+    let target = native::start("unique");
+    let disk = scratch("disk");
+    let script = "mount -t tmpfs -o size=64k none \"$0\" && cd \"$0\" && echo earlier > x.folded && \"$@\"; code=$?; ls -A; cat x.folded; exit $code";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(disk).arg(binary());
+    command.args([
+        "-p",
+        &target.pid().to_string(),
+        "-F",
+        "999",
+        "-d",
+        "2",
+        "--report",
+        "none",
+        "-o",
+        "x.folded",
+    ]);
+    let run = profiler::finish(&mut command);
+    assert_eq!(run.stdout, "x.folded\nearlier\n", "{}", run.stderr);
+    run.refused(1, "x.folded: No space left on device");
+    let script = "exec \"$@\" > /dev/full";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(binary());
+    command.args(["-p", &target.pid().to_string(), "-F", "999", "-d", "2", "-o", "-", "--report", "none"]);
+    profiler::finish(&mut command).refused(1, "No space left on device");
+}
+
+/// A worker that is killed is started again, and what it was asked is asked again.
+#[test]
+fn a_killed_worker_costs_no_names() {
+    if !is_root() {
+        return;
+    }
+    let (first, second) = (native::start("native"), native::start("unique"));
+    second.signal(Signal::STOP);
+    let pids = format!("{},{}", first.pid(), second.pid());
+    let sampling = Sampling::begin(&["-p", &pids]);
+    let watch = Watch::keep(&[first.pid(), second.pid()]);
+    std::thread::sleep(Duration::from_millis(1500));
+    let workers = profiler::children_as(sampling.pid(), "__worker");
+    assert!(!workers.is_empty());
+    for worker in workers {
+        kill_process(Pid::from_raw(worker.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+    }
+    // Nobody has asked for these names yet.
+    second.signal(Signal::CONT);
+    std::thread::sleep(Duration::from_millis(1500));
+    sampling.signal(Signal::INT);
+    let profile = sampling.end(watch);
+    for (target, name) in [(&first, "native"), (&second, "unique")] {
+        let own = profile.folded.keep(|stack| stack[0] == name);
+        profile.assert_samples_of(&[target.pid()], own.total());
+        let nameless = own.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
+        assert!(nameless < 0.001, "{nameless}:\n{}", own.top(5));
+    }
+    let warnings = profile.report["warnings"].to_string();
+    assert!(warnings.contains("symbol worker ended"), "{warnings}");
+}
+
 #[test]
 fn closed_standard_output_is_a_quiet_end() {
     if !is_root() {
@@ -206,18 +271,23 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// HotSpot serves one client after the other; this one says nothing.
+/// A JVM that answers nobody as long as the connection lasts: HotSpot serves one client after the other, and this one says
+/// nothing.
+fn held_up(jdk: &Jdk) -> (Target, UnixStream) {
+    let target = Program::new("Shares").start(jdk);
+    let pid = target.pid().to_string();
+    let jcmd = Command::new(jdk.home().unwrap().join("bin/jcmd")).args([&pid, "VM.version"]).output();
+    assert!(jcmd.unwrap().status.success(), "the JVM listens now");
+    (target, UnixStream::connect(format!("/tmp/.java_pid{pid}")).unwrap())
+}
+
 #[test]
 fn ctrl_c_ends_an_attach_that_is_not_answered() {
     if !is_root() {
         return;
     }
-    let jdk = Jdk::host();
-    let mut target = Program::new("Shares").start(&jdk);
+    let (mut target, silent) = held_up(&Jdk::host());
     let pid = target.pid().to_string();
-    let jcmd = Command::new(jdk.home().unwrap().join("bin/jcmd")).args([&pid, "VM.version"]).output();
-    assert!(jcmd.unwrap().status.success(), "the JVM listens now");
-    let silent = UnixStream::connect(format!("/tmp/.java_pid{pid}")).unwrap();
     let out = out_file("folded");
     let mut profiler = Command::new(binary());
     profiler.process_group(0).args(["--report", "json", "-p", &pid]).args(ATTACH_TIMEOUT);
@@ -297,7 +367,23 @@ fn without_the_agent_a_jvm_is_not_touched() {
     let mut target = Program::new("Shares").start(&Jdk::host());
     let profile = profile(&target, 2, &["--java", "off"]);
     assert_eq!(jvm(&profile.report)["names"], "off");
+    assert_eq!(of_attaching(target.pid()), Vec::<String>::new());
     assert!(target.is_alive());
+    assert_eq!(target.lines(), ["ready"], "nothing was printed by the JVM");
+    // That is what there is to be seen where one is attached to.
+    self::profile(&target, 1, &[]);
+    assert!(of_attaching(target.pid()).iter().any(|trace| trace.contains("jvm-symbols")));
+}
+
+/// What an attach leaves in a JVM: mappings and descriptors of the agent's, the socket that HotSpot then listens on.
+fn of_attaching(pid: u32) -> Vec<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let files = files.filter_map(|fd| Some(std::fs::read_link(fd.path()).ok()?.display().to_string()));
+    let sockets = [format!("/tmp/.java_pid{pid}"), format!("/tmp/.attach_pid{pid}")];
+    let sockets = sockets.into_iter().filter(|path| std::path::Path::new(path).exists());
+    let is_ours = |text: &String| text.contains("jvm-symbols") || text.contains("memfd:");
+    maps.lines().map(str::to_owned).chain(files).filter(is_ours).chain(sockets).collect()
 }
 
 #[test]
@@ -367,17 +453,20 @@ fn a_jvm_that_dies_during_the_attach_is_only_a_line_in_the_report() {
     if !is_root() {
         return;
     }
-    let other = native::start("native");
-    let target = Program::new("Shares").start(&Jdk::host());
+    let (jdk, other) = (Jdk::host(), native::start("native"));
+    let (target, silent) = held_up(&jdk);
     let pids = format!("{},{}", target.pid(), other.pid());
     let watch = Watch::keep(&[other.pid()]);
     let out = out_file("folded");
     let mut profiler = Command::new(binary());
-    profiler.args(["-F", "999", "-d", "3", "--report", "json", "-p", &pids]);
+    profiler.args(["-F", "999", "-d", "3", "--report", "json", "-p", &pids]).args(ATTACH_TIMEOUT);
     let mut profiler = Target::spawn(profiler.arg("-o").arg(&out));
-    // It has begun when a second thread or process of it is there; the attach is its first long work.
-    profiler.wait_for_child();
+    wait_until("the agent is put there", || !traces(profiler.pid(), target.pid()).is_empty());
+    let left = (profiler.pid(), target.pid());
     drop(target);
     let profile = profiler::read(&out, report_after_ready(&mut profiler), watch.end());
+    drop(silent);
     profile.assert_samples_of(&[other.pid()], profile.folded.count(|stack| stack[0] == "native"));
+    assert_eq!(jvm(&profile.report)["names"]["refused"]["label"], "exited", "{}", profile.report["jvms"]);
+    assert_eq!(traces(left.0, left.1), Vec::<String>::new());
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::folded::is;
+use common::folded::{Folded, is};
 use common::java::{Jdk, Program};
-use common::profiler::{Profile, out_file, profile, profile_by, record_watching, run};
+use common::profiler::{Profile, binary, finish, out_file, profile, profile_by, record_watching, run};
 use common::target::Target;
 use common::{is_root, native};
 
@@ -134,6 +134,79 @@ fn age(jdk: &Jdk, to: &Path) {
     let mut sed = Command::new("sed");
     sed.env("LC_ALL", "C").arg(format!("s/{}/{old}/g", own.replace('.', "\\."))).arg(libjvm(jdk));
     assert!(sed.stdout(File::create(to).unwrap()).status().unwrap().success());
+}
+
+/// Where nothing is said of outputs there is a picture in the current directory, named by the time, and the report names it.
+#[test]
+fn the_usual_output_is_a_picture_named_by_the_time() {
+    if !is_root() {
+        return;
+    }
+    let (target, directory) = (native::start("native"), tempfile::tempdir().unwrap());
+    let mut command = Command::new(binary());
+    command.current_dir(&directory).args(["-d", "1", "-p", &target.pid().to_string()]);
+    let said = finish(&mut command).success().stdout;
+    let left: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let [picture] = &left[..] else { panic!("{left:?}") };
+    let picture = picture.to_str().unwrap();
+    let today = std::fs::metadata(directory.path().join(picture)).unwrap();
+    assert!(
+        today.len() > 1_000 && picture.starts_with("jbpf-prof-20") && picture.ends_with(".svg"),
+        "{picture}"
+    );
+    assert!(said.contains(picture), "{said}");
+}
+
+#[test]
+fn quiet_is_without_a_word() {
+    if !is_root() {
+        return;
+    }
+    let (target, out) = (native::start("native"), out_file("folded"));
+    let run = run(["-q", "-d", "1", "-p", &target.pid().to_string(), "-o", out.to_str().unwrap()]).success();
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("", ""));
+    assert!(out.exists());
+}
+
+/// A bar on a terminal, of which nothing is left at the end; none in a pipe.
+#[test]
+fn progress_is_for_terminals() {
+    if !is_root() {
+        return;
+    }
+    let (target, out) = (native::start("native"), out_file("folded"));
+    let line = format!("{} -d 2 --report none -p {} -o {}", binary().display(), target.pid(), out.display());
+    let on_terminal =
+        finish(Command::new("script").args(["--quiet", "--return", "--command", &line, "/dev/null"]));
+    let on_terminal = on_terminal.success().stdout;
+    assert!(on_terminal.contains("█") && on_terminal.contains("/2 s, "), "{on_terminal:?}");
+    assert!(on_terminal.trim_end().ends_with("\r\x1b[K"), "{on_terminal:?}");
+    let in_pipe = run(line.split(' ').skip(1)).success();
+    assert_eq!((in_pipe.stdout.as_str(), in_pipe.stderr.as_str()), ("", ""));
+}
+
+/// A kernel without types of its own is given them by a file.
+#[test]
+fn types_of_the_kernel_may_come_from_a_file() {
+    if !is_root() {
+        return;
+    }
+    let (target, out) = (native::start("native"), out_file("folded"));
+    let btf = out.with_extension("btf");
+    std::fs::copy("/sys/kernel/btf/vmlinux", &btf).unwrap();
+    let run = |more: &[&str]| {
+        let hidden = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", hidden, "sh"]).arg(binary()).args(more);
+        let pid = target.pid().to_string();
+        finish(command.args(["-d", "1", "-F", "999", "--report", "none", "-p", &pid, "-o"]).arg(&out))
+    };
+    run(&[]).refused(3, "BTF");
+    assert!(!out.exists());
+    run(&["--btf-path", btf.to_str().unwrap()]).success();
+    let folded = Folded::parse(&std::fs::read_to_string(&out).unwrap());
+    assert!(folded.within("burn40").total() > 100, "{}", folded.top(5));
+    std::fs::remove_file(btf).unwrap();
 }
 
 #[test]

@@ -18,6 +18,8 @@ use super::refusal::Refusal;
 use super::target::{Target, refusal};
 use crate::text::clean;
 
+/// A JVM with a large heap takes some tenths of a second to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// Longest answer that is read, bytes.
 const MAX_REPLY: usize = 64 << 10;
 /// Longest argument that HotSpot takes, bytes (`AttachOperation::arg_length_max`).
@@ -82,7 +84,7 @@ pub(super) fn exchange(
         match send(socket, rest, SendFlags::NOSIGNAL) {
             Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => return Err(gone_or(target, Refusal::NoAnswer)),
+            Err(_) => return Err(unanswered(target, deadline)),
         }
     }
     let mut reply = Vec::new();
@@ -102,11 +104,15 @@ pub(super) fn exchange(
         // A flood that never pauses must not outrun the deadline.
         deadline.check()?;
     }
-    if reply.is_empty() { Err(gone_or(target, Refusal::NoAnswer)) } else { Ok(reply) }
+    if reply.is_empty() { Err(unanswered(target, deadline)) } else { Ok(reply) }
 }
 
-fn gone_or(target: &Target, otherwise: Refusal) -> Refusal {
-    if target.has_exited() { Refusal::Exited } else { otherwise }
+/// Why the JVM has hung up: a process that ends closes its files, and is seen to have ended when its memory is freed.
+fn unanswered(target: &Target, deadline: Deadline) -> Refusal {
+    match deadline.pause(target.pidfd(), ENDS_WITHIN) {
+        Err(Refusal::Exited) => Refusal::Exited,
+        _ => Refusal::NoAnswer,
+    }
 }
 
 /// Understands the answer to `load`. First a line with the status of the command, then what the agent returned: on

@@ -350,12 +350,19 @@ pub(crate) fn out_file(extension: &str) -> PathBuf {
 
 /// Whether a profiler has started a helper that asks a JVM.
 pub(crate) fn has_helper(profiler: u32) -> bool {
+    !children_as(profiler, "__jvm-helper").is_empty()
+}
+
+/// Child processes of a profiler that do this work: their first argument says which.
+pub(crate) fn children_as(profiler: u32, work: &str) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{profiler}/task")).unwrap();
     let children =
         threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("children")).ok());
-    let is_helper = |pid: &str| {
+    let is_one = |pid: &&str| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|&b| b == 0).any(|word| word == b"__jvm-helper")
+        line.split(|&b| b == 0).any(|word| word == work.as_bytes())
     };
-    children.into_iter().any(|children| children.split_whitespace().any(is_helper))
+    let all: Vec<String> = children.collect();
+    let all = all.iter().flat_map(|children| children.split_whitespace());
+    all.filter(is_one).map(|pid| pid.parse().unwrap()).collect()
 }
