@@ -4,13 +4,17 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use common::assert_share;
 use common::folded::{is, reaches_root};
 use common::java::{Jdk, Program, in_container, on_host};
-use common::profiler::{main_thread, profile};
+use common::profiler::{Sampling, main_thread, profile, run};
+use common::spent::Watch;
 use common::target::Target;
+use rustix::process::Signal;
 
 #[test]
 fn jdk_17_on_the_host() {
@@ -42,6 +46,24 @@ fn jdk_25_in_a_container() {
     in_container(25, is_true);
 }
 
+#[test]
+fn a_jvm_that_is_attached_to_while_it_starts_goes_on() {
+    on_host(17, survives_its_start);
+    for version in [8, 11, 21, 25] {
+        in_container(version, survives_its_start);
+    }
+}
+
+#[test]
+fn a_jvm_that_refuses_is_left_alone_and_named() {
+    const ATTACH: (&str, &str) = ("-XX:+DisableAttachMechanism", "attach disabled");
+    const LOADING: (&str, &str) = ("-XX:-EnableDynamicAgentLoading", "agent loading disabled");
+    in_container(8, |jdk| refuses(jdk, &[ATTACH]));
+    for version in [11, 21, 25] {
+        in_container(version, |jdk| refuses(jdk, &[ATTACH, LOADING]));
+    }
+}
+
 /// Alpine's C library: the agent and the helper are the same.
 #[test]
 #[ignore = "the only build for musl that registries have is in a package that is not free: scripts/jdk-roots.sh 17-musl"]
@@ -60,6 +82,11 @@ fn is_true(jdk: &Jdk) {
     assert_eq!(jvm["pid"], target.pid(), "{jvm}");
     assert_eq!(jvm["frame_pointers"], true, "{jvm}");
     assert!(jvm["names"]["agent_late"].is_object(), "names come from {}", jvm["names"]);
+    assert_eq!(jvm["name"], "Shares", "{jvm}");
+    assert!(is_of(jdk, jvm["version"].as_str().unwrap()), "{jvm}");
+    // Most of what is hot was compiled before: it was warm.
+    assert!(jvm["compiled_before"].as_f64().is_some_and(|share| share > 0.5), "{jvm}");
+    is_listed(jdk, &target);
 
     let main = main_thread(&target, &[]);
     for (name, truth) in [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)] {
@@ -85,6 +112,58 @@ fn is_true(jdk: &Jdk) {
     let after = files(Path::new(&tmp));
     let left: Vec<_> = after.difference(&before).filter(|name| is_left(name, &target)).collect();
     assert!(left.is_empty(), "left behind in the target's /tmp: {left:?}");
+}
+
+/// Whether a JVM's version is one of this JDK: `17.0.15+6`, and in the first years `1.8.0_462-b08` or `25.462-b08`.
+fn is_of(jdk: &Jdk, version: &str) -> bool {
+    let number = version.split(['.', '+', '-', 'u']).find(|number| *number != "1");
+    number.and_then(|number| number.parse().ok()) == Some(jdk.version)
+}
+
+/// `jbpf-prof jvms` has a row for it, which says whose and where it is.
+fn is_listed(jdk: &Jdk, target: &Target) {
+    let table = run(["jvms"]).success().stdout;
+    let pid = target.pid().to_string();
+    let row = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|row| row[0] == pid);
+    let row = row.unwrap_or_else(|| panic!("{pid} is not in\n{table}"));
+    let [_, container, user, version, kept, attach, main] = row[..] else { panic!("{row:?}") };
+    assert!(is_of(jdk, version), "{table}");
+    assert_eq!((kept, attach, main), ("kept", "yes", "Shares"), "{table}");
+    let owner = std::fs::metadata(format!("/proc/{pid}")).unwrap().uid();
+    assert!(if owner == 0 { user == "root" } else { user == owner.to_string() }, "{table}");
+    let group = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    assert!(
+        if jdk.is_contained() { group.contains(container) } else { container == "-" },
+        "{table}\n{group}"
+    );
+}
+
+/// The profiler is there before it, and asks it as soon as it runs.
+fn survives_its_start(jdk: &Jdk) {
+    for _ in 0..3 {
+        let sampling = Sampling::begin(&["--all"]);
+        let mut target = Program::new("Shares").start(jdk);
+        std::thread::sleep(Duration::from_secs(1));
+        sampling.signal(Signal::INT);
+        let report = sampling.end(Watch::keep(&[])).report;
+        let jvms = report["jvms"].as_array().unwrap();
+        let jvm = jvms.iter().find(|jvm| jvm["pid"] == target.pid()).unwrap_or_else(|| panic!("{report}"));
+        assert!(jvm["names"]["agent_late"].is_object(), "{jvm}");
+        assert!(target.is_alive());
+    }
+}
+
+fn refuses(jdk: &Jdk, flags: &[(&str, &str)]) {
+    for (flag, label) in flags {
+        let mut target = Program::new("Shares").flags(&[flag]).start(jdk);
+        let profile = profile(&target, 1, &[]);
+        let jvm = &profile.report["jvms"][0];
+        assert_eq!(jvm["names"]["refused"]["label"], *label, "{jvm}");
+        let table = run(["jvms"]).success().stdout;
+        assert!(table.contains(&format!("no: {label}")), "{table}");
+        assert!(target.is_alive());
+        assert_eq!(target.lines(), ["ready"], "nothing was printed by the JVM");
+    }
 }
 
 /// Whether a file is of an attach that is over. On the host `/tmp` is that of other tests, too, which attach meanwhile.

@@ -163,6 +163,37 @@ fn has_no_neighbours_name(jdk: &Jdk) {
     assert!(others < 0.05, "{others} has another method's name:\n{}", all.top(10));
 }
 
+/// Two classes of one shape, of which one may get the place in memory and in the code cache that the other has left, and
+/// whose callers say which it is: whatever is named is named rightly.
+#[test]
+fn compiled_code_never_has_the_name_of_what_came_to_its_place() {
+    on_host(17, tells_two_classes_apart);
+}
+
+#[test]
+fn compiled_code_never_has_the_name_of_what_came_to_its_place_on_jdk_21() {
+    in_container(21, tells_two_classes_apart);
+}
+
+fn tells_two_classes_apart(jdk: &Jdk) {
+    // They live for tenths of a second, and for some seconds: memory is looked at each second.
+    for (times, java, named_at_least) in [("300", "agent", 0.3), ("300", "vm", 0.0), ("4000", "vm", 0.3)] {
+        let (all, gone) = while_classes_go(jdk, &Program::new("Churn").args(&[times]), &["--java", java]);
+        let of = |caller: &str, class: &str| {
+            let (caller, class) = (format!("Churn.{caller}"), format!("Churn${class}.applyAsLong"));
+            all.keep(|stack| [&caller, &class].iter().all(|name| stack.iter().any(|frame| is(frame, name))))
+        };
+        for wrong in [of("inFirst", "Other"), of("inOther", "First")] {
+            assert_eq!(wrong.total(), 0, "the other class's name:\n{}", wrong.top(5));
+        }
+        let right = of("inFirst", "First").total() + of("inOther", "Other").total();
+        let right = right as f64 / all.total() as f64;
+        let lost = all.share(|stack| user_leaf(stack) == Some("[unknown: code moved]"));
+        eprintln!("{times} {java}: {right} of {} named, {lost} lost; {gone} went", all.total());
+        assert!(right >= named_at_least && right + lost > 0.5, "{right} + {lost}:\n{}", all.top(10));
+    }
+}
+
 /// How the profiler is told to read names out of memory.
 const VM: &[&str] = &["--java", "vm"];
 

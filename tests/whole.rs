@@ -51,6 +51,27 @@ fn the_whole_machine_adds_up() {
     assert!(java.within("Shares.round").total() * 10 > java.total() * 9, "{}", java.top(10));
 }
 
+/// What is missed is no place to lose ticks in: a CPU that works ticks as often as its event counts, but for what the host
+/// takes of it.
+#[test]
+fn cpus_that_work_miss_no_ticks() {
+    if !is_root() {
+        return;
+    }
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let pinned = |cpu: usize| {
+        Target::start(Command::new("taskset").arg("-c").arg(cpu.to_string()).arg(native::program("native")))
+    };
+    let all: Vec<Target> = (0..cpus).map(pinned).collect();
+    let profile = record(3, &args(&["--all"]));
+    let [expected, ticks, missed] = ["expected", "ticks", "missed"].map(|name| profile.account(name) as f64);
+    assert_eq!(expected, ticks + missed);
+    assert!(expected > 2_900.0 * cpus as f64, "{expected} on {cpus} CPUs");
+    let stolen = profile.report["steal"].as_f64().unwrap() * expected;
+    assert!(missed < 0.02 * expected + stolen, "{missed} of {expected} missed, {stolen} stolen");
+    drop(all);
+}
+
 #[test]
 fn selected_processes_only() {
     if !is_root() {

@@ -6,7 +6,9 @@ import java.util.function.LongUnaryOperator;
 /**
  * Truth: of the time in `applyAsLong`, a quarter goes to `Churn$First` and the rest to `Churn$Other`: classes of the same
  * shape that are loaded in turn, each time by another class loader, and are gone before the next comes, which may well get
- * their place in memory. One lives for some ten milliseconds; `unloaded` is printed each time one is gone.
+ * their place in memory. One lives for some ten milliseconds, in the interpreter, or as many times as long
+ * as the argument says; `unloaded` is printed each time one is gone. Which of the two it is, its callers say: `inFirst` and
+ * `inOther`.
  */
 final class Churn {
     private static final int UNIT = 20_000;
@@ -89,13 +91,22 @@ final class Churn {
         Target.say("unloaded");
     }
 
+    private static void inFirst(byte[] code, int rounds) throws Exception {
+        burnAndDrop("Churn$First", code, rounds);
+    }
+
+    private static void inOther(byte[] code, int rounds) throws Exception {
+        burnAndDrop("Churn$Other", code, rounds);
+    }
+
     public static void main(String[] args) throws Exception {
+        int times = args.length > 0 ? Integer.parseInt(args[0]) : 1;
         byte[] first = code("Churn$First");
         byte[] other = code("Churn$Other");
         Target.ready();
         while (sink != 0) {
-            burnAndDrop("Churn$First", first, 20);
-            burnAndDrop("Churn$Other", other, 60);
+            inFirst(first, 20 * times);
+            inOther(other, 60 * times);
         }
     }
 }

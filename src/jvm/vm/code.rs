@@ -2,9 +2,11 @@
 //!
 //! Nobody tells us when code comes and goes. So blobs that were asked about are looked at again in each window in which
 //! the JVM ran, and every few seconds ([`VmCode::check`]): one that is the same before and after a tick was there at
-//! the tick. One that has gone, or has been replaced, is not believed for any tick since it was last seen. One that is
-//! met for the first time was there a window after the tick at most; memory of code is not reused that fast but by a
-//! JVM that is made to.
+//! the tick. One that has gone, or has been replaced, is not believed for any tick since it was last seen. A method that is
+//! met for the first time was there a window after the tick at most. It is believed if no class has gone in between, by
+//! the JVM's own count: then nothing has gone but what nobody could enter any more and no thread was in, and that what was
+//! running a moment ago has become so and its place was given to other code takes collections that unload, which is the one
+//! thing that is not proven.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,6 +19,7 @@ use super::heaps::Heaps;
 use super::interpreted::{AskedMethod, Interpreted};
 use super::layout::Layout;
 use super::methods::Methods;
+use super::unloads::Unloads;
 use crate::jvm::code::{FrameKind, JavaFrame, JavaMethod};
 use crate::jvm::memory::Memory;
 use crate::jvm::names;
@@ -91,6 +94,8 @@ pub struct Answer {
 struct Known {
     identity: Identity,
     range: Range<u64>,
+    /// Since when it is known to be there.
+    since: MonoNs,
     /// The check after which it was asked about the last time.
     asked: MonoNs,
 }
@@ -108,6 +113,7 @@ pub struct VmCode<M> {
     /// When the last check was.
     checked: MonoNs,
     interpreted: Interpreted,
+    unloads: Option<Unloads>,
     known: HashMap<u64, Known>,
     /// Ranges whose code went, and when that was seen.
     gone: Vec<(Range<u64>, MonoNs)>,
@@ -121,9 +127,9 @@ impl<M: Memory> VmCode<M> {
     pub fn new(memory: M, layout: Layout, raw: bool) -> VmCode<M> {
         let memory = Allowance::new(memory);
         let (known, gone) = (HashMap::new(), Vec::new());
-        let interpreted = Interpreted::new(&layout.classes);
-        let (heaps, checked) = (None, MonoNs::default());
-        VmCode { memory, layout, raw, heaps, fresh: false, checked, interpreted, known, gone, went: 0 }
+        let (interpreted, unloads) = (Interpreted::new(&layout.classes), layout.classes.unloads);
+        let (heaps, checked, fresh, went) = (None, MonoNs::default(), false, 0);
+        VmCode { memory, layout, raw, heaps, fresh, checked, interpreted, unloads, known, gone, went }
     }
 
     /// What was done so far.
@@ -234,15 +240,32 @@ impl<M: Memory> VmCode<M> {
         let there = blob.as_ref().is_none_or(|blob| {
             blob.kind != Kind::Method(0) && blob.identity.is_at(&self.memory, &self.layout, blob.start)
         });
-        let lasting = there && blob.is_some_and(|blob| self.know(&blob));
+        let since = blob.as_ref().map_or(MonoNs::default(), |blob| self.since(blob));
+        let lasting = there && blob.is_some_and(|blob| self.know(&blob, since));
         found
             .into_iter()
             .map(|(asked, frames)| {
-                let moved = !there || self.changes(asked.pc, asked.leaf, asked.at, MonoNs(u64::MAX));
+                let moved = !there
+                    || asked.at < since
+                    || self.changes(asked.pc, asked.leaf, asked.at, MonoNs(u64::MAX));
                 let frames = if moved { Err(VmMiss::Moved) } else { frames };
                 Answer { lasting: lasting && frames.is_ok(), frames }
             })
             .collect()
+    }
+
+    /// Since when a blob that was just read is known to be there, as far as no look has told of its going.
+    fn since(&mut self, blob: &Blob) -> MonoNs {
+        if let Some(known) = self.known.get(&blob.start).filter(|known| known.identity == blob.identity) {
+            return known.since;
+        }
+        match &mut self.unloads {
+            Some(unloads) if matches!(blob.kind, Kind::Method(_)) => {
+                unloads.renew(&self.memory);
+                unloads.since()
+            }
+            _ => MonoNs::default(),
+        }
     }
 
     /// Why there is no answer, where a blob was found or none.
@@ -255,10 +278,10 @@ impl<M: Memory> VmCode<M> {
     }
 
     /// Has a blob looked at again from now on; `false` if there are too many.
-    fn know(&mut self, blob: &Blob) -> bool {
+    fn know(&mut self, blob: &Blob, since: MonoNs) -> bool {
         let room = self.known.len() < MAX_KNOWN || self.known.contains_key(&blob.start);
         if room {
-            let known = Known { identity: blob.identity, range: blob.range(), asked: self.checked };
+            let known = Known { identity: blob.identity, range: blob.range(), since, asked: self.checked };
             self.known.insert(blob.start, known);
         }
         room

@@ -2,6 +2,7 @@
 
 use super::layout::Classes;
 use super::made::{BASE, Bytes, CODE, HEAP, LIBRARY, MAP, METHOD, POINTER, jvm, layout, read};
+use super::unloads::Unloads;
 use super::{Answer, Asked, AskedMethod, Layout, VmCode, VmMiss};
 use crate::jvm::inspection::inspect;
 use crate::process::MonoNs;
@@ -102,6 +103,41 @@ fn code_that_goes_is_not_believed_for_the_ticks_before() {
     bytes.put(CODE + 8, &[0]);
     assert_eq!(code.check(MonoNs(40)).len(), 1);
     assert_eq!(told(&ask(&mut code, start + 0x41, true, 45)), Err(VmMiss::None));
+}
+
+/// What was in the place of a method that is met for the first time may have gone with its class since the tick.
+#[test]
+fn a_method_that_is_met_after_a_class_has_gone_is_not_believed_for_the_ticks_before() {
+    const UNLOADED: u64 = 0x3000;
+    let bytes = Bytes::made();
+    let method = bytes.java(0, "m");
+    let [first, second, third] = [0, 32, 64].map(|segment| bytes.method(segment, 7, method, method));
+    let mut layout = layout();
+    layout.classes.unloads = Some(Unloads::at(&&bytes, BASE + UNLOADED).unwrap());
+    let mut code = VmCode::new(&bytes, layout, false);
+    code.check(MonoNs::now());
+    let before = MonoNs::now().0;
+    assert!(ask(&mut code, first, true, before).frames.is_ok(), "no class has gone");
+    bytes.word(UNLOADED, 1);
+    assert!(ask(&mut code, first, true, before).frames.is_ok(), "it is known from before");
+    assert_eq!(told(&ask(&mut code, second, true, before)), Err(VmMiss::Moved));
+    assert_eq!(told(&ask(&mut code, second, true, before)), Err(VmMiss::Moved), "it was met too late");
+    let after = MonoNs::now().0;
+    assert!(ask(&mut code, third, true, after).frames.is_ok());
+    assert!(ask(&mut code, second, true, after).frames.is_ok(), "it is known by then");
+}
+
+#[test]
+fn stubs_stay_whatever_goes() {
+    const UNLOADED: u64 = 0x3000;
+    let bytes = Bytes::made();
+    let stub = BASE + bytes.blob(0, "StubRoutines (1)") + 0x110;
+    let mut layout = layout();
+    layout.classes.unloads = Some(Unloads::at(&&bytes, BASE + UNLOADED).unwrap());
+    let mut code = VmCode::new(&bytes, layout, false);
+    code.check(MonoNs::now());
+    bytes.word(UNLOADED, 1);
+    assert!(ask(&mut code, stub, true, 0).frames.is_ok());
 }
 
 #[test]

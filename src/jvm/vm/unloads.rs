@@ -65,7 +65,10 @@ impl Unloads {
 
     /// The counter at this address.
     pub(super) fn at<M: Memory>(memory: &M, at: u64) -> Result<Unloads, Nonsense> {
-        Ok(Unloads { at, count: memory.word(at)?, since: MonoNs::now().0 })
+        let count = memory.word(at)?;
+        // It begins with 0.
+        let since = if count == 0 { 0 } else { MonoNs::now().0 };
+        Ok(Unloads { at, count, since })
     }
 
     /// Reads it again.
