@@ -114,7 +114,7 @@ fn is_true(jdk: &Jdk) {
     assert!(left.is_empty(), "left behind in the target's /tmp: {left:?}");
 }
 
-/// Whether a JVM's version is one of this JDK: `17.0.15+6`, and in the first years `1.8.0_462-b08` or `25.462-b08`.
+/// Whether a JVM's version is one of this JDK: `17.0.15+6`, `1.8.0_462-b08`.
 fn is_of(jdk: &Jdk, version: &str) -> bool {
     let number = version.split(['.', '+', '-', 'u']).find(|number| *number != "1");
     number.and_then(|number| number.parse().ok()) == Some(jdk.version)
@@ -148,7 +148,7 @@ fn survives_its_start(jdk: &Jdk) {
         let report = sampling.end(Watch::keep(&[])).report;
         let jvms = report["jvms"].as_array().unwrap();
         let jvm = jvms.iter().find(|jvm| jvm["pid"] == target.pid()).unwrap_or_else(|| panic!("{report}"));
-        assert!(jvm["names"]["agent_late"].is_object(), "{jvm}");
+        assert!(jvm["names"]["agent_during_run"].is_object(), "{jvm}");
         assert!(target.is_alive());
     }
 }

@@ -48,12 +48,20 @@ pub struct Flags {
 pub struct Inspection {
     /// Its version; `None` if its text is not understood.
     pub version: Option<JavaVersion>,
-    /// The version as it is written, fit to print: `17.0.15+6-Debian-1deb12u1`.
+    /// The version as `java -version` writes it, fit to print: `17.0.15+6-Debian-1deb12u1`, `1.8.0_462-b08`.
     pub release: String,
     /// Who made it, by the `release` file beside it; empty if there is none.
     pub vendor: String,
     /// Flags.
     pub flags: Flags,
+}
+
+/// Java 8's HotSpot counts for itself: `25.462-b08`.
+fn in_javas_words(release: String, version: Option<JavaVersion>) -> String {
+    match release.strip_prefix("25.") {
+        Some(rest) if version.is_some_and(|version| version.feature == 8) => format!("1.8.0_{rest}"),
+        _ => release,
+    }
 }
 
 /// Reads version and flags. `base` is where `libjvm.so` is mapped.
@@ -65,7 +73,9 @@ pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, No
     };
     let release = clean(&string("_s_vm_release")?, 80);
     let flags = read_flags(memory, &tables)?;
-    Ok(Inspection { version: JavaVersion::parse(&release), release, vendor: String::new(), flags })
+    let version = JavaVersion::parse(&release);
+    let release = in_javas_words(release, version);
+    Ok(Inspection { version, release, vendor: String::new(), flags })
 }
 
 fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsense> {
@@ -112,6 +122,14 @@ pub(super) fn vendor_of(release_file: &[u8]) -> String {
 mod tests {
     use super::super::memory::half_in;
     use super::*;
+
+    #[test]
+    fn versions_are_told_in_javas_words() {
+        let told = |release: &str| in_javas_words(release.to_owned(), JavaVersion::parse(release));
+        assert_eq!(told("25.504-b01"), "1.8.0_504-b01");
+        assert_eq!(told("25.0.3+9-LTS"), "25.0.3+9-LTS");
+        assert_eq!(told("17.0.15+6-Debian-1deb12u1"), "17.0.15+6-Debian-1deb12u1");
+    }
 
     #[test]
     fn the_vendor_is_read() {
