@@ -96,7 +96,11 @@ impl Made {
     }
 
     fn walk(&self, name: &str) -> Vec<Walked> {
-        Recording::made(name, &jvm(), &self.0).walk()
+        self.walk_in(name, &jvm())
+    }
+
+    fn walk_in(&self, name: &str, jvm: &HotSpot) -> Vec<Walked> {
+        Recording::made(name, jvm, &self.0).walk()
     }
 }
 
@@ -208,7 +212,7 @@ fn whatever_memory_holds_a_walk_is_bounded() {
         (state >> 8) % below
     };
     let mut all = Vec::new();
-    for round in 0..24 {
+    for round in 0..48 {
         let mut made = Made::default();
         let mut heap = code(FRAME);
         for byte in &mut heap[40..] {
@@ -231,9 +235,14 @@ fn whatever_memory_holds_a_walk_is_bounded() {
         for at in 0..32 {
             made.tick([word(), STACK + 64 * at, STACK + 64 * at + 80, word(), word(), word()]);
         }
-        all.extend(made.walk(&format!("chance-{round}")));
+        // In every other of them a part of the heap is the interpreter's: what it runs stands in its frames.
+        let interpreter = if round % 2 == 0 { (HEAP + 0x2000, HEAP + 0xa000) } else { (0, 0) };
+        let vm = HotSpot { interpreter, bcp: round / 2 % 2, ..jvm() };
+        all.extend(made.walk_in(&format!("chance-{round}"), &vm));
     }
     assert_bounded("chance", &all);
+    let interpreted = all.iter().flat_map(|stack| &stack.words).filter(|word| *word >> 60 == 3).count();
+    assert!(interpreted > 100, "{interpreted} frames of the interpreter");
     let deepest = all.iter().map(|stack| stack.words.len()).max().unwrap();
     let ends: std::collections::BTreeSet<&str> = all.iter().map(|stack| stack.end.as_str()).collect();
     assert!(deepest > 50 && ends.len() > 3, "{deepest} frames, {ends:?}");
