@@ -42,7 +42,7 @@ struct walk {
 	__u32 ranges;
 	/* ip is an instruction that was about to run, not a return address. */
 	__u32 leaf;
-	/* So it was at the frame that is being left. */
+	/* What `leaf` was for the frame that is being left. */
 	__u32 at_leaf;
 	/* It is a return address that a frame pointer led to, see JP_WORD_FOLLOWED. */
 	__u32 followed;

@@ -11,7 +11,7 @@ use crate::process::group::{GroupId, MAX_LEVEL};
 /// Chosen cgroups.
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
-    /// Which.
+    /// The groups; what lies below them is chosen with them.
     pub chosen: Vec<GroupId>,
     /// Their levels, as far as they are known; empty if groups at other levels may be chosen later.
     pub levels: Vec<u32>,

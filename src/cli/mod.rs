@@ -40,7 +40,7 @@ pub enum Command {
     Doctor,
     /// Write the agent to a file.
     Agent {
-        /// Where.
+        /// Where to.
         file: PathBuf,
     },
     /// Convert a profile.

@@ -28,7 +28,7 @@ impl fmt::Display for Release {
     }
 }
 
-/// A reason. The variants without a comment on it stop a run; [`Refusal::is_fatal`] tells.
+/// Why this host does not allow something. Those that stop a run are [`Refusal::is_fatal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Neither root nor the capabilities.

@@ -19,7 +19,7 @@ pub struct CodeRange {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// Whose.
+    /// Where the code is from.
     pub code: Code,
     /// Offset of the first byte in the file, bytes.
     pub offset: u64,

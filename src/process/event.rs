@@ -32,7 +32,7 @@ const PROT_EXEC: u32 = 4;
 /// Something that happened to a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessEvent {
-    /// When.
+    /// When it happened.
     pub at: MonoNs,
     /// Thread group id in the initial pid namespace; of a fork, the new task's.
     pub tgid: u32,

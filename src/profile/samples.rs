@@ -69,7 +69,7 @@ impl Span {
 pub struct Sample {
     /// The leaf; the stack is the way up from it.
     pub leaf: NodeId,
-    /// Whose.
+    /// Whose it is.
     pub labels: LabelsId,
     /// How much.
     pub weight: Weight,
@@ -80,7 +80,7 @@ pub struct Sample {
 pub struct Profile {
     /// Where the ticks went. Whoever fills the profile sets it; `kept` is to be [`Profile::total`].
     pub accounts: Accounts,
-    /// When.
+    /// The time that it is from.
     pub span: Span,
     frames: FrameTable,
     labels: LabelTable,

@@ -32,7 +32,7 @@ pub enum Java {
     Agent,
     /// The memory of every JVM that is profiled: nothing is loaded into it.
     Vm,
-    /// Only JVMs that report already (`-agentpath`).
+    /// Nowhere: no JVM's compiled code is named.
     Off,
 }
 

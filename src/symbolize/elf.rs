@@ -291,7 +291,7 @@ impl Elf {
         find_build_id(&bytes)
     }
 
-    /// Whether the file names a separate debug file, or has DWARF of its own.
+    /// Whether the file has DWARF of its own.
     #[must_use]
     pub fn has_debug_info(&self) -> bool {
         self.section(".debug_info").is_some()

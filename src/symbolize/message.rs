@@ -171,7 +171,7 @@ pub(crate) enum Mark {
     BeforeAttach,
     /// It is known to be another one later.
     Passing,
-    /// It is none: the code was not the same from first to last.
+    /// There is no one answer: the code changed between the first and the last time that was asked about.
     Split,
 }
 

@@ -44,8 +44,8 @@ pub struct Config {
     pub raw_names: bool,
     /// How long the worker may take for one request.
     pub deadline: Duration,
-    /// Resident memory above which the worker is replaced by a fresh one, bytes: every 5 to 60 s at this, the longer
-    /// the sooner the last one was there too; at once at twice as much.
+    /// Resident memory above which the worker is replaced by a fresh one, bytes: not more often than every 5 s, and up to
+    /// every 60 s if the next one grows to this as quickly. Above twice as much it is replaced at once.
     pub worker_memory: u64,
     /// Places in files whose frames are kept, and addresses of processes; up to twice as many of each.
     pub cached: usize,
@@ -91,7 +91,7 @@ pub struct Stats {
     pub perf_maps: PerfMapStats,
     /// How often the kernel's symbols were read.
     pub kernel_reads: u64,
-    /// CPU time and memory of the worker that reads JVMs' logs.
+    /// CPU time and memory of the workers that read JVMs' logs and memory.
     pub java_worker: Cost,
     /// Java leaves of each followed JVM.
     pub java_leaves: HashMap<ProcessId, JavaLeaves>,

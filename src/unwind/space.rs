@@ -18,7 +18,7 @@ pub struct Range {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// Whose.
+    /// What code is there.
     pub code: Code,
     /// The first page of its table; 0 if it has none.
     pub table: u32,
@@ -42,7 +42,7 @@ impl Code {
 /// `struct jp_space` and its ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Whose.
+    /// What tells the program that mapped it from others.
     pub layout: Layout,
     /// By address, none over another.
     pub ranges: Vec<Range>,

@@ -24,6 +24,7 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
         host.hidden_symbols().context("with kernel.kptr_restrict=2")?,
         host.paranoid().context("with kernel.perf_event_paranoid=3")?,
         host.little_memory().context("with RLIMIT_MEMLOCK of 64 KiB")?,
+        host.few_samples().context("with kernel.perf_event_max_sample_rate=199")?,
     ] {
         found.samples += samples;
     }
@@ -96,6 +97,18 @@ impl Host {
             return Ok(0);
         }
         Ok(self.record(limited())?.folded.total())
+    }
+
+    /// What was asked for is more than the host allows.
+    fn few_samples(&self) -> anyhow::Result<u64> {
+        let _restore = Sysctl::set("kernel/perf_event_max_sample_rate", "199")?;
+        let profile = self.record(profiler::binary())?;
+        let told = "--frequency 499: this host allows 199 samples a second";
+        ensure!(profile.stderr.contains(told), "it said: {}", profile.stderr);
+        let rates =
+            ["requested_hz", "effective_hz"].map(|name| profile.report[name].as_f64().map(f64::round));
+        ensure!(rates == [Some(499.0), Some(199.0)], "{rates:?}");
+        Ok(profile.folded.total())
     }
 
     fn lockdown(&self) -> anyhow::Result<()> {
