@@ -204,7 +204,8 @@ impl Processes {
         })
     }
 
-    /// These processes and all their descendants that are alive, without repetition.
+    /// These processes, whether they are there or not, and those of their descendants that are alive and not cut off from
+    /// them by one that has ended; without repetition.
     #[must_use]
     pub fn descendants(&self, roots: &[u32]) -> Vec<u32> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();

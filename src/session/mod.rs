@@ -143,8 +143,12 @@ pub fn run_parts(
     }
 
     let news = sampler.news.take().context("the sampler has no news")?;
+    let descendants = match &settings.target {
+        Target::Pids(tgids) if settings.children => resolver.processes.descendants(tgids),
+        _ => Vec::new(),
+    };
     let mut stages = Stages::begin(settings, groups, resolver, jvms, unwinding);
-    sampler.go(Limits { duration: settings.duration, part: settings.part });
+    sampler.go(Limits { duration: settings.duration, part: settings.part }, descendants);
     log::info!(
         "sampling: begun, {}",
         settings.duration.map_or("without limit".into(), |d| format!("for {d:?}"))
