@@ -16,6 +16,7 @@ mod opted_in;
 mod outcome;
 mod progress;
 mod refused;
+mod replaced;
 mod resolver;
 mod sampler;
 mod settings;

@@ -68,7 +68,8 @@ impl<'a> Stages<'a> {
         resolver.apply(&batch.events);
         self.events.extend_from_slice(&batch.events);
         jvms.notice(resolver.next_window(), &std::mem::take(&mut self.events));
-        unwinding.meet(&mut batch.window.stacks, &mut resolver.processes, &mut resolver.symbolizer);
+        let stacks = &mut batch.window.stacks;
+        unwinding.meet(stacks, batch.end, &mut resolver.processes, &mut resolver.symbolizer);
         jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
         jvms.beat(&mut resolver.symbolizer);
         jvms.read(&resolver.read_logs(&batch.window.stacks));

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use super::allowance::Allowance;
 use super::groups::Groups;
 use super::missing::{LAST_PAUSE, Missing};
+use super::replaced::Replaced;
 use super::{Settings, Target, targets};
 use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
-use crate::process::{Code, CodeRange, FileId, Location, MappedFile, ProcessCode, Processes};
+use crate::process::{Code, CodeRange, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::unwind::{
     self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Memory, Range, Rule, Space, Store, Table, TableKey,
@@ -80,6 +81,7 @@ pub(super) struct Unwinding<M: Memory = UnwindMemory> {
     /// A process that maps one file after the other must not keep us busy.
     allowance: Allowance,
     missing: Missing,
+    replaced: Replaced,
 }
 
 impl Wanted {
@@ -111,6 +113,7 @@ impl<M: Memory> Unwinding<M> {
             last: 0,
             allowance: Allowance::new(PART, MOST_SAVED, Instant::now()),
             missing: Missing::default(),
+            replaced: Replaced::default(),
         }
     }
 
@@ -140,6 +143,12 @@ impl<M: Memory> Unwinding<M> {
     fn hear(&mut self, processes: &mut Processes, now: Instant) {
         self.due.append(&mut processes.take_touched());
         self.due.extend(self.missing.take_due(now));
+        // A fork is walked by what its parent has mapped until it is told of.
+        for code in processes.take_covered() {
+            if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
+                self.replaced.add(&code);
+            }
+        }
     }
 
     /// Notes what the stacks of JVMs are walked by. That is there at once: it takes little time, and that of their
@@ -161,26 +170,30 @@ impl<M: Memory> Unwinding<M> {
         self.allowance.spend(begun.elapsed());
     }
 
-    /// Notes the processes of stacks that were walked without tables, and ends those stacks where a file's table, which
-    /// came too late for the walk, says that the frame pointer that was followed is none.
+    /// Notes the processes of a window's stacks that were walked without tables, and ends those stacks where a file's table,
+    /// which came too late for the walk, says that the frame pointer that was followed is none, or that was not the table
+    /// of what is there. `end` is the window's.
     pub(super) fn meet(
         &mut self,
         stacks: &mut [(Stack, Count)],
+        end: MonoNs,
         processes: &mut Processes,
         tables: &mut dyn Tables,
     ) {
         if matches!(self.wanted, Wanted::Nobody) {
             return;
         }
+        self.hear(processes, Instant::now());
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
             let tgid = stack.key.process.tgid;
-            if !self.store.knows(tgid) {
+            if self.replaced.cut(stack) || !self.store.knows(tgid) {
                 self.running.insert(tgid);
             }
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
                 self.examine(stack, processes, tables);
             }
         }
+        self.replaced.retire(end);
     }
 
     fn examine(&mut self, stack: &mut Stack, processes: &mut Processes, tables: &mut dyn Tables) {
@@ -232,6 +245,7 @@ impl<M: Memory> Unwinding<M> {
                     self.store.remove(tgid);
                     self.jvms.remove(&tgid);
                     self.missing.wait(tgid, None);
+                    self.replaced.forget(tgid);
                 }
             }
             if Instant::now() >= until {
@@ -269,6 +283,7 @@ impl<M: Memory> Unwinding<M> {
             if self.store.knows(tgid) || (wanted && processes.is_alive(tgid)) {
                 return Some(tgid);
             }
+            self.replaced.forget(tgid);
         }
     }
 
@@ -303,6 +318,7 @@ impl<M: Memory> Unwinding<M> {
         }
         self.missing.wait(tgid, again);
         self.store.set(tgid, Space { layout, ranges }, &keys);
+        self.replaced.told(tgid, MonoNs::now());
     }
 
     /// Adds the code heaps of a JVM to what it has mapped. Whether there was room.

@@ -1,4 +1,4 @@
-//! Tables that are missing at first, and frame pointers that are none.
+//! Tables that are missing at first, code that takes the place of other code, and frame pointers that are none.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::capture::{Leaf, StackKey};
-use crate::process::{MonoNs, Options, ProcessId, Which, procfs};
+use crate::process::{EventKind, Options, ProcessEvent, ProcessId, Which, event, procfs};
 use crate::unwind::{PAGE, TableBuilder};
 
 /// What the kernel side would read.
@@ -123,9 +123,34 @@ fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
     unwinding.due.clear();
     processes.take_touched();
     let stack = stack(vec![UserWord::Leaf(here), UserWord::Followed(here + 1)]);
-    let mut stacks = [(stack, Count { ticks: 1, weight_ns: 1 })];
-    unwinding.meet(&mut stacks, &mut processes, &mut tables);
+    let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight_ns: 1 })]);
+    unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
     assert_eq!((tables.asked, unwinding.due), (1, [OWN()].into()));
+}
+
+#[test]
+fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut tables = OneTable { there: true, asked: 0 };
+    load(&mut unwinding, &mut processes, &mut tables);
+    let at = MonoNs::now();
+    let start = here & !0xfff;
+    let inode = event::Inode { major: 1, minor: 2, ino: 3, generation: 4 };
+    let path = Arc::from(std::path::Path::new("/none"));
+    let mapped = event::Mapped { start, len: 0x1000, offset: 0, inode, path };
+    processes.apply(&ProcessEvent { at, tgid: OWN(), tid: OWN(), kind: EventKind::Mmap(mapped) });
+    let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
+    let walk = |unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, stack: &Stack| {
+        let mut stacks = [(stack.clone(), Count { ticks: 1, weight_ns: 1 })];
+        unwinding.meet(&mut stacks, stack.at, processes, &mut OneTable::default());
+        (stacks[0].0.user.len(), stacks[0].0.end)
+    };
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable));
+    assert!(unwinding.running.contains(&OWN()), "it runs, and is told of first");
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable), "it was walked before");
+    stack.at = MonoNs(MonoNs::now().0 + 1_000_000_000);
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (2, End::Root));
 }
 
 #[test]
