@@ -15,8 +15,9 @@
 #define JP_MAX_ANCESTORS 32
 
 /*
- * tgid -> unused. Written by the loader (targets, the command it started, forks that it sees) and by `descends` below; deleted by the loader
- * when a process exits. Full: descendants are then found by their ancestors at each tick, until there is room.
+ * tgid -> unused. Written by the loader (targets, the command it started, descendants that are there or that it sees begin)
+ * and by `descends` below; deleted by the loader when the process has ended, whoever wrote it. Full: descendants are then
+ * found by their ancestors at each tick, until there is room.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -25,7 +26,7 @@ struct {
 	__type(value, __u8);
 } wanted_tgids SEC(".maps");
 
-/* tid -> unused. Written by the loader once. Full: the loader refuses so many. */
+/* tid -> unused. Written by the loader once; deleted by it when the thread has ended. Full: the loader refuses so many. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);

@@ -211,6 +211,30 @@ fn frames_that_only_debug_information_describes_are_whole() {
     assert!(right > 0.995, "only {right} of the stacks have all frames:\n{}", work.top(5));
 }
 
+/// Nobody is told that a library is unloaded: what comes to its place is walked by its table until it is looked again.
+#[test]
+fn a_library_in_the_place_of_another_one_has_its_own_callers_or_none() {
+    if !applies() {
+        return;
+    }
+    let [one, other] = ["2", "256"].map(|words| {
+        let define = format!("-DWORDS={words}");
+        native::library(&scratch(&format!("swapped-{words}")), "swapped", &[define.as_ref()])
+    });
+    let program = native::without_frame_pointers_and("swap.c", "swap", &["-Wl,--no-as-needed", "-ldl"]);
+    let target = Target::start(Command::new(program).args([one, other]));
+    let profile = profile(&target, 4, &[]);
+    let all = profile.folded.within("enter");
+    assert!(all.total() > 500 && all.total() * 10 > profile.folded.total() * 9, "{}", profile.folded.top(10));
+    let (whole, cut) = (all.within("main").total(), all.count(|stack| is(&stack[1], "enter")));
+    assert_eq!(whole + cut, all.total(), "some have a caller that is none:\n{}", all.top(10));
+    eprintln!("{whole} stacks are whole, {cut} end where it is not known which library was there");
+    assert!(whole > 0 && cut > 0, "{}", all.top(10));
+    let told = ends(&profile.report, "no frame pointer and no unwind table");
+    assert!(told >= cut, "{}", profile.report["ends"]);
+    assert_eq!(all.within("never").total(), 0, "{}", all.top(10));
+}
+
 /// Go's frame descriptions do not say that the stack is another one from here on.
 #[test]
 fn where_go_calls_c_no_caller_is_invented() {

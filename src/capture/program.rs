@@ -203,10 +203,11 @@ impl Program {
             .with_context(|| format!("process {tgid}"))
     }
 
-    /// Removes a process that has ended.
-    pub fn forget(&self, tgid: u32) {
+    /// Removes a process or thread that has ended.
+    pub fn forget(&self, id: u32) {
         // It need not be there.
-        let _ = self.skel.maps.wanted_tgids.delete(&tgid.to_ne_bytes());
+        let _ = self.skel.maps.wanted_tgids.delete(&id.to_ne_bytes());
+        let _ = self.skel.maps.wanted_tids.delete(&id.to_ne_bytes());
     }
 
     /// Turns to the other window. Gives the old parity.

@@ -31,13 +31,15 @@ impl JavaVersion {
     pub fn parse(text: &str) -> Option<JavaVersion> {
         if let Some(of_8) = text.strip_prefix("1.8.0") {
             let (update, rest) = number(of_8.strip_prefix('_').unwrap_or("0"))?;
-            return Some(JavaVersion { build: build(rest), ..JavaVersion::new(8, 0, update) });
+            return Some(JavaVersion { build: build(rest).unwrap_or(0), ..JavaVersion::new(8, 0, update) });
         }
         let (feature, rest) = number(text)?;
         let (interim, rest) = part(rest);
-        // Since Java 9 a build follows a `+`; HotSpot 25.N-bM is of Java 8.
-        if feature == 25 && rest.starts_with("-b") {
-            return Some(JavaVersion { build: build(rest), ..JavaVersion::new(8, 0, interim) });
+        // Since Java 9 a build follows a `+`; HotSpot 25.N-bM is of Java 8, and 25-beta+M is not.
+        if feature == 25
+            && let Some(build) = build(rest)
+        {
+            return Some(JavaVersion { build, ..JavaVersion::new(8, 0, interim) });
         }
         let (update, rest) = part(rest);
         let build = rest.split_once('+').and_then(|(_, after)| number(after)).map_or(0, |(build, _)| build);
@@ -63,8 +65,8 @@ fn part(text: &str) -> (u32, &str) {
 }
 
 /// `-bNN` at the front.
-fn build(text: &str) -> u32 {
-    text.strip_prefix("-b").and_then(number).map_or(0, |(build, _)| build)
+fn build(text: &str) -> Option<u32> {
+    text.strip_prefix("-b").and_then(number).map(|(build, _)| build)
 }
 
 /// Digits at the front, and what follows.
@@ -85,7 +87,10 @@ mod tests {
         assert_eq!(parsed("25.0.3+9-LTS"), Some((25, 0, 3, 9)));
         assert_eq!(parsed("25+36-3489"), Some((25, 0, 0, 36)));
         assert_eq!(parsed("21-ea+35"), Some((21, 0, 0, 35)));
+        assert_eq!(parsed("25-beta+36-ea"), Some((25, 0, 0, 36)));
+        assert_eq!(parsed("25.0.1-beta+5-202510"), Some((25, 0, 1, 5)));
         assert_eq!(parsed("25.372-b07"), Some((8, 0, 372, 7)));
+        assert_eq!(parsed("25.71-b00"), Some((8, 0, 71, 0)));
         assert_eq!(parsed("25.472-b08"), Some((8, 0, 472, 8)));
         assert_eq!(parsed("1.8.0_382-b05"), Some((8, 0, 382, 5)));
         assert_eq!(parsed("1.8.0"), Some((8, 0, 0, 0)));

@@ -7,7 +7,7 @@ use super::file::MappedFile;
 use super::locate::MAX_ANCESTORS;
 use super::mappings::Object;
 use super::reading;
-use super::{ProcessId, Processes};
+use super::{MonoNs, ProcessId, Processes};
 
 /// Generations up that are looked at for an ancestor.
 const MAX_GENERATIONS: usize = 64;
@@ -47,7 +47,27 @@ pub struct ProcessCode {
     pub ranges: Vec<CodeRange>,
 }
 
+/// A file's code that something else was mapped in the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoveredCode {
+    /// Whose.
+    pub tgid: u32,
+    /// Who made the process.
+    pub parent: u32,
+    /// First address of what is there now.
+    pub start: u64,
+    /// Address after its last.
+    pub end: u64,
+    /// Since when it is.
+    pub at: MonoNs,
+}
+
 impl Processes {
+    /// Code that was covered since this was asked the last time.
+    pub fn take_covered(&mut self) -> Vec<CoveredCode> {
+        std::mem::take(&mut self.covered)
+    }
+
     /// Processes that began, ended, or mapped something since this was asked the last time.
     pub fn take_touched(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.touched)

@@ -79,14 +79,16 @@ pub(super) struct Mappings {
 }
 
 impl Mappings {
-    /// Notes a mapping that was made at a time. What it covers ends then.
-    pub(super) fn map(&mut self, new: Mapping) {
+    /// Notes a mapping that was made at a time. What it covers ends then. Whether there was other code than memory of no
+    /// file.
+    pub(super) fn map(&mut self, new: Mapping) -> bool {
         if new.start >= new.end || self.has(&new) {
-            return;
+            return false;
         }
         let overlapping = self.overlapping(&new);
         let grows = |old: &Mapping| matches!(old.object, Object::Anonymous);
-        if !(grows(&new) && overlapping.iter().all(grows)) {
+        let replaces = !overlapping.iter().all(grows);
+        if replaces || !grows(&new) {
             // Of an older time too: what was found there until now holds no more.
             self.changed = new.from.max(MonoNs(self.changed.0.saturating_add(1)));
         }
@@ -104,6 +106,7 @@ impl Mappings {
             }
         }
         self.insert_joined(new);
+        replaces
     }
 
     /// Takes in a mapping that was read from `/proc/PID/maps`. It was there since `new.from` as far as is known;
@@ -223,8 +226,9 @@ mod tests {
     #[test]
     fn a_later_mapping_wins_and_the_earlier_one_is_remembered() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x1000, 0x5000, Object::File(file(1), 0x100), 10));
-        maps.map(mapping(0x2000, 0x3000, Object::File(file(2), 0), 20));
+        assert!(!maps.map(mapping(0x1000, 0x5000, Object::File(file(1), 0x100), 10)));
+        assert!(maps.map(mapping(0x2000, 0x3000, Object::File(file(2), 0), 20)), "in the place of the first");
+        assert!(!maps.map(mapping(0x2000, 0x3000, Object::File(file(2), 0), 25)), "it was there");
         assert_eq!(what(&maps, 0x1fff, 30), Some((1, 0x10ff)));
         assert_eq!(what(&maps, 0x2000, 30), Some((2, 0)));
         assert_eq!(what(&maps, 0x2000, 15), Some((1, 0x1100)));
@@ -260,9 +264,9 @@ mod tests {
         maps.map(mapping(0x5800, 0x9000, Object::Anonymous, 40));
         assert_eq!(maps.changed(), changed);
         assert_eq!(what(&maps, 0x8fff, 50), Some((0, 0)));
-        maps.map(mapping(0x4000, 0x6000, Object::Anonymous, 60));
+        assert!(maps.map(mapping(0x4000, 0x6000, Object::Anonymous, 60)));
         assert_eq!(maps.changed(), MonoNs(60), "over a file");
-        maps.map(mapping(0x6000, 0x7000, Object::File(file(2), 0), 70));
+        assert!(!maps.map(mapping(0x6000, 0x7000, Object::File(file(2), 0), 70)), "over no file");
         assert_eq!(maps.changed(), MonoNs(70), "a file over it");
         maps.map(mapping(0xa000, 0xb000, Object::File(file(2), 0), 80));
         assert_eq!(maps.changed(), MonoNs(80), "a file where nothing was");

@@ -33,7 +33,7 @@ pub mod table;
 mod table_tests;
 pub mod throttling;
 
-pub use code::{Code, CodeRange, ProcessCode};
+pub use code::{Code, CodeRange, CoveredCode, ProcessCode};
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, FileUse, MappedFile, Unopened};
 pub use identity::{MonoNs, ProcessId};

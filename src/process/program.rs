@@ -182,11 +182,11 @@ impl Program {
         ended
     }
 
-    /// Takes in a mapping that was made.
-    pub(super) fn map(&mut self, at: MonoNs, mapped: &Mapped, files: &mut Files) {
+    /// Takes in a mapping that was made; whether it took the place of a file's code.
+    pub(super) fn map(&mut self, at: MonoNs, mapped: &Mapped, files: &mut Files) -> bool {
         let object = object(mapped.offset, mapped.inode, &mapped.path, files);
         let end = mapped.start.saturating_add(mapped.len);
-        Arc::make_mut(&mut self.maps).map(Mapping { start: mapped.start, end, object, from: at });
+        Arc::make_mut(&mut self.maps).map(Mapping { start: mapped.start, end, object, from: at })
     }
 
     /// Takes in what was read from `/proc`.

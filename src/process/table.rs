@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::code::CoveredCode;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
 use super::patience::PATIENCE;
@@ -104,6 +105,8 @@ pub struct Processes {
     changed: BTreeSet<u32>,
     /// Processes whose code may be another one since it was last asked, see [`Processes::take_touched`].
     pub(super) touched: BTreeSet<u32>,
+    /// See [`Processes::take_covered`].
+    pub(super) covered: Vec<CoveredCode>,
     pub(super) files: Files,
     pub(super) roots: Roots,
     /// Our own root: the last guess for a path.
@@ -133,6 +136,7 @@ impl Processes {
             ended: VecDeque::new(),
             changed: BTreeSet::new(),
             touched: BTreeSet::new(),
+            covered: Vec::new(),
             files: Files::new(&options),
             roots,
             own_root,
@@ -204,7 +208,8 @@ impl Processes {
         })
     }
 
-    /// These processes and all their descendants that are alive, without repetition.
+    /// These processes, whether they are there or not, and those of their descendants that are alive and not cut off from
+    /// them by one that has ended; without repetition.
     #[must_use]
     pub fn descendants(&self, roots: &[u32]) -> Vec<u32> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -348,7 +353,11 @@ impl Processes {
         }
         self.counts.mappings += added;
         self.touched.insert(event.tgid);
-        program.map(event.at, mapped, &mut self.files);
+        if program.map(event.at, mapped, &mut self.files) {
+            let (start, end) = (mapped.start, mapped.start.saturating_add(mapped.len));
+            let (tgid, parent, at) = (event.tgid, program.parent, event.at);
+            self.covered.push(CoveredCode { tgid, parent, start, end, at });
+        }
         if program.maps.has_past() {
             self.changed.insert(event.tgid);
         }

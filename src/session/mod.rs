@@ -11,10 +11,12 @@ mod inquiry;
 mod jvm;
 mod jvms;
 pub mod launch;
+mod missing;
 mod opted_in;
 mod outcome;
 mod progress;
 mod refused;
+mod replaced;
 mod resolver;
 mod sampler;
 mod settings;
@@ -55,7 +57,7 @@ use launch::Launched;
 use resolver::{Resolver, View};
 use sampler::{Limits, News, Sampler};
 use stages::Stages;
-use unwinding::Unwinding;
+use unwinding::{Unwinding, Wanted};
 
 /// How often the session looks around while it has something to do besides.
 const BEAT: Duration = Duration::from_millis(50);
@@ -135,7 +137,8 @@ pub fn run_parts(
     let mut jvms = Jvms::new(settings, control);
     jvms.attach_all(&resolver.processes, &groups, &mut resolver.symbolizer, control);
 
-    let mut unwinding = Unwinding::new(ready.unwind, settings, launched.as_ref().map(Launched::pid));
+    let wanted = Wanted::of(settings, launched.as_ref().map(Launched::pid));
+    let mut unwinding = Unwinding::new(ready.unwind, wanted);
     let described = jvms.take_described(&mut resolver.symbolizer);
     unwinding.describe(described, &mut resolver.processes, &mut resolver.symbolizer);
     if !control.is_stopped() {
@@ -143,8 +146,12 @@ pub fn run_parts(
     }
 
     let news = sampler.news.take().context("the sampler has no news")?;
+    let descendants = match &settings.target {
+        Target::Pids(tgids) if settings.children => resolver.processes.descendants(tgids),
+        _ => Vec::new(),
+    };
     let mut stages = Stages::begin(settings, groups, resolver, jvms, unwinding);
-    sampler.go(Limits { duration: settings.duration, part: settings.part });
+    sampler.go(Limits { duration: settings.duration, part: settings.part }, descendants);
     log::info!(
         "sampling: begun, {}",
         settings.duration.map_or("without limit".into(), |d| format!("for {d:?}"))

@@ -168,7 +168,7 @@ impl Part {
         Part { profile: Profile::new(), tally: Tally::default(), most_stacks: 0, end: None }
     }
 
-    /// The number of its last window, if it is over.
+    /// The number of its last window; 0 while it is not over.
     pub(super) fn last_window(&self) -> u64 {
         self.end.map_or(0, |(last, _)| last)
     }

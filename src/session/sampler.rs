@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 
 use super::control::Control;
+use super::targets::{Change, Targets};
 use crate::capture::program::Program;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::Options;
 use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, WaitMap, Window};
-use crate::process::{EventKind, MonoNs, ProcessEvent};
+use crate::process::{MonoNs, ProcessEvent};
 
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
@@ -72,7 +73,7 @@ pub(super) struct Totals {
 /// A prepared sampling thread.
 pub(super) struct Sampler {
     thread: JoinHandle<anyhow::Result<()>>,
-    go: SyncSender<Limits>,
+    go: SyncSender<Go>,
     control: Control,
     /// It ends when sampling has ended.
     pub(super) news: Option<Receiver<News>>,
@@ -112,6 +113,13 @@ pub(super) struct Limits {
     pub(super) part: Option<u32>,
 }
 
+/// The word to begin.
+struct Go {
+    limits: Limits,
+    /// Of the chosen processes.
+    descendants: Vec<u32>,
+}
+
 /// Where the thread puts what it has.
 struct Sink {
     send: SyncSender<News>,
@@ -146,7 +154,8 @@ impl Sampler {
                 };
                 let _ = ready.send(Ok(given));
                 let mut early = Vec::new();
-                let Some(limits) = run.wait(&may_go, &mut early) else { return Ok(()) };
+                let Some(Go { limits, descendants }) = run.wait(&may_go, &mut early) else { return Ok(()) };
+                run.follow(|targets| targets.begin(&descendants, &early));
                 run.sample(limits, early, &heard, &sink)
             })
             .context("starting the sampling thread")?;
@@ -154,10 +163,10 @@ impl Sampler {
         Ok(Sampler { thread, go, control: control.clone(), news: Some(news), eager, ready: Some(given) })
     }
 
-    /// Starts the ticks.
-    pub(super) fn go(&self, limits: Limits) {
+    /// Starts the ticks. The chosen processes have these descendants; those since are heard of.
+    pub(super) fn go(&self, limits: Limits, descendants: Vec<u32>) {
         // If the thread is gone, `finish` says why.
-        let _ = self.go.send(limits);
+        let _ = self.go.send(Go { limits, descendants });
     }
 
     /// Waits for the end; the batches must be read to their end by then or dropped.
@@ -177,29 +186,34 @@ struct Run {
     period_ns: u64,
     sideband: Sideband,
     follow_children: bool,
-    /// Processes whose children are wanted too.
-    family: std::collections::HashSet<u32>,
+    /// None if all are wanted that the filter lets through.
+    targets: Option<Targets>,
+    /// With a command that was started it is over when that has ended, whatever it leaves behind.
+    launched: bool,
 }
 
 impl Run {
     fn prepare(options: &Options) -> anyhow::Result<Run> {
+        let targets = Targets::of(&options.filter);
         let capture = Capture::prepare(options)?;
         // Processes run on any CPU, whichever CPUs are sampled.
         let cpus = crate::capture::clock::online_cpus()?;
         let sideband = Sideband::open(cpus).context("perf events of processes and mappings")?;
-        let family = options.filter.tgids.iter().copied().collect();
         let (period_ns, follow_children) = (options.period_ns, options.filter.children);
-        Ok(Run { capture, period_ns, sideband, follow_children, family })
+        let launched = options.filter.launched.is_some();
+        Ok(Run { capture, period_ns, sideband, follow_children, targets, launched })
     }
 
     /// Waits for the word to begin and its limits; none if nobody will say it. JVMs may take seconds to be attached to:
     /// the side-band is read meanwhile, its rings would overflow.
-    fn wait(&mut self, may_go: &Receiver<Limits>, events: &mut Vec<ProcessEvent>) -> Option<Limits> {
+    fn wait(&mut self, may_go: &Receiver<Go>, events: &mut Vec<ProcessEvent>) -> Option<Go> {
         loop {
             match may_go.recv_timeout(BEAT) {
-                Ok(limits) => return Some(limits),
+                Ok(go) => return Some(go),
                 // What does not fit stays in the rings and is counted as lost there.
-                Err(RecvTimeoutError::Timeout) if events.len() < MAX_EARLY => self.take_events(events),
+                Err(RecvTimeoutError::Timeout) if events.len() < MAX_EARLY => {
+                    events.extend(self.sideband.drain());
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
@@ -220,6 +234,9 @@ impl Run {
         let mut next = begin + WINDOW;
         let (mut cpus, mut windows) = (0, 0u32);
         loop {
+            if !self.launched && self.targets.as_ref().is_some_and(Targets::have_ended) {
+                control.stop("what was chosen has ended");
+            }
             let stopping = control.is_stopped() || deadline.is_some_and(|d| Instant::now() >= d);
             if stopping {
                 self.capture.stop()?;
@@ -306,28 +323,22 @@ impl Run {
 
     fn take_events(&mut self, events: &mut Vec<ProcessEvent>) {
         let new = self.sideband.drain();
-        if self.follow_children {
-            for event in &new {
-                self.follow_family(event);
-            }
-        }
+        self.follow(|targets| targets.follow(&new));
         events.extend(new);
     }
 
-    /// A descendant is recognised by its ancestors at its ticks; this finds those whose parents have ended, too.
-    fn follow_family(&mut self, event: &ProcessEvent) {
-        match event.kind {
-            EventKind::Fork { parent, .. }
-                if event.is_leader()
-                    && self.family.contains(&parent)
-                    && self.capture.program().want(event.tgid).is_ok() =>
-            {
-                self.family.insert(event.tgid);
+    /// Tells the filter what has become of the targets.
+    fn follow(&mut self, what: impl FnOnce(&mut Targets) -> Vec<Change>) {
+        let Some(targets) = &mut self.targets else { return };
+        let program = self.capture.program();
+        for change in what(targets) {
+            match change {
+                Change::Want(tgid) => {
+                    // Without room it is found by its ancestors, as long as those run.
+                    let _ = program.want(tgid);
+                }
+                Change::Forget(id) => program.forget(id),
             }
-            EventKind::Exit if event.is_leader() && self.family.remove(&event.tgid) => {
-                self.capture.program().forget(event.tgid);
-            }
-            _ => {}
         }
     }
 }

@@ -10,7 +10,6 @@ use super::outcome::Course;
 use super::progress::Progress;
 use super::resolver::Resolver;
 use super::sampler::Batch;
-use super::targets::Targets;
 use super::unwinding::Unwinding;
 use super::{Control, Outcome, Settings};
 use crate::process::ProcessEvent;
@@ -23,7 +22,6 @@ pub(super) struct Stages<'a> {
     resolver: Resolver,
     jvms: Jvms,
     unwinding: Unwinding,
-    targets: Targets,
     progress: Progress,
     course: Course,
     steadiness: Steadiness,
@@ -48,7 +46,6 @@ impl<'a> Stages<'a> {
             resolver,
             jvms,
             unwinding,
-            targets: Targets::of(settings),
             progress: Progress::new(settings.progress, settings.duration),
             course: Course::begin(),
             steadiness: Steadiness::begin(),
@@ -70,11 +67,9 @@ impl<'a> Stages<'a> {
         self.steadiness.look(when, batch.program, || resolver.symbolizer.stats());
         resolver.apply(&batch.events);
         self.events.extend_from_slice(&batch.events);
-        if self.targets.have_ended(&resolver.processes) {
-            control.stop("what was chosen has ended");
-        }
         jvms.notice(resolver.next_window(), &std::mem::take(&mut self.events));
-        unwinding.meet(&mut batch.window.stacks, &mut resolver.processes, &mut resolver.symbolizer);
+        let stacks = &mut batch.window.stacks;
+        unwinding.meet(stacks, batch.end, &mut resolver.processes, &mut resolver.symbolizer);
         jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
         jvms.beat(&mut resolver.symbolizer);
         jvms.read(&resolver.read_logs(&batch.window.stacks));

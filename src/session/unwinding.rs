@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 
 use super::allowance::Allowance;
 use super::groups::Groups;
+use super::missing::{LAST_PAUSE, Missing};
+use super::replaced::Replaced;
 use super::{Settings, Target, targets};
 use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
-use crate::process::{Code, CodeRange, FileId, Location, MappedFile, ProcessCode, Processes};
+use crate::process::{Code, CodeRange, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::unwind::{
-    self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Range, Rule, Space, Store, TableKey, Usage,
+    self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Memory, Range, Rule, Space, Store, Table, TableKey,
+    Usage,
 };
 
 /// Loading takes one part of the time in so many in the long run; what is left over is kept up to this.
@@ -27,7 +30,7 @@ const MAX_FILES: usize = 16_384;
 const MAX_RULES: usize = 1 << 16;
 
 /// Whose stacks may be walked.
-enum Wanted {
+pub(super) enum Wanted {
     /// Nobody's: no user frames are wanted.
     Nobody,
     All,
@@ -38,9 +41,31 @@ enum Wanted {
     Families(Vec<u32>),
 }
 
+/// Where tables come from.
+pub(super) trait Tables {
+    /// The vdso, as a file.
+    fn vdso(&self) -> Option<(FileId, FileHandle)>;
+
+    /// The table of a file.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn table(&mut self, file: &FileHandle) -> Result<Table, NoTable>;
+}
+
+impl Tables for Symbolizer {
+    fn vdso(&self) -> Option<(FileId, FileHandle)> {
+        Symbolizer::vdso(self)
+    }
+
+    fn table(&mut self, file: &FileHandle) -> Result<Table, NoTable> {
+        self.unwind_table(file)
+    }
+}
+
 /// What is loaded, and what is still to be.
-pub(super) struct Unwinding {
-    store: Store<UnwindMemory>,
+pub(super) struct Unwinding<M: Memory = UnwindMemory> {
+    store: Store<M>,
     wanted: Wanted,
     /// The tables of files that were asked for; none if a file has none.
     tables: HashMap<FileId, Option<TableKey>>,
@@ -55,12 +80,14 @@ pub(super) struct Unwinding {
     last: u32,
     /// A process that maps one file after the other must not keep us busy.
     allowance: Allowance,
+    missing: Missing,
+    replaced: Replaced,
 }
 
-impl Unwinding {
+impl Wanted {
     /// `launched` is the process that was started to be profiled.
-    pub(super) fn new(memory: UnwindMemory, settings: &Settings, launched: Option<u32>) -> Unwinding {
-        let wanted = match &settings.target {
+    pub(super) fn of(settings: &Settings, launched: Option<u32>) -> Wanted {
+        match &settings.target {
             _ if !settings.user => Wanted::Nobody,
             Target::All => Wanted::All,
             Target::Groups(_) => Wanted::Groups,
@@ -68,7 +95,13 @@ impl Unwinding {
             Target::Pids(tgids) => Wanted::These(tgids.clone()),
             Target::Launch(_) => Wanted::Families(launched.into_iter().collect()),
             Target::Tids(tids) => Wanted::These(targets::processes_of(tids)),
-        };
+        }
+    }
+}
+
+impl<M: Memory> Unwinding<M> {
+    /// Nothing is loaded yet.
+    pub(super) fn new(memory: M, wanted: Wanted) -> Unwinding<M> {
         Unwinding {
             store: Store::new(memory, Budget::default()),
             wanted,
@@ -79,13 +112,15 @@ impl Unwinding {
             due: BTreeSet::new(),
             last: 0,
             allowance: Allowance::new(PART, MOST_SAVED, Instant::now()),
+            missing: Missing::default(),
+            replaced: Replaced::default(),
         }
     }
 
     /// Loads what is needed before the first tick.
-    pub(super) fn begin(&mut self, processes: &mut Processes, groups: &Groups, symbolizer: &mut Symbolizer) {
-        self.due.append(&mut processes.take_touched());
-        self.advance(processes, groups, symbolizer, Instant::now() + AT_START);
+    pub(super) fn begin(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn Tables) {
+        self.hear(processes, Instant::now());
+        self.advance(processes, groups, tables, Instant::now() + AT_START);
     }
 
     /// Whether something is still to be loaded.
@@ -94,13 +129,25 @@ impl Unwinding {
     }
 
     /// Loads some of what is missing.
-    pub(super) fn beat(&mut self, processes: &mut Processes, groups: &Groups, symbolizer: &mut Symbolizer) {
-        self.due.append(&mut processes.take_touched());
+    pub(super) fn beat(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn Tables) {
         let now = Instant::now();
+        self.hear(processes, now);
         let allowed = self.allowance.now(now).min(AT_BEAT);
         if !allowed.is_zero() {
-            self.advance(processes, groups, symbolizer, now + allowed);
+            self.advance(processes, groups, tables, now + allowed);
             self.allowance.spend(now.elapsed());
+        }
+    }
+
+    /// Notes which processes are to be looked at.
+    fn hear(&mut self, processes: &mut Processes, now: Instant) {
+        self.due.append(&mut processes.take_touched());
+        self.due.extend(self.missing.take_due(now));
+        // A fork is walked by what its parent has mapped until it is told of.
+        for code in processes.take_covered() {
+            if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
+                self.replaced.add(&code);
+            }
         }
     }
 
@@ -110,42 +157,46 @@ impl Unwinding {
         &mut self,
         jvms: Vec<(u32, HotSpot)>,
         processes: &mut Processes,
-        symbolizer: &mut Symbolizer,
+        tables: &mut dyn Tables,
     ) {
         let begun = Instant::now();
         for (tgid, jvm) in jvms {
             self.jvms.insert(tgid, (jvm, None));
             if let Some(code) = processes.code(tgid) {
-                self.load(tgid, code, symbolizer, Instant::now());
+                self.load(tgid, code, tables, Instant::now());
             }
             self.running.insert(tgid);
         }
         self.allowance.spend(begun.elapsed());
     }
 
-    /// Notes the processes of stacks that were walked without tables, and ends those stacks where a file's table, which
-    /// came too late for the walk, says that the frame pointer that was followed is none.
+    /// Notes the processes of a window's stacks that were walked without tables, and ends those stacks where a file's table,
+    /// which came too late for the walk, says that the frame pointer that was followed is none, or that was not the table
+    /// of what is there. `end` is the window's.
     pub(super) fn meet(
         &mut self,
         stacks: &mut [(Stack, Count)],
+        end: MonoNs,
         processes: &mut Processes,
-        symbolizer: &mut Symbolizer,
+        tables: &mut dyn Tables,
     ) {
         if matches!(self.wanted, Wanted::Nobody) {
             return;
         }
+        self.hear(processes, Instant::now());
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
             let tgid = stack.key.process.tgid;
-            if !self.store.knows(tgid) {
+            if self.replaced.cut(stack) || !self.store.knows(tgid) {
                 self.running.insert(tgid);
             }
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
-                self.examine(stack, processes, symbolizer);
+                self.examine(stack, processes, tables);
             }
         }
+        self.replaced.retire(end);
     }
 
-    fn examine(&mut self, stack: &mut Stack, processes: &mut Processes, symbolizer: &mut Symbolizer) {
+    fn examine(&mut self, stack: &mut Stack, processes: &mut Processes, tables: &mut dyn Tables) {
         let (id, at) = (stack.key.process, stack.at);
         for next in 1..stack.user.len() {
             let UserWord::Followed(pc) = stack.user[next] else { continue };
@@ -153,7 +204,7 @@ impl Unwinding {
             let Location::File { file, offset } = processes.locate(id, at, left) else { continue };
             let probe = pc.saturating_sub(1);
             let leaf = next == 1 && !matches!(processes.locate(id, at, probe), Location::Unknown(_));
-            if let Some(end) = end_at(self.rule(&file, offset, symbolizer), leaf) {
+            if let Some(end) = end_at(self.rule(id.tgid, &file, offset, tables), leaf) {
                 stack.user.truncate(next);
                 stack.end = end;
                 break;
@@ -161,13 +212,15 @@ impl Unwinding {
         }
     }
 
-    /// What holds at an offset of a file, as far as it is known or there is time to find it out.
-    fn rule(&mut self, file: &Arc<MappedFile>, offset: u64, symbolizer: &mut Symbolizer) -> Rule {
+    /// What holds at an offset of a file of a process, as far as it is known or there is time to find it out.
+    fn rule(&mut self, tgid: u32, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn Tables) -> Rule {
         let now = Instant::now();
         let mut key = self.known(file.id);
         if key.is_none() && !self.allowance.now(now).is_zero() {
-            key = self.build(file.id, &FileHandle::Mapped(Arc::clone(file)), symbolizer);
+            key = self.build(file.id, &FileHandle::Mapped(Arc::clone(file)), tables);
             self.allowance.spend(now.elapsed());
+            // It was walked without it.
+            self.due.extend(key.flatten().map(|_| tgid));
         }
         let Some(key) = key.flatten() else { return Rule::None };
         if self.rules.len() >= MAX_RULES {
@@ -181,16 +234,18 @@ impl Unwinding {
         &mut self,
         processes: &mut Processes,
         groups: &Groups,
-        symbolizer: &mut Symbolizer,
+        tables: &mut dyn Tables,
         until: Instant,
     ) {
         while let Some(tgid) = self.running.pop_first().or_else(|| self.next_due(processes, groups)) {
             self.due.remove(&tgid);
             match processes.code(tgid) {
-                Some(code) => self.load(tgid, code, symbolizer, until),
+                Some(code) => self.load(tgid, code, tables, until),
                 None => {
                     self.store.remove(tgid);
                     self.jvms.remove(&tgid);
+                    self.missing.wait(tgid, None);
+                    self.replaced.forget(tgid);
                 }
             }
             if Instant::now() >= until {
@@ -228,25 +283,29 @@ impl Unwinding {
             if self.store.knows(tgid) || (wanted && processes.is_alive(tgid)) {
                 return Some(tgid);
             }
+            self.replaced.forget(tgid);
         }
     }
 
-    /// When the time is over the process comes again for the tables that are not there yet.
-    fn load(&mut self, tgid: u32, code: ProcessCode, symbolizer: &mut Symbolizer, until: Instant) {
+    /// When the time is over the process comes again for the tables that are not there yet; for those that could not be had
+    /// it does later.
+    fn load(&mut self, tgid: u32, code: ProcessCode, tables: &mut dyn Tables, until: Instant) {
         let ProcessCode { start_code, end_code, start_stack, ranges } = code;
-        let mut tables: Vec<Option<TableKey>> = Vec::with_capacity(ranges.len());
+        let mut keys: Vec<Option<TableKey>> = Vec::with_capacity(ranges.len());
+        let mut again: Option<Instant> = None;
         for range in &ranges {
-            let Some((id, file)) = file_of(range, symbolizer) else {
-                tables.push(None);
+            let Some((id, file)) = file_of(range, tables) else {
+                keys.push(None);
                 continue;
             };
-            let mut key = self.known(id);
-            if key.is_none() && Instant::now() >= until {
+            let (now, mut key) = (Instant::now(), self.known(id));
+            if key.is_none() && now >= until {
                 self.due.insert(tgid);
             } else if key.is_none() {
-                key = self.build(id, &file, symbolizer);
+                key = self.build(id, &file, tables);
+                again = again.into_iter().chain(self.missing.until(id, now)).min();
             }
-            tables.push(key.flatten());
+            keys.push(key.flatten());
         }
         let layout = Layout { start_code, end_code, start_stack };
         let range = |range: &CodeRange| {
@@ -254,23 +313,27 @@ impl Unwinding {
             Range { start, end, code: unwind::Code::File(offset), table: 0 }
         };
         let mut ranges: Vec<Range> = ranges.iter().map(range).collect();
-        self.add_heaps((tgid, layout), &mut ranges, &mut tables);
-        self.store.set(tgid, Space { layout, ranges }, &tables);
+        if !self.add_heaps((tgid, layout), &mut ranges, &mut keys) {
+            again = again.or(Some(Instant::now() + LAST_PAUSE));
+        }
+        self.missing.wait(tgid, again);
+        self.store.set(tgid, Space { layout, ranges }, &keys);
+        self.replaced.told(tgid, MonoNs::now());
     }
 
-    /// Adds the code heaps of a JVM to what it has mapped.
+    /// Adds the code heaps of a JVM to what it has mapped. Whether there was room.
     fn add_heaps(
         &mut self,
         (tgid, layout): (u32, Layout),
         ranges: &mut Vec<Range>,
         tables: &mut Vec<Option<TableKey>>,
-    ) {
-        let Some((jvm, its_layout)) = self.jvms.get_mut(&tgid) else { return };
+    ) -> bool {
+        let Some((jvm, its_layout)) = self.jvms.get_mut(&tgid) else { return true };
         if *its_layout.get_or_insert(layout) != layout {
             self.jvms.remove(&tgid);
-            return;
+            return true;
         }
-        let Some(vm) = self.store.load_vm(jvm) else { return };
+        let Some(vm) = self.store.load_vm(jvm) else { return false };
         for CodeHeap { span: (start, end), segment_map } in &jvm.heaps {
             let at = ranges.partition_point(|range| range.end <= *start);
             // It is what the JVM says; where a file is mapped it is wrong.
@@ -280,6 +343,7 @@ impl Unwinding {
                 tables.insert(at, Some(vm));
             }
         }
+        true
     }
 
     /// The table of a file, if it was asked for and is still loaded; none of none if the file has none.
@@ -288,18 +352,22 @@ impl Unwinding {
         known.is_none_or(|key| self.store.has(key)).then_some(known)
     }
 
-    /// Has the table of a file built and loads it.
-    fn build(
-        &mut self,
-        id: FileId,
-        file: &FileHandle,
-        symbolizer: &mut Symbolizer,
-    ) -> Option<Option<TableKey>> {
-        let key = match symbolizer.unwind_table(file) {
-            Ok(table) => Some(self.store.load(&table)?),
-            Err(NoTable::Unavailable) => return None,
-            Err(_) => None,
+    /// Has the table of a file built and loads it, unless that was tried in vain not long ago.
+    fn build(&mut self, id: FileId, file: &FileHandle, tables: &mut dyn Tables) -> Option<Option<TableKey>> {
+        let now = Instant::now();
+        if self.missing.until(id, now).is_some() {
+            return None;
+        }
+        let built = match tables.table(file) {
+            Ok(table) => self.store.load(&table).map(Some),
+            Err(NoTable::Unavailable) => None,
+            Err(_) => Some(None),
         };
+        let Some(key) = built else {
+            self.missing.add(id, now);
+            return None;
+        };
+        self.missing.remove(id);
         if self.tables.len() >= MAX_FILES {
             self.tables.retain(|_, key| key.is_some_and(|key| self.store.has(key)));
         }
@@ -308,10 +376,10 @@ impl Unwinding {
     }
 }
 
-fn file_of(range: &CodeRange, symbolizer: &Symbolizer) -> Option<(FileId, FileHandle)> {
+fn file_of(range: &CodeRange, tables: &dyn Tables) -> Option<(FileId, FileHandle)> {
     match &range.code {
         Code::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
-        Code::Vdso => symbolizer.vdso(),
+        Code::Vdso => tables.vdso(),
     }
 }
 
@@ -331,21 +399,5 @@ fn end_at(rule: Rule, leaf: bool) -> Option<End> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_frame_pointer_is_followed_where_it_is_one() {
-        let frame = |cfa, fp| Rule::Frame { cfa, fp };
-        let usual = frame(Cfa::Fp(16), Fp::AtCfa(-16));
-        let pushed = frame(Cfa::Sp(24), Fp::AtCfa(-16));
-        let untouched = frame(Cfa::Sp(8), Fp::Same);
-        for leaf in [true, false] {
-            assert_eq!(end_at(Rule::None, leaf), None, "nothing is known of it");
-            assert_eq!(end_at(usual, leaf), None);
-            assert_eq!(end_at(pushed, leaf), Some(End::NoTable), "it is saved to be used for something else");
-            assert_eq!(end_at(Rule::End, leaf), Some(End::Root));
-        }
-        assert_eq!((end_at(untouched, true), end_at(untouched, false)), (None, Some(End::NoTable)));
-    }
-}
+#[path = "unwinding_tests.rs"]
+mod tests;

@@ -223,6 +223,16 @@ impl<M: Memory> Store<M> {
         self.spaces.contains_key(&tgid)
     }
 
+    /// Whether a process is walked by a table, or by what a JVM says, anywhere between two addresses.
+    #[must_use]
+    pub fn covers(&self, tgid: u32, start: u64, end: u64) -> bool {
+        self.spaces.get(&tgid).is_some_and(|placed| {
+            let ranges = &placed.space.ranges;
+            let first = ranges.partition_point(|range| range.end <= start);
+            ranges[first..].iter().take_while(|range| range.start < end).any(|range| range.table != 0)
+        })
+    }
+
     /// Gives back the tables that no process needs now, and the memory that is free then.
     pub fn shed(&mut self) {
         self.make_room(u32::MAX);

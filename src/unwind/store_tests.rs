@@ -110,6 +110,10 @@ fn equal_tables_are_loaded_once() {
     assert!(store.set(7, space(7, 2), &[one, None]));
     assert!(store.set(8, space(8, 2), &[one, other]));
     assert_eq!((store.usage().tables, store.usage().spaces), (2, 2));
+    // The ranges are the first page of each MiB; the second of process 7 has no table.
+    assert!(store.covers(7, 0, (1 << 20) + 1) && store.covers(7, (1 << 20) + 4095, u64::MAX));
+    assert!(!store.covers(7, 0, 1 << 20) && !store.covers(7, (1 << 20) + 4096, u64::MAX));
+    assert!(store.covers(8, 2 << 20, (2 << 20) + 1) && !store.covers(9, 0, u64::MAX));
     let kernel = fake.0.borrow();
     let first_table = |tgid: u32| kernel.pages[&kernel.spaces[&tgid]][32 + 24];
     assert_eq!(first_table(7), first_table(8));

@@ -1,0 +1,169 @@
+//! Tables that are missing at first, code that takes the place of other code, and frame pointers that are none.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use super::*;
+use crate::capture::{Leaf, StackKey};
+use crate::process::{EventKind, Options, ProcessEvent, ProcessId, Which, event, procfs};
+use crate::unwind::{PAGE, TableBuilder};
+
+/// What the kernel side would read.
+#[derive(Clone, Debug, Default)]
+struct Kernel(Rc<RefCell<HashMap<u32, Vec<u8>>>>);
+
+impl Memory for Kernel {
+    type Error = Infallible;
+
+    fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), Infallible> {
+        self.0.borrow_mut().extend((first..).zip(bytes.chunks(PAGE).map(<[u8]>::to_vec)));
+        Ok(())
+    }
+
+    fn read(&self, page: u32) -> Option<Vec<u8>> {
+        self.0.borrow().get(&page).cloned()
+    }
+
+    fn publish(&mut self, _: u32, _: u32) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn withdraw(&mut self, _: u32) {}
+
+    fn settle(&mut self) {}
+
+    fn shrink(&mut self, _: u32) {}
+}
+
+/// Gives one table for all files, or none now.
+#[derive(Default)]
+struct OneTable {
+    there: bool,
+    asked: usize,
+}
+
+impl Tables for OneTable {
+    fn vdso(&self) -> Option<(FileId, FileHandle)> {
+        None
+    }
+
+    fn table(&mut self, _: &FileHandle) -> Result<Table, NoTable> {
+        self.asked += 1;
+        let mut builder = TableBuilder::default();
+        builder.add(0, 1 << 20, Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same }).unwrap();
+        let table = builder.build().unwrap().unwrap();
+        if self.there { Ok(table) } else { Err(NoTable::Unavailable) }
+    }
+}
+
+/// Our own process, in which `here` is code of a file.
+fn own() -> (Unwinding<Kernel>, Processes, u64) {
+    let mut processes = Processes::new(Options::default());
+    assert_eq!(processes.scan(&Which::Tgids(&[std::process::id()])), 1);
+    (Unwinding::new(Kernel::default(), Wanted::All), processes, own as *const () as u64)
+}
+
+const OWN: fn() -> u32 = std::process::id;
+
+/// Has the process of the test loaded as far as that goes.
+fn load(unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, tables: &mut OneTable) {
+    let code = processes.code(OWN()).unwrap();
+    unwinding.load(OWN(), code, tables, Instant::now() + AT_START);
+}
+
+/// A stack of it, seen now.
+fn stack(user: Vec<UserWord>) -> Stack {
+    let start = procfs::stat(OWN()).unwrap().start_ticks * procfs::clock_tick();
+    let process = ProcessId { tgid: OWN(), start, exec: 0 };
+    Stack {
+        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 },
+        at: MonoNs::now(),
+        comm: Vec::new(),
+        leaf: Leaf::User,
+        end: End::Root,
+        kernel: Vec::new(),
+        user,
+    }
+}
+
+#[test]
+fn a_table_that_was_unavailable_is_asked_for_again() {
+    let (mut unwinding, mut processes, here) = own();
+    let (mut tables, begun) = (OneTable::default(), Instant::now());
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert!(unwinding.store.knows(OWN()) && !unwinding.store.covers(OWN(), here, here + 1));
+    let asked = tables.asked;
+    assert!(asked > 0);
+    unwinding.due.clear();
+    processes.take_touched();
+    load(&mut unwinding, &mut processes, &mut tables);
+    if begun.elapsed() < Duration::from_secs(1) {
+        assert_eq!(tables.asked, asked, "not at once");
+    }
+    tables.there = true;
+    // Nothing has happened to the process but time.
+    std::thread::sleep(Duration::from_millis(2_100));
+    unwinding.hear(&mut processes, Instant::now());
+    assert_eq!(unwinding.due, [OWN()].into());
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert!(unwinding.store.covers(OWN(), here, here + 1) && !unwinding.store.covers(OWN(), 0, 1));
+    unwinding.due.clear();
+    unwinding.hear(&mut processes, Instant::now() + 2 * LAST_PAUSE);
+    assert!(unwinding.due.is_empty(), "nothing is missing");
+}
+
+#[test]
+fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut tables = OneTable { there: true, asked: 0 };
+    // There was no time for it.
+    let code = processes.code(OWN()).unwrap();
+    unwinding.load(OWN(), code, &mut tables, Instant::now());
+    unwinding.due.clear();
+    processes.take_touched();
+    let stack = stack(vec![UserWord::Leaf(here), UserWord::Followed(here + 1)]);
+    let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight_ns: 1 })]);
+    unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
+    assert_eq!((tables.asked, unwinding.due), (1, [OWN()].into()));
+}
+
+#[test]
+fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut tables = OneTable { there: true, asked: 0 };
+    load(&mut unwinding, &mut processes, &mut tables);
+    let at = MonoNs::now();
+    let start = here & !0xfff;
+    let inode = event::Inode { major: 1, minor: 2, ino: 3, generation: 4 };
+    let path = Arc::from(std::path::Path::new("/none"));
+    let mapped = event::Mapped { start, len: 0x1000, offset: 0, inode, path };
+    processes.apply(&ProcessEvent { at, tgid: OWN(), tid: OWN(), kind: EventKind::Mmap(mapped) });
+    let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
+    let walk = |unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, stack: &Stack| {
+        let mut stacks = [(stack.clone(), Count { ticks: 1, weight_ns: 1 })];
+        unwinding.meet(&mut stacks, stack.at, processes, &mut OneTable::default());
+        (stacks[0].0.user.len(), stacks[0].0.end)
+    };
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable));
+    assert!(unwinding.running.contains(&OWN()), "it runs, and is told of first");
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable), "it was walked before");
+    stack.at = MonoNs(MonoNs::now().0 + 1_000_000_000);
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (2, End::Root));
+}
+
+#[test]
+fn a_frame_pointer_is_followed_where_it_is_one() {
+    let frame = |cfa, fp| Rule::Frame { cfa, fp };
+    let usual = frame(Cfa::Fp(16), Fp::AtCfa(-16));
+    let pushed = frame(Cfa::Sp(24), Fp::AtCfa(-16));
+    let untouched = frame(Cfa::Sp(8), Fp::Same);
+    for leaf in [true, false] {
+        assert_eq!(end_at(Rule::None, leaf), None, "nothing is known of it");
+        assert_eq!(end_at(usual, leaf), None);
+        assert_eq!(end_at(pushed, leaf), Some(End::NoTable), "it is saved to be used for something else");
+        assert_eq!(end_at(Rule::End, leaf), Some(End::Root));
+    }
+    assert_eq!((end_at(untouched, true), end_at(untouched, false)), (None, Some(End::NoTable)));
+}

@@ -1,0 +1,75 @@
+//! Chosen processes: who they are when numbers are given away, who descends from them, and when the last has ended.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::process::Command;
+use std::time::Duration;
+
+use common::profiler::{Sampling, until_it_ends};
+use common::spent::{Watch, spend};
+use common::target::Target;
+use common::{is_root, native, scratch};
+use jbpf_prof::process::procfs;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Milliseconds of CPU time after which a program ends that nobody waits for.
+const LONG: &str = "20000";
+
+#[test]
+fn whoever_is_given_the_number_of_one_that_has_ended_is_not_chosen() {
+    if !is_root() {
+        return;
+    }
+    let (first, second) = (native::start("native"), native::start("kernel"));
+    let (number, other) = (first.pid(), second.pid());
+    let mut with_pid = Command::new(native::program("with_pid"));
+    with_pid.arg(number.to_string()).arg(native::program("turn_a")).arg(LONG);
+    let mut stranger = None;
+    // It ends though the number is somebody's.
+    let profile = until_it_ends(&["-p", &format!("{number},{other}")], || {
+        spend(number, Duration::from_secs(1));
+        drop(first);
+        stranger = Some(Target::spawn(&mut with_pid));
+        while procfs::stat(number).is_none_or(|stat| stat.comm != b"turn_a") {
+            assert!(stranger.as_mut().unwrap().is_alive(), "the number was not to be had");
+            std::thread::yield_now();
+        }
+        spend(number, Duration::from_secs(5));
+        drop(second);
+    });
+    assert!(procfs::stat(number).is_some_and(|stat| stat.comm == b"turn_a"), "it has ended by itself");
+    let of = |name: &str| profile.folded.count(|stack| stack[0] == name);
+    assert!(of("native") > 200 && of("kernel") > 200, "{}", profile.folded.top(10));
+    // In the window in which its forerunner ended it may still be taken for that one.
+    assert!(of("turn_a") < 2_500, "{} samples of 5,000 ticks", of("turn_a"));
+}
+
+#[test]
+fn descendants_are_profiled_when_all_between_have_ended() {
+    if !is_root() {
+        return;
+    }
+    // The middle one is there before the profiler, and gone when the one that it makes begins to work.
+    let (first, middle) = (
+        "sh -c \"$0\" \"$@\"; exit 0",
+        "echo ready\n\
+        while [ ! -e \"$2\" ]; do sleep 0.1; done\nsh -c \"$0\" \"$1\" \"$3\" & exit 0",
+    );
+    let last = "echo pid $$; sleep 1; exec \"$0\" \"$1\"";
+    let word = scratch("word").join("go");
+    let _ = std::fs::remove_file(&word);
+    let mut family = Command::new("sh");
+    family.args(["-c", first, middle, last]).arg(native::program("turn_a")).arg(&word).arg(LONG);
+    let mut family = Target::start(&mut family);
+    let sampling = Sampling::begin(&["-p", &family.pid().to_string(), "--children"]);
+    std::fs::write(&word, "").unwrap();
+    let said = family.wait_for(|line| line.starts_with("pid "));
+    let orphan: u32 = said["pid ".len()..].parse().unwrap();
+    family.wait();
+    spend(orphan, Duration::from_secs(3));
+    assert!(procfs::stat(sampling.pid()).is_some_and(|stat| stat.state != b'Z'), "it has ended too early");
+    kill_process(Pid::from_raw(orphan.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    let all = sampling.end(Watch::keep(&[])).folded;
+    assert!(all.count(|stack| stack[0] == "turn_a") > 1_000, "{}", all.top(10));
+}
