@@ -26,7 +26,7 @@ const ROOMS: [(&str, &[&str]); 12] = [
 
 /// Libraries that only these rooms may use, outside their tests.
 const LIBRARIES: [(&str, &[&str]); 13] = [
-    ("ahash", &["symbolize", "profile"]),
+    ("ahash", &["capture", "symbolize", "profile"]),
     // `symbolize` lists the loaded BPF programs: their symbols are the kernel's.
     ("libbpf_rs", &["capture", "symbolize"]),
     ("perf_event_open_sys", &["capture"]),
