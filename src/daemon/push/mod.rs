@@ -28,6 +28,10 @@ use outcome::{Outcome, judge};
 use retry::Retry;
 use spool::Spool;
 
+/// Bytes of a request to a Collector before it is compressed: more is refused by gRPC's servers, if they are not told
+/// to take it.
+const MOST_BYTES: usize = 4 << 20;
+
 /// What a sink speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -111,11 +115,11 @@ impl Sink {
     /// # Errors
     /// When it cannot be encoded.
     pub(super) fn offer(&self, profile: &Profile) -> anyhow::Result<()> {
-        let body = match self.config.protocol {
-            Protocol::Pyroscope => pyroscope::request(profile, &self.config.labels)?,
+        let bodies = match self.config.protocol {
+            Protocol::Pyroscope => vec![pyroscope::request(profile, &self.config.labels)?],
             Protocol::OtlpHttp | Protocol::OtlpGrpc => self.otlp(profile)?,
         };
-        self.spool.put(&body);
+        bodies.iter().for_each(|body| self.spool.put(body));
         self.news.notify_one();
         Ok(())
     }
@@ -161,7 +165,7 @@ impl Sink {
         Some(retry.pause(retry_after))
     }
 
-    fn otlp(&self, profile: &Profile) -> anyhow::Result<Vec<u8>> {
+    fn otlp(&self, profile: &Profile) -> anyhow::Result<Vec<Vec<u8>>> {
         let common = self.config.labels.iter().map(|(name, value)| (name.clone(), value.clone()));
         let common: Vec<(String, String)> = common.collect();
         let parts: Vec<otlp::Part> = service::split(profile, Service::as_resource, Clone::clone)
@@ -172,9 +176,12 @@ impl Sink {
                 (common.iter().cloned().chain([name]).chain(own).collect(), part)
             })
             .collect();
-        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        packed.write_all(&otlp::request(&parts))?;
-        Ok(packed.finish()?)
+        let pack = |request: Vec<u8>| {
+            let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+            packed.write_all(&request)?;
+            Ok(packed.finish()?)
+        };
+        requests(&parts).into_iter().map(pack).collect()
     }
 
     async fn attempt(&self, body: Vec<u8>) -> Outcome {
@@ -247,6 +254,16 @@ impl Protocol {
     }
 }
 
+/// Requests of at most [`MOST_BYTES`] each that tell of these services together. A service is not divided.
+fn requests(services: &[otlp::Part]) -> Vec<Vec<u8>> {
+    let request = otlp::request(services);
+    if request.len() <= MOST_BYTES || services.len() < 2 {
+        return vec![request];
+    }
+    let (these, others) = services.split_at(services.len() / 2);
+    [requests(these), requests(others)].concat()
+}
+
 /// A message of gRPC: compressed, with its length.
 fn framed(body: &[u8]) -> Vec<u8> {
     let mut message = vec![1];
@@ -257,7 +274,13 @@ fn framed(body: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::sync::Arc;
+
+    use flate2::read::GzDecoder;
+
     use super::*;
+    use crate::profile::{Frame, Kind, Labels};
 
     fn sink(spool: &Path, spool_bytes: u64) -> Sink {
         let config = SinkConfig {
@@ -312,6 +335,40 @@ mod tests {
         });
         assert_eq!(taken, [*b"two", *b"new"], "the oldest went, although it had been tried");
         assert_eq!(sink.stats().dropped, 1);
+    }
+
+    #[test]
+    fn what_is_too_large_for_a_request_goes_in_several() {
+        let profile_of = |names: &[&str]| {
+            let mut profile = Profile::new();
+            for name in names {
+                let labels = Labels { process: (*name).into(), ..Labels::default() };
+                // A third of a request: a name has 4,096 bytes at most.
+                let text = name.repeat(4_000);
+                let frame = |n| Arc::new(Frame::named(Kind::Native, format!("{n}{text}")));
+                let stack: Vec<_> = (0..MOST_BYTES / 3 / text.len()).map(frame).collect();
+                profile.add(&labels, &stack, 1, 1);
+            }
+            profile
+        };
+        let root = tempfile::tempdir().unwrap();
+        let sink = sink(root.path(), 1 << 30);
+        let pushed = |names: &[&str]| {
+            sink.offer(&profile_of(names)).unwrap();
+            let mut requests = Vec::new();
+            attempt_all(&sink, 100, |body| {
+                let mut request = Vec::new();
+                GzDecoder::new(body).read_to_end(&mut request).unwrap();
+                assert!(request.len() <= MOST_BYTES);
+                let text = String::from_utf8_lossy(&request);
+                let has = |name: &&&str| text.contains(&name.repeat(9));
+                requests.push(names.iter().filter(has).copied().collect::<String>());
+                Outcome::Sent
+            });
+            requests
+        };
+        assert_eq!(pushed(&["a", "b"]), ["ab"]);
+        assert_eq!(pushed(&["a", "b", "c", "d", "e"]), ["ab", "c", "de"]);
     }
 
     #[test]
