@@ -59,7 +59,7 @@ impl Spool {
             index.next - 1
         });
         let written = loop {
-            match file::replace(&self.path(number), |out| Ok(out.write_all(request)?)) {
+            match file::replace_synced(&self.path(number), |out| Ok(out.write_all(request)?)) {
                 Err(error) if is_full(&error) && self.drop_oldest() => {}
                 written => break written,
             }
