@@ -68,6 +68,8 @@ pub struct Outcome {
     pub report: crate::profile::RunReport,
     /// How the session itself does.
     pub vitals: Vitals,
+    /// When it was over, by a clock that nobody sets.
+    pub ended: Instant,
 }
 
 impl Outcome {

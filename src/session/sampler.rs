@@ -49,7 +49,7 @@ pub(super) struct Batch {
 }
 
 /// What is known of the sampling since its start.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Totals {
     /// What the events themselves counted.
     pub(super) elapsed: Elapsed,
@@ -57,7 +57,11 @@ pub(super) struct Totals {
     pub(super) period_ns: u64,
     /// Run time of the BPF program.
     pub(super) program: Option<RunStats>,
-    /// Wall time between the first and the last tick.
+    /// When the part ended, by the clock that nobody sets …
+    pub(super) ended: Instant,
+    /// … and by that of people.
+    pub(super) ended_at: jiff::Timestamp,
+    /// From the first tick to the end.
     pub(super) duration: Duration,
     /// Side-band events that the kernel had no room for.
     pub(super) lost_events: u64,
@@ -275,11 +279,15 @@ impl Run {
     }
 
     fn totals(&self, begin: Instant, cpus: usize) -> anyhow::Result<Totals> {
+        let elapsed = self.capture.elapsed()?;
+        let (ended, ended_at) = (Instant::now(), jiff::Timestamp::now());
         Ok(Totals {
-            elapsed: self.capture.elapsed()?,
+            elapsed,
+            ended,
+            ended_at,
             period_ns: self.period_ns,
             program: self.capture.run_stats(),
-            duration: begin.elapsed(),
+            duration: ended.saturating_duration_since(begin),
             lost_events: self.sideband.lost(),
             map_bytes: self.capture.program().map_bytes(),
             room_for_stacks: self.capture.program().room_for_stacks(),
