@@ -149,9 +149,8 @@ impl Sampler {
                     }
                 };
                 let _ = ready.send(Ok(given));
-                let mut early = Vec::new();
-                let Some(limits) = run.wait(&may_go, &mut early) else { return Ok(()) };
-                run.sample(limits, early, &heard, &sink)
+                let Some(limits) = run.wait(&may_go) else { return Ok(()) };
+                run.sample(limits, &heard, &sink)
             })
             .context("starting the sampling thread")?;
         let given = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
@@ -183,6 +182,10 @@ struct Run {
     follow_children: bool,
     /// Processes whose children are wanted too.
     family: std::collections::HashSet<u32>,
+    /// What happened to processes and is not told yet.
+    events: Vec<ProcessEvent>,
+    /// Most CPUs that ticked at the same time.
+    cpus: usize,
 }
 
 impl Run {
@@ -193,75 +196,98 @@ impl Run {
         let sideband = Sideband::open(cpus).context("perf events of processes and mappings")?;
         let family = options.filter.tgids.iter().copied().collect();
         let (period_ns, follow_children) = (options.period_ns, options.filter.children);
-        Ok(Run { capture, period_ns, sideband, follow_children, family })
+        Ok(Run { capture, period_ns, sideband, follow_children, family, events: Vec::new(), cpus: 0 })
     }
 
     /// Waits for the word to begin and its limits; none if nobody will say it. JVMs may take seconds to be attached to:
     /// the side-band is read meanwhile, its rings would overflow.
-    fn wait(&mut self, may_go: &Receiver<Limits>, events: &mut Vec<ProcessEvent>) -> Option<Limits> {
+    fn wait(&mut self, may_go: &Receiver<Limits>) -> Option<Limits> {
         loop {
             match may_go.recv_timeout(BEAT) {
                 Ok(limits) => return Some(limits),
                 // What does not fit stays in the rings and is counted as lost there.
-                Err(RecvTimeoutError::Timeout) if events.len() < MAX_EARLY => self.take_events(events),
+                Err(RecvTimeoutError::Timeout) if self.events.len() < MAX_EARLY => self.take_events(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
     }
 
-    /// `events` are those from before the ticks.
-    fn sample(
+    /// Ticks until it is told to stop.
+    fn sample(&mut self, limits: Limits, control: &Control, sink: &Sink) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        self.capture.start()?;
+        let sampled = self.turn_windows(begin, limits, control, sink);
+        if sampled.is_err() {
+            self.close(begin, sink);
+        }
+        sampled
+    }
+
+    fn turn_windows(
         &mut self,
+        begin: Instant,
         limits: Limits,
-        mut events: Vec<ProcessEvent>,
         control: &Control,
         sink: &Sink,
     ) -> anyhow::Result<()> {
-        let begin = Instant::now();
         let deadline = limits.duration.and_then(|limit| begin.checked_add(limit));
-        self.capture.start()?;
         let mut next = begin + WINDOW;
-        let (mut cpus, mut windows) = (0, 0u32);
+        let mut windows = 0u32;
         loop {
             let stopping = control.is_stopped() || deadline.is_some_and(|d| Instant::now() >= d);
             if stopping {
                 self.capture.stop()?;
             }
             if stopping || Instant::now() >= next {
-                cpus = cpus.max(self.capture.cpus().len());
                 windows += 1;
                 let ends_part = stopping || limits.part.is_some_and(|part| windows >= part);
+                self.cpus = self.cpus.max(self.capture.cpus().len());
                 // Read before the window turns: a tick in between is missed by neither.
-                let totals = ends_part.then(|| self.totals(begin, cpus)).transpose()?;
+                let totals = ends_part.then(|| self.totals(begin)).transpose()?;
                 let window = self.capture.turn()?;
-                self.take_events(&mut events);
-                let program = self.capture.run_stats();
-                let events = std::mem::take(&mut events);
-                let batch = Batch { window, events, end: MonoNs::now(), totals, program };
                 // Whoever dropped the receiver does not want the rest.
-                if sink.send.send(News::Window(Box::new(batch))).is_err() || stopping {
+                if !self.tell(window, totals, sink) || stopping {
                     break;
                 }
                 if ends_part {
                     windows = 0;
                     self.follow_period(control)?;
                 }
-                self.follow_hotplug()?;
+                self.follow_hotplug();
                 next += WINDOW;
                 next = next.max(Instant::now());
             }
             let until = deadline.map_or(next, |deadline| deadline.min(next));
             self.wait_until(until, control)?;
-            self.take_events(&mut events);
-            if !events.is_empty() && sink.eager.swap(false, Ordering::Relaxed) {
-                let told = sink.send.try_send(News::Events(std::mem::take(&mut events)));
+            self.take_events();
+            if !self.events.is_empty() && sink.eager.swap(false, Ordering::Relaxed) {
+                let told = sink.send.try_send(News::Events(std::mem::take(&mut self.events)));
                 if let Err(TrySendError::Full(News::Events(back))) = told {
-                    events = back;
+                    self.events = back;
                 }
             }
         }
         Ok(())
+    }
+
+    /// After a failure: what was sampled before is given all the same. Ticks that cannot be read any more are missed.
+    fn close(&mut self, begin: Instant, sink: &Sink) {
+        // This may be what has failed.
+        let _ = self.capture.stop();
+        if let Ok(totals) = self.totals(begin) {
+            let window = self.capture.turn().unwrap_or_default();
+            self.tell(window, Some(totals), sink);
+        }
+    }
+
+    /// Whether somebody wants the window.
+    fn tell(&mut self, window: Window, totals: Option<Totals>, sink: &Sink) -> bool {
+        self.take_events();
+        let program = self.capture.run_stats();
+        let events = std::mem::take(&mut self.events);
+        let batch = Batch { window, events, end: MonoNs::now(), totals, program };
+        sink.send.send(News::Window(Box::new(batch))).is_ok()
     }
 
     /// Waits for something to do. What begins is looked at when it ticks; children must be known before.
@@ -278,7 +304,7 @@ impl Run {
         Ok(())
     }
 
-    fn totals(&self, begin: Instant, cpus: usize) -> anyhow::Result<Totals> {
+    fn totals(&self, begin: Instant) -> anyhow::Result<Totals> {
         let elapsed = self.capture.elapsed()?;
         let (ended, ended_at) = (Instant::now(), jiff::Timestamp::now());
         Ok(Totals {
@@ -291,7 +317,7 @@ impl Run {
             lost_events: self.sideband.lost(),
             map_bytes: self.capture.program().map_bytes(),
             room_for_stacks: self.capture.program().room_for_stacks(),
-            cpus,
+            cpus: self.cpus,
         })
     }
 
@@ -304,22 +330,22 @@ impl Run {
         Ok(())
     }
 
-    fn follow_hotplug(&mut self) -> anyhow::Result<()> {
+    fn follow_hotplug(&mut self) {
         // The next look is soon: for this one there may have been no descriptor left.
-        let Ok(online) = crate::capture::clock::online_cpus() else { return Ok(()) };
-        self.capture.follow_hotplug(&online)?;
-        self.sideband.follow_hotplug(&online);
-        Ok(())
+        if let Ok(online) = crate::capture::clock::online_cpus() {
+            self.capture.follow_hotplug(&online);
+            self.sideband.follow_hotplug(&online);
+        }
     }
 
-    fn take_events(&mut self, events: &mut Vec<ProcessEvent>) {
+    fn take_events(&mut self) {
         let new = self.sideband.drain();
         if self.follow_children {
             for event in &new {
                 self.follow_family(event);
             }
         }
-        events.extend(new);
+        self.events.extend(new);
     }
 
     /// A descendant is recognised by its ancestors at its ticks; this finds those whose parents have ended, too.
