@@ -105,8 +105,14 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
     cli::log::begin(config.log);
     config.warnings.iter().for_each(|warning| say(warning));
     let refusals = may_sample(config.settings.btf.is_some())?;
-    let mut outcome =
+    let (outcome, sampled) =
         session::run(&config.settings).map_err(|error| cli::exit::explained(error, &refusals))?;
+    write(config, outcome)?;
+    sampled.map(|()| Exit::Done)
+}
+
+/// Writes what a run has given, and its report.
+fn write(config: &Config, mut outcome: session::Outcome) -> anyhow::Result<()> {
     outcome.filter(&config.include, &config.exclude);
     for target in &config.outputs {
         let began = std::time::Instant::now();
@@ -127,7 +133,7 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
     let text = match config.report {
         cli::Report::Text => output::report::text(&outcome.report, &outcome.profile, detail),
         cli::Report::Json => output::report::json(&outcome.report, &outcome.profile, config.lines)?,
-        cli::Report::None => return Ok(Exit::Done),
+        cli::Report::None => return Ok(()),
     };
     if to_stdout {
         print(&text)?;
@@ -135,7 +141,7 @@ fn record(config: &Config) -> anyhow::Result<Exit> {
         // Standard output holds the profile; standard error may be closed.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

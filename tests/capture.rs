@@ -6,6 +6,9 @@ use std::time::Duration;
 use jbpf_prof::capture::abi::Counters;
 use jbpf_prof::capture::window::Options;
 use jbpf_prof::capture::{Capture, Filter, Window};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -122,6 +125,36 @@ fn nothing_is_counted_after_a_stop() {
         }
     }
     assert!(ticks > 100, "{ticks} ticks");
+}
+
+/// As where a CPU goes again between both calls.
+#[test]
+fn an_event_that_cannot_be_started_fails_nothing_while_another_ticks() {
+    if !is_root() {
+        return;
+    }
+    // A filter of system calls is its thread's for good. PERF_EVENT_IOC_ENABLE is `_IO('$', 0)`.
+    let is_enable = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 0x2400).unwrap();
+    let rules = [(libc::SYS_ioctl, vec![SeccompRule::new(vec![is_enable]).unwrap()])].into();
+    let no = SeccompAction::Errno(libc::ENODEV.unsigned_abs());
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, no, arch).unwrap();
+    let filter: BpfProgram = filter.try_into().unwrap();
+    let filtered = || {
+        let mut capture = Capture::prepare(&options(Filter::default())).unwrap();
+        capture.start().unwrap();
+        let cpus = capture.cpus();
+        seccompiler::apply_filter(&filter).unwrap();
+        // All but one go, and come back.
+        capture.follow_hotplug(&cpus[..1]);
+        capture.follow_hotplug(&cpus);
+        assert_eq!(capture.cpus(), cpus[..1]);
+        let error = capture.set_period(2_002_002).unwrap_err();
+        assert!(error.to_string().contains("2002002 ns"), "{error:#}");
+        assert!(capture.cpus().is_empty());
+        capture.turn().unwrap();
+    };
+    std::thread::scope(|scope| scope.spawn(filtered).join().unwrap());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -17,7 +17,9 @@ use common::target::Target;
 use common::{cgroup, is_root, native, scratch, skip, sources};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 
 /// The profiler under a command that takes something away from it.
 fn under(words: &[&str]) -> Command {
@@ -59,7 +61,11 @@ fn a_missing_capability_is_named() {
 
 /// Runs the profiler under a filter as a container's runtime makes it: these system calls give this error.
 fn without(calls: &[i64], errno: Errno, args: &[&str]) -> profiler::Run {
-    let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
+    filtered(calls.iter().map(|call| (*call, Vec::new())).collect(), errno, args)
+}
+
+/// The same for some calls only: those to which a rule applies.
+fn filtered(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: Errno, args: &[&str]) -> profiler::Run {
     let no = SeccompAction::Errno(errno.raw_os_error().unsigned_abs());
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let filter: BpfProgram =
@@ -106,6 +112,27 @@ fn a_filter_that_does_not_know_openat2_is_a_warning() {
     let folded = Folded::parse(&run.stdout);
     // Its file is found through the process, which is alive.
     assert!(folded.total() > 20 && folded.within("main").total() * 10 > folded.total() * 9, "{}", run.stdout);
+}
+
+/// The clock cannot be stopped: an error when all has been sampled.
+#[test]
+fn sampling_that_fails_late_gives_what_there_is_and_is_a_failure() {
+    if !is_root() {
+        return;
+    }
+    // PERF_EVENT_IOC_DISABLE, `_IO('$', 1)`.
+    let is_disable = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 0x2401).unwrap();
+    let rules = BTreeMap::from([(libc::SYS_ioctl, vec![SeccompRule::new(vec![is_disable]).unwrap()])]);
+    let (target, out) = (native::start("native"), out_file("folded"));
+    let watch = Watch::keep(&[target.pid()]);
+    let pid = target.pid().to_string();
+    let line = ["-p", &pid, "-F", "999", "-d", "3", "--report", "json", "-o", out.to_str().unwrap()];
+    let words = "sampling ended early: stopping the perf events: ";
+    let run = filtered(rules, Errno::IO, &line).refused(1, words);
+    let profile = profiler::read(&out, serde_json::from_str(&run.stdout).unwrap(), watch.end());
+    profile.assert_samples_of(&[target.pid()], profile.folded.total());
+    let warnings = profile.report["warnings"].as_array().unwrap();
+    assert!(warnings.len() == 1 && warnings[0].as_str().unwrap().starts_with(words), "{warnings:?}");
 }
 
 #[test]

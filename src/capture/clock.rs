@@ -56,7 +56,8 @@ impl Clock {
             bail!(NotOnline { cpu: *absent, online: ranges(&online) });
         }
         for cpu in clock.wanted(&online) {
-            clock.add(cpu, program).with_context(|| format!("perf event on CPU {cpu}"))?;
+            let event = clock.event(cpu, program).with_context(|| format!("perf event on CPU {cpu}"))?;
+            clock.events.insert(cpu, event);
         }
         Ok(clock)
     }
@@ -78,11 +79,9 @@ impl Clock {
     }
 
     /// Opens and starts events for CPUs that came online, closes those of CPUs that went, and renews those of CPUs that
-    /// went and came back in between: an event stays off when its CPU comes back.
-    ///
-    /// # Errors
-    /// When a new event cannot be started.
-    pub fn follow_hotplug(&mut self, online: &[u32], program: BorrowedFd<'_>) -> anyhow::Result<()> {
+    /// went and came back in between: an event stays off when its CPU comes back. What cannot be had of a CPU now is tried
+    /// again at the next call.
+    pub fn follow_hotplug(&mut self, online: &[u32], program: BorrowedFd<'_>) {
         let gone: Vec<u32> = self
             .events
             .iter_mut()
@@ -97,31 +96,30 @@ impl Clock {
             }
         }
         for cpu in self.wanted(online) {
-            if !self.events.contains_key(&cpu) && self.add(cpu, program).is_ok() {
-                perf_event::enable(self.events[&cpu].fd.as_fd())?;
+            if !self.events.contains_key(&cpu) {
+                // It may be gone already.
+                let _ = self.begin(cpu, program);
             }
         }
-        Ok(())
     }
 
     /// Ticks at another period from now on: the events are opened anew, and started.
     ///
     /// # Errors
-    /// What the kernel says; then nothing ticks any more.
+    /// When no CPU can tick so: what the kernel says. Nothing ticks any more then.
     pub fn set_period(&mut self, period_ns: u64, program: BorrowedFd<'_>) -> anyhow::Result<()> {
         let cpus: Vec<u32> = self.cpus().collect();
         for event in std::mem::take(&mut self.events).into_values() {
             self.close(&event);
         }
         self.period_ns = period_ns;
+        let mut begun = Ok(());
         for cpu in cpus {
             // One that went meanwhile is met again by `follow_hotplug`.
-            if self.add(cpu, program).is_ok() {
-                perf_event::enable(self.events[&cpu].fd.as_fd())?;
-            }
+            begun = self.begin(cpu, program);
         }
         if self.events.is_empty() {
-            bail!("no perf event could be opened at a period of {period_ns} ns");
+            return begun.with_context(|| format!("no perf event ticks every {period_ns} ns"));
         }
         Ok(())
     }
@@ -158,13 +156,21 @@ impl Clock {
         online.iter().copied().filter(|cpu| self.chosen.as_ref().is_none_or(|c| c.contains(cpu))).collect()
     }
 
-    fn add(&mut self, cpu: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+    /// Opens and starts an event.
+    fn begin(&mut self, cpu: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+        let event = self.event(cpu, program)?;
+        perf_event::enable(event.fd.as_fd())?;
+        self.events.insert(cpu, event);
+        Ok(())
+    }
+
+    /// A stopped event.
+    fn event(&self, cpu: u32, program: BorrowedFd<'_>) -> io::Result<Event> {
         let mut attr = perf_event::cpu_clock(self.period_ns);
         let number = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
         let fd = perf_event::open(&mut attr, -1, number)?;
         perf_event::set_bpf(fd.as_fd(), program)?;
-        self.events.insert(cpu, Event { fd, pulse: Pulse::default() });
-        Ok(())
+        Ok(Event { fd, pulse: Pulse::default() })
     }
 }
 

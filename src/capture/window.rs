@@ -161,17 +161,14 @@ impl Capture {
     }
 
     /// Follows CPUs that came or went: `online` are there now.
-    ///
-    /// # Errors
-    /// When a new event cannot be started.
-    pub fn follow_hotplug(&mut self, online: &[u32]) -> anyhow::Result<()> {
-        self.clock.follow_hotplug(online, self.program.fd())
+    pub fn follow_hotplug(&mut self, online: &[u32]) {
+        self.clock.follow_hotplug(online, self.program.fd());
     }
 
     /// Ticks at another period from now on; each tick weighs what its own period was.
     ///
     /// # Errors
-    /// What the kernel says; then nothing ticks any more.
+    /// When no CPU can tick so: what the kernel says. Nothing ticks any more then.
     pub fn set_period(&mut self, period_ns: u64) -> anyhow::Result<()> {
         ensure!(period_ns > 0, "a period of 0 ns");
         self.clock.set_period(period_ns, self.program.fd())

@@ -98,7 +98,7 @@ impl Keeper {
 
     fn window(&mut self, outcome: &Outcome) {
         self.judge(outcome);
-        match Window::pack(&outcome.profile) {
+        match Window::pack(&outcome.profile, outcome.ended) {
             Ok(window) => {
                 if let Some(store) = &self.state.store
                     && let Err(error) = store.add(&window, now_ms())

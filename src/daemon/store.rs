@@ -177,12 +177,15 @@ fn parse_name(name: &str) -> Option<Span> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     const LIMITS: Limits = Limits { bytes: 1000, age: Duration::from_secs(100) };
 
     fn window(start_ms: u64, bytes: usize) -> Window {
-        Window { span: Span { start_ms, length_ms: 10_000 }, bytes: vec![7; bytes] }
+        let span = Span { start_ms, length_ms: 10_000 };
+        Window { span, ended: Instant::now(), bytes: vec![7; bytes] }
     }
 
     fn starts(store: &Store) -> Vec<u64> {

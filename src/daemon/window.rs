@@ -1,6 +1,6 @@
 //! A window that is over: its time, and its profile as it is kept and sent.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::output::pprof;
 use crate::profile::Profile;
@@ -9,6 +9,8 @@ use crate::profile::Profile;
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     pub(super) span: Span,
+    /// When it ended, by a clock that nobody sets.
+    pub(super) ended: Instant,
     /// Compressed pprof.
     pub(super) bytes: Vec<u8>,
 }
@@ -22,18 +24,18 @@ pub(super) struct Span {
 }
 
 impl Window {
-    /// Packs the profile of a window.
+    /// Packs the profile of a window that ended at this moment.
     ///
     /// # Errors
     /// What the encoder says.
-    pub(super) fn pack(profile: &Profile) -> anyhow::Result<Window> {
+    pub(super) fn pack(profile: &Profile, ended: Instant) -> anyhow::Result<Window> {
         let mut bytes = Vec::new();
         pprof::write(profile, &mut bytes)?;
         let span = Span {
             start_ms: profile.span.start_unix_ns / 1_000_000,
             length_ms: profile.span.duration_ns / 1_000_000,
         };
-        Ok(Window { span, bytes })
+        Ok(Window { span, ended, bytes })
     }
 }
 

@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::capture::Filter;
 use crate::capture::window::Options;
@@ -70,6 +70,8 @@ pub struct Outcome {
     pub report: crate::profile::RunReport,
     /// How the session itself does.
     pub vitals: Vitals,
+    /// When it was over, by a clock that nobody sets.
+    pub ended: Instant,
 }
 
 impl Outcome {
@@ -99,16 +101,25 @@ pub struct Vitals {
     pub attached: BTreeMap<String, u64>,
 }
 
-/// Samples as `settings` say, until the time is over, a signal comes, or the launched command ends.
+/// Samples as `settings` say, until the time is over, a signal comes, or the launched command ends. If sampling ends early
+/// there is an error beside what it gave until then.
 ///
 /// # Errors
-/// When this host does not allow it, the command is [`NotRun`], or sampling ends early.
-pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
+/// When this host does not allow it, the command is [`NotRun`], or there is nothing to give.
+pub fn run(settings: &Settings) -> anyhow::Result<(Outcome, anyhow::Result<()>)> {
     let control = Control::default();
     stop::at_signals(&control)?;
     let mut whole = None;
-    run_parts(settings, &control, |outcome| whole = Some(outcome))?;
-    whole.context("sampling ended before it began")
+    let sampled = run_parts(settings, &control, |outcome| whole = Some(outcome));
+    let Some(mut outcome) = whole else {
+        sampled?;
+        bail!("sampling ended before it began");
+    };
+    let sampled = sampled.context("sampling ended early");
+    if let Err(error) = &sampled {
+        outcome.report.warnings.push(format!("{error:#}"));
+    }
+    Ok((outcome, sampled))
 }
 
 /// The same, but signals are left alone: the session ends when `control` says so. What was sampled is handed over for
@@ -116,7 +127,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Outcome> {
 /// windows wait for.
 ///
 /// # Errors
-/// When this host does not allow it, or sampling ends early.
+/// When this host does not allow it, or sampling ends early; what was sampled until then is handed over.
 pub fn run_parts(
     settings: &Settings,
     control: &Control,
@@ -179,10 +190,10 @@ pub fn run_parts(
         stages.beat();
     }
     stages.settle();
-    sampler.finish()?;
+    let sampled = sampler.finish();
     launched.as_ref().map_or(Ok(()), Launched::was_run)?;
     stages.hand_over(&mut hand);
-    Ok(())
+    sampled
 }
 
 /// The first look at all processes, and the stages behind the capture.

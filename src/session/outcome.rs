@@ -5,6 +5,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
 use super::cost::{cost, resident};
 use super::groups::Groups;
 use super::jvms::Jvms;
@@ -22,9 +25,14 @@ use crate::profile::{Accounts, Profile, RunReport};
 use crate::symbolize::Stats;
 use crate::unwind::Usage;
 
+/// A part that ends so far from where it would by its length says that the clock was set. For less it is slewed, and both
+/// clocks with it; and between our looks at the two we may have to wait for a CPU.
+const SET: SignedDuration = SignedDuration::from_millis(100);
+
 /// How far a session is: where its next part starts.
 pub(super) struct Course {
-    wall: jiff::Zoned,
+    /// Where the last one ended; none before the first.
+    ended_at: Option<Timestamp>,
     machine: MachineTime,
     /// Since the start of the session.
     told: Duration,
@@ -35,8 +43,8 @@ pub(super) struct Course {
 
 impl Course {
     pub(super) fn begin() -> Course {
-        let (wall, machine) = (jiff::Zoned::now(), MachineTime::now());
-        Course { wall, machine, told: Duration::ZERO, ticks: 0, missed: 0, expected: 0 }
+        let machine = MachineTime::now();
+        Course { ended_at: None, machine, told: Duration::ZERO, ticks: 0, missed: 0, expected: 0 }
     }
 
     /// Puts together what a part gives. The next one starts where it ends.
@@ -54,12 +62,11 @@ impl Course {
         self.told = totals.duration;
         let hidden_idle = tally.hidden_idle(settings.idle);
         profile.accounts = self.accounts(&tally, totals, hidden_idle);
+        let start = self.start(totals.ended_at, duration);
         profile.span = Span {
-            start_unix_ns: self.wall.timestamp().as_nanosecond().try_into().unwrap_or(0),
+            start_unix_ns: start.as_nanosecond().try_into().unwrap_or(0),
             duration_ns: duration.as_nanos().try_into().unwrap_or(0),
         };
-        let start = self.wall.strftime("%Y-%m-%d %H:%M:%S %Z").to_string();
-        self.wall = self.wall.checked_add(duration).unwrap_or_else(|_| jiff::Zoned::now());
         let machine = MachineTime::now();
         let steal = machine.stolen_share_since(&self.machine);
         self.machine = machine;
@@ -72,7 +79,7 @@ impl Course {
             host: read_line("/proc/sys/kernel/hostname"),
             kernel: read_line("/proc/sys/kernel/osrelease"),
             cpus: u32::try_from(totals.cpus).unwrap_or(u32::MAX),
-            start,
+            start: start.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
             duration_s: duration.as_secs_f64(),
             requested_hz: settings.requested_hz,
             effective_hz: hz,
@@ -96,7 +103,16 @@ impl Course {
             tables,
             attached: jvms.results().clone(),
         };
-        Outcome { profile, report, vitals }
+        Outcome { profile, report, vitals, ended: totals.ended }
+    }
+
+    /// When a part began that ended at this time: where the one before ended, unless the clock was set meanwhile.
+    fn start(&mut self, ended_at: Timestamp, duration: Duration) -> Timestamp {
+        let by_end = ended_at.checked_sub(duration).unwrap_or(ended_at);
+        let follows = self.ended_at.filter(|last| last.duration_since(by_end).abs() < SET);
+        let start = follows.unwrap_or(by_end);
+        self.ended_at = start.checked_add(duration).ok();
+        start
     }
 
     /// The accounts of a part. The events' own count is read a moment before its window turns: in the part between that
@@ -230,9 +246,50 @@ fn read_line(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Course, RunReport, Tally, Totals};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::capture::Elapsed;
     use crate::output::report::{Detail, text};
     use crate::profile::Profile;
+
+    fn totals() -> Totals {
+        Totals {
+            elapsed: Elapsed::default(),
+            period_ns: 0,
+            program: None,
+            ended: Instant::now(),
+            ended_at: Timestamp::UNIX_EPOCH,
+            duration: Duration::ZERO,
+            lost_events: 0,
+            map_bytes: 0,
+            room_for_stacks: 0,
+            cpus: 0,
+        }
+    }
+
+    #[test]
+    fn parts_follow_each_other_and_a_clock_that_is_set() {
+        let mut course = Course::begin();
+        // When a part of ten seconds ends by a clock, and when it began.
+        let hour = 3_600_000;
+        for (ended_ms, began_ms) in [
+            (100_000, 90_000),
+            // A little late, or early, is in time.
+            (110_003, 100_000),
+            (119_980, 110_000),
+            (130_000, 120_000),
+            // Forward by an hour, and back by a second.
+            (140_000 + hour, 130_000 + hour),
+            (150_002 + hour, 140_000 + hour),
+            (159_000 + hour, 149_000 + hour),
+            (169_000 + hour, 159_000 + hour),
+        ] {
+            let ended_at = Timestamp::from_millisecond(ended_ms).unwrap();
+            let began_at = course.start(ended_at, Duration::from_secs(10));
+            assert_eq!(began_at.as_millisecond(), began_ms, "{ended_ms}");
+        }
+    }
 
     /// The number of a row of the report.
     fn row(report: &str, label: &str) -> u64 {
@@ -246,7 +303,7 @@ mod tests {
         (tally.counters.ticks, tally.counters.filtered) = (100, 9);
         for (shown, rows) in [(false, [28, 60, 9, 3]), (true, [88, 0, 9, 3])] {
             let idle = tally.hidden_idle(shown);
-            let accounts = Course::begin().accounts(&tally, &Totals::default(), idle);
+            let accounts = Course::begin().accounts(&tally, &totals(), idle);
             accounts.check().unwrap();
             let report = RunReport { accounts, idle, ..RunReport::default() };
             let text = text(&report, &Profile::new(), Detail::default());

@@ -50,7 +50,7 @@ pub(super) struct Batch {
 }
 
 /// What is known of the sampling since its start.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Totals {
     /// What the events themselves counted.
     pub(super) elapsed: Elapsed,
@@ -58,7 +58,11 @@ pub(super) struct Totals {
     pub(super) period_ns: u64,
     /// Run time of the BPF program.
     pub(super) program: Option<RunStats>,
-    /// Wall time between the first and the last tick.
+    /// When the part ended, by the clock that nobody sets …
+    pub(super) ended: Instant,
+    /// … and by that of people.
+    pub(super) ended_at: jiff::Timestamp,
+    /// From the first tick to the end.
     pub(super) duration: Duration,
     /// Side-band events that the kernel had no room for.
     pub(super) lost_events: u64,
@@ -153,10 +157,11 @@ impl Sampler {
                     }
                 };
                 let _ = ready.send(Ok(given));
-                let mut early = Vec::new();
-                let Some(Go { limits, descendants }) = run.wait(&may_go, &mut early) else { return Ok(()) };
+                let Some(Go { limits, descendants }) = run.wait(&may_go) else { return Ok(()) };
+                let early = std::mem::take(&mut run.events);
                 run.follow(|targets| targets.begin(&descendants, &early));
-                run.sample(limits, early, &heard, &sink)
+                run.events = early;
+                run.sample(limits, &heard, &sink)
             })
             .context("starting the sampling thread")?;
         let given = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
@@ -190,6 +195,10 @@ struct Run {
     targets: Option<Targets>,
     /// With a command that was started it is over when that has ended, whatever it leaves behind.
     launched: bool,
+    /// What happened to processes and is not told yet.
+    events: Vec<ProcessEvent>,
+    /// Most CPUs that ticked at the same time.
+    cpus: usize,
 }
 
 impl Run {
@@ -200,19 +209,19 @@ impl Run {
         let cpus = crate::capture::clock::online_cpus()?;
         let sideband = Sideband::open(cpus).context("perf events of processes and mappings")?;
         let (period_ns, follow_children) = (options.period_ns, options.filter.children);
-        let launched = options.filter.launched.is_some();
-        Ok(Run { capture, period_ns, sideband, follow_children, targets, launched })
+        let (launched, events, cpus) = (options.filter.launched.is_some(), Vec::new(), 0);
+        Ok(Run { capture, period_ns, sideband, follow_children, targets, launched, events, cpus })
     }
 
     /// Waits for the word to begin and its limits; none if nobody will say it. JVMs may take seconds to be attached to:
     /// the side-band is read meanwhile, its rings would overflow.
-    fn wait(&mut self, may_go: &Receiver<Go>, events: &mut Vec<ProcessEvent>) -> Option<Go> {
+    fn wait(&mut self, may_go: &Receiver<Go>) -> Option<Go> {
         loop {
             match may_go.recv_timeout(BEAT) {
                 Ok(go) => return Some(go),
                 // What does not fit stays in the rings and is counted as lost there.
-                Err(RecvTimeoutError::Timeout) if events.len() < MAX_EARLY => {
-                    events.extend(self.sideband.drain());
+                Err(RecvTimeoutError::Timeout) if self.events.len() < MAX_EARLY => {
+                    self.events.extend(self.sideband.drain());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -220,19 +229,27 @@ impl Run {
         }
     }
 
-    /// `events` are those from before the ticks.
-    fn sample(
+    /// Ticks until it is told to stop.
+    fn sample(&mut self, limits: Limits, control: &Control, sink: &Sink) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        self.capture.start()?;
+        let sampled = self.turn_windows(begin, limits, control, sink);
+        if sampled.is_err() {
+            self.close(begin, sink);
+        }
+        sampled
+    }
+
+    fn turn_windows(
         &mut self,
+        begin: Instant,
         limits: Limits,
-        mut events: Vec<ProcessEvent>,
         control: &Control,
         sink: &Sink,
     ) -> anyhow::Result<()> {
-        let begin = Instant::now();
         let deadline = limits.duration.and_then(|limit| begin.checked_add(limit));
-        self.capture.start()?;
         let mut next = begin + WINDOW;
-        let (mut cpus, mut windows) = (0, 0u32);
+        let mut windows = 0u32;
         loop {
             if !self.launched && self.targets.as_ref().is_some_and(Targets::have_ended) {
                 control.stop("what was chosen has ended");
@@ -242,39 +259,54 @@ impl Run {
                 self.capture.stop()?;
             }
             if stopping || Instant::now() >= next {
-                cpus = cpus.max(self.capture.cpus().len());
                 windows += 1;
                 let ends_part = stopping || limits.part.is_some_and(|part| windows >= part);
+                self.cpus = self.cpus.max(self.capture.cpus().len());
                 // Read before the window turns: a tick in between is missed by neither.
-                let totals = ends_part.then(|| self.totals(begin, cpus)).transpose()?;
+                let totals = ends_part.then(|| self.totals(begin)).transpose()?;
                 let window = self.capture.turn()?;
-                self.take_events(&mut events);
-                let program = self.capture.run_stats();
-                let events = std::mem::take(&mut events);
-                let batch = Batch { window, events, end: MonoNs::now(), totals, program };
                 // Whoever dropped the receiver does not want the rest.
-                if sink.send.send(News::Window(Box::new(batch))).is_err() || stopping {
+                if !self.tell(window, totals, sink) || stopping {
                     break;
                 }
                 if ends_part {
                     windows = 0;
                     self.follow_period(control)?;
                 }
-                self.follow_hotplug()?;
+                self.follow_hotplug();
                 next += WINDOW;
                 next = next.max(Instant::now());
             }
             let until = deadline.map_or(next, |deadline| deadline.min(next));
             self.wait_until(until, control)?;
-            self.take_events(&mut events);
-            if !events.is_empty() && sink.eager.swap(false, Ordering::Relaxed) {
-                let told = sink.send.try_send(News::Events(std::mem::take(&mut events)));
+            self.take_events();
+            if !self.events.is_empty() && sink.eager.swap(false, Ordering::Relaxed) {
+                let told = sink.send.try_send(News::Events(std::mem::take(&mut self.events)));
                 if let Err(TrySendError::Full(News::Events(back))) = told {
-                    events = back;
+                    self.events = back;
                 }
             }
         }
         Ok(())
+    }
+
+    /// After a failure: what was sampled before is given all the same. Ticks that cannot be read any more are missed.
+    fn close(&mut self, begin: Instant, sink: &Sink) {
+        // This may be what has failed.
+        let _ = self.capture.stop();
+        if let Ok(totals) = self.totals(begin) {
+            let window = self.capture.turn().unwrap_or_default();
+            self.tell(window, Some(totals), sink);
+        }
+    }
+
+    /// Whether somebody wants the window.
+    fn tell(&mut self, window: Window, totals: Option<Totals>, sink: &Sink) -> bool {
+        self.take_events();
+        let program = self.capture.run_stats();
+        let events = std::mem::take(&mut self.events);
+        let batch = Batch { window, events, end: MonoNs::now(), totals, program };
+        sink.send.send(News::Window(Box::new(batch))).is_ok()
     }
 
     /// Waits for something to do. What begins is looked at when it ticks; children must be known before.
@@ -291,16 +323,20 @@ impl Run {
         Ok(())
     }
 
-    fn totals(&self, begin: Instant, cpus: usize) -> anyhow::Result<Totals> {
+    fn totals(&self, begin: Instant) -> anyhow::Result<Totals> {
+        let elapsed = self.capture.elapsed()?;
+        let (ended, ended_at) = (Instant::now(), jiff::Timestamp::now());
         Ok(Totals {
-            elapsed: self.capture.elapsed()?,
+            elapsed,
+            ended,
+            ended_at,
             period_ns: self.period_ns,
             program: self.capture.run_stats(),
-            duration: begin.elapsed(),
+            duration: ended.saturating_duration_since(begin),
             lost_events: self.sideband.lost(),
             map_bytes: self.capture.program().map_bytes(),
             room_for_stacks: self.capture.program().room_for_stacks(),
-            cpus,
+            cpus: self.cpus,
         })
     }
 
@@ -313,18 +349,18 @@ impl Run {
         Ok(())
     }
 
-    fn follow_hotplug(&mut self) -> anyhow::Result<()> {
+    fn follow_hotplug(&mut self) {
         // The next look is soon: for this one there may have been no descriptor left.
-        let Ok(online) = crate::capture::clock::online_cpus() else { return Ok(()) };
-        self.capture.follow_hotplug(&online)?;
-        self.sideband.follow_hotplug(&online);
-        Ok(())
+        if let Ok(online) = crate::capture::clock::online_cpus() {
+            self.capture.follow_hotplug(&online);
+            self.sideband.follow_hotplug(&online);
+        }
     }
 
-    fn take_events(&mut self, events: &mut Vec<ProcessEvent>) {
+    fn take_events(&mut self) {
         let new = self.sideband.drain();
         self.follow(|targets| targets.follow(&new));
-        events.extend(new);
+        self.events.extend(new);
     }
 
     /// Tells the filter what has become of the targets.

@@ -206,6 +206,33 @@ fn samples(request: &ExportProfilesServiceRequest) -> u64 {
     samples.map(|sample| u64::try_from(sample.values[0]).unwrap()).sum()
 }
 
+/// By gRPC a message that is too large is refused with the status that too many of them have, without `RetryInfo`.
+#[test]
+fn a_collector_without_room_is_asked_again_when_it_says_so_only() {
+    if !is_root() {
+        return;
+    }
+    let port = free_port();
+    let receiver = Receiver::listen(port);
+    let sink = format!("otlp-url = \"http://127.0.0.1:{port}\"\notlp-protocol = \"grpc\"");
+    receiver.refuse(("8", ""));
+    let mut daemon = Daemon::start(&home("no-room"), &sink);
+    let result = |daemon: &Daemon, result: &str| {
+        daemon.metric(&format!("push_total{{sink=\"otlp\",result=\"{result}\"}}"))
+    };
+    daemon.wait_for_windows(1);
+    daemon.wait("windows that are refused", |d| result(d, "refused") >= 2.0);
+    assert_eq!(result(&daemon, "failed"), 0.0);
+    // RESOURCE_EXHAUSTED, with a `google.rpc.RetryInfo` of an hour.
+    let in_an_hour = "CAgaMQoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIFCgMIkBw=";
+    receiver.refuse(("8", in_an_hour));
+    daemon.wait("one that is to be tried again", |d| result(d, "failed") > 0.0);
+    let (asked, windows) = (receiver.with(<[_]>::len), daemon.metric("windows_kept"));
+    daemon.wait("windows that wait", |d| d.metric("windows_kept") >= windows + 3.0);
+    assert_eq!(receiver.with(<[_]>::len), asked, "it is not asked before");
+    assert_eq!(result(&daemon, "failed"), 1.0);
+}
+
 /// TLS with one certificate that is trusted, which may be changed, as may the token: HTTP/1.1 to one sink, gRPC to the
 /// other.
 #[test]

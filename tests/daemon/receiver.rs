@@ -88,7 +88,11 @@ impl Identity {
 struct Desk {
     taken: Arc<Mutex<Vec<Taken>>>,
     answer: Arc<Mutex<Bytes>>,
+    refusal: Arc<Mutex<Option<Refusal>>>,
 }
+
+/// A status of gRPC, and its details.
+type Refusal = (&'static str, &'static str);
 
 /// A server that listens until it is dropped.
 pub(crate) struct Receiver {
@@ -140,6 +144,11 @@ impl Receiver {
     pub(crate) fn answer(&self, text: String) {
         *self.desk.answer.lock().unwrap() = text.into();
     }
+
+    /// Takes no call of gRPC from now on: what is said instead.
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        *self.desk.refusal.lock().unwrap() = Some(refusal);
+    }
 }
 
 impl Drop for Receiver {
@@ -183,7 +192,10 @@ async fn take(
         |name: &str, value: &[u8]| format!("{name}: {}", String::from_utf8_lossy(value)).to_lowercase();
     let lines = head.headers.iter().map(|(name, value)| line(name.as_str(), value.as_bytes()));
     desk.taken.lock().unwrap().push(Taken { path: head.uri.path().to_owned(), head: lines.collect(), body });
-    let status = HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
+    let (status, details) = desk.refusal.lock().unwrap().unwrap_or(("0", ""));
+    let trailers = [("grpc-status", status), ("grpc-status-details-bin", details)];
+    let trailers = trailers.map(|(name, text)| (name.parse().unwrap(), text.parse().unwrap()));
+    let trailers = HeaderMap::from_iter(trailers);
     let answer = desk.answer.lock().unwrap().clone();
-    Ok(Response::new(Full::new(answer).with_trailers(async move { Some(Ok(status)) })))
+    Ok(Response::new(Full::new(answer).with_trailers(async move { Some(Ok(trailers)) })))
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hyper::header::HeaderValue;
 
+use super::base64;
+
 /// The largest secret that is read, bytes.
 const MAX_SECRET: usize = 16 << 10;
 
@@ -31,7 +33,7 @@ impl Auth {
             Auth::None => return Ok(None),
             Auth::Bearer(file) => format!("Bearer {}", secret(file)?),
             Auth::Basic(user, file) => {
-                format!("Basic {}", base64(format!("{user}:{}", secret(file)?).as_bytes()))
+                format!("Basic {}", base64::encode(format!("{user}:{}", secret(file)?).as_bytes()))
             }
         };
         let mut value = HeaderValue::from_str(&value)
@@ -54,31 +56,9 @@ pub(in crate::daemon) fn secret(file: &Path) -> anyhow::Result<String> {
     Ok(text.to_owned())
 }
 
-/// RFC 4648, section 4.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let number = three.iter().fold(0u32, |sum, &b| sum << 8 | u32::from(b)) << (8 * (3 - three.len()));
-        for digit in 0..4 {
-            let value = number >> (18 - 6 * digit) & 63;
-            text.push(if digit <= three.len() { char::from(DIGITS[value as usize]) } else { '=' });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Auth, base64};
-
-    #[test]
-    fn base64_is_that_of_the_standard() {
-        let table = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
-        for (text, code) in table {
-            assert_eq!(base64(text.as_bytes()), code);
-        }
-    }
+    use super::Auth;
 
     #[test]
     fn secrets_are_read_anew_and_never_shown() {

@@ -1,7 +1,9 @@
 //! HTTP to those that we call, sinks and the kubelet, with TLS where their URLs say so.
 
 mod auth;
+mod base64;
 pub mod resolve;
+mod retry_info;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +64,7 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     /// The status that gRPC gives in a header or trailer.
     pub(super) grpc_status: Option<String>,
-    /// Seconds to wait, if it said so.
+    /// How long not to come again, if it said so: `Retry-After` in seconds, or gRPC's `RetryInfo`.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -90,12 +92,15 @@ impl Client {
         let text = |headers: &hyper::HeaderMap, name: &str| {
             headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
         };
-        let trailer = body.trailers().and_then(|trailers| text(trailers, "grpc-status"));
-        let retry_after = text(&head.headers, "retry-after").and_then(|seconds| seconds.parse().ok());
+        let header = |name: &str| text(&head.headers, name);
+        // An answer of gRPC without a body has them in its head.
+        let trailer = |name: &str| body.trailers().and_then(|all| text(all, name)).or_else(|| header(name));
+        let seconds = || header("retry-after")?.parse().ok().map(Duration::from_secs);
+        let details = trailer("grpc-status-details-bin");
         Ok(Answer {
             status: head.status,
-            grpc_status: trailer.or_else(|| text(&head.headers, "grpc-status")),
-            retry_after: retry_after.map(Duration::from_secs),
+            grpc_status: trailer("grpc-status"),
+            retry_after: details.and_then(|details| retry_info::delay(&details)).or_else(seconds),
         })
     }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hyper::StatusCode;
@@ -97,14 +98,14 @@ pub(super) async fn profile(state: &State, query: Option<&str>) -> Answer {
         Err(said) => return say(StatusCode::BAD_REQUEST, &said),
     };
     let mut windows = state.windows.subscribe();
-    let until = now_ms() + seconds * 1000;
+    let until = Instant::now() + Duration::from_secs(seconds);
     let mut taken: Vec<Packed> = Vec::new();
     loop {
         match tokio::time::timeout(state.window, windows.recv()).await {
             Ok(Ok(window)) => {
-                let end = window.span.end_ms();
+                let ended = window.ended;
                 taken.push(Packed::Live(window));
-                if end >= until {
+                if ended >= until {
                     return made(taken, wanted, format).await;
                 }
             }
@@ -161,5 +162,44 @@ fn kind(format: Format) -> &'static str {
         Format::Svg => "image/svg+xml",
         Format::Folded => "text/plain; charset=utf-8",
         Format::Pprof => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::state::Phase;
+    use crate::profile::Labels;
+
+    /// The windows that come end when they end; what the host's clock says of that is not asked.
+    #[test]
+    fn a_profile_takes_as_long_as_was_asked_for_whatever_the_clock_is_set_to() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let state = State::new(Duration::from_millis(10), None, Vec::new(), None);
+        state.enter(Phase::Sampling);
+        let packed = |ticks, ended| {
+            let mut profile = Profile::new();
+            profile.add(&Labels::default(), &[], ticks, ticks);
+            (profile.accounts.ticks, profile.accounts.kept) = (ticks, ticks);
+            // 1970, as if the clock had been set back by far.
+            profile.span.duration_ns = 1_000_000_000;
+            Arc::new(Window::pack(&profile, ended).unwrap())
+        };
+        let answer = runtime.block_on(async {
+            let asked = profile(&state, Some("seconds=100&format=folded"));
+            let come = async {
+                let now = Instant::now();
+                for (ticks, seconds) in [(1, 50), (20, 200), (300, 300)] {
+                    let _ = state.windows.send(packed(ticks, now + Duration::from_secs(seconds)));
+                }
+            };
+            // Who waits for a time by the clock waits for ever.
+            let both = async { tokio::join!(asked, come).0 };
+            tokio::time::timeout(Duration::from_secs(60), both).await.unwrap()
+        });
+        assert_eq!(answer.status(), StatusCode::OK);
+        let body = runtime.block_on(http_body_util::BodyExt::collect(answer.into_body())).unwrap();
+        let text = String::from_utf8(body.to_bytes().to_vec()).unwrap();
+        assert!(text.ends_with(" 21\n"), "{text}");
     }
 }

@@ -1,6 +1,8 @@
 //! Sinks: each window goes to them by way of a spool on disk, so that none of them ever holds up sampling.
 
+mod outcome;
 mod pyroscope;
+mod retry;
 mod spool;
 
 use std::collections::BTreeMap;
@@ -16,18 +18,19 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header;
 use hyper::{Method, Request};
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::Notify;
 
-use super::client::{Answer, Auth, Client, Trust};
+use super::client::{Auth, Client, Trust};
 use super::service::{self, Service};
 use crate::output::otlp;
 use crate::profile::Profile;
+use outcome::{Outcome, judge};
+use retry::Retry;
 use spool::Spool;
 
-/// The first wait after a failure, and the longest.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Bytes of a request to a Collector before it is compressed: more is refused by gRPC's servers, if they are not told
+/// to take it.
+const MOST_BYTES: usize = 4 << 20;
 
 /// What a sink speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,18 +115,18 @@ impl Sink {
     /// # Errors
     /// When it cannot be encoded.
     pub(super) fn offer(&self, profile: &Profile) -> anyhow::Result<()> {
-        let body = match self.config.protocol {
-            Protocol::Pyroscope => pyroscope::request(profile, &self.config.labels)?,
+        let bodies = match self.config.protocol {
+            Protocol::Pyroscope => vec![pyroscope::request(profile, &self.config.labels)?],
             Protocol::OtlpHttp | Protocol::OtlpGrpc => self.otlp(profile)?,
         };
-        self.spool.put(&body);
+        bodies.iter().for_each(|body| self.spool.put(body));
         self.news.notify_one();
         Ok(())
     }
 
     /// Sends what waits, for ever.
     pub(super) async fn run(&self) {
-        let mut wait = FIRST_WAIT;
+        let mut retry = Retry::default();
         loop {
             let Some((number, body)) = self.spool.take() else {
                 self.news.notified().await;
@@ -131,29 +134,38 @@ impl Sink {
             };
             let bytes = body.len() as u64;
             let outcome = self.attempt(body).await;
-            match &outcome {
-                Outcome::Sent => {
-                    wait = FIRST_WAIT;
-                    self.spool.done(number);
-                    let mut stats = self.counted();
-                    (stats.sent, stats.bytes) = (stats.sent + 1, stats.bytes + bytes);
-                }
-                Outcome::Refused(why) => {
-                    log::warn!("{}: a window was refused: {why}", self.name());
-                    self.spool.done(number);
-                    self.counted().refused += 1;
-                }
-                Outcome::Failed(why, told) => {
-                    log::info!("{}: not reached, to be tried again: {why}", self.name());
-                    self.counted().failed += 1;
-                    tokio::time::sleep(told.unwrap_or(wait).min(LONGEST_WAIT).mul_f64(jitter())).await;
-                    wait = (wait * 2).min(LONGEST_WAIT);
-                }
+            if let Some(wait) = self.settle(&mut retry, number, bytes, outcome) {
+                tokio::time::sleep(wait).await;
             }
         }
     }
 
-    fn otlp(&self, profile: &Profile) -> anyhow::Result<Vec<u8>> {
+    /// Takes in what came of an attempt; how long to wait before the next one, if at all.
+    fn settle(&self, retry: &mut Retry, number: u64, bytes: u64, of_attempt: Outcome) -> Option<Duration> {
+        let (why, retry_after) = match retry.outcome(number, of_attempt) {
+            Outcome::Sent => {
+                retry.begin_anew();
+                self.spool.done(number);
+                let mut stats = self.counted();
+                (stats.sent, stats.bytes) = (stats.sent + 1, stats.bytes + bytes);
+                return None;
+            }
+            Outcome::Refused(why) => {
+                log::warn!("{}: a window was refused: {why}", self.name());
+                self.spool.done(number);
+                self.counted().refused += 1;
+                return None;
+            }
+            Outcome::Failed(why, retry_after) => (why, retry_after),
+            Outcome::Unreached(why) => (why, None),
+        };
+        log::info!("{}: not taken, to be tried again: {why}", self.name());
+        self.spool.put_back();
+        self.counted().failed += 1;
+        Some(retry.pause(retry_after))
+    }
+
+    fn otlp(&self, profile: &Profile) -> anyhow::Result<Vec<Vec<u8>>> {
         let common = self.config.labels.iter().map(|(name, value)| (name.clone(), value.clone()));
         let common: Vec<(String, String)> = common.collect();
         let parts: Vec<otlp::Part> = service::split(profile, Service::as_resource, Clone::clone)
@@ -164,19 +176,22 @@ impl Sink {
                 (common.iter().cloned().chain([name]).chain(own).collect(), part)
             })
             .collect();
-        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        packed.write_all(&otlp::request(&parts))?;
-        Ok(packed.finish()?)
+        let pack = |request: Vec<u8>| {
+            let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+            packed.write_all(&request)?;
+            Ok(packed.finish()?)
+        };
+        requests(&parts).into_iter().map(pack).collect()
     }
 
     async fn attempt(&self, body: Vec<u8>) -> Outcome {
         let request = match self.request(body) {
             Ok(request) => request,
-            Err(error) => return Outcome::Failed(format!("{error:#}"), None),
+            Err(error) => return Outcome::Unreached(format!("{error:#}")),
         };
         match self.client.push(request).await {
             Ok(answer) => judge(&answer, self.config.protocol == Protocol::OtlpGrpc),
-            Err(error) => Outcome::Failed(format!("{error:#}"), None),
+            Err(error) => Outcome::Unreached(format!("{error:#}")),
         }
     }
 
@@ -239,14 +254,14 @@ impl Protocol {
     }
 }
 
-/// What came of an attempt.
-#[derive(Debug, PartialEq, Eq)]
-enum Outcome {
-    Sent,
-    /// It will not be taken at any time.
-    Refused(String),
-    /// It may be taken another time; how long to wait, if we were told.
-    Failed(String, Option<Duration>),
+/// Requests of at most [`MOST_BYTES`] each that tell of these services together. A service is not divided.
+fn requests(services: &[otlp::Part]) -> Vec<Vec<u8>> {
+    let request = otlp::request(services);
+    if request.len() <= MOST_BYTES || services.len() < 2 {
+        return vec![request];
+    }
+    let (these, others) = services.split_at(services.len() / 2);
+    [requests(these), requests(others)].concat()
 }
 
 /// A message of gRPC: compressed, with its length.
@@ -257,67 +272,107 @@ fn framed(body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// What an answer means. That we are not known, or that there is too much, may be otherwise the next time; that the
-/// request makes no sense stays so.
-fn judge(answer: &Answer, grpc: bool) -> Outcome {
-    let Answer { status, grpc_status, retry_after } = answer;
-    if grpc && status.is_success() {
-        return match grpc_status.as_deref() {
-            Some("0") => Outcome::Sent,
-            // INVALID_ARGUMENT, OUT_OF_RANGE, UNIMPLEMENTED, DATA_LOSS.
-            Some(code @ ("3" | "11" | "12" | "15")) => Outcome::Refused(format!("gRPC status {code}")),
-            code => Outcome::Failed(format!("gRPC status {}", code.unwrap_or("missing")), *retry_after),
-        };
-    }
-    match status.as_u16() {
-        200..=299 => Outcome::Sent,
-        400 | 411 | 413 | 415 | 422 => Outcome::Refused(format!("HTTP status {status}")),
-        _ => Outcome::Failed(format!("HTTP status {status}"), *retry_after),
-    }
-}
-
-/// A factor between a half and one and a half: thousands of nodes must not come back at the same time.
-fn jitter() -> f64 {
-    let mut random = [0u8; 2];
-    // Without random numbers there is no jitter.
-    let filled = getrandom(&mut random, GetRandomFlags::empty()).is_ok();
-    if filled { 0.5 + f64::from(u16::from_ne_bytes(random)) / 65_536.0 } else { 1.0 }
-}
-
 #[cfg(test)]
 mod tests {
-    use hyper::StatusCode;
+    use std::io::Read;
+    use std::sync::Arc;
 
-    use super::{Answer, Outcome, framed, jitter, judge};
+    use flate2::read::GzDecoder;
+
+    use super::*;
+    use crate::profile::{Frame, Kind, Labels};
+
+    fn sink(spool: &Path, spool_bytes: u64) -> Sink {
+        let config = SinkConfig {
+            protocol: Protocol::OtlpGrpc,
+            url: "http://127.0.0.1:9".to_owned(),
+            auth: Auth::None,
+            trust: Trust::default(),
+            tenant: None,
+            labels: BTreeMap::new(),
+            spool_bytes,
+        };
+        Sink::open(config, spool, Path::new("/nowhere")).unwrap()
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed("gRPC status 13".to_owned(), None)
+    }
+
+    /// Attempts at all that waits, until it is sent or refused; `most` of them.
+    fn attempt_all(sink: &Sink, most: usize, mut outcome: impl FnMut(&[u8]) -> Outcome) -> usize {
+        let mut retry = Retry::default();
+        for attempts in 0..most {
+            let Some((number, body)) = sink.spool.take() else { return attempts };
+            sink.settle(&mut retry, number, body.len() as u64, outcome(&body));
+        }
+        most
+    }
 
     #[test]
-    fn answers_are_understood() {
-        let answer = |status: u16, grpc: Option<&str>| Answer {
-            status: StatusCode::from_u16(status).unwrap(),
-            grpc_status: grpc.map(str::to_owned),
-            retry_after: None,
+    fn a_request_at_which_the_sink_fails_each_time_does_not_hold_up_others_for_ever() {
+        let root = tempfile::tempdir().unwrap();
+        let sink = sink(root.path(), 100);
+        ["one", "bad", "bad", "two"].iter().for_each(|body| sink.spool.put(body.as_bytes()));
+        let fails_at_bad = |body: &[u8]| if body == b"bad" { failed() } else { Outcome::Sent };
+        assert_eq!(attempt_all(&sink, 100, fails_at_bad), 34);
+        let stats = PushStats { sent: 2, failed: 30, refused: 2, bytes: 6, spooled: 0, dropped: 0 };
+        assert_eq!(sink.stats(), stats);
+    }
+
+    #[test]
+    fn a_sink_that_is_away_costs_no_request_but_for_want_of_room() {
+        let root = tempfile::tempdir().unwrap();
+        let sink = sink(root.path(), 6);
+        ["one", "two"].iter().for_each(|body| sink.spool.put(body.as_bytes()));
+        assert_eq!(attempt_all(&sink, 100, |_| Outcome::Unreached("nobody is there".to_owned())), 100);
+        assert_eq!(sink.stats(), PushStats { failed: 100, spooled: 6, ..PushStats::default() });
+        sink.spool.put(b"new");
+        let mut taken = Vec::new();
+        attempt_all(&sink, 100, |body| {
+            taken.push(body.to_vec());
+            Outcome::Sent
+        });
+        assert_eq!(taken, [*b"two", *b"new"], "the oldest went, although it had been tried");
+        assert_eq!(sink.stats().dropped, 1);
+    }
+
+    #[test]
+    fn what_is_too_large_for_a_request_goes_in_several() {
+        let profile_of = |names: &[&str]| {
+            let mut profile = Profile::new();
+            for name in names {
+                let labels = Labels { process: (*name).into(), ..Labels::default() };
+                // A third of a request: a name has 4,096 bytes at most.
+                let text = name.repeat(4_000);
+                let frame = |n| Arc::new(Frame::named(Kind::Native, format!("{n}{text}")));
+                let stack: Vec<_> = (0..MOST_BYTES / 3 / text.len()).map(frame).collect();
+                profile.add(&labels, &stack, 1, 1);
+            }
+            profile
         };
-        assert_eq!(judge(&answer(200, None), false), Outcome::Sent);
-        assert_eq!(judge(&answer(200, Some("0")), true), Outcome::Sent);
-        for (status, grpc) in [(400, None), (413, None), (200, Some("3")), (200, Some("12"))] {
-            let outcome = judge(&answer(status, grpc), grpc.is_some());
-            assert!(matches!(outcome, Outcome::Refused(_)), "{status} {grpc:?}: {outcome:?}");
-        }
-        for (status, grpc, of_grpc) in [
-            (503, None, false),
-            (401, None, false),
-            (429, None, false),
-            (200, Some("14"), true),
-            (200, None, true),
-        ] {
-            let outcome = judge(&answer(status, grpc), of_grpc);
-            assert!(matches!(outcome, Outcome::Failed(..)), "{status} {grpc:?}: {outcome:?}");
-        }
+        let root = tempfile::tempdir().unwrap();
+        let sink = sink(root.path(), 1 << 30);
+        let pushed = |names: &[&str]| {
+            sink.offer(&profile_of(names)).unwrap();
+            let mut requests = Vec::new();
+            attempt_all(&sink, 100, |body| {
+                let mut request = Vec::new();
+                GzDecoder::new(body).read_to_end(&mut request).unwrap();
+                assert!(request.len() <= MOST_BYTES);
+                let text = String::from_utf8_lossy(&request);
+                let has = |name: &&&str| text.contains(&name.repeat(9));
+                requests.push(names.iter().filter(has).copied().collect::<String>());
+                Outcome::Sent
+            });
+            requests
+        };
+        assert_eq!(pushed(&["a", "b"]), ["ab"]);
+        assert_eq!(pushed(&["a", "b", "c", "d", "e"]), ["ab", "c", "de"]);
     }
 
     #[test]
     fn messages_of_grpc_have_their_length() {
         assert_eq!(framed(b"abc"), b"\x01\0\0\0\x03abc");
-        assert!((0..100).all(|_| (0.5..1.5).contains(&jitter())));
     }
 }

@@ -59,7 +59,7 @@ impl Spool {
             index.next - 1
         });
         let written = loop {
-            match file::replace(&self.path(number), |out| Ok(out.write_all(request)?)) {
+            match file::replace_synced(&self.path(number), |out| Ok(out.write_all(request)?)) {
                 Err(error) if is_full(&error) && self.drop_oldest() => {}
                 written => break written,
             }
@@ -73,7 +73,7 @@ impl Spool {
         });
     }
 
-    /// The oldest request, until [`Spool::done`] is called with its number.
+    /// The oldest request; [`Spool::done`] or [`Spool::put_back`] is to be said of it.
     pub(super) fn take(&self) -> Option<(u64, Vec<u8>)> {
         loop {
             let number = self.with(|index| {
@@ -96,6 +96,11 @@ impl Spool {
         });
         // One that cannot be removed is sent again by the next daemon.
         let _ = fs::remove_file(self.path(number));
+    }
+
+    /// The request that was taken waits again: like any other it makes room for newer ones, if need be.
+    pub(super) fn put_back(&self) {
+        self.with(|index| index.sending = None);
     }
 
     /// Bytes that wait, and requests that were dropped.

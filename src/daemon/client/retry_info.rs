@@ -1,0 +1,86 @@
+//! When a server of gRPC says that it will have recovered: `google.rpc.RetryInfo`, among the details of a status.
+
+use std::time::Duration;
+
+use prost::Message;
+
+use super::base64;
+
+/// How the details name it.
+const TYPE: &str = "type.googleapis.com/google.rpc.RetryInfo";
+
+/// The messages of google/rpc/status.proto and error_details.proto, and of google/protobuf; tags are theirs.
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<Delay>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Delay {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+/// How long not to come again, by the header or trailer `grpc-status-details-bin`; none if it does not say that coming
+/// again would help.
+pub(super) fn delay(details: &str) -> Option<Duration> {
+    let status = Status::decode(base64::decode(details)?.as_slice()).ok()?;
+    let info = status.details.iter().find(|any| any.type_url == TYPE)?;
+    let Delay { seconds, nanos } =
+        RetryInfo::decode(info.value.as_slice()).ok()?.retry_delay.unwrap_or_default();
+    let nanos = Duration::from_nanos(nanos.try_into().unwrap_or(0));
+    Duration::from_secs(seconds.try_into().unwrap_or(0)).checked_add(nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn details(type_url: &str, retry_delay: Option<Delay>) -> String {
+        let any = |type_url: &str, value| Any { type_url: type_url.to_owned(), value };
+        let other = any("type.googleapis.com/google.rpc.DebugInfo", vec![0xff]);
+        let info = any(type_url, RetryInfo { retry_delay }.encode_to_vec());
+        base64::encode(&Status { details: vec![other, info] }.encode_to_vec())
+    }
+
+    #[test]
+    fn a_delay_is_read_and_nonsense_is_none() {
+        let of = |seconds, nanos| delay(&details(TYPE, Some(Delay { seconds, nanos })));
+        assert_eq!(of(90, 500_000_000), Some(Duration::from_millis(90_500)));
+        assert_eq!(of(-1, -1), Some(Duration::ZERO));
+        assert_eq!(of(i64::MAX, i32::MAX).map(|delay| delay.as_secs() > 1 << 62), Some(true));
+        assert_eq!(
+            delay(&details(TYPE, None)),
+            Some(Duration::ZERO),
+            "it may come again, and when is not said"
+        );
+        assert_eq!(delay(&details("another", Some(Delay { seconds: 1, nanos: 0 }))), None);
+        for nonsense in ["", "!", "////", "Gg=="] {
+            assert_eq!(delay(nonsense), None, "{nonsense}");
+        }
+    }
+
+    /// Status 8, "busy", with a delay of 30 s; put together by hand from the format.
+    #[test]
+    fn what_a_server_writes_is_read() {
+        let status = "CAgSBGJ1c3kaMAoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIECgIIHg";
+        assert_eq!(delay(status), Some(Duration::from_secs(30)));
+    }
+}

@@ -1,0 +1,101 @@
+//! Trying again: when, and how often.
+
+use std::time::Duration;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::outcome::Outcome;
+
+/// The first wait after a failure, and the longest.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The longest wait that a sink may ask for.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
+/// So many failures are answered to one request before it is given up, in ten minutes or more: a sink that fails at
+/// each attempt to take it would never come to those after it.
+const MOST_FAILURES: u32 = 16;
+
+/// How it stands with what is tried again.
+pub(super) struct Retry {
+    /// The request that failed last, and how often.
+    number: u64,
+    failures: u32,
+    wait: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Retry {
+        Retry { number: 0, failures: 0, wait: FIRST_WAIT }
+    }
+}
+
+impl Retry {
+    /// What came of an attempt to send the request `number`: one that has failed too often is refused.
+    pub(super) fn outcome(&mut self, number: u64, of_attempt: Outcome) -> Outcome {
+        match of_attempt {
+            Outcome::Failed(why, retry_after) => {
+                if self.number != number {
+                    (self.number, self.failures) = (number, 0);
+                }
+                self.failures += 1;
+                if self.failures >= MOST_FAILURES {
+                    return Outcome::Refused(format!("{why}, {MOST_FAILURES} times"));
+                }
+                Outcome::Failed(why, retry_after)
+            }
+            other => other,
+        }
+    }
+
+    /// How long to wait after a failure; `retry_after`: what the sink asked for.
+    pub(super) fn pause(&mut self, retry_after: Option<Duration>) -> Duration {
+        let jitter = jitter();
+        let own = self.wait.mul_f64(0.5 + jitter);
+        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        let asked = retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
+        own.max(asked.mul_f64(1.0 + jitter / 2.0))
+    }
+
+    /// The sink has taken something: it is there again.
+    pub(super) fn begin_anew(&mut self) {
+        self.wait = FIRST_WAIT;
+    }
+}
+
+/// Anything from 0 to 1: thousands of nodes must not come back at the same time.
+fn jitter() -> f64 {
+    let mut random = [0u8; 2];
+    // Without random numbers there is no jitter.
+    let filled = getrandom(&mut random, GetRandomFlags::empty()).is_ok();
+    if filled { f64::from(u16::from_ne_bytes(random)) / 65_536.0 } else { 0.5 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_within(wait: Duration, seconds: std::ops::Range<f64>) -> bool {
+        seconds.contains(&wait.as_secs_f64())
+    }
+
+    #[test]
+    fn waits_grow_until_something_is_taken() {
+        let mut retry = Retry::default();
+        for seconds in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
+            let wait = retry.pause(None);
+            assert!(is_within(wait, seconds * 0.5..seconds * 1.5), "{wait:?} for {seconds} s");
+        }
+        retry.begin_anew();
+        assert!(is_within(retry.pause(None), 0.5..1.5));
+    }
+
+    #[test]
+    fn a_sink_is_not_asked_before_it_wants_to_be() {
+        for _ in 0..100 {
+            let of = |seconds| Retry::default().pause(Some(Duration::from_secs(seconds)));
+            assert!(is_within(of(120), 120.0..180.0));
+            assert!(is_within(of(u64::MAX), 3600.0..5400.0));
+            assert!(is_within(of(0), 0.5..1.5), "no wait at all would be no wait for ever");
+        }
+    }
+}
