@@ -16,8 +16,6 @@ pub struct Clock {
     /// Only these CPUs, if any are named.
     chosen: Option<Vec<u32>>,
     events: BTreeMap<u32, Event>,
-    /// Nanoseconds counted by events that are closed.
-    closed_ns: u64,
     /// Periods that ended in events that are closed.
     closed_periods: u64,
 }
@@ -38,9 +36,7 @@ struct Event {
 /// The sum over all events so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elapsed {
-    /// Nanoseconds that the events counted.
-    pub ns: u64,
-    /// Whole periods in it, per event: the ticks that there should have been.
+    /// Whole periods, per event: the ticks that there should have been.
     pub periods: u64,
 }
 
@@ -50,7 +46,7 @@ impl Clock {
     /// # Errors
     /// When no event can be opened, or a chosen CPU is [`NotOnline`].
     pub fn open(period_ns: u64, chosen: Option<Vec<u32>>, program: BorrowedFd<'_>) -> anyhow::Result<Clock> {
-        let mut clock = Clock { period_ns, chosen, events: BTreeMap::new(), closed_ns: 0, closed_periods: 0 };
+        let mut clock = Clock { period_ns, chosen, events: BTreeMap::new(), closed_periods: 0 };
         let online = online_cpus()?;
         if let Some(absent) = clock.chosen.iter().flatten().find(|cpu| !online.contains(cpu)) {
             bail!(NotOnline { cpu: *absent, online: ranges(&online) });
@@ -134,21 +130,18 @@ impl Clock {
     /// # Errors
     /// What the kernel says.
     pub fn elapsed(&self) -> io::Result<Elapsed> {
-        let mut sum = Elapsed { ns: self.closed_ns, periods: self.closed_periods };
+        let mut periods = self.closed_periods;
         for event in self.events.values() {
-            let ns = perf_event::read(event.fd.as_fd())?.count;
-            sum.ns += ns;
-            sum.periods += ns / self.period_ns;
+            periods += perf_event::read(event.fd.as_fd())?.owed_ns() / self.period_ns;
         }
-        Ok(sum)
+        Ok(Elapsed { periods })
     }
 
     /// Keeps what an event has counted, which is about to be closed.
     fn close(&mut self, event: &Event) {
         // Stopped first: what ticks after the reading would be more than there should have been.
         let _ = perf_event::disable(event.fd.as_fd());
-        let ns = perf_event::read(event.fd.as_fd()).map_or(0, |reading| reading.count);
-        self.closed_ns += ns;
+        let ns = perf_event::read(event.fd.as_fd()).map_or(0, |reading| reading.owed_ns());
         self.closed_periods += ns / self.period_ns;
     }
 

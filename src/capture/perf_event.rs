@@ -75,6 +75,15 @@ pub struct Reading {
     pub enabled_ns: u64,
 }
 
+impl Reading {
+    /// The time for which a cpu-clock event owes ticks, ns: what it counted, and what passed while the kernel held it back
+    /// (`perf_event_max_sample_rate`), when its count stands still.
+    #[must_use]
+    pub fn owed_ns(self) -> u64 {
+        self.count.max(self.enabled_ns)
+    }
+}
+
 /// The format of [`Reading`].
 pub const READ_FORMAT: u64 = sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED as u64;
 
