@@ -41,8 +41,7 @@ pub(in super::super) fn run(jdk: u32) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// What share of the stacks of `work` is whole. It is nearly all of them, but for what a slow guest samples before it has
-/// the tables; without tables it is none. `work` takes nearly all of its program's time.
+/// What share of the stacks of `work` is whole: nearly all, and none without tables. `work` takes nearly all of its program's time.
 fn whole(all: &Folded, work: &str, is_whole: fn(&[String]) -> bool) -> anyhow::Result<f64> {
     let stacks = all.within(work);
     let n = stacks.total();
@@ -50,7 +49,7 @@ fn whole(all: &Folded, work: &str, is_whole: fn(&[String]) -> bool) -> anyhow::R
     ensure!(n * 10 > all.total() * 9, "{work} has only {n} of {} samples:\n{}", all.total(), all.top(5));
     let whole = stacks.share(is_whole);
     let bad = stacks.keep(|stack| !is_whole(stack));
-    ensure!(whole > 0.5, "only {whole} of {n} stacks of {work} are whole:\n{}", bad.top(5));
+    ensure!(whole > 0.98, "only {whole} of {n} stacks of {work} are whole:\n{}", bad.top(5));
     Ok(whole)
 }
 
