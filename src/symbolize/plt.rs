@@ -6,10 +6,9 @@
 
 use std::collections::HashMap;
 
-use super::elf::{Class, Elf, Fields};
+use super::elf::{Class, EM_X86_64, Elf, Fields};
 use super::symtab::name_at;
 
-const EM_X86_64: u16 = 62;
 const EM_AARCH64: u16 = 183;
 const MAX_RELOCATIONS: u64 = 1 << 20;
 const ENTRY: u64 = 16;
