@@ -214,6 +214,12 @@ impl Elf {
         self.sections.iter().find(|s| s.name == name && s.kind != SHT_NOBITS && s.size > 0)
     }
 
+    /// The section that has the strings of a symbol table. One of which the file has no bytes has none: nothing bounds its
+    /// offset and size.
+    pub(crate) fn strings_of(&self, table: &Section) -> Option<&Section> {
+        self.sections.get(table.link as usize).filter(|strings| strings.kind != SHT_NOBITS)
+    }
+
     /// The virtual address (as symbols and DWARF have it) of a byte of the file that is mapped as code; if no
     /// executable segment has the byte, any segment's.
     #[must_use]
