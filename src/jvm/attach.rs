@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::iter;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -279,7 +280,7 @@ fn ask(
         start_ticks: jvm.start_ticks,
         mapped: jvm.mapped,
         base: jvm.base,
-        libjvm: jvm.libjvm.clone(),
+        libjvm: jvm.libjvm.as_os_str().as_bytes().to_vec(),
         parent: std::process::id(),
         limit,
         task,

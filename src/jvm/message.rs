@@ -26,7 +26,7 @@ pub(super) struct Request {
     /// Where `libjvm.so` begins in its memory.
     pub(super) base: u64,
     /// Its path as the maps have it.
-    pub(super) libjvm: String,
+    pub(super) libjvm: Vec<u8>,
     /// Pid of the profiler.
     pub(super) parent: u32,
     /// How long it may take.
