@@ -34,6 +34,7 @@ use anyhow::Context;
 
 use crate::capture::Filter;
 use crate::capture::window::Options;
+use crate::host;
 use crate::process::hierarchy::Hierarchy;
 use crate::process::{self, Processes, Which};
 use crate::profile::filter::Glob;
@@ -124,6 +125,8 @@ pub fn run_parts(
         Target::Launch(command) => Some(Launched::start(&settings.binary, command)?),
         _ => None,
     };
+    // After that: the command keeps the limit that we were given.
+    host::descriptors::allow_most();
     let began = Instant::now();
     let mut groups = Groups::new(settings)?;
     let mut sampler = Sampler::prepare(options(settings, &groups, launched.as_ref()), control)?;
