@@ -101,6 +101,9 @@ pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Opti
 
 impl From<PacketError> for Refusal {
     fn from(error: PacketError) -> Refusal {
-        Refusal::HelperFailed(error.to_string())
+        match error {
+            PacketError::Socket(errno) => Refusal::of_own("socket", &errno.into()),
+            other => Refusal::HelperFailed(other.to_string()),
+        }
     }
 }

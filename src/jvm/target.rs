@@ -185,6 +185,7 @@ pub(super) fn refusal(errno: Errno) -> Refusal {
     match errno {
         Errno::SRCH | Errno::NOENT => Refusal::Exited,
         Errno::PERM | Errno::ACCESS => Refusal::NotPermitted,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Refusal::OutOfResources(errno.to_string()),
         other => Refusal::HelperFailed(other.to_string()),
     }
 }

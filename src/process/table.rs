@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
+use super::opener::OpenersCost;
 use super::patience::PATIENCE;
 use super::procfs;
 use super::program::Program;
@@ -261,6 +262,12 @@ impl Processes {
             stuck: self.patience.stuck() + self.files.stuck(),
             ..self.counts
         }
+    }
+
+    /// What opening their files takes.
+    #[must_use]
+    pub fn openers_cost(&self) -> OpenersCost {
+        self.files.openers_cost()
     }
 
     pub(super) fn program(&mut self, tgid: u32, index: usize) -> Option<&mut Program> {

@@ -123,7 +123,10 @@ impl Entry {
                 log::info!("JVM {pid} ({name}): {:?} agent, in {:.0?}", attached.source, self.took);
             }
             Names::Opened(_) => log::info!("JVM {pid} ({name}): opened, in {:.0?}", self.took),
-            Names::Refused(why) => log::info!("JVM {pid} ({name}): {why}, in {:.0?}", self.took),
+            Names::Refused(why) => {
+                let detail = why.detail().map(|words| format!(" ({words})")).unwrap_or_default();
+                log::info!("JVM {pid} ({name}): {why}{detail}, in {:.0?}", self.took);
+            }
             Names::Attaching(_) | Names::Off => {}
         }
     }
