@@ -156,7 +156,7 @@ pub fn run_parts(
         launched.go();
     }
     loop {
-        if launched.as_mut().is_some_and(|l| l.ended().is_some()) {
+        if launched.as_ref().is_some_and(Launched::has_ended) {
             control.stop("the command has ended");
         }
         sampler.eager.store(true, Ordering::Relaxed);

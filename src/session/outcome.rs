@@ -13,6 +13,7 @@ use super::sampler::Totals;
 use super::{Outcome, Settings, Target, Vitals};
 use crate::capture::End;
 use crate::capture::abi::LOSSES;
+use crate::process::opener::OpenersCost;
 use crate::process::selection::Selection;
 use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
@@ -45,7 +46,7 @@ impl Course {
         (part, totals): (Part, &Totals),
         jvms: &Jvms,
         groups: &Groups,
-        symbols: &Stats,
+        (symbols, openers): &(Stats, OpenersCost),
         tables: Usage,
         settings: &Settings,
     ) -> Outcome {
@@ -84,12 +85,12 @@ impl Course {
             jvms: jvms.report(&tally, symbols),
             groups: groups.report(),
             steal: Some(steal),
-            cost: cost(totals, symbols, tables),
+            cost: cost(totals, symbols, *openers, tables),
             warnings: warnings(&profile, totals, symbols, tables),
             outputs: Vec::new(),
         };
         let vitals = Vitals {
-            resident: resident() + symbols.worker.resident + symbols.java_worker.resident,
+            resident: resident(symbols, *openers),
             cached: symbols.cached,
             most_stacks,
             room_for_stacks: totals.room_for_stacks,

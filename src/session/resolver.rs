@@ -13,6 +13,7 @@ use super::thread_name::fold_numbers;
 use super::waiting::{Delay, Queue, Waiting};
 use crate::capture::abi::Counters;
 use crate::capture::{Count, End, Stack, StackKey, UserWord};
+use crate::process::opener::OpenersCost;
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
 use crate::profile::frame::clean;
 use crate::profile::frames::FrameId;
@@ -20,7 +21,7 @@ use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
 use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Labels, Profile, Why};
-use crate::symbolize::{CHUNK, LogStats, Named, Symbolizer};
+use crate::symbolize::{CHUNK, LogStats, Named, Stats, Symbolizer};
 
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
 const MAX_COMM: usize = 64;
@@ -216,6 +217,11 @@ impl Resolver {
             return None;
         }
         Some((self.parts.pop_front()?, totals))
+    }
+
+    /// What symbolizing did, and what it and opening files cost so far.
+    pub(super) fn costs(&self) -> (Stats, OpenersCost) {
+        (self.symbolizer.stats(), self.processes.openers_cost())
     }
 
     /// The number of the window that is taken in next.

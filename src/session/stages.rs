@@ -67,7 +67,7 @@ impl<'a> Stages<'a> {
     pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
         let Stages { groups, resolver, jvms, unwinding, .. } = self;
         let when = (jvms.have_work(), batch.totals.is_some());
-        self.steadiness.look(when, batch.program, || resolver.symbolizer.stats());
+        self.steadiness.look(when, batch.program, || resolver.costs());
         resolver.apply(&batch.events);
         self.events.extend_from_slice(&batch.events);
         if self.targets.have_ended(&resolver.processes) {
@@ -121,10 +121,10 @@ impl<'a> Stages<'a> {
     /// Hands over the parts whose stacks have all their names.
     pub(super) fn hand_over(&mut self, hand: &mut impl FnMut(Outcome)) {
         while let Some((part, totals)) = self.resolver.take_part() {
-            let symbols = self.resolver.symbolizer.stats();
+            let costs = self.resolver.costs();
             let Stages { settings, groups, jvms, unwinding, .. } = self;
             let (tables, last) = (unwinding.usage(), part.last_window());
-            let mut outcome = self.course.part((part, &totals), jvms, groups, &symbols, tables, settings);
+            let mut outcome = self.course.part((part, &totals), jvms, groups, &costs, tables, settings);
             outcome.report.cost.steady = self.steadiness.steady();
             hand(outcome);
             jvms.forget_ended(last, &mut self.resolver.symbolizer);
