@@ -256,6 +256,7 @@ impl Resolver {
         tally.frameless += window.frameless;
         *most_stacks = stacks.max(*most_stacks);
         self.containers.meet(&window.stacks);
+        self.symbolizer.follow_kernel();
         let mut counted = window.stacks;
         // In the order of time: which program has a number is told by the first stack that has it, and those of an exec,
         // which come last, may be of the next one's time already.

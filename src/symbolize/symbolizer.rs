@@ -170,6 +170,12 @@ impl Symbolizer {
         self.jvms.read_logs(ran)
     }
 
+    /// Looks whether the kernel's modules are what they were. To be called for each window, before its stacks are
+    /// symbolized.
+    pub fn follow_kernel(&mut self) {
+        self.kernel.follow_modules();
+    }
+
     /// The frames of each stack, root first: user frames with inlined ones unfolded, then kernel frames; a
     /// `[truncated]` marker at the root if the walk ended for depth. Process and thread are not among them. What a stack
     /// shares with the one before is told once: stacks that are sorted from their roots cost least.
