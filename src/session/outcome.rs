@@ -86,7 +86,7 @@ impl Course {
             groups: groups.report(),
             steal: Some(steal),
             cost: cost(totals, symbols, *openers, tables),
-            warnings: warnings(&profile, totals, symbols, tables),
+            warnings: warnings(&profile, totals, symbols, tables, jvms.unread()),
             outputs: Vec::new(),
         };
         let vitals = Vitals {
@@ -166,6 +166,7 @@ fn warnings(
     totals: &Totals,
     symbols: &crate::symbolize::Stats,
     tables: Usage,
+    unread_jvms: usize,
 ) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Err(error) = profile.check() {
@@ -184,6 +185,11 @@ fn warnings(
         warnings.push(format!(
             "the symbol worker ended or did not answer {} times and was started again; {} files were given up",
             symbols.worker_lost, symbols.files_poisoned
+        ));
+    }
+    if unread_jvms > 0 {
+        warnings.push(format!(
+            "{unread_jvms} JVMs could not be read, for want of open files or since there were too many at once; their Java code has no names, or what their interpreters ran has none"
         ));
     }
     if tables.refused > 0 {

@@ -1,7 +1,7 @@
 //! From stacks to the profile: each window's stacks get their frames while their processes are still there; those of
 //! JVMs wait a window, since a JVM reports what it compiled a little late, and then until they are many.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -237,9 +237,14 @@ impl Resolver {
         }
     }
 
+    /// Whose stacks wait for their names.
+    pub(super) fn waiting(&self) -> HashSet<ProcessId> {
+        self.waiting.processes()
+    }
+
     /// Reads what JVMs say of their code. Those of these stacks, and of those that wait, have run.
     pub(super) fn read_logs(&mut self, stacks: &[(Stack, Count)]) -> Vec<(ProcessId, LogStats)> {
-        let mut ran = self.waiting.processes();
+        let mut ran = self.waiting();
         ran.extend(stacks.iter().map(|(stack, _)| stack.key.process));
         self.symbolizer.read_logs(&ran)
     }

@@ -80,6 +80,7 @@ impl<'a> Stages<'a> {
         jvms.read(&resolver.read_logs(&batch.window.stacks));
         let throttled = if batch.totals.is_some() { jvms.measure() } else { Throttled::new() };
         resolver.window(batch, throttled, jvms);
+        jvms.close_ended(&resolver.waiting(), &mut resolver.symbolizer);
         groups.beat();
         self.progress.show(resolver.samples());
         if control.take_evict() {

@@ -126,24 +126,25 @@ impl Jvms {
         keys.into_iter().find_map(|key| Some((key, self.followed.get(&key).filter(|f| f.names_code())?)))
     }
 
-    /// Follows a log from its start.
-    pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) {
-        self.begin((id, Part::Log), Source::Log { log, released: 0 });
+    /// Follows a log from its start; false if there is no room for one more.
+    pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) -> bool {
+        self.begin((id, Part::Log), Source::Log { log, released: 0 })
     }
 
-    /// Reads names out of a JVM's memory.
-    pub(crate) fn watch(&mut self, id: ProcessId, memory: JvmMemory) {
-        self.begin((id, Part::Memory), Source::Memory(Box::new(memory)));
+    /// Reads names out of a JVM's memory; false if there is no room for one more.
+    pub(crate) fn watch(&mut self, id: ProcessId, memory: JvmMemory) -> bool {
+        self.begin((id, Part::Memory), Source::Memory(Box::new(memory)))
     }
 
-    fn begin(&mut self, key: Key, source: Source) {
+    fn begin(&mut self, key: Key, source: Source) -> bool {
         if self.followed.len() >= MAX_FOLLOWED && !self.followed.contains_key(&key) {
-            return;
+            return false;
         }
         self.leave(key);
         self.next += 1;
         // While it is there: a process that has ended is nobody's.
         self.followed.insert(key, Followed::new(self.next, source, Tenant::of(key.0.tgid)));
+        true
     }
 
     /// Forgets a JVM that has ended and whose stacks are all named.
@@ -415,6 +416,8 @@ fn lost(pc: u64, why: Why) -> JavaFrames {
 mod tests {
     use std::fs::File;
 
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
     use super::*;
     use crate::jvm::vm::Blobs;
 
@@ -425,6 +428,19 @@ mod tests {
 
     fn process(tgid: u32) -> ProcessId {
         ProcessId { tgid, start: 1, exec: 1 }
+    }
+
+    #[test]
+    fn who_asks_is_told_when_there_is_no_room_for_one_more() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+        let mut jvms = Jvms::new(PathBuf::from("/nowhere"), false, 1);
+        let most = u32::try_from(MAX_FOLLOWED).unwrap();
+        assert!((1..=most).all(|tgid| jvms.follow(process(tgid), log())));
+        assert!(!jvms.follow(process(most + 1), log()) && !jvms.follows(process(most + 1)));
+        assert!(jvms.follow(process(1), log()), "it has room");
+        jvms.forget(process(2));
+        assert!(jvms.follow(process(most + 1), log()));
     }
 
     #[test]

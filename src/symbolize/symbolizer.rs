@@ -139,21 +139,21 @@ impl Symbolizer {
         })
     }
 
-    /// Follows the log of the agent in a JVM.
-    pub fn follow_jvm(&mut self, process: ProcessId, log: JvmLog) {
+    /// Follows the log of the agent in a JVM; false if as many JVMs are followed as may be.
+    pub fn follow_jvm(&mut self, process: ProcessId, log: JvmLog) -> bool {
         self.silent_jvms.remove(&process);
         self.known.forget(process);
-        self.jvms.follow(process, log);
+        self.jvms.follow(process, log)
     }
 
     /// Names methods of a JVM out of its memory: those that its interpreter runs, and its compiled code if that is asked
-    /// for.
-    pub fn watch_jvm(&mut self, process: ProcessId, memory: JvmMemory) {
+    /// for. False if as many JVMs are followed as may be.
+    pub fn watch_jvm(&mut self, process: ProcessId, memory: JvmMemory) -> bool {
         if memory.code {
             self.silent_jvms.remove(&process);
             self.known.forget(process);
         }
-        self.jvms.watch(process, memory);
+        self.jvms.watch(process, memory)
     }
 
     /// Notes that a process is a JVM without agent: its code is [`Why::NoAgent`], not merely anonymous.
