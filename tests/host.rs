@@ -152,6 +152,18 @@ fn few_descriptors_are_enough() {
     assert_eq!(of_target.count(|s| s.iter().any(|f| f.starts_with("[unknown"))), 0, "{}", of_target.top(10));
 }
 
+/// A host of 512 CPUs needs more than the usual 1,024; here it is 24, which is too little for two CPUs.
+#[test]
+fn a_soft_limit_of_descriptors_is_raised_and_the_command_keeps_it() {
+    if !is_root() {
+        return;
+    }
+    let mut command = under(&["prlimit", "--nofile=24:4096"]);
+    command.args(["-d", "5", "-o", out_file("folded").to_str().unwrap(), "--report", "none", "--"]);
+    let run = profiler::finish(command.args(["sh", "-c", "ulimit -Sn; ulimit -Hn"])).success();
+    assert_eq!(run.stdout, "24\n4096\n");
+}
+
 /// Counts are the kernel's: they wait for whoever is stopped.
 #[test]
 fn a_profiler_that_is_stopped_for_seconds_loses_nothing() {

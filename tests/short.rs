@@ -5,11 +5,15 @@ mod common;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use common::folded::{Folded, is};
-use common::profiler::{profile, record, record_watching};
+use common::java::{Jdk, Program};
+use common::profiler::{Sampling, profile, record, record_watching};
+use common::spent::{Watch, spend};
 use common::target::Target;
 use common::{is_root, native};
+use rustix::process::Signal;
 
 /// The path of a compiled program as an argument.
 fn path(name: &str) -> String {
@@ -130,5 +134,49 @@ fn programs_that_had_one_pid_one_after_the_other_have_their_own_names() {
     for name in ["turn_a", "turn_b"] {
         let row = rows.iter().find(|row| row["name"] == name).unwrap();
         assert_eq!(row["pids"].to_string(), format!("[{pid}]"), "{row}");
+    }
+}
+
+/// Logs and memories of JVMs that a process has open.
+fn java_files(pid: u32) -> usize {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+    let is_java = |link: &str| link.contains("jvm-symbols") || link.ends_with("/mem");
+    links.filter(|link| link.to_str().is_some_and(is_java)).count()
+}
+
+/// Waits until a process has none, or some.
+fn wait_for_java_files(pid: u32, some: bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while (java_files(pid) > 0) != some {
+        assert!(Instant::now() < end, "{} logs and memories of JVMs are open", java_files(pid));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A build starts thousands of them while it is profiled.
+#[test]
+fn jvms_that_have_ended_leave_their_rows_and_no_open_files() {
+    if !is_root() {
+        return;
+    }
+    let own = std::process::id().to_string();
+    let sampling = Sampling::begin(&["-p", &own, "--children"]);
+    let mut pids = Vec::new();
+    for _ in 0..2 {
+        let java = Program::new("Spin").start(&Jdk::host());
+        pids.push(java.pid());
+        wait_for_java_files(sampling.pid(), true);
+        spend(java.pid(), Duration::from_millis(500));
+        drop(java);
+        wait_for_java_files(sampling.pid(), false);
+    }
+    sampling.signal(Signal::INT);
+    let report = sampling.end(Watch::keep(&[])).report;
+    for pid in pids {
+        let row = report["jvms"].as_array().unwrap().iter().find(|row| row["pid"] == pid);
+        let row = row.unwrap_or_else(|| panic!("no row of {pid}: {}", report["jvms"]));
+        assert!(row["names"]["agent_during_run"].is_object(), "{row}");
+        assert!(["log_bytes", "ticks", "java_ticks"].iter().all(|n| row[n].as_u64().unwrap() > 0), "{row}");
     }
 }

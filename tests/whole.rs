@@ -3,14 +3,16 @@
 
 mod common;
 
+use std::fs::File;
 use std::process::Command;
 
 use common::folded::{Folded, bare, is, reaches_root, user_leaf};
 use common::java::{Jdk, Program};
 use common::profiler::{self, profile, profile_enough, record, record_watching};
+use common::spent::cpu_time;
 use common::target::Target;
 use common::{assert_share, is_root, native};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 
 fn args(list: &[&str]) -> Vec<String> {
@@ -442,4 +444,33 @@ fn a_thread_is_profiled_alone_until_it_ends() {
 fn assert_from_the_first(function: &str, folded: &Folded) {
     let whole = folded.share(|stack| reaches_root(stack) && stack.iter().any(|frame| is(frame, function)));
     assert!(whole > 0.5 || cfg!(not(target_arch = "x86_64")), "{whole} are whole:\n{}", folded.top(10));
+}
+
+/// Held against the kernel's own account of the profiler and of all children that it waited for; a command is none of them.
+#[test]
+fn the_report_tells_what_the_run_cost() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out.folded");
+    let mut profiler = Command::new(profiler::binary());
+    profiler.args(["-F", "999", "-d", "60", "--report", "json", "-o"]).arg(out).args(["--", "sh", "-c"]);
+    // A file of its own each time: each is opened and read.
+    let copies = "i=0; while [ $i -lt 200 ]; do cp \"$0\" \"$1/$i\" && \"$1/$i\" 10; i=$((i+1)); done";
+    profiler.arg(copies).arg(native::program("short")).arg(dir.path());
+    let report = dir.path().join("report.json");
+    let mut profiler = profiler.stdout(File::create(&report).unwrap()).spawn().unwrap();
+    // It has ended and is not waited for yet: then the kernel still tells of it.
+    let ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(&profiler)), ends).unwrap();
+    let truth = cpu_time(profiler.id()).unwrap().as_secs_f64();
+    assert!(profiler.wait().unwrap().success());
+    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let cost = |name: &str| report["cost"][name].as_f64().unwrap();
+    let told: f64 = ["broker_s", "worker_s", "helpers_s"].map(cost).iter().sum();
+    assert!((told - truth).abs() < 0.2 * truth + 0.05, "{}, and it was {truth} s", report["cost"]);
+    assert!(cost("helpers_s") < 1.0, "the command's two seconds are not ours: {}", report["cost"]);
+    let ticks = report["accounts"]["ticks"].as_f64().unwrap();
+    assert!(ticks > 1000.0 && cost("bpf_runs") >= ticks, "{ticks} ticks: {}", report["cost"]);
 }

@@ -54,7 +54,7 @@ def measure(ours, work, figures, rate, seconds):
         with contextlib.ExitStack() as stack:
             pid = program(work, stack)
             if pid is None:
-                figures.note(f"{name}: not here")
+                figures.lack(f"stacks of {name}", "it is not installed, or what compiles it")
                 continue
             run = ours.start(f"native-{pid}", rate, "--pid", str(pid), "--children", seconds=seconds, formats=["folded"])
             time.sleep(1)

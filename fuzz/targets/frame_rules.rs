@@ -1,15 +1,15 @@
-//! Frame descriptions of a file, made into an unwind table: the input is the section `.eh_frame` of an ELF file that is
-//! otherwise right.
+//! Frame descriptions of a file, made into an unwind table: the first half of the input is the section `.eh_frame`, the
+//! second one `.debug_frame`, of an ELF file that is otherwise right.
 #![no_main]
 
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;
 use jbpf_prof::unwind::{Rule, Table};
 use libfuzzer_sys::fuzz_target;
 
-/// ELF-64 for x86-64: header, one executable segment, three sections, their names, the input.
+/// ELF-64 for x86-64: header, one executable segment, four sections, their names, the input.
 fn file(frames: &[u8]) -> Vec<u8> {
-    const NAMES: &[u8] = b"\0.eh_frame\0.shstrtab\0";
-    const HEADERS: usize = 64 + 56 + 3 * 64;
+    const NAMES: &[u8] = b"\0.eh_frame\0.debug_frame\0.shstrtab\0";
+    const HEADERS: usize = 64 + 56 + 4 * 64;
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
     let put = |file: &mut Vec<u8>, at: usize, bytes: &[u8]| {
         file.resize(file.len().max(at + bytes.len()), 0);
@@ -19,7 +19,7 @@ fn file(frames: &[u8]) -> Vec<u8> {
     put(&mut file, 18, &[62, 0]);
     put(&mut file, 32, &number(64));
     put(&mut file, 40, &number(64 + 56));
-    put(&mut file, 54, &[56, 0, 1, 0, 64, 0, 3, 0, 2, 0]);
+    put(&mut file, 54, &[56, 0, 1, 0, 64, 0, 4, 0, 3, 0]);
     put(&mut file, 64, &[1, 0, 0, 0, 5, 0, 0, 0]);
     put(&mut file, 64 + 32, &number(1 << 32));
     let section = |file: &mut Vec<u8>, n: usize, name: u8, at: usize, size: usize| {
@@ -29,8 +29,10 @@ fn file(frames: &[u8]) -> Vec<u8> {
         put(file, header + 24, &number(at));
         put(file, header + 32, &number(size));
     };
-    section(&mut file, 1, 1, HEADERS + NAMES.len(), frames.len());
-    section(&mut file, 2, 11, HEADERS, NAMES.len());
+    let half = frames.len() / 2;
+    section(&mut file, 1, 1, HEADERS + NAMES.len(), half);
+    section(&mut file, 2, 11, HEADERS + NAMES.len() + half, frames.len() - half);
+    section(&mut file, 3, 24, HEADERS, NAMES.len());
     put(&mut file, HEADERS, NAMES);
     file.extend(frames);
     file

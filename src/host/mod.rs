@@ -1,6 +1,7 @@
 //! What this host allows, asked before anything is tried: so that a refusal names its reason and not a failed call.
 
 pub mod capability;
+pub mod descriptors;
 pub mod facts;
 pub mod refusal;
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::iter;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -174,6 +175,7 @@ pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<Described, Refusal
         (Answer { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
             Ok(Described { hotspot, memory: memory.into(), layout })
         }
+        (Answer { hotspot: Some(_), .. }, None) => Err(no_descriptor()),
         _ => Err(Refusal::HelperFailed("an empty answer".into())),
     }
 }
@@ -198,8 +200,7 @@ impl Opened {
     /// If its stacks cannot be walked, or there are too many open files.
     pub fn described(&self) -> Result<Described, Refusal> {
         let hotspot = self.hotspot.clone().ok_or(Refusal::LayoutUnknown)?;
-        let memory =
-            self.memory.try_clone().map_err(|e| Refusal::HelperFailed(format!("its memory: {e}")))?;
+        let memory = self.memory.try_clone().map_err(|e| Refusal::of_own("its memory", &e))?;
         Ok(Described { hotspot, memory, layout: self.layout.clone() })
     }
 }
@@ -216,7 +217,8 @@ pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
         (Answer { inspection: Some(inspection), layout: Some(layout), hotspot, .. }, Some(memory)) => {
             Ok(Opened { memory: memory.into(), layout, hotspot, inspection })
         }
-        _ => Err(unread(Refusal::HelperFailed("an answer without memory".into()))),
+        (Answer { layout: Some(_), .. }, None) => Err(unread(no_descriptor())),
+        _ => Err(unread(Refusal::HelperFailed("an empty answer".into()))),
     }
 }
 
@@ -244,9 +246,10 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
     if let Some(refusal) = refusal {
         return Err(failed(refusal));
     }
-    let (Some(facts), Some(log), Some(inspection)) = (facts, log, inspection.clone()) else {
-        return Err(failed(Refusal::HelperFailed("an answer without a log".into())));
+    let (Some(facts), Some(inspection)) = (facts, inspection.clone()) else {
+        return Err(failed(Refusal::HelperFailed("an empty answer".into())));
     };
+    let log = log.ok_or_else(|| failed(no_descriptor()))?;
     Ok(Attached {
         log: File::from(log),
         source: if facts.at_start { Source::AtStart } else { Source::Late },
@@ -255,6 +258,11 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
         blobs: facts.blobs,
         inspection,
     })
+}
+
+/// A helper sends a descriptor with what it has opened: if there is none, we had no room for it.
+fn no_descriptor() -> Refusal {
+    Refusal::of_own("a descriptor from the helper", &io::Error::from_raw_os_error(libc::EMFILE))
 }
 
 /// Runs one helper, unless it is interrupted before that. Where it may have been at work on an attach when it was killed or
@@ -272,20 +280,19 @@ fn ask(
     if options.is_interrupted() {
         return Err(Refusal::Interrupted);
     }
-    let failed = |what: &str, e: &dyn std::fmt::Display| Refusal::HelperFailed(format!("{what}: {e}"));
-    let (ours, theirs) = packet::pair().map_err(|e| failed("socket pair", &e))?;
+    let (ours, theirs) = packet::pair().map_err(|e| Refusal::of_own("socket pair", &e))?;
     let request = Request {
         tgid,
         start_ticks: jvm.start_ticks,
         mapped: jvm.mapped,
         base: jvm.base,
-        libjvm: jvm.libjvm.clone(),
+        libjvm: jvm.libjvm.as_os_str().as_bytes().to_vec(),
         parent: std::process::id(),
         limit,
         task,
     };
     let child = packet::start(&options.binary, helper::ARGUMENT, theirs)
-        .map_err(|e| failed("starting the helper", &e))?;
+        .map_err(|e| Refusal::of_own("starting the helper", &e))?;
     let answer = send(&ours, &request, None).and_then(|()| hear(&ours, limit + GRACE, options));
     part_from(tgid, child);
     if let (Err(_), Task::Attach(order)) = (&answer, request.task) {

@@ -1,18 +1,19 @@
 //! Finding JVMs: every process that maps `libjvm.so`, whoever's it is and in whatever namespaces.
 
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use super::command_line::main_of;
 use crate::process::cgroup::Membership;
+use crate::process::path::bytes_path;
 use crate::process::patience::PATIENCE;
 use crate::process::{MonoNs, Patience, ProcessId, procfs};
-use crate::text::clean;
 
-/// A process that maps a file called `libjvm.so`. All but the numbers is what the process says of itself: for
-/// people to read.
+/// A process that maps a file called `libjvm.so`. All but the numbers is what the process says of itself: text is
+/// for people to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jvm {
     /// Which process. From `/proc` its start is exact to one clock tick (10 ms) and `exec` is 0; compare with
@@ -30,8 +31,8 @@ pub struct Jvm {
     pub main: String,
     /// Container id, as a guess from its cgroup.
     pub container: Option<String>,
-    /// Path of `libjvm.so` as its maps have it, fit to print.
-    pub libjvm: String,
+    /// Path of `libjvm.so` as its maps have it: any bytes, not fit to print.
+    pub libjvm: PathBuf,
     /// Address at which its first page is mapped.
     pub(super) base: u64,
     /// When it was mapped, if that was seen.
@@ -92,7 +93,7 @@ fn look_at(tgid: u32) -> Option<Jvm> {
         gid: status.gid,
         main: main_of(&read("cmdline")?),
         container: read("cgroup").and_then(|text| Membership::parse(&text).container()),
-        libjvm: clean(&path, 300),
+        libjvm: bytes_path(&path).to_owned(),
         base,
         mapped: None,
     })

@@ -92,7 +92,8 @@ impl<'a, M: Memory> Exported<'a, M> {
 
     fn by_gnu_hash(&self, table: u64, name: &[u8]) -> Result<u64, Nonsense> {
         let hash = name.iter().fold(5381_u32, |h, &b| h.wrapping_mul(33).wrapping_add(u32::from(b)));
-        let (buckets, first, bloom) = (self.half(table)?, self.half(table + 4)?, self.half(table + 8)?);
+        let head = |at| self.half(table.wrapping_add(at));
+        let (buckets, first, bloom) = (head(0)?, head(4)?, head(8)?);
         let bucket_table = table.wrapping_add(16 + u64::from(bloom) * 8);
         let chains = bucket_table.wrapping_add(u64::from(buckets) * 4);
         let slot = u64::from(hash.checked_rem(buckets).ok_or(Nonsense)?);
@@ -148,5 +149,28 @@ impl<'a, M: Memory> Exported<'a, M> {
         let mut bytes = [0; 4];
         self.memory.read_all(address, &mut bytes)?;
         Ok(u32::from_ne_bytes(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory that is everywhere, and empty.
+    struct Zeros;
+
+    impl Memory for Zeros {
+        fn read(&self, _: u64, buffer: &mut [u8]) -> usize {
+            buffer.fill(0);
+            buffer.len()
+        }
+    }
+
+    #[test]
+    fn a_hash_table_at_the_end_of_all_addresses_is_nonsense() {
+        for hash in [Hash::Gnu(u64::MAX - 3), Hash::SysV(u64::MAX - 3)] {
+            let library = Exported { memory: &Zeros, bias: 0, symbols: 0, strings: 0, hash };
+            assert_eq!(library.symbol("gHotSpotVMStructs"), Err(Nonsense), "{hash:?}");
+        }
     }
 }

@@ -26,6 +26,7 @@ use super::target::{Target, entry};
 use super::vm::{Blobs, Layout, blobs, hotspot};
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
+use crate::process::path::bytes_path;
 use crate::unwind::HotSpot;
 
 /// The hidden argument that makes the program a helper.
@@ -281,10 +282,9 @@ fn load(
 fn vendor_beside(target: &Target, request: &Request) -> String {
     let read = || {
         let mut bytes = Vec::new();
-        let above = |level| std::path::Path::new(&request.libjvm).ancestors().nth(level);
+        let above = |level| bytes_path(&request.libjvm).ancestors().nth(level);
         for top in LEVELS_ABOVE.filter_map(above) {
-            let Some(path) = top.join("release").to_str().map(str::to_owned) else { continue };
-            if let Ok(file) = target.regular_file(&path) {
+            if let Ok(file) = target.regular_file(&top.join("release")) {
                 let _ = File::from(file).take(MAX_RELEASE).read_to_end(&mut bytes);
                 break;
             }

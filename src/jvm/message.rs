@@ -26,7 +26,7 @@ pub(super) struct Request {
     /// Where `libjvm.so` begins in its memory.
     pub(super) base: u64,
     /// Its path as the maps have it.
-    pub(super) libjvm: String,
+    pub(super) libjvm: Vec<u8>,
     /// Pid of the profiler.
     pub(super) parent: u32,
     /// How long it may take.
@@ -101,6 +101,9 @@ pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Opti
 
 impl From<PacketError> for Refusal {
     fn from(error: PacketError) -> Refusal {
-        Refusal::HelperFailed(error.to_string())
+        match error {
+            PacketError::Socket(errno) => Refusal::of_own("socket", &errno.into()),
+            other => Refusal::HelperFailed(other.to_string()),
+        }
     }
 }

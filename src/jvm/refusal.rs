@@ -1,5 +1,7 @@
 //! Why a JVM was not attached to: stable names, for reports and for people.
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
 /// Why not. `Display` is the stable label.
@@ -62,12 +64,26 @@ pub enum Refusal {
     /// An earlier helper for this process still hangs.
     #[error("helper stuck")]
     HelperStuck,
+    /// The host or our limits have no more files, processes or memory for us.
+    #[error("out of resources")]
+    OutOfResources(String),
     /// Our own helper process failed.
     #[error("helper failed")]
     HelperFailed(String),
 }
 
 impl Refusal {
+    /// What it means that the system refuses something to us, and not for what the JVM is or does.
+    pub(super) fn of_own(what: &str, error: &io::Error) -> Refusal {
+        let words = format!("{what}: {error}");
+        match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::EAGAIN) => {
+                Refusal::OutOfResources(words)
+            }
+            _ => Refusal::HelperFailed(words),
+        }
+    }
+
     /// One sentence: what can be done about it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
@@ -115,6 +131,9 @@ impl Refusal {
             Refusal::HelperStuck => {
                 "Something (a user-space file system, a tracer) holds the process's memory or files."
             }
+            Refusal::OutOfResources(_) => {
+                "Raise the limits of open files, processes and memory that jbpf-prof runs with, or ask fewer JVMs."
+            }
             Refusal::HelperFailed(_) => "This is a fault of jbpf-prof; please report it.",
         }
     }
@@ -123,7 +142,9 @@ impl Refusal {
     #[must_use]
     pub fn detail(&self) -> Option<&str> {
         match self {
-            Refusal::NotLoaded(words) | Refusal::HelperFailed(words) => Some(words),
+            Refusal::NotLoaded(words) | Refusal::OutOfResources(words) | Refusal::HelperFailed(words) => {
+                Some(words)
+            }
             _ => None,
         }
     }
@@ -132,6 +153,21 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_we_lack_is_no_fault_of_ours_to_report() {
+        for (errno, lacking) in [
+            (libc::EMFILE, true),
+            (libc::ENFILE, true),
+            (libc::ENOMEM, true),
+            (libc::EAGAIN, true),
+            (libc::EINVAL, false),
+        ] {
+            let refusal = Refusal::of_own("starting the helper", &io::Error::from_raw_os_error(errno));
+            assert_eq!(matches!(refusal, Refusal::OutOfResources(_)), lacking, "{refusal:?}");
+            assert!(refusal.detail().is_some_and(|words| words.starts_with("starting the helper: ")));
+        }
+    }
 
     #[test]
     fn every_refusal_has_a_hint_and_a_place_in_the_manual() {
@@ -156,6 +192,7 @@ mod tests {
             Refusal::LayoutUnknown,
             Refusal::NotPermitted,
             Refusal::HelperStuck,
+            Refusal::OutOfResources(text()),
             Refusal::HelperFailed(text()),
         ];
         let manual = include_str!("../../docs/troubleshooting.md");

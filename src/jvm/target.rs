@@ -1,6 +1,7 @@
 //! The one process a helper deals with, held by descriptors from before the first check on.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -127,7 +128,7 @@ impl Target {
     }
 
     /// A regular file below its root, opened for reading by the path as it names it.
-    pub(super) fn regular_file(&self, path: &str) -> Result<OwnedFd, Errno> {
+    pub(super) fn regular_file(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let found = openat2(&self.root, path, flags, Mode::empty(), resolve)?;
@@ -184,6 +185,7 @@ pub(super) fn refusal(errno: Errno) -> Refusal {
     match errno {
         Errno::SRCH | Errno::NOENT => Refusal::Exited,
         Errno::PERM | Errno::ACCESS => Refusal::NotPermitted,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Refusal::OutOfResources(errno.to_string()),
         other => Refusal::HelperFailed(other.to_string()),
     }
 }

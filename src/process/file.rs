@@ -59,6 +59,9 @@ pub enum Unopened {
     /// The file system did not answer in time.
     #[error("took too long")]
     TooSlow,
+    /// Our process that opens files ended over it, twice.
+    #[error("the opener ended")]
+    NoOpener,
     /// A program serves its file system, and there is no memory left for a copy of it.
     #[error("no room for a copy")]
     NoRoom,

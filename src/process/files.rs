@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use super::MonoNs;
 use super::event::Inode;
 use super::file::{Content, ContentKey, FileId, FileRef, FileState, Found, MappedFile, Unopened};
-use super::opener::{NO_ROOM, Opener};
+use super::opener::{NO_ROOM, Opener, OpenersCost};
 use super::opening::{self, Wanted};
 use super::patience::Tenant;
 use super::root::TargetRoot;
@@ -115,7 +115,7 @@ impl Files {
         root: &TargetRoot,
         path: &Path,
     ) -> Result<OwnedFd, Unopened> {
-        self.run(|opener| Ok(opener.open_below(tgid, root, path).ok_or(Unopened::TooSlow)??))
+        self.run(|opener| opener.open_below(tgid, root, path))
     }
 
     /// Forgets files that nothing maps any more.
@@ -136,6 +136,11 @@ impl Files {
     /// Files named, and files open.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.refs.len(), self.alive().filter(|content| content.fd().is_some()).count())
+    }
+
+    /// What opening files takes.
+    pub(super) fn openers_cost(&self) -> OpenersCost {
+        self.opener.cost()
     }
 
     /// Opens that hang in the kernel now.

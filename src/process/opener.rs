@@ -5,6 +5,7 @@
 //! ended, not even by SIGKILL (`request_wait_answer` in `fs/fuse/dev.c`). A process with such a thread cannot end
 //! either: so it must be another process than the profiler, which is left behind and ends with that file system.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,7 @@ use super::opening::{self, Wanted};
 use super::packet::{self, PacketError, is_readable, receive, send};
 use super::path::bytes_path;
 use super::patience::{Hanging, MAX_STUCK, Tenant, sleeps, wait};
+use super::procfs;
 use super::root::{self, OpenRefusal, Owner, TargetRoot};
 use super::served::{self, Copy};
 
@@ -65,6 +68,15 @@ struct Opened {
     key: ContentKey,
     deleted_or_replaced: bool,
     program_in_memory: bool,
+}
+
+/// What openers take: of those that have ended, and were waited for, the kernel tells with all our children.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenersCost {
+    /// CPU time of those that are there.
+    pub cpu: Duration,
+    /// Resident memory of theirs now, bytes.
+    pub resident: u64,
 }
 
 /// A running opener, and those that hang.
@@ -120,8 +132,7 @@ impl Opener {
         };
         let roots: Vec<_> =
             wanted.roots.iter().take(packet::MAX_DESCRIPTORS).map(|dir| dir.as_fd()).collect();
-        let answer = self.run::<Answer>(tgid, Within::of(tgid, wanted), &request, &roots);
-        match answer.ok_or(Unopened::TooSlow)? {
+        match self.run::<Answer>(tgid, Within::of(tgid, wanted), &request, &roots)? {
             (Ok(Opened { served, key, deleted_or_replaced, program_in_memory }), Some(fd)) => {
                 Ok(Found { fd, served, key, deleted_or_replaced, program_in_memory })
             }
@@ -136,28 +147,38 @@ impl Opener {
         let request = Request::Copy { size: found.key.size };
         let files = [found.fd.as_fd(), copy.as_fd()];
         match self.run::<AnswerFile>(tgid, Within::of(tgid, wanted), &request, &files) {
-            Some((Ok(()), _)) => Ok(copy.seal().map_err(OpenRefusal::from)?),
-            Some((Err(why), _)) => Err(why.into()),
-            None => {
+            Ok((Ok(()), _)) => Ok(copy.seal().map_err(OpenRefusal::from)?),
+            Ok((Err(why), _)) => Err(why.into()),
+            Err(why) => {
                 copy.give_up();
-                Err(Unopened::TooSlow)
+                Err(why)
             }
         }
     }
 
-    /// Opens a file of the process `tgid` below its root as [`TargetRoot::open_regular`] does; `None` if it hangs.
+    /// Opens a file of the process `tgid` below its root as [`TargetRoot::open_regular`] does.
     pub(super) fn open_below(
         &mut self,
         tgid: u32,
         root: &TargetRoot,
         path: &Path,
-    ) -> Option<Result<OwnedFd, OpenRefusal>> {
+    ) -> Result<OwnedFd, Unopened> {
         let request = Request::Below { path: path.as_os_str().as_bytes().to_vec(), uid: root.uid };
         let within = Within::MountNamespace(root.mount_ns);
         match self.run::<AnswerFile>(tgid, within, &request, &[root.dir()])? {
-            (Ok(()), fd) => Some(fd.ok_or(NO_DESCRIPTOR)),
-            (Err(why), _) => Some(Err(why)),
+            (Ok(()), fd) => fd.ok_or(NO_ROOM),
+            (Err(why), _) => Err(why.into()),
         }
+    }
+
+    /// What those take that have not been waited for.
+    pub(super) fn cost(&self) -> OpenersCost {
+        let running = self.running.iter().map(|(child, _)| child);
+        let all = running.chain(self.left.calls().map(|left| &left.child)).map(Child::id);
+        all.fold(OpenersCost::default(), |sum, pid| OpenersCost {
+            cpu: sum.cpu + procfs::cpu(pid),
+            resident: sum.resident + procfs::resident(pid),
+        })
     }
 
     /// How many hang now.
@@ -165,26 +186,46 @@ impl Opener {
         self.left.calls().count()
     }
 
-    /// The answer to a request; `None` if there is none in time.
+    /// The answer to a request. Only one that does not come in time is held against the process; an opener that ends (it
+    /// may have been killed long ago, for memory, say) is replaced once.
     fn run<T: DeserializeOwned>(
         &mut self,
         tgid: u32,
         within: Within,
         request: &Request,
         roots: &[BorrowedFd<'_>],
-    ) -> Option<(T, Option<OwnedFd>)> {
+    ) -> Result<(T, Option<OwnedFd>), Unopened> {
         let (tenant, limit) = (|| Tenant::of(tgid), self.limit);
         let hangs = |left: &mut Left| matches!(left.child.try_wait(), Ok(None));
-        let turn = self.left.turn(limit, tenant, hangs, |left| left.over == within)?;
-        let answer = self.ask(request, roots, turn.limit);
-        if answer.is_none()
-            && let Some((mut child, _)) = self.running.take()
-        {
-            log::warn!("processes: an opener is lost over a file of process {tgid}");
-            let _ = child.kill();
-            self.left.add(turn, tenant, Left { child, over: within });
+        let turn = self.left.turn(limit, tenant, hangs, |left| left.over == within);
+        let turn = turn.ok_or(Unopened::TooSlow)?;
+        let mut answer = self.ask(request, roots, turn.limit);
+        if matches!(answer, Err(Unopened::NoOpener)) {
+            log::warn!("processes: an opener has ended");
+            self.replace(tenant, within);
+            answer = self.ask(request, roots, turn.limit);
+        }
+        match answer {
+            Err(Unopened::TooSlow) => {
+                if let Some((mut child, _)) = self.running.take() {
+                    log::warn!("processes: an opener is lost over a file of process {tgid}");
+                    let _ = child.kill();
+                    self.left.add(turn, tenant, Left { child, over: within });
+                }
+            }
+            Err(Unopened::NoOpener) => self.replace(tenant, within),
+            _ => {}
         }
         answer
+    }
+
+    /// Has the next request start another opener: this one is of no use any more.
+    fn replace(&mut self, tenant: impl FnOnce() -> Tenant, over: Within) {
+        if let Some((child, _)) = self.running.take()
+            && let Some(child) = packet::end(child, PARTING)
+        {
+            self.left.put(tenant(), Left { child, over });
+        }
     }
 
     fn ask<T: DeserializeOwned>(
@@ -192,16 +233,19 @@ impl Opener {
         request: &Request,
         roots: &[BorrowedFd<'_>],
         limit: Duration,
-    ) -> Option<(T, Option<OwnedFd>)> {
-        if self.running.is_none() {
-            self.running = start(&self.binary);
-        }
-        let (child, socket) = self.running.as_ref()?;
-        send(socket, request, roots).ok()?;
+    ) -> Result<(T, Option<OwnedFd>), Unopened> {
+        let (child, socket) = match &mut self.running {
+            Some(running) => running,
+            // Too many open files or processes: what the host allows is no fault of what is asked for.
+            none => none.insert(start(&self.binary).map_err(|e| OpenRefusal::from(errno_of(&e)))?),
+        };
+        send(&*socket, request, roots).map_err(|_| Unopened::NoOpener)?;
         let task = format!("/proc/{}", child.id());
-        wait(limit, |_| sleeps(&task), |time| is_readable(socket, time).then_some(()))?;
-        let (answer, mut descriptors) = receive::<T>(socket, MAX_MESSAGE).ok()?;
-        Some((answer, descriptors.pop()))
+        let answered = |time| is_readable(&*socket, time).then_some(());
+        wait(limit, |_| sleeps(&task), answered).ok_or(Unopened::TooSlow)?;
+        let (answer, mut descriptors) =
+            receive::<T>(&*socket, MAX_MESSAGE).map_err(|_| Unopened::NoOpener)?;
+        Ok((answer, descriptors.pop()))
     }
 }
 
@@ -214,9 +258,13 @@ impl Drop for Opener {
     }
 }
 
-fn start(binary: &Path) -> Option<(Child, OwnedFd)> {
-    let (ours, theirs) = packet::pair().ok()?;
-    Some((packet::start(binary, ARGUMENT, theirs).ok()?, ours))
+fn start(binary: &Path) -> io::Result<(Child, OwnedFd)> {
+    let (ours, theirs) = packet::pair()?;
+    Ok((packet::start(binary, ARGUMENT, theirs)?, ours))
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// The child's entry: it opens what the socket that is its standard input asks for, until that is closed. Returns the
@@ -272,5 +320,57 @@ fn answer_file(socket: BorrowedFd<'_>, file: Result<OwnedFd, OpenRefusal>) -> Re
     match file {
         Ok(fd) => send(socket, &AnswerFile::Ok(()), &[fd.as_fd()]),
         Err(why) => send(socket, &AnswerFile::Err(why), &[]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Programs that are no openers: one ends at once, one works and says nothing.
+    const ENDS: &str = "/bin/true";
+    const MUTE: &str = "/usr/bin/yes";
+
+    fn opener(binary: &str) -> Opener {
+        Opener::new(binary.into(), Duration::from_millis(100))
+    }
+
+    fn asked(opener: &mut Opener) -> Unopened {
+        let root = TargetRoot::of(std::process::id()).unwrap();
+        opener.open_below(std::process::id(), &root, Path::new("/etc/passwd")).unwrap_err()
+    }
+
+    #[test]
+    fn an_opener_that_ends_is_no_fault_of_what_it_is_asked_for() {
+        let mut opener = opener(ENDS);
+        for _ in 0..2 {
+            assert_eq!(asked(&mut opener), Unopened::NoOpener);
+        }
+        assert_eq!(opener.stuck(), 0);
+    }
+
+    #[test]
+    fn in_the_place_of_one_that_has_ended_the_next_one_is_asked() {
+        let mut opener = opener("/nowhere");
+        let (mut child, socket) = start(Path::new(ENDS)).unwrap();
+        child.wait().unwrap();
+        opener.running = Some((child, socket));
+        assert_eq!(asked(&mut opener), Unopened::Refused(OpenRefusal::Missing));
+    }
+
+    #[test]
+    fn an_opener_that_cannot_be_started_says_why() {
+        assert_eq!(asked(&mut opener("/nowhere")), Unopened::Refused(OpenRefusal::Missing));
+    }
+
+    #[test]
+    fn what_an_opener_takes_is_known_while_it_runs() {
+        let mut opener = opener(MUTE);
+        assert_eq!(opener.cost(), OpenersCost::default());
+        opener.running = Some(start(&opener.binary).unwrap());
+        while opener.cost().cpu < Duration::from_millis(50) {
+            std::thread::yield_now();
+        }
+        assert!(opener.cost().resident > 0);
     }
 }

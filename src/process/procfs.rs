@@ -148,6 +148,20 @@ pub fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&read(&format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// CPU time that a process has used, without that of its children; zero if there is none any more.
+#[must_use]
+pub fn cpu(pid: u32) -> Duration {
+    stat(pid).map_or(Duration::ZERO, |stat| clock_ticks(stat.cpu_ticks))
+}
+
+/// Resident memory of a process, bytes: the second field of `/proc/PID/statm`, proc_pid_statm(5).
+#[must_use]
+pub fn resident(pid: u32) -> u64 {
+    let statm = read(&format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages = statm.split(|&b| b == b' ').nth(1).and_then(decimal);
+    pages.map_or(0, |pages| pages * rustix::param::page_size() as u64)
+}
+
 /// A clock tick of `/proc`, ns.
 #[must_use]
 pub fn clock_tick() -> u64 {

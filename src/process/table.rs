@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::code::CoveredCode;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
+use super::opener::OpenersCost;
 use super::patience::PATIENCE;
 use super::procfs;
 use super::program::Program;
@@ -266,6 +267,12 @@ impl Processes {
             stuck: self.patience.stuck() + self.files.stuck(),
             ..self.counts
         }
+    }
+
+    /// What opening their files takes.
+    #[must_use]
+    pub fn openers_cost(&self) -> OpenersCost {
+        self.files.openers_cost()
     }
 
     pub(super) fn program(&mut self, tgid: u32, index: usize) -> Option<&mut Program> {

@@ -170,13 +170,13 @@ pub struct Cost {
     pub broker_s: f64,
     /// CPU seconds of the symbol workers.
     pub worker_s: f64,
-    /// CPU seconds of the JVM helpers.
+    /// CPU seconds of the children that open files and ask JVMs.
     pub helpers_s: f64,
     /// Seconds that the BPF program ran; none where the kernel does not count it.
     pub bpf_s: Option<f64>,
     /// Runs of the BPF program.
     pub bpf_runs: u64,
-    /// Most resident memory of broker and worker together, in bytes.
+    /// Most resident memory of the broker, and that of its children at the end, in bytes.
     pub rss_bytes: u64,
     /// Memory of BPF maps and buffers, in bytes.
     pub maps_bytes: u64,

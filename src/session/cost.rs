@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::sampler::Totals;
 use crate::capture::RunStats;
+use crate::process::opener::OpenersCost;
 use crate::process::procfs;
 use crate::profile::report::{Cost, Steady};
 use crate::symbolize::Stats;
@@ -14,23 +15,24 @@ use crate::unwind::Usage;
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// Adds up the cost until now.
-pub(super) fn cost(totals: &Totals, symbols: &Stats, tables: Usage) -> Cost {
+pub(super) fn cost(totals: &Totals, symbols: &Stats, openers: OpenersCost, tables: Usage) -> Cost {
     Cost {
-        rss_bytes: peak_rss() + symbols.worker.resident + symbols.java_worker.resident,
+        rss_bytes: peak_rss() + resident_of_children(symbols, openers),
         maps_bytes: totals.map_bytes + tables.bytes,
-        ..times(totals.program, symbols)
+        ..times(totals.program, symbols, openers)
     }
 }
 
 /// CPU time until now.
-fn times(program: Option<RunStats>, symbols: &Stats) -> Cost {
+fn times(program: Option<RunStats>, symbols: &Stats, openers: OpenersCost) -> Cost {
     let (broker_s, reaped_s) = cpu_seconds();
     let worker_s = (symbols.worker.cpu + symbols.java_worker.cpu).as_secs_f64();
+    // Of the children that have ended, without the workers that were replaced.
+    let ended_s = (reaped_s - (symbols.worker.past + symbols.java_worker.past).as_secs_f64()).max(0.0);
     Cost {
         broker_s,
         worker_s,
-        // Of the children that have ended, without the workers that were replaced.
-        helpers_s: (reaped_s - (symbols.worker.past + symbols.java_worker.past).as_secs_f64()).max(0.0),
+        helpers_s: ended_s + openers.cpu.as_secs_f64(),
         bpf_s: program.map(|p| Duration::from_nanos(p.ns).as_secs_f64()),
         bpf_runs: program.map_or(0, |p| p.runs),
         ..Cost::default()
@@ -55,11 +57,12 @@ impl Steadiness {
         &mut self,
         (busy, last): (bool, bool),
         program: Option<RunStats>,
-        symbols: impl FnOnce() -> Stats,
+        children: impl FnOnce() -> (Stats, OpenersCost),
     ) {
         let begins = self.first.is_none() && !busy && self.begun.elapsed() >= SETTLED;
         if begins || (last && self.first.is_some()) {
-            let spent = Some((Instant::now(), times(program, &symbols()).cpu_s()));
+            let (symbols, openers) = children();
+            let spent = Some((Instant::now(), times(program, &symbols, openers).cpu_s()));
             self.last = spent;
             self.first = self.first.or(spent);
         }
@@ -83,24 +86,25 @@ fn cpu_seconds() -> (f64, f64) {
 
 /// The most memory that this process had resident, bytes.
 fn peak_rss() -> u64 {
-    status("VmHWM:")
-}
-
-/// The memory that this process has resident now, bytes.
-pub(super) fn resident() -> u64 {
-    status("VmRSS:")
-}
-
-fn status(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix(field));
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
+}
+
+/// The memory that this process and its children have resident now, bytes.
+pub(super) fn resident(symbols: &Stats, openers: OpenersCost) -> u64 {
+    procfs::resident(std::process::id()) + resident_of_children(symbols, openers)
+}
+
+fn resident_of_children(symbols: &Stats, openers: OpenersCost) -> u64 {
+    symbols.worker.resident + symbols.java_worker.resident + openers.resident
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn this_process_has_memory() {
-        assert!(super::resident() > 1 << 20 && super::peak_rss() > 1 << 20);
+        let (symbols, openers) = Default::default();
+        assert!(super::resident(&symbols, openers) > 1 << 20 && super::peak_rss() > 1 << 20);
     }
 }

@@ -26,6 +26,8 @@ enum Names {
     Refused(Refusal),
     /// Nobody asked.
     Off,
+    /// It has ended, and its last stacks are named: what the report tells of it.
+    Told(NameSource),
 }
 
 /// What tells entries apart: the process, and when it was met. What it becomes by an exec may be a JVM too.
@@ -53,6 +55,8 @@ pub(super) struct Entry {
     took: Duration,
     /// How far its log was read.
     pub(super) log: LogStats,
+    /// There was no room to read its log or its memory.
+    unread: bool,
     cpu: CpuSnapshot,
 }
 
@@ -71,8 +75,27 @@ impl Entry {
             began: Instant::now(),
             took: Duration::ZERO,
             log: LogStats::default(),
+            unread: false,
             cpu,
         }
+    }
+
+    /// Keeps what the report tells of it, and closes the rest: of one that has ended and whose stacks are named.
+    pub(super) fn close(&mut self, symbolizer: &mut Symbolizer) {
+        self.names = Names::Told(self.source());
+        self.memory = None;
+        if let Some(process) = self.bound {
+            symbolizer.close_jvm(process);
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.names, Names::Told(_))
+    }
+
+    /// Whether there was no room to read its log or its memory.
+    pub(super) fn is_unread(&self) -> bool {
+        self.unread
     }
 
     /// Whether it is not yet known if there will be names.
@@ -123,8 +146,11 @@ impl Entry {
                 log::info!("JVM {pid} ({name}): {:?} agent, in {:.0?}", attached.source, self.took);
             }
             Names::Opened(_) => log::info!("JVM {pid} ({name}): opened, in {:.0?}", self.took),
-            Names::Refused(why) => log::info!("JVM {pid} ({name}): {why}, in {:.0?}", self.took),
-            Names::Attaching(_) | Names::Off => {}
+            Names::Refused(why) => {
+                let detail = why.detail().map(|words| format!(" ({words})")).unwrap_or_default();
+                log::info!("JVM {pid} ({name}): {why}{detail}, in {:.0?}", self.took);
+            }
+            Names::Attaching(_) | Names::Off | Names::Told(_) => {}
         }
     }
 
@@ -154,7 +180,7 @@ impl Entry {
             Names::Attached(_) => Some("agent".to_owned()),
             Names::Opened(_) => Some("memory".to_owned()),
             Names::Refused(refusal) => Some(refusal.to_string()),
-            Names::Attaching(_) | Names::Off => None,
+            Names::Attaching(_) | Names::Off | Names::Told(_) => None,
         });
         results
     }
@@ -170,37 +196,44 @@ impl Entry {
         }
         self.bound = Some(process);
         self.name_methods(symbolizer);
-        match &self.names {
-            Names::Attached(attached) => {
-                if let Ok(file) = attached.log.try_clone() {
-                    let log = JvmLog {
-                        file,
-                        clock_offset_ns: attached.clock_offset,
-                        consume: attached.source == Source::Late,
-                        blobs: attached.blobs.clone(),
-                    };
-                    symbolizer.follow_jvm(process, log);
-                }
+        let follows = match &self.names {
+            Names::Attached(attached) => attached.log.try_clone().is_ok_and(|file| {
+                let log = JvmLog {
+                    file,
+                    clock_offset_ns: attached.clock_offset,
+                    consume: attached.source == Source::Late,
+                    blobs: attached.blobs.clone(),
+                };
+                symbolizer.follow_jvm(process, log)
+            }),
+            Names::Opened(opened) => opened.memory.try_clone().is_ok_and(|file| {
+                let coarse = opened.inspection.flags.debug_non_safepoints != Some(true);
+                let layout = opened.layout.clone();
+                symbolizer.watch_jvm(process, JvmMemory { file, layout, code: true, coarse })
+            }),
+            Names::Refused(_) | Names::Off | Names::Told(_) => {
+                symbolizer.note_jvm(process);
+                true
             }
-            Names::Opened(opened) => {
-                if let Ok(file) = opened.memory.try_clone() {
-                    let coarse = opened.inspection.flags.debug_non_safepoints != Some(true);
-                    let layout = opened.layout.clone();
-                    symbolizer.watch_jvm(process, JvmMemory { file, layout, code: true, coarse });
-                }
-            }
-            Names::Refused(_) | Names::Off => symbolizer.note_jvm(process),
-            Names::Attaching(_) => {}
+            Names::Attaching(_) => true,
+        };
+        if !follows {
+            self.unread = true;
+            self.names = Names::Refused(Refusal::OutOfResources("it cannot be followed".into()));
+            symbolizer.note_jvm(process);
         }
     }
 
     /// Has the methods named that its interpreter runs, unless all of its code is named out of its memory.
-    fn name_methods(&self, symbolizer: &mut Symbolizer) {
+    fn name_methods(&mut self, symbolizer: &mut Symbolizer) {
         let (Some(process), Some((memory, layout))) = (self.bound, &self.memory) else { return };
-        if let (Ok(file), false) = (memory.try_clone(), self.is_opened()) {
-            let layout = layout.clone();
-            symbolizer.watch_jvm(process, JvmMemory { file, layout, code: false, coarse: true });
+        if self.is_opened() {
+            return;
         }
+        self.unread |= !memory.try_clone().is_ok_and(|file| {
+            let layout = layout.clone();
+            symbolizer.watch_jvm(process, JvmMemory { file, layout, code: false, coarse: true })
+        });
     }
 
     pub(super) fn id(&self) -> EntryId {
@@ -253,6 +286,7 @@ impl Entry {
             Names::Refused(refusal) => {
                 NameSource::Refused { label: refusal.to_string(), hint: refusal.hint().to_owned() }
             }
+            Names::Told(source) => source.clone(),
             Names::Attaching(_) | Names::Off => NameSource::Off,
         }
     }

@@ -1,7 +1,7 @@
 //! The JVMs of a session: attached before the clock starts, or when they first run during it; their leases are renewed
 //! each window and ended with the session.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -266,6 +266,25 @@ impl Jvms {
         &self.results
     }
 
+    /// Closes what JVMs are named by that have ended, unless stacks of theirs wait: in a long run there are thousands.
+    pub(super) fn close_ended(&mut self, waiting: &HashSet<ProcessId>, symbolizer: &mut Symbolizer) {
+        for (_, entry) in self.ended.iter_mut().filter(|(_, entry)| !entry.is_closed()) {
+            if !entry.bound.is_some_and(|process| waiting.contains(&process)) {
+                entry.close(symbolizer);
+            }
+        }
+    }
+
+    /// How many have no names, or not all, since there was no room to read them.
+    pub(super) fn unread(&self) -> usize {
+        self.all().filter(|entry| entry.is_unread()).count()
+    }
+
+    /// All of this part.
+    fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().chain(self.ended.iter().map(|(_, entry)| entry))
+    }
+
     /// Forgets JVMs that have ended: those of the last part that was told of now, those of this part, whose last window that
     /// is, with the next one. Later parts may wait to tell of those that ended in them.
     pub(super) fn forget_ended(&mut self, last: u64, symbolizer: &mut Symbolizer) {
@@ -288,8 +307,8 @@ impl Jvms {
 
     /// What the report says of each JVM that was attached to or ran, the busiest first.
     pub(super) fn report(&self, tally: &Tally, symbols: &Stats) -> Vec<JvmReport> {
-        let entries = self.entries.values().chain(self.ended.iter().map(|(_, entry)| entry));
-        let mut reports: Vec<JvmReport> = entries.filter_map(|entry| entry.report(tally, symbols)).collect();
+        let mut reports: Vec<JvmReport> =
+            self.all().filter_map(|entry| entry.report(tally, symbols)).collect();
         reports.sort_by_key(|report| (std::cmp::Reverse(report.ticks), report.pid));
         reports
     }
@@ -308,9 +327,12 @@ impl Jvms {
         };
         let described = self.described.0.clone();
         let begin = move || inquiry.answer(&described);
-        if let Ok(thread) = std::thread::Builder::new().name("attach".into()).spawn(begin) {
-            let cpu = self.cpu_of(tgid);
-            self.entries.insert(tgid, Entry::attaching(tgid, thread, late, cpu));
+        match std::thread::Builder::new().name("attach".into()).spawn(begin) {
+            Ok(thread) => {
+                let cpu = self.cpu_of(tgid);
+                self.entries.insert(tgid, Entry::attaching(tgid, thread, late, cpu));
+            }
+            Err(e) => log::warn!("JVM {tgid} is not asked: {e}"),
         }
     }
 

@@ -14,6 +14,7 @@ use std::process::{Child, Command};
 use anyhow::Context;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// The hidden first argument of the waiting child.
 pub const ARGUMENT: &str = "__launch";
@@ -64,7 +65,7 @@ impl Launched {
     /// Lets the command begin.
     pub fn go(&mut self) {
         if !std::mem::replace(&mut self.gone, true) {
-            // If the child is gone there is nobody to tell; `ended` will say so.
+            // If the child is gone there is nobody to tell; `has_ended` will say so.
             let _ = send(&self.socket, &[1], SendFlags::NOSIGNAL);
         }
     }
@@ -84,9 +85,11 @@ impl Launched {
         }
     }
 
-    /// Whether the command has ended, and how.
-    pub fn ended(&mut self) -> Option<io::Result<std::process::ExitStatus>> {
-        self.child.try_wait().transpose()
+    /// Whether the command has ended. It is not waited for: the kernel would count its CPU time as ours.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::Pid(Pid::from_child(&self.child)), look), Ok(None))
     }
 }
 

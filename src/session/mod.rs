@@ -36,6 +36,7 @@ use anyhow::{Context, bail};
 
 use crate::capture::Filter;
 use crate::capture::window::Options;
+use crate::host;
 use crate::process::hierarchy::Hierarchy;
 use crate::process::{self, Processes, Which};
 use crate::profile::filter::Glob;
@@ -137,6 +138,8 @@ pub fn run_parts(
         Target::Launch(command) => Some(Launched::start(&settings.binary, command)?),
         _ => None,
     };
+    // After that: the command keeps the limit that we were given.
+    host::descriptors::allow_most();
     let began = Instant::now();
     let mut groups = Groups::new(settings)?;
     let mut sampler = Sampler::prepare(options(settings, &groups, launched.as_ref()), control)?;
@@ -171,7 +174,7 @@ pub fn run_parts(
         launched.go();
     }
     loop {
-        if launched.as_mut().is_some_and(|l| l.ended().is_some()) {
+        if launched.as_ref().is_some_and(Launched::has_ended) {
             control.stop("the command has ended");
         }
         sampler.eager.store(true, Ordering::Relaxed);

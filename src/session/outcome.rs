@@ -16,6 +16,7 @@ use super::sampler::Totals;
 use super::{Outcome, Settings, Target, Vitals};
 use crate::capture::End;
 use crate::capture::abi::LOSSES;
+use crate::process::opener::OpenersCost;
 use crate::process::selection::Selection;
 use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
@@ -53,7 +54,7 @@ impl Course {
         (part, totals): (Part, &Totals),
         jvms: &Jvms,
         groups: &Groups,
-        symbols: &Stats,
+        (symbols, openers): &(Stats, OpenersCost),
         tables: Usage,
         settings: &Settings,
     ) -> Outcome {
@@ -91,12 +92,12 @@ impl Course {
             jvms: jvms.report(&tally, symbols),
             groups: groups.report(),
             steal: Some(steal),
-            cost: cost(totals, symbols, tables),
-            warnings: warnings(&profile, totals, symbols, tables),
+            cost: cost(totals, symbols, *openers, tables),
+            warnings: warnings(&profile, totals, symbols, tables, jvms.unread()),
             outputs: Vec::new(),
         };
         let vitals = Vitals {
-            resident: resident() + symbols.worker.resident + symbols.java_worker.resident,
+            resident: resident(symbols, *openers),
             cached: symbols.cached,
             most_stacks,
             room_for_stacks: totals.room_for_stacks,
@@ -181,6 +182,7 @@ fn warnings(
     totals: &Totals,
     symbols: &crate::symbolize::Stats,
     tables: Usage,
+    unread_jvms: usize,
 ) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Err(error) = profile.check() {
@@ -199,6 +201,11 @@ fn warnings(
         warnings.push(format!(
             "the symbol worker ended or did not answer {} times and was started again; {} files were given up",
             symbols.worker_lost, symbols.files_poisoned
+        ));
+    }
+    if unread_jvms > 0 {
+        warnings.push(format!(
+            "{unread_jvms} JVMs could not be read, for want of open files or since there were too many at once; their Java code has no names, or what their interpreters ran has none"
         ));
     }
     if tables.refused > 0 {

@@ -52,6 +52,7 @@ fn stays(why: &Refusal) -> bool {
         | Refusal::NoAnswer
         | Refusal::NotPermitted
         | Refusal::HelperStuck
+        | Refusal::OutOfResources(_)
         | Refusal::HelperFailed(_) => false,
     }
 }

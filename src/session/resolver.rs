@@ -1,7 +1,7 @@
 //! From stacks to the profile: each window's stacks get their frames while their processes are still there; those of
 //! JVMs wait a window, since a JVM reports what it compiled a little late, and then until they are many.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,6 +13,7 @@ use super::thread_name::fold_numbers;
 use super::waiting::{Delay, Queue, Waiting};
 use crate::capture::abi::Counters;
 use crate::capture::{Count, End, Stack, StackKey, UserWord};
+use crate::process::opener::OpenersCost;
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
 use crate::profile::frame::clean;
 use crate::profile::frames::FrameId;
@@ -20,7 +21,7 @@ use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
 use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Labels, Profile, Why};
-use crate::symbolize::{CHUNK, LogStats, Named, Symbolizer};
+use crate::symbolize::{CHUNK, LogStats, Named, Stats, Symbolizer};
 
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
 const MAX_COMM: usize = 64;
@@ -218,6 +219,11 @@ impl Resolver {
         Some((self.parts.pop_front()?, totals))
     }
 
+    /// What symbolizing did, and what it and opening files cost so far.
+    pub(super) fn costs(&self) -> (Stats, OpenersCost) {
+        (self.symbolizer.stats(), self.processes.openers_cost())
+    }
+
     /// The number of the window that is taken in next.
     pub(super) fn next_window(&self) -> u64 {
         self.window + 1
@@ -231,9 +237,14 @@ impl Resolver {
         }
     }
 
+    /// Whose stacks wait for their names.
+    pub(super) fn waiting(&self) -> HashSet<ProcessId> {
+        self.waiting.processes()
+    }
+
     /// Reads what JVMs say of their code. Those of these stacks, and of those that wait, have run.
     pub(super) fn read_logs(&mut self, stacks: &[(Stack, Count)]) -> Vec<(ProcessId, LogStats)> {
-        let mut ran = self.waiting.processes();
+        let mut ran = self.waiting();
         ran.extend(stacks.iter().map(|(stack, _)| stack.key.process));
         self.symbolizer.read_logs(&ran)
     }
@@ -250,6 +261,7 @@ impl Resolver {
         tally.frameless += window.frameless;
         *most_stacks = stacks.max(*most_stacks);
         self.containers.meet(&window.stacks);
+        self.symbolizer.follow_kernel();
         let mut counted = window.stacks;
         // In the order of time: which program has a number is told by the first stack that has it, and those of an exec,
         // which come last, may be of the next one's time already.

@@ -64,7 +64,7 @@ impl<'a> Stages<'a> {
     pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
         let Stages { groups, resolver, jvms, unwinding, .. } = self;
         let when = (jvms.have_work(), batch.totals.is_some());
-        self.steadiness.look(when, batch.program, || resolver.symbolizer.stats());
+        self.steadiness.look(when, batch.program, || resolver.costs());
         resolver.apply(&batch.events);
         self.events.extend_from_slice(&batch.events);
         jvms.notice(resolver.next_window(), &std::mem::take(&mut self.events));
@@ -75,6 +75,7 @@ impl<'a> Stages<'a> {
         jvms.read(&resolver.read_logs(&batch.window.stacks));
         let throttled = if batch.totals.is_some() { jvms.measure() } else { Throttled::new() };
         resolver.window(batch, throttled, jvms);
+        jvms.close_ended(&resolver.waiting(), &mut resolver.symbolizer);
         groups.beat();
         self.progress.show(resolver.samples());
         if control.take_evict() {
@@ -116,10 +117,10 @@ impl<'a> Stages<'a> {
     /// Hands over the parts whose stacks have all their names.
     pub(super) fn hand_over(&mut self, hand: &mut impl FnMut(Outcome)) {
         while let Some((part, totals)) = self.resolver.take_part() {
-            let symbols = self.resolver.symbolizer.stats();
+            let costs = self.resolver.costs();
             let Stages { settings, groups, jvms, unwinding, .. } = self;
             let (tables, last) = (unwinding.usage(), part.last_window());
-            let mut outcome = self.course.part((part, &totals), jvms, groups, &symbols, tables, settings);
+            let mut outcome = self.course.part((part, &totals), jvms, groups, &costs, tables, settings);
             outcome.report.cost.steady = self.steadiness.steady();
             hand(outcome);
             jvms.forget_ended(last, &mut self.resolver.symbolizer);

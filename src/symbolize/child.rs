@@ -1,6 +1,5 @@
 //! The broker's handle on a worker process: started, asked with a deadline, ended and started anew.
 
-use std::fs;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -163,7 +162,7 @@ impl Child {
         match answer {
             Ok(response) => Ok(response),
             Err(error) => {
-                log::warn!("symbols: a worker is lost ({error}) and another one started");
+                log::warn!("symbols: a worker is lost: {error}");
                 self.replace(tenant);
                 if matches!(error, WireError::TimedOut) {
                     self.deadline.missed();
@@ -189,20 +188,22 @@ impl Child {
 
     fn replace(&mut self, tenant: &Tenant) {
         self.end(tenant);
-        // If it cannot be started now, the next question tries again.
-        let _ = self.spawn();
+        // The next question tries again.
+        if let Err(error) = self.spawn() {
+            log::warn!("symbols: no other worker can be started now: {error:#}");
+        }
     }
 
     /// CPU time and memory.
     pub(crate) fn cost(&self) -> Cost {
         let past = self.past_cpu;
-        let cpu = past + self.pid().map_or(Duration::ZERO, cpu_of);
+        let cpu = past + self.pid().map_or(Duration::ZERO, procfs::cpu);
         Cost { cpu, past, resident: self.resident() }
     }
 
     /// Resident memory of the worker that runs now, bytes.
     pub(crate) fn resident(&self) -> u64 {
-        self.pid().map_or(0, resident_of)
+        self.pid().map_or(0, procfs::resident)
     }
 
     /// Process id of the worker that runs now.
@@ -224,7 +225,7 @@ impl Child {
     fn end(&mut self, tenant: &Tenant) {
         let Some(running) = self.running.take() else { return };
         // Once it was waited for, nobody knows its times.
-        self.past_cpu += cpu_of(running.process.id());
+        self.past_cpu += procfs::cpu(running.process.id());
         if let Some(left) = packet::end(running.process, GOES_WITHIN) {
             self.left.put(tenant.clone(), left);
         }
@@ -235,19 +236,4 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.end(&Tenant::unknown());
     }
-}
-
-/// User and system time of a process that is our child; zero if it cannot be read.
-fn cpu_of(pid: u32) -> Duration {
-    procfs::stat(pid).map_or(Duration::ZERO, |stat| procfs::clock_ticks(stat.cpu_ticks))
-}
-
-/// Resident memory of a process, bytes. Second field of `/proc/PID/statm`, proc(5).
-pub(crate) fn resident_of(pid: u32) -> u64 {
-    let read = || {
-        let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-        Some(pages * rustix::param::page_size() as u64)
-    };
-    read().unwrap_or_default()
 }

@@ -3,9 +3,8 @@
 //! no frame, whatever its description says (`sysdeps/unix/sysv/linux/x86_64/__start_context.S`, the same from 2.31 to
 //! 2.43 at least).
 
-use super::elf::{Class, Elf};
+use super::elf::Elf;
 
-const EM_X86_64: u16 = 62;
 /// `mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi; je +8; call`: no other function begins by taking another stack.
 const BEGINNING: [u8; 13] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, 0x74, 0x08, 0xe8];
 /// endbr64, where glibc is built for Intel's CET.
@@ -20,7 +19,7 @@ pub(super) fn has_length(len: u64) -> bool {
 
 /// Whether it begins at this address.
 pub(super) fn begins(elf: &Elf, address: u64) -> bool {
-    if elf.machine() != EM_X86_64 || elf.class() != Class::Elf64 {
+    if !elf.is_x86_64() {
         return false;
     }
     let Some((offset, _)) = elf.offset_of(address) else { return false };

@@ -20,6 +20,7 @@ const PT_LOAD: u32 = 1;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const NT_GNU_BUILD_ID: u32 = 3;
+pub(crate) const EM_X86_64: u16 = 62;
 
 /// Why a file could not be read as ELF. The text never quotes the file.
 #[derive(Debug, thiserror::Error)]
@@ -195,6 +196,11 @@ impl Elf {
         self.machine
     }
 
+    /// Whether its code is for x86-64: x32, the ABI with pointers of 32 bits, is another class.
+    pub(crate) fn is_x86_64(&self) -> bool {
+        self.machine == EM_X86_64 && self.class == Class::Elf64
+    }
+
     /// The virtual address at which the kernel enters the file; 0 if it does not.
     pub(crate) fn entry(&self) -> u64 {
         self.entry
@@ -206,6 +212,12 @@ impl Elf {
 
     pub(crate) fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|s| s.name == name && s.kind != SHT_NOBITS && s.size > 0)
+    }
+
+    /// The section that has the strings of a symbol table. One of which the file has no bytes has none: nothing bounds its
+    /// offset and size.
+    pub(crate) fn strings_of(&self, table: &Section) -> Option<&Section> {
+        self.sections.get(table.link as usize).filter(|strings| strings.kind != SHT_NOBITS)
     }
 
     /// The virtual address (as symbols and DWARF have it) of a byte of the file that is mapped as code; if no

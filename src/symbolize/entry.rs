@@ -2,12 +2,11 @@
 //! it is assembler without size and description (`RTLD_START` of `sysdeps/x86_64/dl-machine.h`, up to 2.42 at least),
 //! and the outermost frame of each process until it comes to its program.
 
-use super::elf::{Class, Elf};
+use super::elf::Elf;
 use super::extents::Extents;
 
 /// Code that belongs to the entry reaches no further, bytes: glibc has 61.
 const REACH: u64 = 128;
-const EM_X86_64: u16 = 62;
 /// A call, as compilers and assemblers write it: the opcode, and how far it leads.
 const CALL: u8 = 0xe8;
 const CALL_LEN: u64 = 5;
@@ -29,7 +28,7 @@ pub(super) fn start_of(elf: &Elf, extents: &Extents, address: u64) -> Option<u64
 
 /// Where the call leads to whose last byte is at `address`.
 fn called(elf: &Elf, address: u64) -> Option<u64> {
-    if elf.machine() != EM_X86_64 || elf.class() != Class::Elf64 {
+    if !elf.is_x86_64() {
         return None;
     }
     let start = address.checked_sub(CALL_LEN - 1).filter(|&start| start >= elf.entry())?;

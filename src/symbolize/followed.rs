@@ -3,14 +3,14 @@
 use std::fs::File;
 
 use super::changes::Changes;
-use super::message::{Follow, LogStats, Request, Watch};
+use super::message::{Changed, Follow, LogStats, Request, Watch};
 use crate::jvm::code;
 use crate::jvm::vm::{Blobs, Layout};
 use crate::process::patience::Tenant;
 use crate::process::{MonoNs, ProcessId};
 
-/// How often reading one JVM's memory may cost the worker its life before that memory is left alone for a while.
-const MEMORY_LOSSES: u32 = 2;
+/// How often reading one JVM's log or memory may cost the worker its life before that is left alone for a while.
+const MOST_LOSSES: u32 = 2;
 /// That while, ns: twice as long after each further loss, six times at most. After twice the longest losses are forgotten.
 /// A host that swaps for some seconds must not cost a JVM its names for as long as we are on.
 const REST: u64 = 60_000_000_000;
@@ -64,13 +64,10 @@ pub(super) enum Source {
         /// What lies before this was given back to the kernel.
         released: u64,
     },
-    Memory {
-        memory: Box<JvmMemory>,
-        losses: Losses,
-    },
+    Memory(Box<JvmMemory>),
 }
 
-/// Workers that were lost over a memory.
+/// Workers that were lost over a log or a memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Losses {
     number: u32,
@@ -85,7 +82,7 @@ impl Losses {
 
     /// Whether they are too many for another just now.
     fn are_too_many(&self, now: MonoNs) -> bool {
-        let beyond = self.number.checked_sub(MEMORY_LOSSES);
+        let beyond = self.number.checked_sub(MOST_LOSSES);
         beyond.is_some_and(|n| now.0 < self.last.0.saturating_add(REST << n.min(MOST_DOUBLED)))
     }
 }
@@ -103,9 +100,27 @@ pub(super) struct Followed {
     pub(super) read: MonoNs,
     pub(super) stats: LogStats,
     pub(super) changes: Changes,
+    losses: Losses,
+    /// What it has said took too much memory, and was forgotten.
+    dropped: bool,
 }
 
 impl Followed {
+    /// Nothing is read yet. `tenant`: whose it is.
+    pub(super) fn new(number: u64, source: Source, tenant: Tenant) -> Followed {
+        Followed {
+            number,
+            source,
+            tenant,
+            generation: 0,
+            read: MonoNs::default(),
+            stats: LogStats::default(),
+            changes: Changes::default(),
+            losses: Losses::default(),
+            dropped: false,
+        }
+    }
+
     /// Gives back to the kernel what has been read, and tells the agent. The worker cannot: it may write no file.
     pub(super) fn release(&mut self) {
         if let Source::Log { log, released } = &mut self.source
@@ -121,7 +136,7 @@ impl Followed {
     pub(super) fn file(&self) -> &File {
         match &self.source {
             Source::Log { log, .. } => &log.file,
-            Source::Memory { memory, .. } => &memory.file,
+            Source::Memory(memory) => &memory.file,
         }
     }
 
@@ -133,7 +148,7 @@ impl Followed {
                 let follow = || Follow { clock_offset_ns: *clock_offset_ns, raw, blobs: blobs.clone() };
                 Request::ReadLog { jvm, follow: (!given).then(follow) }
             }
-            Source::Memory { memory, .. } => {
+            Source::Memory(memory) => {
                 let JvmMemory { layout, coarse, .. } = &**memory;
                 let watch = || Box::new(Watch { layout: layout.clone(), coarse: *coarse, raw });
                 Request::ReadMemory { jvm, watch: (!given).then(watch) }
@@ -143,9 +158,14 @@ impl Followed {
 
     /// Counts a worker that was lost over it.
     pub(super) fn note_loss(&mut self, now: MonoNs) {
-        if let Source::Memory { losses, .. } = &mut self.source {
-            losses.note(now);
-        }
+        self.losses.note(now);
+    }
+
+    /// Nothing of it is kept, now or later: of a log that was given back, no worker could be told again.
+    pub(super) fn drop_for_good(&mut self) {
+        self.dropped = true;
+        self.stats = LogStats { memory: 0, cut: true, ..self.stats };
+        self.changes.note(&Changed::Everywhere);
     }
 
     /// Whether there may be something to read. `ran`: since the last time.
@@ -153,7 +173,7 @@ impl Followed {
         match &self.source {
             Source::Log { .. } => true,
             // Memory that nobody has asked about has nothing to tell.
-            Source::Memory { memory, .. } => {
+            Source::Memory(memory) => {
                 (memory.code || self.generation > 0) && (ran || now.0 >= self.read.0.saturating_add(LOOK))
             }
         }
@@ -163,13 +183,13 @@ impl Followed {
     pub(super) fn names_code(&self) -> bool {
         match &self.source {
             Source::Log { .. } => true,
-            Source::Memory { memory, .. } => memory.code,
+            Source::Memory(memory) => memory.code,
         }
     }
 
-    /// Whether it has cost too many workers to be given to another now.
+    /// Whether it has cost too many workers to be given to another now, or too much memory.
     pub(super) fn is_given_up(&self, now: MonoNs) -> bool {
-        matches!(self.source, Source::Memory { losses, .. } if losses.are_too_many(now))
+        self.dropped || self.losses.are_too_many(now)
     }
 }
 
@@ -180,11 +200,34 @@ mod tests {
 
     fn memory(code: bool, generation: u64) -> Followed {
         let file = File::open("/dev/null").unwrap();
-        let memory = Box::new(JvmMemory { file, layout: made::layout(), code, coarse: false });
-        let (stats, changes) = (LogStats::default(), Changes::default());
-        let source = Source::Memory { memory, losses: Losses::default() };
-        let tenant = Tenant::unknown();
-        Followed { number: 1, source, tenant, generation, read: MonoNs(100), stats, changes }
+        let memory = JvmMemory { file, layout: made::layout(), code, coarse: false };
+        let new = Followed::new(1, Source::Memory(Box::new(memory)), Tenant::unknown());
+        Followed { generation, read: MonoNs(100), ..new }
+    }
+
+    fn log() -> Followed {
+        let file = File::open("/dev/null").unwrap();
+        let log = JvmLog { file, clock_offset_ns: 0, consume: true, blobs: Blobs::default() };
+        Followed::new(1, Source::Log { log, released: 0 }, Tenant::unknown())
+    }
+
+    #[test]
+    fn what_costs_workers_is_given_up_be_it_log_or_memory() {
+        for mut followed in [log(), memory(true, 1)] {
+            for given_up in [false, true] {
+                followed.note_loss(MonoNs(REST));
+                assert_eq!(followed.is_given_up(MonoNs(REST)), given_up);
+            }
+            assert!(!followed.is_given_up(MonoNs(2 * REST)));
+        }
+    }
+
+    #[test]
+    fn what_took_too_much_memory_is_given_up_for_good() {
+        let mut log = log();
+        log.stats.memory = 1 << 30;
+        log.drop_for_good();
+        assert!(log.is_given_up(MonoNs(u64::MAX)) && log.stats.cut && log.stats.memory == 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call_frames::{Reader, each};
 use super::coroutine;
-use super::elf::{Class, Elf, SHF_COMPRESSED};
+use super::elf::{Elf, SHF_COMPRESSED};
 use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder};
 
 /// Bytes of frame descriptions that are read of one file; the largest browsers have 20 MiB.
@@ -23,7 +23,6 @@ const MAX_SECTION: u64 = 64 << 20;
 const MAX_CIE: usize = 256;
 /// GCC's start code (crtbegin) has about 180 bytes.
 const MAX_START_CODE: u64 = 256;
-const EM_X86_64: u16 = 62;
 /// Bytes of `endbr64`. With it glibc's `_start` begins, which says only behind it that nobody has called it.
 const ENDBR: u64 = 4;
 /// What Go's linker made has this, and a `.debug_frame` that is not followed: it knows of the stack pointer only. That a
@@ -51,7 +50,7 @@ pub enum NoTable {
 /// # Errors
 /// Why there is no table.
 pub fn table(elf: &Elf) -> Result<Table, NoTable> {
-    if elf.machine() != EM_X86_64 || elf.class() != Class::Elf64 {
+    if !elf.is_x86_64() {
         return Err(NoTable::Machine);
     }
     let address = |name| elf.section(name).map_or(0, |section| section.addr);

@@ -18,7 +18,7 @@ use ahash::RandomState;
 
 use super::changes::Changes;
 use super::child::{Child, Cost, Lost, SHORTEST};
-use super::followed::{Followed, JvmLog, JvmMemory, Key, Losses, Part, Source};
+use super::followed::{Followed, JvmLog, JvmMemory, Key, Part, Source};
 use super::frames::{Frames, Shared, unknown};
 use super::known::{JavaFrames, Seen, Times};
 use super::message::{Changed, JavaMethodAt, JavaPc, Kept, LogStats, Mark, Names, Request, Response};
@@ -36,6 +36,9 @@ const INTERPRETED_PART: usize = 4;
 
 /// How long the worker may take. Quotas bound its work, and what it knows may not be had again: patience is cheap.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// Memory that the worker may hold of all logs, bytes, by its own count. It dies of a gibibyte (`sandbox`), and one more
+/// reading can add what one JVM may have.
+const MOST_OF_LOGS: u64 = 576 << 20;
 /// How long the worker may take that reads memory.
 const MEMORY_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -50,7 +53,7 @@ impl Children {
     fn of(&mut self, source: &Source, binary: &Path) -> Option<&mut Child> {
         let (child, deadline, shortest) = match source {
             Source::Log { .. } => (&mut self.logs, DEADLINE, 1),
-            Source::Memory { .. } => (&mut self.memory, MEMORY_DEADLINE, SHORTEST),
+            Source::Memory(_) => (&mut self.memory, MEMORY_DEADLINE, SHORTEST),
         };
         if child.is_none() {
             *child = Child::start(binary.to_owned(), deadline, shortest).ok();
@@ -123,29 +126,25 @@ impl Jvms {
         keys.into_iter().find_map(|key| Some((key, self.followed.get(&key).filter(|f| f.names_code())?)))
     }
 
-    /// Follows a log from its start.
-    pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) {
-        self.begin((id, Part::Log), Source::Log { log, released: 0 });
+    /// Follows a log from its start; false if there is no room for one more.
+    pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) -> bool {
+        self.begin((id, Part::Log), Source::Log { log, released: 0 })
     }
 
-    /// Reads names out of a JVM's memory.
-    pub(crate) fn watch(&mut self, id: ProcessId, memory: JvmMemory) {
-        self.begin(
-            (id, Part::Memory),
-            Source::Memory { memory: Box::new(memory), losses: Losses::default() },
-        );
+    /// Reads names out of a JVM's memory; false if there is no room for one more.
+    pub(crate) fn watch(&mut self, id: ProcessId, memory: JvmMemory) -> bool {
+        self.begin((id, Part::Memory), Source::Memory(Box::new(memory)))
     }
 
-    fn begin(&mut self, key: Key, source: Source) {
+    fn begin(&mut self, key: Key, source: Source) -> bool {
         if self.followed.len() >= MAX_FOLLOWED && !self.followed.contains_key(&key) {
-            return;
+            return false;
         }
         self.leave(key);
         self.next += 1;
-        let (number, stats, changes) = (self.next, LogStats::default(), Changes::default());
         // While it is there: a process that has ended is nobody's.
-        let (tenant, read) = (Tenant::of(key.0.tgid), MonoNs::default());
-        self.followed.insert(key, Followed { number, source, tenant, generation: 0, read, stats, changes });
+        self.followed.insert(key, Followed::new(self.next, source, Tenant::of(key.0.tgid)));
+        true
     }
 
     /// Forgets a JVM that has ended and whose stacks are all named.
@@ -155,12 +154,27 @@ impl Jvms {
     }
 
     fn leave(&mut self, key: Key) {
-        if let Some(followed) = self.followed.get(&key) {
-            let (number, given) = (followed.number, followed.generation > 0);
-            if given {
-                let _ = self.ask(key, &Request::Forget(Kept::Jvm(number)), false);
+        self.have_forgotten(key);
+        self.followed.remove(&key);
+    }
+
+    /// Has the worker forget what it knows of a JVM.
+    fn have_forgotten(&mut self, key: Key) {
+        if let Some(number) = self.followed.get(&key).filter(|f| f.generation > 0).map(|f| f.number) {
+            // One that is lost over it has it no more.
+            let _ = self.ask(key, &Request::Forget(Kept::Jvm(number)), false);
+        }
+    }
+
+    /// If logs take too much of the worker's memory together, gives up the one that takes most: the worker would die of
+    /// it, and what it knows of the others cannot be read again.
+    fn bound_logs(&mut self) {
+        while let Some(key) = one_too_many(&self.followed, MOST_OF_LOGS) {
+            log::warn!("symbols: the log of JVM {} takes too much memory and is given up", key.0.tgid);
+            self.have_forgotten(key);
+            if let Some(followed) = self.followed.get_mut(&key) {
+                followed.drop_for_good();
             }
-            self.followed.remove(&key);
         }
     }
 
@@ -175,6 +189,7 @@ impl Jvms {
             if !self.read_log(key) {
                 self.read_log(key);
             }
+            self.bound_logs();
         }
         let of_code =
             self.followed.keys().filter_map(|&key| self.code_of(key.0).filter(|(of, _)| *of == key));
@@ -378,6 +393,15 @@ impl Jvms {
     }
 }
 
+/// The log that takes most, if all take more than `most` bytes.
+fn one_too_many(followed: &HashMap<Key, Followed, RandomState>, most: u64) -> Option<Key> {
+    let logs = || followed.iter().filter(|((_, part), _)| *part == Part::Log);
+    let memory = |(_, followed): (&Key, &Followed)| followed.stats.memory;
+    let all: u64 = logs().map(memory).sum();
+    let largest = || logs().max_by_key(|&log| memory(log)).map(|(key, _)| *key);
+    (all > most).then(largest)?
+}
+
 fn lookup(seen: Seen, times: &[u64]) -> JavaPc {
     let from = times.iter().copied().min().unwrap_or_default();
     let to = times.iter().copied().max().unwrap_or_default();
@@ -386,4 +410,50 @@ fn lookup(seen: Seen, times: &[u64]) -> JavaPc {
 
 fn lost(pc: u64, why: Why) -> JavaFrames {
     JavaFrames { frames: unknown(why, None, pc), before_attach: false, lasting: false, logged: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+    use crate::jvm::vm::Blobs;
+
+    fn log() -> JvmLog {
+        let file = File::open("/dev/null").unwrap();
+        JvmLog { file, clock_offset_ns: 0, consume: true, blobs: Blobs::default() }
+    }
+
+    fn process(tgid: u32) -> ProcessId {
+        ProcessId { tgid, start: 1, exec: 1 }
+    }
+
+    #[test]
+    fn who_asks_is_told_when_there_is_no_room_for_one_more() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+        let mut jvms = Jvms::new(PathBuf::from("/nowhere"), false, 1);
+        let most = u32::try_from(MAX_FOLLOWED).unwrap();
+        assert!((1..=most).all(|tgid| jvms.follow(process(tgid), log())));
+        assert!(!jvms.follow(process(most + 1), log()) && !jvms.follows(process(most + 1)));
+        assert!(jvms.follow(process(1), log()), "it has room");
+        jvms.forget(process(2));
+        assert!(jvms.follow(process(most + 1), log()));
+    }
+
+    #[test]
+    fn of_logs_that_take_too_much_the_largest_is_given_up() {
+        let mut jvms = Jvms::new(PathBuf::from("/nowhere"), false, 1);
+        for (tgid, memory) in [(1, MOST_OF_LOGS / 2), (2, MOST_OF_LOGS), (3, MOST_OF_LOGS / 2), (4, 1)] {
+            jvms.follow(process(tgid), log());
+            jvms.followed.get_mut(&(process(tgid), Part::Log)).unwrap().stats.memory = memory;
+        }
+        jvms.bound_logs();
+        let given_up = |tgid| jvms.followed[&(process(tgid), Part::Log)].is_given_up(MonoNs(0));
+        let first_or_third = [1, 3].into_iter().filter(|&tgid| given_up(tgid)).count();
+        assert!(given_up(2) && first_or_third == 1 && !given_up(4));
+        assert_eq!(one_too_many(&jvms.followed, MOST_OF_LOGS), None);
+    }
 }

@@ -6,10 +6,9 @@
 
 use std::collections::HashMap;
 
-use super::elf::{Class, Elf, Fields};
+use super::elf::{Class, EM_X86_64, Elf, Fields};
 use super::symtab::name_at;
 
-const EM_X86_64: u16 = 62;
 const EM_AARCH64: u16 = 183;
 const MAX_RELOCATIONS: u64 = 1 << 20;
 const ENTRY: u64 = 16;
@@ -64,7 +63,7 @@ impl Plt {
 
     fn symbol_name(&self, elf: &Elf, symbol: u32) -> Option<Vec<u8>> {
         let table = elf.section(".dynsym")?;
-        let strings = elf.sections().get(table.link as usize)?;
+        let strings = elf.strings_of(table)?;
         let at = u64::from(symbol).checked_mul(24).filter(|at| at + 24 <= table.size)?;
         let record = elf.bytes(table.offset + at, 24, 24).ok()?;
         name_at(elf, (strings.offset, strings.size), Fields(&record).u32(0))

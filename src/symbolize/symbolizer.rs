@@ -139,21 +139,21 @@ impl Symbolizer {
         })
     }
 
-    /// Follows the log of the agent in a JVM.
-    pub fn follow_jvm(&mut self, process: ProcessId, log: JvmLog) {
+    /// Follows the log of the agent in a JVM; false if as many JVMs are followed as may be.
+    pub fn follow_jvm(&mut self, process: ProcessId, log: JvmLog) -> bool {
         self.silent_jvms.remove(&process);
         self.known.forget(process);
-        self.jvms.follow(process, log);
+        self.jvms.follow(process, log)
     }
 
     /// Names methods of a JVM out of its memory: those that its interpreter runs, and its compiled code if that is asked
-    /// for.
-    pub fn watch_jvm(&mut self, process: ProcessId, memory: JvmMemory) {
+    /// for. False if as many JVMs are followed as may be.
+    pub fn watch_jvm(&mut self, process: ProcessId, memory: JvmMemory) -> bool {
         if memory.code {
             self.silent_jvms.remove(&process);
             self.known.forget(process);
         }
-        self.jvms.watch(process, memory);
+        self.jvms.watch(process, memory)
     }
 
     /// Notes that a process is a JVM without agent: its code is [`Why::NoAgent`], not merely anonymous.
@@ -168,6 +168,12 @@ impl Symbolizer {
     /// will be stacks of, when the stacks' code has had time to be logged.
     pub fn read_logs(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
         self.jvms.read_logs(ran)
+    }
+
+    /// Looks whether the kernel's modules are what they were. To be called for each window, before its stacks are
+    /// symbolized.
+    pub fn follow_kernel(&mut self) {
+        self.kernel.follow_modules();
     }
 
     /// The frames of each stack, root first: user frames with inlined ones unfolded, then kernel frames; a

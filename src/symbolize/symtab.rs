@@ -61,7 +61,7 @@ impl Symbols {
     /// table is beyond the limits it is cut.
     pub(crate) fn read(elf: &Elf, table: &str) -> Result<Symbols, ElfError> {
         let Some(section) = elf.section(table) else { return Ok(Symbols::default()) };
-        let Some(strings) = elf.sections().get(section.link as usize) else {
+        let Some(strings) = elf.strings_of(section) else {
             return Err(ElfError::Malformed("a symbol table without strings"));
         };
         let mut symbols = functions(elf, section)?;
@@ -122,13 +122,13 @@ impl Symbols {
 
 /// The NUL-terminated text at `at` of the string table (offset, size).
 pub(crate) fn name_at(elf: &Elf, (offset, size): (u64, u64), at: u32) -> Option<Vec<u8>> {
-    let left = size.checked_sub(u64::from(at))?;
+    let (start, left) = (offset.checked_add(u64::from(at))?, size.checked_sub(u64::from(at))?);
     let mut name = Vec::new();
     let mut want = 128_usize;
     loop {
         want = want.min(MAX_NAME).min(usize::try_from(left).unwrap_or(MAX_NAME));
         name.resize(want, 0);
-        let got = elf.read_some(&mut name, offset + u64::from(at)).ok()?;
+        let got = elf.read_some(&mut name, start).ok()?;
         name.truncate(got);
         if let Some(end) = name.iter().position(|&b| b == 0) {
             name.truncate(end);
@@ -239,7 +239,46 @@ fn disjoint(symbols: &[Symbol]) -> Vec<Range> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::elf::SHT_NOBITS;
     use super::*;
+
+    const SHT_STRTAB: u32 = 3;
+
+    /// A file of 0x1000 bytes with one function, whose name is said to lie in a section of this kind and place.
+    fn file(kind: u32, offset: u64, size: u64) -> Elf {
+        let mut file = vec![0; 0x1000];
+        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, b"\x7fELF\x02\x01\x01");
+        put(40, &64_u64.to_le_bytes());
+        // Four sections; the third has their names.
+        put(58, &[64, 0, 4, 0, 3, 0]);
+        let mut section = |n: usize, (name, kind, link): (u8, u32, u8), offset: u64, size: u64| {
+            let header = 64 + n * 64;
+            put(header, &[name]);
+            put(header + 4, &kind.to_le_bytes());
+            put(header + 24, &offset.to_le_bytes());
+            put(header + 32, &size.to_le_bytes());
+            put(header + 40, &[link]);
+        };
+        section(1, (1, 2, 2), 0x200, 24);
+        section(2, (0, kind, 0), offset, size);
+        section(3, (0, 3, 0), 0x300, 9);
+        put(0x200, &[1, 0, 0, 0, STT_FUNC | 1 << 4, 0, 1, 0]);
+        put(0x208, &0x10_u64.to_le_bytes());
+        put(0x210, &0x10_u64.to_le_bytes());
+        put(0x300, b"\0.symtab\0");
+        put(0x400, b"\0main\0");
+        Elf::read_memory(file).unwrap()
+    }
+
+    #[test]
+    fn strings_that_the_file_has_no_bytes_of_name_nothing() {
+        let named = |elf: &Elf| Symbols::read(elf, ".symtab").map(|symbols| symbols.find(elf, 0x18));
+        assert_eq!(named(&file(SHT_STRTAB, 0x400, 6)).unwrap(), Some(b"main".to_vec()));
+        for (offset, size) in [(0x400, 6), (u64::MAX, u64::MAX)] {
+            assert!(named(&file(SHT_NOBITS, offset, size)).is_err(), "{offset:#x}");
+        }
+    }
 
     fn cut(symbols: &[(u64, u64, u32)]) -> Vec<(u64, u64, u32)> {
         let symbols: Vec<Symbol> =

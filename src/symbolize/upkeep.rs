@@ -11,11 +11,16 @@ use crate::process::{MonoNs, ProcessId};
 const KEPT: u64 = 300_000_000_000;
 
 impl Symbolizer {
-    /// Forgets what is known of processes that have ended and whose stacks have all been symbolized.
-    pub fn forget(&mut self, process: ProcessId) {
+    /// Closes what the code of a JVM is named by that has ended and whose stacks have all been symbolized.
+    pub fn close_jvm(&mut self, process: ProcessId) {
         self.known.forget(process);
         self.jvms.forget(process);
         self.silent_jvms.remove(&process);
+    }
+
+    /// Forgets all of such a one.
+    pub fn forget(&mut self, process: ProcessId) {
+        self.close_jvm(process);
         self.java_leaves.remove(&process);
     }
 

@@ -1,7 +1,9 @@
 //! Processes that only look like JVMs, and tricks with files: nobody is harmed, nothing outside is touched.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -41,8 +43,12 @@ struct Fake(Child);
 
 impl Fake {
     fn start(mode: &str) -> (Fake, Jvm) {
+        Fake::with(&a_jdk().join("lib/server/libjvm.so"), mode)
+    }
+
+    fn with(library: &Path, mode: &str) -> (Fake, Jvm) {
         let mut child = Command::new(program())
-            .arg(a_jdk().join("lib/server/libjvm.so"))
+            .arg(library)
             .arg(mode)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -183,12 +189,23 @@ fn a_file_called_libjvm_is_no_hotspot() {
     let done =
         Command::new("cc").args(["-shared", "-o"]).arg(&library).args(["-x", "c", "/dev/null"]).status();
     assert!(done.unwrap().success());
-    let mut child = Command::new(program()).arg(&library).arg("mute").stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let fake = Fake(child);
-    let jvm = jvm::find(fake.0.id()).expect("it maps a libjvm.so");
+    let (_fake, jvm) = Fake::with(&library, "mute");
     assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::NotHotSpot);
+}
+
+#[test]
+fn who_made_a_jvm_is_read_beside_its_library_whatever_the_path() {
+    let directory = tempfile::tempdir().unwrap();
+    // No UTF-8, nothing to print, and longer than what is printed of a path.
+    let names: [&[u8]; 3] = [b"\xff\x1b[1m", &[b'x'; 250], &[b'y'; 250]];
+    let home =
+        names.iter().fold(directory.path().to_owned(), |path, name| path.join(OsStr::from_bytes(name)));
+    let library = home.join("lib/server/libjvm.so");
+    fs::create_dir_all(library.parent().unwrap()).unwrap();
+    fs::copy(a_jdk().join("lib/server/libjvm.so"), &library).unwrap();
+    fs::write(home.join("release"), "IMPLEMENTOR=\"Somebody\"\n").unwrap();
+    let (_fake, jvm) = Fake::with(&library, "mute");
+    assert_eq!(jvm::inspect(&jvm, &options(4).binary).unwrap().vendor, "Somebody");
 }
 
 /// A file that a planted link leads to.

@@ -10,24 +10,23 @@ const MAX_PER_PAGE: usize = 1024;
 /// Identifies code in the timeline.
 pub(super) type CodeId = u32;
 
+/// What code takes on each of its pages, bytes: an entry of the table, half of which may be empty, and a list.
+const BYTES_OF_PAGE: usize = 96;
+
 /// From pages to code.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pages: HashMap<u64, Vec<CodeId>>,
-    entries: usize,
 }
 
 impl Index {
-    /// Adds code; `false`, and nothing done, if there would be more than `max` entries.
-    pub(super) fn insert(&mut self, id: CodeId, range: &Range<u64>, max: usize) -> bool {
-        let pages = pages(range);
-        let count = usize::try_from(pages.end - pages.start).unwrap_or(usize::MAX);
+    /// Adds code; `false`, and nothing done, if a page has too much.
+    pub(super) fn insert(&mut self, id: CodeId, range: &Range<u64>) -> bool {
         let full = |page: u64| self.pages.get(&page).is_some_and(|ids| ids.len() >= MAX_PER_PAGE);
-        if count > max - self.entries.min(max) || pages.clone().any(full) {
+        if pages(range).any(full) {
             return false;
         }
-        self.entries += count;
-        for page in pages {
+        for page in pages(range) {
             self.pages.entry(page).or_default().push(id);
         }
         true
@@ -37,9 +36,7 @@ impl Index {
     pub(super) fn remove(&mut self, id: CodeId, range: &Range<u64>) {
         for page in pages(range) {
             if let Some(ids) = self.pages.get_mut(&page) {
-                let before = ids.len();
                 ids.retain(|&other| other != id);
-                self.entries -= before - ids.len();
                 if ids.is_empty() {
                     self.pages.remove(&page);
                 }
@@ -52,14 +49,21 @@ impl Index {
         self.pages.get(&(address >> PAGE_BITS)).map_or(&[], Vec::as_slice)
     }
 
-    /// What may overlap a range, each once.
+    /// What may overlap a range, some of it more than once.
     pub(super) fn near(&self, range: &Range<u64>) -> Vec<CodeId> {
-        let mut ids: Vec<CodeId> =
-            pages(range).filter_map(|page| self.pages.get(&page)).flatten().copied().collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids
+        pages(range).filter_map(|page| self.pages.get(&page)).flatten().copied().collect()
     }
+}
+
+/// On how many pages code lies.
+pub(super) fn pages_of(range: &Range<u64>) -> usize {
+    let pages = pages(range);
+    usize::try_from(pages.end - pages.start).unwrap_or(usize::MAX)
+}
+
+/// What it takes to find code by its address, bytes.
+pub(super) fn bytes_of(range: &Range<u64>) -> usize {
+    pages_of(range).saturating_mul(BYTES_OF_PAGE)
 }
 
 fn pages(range: &Range<u64>) -> Range<u64> {
@@ -74,26 +78,27 @@ mod tests {
     #[test]
     fn code_is_found_on_all_its_pages_until_it_is_removed() {
         let mut index = Index::default();
-        assert!(index.insert(1, &(0x1f00..0x3001), 10));
-        assert!(index.insert(2, &(0x3001..0x3002), 10));
+        assert!(index.insert(1, &(0x1f00..0x3001)));
+        assert!(index.insert(2, &(0x3001..0x3002)));
         assert_eq!(index.at(0x1000), [1]);
         assert_eq!(index.at(0x2fff), [1]);
         assert_eq!(index.at(0x3fff), [1, 2]);
         assert_eq!(index.at(0x4000), [] as [CodeId; 0]);
-        assert_eq!(index.near(&(0..0x10000)), [1, 2]);
+        assert_eq!(index.near(&(0..0x10000)), [1, 1, 1, 2]);
         index.remove(1, &(0x1f00..0x3001));
         assert_eq!(index.near(&(0..0x10000)), [2]);
-        assert_eq!(index.entries, 1);
     }
 
     #[test]
-    fn the_quota_holds_and_empty_code_is_nowhere() {
+    fn a_page_has_so_much_and_empty_code_is_nowhere() {
         let mut index = Index::default();
-        assert!(!index.insert(1, &(0..0x5000), 4));
-        assert!(index.insert(1, &(0x1000..0x1000), 4));
-        assert_eq!(index.entries, 0);
-        assert!(!index.insert(1, &(0..u64::MAX), 4));
-        let crowded = (0..2000).filter(|&id| index.insert(id, &(0x9000..0x9001), 1 << 20)).count();
+        assert!(index.insert(1, &(0x1000..0x1000)));
+        assert_eq!((pages_of(&(0x1000..0x1000)), index.pages.len()), (0, 0));
+        assert_eq!(
+            [0x1000..0x1001, 0xfff..0x1001, 0..u64::MAX].map(|range| pages_of(&range)),
+            [1, 2, 1 << 52]
+        );
+        let crowded = (0..2000).filter(|&id| index.insert(id, &(0x9000..0x9001))).count();
         assert_eq!(crowded, MAX_PER_PAGE);
     }
 }

@@ -75,6 +75,10 @@ impl MethodId {
     const UNKNOWN: MethodId = MethodId(u32::MAX);
 }
 
+/// What a method and a text take beside themselves, bytes: their counts, and entries in tables half of which may be empty.
+const BYTES_OF_METHOD: usize = 64;
+const BYTES_OF_TEXT: usize = 64;
+
 /// All methods of a log.
 #[derive(Debug)]
 pub(super) struct Methods {
@@ -103,7 +107,7 @@ impl Methods {
     }
 
     pub(super) fn add(&mut self, offset: u64, method: &Method<'_>) {
-        if self.all.len() >= self.max || self.bytes >= self.max_bytes {
+        if self.all.len() >= self.max || !self.has_room() {
             self.refused += 1;
             return;
         }
@@ -125,7 +129,7 @@ impl Methods {
             INTRINSIC.clone_into(&mut name);
         }
         let lines: Box<[LineEntry]> = method.lines().collect();
-        self.bytes += size_of::<JavaMethod>() + size_of_val(&*lines);
+        self.bytes += size_of::<JavaMethod>() + BYTES_OF_METHOD + size_of_val(&*lines);
         let full = self.shared(if class.is_empty() { name.clone() } else { format!("{class}.{name}") });
         let method = JavaMethod { name: full, class, method: self.shared(name), file, lines };
         let id = MethodId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
@@ -142,11 +146,20 @@ impl Methods {
         self.all.get(id.0 as usize)
     }
 
-    pub(super) fn shared(&mut self, text: String) -> Arc<str> {
+    /// The name of a stub; none if there is no room for another one.
+    pub(super) fn stub_name(&mut self, name: String) -> Option<Arc<str>> {
+        (self.has_room() || self.strings.contains(name.as_str())).then(|| self.shared(name))
+    }
+
+    fn has_room(&self) -> bool {
+        self.bytes < self.max_bytes
+    }
+
+    fn shared(&mut self, text: String) -> Arc<str> {
         if let Some(known) = self.strings.get(text.as_str()) {
             return Arc::clone(known);
         }
-        self.bytes += text.len() + 2 * size_of::<usize>();
+        self.bytes += text.len() + BYTES_OF_TEXT;
         let text: Arc<str> = text.into();
         self.strings.insert(Arc::clone(&text));
         text

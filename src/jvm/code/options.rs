@@ -41,10 +41,12 @@ pub struct Limits {
     pub name_bytes: usize,
     /// Compiled methods and stubs.
     pub code: usize,
-    /// Bytes of debug records.
+    /// Bytes of compiled methods and stubs: debug records, and what it takes to find code by its address.
     pub code_bytes: usize,
     /// Longest code.
     pub code_size: u32,
+    /// Pages, and code on them, that one reading looks at: millions in a moment, if a log lets long code lie on long code.
+    pub looks: usize,
 }
 
 impl Default for Limits {
@@ -56,6 +58,7 @@ impl Default for Limits {
             code: 1 << 20,
             code_bytes: 128 << 20,
             code_size: 16 << 20,
+            looks: 32 << 20,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jvm_symbols_log::{Code, Load, Method, Sink, Stub, Unload};
 
 use super::frames::{Compiled, JavaFrame, Records};
-use super::index::{CodeId, Index};
+use super::index::{self, CodeId, Index};
 use super::methods::Methods;
 use super::options::{Limits, Options};
 use crate::jvm::names;
@@ -45,6 +45,8 @@ impl Found {
     }
 }
 
+/// What an owner takes, bytes: an entry of a table half of which may be empty.
+const BYTES_OF_OWNER: usize = 2 * size_of::<(CodeId, Owner)>();
 /// Never ended.
 const ALIVE: u64 = u64::MAX;
 
@@ -96,11 +98,11 @@ impl Owner {
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Owner>()
-            + match &self.what {
-                What::Method(compiled) => compiled.bytes(),
-                What::Stub(_) => 0,
-            }
+        let own = match &self.what {
+            What::Method(compiled) => compiled.bytes(),
+            What::Stub(_) => 0,
+        };
+        BYTES_OF_OWNER + own + index::bytes_of(&self.range)
     }
 }
 
@@ -160,6 +162,8 @@ pub(super) struct Owners {
     newest: u64,
     refused: u64,
     bytes: usize,
+    /// Pages, and code on them, that were looked at in this reading.
+    looks: usize,
 }
 
 /// Changes that are noted one by one.
@@ -187,7 +191,13 @@ impl Owners {
             newest: 0,
             refused: 0,
             bytes: 0,
+            looks: 0,
         }
+    }
+
+    /// A reading begins.
+    pub(super) fn begin(&mut self) {
+        self.looks = 0;
     }
 
     /// Who owned `pc` then; a return address belongs to the call before it.
@@ -260,7 +270,6 @@ impl Owners {
     pub(super) fn add(&mut self, blobs: &Blobs) {
         for &Blob { start, size, name } in &blobs.blobs {
             let Some(name) = blobs.names.get(usize::from(name)) else { continue };
-            let stub = What::Stub(self.methods.shared(name.clone()));
             let unknown = Code {
                 replayed: true,
                 debug_cut: false,
@@ -270,7 +279,7 @@ impl Owners {
                 start,
                 size,
             };
-            self.install(&unknown, stub, ALIVE);
+            self.install_stub(&unknown, name.clone());
         }
     }
 
@@ -323,18 +332,38 @@ impl Owners {
         }
     }
 
-    /// Gives code its place in time: from the end of what was there before.
-    fn install(&mut self, code: &Code, what: What, until: u64) {
-        let range = code.start..code.end();
+    /// Whether one more piece of code is taken: asked before anything of it is kept.
+    fn admits(&mut self, code: &Code) -> bool {
         let limits = &self.options.limits;
-        if code.size > limits.code_size || self.owners.len() >= limits.code || self.bytes >= limits.code_bytes
-        {
-            self.refused += 1;
+        self.looks = self.looks.saturating_add(index::pages_of(&(code.start..code.end())));
+        let admits = code.size <= limits.code_size
+            && self.owners.len() < limits.code
+            && self.bytes < limits.code_bytes
+            && self.looks <= limits.looks;
+        self.refused += u64::from(!admits);
+        admits
+    }
+
+    fn install_stub(&mut self, code: &Code, name: String) {
+        if !self.admits(code) {
             return;
         }
+        match self.methods.stub_name(name) {
+            Some(name) => self.install(code, What::Stub(name), ALIVE),
+            None => self.refused += 1,
+        }
+    }
+
+    /// Gives code that is admitted its place in time: from the end of what was there before.
+    fn install(&mut self, code: &Code, what: What, until: u64) {
+        let range = code.start..code.end();
         let stub = matches!(what, What::Stub(_));
         let mut from = 0;
-        for id in self.index.near(&range) {
+        let mut near = self.index.near(&range);
+        self.looks += near.len();
+        near.sort_unstable();
+        near.dedup();
+        for id in near {
             let Some(other) = self.owners.get(&id).filter(|other| other.overlaps(&range)) else { continue };
             let same = other.range == range && other.is_stub() == stub;
             if other.until != ALIVE {
@@ -354,7 +383,7 @@ impl Owners {
         let owner =
             Owner { range, from, until, told, sequence: code.sequence, replayed: code.replayed, what };
         let id = self.next;
-        if !self.index.insert(id, &owner.range, MAX_PAGE_ENTRIES) {
+        if !self.index.insert(id, &owner.range) {
             self.refused += 1;
             return;
         }
@@ -368,9 +397,6 @@ impl Owners {
     }
 }
 
-/// Most (page, code) pairs of one JVM.
-const MAX_PAGE_ENTRIES: usize = 8 << 20;
-
 impl Sink for Owners {
     fn method(&mut self, offset: u64, method: &Method<'_>) {
         self.methods.add(offset, method);
@@ -378,6 +404,9 @@ impl Sink for Owners {
 
     fn load(&mut self, load: &Load<'_>) {
         self.saw(load.code.time);
+        if !self.admits(&load.code) {
+            return;
+        }
         // An unload that was told before its load: a replay was about to tell of this code when it went.
         let until = load.code.replayed.then(|| self.orphans.remove(&load.code.start)).flatten();
         let methods = load.methods().map(|offset| self.methods.at(offset)).collect();
@@ -388,6 +417,11 @@ impl Sink for Owners {
     fn unload(&mut self, unload: &Unload) {
         self.saw(unload.time);
         let ids = self.index.at(unload.start);
+        self.looks = self.looks.saturating_add(ids.len());
+        if self.looks > self.options.limits.looks {
+            self.refused += 1;
+            return;
+        }
         let alive = ids.iter().copied().find(|id| {
             self.owners
                 .get(id)
@@ -404,8 +438,7 @@ impl Sink for Owners {
 
     fn stub(&mut self, stub: &Stub<'_>) {
         self.saw(stub.code.time);
-        let name = self.methods.shared(names::text(stub.name));
-        self.install(&stub.code, What::Stub(name), ALIVE);
+        self.install_stub(&stub.code, names::text(stub.name));
     }
 
     fn replay_end(&mut self) {

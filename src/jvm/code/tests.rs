@@ -6,7 +6,7 @@ use jvm_symbols_log::{
     ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word, encode,
 };
 
-use super::{CodeTimeline, FrameKind, Hold, Miss, Options};
+use super::{CodeTimeline, FrameKind, Hold, Limits, Miss, Options};
 use crate::process::MonoNs;
 
 const SECOND: u64 = 1_000_000_000;
@@ -305,6 +305,63 @@ fn what_is_missing_is_said() {
     log.bytes[at::DROPPED as usize] = 1;
     timeline.read(&log.bytes).unwrap();
     assert_eq!(timeline.lookup(1, true, MonoNs(0)), Err(Miss::Cut));
+}
+
+/// The memory for what a log tells, where of names or of code only so many bytes are kept, and how many records were
+/// refused.
+fn kept(log: &Log, limits: Limits) -> (usize, u64) {
+    let mut timeline = CodeTimeline::new(Options { limits, ..Options::default() });
+    timeline.read(&log.bytes).unwrap();
+    assert!(timeline.facts().is_cut() || timeline.facts().refused == 0);
+    (timeline.facts().bytes, timeline.facts().refused)
+}
+
+#[test]
+fn stubs_that_are_refused_leave_no_names() {
+    let mut log = Log::new();
+    for n in 0..1000 {
+        log.stub((CODE + 0x1000 * n, 0x20), &format!("{n:01000}"));
+    }
+    let (all, refused) = kept(&log, Limits::default());
+    assert!(all > 1_000_000 && refused == 0, "{all}");
+    let (few, refused) = kept(&log, Limits { code: 10, ..Limits::default() });
+    assert!(few < all / 90 && refused == 990, "{few} of {all}, {refused}");
+    let (bounded, refused) = kept(&log, Limits { name_bytes: 100_000, ..Limits::default() });
+    assert!(bounded < all / 5 && refused > 900, "{bounded} of {all}, {refused}");
+}
+
+#[test]
+fn long_code_takes_memory_for_each_of_its_pages() {
+    let mut log = Log::new();
+    let method = log.method("run");
+    for n in 0..1000 {
+        log.load(2, false, (CODE + 0x100_0000 * n, 0x100_0000), method, method);
+    }
+    let (bytes, refused) = kept(&log, Limits { code_bytes: 10 << 20, ..Limits::default() });
+    // 4,096 pages each.
+    assert!((10 << 20..11 << 20).contains(&bytes) && (960..990).contains(&refused), "{bytes}, {refused}");
+}
+
+#[test]
+fn code_that_lies_on_much_other_code_is_looked_at_for_a_while() {
+    let mut log = Log::new();
+    let method = log.method("run");
+    for n in 0..100 {
+        log.load(2 + n, false, (CODE, 0x10_0000), method, method);
+        log.unload(2 + n, CODE);
+    }
+    let limits = Limits { looks: 256 * 50, ..Limits::default() };
+    let mut timeline = CodeTimeline::new(Options { limits, keep: 1000 * SECOND, ..Options::default() });
+    timeline.read(&log.bytes).unwrap();
+    let refused = timeline.facts().refused;
+    assert!(refused > 150 && timeline.facts().is_cut(), "{refused}");
+    // The next reading has its own.
+    log.load(200, false, (CODE + 0x100_0000, 0x40), method, method);
+    timeline.read(&log.bytes).unwrap();
+    assert_eq!(
+        (root(&timeline, CODE + 0x100_0000, 2010), timeline.facts().refused),
+        (ok("a.B.run"), refused)
+    );
 }
 
 #[test]

@@ -382,7 +382,7 @@ pub(super) fn language(kind: Kind) -> &'static str {
 pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
     let Cost { broker_s, worker_s, helpers_s, bpf_s, bpf_runs, rss_bytes, maps_bytes, steady } = &report.cost;
     let mut parts = format!(
-        "{} of one core: broker {broker_s:.2} s, symbols {worker_s:.2} s, JVM helpers {helpers_s:.2} s",
+        "{} of one core: broker {broker_s:.2} s, symbols {worker_s:.2} s, helpers {helpers_s:.2} s",
         share(report.cost.cpu_s() / report.duration_s.max(1e-3)),
     );
     parts += &match bpf_s {
