@@ -35,13 +35,15 @@ pub(crate) fn a_jdk() -> PathBuf {
     jdks().swap_remove(0)
 }
 
-/// The directory with the compiled program; everybody may read it.
+/// The directory with the compiled program; everybody may read it. A static is never dropped: the next run removes it.
 pub(crate) fn classes() -> &'static Path {
     static CLASSES: OnceLock<tempfile::TempDir> = OnceLock::new();
     CLASSES
         .get_or_init(|| {
             assert!(rustix::process::geteuid().is_root(), "these tests need root");
-            let directory = tempfile::Builder::new().prefix("jbpf-attach-").tempdir_in("/tmp").unwrap();
+            remove_those_of_earlier_runs();
+            let prefix = format!("{DIRECTORY}{}-", std::process::id());
+            let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp").unwrap();
             fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/Spin.java");
             let javac = jdks().into_iter().map(|jdk| jdk.join("bin/javac")).find(|javac| javac.exists());
@@ -54,6 +56,19 @@ pub(crate) fn classes() -> &'static Path {
             directory
         })
         .path()
+}
+
+/// What the directories' names begin with; the pid of the run follows.
+const DIRECTORY: &str = "jbpf-attach-";
+
+fn remove_those_of_earlier_runs() {
+    for entry in fs::read_dir("/tmp").unwrap().flatten() {
+        let name = entry.file_name();
+        let run = name.to_str().and_then(|name| name.strip_prefix(DIRECTORY)?.split_once('-'));
+        if run.is_some_and(|(pid, _)| !Path::new("/proc").join(pid).exists()) {
+            fs::remove_dir_all(entry.path()).unwrap();
+        }
+    }
 }
 
 /// A JVM that runs, killed at the end.
