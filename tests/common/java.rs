@@ -239,13 +239,14 @@ pub(crate) fn in_container(name: impl Display, test: impl Fn(&Jdk)) {
     }
 }
 
-/// Samples of a thread whose classes are unloaded one after the other, and how many of them were meanwhile.
+/// Samples of a thread whose classes are unloaded one after the other, and how many of them were meanwhile: four or more,
+/// however long that takes on this machine.
 pub(crate) fn while_classes_go(jdk: &Jdk, program: &Program, more: &[&str]) -> (Folded, usize) {
     let mut target = program.start(jdk);
     let unloaded = |target: &mut Target| target.lines().iter().filter(|l| *l == "unloaded").count();
     let before = unloaded(&mut target);
     let mut all = Folded::default();
-    for _ in 0..5 {
+    for _ in 0..30 {
         all.add(main_thread(&target, more));
         let gone = unloaded(&mut target) - before;
         if gone >= 4 {
