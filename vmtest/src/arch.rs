@@ -30,6 +30,14 @@ impl Arch {
         }
     }
 
+    /// The CPU that is emulated.
+    pub(crate) fn cpu(self) -> &'static str {
+        match self {
+            Arch::Amd64 => "max",
+            Arch::Arm64 => "cortex-a72",
+        }
+    }
+
     /// The device of the serial console.
     pub(crate) fn console(self) -> &'static str {
         match self {

@@ -64,9 +64,6 @@ impl Known {
                 "-Xss8m",
                 "-XX:+UnlockDiagnosticVMOptions",
                 "-XX:+DebugNonSafepoints",
-                // C2's code in place of C1's is written over what another CPU executes. Now and then that CPU goes on in
-                // the old code for ever under QEMU 7.2 (TCG with a thread for each CPU), and the JVM waits for it.
-                "-XX:-TieredCompilation",
                 // What is to be compiled is so before the program goes on.
                 "-Xbatch",
                 "-XX:CompileCommand=dontinline,Known::round",

@@ -46,7 +46,10 @@ impl Machine {
         if options.kvm && kernel.arch.is_own() {
             command.args(["-accel", "kvm", "-cpu", "host"]);
         } else {
-            command.args(["-accel", "tcg,thread=multi", "-cpu", kernel.cpu]);
+            // With a thread for each CPU, QEMU before 8.1 now and then keeps a translation of code that another CPU has
+            // replaced meanwhile (fixed by its commit deba78709ae8): kernels die of an int3 that is no longer there, JVMs
+            // go on in their old code for ever. With one, the CPUs take turns.
+            command.args(["-accel", "tcg,thread=single", "-cpu", kernel.arch.cpu()]);
         }
         command
             .args([
