@@ -122,7 +122,7 @@ class Bench:
             else:
                 self.figures.need("compiled methods", compiled, COMPILED if name == programs.SCALA else None)
             if "attach" in self.parts:
-                self.attach(jvm)
+                self.attach(jvm, compiled)
             for rate in self.rates if "truth" in self.parts else []:
                 self.truth(jvm, rate, large=name == programs.SCALA)
             if "processes" in self.parts:
@@ -141,8 +141,8 @@ class Bench:
             if SCALING in self.parts:
                 scaling.measure(self, jvm)
 
-    def attach(self, jvm):
-        """Five late attaches: how long until all names are there, and what that costs the JVM."""
+    def attach(self, jvm, compiled):
+        """Five late attaches: how long until all names are there, and what that costs the JVM. A larger one takes longer."""
         figures = self.figures
         figures.heading(f"late attach, {jvm.jdk.name}")
         times, spent, logs = [], [], []
@@ -153,7 +153,10 @@ class Bench:
             spent.append(jvm.cpu_seconds("Attach Listener") - before)
             times.append(seen["names"]["agent_late"]["ms"] / 1000)
             logs.append(seen["log_bytes"])
-        figures.say("until all names are there, median", statistics.median(times), "s", most=1)
+        median = statistics.median(times)
+        figures.say("until all names are there, median", median, "s")
+        larger = max(1, (compiled or 0) / COMPILED)
+        figures.say(f"  at {COMPILED} compiled methods or fewer", median / larger, "s", most=1)
         figures.say("  CPU time of the JVM's own thread for it, median", statistics.median(spent), "s")
         figures.say("agent log, largest", max(logs) / 2**20, "MiB", most=6)
 
