@@ -2,13 +2,16 @@
 //! followed.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context, bail};
+use rustix::io::Errno;
 
 use super::perf_event::{self, Pulse};
+use crate::process::MonoNs;
 
 /// The events, by CPU.
 pub struct Clock {
@@ -16,7 +19,9 @@ pub struct Clock {
     /// Only these CPUs, if any are named.
     chosen: Option<Vec<u32>>,
     events: BTreeMap<u32, Event>,
-    /// Periods that ended in events that are closed.
+    /// CPUs that are online and have no event, and since when that is known.
+    deaf: BTreeMap<u32, MonoNs>,
+    /// Periods that ended in events that are closed, and on CPUs while they were deaf.
     closed_periods: u64,
 }
 
@@ -33,7 +38,7 @@ struct Event {
     pulse: Pulse,
 }
 
-/// The sum over all events so far.
+/// The sum over all events so far, and over CPUs that should have had one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elapsed {
     /// Whole periods, per event: the ticks that there should have been.
@@ -46,8 +51,9 @@ impl Clock {
     /// # Errors
     /// When no event can be opened, or a chosen CPU is [`NotOnline`].
     pub fn open(period_ns: u64, chosen: Option<Vec<u32>>, program: BorrowedFd<'_>) -> anyhow::Result<Clock> {
-        let mut clock = Clock { period_ns, chosen, events: BTreeMap::new(), closed_periods: 0 };
-        let online = online_cpus()?;
+        let (events, deaf) = (BTreeMap::new(), BTreeMap::new());
+        let mut clock = Clock { period_ns, chosen, events, deaf, closed_periods: 0 };
+        let online = Online::open()?.cpus()?;
         if let Some(absent) = clock.chosen.iter().flatten().find(|cpu| !online.contains(cpu)) {
             bail!(NotOnline { cpu: *absent, online: ranges(&online) });
         }
@@ -76,7 +82,7 @@ impl Clock {
 
     /// Opens and starts events for CPUs that came online, closes those of CPUs that went, and renews those of CPUs that
     /// went and came back in between: an event stays off when its CPU comes back. What cannot be had of a CPU now is tried
-    /// again at the next call.
+    /// again at the next call; its ticks are owed until then, and the log says why.
     pub fn follow_hotplug(&mut self, online: &[u32], program: BorrowedFd<'_>) {
         let gone: Vec<u32> = self
             .events
@@ -91,10 +97,17 @@ impl Clock {
                 self.close(&event);
             }
         }
+        let now = MonoNs::now();
+        self.hear(|cpu| !online.contains(&cpu), now);
         for cpu in self.wanted(online) {
-            if !self.events.contains_key(&cpu) {
-                // It may be gone already.
-                let _ = self.begin(cpu, program);
+            if self.events.contains_key(&cpu) {
+                continue;
+            }
+            match self.begin(cpu, program) {
+                Ok(()) => self.hear(|heard| heard == cpu, now),
+                // It is gone already.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => {}
+                Err(error) => self.deafen(cpu, now, &error),
             }
         }
     }
@@ -108,11 +121,20 @@ impl Clock {
         for event in std::mem::take(&mut self.events).into_values() {
             self.close(&event);
         }
+        // What was owed was so by the period until now.
+        let now = MonoNs::now();
+        for since in self.deaf.values_mut() {
+            self.closed_periods += now.0.saturating_sub(since.0) / self.period_ns;
+            *since = now;
+        }
         self.period_ns = period_ns;
         let mut begun = Ok(());
         for cpu in cpus {
-            // One that went meanwhile is met again by `follow_hotplug`.
             begun = self.begin(cpu, program);
+            if let Err(error) = &begun {
+                // `follow_hotplug` looks at it again.
+                self.deafen(cpu, MonoNs::now(), error);
+            }
         }
         if self.events.is_empty() {
             return begun.with_context(|| format!("no perf event ticks every {period_ns} ns"));
@@ -125,7 +147,7 @@ impl Clock {
         self.events.keys().copied()
     }
 
-    /// What the events themselves counted since the start.
+    /// What the events themselves counted since the start, and what is owed by CPUs without one.
     ///
     /// # Errors
     /// What the kernel says.
@@ -134,7 +156,25 @@ impl Clock {
         for event in self.events.values() {
             periods += perf_event::read(event.fd.as_fd())?.owed_ns() / self.period_ns;
         }
+        let now = MonoNs::now();
+        periods +=
+            self.deaf.values().map(|since| now.0.saturating_sub(since.0) / self.period_ns).sum::<u64>();
         Ok(Elapsed { periods })
+    }
+
+    /// What a CPU does from now on is not sampled, though it should be.
+    fn deafen(&mut self, cpu: u32, now: MonoNs, error: &io::Error) {
+        self.deaf.entry(cpu).or_insert_with(|| {
+            log::warn!("CPU {cpu} cannot be sampled: {error}; its ticks are missed until it can");
+            now
+        });
+    }
+
+    /// Ends it for such CPUs: they have an event now, or have gone.
+    fn hear(&mut self, which: impl Fn(u32) -> bool, now: MonoNs) {
+        for (_, since) in self.deaf.extract_if(.., |cpu, _| which(*cpu)) {
+            self.closed_periods += now.0.saturating_sub(since.0) / self.period_ns;
+        }
     }
 
     /// Keeps what an event has counted, which is about to be closed.
@@ -167,14 +207,31 @@ impl Clock {
     }
 }
 
-/// The CPUs that are online now.
-///
-/// # Errors
-/// When `/sys/devices/system/cpu/online` cannot be read.
-pub fn online_cpus() -> anyhow::Result<Vec<u32>> {
-    let path = "/sys/devices/system/cpu/online";
-    let text = fs::read_to_string(path).with_context(|| format!("CPUs: {path}"))?;
-    parse_ranges(text.trim()).with_context(|| format!("CPUs: {path} says {text:?}"))
+/// Which CPUs are online: read again and again, also when no descriptor is left for another file.
+#[derive(Debug)]
+pub struct Online(File);
+
+impl Online {
+    const PATH: &str = "/sys/devices/system/cpu/online";
+
+    /// # Errors
+    /// What the kernel says.
+    pub fn open() -> anyhow::Result<Online> {
+        Ok(Online(File::open(Online::PATH).with_context(|| format!("CPUs: {}", Online::PATH))?))
+    }
+
+    /// Those that are online now.
+    ///
+    /// # Errors
+    /// What the kernel says, or when it says no list.
+    pub fn cpus(&self) -> anyhow::Result<Vec<u32>> {
+        let path = Online::PATH;
+        // No file of sysfs is larger.
+        let mut page = [0; 4096];
+        let length = self.0.read_at(&mut page, 0).with_context(|| format!("CPUs: {path}"))?;
+        let text = String::from_utf8_lossy(&page[..length]);
+        parse_ranges(text.trim()).with_context(|| format!("CPUs: {path} says {text:?}"))
+    }
 }
 
 /// Reads `0-3,5`; `None` if it is not of this form.
@@ -197,7 +254,21 @@ fn ranges(cpus: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_ranges;
+    use super::*;
+
+    #[test]
+    fn what_a_cpu_owes_that_cannot_be_sampled_stays_owed() {
+        const AGO_NS: u64 = 10_000_000_000;
+        let since = MonoNs(MonoNs::now().0.saturating_sub(AGO_NS));
+        let (events, deaf) = (BTreeMap::new(), BTreeMap::from([(1, since)]));
+        let mut clock = Clock { period_ns: 10_000_000, chosen: None, events, deaf, closed_periods: 0 };
+        let owed = (MonoNs::now().0 - since.0) / clock.period_ns;
+        assert!(owed > 0 && clock.elapsed().unwrap().periods >= owed);
+        clock.set_period(100_000_000, io::stdin().as_fd()).unwrap();
+        assert!(clock.elapsed().unwrap().periods >= owed, "by the period of that time");
+        clock.hear(|cpu| cpu == 1, MonoNs::now());
+        assert!(clock.deaf.is_empty() && clock.elapsed().unwrap().periods >= owed);
+    }
 
     #[test]
     fn cpu_lists_are_read() {

@@ -4,7 +4,7 @@
 //! kernel gives one or the other, `/proc/PID/maps` knows only the former, a file without build id has only the former,
 //! and a file that is opened after its process has ended is proved to be the right one by `fstat`, without reading it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,6 +34,8 @@ pub struct Sideband {
     scratch: Vec<u8>,
     lost: u64,
     bad: u64,
+    /// CPUs that are online and could not be opened.
+    deaf: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,7 @@ impl Sideband {
             scratch: Vec::new(),
             lost: 0,
             bad: 0,
+            deaf: BTreeSet::new(),
         };
         for cpu in cpus {
             sideband.open_cpu(cpu)?;
@@ -104,16 +107,28 @@ impl Sideband {
         Err(refused)
     }
 
-    /// Opens CPUs that came online, lets go of those that went, renews those that went and came back in between.
+    /// Opens CPUs that came online, lets go of those that went, renews those that went and came back in between. What
+    /// happened on one before it was opened is unknown: events are lost, nobody knows how many.
     pub fn follow_hotplug(&mut self, online: &[u32]) {
         let stays = |cpu: u32, open: &mut Cpu| online.contains(&cpu) && open.pulse.beats(open.event.as_fd());
         let gone = self.cpus.iter_mut().filter_map(|(cpu, open)| (!stays(*cpu, open)).then_some(*cpu));
         for cpu in gone.collect::<Vec<_>>() {
             self.close_cpu(cpu);
         }
-        for cpu in online {
-            // It may be gone again; its events are then missing, as its ticks are.
-            let _ = self.open_cpu(*cpu);
+        self.deaf.retain(|cpu| online.contains(cpu));
+        for &cpu in online.iter().filter(|cpu| !self.cpus.contains_key(cpu)).collect::<Vec<_>>() {
+            let opened = self.open_cpu(cpu);
+            if let Err(error) = &opened
+                && self.deaf.insert(cpu)
+            {
+                log::warn!("CPU {cpu}: what happens to processes there is not heard of: {error}");
+            } else if opened.is_ok() {
+                self.deaf.remove(&cpu);
+            } else {
+                continue;
+            }
+            let (at, kind) = (MonoNs::now(), EventKind::Lost(0));
+            self.pending.push_back(ProcessEvent { at, tgid: 0, tid: 0, kind });
         }
     }
 

@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow};
 
 use super::control::Control;
 use super::targets::{Change, Targets};
+use crate::capture::clock::Online;
 use crate::capture::program::Program;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::Options;
@@ -189,6 +190,7 @@ impl Sampler {
 struct Run {
     capture: Capture,
     period_ns: u64,
+    online: Online,
     sideband: Sideband,
     follow_children: bool,
     /// None if all are wanted that the filter lets through.
@@ -206,11 +208,11 @@ impl Run {
         let targets = Targets::of(&options.filter);
         let capture = Capture::prepare(options)?;
         // Processes run on any CPU, whichever CPUs are sampled.
-        let cpus = crate::capture::clock::online_cpus()?;
-        let sideband = Sideband::open(cpus).context("perf events of processes and mappings")?;
+        let online = Online::open()?;
+        let sideband = Sideband::open(online.cpus()?).context("perf events of processes and mappings")?;
         let (period_ns, follow_children) = (options.period_ns, options.filter.children);
         let (launched, events, cpus) = (options.filter.launched.is_some(), Vec::new(), 0);
-        Ok(Run { capture, period_ns, sideband, follow_children, targets, launched, events, cpus })
+        Ok(Run { capture, period_ns, online, sideband, follow_children, targets, launched, events, cpus })
     }
 
     /// Waits for the word to begin and its limits; none if nobody will say it. JVMs may take seconds to be attached to:
@@ -350,8 +352,8 @@ impl Run {
     }
 
     fn follow_hotplug(&mut self) {
-        // The next look is soon: for this one there may have been no descriptor left.
-        if let Ok(online) = crate::capture::clock::online_cpus() {
+        // The next look is soon.
+        if let Ok(online) = self.online.cpus() {
             self.capture.follow_hotplug(&online);
             self.sideband.follow_hotplug(&online);
         }

@@ -1,9 +1,10 @@
-//! CPU 1 goes and comes back ten times while it is profiled.
+//! CPU 1 goes and comes back ten times while it is profiled, and once while it cannot be.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::super::profiler;
 use super::super::program::native;
@@ -18,6 +19,8 @@ const TIMES: u32 = 10;
 /// How long CPU 1 is left alone at the end.
 const LAST: Duration = Duration::from_secs(6);
 const RATE: f64 = 499.0;
+/// How long CPU 1 is back and the profiler has no descriptor for it.
+const DEAF: Duration = Duration::from_secs(5);
 
 /// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
@@ -42,6 +45,7 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     let after = descriptors(profiler.pid())?;
     let profile = profiler.finish()?;
     let end = Instant::now();
+    let owed = while_no_event_can_be_had()?;
     drop(burners);
     ensure!(
         before > 0 && after == before,
@@ -61,7 +65,35 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     let mut found = Found { samples, ..Found::default() };
     found.figure("perf_events", after as f64);
     found.figure("seconds", (end - begin).as_secs_f64().round());
+    found.figure("owed_when_deaf", owed);
     Ok(found)
+}
+
+/// Ticks of CPU 1 that nobody could count are missed, and the log says why; it is sampled as soon as it can be. Gives how
+/// many were missed.
+fn while_no_event_can_be_had() -> anyhow::Result<f64> {
+    let mut profiler = profiler::start(profiler::binary(), &["-F", "499", "-C", "1", "-d", "14", "--all"])?;
+    profiler.wait_until_it_samples()?;
+    let descriptors = |limit| {
+        let pid = Pid::from_raw(profiler.pid().cast_signed()).context("a pid")?;
+        prlimit(Some(pid), Resource::Nofile, limit).context("descriptors of the profiler")
+    };
+    turn("0")?;
+    // Until it has noticed. Its standard files are left, and with them calls that take some (`poll`).
+    std::thread::sleep(Duration::from_millis(2_500));
+    descriptors(Rlimit { current: Some(3), maximum: Some(1 << 10) })?;
+    turn("1")?;
+    std::thread::sleep(DEAF);
+    descriptors(Rlimit { current: Some(1 << 10), maximum: Some(1 << 10) })?;
+    let profile = profiler.finish()?;
+    let said = "CPU 1 cannot be sampled: Too many open files";
+    ensure!(profile.stderr.contains(said), "nobody says that {said:?}");
+    let missed = profile.report["accounts"]["missed"].as_f64().context("the accounts")?;
+    let least = (DEAF.as_secs_f64() - 1.5) * RATE;
+    ensure!(missed > least, "{missed} ticks are missed, {least} are due to a CPU without an event");
+    let samples = profile.folded.count(|stack| stack[0] == "native");
+    ensure!(samples > 0, "no sample of the CPU once it could be sampled again");
+    Ok(missed)
 }
 
 fn turn(state: &str) -> anyhow::Result<()> {
