@@ -45,24 +45,28 @@ impl Replaced {
         }
     }
 
-    /// The kernel side was told what a process has mapped.
+    /// The kernel side was told what a process has mapped, or that it is walked by no table any more.
     pub(super) fn told(&mut self, tgid: u32, now: MonoNs) {
         for place in self.0.get_mut(&tgid).into_iter().flatten() {
             place.told.get_or_insert(now);
         }
     }
 
-    /// Nothing of a process is walked by any table.
-    pub(super) fn forget(&mut self, tgid: u32) {
-        self.0.remove(&tgid);
+    /// Whether there is nothing of the kind.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// Ends a stack where it was walked by another one's table; whether it was.
-    pub(super) fn cut(&self, stack: &mut Stack) -> bool {
-        let Some(places) = self.0.get(&stack.key.process.tgid) else { return false };
-        let at = stack.at;
-        let is_new =
-            |pc| places.iter().any(|place| place.misled(at) && (place.start..place.end).contains(&pc));
+    /// Ends a stack where it was walked by another one's table; whether it was. A fork is walked by what its `parent` has
+    /// mapped until it is told of.
+    pub(super) fn cut(&self, stack: &mut Stack, parent: Option<u32>) -> bool {
+        let whose = [Some(stack.key.process.tgid), parent].into_iter().flatten();
+        let places: Vec<&Place> = whose
+            .filter_map(|tgid| self.0.get(&tgid))
+            .flatten()
+            .filter(|place| place.misled(stack.at))
+            .collect();
+        let is_new = |pc| places.iter().any(|place| (place.start..place.end).contains(&pc));
         let Some(last) = stack.user.iter().position(|word| word.probe().is_some_and(is_new)) else {
             return false;
         };
@@ -110,7 +114,7 @@ mod tests {
                 UserWord::Return(0x9000),
             ],
         };
-        let cut = replaced.cut(&mut stack);
+        let cut = replaced.cut(&mut stack, None);
         assert_eq!(cut, stack.end == End::NoTable);
         (stack.user.len(), stack.end)
     }
@@ -130,8 +134,6 @@ mod tests {
         assert_eq!(left(&replaced, TGID, 300), (1, End::NoTable), "the leaf is there");
         replaced.retire(MonoNs(200 + LONGEST_WALK));
         assert_eq!(replaced.0[&TGID].len(), 1, "it is not told of yet");
-        replaced.forget(TGID);
-        assert_eq!(left(&replaced, TGID, 300), (4, End::Root));
     }
 
     #[test]

@@ -185,8 +185,12 @@ impl<M: Memory> Unwinding<M> {
         }
         self.hear(processes, Instant::now());
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
-            let tgid = stack.key.process.tgid;
-            if self.replaced.cut(stack) || !self.store.knows(tgid) {
+            let (id, tgid) = (stack.key.process, stack.key.process.tgid);
+            let is_cut = !self.replaced.is_empty() && {
+                let parent = processes.info(id, stack.at).map(|process| process.parent);
+                self.replaced.cut(stack, parent)
+            };
+            if is_cut || !self.store.knows(tgid) {
                 self.running.insert(tgid);
             }
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
@@ -241,17 +245,20 @@ impl<M: Memory> Unwinding<M> {
             self.due.remove(&tgid);
             match processes.code(tgid) {
                 Some(code) => self.load(tgid, code, tables, until),
-                None => {
-                    self.store.remove(tgid);
-                    self.jvms.remove(&tgid);
-                    self.missing.wait(tgid, None);
-                    self.replaced.forget(tgid);
-                }
+                None => self.drop_ended(tgid),
             }
             if Instant::now() >= until {
                 return;
             }
         }
+    }
+
+    fn drop_ended(&mut self, tgid: u32) {
+        self.store.remove(tgid);
+        self.jvms.remove(&tgid);
+        self.missing.wait(tgid, None);
+        // Its last stacks are still to be met.
+        self.replaced.told(tgid, MonoNs::now());
     }
 
     /// Gives back what no process needs now.
@@ -283,7 +290,7 @@ impl<M: Memory> Unwinding<M> {
             if self.store.knows(tgid) || (wanted && processes.is_alive(tgid)) {
                 return Some(tgid);
             }
-            self.replaced.forget(tgid);
+            self.replaced.told(tgid, MonoNs::now());
         }
     }
 

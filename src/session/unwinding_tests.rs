@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::capture::{Leaf, StackKey};
-use crate::process::{EventKind, Options, ProcessEvent, ProcessId, Which, event, procfs};
+use crate::process::{CoveredCode, EventKind, Options, ProcessEvent, ProcessId, Which, event, procfs};
 use crate::unwind::{PAGE, TableBuilder};
 
 /// What the kernel side would read.
@@ -65,6 +65,8 @@ fn own() -> (Unwinding<Kernel>, Processes, u64) {
 }
 
 const OWN: fn() -> u32 = std::process::id;
+/// No process has this number.
+const CHILD: u32 = 4_194_305;
 
 /// Has the process of the test loaded as far as that goes.
 fn load(unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, tables: &mut OneTable) {
@@ -147,10 +149,29 @@ fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
     };
     assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable));
     assert!(unwinding.running.contains(&OWN()), "it runs, and is told of first");
+    let forked = EventKind::Fork { parent: OWN() };
+    processes.apply(&ProcessEvent { at: stack.at, tgid: CHILD, tid: CHILD, kind: forked });
+    let mut child = stack.clone();
+    child.key.process = ProcessId { tgid: CHILD, start: stack.at.0, exec: 0 };
+    child.at = MonoNs(stack.at.0 + 1);
+    assert_eq!(walk(&mut unwinding, &mut processes, &child), (1, End::NoTable), "by its parent's tables");
     load(&mut unwinding, &mut processes, &mut tables);
     assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable), "it was walked before");
     stack.at = MonoNs(MonoNs::now().0 + 1_000_000_000);
     assert_eq!(walk(&mut unwinding, &mut processes, &stack), (2, End::Root));
+}
+
+#[test]
+fn who_replaced_code_and_ended_is_not_believed_either() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
+    stack.key.process = ProcessId { tgid: CHILD, start: 1, exec: 0 };
+    let (start, end, at) = (here, here + 1, stack.at);
+    unwinding.replaced.add(&CoveredCode { tgid: CHILD, parent: 1, start, end, at });
+    unwinding.drop_ended(CHILD);
+    let mut stacks = [(stack, Count { ticks: 1, weight_ns: 1 })];
+    unwinding.meet(&mut stacks, at, &mut processes, &mut OneTable::default());
+    assert_eq!((stacks[0].0.user.len(), stacks[0].0.end), (1, End::NoTable));
 }
 
 #[test]
