@@ -206,7 +206,7 @@ impl Jvms {
         for entry in self.entries.values_mut() {
             if let Some(attached) = entry.attached() {
                 // A log that can no longer be written to is the end of its lease; its reader notices.
-                let _ = attached.renew_lease(until);
+                let _ = if entry.log.given_up { attached.end_lease() } else { attached.renew_lease(until) };
             }
         }
     }

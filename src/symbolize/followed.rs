@@ -164,7 +164,7 @@ impl Followed {
     /// Nothing of it is kept, now or later: of a log that was given back, no worker could be told again.
     pub(super) fn drop_for_good(&mut self) {
         self.dropped = true;
-        self.stats = LogStats { memory: 0, cut: true, ..self.stats };
+        self.stats = LogStats { memory: 0, cut: true, given_up: true, ..self.stats };
         self.changes.note(&Changed::Everywhere);
     }
 
@@ -227,7 +227,9 @@ mod tests {
         let mut log = log();
         log.stats.memory = 1 << 30;
         log.drop_for_good();
-        assert!(log.is_given_up(MonoNs(u64::MAX)) && log.stats.cut && log.stats.memory == 0);
+        assert!(
+            log.is_given_up(MonoNs(u64::MAX)) && log.stats.cut && log.stats.given_up && log.stats.memory == 0
+        );
     }
 
     #[test]

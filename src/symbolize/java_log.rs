@@ -57,6 +57,7 @@ impl JavaSource for JavaLog {
             memory: facts.bytes as u64,
             replayed: facts.replayed,
             cut: facts.is_cut(),
+            given_up: false,
         };
         Response::Log(stats, changed(self.timeline.take_changed()))
     }

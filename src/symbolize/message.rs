@@ -140,6 +140,8 @@ pub struct LogStats {
     /// Something is missing that the JVM did tell, or tried to: a quota, dropped records, a part that was given back to
     /// the kernel before it was read.
     pub cut: bool,
+    /// Nobody reads it any more.
+    pub given_up: bool,
 }
 
 /// An address in a JVM's code cache.
