@@ -93,9 +93,7 @@ impl Refusal {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            Refusal::NotRoot => {
-                "run it with sudo, or give it the capabilities BPF, PERFMON, SYS_PTRACE and SYSLOG"
-            }
+            Refusal::NotRoot => "run it with sudo, or give it the capabilities that `jbpf-prof doctor` lists",
             Refusal::MissingCapability(_) => "add it to the container's or service's capabilities",
             Refusal::NoBtf => {
                 "boot a kernel built with CONFIG_DEBUG_INFO_BTF, or name its types with --btf-path"

@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn the_file_counts_and_flags_win() {
         let config = from_file(
-            "frequency = 49\nwindow = \"30s\"\nmax-memory = \"64MiB\"\njava = \"off\"\nlabels = [\"a=b\"]\n\
+            "frequency = 49\nwindow = \"30s\"\nmax-memory = \"64MiB\"\njava = \"off\"\nlabels = [\"a=b\", \"f=g\"]\n\
              otlp-url = \"http://collector:4317\"\notlp-protocol = \"grpc\"\n",
             &["--frequency", "29", "--pyroscope-url", "https://p:4040", "--labels", "a=c,d=e"],
         )
@@ -292,10 +292,16 @@ mod tests {
         assert_eq!(config.budget, BudgetLimits { cpu: 0.005, memory: 64 << 20 });
         assert_eq!(config.java, session::Java::Off);
         let sinks: Vec<_> =
-            config.sinks.iter().map(|s| (s.protocol, s.url.as_str(), s.labels.len())).collect();
+            config.sinks.iter().map(|s| (s.protocol, s.url.as_str(), s.labels.clone())).collect();
+        let labels = BTreeMap::from(
+            [("a", "c"), ("d", "e"), ("f", "g")].map(|(name, value)| (name.into(), value.into())),
+        );
         assert_eq!(
             sinks,
-            [(Protocol::Pyroscope, "https://p:4040", 2), (Protocol::OtlpGrpc, "http://collector:4317", 2)]
+            [
+                (Protocol::Pyroscope, "https://p:4040", labels.clone()),
+                (Protocol::OtlpGrpc, "http://collector:4317", labels)
+            ]
         );
         let usual = from_file("", &[]).unwrap();
         assert_eq!((usual.hz, usual.window_s, usual.java), (19.0, 10, session::Java::Vm));

@@ -131,7 +131,7 @@ pub(super) struct Options {
     pub(super) log_level: Option<LogLevel>,
 }
 
-/// Reads a file of settings; flags win.
+/// Reads a file of settings; flags win. A flag's labels stand beside those of the file that it does not name.
 pub(super) fn read(file: &Path, flags: &Options) -> Result<Options, Failure> {
     let wrong = |exit: Exit, why: String| Failure { exit, message: format!("{}: {why}", file.display()) };
     let text = std::fs::read_to_string(file).map_err(|error| wrong(Exit::Failed, error.to_string()))?;
@@ -147,7 +147,13 @@ pub(super) fn read(file: &Path, flags: &Options) -> Result<Options, Failure> {
             return Err(wrong(Exit::Usage, format!("{key}: {}", error.message())));
         }
     }
-    let flags = toml::Table::try_from(flags).map_err(|error| wrong(Exit::Failed, error.to_string()))?;
+    let mut flags = toml::Table::try_from(flags).map_err(|error| wrong(Exit::Failed, error.to_string()))?;
+    if let (Some(toml::Value::Array(of_file)), Some(toml::Value::Array(of_flags))) =
+        (table.get("labels"), flags.get_mut("labels"))
+    {
+        // Of two that have the same name the later one counts.
+        of_flags.splice(0..0, of_file.iter().cloned());
+    }
     table.extend(flags);
     Options::deserialize(table).map_err(|error| wrong(Exit::Usage, error.message().to_owned()))
 }
