@@ -88,13 +88,14 @@ step_cross() {
 step_fuzz() { fuzz/run.sh 4; }
 
 # Files of tests that each look at one program of their own, by its pid, or wait most of their time: what another such
-# file does meanwhile is no matter to them. The others look at the whole machine, or count what it has time for.
-BESIDE=" agent daemon hotspot interpreted jdks options perf_maps pprof replay symbols truth vm "
+# file does meanwhile is no matter to them. The others look at the whole machine, or count what it has time for. Those that
+# take longest come first, so that none is left to run alone at the end.
+BESIDE="daemon hotspot vm jdks truth interpreted replay options perf_maps symbols agent pprof"
 
 # Everything under tests/, as root: first what wants the machine for itself, one file after the other, then the rest, two
 # at a time.
 step_end-to-end() {
-    local binaries package binary rc=0 beside=()
+    local binaries package binary name rc=0 beside=()
     if [ -z "$quick" ]; then
         scripts/jdk-roots.sh || echo "SKIP: JDK root file systems: see above"
     fi
@@ -103,12 +104,13 @@ step_end-to-end() {
     [ -n "$binaries" ] || { echo "no end-to-end tests were built"; return 1; }
     rm -f "$LOGS"/beside-*.log
     while read -r package binary; do
-        if [[ $BESIDE == *" $(test_name "$binary") "* ]]; then
-            beside+=("$package" "$binary")
-        else
-            end_to_end "$package" "$binary" || rc=1
-        fi
+        [[ " $BESIDE " == *" $(test_name "$binary") "* ]] || end_to_end "$package" "$binary" || rc=1
     done <<<"$binaries"
+    for name in $BESIDE; do
+        while read -r package binary; do
+            [ "$(test_name "$binary")" != "$name" ] || beside+=("$package" "$binary")
+        done <<<"$binaries"
+    done
     export -f end_to_end beside as_root have die test_name release_binary host_triple
     export REPO CACHE LOGS
     printf '%s\0' "${beside[@]}" | xargs -0 -n 2 -P 2 bash -c 'beside "$@"' beside || rc=1
