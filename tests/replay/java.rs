@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jbpf_prof::jvm::{self, AttachOptions};
 
-use crate::common::java::{Jdk, Program, in_container, on_host};
+use crate::common::java::{Jdk, Program, in_container, on_host_as_anybody};
 use crate::common::profiler::binary;
 use crate::recording::{ADDRESS, Recording, Walked, assert_cheap, assert_known_steps_are_cheaper};
 
@@ -132,12 +132,12 @@ fn check(name: &str, recording: &Recording, stacks: &[Walked]) {
 
 #[test]
 fn every_instruction_of_jdk_17() {
-    on_host(17, steps);
+    on_host_as_anybody(17, steps);
 }
 
 #[test]
 fn every_instruction_of_jdk_25() {
-    on_host(25, steps);
+    on_host_as_anybody(25, steps);
 }
 
 #[test]

@@ -109,9 +109,11 @@ impl Recording {
         }
         // Before: it does not survive.
         let maps = maps_of(Path::new(&format!("/proc/{pid}/maps")));
-        // The file itself: where the tests run in a chroot, paths in a container begin above that.
-        let mapped =
-            |entry: &MapsEntry| format!("/proc/{pid}/map_files/{:x}-{:x}", entry.start, entry.end).into();
+        // The file itself: where the tests run in a chroot, paths in a container begin above that. Only root is led to it.
+        let mapped = |entry: &MapsEntry| match rustix::process::geteuid().is_root() {
+            true => format!("/proc/{pid}/map_files/{:x}-{:x}", entry.start, entry.end).into(),
+            false => entry.path.clone(),
+        };
         let pages = load(&maps, mapped, Some(jvm));
         let dir = record(&mut Command::new(tool("record")), name, &args)?;
         Some(Recording { dir, maps, pages })
