@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context, bail};
-use rustix::io::Errno;
 
 use super::perf_event::{self, Pulse};
 use crate::process::MonoNs;
@@ -106,7 +105,7 @@ impl Clock {
             match self.begin(cpu, program) {
                 Ok(()) => self.hear(|heard| heard == cpu, now),
                 // It is gone already.
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => {}
+                Err(error) if perf_event::is_offline(&error) => {}
                 Err(error) => self.deafen(cpu, now, &error),
             }
         }
@@ -124,7 +123,7 @@ impl Clock {
         // What was owed was so by the period until now.
         let now = MonoNs::now();
         for since in self.deaf.values_mut() {
-            self.closed_periods += now.0.saturating_sub(since.0) / self.period_ns;
+            self.closed_periods += owed(*since, now, self.period_ns);
             *since = now;
         }
         self.period_ns = period_ns;
@@ -157,8 +156,7 @@ impl Clock {
             periods += perf_event::read(event.fd.as_fd())?.owed_ns() / self.period_ns;
         }
         let now = MonoNs::now();
-        periods +=
-            self.deaf.values().map(|since| now.0.saturating_sub(since.0) / self.period_ns).sum::<u64>();
+        periods += self.deaf.values().map(|since| owed(*since, now, self.period_ns)).sum::<u64>();
         Ok(Elapsed { periods })
     }
 
@@ -173,7 +171,7 @@ impl Clock {
     /// Ends it for such CPUs: they have an event now, or have gone.
     fn hear(&mut self, which: impl Fn(u32) -> bool, now: MonoNs) {
         for (_, since) in self.deaf.extract_if(.., |cpu, _| which(*cpu)) {
-            self.closed_periods += now.0.saturating_sub(since.0) / self.period_ns;
+            self.closed_periods += owed(since, now, self.period_ns);
         }
     }
 
@@ -205,6 +203,11 @@ impl Clock {
         perf_event::set_bpf(fd.as_fd(), program)?;
         Ok(Event { fd, pulse: Pulse::default() })
     }
+}
+
+/// Whole periods from one time to another.
+fn owed(since: MonoNs, now: MonoNs, period_ns: u64) -> u64 {
+    now.0.saturating_sub(since.0) / period_ns
 }
 
 /// Which CPUs are online: read again and again, also when no descriptor is left for another file.

@@ -5,13 +5,19 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys as sys;
+use rustix::io::Errno;
 
 use super::denied::Denied;
+
+/// Whether an event was refused since its CPU is offline.
+pub fn is_offline(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::NODEV)
+}
 
 /// Opens an event for every task (`pid` -1) or one, on one CPU; the descriptor is closed on exec.
 ///
 /// # Errors
-/// What the kernel says: `ENODEV` for a CPU that is offline; [`Denied`] if nobody gets an event here.
+/// What the kernel says: `ENODEV` for a CPU that [`is_offline`]; [`Denied`] if nobody gets an event here.
 pub fn open(attr: &mut sys::bindings::perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     let flags = libc_flag(sys::bindings::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` lives through the call and states its own size; the kernel only reads and, on E2BIG, writes it.

@@ -88,7 +88,7 @@ impl Sideband {
         let mut refused = io::Error::from(io::ErrorKind::OutOfMemory);
         for size in sizes {
             let event = match perf_event::open(&mut attr(size), -1, number) {
-                Err(e) if Errno::from_io_error(&e) == Some(Errno::NODEV) => return Ok(()),
+                Err(e) if perf_event::is_offline(&e) => return Ok(()),
                 opened => opened?,
             };
             match PerfRing::map(event.as_fd(), size) {
@@ -117,15 +117,13 @@ impl Sideband {
         }
         self.deaf.retain(|cpu| online.contains(cpu));
         for &cpu in online.iter().filter(|cpu| !self.cpus.contains_key(cpu)).collect::<Vec<_>>() {
-            let opened = self.open_cpu(cpu);
-            if let Err(error) = &opened
-                && self.deaf.insert(cpu)
-            {
-                log::warn!("CPU {cpu}: what happens to processes there is not heard of: {error}");
-            } else if opened.is_ok() {
-                self.deaf.remove(&cpu);
-            } else {
-                continue;
+            match self.open_cpu(cpu) {
+                Ok(()) => drop(self.deaf.remove(&cpu)),
+                Err(error) if self.deaf.insert(cpu) => {
+                    log::warn!("CPU {cpu}: what happens to processes there is not heard of: {error}");
+                }
+                // That is known.
+                Err(_) => continue,
             }
             let (at, kind) = (MonoNs::now(), EventKind::Lost(0));
             self.pending.push_back(ProcessEvent { at, tgid: 0, tid: 0, kind });

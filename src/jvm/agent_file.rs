@@ -12,7 +12,7 @@ use super::ids::as_target;
 use super::listen::remove;
 use super::refusal::Refusal;
 use super::target::{Target, entry, reopen};
-use crate::process::procfs;
+use crate::process::{errno_of, procfs};
 
 /// The agent, as build.rs made it.
 pub const AGENT: &[u8] = include_bytes!(env!("JVM_SYMBOLS_AGENT"));
@@ -99,7 +99,7 @@ fn make(tmp: BorrowedFd<'_>, name: &str) -> Result<Stat, Errno> {
     let mode = Mode::from_raw_mode(0o555);
     let mut file = File::from(openat(tmp, name, flags, mode)?);
     let stat = fstat(&file)?;
-    let written = file.write_all(AGENT).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO));
+    let written = file.write_all(AGENT).map_err(|e| errno_of(&e));
     // The umask may have taken the right to read from it.
     if let Err(errno) = written.and_then(|()| fchmod(&file, mode)) {
         remove(tmp, name, &stat);

@@ -41,3 +41,8 @@ pub use locate::{Location, Unlocated};
 pub use patience::{OutOfPatience, Patience};
 pub use root::{OpenRefusal, Owner, TargetRoot};
 pub use table::{Counts, Options, ProcessInfo, Processes, Which};
+
+/// What the kernel said; `EIO` if it was not the kernel who said it.
+pub(crate) fn errno_of(error: &std::io::Error) -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO)
+}

@@ -13,7 +13,6 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -24,9 +23,9 @@ use super::opening::{self, Wanted};
 use super::packet::{self, PacketError, is_readable, receive, send};
 use super::path::bytes_path;
 use super::patience::{Hanging, MAX_STUCK, Tenant, sleeps, wait};
-use super::procfs;
 use super::root::{self, OpenRefusal, Owner, TargetRoot};
 use super::served::{self, Copy};
+use super::{errno_of, procfs};
 
 /// The hidden first argument that makes an opener of this binary.
 pub const ARGUMENT: &str = "__opener";
@@ -261,10 +260,6 @@ impl Drop for Opener {
 fn start(binary: &Path) -> io::Result<(Child, OwnedFd)> {
     let (ours, theirs) = packet::pair()?;
     Ok((packet::start(binary, ARGUMENT, theirs)?, ours))
-}
-
-fn errno_of(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// The child's entry: it opens what the socket that is its standard input asks for, until that is closed. Returns the

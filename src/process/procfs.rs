@@ -213,7 +213,7 @@ pub fn read_at(dir: BorrowedFd<'_>, name: &str) -> Result<Vec<u8>, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = std::fs::File::from(openat(dir, name, flags, Mode::empty())?);
     let mut bytes = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|e| super::errno_of(&e))?;
     Ok(bytes)
 }
 

@@ -52,15 +52,13 @@ impl Replaced {
         }
     }
 
-    /// Whether there is nothing of the kind.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Ends a stack where it was walked by another one's table; whether it was. A fork is walked by what its `parent` has
     /// mapped until it is told of.
-    pub(super) fn cut(&self, stack: &mut Stack, parent: Option<u32>) -> bool {
-        let whose = [Some(stack.key.process.tgid), parent].into_iter().flatten();
+    pub(super) fn cut(&self, stack: &mut Stack, parent: impl FnOnce() -> Option<u32>) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let whose = [Some(stack.key.process.tgid), parent()].into_iter().flatten();
         let places: Vec<&Place> = whose
             .filter_map(|tgid| self.0.get(&tgid))
             .flatten()
@@ -114,7 +112,7 @@ mod tests {
                 UserWord::Return(0x9000),
             ],
         };
-        let cut = replaced.cut(&mut stack, None);
+        let cut = replaced.cut(&mut stack, || None);
         assert_eq!(cut, stack.end == End::NoTable);
         (stack.user.len(), stack.end)
     }

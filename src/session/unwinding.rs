@@ -185,13 +185,10 @@ impl<M: Memory> Unwinding<M> {
         }
         self.hear(processes, Instant::now());
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
-            let (id, tgid) = (stack.key.process, stack.key.process.tgid);
-            let is_cut = !self.replaced.is_empty() && {
-                let parent = processes.info(id, stack.at).map(|process| process.parent);
-                self.replaced.cut(stack, parent)
-            };
-            if is_cut || !self.store.knows(tgid) {
-                self.running.insert(tgid);
+            let (id, at) = (stack.key.process, stack.at);
+            let parent = || processes.info(id, at).map(|process| process.parent);
+            if self.replaced.cut(stack, parent) || !self.store.knows(id.tgid) {
+                self.running.insert(id.tgid);
             }
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
                 self.examine(stack, processes, tables);

@@ -21,6 +21,8 @@ const LAST: Duration = Duration::from_secs(6);
 const RATE: f64 = 499.0;
 /// How long CPU 1 is back and the profiler has no descriptor for it.
 const DEAF: Duration = Duration::from_secs(5);
+/// How many descriptors the profiler may have when it may have some.
+const FILES: u64 = 1 << 10;
 
 /// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
@@ -74,17 +76,18 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
 fn while_no_event_can_be_had() -> anyhow::Result<f64> {
     let mut profiler = profiler::start(profiler::binary(), &["-F", "499", "-C", "1", "-d", "14", "--all"])?;
     profiler.wait_until_it_samples()?;
-    let descriptors = |limit| {
+    let allow = |files| {
         let pid = Pid::from_raw(profiler.pid().cast_signed()).context("a pid")?;
+        let limit = Rlimit { current: Some(files), maximum: Some(FILES) };
         prlimit(Some(pid), Resource::Nofile, limit).context("descriptors of the profiler")
     };
     turn("0")?;
     // Until it has noticed. Its standard files are left, and with them calls that take some (`poll`).
     std::thread::sleep(Duration::from_millis(2_500));
-    descriptors(Rlimit { current: Some(3), maximum: Some(1 << 10) })?;
+    allow(3)?;
     turn("1")?;
     std::thread::sleep(DEAF);
-    descriptors(Rlimit { current: Some(1 << 10), maximum: Some(1 << 10) })?;
+    allow(FILES)?;
     let profile = profiler.finish()?;
     let said = "CPU 1 cannot be sampled: Too many open files";
     ensure!(profile.stderr.contains(said), "nobody says that {said:?}");
