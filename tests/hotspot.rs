@@ -251,17 +251,8 @@ fn a_command_is_whole_from_its_first_instruction() {
     if !is_root() {
         return;
     }
-    let out = out_file("folded");
     // It lives some windows: what is interpreted in its last one has no name.
-    let command = default_flags("Shares").args(&["4000"]).host_command(&Jdk::host());
-    let mut run = Target::start(
-        Command::new(binary())
-            .args(["-F", "999", "--report", "json", "-o"])
-            .arg(&out)
-            .arg("--")
-            .args(command),
-    );
-    let all = profiler::read(&out, report_after_ready(&mut run), Watch::keep(&[]).end()).folded;
+    let all = profile_of_command(&default_flags("Shares").args(&["4000"]).host_command(&Jdk::host()));
     let java = all.keep(|stack| stack.iter().any(|frame| frame.ends_with("_[j]") || frame.ends_with("_[0]")));
     let rooted = java.share(reaches_root);
     eprintln!("{} samples with Java frames of {}, {rooted} reach the root", java.total(), all.total());
@@ -276,6 +267,45 @@ fn a_command_is_whole_from_its_first_instruction() {
         "only {rooted} reach the root:\n{}",
         java.keep(|stack| !reaches_root(stack)).top(10)
     );
+}
+
+#[test]
+fn a_command_is_walked_as_its_jvm_says_as_soon_as_that_runs_java_on_jdk_17() {
+    on_host(17, stubs_are_whole_from_the_start);
+}
+
+#[test]
+fn a_command_is_walked_as_its_jvm_says_as_soon_as_that_runs_java_on_jdk_25() {
+    on_host(25, stubs_are_whole_from_the_start);
+}
+
+/// By frame pointers alone nothing that Java has called from here would reach the root, and without knowing of the stubs
+/// that were made last nothing of theirs.
+fn stubs_are_whole_from_the_start(jdk: &Jdk) {
+    let all = profile_of_command(&default_flags("Ciphers").args(&["5000"]).host_command(jdk));
+    let java = all.keep(|stack| stack.iter().any(|frame| bare(frame) == "Ciphers.encrypt"));
+    let stubs = java.share(|stack| stack.iter().any(|frame| frame.contains("cipherBlockChaining_")));
+    let rooted = java.share(reaches_root);
+    eprintln!("{} of {} samples: {stubs} in stubs, {rooted} reach the root", java.total(), all.total());
+    assert!(java.total() >= 1_000 && stubs > 0.5, "nothing was tested: {stubs}\n{}", all.top(10));
+    assert!(
+        rooted > 0.95,
+        "only {rooted} reach the root:\n{}",
+        java.keep(|stack| !reaches_root(stack)).top(10)
+    );
+}
+
+/// What a profiler sees of a command that it starts, and that ends by itself.
+fn profile_of_command(command: &[String]) -> Folded {
+    let out = out_file("folded");
+    let mut run = Target::start(
+        Command::new(binary())
+            .args(["-F", "999", "--report", "json", "-o"])
+            .arg(&out)
+            .arg("--")
+            .args(command),
+    );
+    profiler::read(&out, report_after_ready(&mut run), Watch::keep(&[]).end()).folded
 }
 
 #[test]

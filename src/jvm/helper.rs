@@ -21,7 +21,7 @@ use super::message::{Answer, LogFacts, Order, Request, Task, receive, send};
 use super::policy::permitted;
 use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
-use super::status::{catches_sigquit, monotonic_offset};
+use super::status::{monotonic_offset, runs_java};
 use super::target::{Target, entry};
 use super::vm::{Blobs, Layout, blobs, hotspot};
 use crate::process::cgroup::Membership;
@@ -110,7 +110,7 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
     }
 }
 
-/// Reads the tables of a JVM that has got so far that they are right: it catches SIGQUIT, or its socket is there.
+/// Reads the tables of a JVM that has got so far that they are right: it runs Java, or its socket is there.
 /// A JVM that is young when it is first looked at gets all the time there is: with little CPU its start takes long.
 fn when_started(
     target: &Target,
@@ -122,7 +122,7 @@ fn when_started(
     let young = target.age() < STARTING;
     loop {
         let listens = tmp.is_some_and(|tmp| entry(tmp, &socket).is_ok_and(|found| found.is_some()));
-        let started = listens || catches_sigquit(&target.proc_file("status")?);
+        let started = listens || runs_java(&target.proc_file("status")?);
         let inspection = inspect(&target.memory()?, request.base);
         match inspection {
             Ok(inspection) if started || !young => return Ok(inspection),
@@ -146,19 +146,28 @@ fn when_described(
     let memory = target.memory()?;
     // With little CPU its start takes long: one that was seen to begin is waited for until it could be attached to.
     let begun = request.mapped.is_some();
+    let mut early: Option<Layout> = None;
     loop {
         let started = match begun {
-            true => catches_sigquit(&target.proc_file("status")?),
+            true => runs_java(&target.proc_file("status")?),
             false => target.age() >= STARTING,
         };
-        let read = Layout::read(&memory, request.base)
-            .and_then(|layout| hotspot(&memory, &layout).map(|hotspot| (layout, hotspot)));
-        match read {
-            Ok((layout, hotspot)) => return Ok((memory, layout, hotspot)),
-            Err(_) if started => return Err(Refusal::LayoutUnknown),
-            Err(_) if target.is_stopped()? => return Err(Refusal::Stopped),
-            Err(_) => deadline.pause(target.pidfd(), PAUSE)?,
+        // What is read of all there is costs more than a look whether it is there.
+        if started || early.as_ref().is_none_or(|layout| layout.has_interpreter(&memory)) {
+            early = Layout::read(&memory, request.base).ok();
+            if let Some((layout, hotspot)) =
+                early.as_ref().and_then(|layout| Some((layout.clone(), hotspot(&memory, layout).ok()?)))
+            {
+                return Ok((memory, layout, hotspot));
+            }
         }
+        if started {
+            return Err(if is_gone(target) { Refusal::Exited } else { Refusal::LayoutUnknown });
+        }
+        if target.is_stopped()? {
+            return Err(Refusal::Stopped);
+        }
+        deadline.pause(target.pidfd(), PAUSE)?;
     }
 }
 
@@ -170,22 +179,27 @@ fn open_memory(
     deadline: Deadline,
 ) -> Result<(ProcessMemory, Inspection, Result<Layout, Refusal>), Refusal> {
     loop {
-        let memory = target.memory()?;
-        let layout = Layout::read(&memory, request.base).map_err(|_| Refusal::LayoutUnknown);
         let old = target.age() >= STARTING;
-        let settled = old || catches_sigquit(&target.proc_file("status")?);
-        match inspect(&memory, request.base) {
-            Ok(inspection) if settled => return Ok((memory, inspection, layout)),
-            Err(_) if old => return Err(gone_or_foreign(target)),
-            _ => deadline.pause(target.pidfd(), PAUSE)?,
+        if old || runs_java(&target.proc_file("status")?) {
+            let memory = target.memory()?;
+            let layout = Layout::read(&memory, request.base).map_err(|_| Refusal::LayoutUnknown);
+            match inspect(&memory, request.base) {
+                Ok(inspection) => return Ok((memory, inspection, layout)),
+                Err(_) if old => return Err(gone_or_foreign(target)),
+                Err(_) => {}
+            }
         }
+        deadline.pause(target.pidfd(), PAUSE)?;
     }
 }
 
 fn gone_or_foreign(target: &Target) -> Refusal {
-    // A process that is ending has no memory some time before it has ended.
-    let gone = target.has_exited() || target.proc_file("maps").is_ok_and(|maps| maps.is_empty());
-    if gone { Refusal::Exited } else { Refusal::NotHotSpot }
+    if is_gone(target) { Refusal::Exited } else { Refusal::NotHotSpot }
+}
+
+/// A process that is ending has no memory some time before it has ended.
+fn is_gone(target: &Target) -> bool {
+    target.has_exited() || target.proc_file("maps").is_ok_and(|maps| maps.is_empty())
 }
 
 fn attach(

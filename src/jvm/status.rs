@@ -1,18 +1,31 @@
 //! `/proc/PID/status` and its neighbours, as far as attaching needs them.
 
-/// Bit of SIGQUIT in the signal masks: signal 3.
+/// Bits of SIGQUIT and SIGTERM in the signal masks: signals 3 and 15.
 const SIGQUIT_BIT: u64 = 1 << 2;
+const SIGTERM_BIT: u64 = 1 << 14;
 
 /// Whether a process has a handler for SIGQUIT, by the text of `/proc/PID/status`. Without one, SIGQUIT ends it.
 #[must_use]
 pub(super) fn catches_sigquit(status: &[u8]) -> bool {
+    signals(status).is_some_and(|(caught, ignored)| caught & !ignored & SIGQUIT_BIT != 0)
+}
+
+/// Whether a JVM runs Java by now, so that it can be attached to and all that it is described by is there. Since JDK 19
+/// and 17.0.3 SIGQUIT is caught long before (JDK-8279124, JDK-8292695); for SIGTERM `java.lang.Terminator` sets a handler,
+/// on all JDKs, unless it was ignored from the start. With `-Xrs` never.
+#[must_use]
+pub(super) fn runs_java(status: &[u8]) -> bool {
+    catches_sigquit(status)
+        && signals(status).is_some_and(|(caught, ignored)| (caught | ignored) & SIGTERM_BIT != 0)
+}
+
+/// The masks of signals that are caught, and that are ignored.
+fn signals(status: &[u8]) -> Option<(u64, u64)> {
     let mask = |name: &[u8]| {
         let line = status.split(|&b| b == b'\n').skip(1).find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(std::str::from_utf8(line.trim_ascii()).ok()?, 16).ok()
     };
-    let caught = mask(b"SigCgt:").is_some_and(|mask| mask & SIGQUIT_BIT != 0);
-    let ignored = mask(b"SigIgn:").is_none_or(|mask| mask & SIGQUIT_BIT != 0);
-    caught && !ignored
+    Some((mask(b"SigCgt:")?, mask(b"SigIgn:")?))
 }
 
 /// How far a process's `CLOCK_MONOTONIC` is ahead of the host's, nanoseconds, by the text of
@@ -48,6 +61,18 @@ mod tests {
         assert!(!catches("nonsense", "0"));
         assert!(!catches_sigquit(b"Name:\tSigCgt:\t4\n"), "the name is no mask");
         assert!(!catches_sigquit(b""));
+    }
+
+    #[test]
+    fn a_jvm_that_catches_sigquit_alone_is_still_starting() {
+        let runs = |caught: &str, ignored: &str| {
+            runs_java(format!("Name:\tjava\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n").as_bytes())
+        };
+        assert!(runs("2000000181005ccf", "0000000000000000"));
+        assert!(!runs("0000000101001ccc", "0000000080000000"), "JDK 25, before it has an interpreter");
+        assert!(runs("2000000181001ccc", "0000000000004003"), "nohup and more");
+        assert!(!runs("0000000000004000", "0000000000000000"), "SIGTERM alone");
+        assert!(!runs_java(b""));
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::inquiry::{Answer, Got};
+use super::inquiry::{Answer, Described, Got};
 use super::resolver::{JavaTicks, Tally};
 use crate::jvm::vm::Layout;
-use crate::jvm::{self, Attached, Failed, Inspection, Jvm, Opened, Refusal, Source};
+use crate::jvm::{self, AttachOptions, Attached, Failed, Inspection, Jvm, Opened, Refusal, Source};
 use crate::process::ProcessId;
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
@@ -29,6 +30,10 @@ enum Names {
     /// It has ended, and its last stacks are named: what the report tells of it.
     Told(NameSource),
 }
+
+/// How long after it was met a JVM that has just begun is described again. It makes stubs until its compilers run, which
+/// takes a tenth of a second, or seconds with little CPU.
+const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// What tells entries apart: the process, and when it was met. What it becomes by an exec may be a JVM too.
 pub(super) type EntryId = (u32, Instant);
@@ -51,6 +56,8 @@ pub(super) struct Entry {
     pub(super) bound: Option<ProcessId>,
     /// It came during the run.
     late: bool,
+    /// How often it was described again.
+    again: usize,
     began: Instant,
     took: Duration,
     /// How far its log was read.
@@ -72,6 +79,7 @@ impl Entry {
             undescribed: None,
             bound: None,
             late,
+            again: 0,
             began: Instant::now(),
             took: Duration::ZERO,
             log: LogStats::default(),
@@ -113,10 +121,32 @@ impl Entry {
         matches!(self.names, Names::Opened(_))
     }
 
-    /// Learns what the methods are named by that its interpreter runs.
-    pub(super) fn take_memory(&mut self, memory: File, layout: Layout, symbolizer: &mut Symbolizer) {
-        self.memory.get_or_insert((memory, layout));
-        self.name_methods(symbolizer);
+    /// It is known what its stacks are walked by, and with that what the methods are named by that its interpreter runs.
+    pub(super) fn take_description(&mut self, memory: File, layout: Layout, symbolizer: &mut Symbolizer) {
+        self.undescribed = None;
+        if self.memory.is_none() {
+            self.memory = Some((memory, layout));
+            self.name_methods(symbolizer);
+        }
+    }
+
+    /// Asks one that came during the run once more what its stacks are walked by, when it is time.
+    pub(super) fn describe_again(&mut self, options: &AttachOptions, described: &Sender<Described>) {
+        let is_due = AGAIN.get(self.again).is_some_and(|after| self.began.elapsed() >= *after);
+        if !self.late || !is_due || self.is_open() || self.is_closed() {
+            return;
+        }
+        let Some(jvm) = self.jvm.clone() else { return };
+        self.again += 1;
+        let (options, described) = (options.clone(), described.clone());
+        let describe = move || {
+            if let Ok(it) = jvm::describe(&jvm, &options) {
+                // Nobody listens any more when the session is over.
+                let _ = described.send((jvm.process.tgid, it));
+            }
+        };
+        // What is known of it already remains.
+        let _ = std::thread::Builder::new().name("describe".into()).spawn(describe);
     }
 
     /// Takes the result of an attach.

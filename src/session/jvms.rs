@@ -30,6 +30,15 @@ const FIRST: Duration = Duration::from_secs(60);
 /// How often it is looked whether an attach is done.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// A JVM that came during the run.
+struct Queued {
+    tgid: u32,
+    /// By its first stack, if there was one.
+    process: Option<ProcessId>,
+    /// When it mapped `libjvm.so`.
+    mapped: MonoNs,
+}
+
 /// All JVMs that are profiled.
 pub(super) struct Jvms {
     java: Java,
@@ -40,14 +49,14 @@ pub(super) struct Jvms {
     entries: HashMap<u32, Entry>,
     /// Processes that mapped `libjvm.so` during the run and have no entry yet, and when they did.
     mapped: HashMap<u32, MonoNs>,
-    /// Processes that ended in the last window: their last stacks come with it.
-    leaving: Vec<u32>,
+    /// Processes that ended, and the window in which: their last stacks come with it.
+    leaving: Vec<(u64, u32)>,
     /// With the window that showed that they have ended: the last one that may have stacks of theirs.
     ended: Vec<(u64, Entry)>,
     /// Those that were told of, and may have stacks that wait until the next part is told of.
     told: Vec<ProcessId>,
     /// They run, and wait for their turn to be attached to.
-    queue: VecDeque<(ProcessId, MonoNs)>,
+    queue: VecDeque<Queued>,
     at_once: usize,
     agent_for: Vec<AgentRule>,
     node: Node,
@@ -92,7 +101,7 @@ impl Jvms {
     pub(super) fn take_described(&mut self, symbolizer: &mut Symbolizer) -> Vec<(u32, HotSpot)> {
         let told = self.described.1.try_iter().map(|(tgid, jvm::Described { hotspot, memory, layout })| {
             if let Some(entry) = self.entries.get_mut(&tgid) {
-                entry.take_memory(memory, layout, symbolizer);
+                entry.take_description(memory, layout, symbolizer);
             }
             (tgid, hotspot)
         });
@@ -150,9 +159,9 @@ impl Jvms {
         }
     }
 
-    /// Takes in what happened to processes until the end of a window: JVMs that begin and end.
+    /// Takes in what happened to processes in a window: JVMs that begin and end.
     pub(super) fn notice(&mut self, window: u64, events: &[ProcessEvent]) {
-        for tgid in std::mem::take(&mut self.leaving) {
+        for (_, tgid) in self.leaving.extract_if(.., |(since, _)| *since < window) {
             self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
         }
         for event in events {
@@ -162,29 +171,45 @@ impl Jvms {
                 }
                 EventKind::Comm { exec: true, .. } => {
                     self.mapped.remove(&event.tgid);
-                    self.queue.retain(|(process, _)| process.tgid != event.tgid);
+                    self.queue.retain(|queued| queued.tgid != event.tgid);
                     self.ended.extend(self.entries.remove(&event.tgid).map(|entry| (window, entry)));
                 }
                 EventKind::Exit if event.is_leader() => {
                     self.mapped.remove(&event.tgid);
-                    self.queue.retain(|(process, _)| process.tgid != event.tgid);
-                    self.leaving.extend(self.entries.contains_key(&event.tgid).then_some(event.tgid));
+                    self.queue.retain(|queued| queued.tgid != event.tgid);
+                    let left = self.entries.contains_key(&event.tgid);
+                    self.leaving.extend(left.then_some((window, event.tgid)));
                 }
                 _ => {}
             }
         }
     }
 
-    /// Looks at the stacks of a window: a JVM that came during the run is attached to when it is first seen to run, and
-    /// the exact identity of each JVM is that of its stacks.
+    /// Attaches to the JVMs that have just mapped `libjvm.so` and whose stacks are `wanted`.
+    pub(super) fn greet(&mut self, wanted: impl Fn(u32) -> bool, symbolizer: &mut Symbolizer) {
+        let Jvms { mapped, entries, queue, .. } = self;
+        // Those that were there before had no turn, and have it when they run.
+        let begun = |tgid: &u32, at: &mut MonoNs| {
+            *at != MonoNs::default() && !entries.contains_key(tgid) && wanted(*tgid)
+        };
+        let begun = mapped.extract_if(begun);
+        queue.extend(begun.map(|(tgid, mapped)| Queued { tgid, process: None, mapped }));
+        self.advance(symbolizer);
+    }
+
+    /// Looks at the stacks of a window: a JVM that came during the run is attached to when it is first seen to run, if it
+    /// was not before, and the exact identity of each JVM is that of its stacks.
     pub(super) fn meet(&mut self, stacks: &[(Stack, Count)], symbolizer: &mut Symbolizer) {
         for (stack, _) in stacks {
             let process = stack.key.process;
-            if let Some(at) = self.mapped.remove(&process.tgid)
+            if let Some(mapped) = self.mapped.remove(&process.tgid)
                 && !self.entries.contains_key(&process.tgid)
             {
-                self.queue.push_back((process, at));
+                self.queue.push_back(Queued { tgid: process.tgid, process: Some(process), mapped });
                 self.advance(symbolizer);
+            }
+            if let Some(queued) = self.queue.iter_mut().find(|queued| queued.tgid == process.tgid) {
+                queued.process = Some(process);
             }
             if let Some(entry) = self.entries.get_mut(&process.tgid) {
                 entry.bind(process, symbolizer);
@@ -204,6 +229,7 @@ impl Jvms {
             MonoNs(MonoNs::now().0.saturating_add(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)));
         self.advance(symbolizer);
         for entry in self.entries.values_mut() {
+            entry.describe_again(&self.options, &self.described.0);
             if let Some(attached) = entry.attached() {
                 // A log that can no longer be written to is the end of its lease; its reader notices.
                 let _ = if entry.log.given_up { attached.end_lease() } else { attached.renew_lease(until) };
@@ -252,10 +278,10 @@ impl Jvms {
     fn advance(&mut self, symbolizer: &mut Symbolizer) {
         self.join(false, symbolizer);
         while self.under_way() < self.at_once
-            && let Some((process, mapped)) = self.queue.pop_front()
+            && let Some(Queued { tgid, process, mapped }) = self.queue.pop_front()
         {
-            self.begin(process.tgid, Met::Begun(mapped));
-            if let Some(entry) = self.entries.get_mut(&process.tgid) {
+            self.begin(tgid, Met::Begun(mapped));
+            if let Some((entry, process)) = self.entries.get_mut(&tgid).zip(process) {
                 entry.bind(process, symbolizer);
             }
         }
@@ -337,7 +363,7 @@ impl Jvms {
     }
 
     fn is_queued(&self, tgid: u32) -> bool {
-        self.queue.iter().any(|(process, _)| process.tgid == tgid)
+        self.queue.iter().any(|queued| queued.tgid == tgid)
     }
 
     /// Attaches that are not done.

@@ -180,7 +180,7 @@ pub fn run_parts(
         sampler.eager.store(true, Ordering::Relaxed);
         let busy = launched.is_some() || stages.have_work();
         match news.recv_timeout(if busy { BEAT } else { sampler::WINDOW }) {
-            Ok(News::Events(events)) => stages.events(events),
+            Ok(News::Events(events)) => stages.events(&events),
             Ok(News::Window(batch)) => {
                 stages.window(*batch, control);
                 if settings.part.is_some() {

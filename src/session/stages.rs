@@ -25,8 +25,6 @@ pub(super) struct Stages<'a> {
     progress: Progress,
     course: Course,
     steadiness: Steadiness,
-    /// Those since the last window.
-    events: Vec<ProcessEvent>,
 }
 
 impl<'a> Stages<'a> {
@@ -49,25 +47,25 @@ impl<'a> Stages<'a> {
             progress: Progress::new(settings.progress, settings.duration),
             course: Course::begin(),
             steadiness: Steadiness::begin(),
-            events: Vec::new(),
             settings,
         }
     }
 
     /// What happened to processes since.
-    pub(super) fn events(&mut self, events: Vec<ProcessEvent>) {
-        self.resolver.apply(&events);
-        self.events.extend(events);
+    pub(super) fn events(&mut self, events: &[ProcessEvent]) {
+        let Stages { groups, resolver, jvms, unwinding, .. } = self;
+        resolver.apply(events);
+        jvms.notice(resolver.next_window(), events);
+        // Until it is known how its stacks are walked those of a JVM that starts do not reach the root.
+        jvms.greet(|tgid| unwinding.wants(tgid, &resolver.processes, groups), &mut resolver.symbolizer);
     }
 
     /// A window has ended.
     pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
+        let when = (self.jvms.have_work(), batch.totals.is_some());
+        self.steadiness.look(when, batch.program, || self.resolver.costs());
+        self.events(&batch.events);
         let Stages { groups, resolver, jvms, unwinding, .. } = self;
-        let when = (jvms.have_work(), batch.totals.is_some());
-        self.steadiness.look(when, batch.program, || resolver.costs());
-        resolver.apply(&batch.events);
-        self.events.extend_from_slice(&batch.events);
-        jvms.notice(resolver.next_window(), &std::mem::take(&mut self.events));
         let stacks = &mut batch.window.stacks;
         unwinding.meet(stacks, batch.end, &mut resolver.processes, &mut resolver.symbolizer);
         jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);

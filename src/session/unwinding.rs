@@ -97,6 +97,17 @@ impl Wanted {
             Target::Tids(tids) => Wanted::These(targets::processes_of(tids)),
         }
     }
+
+    /// Whether this process is one of them.
+    fn includes(&self, tgid: u32, processes: &Processes, groups: &Groups) -> bool {
+        match self {
+            Wanted::Nobody => false,
+            Wanted::All => true,
+            Wanted::Groups => groups.hold(tgid),
+            Wanted::These(tgids) => tgids.contains(&tgid),
+            Wanted::Families(roots) => processes.descends(tgid, roots),
+        }
+    }
 }
 
 impl<M: Memory> Unwinding<M> {
@@ -115,6 +126,11 @@ impl<M: Memory> Unwinding<M> {
             missing: Missing::default(),
             replaced: Replaced::default(),
         }
+    }
+
+    /// Whether stacks of this process may be walked.
+    pub(super) fn wants(&self, tgid: u32, processes: &Processes, groups: &Groups) -> bool {
+        self.wanted.includes(tgid, processes, groups)
     }
 
     /// Loads what is needed before the first tick.
@@ -277,13 +293,7 @@ impl<M: Memory> Unwinding<M> {
             let tgid = *next?;
             self.due.remove(&tgid);
             self.last = tgid;
-            let wanted = match &self.wanted {
-                Wanted::Nobody => false,
-                Wanted::All => true,
-                Wanted::Groups => groups.hold(tgid),
-                Wanted::These(tgids) => tgids.contains(&tgid),
-                Wanted::Families(roots) => processes.descends(tgid, roots),
-            };
+            let wanted = self.wants(tgid, processes, groups);
             if self.store.knows(tgid) || (wanted && processes.is_alive(tgid)) {
                 return Some(tgid);
             }

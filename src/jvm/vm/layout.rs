@@ -296,6 +296,11 @@ impl Layout {
         })
     }
 
+    /// Whether the interpreter's code is there: a JVM that has just begun makes it before it runs Java.
+    pub(in crate::jvm) fn has_interpreter<M: Memory>(&self, memory: &M) -> bool {
+        memory.word(self.frames.interpreter).is_ok_and(|code| code != 0)
+    }
+
     /// Whether the loader with this data never goes.
     pub(super) fn is_permanent<M: Memory>(&self, memory: &M, loader: u64) -> bool {
         let Classes { graph, links, .. } = &self.classes;
