@@ -174,7 +174,7 @@ struct jp_vm {
 	__u32 begin;                   /* where its code begins */
 	__u32 begin_is_offset;          /* as s32 from the blob, else an address */
 	__u32 bcp;                     /* in a frame of the interpreter: the bytecode pointer, words from fp - 64 */
-	__u32 pad;
+	__u32 frame_pointers;          /* compiled code keeps them */
 };
 
 /*

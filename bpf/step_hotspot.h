@@ -443,6 +443,26 @@ static __always_inline __u32 step_unsized(struct scratch *s, struct jp_vm *vm, _
 	return end == JP_WALKING && w->ip == ~0ULL ? step_return(w, w->sp, false) : end;
 }
 
+/*
+ * By frame pointer from compiled code that has called generated code, in a JVM with -XX:+PreserveFramePointer: what it has
+ * noted of that code lies apart and is out of the caches at 99 Hz. Its other code with frames keeps fp as well, and that of
+ * resumed virtual threads leads up their stack (with the flag thaw_fast is not used, JDK 21 to 25). Not where fp is sp:
+ * JDK 8 keeps sp there while it calls method handles (rbp_mh_SP_save). What leads to no generated code is looked up.
+ */
+static __always_inline bool step_kept_fp(struct walk *w, struct stack_part *part, struct jp_vm *vm)
+{
+	__u64 frame[2];
+
+	if (w->fp == w->sp || !is_above(w->fp, w->sp) || is_stub(vm, w->ip))
+		return false;
+	if (read_stack(w, part, frame, w->fp) || !is_generated(vm, frame[1]))
+		return false;
+	w->sp = w->fp + sizeof(frame);
+	w->fp = frame[0];
+	w->ip = frame[1];
+	return true;
+}
+
 /* From a frame in a code heap: notes it and goes to the caller. A global function, see find_range. */
 __attribute__((noinline)) int step_hotspot(void)
 {
@@ -466,7 +486,8 @@ __attribute__((noinline)) int step_hotspot(void)
 	push(s, is_call ? JP_WORD_RETURN : JP_WORD_LEAF, w->ip);
 	if (!vm)
 		return JP_END_no_table;
-	if (is_call && !called && step_again(w, &s->part))
+	if (is_call && !called &&
+	    ((vm->frame_pointers && step_kept_fp(w, &s->part, vm)) || step_again(w, &s->part)))
 		return JP_WALKING;
 	if (!find_blob())
 		return JP_END_no_blob;

@@ -94,9 +94,11 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
         Task::Open => {
             let (memory, mut inspection, layout) = open_memory(&target, request, deadline)?;
             vendor(&mut inspection);
+            let frame_pointers = inspection.flags.keeps_frame_pointers();
             answer.inspection = Some(inspection);
             let layout = layout?;
-            answer.hotspot = hotspot(&memory, &layout).ok();
+            answer.hotspot =
+                hotspot(&memory, &layout).map(|hotspot| HotSpot { frame_pointers, ..hotspot }).ok();
             answer.layout = Some(layout);
             Ok(Some(memory.into_file()))
         }
@@ -158,7 +160,8 @@ fn when_described(
             if let Some((layout, hotspot)) =
                 early.as_ref().and_then(|layout| Some((layout.clone(), hotspot(&memory, layout).ok()?)))
             {
-                return Ok((memory, layout, hotspot));
+                let kept = inspect(&memory, request.base).is_ok_and(|it| it.flags.keeps_frame_pointers());
+                return Ok((memory, layout, HotSpot { frame_pointers: kept, ..hotspot }));
             }
         }
         if started {

@@ -43,6 +43,13 @@ pub struct Flags {
     pub debug_non_safepoints: Option<bool>,
 }
 
+impl Flags {
+    /// Whether compiled code is known to keep frame pointers.
+    pub(super) fn keeps_frame_pointers(&self) -> bool {
+        self.preserve_frame_pointer == Some(true)
+    }
+}
+
 /// What the JVM's own tables say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspection {

@@ -57,6 +57,8 @@ pub struct HotSpot {
     pub block: BlockFields,
     /// Where a frame of the interpreter has its bytecode pointer: 0 or 1 words above fp - 64.
     pub bcp: u32,
+    /// Compiled code keeps frame pointers (`-XX:+PreserveFramePointer`).
+    pub frame_pointers: bool,
 }
 
 impl HotSpot {
@@ -86,7 +88,7 @@ impl HotSpot {
             code,
             u32::from(code_is_offset),
             self.bcp,
-            0,
+            u32::from(self.frame_pointers),
         ];
         let words = spans.flat_map(|(start, end)| [start, end]).flat_map(u64::to_le_bytes);
         words.chain(numbers.into_iter().flat_map(u32::to_le_bytes)).collect()
@@ -107,12 +109,13 @@ mod tests {
             segment_log2: 7,
             block: BlockFields { used: 8, blob: 16, code_is_offset: true, ..BlockFields::default() },
             bcp: 1,
+            frame_pointers: true,
         };
         let bytes = hotspot.to_bytes();
         assert_eq!(bytes.len(), 48 + 16 * MAX_STUBS + 40);
         assert_eq!([0, 8, 16, 24, 32, 40, 48, 48 + 15 * 8].map(|at| bytes[at]), [5, 9, 1, 2, 11, 12, 3, 4]);
         let numbers: Vec<u32> =
             bytes[48 + 16 * MAX_STUBS..].as_chunks::<4>().0.iter().map(|n| u32::from_le_bytes(*n)).collect();
-        assert_eq!(numbers, [7, 8, 16, 0, 0, 0, 0, 1, 1, 0]);
+        assert_eq!(numbers, [7, 8, 16, 0, 0, 0, 0, 1, 1, 1]);
     }
 }

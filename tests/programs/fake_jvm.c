@@ -37,6 +37,12 @@ static int listener(void)
 	return fd;
 }
 
+static void on_term(int number)
+{
+	(void)number;
+	_exit(0);
+}
+
 static void answer(int fd, const char *mode)
 {
 	static char noise[65536];
@@ -75,6 +81,8 @@ int main(int argc, char **argv)
 	if (argc != 3 || !dlopen(argv[1], RTLD_LAZY))
 		return 1;
 	signal(SIGPIPE, SIG_IGN);
+	/* As a JVM that runs Java. */
+	signal(SIGTERM, on_term);
 	if (strcmp(mode, "deaf"))
 		signal(SIGQUIT, on_quit);
 	server = strcmp(mode, "deaf") && strcmp(mode, "mute") ? listener() : -1;

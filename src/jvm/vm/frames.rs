@@ -15,8 +15,8 @@ const CONTINUATION: &str = "(continuation";
 const MAX_HEAP: u64 = 2 << 30;
 const MAX_INTERPRETER: u64 = 4 << 20;
 
-/// Reads it; nonsense also of a JVM that has not yet got so far that it could run Java, and on machines whose frames the
-/// walker does not know (`bpf/step_hotspot.h`).
+/// Reads it, as if compiled code kept no frame pointers: that is a flag. Nonsense also of a JVM that has not yet got so
+/// far that it could run Java, and on machines whose frames the walker does not know (`bpf/step_hotspot.h`).
 pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &Layout) -> Result<HotSpot, Nonsense> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Nonsense);
@@ -42,6 +42,7 @@ pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &Layout) -> Result<
         segment_log2,
         block: block(layout)?,
         bcp: u32::from(!layout.frames.has_mirror),
+        frame_pointers: false,
     })
 }
 
