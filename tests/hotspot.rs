@@ -117,6 +117,12 @@ fn one_code_heap_wide_class_pointers_and_frame_pointers_make_no_difference() {
     }
 }
 
+/// It has sp in fp while it calls method handles.
+#[test]
+fn frame_pointers_of_jdk_8_make_no_difference() {
+    in_container(8, |jdk| calls_are_true_with(jdk, &[FRAME_POINTERS]));
+}
+
 /// `Calls`, of which it is known who calls whom.
 fn calls_are_true_with(jdk: &Jdk, flags: &[&str]) {
     let native = ["-Dsun.reflect.inflationThreshold=2147483647", "-Djdk.reflect.useNativeAccessorOnly=true"];
@@ -358,11 +364,19 @@ fn virtual_threads_stand_on_their_carriers_on_jdk_25_in_a_container() {
     in_container(25, virtual_threads);
 }
 
+/// By what the JVM says of its code, and by frame pointers, which it mends when it resumes a thread.
 fn virtual_threads(jdk: &Jdk) {
+    for flags in [&[][..], &[FRAME_POINTERS]] {
+        virtual_threads_with(jdk, flags);
+    }
+}
+
+fn virtual_threads_with(jdk: &Jdk, flags: &[&str]) {
     const DEPTH: usize = 30;
     let target = default_flags("Virtual")
         .dont_inline("Virtual::*")
         .flags(&["-Djdk.virtualThreadScheduler.parallelism=2"])
+        .flags(flags)
         .args(&[&DEPTH.to_string()])
         .start(jdk);
     let all = profile_enough(&target, &[], |all| all.within("Virtual.burn"));
