@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::java::{Jdk, Program};
+use common::java::{FRAME_POINTERS, Jdk, Program};
 use common::profiler::{
     self, Sampling, binary, has_helper, out_file, profile, report_after_ready, run, while_sampling,
 };
@@ -391,7 +391,7 @@ fn a_jvm_without_frame_pointers_is_told_and_its_stacks_are_whole() {
     if !is_root() {
         return;
     }
-    let target = Program::new("Shares").without("-XX:+PreserveFramePointer").start(&Jdk::host());
+    let target = Program::new("Shares").without(FRAME_POINTERS).start(&Jdk::host());
     let profile = profile(&target, 2, &[]);
     let jvm = jvm(&profile.report);
     assert_eq!((&jvm["frame_pointers"], &jvm["undescribed"]), (&false.into(), &serde_json::Value::Null));

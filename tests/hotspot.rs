@@ -6,7 +6,7 @@ mod common;
 use std::process::Command;
 
 use common::folded::{Folded, bare, is, reaches_root, user_leaf};
-use common::java::{Jdk, Program, classes, in_container, on_host};
+use common::java::{FRAME_POINTERS, Jdk, Program, classes, in_container, on_host};
 use common::profiler::{
     self, binary, is_main_thread, main_thread, out_file, profile, profile_enough, profile_until,
     report_after_ready,
@@ -14,8 +14,6 @@ use common::profiler::{
 use common::spent::Watch;
 use common::target::Target;
 use common::{assert_share, is_root, scratch, sources};
-
-const FRAME_POINTERS: &str = "-XX:+PreserveFramePointer";
 
 #[test]
 fn jdk_17_on_the_host() {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::folded::{Folded, bare, reaches_root, user_leaf};
-use common::java::{Jdk, Program, in_container, on_host, while_classes_go};
+use common::java::{FRAME_POINTERS, Jdk, Program, in_container, on_host, while_classes_go};
 use common::profiler::{assert_loops_have_their_time, main_thread, profile_enough};
 use common::{assert_share, is_root};
 
@@ -35,7 +35,7 @@ fn jdk_25() {
 
 /// The interpreter only, without frame pointers in compiled code: there is none.
 fn interpreted(main: &str) -> Program {
-    Program::new(main).without("-XX:+PreserveFramePointer").flags(&["-Xint"])
+    Program::new(main).without(FRAME_POINTERS).flags(&["-Xint"])
 }
 
 /// Names, shares and whole stacks.
@@ -77,7 +77,7 @@ fn interpreted_methods_stand_above_compiled_ones_and_below() {
     }
     // `leaf` is compiled, what calls it is not, fifty times over.
     let target = Program::new("Deep")
-        .without("-XX:+PreserveFramePointer")
+        .without(FRAME_POINTERS)
         .flags(&["-XX:CompileCommand=exclude,Deep::down", "-XX:CompileCommand=exclude,Deep::main"])
         .dont_inline("Deep::leaf")
         .args(&["50"])

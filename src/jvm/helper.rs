@@ -156,13 +156,14 @@ fn when_described(
         };
         // What is read of all there is costs more than a look whether it is there.
         if started || early.as_ref().is_none_or(|layout| layout.has_interpreter(&memory)) {
-            early = Layout::read(&memory, request.base).ok();
-            if let Some((layout, hotspot)) =
-                early.as_ref().and_then(|layout| Some((layout.clone(), hotspot(&memory, layout).ok()?)))
-            {
-                let kept = inspect(&memory, request.base).is_ok_and(|it| it.flags.keeps_frame_pointers());
-                return Ok((memory, layout, HotSpot { frame_pointers: kept, ..hotspot }));
-            }
+            let read = Layout::read(&memory, request.base).ok();
+            early = match read.map(|layout| (hotspot(&memory, &layout), layout)) {
+                Some((Ok(hotspot), layout)) => {
+                    let kept = inspect(&memory, request.base).is_ok_and(|it| it.flags.keeps_frame_pointers());
+                    return Ok((memory, layout, HotSpot { frame_pointers: kept, ..hotspot }));
+                }
+                unfinished => unfinished.map(|(_, layout)| layout),
+            };
         }
         if started {
             return Err(if is_gone(target) { Refusal::Exited } else { Refusal::LayoutUnknown });

@@ -111,6 +111,9 @@ pub(crate) fn classes() -> &'static Path {
     })
 }
 
+/// What has compiled code keep frame pointers: a flag of every [`Program`] that is not without.
+pub(crate) const FRAME_POINTERS: &str = "-XX:+PreserveFramePointer";
+
 /// How to run one of the programs.
 #[derive(Clone)]
 pub(crate) struct Program {
@@ -122,8 +125,7 @@ pub(crate) struct Program {
 impl Program {
     /// The program with this main class, keeping frame pointers.
     pub(crate) fn new(main: &str) -> Program {
-        let flags =
-            ["-XX:+PreserveFramePointer", "-XX:CompileCommand=quiet", "-Xms64m", "-Xmx256m", "-Xss8m"];
+        let flags = [FRAME_POINTERS, "-XX:CompileCommand=quiet", "-Xms64m", "-Xmx256m", "-Xss8m"];
         Program { main: main.to_owned(), flags: flags.map(str::to_owned).to_vec(), args: Vec::new() }
     }
 

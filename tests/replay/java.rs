@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jbpf_prof::jvm::{self, AttachOptions};
 
-use crate::common::java::{Jdk, Program, in_container, on_host_as_anybody};
+use crate::common::java::{FRAME_POINTERS, Jdk, Program, in_container, on_host_as_anybody};
 use crate::common::profiler::binary;
 use crate::recording::{ADDRESS, Recording, Walked, assert_cheap, assert_known_steps_are_cheaper};
 
@@ -65,8 +65,6 @@ fn main_thread(pid: u32) -> u32 {
     };
     tids.filter(is_java).min().expect("a thread of the name of its launcher")
 }
-
-const FRAME_POINTERS: &str = "-XX:+PreserveFramePointer";
 
 /// Interpreted, compiled by the first compiler and by both, and with frame pointers.
 fn steps(jdk: &Jdk) {
