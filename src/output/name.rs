@@ -135,7 +135,7 @@ pub fn parse_unknown(text: &str) -> Option<Frame> {
         None => (inner, ""),
     };
     let why = Why::ALL.into_iter().find(|w| w.label() == label)?;
-    let module = (!file.is_empty()).then(|| Module { path: file.into(), build_id: None }.into());
+    let module = (!file.is_empty()).then(|| Module::at(file).into());
     Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })
 }
 
