@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use jbpf_prof::output::{self, Look, Target, report};
 use jbpf_prof::profile::labels::Container;
-use jbpf_prof::profile::report::{Cost, EndedIn, GroupReport, JvmReport, NameSource, Steady, Throttling};
+use jbpf_prof::profile::report::{
+    Cost, EndedIn, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, Throttling,
+};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, Why};
 
 fn golden(name: &str, is: &str) {
@@ -106,7 +108,9 @@ fn run_report(p: &Profile) -> RunReport {
         pid: 4711,
         name: "org.example.Server".into(),
         version: "17.0.12+7".into(),
+        newer_than: None,
         names: NameSource::AgentLate { ms: 240 },
+        no_agent: None,
         frame_pointers: Some(true),
         undescribed: None,
         compiled_before: Some(0.41),
@@ -135,6 +139,24 @@ fn run_report(p: &Profile) -> RunReport {
         throttling: None,
         ..reached.clone()
     };
+    let read = JvmReport {
+        pid: 512,
+        name: "org.example.Batch".into(),
+        version: "26.0.1+8".into(),
+        newer_than: Some(25),
+        names: NameSource::Memory { ms: 31 },
+        no_agent: Some(JvmRefusal {
+            label: "noexec tmp".into(),
+            hint: "Mount its /tmp without noexec, or start the JVM with -agentpath for the agent.".into(),
+        }),
+        compiled_before: None,
+        ticks: 200,
+        java_ticks: 100,
+        rootless_ticks: 0,
+        log_bytes: 0,
+        throttling: None,
+        ..reached.clone()
+    };
     reached.log_cut = true;
     RunReport {
         target: "all processes".into(),
@@ -152,7 +174,7 @@ fn run_report(p: &Profile) -> RunReport {
         unknown: p.unknown(),
         ends: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
         ended_in: vec![ended_in],
-        jvms: vec![reached, refused],
+        jvms: vec![reached, read, refused],
         groups: vec![GroupReport {
             path: "/kubepods/burstable/pod0a1b2c3d-0000-1111-2222-333344445555".into(),
             hierarchy: "v2".into(),
