@@ -36,6 +36,7 @@ const FIELDS: &[Field] = &[
     threads::FIELDS[4],
     threads::FIELDS[5],
     threads::FIELDS[6],
+    threads::FIELDS[7],
 ];
 /// In what a build for the Zero interpreter says of itself: `OpenJDK 64-Bit Zero VM (17.0.19+10) for linux-amd64 …`.
 const ZERO: &str = " Zero VM (";

@@ -26,6 +26,7 @@ mod protocol;
 mod refusal;
 mod row;
 mod status;
+mod stub_names;
 mod target;
 mod threads;
 mod version;

@@ -127,7 +127,7 @@ impl Refusal {
                 "The agent could not make its log: the JVM's memory or descriptor limit may be reached."
             }
             Refusal::NoThreads => {
-                "The process is a forked child of a JVM, or has loaded libjvm.so and made no JVM: no agent can be attached."
+                "A forked child of a JVM, or a program that loaded libjvm.so and made no JVM, cannot have the agent."
             }
             Refusal::KnownCrash(_) => "Update the JVM, or accept the risk with --force-attach.",
             Refusal::UnknownVersion => {

@@ -14,14 +14,16 @@ use super::target::Target;
 use super::vm_structs::{Field, VmStructs};
 
 /// Where threads are: up to JDK 11 in a list, later in an array (`Threads`, `ThreadsSMRSupport` in runtime/threadSMR.hpp).
-pub(super) const FIELDS: [Field; 7] = [
+pub(super) const FIELDS: [Field; 8] = [
     ("Threads", "_thread_list"),
     ("JavaThread", "_next"),
     ("ThreadsSMRSupport", "_java_thread_list"),
     ("ThreadsList", "_length"),
     ("ThreadsList", "_threads"),
-    ("Thread", "_osthread"),
     ("OSThread", "_thread_id"),
+    ("Thread", "_osthread"),
+    // The same up to JDK 24.
+    ("JavaThread", "_osthread"),
 ];
 
 /// Threads that are read: those of the JVM itself are among the first of an array, and any that lives proves it.
@@ -42,8 +44,8 @@ pub(super) fn read<M: Memory>(memory: &M, tables: &VmStructs) -> Option<JavaThre
 fn read_ids<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Vec<u32>, Nonsense> {
     let field = |(class, name)| tables.field(class, name).ok_or(Nonsense);
     let offset = |wanted| field(wanted).and_then(|at| if at < MAX_OFFSET { Ok(at) } else { Err(Nonsense) });
-    let [list, next, array, length, threads, os_thread, id] = FIELDS;
-    let (os_thread, id) = (offset(os_thread)?, offset(id)?);
+    let [list, next, array, length, threads, id, os_thread, of_java_thread] = FIELDS;
+    let (os_thread, id) = (offset(os_thread).or_else(|_| offset(of_java_thread))?, offset(id)?);
     let mut ids = Vec::new();
     let mut add = |thread: u64| -> Result<(), Nonsense> {
         let own = memory.word(thread.saturating_add(os_thread))?;
@@ -115,7 +117,7 @@ mod tests {
         bytes
     }
 
-    const OWN: [(Field, u64); 2] = [(FIELDS[5], 16), (FIELDS[6], 24)];
+    const OWN: [(Field, u64); 2] = [(FIELDS[7], 16), (FIELDS[5], 24)];
 
     #[test]
     fn threads_are_read_from_the_list_of_old_releases_and_from_the_array_of_new_ones() {

@@ -60,6 +60,8 @@ static void make_thread(void *library)
 		field(library, "OSThread", "_thread_id"),
 	};
 
+	if (!fields[3])
+		fields[3] = field(library, "JavaThread", "_osthread");
 	for (unsigned i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
 		if (!fields[i])
 			return;

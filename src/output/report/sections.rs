@@ -189,9 +189,9 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
         notes.push(format!("No names for its Java code: {label}. {hint}"));
     }
     match (&jvm.no_agent, &jvm.names) {
-        (Some(JvmRefusal { label, hint }), NameSource::Memory { .. }) => notes.push(format!(
-            "Names come from its memory, since the agent could not be attached: {label}. For the agent: {hint}"
-        )),
+        (Some(JvmRefusal { label, hint }), NameSource::Memory { .. }) => {
+            notes.push(format!("Names come from its memory, not from the agent: {label}. {hint}"))
+        }
         (Some(JvmRefusal { label, hint }), _) => {
             notes.push(format!("The agent could not be attached: {label}. {hint}"));
         }
