@@ -24,8 +24,8 @@ fn golden(name: &str, is: &str) {
 /// A server: its main thread in Java, with inlined methods and a system call, the JIT compiler, and another process.
 fn profile() -> Profile {
     let libjvm = Arc::new(Module {
-        path: "/usr/lib/jvm/java-17/lib/server/libjvm.so".into(),
         build_id: Some([0xca, 0xfe, 0x01].as_slice().into()),
+        ..Module::at("/usr/lib/jvm/java-17/lib/server/libjvm.so")
     });
     let java = |kind, name: &str, bci, line| Frame {
         file: Some("Server.java".into()),
@@ -49,11 +49,7 @@ fn profile() -> Profile {
     let compile = native(Kind::Cpp, "CompileBroker::compiler_thread_loop()");
     let regalloc = native(Kind::Cpp, "PhaseChaitin::Select()");
     let unknown = Frame::unknown(Why::CodeMoved, None, 0x7f00_2000);
-    let stub = Frame::unknown(
-        Why::NoSymbol,
-        Some(Arc::new(Module { path: "/opt/lib/libfast.so".into(), build_id: None })),
-        16,
-    );
+    let stub = Frame::unknown(Why::NoSymbol, Some(Arc::new(Module::at("/opt/lib/libfast.so"))), 16);
     let rust = named(Kind::Native, "core::slice::sort::stable::drift::sort");
     let cut = named(Kind::Marker, "[truncated]");
     let mut p = Profile::new();
@@ -141,7 +137,7 @@ fn jvm_reports() -> Vec<JvmReport> {
 
 fn run_report(p: &Profile) -> RunReport {
     let (file, why) = ("/lib/ld-musl-x86_64.so.1".into(), "stack not readable".into());
-    let ended_in = EndedIn { file, why, ticks: 5 };
+    let ended_in = EndedIn { file, why, advice: "The stack was swapped out.".into(), ticks: 5 };
     RunReport {
         target: "all processes".into(),
         command: "jbpf-prof --duration 30 --all".into(),

@@ -57,6 +57,22 @@ pub enum End {
     NoFrame,
 }
 
+impl End {
+    /// Every reason, in the order of `JP_ENDS` in `bpf/abi.h`.
+    pub const ALL: [End; 10] = [
+        End::Root,
+        End::Depth,
+        End::BadRead,
+        End::NotUp,
+        End::BadPc,
+        End::NoUser,
+        End::NoTable,
+        End::NoRule,
+        End::NoBlob,
+        End::NoFrame,
+    ];
+}
+
 /// One frame of the user stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UserWord {

@@ -11,6 +11,7 @@ mod command_line;
 mod deadline;
 mod discover;
 mod exported;
+mod generated;
 pub mod helper;
 mod ids;
 mod inspection;

@@ -69,6 +69,9 @@ pub struct EndedIn {
     pub file: String,
     /// The reason's label, as in [`RunReport::ends`].
     pub why: String,
+    /// What to do about it: a sentence that is true of this file.
+    #[serde(default)]
+    pub advice: String,
     /// Ticks whose stacks end there.
     pub ticks: u64,
 }

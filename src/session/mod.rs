@@ -23,6 +23,7 @@ mod sampler;
 mod settings;
 mod stages;
 mod stop;
+mod stop_reason;
 mod targets;
 mod thread_name;
 mod unwinding;

@@ -259,6 +259,12 @@ impl Elf {
         Some(segment.addr.wrapping_add(offset - segment.offset))
     }
 
+    /// Bytes of the executable segments.
+    pub(crate) fn code_size(&self) -> u64 {
+        let code = self.segments.iter().filter(|s| s.executable);
+        code.fold(0, |sum: u64, segment| sum.saturating_add(segment.file_size))
+    }
+
     /// The offset in the file of the byte at a virtual address, and how many bytes its segment has from there on.
     pub(crate) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         let segment = self.segments.iter().find(|s| s.covers(address, 1))?;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::frame_rules::NoTable;
 use crate::jvm::vm::Blobs;
 use crate::jvm::vm::Layout;
+use crate::profile::advice::FileTraits;
 use crate::profile::{Kind, Why};
 
 /// What the broker asks. Each request has one [`Response`].
@@ -83,6 +84,8 @@ pub(crate) struct FileFacts {
     pub(crate) wants_debug_file: bool,
     /// Build id of the file that shares DWARF with it.
     pub(crate) alternate: Option<Vec<u8>>,
+    /// What explains why it has no names.
+    pub(crate) traits: FileTraits,
 }
 
 /// How a perf map was read.

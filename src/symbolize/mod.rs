@@ -17,6 +17,7 @@ pub mod elf;
 mod entry;
 mod eviction;
 mod extents;
+mod file_traits;
 mod files;
 mod followed;
 pub mod frame_rules;
