@@ -193,7 +193,7 @@ fn leaf(code: u8) -> Option<Leaf> {
 }
 
 fn end(code: u8) -> Option<End> {
-    const ENDS: [End; 10] = [
+    const ENDS: [End; 11] = [
         End::Root,
         End::Depth,
         End::BadRead,
@@ -204,6 +204,7 @@ fn end(code: u8) -> Option<End> {
         End::NoRule,
         End::NoBlob,
         End::NoFrame,
+        End::Uretprobe,
     ];
     ENDS.get(usize::from(code)).copied()
 }

@@ -55,6 +55,8 @@ pub enum End {
     NoBlob,
     /// A JVM's code was found without a frame as that code has: it was about to be made, changed or left.
     NoFrame,
+    /// Another tool's uretprobe has replaced the return address, and the true one is not known.
+    Uretprobe,
 }
 
 /// One frame of the user stack.

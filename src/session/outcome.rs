@@ -154,6 +154,7 @@ fn label(end: End) -> &'static str {
         End::NoRule => "unwind rule that is not followed",
         End::NoBlob => "a JVM's code heap where no code is in use",
         End::NoFrame => "a JVM's frame while it was made, changed or left",
+        End::Uretprobe => "return address replaced by a uretprobe",
     }
 }
 
