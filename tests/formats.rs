@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use jbpf_prof::limits::{Limit, LimitRow};
 use jbpf_prof::output::{self, Look, Target, report};
 use jbpf_prof::profile::labels::Container;
 use jbpf_prof::profile::report::{Cost, EndedIn, GroupReport, JvmReport, NameSource, Steady, Throttling};
@@ -99,9 +100,8 @@ fn server() -> Container {
     }
 }
 
-fn run_report(p: &Profile) -> RunReport {
-    let (file, why) = ("/lib/ld-musl-x86_64.so.1".into(), "stack not readable".into());
-    let ended_in = EndedIn { file, why, ticks: 5 };
+/// A JVM with the agent whose log was cut, and one that refused the agent.
+fn jvm_reports() -> Vec<JvmReport> {
     let mut reached = JvmReport {
         pid: 4711,
         name: "org.example.Server".into(),
@@ -136,6 +136,12 @@ fn run_report(p: &Profile) -> RunReport {
         ..reached.clone()
     };
     reached.log_cut = true;
+    vec![reached, refused]
+}
+
+fn run_report(p: &Profile) -> RunReport {
+    let (file, why) = ("/lib/ld-musl-x86_64.so.1".into(), "stack not readable".into());
+    let ended_in = EndedIn { file, why, ticks: 5 };
     RunReport {
         target: "all processes".into(),
         command: "jbpf-prof --duration 30 --all".into(),
@@ -152,7 +158,7 @@ fn run_report(p: &Profile) -> RunReport {
         unknown: p.unknown(),
         ends: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
         ended_in: vec![ended_in],
-        jvms: vec![reached, refused],
+        jvms: jvm_reports(),
         groups: vec![GroupReport {
             path: "/kubepods/burstable/pod0a1b2c3d-0000-1111-2222-333344445555".into(),
             hierarchy: "v2".into(),
@@ -173,6 +179,10 @@ fn run_report(p: &Profile) -> RunReport {
             maps_bytes: 9 << 20,
             steady: Some(Steady { seconds: 19.0, cpu_s: 0.057, after_s: 10.2 }),
         },
+        limits: vec![
+            LimitRow { limit: Limit::PerfMap, subject: "node (812)".into(), left_out: 7_340_032 },
+            LimitRow { limit: Limit::UnwindTables, subject: String::new(), left_out: 3 },
+        ],
         warnings: vec![
             "The JVM 99 has no names for its Java code; see below for what to do about it, and why it is so."
                 .into(),

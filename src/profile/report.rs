@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accounts::Accounts;
 use super::tables::Unknown;
+use crate::limits::LimitRow;
 
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct RunReport {
     pub steal: Option<f64>,
     /// What the run itself cost.
     pub cost: Cost,
+    /// Limits that were met since the run began: what was not read or kept.
+    #[serde(default)]
+    pub limits: Vec<LimitRow>,
     /// Sentences that a reader must not miss.
     pub warnings: Vec<String>,
     /// Files that were written.

@@ -93,7 +93,8 @@ impl Course {
             groups: groups.report(),
             steal: Some(steal),
             cost: cost(totals, symbols, *openers, tables),
-            warnings: warnings(&profile, totals, symbols, tables, jvms.unread()),
+            limits: Vec::new(),
+            warnings: warnings(&profile, totals, symbols),
             outputs: Vec::new(),
         };
         let vitals = Vitals {
@@ -178,19 +179,10 @@ fn ended_in(tally: &Tally) -> Vec<EndedIn> {
     rows
 }
 
-fn warnings(
-    profile: &Profile,
-    totals: &Totals,
-    symbols: &crate::symbolize::Stats,
-    tables: Usage,
-    unread_jvms: usize,
-) -> Vec<String> {
+fn warnings(profile: &Profile, totals: &Totals, symbols: &Stats) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Err(error) = profile.check() {
         warnings.push(error);
-    }
-    if profile.cut() > 0 {
-        warnings.push(format!("{} stacks were cut: the profile holds no more of them", profile.cut()));
     }
     if totals.lost_events > 0 {
         warnings.push(format!(
@@ -202,17 +194,6 @@ fn warnings(
         warnings.push(format!(
             "the symbol worker ended or did not answer {} times and was started again; {} files were given up",
             symbols.worker_lost, symbols.files_poisoned
-        ));
-    }
-    if unread_jvms > 0 {
-        warnings.push(format!(
-            "{unread_jvms} JVMs could not be read, for want of open files or since there were too many at once; their Java code has no names, or what their interpreters ran has none"
-        ));
-    }
-    if tables.refused > 0 {
-        warnings.push(format!(
-            "there was no room for {} unwind tables beside the {} that are loaded; that code was walked by frame pointers",
-            tables.refused, tables.tables
         ));
     }
     warnings

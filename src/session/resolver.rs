@@ -13,6 +13,7 @@ use super::thread_name::fold_numbers;
 use super::waiting::{Delay, Queue, Waiting};
 use crate::capture::abi::Counters;
 use crate::capture::{Count, End, Stack, StackKey, UserWord};
+use crate::limits::LimitsMet;
 use crate::process::opener::OpenersCost;
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
 use crate::profile::frame::clean;
@@ -222,6 +223,13 @@ impl Resolver {
     /// What symbolizing did, and what it and opening files cost so far.
     pub(super) fn costs(&self) -> (Stats, OpenersCost) {
         (self.symbolizer.stats(), self.processes.openers_cost())
+    }
+
+    /// What was left out of processes and files.
+    pub(super) fn limits(&self) -> LimitsMet {
+        let mut met = self.processes.limits();
+        met.merge(self.symbolizer.limits());
+        met
     }
 
     /// The number of the window that is taken in next.

@@ -11,6 +11,7 @@ use super::missing::{LAST_PAUSE, Missing};
 use super::replaced::Replaced;
 use super::{Settings, Target, targets};
 use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
+use crate::limits::{Limit, LimitsMet};
 use crate::process::{Code, CodeRange, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::unwind::{
@@ -279,6 +280,13 @@ impl<M: Memory> Unwinding<M> {
         self.rules.clear();
         self.rules.shrink_to_fit();
         self.store.shed();
+    }
+
+    /// What there was no room for.
+    pub(super) fn limits(&self) -> LimitsMet {
+        let mut met = LimitsMet::default();
+        met.note(Limit::UnwindTables, "", self.store.usage().refused);
+        met
     }
 
     /// What is loaded, in numbers.

@@ -8,6 +8,7 @@ use super::child::{Child, Lost};
 use super::frames::{Frames, Shared, unknown};
 use super::message::{Kept, Names, PerfMapFacts, Request, Response};
 use super::place::AddressSpaces;
+use crate::limits::{Limit, LimitsMet};
 use crate::process::{MonoNs, OpenRefusal, ProcessId, Unopened};
 use crate::profile::Why;
 
@@ -137,6 +138,15 @@ impl JitMaps {
             stats.cut += u64::from(map.facts.cut);
         }
         stats
+    }
+
+    /// What was not read of maps.
+    pub(crate) fn limits(&self) -> LimitsMet {
+        let mut met = LimitsMet::default();
+        for (id, map) in &self.maps {
+            met.note(Limit::PerfMap, &format!("process {}", id.tgid), u64::from(map.facts.cut));
+        }
+        met
     }
 
     fn open(&mut self, child: &mut Child, spaces: &mut impl AddressSpaces, id: ProcessId, at: MonoNs) {

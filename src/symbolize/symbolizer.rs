@@ -24,6 +24,7 @@ use super::place::{AddressSpaces, FileHandle, Place};
 use super::vdso;
 use super::walk::{LastWalk, Named, Unfolding, Walk};
 use crate::capture::{End, Stack, UserWord};
+use crate::limits::LimitsMet;
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::{Frame, Kind, Why};
 
@@ -206,6 +207,12 @@ impl Symbolizer {
             java_worker: self.jvms.cost(),
             java_leaves: self.java_leaves.clone(),
         }
+    }
+
+    /// What was left out of files and processes that are known now.
+    #[must_use]
+    pub fn limits(&self) -> LimitsMet {
+        self.jit.limits()
     }
 
     /// Process id of the worker, for accounts and tests.

@@ -2,6 +2,7 @@
 
 use super::detail::Detail;
 use super::layout::{Column, bytes, cut, percent, share, table, thousands, wrap};
+use crate::limits::{Limit, LimitRow};
 use crate::output::name;
 use crate::profile::report::{Cost, EndedIn, GroupReport, JvmReport, NameSource, Steady};
 use crate::profile::tables::UnknownRow;
@@ -127,6 +128,22 @@ pub(super) fn stacks(report: &RunReport, detail: Detail) -> Vec<String> {
         let columns = [Column::Right("ticks"), Column::Left("ended because"), Column::Rest("in")];
         lines.extend(table(columns, &rows, detail.width));
     }
+    lines
+}
+
+/// What was left out since a limit was met.
+pub(super) fn limits(report: &RunReport, detail: Detail) -> Vec<String> {
+    let mut all: Vec<&LimitRow> = report.limits.iter().collect();
+    all.sort_by_key(|row| (row.limit, std::cmp::Reverse(row.left_out)));
+    let rows: Vec<[String; 3]> = all
+        .iter()
+        .take(detail.rows)
+        .map(|row| [thousands(row.left_out), row.limit.what().to_owned(), row.subject.clone()])
+        .collect();
+    let columns = [Column::Right("number"), Column::Left("left out"), Column::Rest("of")];
+    let mut lines = section("Limits that were met", columns, &rows, all.len(), detail);
+    let met = Limit::all().filter(|limit| all.iter().any(|row| row.limit == *limit));
+    lines.extend(met.flat_map(|limit| wrap(limit.advice(), 2, detail.width)));
     lines
 }
 
