@@ -137,7 +137,7 @@ pub struct Failed {
     /// Why.
     pub refusal: Refusal,
     /// What the JVM's tables say, if they were read.
-    pub inspection: Option<Inspection>,
+    pub inspection: Option<Box<Inspection>>,
 }
 
 /// Reads version and flags from the JVM's own tables.
@@ -233,7 +233,9 @@ pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
     let unread = |refusal| Failed { refusal, inspection: None };
     let (answer, memory) = ask(jvm, options, options.timeout, Task::Open).map_err(unread)?;
     match (answer, memory) {
-        (Answer { refusal: Some(refusal), inspection, .. }, _) => Err(Failed { refusal, inspection }),
+        (Answer { refusal: Some(refusal), inspection, .. }, _) => {
+            Err(Failed { refusal, inspection: inspection.map(Box::new) })
+        }
         (Answer { inspection: Some(inspection), layout: Some(layout), hotspot, .. }, Some(memory)) => {
             Ok(Opened { memory: memory.into(), layout, hotspot, inspection })
         }
@@ -262,7 +264,7 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
     };
     let (answer, log) = ask(jvm, options, options.timeout, Task::Attach(order)).map_err(unread)?;
     let Answer { inspection, refusal, log: facts, .. } = answer;
-    let failed = |refusal| Failed { refusal, inspection: inspection.clone() };
+    let failed = |refusal| Failed { refusal, inspection: inspection.clone().map(Box::new) };
     if let Some(refusal) = refusal {
         return Err(failed(refusal));
     }

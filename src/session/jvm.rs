@@ -178,7 +178,7 @@ impl Entry {
             }
             Ok(Got::Nothing) => self.names = Names::Off,
             Err(Failed { refusal, inspection }) => {
-                self.inspection = inspection;
+                self.inspection = inspection.map(|inspection| *inspection);
                 self.names = Names::Refused(refusal);
             }
         }

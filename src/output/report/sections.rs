@@ -190,7 +190,7 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
     }
     match (&jvm.no_agent, &jvm.names) {
         (Some(JvmRefusal { label, hint }), NameSource::Memory { .. }) => {
-            notes.push(format!("Names come from its memory, not from the agent: {label}. {hint}"))
+            notes.push(format!("Names come from its memory, not from the agent: {label}. {hint}"));
         }
         (Some(JvmRefusal { label, hint }), _) => {
             notes.push(format!("The agent could not be attached: {label}. {hint}"));
