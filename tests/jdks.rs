@@ -138,6 +138,33 @@ fn is_listed(jdk: &Jdk, target: &Target) {
     );
 }
 
+/// A listener whose file a cleaner of `/tmp` took does not begin anew before JDK 14: SIGQUIT would print a thread dump.
+#[test]
+fn an_old_jvm_whose_socket_is_gone_is_read_and_listed_as_such() {
+    for version in [8, 11] {
+        in_container(version, |jdk| {
+            let mut target = Program::new("Shares").start(jdk);
+            let first = profile(&target, 1, &[]);
+            assert!(first.report["jvms"][0]["names"]["agent_late"].is_object(), "{}", first.report["jvms"]);
+            let tmp = format!("/proc/{}/root/tmp", target.pid());
+            let sockets = files(Path::new(&tmp)).into_iter().filter(|name| name.starts_with(".java_pid"));
+            let removed =
+                sockets.map(|name| std::fs::remove_file(Path::new(&tmp).join(name)).unwrap()).count();
+            assert_eq!(removed, 1, "this test did not test");
+            let table = run(["jvms"]).success().stdout;
+            let row = table.lines().find(|line| line.split(' ').next() == Some(&target.pid().to_string()));
+            assert!(row.is_some_and(|row| row.contains("no: no answer  memory")), "{table}");
+            let read = profile(&target, 1, &[]);
+            let jvm = &read.report["jvms"][0];
+            assert!(jvm["names"]["memory"].is_object() && jvm["no_agent"]["label"] == "no answer", "{jvm}");
+            let named = read.folded.share(|stack| stack.iter().any(|frame| is(frame, "Shares.round")));
+            assert!(named > 0.9, "{named}:\n{}", read.folded.top(5));
+            assert!(target.is_alive());
+            assert_eq!(target.lines(), ["ready"], "nothing was printed by the JVM");
+        });
+    }
+}
+
 /// The profiler is there before it, and asks it as soon as it runs.
 fn survives_its_start(jdk: &Jdk) {
     for _ in 0..3 {

@@ -60,12 +60,17 @@ pub(super) fn usable_tmp(target: &Target) -> Result<OwnedFd, Refusal> {
         Errno::PERM | Errno::NOSYS => Refusal::NotPermitted,
         _ => Refusal::TmpNotWritable,
     })?;
-    let flags = fstatvfs(&tmp).map_err(|_| Refusal::TmpNotWritable)?.f_flag;
+    let stat = fstatvfs(&tmp).map_err(|_| Refusal::TmpNotWritable)?;
+    let flags = stat.f_flag;
     if flags.contains(StatVfsMountFlags::RDONLY) {
         return Err(Refusal::TmpNotWritable);
     }
     if flags.contains(StatVfsMountFlags::NOEXEC) {
         return Err(Refusal::NoexecTmp);
+    }
+    // A tmpfs without a limit has no number of blocks.
+    if stat.f_blocks > 0 && stat.f_bfree.saturating_mul(stat.f_frsize) < AGENT.len() as u64 {
+        return Err(Refusal::TmpNotWritable);
     }
     Ok(tmp)
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jbpf_prof::jvm::{self, AttachOptions, Jvm, JvmRow, Refusal};
+use jbpf_prof::jvm::{self, AttachOptions, Jvm, JvmRow, NamesFrom, Refusal};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -389,9 +389,35 @@ fn a_tmp_that_cannot_take_the_agent_is_named() {
         let wrapper = ["unshare", "--mount", "--fork", "--kill-child", "sh", "-c", &script];
         let java = Java::under(&wrapper, &a_jdk(), &["-XX:-UsePerfData"]);
         let jvm = java.jvm();
+        assert_foreseen(&jvm, &expected);
         assert_eq!(attach(&jvm).unwrap_err().refusal, expected, "{mount}");
         assert_eq!(traces_in(&java::tmp_of(&jvm), &jvm), Vec::<String>::new(), "{mount}");
     }
+}
+
+/// `jbpf-prof jvms` says before any attach that it would be refused, and that the JVM's memory has the names.
+fn assert_foreseen(jvm: &Jvm, refusal: &Refusal) {
+    let row = JvmRow::of(jvm, &options(4).binary);
+    assert_eq!((row.refusal.as_ref(), row.names), (Some(refusal), NamesFrom::Memory));
+}
+
+/// As two pods may do. The socket's name has the pid, which is 1 in both.
+#[test]
+fn of_two_jvms_that_share_a_tmp_and_a_pid_only_the_one_that_has_the_socket_is_attached_to() {
+    let wrapper = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let socket = Path::new("/tmp/.java_pid1");
+    let _ = fs::remove_file(socket);
+    let [first, second] = [(); 2].map(|()| Java::under(&wrapper, &a_jdk(), &["-XX:-UsePerfData"]));
+    let (has_it, lacks_it) = (first.jvm(), second.jvm());
+    let attached = attach(&has_it);
+    let refused = attach(&lacks_it);
+    assert_foreseen(&lacks_it, &Refusal::Blocked);
+    let row = JvmRow::of(&has_it, &options(4).binary);
+    let _ = fs::remove_file(socket);
+    assert_eq!((has_it.ns_pid, lacks_it.ns_pid), (1, 1), "this test did not test");
+    assert!(attached.is_ok(), "{attached:?}");
+    assert_eq!(refused.unwrap_err().refusal, Refusal::Blocked);
+    assert_eq!((row.refusal, row.names), (None, NamesFrom::Agent));
 }
 
 #[test]
@@ -404,6 +430,7 @@ fn an_absolute_link_in_the_targets_tmp_stays_in_its_root() {
     // Seen from here it is a file of the host; in the target's root it is nothing.
     let link = java::tmp_of(&jvm).join(format!(".attach_pid{}", jvm.ns_pid));
     symlink(victim.path(), &link).unwrap();
+    assert_foreseen(&jvm, &Refusal::Blocked);
     assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::Blocked);
     victim.assert_unharmed();
 }
