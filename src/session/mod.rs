@@ -5,6 +5,7 @@ mod allowance;
 mod containers;
 mod control;
 mod cost;
+mod crowded;
 mod groups;
 mod idle;
 mod inquiry;
