@@ -116,6 +116,8 @@ pub struct Status {
     pub gid: u32,
     /// The process's id in the innermost pid namespace it is in.
     pub ns_pid: u32,
+    /// The thread's id there.
+    pub ns_tid: u32,
 }
 
 /// Reads `/proc/PID/status`. The name, which the process chooses, is escaped there and stands in the first line.
@@ -126,14 +128,18 @@ pub fn parse_status(bytes: &[u8]) -> Option<Status> {
         let word = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(nth)?;
         u32::try_from(decimal(word)?).ok()
     };
-    // Not `NSpid`, which is the thread's. Kernels without pid namespaces have neither.
-    let ns_pids = line(b"NStgid:").or_else(|| line(b"Tgid:"))?;
-    let innermost = ns_pids.split(u8::is_ascii_whitespace).rfind(|word| !word.is_empty())?;
+    // Kernels without pid namespaces have the second of each only.
+    let innermost = |names: [&[u8]; 2]| {
+        let ids = names.into_iter().find_map(line)?;
+        let innermost = ids.split(u8::is_ascii_whitespace).rfind(|word| !word.is_empty())?;
+        u32::try_from(decimal(innermost)?).ok()
+    };
     Some(Status {
         tgid: id(line(b"Tgid:")?, 0)?,
         uid: id(line(b"Uid:")?, 1)?,
         gid: id(line(b"Gid:")?, 1)?,
-        ns_pid: u32::try_from(decimal(innermost)?).ok()?,
+        ns_pid: innermost([b"NStgid:", b"Tgid:"])?,
+        ns_tid: innermost([b"NSpid:", b"Pid:"])?,
     })
 }
 
@@ -205,7 +211,7 @@ mod tests {
         let text =
             b"Name:\tUid:\\n1\nUmask:\t0022\nTgid:\t98\nPid:\t99\nUid:\t1000\t1001\t1000\t1000\nGid:\t5\t6\t5\t5\n\
             NStgid:\t98\t12\t1\nNSpid:\t99\t13\t2\n";
-        assert_eq!(parse_status(text), Some(Status { tgid: 98, uid: 1001, gid: 6, ns_pid: 1 }));
+        assert_eq!(parse_status(text), Some(Status { tgid: 98, uid: 1001, gid: 6, ns_pid: 1, ns_tid: 2 }));
         assert_eq!(parse_status(b"Name:\tx\nTgid:\t9\nPid:\t9\nUid:\t1\t2\nGid:\t1\t2\n").unwrap().ns_pid, 9);
         assert_eq!(parse_status(b"Name:\tx\nUid:\t1\n"), None);
         assert_eq!(parse_status(b""), None);
