@@ -79,6 +79,7 @@ struct mm_struct {
 
 struct task_struct {
 	void *stack;
+	unsigned int flags;
 	struct mm_struct *mm;
 	int pid;
 	int tgid;

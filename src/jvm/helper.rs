@@ -221,7 +221,7 @@ fn gone_or_foreign(target: &Target) -> Refusal {
 
 /// A process that is ending has no memory some time before it has ended.
 fn is_gone(target: &Target) -> bool {
-    target.has_exited() || target.proc_file("maps").is_ok_and(|maps| maps.is_empty())
+    target.has_exited() || target.maps().is_ok_and(|mut maps| maps.next().is_none())
 }
 
 fn attach(
@@ -287,7 +287,7 @@ fn load(
 ) -> Result<(), Refusal> {
     // What dlopen knows by this very path it does not load a second time.
     let is_free = |name: &String| entry(tmp.as_fd(), name).is_ok_and(|there| there.is_none());
-    let loaded = loaded_name(&target.proc_file("maps")?).filter(is_free);
+    let loaded = loaded_name(target.maps()?).filter(is_free);
     let name = loaded.unwrap_or_else(|| order.file_name.clone());
     let nonce: String = order.nonce.iter().map(|b| format!("{b:02x}")).collect();
     let path = format!("/tmp/{name}");
