@@ -5,6 +5,7 @@
 //! format; both classes are read (32-bit programs run on 64-bit kernels), little endian only (as are our targets).
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Sections that are looked at in one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
@@ -17,8 +18,10 @@ pub(crate) const SHT_NOBITS: u32 = 8;
 pub(crate) const SHF_EXECINSTR: u64 = 4;
 pub(crate) const SHF_COMPRESSED: u64 = 0x800;
 const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
+const PF_W: u32 = 2;
 const NT_GNU_BUILD_ID: u32 = 3;
 pub(crate) const EM_X86_64: u16 = 62;
 
@@ -95,6 +98,7 @@ struct Segment {
     addr: u64,
     file_size: u64,
     executable: bool,
+    writable: bool,
 }
 
 impl Segment {
@@ -145,6 +149,8 @@ pub struct Elf {
     segments: Vec<Segment>,
     /// Where the header of `.eh_frame` is: offset and address.
     eh_frame_header: Option<(u64, u64)>,
+    /// Offset and size of what the dynamic linker reads.
+    dynamic: Option<(u64, u64)>,
 }
 
 impl Elf {
@@ -179,7 +185,8 @@ impl Elf {
         let tail = if class == Class::Elf64 { 54 } else { 42 };
         let (machine, entry) = (header.u16(18), header.word(class, 24, 24));
         let (sections, segments) = (Vec::new(), Vec::new());
-        let mut elf = Elf { source, class, machine, entry, sections, segments, eh_frame_header: None };
+        let mut elf =
+            Elf { source, class, machine, entry, sections, segments, eh_frame_header: None, dynamic: None };
         let mut names = u64::from(header.u16(tail + 8));
         let (phnum, shnum) = (u64::from(header.u16(tail + 2)), u64::from(header.u16(tail + 6)));
         elf.read_segments(header.word(class, 28, 32), phnum)?;
@@ -244,6 +251,16 @@ impl Elf {
     /// Offset and virtual address of the header of `.eh_frame`, as the segments tell it.
     pub(crate) fn eh_frame_header(&self) -> Option<(u64, u64)> {
         self.eh_frame_header
+    }
+
+    /// Offset and size of the dynamic section, by the program headers.
+    pub(super) fn dynamic(&self) -> Option<(u64, u64)> {
+        self.dynamic
+    }
+
+    /// The virtual addresses that are mapped from the file, and whether they are mapped to be written to.
+    pub(super) fn mapped(&self) -> impl Iterator<Item = (Range<u64>, bool)> {
+        self.segments.iter().filter_map(|s| Some((s.addr..s.addr.checked_add(s.file_size)?, s.writable)))
     }
 
     /// Code at the virtual addresses `start..end`: by how much they exceed its offsets in the file. `None` if they are
@@ -337,8 +354,10 @@ impl Elf {
             match f.u32(0) {
                 PT_LOAD => {
                     let file_size = f.word(self.class, 16, 32);
-                    self.segments.push(Segment { offset, addr, file_size, executable: flags & PF_X != 0 });
+                    let (executable, writable) = (flags & PF_X != 0, flags & PF_W != 0);
+                    self.segments.push(Segment { offset, addr, file_size, executable, writable });
                 }
+                PT_DYNAMIC => self.dynamic = Some((offset, f.word(self.class, 16, 32))),
                 PT_GNU_EH_FRAME => self.eh_frame_header = Some((offset, addr)),
                 _ => {}
             }
