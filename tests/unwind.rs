@@ -294,7 +294,7 @@ fn where_go_calls_c_no_caller_is_invented() {
     let all = profile(&target, 2, &[]).folded;
     let work = all.within("work");
     assert!(work.total() > 200 && work.total() * 10 > all.total() * 9, "{}", all.top(10));
-    let right = work.share(|stack| is(&stack[1], "runtime.asmcgocall.abi0") || reaches_root(stack));
+    let right = work.share(|stack| is(&stack[1], "runtime.asmcgocall") || reaches_root(stack));
     assert!(right > 0.995, "only {right} of the stacks have no wrong frames:\n{}", work.top(5));
 }
 

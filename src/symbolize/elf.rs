@@ -5,6 +5,7 @@
 //! format; both classes are read (32-bit programs run on 64-bit kernels), little endian only (as are our targets).
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::program_headers::{self, Found};
@@ -24,6 +25,7 @@ const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
+const PF_W: u32 = 2;
 const NT_GNU_BUILD_ID: u32 = 3;
 pub(crate) const EM_X86_64: u16 = 62;
 
@@ -100,6 +102,7 @@ struct Segment {
     addr: u64,
     file_size: u64,
     executable: bool,
+    writable: bool,
 }
 
 impl Segment {
@@ -300,6 +303,11 @@ impl Elf {
         code.map(|s| Found { address: s.addr, offset: s.offset, size: s.file_size })
     }
 
+    /// The virtual addresses that are mapped from the file, and whether they are mapped to be written to.
+    pub(super) fn mapped(&self) -> impl Iterator<Item = (Range<u64>, bool)> {
+        self.segments.iter().filter_map(|s| Some((s.addr..s.addr.checked_add(s.file_size)?, s.writable)))
+    }
+
     /// Code at the virtual addresses `start..end`: by how much they exceed its offsets in the file. `None` if they are
     /// not within one executable segment.
     pub(crate) fn code_at(&self, start: u64, end: u64) -> Option<u64> {
@@ -391,8 +399,14 @@ impl Elf {
             let size = f.word(self.class, 16, 32);
             match f.u32(0) {
                 PT_LOAD => {
-                    let executable = flags & PF_X != 0;
-                    self.segments.push(Segment { offset, addr: address, file_size: size, executable });
+                    let (executable, writable) = (flags & PF_X != 0, flags & PF_W != 0);
+                    self.segments.push(Segment {
+                        offset,
+                        addr: address,
+                        file_size: size,
+                        executable,
+                        writable,
+                    });
                 }
                 PT_DYNAMIC => self.dynamic = Some((offset, size)),
                 PT_NOTE => self.notes.push((offset, size)),

@@ -22,6 +22,8 @@ mod files;
 mod followed;
 pub mod frame_rules;
 mod frames;
+mod go;
+mod go_table;
 mod java_log;
 mod java_memory;
 mod jit;
@@ -53,6 +55,8 @@ pub use child::Cost;
 pub use demangle::demangle;
 pub use followed::{JvmLog, JvmMemory};
 pub use frame_rules::NoTable;
+#[cfg(any(test, fuzzing))]
+pub use go_table::made as go_made;
 pub use jit::PerfMapStats;
 pub use jvms::JavaLeaves;
 pub use message::{LogStats, PerfMapFacts};
