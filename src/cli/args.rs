@@ -176,9 +176,9 @@ pub(super) struct Record {
     #[arg(long, help_heading = "Output")]
     pub(super) lines: bool,
 
-    /// Where Java names come from: `agent` attaches to each profiled JVM, `vm` reads them out of its memory and loads
-    /// nothing into it, `off` loads nothing and names no compiled code.
-    #[arg(long, value_enum, default_value = "agent", help_heading = "Java")]
+    /// Where Java names come from: `auto` attaches the agent to each profiled JVM and reads the memory of those that refuse
+    /// it, `agent` only attaches, `vm` only reads and loads nothing into any JVM, `off` names no compiled code.
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Java")]
     pub(super) java: Java,
     /// How long attaching to one JVM may take.
     #[arg(
@@ -264,6 +264,7 @@ pub(super) enum LogLevel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Java {
+    Auto,
     Agent,
     Vm,
     Off,
@@ -272,6 +273,7 @@ pub(super) enum Java {
 impl From<Java> for session::Java {
     fn from(java: Java) -> session::Java {
         match java {
+            Java::Auto => session::Java::Auto,
             Java::Agent => session::Java::Agent,
             Java::Vm => session::Java::Vm,
             Java::Off => session::Java::Off,

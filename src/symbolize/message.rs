@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::frame_rules::NoTable;
 use crate::jvm::vm::Blobs;
 use crate::jvm::vm::Layout;
+use crate::profile::advice::FileTraits;
 use crate::profile::{Kind, Why};
 
 /// What the broker asks. Each request has one [`Response`].
@@ -33,8 +34,8 @@ pub(crate) enum Request {
     Methods { jvm: u64, lookups: Vec<JavaMethodAt> },
     /// This is not asked about any more.
     Forget(Kept),
-    /// The unwind table of the file whose descriptor is with this message.
-    UnwindTable,
+    /// The unwind table of the file whose descriptor is with this message, or of a part of it around an offset.
+    UnwindTable { around: Option<u64> },
 }
 
 /// What a worker keeps for later questions, with the descriptors that it was given.
@@ -60,10 +61,19 @@ pub(crate) enum Response {
     Log(LogStats, Changed),
     /// To `Forget`.
     Done,
-    /// To `UnwindTable`: the bytes of a [`crate::unwind::Table`].
-    UnwindTable(Result<Vec<u8>, NoTable>),
+    /// To `UnwindTable`.
+    UnwindTable(Result<TableBytes, NoTable>),
     /// The request does not fit what went before it.
     Refused,
+}
+
+/// A [`crate::unwind::TablePart`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TableBytes {
+    pub(crate) bytes: Vec<u8>,
+    /// Offsets in the file.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 /// What a file says about itself, so that the broker can find the debug files that belong to it.
@@ -74,6 +84,8 @@ pub(crate) struct FileFacts {
     pub(crate) wants_debug_file: bool,
     /// Build id of the file that shares DWARF with it.
     pub(crate) alternate: Option<Vec<u8>>,
+    /// What explains why it has no names.
+    pub(crate) traits: FileTraits,
 }
 
 /// How a perf map was read.
