@@ -161,7 +161,7 @@ fn the_usual_output_is_a_picture_named_by_the_time() {
 const OUTPUTS: &str = r#"
 set -euo pipefail
 cd "$0"; profiler=$1; pid=$2
-mkdir dev; mount -t tmpfs none dev; cp -a /dev/null dev/
+mkdir dev; mount -t tmpfs none dev; cp -a /dev/null /dev/random /dev/urandom dev/
 ln -s /proc/self/fd dev/fd; ln -s /proc/self/fd/1 dev/stdout; ln -s /proc/self/fd/2 dev/stderr
 mount --bind dev /dev
 ls -l /dev | tail -n +2 >before

@@ -210,7 +210,7 @@ impl Processes {
     }
 
     /// Which program the parent ran when it forked.
-    fn parent_of(&self, parent: u32, forked: MonoNs) -> Option<usize> {
+    pub(super) fn parent_of(&self, parent: u32, forked: MonoNs) -> Option<usize> {
         self.timelines.get(&parent)?.iter().rposition(|program| program.from <= forked)
     }
 
@@ -273,7 +273,7 @@ impl Processes {
         roots
     }
 
-    fn root_of(&mut self, tgid: u32, index: usize) -> Option<Arc<TargetRoot>> {
+    pub(super) fn root_of(&mut self, tgid: u32, index: usize) -> Option<Arc<TargetRoot>> {
         let program = self.timelines.get_mut(&tgid)?.get_mut(index)?;
         if program.root.is_none() && program.is_alive() {
             let root = self.roots.of(tgid).ok()?;

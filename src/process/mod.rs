@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of stacks, symbols or formats.
 
+pub mod ancestry;
 pub mod cgroup;
 pub mod code;
 pub mod container;
@@ -35,6 +36,7 @@ pub mod table;
 mod table_tests;
 pub mod throttling;
 
+pub use ancestry::Ancestor;
 pub use code::{Code, CodeRange, CoveredCode, ProcessCode};
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, FileUse, MappedFile, Unopened};

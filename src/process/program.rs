@@ -44,6 +44,8 @@ pub(super) struct Program {
     pub(super) id: Option<ProcessId>,
     /// The number of its exec, if it follows from what is known: fork keeps it, each exec adds one.
     pub(super) exec: Option<u32>,
+    /// Whether its fork was seen: no exec has come since.
+    pub(super) forked: bool,
     /// When it began; 0 if it was there before us.
     pub(super) from: MonoNs,
     /// When it was looked at in `/proc`: events from before say nothing new. 0 if it was not.
@@ -81,6 +83,7 @@ impl Program {
             parent: stat.parent,
             id: None,
             exec: None,
+            forked: false,
             from,
             until: None,
             exited: false,
@@ -103,6 +106,7 @@ impl Program {
             tgid,
             parent: parent.tgid,
             id: None,
+            forked: true,
             from: at,
             seen: MonoNs(0),
             until: None,
@@ -133,6 +137,7 @@ impl Program {
     pub(super) fn replaced(&self, at: MonoNs, name: &Arc<[u8]>) -> Program {
         Program {
             id: None,
+            forked: false,
             from: at,
             seen: MonoNs(0),
             until: None,

@@ -117,7 +117,7 @@ pub struct Processes {
     /// Nothing is known of what happened before.
     pub(super) started: MonoNs,
     /// Length of a clock tick in `/proc/PID/stat`, ns.
-    tick: u64,
+    pub(super) tick: u64,
     /// Events were lost, so that a program may be missing.
     pub(super) unsure: bool,
     /// Events were lost since the last look at which processes there are.
@@ -322,7 +322,7 @@ impl Processes {
     }
 
     /// Notes a process that is there and of which nothing, or nothing certain, is known. Returns whether it is there.
-    fn adopt(&mut self, tgid: u32, from: MonoNs) -> bool {
+    pub(super) fn adopt(&mut self, tgid: u32, from: MonoNs) -> bool {
         let seen = MonoNs::now();
         let Some(stat) = procfs::stat(tgid) else { return false };
         let threads = if stat.threads > 1 { reading::thread_ids(tgid) } else { vec![tgid] };

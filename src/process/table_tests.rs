@@ -1,5 +1,6 @@
 //! Timelines, told by events of our own making.
 
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -122,6 +123,41 @@ fn a_fork_has_what_its_parent_had() {
     story.map(6, PID + 1, 30);
     assert_eq!((story.mapped(7, child), story.mapped(7, parent)), (Ok(30), Ok(20)));
     assert_eq!(story.mapped(5, child), Ok(10));
+}
+
+#[test]
+fn code_is_an_ancestors_if_neither_an_exec_nor_a_mapping_has_come_since() {
+    const LATE: u64 = 100_000_000;
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(0, PID, "php-fpm");
+    story.map(0, PID, 0);
+    story.fork(0, PID, PID + 1);
+    // Long after the file was written.
+    story.fork(LATE, PID, PID + 2);
+    story.fork(LATE + 1, PID + 2, PID + 3);
+    story.fork(LATE + 2, PID + 3, PID + 4);
+    story.exec(LATE + 3, PID + 4, "sh");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let file = tempfile::tempfile().unwrap();
+    let at = story.at(LATE + 4);
+    let ids = [story.id(0, PID + 1, 1), story.id(LATE, PID + 2, 1), story.id(LATE + 1, PID + 3, 1)];
+    let shell = story.id(LATE + 2, PID + 4, 2);
+    let mut tgids = |id| story.processes.ancestors(id, at).iter().map(|a| a.tgid).collect::<Vec<_>>();
+    assert_eq!(ids.map(&mut tgids), [vec![PID], vec![PID], vec![PID + 2, PID]]);
+    assert_eq!(tgids(shell), [0; 0], "it has executed another program");
+    let of = |story: &mut Story, id, ms| {
+        let at = story.at(ms);
+        let ancestor = *story.processes.ancestors(id, at).last().unwrap();
+        story.processes.inherited((id, at), (ancestor, file.as_fd()), &[0x1800, 0x9000])
+    };
+    assert_eq!(of(&mut story, ids[0], LATE + 4), [false, false], "the file was written since");
+    for child in &ids[1..] {
+        assert_eq!(of(&mut story, *child, LATE + 4), [true, false], "{child:?}");
+    }
+    story.map(LATE + 5, PID + 3, 10);
+    story.map(LATE + 6, PID + 3, 0);
+    assert_eq!(of(&mut story, ids[2], LATE + 7), [false, false], "it was mapped since");
 }
 
 #[test]

@@ -10,10 +10,12 @@ use super::message::{JitPc, Kept, Names, PerfMapFacts, Request, Response};
 use super::perfmap::MAX_STEPS;
 use super::place::AddressSpaces;
 use crate::limits::{Limit, LimitsMet};
-use crate::process::{MonoNs, OpenRefusal, ProcessId, Unopened};
+use crate::process::{Ancestor, MonoNs, OpenRefusal, ProcessId, Unopened};
 use crate::profile::Why;
 
 const MAX_PROCESSES: usize = 256;
+/// Processes whose ancestors are remembered.
+const MAX_DESCENDANTS: usize = 4096;
 const BATCH: usize = 4096;
 /// Of all time, one part in so many goes to reading again what has become shorter.
 const ANEW_PART: u32 = 20;
@@ -21,9 +23,29 @@ const ANEW_PART: u32 = 20;
 /// file of holes grows at no cost.
 const MUCH: u64 = 4 << 20;
 
+/// Who wrote a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Writer {
+    /// The process whose code it names.
+    Itself(ProcessId),
+    /// One that forked it: its thread group, and when its program began.
+    Ancestor(u32, MonoNs),
+}
+
+impl Writer {
+    fn tgid(self) -> u32 {
+        match self {
+            Writer::Itself(id) => id.tgid,
+            Writer::Ancestor(tgid, _) => tgid,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct MapState {
     number: u64,
+    /// The last process whose code it was asked about.
+    user: ProcessId,
     /// The last question that was about it.
     used: u64,
     file: Result<OwnedFd, Unopened>,
@@ -74,7 +96,9 @@ pub struct PerfMapStats {
 /// Perf maps of all processes.
 #[derive(Debug)]
 pub(crate) struct JitMaps {
-    maps: HashMap<ProcessId, MapState>,
+    maps: HashMap<Writer, MapState>,
+    /// Of processes that have code which their own maps do not name: those that they descend from by forks alone.
+    ancestors: HashMap<ProcessId, Vec<Ancestor>>,
     next: u64,
     /// How often names were asked for.
     asked: u64,
@@ -88,8 +112,8 @@ pub(crate) struct JitMaps {
 impl JitMaps {
     /// A map is looked for, or read on, each time that `again_after` has passed.
     pub(crate) fn new(raw: bool, again_after: Duration) -> JitMaps {
-        let (maps, shared) = (HashMap::new(), Shared::default());
-        JitMaps { maps, next: 0, asked: 0, raw, again_after, shared, lost: 0 }
+        let (maps, ancestors, shared) = (HashMap::new(), HashMap::new(), Shared::default());
+        JitMaps { maps, ancestors, next: 0, asked: 0, raw, again_after, shared, lost: 0 }
     }
 
     /// The frames of addresses in memory that the process filled with code itself.
@@ -101,21 +125,81 @@ impl JitMaps {
         seen: &[(u64, MonoNs)],
     ) -> Vec<Frames> {
         let Some(&(_, at)) = seen.first() else { return Vec::new() };
-        self.open(child, spaces, id, at);
-        self.asked += 1;
-        if let Some(map) = self.maps.get_mut(&id) {
-            map.used = self.asked;
+        let writer = Writer::Itself(id);
+        let mut answers = self.named_by(child, writer, id, seen, || spaces.perf_map(id, at));
+        // What is not known of its own map may be of younger code than an ancestor's.
+        if self.maps.get(&writer).is_none_or(|map| !map.facts.more && map.facts.left_out == 0) {
+            self.ask_ancestors(child, spaces, (id, at), seen, &mut answers);
         }
-        // Also if all addresses have names: other code may have taken the place of what had them.
-        self.read_on(child, id);
-        let answers = self.ask(child, id, seen);
         let frames = answers.into_iter().zip(seen);
         frames.map(|(answer, &(pc, _))| answer.unwrap_or_else(|why| unknown(why, None, pc))).collect()
     }
 
+    /// What one map says of addresses of a process. `open` opens it.
+    fn named_by(
+        &mut self,
+        child: &mut Child,
+        writer: Writer,
+        user: ProcessId,
+        seen: &[(u64, MonoNs)],
+        open: impl FnOnce() -> Result<OwnedFd, Unopened>,
+    ) -> Vec<Result<Frames, Why>> {
+        self.open(child, writer, user, open);
+        self.asked += 1;
+        if let Some(map) = self.maps.get_mut(&writer) {
+            (map.used, map.user) = (self.asked, user);
+        }
+        // Also if all addresses have names: other code may have taken the place of what had them.
+        self.read_on(child, writer);
+        self.ask(child, writer, seen)
+    }
+
+    /// Asks the maps of those that a process was forked from about code that it has from them.
+    fn ask_ancestors(
+        &mut self,
+        child: &mut Child,
+        spaces: &mut impl AddressSpaces,
+        (id, at): (ProcessId, MonoNs),
+        seen: &[(u64, MonoNs)],
+        answers: &mut [Result<Frames, Why>],
+    ) {
+        let is_open = |answer: &Result<Frames, Why>| matches!(answer, Err(Why::AnonymousCode));
+        if !answers.iter().any(is_open) {
+            return;
+        }
+        if self.ancestors.len() >= MAX_DESCENDANTS {
+            self.ancestors.clear();
+        }
+        let ancestors = self.ancestors.entry(id).or_insert_with(|| spaces.ancestors(id, at)).clone();
+        for ancestor in ancestors {
+            let (tgid, began) = ancestor.program();
+            let writer = Writer::Ancestor(tgid, began);
+            self.open(child, writer, id, || spaces.ancestors_perf_map(id, at, ancestor));
+            let Some(Ok(file)) = self.maps.get(&writer).map(|map| &map.file) else { continue };
+            let open: Vec<usize> = (0..seen.len()).filter(|&n| answers.get(n).is_some_and(is_open)).collect();
+            let addresses: Vec<u64> = open.iter().map(|&n| seen[n].0).collect();
+            let inherited = spaces.inherited(id, at, (ancestor, file.as_fd()), &addresses);
+            let open: Vec<usize> =
+                open.into_iter().zip(inherited).filter_map(|(n, is)| is.then_some(n)).collect();
+            if open.is_empty() {
+                continue;
+            }
+            let asked: Vec<(u64, MonoNs)> = open.iter().map(|&n| seen[n]).collect();
+            let named = self.named_by(child, writer, id, &asked, || Err(Unopened::ProcessGone));
+            for (n, answer) in open.into_iter().zip(named) {
+                answers[n] = answer;
+            }
+        }
+    }
+
     /// Has the worker close the maps of processes that are not known any more.
     pub(crate) fn forget_ended(&mut self, child: &mut Child, is_known: impl Fn(ProcessId) -> bool) {
-        for (_, map) in self.maps.extract_if(|&id, _| !is_known(id)) {
+        self.ancestors.retain(|&id, _| is_known(id));
+        self.close(child, |map| !is_known(map.user));
+    }
+
+    fn close(&mut self, child: &mut Child, is_due: impl Fn(&MapState) -> bool) {
+        for (_, map) in self.maps.extract_if(|_, map| is_due(map)) {
             child.forget(map.generation, Kept::PerfMap(map.number));
         }
     }
@@ -149,44 +233,51 @@ impl JitMaps {
     /// What was not read of maps.
     pub(crate) fn limits(&self) -> LimitsMet {
         let mut met = LimitsMet::default();
-        for (id, map) in &self.maps {
-            met.note(Limit::PerfMap, &format!("process {}", id.tgid), map.facts.left_out);
+        for (writer, map) in &self.maps {
+            met.note(Limit::PerfMap, &format!("process {}", writer.tgid()), map.facts.left_out);
         }
         met
     }
 
-    fn open(&mut self, child: &mut Child, spaces: &mut impl AddressSpaces, id: ProcessId, at: MonoNs) {
-        let known = self.maps.get(&id);
+    fn open(
+        &mut self,
+        child: &mut Child,
+        writer: Writer,
+        user: ProcessId,
+        open: impl FnOnce() -> Result<OwnedFd, Unopened>,
+    ) {
+        let known = self.maps.get(&writer);
         if known.is_some_and(|m| m.file.is_ok() || m.tried.elapsed() < self.again_after) {
             return;
         }
         if self.maps.len() >= MAX_PROCESSES {
             self.make_room(child);
         }
-        let file = spaces.perf_map(id, at);
+        let file = open();
         self.next += 1;
         let (tried, facts, rest) = (Instant::now(), PerfMapFacts::default(), None);
         let (number, used) = (self.next, self.asked);
         let changed = MonoNs(0);
-        let state = MapState { number, used, file, generation: 0, tried, changed, facts, rest, lost: 0 };
-        self.maps.insert(id, state);
+        let state =
+            MapState { number, user, used, file, generation: 0, tried, changed, facts, rest, lost: 0 };
+        self.maps.insert(writer, state);
     }
 
     /// Those without a map cost nothing to look for again; if all have one, the one that was not used for longest is closed.
     fn make_room(&mut self, child: &mut Child) {
         self.maps.retain(|_, map| map.file.is_ok());
         if self.maps.len() >= MAX_PROCESSES {
-            let oldest = self.maps.iter().min_by_key(|(_, map)| map.used).map(|(&id, _)| id);
-            self.forget_ended(child, |id| Some(id) != oldest);
+            let oldest = self.maps.values().map(|map| map.used).min();
+            self.close(child, |map| Some(map.used) == oldest);
         }
     }
 
-    fn ask(&mut self, child: &mut Child, id: ProcessId, seen: &[(u64, MonoNs)]) -> Vec<Result<Frames, Why>> {
+    fn ask(&mut self, child: &mut Child, writer: Writer, seen: &[(u64, MonoNs)]) -> Vec<Result<Frames, Why>> {
         let mut answers = Vec::with_capacity(seen.len());
         while answers.len() < seen.len() {
             let rest = &seen[answers.len()..];
             let rest = &rest[..rest.len().min(BATCH)];
-            match self.attempt(child, id, rest) {
+            match self.attempt(child, writer, rest) {
                 Ok(names) if !names.answers.is_empty() => {
                     let addresses: Vec<u64> = rest.iter().map(|&(pc, _)| pc).collect();
                     answers.extend(self.shared.frames(&names, &addresses, None));
@@ -203,10 +294,10 @@ impl JitMaps {
     fn attempt(
         &mut self,
         child: &mut Child,
-        id: ProcessId,
+        writer: Writer,
         rest: &[(u64, MonoNs)],
     ) -> Result<Names, Option<Why>> {
-        let map = self.maps.get_mut(&id).ok_or(Some(Why::AnonymousCode))?;
+        let map = self.maps.get_mut(&writer).ok_or(Some(Why::AnonymousCode))?;
         let Ok(file) = &map.file else { return Err(Some(Why::AnonymousCode)) };
         if map.lost > 1 {
             return Err(Some(Why::WorkerFailed));
@@ -235,10 +326,10 @@ impl JitMaps {
     }
 
     /// Lets the worker read what the map has got since.
-    fn read_on(&mut self, child: &mut Child, id: ProcessId) {
-        let others = self.maps.iter().filter(|(other, map)| **other != id && map.rest.is_some()).count();
+    fn read_on(&mut self, child: &mut Child, writer: Writer) {
+        let others = self.maps.iter().filter(|(other, map)| **other != writer && map.rest.is_some()).count();
         let again_after = self.again_after;
-        let Some(map) = self.maps.get_mut(&id).filter(|m| m.file.is_ok() && m.lost <= 1) else { return };
+        let Some(map) = self.maps.get_mut(&writer).filter(|m| m.file.is_ok() && m.lost <= 1) else { return };
         if map.tried.elapsed() < again_after.max(map.rest.unwrap_or_default())
             || map.generation != child.generation()
         {
@@ -286,6 +377,7 @@ mod tests {
     fn a_map_that_begins_anew_rests() {
         let mut map = MapState {
             number: 1,
+            user: ProcessId { tgid: 1, start: 1, exec: 1 },
             used: 1,
             file: Err(Unopened::ProcessGone),
             generation: 1,

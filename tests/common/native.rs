@@ -26,6 +26,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
             "threads",
             "anonymous",
             "fake_jvm",
+            "forked_jit",
             "leave",
         ];
         for name in names {
