@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 pub enum Limit {
     /// Executable mappings that are kept of one process, and of all.
     Mappings,
+    /// Ranges of executable code that the BPF program holds of one process.
+    CodeRanges,
+    /// Programs that have ended and whose last stacks wait for their names.
+    EndedPrograms,
     /// Bytes of a perf map.
     PerfMap,
     /// Memory for unwind tables in the kernel.
@@ -34,12 +38,24 @@ struct Telling {
     advice: &'static str,
 }
 
-const TELLINGS: [Telling; 6] = [
+const TELLINGS: [Telling; 8] = [
     Telling {
         limit: Limit::Mappings,
         name: "mappings",
         what: "executable mappings",
         advice: "Code there is [unknown: mappings unread].",
+    },
+    Telling {
+        limit: Limit::CodeRanges,
+        name: "code-ranges",
+        what: "ranges of code beyond those that the unwinder holds",
+        advice: "Code there is walked by frame pointers; code that was seen to run is held first.",
+    },
+    Telling {
+        limit: Limit::EndedPrograms,
+        name: "ended-programs",
+        what: "ended programs forgotten before their last stacks had names",
+        advice: "Code of these programs is [unknown: process gone]; choose processes with -p.",
     },
     Telling {
         limit: Limit::PerfMap,

@@ -9,8 +9,9 @@ use super::mappings::Object;
 use super::reading;
 use super::{MonoNs, ProcessId, Processes};
 
-/// Generations up that are looked at for an ancestor.
-const MAX_GENERATIONS: usize = 64;
+/// Generations up that are looked at for an ancestor. Numbers that were given to others could lead in a circle; who lives has
+/// fewer that live.
+const MAX_GENERATIONS: usize = 4096;
 
 /// Code of a file at a range of addresses.
 #[derive(Clone, Debug)]
@@ -77,6 +78,12 @@ impl Processes {
     #[must_use]
     pub fn is_alive(&self, tgid: u32) -> bool {
         self.timelines.get(&tgid).and_then(|line| line.last()).is_some_and(|program| program.is_alive())
+    }
+
+    /// Whether a process is known and all its threads have ended.
+    #[must_use]
+    pub fn has_ended(&self, tgid: u32) -> bool {
+        self.timelines.get(&tgid).and_then(|line| line.last()).is_some_and(|program| !program.is_alive())
     }
 
     /// Whether a program is known, or one that may be it: those that have ended are until they are retired.

@@ -159,7 +159,7 @@ impl Mappings {
     }
 
     /// Whether all of `new` is mapped already, as the same thing.
-    fn has(&self, new: &Mapping) -> bool {
+    pub(super) fn has(&self, new: &Mapping) -> bool {
         let old = self.now.range(..=new.start).next_back();
         old.is_some_and(|(_, old)| new.end <= old.end && consistent(old, new))
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
 use super::mappings::{Mapping, Mappings, Object};
-use super::procfs::{MapsEntry, Stat};
-use super::reading::Expected;
+use super::procfs::Stat;
+use super::reading::{Expected, ReadMaps};
 use super::{MonoNs, ProcessId, TargetRoot, Unlocated};
 
 /// A fork is reported after the kernel has noted the start, at most this much later, clock ticks.
@@ -68,6 +68,8 @@ pub(super) struct Program {
     pub(super) root: Option<Arc<TargetRoot>>,
     /// When a sample of it was last looked up in vain, and its mappings read again.
     pub(super) reread: MonoNs,
+    /// How long it took to read them, ns.
+    pub(super) read_took: u64,
 }
 
 impl Program {
@@ -91,6 +93,7 @@ impl Program {
             refused: 0,
             root: None,
             reread: MonoNs(0),
+            read_took: 0,
         }
     }
 
@@ -143,6 +146,7 @@ impl Program {
             refused: 0,
             root: None,
             reread: MonoNs(0),
+            read_took: 0,
             ..*self
         }
     }
@@ -190,22 +194,24 @@ impl Program {
     }
 
     /// Takes in what was read from `/proc`.
-    pub(super) fn learn(&mut self, entries: &[MapsEntry], read_at: MonoNs, most: usize, files: &mut Files) {
+    pub(super) fn learn(&mut self, read: &ReadMaps, read_at: MonoNs, most: usize, files: &mut Files) {
         let maps = Arc::make_mut(&mut self.maps);
         // Read again: what was not there the first time has come since.
         let from = match self.before {
             Before::Read(first) => first,
             _ => self.from,
         };
-        for (at, entry) in entries.iter().enumerate() {
-            if maps.len() >= most {
-                self.refused = self.refused.max((entries.len() - at) as u64);
-                break;
+        let mut refused = read.left_out;
+        for entry in &read.entries {
+            let object = object(entry.offset, entry.inode, &entry.path, files);
+            let mapping = Mapping { start: entry.start, end: entry.end, object, from };
+            if maps.len() >= most && !maps.has(&mapping) {
+                refused += 1;
+                continue;
             }
-            let path = Arc::from(entry.path.as_path());
-            let object = object(entry.offset, entry.inode, &path, files);
-            maps.learn(Mapping { start: entry.start, end: entry.end, object, from }, read_at);
+            maps.learn(mapping, read_at);
         }
+        self.refused = self.refused.max(refused);
         self.before = Before::Read(read_at);
     }
 

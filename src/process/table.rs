@@ -124,7 +124,7 @@ pub struct Processes {
     sweep: bool,
     /// When that was.
     swept: MonoNs,
-    counts: Counts,
+    pub(super) counts: Counts,
 }
 
 impl Processes {
@@ -274,6 +274,7 @@ impl Processes {
     #[must_use]
     pub fn limits(&self) -> LimitsMet {
         let mut met = LimitsMet::default();
+        met.note(Limit::EndedPrograms, "", self.counts.forgotten);
         for program in self.timelines.values().flatten().filter(|program| program.refused > 0) {
             let name = String::from_utf8_lossy(&program.comm);
             met.note(Limit::Mappings, &format!("{name} ({})", program.tgid), program.refused);

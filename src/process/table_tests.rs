@@ -295,6 +295,39 @@ fn what_was_seen_in_proc_is_not_overwritten_by_older_events() {
     assert!(matches!(story.processes.locate(id, now, 0xffff_ffff_ff60_0400), Location::Vsyscall));
 }
 
+#[test]
+fn what_took_long_to_read_is_read_again_seldom() {
+    let own = std::process::id();
+    let mut processes = Processes::new(Options::default());
+    assert_eq!(processes.scan(&Which::Tgids(&[own])), 1);
+    let start = super::procfs::stat(own).unwrap().start_ticks * 10_000_000;
+    let id = ProcessId { tgid: own, start, exec: 1 };
+    let mut is_read = |took: u64, ago: u64| {
+        let now = MonoNs::now();
+        let before = MonoNs(now.0 - ago);
+        if let Some(program) = processes.program(own, 0) {
+            (program.read_took, program.reread) = (took, before);
+        }
+        let nowhere = processes.locate(id, now, 0x10);
+        assert!(matches!(nowhere, Location::Unknown(Unlocated::NotMapped)), "{nowhere:?}");
+        processes.program(own, 0).unwrap().reread != before
+    };
+    assert!(is_read(0, 2000 * MS), "for the first time");
+    assert!(!is_read(MS, 900 * MS) && is_read(MS, 1100 * MS), "a second has passed");
+    assert!(!is_read(200 * MS, 19_000 * MS) && is_read(200 * MS, 21_000 * MS), "a quarter of a million");
+}
+
+#[test]
+fn a_process_ends_with_the_last_of_its_threads() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.tell(1, PID, PID + 1, EventKind::Fork { parent: PID });
+    story.exit(2, PID, PID);
+    assert!(!story.processes.has_ended(PID), "another thread runs");
+    story.exit(3, PID, PID + 1);
+    assert!(story.processes.has_ended(PID) && !story.processes.has_ended(PID + 1));
+}
+
 fn our_own_function() {}
 
 #[test]

@@ -5,6 +5,7 @@ mod allowance;
 mod containers;
 mod control;
 mod cost;
+mod crowded;
 mod file_tables;
 mod groups;
 mod idle;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::allowance::Allowance;
+use super::crowded::Crowded;
 use super::file_tables::{FileTables, TableAt, TabledRange};
 use super::groups::Groups;
 use super::missing::{LAST_PAUSE, Missing};
@@ -86,6 +87,7 @@ pub(super) struct Unwinding<M: Memory = UnwindMemory> {
     allowance: Allowance,
     missing: Missing,
     replaced: Replaced,
+    crowded: Crowded,
     limits: LimitsMet,
 }
 
@@ -131,6 +133,7 @@ impl<M: Memory> Unwinding<M> {
             allowance: Allowance::new(PART, MOST_SAVED, Instant::now()),
             missing: Missing::default(),
             replaced: Replaced::default(),
+            crowded: Crowded::default(),
             limits: LimitsMet::default(),
         }
     }
@@ -211,7 +214,9 @@ impl<M: Memory> Unwinding<M> {
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
             let (id, at) = (stack.key.process, stack.at);
             let parent = || processes.info(id, at).map(|process| process.parent);
-            if self.replaced.cut(stack, parent) || !self.store.knows(id.tgid) {
+            let cut = self.replaced.cut(stack, parent);
+            let missed = self.crowded.note(id.tgid, stack.user.iter().filter_map(|word| word.probe()));
+            if cut || missed || !self.store.knows(id.tgid) {
                 self.running.insert(id.tgid);
             }
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
@@ -307,6 +312,7 @@ impl<M: Memory> Unwinding<M> {
         self.store.remove(tgid);
         self.jvms.remove(&tgid);
         self.missing.wait(tgid, None);
+        self.crowded.remove(tgid);
         // Its last stacks are still to be met.
         self.replaced.told(tgid, MonoNs::now());
     }
@@ -322,6 +328,7 @@ impl<M: Memory> Unwinding<M> {
     pub(super) fn limits(&self) -> LimitsMet {
         let mut met = self.limits.clone();
         met.note(Limit::UnwindTables, "", self.store.usage().refused);
+        self.crowded.limits(&mut met);
         met
     }
 
@@ -372,6 +379,7 @@ impl<M: Memory> Unwinding<M> {
             again = again.or(Some(Instant::now() + LAST_PAUSE));
         }
         self.missing.wait(tgid, again);
+        self.crowded.thin(tgid, &mut ranges, &mut keys);
         self.store.set(tgid, Space { layout, ranges }, &keys);
         self.replaced.told(tgid, MonoNs::now());
     }

@@ -9,7 +9,7 @@ use super::elf::Elf;
 use super::frame_rules::{self, NoTable};
 use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
-use super::message::{FileFacts, Kept, Label, Name, NamesBuilder, Request, Response, TableBytes};
+use super::message::{FileFacts, JitPc, Kept, Label, Name, NamesBuilder, Request, Response, TableBytes};
 use super::native::{Called, Function, Native};
 use super::perfmap::PerfMap;
 use super::sandbox;
@@ -183,16 +183,13 @@ fn names(native: &Native, offsets: &[u64]) -> Response {
     Response::Names(names.finish())
 }
 
-fn jit(map: &PerfMap, addresses: &[u64], raw: bool) -> Response {
+fn jit(map: &PerfMap, addresses: &[JitPc], raw: bool) -> Response {
     let mut names = NamesBuilder::default();
-    for &address in addresses {
-        let answer = match map.find(address, raw) {
-            Some(name) => {
-                let label = Label::Text(names.text(&name));
-                Ok(vec![Name { kind: Kind::Jit, label, file: None, line: 0, bci: None }])
-            }
-            None => Err(Why::AnonymousCode),
-        };
+    for &JitPc { pc, earlier } in addresses {
+        let answer = map.find(pc, raw, earlier).map(|name| {
+            let label = Label::Text(names.text(&name));
+            vec![Name { kind: Kind::Jit, label, file: None, line: 0, bci: None }]
+        });
         if !names.answer(answer) {
             break;
         }

@@ -25,6 +25,7 @@ fn run(name: &str, jdk: Option<u32>) -> anyhow::Result<Found> {
         "native" => cases::native::run(),
         "cgroup" => cases::cgroup::run(),
         "hotplug" => cases::hotplug::run(),
+        "leave" => cases::leave::run(),
         "two" => cases::two::run(),
         "musl" => cases::musl::run(),
         "pids" => cases::pids::run(),

@@ -18,8 +18,8 @@ use crate::plan::{PLAN, Plan};
 /// C programs of `tests/programs` whose shares and names are judged, compiled with frame pointers, as the end-to-end tests
 /// do.
 const NATIVE: [&str; 6] = ["native", "kernel", "short", "spawn", "turn_a", "turn_b"];
-/// The one whose stacks are judged, compiled without, as compilers do by themselves.
-const WITHOUT_FRAME_POINTERS: &str = "frames";
+/// Those whose stacks are judged, compiled without, as compilers do by themselves.
+const WITHOUT_FRAME_POINTERS: [&str; 2] = ["frames", "leave"];
 /// Where the archive has it all; the guest mounts it as [`crate::plan::PAYLOAD`].
 const PLACE: &str = "payload";
 
@@ -103,7 +103,8 @@ fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
     let native = to.join("native");
     fs::create_dir(&native)?;
     let with = NATIVE.map(|name| (name, "-fno-omit-frame-pointer"));
-    for (name, flag) in with.into_iter().chain([(WITHOUT_FRAME_POINTERS, "-fomit-frame-pointer")]) {
+    let without = WITHOUT_FRAME_POINTERS.map(|name| (name, "-fomit-frame-pointer"));
+    for (name, flag) in with.into_iter().chain(without) {
         packages::finish(
             Command::new(compiler)
                 .args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", flag, "-o"])

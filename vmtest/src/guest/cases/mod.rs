@@ -2,6 +2,7 @@
 
 pub(super) mod cgroup;
 pub(super) mod hotplug;
+pub(super) mod leave;
 pub(super) mod musl;
 pub(super) mod native;
 pub(super) mod pids;
