@@ -79,6 +79,8 @@ pub(super) struct Unwinding<M: Memory = UnwindMemory> {
     /// Processes to look at, those that run first.
     running: BTreeSet<u32>,
     due: BTreeSet<u32>,
+    /// Processes whose stacks were walked without a table that is there now.
+    late: BTreeSet<u32>,
     /// The last one of them that was: they take turns.
     last: u32,
     /// A process that maps one file after the other must not keep us busy.
@@ -126,6 +128,7 @@ impl<M: Memory> Unwinding<M> {
             jvms: HashMap::new(),
             running: BTreeSet::new(),
             due: BTreeSet::new(),
+            late: BTreeSet::new(),
             last: 0,
             allowance: Allowance::new(PART, MOST_SAVED, Instant::now()),
             missing: Missing::default(),
@@ -223,6 +226,12 @@ impl<M: Memory> Unwinding<M> {
                 self.ask_for_part(stack, processes, tables);
             }
         }
+        // At once: their tables are there, and the time that those took may be owed for long.
+        for tgid in std::mem::take(&mut self.late) {
+            if let Some(code) = processes.code(tgid) {
+                self.load(tgid, code, tables, Instant::now());
+            }
+        }
         self.replaced.retire(end);
     }
 
@@ -271,7 +280,7 @@ impl<M: Memory> Unwinding<M> {
         self.allowance.spend(now.elapsed());
         let Some(TableAt::Loaded(key)) = at(&known) else { return Rule::None };
         if is_late {
-            self.due.insert(tgid);
+            self.late.insert(tgid);
         }
         if self.rules.len() >= MAX_RULES {
             self.rules.clear();

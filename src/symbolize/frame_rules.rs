@@ -12,6 +12,7 @@ use gimli::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::branch_mark;
 use super::call_frames::{Reader, each};
 use super::coroutine;
 use super::elf::{Elf, ElfError, SHF_COMPRESSED};
@@ -150,6 +151,9 @@ impl Builder<'_> {
         if coroutine::has_length(end - start) && coroutine::begins(self.elf, start) {
             // The byte before it is asked for.
             return self.add(code, (start.saturating_sub(1), end), Rule::End);
+        }
+        if branch_mark::stands_before(self.elf, start) {
+            self.add(code, (start.saturating_sub(branch_mark::LEN), start), branch_mark::RULE)?;
         }
         let mut from = start;
         if start == self.elf.entry()

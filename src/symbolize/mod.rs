@@ -5,6 +5,7 @@
 //! message: files and offsets in, functions out. Native code is looked up by file offset, never by pid, so that it
 //! works after the process has ended.
 
+mod branch_mark;
 mod bytes;
 mod cache;
 mod call_frames;
