@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
-use super::mappings::{Mapping, Mappings, Object};
+use super::mappings::{Mapping, Mappings, Object, Vdso};
 use super::procfs::{MapsEntry, Stat};
 use super::reading::Expected;
 use super::{MonoNs, ProcessId, TargetRoot, Unlocated};
@@ -184,8 +184,8 @@ impl Program {
 
     /// Takes in a mapping that was made; whether it took the place of a file's code.
     pub(super) fn map(&mut self, at: MonoNs, mapped: &Mapped, files: &mut Files) -> bool {
-        let object = object(mapped.offset, mapped.inode, &mapped.path, files);
         let end = mapped.start.saturating_add(mapped.len);
+        let object = object(mapped.offset, end, mapped.inode, &mapped.path, files);
         Arc::make_mut(&mut self.maps).map(Mapping { start: mapped.start, end, object, from: at })
     }
 
@@ -203,7 +203,7 @@ impl Program {
                 break;
             }
             let path = Arc::from(entry.path.as_path());
-            let object = object(entry.offset, entry.inode, &path, files);
+            let object = object(entry.offset, entry.end, entry.inode, &path, files);
             maps.learn(Mapping { start: entry.start, end: entry.end, object, from }, read_at);
         }
         self.before = Before::Read(read_at);
@@ -219,12 +219,18 @@ impl Program {
     }
 }
 
-/// What a mapping is of, by how the kernel names it.
-fn object(offset: u64, inode: super::event::Inode, path: &Arc<std::path::Path>, files: &mut Files) -> Object {
+/// What a mapping is of that begins at `offset` and ends at the address `end`, by how the kernel names it.
+fn object(
+    offset: u64,
+    end: u64,
+    inode: super::event::Inode,
+    path: &Arc<std::path::Path>,
+    files: &mut Files,
+) -> Object {
     use std::os::unix::ffi::OsStrExt as _;
     let name = path.as_os_str().as_bytes();
     if name == b"[vdso]" {
-        return Object::Vdso(offset);
+        return Object::Vdso(Vdso::ending_at(end), offset);
     }
     // Shared anonymous memory has an inode, and a name that no path can open.
     let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];

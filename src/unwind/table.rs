@@ -30,6 +30,8 @@ pub struct Table(Vec<u8>);
 /// Collects what holds where; the order does not matter.
 #[derive(Debug, Default)]
 pub struct TableBuilder {
+    /// Of 32-bit code.
+    pub i386: bool,
     pieces: Vec<Piece>,
     rules: HashMap<Rule, u32>,
 }
@@ -110,7 +112,8 @@ impl TableBuilder {
             return Err(TooLarge);
         }
         let mut table = Vec::with_capacity(size);
-        table.extend([first, steps, u32::try_from(rules_at).map_err(|_| TooLarge)?]);
+        let rules_at = u32::try_from(rules_at).map_err(|_| TooLarge)?;
+        table.extend([first, steps, rules_at, u32::from(self.i386)]);
         table.resize(HEADER, 0);
         let mut row = 0;
         for step in first..=last {
@@ -121,7 +124,7 @@ impl TableBuilder {
         }
         table.push(u32::try_from(rows.len()).map_err(|_| TooLarge)?);
         table.extend(rows.iter().map(|(offset, rule)| rule << STEP_SHIFT | (offset & STEP_MASK)));
-        table.resize(rules_at, 0);
+        table.resize(rules_at as usize, 0);
         let mut rules: Vec<(Rule, u32)> = self.rules.into_iter().collect();
         rules.sort_unstable_by_key(|(_, number)| *number);
         table.extend(rules.iter().flat_map(|(rule, _)| {
@@ -280,6 +283,16 @@ mod tests {
             assert_eq!(table.rule(offset), rule, "{offset:#x}");
         }
         assert_eq!(Table::from_bytes(table.bytes().to_vec()), Some(table));
+    }
+
+    #[test]
+    fn a_table_says_for_which_code_it_is() {
+        for i386 in [false, true] {
+            let mut builder = TableBuilder { i386, ..TableBuilder::default() };
+            builder.add(0x100, 0x200, sp(4)).unwrap();
+            let table = builder.build().unwrap().unwrap();
+            assert_eq!((table.word(3), table.rule(0x100)), (u32::from(i386), sp(4)));
+        }
     }
 
     #[test]
