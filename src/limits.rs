@@ -15,6 +15,8 @@ pub enum Limit {
     PerfMap,
     /// Memory for unwind tables in the kernel.
     UnwindTables,
+    /// Parts of an unwind table that is too large to be loaded as a whole.
+    UnwindTableParts,
     /// Different stacks in a profile.
     Stacks,
     /// JVMs that are read at once.
@@ -32,7 +34,7 @@ struct Telling {
     advice: &'static str,
 }
 
-const TELLINGS: [Telling; 5] = [
+const TELLINGS: [Telling; 6] = [
     Telling {
         limit: Limit::Mappings,
         name: "mappings",
@@ -50,6 +52,13 @@ const TELLINGS: [Telling; 5] = [
         name: "unwind-tables",
         what: "unwind tables",
         advice: "This code is walked by frame pointers; choose processes with -p to make room.",
+    },
+    Telling {
+        limit: Limit::UnwindTableParts,
+        name: "unwind-table-parts",
+        what: "stacks in code whose part of the unwind table is not loaded",
+        advice: "The table of this file is too large as a whole: its busiest parts are loaded, other code is walked by \
+                 frame pointers.",
     },
     Telling {
         limit: Limit::Stacks,

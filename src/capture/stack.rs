@@ -59,6 +59,23 @@ pub enum End {
     Uretprobe,
 }
 
+impl End {
+    /// Every reason, in the order of `JP_ENDS` in `bpf/abi.h`.
+    pub const ALL: [End; 11] = [
+        End::Root,
+        End::Depth,
+        End::BadRead,
+        End::NotUp,
+        End::BadPc,
+        End::NoUser,
+        End::NoTable,
+        End::NoRule,
+        End::NoBlob,
+        End::NoFrame,
+        End::Uretprobe,
+    ];
+}
+
 /// One frame of the user stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UserWord {

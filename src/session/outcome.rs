@@ -13,6 +13,7 @@ use super::groups::Groups;
 use super::jvms::Jvms;
 use super::resolver::{Part, Tally};
 use super::sampler::Totals;
+use super::stop_reason::{advice, label};
 use super::{Outcome, Settings, Target, Vitals};
 use crate::capture::End;
 use crate::capture::abi::LOSSES;
@@ -22,7 +23,7 @@ use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
 use crate::profile::report::{EndedIn, MAX_ENDED_IN};
 use crate::profile::samples::Span;
-use crate::profile::{Accounts, Profile, RunReport};
+use crate::profile::{Accounts, Module, Profile, RunReport};
 use crate::symbolize::Stats;
 use crate::unwind::Usage;
 
@@ -143,22 +144,6 @@ impl Course {
     }
 }
 
-fn label(end: End) -> &'static str {
-    match end {
-        End::Root => "root",
-        End::Depth => "deeper than 1,024 frames, or too dear to walk",
-        End::BadRead => "stack not readable",
-        End::NotUp => "caller's frame not above its own",
-        End::BadPc => "return address that is not in code",
-        End::NoUser => "no user stack",
-        End::NoTable => "no frame pointer and no unwind table",
-        End::NoRule => "unwind rule that is not followed",
-        End::NoBlob => "a JVM's code heap where no code is in use",
-        End::NoFrame => "a JVM's frame while it was made, changed or left",
-        End::Uretprobe => "return address replaced by a uretprobe",
-    }
-}
-
 /// How the walks of user stacks ended, the most frequent first.
 fn ends(tally: &Tally) -> Vec<(String, u64)> {
     let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
@@ -168,9 +153,10 @@ fn ends(tally: &Tally) -> Vec<(String, u64)> {
 
 /// In which files' code walks ended before the root, those with the most ticks first.
 fn ended_in(tally: &Tally) -> Vec<EndedIn> {
-    let row = |((file, end), &ticks): (&(Arc<str>, End), &u64)| EndedIn {
-        file: file.to_string(),
+    let row = |((file, end), &ticks): (&(Arc<Module>, End), &u64)| EndedIn {
+        file: file.path.to_string(),
         why: label(*end).to_owned(),
+        advice: advice(*end, file).unwrap_or_default().to_owned(),
         ticks,
     };
     let mut rows: Vec<EndedIn> = tally.ended_in.iter().map(row).collect();

@@ -21,7 +21,7 @@ use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
 use crate::profile::stripped::is_nameless;
-use crate::profile::{Frame, Kind, Labels, Profile, Why};
+use crate::profile::{Frame, Kind, Labels, Module, Profile, Why};
 use crate::symbolize::{CHUNK, LogStats, Named, Stats, Symbolizer};
 
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
@@ -52,7 +52,7 @@ pub(super) struct Tally {
     /// How the user walks ended, by ticks.
     pub(super) ends: HashMap<End, u64>,
     /// Of walks that did not reach the root, in which files' code they ended.
-    pub(super) ended_in: HashMap<(Arc<str>, End), u64>,
+    pub(super) ended_in: HashMap<(Arc<Module>, End), u64>,
     /// By process: ticks with Java frames, and those of them that do not reach the root.
     pub(super) java: HashMap<ProcessId, JavaTicks>,
     /// Measured at its end: when it is handed over the next ones may have ended too.
@@ -92,13 +92,12 @@ fn end(stack: &Stack, frames: &[Arc<Frame>]) -> End {
 }
 
 /// The file of the frame whose caller was not found; none if it is in none, or nothing is missing.
-fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<str>> {
+fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<Module>> {
     if matches!(end, End::Root | End::Depth | End::NoUser) {
         return None;
     }
     let last = frames.iter().find(|frame| frame.unknown != Some(Why::NotMapped))?;
-    let file = last.module.as_ref().filter(|_| last.kind != Kind::Kernel)?;
-    Some(Arc::clone(&file.path))
+    last.module.clone().filter(|_| last.kind != Kind::Kernel)
 }
 
 /// What tells apart how stacks are shown: program, thread, its name, cgroup.

@@ -94,6 +94,6 @@ mod tests {
         };
         let elf = Elf::read(File::from(image.try_clone().unwrap())).unwrap();
         assert!(elf.is_i386());
-        assert!(table(&elf).unwrap().rows() > 5);
+        assert!(table(&elf, None).unwrap().table.rows() > 5);
     }
 }

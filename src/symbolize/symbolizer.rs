@@ -343,7 +343,7 @@ impl Symbolizer {
         if self.silent_jvms.contains(&id) {
             return Slot::Known(unknown(Why::NoAgent, None, pc));
         }
-        wanted.jit.entry(id).or_insert_with(|| (at, Vec::new())).1.push(pc);
+        wanted.jit.entry(id).or_default().push((pc, at));
         Slot::Jit(id, pc)
     }
 
@@ -403,11 +403,12 @@ impl Symbolizer {
             // Several large files in one go must not add up.
             self.evict();
         }
-        for (id, (at, mut addresses)) in wanted.jit {
-            addresses.sort_unstable();
-            addresses.dedup();
-            let frames = self.jit.frames(&mut self.child, spaces, (id, at), &addresses);
-            found.jit.extend(addresses.iter().map(|&a| (id, a)).zip(frames));
+        for (id, mut seen) in wanted.jit {
+            // Of each address the first time that it was seen.
+            seen.sort_unstable();
+            seen.dedup_by_key(|(pc, _)| *pc);
+            let frames = self.jit.frames(&mut self.child, spaces, id, &seen);
+            found.jit.extend(seen.iter().map(|&(pc, _)| (id, pc)).zip(frames));
         }
         for (id, wanted) in wanted.java {
             let mut wanted: Vec<(Seen, Vec<u64>)> = wanted.into_iter().collect();
