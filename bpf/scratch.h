@@ -57,6 +57,8 @@ struct walk {
 	__u64 uprobes;
 	__u64 uretprobe;
 	__s32 uretprobes;
+	/* It goes through 32-bit code. */
+	__u32 i386;
 	/* How much it may still read; nothing if it is not above 0. */
 	__s32 reads;
 	/* What the hashes of steps begin with, see step_again.h: random, another one each second and for each process. */

@@ -64,6 +64,12 @@ static __always_inline bool in_uprobes(struct walk *w)
 	return w->ip - w->uprobes < JP_UPROBES_SIZE;
 }
 
+/* Bytes of a word on the user's stack. */
+static __always_inline __u64 word_size(struct walk *w)
+{
+	return w->i386 ? sizeof(__u32) : sizeof(__u64);
+}
+
 /*
  * Goes to the caller of a function whose return address stood at `slot` or at `other_slot` of the stack. The list has the
  * innermost call first, as the walk does, so that each look goes on behind the last one. Tail calls have one slot
@@ -87,7 +93,7 @@ static __always_inline __u32 follow_uretprobe(struct walk *w, __u64 slot, __u64 
 		if (stack != slot && stack != other_slot)
 			continue;
 		w->ip = BPF_CORE_READ(instance, orig_ret_vaddr);
-		w->sp = stack + sizeof(__u64);
+		w->sp = stack + word_size(w);
 		return JP_WALKING;
 	}
 	return JP_END_uretprobe;
@@ -98,13 +104,13 @@ static __always_inline __u32 follow_uretprobe(struct walk *w, __u64 slot, __u64 
 #define JP_INT3 0xcc
 
 /*
- * From a leaf in the trampoline: its function has returned. The trampoline is an int3, or since 6.11 push rax; push rcx;
+ * From a leaf in the trampoline: its function has returned. The trampoline is an int3, or in 64-bit code since 6.11 push rax; push rcx;
  * push r11; mov rax, x; syscall; pop r11; pop rcx; ret (arch/x86/kernel/uprobes.c). The system call stores the true
  * address where rax was; meanwhile the kernel's copy of sp is the one before the pushes.
  */
 static __always_inline __u32 leave_trampoline(struct walk *w)
 {
-	__u64 slot = w->sp - 8, other_slot;
+	__u64 slot = w->sp - word_size(w), other_slot;
 	__u8 first, code[2];
 	bool may_be_done;
 
@@ -144,7 +150,9 @@ static __always_inline __u32 leave_trampoline(struct walk *w)
 
 static __always_inline __u32 follow_return(struct walk *w)
 {
-	return follow_uretprobe(w, w->sp - 8, w->sp - 8);
+	__u64 slot = w->sp - word_size(w);
+
+	return follow_uretprobe(w, slot, slot);
 }
 
 /*

@@ -14,6 +14,7 @@
 #include "step_epilogue.h"
 #include "step_fp.h"
 #include "step_hotspot.h"
+#include "step_i386.h"
 #include "step_table.h"
 #include "uprobes.h"
 
@@ -101,10 +102,12 @@ __attribute__((noinline)) int walk_frame(void)
 		if (end != JP_WALKING)
 			return end;
 	}
-	if (w->leaf && w->code == JP_CODE_file && !w->table)
-		follow_jump();
 	w->at_leaf = w->leaf;
 	w->leaf = false;
+	if (w->i386)
+		return step_i386();
+	if (w->at_leaf && w->code == JP_CODE_file && !w->table)
+		follow_jump();
 	if (w->code != JP_CODE_heap)
 		return step_code();
 	w->followed = false;
@@ -127,6 +130,12 @@ static __always_inline void walk_user(struct scratch *s, const struct regs *r, s
 	s->walk.bx = r->bx;
 	s->walk.r13 = r->r13;
 	s->walk.leaf = !r->syscall;
+	s->walk.i386 = r->i386;
+	if (r->i386) {
+		/* Nobody clears the halves that 32-bit code does not see. */
+		s->walk.sp = (__u32)r->sp;
+		s->walk.fp = (__u32)r->fp;
+	}
 	s->walk.followed = false;
 	s->walk.generated = false;
 	s->walk.uprobes = 0;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::file::MappedFile;
 use super::locate::MAX_ANCESTORS;
-use super::mappings::Object;
+use super::mappings::{Object, Vdso};
 use super::reading;
 use super::{MonoNs, ProcessId, Processes};
 
@@ -31,8 +31,8 @@ pub struct CodeRange {
 pub enum Code {
     /// A file, opened if it could be.
     File(Arc<MappedFile>),
-    /// The kernel's vdso.
-    Vdso,
+    /// A vdso of the kernel.
+    Vdso(Vdso),
 }
 
 /// All code of files that a process has mapped, by address.
@@ -126,7 +126,7 @@ impl Processes {
         let ranges = maps.iter().filter_map(|mapping| {
             let (code, offset) = match &mapping.object {
                 Object::Anonymous => return None,
-                Object::Vdso(offset) => (Code::Vdso, *offset),
+                Object::Vdso(vdso, offset) => (Code::Vdso(*vdso), *offset),
                 Object::File(file, offset) => (Code::File(self.open(tgid, index, mapping, file)), *offset),
             };
             Some(CodeRange { start: mapping.start, end: mapping.end, code, offset })

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::file::{FileRef, MappedFile, Unopened};
-use super::mappings::{Mapping, Object};
+use super::mappings::{Mapping, Object, Vdso};
 use super::maps::MapsEntry;
 use super::opening::Wanted;
 use super::program::{Before, Program};
@@ -31,8 +31,10 @@ pub enum Location {
         /// Address after its last.
         end: u64,
     },
-    /// Into the kernel's vdso.
+    /// Into a vdso of the kernel.
     Vdso {
+        /// Which.
+        vdso: Vdso,
         /// Offset in its ELF image, bytes.
         offset: u64,
     },
@@ -82,7 +84,7 @@ impl Processes {
         let into = pc - mapping.start;
         match &mapping.object {
             Object::Anonymous => Location::Anonymous { start: mapping.start, end: mapping.end },
-            Object::Vdso(offset) => Location::Vdso { offset: offset.wrapping_add(into) },
+            Object::Vdso(vdso, offset) => Location::Vdso { vdso: *vdso, offset: offset.wrapping_add(into) },
             Object::File(file, offset) => {
                 let offset = offset.wrapping_add(into);
                 Location::File { file: self.open(id.tgid, index, &mapping, file), offset }

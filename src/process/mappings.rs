@@ -16,8 +16,24 @@ pub(super) enum Object {
     File(Arc<FileRef>, u64),
     /// No file: JIT code, mostly.
     Anonymous,
-    /// The vdso, from this offset on.
-    Vdso(u64),
+    /// A vdso, from this offset on.
+    Vdso(Vdso, u64),
+}
+
+/// For which programs the kernel has made a vdso.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Vdso {
+    /// Those of 64 bits.
+    Native,
+    /// Those of 32 bits.
+    Compat,
+}
+
+impl Vdso {
+    /// Which it is, by where it ends: the kernel places that of 64-bit programs near their stacks, far above 4 GiB.
+    pub(super) fn ending_at(end: u64) -> Vdso {
+        if end > 1 << 32 { Vdso::Native } else { Vdso::Compat }
+    }
 }
 
 impl Object {
@@ -26,7 +42,7 @@ impl Object {
         match self {
             Object::File(file, offset) => Object::File(Arc::clone(file), offset.wrapping_add(by)),
             Object::Anonymous => Object::Anonymous,
-            Object::Vdso(offset) => Object::Vdso(offset.wrapping_add(by)),
+            Object::Vdso(vdso, offset) => Object::Vdso(*vdso, offset.wrapping_add(by)),
         }
     }
 
@@ -37,7 +53,7 @@ impl Object {
                 a.same_file(b) && at.wrapping_add(by) == *offset
             }
             (Object::Anonymous, Object::Anonymous) => true,
-            (Object::Vdso(at), Object::Vdso(offset)) => at.wrapping_add(by) == *offset,
+            (Object::Vdso(a, at), Object::Vdso(b, offset)) => a == b && at.wrapping_add(by) == *offset,
             _ => false,
         }
     }
@@ -219,7 +235,7 @@ mod tests {
         maps.find(pc, MonoNs(at)).map(|m| match &m.object {
             Object::File(file, offset) => (file.inode().ino, offset + (pc - m.start)),
             Object::Anonymous => (0, 0),
-            Object::Vdso(offset) => (u64::MAX, offset + (pc - m.start)),
+            Object::Vdso(_, offset) => (u64::MAX, offset + (pc - m.start)),
         })
     }
 
@@ -328,7 +344,7 @@ mod tests {
     fn extreme_addresses_do_not_overflow() {
         let mut maps = Mappings::default();
         maps.map(mapping(u64::MAX - 1, u64::MAX, Object::File(file(1), u64::MAX), 1));
-        maps.map(mapping(0, u64::MAX, Object::Vdso(u64::MAX), 2));
+        maps.map(mapping(0, u64::MAX, Object::Vdso(Vdso::Native, u64::MAX), 2));
         maps.map(mapping(5, 4, Object::Anonymous, 3));
         assert_eq!(what(&maps, u64::MAX, 9), None);
         assert_eq!(maps.find(1, MonoNs(9)).map(|m| m.start), Some(0));

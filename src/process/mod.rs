@@ -42,6 +42,7 @@ pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, FileUse, MappedFile, Unopened};
 pub use identity::{MonoNs, ProcessId};
 pub use locate::{Location, Unlocated};
+pub use mappings::Vdso;
 pub use patience::{OutOfPatience, Patience};
 pub use root::{OpenRefusal, Owner, TargetRoot};
 pub use table::{Counts, Options, ProcessInfo, Processes, Which};

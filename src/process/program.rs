@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
-use super::mappings::{Mapping, Mappings, Object};
+use super::mappings::{Mapping, Mappings, Object, Vdso};
 use super::procfs::Stat;
 use super::reading::{Expected, ReadMaps};
 use super::{MonoNs, ProcessId, TargetRoot, Unlocated};
@@ -193,8 +193,8 @@ impl Program {
 
     /// Takes in a mapping that was made; whether it took the place of a file's code.
     pub(super) fn map(&mut self, at: MonoNs, mapped: &Mapped, files: &mut Files) -> bool {
-        let object = object(mapped.offset, mapped.inode, &mapped.path, files);
         let end = mapped.start.saturating_add(mapped.len);
+        let object = object(mapped.offset, end, mapped.inode, &mapped.path, files);
         Arc::make_mut(&mut self.maps).map(Mapping { start: mapped.start, end, object, from: at })
     }
 
@@ -208,7 +208,7 @@ impl Program {
         };
         let mut refused = read.left_out;
         for entry in &read.entries {
-            let object = object(entry.offset, entry.inode, &entry.path, files);
+            let object = object(entry.offset, entry.end, entry.inode, &entry.path, files);
             let mapping = Mapping { start: entry.start, end: entry.end, object, from };
             if maps.len() >= most && !maps.has(&mapping) {
                 refused += 1;
@@ -230,12 +230,18 @@ impl Program {
     }
 }
 
-/// What a mapping is of, by how the kernel names it.
-fn object(offset: u64, inode: super::event::Inode, path: &Arc<std::path::Path>, files: &mut Files) -> Object {
+/// What a mapping is of that begins at `offset` and ends at the address `end`, by how the kernel names it.
+fn object(
+    offset: u64,
+    end: u64,
+    inode: super::event::Inode,
+    path: &Arc<std::path::Path>,
+    files: &mut Files,
+) -> Object {
     use std::os::unix::ffi::OsStrExt as _;
     let name = path.as_os_str().as_bytes();
     if name == b"[vdso]" {
-        return Object::Vdso(offset);
+        return Object::Vdso(Vdso::ending_at(end), offset);
     }
     // Shared anonymous memory has an inode, and a name that no path can open.
     let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];

@@ -8,7 +8,7 @@ use super::code::Code;
 use super::event::{EventKind, Inode, Mapped, ProcessEvent};
 use super::locate::{Location, Unlocated};
 use super::table::{Options, Processes, Which};
-use super::{MonoNs, ProcessId};
+use super::{MonoNs, ProcessId, Vdso};
 
 /// A pid that no process has: above every `pid_max`.
 const PID: u32 = 1 << 23;
@@ -390,7 +390,7 @@ fn the_code_of_a_process_is_known_before_it_is_sampled() {
     let range = code.ranges.iter().find(|range| range.start <= here && here < range.end).unwrap();
     assert!(matches!(range.code, Code::File(_)));
     assert!(range.start <= code.start_code && code.start_code < range.end);
-    assert!(code.ranges.iter().any(|range| matches!(range.code, Code::Vdso)));
+    assert!(code.ranges.iter().any(|range| matches!(range.code, Code::Vdso(Vdso::Native))));
     assert!(code.ranges.is_sorted_by(|a, b| a.end <= b.start));
     processes.take_touched();
     processes.code(own);

@@ -14,7 +14,7 @@ use super::replaced::Replaced;
 use super::{Settings, Target, targets};
 use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
 use crate::limits::{Limit, LimitsMet};
-use crate::process::{Code, CodeRange, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes};
+use crate::process::{Code, CodeRange, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes, Vdso};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::unwind::{
     self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Memory, Range, Rule, Space, Store, TableKey, TablePart,
@@ -46,8 +46,8 @@ pub(super) enum Wanted {
 
 /// Where tables come from.
 pub(super) trait Tables {
-    /// The vdso, as a file.
-    fn vdso(&self) -> Option<(FileId, FileHandle)>;
+    /// A vdso, as a file.
+    fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)>;
 
     /// The table of a file, or of a part of it around an offset.
     ///
@@ -57,8 +57,8 @@ pub(super) trait Tables {
 }
 
 impl Tables for Symbolizer {
-    fn vdso(&self) -> Option<(FileId, FileHandle)> {
-        Symbolizer::vdso(self)
+    fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)> {
+        Symbolizer::vdso(self, vdso)
     }
 
     fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
@@ -465,7 +465,7 @@ impl<M: Memory> Unwinding<M> {
 fn file_of(range: &CodeRange, tables: &dyn Tables) -> Option<(FileId, FileHandle)> {
     match &range.code {
         Code::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
-        Code::Vdso => tables.vdso(),
+        Code::Vdso(vdso) => tables.vdso(*vdso),
     }
 }
 
@@ -476,6 +476,8 @@ fn end_at(rule: Rule, leaf: bool) -> Option<End> {
         Rule::None
         | Rule::Bare
         | Rule::Frame { cfa: Cfa::Fp(16), fp: Fp::AtCfa(-16) }
+        // In 32-bit code.
+        | Rule::Frame { cfa: Cfa::Fp(8), fp: Fp::AtCfa(-8) }
         // GCC's realigned stacks have a copy of the return address where others have it.
         | Rule::Frame { cfa: Cfa::AtFp(..), .. } => None,
         Rule::Frame { fp: Fp::Same, .. } | Rule::Plt { .. } if leaf => None,

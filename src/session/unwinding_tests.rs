@@ -46,7 +46,7 @@ struct OneTable {
 }
 
 impl Tables for OneTable {
-    fn vdso(&self) -> Option<(FileId, FileHandle)> {
+    fn vdso(&self, _: Vdso) -> Option<(FileId, FileHandle)> {
         None
     }
 

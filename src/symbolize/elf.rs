@@ -27,6 +27,7 @@ const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 const NT_GNU_BUILD_ID: u32 = 3;
+const EM_386: u16 = 3;
 pub(crate) const EM_X86_64: u16 = 62;
 
 /// Why a file could not be read as ELF. The text never quotes the file.
@@ -227,6 +228,11 @@ impl Elf {
     /// Whether its code is for x86-64: x32, the ABI with pointers of 32 bits, is another class.
     pub(crate) fn is_x86_64(&self) -> bool {
         self.machine == EM_X86_64 && self.class == Class::Elf64
+    }
+
+    /// Whether its code is 32-bit code of x86.
+    pub(crate) fn is_i386(&self) -> bool {
+        self.machine == EM_386 && self.class == Class::Elf32
     }
 
     /// The virtual address at which the kernel enters the file; 0 if it does not.

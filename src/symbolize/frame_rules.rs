@@ -16,6 +16,7 @@ use super::branch_mark;
 use super::call_frames::{Reader, each};
 use super::coroutine;
 use super::elf::{Elf, ElfError, SHF_COMPRESSED};
+use super::machine::Machine;
 use super::signal_return;
 use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, Window};
 
@@ -37,7 +38,7 @@ const GO: &str = ".note.go.buildid";
 pub enum NoTable {
     /// It describes no frames.
     NoFrames,
-    /// It is not for x86-64.
+    /// It is for another machine than x86-64 and i386.
     Machine,
     /// It cannot be opened now.
     Unavailable,
@@ -53,27 +54,27 @@ pub enum NoTable {
 /// # Errors
 /// Why there is no table.
 pub fn table(elf: &Elf, around: Option<u64>) -> Result<TablePart, NoTable> {
-    if !elf.is_x86_64() {
-        return Err(NoTable::Machine);
-    }
+    let machine = Machine::of(elf).ok_or(NoTable::Machine)?;
     let address = |name| elf.section(name).map_or(0, |section| section.addr);
     let bases = BaseAddresses::default()
         .set_eh_frame(address(".eh_frame"))
         .set_text(address(".text"))
         .set_got(address(".got"));
-    let table = around.map_or_else(TableBuilder::default, TableBuilder::around);
-    let signal_returns = signal_return::all(elf);
-    let mut builder = Builder { elf, table, described: Vec::new(), after_entry: None, signal_returns };
+    let mut table = around.map_or_else(TableBuilder::default, TableBuilder::around);
+    table.i386 = machine == Machine::I386;
+    let signal_returns = if machine == Machine::X86_64 { signal_return::all(elf) } else { Vec::new() };
+    let mut builder =
+        Builder { elf, machine, table, described: Vec::new(), after_entry: None, signal_returns };
     let bytes = section(elf, ".eh_frame")?;
     let mut frames = EhFrame::new(&bytes, LittleEndian);
-    frames.set_address_size(8);
+    frames.set_address_size(machine.word());
     builder.all(&frames, &bases)?;
     // A program that was compiled without the former has that of the start code all the same, which is linked into it.
     let bytes = section(elf, ".debug_frame").unwrap_or_default();
     if !bytes.is_empty() && elf.section(GO).is_none() {
         builder.described = builder.table.covered();
         let mut frames = DebugFrame::new(&bytes, LittleEndian);
-        frames.set_address_size(8);
+        frames.set_address_size(machine.word());
         builder.all(&frames, &bases)?;
     }
     builder.start_code()?;
@@ -102,6 +103,7 @@ fn section(elf: &Elf, name: &str) -> Result<Vec<u8>, NoTable> {
 
 struct Builder<'e> {
     elf: &'e Elf,
+    machine: Machine,
     table: TableBuilder,
     /// What is not described again.
     described: Vec<(u64, u64)>,
@@ -155,10 +157,14 @@ impl Builder<'_> {
         if branch_mark::stands_before(self.elf, start) {
             self.add(code, (start.saturating_sub(branch_mark::LEN), start), branch_mark::RULE)?;
         }
+        if self.machine == Machine::I386 && coroutine::begins_behind(self.elf, start, end) {
+            // The byte before it is asked for: a `ret`, at which no tick ever is.
+            self.add(code, (end, end.saturating_add(2)), Rule::End)?;
+        }
         let mut from = start;
         if start == self.elf.entry()
             && let Ok(row) = fde.unwind_info_for_address(frames, bases, context, start + ENDBR)
-            && rule(row, frames, fde.cie()) == Rule::End
+            && rule(row, self.machine, frames, fde.cie()) == Rule::End
         {
             from = start + ENDBR;
             self.add(code, (start, from), Rule::End)?;
@@ -172,7 +178,7 @@ impl Builder<'_> {
         let mut to = from;
         while let Ok(Some(row)) = rows.next_row() {
             let range = (row.start_address().max(from), row.end_address().min(end));
-            self.add(code, range, rule(row, frames, fde.cie()))?;
+            self.add(code, range, rule(row, self.machine, frames, fde.cie()))?;
             to = range.1.max(to);
         }
         // What follows an instruction that cannot be read.
@@ -236,30 +242,37 @@ impl Builder<'_> {
     }
 }
 
-/// The rule of one row.
-fn rule<'d, S>(row: &UnwindTableRow<usize>, frames: &S, cie: &CommonInformationEntry<Reader<'d>>) -> Rule
+/// The rule of one row. Registers of other machines go by the names of those of x86-64 that do the same.
+fn rule<'d, S>(
+    row: &UnwindTableRow<usize>,
+    machine: Machine,
+    frames: &S,
+    cie: &CommonInformationEntry<Reader<'d>>,
+) -> Rule
 where
     S: UnwindSection<Reader<'d>>,
 {
-    let operations = |expression: &UnwindExpression<usize>| operations(expression, frames, cie);
-    let ra = match row.register(X86_64::RA) {
+    let operations = |expression: &UnwindExpression<usize>| operations(expression, machine, frames, cie);
+    let ra = match row.register(machine.number(X86_64::RA)) {
         None => return Rule::Other,
         Some(RegisterRule::Undefined) => return Rule::End,
         Some(ra) => ra,
     };
-    let fp = row.register(X86_64::RBP);
+    let fp = row.register(machine.number(X86_64::RBP));
     if let RegisterRule::Expression(ra) = &ra {
-        return signal(row, &operations(ra), fp.as_ref(), operations).unwrap_or(Rule::Other);
+        return signal(row, machine, &operations(ra), fp.as_ref(), operations).unwrap_or(Rule::Other);
     }
-    if ra != RegisterRule::Offset(-8) {
+    if ra != RegisterRule::Offset(-i64::from(machine.word())) {
         return Rule::Other;
     }
     let cfa = match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } => match (*register, i32::try_from(*offset)) {
-            (X86_64::RSP, Ok(n)) => Cfa::Sp(n),
-            (X86_64::RBP, Ok(n)) => Cfa::Fp(n),
-            _ => return Rule::Other,
-        },
+        CfaRule::RegisterAndOffset { register, offset } => {
+            match (machine.register(*register), i32::try_from(*offset)) {
+                (X86_64::RSP, Ok(n)) => Cfa::Sp(n),
+                (X86_64::RBP, Ok(n)) => Cfa::Fp(n),
+                _ => return Rule::Other,
+            }
+        }
         CfaRule::Expression(expression) => match operations(expression)[..] {
             [Step::Register(register, at), Step::Deref] => match deref(register, at, 0) {
                 Some(cfa) => cfa,
@@ -269,7 +282,7 @@ where
                 Some(cfa) => cfa,
                 None => return Rule::Other,
             },
-            // What the linker writes for a PLT: binutils, elf_x86_64_eh_frame_plt.
+            // What the linker writes for a PLT: binutils, elf_x86_64_eh_frame_plt and elf_i386_eh_frame_plt.
             [
                 Step::Register(X86_64::RSP, cfa),
                 Step::Register(X86_64::RA, 0),
@@ -277,10 +290,10 @@ where
                 Step::And,
                 Step::Literal(from @ 0..16),
                 Step::AtLeast,
-                Step::Literal(3),
+                Step::Literal(shift),
                 Step::ShiftLeft,
                 Step::Plus,
-            ] => {
+            ] if shift == machine.word_shift() => {
                 return match (i32::try_from(cfa), u8::try_from(from), fp) {
                     (Ok(cfa), Ok(from), None | Some(RegisterRule::SameValue)) => Rule::Plt { cfa, from },
                     _ => Rule::Other,
@@ -313,6 +326,7 @@ fn deref(register: Register, at: i64, more: i64) -> Option<Cfa> {
 /// The frame of a signal: all registers are where the kernel saved them, at sp + n (glibc's `__restore_rt`).
 fn signal(
     row: &UnwindTableRow<usize>,
+    machine: Machine,
     ra: &[Step],
     fp: Option<&RegisterRule<usize>>,
     operations: impl Fn(&UnwindExpression<usize>) -> Vec<Step>,
@@ -322,9 +336,8 @@ fn signal(
     let [Step::Register(X86_64::RSP, sp_at), Step::Deref] = operations(cfa)[..] else { return None };
     let [Step::Register(X86_64::RSP, ra_at)] = *ra else { return None };
     let [Step::Register(X86_64::RSP, fp_at)] = operations(fp)[..] else { return None };
-    let neighbours = ra_at.checked_sub(8) == Some(sp_at);
-    neighbours
-        .then_some(Rule::Signal { sp_at: i32::try_from(sp_at).ok()?, fp_at: i16::try_from(fp_at).ok()? })
+    let as_saved = ra_at.checked_sub(machine.saved_ip()) == Some(sp_at);
+    as_saved.then_some(Rule::Signal { sp_at: i32::try_from(sp_at).ok()?, fp_at: i16::try_from(fp_at).ok()? })
 }
 
 /// An operation of an expression, as far as they are known here.
@@ -346,6 +359,7 @@ enum Step {
 /// known.
 fn operations<'d, S>(
     expression: &UnwindExpression<usize>,
+    machine: Machine,
     frames: &S,
     cie: &CommonInformationEntry<Reader<'d>>,
 ) -> Vec<Step>
@@ -358,7 +372,7 @@ where
     loop {
         let step = match operations.next() {
             Ok(None) => return steps,
-            Ok(Some(operation)) if steps.len() < 16 => step(&operation),
+            Ok(Some(operation)) if steps.len() < 16 => step(machine, &operation),
             _ => Step::Other,
         };
         steps.push(step);
@@ -368,12 +382,14 @@ where
     }
 }
 
-fn step(operation: &Operation<Reader<'_>>) -> Step {
+fn step(machine: Machine, operation: &Operation<Reader<'_>>) -> Step {
     match *operation {
-        Operation::RegisterOffset { register, offset, .. } => Step::Register(register, offset),
+        Operation::RegisterOffset { register, offset, .. } => {
+            Step::Register(machine.register(register), offset)
+        }
         Operation::UnsignedConstant { value } => Step::Literal(value),
         Operation::PlusConstant { value } => i64::try_from(value).map_or(Step::Other, Step::Add),
-        Operation::Deref { size: 8, space: false, .. } => Step::Deref,
+        Operation::Deref { size, space: false, .. } if size == machine.word() => Step::Deref,
         Operation::And => Step::And,
         Operation::Ge => Step::AtLeast,
         Operation::Shl => Step::ShiftLeft,

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::process::{
-    Ancestor, FileId, Location, MappedFile, MonoNs, ProcessId, Processes, Unlocated, Unopened,
+    Ancestor, FileId, Location, MappedFile, MonoNs, ProcessId, Processes, Unlocated, Unopened, Vdso,
 };
 use crate::profile::Why;
 use crate::profile::frame::Module;
@@ -66,8 +66,10 @@ pub enum Place {
     },
     /// Into memory that a program filled with code itself.
     Generated,
-    /// Into the vdso.
+    /// Into a vdso.
     Vdso {
+        /// Which.
+        vdso: Vdso,
         /// Offset in its image, bytes.
         offset: u64,
     },
@@ -133,7 +135,7 @@ impl AddressSpaces for Processes {
                 Place::File { id: file.id, file: FileHandle::Mapped(file), offset }
             }
             Location::Anonymous { start: _, end: _ } => Place::Generated,
-            Location::Vdso { offset } => Place::Vdso { offset },
+            Location::Vdso { vdso, offset } => Place::Vdso { vdso, offset },
             Location::Vsyscall => Place::Vsyscall,
             Location::Unknown(Unlocated::ProcessGone) => Place::Unknown(Why::ProcessGone),
             Location::Unknown(Unlocated::NotMapped) => Place::Unknown(Why::NotMapped),

@@ -4,18 +4,23 @@ use std::os::fd::AsFd as _;
 
 use super::Symbolizer;
 use super::child::Lost;
+use super::compat_vdso;
 use super::frame_rules::NoTable;
 use super::message::{Request, Response, TableBytes};
 use super::place::FileHandle;
-use super::symbolizer::VDSO;
-use crate::process::FileId;
+use super::symbolizer::{COMPAT_VDSO, VDSO};
+use crate::process::{FileId, Vdso};
 use crate::unwind::{Table, TablePart, Window};
 
 impl Symbolizer {
-    /// The vdso's image, by the number that no file of a process has.
+    /// A vdso's image, by a number that no file of a process has. That of 32-bit programs is there when one was seen.
     #[must_use]
-    pub fn vdso(&self) -> Option<(FileId, FileHandle)> {
-        self.vdso.clone().map(|image| (VDSO, image))
+    pub fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)> {
+        let (id, image) = match vdso {
+            Vdso::Native => (VDSO, &self.vdso),
+            Vdso::Compat => (COMPAT_VDSO, self.compat_vdso.get_or_init(compat_vdso::image)),
+        };
+        image.clone().map(|fd| (id, FileHandle::Image { name: "[vdso]".into(), fd }))
     }
 
     /// The unwind table of a file, or of a part of it around an offset, built by the worker.

@@ -42,6 +42,8 @@ pub struct TablePart {
 /// Collects what holds where; the order does not matter.
 #[derive(Debug)]
 pub struct TableBuilder {
+    /// Of 32-bit code.
+    pub i386: bool,
     pieces: Vec<Piece>,
     rules: HashMap<Rule, u32>,
     /// Offsets in the file: what lies elsewhere is left out.
@@ -87,6 +89,7 @@ pub struct TooLarge;
 impl Default for TableBuilder {
     fn default() -> TableBuilder {
         TableBuilder {
+            i386: false,
             pieces: Vec::new(),
             rules: HashMap::new(),
             window: Window::ALL,
@@ -212,7 +215,8 @@ impl TableBuilder {
             return Err(TooLarge);
         }
         let mut table = Vec::with_capacity(size);
-        table.extend([first, steps, u32::try_from(rules_at).map_err(|_| TooLarge)?]);
+        let rules_at = u32::try_from(rules_at).map_err(|_| TooLarge)?;
+        table.extend([first, steps, rules_at, u32::from(self.i386)]);
         table.resize(HEADER, 0);
         let mut row = 0;
         for step in first..=last {
@@ -223,7 +227,7 @@ impl TableBuilder {
         }
         table.push(u32::try_from(rows.len()).map_err(|_| TooLarge)?);
         table.extend(rows.iter().map(|(offset, rule)| rule << STEP_SHIFT | (offset & STEP_MASK)));
-        table.resize(rules_at, 0);
+        table.resize(rules_at as usize, 0);
         let mut rules: Vec<(Rule, u32)> = self.rules.iter().map(|(rule, number)| (*rule, *number)).collect();
         rules.sort_unstable_by_key(|(_, number)| *number);
         table.extend(rules.iter().flat_map(|(rule, _)| {
@@ -382,6 +386,16 @@ mod tests {
             assert_eq!(table.rule(offset), rule, "{offset:#x}");
         }
         assert_eq!(Table::from_bytes(table.bytes().to_vec()), Some(table));
+    }
+
+    #[test]
+    fn a_table_says_for_which_code_it_is() {
+        for i386 in [false, true] {
+            let mut builder = TableBuilder { i386, ..TableBuilder::default() };
+            builder.add(0x100, 0x200, sp(4)).unwrap();
+            let table = builder.build().unwrap().unwrap();
+            assert_eq!((table.word(3), table.rule(0x100)), (u32::from(i386), sp(4)));
+        }
     }
 
     #[test]

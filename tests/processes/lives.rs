@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::mapper::{Heard, Mapper, content, file_at, identity, options, programs, sideband, until_exit};
 use jbpf_prof::capture::sideband::Sideband;
 use jbpf_prof::process::cgroup::Membership;
-use jbpf_prof::process::{EventKind, Location, MonoNs, Processes, TargetRoot, Which};
+use jbpf_prof::process::{EventKind, Location, MonoNs, Processes, TargetRoot, Vdso, Which};
 
 #[test]
 fn a_short_process_is_seen_whole_and_in_order() {
@@ -68,7 +68,7 @@ fn a_process_that_has_ended_is_located_and_its_files_are_opened() {
                 assert!(!file.deleted_or_replaced);
                 named += 1;
             }
-            Location::Vdso { offset } => assert_eq!(offset, 16),
+            Location::Vdso { offset, vdso } => assert_eq!((offset, vdso), (16, Vdso::Native)),
             other => panic!("{mapped:?}: {other:?}"),
         }
     }

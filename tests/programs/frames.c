@@ -146,7 +146,11 @@ static NOINLINE unsigned long tiny(unsigned long x, unsigned long y)
 {
 	unsigned long a = x * y, b = x + y, c = x ^ y, d = x | y, e = x & y;
 
+#ifdef __i386__
+	asm volatile("" : "+g"(a), "+g"(b), "+g"(c), "+g"(d), "+g"(e) : : "ebx", "esi", "edi", "ebp");
+#else
 	asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e) : : "rbx", "r12", "r13", "r14", "r15", "rbp");
+#endif
 	return a + b + c + d + e;
 }
 

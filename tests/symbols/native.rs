@@ -295,12 +295,12 @@ fn files_with_one_build_id_keep_their_own_names() {
 
 #[test]
 fn the_vdso_is_named() {
-    use jbpf_prof::process::{MonoNs, ProcessId, Unopened};
+    use jbpf_prof::process::{MonoNs, ProcessId, Unopened, Vdso};
     use jbpf_prof::symbolize::{AddressSpaces, Place};
-    struct Vdso;
-    impl AddressSpaces for Vdso {
+    struct InVdso;
+    impl AddressSpaces for InVdso {
         fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> Place {
-            if pc == 0 { Place::Vsyscall } else { Place::Vdso { offset: pc } }
+            if pc == 0 { Place::Vsyscall } else { Place::Vdso { vdso: Vdso::Native, offset: pc } }
         }
         fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
             None
@@ -314,7 +314,7 @@ fn the_vdso_is_named() {
     }
     // Every 16 bytes of the image: one of them is in clock_gettime.
     let user: Vec<UserWord> = (0..0x1800 / 16).map(|i| UserWord::Leaf(i * 16)).collect();
-    let frames = start().symbolize(&[stack(&user, &[], End::Root)], &mut Vdso).remove(0).frames;
+    let frames = start().symbolize(&[stack(&user, &[], End::Root)], &mut InVdso).remove(0).frames;
     let names = names(&frames);
     assert!(names.iter().any(|n| n.contains("clock_gettime")), "{names:?}");
     assert_eq!(*names.last().unwrap(), "[vsyscall]");

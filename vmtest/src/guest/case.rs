@@ -23,6 +23,7 @@ fn run(name: &str, jdk: Option<u32>) -> anyhow::Result<Found> {
         "agentpath" => cases::profile::from_the_start(on()?),
         "unwind" => cases::unwind::run(on()?),
         "native" => cases::native::run(),
+        "probed" => cases::probed::run(),
         "cgroup" => cases::cgroup::run(),
         "hotplug" => cases::hotplug::run(),
         "leave" => cases::leave::run(),

@@ -57,6 +57,9 @@ impl Payload {
         fs::copy(own, dir.path().join("vmtest"))?;
         let sources = workspace.join("tests/programs");
         compile(arch.compiler(), &sources, dir.path())?;
+        if arch.is_own() {
+            compile_probed(arch.compiler(), &sources, dir.path())?;
+        }
         // What runs here only, and what the other architecture's root file system has nothing for.
         if arch.is_own() {
             packages::finish(
@@ -110,6 +113,26 @@ fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
                 .args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", flag, "-o"])
                 .arg(native.join(name))
                 .arg(sources.join(format!("{name}.c"))),
+        )?;
+    }
+    Ok(())
+}
+
+/// Programs of `probed`, without frame pointers. Guests have no libc of 32 bits.
+fn compile_probed(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
+    let programs: [(&str, &str, &[&str]); 3] = [
+        ("uprobes", "uprobes", &[]),
+        ("uprobes-32", "uprobes", &["-m32", "-static"]),
+        ("frames-32", "frames", &["-m32", "-static"]),
+    ];
+    for (name, source, flags) in programs {
+        packages::finish(
+            Command::new(compiler)
+                .args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-fomit-frame-pointer"])
+                .args(flags)
+                .arg("-o")
+                .arg(to.join("native").join(name))
+                .arg(sources.join(format!("{source}.c"))),
         )?;
     }
     Ok(())

@@ -6,6 +6,7 @@ pub(super) mod leave;
 pub(super) mod musl;
 pub(super) mod native;
 pub(super) mod pids;
+pub(super) mod probed;
 pub(super) mod profile;
 pub(super) mod refusals;
 pub(super) mod two;
