@@ -348,8 +348,9 @@ fn jvms_that_refuse_are_left_alone_and_named() {
         ("-XX:-EnableDynamicAgentLoading", "agent loading disabled"),
     ] {
         let mut target = Program::new("Shares").flags(&[flag]).start(&Jdk::host());
-        let nameless =
-            |profile: &Profile| profile.folded.share(|s| s.iter().any(|f| f == "[unknown: no agent]"));
+        let nameless = |profile: &profiler::Profile| {
+            profile.folded.share(|s| s.iter().any(|f| f == "[unknown: no agent]"))
+        };
         let read = profile(&target, 2, &[]);
         let row = jvm(&read.report);
         assert!(row["names"]["memory"].is_object() && row["no_agent"]["label"] == label, "{row}");

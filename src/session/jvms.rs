@@ -169,6 +169,10 @@ impl Jvms {
                 EventKind::Mmap(mapped) if mapped.path.as_os_str().as_bytes().ends_with(b"/libjvm.so") => {
                     self.mapped.insert(event.tgid, event.at);
                 }
+                // Its child has a copy of it, and is met if it runs before it executes something else.
+                EventKind::Fork { parent } if event.is_leader() && self.entries.contains_key(parent) => {
+                    self.mapped.entry(event.tgid).or_default();
+                }
                 EventKind::Comm { exec: true, .. } => {
                     self.mapped.remove(&event.tgid);
                     self.queue.retain(|queued| queued.tgid != event.tgid);
