@@ -172,7 +172,13 @@ impl Jvms {
                 }
                 EventKind::Comm { exec: true, .. } => self.replace(window, tgid),
                 // Whoever had the number has ended.
-                EventKind::Fork { .. } if event.is_leader() => self.replace(window, tgid),
+                EventKind::Fork { parent } if event.is_leader() => {
+                    self.replace(window, tgid);
+                    // It has a copy of its parent's JVM, and is met if it runs before it executes something else.
+                    if self.entries.contains_key(parent) {
+                        self.mapped.entry(tgid).or_default();
+                    }
+                }
                 _ => {}
             }
         }

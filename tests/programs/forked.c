@@ -1,10 +1,12 @@
 /*
  * Makes a JVM on its first thread and has Java compiled; then a child is forked, which has a copy of the JVM and none of its
- * other threads, and goes on with Java: forked LIBJVM CLASSPATH. Says "child PID", then "ready".
+ * other threads, and goes on with Java: forked LIBJVM CLASSPATH SECONDS. It is forked so long after "ready"; said is
+ * "child PID".
  */
 #include <dlfcn.h>
 #include <jni.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +21,7 @@ int main(int argc, char **argv)
 	char path[4096];
 	JavaVMOption option = { path, NULL };
 	JavaVMInitArgs args = { JNI_VERSION_1_8, 1, &option, JNI_FALSE };
-	void *library = argc == 3 ? dlopen(argv[1], RTLD_LAZY) : NULL;
+	void *library = argc == 4 ? dlopen(argv[1], RTLD_LAZY) : NULL;
 	create_t create = library ? (create_t)dlsym(library, "JNI_CreateJavaVM") : NULL;
 
 	if (!create || snprintf(path, sizeof(path), "-Djava.class.path=%s", argv[2]) >= (int)sizeof(path))
@@ -34,8 +36,9 @@ int main(int argc, char **argv)
 		return 1;
 	for (int i = 0; i < 100000; i++)
 		x = (*env)->CallStaticLongMethod(env, class, turn, x);
+	ready();
 	/* No compiler is to hold a lock when its thread is left behind. */
-	sleep(1);
+	sleep(atoi(argv[3]));
 	pid_t child = fork();
 
 	if (child == 0) {
@@ -44,7 +47,7 @@ int main(int argc, char **argv)
 			x = (*env)->CallStaticLongMethod(env, class, turn, x);
 	}
 	printf("child %d\n", child);
-	ready();
+	fflush(stdout);
 	waitpid(child, NULL, 0);
 	return 1;
 }
