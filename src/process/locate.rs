@@ -81,7 +81,7 @@ impl Processes {
         match &mapping.object {
             Object::Anonymous => Location::Anonymous { start: mapping.start, end: mapping.end },
             Object::Vdso(offset) => Location::Vdso { offset: offset.wrapping_add(into) },
-            Object::File(file, offset) => {
+            Object::File(file, offset) | Object::Copied(file, offset) => {
                 let offset = offset.wrapping_add(into);
                 Location::File { file: self.open(id.tgid, index, &mapping, file), offset }
             }
@@ -119,7 +119,7 @@ impl Processes {
         self.files.open_below(id.tgid, &root, path)
     }
 
-    fn mapping(&mut self, tgid: u32, index: usize, at: MonoNs, pc: u64) -> Option<Mapping> {
+    pub(super) fn mapping(&mut self, tgid: u32, index: usize, at: MonoNs, pc: u64) -> Option<Mapping> {
         self.program(tgid, index)?.maps.find(pc, at).cloned()
     }
 

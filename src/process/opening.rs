@@ -79,7 +79,8 @@ fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<F
         // What we know as one mapping may be several, or a part of one.
         Err(Errno::NOENT) => {
             let maps = procfs::read(&format!("/proc/{tgid}/maps")).map_err(OpenRefusal::from)?;
-            let (entries, _) = procfs::parse_maps(&maps);
+            // Of a file whose code was moved into memory of no file, others are there still.
+            let entries = procfs::parse_all_maps(&maps);
             let same = |entry: &&procfs::MapsEntry| entry.inode == Inode { generation: 0, ..wanted.inode };
             let entry = entries.iter().find(same).ok_or(Unopened::ProcessGone)?;
             map_file(tgid, entry.start, entry.end)
@@ -101,6 +102,15 @@ fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<F
     let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
     let program_in_memory = is_program_in_memory(wanted, &file);
     Ok(Found { fd: file, served, key, deleted_or_replaced, program_in_memory })
+}
+
+/// Opens the regular file of a line of a process's maps to read it; none that a program serves.
+pub(super) fn open_entry(tgid: u32, entry: &procfs::MapsEntry) -> Option<OwnedFd> {
+    let fd = map_file(tgid, entry.start, entry.end).ok()?;
+    let stat = fstat(&fd).ok()?;
+    regular(&stat).ok()?;
+    let (file, served) = readable(fd).ok().filter(|(fd, _)| is_inode(entry.inode, &stat, fd.as_fd()))?;
+    (!served).then_some(file)
 }
 
 /// Opens what an `O_PATH` descriptor stands for, unless a program serves it; whether one does.

@@ -15,7 +15,7 @@ use super::path::bytes_path;
 /// At most this much of a file is read: 65,530 mappings of ordinary length.
 const MAX_FILE: u64 = 16 << 20;
 
-/// One executable mapping of `/proc/PID/maps`.
+/// One mapping of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapsEntry {
     /// First address.
@@ -28,6 +28,8 @@ pub struct MapsEntry {
     pub inode: Inode,
     /// The path as seen from our root, or a name like `[vdso]`; empty for anonymous memory.
     pub path: PathBuf,
+    /// Whether it may be executed.
+    pub executable: bool,
 }
 
 /// The executable mappings of a maps file, and how many lines were not understood.
@@ -38,7 +40,8 @@ pub fn parse_maps(bytes: &[u8]) -> (Vec<MapsEntry>, usize) {
         .split(|&b| b == b'\n')
         .filter(|line| !line.is_empty())
         .filter_map(|line| {
-            let parsed = parse_maps_line(line);
+            // Most are not executable: no path is made for those.
+            let parsed = parse_maps_line(line, |protection| protection[2] == b'x');
             rejected += usize::from(parsed.is_none());
             parsed.flatten()
         })
@@ -46,8 +49,13 @@ pub fn parse_maps(bytes: &[u8]) -> (Vec<MapsEntry>, usize) {
     (entries, rejected)
 }
 
-/// `None`: not understood. `Some(None)`: not executable.
-fn parse_maps_line(line: &[u8]) -> Option<Option<MapsEntry>> {
+/// All mappings of a maps file, executable or not, by address.
+pub(super) fn parse_all_maps(bytes: &[u8]) -> Vec<MapsEntry> {
+    bytes.split(|&b| b == b'\n').filter_map(|line| parse_maps_line(line, |_| true).flatten()).collect()
+}
+
+/// `None`: not understood. `Some(None)`: not wanted for its protection.
+fn parse_maps_line(line: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Option<Option<MapsEntry>> {
     let mut fields = line.splitn(6, |&b| b == b' ');
     let (start, end) = split_once(fields.next()?, b'-')?;
     let (start, end) = (hex(start)?, hex(end)?);
@@ -62,11 +70,12 @@ fn parse_maps_line(line: &[u8]) -> Option<Option<MapsEntry>> {
     if protection.len() != 4 || start >= end {
         return None;
     }
-    if protection[2] != b'x' {
+    if !wanted(protection) {
         return Some(None);
     }
     let inode = Inode { major, minor, ino, generation: 0 };
-    Some(Some(MapsEntry { start, end, offset, inode, path: bytes_path(&unescape(path)).to_owned() }))
+    let (path, executable) = (bytes_path(&unescape(path)).to_owned(), protection[2] == b'x');
+    Some(Some(MapsEntry { start, end, offset, inode, path, executable }))
 }
 
 /// The kernel writes a newline in a path as `\012` and changes nothing else.
@@ -266,6 +275,8 @@ mod tests {
             (first.start, first.end, first.offset, first.inode),
             (0x55e0_b000, 0x55e0_c000, 0x1000, inode)
         );
+        let all = parse_all_maps(text);
+        assert_eq!((all.len(), all[0].executable, &all[1..]), (5, false, &entries[..]));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
 use super::mappings::{Mapping, Mappings, Object};
+use super::moved::MovedSearches;
 use super::procfs::{MapsEntry, Stat};
 use super::reading::Expected;
 use super::{MonoNs, ProcessId, TargetRoot, Unlocated};
@@ -68,6 +69,8 @@ pub(super) struct Program {
     pub(super) root: Option<Arc<TargetRoot>>,
     /// When a sample of it was last looked up in vain, and its mappings read again.
     pub(super) reread: MonoNs,
+    /// When code of files is looked for in its memory of no file.
+    pub(super) moved: MovedSearches,
 }
 
 impl Program {
@@ -91,6 +94,7 @@ impl Program {
             overflow: false,
             root: None,
             reread: MonoNs(0),
+            moved: MovedSearches::default(),
         }
     }
 
@@ -108,6 +112,7 @@ impl Program {
             threads: vec![tgid],
             root: None,
             reread: MonoNs(0),
+            moved: MovedSearches::default(),
             comm: Arc::clone(&parent.comm),
             maps: Arc::clone(&parent.maps),
             ..*parent
@@ -143,6 +148,7 @@ impl Program {
             overflow: false,
             root: None,
             reread: MonoNs(0),
+            moved: MovedSearches::default(),
             ..*self
         }
     }
@@ -221,15 +227,19 @@ impl Program {
 
 /// What a mapping is of, by how the kernel names it.
 fn object(offset: u64, inode: super::event::Inode, path: &Arc<std::path::Path>, files: &mut Files) -> Object {
-    use std::os::unix::ffi::OsStrExt as _;
-    let name = path.as_os_str().as_bytes();
-    if name == b"[vdso]" {
+    if path.as_os_str() == "[vdso]" {
         return Object::Vdso(offset);
     }
-    // Shared anonymous memory has an inode, and a name that no path can open.
-    let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
-    if inode.ino == 0 || anonymous.iter().any(|prefix| name.starts_with(prefix)) {
+    if is_of_no_file(inode, path) {
         return Object::Anonymous;
     }
     Object::File(files.refer(inode, path), offset)
+}
+
+/// Whether a mapping that the kernel names so is of no file.
+pub(super) fn is_of_no_file(inode: super::event::Inode, path: &std::path::Path) -> bool {
+    // Shared anonymous memory has an inode, and a name that no path can open.
+    let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
+    let name = path.as_os_str().as_encoded_bytes();
+    inode.ino == 0 || anonymous.iter().any(|prefix| name.starts_with(prefix))
 }

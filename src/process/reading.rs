@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::fs::{Dir, Mode, OFlags, open, openat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::Unlocated;
 use super::procfs::{self, MapsEntry, Stat};
@@ -13,7 +14,7 @@ use super::procfs::{self, MapsEntry, Stat};
 const MAX_THREADS: usize = 16;
 
 /// Which program is meant: another one may have its pid by now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Expected {
     pub(super) tgid: u32,
     /// Its start lies between these clock ticks since boot.
@@ -23,13 +24,13 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    fn is(&self, stat: &Stat) -> bool {
+    pub(super) fn is(&self, stat: &Stat) -> bool {
         let (from, to) = self.start_ticks;
         (from..=to).contains(&stat.start_ticks)
     }
 
     /// Whether a thread still runs the program: exec gives it another stack.
-    fn same_program(&self, thread: &Stat) -> bool {
+    pub(super) fn same_program(&self, thread: &Stat) -> bool {
         self.start_stack == 0 || self.start_stack == thread.start_stack
     }
 }
@@ -58,7 +59,7 @@ pub(super) fn read_maps(expected: Expected) -> Result<Vec<MapsEntry>, Unlocated>
 }
 
 /// The leader, then a few others, which are looked for only if they are asked for.
-fn threads(process: BorrowedFd<'_>, tgid: u32) -> impl Iterator<Item = u32> {
+pub(super) fn threads(process: BorrowedFd<'_>, tgid: u32) -> impl Iterator<Item = u32> {
     let tasks = move || -> Result<Dir, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(process, "task", flags, Mode::empty()).and_then(Dir::new)
@@ -81,7 +82,7 @@ pub(super) fn stat_with_memory(tgid: u32) -> Option<Stat> {
     })
 }
 
-fn stat_of(task: BorrowedFd<'_>) -> Option<Stat> {
+pub(super) fn stat_of(task: BorrowedFd<'_>) -> Option<Stat> {
     procfs::parse_stat(&procfs::read_at(task, "stat").ok()?)
 }
 

@@ -113,6 +113,8 @@ pub struct Processes {
     /// Our own root: the last guess for a path.
     pub(super) own_root: Option<Arc<TargetRoot>>,
     pub(super) patience: Patience,
+    /// Code of files is not looked for in memory of no file before.
+    pub(super) search_moved_at: MonoNs,
     /// Nothing is known of what happened before.
     pub(super) started: MonoNs,
     /// Length of a clock tick in `/proc/PID/stat`, ns.
@@ -142,6 +144,7 @@ impl Processes {
             roots,
             own_root,
             patience: Patience::new(options.patience),
+            search_moved_at: MonoNs(0),
             started: MonoNs::now(),
             tick: procfs::clock_tick(),
             unsure: false,
@@ -361,6 +364,7 @@ impl Processes {
         self.counts.mappings += added;
         self.touched.insert(event.tgid);
         if program.map(event.at, mapped, &mut self.files) {
+            program.moved.expect();
             let (start, end) = (mapped.start, mapped.start.saturating_add(mapped.len));
             let (tgid, parent, at) = (event.tgid, program.parent, event.at);
             self.covered.push(CoveredCode { tgid, parent, start, end, at });

@@ -1,7 +1,7 @@
 //! Keeps the walker's unwind tables up to date: of each process that may be sampled, what it has mapped, and the tables
 //! of that code.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,9 @@ use super::missing::{LAST_PAUSE, Missing};
 use super::replaced::Replaced;
 use super::{Settings, Target, targets};
 use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
-use crate::process::{Code, CodeRange, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes};
+use crate::process::{
+    Code, CodeRange, CoveredCode, FileId, Location, MappedFile, MonoNs, ProcessCode, ProcessId, Processes,
+};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::unwind::{
     self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Memory, Range, Rule, Space, Store, Table, TableKey,
@@ -162,7 +164,11 @@ impl<M: Memory> Unwinding<M> {
         // A fork is walked by what its parent has mapped until it is told of.
         for code in processes.take_covered() {
             if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
-                self.replaced.add(&code);
+                // Code that was moved into memory of no file, to the same place, was walked by the right table.
+                let others = processes.not_restored(&code);
+                others
+                    .iter()
+                    .for_each(|&(start, end)| self.replaced.add(&CoveredCode { start, end, ..code }));
             }
         }
     }
@@ -200,6 +206,7 @@ impl<M: Memory> Unwinding<M> {
             return;
         }
         self.hear(processes, Instant::now());
+        self.find_moved(stacks, processes);
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
             let (id, at) = (stack.key.process, stack.at);
             let parent = || processes.info(id, at).map(|process| process.parent);
@@ -211,6 +218,28 @@ impl<M: Memory> Unwinding<M> {
             }
         }
         self.replaced.retire(end);
+    }
+
+    /// Looks for code of files in memory of no file where stacks were left without a table: at a frame whose caller was
+    /// found by frame pointer, and at the last one. What a JVM generates is described by it.
+    fn find_moved(&self, stacks: &[(Stack, Count)], processes: &mut Processes) {
+        let mut pages: HashSet<(u32, u64)> = HashSet::new();
+        let mut found: HashMap<ProcessId, (MonoNs, Vec<u64>)> = HashMap::new();
+        for (stack, _) in stacks.iter().filter(|(stack, _)| !self.jvms.contains_key(&stack.key.process.tgid))
+        {
+            let (id, at) = (stack.key.process, stack.at);
+            let callers = stack.user.iter().skip(1).map(Some).chain([None]);
+            let left = stack.user.iter().zip(callers);
+            let left = left.filter(|(_, caller)| caller.is_none_or(|it| matches!(it, UserWord::Followed(_))));
+            for pc in left.filter_map(|(word, _)| word.probe()) {
+                if pages.insert((id.tgid, pc & !0xfff)) && processes.is_anonymous(id, at, pc) {
+                    found.entry(id).or_insert_with(|| (at, Vec::new())).1.push(pc);
+                }
+            }
+        }
+        for (id, (at, addresses)) in found {
+            processes.find_moved(id, at, addresses);
+        }
     }
 
     fn examine(&mut self, stack: &mut Stack, processes: &mut Processes, tables: &mut dyn Tables) {
