@@ -42,8 +42,9 @@ enum jp_loss {
  *   no_rule     the unwind table has a rule that is not followed (an expression, another register)
  *   no_blob     the pc lies in a JVM's code heap, but in no code that is in use there
  *   no_frame    a JVM's code was found without a frame as that code has: it was about to be made, changed or left
+ *   uretprobe   a uretprobe has replaced the return address, and the kernel's list of the true ones does not have it
  */
-#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule) X(no_blob) X(no_frame)
+#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule) X(no_blob) X(no_frame) X(uretprobe)
 
 enum jp_end {
 #define X(name) JP_END_##name,

@@ -9,6 +9,7 @@ pub mod cli;
 pub mod daemon;
 pub mod host;
 pub mod jvm;
+pub mod limits;
 pub mod output;
 pub mod process;
 pub mod profile;

@@ -16,22 +16,48 @@ pub fn is_clean(text: &str, max: usize) -> bool {
 }
 
 /// Makes foreign text fit to print: control characters (ESC, newline, DEL, C1), bidirectional overrides, line
-/// separators and noncharacters become `?`, bytes that are no UTF-8 become U+FFFD, and what is longer than `max`
-/// characters is cut to that, `…` being the last.
+/// separators and noncharacters become `?`, bytes that are no UTF-8 become U+FFFD, and text of more than `max` characters
+/// is shortened as [`shortened`] does.
 #[must_use]
 pub fn clean(bytes: &[u8], max: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let mut out: String = text.chars().take(max).map(|c| if printable(c) { c } else { '?' }).collect();
-    if text.chars().nth(max).is_some() {
-        out.pop();
-        out.push('…');
+    shortened(text.chars().map(|c| if printable(c) { c } else { '?' }).collect(), max)
+}
+
+/// Text of more than `max` characters as `head…1234abcd…tail` of `max` characters. The eight digits are a hash of the
+/// whole text: names that differ stay different, and a name is the same in each run, file and format.
+#[must_use]
+pub fn shortened(text: String, max: usize) -> String {
+    if text.len() <= max {
+        return text;
     }
-    out
+    let length = text.chars().count();
+    if length <= max {
+        return text;
+    }
+    let Some(ends) = max.checked_sub(MARK).filter(|&ends| ends >= MARK) else {
+        return text.chars().take(max.saturating_sub(1)).chain(['…']).collect();
+    };
+    let tail = ends / 2;
+    let head: String = text.chars().take(ends - tail).collect();
+    let tail: String = text.chars().skip(length - tail).collect();
+    format!("{head}…{:08x}…{tail}", hash(text.as_bytes()))
+}
+
+/// Characters that stand for the middle of a shortened text: a hash between two marks.
+const MARK: usize = 10;
+
+/// FNV-1a of 64 bits, folded to 32. Without a key: a program that makes two of its names collide misleads its owner only.
+fn hash(bytes: &[u8]) -> u32 {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    (hash >> 32) as u32 ^ hash as u32
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{clean, is_clean};
+    use super::{clean, is_clean, shortened};
 
     #[test]
     fn foul_text_becomes_fit_to_print() {
@@ -42,5 +68,22 @@ mod tests {
         assert_eq!(clean("äöü".as_bytes(), 3), "äöü");
         assert!(is_clean("äöü", 3) && !is_clean("äöüß", 3) && !is_clean("a\tb", 9));
         assert!(is_clean(&clean("äöüß\r\u{1}".as_bytes(), 3), 3));
+    }
+
+    #[test]
+    fn long_names_that_differ_stay_different() {
+        let long = |middle: &str| format!("{}{middle}{}", "head<".repeat(1000), ">tail".repeat(1000));
+        let (one, two) = (clean(long("1").as_bytes(), 1024), clean(long("2").as_bytes(), 1024));
+        assert_ne!(one, two);
+        assert_eq!((one.chars().count(), one.len()), (1024, 1024 + 4));
+        assert!(one.starts_with("head<head<") && one.ends_with(">tail>tail"));
+        let (last, other) = (format!("{}1", "ä".repeat(2000)), format!("{}2", "ä".repeat(2000)));
+        assert!(
+            clean(last.as_bytes(), 1024).ends_with("ää1") && clean(other.as_bytes(), 1024).ends_with("ää2")
+        );
+        // The same in each run, and what was shortened once is not shortened to another name.
+        assert_eq!(clean("abc".repeat(20).as_bytes(), 30), "abcabcabca…9a84666e…cabcabcabc");
+        assert_eq!(clean(one.as_bytes(), 1024), one);
+        assert_eq!(shortened(one.clone(), 4096), one);
     }
 }

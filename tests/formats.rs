@@ -6,9 +6,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use jbpf_prof::limits::{Limit, LimitRow};
 use jbpf_prof::output::{self, Look, Target, report};
 use jbpf_prof::profile::labels::Container;
-use jbpf_prof::profile::report::{Cost, EndedIn, GroupReport, JvmReport, NameSource, Steady, Throttling};
+use jbpf_prof::profile::report::{
+    Cost, EndedIn, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, Throttling,
+};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, Why};
 
 fn golden(name: &str, is: &str) {
@@ -23,8 +26,8 @@ fn golden(name: &str, is: &str) {
 /// A server: its main thread in Java, with inlined methods and a system call, the JIT compiler, and another process.
 fn profile() -> Profile {
     let libjvm = Arc::new(Module {
-        path: "/usr/lib/jvm/java-17/lib/server/libjvm.so".into(),
         build_id: Some([0xca, 0xfe, 0x01].as_slice().into()),
+        ..Module::at("/usr/lib/jvm/java-17/lib/server/libjvm.so")
     });
     let java = |kind, name: &str, bci, line| Frame {
         file: Some("Server.java".into()),
@@ -48,11 +51,7 @@ fn profile() -> Profile {
     let compile = native(Kind::Cpp, "CompileBroker::compiler_thread_loop()");
     let regalloc = native(Kind::Cpp, "PhaseChaitin::Select()");
     let unknown = Frame::unknown(Why::CodeMoved, None, 0x7f00_2000);
-    let stub = Frame::unknown(
-        Why::NoSymbol,
-        Some(Arc::new(Module { path: "/opt/lib/libfast.so".into(), build_id: None })),
-        16,
-    );
+    let stub = Frame::unknown(Why::NoSymbol, Some(Arc::new(Module::at("/opt/lib/libfast.so"))), 16);
     let rust = named(Kind::Native, "core::slice::sort::stable::drift::sort");
     let cut = named(Kind::Marker, "[truncated]");
     let mut p = Profile::new();
@@ -99,14 +98,15 @@ fn server() -> Container {
     }
 }
 
-fn run_report(p: &Profile) -> RunReport {
-    let (file, why) = ("/lib/ld-musl-x86_64.so.1".into(), "stack not readable".into());
-    let ended_in = EndedIn { file, why, ticks: 5 };
+/// A JVM with the agent whose log was cut, and one that refused the agent.
+fn jvm_reports() -> Vec<JvmReport> {
     let mut reached = JvmReport {
         pid: 4711,
         name: "org.example.Server".into(),
         version: "17.0.12+7".into(),
+        newer_than: None,
         names: NameSource::AgentLate { ms: 240 },
+        no_agent: None,
         frame_pointers: Some(true),
         undescribed: None,
         compiled_before: Some(0.41),
@@ -135,7 +135,31 @@ fn run_report(p: &Profile) -> RunReport {
         throttling: None,
         ..reached.clone()
     };
+    let read = JvmReport {
+        pid: 512,
+        name: "org.example.Batch".into(),
+        version: "26.0.1+8".into(),
+        newer_than: Some(25),
+        names: NameSource::Memory { ms: 31 },
+        no_agent: Some(JvmRefusal {
+            label: "noexec tmp".into(),
+            hint: "Mount its /tmp without noexec, or start the JVM with -agentpath for the agent.".into(),
+        }),
+        compiled_before: None,
+        ticks: 200,
+        java_ticks: 100,
+        rootless_ticks: 0,
+        log_bytes: 0,
+        throttling: None,
+        ..reached.clone()
+    };
     reached.log_cut = true;
+    vec![reached, read, refused]
+}
+
+fn run_report(p: &Profile) -> RunReport {
+    let (file, why) = ("/lib/ld-musl-x86_64.so.1".into(), "stack not readable".into());
+    let ended_in = EndedIn { file, why, advice: "The stack was swapped out.".into(), ticks: 5 };
     RunReport {
         target: "all processes".into(),
         command: "jbpf-prof --duration 30 --all".into(),
@@ -152,7 +176,7 @@ fn run_report(p: &Profile) -> RunReport {
         unknown: p.unknown(),
         ends: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
         ended_in: vec![ended_in],
-        jvms: vec![reached, refused],
+        jvms: jvm_reports(),
         groups: vec![GroupReport {
             path: "/kubepods/burstable/pod0a1b2c3d-0000-1111-2222-333344445555".into(),
             hierarchy: "v2".into(),
@@ -173,6 +197,10 @@ fn run_report(p: &Profile) -> RunReport {
             maps_bytes: 9 << 20,
             steady: Some(Steady { seconds: 19.0, cpu_s: 0.057, after_s: 10.2 }),
         },
+        limits: vec![
+            LimitRow { limit: Limit::PerfMap, subject: "node (812)".into(), left_out: 7_340_032 },
+            LimitRow { limit: Limit::UnwindTables, subject: String::new(), left_out: 3 },
+        ],
         warnings: vec![
             "The JVM 99 has no names for its Java code; see below for what to do about it, and why it is so."
                 .into(),

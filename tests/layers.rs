@@ -6,18 +6,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each room may name. `session` and `cli` may name all.
-const ROOMS: [(&str, &[&str]); 12] = [
+const ROOMS: [(&str, &[&str]); 13] = [
     ("text", &[]),
-    ("unwind", &[]),
-    ("process", &["text"]),
-    ("profile", &["text"]),
+    ("limits", &["text"]),
+    ("unwind", &["limits"]),
+    ("process", &["limits", "text"]),
+    ("profile", &["limits", "text"]),
     ("capture", &["process", "unwind", "text"]),
-    ("jvm", &["process", "unwind", "text"]),
+    ("jvm", &["process", "unwind", "limits", "text"]),
     ("host", &["process", "text"]),
-    ("symbolize", &["capture", "process", "jvm", "profile", "unwind", "text"]),
-    ("output", &["profile", "text"]),
-    ("session", &["capture", "process", "jvm", "host", "symbolize", "profile", "output", "unwind", "text"]),
-    ("daemon", &["profile", "output", "session", "text"]),
+    ("symbolize", &["capture", "process", "jvm", "profile", "unwind", "limits", "text"]),
+    ("output", &["profile", "limits", "text"]),
+    (
+        "session",
+        &["capture", "process", "jvm", "host", "symbolize", "profile", "output", "unwind", "limits", "text"],
+    ),
+    ("daemon", &["profile", "output", "session", "limits", "text"]),
     (
         "cli",
         &["capture", "process", "jvm", "host", "symbolize", "profile", "output", "session", "daemon", "text"],

@@ -262,3 +262,28 @@ fn names_that_the_jvm_invents_are_the_same_in_each_run() {
     };
     assert_eq!(names(), names());
 }
+
+#[test]
+fn each_class_and_method_has_its_own_name() {
+    if !is_root() {
+        return;
+    }
+    let target = Program::new("Lookalikes").start(&Jdk::host());
+    let classes = ["Lookalikes$Proxy1", "Lookalikes$Proxy2", "Lookalikes$ByteBuddy$Alpha"];
+    let classes = classes.into_iter().chain(["Lookalikes$ByteBuddy$Beta", "Script1", "Script2"]);
+    let names: Vec<String> = classes.map(|class| format!("{class}.applyAsLong")).collect();
+    for java in ["agent", "vm"] {
+        let main = main_thread(&target, &["--java", java]);
+        let share =
+            |wanted: &dyn Fn(&str) -> bool| main.share(|stack| stack.iter().any(|frame| wanted(bare(frame))));
+        for name in &names {
+            assert_share(name, share(&|frame| frame == name), 1.0 / 8.0, main.total());
+        }
+        for end in ["xxOne", "xxTwo"] {
+            let long = |frame: &str| {
+                frame.starts_with("Lookalikes$Template.xx") && frame.contains('…') && frame.ends_with(end)
+            };
+            assert_share(end, share(&long), 1.0 / 8.0, main.total());
+        }
+    }
+}

@@ -1,12 +1,11 @@
 //! A method's record: its names and lines, asked of the JVM while the event that names it lasts.
 
+use jvm_symbols_log::record::MAX_NAME;
 use jvm_symbols_log::{ClassName, Out, RecordType, encode};
 
 use crate::jvmti::{Env, Jni, MethodId};
 use crate::slot::Entered;
 
-/// Longest name that is logged; the class file format allows 64 KiB.
-const MAX_NAME: usize = 4096;
 /// Most entries of a line table.
 const MAX_LINES: usize = 16 << 10;
 

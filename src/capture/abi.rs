@@ -193,19 +193,7 @@ fn leaf(code: u8) -> Option<Leaf> {
 }
 
 fn end(code: u8) -> Option<End> {
-    const ENDS: [End; 10] = [
-        End::Root,
-        End::Depth,
-        End::BadRead,
-        End::NotUp,
-        End::BadPc,
-        End::NoUser,
-        End::NoTable,
-        End::NoRule,
-        End::NoBlob,
-        End::NoFrame,
-    ];
-    ENDS.get(usize::from(code)).copied()
+    End::ALL.get(usize::from(code)).copied()
 }
 
 /// Reads a record of the ring buffer: the stack, and the parity of the window that counts it. `None` if the bytes are

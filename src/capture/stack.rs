@@ -55,6 +55,25 @@ pub enum End {
     NoBlob,
     /// A JVM's code was found without a frame as that code has: it was about to be made, changed or left.
     NoFrame,
+    /// Another tool's uretprobe has replaced the return address, and the true one is not known.
+    Uretprobe,
+}
+
+impl End {
+    /// Every reason, in the order of `JP_ENDS` in `bpf/abi.h`.
+    pub const ALL: [End; 11] = [
+        End::Root,
+        End::Depth,
+        End::BadRead,
+        End::NotUp,
+        End::BadPc,
+        End::NoUser,
+        End::NoTable,
+        End::NoRule,
+        End::NoBlob,
+        End::NoFrame,
+        End::Uretprobe,
+    ];
 }
 
 /// One frame of the user stack.

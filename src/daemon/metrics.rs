@@ -6,6 +6,7 @@ use super::exposition::Exposition;
 use super::kubelet::Looks;
 use super::push::PushStats;
 use super::store::Kept;
+use crate::limits::Limit;
 use crate::profile::report::{Cost, NameSource};
 use crate::session::{Outcome, Vitals};
 
@@ -19,6 +20,8 @@ pub(super) struct Metrics {
     missed: u64,
     unknown: BTreeMap<&'static str, u64>,
     user_frames: u64,
+    /// What limits left out, by the limit's name.
+    limits: Sum<&'static str>,
     windows: u64,
     /// Windows that were taken while those before them were still being written.
     pub(super) skipped: u64,
@@ -70,6 +73,10 @@ impl Metrics {
         for row in &report.unknown.rows {
             *self.unknown.entry(row.why.label()).or_default() += row.frames;
         }
+        for limit in Limit::all() {
+            let rows = report.limits.iter().filter(|row| row.limit == limit);
+            self.limits.take(limit.name(), rows.map(|row| row.left_out as f64).sum());
+        }
         for (result, n) in &vitals.attached {
             self.attached.take(result.clone(), *n as f64);
         }
@@ -93,6 +100,7 @@ impl Metrics {
     /// A session has ended; the next one counts from nothing. What this process itself spent goes on.
     pub(super) fn session_ended(&mut self) {
         self.attached.last.clear();
+        self.limits.last.clear();
         // Its workers have ended as well, and the kernel counts them among the helpers from now on.
         let workers = self.cpu.last.remove("workers").unwrap_or(0.0);
         *self.cpu.last.entry("helpers").or_default() += workers;
@@ -163,6 +171,9 @@ impl Metrics {
         self.lost.iter().for_each(|(reason, n)| lost.sample(&[("reason", reason)], n));
         let mut unknown = out.metric("frames_unknown_total", "counter", "Frames without a name, by reason.");
         self.unknown.iter().for_each(|(reason, n)| unknown.sample(&[("reason", reason)], n));
+        let help = "What was not read or kept since a limit was met, by limit: bytes, mappings, stacks.";
+        let mut limits = out.metric("limit_left_out_total", "counter", help);
+        self.limits.total.iter().for_each(|(limit, n)| limits.sample(&[("limit", limit)], n));
     }
 
     fn java(&self, out: &mut Exposition) {

@@ -145,10 +145,30 @@ pub struct Failed {
 /// # Errors
 /// Why not.
 pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
+    outlook(jvm, binary).map(|outlook| outlook.inspection)
+}
+
+/// What can be told of a JVM without attaching.
+#[derive(Debug)]
+pub(super) struct Outlook {
+    pub(super) inspection: Inspection,
+    /// Why an attach would be refused.
+    pub(super) refusal: Option<Refusal>,
+    /// Its memory says where its code is described.
+    pub(super) is_readable: bool,
+}
+
+/// Looks at a JVM without attaching.
+///
+/// # Errors
+/// Why not.
+pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<Outlook, Refusal> {
     let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, Task::Inspect)?;
     match answer {
         Answer { refusal: Some(refusal), .. } => Err(refusal),
-        Answer { inspection: Some(inspection), .. } => Ok(inspection),
+        Answer { inspection: Some(inspection), foreseen, layout, .. } => {
+            Ok(Outlook { inspection, refusal: foreseen, is_readable: layout.is_some() })
+        }
         _ => Err(Refusal::HelperFailed("an empty answer".into())),
     }
 }

@@ -114,6 +114,20 @@ impl Target {
         Ok(numbers.filter_map(link).collect())
     }
 
+    /// The ids of its threads in their own pid namespace, as many as `most`.
+    pub(super) fn thread_ids(&self, most: usize) -> Result<impl Iterator<Item = u32>, Refusal> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let tasks = openat(&self.process, "task", flags, Mode::empty()).map_err(refusal)?;
+        let numbers = Dir::new(tasks)
+            .map_err(refusal)?
+            .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse::<u32>().ok());
+        let own = |task: u32| {
+            let status = self.proc_file(&format!("task/{task}/status")).ok()?;
+            Some(procfs::parse_status(&status)?.ns_pid)
+        };
+        Ok(numbers.take(most).filter_map(own))
+    }
+
     /// A directory below its root, by the path as it names it.
     pub(super) fn directory(&self, path: &str) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;

@@ -91,7 +91,7 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
     let modules: Vec<Arc<Module>> = (0..4u8)
         .map(|i| {
             let build_id = (i > 0).then(|| Arc::from([i, 0, 255, 16].as_slice()));
-            Arc::new(Module { path: format!("/usr/lib/lib{}.so", numbers.pick(&names)).into(), build_id })
+            Arc::new(Module { build_id, ..Module::at(format!("/usr/lib/lib{}.so", numbers.pick(&names))) })
         })
         .collect();
     let frames: Vec<Arc<Frame>> = (0..60).map(|_| Arc::new(frame(&mut numbers, &names, &modules))).collect();
@@ -162,7 +162,7 @@ fn frame(numbers: &mut Numbers, names: &[String], modules: &[Arc<Module>]) -> Fr
 pub(super) fn plausible(seed: u64) -> Vec<(Labels, Vec<Arc<Frame>>, u64)> {
     let mut numbers = Numbers::new(seed);
     let library =
-        Arc::new(Module { path: "/usr/lib/libjvm.so".into(), build_id: Some([7, 9].as_slice().into()) });
+        Arc::new(Module { build_id: Some([7, 9].as_slice().into()), ..Module::at("/usr/lib/libjvm.so") });
     let mut all = Vec::new();
     for _ in 0..100 {
         let pid = 1 + numbers.below(3) as u32;

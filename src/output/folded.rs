@@ -124,7 +124,7 @@ pub fn read(input: &mut impl BufRead) -> anyhow::Result<Profile> {
         }
         ensure!(line.len() <= MAX_LINE, "line {number} is longer than {MAX_LINE} bytes");
         let text = String::from_utf8_lossy(&line);
-        let text = text.trim();
+        let text = text.trim_matches(is_space);
         if text.is_empty() || text.starts_with("# ") {
             continue;
         }
@@ -150,6 +150,11 @@ pub fn read(input: &mut impl BufRead) -> anyhow::Result<Profile> {
     Ok(profile)
 }
 
+/// What stands around frames and lines of others; wider spaces are a part of a name.
+fn is_space(c: char) -> bool {
+    c.is_ascii_whitespace()
+}
+
 /// Text without its brackets.
 pub(super) fn bare(text: &str) -> &str {
     text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text)
@@ -172,7 +177,7 @@ impl Parsed {
         self.stack.clear();
         let mut parent: Option<Kind> = None;
         for (at, text) in stack.split(';').enumerate() {
-            let (kind, id) = self.frame(text.trim(), at, parent, profile);
+            let (kind, id) = self.frame(text.trim_matches(is_space), at, parent, profile);
             parent = Some(kind);
             self.stack.push(id);
         }

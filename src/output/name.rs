@@ -53,12 +53,11 @@ pub fn suffix(kind: Kind) -> &'static str {
     }
 }
 
-/// A symbol as a frame of a folded line: no `;`, nothing that looks like a count at the end, no space in a process's
-/// name, the suffix of its kind.
+/// A symbol as a frame of a folded line: no `;`, nothing that looks like a count at the end, no space at its ends or in a
+/// process's name, the suffix of its kind.
 #[must_use]
 pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
-    let mut text: String =
-        plain(frames, symbol).trim().chars().map(|c| if c == ';' { '|' } else { c }).collect();
+    let mut text: String = plain(frames, symbol).chars().map(|c| if c == ';' { '|' } else { c }).collect();
     if symbol.kind == Kind::Process {
         text = text.replace(' ', "_");
     }
@@ -69,21 +68,33 @@ pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
         // A process may call itself so; only ticks that were lost may.
         text = "[lost?]".to_owned();
     }
+    text = seen(&text);
     text.push_str(suffix(symbol.kind));
     guard(text)
 }
+
+/// Spaces at the ends of a name as `␣`: readers of folded lines drop them, and `" a"` is not `"a"`.
+fn seen(text: &str) -> String {
+    let begun = text.trim_start_matches(' ');
+    let bare = begun.trim_end_matches(' ');
+    let (before, behind) = (text.len() - begun.len(), begun.len() - bare.len());
+    format!("{}{bare}{}", SPACE.repeat(before), SPACE.repeat(behind))
+}
+
+/// A space that is seen.
+const SPACE: &str = "\u{2423}";
 
 /// Two shapes that readers of folded lines take for something else: a number after a space is a count, and `# ` opens a
 /// comment.
 fn guard(mut text: String) -> String {
     if text.starts_with("# ") {
-        text.replace_range(1..2, "_");
+        text.replace_range(1..2, SPACE);
     }
     if let Some((_, tail)) = text.rsplit_once(' ')
         && tail.chars().all(|c| c.is_ascii_digit() || c == '.')
     {
         let at = text.len() - tail.len() - 1;
-        text.replace_range(at..=at, "_");
+        text.replace_range(at..=at, SPACE);
     }
     text
 }
@@ -124,7 +135,7 @@ pub fn parse_unknown(text: &str) -> Option<Frame> {
         None => (inner, ""),
     };
     let why = Why::ALL.into_iter().find(|w| w.label() == label)?;
-    let module = (!file.is_empty()).then(|| Module { path: file.into(), build_id: None }.into());
+    let module = (!file.is_empty()).then(|| Module::at(file).into());
     Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })
 }
 

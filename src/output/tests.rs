@@ -167,7 +167,7 @@ fn hostile_names_are_harmless_in_every_format() {
 }
 
 #[test]
-fn names_of_any_length_are_cut() {
+fn names_of_any_length_are_shortened() {
     let long = "long; ".repeat(20_000);
     let mut profile = Profile::new();
     let labels = Labels { process: long.as_str().into(), ..Labels::default() };
@@ -176,11 +176,32 @@ fn names_of_any_length_are_cut() {
     profile.add(&labels, &frames, 3, 30);
     profile.accounts = Accounts { ticks: 3, kept: 3, ..Accounts::default() };
     let folded = text(&profile);
-    assert!(folded.len() < 4 * 5000 && folded.matches('…').count() == 4);
+    assert!(folded.len() < 4 * 5000 && folded.matches('…').count() == 8);
     assert_eq!(text(&from_folded(&folded)), folded);
     let packed = bytes(&profile, Format::Pprof);
     assert_eq!(text(&from_pprof(&packed)), folded);
     assert_eq!(sum_of_svg(&String::from_utf8(bytes(&profile, Format::Svg)).unwrap()), 3);
+}
+
+#[test]
+fn names_that_differ_stay_different() {
+    let long = |middle| format!("{}{middle}{}", "a".repeat(4000), "b".repeat(4000));
+    let (one, two) = (long("1"), long("2"));
+    let spaces = ["a", " a", "a ", "  a", "a\u{3000}", "\u{3000}", " ", "  ", "x 5", "x_5", "# x", "#_x"];
+    let names: Vec<&str> = spaces.into_iter().chain([one.as_str(), two.as_str()]).collect();
+    for kind in [Kind::Native, Kind::Java, Kind::Kernel] {
+        let mut profile = Profile::new();
+        for (count, name) in (1..).zip(&names) {
+            let frames = [Frame::named(Kind::Process, "p"), Frame::named(kind, *name)].map(Arc::new);
+            profile.add(&Labels::default(), &frames, count, 0);
+        }
+        profile.accounts.kept = profile.total().count;
+        let folded = text(&profile);
+        assert_eq!(folded.lines().count(), names.len(), "{folded}");
+        assert_eq!(text(&from_folded(&folded)), folded);
+        assert_eq!(text(&from_pprof(&bytes(&profile, Format::Pprof))), folded);
+        assert_eq!(text(&from_pprof(&bytes(&from_folded(&folded), Format::Pprof))), folded);
+    }
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Processes {
     fn why_unmapped(&mut self, tgid: u32, index: usize) -> Unlocated {
         match self.program(tgid, index) {
             None => Unlocated::ProcessGone,
-            Some(program) if program.overflow => Unlocated::TooManyMappings,
+            Some(program) if program.refused > 0 => Unlocated::TooManyMappings,
             Some(program) => match program.before {
                 Before::Failed(why) => why,
                 Before::Held(_) => Unlocated::TooSlow,

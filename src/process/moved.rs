@@ -132,9 +132,9 @@ impl Processes {
         let Some(program) = self.program(tgid, index) else { return false };
         let maps = std::sync::Arc::make_mut(&mut program.maps);
         let mut noted = false;
-        for &CopiedPart { start, end, offset } in &found.parts {
+        for (at, &CopiedPart { start, end, offset }) in found.parts.iter().enumerate() {
             if maps.len() >= most {
-                program.overflow = true;
+                program.refused = program.refused.max((found.parts.len() - at) as u64);
                 break;
             }
             noted |= maps.note_copy(start, end, &file, offset);

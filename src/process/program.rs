@@ -63,8 +63,8 @@ pub(super) struct Program {
     pub(super) threads: Vec<u32>,
     pub(super) maps: Arc<Mappings>,
     pub(super) before: Before,
-    /// It has more mappings than are kept.
-    pub(super) overflow: bool,
+    /// Mappings that were not kept, since it has more than are.
+    pub(super) refused: u64,
     /// Its root and owner, once asked for.
     pub(super) root: Option<Arc<TargetRoot>>,
     /// When a sample of it was last looked up in vain, and its mappings read again.
@@ -91,7 +91,7 @@ impl Program {
             threads,
             maps: Arc::default(),
             before: Before::Unread,
-            overflow: false,
+            refused: 0,
             root: None,
             reread: MonoNs(0),
             moved: MovedSearches::default(),
@@ -145,7 +145,7 @@ impl Program {
             threads: vec![self.tgid],
             maps: Arc::default(),
             before: Before::Nothing,
-            overflow: false,
+            refused: 0,
             root: None,
             reread: MonoNs(0),
             moved: MovedSearches::default(),
@@ -203,9 +203,9 @@ impl Program {
             Before::Read(first) => first,
             _ => self.from,
         };
-        for entry in entries {
+        for (at, entry) in entries.iter().enumerate() {
             if maps.len() >= most {
-                self.overflow = true;
+                self.refused = self.refused.max((entries.len() - at) as u64);
                 break;
             }
             let path = Arc::from(entry.path.as_path());

@@ -15,6 +15,7 @@ use super::program::Program;
 use super::reading;
 use super::root::Roots;
 use super::{MonoNs, Patience, ProcessId, TargetRoot};
+use crate::limits::{Limit, LimitsMet};
 
 /// Ended programs that are kept for their last stacks, at most. Those have their names within two seconds, and within seven if
 /// a JVM's log names them: of a storm of 2,000 programs a second these are the last.
@@ -272,6 +273,17 @@ impl Processes {
         }
     }
 
+    /// What was left out of processes that are known now.
+    #[must_use]
+    pub fn limits(&self) -> LimitsMet {
+        let mut met = LimitsMet::default();
+        for program in self.timelines.values().flatten().filter(|program| program.refused > 0) {
+            let name = String::from_utf8_lossy(&program.comm);
+            met.note(Limit::Mappings, &format!("{name} ({})", program.tgid), program.refused);
+        }
+        met
+    }
+
     /// What opening their files takes.
     #[must_use]
     pub fn openers_cost(&self) -> OpenersCost {
@@ -357,7 +369,7 @@ impl Processes {
         if kept >= self.options.max_mappings
             || self.counts.mappings + added > self.options.max_mappings_in_all
         {
-            program.overflow = true;
+            program.refused += 1;
             self.counts.mappings_refused += 1;
             return;
         }

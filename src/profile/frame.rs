@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::advice::FileTraits;
 pub use crate::text::{clean, is_clean};
 
 /// What sort of code a frame is: colours, suffixes and filters go by it.
@@ -130,9 +131,18 @@ pub struct Module {
     pub path: Arc<str>,
     /// GNU build id, if it has one.
     pub build_id: Option<Arc<[u8]>>,
+    /// What explains why its code has no names. Not a part of what formats keep.
+    #[serde(default)]
+    pub traits: FileTraits,
 }
 
 impl Module {
+    /// A module of which only the path is known.
+    #[must_use]
+    pub fn at(path: impl Into<Arc<str>>) -> Module {
+        Module { path: path.into(), build_id: None, traits: FileTraits::default() }
+    }
+
     /// The last part of the path.
     #[must_use]
     pub fn base_name(&self) -> &str {

@@ -132,8 +132,7 @@ impl FrameTable {
             return id;
         }
         let path = self.strings.intern(&module.path);
-        let module =
-            Arc::new(Module { path: Arc::clone(self.strings.get(path)), build_id: module.build_id.clone() });
+        let module = Arc::new(Module { path: Arc::clone(self.strings.get(path)), ..Module::clone(module) });
         let next = self.modules.len() as u32;
         *self.module_ids.entry(Arc::clone(&module)).or_insert_with(|| {
             self.modules.push(module);

@@ -4,6 +4,7 @@
 //! each format writes them beside the samples, so that every format sums to `kept + lost`.
 
 pub mod accounts;
+pub mod advice;
 pub mod containers;
 pub mod filter;
 pub mod fold;

@@ -7,7 +7,7 @@ use ahash::RandomState;
 
 use super::frame::{clean, is_clean};
 
-/// Characters that a name may have; longer ones are cut. C++ templates reach a few thousand.
+/// Characters that a name may have; longer ones are shortened in their middle.
 pub const MAX_NAME: usize = 4096;
 
 /// A string of a profile.

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::advice::for_nameless;
 use super::frame::{Frame, Module, Why};
 use super::samples::Profile;
 use super::tables::Ticks;
@@ -33,6 +34,8 @@ pub fn is_nameless(frame: &Frame) -> bool {
 pub struct StrippedRow {
     /// Its path, as the processes that mapped it name it.
     pub path: Arc<str>,
+    /// What to do about it: a sentence that is true of this file.
+    pub advice: &'static str,
     /// Ticks in these functions themselves.
     pub itself: u64,
     /// Ticks in them or in what they called.
@@ -47,9 +50,10 @@ impl Profile {
         let mut rows: Vec<StrippedRow> = Vec::new();
         let row_of = self.frames().ids().map(|id| {
             let frame = self.frames().get(id);
-            let path = Arc::clone(&frame.module.as_ref().filter(|_| is_nameless(&frame))?.path);
+            let module = frame.module.as_ref().filter(|_| is_nameless(&frame))?;
+            let (path, advice) = (Arc::clone(&module.path), for_nameless(module));
             Some(*ids.entry(Arc::clone(&path)).or_insert_with(|| {
-                rows.push(StrippedRow { path, itself: 0, total: 0 });
+                rows.push(StrippedRow { path, advice, itself: 0, total: 0 });
                 rows.len() - 1
             }))
         });
@@ -77,7 +81,7 @@ mod tests {
 
     #[test]
     fn files_are_told_from_each_other_and_named_functions_left_out() {
-        let module = |path: &str| Arc::new(Module { path: path.into(), build_id: None });
+        let module = |path: &str| Arc::new(Module::at(path));
         let (z, c) = (module("/usr/lib/libz.so.1"), module("/usr/lib/libc.so.6"));
         let native = |module: &Arc<Module>, name: &str| {
             let module = Some(Arc::clone(module));

@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn unknown_frames_by_reason() {
         let mut p = Profile::new();
-        let module = Arc::new(Module { path: "/usr/lib/libx.so".into(), build_id: None });
+        let module = Arc::new(Module::at("/usr/lib/libx.so"));
         let gone = Arc::new(Frame::unknown(Why::CodeMoved, None, 1));
         let bare = |address| Arc::new(Frame::unknown(Why::NoSymbol, Some(Arc::clone(&module)), address));
         let hidden = Arc::new(Frame::unknown(Why::KernelHidden, None, 9));

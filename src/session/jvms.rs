@@ -356,7 +356,7 @@ impl Jvms {
         match std::thread::Builder::new().name("attach".into()).spawn(begin) {
             Ok(thread) => {
                 let cpu = self.cpu_of(tgid);
-                self.entries.insert(tgid, Entry::attaching(tgid, thread, late, cpu));
+                self.entries.insert(tgid, Entry::attaching(tgid, self.java, thread, late, cpu));
             }
             Err(e) => log::warn!("JVM {tgid} is not asked: {e}"),
         }

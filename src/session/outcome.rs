@@ -13,6 +13,7 @@ use super::groups::Groups;
 use super::jvms::Jvms;
 use super::resolver::{Part, Tally};
 use super::sampler::Totals;
+use super::stop_reason::{advice, label};
 use super::{Outcome, Settings, Target, Vitals};
 use crate::capture::End;
 use crate::capture::abi::LOSSES;
@@ -22,7 +23,7 @@ use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
 use crate::profile::report::{EndedIn, MAX_ENDED_IN};
 use crate::profile::samples::Span;
-use crate::profile::{Accounts, Profile, RunReport};
+use crate::profile::{Accounts, Module, Profile, RunReport};
 use crate::symbolize::Stats;
 use crate::unwind::Usage;
 
@@ -93,7 +94,8 @@ impl Course {
             groups: groups.report(),
             steal: Some(steal),
             cost: cost(totals, symbols, *openers, tables),
-            warnings: warnings(&profile, totals, symbols, tables, jvms.unread()),
+            limits: Vec::new(),
+            warnings: warnings(&profile, totals, symbols),
             outputs: Vec::new(),
         };
         let vitals = Vitals {
@@ -142,21 +144,6 @@ impl Course {
     }
 }
 
-fn label(end: End) -> &'static str {
-    match end {
-        End::Root => "root",
-        End::Depth => "deeper than 1,024 frames, or too dear to walk",
-        End::BadRead => "stack not readable",
-        End::NotUp => "caller's frame not above its own",
-        End::BadPc => "return address that is not in code",
-        End::NoUser => "no user stack",
-        End::NoTable => "no frame pointer and no unwind table",
-        End::NoRule => "unwind rule that is not followed",
-        End::NoBlob => "a JVM's code heap where no code is in use",
-        End::NoFrame => "a JVM's frame while it was made, changed or left",
-    }
-}
-
 /// How the walks of user stacks ended, the most frequent first.
 fn ends(tally: &Tally) -> Vec<(String, u64)> {
     let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
@@ -166,9 +153,10 @@ fn ends(tally: &Tally) -> Vec<(String, u64)> {
 
 /// In which files' code walks ended before the root, those with the most ticks first.
 fn ended_in(tally: &Tally) -> Vec<EndedIn> {
-    let row = |((file, end), &ticks): (&(Arc<str>, End), &u64)| EndedIn {
-        file: file.to_string(),
+    let row = |((file, end), &ticks): (&(Arc<Module>, End), &u64)| EndedIn {
+        file: file.path.to_string(),
         why: label(*end).to_owned(),
+        advice: advice(*end, file).unwrap_or_default().to_owned(),
         ticks,
     };
     let mut rows: Vec<EndedIn> = tally.ended_in.iter().map(row).collect();
@@ -177,19 +165,10 @@ fn ended_in(tally: &Tally) -> Vec<EndedIn> {
     rows
 }
 
-fn warnings(
-    profile: &Profile,
-    totals: &Totals,
-    symbols: &crate::symbolize::Stats,
-    tables: Usage,
-    unread_jvms: usize,
-) -> Vec<String> {
+fn warnings(profile: &Profile, totals: &Totals, symbols: &Stats) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Err(error) = profile.check() {
         warnings.push(error);
-    }
-    if profile.cut() > 0 {
-        warnings.push(format!("{} stacks were cut: the profile holds no more of them", profile.cut()));
     }
     if totals.lost_events > 0 {
         warnings.push(format!(
@@ -201,17 +180,6 @@ fn warnings(
         warnings.push(format!(
             "the symbol worker ended or did not answer {} times and was started again; {} files were given up",
             symbols.worker_lost, symbols.files_poisoned
-        ));
-    }
-    if unread_jvms > 0 {
-        warnings.push(format!(
-            "{unread_jvms} JVMs could not be read, for want of open files or since there were too many at once; their Java code has no names, or what their interpreters ran has none"
-        ));
-    }
-    if tables.refused > 0 {
-        warnings.push(format!(
-            "there was no room for {} unwind tables beside the {} that are loaded; that code was walked by frame pointers",
-            tables.refused, tables.tables
         ));
     }
     warnings

@@ -13,6 +13,7 @@ use super::thread_name::fold_numbers;
 use super::waiting::{Delay, Queue, Waiting};
 use crate::capture::abi::Counters;
 use crate::capture::{Count, End, Stack, StackKey, UserWord};
+use crate::limits::LimitsMet;
 use crate::process::opener::OpenersCost;
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
 use crate::profile::frame::clean;
@@ -20,7 +21,7 @@ use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
 use crate::profile::stripped::is_nameless;
-use crate::profile::{Frame, Kind, Labels, Profile, Why};
+use crate::profile::{Frame, Kind, Labels, Module, Profile, Why};
 use crate::symbolize::{CHUNK, LogStats, Named, Stats, Symbolizer};
 
 /// Characters of a process's or thread's name: the kernel keeps 15 bytes.
@@ -51,7 +52,7 @@ pub(super) struct Tally {
     /// How the user walks ended, by ticks.
     pub(super) ends: HashMap<End, u64>,
     /// Of walks that did not reach the root, in which files' code they ended.
-    pub(super) ended_in: HashMap<(Arc<str>, End), u64>,
+    pub(super) ended_in: HashMap<(Arc<Module>, End), u64>,
     /// By process: ticks with Java frames, and those of them that do not reach the root.
     pub(super) java: HashMap<ProcessId, JavaTicks>,
     /// Measured at its end: when it is handed over the next ones may have ended too.
@@ -91,13 +92,12 @@ fn end(stack: &Stack, frames: &[Arc<Frame>]) -> End {
 }
 
 /// The file of the frame whose caller was not found; none if it is in none, or nothing is missing.
-fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<str>> {
+fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<Module>> {
     if matches!(end, End::Root | End::Depth | End::NoUser) {
         return None;
     }
     let last = frames.iter().find(|frame| frame.unknown != Some(Why::NotMapped))?;
-    let file = last.module.as_ref().filter(|_| last.kind != Kind::Kernel)?;
-    Some(Arc::clone(&file.path))
+    last.module.clone().filter(|_| last.kind != Kind::Kernel)
 }
 
 /// What tells apart how stacks are shown: program, thread, its name, cgroup.
@@ -222,6 +222,13 @@ impl Resolver {
     /// What symbolizing did, and what it and opening files cost so far.
     pub(super) fn costs(&self) -> (Stats, OpenersCost) {
         (self.symbolizer.stats(), self.processes.openers_cost())
+    }
+
+    /// What was left out of processes and files.
+    pub(super) fn limits(&self) -> LimitsMet {
+        let mut met = self.processes.limits();
+        met.merge(self.symbolizer.limits());
+        met
     }
 
     /// The number of the window that is taken in next.

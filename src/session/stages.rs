@@ -12,6 +12,7 @@ use super::resolver::Resolver;
 use super::sampler::Batch;
 use super::unwinding::Unwinding;
 use super::{Control, Outcome, Settings};
+use crate::limits::{Limit, LimitsMet};
 use crate::process::ProcessEvent;
 use crate::unwind::Usage;
 
@@ -25,6 +26,8 @@ pub(super) struct Stages<'a> {
     progress: Progress,
     course: Course,
     steadiness: Steadiness,
+    /// Of processes that have ended, too.
+    limits: LimitsMet,
 }
 
 impl<'a> Stages<'a> {
@@ -47,6 +50,7 @@ impl<'a> Stages<'a> {
             progress: Progress::new(settings.progress, settings.duration),
             course: Course::begin(),
             steadiness: Steadiness::begin(),
+            limits: LimitsMet::default(),
             settings,
         }
     }
@@ -75,6 +79,8 @@ impl<'a> Stages<'a> {
         resolver.window(batch, throttled, jvms);
         jvms.close_ended(&resolver.waiting(), &mut resolver.symbolizer);
         groups.beat();
+        self.limits.merge(resolver.limits());
+        self.limits.merge(unwinding.limits());
         self.progress.show(resolver.samples());
         if control.take_evict() {
             resolver.symbolizer.shed();
@@ -120,6 +126,10 @@ impl<'a> Stages<'a> {
             let (tables, last) = (unwinding.usage(), part.last_window());
             let mut outcome = self.course.part((part, &totals), jvms, groups, &costs, tables, settings);
             outcome.report.cost.steady = self.steadiness.steady();
+            self.limits.note(Limit::Jvms, "", jvms.unread() as u64);
+            let mut limits = self.limits.clone();
+            limits.note(Limit::Stacks, "", outcome.profile.cut());
+            outcome.report.limits = limits.rows();
             hand(outcome);
             jvms.forget_ended(last, &mut self.resolver.symbolizer);
         }

@@ -1,22 +1,25 @@
 //! Keeps the walker's unwind tables up to date: of each process that may be sampled, what it has mapped, and the tables
 //! of that code.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::allowance::Allowance;
+use super::file_tables::{FileTables, TableAt, TabledRange};
 use super::groups::Groups;
 use super::missing::{LAST_PAUSE, Missing};
+use super::moved::find_moved;
 use super::replaced::Replaced;
 use super::{Settings, Target, targets};
 use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
+use crate::limits::{Limit, LimitsMet};
 use crate::process::{
-    Code, CodeRange, CoveredCode, FileId, Location, MappedFile, MonoNs, ProcessCode, ProcessId, Processes,
+    Code, CodeRange, CoveredCode, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes,
 };
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::unwind::{
-    self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Memory, Range, Rule, Space, Store, Table, TableKey,
+    self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Memory, Range, Rule, Space, Store, TableKey, TablePart,
     Usage,
 };
 
@@ -48,11 +51,11 @@ pub(super) trait Tables {
     /// The vdso, as a file.
     fn vdso(&self) -> Option<(FileId, FileHandle)>;
 
-    /// The table of a file.
+    /// The table of a file, or of a part of it around an offset.
     ///
     /// # Errors
     /// Why there is none.
-    fn table(&mut self, file: &FileHandle) -> Result<Table, NoTable>;
+    fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable>;
 }
 
 impl Tables for Symbolizer {
@@ -60,8 +63,8 @@ impl Tables for Symbolizer {
         Symbolizer::vdso(self)
     }
 
-    fn table(&mut self, file: &FileHandle) -> Result<Table, NoTable> {
-        self.unwind_table(file)
+    fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
+        self.unwind_table(file, around)
     }
 }
 
@@ -69,8 +72,8 @@ impl Tables for Symbolizer {
 pub(super) struct Unwinding<M: Memory = UnwindMemory> {
     store: Store<M>,
     wanted: Wanted,
-    /// The tables of files that were asked for; none if a file has none.
-    tables: HashMap<FileId, Option<TableKey>>,
+    /// The tables of files that were asked for.
+    tables: HashMap<FileId, FileTables>,
     /// What was asked of tables lately.
     rules: HashMap<(TableKey, u64), Rule>,
     /// JVMs, and what fork keeps and exec changes of the process that was one.
@@ -84,6 +87,7 @@ pub(super) struct Unwinding<M: Memory = UnwindMemory> {
     allowance: Allowance,
     missing: Missing,
     replaced: Replaced,
+    limits: LimitsMet,
 }
 
 impl Wanted {
@@ -127,6 +131,7 @@ impl<M: Memory> Unwinding<M> {
             allowance: Allowance::new(PART, MOST_SAVED, Instant::now()),
             missing: Missing::default(),
             replaced: Replaced::default(),
+            limits: LimitsMet::default(),
         }
     }
 
@@ -206,7 +211,8 @@ impl<M: Memory> Unwinding<M> {
             return;
         }
         self.hear(processes, Instant::now());
-        self.find_moved(stacks, processes);
+        find_moved(stacks, processes, |tgid| self.jvms.contains_key(&tgid));
+        let in_parts = self.tables.values().any(FileTables::has_more);
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
             let (id, at) = (stack.key.process, stack.at);
             let parent = || processes.info(id, at).map(|process| process.parent);
@@ -216,29 +222,20 @@ impl<M: Memory> Unwinding<M> {
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
                 self.examine(stack, processes, tables);
             }
+            if in_parts && stack.end == End::NoTable {
+                self.ask_for_part(stack, processes, tables);
+            }
         }
         self.replaced.retire(end);
     }
 
-    /// Looks for code of files in memory of no file where stacks were left without a table: at a frame whose caller was
-    /// found by frame pointer, and at the last one. What a JVM generates is described by it.
-    fn find_moved(&self, stacks: &[(Stack, Count)], processes: &mut Processes) {
-        let mut pages: HashSet<(u32, u64)> = HashSet::new();
-        let mut found: HashMap<ProcessId, (MonoNs, Vec<u64>)> = HashMap::new();
-        for (stack, _) in stacks.iter().filter(|(stack, _)| !self.jvms.contains_key(&stack.key.process.tgid))
-        {
-            let (id, at) = (stack.key.process, stack.at);
-            let callers = stack.user.iter().skip(1).map(Some).chain([None]);
-            let left = stack.user.iter().zip(callers);
-            let left = left.filter(|(_, caller)| caller.is_none_or(|it| matches!(it, UserWord::Followed(_))));
-            for pc in left.filter_map(|(word, _)| word.probe()) {
-                if pages.insert((id.tgid, pc & !0xfff)) && processes.is_anonymous(id, at, pc) {
-                    found.entry(id).or_insert_with(|| (at, Vec::new())).1.push(pc);
-                }
-            }
-        }
-        for (id, (at, addresses)) in found {
-            processes.find_moved(id, at, addresses);
+    /// Has the table built of that part of a file in whose code a stack ended.
+    fn ask_for_part(&mut self, stack: &Stack, processes: &mut Processes, tables: &mut dyn Tables) {
+        let (id, at) = (stack.key.process, stack.at);
+        let Some(left) = stack.user.last().and_then(|word| word.probe()) else { return };
+        let Location::File { file, offset } = processes.locate(id, at, left) else { return };
+        if self.tables.get(&file.id).is_some_and(FileTables::has_more) {
+            self.rule(id.tgid, &file, offset, tables);
         }
     }
 
@@ -258,17 +255,27 @@ impl<M: Memory> Unwinding<M> {
         }
     }
 
-    /// What holds at an offset of a file of a process, as far as it is known or there is time to find it out.
+    /// What holds at an offset of a file of a process, as far as it is known or there is time to find it out. The process was
+    /// walked without it.
     fn rule(&mut self, tgid: u32, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn Tables) -> Rule {
         let now = Instant::now();
-        let mut key = self.known(file.id);
-        if key.is_none() && !self.allowance.now(now).is_zero() {
-            key = self.build(file.id, &FileHandle::Mapped(Arc::clone(file)), tables);
-            self.allowance.spend(now.elapsed());
-            // It was walked without it.
-            self.due.extend(key.flatten().map(|_| tgid));
+        let may_build = !self.allowance.now(now).is_zero();
+        let mut known = self.known(file.id);
+        // A part that is there may have been built for another process.
+        let is_late = known.as_ref().is_none_or(FileTables::has_more);
+        if known.is_none() && may_build {
+            known = self.build(file.id, &FileHandle::Mapped(Arc::clone(file)), tables);
         }
-        let Some(key) = key.flatten() else { return Rule::None };
+        let at = |known: &Option<FileTables>| known.as_ref().map(|known| known.at(offset));
+        if at(&known) == Some(TableAt::Unbuilt) && may_build {
+            self.build_part(file, offset, tables);
+            known = self.known(file.id);
+        }
+        self.allowance.spend(now.elapsed());
+        let Some(TableAt::Loaded(key)) = at(&known) else { return Rule::None };
+        if is_late {
+            self.due.insert(tgid);
+        }
         if self.rules.len() >= MAX_RULES {
             self.rules.clear();
         }
@@ -310,6 +317,13 @@ impl<M: Memory> Unwinding<M> {
         self.store.shed();
     }
 
+    /// What there was no room for.
+    pub(super) fn limits(&self) -> LimitsMet {
+        let mut met = self.limits.clone();
+        met.note(Limit::UnwindTables, "", self.store.usage().refused);
+        met
+    }
+
     /// What is loaded, in numbers.
     pub(super) fn usage(&self) -> Usage {
         self.store.usage()
@@ -334,28 +348,25 @@ impl<M: Memory> Unwinding<M> {
     /// it does later.
     fn load(&mut self, tgid: u32, code: ProcessCode, tables: &mut dyn Tables, until: Instant) {
         let ProcessCode { start_code, end_code, start_stack, ranges } = code;
-        let mut keys: Vec<Option<TableKey>> = Vec::with_capacity(ranges.len());
+        let mut tabled: Vec<TabledRange> = Vec::with_capacity(ranges.len());
         let mut again: Option<Instant> = None;
         for range in &ranges {
             let Some((id, file)) = file_of(range, tables) else {
-                keys.push(None);
+                tabled.extend(FileTables::none().cut(range));
                 continue;
             };
-            let (now, mut key) = (Instant::now(), self.known(id));
-            if key.is_none() && now >= until {
+            let (now, mut known) = (Instant::now(), self.known(id));
+            if known.is_none() && now >= until {
                 self.due.insert(tgid);
-            } else if key.is_none() {
-                key = self.build(id, &file, tables);
+            } else if known.is_none() {
+                known = self.build(id, &file, tables);
                 again = again.into_iter().chain(self.missing.until(id, now)).min();
             }
-            keys.push(key.flatten());
+            tabled.extend(known.unwrap_or_default().cut(range));
         }
         let layout = Layout { start_code, end_code, start_stack };
-        let range = |range: &CodeRange| {
-            let CodeRange { start, end, offset, .. } = *range;
-            Range { start, end, code: unwind::Code::File(offset), table: 0 }
-        };
-        let mut ranges: Vec<Range> = ranges.iter().map(range).collect();
+        let mut keys: Vec<Option<TableKey>> = tabled.iter().map(|tabled| tabled.key).collect();
+        let mut ranges: Vec<Range> = tabled.into_iter().map(|tabled| tabled.range).collect();
         if !self.add_heaps((tgid, layout), &mut ranges, &mut keys) {
             again = again.or(Some(Instant::now() + LAST_PAUSE));
         }
@@ -389,33 +400,56 @@ impl<M: Memory> Unwinding<M> {
         true
     }
 
-    /// The table of a file, if it was asked for and is still loaded; none of none if the file has none.
-    fn known(&self, id: FileId) -> Option<Option<TableKey>> {
-        let known = *self.tables.get(&id)?;
-        known.is_none_or(|key| self.store.has(key)).then_some(known)
+    /// The tables of a file, if they were asked for and are still loaded.
+    fn known(&mut self, id: FileId) -> Option<FileTables> {
+        let tables = self.tables.get_mut(&id)?;
+        tables.retain(|key| self.store.has(key)).then(|| tables.clone())
     }
 
     /// Has the table of a file built and loads it, unless that was tried in vain not long ago.
-    fn build(&mut self, id: FileId, file: &FileHandle, tables: &mut dyn Tables) -> Option<Option<TableKey>> {
+    fn build(&mut self, id: FileId, file: &FileHandle, tables: &mut dyn Tables) -> Option<FileTables> {
         let now = Instant::now();
         if self.missing.until(id, now).is_some() {
             return None;
         }
-        let built = match tables.table(file) {
-            Ok(table) => self.store.load(&table).map(Some),
+        let built = match tables.table(file, None) {
+            Ok(part) => self.store.load(&part.table).map(|key| FileTables::one(&part, key, now)),
             Err(NoTable::Unavailable) => None,
-            Err(_) => Some(None),
+            Err(NoTable::TooLarge) => Some(FileTables::in_parts()),
+            Err(_) => Some(FileTables::none()),
         };
-        let Some(key) = built else {
+        let Some(built) = built else {
             self.missing.add(id, now);
             return None;
         };
         self.missing.remove(id);
         if self.tables.len() >= MAX_FILES {
-            self.tables.retain(|_, key| key.is_some_and(|key| self.store.has(key)));
+            self.tables.retain(|_, tables| tables.retain(|key| self.store.has(key)) && tables.has_table());
         }
-        self.tables.insert(id, key);
-        Some(key)
+        self.tables.insert(id, built.clone());
+        Some(built)
+    }
+
+    /// The same for the part of a large file that has the code at `offset`.
+    fn build_part(&mut self, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn Tables) {
+        let now = Instant::now();
+        let Some(known) = self.tables.get_mut(&file.id) else { return };
+        if self.missing.until(file.id, now).is_some() {
+            return;
+        }
+        let may_load = known.make_room(now);
+        let part = may_load.then(|| tables.table(&FileHandle::Mapped(Arc::clone(file)), Some(offset)));
+        match part {
+            Some(Ok(part)) => match self.store.load(&part.table) {
+                Some(key) => return known.add(&part, key, now),
+                None => self.missing.add(file.id, now),
+            },
+            Some(Err(NoTable::Unavailable)) => return self.missing.add(file.id, now),
+            Some(Err(_)) => known.end(),
+            None => {}
+        }
+        known.refused += 1;
+        self.limits.note(Limit::UnwindTableParts, &file.path.to_string_lossy(), known.refused);
     }
 }
 

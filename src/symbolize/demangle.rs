@@ -11,6 +11,8 @@ use crate::profile::frame::clean;
 pub(crate) const MAX_NAME: usize = 1024;
 /// Longest mangled name that is unfolded, bytes: substitutions make the text exponentially longer.
 const MAX_MANGLED: usize = 8 << 10;
+/// Longest text that is unfolded, bytes. What would be longer stays mangled: half a name would be the name of others too.
+const MAX_UNFOLDED: usize = 64 << 10;
 const MAX_DEPTH: u32 = 160;
 
 /// The name to print for a linker symbol, and its language's kind.
@@ -49,8 +51,7 @@ fn without_clone(raw: &[u8]) -> &[u8] {
 fn rust(raw: &[u8]) -> Option<String> {
     let name = rustc_demangle::try_demangle(std::str::from_utf8(raw).ok()?).ok()?;
     let mut out = Bounded::default();
-    // Too long is an error of the writer, and what was written up to there is kept.
-    let _ = write!(out, "{name:#}");
+    write!(out, "{name:#}").ok()?;
     Some(out.0)
 }
 
@@ -61,20 +62,17 @@ fn cpp(raw: &[u8]) -> Option<String> {
     let symbol = Symbol::new_with_options(raw, &ParseOptions::default().recursion_limit(MAX_DEPTH)).ok()?;
     let options = DemangleOptions::new().no_params().no_return_type().recursion_limit(MAX_DEPTH);
     let mut out = Bounded::default();
-    match symbol.structured_demangle(&mut out, &options) {
-        Ok(()) => Some(out.0),
-        Err(_) if out.0.len() >= MAX_NAME => Some(out.0),
-        Err(_) => None,
-    }
+    symbol.structured_demangle(&mut out, &options).ok()?;
+    Some(out.0)
 }
 
-/// Text that refuses to grow beyond four times what is printed.
+/// Text that refuses to grow beyond what is unfolded.
 #[derive(Default)]
 struct Bounded(String);
 
 impl Write for Bounded {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        if self.0.len() + s.len() > 4 * MAX_NAME {
+        if self.0.len() + s.len() > MAX_UNFOLDED {
             return Err(fmt::Error);
         }
         self.0.push_str(s);
@@ -111,11 +109,31 @@ mod tests {
         for _ in 0..40 {
             bomb.extend_from_slice(b"1bIS_S_");
         }
-        assert!(demangle(&bomb).0.len() <= 4 * (MAX_NAME + 1));
+        assert_eq!(demangle(&bomb).0, String::from_utf8(bomb).unwrap());
         let deep: Vec<u8> = b"_Z".iter().chain(std::iter::repeat_n(&b'P', 8000)).copied().collect();
-        assert!(demangle(&deep).0.chars().count() <= MAX_NAME + 1);
+        assert_eq!(demangle(&deep).0.chars().count(), MAX_NAME);
         assert_eq!(demangle(b"a\x1b[31m\nb").0, "a?[31m?b");
         assert_eq!(demangle(b"").0, "");
         assert_eq!(demangle(b"@").0, "@");
+    }
+
+    /// Mangled `Kernel<List<Node<0>…Node<count - 1>>, last>::evaluate`.
+    fn kernel(count: u32, last: u32) -> Vec<u8> {
+        let nodes: String = (0..count).map(|n| format!("4NodeILi{n}EE")).collect();
+        format!("_ZN6KernelI4ListIJ{nodes}EELi{last}EE8evaluateEmi").into_bytes()
+    }
+
+    #[test]
+    fn long_names_that_differ_in_their_last_argument_stay_different() {
+        for (count, end) in [
+            (300, "Node<299> >, 0>::evaluate"),
+            (600, "Node<599> >, 0>::evaluate"),
+            (4000, "EELi0EE8evaluateEmi"),
+        ] {
+            let (zero, one) = (demangle(&kernel(count, 0)).0, demangle(&kernel(count, 1)).0);
+            assert_ne!(zero, one, "{count}");
+            assert_eq!(zero.chars().count(), MAX_NAME);
+            assert!(zero.ends_with(end), "{zero}");
+        }
     }
 }

@@ -167,9 +167,10 @@ impl Files {
             FileHandle::Mapped(file) => file.usage(),
             FileHandle::Image { .. } => None,
         };
-        if state.module.build_id.is_none() && facts.build_id.is_some() {
-            let build_id = facts.build_id.map(Arc::from);
-            state.module = Arc::new(Module { path: Arc::clone(&state.module.path), build_id });
+        let build_id = facts.build_id.map(Arc::from);
+        if state.module.build_id != build_id || state.module.traits != facts.traits {
+            let path = Arc::clone(&state.module.path);
+            state.module = Arc::new(Module { path, build_id, traits: facts.traits });
         }
         Ok(())
     }

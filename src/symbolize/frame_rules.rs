@@ -14,11 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::call_frames::{Reader, each};
 use super::coroutine;
-use super::elf::{Elf, SHF_COMPRESSED};
-use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder};
+use super::elf::{Elf, ElfError, SHF_COMPRESSED};
+use super::signal_return;
+use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, Window};
 
 /// Bytes of frame descriptions that are read of one file; the largest browsers have 20 MiB.
-const MAX_SECTION: u64 = 64 << 20;
+const MAX_SECTION: u64 = 128 << 20;
 /// The instructions of a CIE are run again for each of its functions. Real ones have about ten bytes.
 const MAX_CIE: usize = 256;
 /// GCC's start code (crtbegin) has about 180 bytes.
@@ -45,11 +46,12 @@ pub enum NoTable {
     TooLarge,
 }
 
-/// Reads the frame descriptions of a file. What of them cannot be read is left out.
+/// Reads the frame descriptions of a file. What of them cannot be read is left out. With `around`, the table is one of the
+/// code around that offset in the file, as much as fits.
 ///
 /// # Errors
 /// Why there is no table.
-pub fn table(elf: &Elf) -> Result<Table, NoTable> {
+pub fn table(elf: &Elf, around: Option<u64>) -> Result<TablePart, NoTable> {
     if !elf.is_x86_64() {
         return Err(NoTable::Machine);
     }
@@ -58,8 +60,9 @@ pub fn table(elf: &Elf) -> Result<Table, NoTable> {
         .set_eh_frame(address(".eh_frame"))
         .set_text(address(".text"))
         .set_got(address(".got"));
-    let mut builder =
-        Builder { elf, table: TableBuilder::default(), described: Vec::new(), after_entry: None };
+    let table = around.map_or_else(TableBuilder::default, TableBuilder::around);
+    let signal_returns = signal_return::all(elf);
+    let mut builder = Builder { elf, table, described: Vec::new(), after_entry: None, signal_returns };
     let bytes = section(elf, ".eh_frame")?;
     let mut frames = EhFrame::new(&bytes, LittleEndian);
     frames.set_address_size(8);
@@ -73,7 +76,9 @@ pub fn table(elf: &Elf) -> Result<Table, NoTable> {
         builder.all(&frames, &bases)?;
     }
     builder.start_code()?;
-    builder.table.build().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)
+    let only = builder.add_signal_returns()?;
+    let part = builder.table.build_part().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)?;
+    Ok(TablePart { window: only.unwrap_or(part.window), ..part })
 }
 
 /// The same for a file that is in memory.
@@ -81,14 +86,17 @@ pub fn table(elf: &Elf) -> Result<Table, NoTable> {
 /// # Errors
 /// Why there is no table.
 pub fn table_of_bytes(bytes: Vec<u8>) -> Result<Table, NoTable> {
-    table(&Elf::read_memory(bytes).map_err(|_| NoTable::BadFile)?)
+    Ok(table(&Elf::read_memory(bytes).map_err(|_| NoTable::BadFile)?, None)?.table)
 }
 
 fn section(elf: &Elf, name: &str) -> Result<Vec<u8>, NoTable> {
     let Some(section) = elf.section(name).filter(|s| s.flags & SHF_COMPRESSED == 0) else {
         return Ok(Vec::new());
     };
-    elf.bytes(section.offset, section.size, MAX_SECTION).map_err(|_| NoTable::BadFile)
+    elf.bytes(section.offset, section.size, MAX_SECTION).map_err(|error| match error {
+        ElfError::TooLarge { .. } => NoTable::TooLarge,
+        _ => NoTable::BadFile,
+    })
 }
 
 struct Builder<'e> {
@@ -98,6 +106,8 @@ struct Builder<'e> {
     described: Vec<(u64, u64)>,
     /// Where the function ends at which the program is entered.
     after_entry: Option<u64>,
+    /// Offsets in the file; what a description says of them is passed over.
+    signal_returns: Vec<Window>,
 }
 
 impl Builder<'_> {
@@ -130,7 +140,8 @@ impl Builder<'_> {
         let next = self.described.partition_point(|(_, end)| *end <= from);
         let again = self.described.get(next).is_some_and(|(start, _)| *start < to);
         // Linkers leave the descriptions of functions that they left out in `.debug_frame`, as of code where the header is.
-        if again || from == 0 {
+        let known = self.signal_returns.iter().any(|code| code.start <= from && to <= code.end);
+        if again || known || from == 0 {
             return Ok(());
         }
         if fde.cie().entry_len() > MAX_CIE {
@@ -170,15 +181,36 @@ impl Builder<'_> {
     /// Go's.
     fn start_code(&mut self) -> Result<(), NoTable> {
         let after_entry = self.after_entry;
-        for name in [".init", ".fini", ".text"] {
-            let Some(section) = self.elf.section(name) else { continue };
-            let (start, end) = (section.addr, section.addr.saturating_add(section.size));
+        let sections = [".init", ".fini", ".text"].into_iter().filter_map(|name| self.elf.section(name));
+        let mut code: Vec<(u64, u64)> =
+            sections.map(|section| (section.addr, section.addr.saturating_add(section.size))).collect();
+        if code.is_empty() {
+            code.extend(
+                self.elf
+                    .code()
+                    .map(|segment| (segment.address, segment.address.saturating_add(segment.size))),
+            );
+        }
+        for (start, end) in code {
             self.undescribed(start, end)?;
             if let Some(start) = after_entry.filter(|after| (start..end).contains(after)) {
                 self.undescribed(start, end)?;
             }
         }
         Ok(())
+    }
+
+    /// Notes the code to which signal handlers return. If nothing else is known of the file, the code that the table is
+    /// about: all other is walked as that of a file without a table.
+    fn add_signal_returns(&mut self) -> Result<Option<Window>, NoTable> {
+        let nothing_else = self.table.covered().is_empty();
+        for &Window { start, end } in &self.signal_returns {
+            self.table.add(start, end, signal_return::RULE).map_err(|_| NoTable::TooLarge)?;
+        }
+        let (Some(first), Some(last)) = (self.signal_returns.first(), self.signal_returns.last()) else {
+            return Ok(None);
+        };
+        Ok(nothing_else.then_some(Window { start: first.start, end: last.end }))
     }
 
     /// Notes the code that begins at `start` and goes up to what is described, or to the section's end.

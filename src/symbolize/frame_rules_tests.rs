@@ -124,7 +124,7 @@ struct Tried {
 
 fn compare(path: &Path) -> Tried {
     let elf = Elf::read(File::open(path).unwrap()).unwrap();
-    let table = table(&elf).unwrap();
+    let table = table(&elf, None).unwrap().table;
     let address = |name| elf.section(name).map_or(0, |section| section.addr);
     let bases = BaseAddresses::default()
         .set_eh_frame(address(".eh_frame"))
@@ -191,12 +191,50 @@ fn tables_of_real_libraries_say_what_their_descriptions_say() {
     assert!(found > 0 || !Path::new("/lib/x86_64-linux-gnu").exists(), "no library was found");
 }
 
+/// The header of ELF-64: `e_shoff`, and the section headers' size, their number, and which of them has the names.
+const SECTION_HEADERS: [std::ops::Range<usize>; 2] = [0x28..0x30, 0x3a..0x40];
+
+#[test]
+fn section_headers_are_not_needed_and_not_believed_against_the_program_headers() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let library = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"].map(Path::new).into_iter();
+    let Some(library) = library.filter(|path| path.exists()).map(|path| std::fs::read(path).unwrap()).next()
+    else {
+        return;
+    };
+    let elf = Elf::read_memory(library.clone()).unwrap();
+    let expected = table(&elf, None).unwrap().table;
+    let headers = usize::try_from(u64::from_le_bytes(library[0x28..0x30].try_into().unwrap())).unwrap();
+    let frames = elf.sections().iter().position(|section| section.name == ".eh_frame").unwrap();
+    let (mut none, mut beyond, mut false_one) = (library.clone(), library.clone(), library.clone());
+    SECTION_HEADERS.into_iter().for_each(|field| none[field].fill(0));
+    beyond[0x2f] = 0x7f;
+    // Its offset in the file is that of other data.
+    false_one[headers + 64 * frames + 24 + 1] ^= 1;
+    for changed in [none, beyond, false_one] {
+        let changed = table_of_bytes(changed).unwrap();
+        let (mut same, mut random) = (0, 0_u64);
+        for n in 0..20_000 {
+            random = memory(random ^ n);
+            let offset = random % library.len() as u64;
+            // Where start code lies only sections say exactly.
+            if let Rule::Frame { .. } | Rule::Plt { .. } | Rule::Signal { .. } = expected.rule(offset) {
+                assert_eq!(changed.rule(offset), expected.rule(offset), "{offset:#x}");
+                same += 1;
+            }
+        }
+        assert!(same > 5_000, "{same}");
+    }
+}
+
 #[test]
 fn the_vdso_has_a_table() {
     let image = super::super::vdso::image().unwrap();
-    let table = table(&Elf::read(File::from(image)).unwrap());
+    let table = table(&Elf::read(File::from(image)).unwrap(), None);
     if cfg!(target_arch = "x86_64") {
-        assert!(table.unwrap().rows() > 5);
+        assert!(table.unwrap().table.rows() > 5);
     }
 }
 

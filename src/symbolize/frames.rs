@@ -115,7 +115,7 @@ pub(crate) fn interpreter() -> Frames {
 
 /// The page of x86-64 that is no mapping.
 pub(crate) fn vsyscall(pc: u64) -> Frames {
-    let module = Module { path: "[vsyscall]".into(), build_id: None };
+    let module = Module::at("[vsyscall]");
     single(Kind::Native, "[vsyscall]", Some(Arc::new(module)), pc)
 }
 

@@ -1,13 +1,15 @@
 //! The broker's side of perf maps: which processes have one, and when to read on.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::child::{Child, Lost};
 use super::frames::{Frames, Shared, unknown};
-use super::message::{Kept, Names, PerfMapFacts, Request, Response};
+use super::message::{JitPc, Kept, Names, PerfMapFacts, Request, Response};
+use super::perfmap::MAX_STEPS;
 use super::place::AddressSpaces;
+use crate::limits::{Limit, LimitsMet};
 use crate::process::{MonoNs, OpenRefusal, ProcessId, Unopened};
 use crate::profile::Why;
 
@@ -15,6 +17,9 @@ const MAX_PROCESSES: usize = 256;
 const BATCH: usize = 4096;
 /// Of all time, one part in so many goes to reading again what has become shorter.
 const ANEW_PART: u32 = 20;
+/// More bytes than this from one reading to the next are as if all had been read again: no runtime writes so much, but a
+/// file of holes grows at no cost.
+const MUCH: u64 = 4 << 20;
 
 #[derive(Debug)]
 struct MapState {
@@ -25,6 +30,8 @@ struct MapState {
     /// The worker that has it.
     generation: u64,
     tried: Instant,
+    /// When the last reading ended that found something: code that was seen before that may be other code now.
+    changed: MonoNs,
     facts: PerfMapFacts,
     /// How long it is left alone after that, if it was ever read anew.
     rest: Option<Duration>,
@@ -32,19 +39,20 @@ struct MapState {
 }
 
 impl MapState {
-    /// Notes that it was read on, in that time; true if there was anything. A process may shorten its map and let it
-    /// grow as often as it likes: once that was read the map rests, the longer the more `others` there are of which that
-    /// is known. What is only added is read once, and costs no rest.
-    fn was_read(&mut self, facts: PerfMapFacts, took: Duration, others: u32) -> bool {
-        let anew = facts.begun_anew != self.facts.begun_anew;
-        if anew {
+    /// Notes that it was read on, in that time. A process may shorten its map and let it grow as often as it likes: once
+    /// that was read the map rests, the longer the more `others` there are of which that is known. What is only added, and
+    /// is not much, is read once, and costs no rest.
+    fn was_read(&mut self, facts: PerfMapFacts, took: Duration, others: u32) {
+        let much = facts.read.saturating_sub(self.facts.read) > MUCH;
+        if much || facts.begun_anew != self.facts.begun_anew {
             self.rest = Some(took.saturating_mul(ANEW_PART).saturating_mul(others.saturating_add(1)));
         } else if let Some(rest) = &mut self.rest {
             *rest = Duration::ZERO;
         }
-        let changed = facts != self.facts;
+        if facts.read != self.facts.read {
+            self.changed = MonoNs::now();
+        }
         self.facts = facts;
-        changed
     }
 }
 
@@ -59,7 +67,7 @@ pub struct PerfMapStats {
     pub lines: u64,
     /// Lines that were not.
     pub rejected: u64,
-    /// Maps of which only the start was read.
+    /// Maps of which a part was left out.
     pub cut: u64,
 }
 
@@ -89,21 +97,20 @@ impl JitMaps {
         &mut self,
         child: &mut Child,
         spaces: &mut impl AddressSpaces,
-        (id, at): (ProcessId, MonoNs),
-        addresses: &[u64],
+        id: ProcessId,
+        seen: &[(u64, MonoNs)],
     ) -> Vec<Frames> {
+        let Some(&(_, at)) = seen.first() else { return Vec::new() };
         self.open(child, spaces, id, at);
         self.asked += 1;
         if let Some(map) = self.maps.get_mut(&id) {
             map.used = self.asked;
         }
-        let mut answers = self.ask(child, id, addresses);
-        let unsure = answers.iter().any(|a| a.is_err());
-        if unsure && self.read_on(child, id) {
-            answers = self.ask(child, id, addresses);
-        }
-        let frames = answers.into_iter().zip(addresses);
-        frames.map(|(answer, &a)| answer.unwrap_or_else(|why| unknown(why, None, a))).collect()
+        // Also if all addresses have names: other code may have taken the place of what had them.
+        self.read_on(child, id);
+        let answers = self.ask(child, id, seen);
+        let frames = answers.into_iter().zip(seen);
+        frames.map(|(answer, &(pc, _))| answer.unwrap_or_else(|why| unknown(why, None, pc))).collect()
     }
 
     /// Has the worker close the maps of processes that are not known any more.
@@ -134,9 +141,18 @@ impl JitMaps {
             stats.refused += u64::from(refused);
             stats.lines += map.facts.lines;
             stats.rejected += map.facts.rejected;
-            stats.cut += u64::from(map.facts.cut);
+            stats.cut += u64::from(map.facts.left_out > 0);
         }
         stats
+    }
+
+    /// What was not read of maps.
+    pub(crate) fn limits(&self) -> LimitsMet {
+        let mut met = LimitsMet::default();
+        for (id, map) in &self.maps {
+            met.note(Limit::PerfMap, &format!("process {}", id.tgid), map.facts.left_out);
+        }
+        met
     }
 
     fn open(&mut self, child: &mut Child, spaces: &mut impl AddressSpaces, id: ProcessId, at: MonoNs) {
@@ -151,7 +167,8 @@ impl JitMaps {
         self.next += 1;
         let (tried, facts, rest) = (Instant::now(), PerfMapFacts::default(), None);
         let (number, used) = (self.next, self.asked);
-        let state = MapState { number, used, file, generation: 0, tried, facts, rest, lost: 0 };
+        let changed = MonoNs(0);
+        let state = MapState { number, used, file, generation: 0, tried, changed, facts, rest, lost: 0 };
         self.maps.insert(id, state);
     }
 
@@ -164,25 +181,31 @@ impl JitMaps {
         }
     }
 
-    fn ask(&mut self, child: &mut Child, id: ProcessId, addresses: &[u64]) -> Vec<Result<Frames, Why>> {
-        let mut answers = Vec::with_capacity(addresses.len());
-        while answers.len() < addresses.len() {
-            let rest = &addresses[answers.len()..];
+    fn ask(&mut self, child: &mut Child, id: ProcessId, seen: &[(u64, MonoNs)]) -> Vec<Result<Frames, Why>> {
+        let mut answers = Vec::with_capacity(seen.len());
+        while answers.len() < seen.len() {
+            let rest = &seen[answers.len()..];
             let rest = &rest[..rest.len().min(BATCH)];
             match self.attempt(child, id, rest) {
                 Ok(names) if !names.answers.is_empty() => {
-                    answers.extend(self.shared.frames(&names, rest, None));
+                    let addresses: Vec<u64> = rest.iter().map(|&(pc, _)| pc).collect();
+                    answers.extend(self.shared.frames(&names, &addresses, None));
                 }
                 Err(None) => {}
-                Ok(_) => answers.resize(addresses.len(), Err(Why::WorkerFailed)),
-                Err(Some(why)) => answers.resize(addresses.len(), Err(why)),
+                Ok(_) => answers.resize(seen.len(), Err(Why::WorkerFailed)),
+                Err(Some(why)) => answers.resize(seen.len(), Err(why)),
             }
         }
         answers
     }
 
     /// `Err(None)`: try again.
-    fn attempt(&mut self, child: &mut Child, id: ProcessId, rest: &[u64]) -> Result<Names, Option<Why>> {
+    fn attempt(
+        &mut self,
+        child: &mut Child,
+        id: ProcessId,
+        rest: &[(u64, MonoNs)],
+    ) -> Result<Names, Option<Why>> {
         let map = self.maps.get_mut(&id).ok_or(Some(Why::AnonymousCode))?;
         let Ok(file) = &map.file else { return Err(Some(Why::AnonymousCode)) };
         if map.lost > 1 {
@@ -190,15 +213,14 @@ impl JitMaps {
         }
         let mut exchange = || {
             if map.generation != child.generation() {
-                if let Response::PerfMap(facts) =
-                    child.ask(&Request::PerfMap { map: map.number }, &[file.as_fd()])?
-                {
+                if let Some(facts) = read_map(child, map.number, Some(file.as_fd()))? {
                     map.facts = facts;
                 }
                 map.generation = child.generation();
-                map.tried = Instant::now();
+                (map.tried, map.changed) = (Instant::now(), MonoNs::now());
             }
-            let request = Request::Jit { map: map.number, addresses: rest.to_vec(), raw: self.raw };
+            let addresses = rest.iter().map(|&(pc, at)| JitPc { pc, earlier: at < map.changed });
+            let request = Request::Jit { map: map.number, addresses: addresses.collect(), raw: self.raw };
             child.ask(&request, &[])
         };
         match exchange() {
@@ -212,33 +234,48 @@ impl JitMaps {
         }
     }
 
-    /// Lets the worker read what the map has got since; true if that was anything.
-    fn read_on(&mut self, child: &mut Child, id: ProcessId) -> bool {
+    /// Lets the worker read what the map has got since.
+    fn read_on(&mut self, child: &mut Child, id: ProcessId) {
         let others = self.maps.iter().filter(|(other, map)| **other != id && map.rest.is_some()).count();
         let again_after = self.again_after;
-        let Some(map) = self.maps.get_mut(&id).filter(|m| m.file.is_ok() && m.lost <= 1) else {
-            return false;
-        };
+        let Some(map) = self.maps.get_mut(&id).filter(|m| m.file.is_ok() && m.lost <= 1) else { return };
         if map.tried.elapsed() < again_after.max(map.rest.unwrap_or_default())
             || map.generation != child.generation()
         {
-            return false;
+            return;
         }
         let begun = Instant::now();
-        let answer = child.ask(&Request::PerfMap { map: map.number }, &[]);
+        let answer = read_map(child, map.number, None);
         map.tried = Instant::now();
         match answer {
-            Ok(Response::PerfMap(facts)) => {
-                map.was_read(facts, map.tried - begun, u32::try_from(others).unwrap_or(u32::MAX))
+            Ok(Some(facts)) => {
+                map.was_read(facts, map.tried - begun, u32::try_from(others).unwrap_or(u32::MAX));
             }
-            Ok(_) | Err(Lost::NotAsked) => false,
+            Ok(None) | Err(Lost::NotAsked) => {}
             Err(_) => {
                 map.lost += 1;
                 self.lost += 1;
-                false
             }
         }
     }
+}
+
+/// Has the worker read a map to its end, step by step; a file that grows all the time is left for later.
+fn read_map(
+    child: &mut Child,
+    map: u64,
+    mut file: Option<BorrowedFd<'_>>,
+) -> Result<Option<PerfMapFacts>, Lost> {
+    let mut read = None;
+    for _ in 0..MAX_STEPS {
+        let descriptors: Vec<BorrowedFd<'_>> = file.take().into_iter().collect();
+        let Response::PerfMap(facts) = child.ask(&Request::PerfMap { map }, &descriptors)? else { break };
+        read = Some(facts);
+        if !facts.more {
+            break;
+        }
+    }
+    Ok(read)
 }
 
 #[cfg(test)]
@@ -253,19 +290,23 @@ mod tests {
             file: Err(Unopened::ProcessGone),
             generation: 1,
             tried: Instant::now(),
+            changed: MonoNs(0),
             facts: PerfMapFacts::default(),
             rest: None,
             lost: 0,
         };
         let second = Duration::from_secs(1);
-        let mut read = |lines, begun_anew, others| {
-            let facts = PerfMapFacts { lines, begun_anew, ..PerfMapFacts::default() };
-            (map.was_read(facts, second, others), map.rest)
+        let mut read = |read, begun_anew, others| {
+            let before = map.changed;
+            map.was_read(PerfMapFacts { read, begun_anew, ..PerfMapFacts::default() }, second, others);
+            (map.changed > before, map.rest)
         };
-        assert_eq!(read(10, 0, 5), (true, None), "it has grown");
-        assert_eq!(read(10, 1, 0), (true, Some(20 * second)), "as many lines, others");
-        assert_eq!(read(11, 1, 5), (true, Some(Duration::ZERO)), "it has grown again");
-        assert_eq!(read(11, 1, 5), (false, Some(Duration::ZERO)));
-        assert_eq!(read(9, 2, 3), (true, Some(80 * second)), "as three others did");
+        assert_eq!(read(100, 0, 5), (true, None), "it has grown");
+        assert_eq!(read(200, 1, 0), (true, Some(20 * second)), "it was shortened");
+        assert_eq!(read(210, 1, 5), (true, Some(Duration::ZERO)), "it has grown again");
+        assert_eq!(read(210, 1, 5), (false, Some(Duration::ZERO)));
+        assert_eq!(read(300, 2, 3), (true, Some(80 * second)), "as three others did");
+        assert_eq!(read(300 + MUCH, 2, 0), (true, Some(Duration::ZERO)));
+        assert_eq!(read(301 + 2 * MUCH, 2, 0), (true, Some(20 * second)), "it has grown by too much");
     }
 }

@@ -141,7 +141,7 @@ impl Parser {
         }
         let number = u16::try_from(self.out.modules.len()).ok()?;
         let path = format!("[{}]", clean(name, 64));
-        self.out.modules.push(Arc::new(Module { path: path.into(), build_id: None }));
+        self.out.modules.push(Arc::new(Module::at(path)));
         self.by_name.insert(name.to_vec(), number);
         Some(number)
     }

@@ -10,6 +10,7 @@ use super::dwarf::{Call, Debug};
 use super::elf::{Elf, ElfError};
 use super::entry;
 use super::extents::Extents;
+use super::file_traits;
 use super::message::FileFacts;
 use super::plt::Plt;
 use super::symtab::Symbols;
@@ -91,6 +92,7 @@ impl Native {
             wants_debug_file: self.debug_file.is_none()
                 && !(self.elf.has_debug_info() && self.elf.has_symtab()),
             alternate: elf.alternate_build_id(),
+            traits: file_traits::traits(&self.elf),
         }
     }
 

@@ -29,12 +29,9 @@ impl FileHandle {
     #[must_use]
     pub fn module(&self) -> Module {
         match self {
-            FileHandle::Mapped(file) => Module {
-                path: clean(file.path.as_os_str().as_encoded_bytes(), MAX_PATH).into(),
-                // The worker reads it from the file.
-                build_id: None,
-            },
-            FileHandle::Image { name, fd: _ } => Module { path: Arc::clone(name), build_id: None },
+            // What else there is to know of it the worker reads.
+            FileHandle::Mapped(file) => Module::at(clean(file.path.as_os_str().as_encoded_bytes(), MAX_PATH)),
+            FileHandle::Image { name, fd: _ } => Module::at(Arc::clone(name)),
         }
     }
 

@@ -24,6 +24,7 @@ use super::place::{AddressSpaces, FileHandle, Place};
 use super::vdso;
 use super::walk::{LastWalk, Named, Unfolding, Walk};
 use crate::capture::{End, Stack, UserWord};
+use crate::limits::LimitsMet;
 use crate::process::{FileId, MonoNs, ProcessId};
 use crate::profile::{Frame, Kind, Why};
 
@@ -208,6 +209,12 @@ impl Symbolizer {
         }
     }
 
+    /// What was left out of files and processes that are known now.
+    #[must_use]
+    pub fn limits(&self) -> LimitsMet {
+        self.jit.limits()
+    }
+
     /// Process id of the worker, for accounts and tests.
     #[must_use]
     pub fn worker_pid(&self) -> Option<u32> {
@@ -333,7 +340,7 @@ impl Symbolizer {
         if self.silent_jvms.contains(&id) {
             return Slot::Known(unknown(Why::NoAgent, None, pc));
         }
-        wanted.jit.entry(id).or_insert_with(|| (at, Vec::new())).1.push(pc);
+        wanted.jit.entry(id).or_default().push((pc, at));
         Slot::Jit(id, pc)
     }
 
@@ -393,11 +400,12 @@ impl Symbolizer {
             // Several large files in one go must not add up.
             self.evict();
         }
-        for (id, (at, mut addresses)) in wanted.jit {
-            addresses.sort_unstable();
-            addresses.dedup();
-            let frames = self.jit.frames(&mut self.child, spaces, (id, at), &addresses);
-            found.jit.extend(addresses.iter().map(|&a| (id, a)).zip(frames));
+        for (id, mut seen) in wanted.jit {
+            // Of each address the first time that it was seen.
+            seen.sort_unstable();
+            seen.dedup_by_key(|(pc, _)| *pc);
+            let frames = self.jit.frames(&mut self.child, spaces, id, &seen);
+            found.jit.extend(seen.iter().map(|&(pc, _)| (id, pc)).zip(frames));
         }
         for (id, wanted) in wanted.java {
             let mut wanted: Vec<(Seen, Vec<u64>)> = wanted.into_iter().collect();

@@ -21,7 +21,7 @@ const MAX_RECORDS: u64 = 1 << 23;
 /// Read at a time, records.
 const CHUNK: u64 = 4096;
 /// Longest name that is read, bytes.
-const MAX_NAME: usize = 16 << 10;
+const MAX_NAME: usize = 256 << 10;
 
 /// A part of a function: `start..start + len`, and where its name lies in the string table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -163,6 +163,26 @@ fn functions_of_stripped_files_are_told_apart_by_their_places() {
 }
 
 #[test]
+fn exported_functions_are_named_without_section_headers() {
+    let dir = tempfile::tempdir().unwrap();
+    for hashes in ["gnu", "sysv"] {
+        let style = format!("-Wl,--export-dynamic,--hash-style={hashes}");
+        let full = chain(dir.path(), hashes, &[&style]);
+        let bare = dir.path().join(format!("{hashes}.bare"));
+        let mut bytes = fs::read(&full).unwrap();
+        bytes[0x28..0x30].fill(0);
+        bytes[0x3c..0x40].fill(0);
+        fs::write(&bare, bytes).unwrap();
+        let (mut symbolizer, mut space) = (start(), Space::default());
+        let base = space.add(&bare);
+        for function in ["outer", "other_unit", "main"] {
+            let at = offset_of(&full, &format!(" {function}"));
+            assert_eq!(names(&leaf(&mut symbolizer, &mut space, base + at)), [function], "{hashes}");
+        }
+    }
+}
+
+#[test]
 fn a_symbol_without_a_size_names_the_function_that_begins_there() {
     let dir = tempfile::tempdir().unwrap();
     let full = chain(dir.path(), "full", &["-Wl,--export-dynamic"]);

@@ -7,7 +7,7 @@ use crate::encode::ClassName;
 use crate::header::HEADER_LEN;
 use crate::log_file::{ReadAt, fill};
 use crate::pc_decoder::PcDecoder;
-use crate::record::{MAX_BODY, Word};
+use crate::record::{MAX_BODY, MAX_NAME, Word};
 
 /// How much is read at once.
 const PIECE: usize = 64 << 10;
@@ -33,7 +33,7 @@ impl Default for Quotas {
             bytes: 4 << 30,
             records: 100 << 20,
             bytes_per_call: 64 << 20,
-            name: 8 << 10,
+            name: MAX_NAME,
             frames_per_load: 4 << 20,
         }
     }

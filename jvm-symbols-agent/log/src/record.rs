@@ -4,6 +4,9 @@
 pub const ALIGN: u64 = 8;
 /// Longest body the agent writes; a reader skips longer ones.
 pub const MAX_BODY: u32 = 2 << 20;
+/// Longest name, bytes: the longest of the class file format (JVM specification, 4.4.7), and room for the `L`, the `;` and
+/// the suffix of a hidden class. No name is cut: of a part nobody could tell whose it is.
+pub const MAX_NAME: usize = 65_535 + 64;
 
 /// In the top bits of every word: tells a record from garbage.
 const MARK: u64 = 0x4a53_5200_0000_0000;

@@ -208,6 +208,23 @@ fn quotas_hold() {
 }
 
 #[test]
+fn the_longest_names_of_class_files_are_read_whole() {
+    let long = "x".repeat(65_535);
+    let class = format!("L{long};");
+    let mut log = header(LogKind::Attach);
+    let named = ClassName::Named { class: class.as_bytes(), file: long.as_bytes() };
+    let mut buffer = vec![0; 256 << 10];
+    let mut out = Out::new(&mut buffer);
+    encode::method(&mut out, &named, long.as_bytes(), std::iter::empty());
+    assert!(!out.overflowed(), "the agent has as much room");
+    append(&mut log, RecordType::Method, out.written());
+    let (mut told, mut reader) = (Told::default(), Reader::default());
+    reader.read(&log, &mut told).unwrap();
+    assert_eq!(reader.counts().too_long, 0);
+    assert!(told.0[0].contains(&format!("{class} {long} {long}")), "the names are not whole");
+}
+
+#[test]
 fn a_header_that_is_none_is_refused() {
     assert!(matches!(Header::read(&vec![0; 5000]), Err(BadHeader::NotALog)));
     assert!(matches!(Header::read(&MAGIC.to_vec()), Err(BadHeader::NotALog)));

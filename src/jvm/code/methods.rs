@@ -39,7 +39,7 @@ impl JavaMethod {
         lines: Vec<LineEntry>,
         raw: bool,
     ) -> JavaMethod {
-        let (class, method) = (names::class(class, raw), names::text(method));
+        let (class, method) = (names::class(class, file, raw), names::text(method));
         let name = if class.is_empty() { method.clone() } else { format!("{class}.{method}") };
         JavaMethod {
             name: name.into(),
@@ -113,7 +113,7 @@ impl Methods {
         }
         let (class, file) = match method.class {
             ClassName::Named { class, file } => {
-                let class = self.shared(names::class(class, self.raw));
+                let class = self.shared(names::class(class, file, self.raw));
                 (class, (!file.is_empty()).then(|| self.shared(names::text(file))))
             }
             ClassName::As(known) => match self.get(self.at(known)) {

@@ -204,12 +204,14 @@ fn symbol<M: Memory>(memory: &M, layout: &layout::Methods, at: u64) -> Result<Ve
     Ok(text)
 }
 
-/// The class of a lambda, say, is called `a/Foo$$Lambda+0x00007f0012345678` inside of the JVM (JDK 15 and later) and
-/// `a/Foo$$Lambda.0x00007f0012345678` outside (`InstanceKlass::signature_name`).
+/// The class of a lambda, say, is called `a/Foo$$Lambda+0x00007f0012345678` inside of the JVM (JDK 15 and later, always 16
+/// digits: `ClassFileParser::mangle_hidden_class_name`) and `a/Foo$$Lambda.0x00007f0012345678` outside
+/// (`InstanceKlass::signature_name`).
 fn with_hidden_suffix(mut class: Vec<u8>) -> Vec<u8> {
     if let Some(plus) = class.iter().rposition(|&b| b == b'+')
-        && class[plus + 1..].starts_with(b"0x")
-        && class[plus + 3..].iter().all(u8::is_ascii_hexdigit)
+        && let Some(digits) = class[plus + 1..].strip_prefix(b"0x")
+        && digits.len() == 16
+        && digits.iter().all(u8::is_ascii_hexdigit)
     {
         class[plus] = b'.';
     }
@@ -265,6 +267,7 @@ mod tests {
         let read = |name: &str| String::from_utf8(with_hidden_suffix(name.into())).unwrap();
         assert_eq!(read("a/F$$Lambda+0x00007f00c8000a00"), "a/F$$Lambda.0x00007f00c8000a00");
         assert_eq!(read("a/C+D"), "a/C+D");
+        assert_eq!(read("a/C+0xadd"), "a/C+0xadd");
         assert_eq!(read("a/C+"), "a/C+");
         assert_eq!(read("a+b/C"), "a+b/C");
         assert_eq!(read(""), "");

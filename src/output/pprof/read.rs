@@ -69,10 +69,8 @@ impl<'a> Reader<'a> {
             }
         }
         for mapping in &file.mapping {
-            let module = Module {
-                path: Arc::clone(reader.text(mapping.filename)?),
-                build_id: unhex(reader.text(mapping.build_id)?),
-            };
+            let path = Arc::clone(reader.text(mapping.filename)?);
+            let module = Module { build_id: unhex(reader.text(mapping.build_id)?), ..Module::at(path) };
             reader.modules.insert(mapping.id, Arc::new(module));
         }
         for location in &file.location {

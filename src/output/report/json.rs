@@ -55,6 +55,7 @@ struct Function {
 #[derive(Serialize)]
 struct Stripped {
     path: String,
+    advice: &'static str,
     #[serde(rename = "self")]
     itself: u64,
     total: u64,
@@ -97,6 +98,7 @@ pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Resul
     });
     let stripped = profile.stripped().into_iter().map(|row| Stripped {
         path: row.path.to_string(),
+        advice: row.advice,
         itself: row.itself,
         total: row.total,
     });

@@ -2,8 +2,10 @@
 
 use super::detail::Detail;
 use super::layout::{Column, bytes, cut, percent, share, table, thousands, wrap};
+use crate::limits::{Limit, LimitRow};
 use crate::output::name;
-use crate::profile::report::{Cost, EndedIn, GroupReport, JvmReport, NameSource, Steady};
+use crate::profile::advice::for_unknown;
+use crate::profile::report::{Cost, EndedIn, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
 use crate::profile::tables::UnknownRow;
 use crate::profile::{Kind, Profile, RunReport};
 
@@ -93,6 +95,9 @@ pub(super) fn ticks(report: &RunReport) -> Vec<String> {
     lines
 }
 
+/// What is less than one part in so many needs no advice.
+const MUCH: u64 = 500;
+
 /// How whole the stacks are.
 pub(super) fn stacks(report: &RunReport, detail: Detail) -> Vec<String> {
     let unknown = &report.unknown;
@@ -120,13 +125,37 @@ pub(super) fn stacks(report: &RunReport, detail: Detail) -> Vec<String> {
             .collect();
         let columns = [Column::Right("frames"), Column::Right("leaves"), Column::Left("unknown because")];
         lines.extend(table(columns, &rows, usize::MAX));
+        let much = |row: &&UnknownRow| row.frames * MUCH > unknown.user_frames || row.leaves * MUCH > kept;
+        for UnknownRow { why, .. } in unknown.rows.iter().filter(much) {
+            lines.extend(wrap(&format!("{}: {}", why.label(), for_unknown(*why)), 2, detail.width));
+        }
     }
-    let row = |EndedIn { file, why, ticks }: &EndedIn| [thousands(*ticks), why.clone(), file.clone()];
+    let row = |EndedIn { file, why, ticks, .. }: &EndedIn| [thousands(*ticks), why.clone(), file.clone()];
     let rows: Vec<[String; 3]> = report.ended_in.iter().take(detail.rows).map(row).collect();
     if !rows.is_empty() {
         let columns = [Column::Right("ticks"), Column::Left("ended because"), Column::Rest("in")];
         lines.extend(table(columns, &rows, detail.width));
+        let much = |row: &&EndedIn| row.ticks * MUCH > kept;
+        let shown: Vec<&EndedIn> = report.ended_in.iter().take(detail.rows).filter(much).collect();
+        let shown: Vec<(&str, &str)> = shown.iter().map(|row| (base_name(&row.file), &*row.advice)).collect();
+        lines.extend(advice(&shown, detail.width));
     }
+    lines
+}
+
+/// What was left out since a limit was met.
+pub(super) fn limits(report: &RunReport, detail: Detail) -> Vec<String> {
+    let mut all: Vec<&LimitRow> = report.limits.iter().collect();
+    all.sort_by_key(|row| (row.limit, std::cmp::Reverse(row.left_out)));
+    let rows: Vec<[String; 3]> = all
+        .iter()
+        .take(detail.rows)
+        .map(|row| [thousands(row.left_out), row.limit.what().to_owned(), row.subject.clone()])
+        .collect();
+    let columns = [Column::Right("number"), Column::Left("left out"), Column::Rest("of")];
+    let mut lines = section("Limits that were met", columns, &rows, all.len(), detail);
+    let met = Limit::all().filter(|limit| all.iter().any(|row| row.limit == *limit));
+    lines.extend(met.flat_map(|limit| wrap(limit.advice(), 2, detail.width)));
     lines
 }
 
@@ -180,8 +209,22 @@ fn jvm_row(jvm: &JvmReport) -> [String; 7] {
 
 fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some(tested) = jvm.newer_than {
+        notes.push(format!(
+            "This JVM is newer than JDK {tested}, the newest that jbpf-prof is tested with: names or callers may be missing."
+        ));
+    }
     if let NameSource::Refused { label, hint } = &jvm.names {
         notes.push(format!("No names for its Java code: {label}. {hint}"));
+    }
+    match (&jvm.no_agent, &jvm.names) {
+        (Some(JvmRefusal { label, hint }), NameSource::Memory { .. }) => {
+            notes.push(format!("Names come from its memory, not from the agent: {label}. {hint}"))
+        }
+        (Some(JvmRefusal { label, hint }), _) => {
+            notes.push(format!("The agent could not be attached: {label}. {hint}"));
+        }
+        (None, _) => {}
     }
     if let Some(why) = jvm.undescribed.as_ref().filter(|_| jvm.frame_pointers != Some(true)) {
         let share = match jvm.java_ticks {
@@ -315,8 +358,6 @@ pub(super) fn functions(profile: &Profile, detail: Detail) -> Vec<String> {
 
 /// Files whose functions have no names, and where those may be had.
 pub(super) fn stripped(profile: &Profile, detail: Detail) -> Vec<String> {
-    const HINT: &str = "Such functions are called FILE!fun_ADDRESS. Their names are in the distribution's debug packages: \
-        on Debian and Ubuntu, `find-dbgsym-packages FILE` (package debian-goodies) says which.";
     let all = profile.stripped();
     let shown = profile.accounts.shown();
     let rows: Vec<[String; 3]> = all
@@ -327,9 +368,33 @@ pub(super) fn stripped(profile: &Profile, detail: Detail) -> Vec<String> {
     let columns = [Column::Right("self"), Column::Right("total"), Column::Rest("file")];
     let mut lines = section("Without symbols", columns, &rows, all.len(), detail);
     if !lines.is_empty() {
-        lines.extend(wrap(HINT, 2, detail.width));
+        lines.extend(wrap("Such functions are called FILE!fun_ADDRESS.", 2, detail.width));
     }
+    let shown: Vec<(&str, &str)> =
+        all.iter().take(detail.rows).map(|row| (base_name(&row.path), row.advice)).collect();
+    lines.extend(advice(&shown, detail.width));
     lines
+}
+
+/// Each advice once, with what it is for before it, if there are several.
+fn advice(rows: &[(&str, &str)], width: usize) -> Vec<String> {
+    let mut texts: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (subject, advice) in rows.iter().filter(|(_, advice)| !advice.is_empty()) {
+        match texts.iter_mut().find(|(text, _)| text == advice) {
+            Some((_, subjects)) if subjects.contains(subject) => {}
+            Some((_, subjects)) => subjects.push(subject),
+            None => texts.push((advice, vec![subject])),
+        }
+    }
+    let lines = texts.iter().flat_map(|(text, subjects)| {
+        let before = if texts.len() > 1 { format!("{}: ", subjects.join(", ")) } else { String::new() };
+        wrap(&format!("{before}{text}"), 2, width)
+    });
+    lines.collect()
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// The hottest lines.

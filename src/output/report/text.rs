@@ -15,6 +15,7 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
         sections::warnings(report, width),
         sections::ticks(report),
         sections::stacks(report, detail),
+        sections::limits(report, detail),
         sections::jvms(report, width),
         sections::groups(report, width),
         sections::containers(profile, detail),

@@ -1,0 +1,194 @@
+//! Limits of the profiler that a run met: which one, for which file or process, and how much was left out. A leaf: every
+//! room notes what it cuts, the report prints it, the daemon counts it. Nothing is cut in silence.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A bound on what is read or kept, which a large or hostile program can exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// Executable mappings that are kept of one process, and of all.
+    Mappings,
+    /// Bytes of a perf map.
+    PerfMap,
+    /// Memory for unwind tables in the kernel.
+    UnwindTables,
+    /// Parts of an unwind table that is too large to be loaded as a whole.
+    UnwindTableParts,
+    /// Different stacks in a profile.
+    Stacks,
+    /// JVMs that are read at once.
+    Jvms,
+}
+
+/// How a limit is told.
+struct Telling {
+    limit: Limit,
+    /// Stable name: of the metric's label and in JSON.
+    name: &'static str,
+    /// What is left out, after a number: `executable mappings`.
+    what: &'static str,
+    /// What follows for the profile, and what to do: a sentence.
+    advice: &'static str,
+}
+
+const TELLINGS: [Telling; 6] = [
+    Telling {
+        limit: Limit::Mappings,
+        name: "mappings",
+        what: "executable mappings",
+        advice: "Code there is [unknown: mappings unread].",
+    },
+    Telling {
+        limit: Limit::PerfMap,
+        name: "perf-map",
+        what: "bytes of its perf map",
+        advice: "Code that only these lines describe is [unknown: anonymous code].",
+    },
+    Telling {
+        limit: Limit::UnwindTables,
+        name: "unwind-tables",
+        what: "unwind tables",
+        advice: "This code is walked by frame pointers; choose processes with -p to make room.",
+    },
+    Telling {
+        limit: Limit::UnwindTableParts,
+        name: "unwind-table-parts",
+        what: "stacks in code whose part of the unwind table is not loaded",
+        advice: "The table of this file is too large as a whole: its busiest parts are loaded, other code is walked by \
+                 frame pointers.",
+    },
+    Telling {
+        limit: Limit::Stacks,
+        name: "stacks",
+        what: "stacks beyond those that a profile holds",
+        advice: "Of these stacks the known part is kept, with [profile full] above it.",
+    },
+    Telling {
+        limit: Limit::Jvms,
+        name: "jvms",
+        what: "JVMs whose Java code could not be read",
+        advice: "Too many JVMs run at once, or no descriptors are left: raise `ulimit -n`, or choose some with -p.",
+    },
+];
+
+impl Limit {
+    /// Every limit.
+    pub fn all() -> impl Iterator<Item = Limit> {
+        TELLINGS.iter().map(|telling| telling.limit)
+    }
+
+    /// Its stable name, lower case with hyphens.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.telling().map_or("", |telling| telling.name)
+    }
+
+    /// What is left out, as it stands after a number.
+    #[must_use]
+    pub fn what(self) -> &'static str {
+        self.telling().map_or("", |telling| telling.what)
+    }
+
+    /// What follows for the profile, and what to do about it: a sentence.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        self.telling().map_or("", |telling| telling.advice)
+    }
+
+    fn telling(self) -> Option<&'static Telling> {
+        TELLINGS.iter().find(|telling| telling.limit == self)
+    }
+}
+
+/// Rows that are kept; further subjects share one row for each limit, which has the largest of them.
+const MAX_ROWS: usize = 1024;
+
+/// Stands for the subjects that have no row of their own.
+const OTHERS: &str = "others";
+
+/// The limits that were met. One row for each limit and subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitsMet {
+    rows: BTreeMap<(Limit, String), u64>,
+}
+
+impl LimitsMet {
+    /// Notes how much is left out so far for a subject (a file, a process; empty: the whole run); replaces what was noted
+    /// for it. Nothing left out is no row.
+    pub fn note(&mut self, limit: Limit, subject: &str, left_out: u64) {
+        if left_out == 0 {
+            return;
+        }
+        let subject = crate::text::clean(subject.as_bytes(), 200);
+        let key = (limit, subject);
+        if self.rows.len() < MAX_ROWS || self.rows.contains_key(&key) {
+            self.rows.insert(key, left_out);
+        } else {
+            let others = self.rows.entry((limit, OTHERS.to_owned())).or_default();
+            *others = left_out.max(*others);
+        }
+    }
+
+    /// Takes in the rows of another room, or of a later look at the same one.
+    pub fn merge(&mut self, other: LimitsMet) {
+        for ((limit, subject), left_out) in other.rows {
+            self.note(limit, &subject, left_out);
+        }
+    }
+
+    /// The rows, by limit, then by subject.
+    #[must_use]
+    pub fn rows(&self) -> Vec<LimitRow> {
+        let row = |((limit, subject), &left_out): (&(Limit, String), &u64)| LimitRow {
+            limit: *limit,
+            subject: subject.clone(),
+            left_out,
+        };
+        self.rows.iter().map(row).collect()
+    }
+}
+
+/// A limit that was met.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitRow {
+    /// Which.
+    pub limit: Limit,
+    /// The file or process, fit to print; empty for the whole run.
+    pub subject: String,
+    /// How much was left out, in what [`Limit::what`] says.
+    pub left_out: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_is_told() {
+        for limit in Limit::all() {
+            assert!(!limit.name().is_empty() && !limit.what().is_empty(), "{limit:?}");
+            assert!(limit.advice().ends_with('.'), "{limit:?}");
+            assert_eq!(serde_json::to_string(&limit).unwrap(), format!("\"{}\"", limit.name()));
+        }
+    }
+
+    #[test]
+    fn a_later_look_replaces_an_earlier_one_and_rows_are_bounded() {
+        let mut met = LimitsMet::default();
+        met.note(Limit::PerfMap, "node (7)", 3);
+        met.note(Limit::PerfMap, "node (7)", 5);
+        met.note(Limit::PerfMap, "node (8)", 0);
+        let row = LimitRow { limit: Limit::PerfMap, subject: "node (7)".into(), left_out: 5 };
+        assert_eq!(met.rows(), [row]);
+        for pid in 0..2000_u64 {
+            let mut look = LimitsMet::default();
+            look.note(Limit::Mappings, &format!("x ({pid})"), pid);
+            met.merge(look);
+        }
+        assert_eq!(met.rows().len(), MAX_ROWS + 1);
+        assert!(met.rows().iter().any(|row| row.subject == OTHERS && row.left_out == 1999));
+    }
+}

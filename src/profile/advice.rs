@@ -1,0 +1,162 @@
+//! What to do about frames without a name, by the reason and by what is known of the file.
+
+use serde::{Deserialize, Serialize};
+
+use super::frame::{Module, Why};
+
+/// Something about a file that explains why it has no names or no callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileTrait {
+    /// Go's linker made it.
+    Go,
+    /// It has no section headers.
+    NoSections,
+    /// It is 32-bit code.
+    Bits32,
+    /// It runs with musl, the C library of Alpine.
+    Musl,
+    /// It has no build id.
+    NoBuildId,
+    /// It unpacks itself when it starts (UPX).
+    Packed,
+    /// Its code has 64 MiB or more: a browser, or a program that contains one.
+    Huge,
+}
+
+impl FileTrait {
+    /// Every trait.
+    pub const ALL: [FileTrait; 7] = [
+        FileTrait::Go,
+        FileTrait::NoSections,
+        FileTrait::Bits32,
+        FileTrait::Musl,
+        FileTrait::NoBuildId,
+        FileTrait::Packed,
+        FileTrait::Huge,
+    ];
+}
+
+/// A set of [`FileTrait`]s; empty if nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileTraits(u8);
+
+impl FileTraits {
+    /// The same set with one more trait, if `holds`.
+    #[must_use]
+    pub fn with(self, which: FileTrait, holds: bool) -> FileTraits {
+        FileTraits(self.0 | u8::from(holds) << which as u8)
+    }
+
+    /// Whether the file has this trait.
+    #[must_use]
+    pub fn has(self, which: FileTrait) -> bool {
+        self.0 >> which as u8 & 1 != 0
+    }
+}
+
+/// What to do about frames without a name, by the reason: a sentence or two.
+#[must_use]
+pub fn for_unknown(why: Why) -> &'static str {
+    match why {
+        Why::NoSymbol => "The files are those under `Without symbols`, with what to do about each.",
+        Why::NotMapped => {
+            "Code between it and the leaf keeps no frame pointers; nothing beyond it is believed."
+        }
+        Why::MappingsUnread => {
+            "The kernel did not list the mappings in time (-v says which process holds it up), or they are too many."
+        }
+        Why::ProcessGone => "Normal where processes live for a few milliseconds only.",
+        Why::FileUnavailable => {
+            "`jbpf-prof doctor` says whether a capability is missing; else look whether the file system answers."
+        }
+        Why::BadFile => "`readelf -a FILE` says what is wrong with the file.",
+        Why::WorkerFailed => "The warnings say how many files were given up; please report them.",
+        Why::AnonymousCode => {
+            "Runtimes write a map of their code if told to: node --perf-basic-prof, python -X perf. Packed programs have their code there, too."
+        }
+        Why::NoAgent => "The row of the JVM says why; with --java off nobody asks.",
+        Why::NotLogged => "A few are normal. If there are many, please report the JVM's version.",
+        Why::CodeMoved => "Normal while a JVM compiles: profile it when it is warm.",
+        Why::MethodGone => "Normal where classes are loaded and dropped all the time.",
+        Why::LogCut => "The row of the JVM says where its log was cut; more memory for its container helps.",
+        Why::NoCode => "A few are normal. --java agent knows what was there before.",
+        Why::BadMemory => "Use --java agent, and please report the JVM's version.",
+        Why::KernelHidden => "Set kernel.kptr_restrict to 0 or 1, and run as root or with CAP_SYSLOG.",
+        Why::NotKernelText => "Normal after a kernel module was unloaded; else please report it.",
+    }
+}
+
+/// What to do about functions that are called `FILE!fun_ADDRESS`, or not at all.
+#[must_use]
+pub fn for_nameless(file: &Module) -> &'static str {
+    let traits = file.traits;
+    if traits.has(FileTrait::Packed) {
+        "The file unpacks itself (UPX): unpack it with upx -d."
+    } else if traits.has(FileTrait::Go) {
+        "A Go program whose function table could not be read: please report `go version FILE`."
+    } else if traits.has(FileTrait::NoSections) {
+        "The file has no section headers, so that no debug file fits it: do not remove them."
+    } else if traits.has(FileTrait::Huge) {
+        "Browsers and programs that contain one are stripped by their makers, who publish symbols apart, if at all."
+    } else if traits.has(FileTrait::Musl) && is_of_distribution(&file.path) {
+        "On Alpine the package NAME-dbg has the names."
+    } else if traits.has(FileTrait::NoBuildId) {
+        "The file has no build id, by which debug files are found: do not strip it, or link it with -Wl,--build-id."
+    } else if is_of_distribution(&file.path) {
+        "The distribution's debug packages have the names: on Debian and Ubuntu `find-dbgsym-packages FILE` (package debian-goodies) says which, on Fedora `debuginfo-install`."
+    } else {
+        "Do not strip the file, or keep what objcopy --only-keep-debug makes of it below /usr/lib/debug/.build-id."
+    }
+}
+
+/// Whether a path is one at which packages of distributions put code.
+fn is_of_distribution(path: &str) -> bool {
+    let usr = path.strip_prefix("/usr").unwrap_or(path);
+    ["/bin/", "/sbin/", "/lib/", "/lib64/", "/lib32/", "/libexec/", "/libx32/"]
+        .iter()
+        .any(|dir| usr.starts_with(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(path: &str, traits: &[FileTrait]) -> Module {
+        let traits = traits.iter().fold(FileTraits::default(), |set, one| set.with(*one, true));
+        Module { traits, ..Module::at(path) }
+    }
+
+    #[test]
+    fn each_reason_has_advice_for_each_file() {
+        let mut files: Vec<Module> = FileTrait::ALL.iter().map(|one| module("/srv/x", &[*one])).collect();
+        files.extend(["/srv/x", "/usr/lib/x.so", ""].map(|path| module(path, &[])));
+        let of_files = files.iter().map(for_nameless);
+        for advice in Why::ALL.into_iter().map(for_unknown).chain(of_files) {
+            assert!(advice.len() > 20 && advice.ends_with('.'), "{advice}");
+        }
+    }
+
+    #[test]
+    fn debug_packages_are_told_of_where_they_help() {
+        let packages = |file: &Module| for_nameless(file).contains("find-dbgsym-packages");
+        assert!(packages(&module("/usr/lib/x86_64-linux-gnu/libz.so.1", &[])));
+        assert!(packages(&module("/lib64/libz.so.1", &[])));
+        assert!(!packages(&module("/usr/local/bin/server", &[])));
+        assert!(!packages(&module("/app/server", &[])));
+        for one in
+            [FileTrait::Go, FileTrait::NoSections, FileTrait::Musl, FileTrait::Packed, FileTrait::NoBuildId]
+        {
+            assert!(!packages(&module("/usr/bin/x", &[one])), "{one:?}");
+        }
+    }
+
+    #[test]
+    fn sets_hold_what_was_put_into_them() {
+        let set = FileTraits::default()
+            .with(FileTrait::Go, true)
+            .with(FileTrait::Huge, true)
+            .with(FileTrait::Musl, false);
+        let held: Vec<FileTrait> = FileTrait::ALL.into_iter().filter(|one| set.has(*one)).collect();
+        assert_eq!(held, [FileTrait::Go, FileTrait::Huge]);
+    }
+}
