@@ -247,10 +247,10 @@ impl Mappings {
     }
 }
 
-/// Whether copied code, within a range that was of a file, is what was there.
+/// Whether copied code, within a range that was of a file or a copy of it, is what was there.
 fn is_copy_of(copy: &Mapping, old: &Mapping) -> bool {
     match (&copy.object, &old.object) {
-        (Object::Copied(a, offset), Object::File(b, at)) => {
+        (Object::Copied(a, offset), Object::File(b, at) | Object::Copied(b, at)) => {
             a.same_file(b) && at.wrapping_add(copy.start - old.start) == *offset
         }
         _ => false,

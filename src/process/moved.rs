@@ -24,9 +24,10 @@ const PAUSE: u64 = 1_000_000_000;
 const MAX_DOUBLINGS: u32 = 10;
 /// Each third search in vain looks for bytes in all files.
 const BY_BYTES_EVERY: u32 = 3;
-/// One program takes one part in so many of the time, all take one in so many.
+/// One program takes one part in so many of the time, all take one in so many; what is left over is kept up to this, ns.
 const PART_OF_ONE: u64 = 20;
-const PART_OF_ALL: u64 = 4;
+const PART_OF_ALL: u64 = 10;
+const MOST_SAVED: u64 = 1_000_000_000;
 
 /// When code of files is looked for in one program's memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,6 +63,32 @@ impl MovedSearches {
             self.retry_at = MonoNs(now.0 + (PAUSE << self.failures.min(MAX_DOUBLINGS)));
             self.failures = self.failures.saturating_add(1);
         }
+    }
+}
+
+/// Time for the searches of all programs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SearchTime {
+    /// What may be spent, ns; less than none if the last search took more.
+    saved: i64,
+    /// When that was so.
+    at: MonoNs,
+}
+
+impl SearchTime {
+    pub(super) fn new(now: MonoNs) -> SearchTime {
+        SearchTime { saved: MOST_SAVED.cast_signed(), at: now }
+    }
+
+    fn is_left(&mut self, now: MonoNs) -> bool {
+        let since = now.0.saturating_sub(self.at.0) / PART_OF_ALL;
+        self.saved = self.saved.saturating_add_unsigned(since).min(MOST_SAVED.cast_signed());
+        self.at = now;
+        self.saved > 0
+    }
+
+    fn spend(&mut self, took: u64) {
+        self.saved = self.saved.saturating_sub_unsigned(took);
     }
 }
 
@@ -107,8 +134,10 @@ impl Processes {
 
     fn search_moved(&mut self, tgid: u32, index: usize, mut addresses: Vec<u64>) -> bool {
         let now = MonoNs::now();
-        let may = now >= self.search_moved_at && !addresses.is_empty();
-        let is_due = |program: &&mut Program| may && program.is_alive() && program.moved.is_due(now);
+        let is_due = |program: &&mut Program| program.is_alive() && program.moved.is_due(now);
+        if addresses.is_empty() || !self.search_time.is_left(now) {
+            return false;
+        }
         let Some(program) = self.program(tgid, index).filter(is_due) else { return false };
         addresses.sort_unstable();
         // A runtime's own code has many: what lies elsewhere has its turn, too.
@@ -119,7 +148,8 @@ impl Processes {
         let noted = matches!(found, Ok(Some(found)) if self.note_copied(tgid, index, &found));
         let ended = MonoNs::now();
         let took = ended.0.saturating_sub(now.0);
-        self.search_moved_at = MonoNs(ended.0 + took.saturating_mul(PART_OF_ALL - 1));
+        self.search_time.spend(took);
+        log::debug!("processes: code of files looked for in {tgid}: {noted}, {} us", took / 1000);
         if let Some(program) = self.program(tgid, index) {
             program.moved.ended(ended, took, noted);
         }
@@ -179,5 +209,18 @@ mod tests {
         searches.expect();
         assert!(!searches.is_due(MonoNs(2 * SECOND + SECOND / 2)));
         assert!(searches.is_due(MonoNs(3 * SECOND)));
+    }
+
+    #[test]
+    fn all_searches_together_cost_a_part_of_the_time() {
+        let mut time = SearchTime::new(MonoNs(0));
+        let mut spent = 0;
+        for now in (0..100 * SECOND).step_by(1_000_000) {
+            if time.is_left(MonoNs(now)) {
+                time.spend(SECOND / 10);
+                spent += SECOND / 10;
+            }
+        }
+        assert!((10 * SECOND..=12 * SECOND).contains(&spent), "{spent}");
     }
 }

@@ -112,7 +112,6 @@ impl Program {
             threads: vec![tgid],
             root: None,
             reread: MonoNs(0),
-            moved: MovedSearches::default(),
             comm: Arc::clone(&parent.comm),
             maps: Arc::clone(&parent.maps),
             ..*parent

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::code::CoveredCode;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
+use super::moved::SearchTime;
 use super::opener::OpenersCost;
 use super::patience::PATIENCE;
 use super::procfs;
@@ -114,8 +115,8 @@ pub struct Processes {
     /// Our own root: the last guess for a path.
     pub(super) own_root: Option<Arc<TargetRoot>>,
     pub(super) patience: Patience,
-    /// Code of files is not looked for in memory of no file before.
-    pub(super) search_moved_at: MonoNs,
+    /// For looking for code of files in memory of no file.
+    pub(super) search_time: SearchTime,
     /// Nothing is known of what happened before.
     pub(super) started: MonoNs,
     /// Length of a clock tick in `/proc/PID/stat`, ns.
@@ -145,7 +146,7 @@ impl Processes {
             roots,
             own_root,
             patience: Patience::new(options.patience),
-            search_moved_at: MonoNs(0),
+            search_time: SearchTime::new(MonoNs::now()),
             started: MonoNs::now(),
             tick: procfs::clock_tick(),
             unsure: false,
