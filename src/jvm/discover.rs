@@ -148,7 +148,8 @@ mod tests {
     fn libjvm_is_known_by_its_path() {
         let named = |path: &str| {
             let path = Arc::from(Path::new(path));
-            let entry = MapsEntry { start: 1, end: 2, offset: 0, inode: Inode::default(), path };
+            let entry =
+                MapsEntry { start: 1, end: 2, offset: 0, inode: Inode::default(), path, executable: true };
             libjvm(&entry).map(Path::to_owned)
         };
         let path = PathBuf::from("/opt/a b/libjvm.so");

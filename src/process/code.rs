@@ -122,12 +122,16 @@ impl Processes {
         if !program.may_start_at(stat.start_ticks) || !covered(stat.start_code) {
             return None;
         }
-        let maps = Arc::clone(&program.maps);
+        // Found here, a program's own code is walked by its table before there is a sample of it.
+        self.find_moved_between(tgid, index, stat.start_code, stat.end_code);
+        let maps = Arc::clone(&self.program(tgid, index)?.maps);
         let ranges = maps.iter().filter_map(|mapping| {
             let (code, offset) = match &mapping.object {
                 Object::Anonymous => return None,
                 Object::Vdso(vdso, offset) => (Code::Vdso(*vdso), *offset),
-                Object::File(file, offset) => (Code::File(self.open(tgid, index, mapping, file)), *offset),
+                Object::File(file, offset) | Object::Copied(file, offset) => {
+                    (Code::File(self.open(tgid, index, mapping, file)), *offset)
+                }
             };
             Some(CodeRange { start: mapping.start, end: mapping.end, code, offset })
         });

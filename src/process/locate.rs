@@ -85,7 +85,7 @@ impl Processes {
         match &mapping.object {
             Object::Anonymous => Location::Anonymous { start: mapping.start, end: mapping.end },
             Object::Vdso(vdso, offset) => Location::Vdso { vdso: *vdso, offset: offset.wrapping_add(into) },
-            Object::File(file, offset) => {
+            Object::File(file, offset) | Object::Copied(file, offset) => {
                 let offset = offset.wrapping_add(into);
                 Location::File { file: self.open(id.tgid, index, &mapping, file), offset }
             }
@@ -123,7 +123,7 @@ impl Processes {
         self.files.open_below(id.tgid, &root, path)
     }
 
-    fn mapping(&mut self, tgid: u32, index: usize, at: MonoNs, pc: u64) -> Option<Mapping> {
+    pub(super) fn mapping(&mut self, tgid: u32, index: usize, at: MonoNs, pc: u64) -> Option<Mapping> {
         self.program(tgid, index)?.maps.find(pc, at).cloned()
     }
 

@@ -25,7 +25,7 @@ const BUFFER: usize = 16 << 10;
 /// Mappings of a file that are looked at for its beginning: a tool may have changed the protection of parts.
 const MAX_PARTS: usize = 64;
 
-/// One executable mapping.
+/// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapsEntry {
     /// First address.
@@ -38,9 +38,11 @@ pub struct MapsEntry {
     pub inode: Inode,
     /// The path as seen from our root, or a name like `[vdso]`; empty for anonymous memory.
     pub path: Arc<Path>,
+    /// Whether it may be executed.
+    pub executable: bool,
 }
 
-/// The executable mappings of a process, by address.
+/// Mappings of a process, by address: the executable ones, or all.
 #[derive(Debug)]
 pub struct Maps(Way);
 
@@ -62,6 +64,15 @@ impl Maps {
             Err(errno) if errno != Errno::NOENT && errno != Errno::SRCH => Maps::read(file),
             _ => Maps(Way::Query(file, 0)),
         })
+    }
+
+    /// All mappings, executable or not, of the process or thread that has this directory in `/proc`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(super) fn open_all(task: BorrowedFd<'_>) -> Result<Maps, Errno> {
+        let text = BufReader::with_capacity(BUFFER, open(task)?);
+        Ok(Maps(Way::Text(MapsText { all: true, ..MapsText::new(text) })))
     }
 
     fn read(file: File) -> Maps {
@@ -107,7 +118,8 @@ impl Iterator for Maps {
                 Ok(vma) if vma.end > *next => {
                     *next = vma.end;
                     let Vma { start, end, offset, inode, name } = vma;
-                    Some(Ok(MapsEntry { start, end, offset, inode, path: Arc::from(bytes_path(&name)) }))
+                    let path = Arc::from(bytes_path(&name));
+                    Some(Ok(MapsEntry { start, end, offset, inode, path, executable: true }))
                 }
                 Ok(_) | Err(Errno::NOENT | Errno::SRCH) => None,
                 Err(errno) => {
@@ -119,13 +131,15 @@ impl Iterator for Maps {
     }
 }
 
-/// The executable mappings in the text of `/proc/PID/maps`.
+/// Mappings in the text of `/proc/PID/maps`: the executable ones, or all.
 #[derive(Debug)]
 pub struct MapsText<R> {
     text: R,
     line: Vec<u8>,
     /// The last mapping so far of a file's first byte: which file's, and where.
     beginning: Option<(Inode, u64)>,
+    /// Those that are not executable too.
+    all: bool,
     /// Lines that were not understood.
     pub rejected: usize,
     /// It could not be read any further.
@@ -133,9 +147,9 @@ pub struct MapsText<R> {
 }
 
 impl<R: BufRead> MapsText<R> {
-    /// Of all that `text` gives.
+    /// The executable ones of all that `text` gives.
     pub fn new(text: R) -> MapsText<R> {
-        MapsText { text, line: Vec::new(), beginning: None, rejected: 0, ended: false }
+        MapsText { text, line: Vec::new(), beginning: None, all: false, rejected: 0, ended: false }
     }
 
     /// The next line, without its end; `None` at the end of the text. What is too long is cut.
@@ -162,6 +176,7 @@ impl<R: BufRead> Iterator for MapsText<R> {
     type Item = Result<MapsEntry, Errno>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let all = self.all;
         while !self.ended {
             let NextLine { bytes, cut } = match self.next_line() {
                 Ok(Some(line)) => line,
@@ -178,13 +193,14 @@ impl<R: BufRead> Iterator for MapsText<R> {
                 self.rejected += 1;
                 continue;
             };
+            let wanted = executable || all;
             let path: Option<Arc<Path>> =
-                executable.then(|| Arc::from(bytes_path(&unescape(if cut { b"" } else { path }))));
+                wanted.then(|| Arc::from(bytes_path(&unescape(if cut { b"" } else { path }))));
             if offset == 0 && inode.ino != 0 {
                 self.beginning = Some((inode, start));
             }
             if let Some(path) = path {
-                return Some(Ok(MapsEntry { start, end, offset, inode, path }));
+                return Some(Ok(MapsEntry { start, end, offset, inode, path, executable }));
             }
         }
         None
@@ -197,6 +213,12 @@ pub fn parse_maps(bytes: &[u8]) -> (Vec<MapsEntry>, usize) {
     let mut text = MapsText::new(bytes);
     let entries = text.by_ref().flatten().collect();
     (entries, text.rejected)
+}
+
+/// All mappings in a text.
+#[cfg(test)]
+pub(super) fn parse_all_maps(bytes: &[u8]) -> Vec<MapsEntry> {
+    MapsText { all: true, ..MapsText::new(bytes) }.flatten().collect()
 }
 
 /// A line of `/proc/PID/maps`.
@@ -280,6 +302,8 @@ mod tests {
             (first.start, first.end, first.offset, first.inode),
             (0x55e0_b000, 0x55e0_c000, 0x1000, inode)
         );
+        let all = parse_all_maps(text);
+        assert_eq!((all.len(), all[0].executable, &all[1..]), (5, false, &entries[..]));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rustix::io::{Errno, pread};
 use super::event::Inode;
 use super::file::{ContentKey, Found, Unopened};
 use super::ioctl;
-use super::maps::Maps;
+use super::maps::{Maps, MapsEntry};
 use super::process_dir::ProcessDir;
 use super::root::{self, OpenRefusal, Owner};
 use super::served::is_served;
@@ -83,7 +83,8 @@ fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<F
         // What we know as one mapping may be several, or a part of one.
         Err(Errno::NOENT) => {
             let inode = Inode { generation: 0, ..wanted.inode };
-            let mut maps = Maps::open(task.as_fd()).map_err(OpenRefusal::from)?.map_while(Result::ok);
+            // Of a file whose code was moved into memory of no file, others are there still.
+            let mut maps = Maps::open_all(task.as_fd()).map_err(OpenRefusal::from)?.map_while(Result::ok);
             let entry = maps.find(|entry| entry.inode == inode).ok_or(Unopened::ProcessGone)?;
             map_file(task.as_fd(), entry.start, entry.end)
         }
@@ -104,6 +105,16 @@ fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<F
     let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
     let program_in_memory = is_program_in_memory(wanted, &file);
     Ok(Found { fd: file, served, key, deleted_or_replaced, program_in_memory })
+}
+
+/// Opens the regular file of a mapping of the process that has this directory in `/proc`, to read it; none that a program
+/// serves.
+pub(super) fn open_entry(task: BorrowedFd<'_>, entry: &MapsEntry) -> Option<OwnedFd> {
+    let fd = map_file(task, entry.start, entry.end).ok()?;
+    let stat = fstat(&fd).ok()?;
+    regular(&stat).ok()?;
+    let (file, served) = readable(fd).ok().filter(|(fd, _)| is_inode(entry.inode, &stat, fd.as_fd()))?;
+    (!served).then_some(file)
 }
 
 /// Opens what an `O_PATH` descriptor stands for, unless a program serves it; whether one does.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
 use super::mappings::{Mapping, Mappings, Object, Vdso};
+use super::moved::MovedSearches;
 use super::procfs::Stat;
 use super::reading::{Expected, ReadMaps};
 use super::{MonoNs, ProcessId, TargetRoot, Unlocated};
@@ -72,6 +73,8 @@ pub(super) struct Program {
     pub(super) reread: MonoNs,
     /// How long it took to read them, ns.
     pub(super) read_took: u64,
+    /// When code of files is looked for in its memory of no file.
+    pub(super) moved: MovedSearches,
 }
 
 impl Program {
@@ -97,6 +100,7 @@ impl Program {
             root: None,
             reread: MonoNs(0),
             read_took: 0,
+            moved: MovedSearches::default(),
         }
     }
 
@@ -152,6 +156,7 @@ impl Program {
             root: None,
             reread: MonoNs(0),
             read_took: 0,
+            moved: MovedSearches::default(),
             ..*self
         }
     }
@@ -238,15 +243,19 @@ fn object(
     path: &Arc<std::path::Path>,
     files: &mut Files,
 ) -> Object {
-    use std::os::unix::ffi::OsStrExt as _;
-    let name = path.as_os_str().as_bytes();
-    if name == b"[vdso]" {
+    if path.as_os_str() == "[vdso]" {
         return Object::Vdso(Vdso::ending_at(end), offset);
     }
-    // Shared anonymous memory has an inode, and a name that no path can open.
-    let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
-    if inode.ino == 0 || anonymous.iter().any(|prefix| name.starts_with(prefix)) {
+    if is_of_no_file(inode, path) {
         return Object::Anonymous;
     }
     Object::File(files.refer(inode, path), offset)
+}
+
+/// Whether a mapping that the kernel names so is of no file.
+pub(super) fn is_of_no_file(inode: super::event::Inode, path: &std::path::Path) -> bool {
+    // Shared anonymous memory has an inode, and a name that no path can open.
+    let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
+    let name = path.as_os_str().as_encoded_bytes();
+    inode.ino == 0 || anonymous.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -5,6 +5,7 @@ use std::os::fd::AsFd as _;
 
 use rustix::fs::{Dir, Mode, OFlags, open};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::Unlocated;
 use super::maps::{Maps, MapsEntry};
@@ -15,7 +16,7 @@ use super::procfs::{self, Stat};
 const MAX_PATHS: usize = 16 << 20;
 
 /// Which program is meant: another one may have its pid by now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Expected {
     pub(super) tgid: u32,
     /// Its start lies between these clock ticks since boot.
@@ -25,13 +26,13 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    fn is(&self, stat: &Stat) -> bool {
+    pub(super) fn is(&self, stat: &Stat) -> bool {
         let (from, to) = self.start_ticks;
         (from..=to).contains(&stat.start_ticks)
     }
 
     /// Whether a thread still runs the program: exec gives it another stack.
-    fn same_program(&self, thread: &Stat) -> bool {
+    pub(super) fn same_program(&self, thread: &Stat) -> bool {
         self.start_stack == 0 || self.start_stack == thread.start_stack
     }
 }
@@ -127,6 +128,7 @@ mod tests {
                 offset: 0,
                 inode: Default::default(),
                 path: Arc::from(Path::new(path)),
+                executable: true,
             })
         };
         let read = collect((0..9).map(|at| entry(at, "/x")), 5).unwrap();

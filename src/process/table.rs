@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::code::CoveredCode;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
+use super::moved::SearchTime;
 use super::opener::OpenersCost;
 use super::patience::PATIENCE;
 use super::procfs;
@@ -114,6 +115,8 @@ pub struct Processes {
     /// Our own root: the last guess for a path.
     pub(super) own_root: Option<Arc<TargetRoot>>,
     pub(super) patience: Patience,
+    /// For looking for code of files in memory of no file.
+    pub(super) search_time: SearchTime,
     /// Nothing is known of what happened before.
     pub(super) started: MonoNs,
     /// Length of a clock tick in `/proc/PID/stat`, ns.
@@ -143,6 +146,7 @@ impl Processes {
             roots,
             own_root,
             patience: Patience::new(options.patience),
+            search_time: SearchTime::new(MonoNs::now()),
             started: MonoNs::now(),
             tick: procfs::clock_tick(),
             unsure: false,
@@ -374,6 +378,7 @@ impl Processes {
         self.counts.mappings += added;
         self.touched.insert(event.tgid);
         if program.map(event.at, mapped, &mut self.files) {
+            program.moved.expect();
             let (start, end) = (mapped.start, mapped.start.saturating_add(mapped.len));
             let (tgid, parent, at) = (event.tgid, program.parent, event.at);
             self.covered.push(CoveredCode { tgid, parent, start, end, at });

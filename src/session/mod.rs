@@ -14,6 +14,7 @@ mod jvm;
 mod jvms;
 pub mod launch;
 mod missing;
+mod moved;
 mod opted_in;
 mod outcome;
 mod progress;

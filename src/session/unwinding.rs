@@ -10,11 +10,14 @@ use super::crowded::Crowded;
 use super::file_tables::{FileTables, TableAt, TabledRange};
 use super::groups::Groups;
 use super::missing::{LAST_PAUSE, Missing};
+use super::moved::find_moved;
 use super::replaced::Replaced;
 use super::{Settings, Target, targets};
 use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
 use crate::limits::{Limit, LimitsMet};
-use crate::process::{Code, CodeRange, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes, Vdso};
+use crate::process::{
+    Code, CodeRange, CoveredCode, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes, Vdso,
+};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::unwind::{
     self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Memory, Range, Rule, Space, Store, TableKey, TablePart,
@@ -172,7 +175,11 @@ impl<M: Memory> Unwinding<M> {
         // A fork is walked by what its parent has mapped until it is told of.
         for code in processes.take_covered() {
             if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
-                self.replaced.add(&code);
+                // Code that was moved into memory of no file, to the same place, was walked by the right table.
+                let others = processes.not_restored(&code);
+                others
+                    .iter()
+                    .for_each(|&(start, end)| self.replaced.add(&CoveredCode { start, end, ..code }));
             }
         }
     }
@@ -210,6 +217,7 @@ impl<M: Memory> Unwinding<M> {
             return;
         }
         self.hear(processes, Instant::now());
+        find_moved(stacks, processes, |tgid| self.jvms.contains_key(&tgid));
         let in_parts = self.tables.values().any(FileTables::has_more);
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
             let (id, at) = (stack.key.process, stack.at);
