@@ -363,7 +363,7 @@ mod tests {
         file.write_all(&text).unwrap();
         read_all(&mut map, &file);
         assert!(map.names.len() <= MAX_NAMES);
-        assert_eq!(map.find(0x10000, true, false).unwrap().len(), MAX_NAME + '…'.len_utf8() - 1);
+        assert!(name(&map, 0x10000).unwrap().starts_with("xxx"));
         assert_eq!(name(&map, 0x10000 + (all - 1) * 16).unwrap(), format!("f{}", all - 1));
     }
 
