@@ -100,6 +100,20 @@ fn code_of_a_library_and_code_that_was_copied_elsewhere_are_found_by_samples() {
     }
 }
 
+/// Frame pointers lead through code that nothing is known of: such stacks are whole, and it is looked for all the same.
+#[test]
+fn copied_code_with_frame_pointers_has_its_names() {
+    if !is_root() {
+        return;
+    }
+    let flags = ["-fno-omit-frame-pointer", "-Wl,--no-as-needed", "-ldl"];
+    let program = native::without_frame_pointers_and("moved.c", "moved_with_fp", &flags);
+    let target = Target::start(Command::new(program).arg("elsewhere"));
+    let work = assert_named("with frame pointers", &profile(&target, 3, &[]));
+    let right = work.share(is_right);
+    assert!(right > 0.98, "only {right} of the stacks are whole:\n{}", work.top(10));
+}
+
 /// A page with other bytes than the file's may be any code.
 #[test]
 fn a_page_that_differs_is_unknown() {

@@ -93,6 +93,15 @@ impl SearchTime {
 }
 
 impl Processes {
+    /// Whether it is time to look for code of files in memory of no file of a program, and there is such memory.
+    pub fn may_have_moved(&mut self, id: ProcessId, at: MonoNs) -> bool {
+        let now = MonoNs::now();
+        let Some(index) = self.select(id, at).filter(|_| self.search_time.is_left(now)) else { return false };
+        let has_anonymous = |program: &mut Program| program.maps.anonymous(0, u64::MAX).next().is_some();
+        let due = |program: &&mut Program| program.is_alive() && program.moved.is_due(now);
+        self.program(id.tgid, index).filter(due).is_some_and(has_anonymous)
+    }
+
     /// Whether an address of a program leads into memory of no file of which nothing else is known.
     pub fn is_anonymous(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> bool {
         let Some(index) = self.select(id, at) else { return false };
