@@ -173,12 +173,10 @@ impl Processes {
     }
 }
 
-/// When a file was last written, or changed otherwise, ns since the epoch.
+/// When a file was last written, ns since the epoch. (The time of its last change is no help: removing it is one.)
 fn written(file: BorrowedFd<'_>) -> Option<i128> {
     let stat = fstat(file).ok()?;
-    let time = |seconds: i64, ns: u64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
-    let (modified, changed) = ((stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec));
-    Some(time(modified.0, modified.1).max(time(changed.0, changed.1)))
+    Some(i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec))
 }
 
 /// What `/proc/PID/pagemap` says of pages (Documentation/admin-guide/mm/pagemap.rst).

@@ -18,7 +18,7 @@ pub(super) fn find_moved(
     let mut pages: HashSet<(u32, u64)> = HashSet::new();
     for (stack, _) in stacks.iter().filter(|(stack, _)| !stack.user.is_empty()) {
         let (id, at) = (stack.key.process, stack.at);
-        let may_have = || !is_described(id.tgid) && processes.may_have_moved(id, at);
+        let mut may_have = || !is_described(id.tgid) && processes.may_have_moved(id, at);
         let found = searched.entry(id).or_insert_with(|| may_have().then(Vec::new));
         let Some(found) = found else { continue };
         times.insert(id, at);
