@@ -220,7 +220,8 @@ impl Builder<'_> {
         let (Some(first), Some(last)) = (self.signal_returns.first(), self.signal_returns.last()) else {
             return Ok(None);
         };
-        Ok(nothing_else.then_some(Window { start: first.start, end: last.end }))
+        // In its system call a thread is behind the last instruction.
+        Ok(nothing_else.then_some(Window { start: first.start, end: last.end.saturating_add(1) }))
     }
 
     /// Notes the code that begins at `start` and goes up to what is described, or to the section's end.

@@ -75,6 +75,7 @@ fn code_that_ends(bytes: &[u8], first: u64, end: usize) -> Option<Window> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame_rules::{self, NoTable};
     use super::*;
 
     /// A file of one segment of code, in which this stands at these offsets.
@@ -105,5 +106,14 @@ mod tests {
         let after = all(&file(&[(500, &[RET]), (501, short), (600, b"\xb8\x0e\0\0\0\x0f\x05")]));
         assert_eq!(after, [Window { start: 501, end: 508 }]);
         assert_eq!(all(&file(&[(400, short), (500, long)])).len(), 2);
+    }
+
+    #[test]
+    fn a_file_that_describes_nothing_else_has_a_table_of_it_alone() {
+        let part = frame_rules::table(&file(&[(500, CODES[0])]), None).unwrap();
+        assert_eq!(part.window, Window { start: 499, end: 510 });
+        let rules = [498, 499, 508, 509].map(|offset| part.table.rule(offset));
+        assert_eq!(rules, [Rule::None, RULE, RULE, Rule::None]);
+        assert_eq!(frame_rules::table(&file(&[]), None), Err(NoTable::NoFrames));
     }
 }
