@@ -98,7 +98,7 @@ fn server() -> Container {
     }
 }
 
-/// A JVM with the agent whose log was cut, and one that refused the agent.
+/// A JVM with the agent whose log was cut, one that was read instead, and one that has no names.
 fn jvm_reports() -> Vec<JvmReport> {
     let mut reached = JvmReport {
         pid: 4711,
