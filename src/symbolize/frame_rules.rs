@@ -16,6 +16,7 @@ use super::branch_mark;
 use super::call_frames::{Reader, each};
 use super::coroutine;
 use super::elf::{Elf, ElfError, SHF_COMPRESSED};
+use super::go_table::{GoTable, OnStack};
 use super::machine::Machine;
 use super::signal_return;
 use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, Window};
@@ -30,7 +31,7 @@ const MAX_START_CODE: u64 = 256;
 const ENDBR: u64 = 4;
 /// What Go's linker made has this, and a `.debug_frame` that is not followed: it knows of the stack pointer only. That a
 /// function saves rbp, changes stacks (`runtime.asmcgocall`) or is the outermost is not said (golang/go
-/// `src/cmd/link/internal/ld/dwarf.go`, `writeframes`). Its code has frame pointers.
+/// `src/cmd/link/internal/ld/dwarf.go`, `writeframes`). Its code has frame pointers, and its line table says where not.
 const GO: &str = ".note.go.buildid";
 
 /// Why a file has no unwind table.
@@ -77,6 +78,7 @@ pub fn table(elf: &Elf, around: Option<u64>) -> Result<TablePart, NoTable> {
         frames.set_address_size(machine.word());
         builder.all(&frames, &bases)?;
     }
+    builder.go()?;
     builder.start_code()?;
     let only = builder.add_signal_returns()?;
     let part = builder.table.build_part().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)?;
@@ -183,6 +185,25 @@ impl Builder<'_> {
         }
         // What follows an instruction that cannot be read.
         self.add(code, (to, end), Rule::Other)
+    }
+
+    /// Notes where Go's code has no frame: there its callers would be missed by frame pointer.
+    fn go(&mut self) -> Result<(), NoTable> {
+        let Some(go) = GoTable::find(self.elf) else { return Ok(()) };
+        let found = go.stacks(self.elf, |addresses, on_stack| {
+            let Some(code) = self.elf.code_at(addresses.start, addresses.end) else {
+                return ControlFlow::Continue(());
+            };
+            let rule = match on_stack {
+                OnStack::ReturnAddress => Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same },
+                OnStack::Frame => Rule::None,
+            };
+            match self.add(code, (addresses.start, addresses.end), rule) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(why) => ControlFlow::Break(why),
+            }
+        });
+        found.break_value().map_or(Ok(()), Err)
     }
 
     /// Notes where the compiler's own start code is, linked into each file, which is neither described nor has frame

@@ -4,12 +4,15 @@ use super::MAX_PATH;
 use super::header::{Header, Version};
 use super::image::{Image, number, word};
 use super::module::ModuleData;
-use super::values::{Allowance, value_at};
+use super::values::{Allowance, Values};
 
 /// The table of values that says which inlined call an instruction belongs to (`abi.PCDATA_InlTreeIndex`).
 const INLINED: u32 = 2;
 /// The data that describes the inlined calls (`abi.FUNCDATA_InlTree`).
 const TREE: u32 = 3;
+/// Flags: the outermost function of a stack; one that takes another stack (`abi.FuncFlag`; Go 1.16 has none).
+const TOP: u8 = 1;
+const OTHER_STACK: u8 = 2;
 /// There is none.
 const NONE: u32 = u32::MAX;
 
@@ -20,6 +23,8 @@ pub(super) struct GoFunction {
     pub(super) end: u64,
     /// Where its name begins.
     pub(super) name: u32,
+    /// Tables of values: of bytes on the stack above the return address. 0 if there is none, or if it is not all the truth.
+    pub(super) depths: u32,
     /// Tables of values: of files, of lines, of inlined calls. 0 if there is none.
     pub(super) files: u32,
     pub(super) lines: u32,
@@ -65,14 +70,16 @@ impl GoFunction {
         let rest = at.checked_add(u64::from(size))?;
         let field = |bytes: u64| number(image, rest.checked_add(bytes)?);
         let len = if header.version == Version::Go120 { 40 } else { 36 };
-        let (tables, data) = (field(24)?, field(len - 4)? >> 24);
+        let (tables, [_, flags, _, data]) = (field(24)?, field(len - 4)?.to_le_bytes());
+        let walked = header.version != Version::Go116 && flags & (TOP | OTHER_STACK) == 0;
         let inlined = if tables > INLINED { field(len + u64::from(INLINED) * 4)? } else { 0 };
         let after = rest.checked_add(len + u64::from(tables) * 4)?;
-        let tree = if data > TREE { tree(image, header, after) } else { None };
+        let tree = if u32::from(data) > TREE { tree(image, header, after) } else { None };
         Some(GoFunction {
             entry,
             end,
             name: field(0)?,
+            depths: if walked { field(12)? } else { 0 },
             files: field(16)?,
             lines: field(20)?,
             inlined,
@@ -93,8 +100,21 @@ impl GoFunction {
         if table == 0 {
             return Some(-1);
         }
-        let address = header.values.checked_add(u64::from(table)).filter(|&at| at < header.rows)?;
-        value_at(image, allowance, address, self.entry, header.quantum, pc)
+        let mut values = self.values(image, header, table, allowance)?;
+        values.find(|value| pc < value.end).map(|value| value.value)
+    }
+
+    /// One of its tables; `None` if it is not there.
+    pub(super) fn values<'i>(
+        &self,
+        image: &'i dyn Image,
+        header: &Header,
+        table: u32,
+        allowance: &'i Allowance,
+    ) -> Option<Values<'i>> {
+        let address =
+            header.values.checked_add(u64::from(table)).filter(|&at| table != 0 && at < header.rows)?;
+        Some(Values::new(image, allowance, address, self.entry, header.quantum))
     }
 
     /// The name of its unit's file of this number.

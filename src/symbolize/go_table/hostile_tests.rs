@@ -1,5 +1,7 @@
 //! Tables of each version, as Go writes them and as nobody does.
 
+use std::ops::{ControlFlow, Range};
+
 use super::super::elf::Elf;
 use super::made::{LENGTH, MAIN, Made, VERSIONS, program};
 use super::*;
@@ -45,6 +47,36 @@ fn each_version_has_functions_inlined_calls_files_and_lines() {
     }
 }
 
+fn stacks_of(file: Vec<u8>) -> Vec<(Range<u64>, OnStack)> {
+    let elf = Elf::read_memory(file).unwrap();
+    let table = GoTable::find(&elf).unwrap();
+    let mut stacks = Vec::new();
+    let all = table.stacks(&elf, |addresses, on_stack| {
+        stacks.push((addresses, on_stack));
+        ControlFlow::<()>::Continue(())
+    });
+    assert!(all.is_continue());
+    stacks
+}
+
+#[test]
+fn the_stack_is_known_where_nothing_but_the_return_address_is_on_it() {
+    let work = MAIN + LENGTH;
+    let expected = [
+        (MAIN..work, OnStack::ReturnAddress),
+        (work..work + 0x10, OnStack::ReturnAddress),
+        (work + 0x10..work + 0xf0, OnStack::Frame),
+        (work + 0xf0..work + 0xf8, OnStack::ReturnAddress),
+        // Nothing is said of the last bytes.
+        (work + 0xf8..work + LENGTH, OnStack::Frame),
+    ];
+    assert_eq!(stacks_of(program(Made::Go118)), expected);
+    assert_eq!(stacks_of(program(Made::Go120)), expected);
+    // Go 1.16 does not say which functions take another stack.
+    let unknown = [(MAIN..work, OnStack::Frame), (work..work + LENGTH, OnStack::Frame)];
+    assert_eq!(stacks_of(program(Made::Go116)), unknown);
+}
+
 #[test]
 fn without_the_place_of_inlined_calls_the_line_is_not_the_functions() {
     let mut file = program(Made::Go120);
@@ -76,6 +108,12 @@ fn tables_that_lie_name_nothing_or_a_function() {
         }
         let Ok(elf) = Elf::read_memory(file) else { continue };
         let Some(table) = GoTable::find(&elf) else { continue };
+        let mut last = 0;
+        let _ = table.stacks(&elf, |addresses, _| {
+            assert!(addresses.start < addresses.end);
+            last += 1;
+            if last < 1000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
         for address in (MAIN - 0x10..MAIN + 2 * LENGTH + 0x10).step_by(8) {
             let calls = calls(&elf, &table, address);
             assert!(calls.len() <= MAX_INLINED + 1);

@@ -63,6 +63,7 @@ impl Part {
 
 struct Function {
     name: u32,
+    depths: u32,
     files: u32,
     lines: u32,
     inlined: u32,
@@ -97,6 +98,7 @@ pub fn program(version: Made) -> Vec<u8> {
     let functions = [
         Function {
             name: main,
+            depths: values.values(&[(0, ALL)]),
             files: values.values(&[(0, ALL)]),
             lines: values.values(&[(7, ALL)]),
             inlined: 0,
@@ -104,6 +106,7 @@ pub fn program(version: Made) -> Vec<u8> {
         },
         Function {
             name: work,
+            depths: values.values(&[(0, 0x10), (24, 0xf0), (0, 0xf8)]),
             files: values.values(&[(0, 0x20), (1, 0x60), (0, ALL)]),
             lines: values.values(&[(10, 0x10), (12, 0x20), (21, 0x38), (22, 0x40), (31, 0x60), (14, ALL)]),
             inlined: values.values(&[(-1, 0x20), (0, 0x40), (1, 0x60), (-1, ALL)]),
@@ -155,7 +158,7 @@ fn rows(version: Made, functions: &[Function]) -> Vec<u8> {
         rows.extend(number(start(index)));
         rows.extend(number((first + rest.len()) as u64));
         rest.extend(number(start(index)));
-        for field in [function.name, 0, 0, 0, function.files, function.lines, 3, 0] {
+        for field in [function.name, 0, 0, function.depths, function.files, function.lines, 3, 0] {
             rest.extend(field.to_le_bytes());
         }
         if version == Made::Go120 {

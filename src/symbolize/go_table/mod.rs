@@ -11,6 +11,7 @@ pub(crate) mod image;
 #[cfg(any(test, fuzzing))]
 pub mod made;
 mod module;
+mod stack;
 mod trees;
 mod values;
 
@@ -23,6 +24,7 @@ use function::GoFunction;
 use header::Header;
 use image::Image;
 use module::ModuleData;
+pub(crate) use stack::OnStack;
 use trees::Trees;
 use values::Allowance;
 

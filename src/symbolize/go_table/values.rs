@@ -10,7 +10,7 @@ const PIECE: usize = 256;
 /// some 100 KiB.
 const MAX_BYTES: usize = 4 << 20;
 
-/// What may still be read for one address, bytes.
+/// What may still be read, bytes.
 pub(super) struct Allowance(Cell<usize>);
 
 impl Default for Allowance {
@@ -20,36 +20,59 @@ impl Default for Allowance {
 }
 
 impl Allowance {
+    pub(super) fn of(bytes: usize) -> Allowance {
+        Allowance(Cell::new(bytes))
+    }
+
     fn take(&self, bytes: usize) -> Option<()> {
         self.0.set(self.0.get().checked_sub(bytes)?);
         Some(())
     }
 }
 
-/// The value at `pc` of the table at `address` of a function that begins at `entry`. `None` if the table ends before, or
-/// cannot be read. (`runtime.pcvalue`.)
-pub(super) fn value_at(
-    image: &dyn Image,
-    allowance: &Allowance,
-    address: u64,
-    entry: u64,
+/// A table of values.
+pub(super) struct Values<'i> {
+    bytes: Bytes<'i>,
     quantum: u8,
-    pc: u64,
-) -> Option<i32> {
-    let mut bytes = Bytes { image, allowance, piece: [0; PIECE], filled: 0, next: 0, address };
-    let (mut value, mut at) = (-1_i32, entry);
-    loop {
-        let difference = bytes.number()?;
+    entry: u64,
+    value: i32,
+    at: u64,
+}
+
+/// A value, and up to which instruction it holds.
+pub(super) struct Value {
+    pub(super) value: i32,
+    pub(super) end: u64,
+}
+
+impl<'i> Values<'i> {
+    /// The table at `address` of a function that begins at `entry`.
+    pub(super) fn new(
+        image: &'i dyn Image,
+        allowance: &'i Allowance,
+        address: u64,
+        entry: u64,
+        quantum: u8,
+    ) -> Values<'i> {
+        let bytes = Bytes { image, allowance, piece: [0; PIECE], filled: 0, next: 0, address };
+        Values { bytes, quantum, entry, value: -1, at: entry }
+    }
+}
+
+/// Ends with the table, or where it cannot be read. (`runtime.step`.)
+impl Iterator for Values<'_> {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        let difference = self.bytes.number()?;
         // A difference of zero ends the table, unless it is the first one.
-        if difference == 0 && at != entry {
+        if difference == 0 && self.at != self.entry {
             return None;
         }
         let negative = if difference & 1 == 1 { u32::MAX } else { 0 };
-        value = value.wrapping_add(((difference >> 1) ^ negative).cast_signed());
-        at = at.checked_add(u64::from(bytes.number()?) * u64::from(quantum))?;
-        if pc < at {
-            return Some(value);
-        }
+        self.value = self.value.wrapping_add(((difference >> 1) ^ negative).cast_signed());
+        self.at = self.at.checked_add(u64::from(self.bytes.number()?) * u64::from(self.quantum))?;
+        Some(Value { value: self.value, end: self.at })
     }
 }
 
