@@ -8,6 +8,7 @@ mod cost;
 mod groups;
 mod idle;
 mod inquiry;
+mod java_threads;
 mod jvm;
 mod jvms;
 pub mod launch;

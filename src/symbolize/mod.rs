@@ -53,6 +53,7 @@ pub use followed::{JvmLog, JvmMemory};
 pub use frame_rules::NoTable;
 pub use jit::PerfMapStats;
 pub use jvms::JavaLeaves;
+pub(crate) use jvms::Jvms;
 pub use message::{LogStats, PerfMapFacts};
 pub use place::{AddressSpaces, FileHandle, Place};
 pub use symbolizer::{CHUNK, Config, Stats, Symbolizer};
