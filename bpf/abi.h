@@ -42,8 +42,9 @@ enum jp_loss {
  *   no_rule     the unwind table has a rule that is not followed (an expression, another register)
  *   no_blob     the pc lies in a JVM's code heap, but in no code that is in use there
  *   no_frame    a JVM's code was found without a frame as that code has: it was about to be made, changed or left
+ *   uretprobe   a uretprobe has replaced the return address, and the kernel's list of the true ones does not have it
  */
-#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule) X(no_blob) X(no_frame)
+#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule) X(no_blob) X(no_frame) X(uretprobe)
 
 enum jp_end {
 #define X(name) JP_END_##name,
@@ -189,7 +190,8 @@ struct jp_table {
 	__u32 first;  /* the step of the file at which the index begins */
 	__u32 steps;
 	__u32 rules;  /* in words from the table's beginning; even */
-	__u32 pad[5];
+	__u32 i386;   /* of 32-bit code: 1 */
+	__u32 pad[4];
 };
 
 /* How the frame's address (CFA, the stack pointer after the return) is found. */
@@ -199,10 +201,10 @@ struct jp_table {
  *   end     the outermost frame
  *   sp      sp + cfa
  *   fp      fp + cfa
- *   plt     sp + cfa, and 8 more from byte `fp_at` of a 16-byte slot on
+ *   plt     sp + cfa, and a word more from byte `fp_at` of a 16-byte slot on
  *   at_sp   *(sp + low half of cfa) + high half of cfa: OpenSSL's assembler keeps the caller's sp so
  *   at_fp   *(fp + low half of cfa) + high half of cfa: GCC, where the stack is aligned by more than calls do
- *   signal  *(sp + cfa), with ip after it and fp at *(sp + fp_at): what the kernel has saved
+ *   signal  *(sp + cfa), with ip after it (i386: JP_I386_SAVED_IP) and fp at *(sp + fp_at): what the kernel has saved
  *   other   another rule
  *   bare    a little code between what is described, as assembler is: a leaf's return address is on top of the stack, if
  *           it follows a call; else as none

@@ -49,14 +49,37 @@ struct css_set {
 	struct cgroup *dfl_cgrp;               /* the group of v2 */
 };
 
+/* Of uprobes: kernels without them have none of these. */
+struct xol_area {
+	unsigned long vaddr;
+};
+
+struct uprobes_state {
+	struct xol_area *xol_area;
+};
+
+struct return_instance {
+	unsigned long stack; /* where the return address stood, on x86 */
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next;
+};
+
+struct uprobe_task {
+	unsigned long vaddr;     /* the instruction of which a copy runs at xol_vaddr */
+	unsigned long xol_vaddr;
+	struct return_instance *return_instances;
+};
+
 struct mm_struct {
 	unsigned long start_code;
 	unsigned long end_code;
 	unsigned long start_stack;
+	struct uprobes_state uprobes_state;
 };
 
 struct task_struct {
 	void *stack;
+	unsigned int flags;
 	struct mm_struct *mm;
 	int pid;
 	int tgid;
@@ -66,6 +89,7 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	struct css_set *cgroups;
+	struct uprobe_task *utask;
 };
 
 struct seq_file;

@@ -19,6 +19,7 @@
 
 #define EEXIST 17
 #define E2BIG 7
+#define PF_EXITING 0x4 /* include/linux/sched.h */
 #define JP_WAKE_EVERY 50000000 /* ns */
 
 const volatile struct jp_config config;
@@ -249,7 +250,11 @@ int members(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	member.tgid = BPF_CORE_READ(task, tgid);
-	if (BPF_CORE_READ(task, pid) != member.tgid)
+	/*
+	 * Of what has ended v1 shows the root to /proc, and a first thread that has ended before the others stays behind when
+	 * they are moved: neither tells whether both see the same.
+	 */
+	if (BPF_CORE_READ(task, pid) != member.tgid || BPF_CORE_READ(task, flags) & PF_EXITING)
 		return 0;
 	for (int hierarchy = 0; hierarchy < JP_HIERARCHY_COUNT; hierarchy++) {
 		struct cgroup *group;

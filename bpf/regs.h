@@ -18,6 +18,7 @@ struct regs {
 	__u64 sp;
 	__u64 fp;
 	bool syscall; /* user mode was left by a system call: ip is a return address */
+	bool i386;    /* user mode was 32-bit code */
 	/* x86-64, where HotSpot's interpreter enters a method: the return address, the method, the caller's sp. */
 	__u64 ax, bx, r13;
 };
@@ -37,11 +38,14 @@ struct pt_regs {
 	unsigned long ax;
 	unsigned long orig_ax;
 	unsigned long ip;
+	unsigned short cs; /* 6.9: was a long; FRED has something else above it */
 	unsigned long sp;
 } __attribute__((preserve_access_index));
 
+/* The segment of 32-bit code: __USER32_CS, and FLAT_USER_CS32 of Xen's guests without hardware support. */
+#define IS_I386(cs) (((cs) & 0xffff) == 0x23 || ((cs) & 0xffff) == 0xe023)
 #define TICK_IP(ctx) ((ctx)->ip)
-#define TICK_REGS(ctx) { .ip = (ctx)->ip, .sp = (ctx)->sp, .fp = (ctx)->bp, .ax = (ctx)->ax, .bx = (ctx)->bx, .r13 = (ctx)->r13 }
+#define TICK_REGS(ctx) { .ip = (ctx)->ip, .sp = (ctx)->sp, .fp = (ctx)->bp, .i386 = IS_I386((ctx)->cs), .ax = (ctx)->ax, .bx = (ctx)->bx, .r13 = (ctx)->r13 }
 /* Before 5.15 the registers are found by the size of the stack: 16 KiB (KASAN kernels have 32, and no names then). */
 #define JP_THREAD_SIZE (16 * 1024)
 /* sizeof(struct pt_regs) of kernels without FRED, i.e. before 6.9: 21 words. */
@@ -56,6 +60,7 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->ax = BPF_CORE_READ(p, ax);
 	r->bx = BPF_CORE_READ(p, bx);
 	r->r13 = BPF_CORE_READ(p, r13);
+	r->i386 = IS_I386(BPF_CORE_READ(p, cs));
 	/* The system call's number; every other entry leaves -1 (since 5.8, arch/x86/include/asm/idtentry.h). */
 	r->syscall = (long)BPF_CORE_READ(p, orig_ax) >= 0;
 }
@@ -89,6 +94,7 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->sp = BPF_CORE_READ(p, sp);
 	r->fp = BPF_CORE_READ(p, regs[29]);
 	r->syscall = BPF_CORE_READ(p, syscallno) >= 0; /* NO_SYSCALL is -1 */
+	r->i386 = false;
 }
 
 #else

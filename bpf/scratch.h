@@ -52,6 +52,13 @@ struct walk {
 	__u32 from_file;
 	/* It came to code that lies in no range of its process, or the process has none. */
 	__u32 untold;
+	/* The page of uprobes.h: 0 before it was looked for, JP_NO_UPROBES. Then the next of the return addresses, which are so
+	 * many at most. */
+	__u64 uprobes;
+	__u64 uretprobe;
+	__s32 uretprobes;
+	/* It goes through 32-bit code. */
+	__u32 i386;
 	/* How much it may still read; nothing if it is not above 0. */
 	__s32 reads;
 	/* What the hashes of steps begin with, see step_again.h: random, another one each second and for each process. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
  * A step by unwind table: what the compiler says of the frame at each instruction (.eh_frame), made compact by
- * src/unwind/. Tables are of x86-64 only: the return address lies below the CFA.
+ * src/unwind/. Tables are of x86 only: the return address lies below the CFA. For those of 32-bit code see step_i386.h.
  */
 #ifndef JP_STEP_TABLE_H
 #define JP_STEP_TABLE_H
@@ -224,7 +224,8 @@ __attribute__((noinline)) int find_rule(void)
 		return 0;
 	*(__u64 *)&s->walk.rule = JP_CFA_none;
 	table = (struct jp_table *)page_of(s->walk.table);
-	if (!table)
+	/* Code runs in the other mode only where somebody has mapped another machine's file. */
+	if (!table || table->i386 != s->walk.i386)
 		return 0;
 	/* After a call the function may have ended. */
 	offset = s->walk.ip - s->walk.bias - (s->walk.at_leaf ? 0 : 1);

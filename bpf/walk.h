@@ -14,7 +14,9 @@
 #include "step_epilogue.h"
 #include "step_fp.h"
 #include "step_hotspot.h"
+#include "step_i386.h"
 #include "step_table.h"
+#include "uprobes.h"
 
 /* Chooses the way and goes it. */
 static __always_inline __u32 step(struct walk *w, struct stack_part *part)
@@ -83,6 +85,7 @@ __attribute__((noinline)) int walk_frame(void)
 {
 	struct scratch *s = this_scratch();
 	struct walk *w;
+	__u32 untold;
 
 	if (!s)
 		return JP_END_no_user;
@@ -90,12 +93,21 @@ __attribute__((noinline)) int walk_frame(void)
 	if (out_of_user(w->ip, JP_USER_MIN))
 		return w->ip ? JP_END_bad_pc : JP_END_root;
 	w->from_file = w->code == JP_CODE_file;
+	untold = w->untold;
 	if (w->ranges && (w->ip < w->start || w->ip >= w->end))
 		find_range();
-	if (w->leaf && w->code == JP_CODE_file && !w->table)
-		follow_jump();
+	if (w->code == JP_CODE_unknown && in_uprobes(w)) {
+		__u32 end = leave_uprobes(untold);
+
+		if (end != JP_WALKING)
+			return end;
+	}
 	w->at_leaf = w->leaf;
 	w->leaf = false;
+	if (w->i386)
+		return step_i386();
+	if (w->at_leaf && w->code == JP_CODE_file && !w->table)
+		follow_jump();
 	if (w->code != JP_CODE_heap)
 		return step_code();
 	w->followed = false;
@@ -118,10 +130,19 @@ static __always_inline void walk_user(struct scratch *s, const struct regs *r, s
 	s->walk.bx = r->bx;
 	s->walk.r13 = r->r13;
 	s->walk.leaf = !r->syscall;
+	s->walk.i386 = r->i386;
+	if (r->i386) {
+		/* Nobody clears the halves that 32-bit code does not see. */
+		s->walk.sp = (__u32)r->sp;
+		s->walk.fp = (__u32)r->fp;
+	}
 	s->walk.followed = false;
 	s->walk.generated = false;
+	s->walk.uprobes = 0;
 	s->walk.reads = JP_MAX_READS;
 	s->part.n = 0;
+	if (s->record.leaf == JP_LEAF_fault)
+		leave_int3(&s->walk);
 	find_space(&s->walk, task, tgid);
 	/* A fork has its parent's space for a while, and a space may be another process's soon. */
 	s->walk.seed = mix(s->walk.seed, (__u64)tgid << 32 | s->walk.space);

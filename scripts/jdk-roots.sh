@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Makes root file systems with the JDKs that this machine does not have: 8, 11, 21, 25 from Debian's suites or Ubuntu's, and,
-# if it is asked for, 17-musl, whose C library is musl. Each is a directory $JBPF_PROF_CACHE/jdk-roots/NAME (default:
+# if they are asked for, 17-musl, whose C library is musl, 17-zero, which has the Zero interpreter too, and 26, as long as
+# Debian has it. Each is a directory $JBPF_PROF_CACHE/jdk-roots/NAME (default:
 # ~/.cache/jbpf-prof), made once, about 250 MB. The tests start JVMs in them as containers. Needs root, mmdebstrap, and a
 # mirror: the one that apt's own sources name, or $JBPF_PROF_DEBIAN_MIRROR; for musl pip and musl-tools.
 #
-#   scripts/jdk-roots.sh            all but 17-musl
+#   scripts/jdk-roots.sh            8, 11, 21, 25
 #   scripts/jdk-roots.sh 11 17-musl these
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
@@ -14,8 +15,9 @@ suite_of() {
     case $1 in
     11) echo bullseye ;;
     21) echo trixie ;;
-    8 | 25) echo sid ;;
-    *) die "no JDK $1: there are 8, 11, 21, 25" ;;
+    17-zero) echo bookworm ;;
+    8 | 25 | 26) echo sid ;;
+    *) die "no JDK $1: there are 8, 11, 21, 25, and 17-musl, 17-zero, 26" ;;
     esac
 }
 
@@ -40,7 +42,8 @@ sources_of() {
 }
 
 make_root() {
-    local version=$1 root=$CACHE/jdk-roots/$1 sources suite
+    local version=$1 root=$CACHE/jdk-roots/$1 package=openjdk-$1-jre-headless sources suite
+    [[ $version != *-zero ]] || package=openjdk-${version%-zero}-jre-zero
     sources=$(sources_of "$version")
     suite=$(cut -d ' ' -f 3 <<<"${sources%%$'\n'*}")
     say "making a root file system with JDK $version from $suite"
@@ -48,7 +51,7 @@ make_root() {
     as_root rm -rf --one-file-system "$root.new"
     # An old suite's Release file may be past its date: its packages are signed all the same.
     # The JRE's postinst wants a directory for manual pages; of those, as of jmods and sources, nothing is kept.
-    echo "$sources" | quietly as_root mmdebstrap --variant=essential --include="openjdk-$version-jre-headless" \
+    echo "$sources" | quietly as_root mmdebstrap --variant=essential --include="$package" \
         --keyring=/usr/share/keyrings \
         --aptopt='Acquire::Check-Valid-Until "false"' --aptopt='APT::Install-Recommends "false"' \
         --setup-hook='mkdir -p "$1/usr/share/man/man1"' \

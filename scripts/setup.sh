@@ -12,7 +12,8 @@ BUILD_NEEDS="clang:clang make:make cc:gcc pkg-config:pkg-config autoreconf:autoc
 JDK_NEEDS="javac:default-jdk-headless"
 # The tests: other machines' code, containers, other libcs.
 TEST_NEEDS="aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
-    /usr/aarch64-linux-gnu/lib/libc.a:libc6-dev-arm64-cross musl-gcc:musl-tools runc:runc podman:podman mmdebstrap:mmdebstrap
+    /usr/aarch64-linux-gnu/lib/libc.a:libc6-dev-arm64-cross musl-gcc:musl-tools
+    /usr/include/asm:gcc-multilib /usr/lib32/libc.a:libc6-dev-i386 runc:runc podman:podman mmdebstrap:mmdebstrap
     g++:g++ readelf:binutils /usr/bin/python3:python3 node:nodejs go:golang-go setpriv:util-linux dwz:dwz openssl:openssl
     /usr/lib/debug/.build-id:libc6-dbg
     /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring"

@@ -11,10 +11,16 @@ use serde::{Deserialize, Serialize};
 pub enum Limit {
     /// Executable mappings that are kept of one process, and of all.
     Mappings,
+    /// Ranges of executable code that the BPF program holds of one process.
+    CodeRanges,
+    /// Programs that have ended and whose last stacks wait for their names.
+    EndedPrograms,
     /// Bytes of a perf map.
     PerfMap,
     /// Memory for unwind tables in the kernel.
     UnwindTables,
+    /// Parts of an unwind table that is too large to be loaded as a whole.
+    UnwindTableParts,
     /// Different stacks in a profile.
     Stacks,
     /// JVMs that are read at once.
@@ -34,12 +40,24 @@ struct Telling {
     advice: &'static str,
 }
 
-const TELLINGS: [Telling; 6] = [
+const TELLINGS: [Telling; 9] = [
     Telling {
         limit: Limit::Mappings,
         name: "mappings",
         what: "executable mappings",
         advice: "Code there is [unknown: mappings unread].",
+    },
+    Telling {
+        limit: Limit::CodeRanges,
+        name: "code-ranges",
+        what: "ranges of code beyond those that the unwinder holds",
+        advice: "Code there is walked by frame pointers; code that was seen to run is held first.",
+    },
+    Telling {
+        limit: Limit::EndedPrograms,
+        name: "ended-programs",
+        what: "ended programs forgotten before their last stacks had names",
+        advice: "Code of these programs is [unknown: process gone]; choose processes with -p.",
     },
     Telling {
         limit: Limit::PerfMap,
@@ -52,6 +70,13 @@ const TELLINGS: [Telling; 6] = [
         name: "unwind-tables",
         what: "unwind tables",
         advice: "This code is walked by frame pointers; choose processes with -p to make room.",
+    },
+    Telling {
+        limit: Limit::UnwindTableParts,
+        name: "unwind-table-parts",
+        what: "stacks in code whose part of the unwind table is not loaded",
+        advice: "The table of this file is too large as a whole: its busiest parts are loaded, other code is walked by \
+                 frame pointers.",
     },
     Telling {
         limit: Limit::Stacks,

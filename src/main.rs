@@ -66,7 +66,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             Ok(exit)
         }
         Command::Agent { file } => {
-            output::file::replace(&file, |out| Ok(out.write_all(jvm::AGENT)?))?;
+            output::destination::write(&file, |out| Ok(out.write_all(jvm::AGENT)?))?;
             Ok(Exit::Done)
         }
         Command::Convert { input, output, look } => {
@@ -124,7 +124,6 @@ fn write(config: &Config, mut outcome: session::Outcome) -> anyhow::Result<()> {
             outcome.report.outputs.extend(written.iter().map(ToString::to_string));
         }
     }
-    let to_stdout = !config.outputs.iter().any(|target| matches!(target, output::Target::Stdout(_)));
     let detail = Detail {
         width: output::report::width_of(std::io::stdout()),
         lines: config.lines,
@@ -135,7 +134,7 @@ fn write(config: &Config, mut outcome: session::Outcome) -> anyhow::Result<()> {
         cli::Report::Json => output::report::json(&outcome.report, &outcome.profile, config.lines)?,
         cli::Report::None => return Ok(()),
     };
-    if to_stdout {
+    if !config.profile_to_stdout {
         print(&text)?;
     } else {
         // Standard output holds the profile; standard error may be closed.
@@ -145,7 +144,7 @@ fn write(config: &Config, mut outcome: session::Outcome) -> anyhow::Result<()> {
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    output::file::to_stdout(|out| Ok(out.write_all(text.as_bytes())?))
+    output::stream::to_stdout(|out| Ok(out.write_all(text.as_bytes())?))
 }
 
 /// One line for the user; standard error may be closed.

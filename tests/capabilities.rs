@@ -128,8 +128,10 @@ fn the_agent_takes_the_ids_of_a_jvm_and_without_that_its_memory_is_read() {
     for id in ["setuid", "setgid"] {
         let refused = names("agent", &[id]);
         assert_eq!(refused["refused"]["label"], "not permitted", "without {id}: {refused}");
-        let read = names("vm", &[id]);
-        assert!(read["memory"].is_object(), "without {id}: {read}");
+        for java in ["vm", "auto"] {
+            let read = names(java, &[id]);
+            assert!(read["memory"].is_object(), "--java {java} without {id}: {read}");
+        }
     }
     let attached = names("agent", &[]);
     assert!(attached["agent_late"].is_object(), "{attached}");

@@ -37,7 +37,7 @@ fn a_command_line_that_makes_no_sense_is_a_usage_error() {
         (vec!["--attach-timeout", "-1"], "--attach-timeout -1: not a time"),
         (vec!["-C", "x"], "--cpu x: write a list such as 0-3,8"),
         (vec!["-C", "3-1"], "--cpu 3-1: write a list"),
-        (vec!["--java", "maybe"], "possible values: agent, vm, off"),
+        (vec!["--java", "maybe"], "possible values: auto, agent, vm, off"),
         (vec!["--report", "xml"], "possible values: text, json, none"),
         (vec!["--all", "-p", "1"], "pid"),
         (vec!["--no-such-flag"], "no-such-flag"),
@@ -348,12 +348,20 @@ fn jvms_that_refuse_are_left_alone_and_named() {
         ("-XX:-EnableDynamicAgentLoading", "agent loading disabled"),
     ] {
         let mut target = Program::new("Shares").flags(&[flag]).start(&Jdk::host());
-        let profile = profile(&target, 2, &[]);
-        assert_eq!(jvm(&profile.report)["names"]["refused"]["label"], label, "{}", profile.report["jvms"]);
+        let nameless = |profile: &profiler::Profile| {
+            profile.folded.share(|s| s.iter().any(|f| f == "[unknown: no agent]"))
+        };
+        let read = profile(&target, 2, &[]);
+        let row = jvm(&read.report);
+        assert!(row["names"]["memory"].is_object() && row["no_agent"]["label"] == label, "{row}");
+        assert!(nameless(&read) == 0.0, "{}", read.folded.top(5));
+        let profile = profile(&target, 2, &["--java", "agent"]);
+        let refused = &jvm(&profile.report)["names"]["refused"];
+        assert_eq!(refused["label"], label, "{}", profile.report["jvms"]);
+        assert!(refused["hint"].as_str().is_some_and(|hint| hint.contains("--java auto")), "{refused}");
         // It is profiled all the same.
         profile.assert_samples_of(&[target.pid()], profile.folded.total());
-        let nameless = profile.folded.share(|s| s.iter().any(|f| f == "[unknown: no agent]"));
-        assert!(nameless > 0.9, "{}", profile.folded.top(5));
+        assert!(nameless(&profile) > 0.9, "{}", profile.folded.top(5));
         assert!(target.is_alive());
         assert_eq!(target.lines(), ["ready"], "nothing was printed by the JVM");
     }
@@ -409,7 +417,8 @@ fn a_stopped_jvm_stops_nobody_else() {
     stopped.signal(Signal::STOP);
     let pids = format!("{},{}", stopped.pid(), busy.pid());
     let profile = profiler::record_watching(&[busy.pid()], 2, &["-p".to_owned(), pids]);
-    assert_eq!(jvm(&profile.report)["names"]["refused"]["label"], "stopped", "{}", profile.report["jvms"]);
+    let row = jvm(&profile.report);
+    assert!(row["names"]["memory"].is_object() && row["no_agent"]["label"] == "stopped", "{row}");
     profile.assert_samples_of(&[busy.pid()], profile.folded.count(|stack| stack[0] == "native"));
     stopped.signal(Signal::CONT);
     assert!(stopped.is_alive());

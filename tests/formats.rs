@@ -9,7 +9,9 @@ use std::sync::Arc;
 use jbpf_prof::limits::{Limit, LimitRow};
 use jbpf_prof::output::{self, Look, Target, report};
 use jbpf_prof::profile::labels::Container;
-use jbpf_prof::profile::report::{Cost, EndedIn, GroupReport, JvmReport, NameSource, Steady, Throttling};
+use jbpf_prof::profile::report::{
+    Cost, EndedIn, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, Throttling,
+};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, Why};
 
 fn golden(name: &str, is: &str) {
@@ -102,7 +104,9 @@ fn jvm_reports() -> Vec<JvmReport> {
         pid: 4711,
         name: "org.example.Server".into(),
         version: "17.0.12+7".into(),
+        newer_than: None,
         names: NameSource::AgentLate { ms: 240 },
+        no_agent: None,
         frame_pointers: Some(true),
         undescribed: None,
         compiled_before: Some(0.41),
@@ -131,8 +135,26 @@ fn jvm_reports() -> Vec<JvmReport> {
         throttling: None,
         ..reached.clone()
     };
+    let read = JvmReport {
+        pid: 512,
+        name: "org.example.Batch".into(),
+        version: "26.0.1+8".into(),
+        newer_than: Some(25),
+        names: NameSource::Memory { ms: 31 },
+        no_agent: Some(JvmRefusal {
+            label: "noexec tmp".into(),
+            hint: "Mount its /tmp without noexec, or start the JVM with -agentpath for the agent.".into(),
+        }),
+        compiled_before: None,
+        ticks: 200,
+        java_ticks: 100,
+        rootless_ticks: 0,
+        log_bytes: 0,
+        throttling: None,
+        ..reached.clone()
+    };
     reached.log_cut = true;
-    vec![reached, refused]
+    vec![reached, read, refused]
 }
 
 fn run_report(p: &Profile) -> RunReport {

@@ -139,6 +139,23 @@ fn methods_of_classes_that_come_and_go_have_their_names_or_say_that_they_went() 
     those_that_stay_have_their_names(&all, &["Unloaded.main_[0]", "Unloaded.burn_[0]"]);
 }
 
+/// An application server has thousands of loaders.
+#[test]
+fn methods_that_stay_have_their_names_among_many_loaders() {
+    on_host(17, among_many_loaders);
+}
+
+#[test]
+fn methods_that_stay_have_their_names_among_many_loaders_on_jdk_8() {
+    in_container(8, among_many_loaders);
+}
+
+fn among_many_loaders(jdk: &Jdk) {
+    let program = interpreted("Unloaded").args(&["5000"]);
+    let (all, _) = while_classes_go(jdk, &program, &["--java", "vm"]);
+    those_that_stay_have_their_names(&all, &["Unloaded.main_[0]", "Unloaded.burn_[0]"]);
+}
+
 /// Methods of the application's loader, of which few classes come from, while many go that are not its own.
 fn those_that_stay_have_their_names(all: &Folded, stack: &[&str]) {
     let java = all.keep(|stack| stack.iter().any(|frame| frame == "call_stub"));

@@ -126,9 +126,9 @@ fn is_listed(jdk: &Jdk, target: &Target) {
     let pid = target.pid().to_string();
     let row = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|row| row[0] == pid);
     let row = row.unwrap_or_else(|| panic!("{pid} is not in\n{table}"));
-    let [_, container, user, version, kept, attach, main] = row[..] else { panic!("{row:?}") };
+    let [_, container, user, version, kept, attach, names, main] = row[..] else { panic!("{row:?}") };
     assert!(is_of(jdk, version), "{table}");
-    assert_eq!((kept, attach, main), ("kept", "yes", "Shares"), "{table}");
+    assert_eq!([kept, attach, names, main], ["kept", "yes", "agent", "Shares"], "{table}");
     let owner = std::fs::metadata(format!("/proc/{pid}")).unwrap().uid();
     assert!(if owner == 0 { user == "root" } else { user == owner.to_string() }, "{table}");
     let group = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
@@ -136,6 +136,33 @@ fn is_listed(jdk: &Jdk, target: &Target) {
         if jdk.is_contained() { group.contains(container) } else { container == "-" },
         "{table}\n{group}"
     );
+}
+
+/// A listener whose file a cleaner of `/tmp` took does not begin anew before JDK 14: SIGQUIT would print a thread dump.
+#[test]
+fn an_old_jvm_whose_socket_is_gone_is_read_and_listed_as_such() {
+    for version in [8, 11] {
+        in_container(version, |jdk| {
+            let mut target = Program::new("Shares").start(jdk);
+            let first = profile(&target, 1, &[]);
+            assert!(first.report["jvms"][0]["names"]["agent_late"].is_object(), "{}", first.report["jvms"]);
+            let tmp = format!("/proc/{}/root/tmp", target.pid());
+            let sockets = files(Path::new(&tmp)).into_iter().filter(|name| name.starts_with(".java_pid"));
+            let removed =
+                sockets.map(|name| std::fs::remove_file(Path::new(&tmp).join(name)).unwrap()).count();
+            assert_eq!(removed, 1, "this test did not test");
+            let table = run(["jvms"]).success().stdout;
+            let row = table.lines().find(|line| line.split(' ').next() == Some(&target.pid().to_string()));
+            assert!(row.is_some_and(|row| row.contains("no: no answer  memory")), "{table}");
+            let read = profile(&target, 1, &[]);
+            let jvm = &read.report["jvms"][0];
+            assert!(jvm["names"]["memory"].is_object() && jvm["no_agent"]["label"] == "no answer", "{jvm}");
+            let named = read.folded.share(|stack| stack.iter().any(|frame| is(frame, "Shares.round")));
+            assert!(named > 0.9, "{named}:\n{}", read.folded.top(5));
+            assert!(target.is_alive());
+            assert_eq!(target.lines(), ["ready"], "nothing was printed by the JVM");
+        });
+    }
 }
 
 /// The profiler is there before it, and asks it as soon as it runs.
@@ -158,7 +185,7 @@ fn refuses(jdk: &Jdk, flags: &[(&str, &str)]) {
         let mut target = Program::new("Shares").flags(&[flag]).start(jdk);
         let profile = profile(&target, 1, &[]);
         let jvm = &profile.report["jvms"][0];
-        assert_eq!(jvm["names"]["refused"]["label"], *label, "{jvm}");
+        assert!(jvm["names"]["memory"].is_object() && jvm["no_agent"]["label"] == *label, "{jvm}");
         let table = run(["jvms"]).success().stdout;
         assert!(table.contains(&format!("no: {label}")), "{table}");
         assert!(target.is_alive());

@@ -88,9 +88,9 @@ fn a_jvm_that_does_not_answer_costs_the_timeout_and_no_more() {
     let begun = Instant::now();
     let profile = record_watching(&[busy.pid()], 2, &args(&["-p", &pids, "--attach-timeout", "1s"]));
     assert!(begun.elapsed() < Duration::from_secs(10), "that long it waits if it is not told");
-    let refused = &profile.report["jvms"][0]["names"]["refused"];
-    assert_eq!(refused["label"], "timed out", "{}", profile.report["jvms"]);
-    assert!(refused["hint"].as_str().unwrap().contains("--attach-timeout"), "{refused}");
+    let jvm = &profile.report["jvms"][0];
+    assert!(jvm["names"]["memory"].is_object() && jvm["no_agent"]["label"] == "timed out", "{jvm}");
+    assert!(jvm["no_agent"]["hint"].as_str().unwrap().contains("--attach-timeout"), "{jvm}");
     profile.assert_samples_of(&[busy.pid()], profile.folded.count(|stack| stack[0] == "native"));
 }
 
@@ -112,16 +112,15 @@ fn a_build_that_may_crash_is_attached_to_if_that_is_forced() {
     java.args(["--mount", "sh", "-c", "mount --bind \"$0\" \"$1\" && shift && exec \"$@\""]);
     java.arg(&old).arg(libjvm(&jdk)).args(Program::new("Shares").host_command(&jdk));
     let mut target = Target::start(&mut java);
-    for (more, is_named) in [(&[][..], false), (&["--force-attach"], true)] {
+    for (more, source) in [(&[][..], "memory"), (&["--force-attach"], "agent_late")] {
         let Profile { folded, report, .. } = profile(&target, 1, more);
-        let names = &report["jvms"][0]["names"];
-        match names["refused"]["label"].as_str() {
-            Some(label) => assert!(!is_named && label == "known crash JDK-8173361", "{names}"),
-            None => assert!(is_named && names["agent_late"].is_object(), "{names}"),
-        }
+        let jvm = &report["jvms"][0];
+        assert!(jvm["names"][source].is_object(), "{more:?}: {jvm}");
+        let known = jvm["no_agent"]["label"] == "known crash JDK-8173361";
+        assert!(known == (source == "memory"), "{more:?}: {jvm}");
         assert!(folded.total() > 100, "{}", folded.top(5));
         let round = folded.share(|stack| stack.iter().any(|frame| is(frame, "Shares.round")));
-        assert!(if is_named { round > 0.9 } else { round == 0.0 }, "{more:?}: {round}\n{}", folded.top(5));
+        assert!(round > 0.9, "{more:?}: {round}\n{}", folded.top(5));
     }
     assert!(target.is_alive());
 }
@@ -156,6 +155,54 @@ fn the_usual_output_is_a_picture_named_by_the_time() {
         "{picture}"
     );
     assert!(said.contains(picture), "{said}");
+}
+
+/// In a mount namespace with a /dev of its own, so that a fault takes no link of the machine away.
+const OUTPUTS: &str = r#"
+set -euo pipefail
+cd "$0"; profiler=$1; pid=$2
+mkdir dev; mount -t tmpfs none dev; cp -a /dev/null /dev/random /dev/urandom dev/
+ln -s /proc/self/fd dev/fd; ln -s /proc/self/fd/1 dev/stdout; ln -s /proc/self/fd/2 dev/stderr
+mount --bind dev /dev
+ls -l /dev | tail -n +2 >before
+"$profiler" convert a.folded /dev/stdout | cat >pipe.folded
+echo first >file.folded; "$profiler" convert a.folded /proc/self/fd/1 >>file.folded; echo last >>file.folded
+"$profiler" convert a.folded >(cat >substituted.folded)
+while [ ! -s substituted.folded ]; do sleep 0.1; done
+"$profiler" convert a.folded /dev/fd/3 3>&1 >/dev/null | cat >third.folded
+mkfifo fifo.folded; cat fifo.folded >fifo.out & "$profiler" convert a.folded fifo.folded; wait $!; [ -p fifo.folded ]
+"$profiler" convert a.folded /dev/null --format svg
+mkdir runs; ln -s runs/17.folded latest; "$profiler" convert a.folded latest; [ -L latest ]
+"$profiler" agent /dev/stdout | cat >agent.so; "$profiler" agent agent.file; cmp agent.so agent.file
+"$profiler" -d 1 -p "$pid" -o /dev/stdout >profile.folded 2>report
+"$profiler" -d 1 -p "$pid" -o >(cat >profile.substituted) >report.substituted
+ls -l /dev | tail -n +2 >after
+"#;
+
+#[test]
+fn outputs_that_are_no_files_are_written_to_and_stay() {
+    if !is_root() {
+        return;
+    }
+    let (target, directory) = (native::start("native"), tempfile::tempdir().unwrap());
+    let stacks = "java;a.B.run_[j];a.B.get_[i] 7\n";
+    let inside = |name: &str| directory.path().join(name);
+    let text = |name: &str| std::fs::read_to_string(inside(name)).unwrap();
+    std::fs::write(inside("a.folded"), stacks).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "bash", "-c", OUTPUTS]).arg(directory.path()).arg(binary());
+    finish(command.arg(target.pid().to_string())).success();
+    assert_eq!(text("before"), text("after"));
+    for name in ["pipe.folded", "substituted.folded", "third.folded", "fifo.out", "runs/17.folded"] {
+        assert_eq!(text(name), stacks, "{name}");
+    }
+    assert_eq!(text("file.folded"), format!("first\n{stacks}last\n"), "it is written to where it is");
+    // The report goes where no profile goes.
+    for (profile, report) in [("profile.folded", "report"), ("profile.substituted", "report.substituted")] {
+        let folded = Folded::parse(&text(profile));
+        assert!(folded.total() > 10, "{}", folded.top(5));
+        assert!(text(report).starts_with("jbpf-prof "), "{report}: {}", text(report));
+    }
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::folded::{reaches_root, user_leaf};
-use common::profiler::{profile, profile_enough};
+use common::folded::{Folded, reaches_root, user_leaf};
+use common::profiler::{profile, profile_enough, record};
 use common::target::Target;
-use common::{assert_share, is_root, scratch, sources};
+use common::{assert_share, is_root, native, scratch, sources};
 
 /// A runtime: its command, without the program, and how its map calls a function.
 struct Runtime {
@@ -146,4 +146,36 @@ fn functions_of_a_runtime_in_namespaces_of_its_own() {
         let named = folded.share(|stack| runtime.place(stack, "round").is_some());
         assert!(folded.total() > 100 && named > 0.95, "{named} have their names:\n{}", folded.top(10));
     }
+}
+
+/// Workers have the code that their parent had when it forked them, and its names; not those of what was there before.
+fn assert_workers_have_their_names(folded: &Folded) {
+    let of = |worker: &str| folded.keep(|stack| stack[0] == worker);
+    let named = |folded: &Folded| folded.share(|stack| stack.iter().any(|frame| frame == "before_fork_[j]"));
+    let (same, other) = (of("same"), of("other"));
+    assert!(same.total() > 50 && named(&same) > 0.95, "{}", folded.top(10));
+    assert!(other.total() > 50 && named(&other) == 0.0, "{}", folded.top(10));
+    let unknown =
+        other.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown: anonymous code")));
+    assert!(unknown > 0.95, "{}", folded.top(10));
+}
+
+#[test]
+fn code_from_before_a_fork_has_the_names_of_the_parents_map() {
+    if !is_root() {
+        return;
+    }
+    let parent = Running(native::start("forked_jit"));
+    assert_workers_have_their_names(&profile(&parent.0, 3, &["--children"]).folded);
+}
+
+#[test]
+fn code_from_before_a_fork_that_was_seen_has_them_too() {
+    if !is_root() {
+        return;
+    }
+    let program = native::program("forked_jit").display().to_string();
+    // It says `ready` where the report is to be.
+    let args = ["--", "sh", "-c", "exec \"$0\" 4 >/dev/null", &program].map(str::to_owned);
+    assert_workers_have_their_names(&record(30, &args).folded);
 }

@@ -162,6 +162,43 @@ fn signal_handlers_stand_on_what_they_interrupted() {
     }
 }
 
+/// musl does not describe the code to which handlers return, nor does Go's runtime.
+#[test]
+fn signal_handlers_stand_on_what_they_interrupted_where_libc_does_not_say_so() {
+    if !applies() {
+        return;
+    }
+    let program = native::without_frame_pointers_and("frames.c", "frames_static", &["-static"]);
+    let target = Target::start(Command::new(program).args(["signal", "bare"]));
+    let all = profile_enough(&target, &[], |all| all);
+    let work = all.within("work");
+    assert!(work.total() > 500, "{}", all.top(10));
+    let right = work.share(|stack| has_in_order(stack, &["main", "spin", "on_alarm", "work"]));
+    assert!(right > 0.995, "only {right} of the stacks cross the signal:\n{}", work.top(10));
+}
+
+/// Packers and `sstrip` leave none.
+#[test]
+fn a_program_without_section_headers_has_whole_stacks_and_exported_names() {
+    if !applies() {
+        return;
+    }
+    let program = native::without_frame_pointers_and("frames.c", "frames_bare", &["-rdynamic"]);
+    let mut bytes = std::fs::read(&program).unwrap();
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3c..0x40].fill(0);
+    let bare = program.with_extension("bare");
+    std::fs::copy(&program, &bare).unwrap();
+    std::fs::write(&bare, bytes).unwrap();
+    let all = profile_enough(&Target::start(Command::new(&bare).arg("chain")), &[], |all| all);
+    let (name, frames) = ("frames_bare.bare!fun_", 40);
+    let right = all.share(|stack| {
+        let functions = stack.iter().filter(|frame| frame.starts_with(name)).count();
+        functions > frames && has_in_order(stack, &["_start", "main"])
+    });
+    assert!(right > 0.99, "only {right} of the stacks are whole:\n{}", all.top(5));
+}
+
 /// Nobody has called a coroutine. What lies on its stack where a caller's frame would is none.
 #[test]
 fn coroutines_begin_where_libc_begins_them() {
@@ -257,7 +294,7 @@ fn where_go_calls_c_no_caller_is_invented() {
     let all = profile(&target, 2, &[]).folded;
     let work = all.within("work");
     assert!(work.total() > 200 && work.total() * 10 > all.total() * 9, "{}", all.top(10));
-    let right = work.share(|stack| is(&stack[1], "runtime.asmcgocall.abi0") || reaches_root(stack));
+    let right = work.share(|stack| is(&stack[1], "runtime.asmcgocall") || reaches_root(stack));
     assert!(right > 0.995, "only {right} of the stacks have no wrong frames:\n{}", work.top(5));
 }
 

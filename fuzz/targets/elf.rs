@@ -1,10 +1,17 @@
 //! ELF files: headers, symbol tables, linkage tables, call frame information.
 #![no_main]
 
+use jbpf_prof::process::segments;
 use jbpf_prof::symbolize::native::{Called, Native};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
+    if let Some(table) = data.first_chunk().and_then(segments::table) {
+        assert!(table.len < 4096);
+        for segment in segments::segments(data) {
+            assert!(segment.offset_of(segment.address) == Some(segment.offset));
+        }
+    }
     let Ok(native) = Native::from_bytes(data.to_vec()) else { return };
     for offset in [0, u64::MAX].into_iter().chain((0..data.len() as u64).step_by(16)) {
         for function in native.functions(offset).unwrap_or_default() {

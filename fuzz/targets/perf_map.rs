@@ -17,7 +17,9 @@ fuzz_target!(|data: &[u8]| {
         map.read(&file);
     }
     for address in [0, 4096, u64::MAX].into_iter().chain(data.iter().map(|&b| u64::from(b) << 4)) {
-        let name = map.find(address, false);
-        assert!(name.is_none_or(|name| !name.chars().any(char::is_control)));
+        for earlier in [false, true] {
+            let name = map.find(address, false, earlier);
+            assert!(name.is_err() || name.is_ok_and(|name| !name.chars().any(char::is_control)));
+        }
     }
 });

@@ -1,11 +1,11 @@
 //! `/proc/PID/{maps,stat,status}`.
 #![no_main]
 
-use jbpf_prof::process::procfs;
+use jbpf_prof::process::{maps, procfs};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let (entries, rejected) = procfs::parse_maps(data);
+    let (entries, rejected) = maps::parse_maps(data);
     let lines = data.split(|&b| b == b'\n').count();
     assert!(entries.len() + rejected <= lines);
     assert!(entries.iter().all(|entry| entry.start < entry.end));

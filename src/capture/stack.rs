@@ -55,11 +55,13 @@ pub enum End {
     NoBlob,
     /// A JVM's code was found without a frame as that code has: it was about to be made, changed or left.
     NoFrame,
+    /// Another tool's uretprobe has replaced the return address, and the true one is not known.
+    Uretprobe,
 }
 
 impl End {
     /// Every reason, in the order of `JP_ENDS` in `bpf/abi.h`.
-    pub const ALL: [End; 10] = [
+    pub const ALL: [End; 11] = [
         End::Root,
         End::Depth,
         End::BadRead,
@@ -70,6 +72,7 @@ impl End {
         End::NoRule,
         End::NoBlob,
         End::NoFrame,
+        End::Uretprobe,
     ];
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::daemon::Daemon;
+use super::{daemon::Daemon, number};
 use crate::session;
 
 /// Profiles a whole machine: kernel, native code, JVMs and Java with its inlined methods, in one picture.
@@ -47,15 +47,18 @@ pub(super) enum Sub {
     Doctor,
     /// Write the agent to a file, for JVMs that are to load it at their start (`-agentpath:FILE`).
     Agent {
-        /// File to write; the JVM must be able to read it.
+        /// File to write, `-` for standard output; the JVM must be able to read the file.
         file: PathBuf,
     },
     /// Convert a profile: .folded or .pb.gz to .svg, .folded or .pb.gz.
     Convert {
         /// Profile to read.
         input: PathBuf,
-        /// File to write; the extension says the format.
+        /// File to write, `-` for standard output; the extension says the format.
         output: PathBuf,
+        /// Format of the output, whatever its name: svg, folded, pb.gz.
+        #[arg(long, value_name = "FORMAT", help_heading = "Output")]
+        format: Option<String>,
         #[command(flatten)]
         picture: Picture,
     },
@@ -72,26 +75,41 @@ pub(super) struct Record {
         short = 'F',
         long,
         value_name = "HZ",
+        value_parser = number::rate,
         help_heading = "When",
         conflicts_with = "count",
         allow_negative_numbers = true
     )]
     pub(super) frequency: Option<u64>,
     /// Nanoseconds of CPU time between two samples, instead of a frequency.
-    #[arg(short, long, value_name = "NS", help_heading = "When", allow_negative_numbers = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "NS",
+        value_parser = number::period,
+        help_heading = "When",
+        allow_negative_numbers = true
+    )]
     pub(super) count: Option<u64>,
 
     /// All processes; the default.
     #[arg(short, long, help_heading = "What", conflicts_with_all = ["pid", "tid"])]
     pub(super) all: bool,
     /// These processes only (a comma list, repeatable).
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = "What")]
+    #[arg(short, long, value_name = "PID", value_parser = number::pid, value_delimiter = ',', help_heading = "What")]
     pub(super) pid: Vec<u32>,
     /// With -p: the descendants of these processes too.
     #[arg(long, help_heading = "What", requires = "pid")]
     pub(super) children: bool,
     /// These threads only (a comma list, repeatable).
-    #[arg(long, value_name = "TID", value_delimiter = ',', help_heading = "What", conflicts_with = "pid")]
+    #[arg(
+        long,
+        value_name = "TID",
+        value_parser = number::tid,
+        value_delimiter = ',',
+        help_heading = "What",
+        conflicts_with = "pid"
+    )]
     pub(super) tid: Vec<u32>,
     /// This cgroup only, with all below it: its directory, or its path as in /proc/PID/cgroup; repeatable.
     #[arg(short = 'G', long, value_name = "PATH", help_heading = "What", conflicts_with_all = ["pid", "tid"])]
@@ -124,8 +142,8 @@ pub(super) struct Record {
     #[arg(short = 'g', hide = true)]
     pub(super) call_graph: bool,
 
-    /// File to write, repeatable; .svg, .folded or .pb.gz by its extension, `-` is folded stacks on standard output
-    /// [default: an SVG named by date and time].
+    /// File to write, repeatable; .svg, .folded or .pb.gz by its extension. `-` is standard output; pipes and devices are
+    /// written to; without an extension they get folded stacks [default: an SVG named by date and time].
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(super) output: Vec<PathBuf>,
     /// Format of the output, whatever its name: svg, folded, pb.gz.
@@ -158,9 +176,9 @@ pub(super) struct Record {
     #[arg(long, help_heading = "Output")]
     pub(super) lines: bool,
 
-    /// Where Java names come from: `agent` attaches to each profiled JVM, `vm` reads them out of its memory and loads
-    /// nothing into it, `off` loads nothing and names no compiled code.
-    #[arg(long, value_enum, default_value = "agent", help_heading = "Java")]
+    /// Where Java names come from: `auto` attaches the agent to each profiled JVM and reads the memory of those that refuse
+    /// it, `agent` only attaches, `vm` only reads and loads nothing into any JVM, `off` names no compiled code.
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Java")]
     pub(super) java: Java,
     /// How long attaching to one JVM may take.
     #[arg(
@@ -207,6 +225,7 @@ pub(super) struct Picture {
     #[arg(
         long,
         value_name = "PX",
+        value_parser = number::width,
         default_value_t = 0.1,
         help_heading = "Output",
         allow_negative_numbers = true
@@ -245,6 +264,7 @@ pub(super) enum LogLevel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Java {
+    Auto,
     Agent,
     Vm,
     Off,
@@ -253,6 +273,7 @@ pub(super) enum Java {
 impl From<Java> for session::Java {
     fn from(java: Java) -> session::Java {
         match java {
+            Java::Auto => session::Java::Auto,
             Java::Agent => session::Java::Agent,
             Java::Vm => session::Java::Vm,
             Java::Off => session::Java::Off,

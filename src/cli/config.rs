@@ -9,7 +9,7 @@ use log::LevelFilter;
 
 use super::args::{LogLevel, Picture, Record, Report};
 use super::exit::{Exit, Failure};
-use crate::output::{Format, Look, Target as Output, file};
+use crate::output::{BadOutput, Destination, Format, Look, Target as Output};
 use crate::process::container::Node;
 use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
@@ -34,6 +34,8 @@ pub struct Config {
     pub settings: Settings,
     /// Where to write it.
     pub outputs: Vec<Output>,
+    /// Whether one of them is standard output: a report there would spoil it.
+    pub profile_to_stdout: bool,
     /// How pictures look.
     pub look: Look,
     /// Stacks to keep.
@@ -52,6 +54,13 @@ pub struct Config {
     pub log: LevelFilter,
 }
 
+/// Outputs, and whether one of them is standard output.
+#[derive(Default)]
+struct Outputs {
+    targets: Vec<Output>,
+    with_stdout: bool,
+}
+
 impl Config {
     pub(super) fn new(record: Record) -> Result<Config, Failure> {
         let mut warnings = Vec::new();
@@ -61,7 +70,8 @@ impl Config {
         let look = look(&record.picture)?;
         let globs = |patterns: &[String]| patterns.iter().map(|p| Glob::new(p)).collect();
         Ok(Config {
-            outputs,
+            outputs: outputs.targets,
+            profile_to_stdout: outputs.with_stdout,
             look,
             include: globs(&record.include),
             exclude: globs(&record.exclude),
@@ -218,25 +228,43 @@ fn groups(record: &Record, warnings: &mut Vec<String>) -> Result<Option<Selectio
     }
 }
 
-fn outputs(record: &Record) -> Result<Vec<Output>, Failure> {
-    let format = record.format.as_deref().map(str::parse::<Format>).transpose();
-    let format = format.map_err(|e| Failure::usage(format!("--format {e}")))?;
+fn outputs(record: &Record) -> Result<Outputs, Failure> {
+    let format = format(record.format.as_deref())?;
     let names = if record.output.is_empty() { vec![default_name(format)] } else { record.output.clone() };
-    let mut outputs = Vec::new();
+    let mut outputs = Outputs::default();
+    let mut known: Vec<Destination> = Vec::new();
     for name in names {
-        let output = Output::parse(&name, format).map_err(|e| Failure::usage(format!("--output {e}")))?;
-        if let Output::File(path, _) = &output {
-            file::probe(path).map_err(|e| Failure { exit: Exit::Failed, message: format!("{e:#}") })?;
+        let output = output(&name, format)?;
+        let failed = |e: anyhow::Error| Failure { exit: Exit::Failed, message: format!("{e:#}") };
+        let destination = Destination::find(&name).map_err(failed)?;
+        destination.probe().map_err(failed)?;
+        if record.per_container && destination.file().is_none() {
+            return Err(Failure::usage(format!(
+                "--per-container writes files, and {destination} is no file"
+            )));
         }
-        if record.per_container && matches!(output, Output::Stdout(_)) {
-            return Err(Failure::usage("--per-container writes files: give --output a name, not `-`"));
-        }
-        if outputs.contains(&output) {
+        if known.iter().any(|other| other.is(&destination)) {
             return Err(Failure::usage(format!("--output {output} is named twice")));
         }
-        outputs.push(output);
+        outputs.with_stdout |= destination.is_stdout();
+        known.push(destination);
+        outputs.targets.push(output);
     }
     Ok(outputs)
+}
+
+/// `--format`.
+pub(super) fn format(name: Option<&str>) -> Result<Option<Format>, Failure> {
+    let format = name.map(str::parse::<Format>).transpose();
+    format.map_err(|e| Failure::usage(format!("--format {e}")))
+}
+
+/// What is written where.
+pub(super) fn output(name: &Path, format: Option<Format>) -> Result<Output, Failure> {
+    Output::parse(name, format).map_err(|error| match error {
+        BadOutput::Format(unknown) => Failure::usage(format!("output {unknown} (or name it with --format)")),
+        BadOutput::Name(_) => Failure { exit: Exit::Failed, message: error.to_string() },
+    })
 }
 
 /// `jbpf-prof-20261121-093000.svg` in the current directory.

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::jvm::{self, JvmRow};
+use crate::jvm::{self, JvmRow, NamesFrom};
 
-const HEADINGS: [&str; 7] = ["PID", "CONTAINER", "USER", "VERSION", "FRAME POINTERS", "ATTACH", "MAIN"];
+const HEADINGS: [&str; 8] =
+    ["PID", "CONTAINER", "USER", "VERSION", "FRAME POINTERS", "ATTACH", "NAMES", "MAIN"];
 /// Digits of a container's id that tell it from the others, as container tools show it.
 const SHORT_ID: usize = 12;
 
@@ -23,9 +24,10 @@ pub fn rows(binary: &Path) -> anyhow::Result<Vec<JvmRow>> {
 /// One line about a JVM, for a bug report.
 #[must_use]
 pub fn line(row: &JvmRow) -> String {
-    let [pid, container, user, version, frame_pointers, attach, main] = cells(row, &user_name);
+    let [pid, container, user, version, frame_pointers, attach, names, main] = cells(row, &user_name);
     format!(
-        "{pid}, container {container}, user {user}, {version}, frame pointers {frame_pointers}, attach: {attach}, {main}"
+        "{pid}, container {container}, user {user}, {version}, frame pointers {frame_pointers}, attach: {attach}, \
+         names: {names}, {main}"
     )
 }
 
@@ -38,35 +40,45 @@ pub fn table(rows: &[JvmRow]) -> String {
     layout(rows.iter().map(|row| cells(row, &user_name)))
 }
 
-fn layout(rows: impl Iterator<Item = [String; 7]>) -> String {
+fn layout(rows: impl Iterator<Item = [String; 8]>) -> String {
     let rows: Vec<_> = std::iter::once(HEADINGS.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..HEADINGS.len()).map(width).collect();
     let mut text = String::new();
     for row in &rows {
-        for (cell, width) in row[..6].iter().zip(&widths) {
+        for (cell, width) in row[..7].iter().zip(&widths) {
             // Writing into a String does not fail.
             let _ = write!(text, "{cell:<width$}  ");
         }
-        text.push_str(&row[6]);
+        text.push_str(&row[7]);
         text.push('\n');
     }
     text
 }
 
-fn cells(row: &JvmRow, user: &dyn Fn(u32) -> Option<String>) -> [String; 7] {
-    let JvmRow { pid, container, uid, version, vendor: _, main, frame_pointers, refusal } = row;
+fn cells(row: &JvmRow, user: &dyn Fn(u32) -> Option<String>) -> [String; 8] {
+    let JvmRow { pid, container, uid, version, vendor: _, main, frame_pointers, newer_than, refusal, names } =
+        row;
     [
         pid.to_string(),
         container.as_ref().map_or("-".into(), |id| id.chars().take(SHORT_ID).collect()),
         user(*uid).unwrap_or_else(|| uid.to_string()),
-        if version.is_empty() { "unknown".into() } else { version.clone() },
+        match newer_than {
+            _ if version.is_empty() => "unknown".into(),
+            Some(_) => format!("{version} (untested)"),
+            None => version.clone(),
+        },
         match frame_pointers {
             Some(true) => "kept".into(),
             Some(false) => "not kept".into(),
             None => "unknown".into(),
         },
         refusal.as_ref().map_or("yes".into(), |refusal| format!("no: {refusal}")),
+        match names {
+            NamesFrom::Agent => "agent".into(),
+            NamesFrom::Memory => "memory".into(),
+            NamesFrom::Nothing => "none".into(),
+        },
         main.clone(),
     ]
 }
@@ -86,7 +98,7 @@ fn named(passwd: &str, uid: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{JvmRow, cells, layout, named, table};
+    use super::{JvmRow, NamesFrom, cells, layout, named, table};
     use crate::jvm::Refusal;
 
     #[test]
@@ -99,7 +111,9 @@ mod tests {
             vendor: "Debian".into(),
             main: "Main".into(),
             frame_pointers: Some(true),
+            newer_than: None,
             refusal: None,
+            names: NamesFrom::Agent,
         };
         let other = JvmRow {
             pid: 4_000_000,
@@ -107,13 +121,15 @@ mod tests {
             version: String::new(),
             frame_pointers: None,
             refusal: Some(Refusal::AttachDisabled),
+            names: NamesFrom::Memory,
             ..one.clone()
         };
+        let new = JvmRow { version: "28-ea+12".into(), newer_than: Some(25), ..one.clone() };
         let user = |uid| (uid == 1000).then(|| "worker".to_owned());
-        let text = layout([&one, &other].iter().map(|row| cells(row, &user)));
+        let text = layout([&one, &other, &new].iter().map(|row| cells(row, &user)));
         let lines: Vec<_> = text.lines().collect();
         let at = |line: usize, heading: &str| lines[line].get(lines[0].find(heading).unwrap()..).unwrap();
-        assert_eq!(lines.len(), 3, "{text}");
+        assert_eq!(lines.len(), 4, "{text}");
         assert!(
             at(1, "CONTAINER").starts_with("0123456789ab  ") && at(2, "CONTAINER").starts_with("-  "),
             "{text}"
@@ -123,6 +139,8 @@ mod tests {
             at(1, "ATTACH").starts_with("yes") && at(2, "ATTACH").starts_with("no: attach disabled"),
             "{text}"
         );
+        assert!(at(1, "NAMES").starts_with("agent") && at(2, "NAMES").starts_with("memory"), "{text}");
+        assert!(at(3, "VERSION").starts_with("28-ea+12 (untested)  "), "{text}");
         assert_eq!(at(2, "MAIN"), "Main", "{text}");
     }
 

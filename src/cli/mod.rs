@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod exit;
 pub mod jvms;
 pub mod log;
+mod number;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -79,8 +80,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
         Some(args::Sub::Jvms) => Ok(Command::Jvms),
         Some(args::Sub::Doctor) => Ok(Command::Doctor),
         Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),
-        Some(args::Sub::Convert { input, output, picture }) => {
-            let output = Target::parse(&output, None).map_err(|e| Failure::usage(e.to_string()))?;
+        Some(args::Sub::Convert { input, output, format, picture }) => {
+            let output = config::output(&output, config::format(format.as_deref())?)?;
             Ok(Command::Convert { input, output, look: config::look(&picture)? })
         }
     }
@@ -166,6 +167,9 @@ mod tests {
             ("--btf-path /tmp -o -".to_owned(), Exit::Host, "--btf-path"),
             ("--btf-path /nowhere -o -".to_owned(), Exit::Host, "--btf-path"),
             ("convert a.folded b.png".to_owned(), Exit::Usage, "b.png"),
+            ("-o - -o /dev/stdout".to_owned(), Exit::Usage, "standard output is named twice"),
+            ("--per-container -o /dev/null".to_owned(), Exit::Usage, "/dev/null is no file"),
+            ("-o /dev/fd/999999".to_owned(), Exit::Failed, "descriptor 999999 is not open"),
         ];
         for (line, exit, part) in cases {
             let (was, message) = refused(&line);
@@ -174,6 +178,36 @@ mod tests {
         }
         let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["d.svg"], "checking an output leaves nothing behind");
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused_in_words() {
+        use clap::Parser;
+        for (line, said) in [
+            ("-p abc", "'abc' for '--pid <PID>': expected a process id, such as 4711"),
+            ("-p 1,,2", "'--pid <PID>"),
+            ("-p 99999999999", "expected a process id"),
+            ("--tid 1-3", "'1-3' for '--tid <TID>': expected a thread id"),
+            ("-F 9.5", "'9.5' for '--frequency <HZ>': expected a whole number of samples a second"),
+            ("-c 1ms", "'1ms' for '--count <NS>': expected a whole number of nanoseconds"),
+            ("--minwidth 2px", "'2px' for '--minwidth <PX>': expected a number of pixels"),
+            ("daemon -F x", "'x' for '--frequency <HZ>': expected a number of samples a second"),
+            ("daemon --max-cpu 1%", "'1%' for '--max-cpu <PERCENT>': expected a percentage without its sign"),
+            ("daemon --concurrent-profiles -", "expected a whole number of profiles"),
+        ] {
+            let words = std::iter::once("jbpf-prof").chain(line.split_whitespace());
+            let error = super::args::Args::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains(said), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_report_goes_where_no_profile_goes() {
+        for (line, profile_to_stdout) in
+            [("-o -", true), ("-o /dev/stdout", true), ("-o /dev/null", false), ("-o /proc/self/fd/1", true)]
+        {
+            assert_eq!(config(line).profile_to_stdout, profile_to_stdout, "{line}");
+        }
     }
 
     #[test]

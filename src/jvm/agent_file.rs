@@ -12,6 +12,7 @@ use super::ids::as_target;
 use super::listen::remove;
 use super::refusal::Refusal;
 use super::target::{Target, entry, reopen};
+use crate::process::maps::MapsEntry;
 use crate::process::{errno_of, procfs};
 
 /// The agent, as build.rs made it.
@@ -34,11 +35,12 @@ fn version() -> u32 {
     AGENT.iter().fold(0x811c_9dc5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The name by which this very agent was loaded before, if the text of `/proc/PID/maps` shows it.
-pub(super) fn loaded_name(maps: &[u8]) -> Option<String> {
+/// The name by which this very agent was loaded before, if one of the mappings shows it.
+pub(super) fn loaded_name(mut maps: impl Iterator<Item = MapsEntry>) -> Option<String> {
     let version = format!("-{:08x}", version());
-    maps.split(|&b| b == b'\n').find_map(|line| {
-        let path = line.strip_suffix(b" (deleted)").unwrap_or(line);
+    maps.find_map(|entry| {
+        let path = entry.path.as_os_str().as_encoded_bytes();
+        let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
         let name = std::str::from_utf8(path.rsplit(|&b| b == b'/').next()?).ok()?;
         (maker_of(name).is_some() && name.contains(&version)).then(|| name.to_owned())
     })
@@ -60,12 +62,17 @@ pub(super) fn usable_tmp(target: &Target) -> Result<OwnedFd, Refusal> {
         Errno::PERM | Errno::NOSYS => Refusal::NotPermitted,
         _ => Refusal::TmpNotWritable,
     })?;
-    let flags = fstatvfs(&tmp).map_err(|_| Refusal::TmpNotWritable)?.f_flag;
+    let stat = fstatvfs(&tmp).map_err(|_| Refusal::TmpNotWritable)?;
+    let flags = stat.f_flag;
     if flags.contains(StatVfsMountFlags::RDONLY) {
         return Err(Refusal::TmpNotWritable);
     }
     if flags.contains(StatVfsMountFlags::NOEXEC) {
         return Err(Refusal::NoexecTmp);
+    }
+    // A tmpfs without a limit has no number of blocks.
+    if stat.f_blocks > 0 && stat.f_bfree.saturating_mul(stat.f_frsize) < AGENT.len() as u64 {
+        return Err(Refusal::TmpNotWritable);
     }
     Ok(tmp)
 }
@@ -155,6 +162,7 @@ fn lived_at(pid: u32, time: i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::maps::parse_maps;
 
     #[test]
     fn only_our_own_names_are_recognised() {
@@ -179,12 +187,14 @@ mod tests {
     #[test]
     fn only_this_agent_is_found_loaded() {
         let name = name_for(4711, 0xabc);
-        let maps = |name: &str| format!("1-2 r--p 0 0:1 2 /x.so\n3-4 r-xp 0 0:1 3 /tmp/{name} (deleted)\n");
-        assert_eq!(loaded_name(maps(&name).as_bytes()), Some(name));
+        let loaded_name = |name: &str| {
+            let text = format!("1-2 r-xp 0 0:1 2 /x.so\n3-4 r-xp 0 0:1 3 /tmp/{name} (deleted)\n");
+            loaded_name(parse_maps(text.as_bytes()).0.into_iter())
+        };
+        assert_eq!(loaded_name(&name), Some(name));
         for foreign in ["x.so", ".jvm-symbols-1-0123456789abcdef.so", ".jvm-symbols-1-../x.so"] {
-            assert_eq!(loaded_name(maps(foreign).as_bytes()), None, "{foreign}");
+            assert_eq!(loaded_name(foreign), None, "{foreign}");
         }
-        assert_eq!(loaded_name(&[0xff, b'\n', b'/']), None);
     }
 
     #[test]

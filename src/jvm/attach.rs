@@ -137,7 +137,7 @@ pub struct Failed {
     /// Why.
     pub refusal: Refusal,
     /// What the JVM's tables say, if they were read.
-    pub inspection: Option<Inspection>,
+    pub inspection: Option<Box<Inspection>>,
 }
 
 /// Reads version and flags from the JVM's own tables.
@@ -145,10 +145,30 @@ pub struct Failed {
 /// # Errors
 /// Why not.
 pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
+    outlook(jvm, binary).map(|outlook| outlook.inspection)
+}
+
+/// What can be told of a JVM without attaching.
+#[derive(Debug)]
+pub(super) struct Outlook {
+    pub(super) inspection: Inspection,
+    /// Why an attach would be refused.
+    pub(super) refusal: Option<Refusal>,
+    /// Its memory says where its code is described.
+    pub(super) is_readable: bool,
+}
+
+/// Looks at a JVM without attaching.
+///
+/// # Errors
+/// Why not.
+pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<Outlook, Refusal> {
     let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, Task::Inspect)?;
     match answer {
         Answer { refusal: Some(refusal), .. } => Err(refusal),
-        Answer { inspection: Some(inspection), .. } => Ok(inspection),
+        Answer { inspection: Some(inspection), foreseen, layout, .. } => {
+            Ok(Outlook { inspection, refusal: foreseen, is_readable: layout.is_some() })
+        }
         _ => Err(Refusal::HelperFailed("an empty answer".into())),
     }
 }
@@ -213,7 +233,9 @@ pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
     let unread = |refusal| Failed { refusal, inspection: None };
     let (answer, memory) = ask(jvm, options, options.timeout, Task::Open).map_err(unread)?;
     match (answer, memory) {
-        (Answer { refusal: Some(refusal), inspection, .. }, _) => Err(Failed { refusal, inspection }),
+        (Answer { refusal: Some(refusal), inspection, .. }, _) => {
+            Err(Failed { refusal, inspection: inspection.map(Box::new) })
+        }
         (Answer { inspection: Some(inspection), layout: Some(layout), hotspot, .. }, Some(memory)) => {
             Ok(Opened { memory: memory.into(), layout, hotspot, inspection })
         }
@@ -242,7 +264,7 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
     };
     let (answer, log) = ask(jvm, options, options.timeout, Task::Attach(order)).map_err(unread)?;
     let Answer { inspection, refusal, log: facts, .. } = answer;
-    let failed = |refusal| Failed { refusal, inspection: inspection.clone() };
+    let failed = |refusal| Failed { refusal, inspection: inspection.clone().map(Box::new) };
     if let Some(refusal) = refusal {
         return Err(failed(refusal));
     }

@@ -1,18 +1,22 @@
-//! Finding JVMs: every process that maps `libjvm.so`, whoever's it is and in whatever namespaces.
+//! Finding JVMs: every process that executes `libjvm.so`, whoever's it is and in whatever namespaces.
 
-use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use super::command_line::main_of;
 use crate::process::cgroup::Membership;
+use crate::process::maps::{Maps, MapsEntry};
 use crate::process::path::bytes_path;
 use crate::process::patience::PATIENCE;
-use crate::process::{MonoNs, Patience, ProcessId, procfs};
+use crate::process::process_dir::{ProcessDir, Running};
+use crate::process::procfs::{self, MAX_ARGUMENTS};
+use crate::process::{MonoNs, OutOfPatience, Patience, ProcessId};
 
-/// A process that maps a file called `libjvm.so`. All but the numbers is what the process says of itself: text is
+/// A process that maps a file called `libjvm.so` to execute it. All but the numbers is what the process says of itself: text is
 /// for people to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jvm {
@@ -56,7 +60,7 @@ pub fn is_same_process(start_ticks: u64, tgid: u32, bpf: ProcessId) -> bool {
 }
 
 /// Every JVM on the host that `/proc` shows us, in the order of pids.
-/// A process whose memory lock is held for long is left out.
+/// A process whose memory lock is held for long is left out, and the log says how many.
 ///
 /// # Errors
 /// If `/proc` cannot be read.
@@ -67,7 +71,21 @@ pub fn discover() -> Result<Vec<Jvm>, Errno> {
         .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
         .collect();
     pids.sort_unstable();
-    Ok(pids.into_iter().filter_map(|pid| patience.run(pid, move || look_at(pid)).ok().flatten()).collect())
+    let mut slow = 0;
+    let mut look = |pid| match patience.run(pid, move || look_at(pid)) {
+        Ok(found) => found,
+        Err(OutOfPatience) => {
+            slow += 1;
+            None
+        }
+    };
+    let found = pids.into_iter().filter_map(&mut look).collect();
+    if slow > 0 {
+        log::warn!(
+            "JVMs: {slow} processes did not let their mappings be read in time; whether they are JVMs is unknown"
+        );
+    }
+    Ok(found)
 }
 
 /// One process by its pid: `None` if it is no JVM, has ended, or does not let itself be read.
@@ -78,11 +96,10 @@ pub fn find(tgid: u32) -> Option<Jvm> {
 
 /// All through one descriptor of `/proc/PID`, so that a reused pid cannot mix two processes.
 fn look_at(tgid: u32) -> Option<Jvm> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = open(format!("/proc/{tgid}"), flags, Mode::empty()).ok()?;
-    let read = |name| procfs::read_at(directory.as_fd(), name).ok();
-    let (base, path) = libjvm_in(&read("maps")?)?;
-    let stat = procfs::parse_stat(&read("stat")?).filter(|stat| !matches!(stat.state, b'Z' | b'X'))?;
+    let process = ProcessDir::open(tgid).ok()?;
+    let Running { dir, stat } = process.running().ok()?;
+    let (base, path) = libjvm_of(dir.as_fd())?;
+    let read = |name| procfs::read_start(dir.as_fd(), name, MAX_ARGUMENTS).ok();
     let status = procfs::parse_status(&read("status")?)?;
     let start = stat.start_ticks.saturating_mul(procfs::clock_tick());
     Some(Jvm {
@@ -93,41 +110,53 @@ fn look_at(tgid: u32) -> Option<Jvm> {
         gid: status.gid,
         main: main_of(&read("cmdline")?),
         container: read("cgroup").and_then(|text| Membership::parse(&text).container()),
-        libjvm: bytes_path(&path).to_owned(),
+        libjvm: path,
         base,
         mapped: None,
     })
 }
 
-/// Where `libjvm.so` begins in the text of `/proc/PID/maps`, and its path.
-pub(super) fn libjvm_in(maps: &[u8]) -> Option<(u64, Vec<u8>)> {
-    maps.split(|&b| b == b'\n').find_map(|line| {
-        let path = line.strip_suffix(b" (deleted)").unwrap_or(line);
-        if !path.ends_with(b"/libjvm.so") {
-            return None;
+/// Where the `libjvm.so` begins that a process executes, and its path. Indexers, scanners and packers map another one as
+/// data. All mappings are looked at only of processes that execute none.
+fn libjvm_of(task: BorrowedFd<'_>) -> Option<(u64, PathBuf)> {
+    let mut maps = Maps::open(task).ok()?;
+    while let Some(Ok(entry)) = maps.next() {
+        if let Some(path) = libjvm(&entry)
+            && let Some(base) = maps.beginning(&entry)
+        {
+            return Some((base, path.to_owned()));
         }
-        // start-end perms offset dev inode path: the library's first page has offset 0.
-        let mut fields = path.splitn(6, |&b| b == b' ');
-        let start = fields.next()?.split(|&b| b == b'-').next()?;
-        let offset = fields.nth(1)?;
-        let path = fields.nth(2)?.trim_ascii_start();
-        let start = u64::from_str_radix(std::str::from_utf8(start).ok()?, 16).ok()?;
-        (offset.iter().all(|&b| b == b'0')).then(|| (start, path.to_vec()))
-    })
+    }
+    None
+}
+
+/// The path of a mapping, if it is one of `libjvm.so`.
+fn libjvm(entry: &MapsEntry) -> Option<&Path> {
+    let path = entry.path.as_os_str().as_bytes();
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    path.ends_with(b"/libjvm.so").then(|| bytes_path(path))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::process::event::Inode;
 
     #[test]
-    fn the_first_page_of_libjvm_is_found() {
-        let maps = b"55d0c0000000-55d0c0001000 r--p 00000000 08:01 7 /usr/bin/java\n\
-            7f0000300000-7f0000400000 r-xp 00300000 08:01 9    /opt/a b/libjvm.so (deleted)\n\
-            7f0000000000-7f0000300000 r--p 00000000 08:01 9    /opt/a b/libjvm.so (deleted)\n";
-        assert_eq!(libjvm_in(maps), Some((0x7f00_0000_0000, b"/opt/a b/libjvm.so".to_vec())));
-        assert_eq!(libjvm_in(b"1000-2000 r--p 00000000 08:01 7 /x/notlibjvm.so\n"), None);
-        assert_eq!(libjvm_in(b"/libjvm.so\nzz-1 r 0 0 0 /libjvm.so\n"), None);
+    fn libjvm_is_known_by_its_path() {
+        let named = |path: &str| {
+            let path = Arc::from(Path::new(path));
+            let entry =
+                MapsEntry { start: 1, end: 2, offset: 0, inode: Inode::default(), path, executable: true };
+            libjvm(&entry).map(Path::to_owned)
+        };
+        let path = PathBuf::from("/opt/a b/libjvm.so");
+        assert_eq!(named("/opt/a b/libjvm.so"), Some(path.clone()));
+        assert_eq!(named("/opt/a b/libjvm.so (deleted)"), Some(path));
+        assert_eq!(named("/x/notlibjvm.so"), None);
+        assert_eq!(named("libjvm.so"), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use jvm_symbols_log::header::LogKind;
 use rustix::io::dup;
 use rustix::process::{Resource, Rlimit, getppid, setrlimit};
 
-use super::agent_file::{loaded_name, remove_leftovers, remove_named, usable_tmp, with_agent};
+use super::agent_file::{loaded_name, remove_leftovers, remove_named, with_agent};
 use super::deadline::Deadline;
 use super::ids::{as_target, die_with_parent};
 use super::inspection::{Inspection, inspect, vendor_of};
@@ -18,7 +18,7 @@ use super::listen::{Habits, connection, remove_stale_trigger};
 use super::log_file::{Found, logs_of};
 use super::memory::ProcessMemory;
 use super::message::{Answer, LogFacts, Order, Request, Task, receive, send};
-use super::policy::permitted;
+use super::prerequisites::{Askable, foreseen};
 use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{monotonic_offset, runs_java};
@@ -73,6 +73,10 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
             let mut inspection =
                 inspect(&target.memory()?, request.base).map_err(|_| gone_or_foreign(&target))?;
             vendor(&mut inspection);
+            answer.foreseen = foreseen(&target, request.parent, &inspection, deadline).err();
+            // Only what it is found by: that is small.
+            answer.layout =
+                Layout::read(&target.memory()?, request.base).ok().filter(|_| !inspection.is_zero);
             answer.inspection = Some(inspection);
             Ok(None)
         }
@@ -87,6 +91,9 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
                 when_started(&target, request, tmp.as_ref().ok().map(OwnedFd::as_fd), deadline)?;
             vendor(&mut inspection);
             answer.inspection = Some(inspection.clone());
+            if inspection.is_zero {
+                return Err(Refusal::ZeroVm);
+            }
             let (found, facts) = attach(&target, request, order, &inspection, deadline)?;
             answer.log = Some(facts);
             Ok(Some(found.file))
@@ -94,8 +101,11 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
         Task::Open => {
             let (memory, mut inspection, layout) = open_memory(&target, request, deadline)?;
             vendor(&mut inspection);
-            let frame_pointers = inspection.flags.keeps_frame_pointers();
+            let (frame_pointers, is_zero) = (inspection.flags.keeps_frame_pointers(), inspection.is_zero);
             answer.inspection = Some(inspection);
+            if is_zero {
+                return Err(Refusal::ZeroVm);
+            }
             let layout = layout?;
             answer.hotspot =
                 hotspot(&memory, &layout).map(|hotspot| HotSpot { frame_pointers, ..hotspot }).ok();
@@ -159,14 +169,22 @@ fn when_described(
             let read = Layout::read(&memory, request.base).ok();
             early = match read.map(|layout| (hotspot(&memory, &layout), layout)) {
                 Some((Ok(hotspot), layout)) => {
-                    let kept = inspect(&memory, request.base).is_ok_and(|it| it.flags.keeps_frame_pointers());
+                    let inspection = inspect(&memory, request.base).unwrap_or_default();
+                    if inspection.is_zero {
+                        return Err(Refusal::ZeroVm);
+                    }
+                    let kept = inspection.flags.keeps_frame_pointers();
                     return Ok((memory, layout, HotSpot { frame_pointers: kept, ..hotspot }));
                 }
                 unfinished => unfinished.map(|(_, layout)| layout),
             };
         }
         if started {
-            return Err(if is_gone(target) { Refusal::Exited } else { Refusal::LayoutUnknown });
+            return Err(match inspect(&memory, request.base) {
+                Ok(inspection) if inspection.is_zero => Refusal::ZeroVm,
+                _ if is_gone(target) => Refusal::Exited,
+                _ => Refusal::LayoutUnknown,
+            });
         }
         if target.is_stopped()? {
             return Err(Refusal::Stopped);
@@ -203,7 +221,7 @@ fn gone_or_foreign(target: &Target) -> Refusal {
 
 /// A process that is ending has no memory some time before it has ended.
 fn is_gone(target: &Target) -> bool {
-    target.has_exited() || target.proc_file("maps").is_ok_and(|maps| maps.is_empty())
+    target.has_exited() || target.maps().is_ok_and(|mut maps| maps.next().is_none())
 }
 
 fn attach(
@@ -225,23 +243,10 @@ fn attach(
         let facts = facts(&found, Blobs::default());
         return Ok((found, facts));
     }
-    if inspection.flags.disable_attach_mechanism == Some(true) {
-        return Err(Refusal::AttachDisabled);
-    }
-    if inspection.flags.enable_dynamic_agent_loading == Some(false) {
-        return Err(Refusal::AgentLoadingDisabled);
-    }
-    let stubs = permitted(inspection.version, order.force)?.stubs;
+    let Askable { tmp, stubs } = Askable::check(target, inspection, order.force)?;
     let order = &Order { cap: cap(target, order.cap), ..order.clone() };
-    if target.is_stopped()? {
-        return Err(Refusal::Stopped);
-    }
-    let tmp = usable_tmp(target)?;
     remove_leftovers(target, tmp.as_fd())?;
-    let habits = Habits {
-        starts_on_signal: inspection.flags.reduce_signal_usage != Some(true),
-        starts_anew: inspection.version.is_some_and(|version| version.feature >= 14),
-    };
+    let habits = Habits::of(inspection);
     loop {
         let socket = connection(target, &tmp, parent, habits, deadline)?;
         // The JVM listens: nobody needs a trigger any more.
@@ -282,7 +287,7 @@ fn load(
 ) -> Result<(), Refusal> {
     // What dlopen knows by this very path it does not load a second time.
     let is_free = |name: &String| entry(tmp.as_fd(), name).is_ok_and(|there| there.is_none());
-    let loaded = loaded_name(&target.proc_file("maps")?).filter(is_free);
+    let loaded = loaded_name(target.maps()?).filter(is_free);
     let name = loaded.unwrap_or_else(|| order.file_name.clone());
     let nonce: String = order.nonce.iter().map(|b| format!("{b:02x}")).collect();
     let path = format!("/tmp/{name}");

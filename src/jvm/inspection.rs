@@ -1,9 +1,11 @@
-//! What a JVM says of itself in its own tables: version and flags. Command lines lie, and do not show what came from
-//! `JAVA_TOOL_OPTIONS`, argument files or defaults.
+//! What a JVM says of itself in its own tables: version, flags, threads, main class. Command lines lie, and do not show what
+//! came from `JAVA_TOOL_OPTIONS`, argument files or defaults.
 
 use serde::{Deserialize, Serialize};
 
+use super::command_line::{is_launcher, main_of_command};
 use super::memory::{Memory, Nonsense, word_in};
+use super::threads::{self, JavaThreads};
 use super::version::JavaVersion;
 use super::vm_structs::{Field, VmStructs};
 use crate::text::clean;
@@ -26,7 +28,20 @@ const FIELDS: &[Field] = &[
     ("Flag", "_addr"),
     (VERSION_CLASS, "_s_vm_release"),
     (VERSION_CLASS, "_s_internal_vm_info_string"),
+    ("Arguments", "_java_command"),
+    threads::FIELDS[0],
+    threads::FIELDS[1],
+    threads::FIELDS[2],
+    threads::FIELDS[3],
+    threads::FIELDS[4],
+    threads::FIELDS[5],
+    threads::FIELDS[6],
+    threads::FIELDS[7],
 ];
+/// In what a build for the Zero interpreter says of itself: `OpenJDK 64-Bit Zero VM (17.0.19+10) for linux-amd64 …`.
+const ZERO: &str = " Zero VM (";
+/// So much of the main class and its arguments is read, bytes: the name comes first.
+const MAX_COMMAND: usize = 512;
 
 /// The flags that matter to us. `None`: this JVM has no such flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +76,20 @@ pub struct Inspection {
     pub vendor: String,
     /// Flags.
     pub flags: Flags,
+    /// Main class, module or jar, fit to print; empty if the JVM has not noted it: only launchers tell it.
+    pub main: String,
+    /// It has the Zero interpreter: Java runs in a loop of C++.
+    pub is_zero: bool,
+    /// Its Java threads, if its tables say where they are.
+    pub(super) threads: Option<JavaThreads>,
+}
+
+impl Inspection {
+    /// What the JVM runs: by its command line, `found`, unless that names the launcher alone.
+    #[must_use]
+    pub fn main_or(&self, found: &str) -> String {
+        if is_launcher(found) && !self.main.is_empty() { self.main.clone() } else { found.to_owned() }
+    }
 }
 
 /// Java 8's HotSpot counts for itself: `25.462-b08`.
@@ -82,7 +111,19 @@ pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, No
     let flags = read_flags(memory, &tables)?;
     let version = JavaVersion::parse(&release);
     let release = in_javas_words(release, version);
-    Ok(Inspection { version, release, vendor: String::new(), flags })
+    let info = string("_s_internal_vm_info_string").unwrap_or_default();
+    let is_zero = String::from_utf8_lossy(&info).contains(ZERO);
+    let (main, threads) = (main_of_command(&command(memory, &tables)), threads::read(memory, &tables));
+    Ok(Inspection { version, release, vendor: String::new(), flags, main, is_zero, threads })
+}
+
+/// The main class and its arguments, as the launcher told it; empty if it did not.
+fn command<M: Memory>(memory: &M, tables: &VmStructs) -> Vec<u8> {
+    let text = tables.field("Arguments", "_java_command").and_then(|at| memory.word(at).ok()).unwrap_or(0);
+    let mut bytes = vec![0; if text == 0 { 0 } else { MAX_COMMAND }];
+    let got = memory.read(text, &mut bytes);
+    bytes.truncate(got);
+    bytes.split(|&b| b == 0).next().unwrap_or_default().to_vec()
 }
 
 fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsense> {

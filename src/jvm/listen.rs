@@ -8,8 +8,10 @@ use rustix::io::Errno;
 
 use super::deadline::Deadline;
 use super::ids::as_target;
+use super::inspection::Inspection;
 use super::protocol::connect_to;
 use super::refusal::Refusal;
+use super::status::catches_sigquit;
 use super::target::{Target, entry};
 
 /// How often the socket is looked for.
@@ -25,6 +27,15 @@ pub(super) struct Habits {
     /// SIGQUIT also makes a listener whose socket file is gone start anew (JDK-8225690, in all since 14); others
     /// print a thread dump.
     pub(super) starts_anew: bool,
+}
+
+impl Habits {
+    pub(super) fn of(inspection: &Inspection) -> Habits {
+        Habits {
+            starts_on_signal: inspection.flags.reduce_signal_usage != Some(true),
+            starts_anew: inspection.version.is_some_and(|version| version.feature >= 14),
+        }
+    }
 }
 
 /// A connection to the JVM's attach listener, which is started if it does not run.
@@ -47,15 +58,10 @@ pub(super) fn connection(
         }
         deadline.pause(target.pidfd(), PAUSE)?;
     }
-    if !habits.starts_on_signal {
-        return Err(Refusal::SignalNotCaught);
-    }
     if target.is_stopped()? {
         return Err(Refusal::Stopped);
     }
-    if !habits.starts_anew && listens_without_file(target)? {
-        return Err(Refusal::NoAnswer);
-    }
+    check_start(target, habits)?;
     let made = as_target(target.ids(), parent, || set_trigger(target, tmp))?;
     let socket = target.quit_if_caught(parent).and_then(|()| {
         let (mut looks, mut again) = (0_u32, habits.starts_anew);
@@ -81,6 +87,41 @@ pub(super) fn connection(
     match socket {
         Err(Refusal::TimedOut) if target.is_stopped()? => Err(Refusal::Stopped),
         other => other,
+    }
+}
+
+/// Refuses a JVM that would not begin to listen when it is asked to.
+fn check_start(target: &Target, habits: Habits) -> Result<(), Refusal> {
+    if !habits.starts_on_signal {
+        return Err(Refusal::SignalNotCaught);
+    }
+    if !habits.starts_anew && listens_without_file(target)? {
+        return Err(Refusal::NoAnswer);
+    }
+    Ok(())
+}
+
+/// Why [`connection`] would fail, as far as it can be told without a signal.
+pub(super) fn foresee(
+    target: &Target,
+    tmp: &OwnedFd,
+    parent: u32,
+    habits: Habits,
+    deadline: Deadline,
+) -> Result<(), Refusal> {
+    if as_target(target.ids(), parent, || connect_to(target, tmp, deadline))?.is_some() {
+        return Ok(());
+    }
+    check_start(target, habits)?;
+    if !catches_sigquit(&target.proc_file("status")?) {
+        return Err(Refusal::SignalNotCaught);
+    }
+    let name = trigger_name(target);
+    let is_blocked = |stat: Stat| !is_believed(target, &stat);
+    if has_trigger_in_cwd(target, tmp, &name)? || !entry(tmp.as_fd(), &name)?.is_some_and(is_blocked) {
+        Ok(())
+    } else {
+        Err(Refusal::Blocked)
     }
 }
 
@@ -114,29 +155,37 @@ pub(super) fn remove_stale_trigger(target: &Target, tmp: BorrowedFd<'_>) -> Resu
 /// root.
 fn set_trigger(target: &Target, tmp: &OwnedFd) -> Result<Option<Stat>, Refusal> {
     let name = trigger_name(target);
-    let believed = |stat: &Stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-            && (stat.st_uid == target.uid || stat.st_uid == 0)
-    };
-    // A working directory that its own user may not look into hides the file from the JVM, too.
-    let in_cwd = target.working_directory().and_then(|cwd| entry(cwd.as_fd(), &name)).unwrap_or(None);
-    if let Some(stat) = in_cwd {
-        let same =
-            entry(tmp.as_fd(), &name)?.is_some_and(|t| (t.st_dev, t.st_ino) == (stat.st_dev, stat.st_ino));
-        if !same {
-            return if believed(&stat) { Ok(None) } else { Err(Refusal::Blocked) };
-        }
+    if has_trigger_in_cwd(target, tmp, &name)? {
+        return Ok(None);
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(tmp, &name, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => fstat(&file).map(Some).map_err(|_| Refusal::TmpNotWritable),
         Err(Errno::EXIST) => match entry(tmp.as_fd(), &name)? {
             // Another client's, at work now; or what a killed one left, which is ours to remove.
-            Some(stat) if believed(&stat) => Ok(is_ours(&stat).then_some(stat)),
+            Some(stat) if is_believed(target, &stat) => Ok(is_ours(&stat).then_some(stat)),
             _ => Err(Refusal::Blocked),
         },
         Err(_) => Err(Refusal::TmpNotWritable),
     }
+}
+
+/// Whether the JVM finds a trigger in its working directory that it believes in; one that it does not is in the way.
+fn has_trigger_in_cwd(target: &Target, tmp: &OwnedFd, name: &str) -> Result<bool, Refusal> {
+    // A working directory that its own user may not look into hides the file from the JVM, too.
+    let in_cwd = target.working_directory().and_then(|cwd| entry(cwd.as_fd(), name)).unwrap_or(None);
+    let Some(stat) = in_cwd else { return Ok(false) };
+    let is_it = |other: Stat| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino);
+    if entry(tmp.as_fd(), name)?.is_some_and(is_it) {
+        return Ok(false);
+    }
+    if is_believed(target, &stat) { Ok(true) } else { Err(Refusal::Blocked) }
+}
+
+/// Whether the JVM believes a trigger.
+fn is_believed(target: &Target, stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && (stat.st_uid == target.uid || stat.st_uid == 0)
 }
 
 fn trigger_name(target: &Target) -> String {

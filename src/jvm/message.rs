@@ -62,6 +62,8 @@ pub(super) struct Order {
 pub(super) struct Answer {
     /// What the JVM's tables say, if they were read.
     pub(super) inspection: Option<Inspection>,
+    /// Why an attach would be refused, if that was looked at.
+    pub(super) foreseen: Option<Refusal>,
     /// Why it went no further.
     pub(super) refusal: Option<Refusal>,
     /// Of an attach that succeeded; the log's descriptor comes beside it.

@@ -46,6 +46,10 @@ pub enum Refusal {
     /// It loaded the agent, and no log of it can be found.
     #[error("no log")]
     NoLog,
+    /// None of the JVM's threads is in the process: it was forked from a JVM and has a copy of its memory, or it has loaded
+    /// `libjvm.so` and made no JVM.
+    #[error("no JVM threads")]
+    NoThreads,
     /// Its build may crash in the events that the agent needs; the bug's name.
     #[error("known crash {0}")]
     KnownCrash(String),
@@ -55,6 +59,9 @@ pub enum Refusal {
     /// Its `libjvm.so` has not HotSpot's tables (OpenJ9, a look-alike), or they make no sense.
     #[error("not HotSpot")]
     NotHotSpot,
+    /// A HotSpot that interprets Java by a loop in C++, and compiles nothing: its Java frames are no frames of the machine.
+    #[error("Zero VM")]
+    ZeroVm,
     /// A HotSpot whose tables do not say where its compiled code is described, or not as in any release we know.
     #[error("layout unknown")]
     LayoutUnknown,
@@ -119,12 +126,18 @@ impl Refusal {
             Refusal::NoLog => {
                 "The agent could not make its log: the JVM's memory or descriptor limit may be reached."
             }
+            Refusal::NoThreads => {
+                "A forked child of a JVM, or a program that loaded libjvm.so and made no JVM, cannot have the agent."
+            }
             Refusal::KnownCrash(_) => "Update the JVM, or accept the risk with --force-attach.",
             Refusal::UnknownVersion => {
                 "Known crashes cannot be told for this build; accept the risk with --force-attach."
             }
             Refusal::NotHotSpot => "Only HotSpot (OpenJDK and its distributions, 8 and later) is supported.",
-            Refusal::LayoutUnknown => "Use --java agent, which needs no knowledge of the JVM's inside.",
+            Refusal::ZeroVm => {
+                "A Zero VM interprets Java by a loop in C++, whose frames do not say which method runs: use a Server VM."
+            }
+            Refusal::LayoutUnknown => "Only the agent can name its code: use --java auto or --java agent.",
             Refusal::NotPermitted => {
                 "Run as root with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SETUID and CAP_SETGID."
             }
@@ -136,6 +149,20 @@ impl Refusal {
             }
             Refusal::HelperFailed(_) => "This is a fault of jbpf-prof; please report it.",
         }
+    }
+
+    /// Whether the memory of a JVM that refused the agent so may have the names: it is there, and can be looked at.
+    #[must_use]
+    pub fn leaves_memory(&self) -> bool {
+        !matches!(
+            self,
+            Refusal::Interrupted
+                | Refusal::Exited
+                | Refusal::NotHotSpot
+                | Refusal::ZeroVm
+                | Refusal::LayoutUnknown
+                | Refusal::HelperStuck
+        )
     }
 
     /// What the JVM or the helper said, where it said something.
@@ -186,9 +213,11 @@ mod tests {
             Refusal::NoAnswer,
             Refusal::NotLoaded(text()),
             Refusal::NoLog,
+            Refusal::NoThreads,
             Refusal::KnownCrash(text()),
             Refusal::UnknownVersion,
             Refusal::NotHotSpot,
+            Refusal::ZeroVm,
             Refusal::LayoutUnknown,
             Refusal::NotPermitted,
             Refusal::HelperStuck,

@@ -2,11 +2,22 @@
 
 use std::path::Path;
 
-use super::attach::inspect;
+use super::attach::{Outlook, outlook};
 use super::discover::Jvm;
-use super::inspection::{Flags, Inspection};
-use super::policy::permitted;
+use super::inspection::Inspection;
 use super::refusal::Refusal;
+use super::version::JavaVersion;
+
+/// Where a run takes a JVM's names from, if it is not told where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamesFrom {
+    /// The agent, attached.
+    Agent,
+    /// The JVM's memory, since attaching would be refused.
+    Memory,
+    /// Nowhere.
+    Nothing,
+}
 
 /// A JVM as people are shown it. All text is fit to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,43 +36,39 @@ pub struct JvmRow {
     pub main: String,
     /// Compiled code keeps frame pointers; `None` if unknown.
     pub frame_pointers: Option<bool>,
+    /// Of a JVM that is newer: the newest feature release that jbpf-prof is tested with.
+    pub newer_than: Option<u32>,
     /// Why attaching would be refused, as far as can be told without trying.
     pub refusal: Option<Refusal>,
+    /// Where its names would come from.
+    pub names: NamesFrom,
 }
 
 impl JvmRow {
     /// Looks at a JVM without attaching.
     #[must_use]
     pub fn of(jvm: &Jvm, binary: &Path) -> JvmRow {
-        match inspect(jvm, binary) {
-            Ok(inspection) => JvmRow::from_inspection(jvm, &inspection),
-            Err(refusal) => {
-                JvmRow { refusal: Some(refusal), ..JvmRow::from_inspection(jvm, &Inspection::default()) }
-            }
-        }
-    }
-
-    fn from_inspection(jvm: &Jvm, inspection: &Inspection) -> JvmRow {
-        let Inspection { version, release, vendor, flags } = inspection;
+        let unseen = |refusal| Outlook {
+            inspection: Inspection::default(),
+            refusal: Some(refusal),
+            is_readable: false,
+        };
+        let Outlook { inspection, refusal, is_readable } = outlook(jvm, binary).unwrap_or_else(unseen);
         JvmRow {
             pid: jvm.process.tgid,
             container: jvm.container.clone(),
             uid: jvm.uid,
-            version: release.clone(),
-            vendor: vendor.clone(),
-            main: jvm.main.clone(),
-            frame_pointers: flags.preserve_frame_pointer,
-            refusal: flags_refuse(*flags).or_else(|| permitted(*version, false).err()),
+            main: inspection.main_or(&jvm.main),
+            frame_pointers: inspection.flags.preserve_frame_pointer,
+            newer_than: inspection.version.and_then(JavaVersion::newer_than),
+            version: inspection.release,
+            vendor: inspection.vendor,
+            names: match &refusal {
+                None => NamesFrom::Agent,
+                Some(refusal) if is_readable && refusal.leaves_memory() => NamesFrom::Memory,
+                Some(_) => NamesFrom::Nothing,
+            },
+            refusal,
         }
-    }
-}
-
-fn flags_refuse(flags: Flags) -> Option<Refusal> {
-    if flags.disable_attach_mechanism == Some(true) {
-        Some(Refusal::AttachDisabled)
-    } else if flags.enable_dynamic_agent_loading == Some(false) {
-        Some(Refusal::AgentLoadingDisabled)
-    } else {
-        None
     }
 }

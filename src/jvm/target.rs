@@ -17,6 +17,8 @@ use super::memory::ProcessMemory;
 use super::refusal::Refusal;
 use super::status::catches_sigquit;
 use crate::process::MonoNs;
+use crate::process::maps::{Maps, MapsEntry};
+use crate::process::process_dir::ProcessDir;
 use crate::process::procfs::{self, Status};
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -34,7 +36,7 @@ pub(super) struct Target {
     start_ticks: u64,
     mapped: Option<MonoNs>,
     pidfd: OwnedFd,
-    process: OwnedFd,
+    process: ProcessDir,
     root: OwnedFd,
 }
 
@@ -45,14 +47,14 @@ impl Target {
         let pid = i32::try_from(tgid).ok().and_then(Pid::from_raw).ok_or(Refusal::Exited)?;
         // The pidfd first: if what is opened next is the process that is meant, then so was this.
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(refusal)?;
-        let process = open(format!("/proc/{tgid}"), DIRECTORY, Mode::empty()).map_err(refusal)?;
-        let stat = procfs::read_at(process.as_fd(), "stat").map_err(refusal)?;
-        if procfs::parse_stat(&stat).is_none_or(|stat| stat.start_ticks != start_ticks) {
+        let process = ProcessDir::open(tgid).map_err(refusal)?;
+        if process.stat().map_err(refusal)?.start_ticks != start_ticks {
             return Err(Refusal::Exited);
         }
-        let status = procfs::read_at(process.as_fd(), "status").map_err(refusal)?;
+        let task = process.running().map_err(refusal)?.dir;
+        let status = procfs::read_at(task.as_fd(), "status").map_err(refusal)?;
         let Status { uid, gid, ns_pid, .. } = procfs::parse_status(&status).ok_or(Refusal::Exited)?;
-        let root = openat(&process, "root", DIRECTORY, Mode::empty()).map_err(refusal)?;
+        let root = openat(&task, "root", DIRECTORY, Mode::empty()).map_err(refusal)?;
         Ok(Target { tgid, uid, gid, ns_pid, start_ticks, mapped, pidfd, process, root })
     }
 
@@ -69,8 +71,10 @@ impl Target {
     pub(super) fn age(&self) -> Duration {
         if let Some(mapped) = self.mapped {
             let wall = Duration::from_nanos(MonoNs::now().0.saturating_sub(mapped.0));
-            let stat = self.proc_file("stat").ok().and_then(|stat| procfs::parse_stat(&stat));
-            return stat.map_or(wall, |stat| procfs::clock_ticks(stat.cpu_ticks).clamp(wall / 3, wall));
+            return self
+                .process
+                .stat()
+                .map_or(wall, |stat| procfs::clock_ticks(stat.cpu_ticks).clamp(wall / 3, wall));
         }
         let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
         now.saturating_sub(procfs::clock_ticks(self.start_ticks))
@@ -85,18 +89,28 @@ impl Target {
     /// Its memory, readable.
     pub(super) fn memory(&self) -> Result<ProcessMemory, Refusal> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-        Ok(ProcessMemory::new(openat(&self.process, "mem", flags, Mode::empty()).map_err(refusal)?))
+        Ok(ProcessMemory::new(openat(&self.task()?, "mem", flags, Mode::empty()).map_err(refusal)?))
     }
 
     /// A file of its `/proc` directory.
     pub(super) fn proc_file(&self, name: &str) -> Result<Vec<u8>, Refusal> {
-        procfs::read_at(self.process.as_fd(), name).map_err(refusal)
+        self.process.read(name).map_err(refusal)
+    }
+
+    /// What it has mapped to be executed.
+    pub(super) fn maps(&self) -> Result<impl Iterator<Item = MapsEntry>, Refusal> {
+        Ok(Maps::open(self.task()?.as_fd()).map_err(refusal)?.map_while(Result::ok))
+    }
+
+    /// The directory in `/proc` of a thread of it that runs: the first one may have ended.
+    fn task(&self) -> Result<OwnedFd, Refusal> {
+        Ok(self.process.running().map_err(refusal)?.dir)
     }
 
     /// Its descriptors, a directory to read.
     pub(super) fn descriptors(&self) -> Result<OwnedFd, Refusal> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        openat(&self.process, "fd", flags, Mode::empty()).map_err(refusal)
+        openat(&self.task()?, "fd", flags, Mode::empty()).map_err(refusal)
     }
 
     /// Its descriptors: their numbers and what their links say, which is no proof of anything.
@@ -112,6 +126,20 @@ impl Target {
             .take(MAX_DESCRIPTORS)
             .filter_map(|e| e.ok()?.file_name().to_str().ok().map(str::to_owned));
         Ok(numbers.filter_map(link).collect())
+    }
+
+    /// The ids of its threads in their own pid namespace, as many as `most`.
+    pub(super) fn thread_ids(&self, most: usize) -> Result<impl Iterator<Item = u32>, Refusal> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let tasks = openat(self.process.first(), "task", flags, Mode::empty()).map_err(refusal)?;
+        let numbers = Dir::new(tasks)
+            .map_err(refusal)?
+            .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse::<u32>().ok());
+        let own = |task: u32| {
+            let status = self.proc_file(&format!("task/{task}/status")).ok()?;
+            Some(procfs::parse_status(&status)?.ns_tid)
+        };
+        Ok(numbers.take(most).filter_map(own))
     }
 
     /// A directory below its root, by the path as it names it.
@@ -140,13 +168,13 @@ impl Target {
 
     /// Its working directory.
     pub(super) fn working_directory(&self) -> Result<OwnedFd, Refusal> {
-        openat(&self.process, "cwd", DIRECTORY, Mode::empty()).map_err(refusal)
+        openat(&self.task()?, "cwd", DIRECTORY, Mode::empty()).map_err(refusal)
     }
 
     /// Whether all of it is stopped or traced, so that no signal and no request would be answered.
     pub(super) fn is_stopped(&self) -> Result<bool, Refusal> {
-        let stat = self.proc_file("stat")?;
-        Ok(procfs::parse_stat(&stat).is_some_and(|stat| matches!(stat.state, b'T' | b't')))
+        let stat = self.process.running().map_err(refusal)?.stat;
+        Ok(matches!(stat.state, b'T' | b't'))
     }
 
     /// SIGQUIT, if it is caught: it ends every process that does not. To the process that was opened, whatever its

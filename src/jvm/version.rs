@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The newest feature release that the tests run on, of 8, 11, 17, 21 and this one.
+const NEWEST_TESTED: u32 = 25;
+
 /// A Java version as far as updates are told apart: 8u372 is `8.0.372`, 17.0.15+6 is `17.0.15+6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JavaVersion {
@@ -22,6 +25,12 @@ impl JavaVersion {
     #[must_use]
     pub const fn new(feature: u32, interim: u32, update: u32) -> JavaVersion {
         JavaVersion { feature, interim, update, build: 0 }
+    }
+
+    /// The newest feature release that is tested, of one that is newer.
+    #[must_use]
+    pub fn newer_than(self) -> Option<u32> {
+        (self.feature > NEWEST_TESTED).then_some(NEWEST_TESTED)
     }
 
     /// Reads what a JVM says of itself (`Abstract_VM_Version::_s_vm_release`) or the `release` file says of it:
@@ -97,6 +106,16 @@ mod tests {
         assert_eq!(parsed("11.0.20.1+1"), Some((11, 0, 20, 1)));
         for bad in ["", "abc", "7.0", "99999999999999", "-1", "1.8.0_", "1.6.0_20"] {
             assert_eq!(parsed(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn releases_that_no_test_runs_on_are_told() {
+        let newer_than = |text| JavaVersion::parse(text).and_then(JavaVersion::newer_than);
+        assert_eq!(newer_than("28-ea+12"), Some(25));
+        assert_eq!(newer_than("26.0.1+8"), Some(25));
+        for tested in ["25.0.3+9-LTS", "25.504-b01", "22.0.2+9"] {
+            assert_eq!(newer_than(tested), None, "{tested}");
         }
     }
 

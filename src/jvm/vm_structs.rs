@@ -81,6 +81,12 @@ impl VmStructs {
         })
     }
 
+    /// Tables that have these fields.
+    #[cfg(test)]
+    pub(super) fn made(fields: &[(Field, u64)]) -> VmStructs {
+        VmStructs { fields: fields.iter().copied().collect(), sizes: HashMap::new() }
+    }
+
     /// Address of a static field, or offset of another.
     pub(super) fn field(&self, class: &'static str, name: &'static str) -> Option<u64> {
         self.fields.get(&(class, name)).copied()

@@ -3,73 +3,60 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Writes a file under a name of its own in the same directory, then renames it: under the final name there is the old
-/// file or the whole new one, never half of it. What is a symbolic link there is replaced, not followed; a device, a
-/// pipe or a directory is refused.
+/// Writes a file under a temporary name in the same directory, then renames it: under the final name stands the old file
+/// or the whole new one, never half of it, also after the machine has lost power. A symbolic link of that name is
+/// replaced, not followed: this function is for names that the program chose in a directory of its own.
+/// [`destination::write`](super::destination::write) is for names that a user gave.
 ///
 /// # Errors
 /// One sentence: the path and what is wrong. Nothing is left behind.
-pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let place = Place::open(path).with_context(|| format!("cannot write {}", path.display()))?;
-    place.replace(write, false).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// The same, and the new content is on the disk before it has the name: a machine that loses power has the old file or
-/// the new one.
-///
-/// # Errors
-/// As [`replace`].
 pub fn replace_synced(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let place = Place::open(path).with_context(|| format!("cannot write {}", path.display()))?;
+    let place = Place::open(CWD, path).with_context(|| format!("cannot write {}", path.display()))?;
     place.replace(write, true).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Whether a file could be written there: to be asked before the work, not after it.
-///
-/// # Errors
-/// As [`replace`].
-pub fn probe(path: &Path) -> anyhow::Result<()> {
-    let said = || format!("cannot write {}", path.display());
-    let place = Place::open(path).with_context(said)?;
-    let (_, temporary) = place.create().with_context(said)?;
-    place.remove(&temporary);
-    Ok(())
-}
-
 /// A name in a directory that is held open.
-struct Place {
-    directory: OwnedFd,
-    name: OsString,
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) directory: OwnedFd,
+    pub(super) name: OsString,
 }
 
 impl Place {
-    fn open(path: &Path) -> anyhow::Result<Place> {
+    /// The place of a path, which is one from `base` if it is relative.
+    pub(super) fn open(base: BorrowedFd<'_>, path: &Path) -> anyhow::Result<Place> {
         let Some(name) = path.file_name() else { bail!("it names no file") };
         let directory = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let place = match rustix::fs::open(directory, flags, Mode::empty()) {
-            Ok(directory) => Place { directory, name: name.to_owned() },
+        match rustix::fs::openat(base, directory, flags, Mode::empty()) {
+            Ok(directory) => Ok(Place { directory, name: name.to_owned() }),
             Err(Errno::NOENT) => bail!("there is no directory {}", directory.display()),
             Err(Errno::NOTDIR) => bail!("{} is no directory", directory.display()),
-            Err(e) => return Err(e).context("its directory cannot be opened"),
-        };
-        place.is_free()?;
-        Ok(place)
+            Err(e) => Err(e).context("its directory cannot be opened"),
+        }
+    }
+
+    /// Whether a file could be written there: to be asked before the work, not after it.
+    pub(super) fn probe(&self) -> anyhow::Result<()> {
+        self.is_free()?;
+        let (_, temporary) = self.create()?;
+        self.remove(&temporary);
+        Ok(())
     }
 
     /// Refuses what must not be replaced. (Renaming would turn `/dev/null` into a file.)
@@ -80,10 +67,27 @@ impl Place {
             Err(e) => return Err(e).context("what is there now cannot be looked at"),
         };
         match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile if self.is_mounted() => {
+                bail!("this one file is a mount, which cannot be replaced: mount its directory instead")
+            }
             FileType::RegularFile | FileType::Symlink => Ok(()),
             FileType::Directory => bail!("it is a directory"),
-            _ => bail!("it is a device, pipe or socket"),
+            FileType::Socket => bail!("it is a socket"),
+            FileType::BlockDevice => bail!("it is a disk or another block device"),
+            _ => bail!("it is a device or pipe"),
         }
+    }
+
+    /// Whether something is mounted over the file, as containers have single files of their host. A rename over that
+    /// fails with EBUSY.
+    fn is_mounted(&self) -> bool {
+        let statx = rustix::fs::statx(
+            &self.directory,
+            &self.name,
+            AtFlags::SYMLINK_NOFOLLOW,
+            StatxFlags::BASIC_STATS,
+        );
+        statx.is_ok_and(|statx| statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
     }
 
     fn create(&self) -> anyhow::Result<(File, OsString)> {
@@ -99,11 +103,12 @@ impl Place {
         bail!("no name for a temporary file is free")
     }
 
-    fn replace(
+    pub(super) fn replace(
         &self,
         write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
         sync: bool,
     ) -> anyhow::Result<()> {
+        self.is_free()?;
         let (file, temporary) = self.create()?;
         let done = fill(file, write, sync).and_then(|()| {
             rustix::fs::renameat(&self.directory, &temporary, &self.directory, &self.name)
@@ -139,15 +144,23 @@ fn fill(
     sync: bool,
 ) -> anyhow::Result<()> {
     let room = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-    let mut out = BufWriter::with_capacity(1 << 16, Limited { file, room });
-    let done = write(&mut out).and_then(|()| Ok(out.flush()?));
-    // A writer that failed once would try again when it is dropped.
-    let (limited, _) = out.into_parts();
-    done?;
+    let limited = buffered(Limited { file, room }, write)?;
     if sync {
         limited.file.sync_all()?;
     }
     Ok(())
+}
+
+/// Writes with a buffer; gives back what was written to.
+pub(super) fn buffered<W: Write>(
+    to: W,
+    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<W> {
+    let mut out = BufWriter::with_capacity(1 << 16, to);
+    let done = write(&mut out).and_then(|()| Ok(out.flush()?));
+    // A writer that failed once would try again when it is dropped.
+    let (to, _) = out.into_parts();
+    done.map(|()| to)
 }
 
 /// Stops before RLIMIT_FSIZE does: beyond it the kernel sends SIGXFSZ, which kills.
@@ -171,26 +184,6 @@ impl Write for Limited {
     }
 }
 
-/// Writes to standard output. That its reader has gone is no failure.
-///
-/// # Errors
-/// What the writer says.
-pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let done = write(&mut out).and_then(|()| Ok(out.flush()?));
-    let _ = out.into_parts();
-    match done {
-        Err(e) if is_broken_pipe(&e) => Ok(()),
-        done => done.context("cannot write to standard output"),
-    }
-}
-
-/// Whether the reader of a pipe has gone.
-#[must_use]
-pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -201,7 +194,7 @@ mod tests {
 
     use anyhow::bail;
 
-    use super::{Limited, is_broken_pipe, probe, replace};
+    use super::{CWD, Limited, Place, replace_synced};
 
     fn names(directory: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(directory)
@@ -216,17 +209,17 @@ mod tests {
     fn a_file_is_there_whole_or_the_old_one_stays() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.svg");
-        replace(&path, |out| Ok(out.write_all(b"one")?)).unwrap();
-        let failed = replace(&path, |out| {
+        replace_synced(&path, |out| Ok(out.write_all(b"one")?)).unwrap();
+        let failed = replace_synced(&path, |out| {
             out.write_all(&[b'x'; 1 << 20])?;
             bail!("no more")
         });
         let said = format!("{:#}", failed.unwrap_err());
         assert_eq!(said, format!("cannot write {}: no more", path.display()));
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
-        replace(&path, |out| Ok(out.write_all(b"two")?)).unwrap();
+        replace_synced(&path, |out| Ok(out.write_all(b"two")?)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
-        probe(&path).unwrap();
+        Place::open(CWD, &path).unwrap().probe().unwrap();
         assert_eq!(names(directory.path()), ["a.svg"]);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7111, 0);
     }
@@ -237,7 +230,7 @@ mod tests {
         let (victim, path) = (directory.path().join("victim"), directory.path().join("a.svg"));
         fs::write(&victim, "precious").unwrap();
         symlink(&victim, &path).unwrap();
-        replace(&path, |out| Ok(out.write_all(b"picture")?)).unwrap();
+        replace_synced(&path, |out| Ok(out.write_all(b"picture")?)).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
         assert_eq!(fs::read_to_string(&path).unwrap(), "picture");
@@ -253,19 +246,21 @@ mod tests {
         let long = "x".repeat(300);
         for (path, why) in [
             (inside("folder.svg"), "it is a directory"),
-            (inside("socket.svg"), "it is a device, pipe or socket"),
-            ("/dev/null".into(), "it is a device, pipe or socket"),
+            (inside("socket.svg"), "it is a socket"),
+            ("/dev/null".into(), "it is a device or pipe"),
             (inside("none/a.svg"), "there is no directory"),
             (inside("file/a.svg"), "is no directory"),
             (inside(&long), "File name too long"),
             ("/".into(), "it names no file"),
             ("..".into(), "it names no file"),
         ] {
-            for said in [replace(&path, |_| Ok(())), probe(&path)] {
-                let said = format!("{:#}", said.unwrap_err());
-                assert!(said.starts_with("cannot write ") && said.contains(why), "{said}");
-                assert!(!said.contains('\n'));
-            }
+            let said = format!("{:#}", replace_synced(&path, |_| Ok(())).unwrap_err());
+            assert!(
+                said.starts_with("cannot write ") && said.contains(why) && !said.contains('\n'),
+                "{said}"
+            );
+            let probed = Place::open(CWD, &path).and_then(|place| place.probe());
+            assert!(said.ends_with(&format!("{:#}", probed.unwrap_err())), "{said}");
         }
         assert_eq!(names(directory.path()), ["file", "folder.svg", "socket.svg"]);
     }
@@ -276,12 +271,5 @@ mod tests {
         out.write_all(b"12345678").unwrap();
         let said = out.write_all(b"901").unwrap_err();
         assert_eq!(said.kind(), io::ErrorKind::FileTooLarge);
-    }
-
-    #[test]
-    fn a_reader_that_has_gone_is_known_through_all_contexts() {
-        let gone = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("drawing");
-        assert!(is_broken_pipe(&gone));
-        assert!(!is_broken_pipe(&io::Error::from(io::ErrorKind::StorageFull).into()));
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::destination::Destination;
+
 /// A format of profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -71,41 +73,56 @@ impl FromStr for Format {
     }
 }
 
-/// Where a profile goes.
+/// Where a profile goes, and in which format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// A file.
-    File(PathBuf, Format),
-    /// Standard output.
-    Stdout(Format),
+pub struct Target {
+    /// The name that the user gave: a path, or `-` for standard output.
+    pub name: PathBuf,
+    /// The format.
+    pub format: Format,
 }
 
 impl Target {
-    /// The meaning of `-o`'s value: `-` is folded stacks on standard output, else the extension says the format;
-    /// `format` overrules both.
+    /// The meaning of `-o`'s value. `format` overrules the extension of the name, and that of the file that links lead to.
+    /// A stream (`-`, a pipe, a device) without an extension gets folded stacks.
     ///
     /// # Errors
-    /// When no format is named and the extension is none's.
-    pub fn parse(name: &Path, format: Option<Format>) -> Result<Target, UnknownFormat> {
-        if name == Path::new("-") {
-            return Ok(Target::Stdout(format.unwrap_or(Format::Folded)));
-        }
-        let format = format.map_or_else(|| Format::of(name), Ok)?;
-        Ok(Target::File(name.to_owned(), format))
+    /// When no format is named and the extension is none's, or when links lead nowhere.
+    pub fn parse(name: &Path, format: Option<Format>) -> Result<Target, BadOutput> {
+        let destination = Destination::find(name).map_err(BadOutput::Name)?;
+        let of_name = || match (Format::of(name), destination.file()) {
+            (Ok(format), _) => Ok(format),
+            (Err(_), None) => Ok(Format::Folded),
+            (Err(unknown), Some(path)) => Format::of(path).map_err(|_| unknown),
+        };
+        let format = format.map_or_else(of_name, Ok)?;
+        Ok(Target { name: name.to_owned(), format })
     }
+}
+
+/// Why nothing can be written to a name.
+#[derive(Debug, thiserror::Error)]
+pub enum BadOutput {
+    /// In no format.
+    #[error(transparent)]
+    Format(#[from] UnknownFormat),
+    /// Nowhere.
+    #[error("{0:#}")]
+    Name(anyhow::Error),
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Target::File(path, _) => path.display().fmt(f),
-            Target::Stdout(_) => f.write_str("standard output"),
+        match self.name.to_str() {
+            Some("-" | "/dev/stdout") => f.write_str("standard output"),
+            _ => self.name.display().fmt(f),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
     use std::path::Path;
 
     use super::{Format, Target};
@@ -131,11 +148,23 @@ mod tests {
     }
 
     #[test]
-    fn a_dash_is_standard_output() {
-        assert_eq!(Target::parse(Path::new("-"), None), Ok(Target::Stdout(Format::Folded)));
-        assert_eq!(Target::parse(Path::new("-"), Some(Format::Svg)), Ok(Target::Stdout(Format::Svg)));
-        assert!(Target::parse(Path::new("x"), None).is_err());
-        let forced = Target::parse(Path::new("x"), Some(Format::Svg)).unwrap();
-        assert_eq!(forced.to_string(), "x");
+    fn a_name_without_extension_is_for_streams() {
+        let of = |name: &Path, format| Target::parse(name, format).map_err(|e| e.to_string());
+        for (name, forced, format) in [
+            ("-", None, Format::Folded),
+            ("-", Some(Format::Svg), Format::Svg),
+            ("/dev/stdout", None, Format::Folded),
+            ("/dev/null", Some(Format::Pprof), Format::Pprof),
+            ("x", Some(Format::Svg), Format::Svg),
+        ] {
+            assert_eq!(of(Path::new(name), forced).unwrap().format, format, "{name}");
+        }
+        assert!(of(Path::new("x"), None).is_err());
+        assert_eq!(of(Path::new("x"), Some(Format::Svg)).unwrap().to_string(), "x");
+        assert_eq!(of(Path::new("-"), None).unwrap().to_string(), "standard output");
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("latest");
+        symlink("run-17.pb.gz", &link).unwrap();
+        assert_eq!(of(&link, None).unwrap().format, Format::Pprof);
     }
 }

@@ -3,6 +3,7 @@
 //! Every format's ticks sum to the same, [`Accounts::shown`](crate::profile::Accounts::shown): samples and lost ticks.
 
 pub mod convert;
+pub mod destination;
 pub mod file;
 pub mod folded;
 pub mod format;
@@ -12,13 +13,15 @@ pub mod palette;
 mod per_container;
 pub mod pprof;
 pub mod report;
+pub mod stream;
 pub mod svg;
 
 use std::io::Write;
 
 use crate::profile::Profile;
 pub use convert::{convert, read};
-pub use format::{Format, Target, UnknownFormat};
+pub use destination::Destination;
+pub use format::{BadOutput, Format, Target, UnknownFormat};
 pub use per_container::write_each;
 pub use svg::Look;
 
@@ -27,10 +30,7 @@ pub use svg::Look;
 /// # Errors
 /// One sentence with the path and what is wrong; there is no half file then.
 pub fn write(profile: &Profile, target: &Target, look: &Look) -> anyhow::Result<()> {
-    match target {
-        Target::File(path, format) => file::replace(path, |out| encode(profile, *format, look, out)),
-        Target::Stdout(format) => file::to_stdout(|out| encode(profile, *format, look, out)),
-    }
+    destination::write(&target.name, |out| encode(profile, target.format, look, out))
 }
 
 /// Writes a profile in a format.

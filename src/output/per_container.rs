@@ -13,22 +13,26 @@ const MAX_NAME: usize = 100;
 /// Stands for what is in no container.
 const NONE: &str = "no-container";
 
-/// Writes the profile of each container of a profile, and of what is in none, into the directory of `target`. Gives where
-/// they are; nothing if there are no containers or `target` is no file.
+/// Writes the profile of each container of a profile, and of what is in none, into the directory of `target`, which is a
+/// file. Gives where they are; nothing if there are no containers.
 ///
 /// # Errors
-/// As [`write()`]; those before it are there then.
+/// As [`write()`], of the first that could not be written; the others are there then.
 pub fn write_each(profile: &Profile, target: &Target, look: &Look) -> anyhow::Result<Vec<Target>> {
-    let Target::File(path, format) = target else { return Ok(Vec::new()) };
     let mut taken = HashSet::new();
     let mut written = Vec::new();
+    let mut failed = None;
     for row in profile.containers() {
         let container = row.container.as_deref();
-        let file = Target::File(beside(path, container, &mut taken), *format);
-        write(&profile.of_container(container), &file, look)?;
-        written.push(file);
+        let name = beside(&target.name, container, &mut taken);
+        let file = Target { name, format: target.format };
+        // Somebody who puts something at one container's name keeps no other container from its file.
+        match write(&profile.of_container(container), &file, look) {
+            Ok(()) => written.push(file),
+            Err(error) => failed = failed.or(Some(error)),
+        }
     }
-    Ok(written)
+    failed.map_or(Ok(written), Err)
 }
 
 /// `DIR/FILE-CONTAINER.EXT`, which is nobody else's yet.
@@ -91,11 +95,16 @@ mod tests {
             p.add(&labels, &[Arc::new(Frame::named(Kind::Native, function))], 3, 0);
         }
         let dir = tempfile::tempdir().unwrap();
-        let target = Target::File(dir.path().join("p.folded"), Format::Folded);
+        let target = Target { name: dir.path().join("p.folded"), format: Format::Folded };
         assert_eq!(write_each(&p, &target, &Look::default()).unwrap().len(), 3);
         for (file, text) in [("no-container", "host 3\n"), ("a", "fa 3\n"), ("b", "fb 3\n")] {
             let path = dir.path().join(format!("p-{file}.folded"));
-            assert_eq!(std::fs::read_to_string(path).unwrap(), text);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            std::fs::remove_file(path).unwrap();
         }
+        std::fs::create_dir(dir.path().join("p-a.folded")).unwrap();
+        let said = format!("{:#}", write_each(&p, &target, &Look::default()).unwrap_err());
+        assert!(said.contains("p-a.folded: it is a directory"), "{said}");
+        assert!(["no-container", "b"].iter().all(|c| dir.path().join(format!("p-{c}.folded")).is_file()));
     }
 }

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use super::hierarchy::Hierarchy;
 use super::namespace;
 use super::path::bytes_path;
+use super::process_dir::ProcessDir;
 use super::procfs;
 
 /// Hexadecimal digits of a container's id, in every runtime.
@@ -29,7 +30,10 @@ impl Membership {
     /// # Errors
     /// What the kernel says; `ENOENT` or `ESRCH` if the process has ended.
     pub fn of(tgid: u32) -> Result<Membership, Errno> {
-        Ok(Membership::parse(&procfs::read(&format!("/proc/{tgid}/cgroup"))?).absolute())
+        let process = ProcessDir::open(tgid)?;
+        // A process that has ended and was not waited for keeps its group of v2.
+        let text = process.read("cgroup").or_else(|_| procfs::read_at(process.first(), "cgroup"))?;
+        Ok(Membership::parse(&text).absolute())
     }
 
     /// With the paths that the host has, of those that our cgroup namespace shows (`cgroup_namespaces(7)`).

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::file::MappedFile;
 use super::locate::MAX_ANCESTORS;
-use super::mappings::Object;
+use super::mappings::{Object, Vdso};
 use super::reading;
 use super::{MonoNs, ProcessId, Processes};
 
-/// Generations up that are looked at for an ancestor.
-const MAX_GENERATIONS: usize = 64;
+/// Generations up that are looked at for an ancestor. Numbers that were given to others could lead in a circle; who lives has
+/// fewer that live.
+const MAX_GENERATIONS: usize = 4096;
 
 /// Code of a file at a range of addresses.
 #[derive(Clone, Debug)]
@@ -30,8 +31,8 @@ pub struct CodeRange {
 pub enum Code {
     /// A file, opened if it could be.
     File(Arc<MappedFile>),
-    /// The kernel's vdso.
-    Vdso,
+    /// A vdso of the kernel.
+    Vdso(Vdso),
 }
 
 /// All code of files that a process has mapped, by address.
@@ -79,6 +80,12 @@ impl Processes {
         self.timelines.get(&tgid).and_then(|line| line.last()).is_some_and(|program| program.is_alive())
     }
 
+    /// Whether a process is known and all its threads have ended.
+    #[must_use]
+    pub fn has_ended(&self, tgid: u32) -> bool {
+        self.timelines.get(&tgid).and_then(|line| line.last()).is_some_and(|program| !program.is_alive())
+    }
+
     /// Whether a program is known, or one that may be it: those that have ended are until they are retired.
     #[must_use]
     pub fn is_known(&self, id: ProcessId) -> bool {
@@ -115,12 +122,16 @@ impl Processes {
         if !program.may_start_at(stat.start_ticks) || !covered(stat.start_code) {
             return None;
         }
-        let maps = Arc::clone(&program.maps);
+        // Found here, a program's own code is walked by its table before there is a sample of it.
+        self.find_moved_between(tgid, index, stat.start_code, stat.end_code);
+        let maps = Arc::clone(&self.program(tgid, index)?.maps);
         let ranges = maps.iter().filter_map(|mapping| {
             let (code, offset) = match &mapping.object {
                 Object::Anonymous => return None,
-                Object::Vdso(offset) => (Code::Vdso, *offset),
-                Object::File(file, offset) => (Code::File(self.open(tgid, index, mapping, file)), *offset),
+                Object::Vdso(vdso, offset) => (Code::Vdso(*vdso), *offset),
+                Object::File(file, offset) | Object::Copied(file, offset) => {
+                    (Code::File(self.open(tgid, index, mapping, file)), *offset)
+                }
             };
             Some(CodeRange { start: mapping.start, end: mapping.end, code, offset })
         });

@@ -6,10 +6,11 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 
-use super::cgroup::{container_named, is_id, pod_in};
+use super::cgroup::{container_named, is_id, pod_in, pod_named};
 
 /// Bytes of a runtime's file that are read.
 const MAX_FILE: u64 = 4 << 20;
@@ -57,7 +58,8 @@ impl Node {
             let state: Runc = json(&runc.join(&name).join("state.json")).unwrap_or_default();
             state.cgroup_paths.into_values().map(move |dir| (dir, name.clone()))
         });
-        Names { node: self.clone(), pods, logs, podman: podman.collect(), runc: runc.collect() }
+        let (podman, runc, groups) = (podman.collect(), runc.collect(), OnceLock::new());
+        Names { node: self.clone(), pods, logs, podman, runc, groups }
     }
 
     /// The name that Docker gave a container.
@@ -128,25 +130,62 @@ pub struct Names {
     logs: HashMap<String, Log>,
     podman: HashMap<String, String>,
     runc: HashMap<PathBuf, String>,
+    /// The groups of each container id and pod uid; listed when a container within another is first met.
+    groups: OnceLock<Option<HashMap<String, Vec<PathBuf>>>>,
 }
 
 impl Names {
     /// The container or at least the pod that a group belongs to. Of containers within each other it is the outermost,
     /// and only if its group is in a directory of root: whoever was given a group makes others below it, of any name.
+    ///
+    /// A node may itself be a container (kind, minikube, k3d): an inner container counts if the node's files say that the
+    /// kubelet has made it, and no group outside of the outer one has its id or its pod's.
     #[must_use]
     pub fn container(&self, dir: &Path) -> Option<Container> {
         let groups: Vec<&Path> = dir.ancestors().collect();
-        for group in groups.into_iter().rev() {
-            let id = group.file_name().and_then(|name| container_named(name.as_bytes()));
-            // Podman and CRI-O have runc call their containers by their ids.
-            let name = self.runc.get(group).filter(|name| !is_id(name.as_bytes()));
-            if (id.is_some() || name.is_some()) && is_roots(group) {
-                let id = id.unwrap_or_default();
-                return Some(self.named(id, name.cloned(), pod_in(group)));
-            }
-        }
-        let uid = pod_in(dir)?;
-        self.pods.iter().any(|pod| pod.uid == uid).then(|| self.named(String::new(), None, Some(uid)))
+        let mut groups = groups.into_iter().rev();
+        let outer = groups.by_ref().find_map(|group| Some((group, self.claimed(group)?)));
+        let Some((outer_group, outer)) = outer else {
+            let uid = pod_in(dir)?;
+            let known = self.pods.iter().any(|pod| pod.uid == uid);
+            return known.then(|| self.named(String::new(), None, Some(uid)));
+        };
+        let mut inner = groups.filter_map(|group| self.claimed(group));
+        let inner = inner.find(|inner| self.confirms(inner) && self.groups_within(outer_group, inner));
+        Some(inner.unwrap_or(outer))
+    }
+
+    /// Whether a group seems to be of a container within the one that counts: the kubelet may write of it later.
+    #[must_use]
+    pub fn seems_inner(&self, dir: &Path) -> bool {
+        let claimed = dir.ancestors().find_map(|group| self.claimed(group));
+        claimed.is_some_and(|claimed| self.container(dir).is_some_and(|counts| counts.id != claimed.id))
+    }
+
+    /// The container that a group's name, or runc, says it is of.
+    fn claimed(&self, group: &Path) -> Option<Container> {
+        let id = group.file_name().and_then(|name| container_named(name.as_bytes()));
+        // Podman and CRI-O have runc call their containers by their ids.
+        let name = self.runc.get(group).filter(|name| !is_id(name.as_bytes()));
+        let claims = (id.is_some() || name.is_some()) && is_roots(group);
+        claims.then(|| self.named(id.unwrap_or_default(), name.cloned(), pod_in(group)))
+    }
+
+    /// Whether the kubelet's files say that there is such a pod, and that the container is in it if they know it. (They do
+    /// not know the container that holds a pod's namespaces.)
+    fn confirms(&self, container: &Container) -> bool {
+        let pod = self.pods.iter().find(|pod| pod.uid == container.pod_uid);
+        let log = self.logs.get(&container.id);
+        let same = |pod: &Pod, log: &Log| pod.name == log.pod && pod.namespace == log.namespace;
+        pod.is_some_and(|pod| log.is_none_or(|log| same(pod, log)))
+    }
+
+    /// Whether no group of this container or its pod lies outside of `outer`: within it a tenant may call groups like
+    /// those of others.
+    fn groups_within(&self, outer: &Path, container: &Container) -> bool {
+        let Some(groups) = self.groups.get_or_init(|| named_groups(top(outer))) else { return false };
+        let of = |id: &String| groups.get(id).into_iter().flatten();
+        of(&container.id).chain(of(&container.pod_uid)).all(|group| group.starts_with(outer))
     }
 
     fn named(&self, id: String, name: Option<String>, pod_uid: Option<String>) -> Container {
@@ -175,6 +214,34 @@ impl Names {
 pub(super) fn is_roots(group: &Path) -> bool {
     let above = group.parent().and_then(|above| fs::metadata(above).ok());
     above.is_some_and(|above| above.uid() == 0)
+}
+
+/// The root of the hierarchy that a group is in.
+fn top(group: &Path) -> &Path {
+    let groups = group.ancestors().take_while(|dir| dir.join("cgroup.procs").exists());
+    groups.last().unwrap_or(group)
+}
+
+/// The groups of a hierarchy that are named after containers and pods, by their ids and uids. None if there are too many
+/// groups to look at.
+fn named_groups(top: &Path) -> Option<HashMap<String, Vec<PathBuf>>> {
+    let mut groups: HashMap<String, Vec<PathBuf>> = HashMap::new();
+    let (mut waiting, mut seen) = (vec![top.to_owned()], 0);
+    while let Some(dir) = waiting.pop() {
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            let (name, path) = (entry.file_name(), entry.path());
+            for id in [container_named(name.as_bytes()), pod_named(name.as_bytes())].into_iter().flatten() {
+                groups.entry(id).or_default().push(path.clone());
+            }
+            waiting.push(path);
+            seen += 1;
+            if seen > MAX_ENTRIES {
+                return None;
+            }
+        }
+    }
+    Some(groups)
 }
 
 /// Names in a directory that are text; none if it is not there.
@@ -263,6 +330,52 @@ mod tests {
         assert_eq!(names.container(Path::new(&nested)).unwrap().id, ID);
         let gone = format!("/proc/no such directory/{ID}");
         assert_eq!(names.container(Path::new(&gone)), None);
+    }
+
+    /// Needs root: groups in directories of others count for nothing.
+    #[test]
+    fn an_inner_container_counts_where_the_nodes_files_know_it() {
+        if !rustix::process::getuid().is_root() {
+            return;
+        }
+        let tmp = tempfile::tempdir().unwrap();
+        let digits = |digit: &str| ID.replace('3', digit);
+        let (node, web, pause, other) = (digits("4"), digits("5"), digits("6"), digits("7"));
+        let foreign_uid = UID.replace('5', "6");
+        let files = [
+            format!("node/var/log/pods/prod_web-0_{UID}/app/0.log"),
+            format!("node/var/log/containers/web-0_prod_app-{web}.log"),
+            format!("node/var/log/pods/prod_db-0_{foreign_uid}/app/0.log"),
+            format!("node/var/log/containers/db-0_prod_app-{other}.log"),
+        ];
+        node_with(tmp.path(), &files.each_ref().map(|file| (file.as_str(), "")));
+        let root = tmp.path().join("cgroup");
+        let group = |path: String| {
+            let dir = root.join(path);
+            fs::create_dir_all(&dir).unwrap();
+            let groups = dir.ancestors().take_while(|dir| dir.starts_with(&root));
+            groups.for_each(|dir| fs::write(dir.join("cgroup.procs"), "").unwrap());
+            dir
+        };
+        let inner = |uid: &str, id: &str| group(format!("docker/{node}/kubelet/kubepods/pod{uid}/{id}"));
+        let (app, holder, unknown) = (inner(UID, &web), inner(UID, &pause), inner(&digits("8")[..36], &web));
+        let (elsewhere, mixed) = (inner(&foreign_uid, &other), inner(UID, &other));
+        let names = || Node::at(tmp.path().join("node")).names();
+        let of = |dir: &Path| names().container(dir).map(|c| (c.pod, c.container, c.id)).unwrap();
+        let outer = || (String::new(), String::new(), node.clone());
+        assert_eq!(of(&app), ("web-0".into(), "app".into(), web.clone()));
+        assert_eq!(of(&app.join("own")), of(&app));
+        assert_eq!(of(&holder), ("web-0".into(), String::new(), pause.clone()));
+        assert_eq!(of(&elsewhere), ("db-0".into(), "app".into(), other.clone()));
+        assert_eq!(of(&unknown), outer(), "the node's files know no such pod");
+        assert_eq!([&app, &unknown].map(|dir| names().seems_inner(dir)), [false, true]);
+        assert_eq!(of(&mixed), outer(), "that container is in another pod");
+        // Another node's container calls its groups like those of this one.
+        group(format!("kubepods/pod{foreign_uid}"));
+        assert_eq!(of(&elsewhere), outer());
+        assert_eq!(of(&app).0, "web-0");
+        group(format!("kubepods/{web}"));
+        assert_eq!(of(&app), outer());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::MonoNs;
+use super::copied::{CopiedCode, CopySearch};
 use super::event::Inode;
 use super::file::{Content, ContentKey, FileId, FileRef, FileState, Found, MappedFile, Unopened};
 use super::opener::{NO_ROOM, Opener, OpenersCost};
@@ -116,6 +117,11 @@ impl Files {
         path: &Path,
     ) -> Result<OwnedFd, Unopened> {
         self.run(|opener| opener.open_below(tgid, root, path))
+    }
+
+    /// Looks for code of files in memory of no file.
+    pub(super) fn find_copied(&mut self, search: &CopySearch) -> Result<Option<CopiedCode>, Unopened> {
+        self.opener.find_copied(search)
     }
 
     /// Forgets files that nothing maps any more.

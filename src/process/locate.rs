@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::file::{FileRef, MappedFile, Unopened};
-use super::mappings::{Mapping, Object};
+use super::mappings::{Mapping, Object, Vdso};
+use super::maps::MapsEntry;
 use super::opening::Wanted;
-use super::procfs::MapsEntry;
 use super::program::{Before, Program};
-use super::reading;
+use super::reading::{self, ReadMaps};
 use super::table::Processes;
 use super::{MonoNs, ProcessId, TargetRoot};
 
@@ -31,8 +31,10 @@ pub enum Location {
         /// Address after its last.
         end: u64,
     },
-    /// Into the kernel's vdso.
+    /// Into a vdso of the kernel.
     Vdso {
+        /// Which.
+        vdso: Vdso,
         /// Offset in its ELF image, bytes.
         offset: u64,
     },
@@ -60,6 +62,8 @@ const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 /// Mappings are read again for an address that is not mapped at most this often a program, ns: what `mremap` moved
 /// has no event.
 const REREAD: u64 = 1_000_000_000;
+/// Reading them again takes no more than one part in so many of the time: there may be a quarter of a million.
+const REREAD_PART: u64 = 100;
 /// Ancestors whose roots are tried for a process that has ended.
 pub(super) const MAX_ANCESTORS: usize = 8;
 /// Roots that are tried for a path.
@@ -80,8 +84,8 @@ impl Processes {
         let into = pc - mapping.start;
         match &mapping.object {
             Object::Anonymous => Location::Anonymous { start: mapping.start, end: mapping.end },
-            Object::Vdso(offset) => Location::Vdso { offset: offset.wrapping_add(into) },
-            Object::File(file, offset) => {
+            Object::Vdso(vdso, offset) => Location::Vdso { vdso: *vdso, offset: offset.wrapping_add(into) },
+            Object::File(file, offset) | Object::Copied(file, offset) => {
                 let offset = offset.wrapping_add(into);
                 Location::File { file: self.open(id.tgid, index, &mapping, file), offset }
             }
@@ -119,7 +123,7 @@ impl Processes {
         self.files.open_below(id.tgid, &root, path)
     }
 
-    fn mapping(&mut self, tgid: u32, index: usize, at: MonoNs, pc: u64) -> Option<Mapping> {
+    pub(super) fn mapping(&mut self, tgid: u32, index: usize, at: MonoNs, pc: u64) -> Option<Mapping> {
         self.program(tgid, index)?.maps.find(pc, at).cloned()
     }
 
@@ -147,35 +151,42 @@ impl Processes {
             // Whoever holds up each reading is asked ever more seldom.
             Before::Held(times) => REREAD << times.min(12),
             Before::Nothing | Before::Read(_) if !alive => return false,
-            Before::Nothing | Before::Read(_) => REREAD,
+            Before::Nothing | Before::Read(_) => REREAD.max(program.read_took.saturating_mul(REREAD_PART)),
         };
         if now.0.saturating_sub(program.reread.0) < pause {
             return false;
         }
         program.reread = now;
         let expected = program.expected();
+        let most = self.options.max_mappings;
         let read = if alive {
-            let read = self.patience.run(expected.tgid, move || reading::read_maps(expected));
+            let read = self.patience.run(expected.tgid, move || reading::read_maps(expected, most));
             read.unwrap_or(Err(Unlocated::TooSlow))
         } else {
             Err(Unlocated::ProcessGone)
         };
+        if let Some(program) = self.program(tgid, index) {
+            program.read_took = MonoNs::now().0.saturating_sub(now.0);
+        }
         match read {
-            Ok(entries) => self.learn(tgid, index, &entries, now),
+            Ok(read) => self.learn(tgid, index, &read, now),
             Err(Unlocated::ProcessGone) => self.inherit(tgid, index, ancestors),
             Err(why) => self.fail(tgid, index, why),
         }
     }
 
-    fn learn(&mut self, tgid: u32, index: usize, entries: &[MapsEntry], now: MonoNs) -> bool {
-        let most = self.options.max_mappings;
+    fn learn(&mut self, tgid: u32, index: usize, read: &ReadMaps, now: MonoNs) -> bool {
+        let room = self.options.max_mappings_in_all.saturating_sub(self.counts.mappings);
         let Some(program) = self.timelines.get_mut(&tgid).and_then(|line| line.get_mut(index)) else {
             return false;
         };
-        if program.before == Before::Nothing && !still_runs(program, entries) {
+        if program.before == Before::Nothing && !still_runs(program, &read.entries) {
             return false;
         }
-        program.learn(entries, now, most, &mut self.files);
+        let (kept, refused) = (program.maps.len(), program.refused);
+        program.learn(read, now, self.options.max_mappings.min(kept + room), &mut self.files);
+        self.counts.mappings += program.maps.len().saturating_sub(kept);
+        self.counts.mappings_refused += program.refused - refused;
         self.touched.insert(tgid);
         true
     }
@@ -201,7 +212,7 @@ impl Processes {
     }
 
     /// Which program the parent ran when it forked.
-    fn parent_of(&self, parent: u32, forked: MonoNs) -> Option<usize> {
+    pub(super) fn parent_of(&self, parent: u32, forked: MonoNs) -> Option<usize> {
         self.timelines.get(&parent)?.iter().rposition(|program| program.from <= forked)
     }
 
@@ -264,7 +275,7 @@ impl Processes {
         roots
     }
 
-    fn root_of(&mut self, tgid: u32, index: usize) -> Option<Arc<TargetRoot>> {
+    pub(super) fn root_of(&mut self, tgid: u32, index: usize) -> Option<Arc<TargetRoot>> {
         let program = self.timelines.get_mut(&tgid)?.get_mut(index)?;
         if program.root.is_none() && program.is_alive() {
             let root = self.roots.of(tgid).ok()?;

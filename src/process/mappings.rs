@@ -16,8 +16,26 @@ pub(super) enum Object {
     File(Arc<FileRef>, u64),
     /// No file: JIT code, mostly.
     Anonymous,
-    /// The vdso, from this offset on.
-    Vdso(u64),
+    /// No file, but the bytes of this one, from this offset on: [code that was moved](super::moved).
+    Copied(Arc<FileRef>, u64),
+    /// A vdso, from this offset on.
+    Vdso(Vdso, u64),
+}
+
+/// For which programs the kernel has made a vdso.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Vdso {
+    /// Those of 64 bits.
+    Native,
+    /// Those of 32 bits.
+    Compat,
+}
+
+impl Vdso {
+    /// Which it is, by where it ends: the kernel places that of 64-bit programs near their stacks, far above 4 GiB.
+    pub(super) fn ending_at(end: u64) -> Vdso {
+        if end > 1 << 32 { Vdso::Native } else { Vdso::Compat }
+    }
 }
 
 impl Object {
@@ -25,19 +43,21 @@ impl Object {
     fn advanced(&self, by: u64) -> Object {
         match self {
             Object::File(file, offset) => Object::File(Arc::clone(file), offset.wrapping_add(by)),
+            Object::Copied(file, offset) => Object::Copied(Arc::clone(file), offset.wrapping_add(by)),
             Object::Anonymous => Object::Anonymous,
-            Object::Vdso(offset) => Object::Vdso(offset.wrapping_add(by)),
+            Object::Vdso(vdso, offset) => Object::Vdso(*vdso, offset.wrapping_add(by)),
         }
     }
 
     /// Whether `other`, beginning `by` bytes further, continues this object.
     fn continues_at(&self, by: u64, other: &Object) -> bool {
         match (self, other) {
-            (Object::File(a, at), Object::File(b, offset)) => {
+            (Object::File(a, at), Object::File(b, offset))
+            | (Object::Copied(a, at), Object::Copied(b, offset)) => {
                 a.same_file(b) && at.wrapping_add(by) == *offset
             }
             (Object::Anonymous, Object::Anonymous) => true,
-            (Object::Vdso(at), Object::Vdso(offset)) => at.wrapping_add(by) == *offset,
+            (Object::Vdso(a, at), Object::Vdso(b, offset)) => a == b && at.wrapping_add(by) == *offset,
             _ => false,
         }
     }
@@ -115,9 +135,61 @@ impl Mappings {
         if new.start >= new.end || self.has(&new) {
             return;
         }
-        let others = self.overlapping(&new).iter().any(|old| !consistent(old, &new));
+        let overlapping = self.overlapping(&new);
+        // Of copied code `/proc` says that it is of no file.
+        let is_copy = |old: &&Mapping| matches!(old.object, Object::Copied(..));
+        if let Some(copy) =
+            overlapping.iter().find(is_copy).filter(|_| matches!(new.object, Object::Anonymous))
+        {
+            self.learn(Mapping { end: copy.start, ..new.clone() }, read_at);
+            self.learn(Mapping { start: copy.end, ..new }, read_at);
+            return;
+        }
+        let others = overlapping.iter().any(|old| !consistent(old, &new));
         let from = if others { read_at } else { new.from };
         self.map(Mapping { from, ..new });
+    }
+
+    /// Notes that memory of no file between two addresses has the bytes of a file, as long as it is there. Whether there is
+    /// such memory.
+    pub(super) fn note_copy(&mut self, start: u64, end: u64, file: &Arc<FileRef>, offset: u64) -> bool {
+        let object = Object::Copied(Arc::clone(file), offset);
+        let copy = Mapping { start, end, object, from: MonoNs(0) };
+        let mut noted = false;
+        for old in self.overlapping(&copy).iter().filter(|old| matches!(old.object, Object::Anonymous)) {
+            let part = copy.part(old.start.max(start), old.end.min(end));
+            self.map(Mapping { from: old.from, ..part });
+            noted = true;
+        }
+        noted
+    }
+
+    /// Memory of no file between two addresses: first addresses, and those after the last.
+    pub(super) fn anonymous(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let before = self.now.range(..start).next_back().map(|(_, mapping)| mapping);
+        let within =
+            before.into_iter().chain(self.now.range(start..end.max(start)).map(|(_, mapping)| mapping));
+        let parts = within.filter(|mapping| matches!(mapping.object, Object::Anonymous));
+        parts.map(move |part| (part.start.max(start), part.end.min(end))).filter(|(start, end)| start < end)
+    }
+
+    /// Of what took the place of other code at a time, the parts between two addresses that are not a copy of that code.
+    pub(super) fn not_restored(&self, start: u64, end: u64, at: MonoNs) -> Vec<(u64, u64)> {
+        let was = |copy: &Mapping| {
+            self.past.iter().any(|(old, until)| {
+                *until == at && old.start <= copy.start && copy.end <= old.end && is_copy_of(copy, old)
+            })
+        };
+        let (mut others, mut from) = (Vec::new(), start);
+        for (_, copy) in
+            self.now.range(start..end.max(start)).filter(|(_, copy)| copy.end <= end && was(copy))
+        {
+            others.push((from, copy.start));
+            from = copy.end;
+        }
+        others.push((from, end));
+        others.retain(|(start, end)| start < end);
+        others
     }
 
     /// What was at an address at a time.
@@ -159,7 +231,7 @@ impl Mappings {
     }
 
     /// Whether all of `new` is mapped already, as the same thing.
-    fn has(&self, new: &Mapping) -> bool {
+    pub(super) fn has(&self, new: &Mapping) -> bool {
         let old = self.now.range(..=new.start).next_back();
         old.is_some_and(|(_, old)| new.end <= old.end && consistent(old, new))
     }
@@ -191,6 +263,16 @@ impl Mappings {
     }
 }
 
+/// Whether copied code, within a range that was of a file or a copy of it, is what was there.
+fn is_copy_of(copy: &Mapping, old: &Mapping) -> bool {
+    match (&copy.object, &old.object) {
+        (Object::Copied(a, offset), Object::File(b, at) | Object::Copied(b, at)) => {
+            a.same_file(b) && at.wrapping_add(copy.start - old.start) == *offset
+        }
+        _ => false,
+    }
+}
+
 /// Whether two ranges, the second not before the first, are parts of one mapping of the same object.
 fn consistent(a: &Mapping, b: &Mapping) -> bool {
     if a.start <= b.start {
@@ -217,9 +299,11 @@ mod tests {
 
     fn what(maps: &Mappings, pc: u64, at: u64) -> Option<(u64, u64)> {
         maps.find(pc, MonoNs(at)).map(|m| match &m.object {
-            Object::File(file, offset) => (file.inode().ino, offset + (pc - m.start)),
+            Object::File(file, offset) | Object::Copied(file, offset) => {
+                (file.inode().ino, offset + (pc - m.start))
+            }
             Object::Anonymous => (0, 0),
-            Object::Vdso(offset) => (u64::MAX, offset + (pc - m.start)),
+            Object::Vdso(_, offset) => (u64::MAX, offset + (pc - m.start)),
         })
     }
 
@@ -325,10 +409,51 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_holds_since_its_memory_is_there_and_until_something_is_mapped_over_it() {
+        let mut maps = Mappings::default();
+        maps.map(mapping(0x1000, 0x9000, Object::File(file(1), 0x1000), 10));
+        maps.map(mapping(0x2000, 0x8000, Object::Anonymous, 20));
+        let changed = maps.changed();
+        assert!(!maps.note_copy(0x8000, 0x9000, &file(1), 0x8000), "there is the file");
+        assert!(maps.note_copy(0x3000, 0xa000, &file(1), 0x3000));
+        assert!(maps.changed() > changed);
+        assert_eq!(what(&maps, 0x3fff, 15), Some((1, 0x3fff)), "the file's own");
+        assert_eq!(what(&maps, 0x3fff, 20), Some((1, 0x3fff)));
+        assert_eq!(what(&maps, 0x2fff, 20), Some((0, 0)));
+        assert_eq!(maps.anonymous(0, u64::MAX).collect::<Vec<_>>(), [(0x2000, 0x3000)]);
+        assert_eq!(maps.anonymous(0x2800, 0x2900).collect::<Vec<_>>(), [(0x2800, 0x2900)]);
+        // As `/proc` has it.
+        maps.learn(mapping(0x2000, 0x8000, Object::Anonymous, 0), MonoNs(30));
+        assert_eq!(what(&maps, 0x3fff, 40), Some((1, 0x3fff)));
+        assert_eq!(what(&maps, 0x7fff, 40), Some((1, 0x7fff)));
+        assert!(maps.map(mapping(0x2000, 0x5000, Object::Anonymous, 50)), "another protection");
+        assert_eq!((what(&maps, 0x3fff, 49), what(&maps, 0x3fff, 50)), (Some((1, 0x3fff)), Some((0, 0))));
+        assert_eq!(what(&maps, 0x5000, 50), Some((1, 0x5000)));
+    }
+
+    #[test]
+    fn what_was_covered_is_restored_by_a_copy_of_itself_only() {
+        let mut maps = Mappings::default();
+        maps.map(mapping(0x1000, 0x9000, Object::File(file(1), 0x1000), 10));
+        maps.map(mapping(0x2000, 0x8000, Object::Anonymous, 20));
+        assert_eq!(maps.not_restored(0x2000, 0x8000, MonoNs(20)), [(0x2000, 0x8000)]);
+        maps.note_copy(0x3000, 0x5000, &file(1), 0x3000);
+        maps.note_copy(0x6000, 0x7000, &file(1), 0x9000);
+        assert_eq!(maps.not_restored(0x2000, 0x8000, MonoNs(20)), [(0x2000, 0x3000), (0x5000, 0x8000)]);
+        assert_eq!(
+            maps.not_restored(0x2000, 0x8000, MonoNs(19)),
+            [(0x2000, 0x8000)],
+            "it was not covered then"
+        );
+        maps.note_copy(0x2000, 0x8000, &file(1), 0x2000);
+        assert_eq!(maps.not_restored(0x2000, 0x8000, MonoNs(20)), [(0x6000, 0x7000)]);
+    }
+
+    #[test]
     fn extreme_addresses_do_not_overflow() {
         let mut maps = Mappings::default();
         maps.map(mapping(u64::MAX - 1, u64::MAX, Object::File(file(1), u64::MAX), 1));
-        maps.map(mapping(0, u64::MAX, Object::Vdso(u64::MAX), 2));
+        maps.map(mapping(0, u64::MAX, Object::Vdso(Vdso::Native, u64::MAX), 2));
         maps.map(mapping(5, 4, Object::Anonymous, 3));
         assert_eq!(what(&maps, u64::MAX, 9), None);
         assert_eq!(maps.find(1, MonoNs(9)).map(|m| m.start), Some(0));

@@ -2,9 +2,11 @@
 //!
 //! Knows nothing of stacks, symbols or formats.
 
+pub mod ancestry;
 pub mod cgroup;
 pub mod code;
 pub mod container;
+mod copied;
 pub mod event;
 pub mod file;
 mod files;
@@ -12,20 +14,24 @@ pub mod group;
 pub mod hierarchies;
 pub mod hierarchy;
 pub mod identity;
-mod inode_version;
+mod ioctl;
 mod locate;
 mod mappings;
+pub mod maps;
 pub mod memory_room;
+mod moved;
 mod namespace;
 pub mod opener;
 mod opening;
 pub mod packet;
 pub mod path;
 pub mod patience;
+pub mod process_dir;
 pub mod procfs;
 mod program;
 mod reading;
 pub mod root;
+pub mod segments;
 pub mod selection;
 mod served;
 pub mod table;
@@ -33,11 +39,13 @@ pub mod table;
 mod table_tests;
 pub mod throttling;
 
+pub use ancestry::Ancestor;
 pub use code::{Code, CodeRange, CoveredCode, ProcessCode};
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, FileUse, MappedFile, Unopened};
 pub use identity::{MonoNs, ProcessId};
 pub use locate::{Location, Unlocated};
+pub use mappings::Vdso;
 pub use patience::{OutOfPatience, Patience};
 pub use root::{OpenRefusal, Owner, TargetRoot};
 pub use table::{Counts, Options, ProcessInfo, Processes, Which};

@@ -17,6 +17,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::copied::{self, CopiedCode, CopySearch};
 use super::event::Inode;
 use super::file::{ContentKey, Found, Unopened};
 use super::opening::{self, Wanted};
@@ -30,8 +31,8 @@ use super::{errno_of, procfs};
 /// The hidden first argument that makes an opener of this binary.
 pub const ARGUMENT: &str = "__opener";
 
-/// Longest message, bytes: a path and some numbers.
-const MAX_MESSAGE: usize = 8 << 10;
+/// Longest message, bytes: a path and some hundred numbers.
+const MAX_MESSAGE: usize = 16 << 10;
 /// How long a killed opener may take to go.
 const PARTING: Duration = Duration::from_secs(1);
 /// There was no room for the descriptor of a file that was opened.
@@ -53,12 +54,16 @@ enum Request {
     Copy { size: u64 },
     /// A regular file of this user or root, below the one root that comes beside it.
     Below { path: Vec<u8>, uid: u32 },
+    /// Code of files is looked for in memory of no file.
+    Copied(CopySearch),
 }
 
 /// Of [`Request::Mapped`]; the descriptor comes beside it.
 type Answer = Result<Opened, Unopened>;
 /// Of [`Request::Copy`] and [`Request::Below`].
 type AnswerFile = Result<(), OpenRefusal>;
+/// Of [`Request::Copied`].
+type AnswerCopied = Option<CopiedCode>;
 
 /// What was found out about a file: [`Found`] without its descriptor.
 #[derive(Serialize, Deserialize)]
@@ -168,6 +173,14 @@ impl Opener {
             (Ok(()), fd) => fd.ok_or(NO_ROOM),
             (Err(why), _) => Err(why.into()),
         }
+    }
+
+    /// Looks for code of files in memory of no file, see [`copied::find`].
+    pub(super) fn find_copied(&mut self, search: &CopySearch) -> Result<Option<CopiedCode>, Unopened> {
+        let tgid = search.program.tgid;
+        let request = Request::Copied(search.clone());
+        let (found, _) = self.run::<AnswerCopied>(tgid, Within::Process(tgid), &request, &[])?;
+        Ok(found)
     }
 
     /// What those take that have not been waited for.
@@ -293,6 +306,7 @@ pub fn main() -> i32 {
                 };
                 answer_file(socket, root.and_then(below))
             }
+            Request::Copied(search) => send(socket, &copied::find(&search), &[]),
         };
         if sent.is_err() {
             return 1;

@@ -6,14 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{
-    FileType, Mode, OFlags, Stat, StatxFlags, fstat, fstatfs, major, makedev, minor, open, statx,
+    FileType, Mode, OFlags, Stat, StatxFlags, fstat, fstatfs, major, makedev, minor, openat, statx,
 };
 use rustix::io::{Errno, pread};
 
 use super::event::Inode;
 use super::file::{ContentKey, Found, Unopened};
-use super::inode_version;
-use super::procfs;
+use super::ioctl;
+use super::maps::{Maps, MapsEntry};
+use super::process_dir::ProcessDir;
 use super::root::{self, OpenRefusal, Owner};
 use super::served::is_served;
 
@@ -75,14 +76,17 @@ pub(super) fn content_key(fd: BorrowedFd<'_>) -> Option<ContentKey> {
 
 /// Through `/proc/PID/map_files`, which leads to the mapped file itself, deleted or not.
 fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<Found, Unopened> {
-    let fd = match map_file(tgid, start, end) {
+    let process = ProcessDir::open(tgid).map_err(OpenRefusal::from)?;
+    // Of a process whose first thread has ended, another one's.
+    let task = process.running().map_err(OpenRefusal::from)?.dir;
+    let fd = match map_file(task.as_fd(), start, end) {
         // What we know as one mapping may be several, or a part of one.
         Err(Errno::NOENT) => {
-            let maps = procfs::read(&format!("/proc/{tgid}/maps")).map_err(OpenRefusal::from)?;
-            let (entries, _) = procfs::parse_maps(&maps);
-            let same = |entry: &&procfs::MapsEntry| entry.inode == Inode { generation: 0, ..wanted.inode };
-            let entry = entries.iter().find(same).ok_or(Unopened::ProcessGone)?;
-            map_file(tgid, entry.start, entry.end)
+            let inode = Inode { generation: 0, ..wanted.inode };
+            // Of a file whose code was moved into memory of no file, others are there still.
+            let mut maps = Maps::open_all(task.as_fd()).map_err(OpenRefusal::from)?.map_while(Result::ok);
+            let entry = maps.find(|entry| entry.inode == inode).ok_or(Unopened::ProcessGone)?;
+            map_file(task.as_fd(), entry.start, entry.end)
         }
         other => other,
     };
@@ -103,6 +107,16 @@ fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<F
     Ok(Found { fd: file, served, key, deleted_or_replaced, program_in_memory })
 }
 
+/// Opens the regular file of a mapping of the process that has this directory in `/proc`, to read it; none that a program
+/// serves.
+pub(super) fn open_entry(task: BorrowedFd<'_>, entry: &MapsEntry) -> Option<OwnedFd> {
+    let fd = map_file(task, entry.start, entry.end).ok()?;
+    let stat = fstat(&fd).ok()?;
+    regular(&stat).ok()?;
+    let (file, served) = readable(fd).ok().filter(|(fd, _)| is_inode(entry.inode, &stat, fd.as_fd()))?;
+    (!served).then_some(file)
+}
+
 /// Opens what an `O_PATH` descriptor stands for, unless a program serves it; whether one does.
 fn readable(found: OwnedFd) -> Result<(OwnedFd, bool), OpenRefusal> {
     match is_served(found.as_fd()) {
@@ -121,8 +135,8 @@ fn is_program_in_memory(wanted: &Wanted, file: &OwnedFd) -> bool {
         && head == *b"\x7fELF"
 }
 
-fn map_file(tgid: u32, start: u64, end: u64) -> Result<OwnedFd, Errno> {
-    open(format!("/proc/{tgid}/map_files/{start:x}-{end:x}"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+fn map_file(task: BorrowedFd<'_>, start: u64, end: u64) -> Result<OwnedFd, Errno> {
+    openat(task, format!("map_files/{start:x}-{end:x}"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// By its path below a root. Its process may have ended: what is there now must be proved to be what was mapped.
@@ -135,7 +149,7 @@ fn by_path(wanted: &Wanted, root: BorrowedFd<'_>) -> Result<Found, Unopened> {
     let (file, served) = readable(fd)?;
     let stamp = |sec: i64, nsec: i128| i128::from(sec) * 1_000_000_000 + nsec;
     let limit = wanted.mapped_at + STAMP_SLACK;
-    let same_inode = match (wanted.inode.generation, inode_version::of(file.as_fd())) {
+    let same_inode = match (wanted.inode.generation, ioctl::inode_generation(file.as_fd())) {
         (known @ 1.., Some(version)) => known == u64::from(version),
         // Without generations, an inode number that was given to a new file shows in its change time.
         _ => stamp(stat.st_ctime, i128::from(stat.st_ctime_nsec)) <= limit,

@@ -1,89 +1,20 @@
-//! What `/proc/PID/{maps,stat,status}` say. Names in them are chosen by the processes: any bytes, which never end a
+//! What `/proc/PID/{stat,status}` say. Names in them are chosen by the processes: any bytes, which never end a
 //! parse or forge a field.
 
 use std::io::Read as _;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::event::Inode;
-use super::path::bytes_path;
+/// Longest file that is read, bytes. The longest that the kernel makes are `mountinfo`, of 100,000 mounts
+/// (`fs.mount-max`), and `net/unix`.
+const MAX_FILE: u64 = 64 << 20;
 
-/// At most this much of a file is read: 65,530 mappings of ordinary length.
-const MAX_FILE: u64 = 16 << 20;
-
-/// One executable mapping of `/proc/PID/maps`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MapsEntry {
-    /// First address.
-    pub start: u64,
-    /// Address after the last.
-    pub end: u64,
-    /// Offset of the first byte in the file, bytes.
-    pub offset: u64,
-    /// The file; all zero for anonymous memory. The generation is not known.
-    pub inode: Inode,
-    /// The path as seen from our root, or a name like `[vdso]`; empty for anonymous memory.
-    pub path: PathBuf,
-}
-
-/// The executable mappings of a maps file, and how many lines were not understood.
-#[must_use]
-pub fn parse_maps(bytes: &[u8]) -> (Vec<MapsEntry>, usize) {
-    let mut rejected = 0;
-    let entries = bytes
-        .split(|&b| b == b'\n')
-        .filter(|line| !line.is_empty())
-        .filter_map(|line| {
-            let parsed = parse_maps_line(line);
-            rejected += usize::from(parsed.is_none());
-            parsed.flatten()
-        })
-        .collect();
-    (entries, rejected)
-}
-
-/// `None`: not understood. `Some(None)`: not executable.
-fn parse_maps_line(line: &[u8]) -> Option<Option<MapsEntry>> {
-    let mut fields = line.splitn(6, |&b| b == b' ');
-    let (start, end) = split_once(fields.next()?, b'-')?;
-    let (start, end) = (hex(start)?, hex(end)?);
-    let protection = fields.next()?;
-    let offset = hex(fields.next()?)?;
-    let (major, minor) = split_once(fields.next()?, b':')?;
-    let (major, minor) = (u32::try_from(hex(major)?).ok()?, u32::try_from(hex(minor)?).ok()?);
-    let ino = decimal(fields.next()?)?;
-    // Padded with blanks up to column 73; the path itself may begin or end with blanks only if it is relative,
-    // which it never is.
-    let path = fields.next().unwrap_or_default().trim_ascii_start();
-    if protection.len() != 4 || start >= end {
-        return None;
-    }
-    if protection[2] != b'x' {
-        return Some(None);
-    }
-    let inode = Inode { major, minor, ino, generation: 0 };
-    Some(Some(MapsEntry { start, end, offset, inode, path: bytes_path(&unescape(path)).to_owned() }))
-}
-
-/// The kernel writes a newline in a path as `\012` and changes nothing else.
-fn unescape(path: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((&byte, after)) = rest.split_first() {
-        if let Some(after) = rest.strip_prefix(b"\\012") {
-            out.push(b'\n');
-            rest = after;
-        } else {
-            out.push(byte);
-            rest = after;
-        }
-    }
-    out
-}
+/// Arguments and environment of a process together, bytes: exec takes no more than 6 MiB (`bprm_stack_limits` in
+/// `fs/exec.c`). A process may let the kernel show more of its memory in their place (`PR_SET_MM`).
+pub const MAX_ARGUMENTS: u64 = 6 << 20;
 
 /// What `/proc/PID/stat` says of a process, as far as it is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -183,8 +114,10 @@ pub struct Status {
     pub uid: u32,
     /// Effective group id.
     pub gid: u32,
-    /// Its id in the innermost pid namespace it is in.
+    /// The process's id in the innermost pid namespace it is in.
     pub ns_pid: u32,
+    /// The thread's id there.
+    pub ns_tid: u32,
 }
 
 /// Reads `/proc/PID/status`. The name, which the process chooses, is escaped there and stands in the first line.
@@ -195,29 +128,43 @@ pub fn parse_status(bytes: &[u8]) -> Option<Status> {
         let word = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(nth)?;
         u32::try_from(decimal(word)?).ok()
     };
-    let ns_pids = line(b"NSpid:").or_else(|| line(b"Pid:"))?;
-    let innermost = ns_pids.split(u8::is_ascii_whitespace).rfind(|word| !word.is_empty())?;
+    // Kernels without pid namespaces have the second of each only.
+    let innermost = |names: [&[u8]; 2]| {
+        let ids = names.into_iter().find_map(line)?;
+        let innermost = ids.split(u8::is_ascii_whitespace).rfind(|word| !word.is_empty())?;
+        u32::try_from(decimal(innermost)?).ok()
+    };
     Some(Status {
         tgid: id(line(b"Tgid:")?, 0)?,
         uid: id(line(b"Uid:")?, 1)?,
         gid: id(line(b"Gid:")?, 1)?,
-        ns_pid: u32::try_from(decimal(innermost)?).ok()?,
+        ns_pid: innermost([b"NStgid:", b"Tgid:"])?,
+        ns_tid: innermost([b"NSpid:", b"Pid:"])?,
     })
 }
 
-/// Reads a file of `/proc` whole, up to a limit.
+/// Reads a file of `/proc` whole.
+///
+/// # Errors
+/// What the kernel says; `ESRCH` or `ENOENT` if the process has ended, `EFBIG` if the file is longer than 64 MiB.
+pub fn read_at(dir: BorrowedFd<'_>, name: &str) -> Result<Vec<u8>, Errno> {
+    let bytes = read_start(dir, name, MAX_FILE + 1)?;
+    if bytes.len() as u64 > MAX_FILE { Err(Errno::FBIG) } else { Ok(bytes) }
+}
+
+/// Reads so many bytes of a file of `/proc`, from its start.
 ///
 /// # Errors
 /// What the kernel says; `ESRCH` or `ENOENT` if the process has ended.
-pub fn read_at(dir: BorrowedFd<'_>, name: &str) -> Result<Vec<u8>, Errno> {
+pub fn read_start(dir: BorrowedFd<'_>, name: &str, most: u64) -> Result<Vec<u8>, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = std::fs::File::from(openat(dir, name, flags, Mode::empty())?);
     let mut bytes = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|e| super::errno_of(&e))?;
+    file.take(most).read_to_end(&mut bytes).map_err(|e| super::errno_of(&e))?;
     Ok(bytes)
 }
 
-/// Reads a file of `/proc` by its path, whole, up to a limit.
+/// Reads a file of `/proc` by its path, whole.
 ///
 /// # Errors
 /// As [`read_at`].
@@ -225,12 +172,8 @@ pub fn read(path: &str) -> Result<Vec<u8>, Errno> {
     read_at(rustix::fs::CWD, path)
 }
 
-fn split_once(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let i = bytes.iter().position(|&b| b == at)?;
-    Some((&bytes[..i], &bytes[i + 1..]))
-}
-
-fn hex(digits: &[u8]) -> Option<u64> {
+/// A hexadecimal number without sign or prefix.
+pub(super) fn hex(digits: &[u8]) -> Option<u64> {
     number(digits, 16)
 }
 
@@ -250,33 +193,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps() {
-        let text = b"55e0a000-55e0b000 r--p 00000000 fd:01 1234                       /usr/bin/x\n\
-            55e0b000-55e0c000 r-xp 00001000 fd:01 1234                       /usr/bin/a b\\012c (deleted)\n\
-            7f00-7f10 --xs 00000000 00:00 0\n\
-            7ffd0000-7ffd2000 r-xp 00000000 00:00 0                          [vdso]\n\
-            ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n";
-        let (entries, rejected) = parse_maps(text);
-        assert_eq!(rejected, 0);
-        let paths: Vec<_> = entries.iter().map(|entry| entry.path.to_str().unwrap()).collect();
-        assert_eq!(paths, ["/usr/bin/a b\nc (deleted)", "", "[vdso]", "[vsyscall]"]);
-        let inode = Inode { major: 0xfd, minor: 1, ino: 1234, generation: 0 };
-        let first = &entries[0];
-        assert_eq!(
-            (first.start, first.end, first.offset, first.inode),
-            (0x55e0_b000, 0x55e0_c000, 0x1000, inode)
-        );
-    }
-
-    #[test]
-    fn lines_that_are_no_mappings_are_counted() {
-        let text = b"garbage\n10-20 r-xp 0 0:0\n20-10 r-xp 0 0:0 0\n+1-20 r-xp 0 0:0 0\n10-20 r-x 0 0:0 0\n\
-            10-20 r-xp 0 100000000:0 0\n11111111111111111-2 r-xp 0 0:0 0\n10-20 r-xp 0 0:0 5 /ok\n10-20 r-xp 0 0:";
-        let (entries, rejected) = parse_maps(text);
-        assert_eq!((entries.len(), rejected), (1, 8));
-    }
-
-    #[test]
     fn a_name_cannot_forge_the_fields_after_it() {
         let fields = "S 7 1 1 0 -1 4194560 1 0 0 0 5 6 70 80 20 0 3 0 4567 1 1 1 1 1 140720000 0";
         let line = format!("99 (a) R 1 1 (\n\u{fffd}) {fields}\n");
@@ -294,8 +210,8 @@ mod tests {
     fn status() {
         let text =
             b"Name:\tUid:\\n1\nUmask:\t0022\nTgid:\t98\nPid:\t99\nUid:\t1000\t1001\t1000\t1000\nGid:\t5\t6\t5\t5\n\
-            NSpid:\t99\t12\t1\n";
-        assert_eq!(parse_status(text), Some(Status { tgid: 98, uid: 1001, gid: 6, ns_pid: 1 }));
+            NStgid:\t98\t12\t1\nNSpid:\t99\t13\t2\n";
+        assert_eq!(parse_status(text), Some(Status { tgid: 98, uid: 1001, gid: 6, ns_pid: 1, ns_tid: 2 }));
         assert_eq!(parse_status(b"Name:\tx\nTgid:\t9\nPid:\t9\nUid:\t1\t2\nGid:\t1\t2\n").unwrap().ns_pid, 9);
         assert_eq!(parse_status(b"Name:\tx\nUid:\t1\n"), None);
         assert_eq!(parse_status(b""), None);
@@ -306,8 +222,6 @@ mod tests {
         let stat = stat(std::process::id()).unwrap();
         assert!(stat.start_ticks > 0 && stat.start_stack > 0 && stat.threads >= 1);
         assert!(stat.start_code < stat.end_code);
-        let (maps, rejected) = parse_maps(&read("/proc/self/maps").unwrap());
-        assert!(maps.len() >= 2 && rejected == 0);
         let status = parse_status(&read("/proc/self/status").unwrap()).unwrap();
         assert_eq!(status.tgid, std::process::id());
         assert_eq!(status.uid, rustix::process::geteuid().as_raw());

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
-use super::mappings::{Mapping, Mappings, Object};
-use super::procfs::{MapsEntry, Stat};
-use super::reading::Expected;
+use super::mappings::{Mapping, Mappings, Object, Vdso};
+use super::moved::MovedSearches;
+use super::procfs::Stat;
+use super::reading::{Expected, ReadMaps};
 use super::{MonoNs, ProcessId, TargetRoot, Unlocated};
 
 /// A fork is reported after the kernel has noted the start, at most this much later, clock ticks.
@@ -44,6 +45,8 @@ pub(super) struct Program {
     pub(super) id: Option<ProcessId>,
     /// The number of its exec, if it follows from what is known: fork keeps it, each exec adds one.
     pub(super) exec: Option<u32>,
+    /// Whether its fork was seen: no exec has come since.
+    pub(super) forked: bool,
     /// When it began; 0 if it was there before us.
     pub(super) from: MonoNs,
     /// When it was looked at in `/proc`: events from before say nothing new. 0 if it was not.
@@ -68,6 +71,10 @@ pub(super) struct Program {
     pub(super) root: Option<Arc<TargetRoot>>,
     /// When a sample of it was last looked up in vain, and its mappings read again.
     pub(super) reread: MonoNs,
+    /// How long it took to read them, ns.
+    pub(super) read_took: u64,
+    /// When code of files is looked for in its memory of no file.
+    pub(super) moved: MovedSearches,
 }
 
 impl Program {
@@ -79,6 +86,7 @@ impl Program {
             parent: stat.parent,
             id: None,
             exec: None,
+            forked: false,
             from,
             until: None,
             exited: false,
@@ -91,6 +99,8 @@ impl Program {
             refused: 0,
             root: None,
             reread: MonoNs(0),
+            read_took: 0,
+            moved: MovedSearches::default(),
         }
     }
 
@@ -100,6 +110,7 @@ impl Program {
             tgid,
             parent: parent.tgid,
             id: None,
+            forked: true,
             from: at,
             seen: MonoNs(0),
             until: None,
@@ -130,6 +141,7 @@ impl Program {
     pub(super) fn replaced(&self, at: MonoNs, name: &Arc<[u8]>) -> Program {
         Program {
             id: None,
+            forked: false,
             from: at,
             seen: MonoNs(0),
             until: None,
@@ -143,6 +155,8 @@ impl Program {
             refused: 0,
             root: None,
             reread: MonoNs(0),
+            read_took: 0,
+            moved: MovedSearches::default(),
             ..*self
         }
     }
@@ -184,28 +198,30 @@ impl Program {
 
     /// Takes in a mapping that was made; whether it took the place of a file's code.
     pub(super) fn map(&mut self, at: MonoNs, mapped: &Mapped, files: &mut Files) -> bool {
-        let object = object(mapped.offset, mapped.inode, &mapped.path, files);
         let end = mapped.start.saturating_add(mapped.len);
+        let object = object(mapped.offset, end, mapped.inode, &mapped.path, files);
         Arc::make_mut(&mut self.maps).map(Mapping { start: mapped.start, end, object, from: at })
     }
 
     /// Takes in what was read from `/proc`.
-    pub(super) fn learn(&mut self, entries: &[MapsEntry], read_at: MonoNs, most: usize, files: &mut Files) {
+    pub(super) fn learn(&mut self, read: &ReadMaps, read_at: MonoNs, most: usize, files: &mut Files) {
         let maps = Arc::make_mut(&mut self.maps);
         // Read again: what was not there the first time has come since.
         let from = match self.before {
             Before::Read(first) => first,
             _ => self.from,
         };
-        for (at, entry) in entries.iter().enumerate() {
-            if maps.len() >= most {
-                self.refused = self.refused.max((entries.len() - at) as u64);
-                break;
+        let mut refused = read.left_out;
+        for entry in &read.entries {
+            let object = object(entry.offset, entry.end, entry.inode, &entry.path, files);
+            let mapping = Mapping { start: entry.start, end: entry.end, object, from };
+            if maps.len() >= most && !maps.has(&mapping) {
+                refused += 1;
+                continue;
             }
-            let path = Arc::from(entry.path.as_path());
-            let object = object(entry.offset, entry.inode, &path, files);
-            maps.learn(Mapping { start: entry.start, end: entry.end, object, from }, read_at);
+            maps.learn(mapping, read_at);
         }
+        self.refused = self.refused.max(refused);
         self.before = Before::Read(read_at);
     }
 
@@ -219,17 +235,27 @@ impl Program {
     }
 }
 
-/// What a mapping is of, by how the kernel names it.
-fn object(offset: u64, inode: super::event::Inode, path: &Arc<std::path::Path>, files: &mut Files) -> Object {
-    use std::os::unix::ffi::OsStrExt as _;
-    let name = path.as_os_str().as_bytes();
-    if name == b"[vdso]" {
-        return Object::Vdso(offset);
+/// What a mapping is of that begins at `offset` and ends at the address `end`, by how the kernel names it.
+fn object(
+    offset: u64,
+    end: u64,
+    inode: super::event::Inode,
+    path: &Arc<std::path::Path>,
+    files: &mut Files,
+) -> Object {
+    if path.as_os_str() == "[vdso]" {
+        return Object::Vdso(Vdso::ending_at(end), offset);
     }
-    // Shared anonymous memory has an inode, and a name that no path can open.
-    let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
-    if inode.ino == 0 || anonymous.iter().any(|prefix| name.starts_with(prefix)) {
+    if is_of_no_file(inode, path) {
         return Object::Anonymous;
     }
     Object::File(files.refer(inode, path), offset)
+}
+
+/// Whether a mapping that the kernel names so is of no file.
+pub(super) fn is_of_no_file(inode: super::event::Inode, path: &std::path::Path) -> bool {
+    // Shared anonymous memory has an inode, and a name that no path can open.
+    let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
+    let name = path.as_os_str().as_encoded_bytes();
+    inode.ino == 0 || anonymous.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -1,19 +1,22 @@
 //! Reading what a process that was there before us has mapped. Runs under [`Patience`](super::Patience): the memory
 //! lock of a process may be held for as long as it likes.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 
-use rustix::fs::{Dir, Mode, OFlags, open, openat};
+use rustix::fs::{Dir, Mode, OFlags, open};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::Unlocated;
-use super::procfs::{self, MapsEntry, Stat};
+use super::maps::{Maps, MapsEntry};
+use super::process_dir::{ProcessDir, Running};
+use super::procfs::{self, Stat};
 
-/// Threads that are asked in place of a leader that has ended, at most.
-const MAX_THREADS: usize = 16;
+/// Paths that are kept of one reading, bytes.
+const MAX_PATHS: usize = 16 << 20;
 
 /// Which program is meant: another one may have its pid by now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Expected {
     pub(super) tgid: u32,
     /// Its start lies between these clock ticks since boot.
@@ -23,66 +26,70 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    fn is(&self, stat: &Stat) -> bool {
+    pub(super) fn is(&self, stat: &Stat) -> bool {
         let (from, to) = self.start_ticks;
         (from..=to).contains(&stat.start_ticks)
     }
 
     /// Whether a thread still runs the program: exec gives it another stack.
-    fn same_program(&self, thread: &Stat) -> bool {
+    pub(super) fn same_program(&self, thread: &Stat) -> bool {
         self.start_stack == 0 || self.start_stack == thread.start_stack
     }
 }
 
-/// The executable mappings of a program that is alive.
-pub(super) fn read_maps(expected: Expected) -> Result<Vec<MapsEntry>, Unlocated> {
+/// Executable mappings as they were read.
+#[derive(Debug, Default)]
+pub(super) struct ReadMaps {
+    pub(super) entries: Vec<MapsEntry>,
+    /// Those that were too many.
+    pub(super) left_out: u64,
+}
+
+/// The executable mappings of a program that is alive, `most` of them.
+pub(super) fn read_maps(expected: Expected, most: usize) -> Result<ReadMaps, Unlocated> {
     let gone = |_: Errno| Unlocated::ProcessGone;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let process = open(format!("/proc/{}", expected.tgid), flags, Mode::empty()).map_err(gone)?;
-    let stat = stat_of(process.as_fd()).ok_or(Unlocated::ProcessGone)?;
-    if !expected.is(&stat) {
+    let process = ProcessDir::open(expected.tgid).map_err(gone)?;
+    if !expected.is(&process.stat().map_err(gone)?) {
         return Err(Unlocated::ProcessGone);
     }
-    // The leader may have ended before the other threads; it has no memory then.
-    for thread in threads(process.as_fd(), expected.tgid) {
-        let Ok(thread) = openat(&process, format!("task/{thread}"), flags, Mode::empty()) else { continue };
-        let maps = procfs::read_at(thread.as_fd(), "maps").unwrap_or_default();
-        if maps.is_empty() {
+    for Running { dir, .. } in process.all_running().map_err(gone)? {
+        let Ok(read) = Maps::open(dir.as_fd()).and_then(|maps| collect(maps, most)) else { continue };
+        // Whoever runs has some: this thread has just ended.
+        if read.entries.is_empty() {
             continue;
         }
         // Read after the maps: what an exec meanwhile would change.
-        let same = stat_of(thread.as_fd()).is_some_and(|stat| expected.same_program(&stat));
-        return if same { Ok(procfs::parse_maps(&maps).0) } else { Err(Unlocated::ProcessGone) };
+        let after = procfs::read_at(dir.as_fd(), "stat").ok().and_then(|stat| procfs::parse_stat(&stat));
+        let same = after.is_some_and(|stat| expected.same_program(&stat));
+        return if same { Ok(read) } else { Err(Unlocated::ProcessGone) };
     }
     Err(Unlocated::ProcessGone)
 }
 
-/// The leader, then a few others, which are looked for only if they are asked for.
-fn threads(process: BorrowedFd<'_>, tgid: u32) -> impl Iterator<Item = u32> {
-    let tasks = move || -> Result<Dir, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        openat(process, "task", flags, Mode::empty()).and_then(Dir::new)
-    };
-    let entries = std::iter::once_with(tasks).flatten().flatten();
-    let others = entries.filter_map(move |entry| {
-        let tid = procfs::decimal(entry.ok()?.file_name().to_bytes())?;
-        u32::try_from(tid).ok().filter(|tid| *tid != tgid)
-    });
-    std::iter::once(tgid).chain(others.take(MAX_THREADS))
+fn collect(maps: impl Iterator<Item = Result<MapsEntry, Errno>>, most: usize) -> Result<ReadMaps, Errno> {
+    let (mut read, mut paths) = (ReadMaps::default(), 0);
+    for entry in maps {
+        let mut entry = entry?;
+        let length = entry.path.as_os_str().len();
+        match read.entries.last() {
+            // A file is mapped in parts, and a JIT maps one after the other.
+            Some(last) if last.path == entry.path => entry.path = last.path.clone(),
+            _ => paths += length,
+        }
+        if read.entries.len() < most && paths <= MAX_PATHS {
+            read.entries.push(entry);
+        } else {
+            read.left_out += 1;
+        }
+    }
+    Ok(read)
 }
 
-/// What a thread that still has the memory of a process says of it: a leader that has ended has none.
+/// What `/proc/PID/stat` says of a process that has memory, as a thread sees it that runs.
 pub(super) fn stat_with_memory(tgid: u32) -> Option<Stat> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let process = open(format!("/proc/{tgid}"), flags, Mode::empty()).ok()?;
-    threads(process.as_fd(), tgid).find_map(|thread| {
-        let thread = openat(&process, format!("task/{thread}"), flags, Mode::empty()).ok()?;
-        stat_of(thread.as_fd()).filter(|stat| stat.start_stack != 0)
-    })
-}
-
-fn stat_of(task: BorrowedFd<'_>) -> Option<Stat> {
-    procfs::parse_stat(&procfs::read_at(task, "stat").ok()?)
+    let process = ProcessDir::open(tgid).ok()?;
+    let mut threads = process.all_running().ok()?.map(|thread| thread.stat);
+    threads.find(|stat| stat.start_stack != 0)
 }
 
 /// All threads of a process by their ids.
@@ -103,4 +110,34 @@ fn numbers(dir: &str) -> Vec<u32> {
         entries.filter_map(|entry| number(entry.ok()?.file_name().to_bytes())).collect();
     found.sort_unstable();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_is_counted() {
+        let entry = |at: u64, path: &str| {
+            Ok(MapsEntry {
+                start: at,
+                end: at + 1,
+                offset: 0,
+                inode: Default::default(),
+                path: Arc::from(Path::new(path)),
+                executable: true,
+            })
+        };
+        let read = collect((0..9).map(|at| entry(at, "/x")), 5).unwrap();
+        assert_eq!((read.entries.len(), read.left_out), (5, 4));
+        assert!(read.entries.iter().all(|entry| Arc::ptr_eq(&entry.path, &read.entries[0].path)));
+        let long = |at: u64| entry(at, &format!("/{at}{}", "x".repeat(1 << 20)));
+        let read = collect((0..20).map(long), 100).unwrap();
+        assert_eq!((read.entries.len(), read.left_out), (15, 5));
+        let failed = [entry(1, "/x"), Err(Errno::INTR)];
+        assert_eq!(collect(failed.into_iter(), 5).unwrap_err(), Errno::INTR, "not whole");
+    }
 }

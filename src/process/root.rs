@@ -17,6 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::process_dir::{ProcessDir, Running};
 use super::procfs::{self, Status};
 use super::served::is_served;
 
@@ -24,8 +25,8 @@ use super::served::is_served;
 /// renames all the time must not keep us here.
 const MAX_RETRIES: usize = 16;
 
-/// A process's root directory (the mount that it lies on: others below it go with the mount namespace) and who the process is, read from one `/proc/PID` directory descriptor, so that a pid
-/// that is used again in between gives an error and not a mixture.
+/// A process's root directory (the mount that it lies on: others below it go with the mount namespace) and who the process is, read
+/// through descriptors of its directory in `/proc`, so that a pid that is used again in between gives an error and not a mixture.
 #[derive(Debug)]
 pub struct TargetRoot {
     dir: Arc<OwnedFd>,
@@ -100,19 +101,19 @@ impl TargetRoot {
     /// [`OpenRefusal::ProcessGone`], or what the kernel says.
     pub fn of(tgid: u32) -> Result<TargetRoot, OpenRefusal> {
         let gone = |errno: Errno| if errno == Errno::NOENT { OpenRefusal::ProcessGone } else { errno.into() };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let process = open(format!("/proc/{tgid}"), flags, Mode::empty()).map_err(gone)?;
-        let status = procfs::read_at(process.as_fd(), "status").map_err(gone)?;
+        let process = ProcessDir::open(tgid).map_err(gone)?;
+        // A process that has exited but was not waited for has no root any more.
+        let Running { dir: task, stat } = process.running().map_err(gone)?;
+        let status = procfs::read_at(task.as_fd(), "status").map_err(gone)?;
         let Status { uid, gid, ns_pid, .. } =
             procfs::parse_status(&status).ok_or(OpenRefusal::ProcessGone)?;
-        let stat = procfs::read_at(process.as_fd(), "stat").map_err(gone)?;
-        let start_ticks = procfs::parse_stat(&stat).ok_or(OpenRefusal::ProcessGone)?.start_ticks;
-        // A process that has exited but was not waited for has no root any more: ENOENT.
-        let dir = openat(&process, "root", flags, Mode::empty()).map_err(gone)?;
+        let start_ticks = stat.start_ticks;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat(&task, "root", flags, Mode::empty()).map_err(gone)?;
         // A program may serve it, and is not asked: its numbers do not change. (Of one that denies us root the device comes.)
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let root = statx(&dir, "", flags, StatxFlags::empty())?;
-        let ns = statat(&process, "ns/mnt", AtFlags::empty()).map_err(gone)?;
+        let ns = statat(&task, "ns/mnt", AtFlags::empty()).map_err(gone)?;
         let identity = (makedev(root.stx_dev_major, root.stx_dev_minor), root.stx_ino);
         Ok(TargetRoot { dir: Arc::new(dir), mount_ns: ns.st_ino, identity, uid, gid, start_ticks, ns_pid })
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::code::CoveredCode;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
+use super::moved::SearchTime;
 use super::opener::OpenersCost;
 use super::patience::PATIENCE;
 use super::procfs;
@@ -114,17 +115,19 @@ pub struct Processes {
     /// Our own root: the last guess for a path.
     pub(super) own_root: Option<Arc<TargetRoot>>,
     pub(super) patience: Patience,
+    /// For looking for code of files in memory of no file.
+    pub(super) search_time: SearchTime,
     /// Nothing is known of what happened before.
     pub(super) started: MonoNs,
     /// Length of a clock tick in `/proc/PID/stat`, ns.
-    tick: u64,
+    pub(super) tick: u64,
     /// Events were lost, so that a program may be missing.
     pub(super) unsure: bool,
     /// Events were lost since the last look at which processes there are.
     sweep: bool,
     /// When that was.
     swept: MonoNs,
-    counts: Counts,
+    pub(super) counts: Counts,
 }
 
 impl Processes {
@@ -143,6 +146,7 @@ impl Processes {
             roots,
             own_root,
             patience: Patience::new(options.patience),
+            search_time: SearchTime::new(MonoNs::now()),
             started: MonoNs::now(),
             tick: procfs::clock_tick(),
             unsure: false,
@@ -274,6 +278,7 @@ impl Processes {
     #[must_use]
     pub fn limits(&self) -> LimitsMet {
         let mut met = LimitsMet::default();
+        met.note(Limit::EndedPrograms, "", self.counts.forgotten);
         for program in self.timelines.values().flatten().filter(|program| program.refused > 0) {
             let name = String::from_utf8_lossy(&program.comm);
             met.note(Limit::Mappings, &format!("{name} ({})", program.tgid), program.refused);
@@ -321,7 +326,7 @@ impl Processes {
     }
 
     /// Notes a process that is there and of which nothing, or nothing certain, is known. Returns whether it is there.
-    fn adopt(&mut self, tgid: u32, from: MonoNs) -> bool {
+    pub(super) fn adopt(&mut self, tgid: u32, from: MonoNs) -> bool {
         let seen = MonoNs::now();
         let Some(stat) = procfs::stat(tgid) else { return false };
         let threads = if stat.threads > 1 { reading::thread_ids(tgid) } else { vec![tgid] };
@@ -373,6 +378,7 @@ impl Processes {
         self.counts.mappings += added;
         self.touched.insert(event.tgid);
         if program.map(event.at, mapped, &mut self.files) {
+            program.moved.expect();
             let (start, end) = (mapped.start, mapped.start.saturating_add(mapped.len));
             let (tgid, parent, at) = (event.tgid, program.parent, event.at);
             self.covered.push(CoveredCode { tgid, parent, start, end, at });

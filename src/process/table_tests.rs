@@ -1,5 +1,6 @@
 //! Timelines, told by events of our own making.
 
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use super::code::Code;
 use super::event::{EventKind, Inode, Mapped, ProcessEvent};
 use super::locate::{Location, Unlocated};
 use super::table::{Options, Processes, Which};
-use super::{MonoNs, ProcessId};
+use super::{MonoNs, ProcessId, Vdso};
 
 /// A pid that no process has: above every `pid_max`.
 const PID: u32 = 1 << 23;
@@ -122,6 +123,41 @@ fn a_fork_has_what_its_parent_had() {
     story.map(6, PID + 1, 30);
     assert_eq!((story.mapped(7, child), story.mapped(7, parent)), (Ok(30), Ok(20)));
     assert_eq!(story.mapped(5, child), Ok(10));
+}
+
+#[test]
+fn code_is_an_ancestors_if_neither_an_exec_nor_a_mapping_has_come_since() {
+    const LATE: u64 = 100_000_000;
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.exec(0, PID, "php-fpm");
+    story.map(0, PID, 0);
+    story.fork(0, PID, PID + 1);
+    // Long after the file was written.
+    story.fork(LATE, PID, PID + 2);
+    story.fork(LATE + 1, PID + 2, PID + 3);
+    story.fork(LATE + 2, PID + 3, PID + 4);
+    story.exec(LATE + 3, PID + 4, "sh");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let file = tempfile::tempfile().unwrap();
+    let at = story.at(LATE + 4);
+    let ids = [story.id(0, PID + 1, 1), story.id(LATE, PID + 2, 1), story.id(LATE + 1, PID + 3, 1)];
+    let shell = story.id(LATE + 2, PID + 4, 2);
+    let mut tgids = |id| story.processes.ancestors(id, at).iter().map(|a| a.tgid).collect::<Vec<_>>();
+    assert_eq!(ids.map(&mut tgids), [vec![PID], vec![PID], vec![PID + 2, PID]]);
+    assert_eq!(tgids(shell), [0; 0], "it has executed another program");
+    let of = |story: &mut Story, id, ms| {
+        let at = story.at(ms);
+        let ancestor = *story.processes.ancestors(id, at).last().unwrap();
+        story.processes.inherited((id, at), (ancestor, file.as_fd()), &[0x1800, 0x9000])
+    };
+    assert_eq!(of(&mut story, ids[0], LATE + 4), [false, false], "the file was written since");
+    for child in &ids[1..] {
+        assert_eq!(of(&mut story, *child, LATE + 4), [true, false], "{child:?}");
+    }
+    story.map(LATE + 5, PID + 3, 10);
+    story.map(LATE + 6, PID + 3, 0);
+    assert_eq!(of(&mut story, ids[2], LATE + 7), [false, false], "it was mapped since");
 }
 
 #[test]
@@ -295,6 +331,39 @@ fn what_was_seen_in_proc_is_not_overwritten_by_older_events() {
     assert!(matches!(story.processes.locate(id, now, 0xffff_ffff_ff60_0400), Location::Vsyscall));
 }
 
+#[test]
+fn what_took_long_to_read_is_read_again_seldom() {
+    let own = std::process::id();
+    let mut processes = Processes::new(Options::default());
+    assert_eq!(processes.scan(&Which::Tgids(&[own])), 1);
+    let start = super::procfs::stat(own).unwrap().start_ticks * 10_000_000;
+    let id = ProcessId { tgid: own, start, exec: 1 };
+    let mut is_read = |took: u64, ago: u64| {
+        let now = MonoNs::now();
+        let before = MonoNs(now.0 - ago);
+        if let Some(program) = processes.program(own, 0) {
+            (program.read_took, program.reread) = (took, before);
+        }
+        let nowhere = processes.locate(id, now, 0x10);
+        assert!(matches!(nowhere, Location::Unknown(Unlocated::NotMapped)), "{nowhere:?}");
+        processes.program(own, 0).unwrap().reread != before
+    };
+    assert!(is_read(0, 2000 * MS), "for the first time");
+    assert!(!is_read(MS, 900 * MS) && is_read(MS, 1100 * MS), "a second has passed");
+    assert!(!is_read(200 * MS, 19_000 * MS) && is_read(200 * MS, 21_000 * MS), "a quarter of a million");
+}
+
+#[test]
+fn a_process_ends_with_the_last_of_its_threads() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    story.tell(1, PID, PID + 1, EventKind::Fork { parent: PID });
+    story.exit(2, PID, PID);
+    assert!(!story.processes.has_ended(PID), "another thread runs");
+    story.exit(3, PID, PID + 1);
+    assert!(story.processes.has_ended(PID) && !story.processes.has_ended(PID + 1));
+}
+
 fn our_own_function() {}
 
 #[test]
@@ -321,7 +390,7 @@ fn the_code_of_a_process_is_known_before_it_is_sampled() {
     let range = code.ranges.iter().find(|range| range.start <= here && here < range.end).unwrap();
     assert!(matches!(range.code, Code::File(_)));
     assert!(range.start <= code.start_code && code.start_code < range.end);
-    assert!(code.ranges.iter().any(|range| matches!(range.code, Code::Vdso)));
+    assert!(code.ranges.iter().any(|range| matches!(range.code, Code::Vdso(Vdso::Native))));
     assert!(code.ranges.is_sorted_by(|a, b| a.end <= b.start));
     processes.take_touched();
     processes.code(own);

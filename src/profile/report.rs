@@ -85,8 +85,14 @@ pub struct JvmReport {
     pub name: String,
     /// Its version, as it says itself.
     pub version: String,
+    /// Of a JVM that is newer: the newest feature release that jbpf-prof is tested with.
+    #[serde(default)]
+    pub newer_than: Option<u32>,
     /// Where names come from.
     pub names: NameSource,
+    /// Why they do not come from the agent, where the JVM's memory was read instead.
+    #[serde(default)]
+    pub no_agent: Option<JvmRefusal>,
     /// Whether compiled code keeps frame pointers; none if its flags could not be read.
     pub frame_pointers: Option<bool>,
     /// Why its own description of its code could not be had, so that its stacks were walked by frame pointers alone.
@@ -139,6 +145,15 @@ pub enum NameSource {
         /// What to do about it.
         hint: String,
     },
+}
+
+/// Why something could not be had of a JVM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JvmRefusal {
+    /// The stable name of the reason: `attach disabled`, `noexec tmp`, ….
+    pub label: String,
+    /// What to do about it.
+    pub hint: String,
 }
 
 /// A cgroup that was chosen, and how it was kept from running in the time of the profile: a service that is throttled

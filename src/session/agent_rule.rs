@@ -1,19 +1,22 @@
 //! Where the agent may be attached although it is not the rule.
 
+use std::os::fd::AsFd as _;
+
 use super::AgentRule;
+use crate::process::Patience;
 use crate::process::cgroup::Membership;
 use crate::process::container::{Container, Node};
 use crate::process::hierarchies::Hierarchies;
 use crate::process::patience::PATIENCE;
-use crate::process::{Patience, procfs};
+use crate::process::process_dir::ProcessDir;
+use crate::process::procfs::{self, MAX_ARGUMENTS};
 
 /// Whether a rule is for a process. One that does not let itself be read in time has none.
 pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
     match rule {
         AgentRule::Env(name, value) => {
-            let read = move || procfs::read(&format!("/proc/{tgid}/environ"));
-            let environ = Patience::new(PATIENCE).run(tgid, read).unwrap_or(Ok(Vec::new()));
-            has_variable(&environ.unwrap_or_default(), name, value)
+            let environ = Patience::new(PATIENCE).run(tgid, move || environment_of(tgid));
+            has_variable(&environ.ok().flatten().unwrap_or_default(), name, value)
         }
         AgentRule::Cgroup(like) => {
             let Ok(of) = Membership::of(tgid) else { return false };
@@ -34,6 +37,11 @@ fn container(tgid: u32, node: &Node) -> Option<Container> {
     let hierarchies = Hierarchies::mounted();
     let group = hierarchies.group_of(hierarchies.naming(), tgid)?;
     node.names().container(&group.dir)
+}
+
+fn environment_of(tgid: u32) -> Option<Vec<u8>> {
+    let thread = ProcessDir::open(tgid).ok()?.running().ok()?;
+    procfs::read_start(thread.dir.as_fd(), "environ", MAX_ARGUMENTS).ok()
 }
 
 fn has_variable(environment: &[u8], name: &str, value: &str) -> bool {

@@ -165,7 +165,7 @@ impl Containers {
             self.unnamed.clear();
         }
         let container = container(names, dir);
-        if container.as_deref().is_some_and(is_unnamed) {
+        if container.as_deref().is_some_and(is_unnamed) || names.seems_inner(dir) {
             self.unnamed.push((id, dir.to_owned(), Instant::now() + UNNAMED));
         }
         self.known.insert(id, container);
@@ -185,7 +185,7 @@ impl Containers {
             let Some(found) = container(&names, dir).filter(|_| number(dir) == Some(*id)) else {
                 return false;
             };
-            let still = is_unnamed(&found) && now < *until;
+            let still = (is_unnamed(&found) || names.seems_inner(dir)) && now < *until;
             known.insert(*id, Some(found));
             still
         });

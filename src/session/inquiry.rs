@@ -41,9 +41,16 @@ pub(super) struct Answer {
     pub(super) jvm: Option<Jvm>,
     /// Why its stacks are walked by frame pointers alone.
     pub(super) undescribed: Option<Refusal>,
-    /// Why it has no agent, although it was asked.
-    pub(super) refused: Option<Refusal>,
+    /// Of a JVM that should have the agent, and whose memory was opened instead.
+    pub(super) no_agent: Option<NoAgent>,
     pub(super) names: Result<Got, Failed>,
+}
+
+/// Why a JVM has no agent.
+pub(super) struct NoAgent {
+    pub(super) why: Refusal,
+    /// It was asked now, and not by an earlier session.
+    pub(super) asked: bool,
 }
 
 /// Where names come from.
@@ -64,7 +71,7 @@ impl Inquiry {
         };
         let Some(jvm) = jvm else {
             let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
-            return Answer { jvm: None, undescribed: Some(Refusal::Exited), refused: None, names };
+            return Answer { jvm: None, undescribed: Some(Refusal::Exited), no_agent: None, names };
         };
         // Nobody listens any more when the session is over.
         let tell = |it| described.send((tgid, it)).unwrap_or_default();
@@ -72,37 +79,43 @@ impl Inquiry {
         // What opens its memory describes it too, but waits for a JVM that has just begun.
         let first = late.then(describe);
         let before = refused.why(&jvm);
+        let asked = before.is_none();
         let is_allowed = || agent_for.iter().any(|rule| agent_rule::allows(rule, tgid, &node));
-        let attaches = attaches(java, before.is_some(), is_allowed);
-        let opens = java == Java::Vm && !attaches;
+        let attaches = attaches(java, is_allowed);
+        let opens = java.reads_memory() && !(attaches && asked);
         let first = first.or_else(|| (!opens).then(describe));
-        let open = |refused| match jvm::open(&jvm, &options) {
+        let open = || match jvm::open(&jvm, &options) {
             Ok(opened) => {
                 let again = opened.described().map(tell).err();
-                (Some(again), refused, Ok(Got::Memory(Box::new(opened))))
+                (Some(again), Ok(Got::Memory(Box::new(opened))))
             }
-            Err(failed) => (None, refused, Err(failed)),
+            Err(failed) => (None, Err(failed)),
         };
-        let (again, refused, names) = match attaches.then(|| attach(&jvm, before, &refused, &options)) {
-            Some(Err(failed)) if java == Java::Vm && failed.refusal != Refusal::Interrupted => {
-                open(Some(failed.refusal))
+        let mut no_agent = None;
+        let (again, names) = match attaches.then(|| attach(&jvm, before, &refused, &options)) {
+            Some(Err(Failed { refusal: why, inspection })) if java.reads_memory() && why.leaves_memory() => {
+                no_agent = Some(NoAgent { why, asked });
+                let (again, names) = open();
+                let known =
+                    |failed: Failed| Failed { inspection: failed.inspection.or(inspection), ..failed };
+                (again, names.map_err(known))
             }
-            Some(attached) => (None, None, attached.map(Got::Log)),
-            None if java == Java::Off => (None, None, Ok(Got::Nothing)),
-            None => open(None),
+            Some(attached) => (None, attached.map(Got::Log)),
+            None if java.reads_memory() => open(),
+            None => (None, Ok(Got::Nothing)),
         };
         // One that has just begun makes more of its stubs while it starts.
         let again = again.or_else(|| (late || first.is_none()).then(describe));
         let undescribed = [first, again].into_iter().flatten().reduce(Option::and).flatten();
-        Answer { jvm: Some(jvm), undescribed, refused, names }
+        Answer { jvm: Some(jvm), undescribed, no_agent, names }
     }
 }
 
-/// Whether the agent is asked for; `is_allowed`: by a rule, although it is not the rule.
-fn attaches(java: Java, has_refused: bool, is_allowed: impl FnOnce() -> bool) -> bool {
+/// Whether a JVM should have the agent; `is_allowed`: by a rule, where memory is the source of the others.
+fn attaches(java: Java, is_allowed: impl FnOnce() -> bool) -> bool {
     match java {
-        Java::Agent => true,
-        Java::Vm => !has_refused && is_allowed(),
+        Java::Auto | Java::Agent => true,
+        Java::Vm => is_allowed(),
         Java::Off => false,
     }
 }
@@ -127,18 +140,14 @@ mod tests {
 
     #[test]
     fn rules_are_for_where_memory_is_read() {
-        for (java, has_refused, is_allowed, asked) in [
-            (Java::Agent, false, false, true),
-            (Java::Vm, false, true, true),
-            (Java::Vm, false, false, false),
-            (Java::Vm, true, true, false),
-            (Java::Off, false, true, false),
+        for (java, is_allowed, asked) in [
+            (Java::Auto, false, true),
+            (Java::Agent, false, true),
+            (Java::Vm, true, true),
+            (Java::Vm, false, false),
+            (Java::Off, true, false),
         ] {
-            assert_eq!(
-                attaches(java, has_refused, || is_allowed),
-                asked,
-                "{java:?} {has_refused} {is_allowed}"
-            );
+            assert_eq!(attaches(java, || is_allowed), asked, "{java:?} {is_allowed}");
         }
     }
 }

@@ -6,15 +6,18 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::inquiry::{Answer, Described, Got};
+use super::Java;
+use super::inquiry::{Answer, Described, Got, NoAgent};
 use super::resolver::{JavaTicks, Tally};
 use crate::jvm::vm::Layout;
-use crate::jvm::{self, AttachOptions, Attached, Failed, Inspection, Jvm, Opened, Refusal, Source};
+use crate::jvm::{
+    self, AttachOptions, Attached, Failed, Inspection, JavaVersion, Jvm, Opened, Refusal, Source,
+};
 use crate::process::ProcessId;
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
-use crate::profile::report::{JvmReport, NameSource, Throttling};
+use crate::profile::report::{JvmRefusal, JvmReport, NameSource, Throttling};
 use crate::symbolize::{JvmLog, JvmMemory, LogStats, Stats, Symbolizer};
 
 /// How it stands with the names of a JVM.
@@ -44,12 +47,16 @@ pub(super) type Throttled = HashMap<EntryId, Throttling>;
 /// One of a session's JVMs.
 pub(super) struct Entry {
     tgid: u32,
+    /// Where its names were to come from.
+    java: Java,
     /// None until it was looked at.
     jvm: Option<Jvm>,
     names: Names,
     /// What the methods that its interpreter runs are named by, from when it is known.
     memory: Option<(File, Layout)>,
     inspection: Option<Inspection>,
+    /// Why it has no agent, where its memory was opened instead.
+    no_agent: Option<Refusal>,
     /// Why its stacks are walked by frame pointers alone.
     undescribed: Option<Refusal>,
     /// The process that the ticks saw, from its first stack on.
@@ -69,13 +76,21 @@ pub(super) struct Entry {
 
 impl Entry {
     /// One that this thread attaches to; `cpu`: how its cgroup was throttled until now.
-    pub(super) fn attaching(tgid: u32, thread: JoinHandle<Answer>, late: bool, cpu: CpuSnapshot) -> Entry {
+    pub(super) fn attaching(
+        tgid: u32,
+        java: Java,
+        thread: JoinHandle<Answer>,
+        late: bool,
+        cpu: CpuSnapshot,
+    ) -> Entry {
         Entry {
             tgid,
+            java,
             jvm: None,
             names: Names::Attaching(thread),
             memory: None,
             inspection: None,
+            no_agent: None,
             undescribed: None,
             bound: None,
             late,
@@ -163,7 +178,7 @@ impl Entry {
             }
             Ok(Got::Nothing) => self.names = Names::Off,
             Err(Failed { refusal, inspection }) => {
-                self.inspection = inspection;
+                self.inspection = inspection.map(|inspection| *inspection);
                 self.names = Names::Refused(refusal);
             }
         }
@@ -193,13 +208,14 @@ impl Entry {
             return results;
         }
         let Names::Attaching(thread) = std::mem::replace(&mut self.names, Names::Off) else { return results };
-        if let Ok(Answer { jvm, undescribed, refused, names }) = thread.join() {
-            if let (Some(jvm), Some(why)) = (&jvm, &refused) {
+        if let Ok(Answer { jvm, undescribed, no_agent, names }) = thread.join() {
+            if let (Some(jvm), Some(NoAgent { why, .. })) = (&jvm, &no_agent) {
                 log::info!("JVM {} ({}): {why}, its memory is read instead", jvm.process.tgid, jvm.main);
             }
-            results.extend(refused.as_ref().map(ToString::to_string));
+            results.extend(no_agent.as_ref().filter(|it| it.asked).map(|it| it.why.to_string()));
             self.jvm = jvm;
             self.undescribed = undescribed;
+            self.no_agent = no_agent.map(|it| it.why);
             self.settle(names);
             self.tell();
         }
@@ -287,13 +303,17 @@ impl Entry {
         #[allow(clippy::cast_precision_loss)]
         let compiled_before = leaves.filter(|l| l.all > 0).map(|l| l.before_attach as f64 / l.all as f64);
         let inspection = self.inspection.clone().unwrap_or_default();
+        let undescribed = self.undescribed.as_ref().filter(|why| **why != Refusal::ZeroVm);
         Some(JvmReport {
             pid: jvm.process.tgid,
-            name: jvm.main.clone(),
+            name: inspection.main_or(&jvm.main),
             version: inspection.release,
+            newer_than: inspection.version.and_then(JavaVersion::newer_than),
             names: self.source(),
+            no_agent: self.no_agent.as_ref().map(refused),
             frame_pointers: inspection.flags.preserve_frame_pointer,
-            undescribed: self.undescribed.as_ref().map(ToString::to_string),
+            // All frames of a Zero VM are native.
+            undescribed: undescribed.map(ToString::to_string),
             compiled_before,
             ticks: all,
             java_ticks: java,
@@ -314,12 +334,21 @@ impl Entry {
             },
             Names::Opened(_) => NameSource::Memory { ms },
             Names::Refused(refusal) => {
-                NameSource::Refused { label: refusal.to_string(), hint: refusal.hint().to_owned() }
+                let JvmRefusal { label, mut hint } = refused(refusal);
+                if self.java == Java::Agent && self.memory.is_some() && refusal.leaves_memory() {
+                    hint.push_str(" --java auto and --java vm read its names out of its memory.");
+                }
+                NameSource::Refused { label, hint }
             }
             Names::Told(source) => source.clone(),
             Names::Attaching(_) | Names::Off => NameSource::Off,
         }
     }
+}
+
+/// A refusal as the report has it.
+fn refused(refusal: &Refusal) -> JvmRefusal {
+    JvmRefusal { label: refusal.to_string(), hint: refusal.hint().to_owned() }
 }
 
 #[cfg(test)]
@@ -348,9 +377,9 @@ mod tests {
         let hierarchies = Hierarchies::below(tmp.path(), v1);
         stat(1, 70);
         let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
-        let answer = Answer { jvm: None, undescribed: None, refused: None, names };
+        let answer = Answer { jvm: None, undescribed: None, no_agent: None, names };
         let thread = std::thread::spawn(move || answer);
-        let mut entry = Entry::attaching(own, thread, true, hierarchies.snapshot(&of));
+        let mut entry = Entry::attaching(own, Java::Agent, thread, true, hierarchies.snapshot(&of));
         stat(3, 100);
         assert_eq!(entry.measure(&hierarchies), Some(Throttling { times: 2, usec: 30 }));
         stat(7, 120);

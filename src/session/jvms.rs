@@ -159,30 +159,50 @@ impl Jvms {
         }
     }
 
-    /// Takes in what happened to processes in a window: JVMs that begin and end.
-    pub(super) fn notice(&mut self, window: u64, events: &[ProcessEvent]) {
+    /// Takes in what happened to processes in a window: JVMs that begin and end. `has_ended`: by these events, of a process.
+    pub(super) fn notice(&mut self, window: u64, events: &[ProcessEvent], has_ended: impl Fn(u32) -> bool) {
         for (_, tgid) in self.leaving.extract_if(.., |(since, _)| *since < window) {
             self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
         }
         for event in events {
+            let tgid = event.tgid;
             match &event.kind {
                 EventKind::Mmap(mapped) if mapped.path.as_os_str().as_bytes().ends_with(b"/libjvm.so") => {
-                    self.mapped.insert(event.tgid, event.at);
+                    self.mapped.insert(tgid, event.at);
                 }
-                EventKind::Comm { exec: true, .. } => {
-                    self.mapped.remove(&event.tgid);
-                    self.queue.retain(|queued| queued.tgid != event.tgid);
-                    self.ended.extend(self.entries.remove(&event.tgid).map(|entry| (window, entry)));
-                }
-                EventKind::Exit if event.is_leader() => {
-                    self.mapped.remove(&event.tgid);
-                    self.queue.retain(|queued| queued.tgid != event.tgid);
-                    let left = self.entries.contains_key(&event.tgid);
-                    self.leaving.extend(left.then_some((window, event.tgid)));
+                EventKind::Comm { exec: true, .. } => self.replace(window, tgid),
+                // Whoever had the number has ended.
+                EventKind::Fork { parent } if event.is_leader() => {
+                    self.replace(window, tgid);
+                    // It has a copy of its parent's JVM, and is met if it runs before it executes something else.
+                    if self.entries.contains_key(parent) {
+                        self.mapped.entry(tgid).or_default();
+                    }
                 }
                 _ => {}
             }
         }
+        // A process ends with the last of its threads; the exit of the first one says nothing.
+        let unmet = self.mapped.keys().copied().chain(self.queue.iter().map(|queued| queued.tgid));
+        for tgid in unmet.filter(|tgid| has_ended(*tgid)).collect::<Vec<u32>>() {
+            self.forget_unmet(tgid);
+        }
+        let is_new = |tgid: &u32| !self.leaving.iter().any(|(_, left)| left == tgid);
+        let left: Vec<u32> = self.entries.keys().copied().filter(|tgid| has_ended(*tgid)).collect();
+        let left: Vec<(u64, u32)> = left.into_iter().filter(is_new).map(|tgid| (window, tgid)).collect();
+        self.leaving.extend(left);
+    }
+
+    /// Another program has the number now.
+    fn replace(&mut self, window: u64, tgid: u32) {
+        self.forget_unmet(tgid);
+        self.leaving.retain(|(_, left)| *left != tgid);
+        self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
+    }
+
+    fn forget_unmet(&mut self, tgid: u32) {
+        self.mapped.remove(&tgid);
+        self.queue.retain(|queued| queued.tgid != tgid);
     }
 
     /// Attaches to the JVMs that have just mapped `libjvm.so` and whose stacks are `wanted`.
@@ -356,7 +376,7 @@ impl Jvms {
         match std::thread::Builder::new().name("attach".into()).spawn(begin) {
             Ok(thread) => {
                 let cpu = self.cpu_of(tgid);
-                self.entries.insert(tgid, Entry::attaching(tgid, thread, late, cpu));
+                self.entries.insert(tgid, Entry::attaching(tgid, self.java, thread, late, cpu));
             }
             Err(e) => log::warn!("JVM {tgid} is not asked: {e}"),
         }

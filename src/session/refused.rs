@@ -42,8 +42,10 @@ fn stays(why: &Refusal) -> bool {
         | Refusal::KnownCrash(_)
         | Refusal::UnknownVersion
         | Refusal::NotHotSpot
+        | Refusal::ZeroVm
         | Refusal::LayoutUnknown => true,
         Refusal::SignalNotCaught
+        | Refusal::NoThreads
         | Refusal::Blocked
         | Refusal::TimedOut
         | Refusal::Interrupted

@@ -28,12 +28,21 @@ pub enum Target {
 /// Where Java names come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Java {
-    /// The agent, attached to every JVM that is profiled.
+    /// The agent, attached to every JVM that is profiled; the memory of those that refuse it.
+    Auto,
+    /// The agent, attached to every JVM that is profiled, and nothing else.
     Agent,
     /// The memory of every JVM that is profiled: nothing is loaded into it.
     Vm,
     /// Nowhere: no JVM's compiled code is named.
     Off,
+}
+
+impl Java {
+    /// Whether names are read out of the memory of a JVM that has no agent.
+    pub(super) fn reads_memory(self) -> bool {
+        matches!(self, Java::Auto | Java::Vm)
+    }
 }
 
 /// JVMs to which the agent is attached although it is not the rule.

@@ -59,7 +59,7 @@ impl<'a> Stages<'a> {
     pub(super) fn events(&mut self, events: &[ProcessEvent]) {
         let Stages { groups, resolver, jvms, unwinding, .. } = self;
         resolver.apply(events);
-        jvms.notice(resolver.next_window(), events);
+        jvms.notice(resolver.next_window(), events, |tgid| resolver.processes.has_ended(tgid));
         // Until it is known how its stacks are walked those of a JVM that starts do not reach the root.
         jvms.greet(|tgid| unwinding.wants(tgid, &resolver.processes, groups), &mut resolver.symbolizer);
     }

@@ -17,6 +17,7 @@ pub(super) fn label(end: End) -> &'static str {
         End::NoRule => "unwind rule that is not followed",
         End::NoBlob => "a JVM's code heap where no code is in use",
         End::NoFrame => "a JVM's frame while it was made, changed or left",
+        End::Uretprobe => "return address replaced by a uretprobe",
     }
 }
 
@@ -35,6 +36,9 @@ pub(super) fn advice(end: End, file: &Module) -> Option<&'static str> {
         End::NoTable => for_no_table(file),
         End::NoRule => {
             "Hand-written assembler, mostly: its frames are described by a rule that is not followed."
+        }
+        End::Uretprobe => {
+            "Another tool traces returns there, and the kernel's list lacks this one. A few are normal."
         }
         End::NoBlob | End::NoFrame => {
             "A few are normal: the JVM was about to make, change or drop that code."

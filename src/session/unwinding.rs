@@ -6,16 +6,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::allowance::Allowance;
+use super::crowded::Crowded;
+use super::file_tables::{FileTables, TableAt, TabledRange};
 use super::groups::Groups;
 use super::missing::{LAST_PAUSE, Missing};
+use super::moved::find_moved;
 use super::replaced::Replaced;
 use super::{Settings, Target, targets};
 use crate::capture::{Count, End, Stack, UnwindMemory, UserWord};
 use crate::limits::{Limit, LimitsMet};
-use crate::process::{Code, CodeRange, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes};
+use crate::process::{
+    Code, CodeRange, CoveredCode, FileId, Location, MappedFile, MonoNs, ProcessCode, Processes, Vdso,
+};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::unwind::{
-    self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Memory, Range, Rule, Space, Store, Table, TableKey,
+    self, Budget, Cfa, CodeHeap, Fp, HotSpot, Layout, Memory, Range, Rule, Space, Store, TableKey, TablePart,
     Usage,
 };
 
@@ -44,23 +49,23 @@ pub(super) enum Wanted {
 
 /// Where tables come from.
 pub(super) trait Tables {
-    /// The vdso, as a file.
-    fn vdso(&self) -> Option<(FileId, FileHandle)>;
+    /// A vdso, as a file.
+    fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)>;
 
-    /// The table of a file.
+    /// The table of a file, or of a part of it around an offset.
     ///
     /// # Errors
     /// Why there is none.
-    fn table(&mut self, file: &FileHandle) -> Result<Table, NoTable>;
+    fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable>;
 }
 
 impl Tables for Symbolizer {
-    fn vdso(&self) -> Option<(FileId, FileHandle)> {
-        Symbolizer::vdso(self)
+    fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)> {
+        Symbolizer::vdso(self, vdso)
     }
 
-    fn table(&mut self, file: &FileHandle) -> Result<Table, NoTable> {
-        self.unwind_table(file)
+    fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
+        self.unwind_table(file, around)
     }
 }
 
@@ -68,8 +73,8 @@ impl Tables for Symbolizer {
 pub(super) struct Unwinding<M: Memory = UnwindMemory> {
     store: Store<M>,
     wanted: Wanted,
-    /// The tables of files that were asked for; none if a file has none.
-    tables: HashMap<FileId, Option<TableKey>>,
+    /// The tables of files that were asked for.
+    tables: HashMap<FileId, FileTables>,
     /// What was asked of tables lately.
     rules: HashMap<(TableKey, u64), Rule>,
     /// JVMs, and what fork keeps and exec changes of the process that was one.
@@ -77,12 +82,16 @@ pub(super) struct Unwinding<M: Memory = UnwindMemory> {
     /// Processes to look at, those that run first.
     running: BTreeSet<u32>,
     due: BTreeSet<u32>,
+    /// Processes whose stacks were walked without a table that is there now.
+    late: BTreeSet<u32>,
     /// The last one of them that was: they take turns.
     last: u32,
     /// A process that maps one file after the other must not keep us busy.
     allowance: Allowance,
     missing: Missing,
     replaced: Replaced,
+    crowded: Crowded,
+    limits: LimitsMet,
 }
 
 impl Wanted {
@@ -122,10 +131,13 @@ impl<M: Memory> Unwinding<M> {
             jvms: HashMap::new(),
             running: BTreeSet::new(),
             due: BTreeSet::new(),
+            late: BTreeSet::new(),
             last: 0,
             allowance: Allowance::new(PART, MOST_SAVED, Instant::now()),
             missing: Missing::default(),
             replaced: Replaced::default(),
+            crowded: Crowded::default(),
+            limits: LimitsMet::default(),
         }
     }
 
@@ -163,7 +175,11 @@ impl<M: Memory> Unwinding<M> {
         // A fork is walked by what its parent has mapped until it is told of.
         for code in processes.take_covered() {
             if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
-                self.replaced.add(&code);
+                // Code that was moved into memory of no file, to the same place, was walked by the right table.
+                let others = processes.not_restored(&code);
+                others
+                    .iter()
+                    .for_each(|&(start, end)| self.replaced.add(&CoveredCode { start, end, ..code }));
             }
         }
     }
@@ -201,17 +217,40 @@ impl<M: Memory> Unwinding<M> {
             return;
         }
         self.hear(processes, Instant::now());
+        find_moved(stacks, processes, |tgid| self.jvms.contains_key(&tgid));
+        let in_parts = self.tables.values().any(FileTables::has_more);
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
             let (id, at) = (stack.key.process, stack.at);
             let parent = || processes.info(id, at).map(|process| process.parent);
-            if self.replaced.cut(stack, parent) || !self.store.knows(id.tgid) {
+            let cut = self.replaced.cut(stack, parent);
+            let missed = self.crowded.note(id.tgid, stack.user.iter().filter_map(|word| word.probe()));
+            if cut || missed || !self.store.knows(id.tgid) {
                 self.running.insert(id.tgid);
             }
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
                 self.examine(stack, processes, tables);
             }
+            if in_parts && stack.end == End::NoTable {
+                self.ask_for_part(stack, processes, tables);
+            }
+        }
+        // At once: their tables are there, and the time that those took may be owed for long.
+        for tgid in std::mem::take(&mut self.late) {
+            if let Some(code) = processes.code(tgid) {
+                self.load(tgid, code, tables, Instant::now());
+            }
         }
         self.replaced.retire(end);
+    }
+
+    /// Has the table built of that part of a file in whose code a stack ended.
+    fn ask_for_part(&mut self, stack: &Stack, processes: &mut Processes, tables: &mut dyn Tables) {
+        let (id, at) = (stack.key.process, stack.at);
+        let Some(left) = stack.user.last().and_then(|word| word.probe()) else { return };
+        let Location::File { file, offset } = processes.locate(id, at, left) else { return };
+        if self.tables.get(&file.id).is_some_and(FileTables::has_more) {
+            self.rule(id.tgid, &file, offset, tables);
+        }
     }
 
     fn examine(&mut self, stack: &mut Stack, processes: &mut Processes, tables: &mut dyn Tables) {
@@ -230,17 +269,27 @@ impl<M: Memory> Unwinding<M> {
         }
     }
 
-    /// What holds at an offset of a file of a process, as far as it is known or there is time to find it out.
+    /// What holds at an offset of a file of a process, as far as it is known or there is time to find it out. The process was
+    /// walked without it.
     fn rule(&mut self, tgid: u32, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn Tables) -> Rule {
         let now = Instant::now();
-        let mut key = self.known(file.id);
-        if key.is_none() && !self.allowance.now(now).is_zero() {
-            key = self.build(file.id, &FileHandle::Mapped(Arc::clone(file)), tables);
-            self.allowance.spend(now.elapsed());
-            // It was walked without it.
-            self.due.extend(key.flatten().map(|_| tgid));
+        let may_build = !self.allowance.now(now).is_zero();
+        let mut known = self.known(file.id);
+        // A part that is there may have been built for another process.
+        let is_late = known.as_ref().is_none_or(FileTables::has_more);
+        if known.is_none() && may_build {
+            known = self.build(file.id, &FileHandle::Mapped(Arc::clone(file)), tables);
         }
-        let Some(key) = key.flatten() else { return Rule::None };
+        let at = |known: &Option<FileTables>| known.as_ref().map(|known| known.at(offset));
+        if at(&known) == Some(TableAt::Unbuilt) && may_build {
+            self.build_part(file, offset, tables);
+            known = self.known(file.id);
+        }
+        self.allowance.spend(now.elapsed());
+        let Some(TableAt::Loaded(key)) = at(&known) else { return Rule::None };
+        if is_late {
+            self.late.insert(tgid);
+        }
         if self.rules.len() >= MAX_RULES {
             self.rules.clear();
         }
@@ -271,6 +320,7 @@ impl<M: Memory> Unwinding<M> {
         self.store.remove(tgid);
         self.jvms.remove(&tgid);
         self.missing.wait(tgid, None);
+        self.crowded.remove(tgid);
         // Its last stacks are still to be met.
         self.replaced.told(tgid, MonoNs::now());
     }
@@ -284,8 +334,9 @@ impl<M: Memory> Unwinding<M> {
 
     /// What there was no room for.
     pub(super) fn limits(&self) -> LimitsMet {
-        let mut met = LimitsMet::default();
+        let mut met = self.limits.clone();
         met.note(Limit::UnwindTables, "", self.store.usage().refused);
+        self.crowded.limits(&mut met);
         met
     }
 
@@ -313,32 +364,30 @@ impl<M: Memory> Unwinding<M> {
     /// it does later.
     fn load(&mut self, tgid: u32, code: ProcessCode, tables: &mut dyn Tables, until: Instant) {
         let ProcessCode { start_code, end_code, start_stack, ranges } = code;
-        let mut keys: Vec<Option<TableKey>> = Vec::with_capacity(ranges.len());
+        let mut tabled: Vec<TabledRange> = Vec::with_capacity(ranges.len());
         let mut again: Option<Instant> = None;
         for range in &ranges {
             let Some((id, file)) = file_of(range, tables) else {
-                keys.push(None);
+                tabled.extend(FileTables::none().cut(range));
                 continue;
             };
-            let (now, mut key) = (Instant::now(), self.known(id));
-            if key.is_none() && now >= until {
+            let (now, mut known) = (Instant::now(), self.known(id));
+            if known.is_none() && now >= until {
                 self.due.insert(tgid);
-            } else if key.is_none() {
-                key = self.build(id, &file, tables);
+            } else if known.is_none() {
+                known = self.build(id, &file, tables);
                 again = again.into_iter().chain(self.missing.until(id, now)).min();
             }
-            keys.push(key.flatten());
+            tabled.extend(known.unwrap_or_default().cut(range));
         }
         let layout = Layout { start_code, end_code, start_stack };
-        let range = |range: &CodeRange| {
-            let CodeRange { start, end, offset, .. } = *range;
-            Range { start, end, code: unwind::Code::File(offset), table: 0 }
-        };
-        let mut ranges: Vec<Range> = ranges.iter().map(range).collect();
+        let mut keys: Vec<Option<TableKey>> = tabled.iter().map(|tabled| tabled.key).collect();
+        let mut ranges: Vec<Range> = tabled.into_iter().map(|tabled| tabled.range).collect();
         if !self.add_heaps((tgid, layout), &mut ranges, &mut keys) {
             again = again.or(Some(Instant::now() + LAST_PAUSE));
         }
         self.missing.wait(tgid, again);
+        self.crowded.thin(tgid, &mut ranges, &mut keys);
         self.store.set(tgid, Space { layout, ranges }, &keys);
         self.replaced.told(tgid, MonoNs::now());
     }
@@ -368,40 +417,63 @@ impl<M: Memory> Unwinding<M> {
         true
     }
 
-    /// The table of a file, if it was asked for and is still loaded; none of none if the file has none.
-    fn known(&self, id: FileId) -> Option<Option<TableKey>> {
-        let known = *self.tables.get(&id)?;
-        known.is_none_or(|key| self.store.has(key)).then_some(known)
+    /// The tables of a file, if they were asked for and are still loaded.
+    fn known(&mut self, id: FileId) -> Option<FileTables> {
+        let tables = self.tables.get_mut(&id)?;
+        tables.retain(|key| self.store.has(key)).then(|| tables.clone())
     }
 
     /// Has the table of a file built and loads it, unless that was tried in vain not long ago.
-    fn build(&mut self, id: FileId, file: &FileHandle, tables: &mut dyn Tables) -> Option<Option<TableKey>> {
+    fn build(&mut self, id: FileId, file: &FileHandle, tables: &mut dyn Tables) -> Option<FileTables> {
         let now = Instant::now();
         if self.missing.until(id, now).is_some() {
             return None;
         }
-        let built = match tables.table(file) {
-            Ok(table) => self.store.load(&table).map(Some),
+        let built = match tables.table(file, None) {
+            Ok(part) => self.store.load(&part.table).map(|key| FileTables::one(&part, key, now)),
             Err(NoTable::Unavailable) => None,
-            Err(_) => Some(None),
+            Err(NoTable::TooLarge) => Some(FileTables::in_parts()),
+            Err(_) => Some(FileTables::none()),
         };
-        let Some(key) = built else {
+        let Some(built) = built else {
             self.missing.add(id, now);
             return None;
         };
         self.missing.remove(id);
         if self.tables.len() >= MAX_FILES {
-            self.tables.retain(|_, key| key.is_some_and(|key| self.store.has(key)));
+            self.tables.retain(|_, tables| tables.retain(|key| self.store.has(key)) && tables.has_table());
         }
-        self.tables.insert(id, key);
-        Some(key)
+        self.tables.insert(id, built.clone());
+        Some(built)
+    }
+
+    /// The same for the part of a large file that has the code at `offset`.
+    fn build_part(&mut self, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn Tables) {
+        let now = Instant::now();
+        let Some(known) = self.tables.get_mut(&file.id) else { return };
+        if self.missing.until(file.id, now).is_some() {
+            return;
+        }
+        let may_load = known.make_room(now);
+        let part = may_load.then(|| tables.table(&FileHandle::Mapped(Arc::clone(file)), Some(offset)));
+        match part {
+            Some(Ok(part)) => match self.store.load(&part.table) {
+                Some(key) => return known.add(&part, key, now),
+                None => self.missing.add(file.id, now),
+            },
+            Some(Err(NoTable::Unavailable)) => return self.missing.add(file.id, now),
+            Some(Err(_)) => known.end(),
+            None => {}
+        }
+        known.refused += 1;
+        self.limits.note(Limit::UnwindTableParts, &file.path.to_string_lossy(), known.refused);
     }
 }
 
 fn file_of(range: &CodeRange, tables: &dyn Tables) -> Option<(FileId, FileHandle)> {
     match &range.code {
         Code::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
-        Code::Vdso => tables.vdso(),
+        Code::Vdso(vdso) => tables.vdso(*vdso),
     }
 }
 
@@ -412,6 +484,8 @@ fn end_at(rule: Rule, leaf: bool) -> Option<End> {
         Rule::None
         | Rule::Bare
         | Rule::Frame { cfa: Cfa::Fp(16), fp: Fp::AtCfa(-16) }
+        // In 32-bit code.
+        | Rule::Frame { cfa: Cfa::Fp(8), fp: Fp::AtCfa(-8) }
         // GCC's realigned stacks have a copy of the return address where others have it.
         | Rule::Frame { cfa: Cfa::AtFp(..), .. } => None,
         Rule::Frame { fp: Fp::Same, .. } | Rule::Plt { .. } if leaf => None,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::*;
 use crate::capture::{Leaf, StackKey};
 use crate::process::{CoveredCode, EventKind, Options, ProcessEvent, ProcessId, Which, event, procfs};
-use crate::unwind::{PAGE, TableBuilder};
+use crate::unwind::{PAGE, TableBuilder, Window};
 
 /// What the kernel side would read.
 #[derive(Clone, Debug, Default)]
@@ -40,20 +40,27 @@ impl Memory for Kernel {
 #[derive(Default)]
 struct OneTable {
     there: bool,
+    /// It is too large as a whole.
+    large: bool,
     asked: usize,
 }
 
 impl Tables for OneTable {
-    fn vdso(&self) -> Option<(FileId, FileHandle)> {
+    fn vdso(&self, _: Vdso) -> Option<(FileId, FileHandle)> {
         None
     }
 
-    fn table(&mut self, _: &FileHandle) -> Result<Table, NoTable> {
+    fn table(&mut self, _: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
         self.asked += 1;
         let mut builder = TableBuilder::default();
         builder.add(0, 1 << 20, Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same }).unwrap();
         let table = builder.build().unwrap().unwrap();
-        if self.there { Ok(table) } else { Err(NoTable::Unavailable) }
+        let window = match around {
+            None if self.large => return Err(NoTable::TooLarge),
+            None => Window::ALL,
+            Some(around) => Window { start: around & !0xfff, end: (around | 0xfff) + 1 },
+        };
+        if self.there { Ok(TablePart { table, window }) } else { Err(NoTable::Unavailable) }
     }
 }
 
@@ -118,7 +125,7 @@ fn a_table_that_was_unavailable_is_asked_for_again() {
 #[test]
 fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
     let (mut unwinding, mut processes, here) = own();
-    let mut tables = OneTable { there: true, asked: 0 };
+    let mut tables = OneTable { there: true, ..OneTable::default() };
     // There was no time for it.
     let code = processes.code(OWN()).unwrap();
     unwinding.load(OWN(), code, &mut tables, Instant::now());
@@ -127,13 +134,42 @@ fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
     let stack = stack(vec![UserWord::Leaf(here), UserWord::Followed(here + 1)]);
     let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight_ns: 1 })]);
     unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
-    assert_eq!((tables.asked, unwinding.due), (1, [OWN()].into()));
+    assert_eq!(tables.asked, 1);
+    assert!(unwinding.store.covers(OWN(), here, here + 1));
+}
+
+#[test]
+fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut tables = OneTable { there: true, large: true, asked: 0 };
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert!(!unwinding.store.covers(OWN(), 0, u64::MAX), "nobody knows which parts are needed");
+    let page = here & !0xfff;
+    let mut reach = |unwinding: &mut Unwinding<Kernel>, pc: u64| {
+        let mut stack = stack(vec![UserWord::Leaf(pc)]);
+        stack.end = End::NoTable;
+        let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight_ns: 1 })]);
+        unwinding.allowance = Allowance::new(PART, MOST_SAVED, Instant::now());
+        unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
+        load(unwinding, &mut processes, &mut tables);
+        unwinding.store.covers(OWN(), pc, pc + 1)
+    };
+    assert!(reach(&mut unwinding, here));
+    assert!(
+        !unwinding.store.covers(OWN(), page - 1, page) && unwinding.store.covers(OWN(), page, page + 0x1000)
+    );
+    assert!(unwinding.limits().rows().is_empty());
+    let others = [1, 2, 3, 4].map(|n| reach(&mut unwinding, here + n * 0x1000));
+    assert_eq!(others, [true, true, true, false], "there is room for four");
+    assert!(unwinding.store.covers(OWN(), here, here + 1), "the first ones stay");
+    let met = unwinding.limits().rows();
+    assert_eq!((met.len(), met[0].limit, met[0].left_out), (1, Limit::UnwindTableParts, 1));
 }
 
 #[test]
 fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
     let (mut unwinding, mut processes, here) = own();
-    let mut tables = OneTable { there: true, asked: 0 };
+    let mut tables = OneTable { there: true, ..OneTable::default() };
     load(&mut unwinding, &mut processes, &mut tables);
     let at = MonoNs::now();
     let start = here & !0xfff;

@@ -17,6 +17,22 @@ pub(super) fn has_length(len: u64) -> bool {
     len == LEN || len == LEN + MARK.len() as u64
 }
 
+/// `ret; lea esp, [esp + 4 * ebx]`: on i386 it stands behind what is described of `makecontext` itself
+/// (`sysdeps/unix/sysv/linux/i386/makecontext.S`, the same from 2.31 to 2.43 at least).
+const BEHIND_I386: [u8; 4] = [0xc3, 0x8d, 0x24, 0x9c];
+/// How long the described part may be, bytes; of 2.36 it has 74.
+const LEN_I386: std::ops::RangeInclusive<u64> = 48..=128;
+
+/// Whether what an i386 file describes at `start..end` is `makecontext`, and the outermost frame of its coroutines follows.
+pub(super) fn begins_behind(elf: &Elf, start: u64, end: u64) -> bool {
+    if !LEN_I386.contains(&(end - start)) {
+        return false;
+    }
+    let Some((offset, _)) = elf.offset_of(end) else { return false };
+    elf.bytes(offset, BEHIND_I386.len() as u64, BEHIND_I386.len() as u64)
+        .is_ok_and(|code| code == BEHIND_I386)
+}
+
 /// Whether it begins at this address.
 pub(super) fn begins(elf: &Elf, address: u64) -> bool {
     if !elf.is_x86_64() {

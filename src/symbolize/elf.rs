@@ -5,7 +5,10 @@
 //! format; both classes are read (32-bit programs run on 64-bit kernels), little endian only (as are our targets).
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
+
+use super::program_headers::{self, Found};
 
 /// Sections that are looked at in one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
 const MAX_SECTIONS: u64 = 1 << 17;
@@ -13,13 +16,18 @@ const MAX_SEGMENTS: u64 = 4096;
 const MAX_SECTION_NAMES: u64 = 4 << 20;
 const MAX_NOTE: u64 = 64 << 10;
 
+const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_NOBITS: u32 = 8;
 pub(crate) const SHF_EXECINSTR: u64 = 4;
 pub(crate) const SHF_COMPRESSED: u64 = 0x800;
 const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
+const PF_W: u32 = 2;
 const NT_GNU_BUILD_ID: u32 = 3;
+const EM_386: u16 = 3;
 pub(crate) const EM_X86_64: u16 = 62;
 
 /// Why a file could not be read as ELF. The text never quotes the file.
@@ -69,7 +77,7 @@ impl Fields<'_> {
         self.0.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
     }
     /// A field as wide as an address of the class.
-    fn word(&self, class: Class, at32: usize, at64: usize) -> u64 {
+    pub(crate) fn word(&self, class: Class, at32: usize, at64: usize) -> u64 {
         match class {
             Class::Elf32 => u64::from(self.u32(at32)),
             Class::Elf64 => self.u64(at64),
@@ -95,6 +103,7 @@ struct Segment {
     addr: u64,
     file_size: u64,
     executable: bool,
+    writable: bool,
 }
 
 impl Segment {
@@ -143,8 +152,12 @@ pub struct Elf {
     entry: u64,
     sections: Vec<Section>,
     segments: Vec<Segment>,
-    /// Where the header of `.eh_frame` is: offset and address.
-    eh_frame_header: Option<(u64, u64)>,
+    /// The header of `.eh_frame`.
+    eh_frame_header: Option<Found>,
+    /// Offset and size of what the dynamic linker reads.
+    dynamic: Option<(u64, u64)>,
+    /// Offsets and sizes of notes that are loaded.
+    notes: Vec<(u64, u64)>,
 }
 
 impl Elf {
@@ -178,12 +191,28 @@ impl Elf {
         let header = Fields(&ident);
         let tail = if class == Class::Elf64 { 54 } else { 42 };
         let (machine, entry) = (header.u16(18), header.word(class, 24, 24));
-        let (sections, segments) = (Vec::new(), Vec::new());
-        let mut elf = Elf { source, class, machine, entry, sections, segments, eh_frame_header: None };
+        let mut elf = Elf {
+            source,
+            class,
+            machine,
+            entry,
+            sections: Vec::new(),
+            segments: Vec::new(),
+            eh_frame_header: None,
+            dynamic: None,
+            notes: Vec::new(),
+        };
         let mut names = u64::from(header.u16(tail + 8));
         let (phnum, shnum) = (u64::from(header.u16(tail + 2)), u64::from(header.u16(tail + 6)));
         elf.read_segments(header.word(class, 28, 32), phnum)?;
-        elf.read_sections(header.word(class, 32, 40), shnum, &mut names)?;
+        match elf.read_sections(header.word(class, 32, 40), shnum, &mut names) {
+            // Nothing needs them at run time: packers leave headers that lie.
+            Err(ElfError::Malformed(_) | ElfError::TooLarge { .. }) if !elf.segments.is_empty() => {
+                elf.sections.clear();
+            }
+            read => read?,
+        }
+        program_headers::complete(&mut elf);
         Ok(elf)
     }
 
@@ -199,6 +228,11 @@ impl Elf {
     /// Whether its code is for x86-64: x32, the ABI with pointers of 32 bits, is another class.
     pub(crate) fn is_x86_64(&self) -> bool {
         self.machine == EM_X86_64 && self.class == Class::Elf64
+    }
+
+    /// Whether its code is 32-bit code of x86.
+    pub(crate) fn is_i386(&self) -> bool {
+        self.machine == EM_386 && self.class == Class::Elf32
     }
 
     /// The virtual address at which the kernel enters the file; 0 if it does not.
@@ -247,9 +281,37 @@ impl Elf {
         Some((segment.offset.checked_add(within)?, segment.file_size - within))
     }
 
-    /// Offset and virtual address of the header of `.eh_frame`, as the segments tell it.
-    pub(crate) fn eh_frame_header(&self) -> Option<(u64, u64)> {
+    /// The header of `.eh_frame`, by the program headers.
+    pub(super) fn eh_frame_header(&self) -> Option<Found> {
         self.eh_frame_header
+    }
+
+    /// Offset and size of the dynamic section, by the program headers.
+    pub(super) fn dynamic(&self) -> Option<(u64, u64)> {
+        self.dynamic
+    }
+
+    /// Adds a section that is loaded; another one of that name counts as empty. Its number is returned.
+    pub(super) fn put_section(&mut self, name: &str, found: Found, link: u32) -> u32 {
+        self.sections
+            .iter_mut()
+            .filter(|section| section.name == name)
+            .for_each(|false_one| false_one.size = 0);
+        let Found { address: addr, offset, size } = found;
+        let (name, kind, flags) = (name.to_owned(), SHT_PROGBITS, 0);
+        self.sections.push(Section { name, kind, flags, addr, offset, size, link });
+        u32::try_from(self.sections.len() - 1).unwrap_or(0)
+    }
+
+    /// The segments with code, as far as the file has them.
+    pub(super) fn code(&self) -> impl Iterator<Item = Found> {
+        let code = self.segments.iter().filter(|segment| segment.executable);
+        code.map(|s| Found { address: s.addr, offset: s.offset, size: s.file_size })
+    }
+
+    /// The virtual addresses that are mapped from the file, and whether they are mapped to be written to.
+    pub(super) fn mapped(&self) -> impl Iterator<Item = (Range<u64>, bool)> {
+        self.segments.iter().filter_map(|s| Some((s.addr..s.addr.checked_add(s.file_size)?, s.writable)))
     }
 
     /// Code at the virtual addresses `start..end`: by how much they exceed its offsets in the file. `None` if they are
@@ -304,9 +366,9 @@ impl Elf {
     /// The GNU build id, from the notes.
     #[must_use]
     pub fn build_id(&self) -> Option<Vec<u8>> {
-        let notes = self.section(".note.gnu.build-id")?;
-        let bytes = self.bytes(notes.offset, notes.size, MAX_NOTE).ok()?;
-        find_build_id(&bytes)
+        let section = self.section(".note.gnu.build-id").map(|notes| (notes.offset, notes.size));
+        let build_id = |(offset, size)| find_build_id(&self.bytes(offset, size, MAX_NOTE).ok()?);
+        section.into_iter().chain(self.notes.iter().copied()).find_map(build_id)
     }
 
     /// Whether the file has DWARF of its own.
@@ -339,13 +401,22 @@ impl Elf {
         for record in table.chunks_exact(size as usize) {
             let f = Fields(record);
             let flags = if self.class == Class::Elf64 { f.u32(4) } else { f.u32(24) };
-            let (offset, addr) = (f.word(self.class, 4, 8), f.word(self.class, 8, 16));
+            let (offset, address) = (f.word(self.class, 4, 8), f.word(self.class, 8, 16));
+            let size = f.word(self.class, 16, 32);
             match f.u32(0) {
                 PT_LOAD => {
-                    let file_size = f.word(self.class, 16, 32);
-                    self.segments.push(Segment { offset, addr, file_size, executable: flags & PF_X != 0 });
+                    let (executable, writable) = (flags & PF_X != 0, flags & PF_W != 0);
+                    self.segments.push(Segment {
+                        offset,
+                        addr: address,
+                        file_size: size,
+                        executable,
+                        writable,
+                    });
                 }
-                PT_GNU_EH_FRAME => self.eh_frame_header = Some((offset, addr)),
+                PT_DYNAMIC => self.dynamic = Some((offset, size)),
+                PT_NOTE => self.notes.push((offset, size)),
+                PT_GNU_EH_FRAME => self.eh_frame_header = Some(Found { address, offset, size }),
                 _ => {}
             }
         }
@@ -354,7 +425,7 @@ impl Elf {
 
     fn read_sections(&mut self, offset: u64, mut count: u64, names: &mut u64) -> Result<(), ElfError> {
         if offset == 0 {
-            return Ok(()); // a file without section headers is legal; it has no names for us
+            return Ok(()); // a file without section headers is legal
         }
         let size = if self.class == Class::Elf64 { 64 } else { 40 };
         // elf(5): counts that do not fit 16 bits are in the first section header.

@@ -6,14 +6,13 @@
 
 use std::ops::ControlFlow;
 
-use gimli::{BaseAddresses, EhFrame, EhFrameHdr, LittleEndian};
+use gimli::{BaseAddresses, EhFrame, LittleEndian};
 
 use super::call_frames::each;
 use super::elf::{Class, Elf};
 
 /// Bytes of `.eh_frame` that are read of one file: twice what Chromium has.
 const MAX_BYTES: u64 = 64 << 20;
-const MAX_HEADER: u64 = 64;
 /// Functions that are read of one file: 16 MiB.
 const MAX_EXTENTS: usize = 1 << 20;
 
@@ -31,7 +30,7 @@ pub(crate) struct Extents(Vec<Extent>);
 impl Extents {
     /// Reads them. Descriptions that cannot be read, and those of what is no code, are left out.
     pub(crate) fn read(elf: &Elf) -> Extents {
-        let Some((address, bytes)) = section(elf).or_else(|| by_header(elf)) else {
+        let Some((address, bytes)) = section(elf) else {
             return Extents::default();
         };
         let mut extents = described(&bytes, address, elf);
@@ -68,19 +67,6 @@ impl Extents {
 fn section(elf: &Elf) -> Option<(u64, Vec<u8>)> {
     let section = elf.section(".eh_frame")?;
     Some((section.addr, elf.bytes(section.offset, section.size, MAX_BYTES).ok()?))
-}
-
-/// The same for a file without section headers: a segment has a header that leads to it. The end is not told; the
-/// content has a mark there.
-fn by_header(elf: &Elf) -> Option<(u64, Vec<u8>)> {
-    let (at, address) = elf.eh_frame_header()?;
-    let mut header = [0; MAX_HEADER as usize];
-    let read = elf.read_some(&mut header, at).ok()?;
-    let bases = BaseAddresses::default().set_eh_frame_hdr(address);
-    let header = EhFrameHdr::new(&header[..read], LittleEndian).parse(&bases, address_size(elf)).ok()?;
-    let address = header.eh_frame_ptr().direct().ok()?;
-    let (offset, left) = elf.offset_of(address)?;
-    Some((address, elf.bytes(offset, left.min(MAX_BYTES), MAX_BYTES).ok()?))
 }
 
 fn address_size(elf: &Elf) -> u8 {

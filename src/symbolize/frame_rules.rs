@@ -12,13 +12,16 @@ use gimli::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::branch_mark;
 use super::call_frames::{Reader, each};
 use super::coroutine;
-use super::elf::{Elf, SHF_COMPRESSED};
-use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder};
+use super::elf::{Elf, ElfError, SHF_COMPRESSED};
+use super::machine::Machine;
+use super::signal_return;
+use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, Window};
 
 /// Bytes of frame descriptions that are read of one file; the largest browsers have 20 MiB.
-const MAX_SECTION: u64 = 64 << 20;
+const MAX_SECTION: u64 = 128 << 20;
 /// The instructions of a CIE are run again for each of its functions. Real ones have about ten bytes.
 const MAX_CIE: usize = 256;
 /// GCC's start code (crtbegin) has about 180 bytes.
@@ -35,7 +38,7 @@ const GO: &str = ".note.go.buildid";
 pub enum NoTable {
     /// It describes no frames.
     NoFrames,
-    /// It is not for x86-64.
+    /// It is for another machine than x86-64 and i386.
     Machine,
     /// It cannot be opened now.
     Unavailable,
@@ -45,35 +48,39 @@ pub enum NoTable {
     TooLarge,
 }
 
-/// Reads the frame descriptions of a file. What of them cannot be read is left out.
+/// Reads the frame descriptions of a file. What of them cannot be read is left out. With `around`, the table is one of the
+/// code around that offset in the file, as much as fits.
 ///
 /// # Errors
 /// Why there is no table.
-pub fn table(elf: &Elf) -> Result<Table, NoTable> {
-    if !elf.is_x86_64() {
-        return Err(NoTable::Machine);
-    }
+pub fn table(elf: &Elf, around: Option<u64>) -> Result<TablePart, NoTable> {
+    let machine = Machine::of(elf).ok_or(NoTable::Machine)?;
     let address = |name| elf.section(name).map_or(0, |section| section.addr);
     let bases = BaseAddresses::default()
         .set_eh_frame(address(".eh_frame"))
         .set_text(address(".text"))
         .set_got(address(".got"));
+    let mut table = around.map_or_else(TableBuilder::default, TableBuilder::around);
+    table.i386 = machine == Machine::I386;
+    let signal_returns = if machine == Machine::X86_64 { signal_return::all(elf) } else { Vec::new() };
     let mut builder =
-        Builder { elf, table: TableBuilder::default(), described: Vec::new(), after_entry: None };
+        Builder { elf, machine, table, described: Vec::new(), after_entry: None, signal_returns };
     let bytes = section(elf, ".eh_frame")?;
     let mut frames = EhFrame::new(&bytes, LittleEndian);
-    frames.set_address_size(8);
+    frames.set_address_size(machine.word());
     builder.all(&frames, &bases)?;
     // A program that was compiled without the former has that of the start code all the same, which is linked into it.
     let bytes = section(elf, ".debug_frame").unwrap_or_default();
     if !bytes.is_empty() && elf.section(GO).is_none() {
         builder.described = builder.table.covered();
         let mut frames = DebugFrame::new(&bytes, LittleEndian);
-        frames.set_address_size(8);
+        frames.set_address_size(machine.word());
         builder.all(&frames, &bases)?;
     }
     builder.start_code()?;
-    builder.table.build().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)
+    let only = builder.add_signal_returns()?;
+    let part = builder.table.build_part().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)?;
+    Ok(TablePart { window: only.unwrap_or(part.window), ..part })
 }
 
 /// The same for a file that is in memory.
@@ -81,23 +88,29 @@ pub fn table(elf: &Elf) -> Result<Table, NoTable> {
 /// # Errors
 /// Why there is no table.
 pub fn table_of_bytes(bytes: Vec<u8>) -> Result<Table, NoTable> {
-    table(&Elf::read_memory(bytes).map_err(|_| NoTable::BadFile)?)
+    Ok(table(&Elf::read_memory(bytes).map_err(|_| NoTable::BadFile)?, None)?.table)
 }
 
 fn section(elf: &Elf, name: &str) -> Result<Vec<u8>, NoTable> {
     let Some(section) = elf.section(name).filter(|s| s.flags & SHF_COMPRESSED == 0) else {
         return Ok(Vec::new());
     };
-    elf.bytes(section.offset, section.size, MAX_SECTION).map_err(|_| NoTable::BadFile)
+    elf.bytes(section.offset, section.size, MAX_SECTION).map_err(|error| match error {
+        ElfError::TooLarge { .. } => NoTable::TooLarge,
+        _ => NoTable::BadFile,
+    })
 }
 
 struct Builder<'e> {
     elf: &'e Elf,
+    machine: Machine,
     table: TableBuilder,
     /// What is not described again.
     described: Vec<(u64, u64)>,
     /// Where the function ends at which the program is entered.
     after_entry: Option<u64>,
+    /// Offsets in the file; what a description says of them is passed over.
+    signal_returns: Vec<Window>,
 }
 
 impl Builder<'_> {
@@ -130,7 +143,8 @@ impl Builder<'_> {
         let next = self.described.partition_point(|(_, end)| *end <= from);
         let again = self.described.get(next).is_some_and(|(start, _)| *start < to);
         // Linkers leave the descriptions of functions that they left out in `.debug_frame`, as of code where the header is.
-        if again || from == 0 {
+        let known = self.signal_returns.iter().any(|code| code.start <= from && to <= code.end);
+        if again || known || from == 0 {
             return Ok(());
         }
         if fde.cie().entry_len() > MAX_CIE {
@@ -140,10 +154,17 @@ impl Builder<'_> {
             // The byte before it is asked for.
             return self.add(code, (start.saturating_sub(1), end), Rule::End);
         }
+        if branch_mark::stands_before(self.elf, start) {
+            self.add(code, (start.saturating_sub(branch_mark::LEN), start), branch_mark::RULE)?;
+        }
+        if self.machine == Machine::I386 && coroutine::begins_behind(self.elf, start, end) {
+            // The byte before it is asked for: a `ret`, at which no tick ever is.
+            self.add(code, (end, end.saturating_add(2)), Rule::End)?;
+        }
         let mut from = start;
         if start == self.elf.entry()
             && let Ok(row) = fde.unwind_info_for_address(frames, bases, context, start + ENDBR)
-            && rule(row, frames, fde.cie()) == Rule::End
+            && rule(row, self.machine, frames, fde.cie()) == Rule::End
         {
             from = start + ENDBR;
             self.add(code, (start, from), Rule::End)?;
@@ -157,7 +178,7 @@ impl Builder<'_> {
         let mut to = from;
         while let Ok(Some(row)) = rows.next_row() {
             let range = (row.start_address().max(from), row.end_address().min(end));
-            self.add(code, range, rule(row, frames, fde.cie()))?;
+            self.add(code, range, rule(row, self.machine, frames, fde.cie()))?;
             to = range.1.max(to);
         }
         // What follows an instruction that cannot be read.
@@ -170,15 +191,36 @@ impl Builder<'_> {
     /// Go's.
     fn start_code(&mut self) -> Result<(), NoTable> {
         let after_entry = self.after_entry;
-        for name in [".init", ".fini", ".text"] {
-            let Some(section) = self.elf.section(name) else { continue };
-            let (start, end) = (section.addr, section.addr.saturating_add(section.size));
+        let sections = [".init", ".fini", ".text"].into_iter().filter_map(|name| self.elf.section(name));
+        let mut code: Vec<(u64, u64)> =
+            sections.map(|section| (section.addr, section.addr.saturating_add(section.size))).collect();
+        if code.is_empty() {
+            code.extend(
+                self.elf
+                    .code()
+                    .map(|segment| (segment.address, segment.address.saturating_add(segment.size))),
+            );
+        }
+        for (start, end) in code {
             self.undescribed(start, end)?;
             if let Some(start) = after_entry.filter(|after| (start..end).contains(after)) {
                 self.undescribed(start, end)?;
             }
         }
         Ok(())
+    }
+
+    /// Notes the code to which signal handlers return. If nothing else is known of the file, the code that the table is
+    /// about: all other is walked as that of a file without a table.
+    fn add_signal_returns(&mut self) -> Result<Option<Window>, NoTable> {
+        let nothing_else = self.table.covered().is_empty();
+        for &Window { start, end } in &self.signal_returns {
+            self.table.add(start, end, signal_return::RULE).map_err(|_| NoTable::TooLarge)?;
+        }
+        let (Some(first), Some(last)) = (self.signal_returns.first(), self.signal_returns.last()) else {
+            return Ok(None);
+        };
+        Ok(nothing_else.then_some(Window { start: first.start, end: last.end }))
     }
 
     /// Notes the code that begins at `start` and goes up to what is described, or to the section's end.
@@ -200,30 +242,37 @@ impl Builder<'_> {
     }
 }
 
-/// The rule of one row.
-fn rule<'d, S>(row: &UnwindTableRow<usize>, frames: &S, cie: &CommonInformationEntry<Reader<'d>>) -> Rule
+/// The rule of one row. Registers of other machines go by the names of those of x86-64 that do the same.
+fn rule<'d, S>(
+    row: &UnwindTableRow<usize>,
+    machine: Machine,
+    frames: &S,
+    cie: &CommonInformationEntry<Reader<'d>>,
+) -> Rule
 where
     S: UnwindSection<Reader<'d>>,
 {
-    let operations = |expression: &UnwindExpression<usize>| operations(expression, frames, cie);
-    let ra = match row.register(X86_64::RA) {
+    let operations = |expression: &UnwindExpression<usize>| operations(expression, machine, frames, cie);
+    let ra = match row.register(machine.number(X86_64::RA)) {
         None => return Rule::Other,
         Some(RegisterRule::Undefined) => return Rule::End,
         Some(ra) => ra,
     };
-    let fp = row.register(X86_64::RBP);
+    let fp = row.register(machine.number(X86_64::RBP));
     if let RegisterRule::Expression(ra) = &ra {
-        return signal(row, &operations(ra), fp.as_ref(), operations).unwrap_or(Rule::Other);
+        return signal(row, machine, &operations(ra), fp.as_ref(), operations).unwrap_or(Rule::Other);
     }
-    if ra != RegisterRule::Offset(-8) {
+    if ra != RegisterRule::Offset(-i64::from(machine.word())) {
         return Rule::Other;
     }
     let cfa = match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } => match (*register, i32::try_from(*offset)) {
-            (X86_64::RSP, Ok(n)) => Cfa::Sp(n),
-            (X86_64::RBP, Ok(n)) => Cfa::Fp(n),
-            _ => return Rule::Other,
-        },
+        CfaRule::RegisterAndOffset { register, offset } => {
+            match (machine.register(*register), i32::try_from(*offset)) {
+                (X86_64::RSP, Ok(n)) => Cfa::Sp(n),
+                (X86_64::RBP, Ok(n)) => Cfa::Fp(n),
+                _ => return Rule::Other,
+            }
+        }
         CfaRule::Expression(expression) => match operations(expression)[..] {
             [Step::Register(register, at), Step::Deref] => match deref(register, at, 0) {
                 Some(cfa) => cfa,
@@ -233,7 +282,7 @@ where
                 Some(cfa) => cfa,
                 None => return Rule::Other,
             },
-            // What the linker writes for a PLT: binutils, elf_x86_64_eh_frame_plt.
+            // What the linker writes for a PLT: binutils, elf_x86_64_eh_frame_plt and elf_i386_eh_frame_plt.
             [
                 Step::Register(X86_64::RSP, cfa),
                 Step::Register(X86_64::RA, 0),
@@ -241,10 +290,10 @@ where
                 Step::And,
                 Step::Literal(from @ 0..16),
                 Step::AtLeast,
-                Step::Literal(3),
+                Step::Literal(shift),
                 Step::ShiftLeft,
                 Step::Plus,
-            ] => {
+            ] if shift == machine.word_shift() => {
                 return match (i32::try_from(cfa), u8::try_from(from), fp) {
                     (Ok(cfa), Ok(from), None | Some(RegisterRule::SameValue)) => Rule::Plt { cfa, from },
                     _ => Rule::Other,
@@ -277,6 +326,7 @@ fn deref(register: Register, at: i64, more: i64) -> Option<Cfa> {
 /// The frame of a signal: all registers are where the kernel saved them, at sp + n (glibc's `__restore_rt`).
 fn signal(
     row: &UnwindTableRow<usize>,
+    machine: Machine,
     ra: &[Step],
     fp: Option<&RegisterRule<usize>>,
     operations: impl Fn(&UnwindExpression<usize>) -> Vec<Step>,
@@ -286,9 +336,8 @@ fn signal(
     let [Step::Register(X86_64::RSP, sp_at), Step::Deref] = operations(cfa)[..] else { return None };
     let [Step::Register(X86_64::RSP, ra_at)] = *ra else { return None };
     let [Step::Register(X86_64::RSP, fp_at)] = operations(fp)[..] else { return None };
-    let neighbours = ra_at.checked_sub(8) == Some(sp_at);
-    neighbours
-        .then_some(Rule::Signal { sp_at: i32::try_from(sp_at).ok()?, fp_at: i16::try_from(fp_at).ok()? })
+    let as_saved = ra_at.checked_sub(machine.saved_ip()) == Some(sp_at);
+    as_saved.then_some(Rule::Signal { sp_at: i32::try_from(sp_at).ok()?, fp_at: i16::try_from(fp_at).ok()? })
 }
 
 /// An operation of an expression, as far as they are known here.
@@ -310,6 +359,7 @@ enum Step {
 /// known.
 fn operations<'d, S>(
     expression: &UnwindExpression<usize>,
+    machine: Machine,
     frames: &S,
     cie: &CommonInformationEntry<Reader<'d>>,
 ) -> Vec<Step>
@@ -322,7 +372,7 @@ where
     loop {
         let step = match operations.next() {
             Ok(None) => return steps,
-            Ok(Some(operation)) if steps.len() < 16 => step(&operation),
+            Ok(Some(operation)) if steps.len() < 16 => step(machine, &operation),
             _ => Step::Other,
         };
         steps.push(step);
@@ -332,12 +382,14 @@ where
     }
 }
 
-fn step(operation: &Operation<Reader<'_>>) -> Step {
+fn step(machine: Machine, operation: &Operation<Reader<'_>>) -> Step {
     match *operation {
-        Operation::RegisterOffset { register, offset, .. } => Step::Register(register, offset),
+        Operation::RegisterOffset { register, offset, .. } => {
+            Step::Register(machine.register(register), offset)
+        }
         Operation::UnsignedConstant { value } => Step::Literal(value),
         Operation::PlusConstant { value } => i64::try_from(value).map_or(Step::Other, Step::Add),
-        Operation::Deref { size: 8, space: false, .. } => Step::Deref,
+        Operation::Deref { size, space: false, .. } if size == machine.word() => Step::Deref,
         Operation::And => Step::And,
         Operation::Ge => Step::AtLeast,
         Operation::Shl => Step::ShiftLeft,

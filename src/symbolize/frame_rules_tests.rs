@@ -124,7 +124,7 @@ struct Tried {
 
 fn compare(path: &Path) -> Tried {
     let elf = Elf::read(File::open(path).unwrap()).unwrap();
-    let table = table(&elf).unwrap();
+    let table = table(&elf, None).unwrap().table;
     let address = |name| elf.section(name).map_or(0, |section| section.addr);
     let bases = BaseAddresses::default()
         .set_eh_frame(address(".eh_frame"))
@@ -191,12 +191,99 @@ fn tables_of_real_libraries_say_what_their_descriptions_say() {
     assert!(found > 0 || !Path::new("/lib/x86_64-linux-gnu").exists(), "no library was found");
 }
 
+/// A file with two functions of these addresses, which are offsets too, and the code `bytes` in front of the second one.
+/// The first one's frame is 32 bytes, whatever it is at.
+fn two_functions(first: (u64, u64), second: (u64, u64), bytes: &[u8]) -> Vec<u8> {
+    const SECTIONS: usize = 0x2000;
+    let mut file = vec![0x90; SECTIONS + 3 * 64];
+    file[..120].fill(0);
+    file[SECTIONS..].fill(0);
+    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    // Addresses are absolute; CFA = rsp + 8, and the return address below it.
+    let cie = [&[0x14, 0, 0, 0, 0, 0, 0, 0, 1][..], b"zR\0", &[1, 0x78, 16, 1, 4, 0xc, 7, 8, 0x90, 1, 0, 0]]
+        .concat();
+    let fde = |before: usize, (start, end): (u64, u64), cfa: u8| {
+        let at = u32::try_from(before + 4).unwrap();
+        let head = [28_u32.to_le_bytes(), at.to_le_bytes()].concat();
+        [&head[..], &start.to_le_bytes(), &(end - start).to_le_bytes(), &[0, 0xe, cfa, 0, 0, 0, 0, 0]]
+            .concat()
+    };
+    let frames = [cie.clone(), fde(cie.len(), first, 32), fde(cie.len() + 32, second, 8)].concat();
+    put(0, b"\x7fELF\x02\x01\x01");
+    put(18, &[62, 0]);
+    put(32, &64_u64.to_le_bytes());
+    put(40, &(SECTIONS as u64).to_le_bytes());
+    put(54, &[56, 0, 1, 0, 64, 0, 3, 0, 2, 0]);
+    put(64, &[1, 0, 0, 0, 5, 0, 0, 0]);
+    put(64 + 32, &(SECTIONS as u64).to_le_bytes());
+    for (n, name, at, size) in [(1, 1, 0x400_u64, frames.len()), (2, 0, 0x300, 11)] {
+        let header = SECTIONS + n * 64;
+        put(header, &[name, 0, 0, 0, 1]);
+        put(header + 16, &at.to_le_bytes());
+        put(header + 24, &at.to_le_bytes());
+        put(header + 32, &(size as u64).to_le_bytes());
+    }
+    put(0x300, b"\0.eh_frame\0");
+    put(0x400, &frames);
+    put(usize::try_from(second.0).unwrap() - bytes.len(), bytes);
+    file
+}
+
+#[test]
+fn a_mark_before_a_description_belongs_to_the_function_behind_it() {
+    let frame = |n| Rule::Frame { cfa: Cfa::Sp(n), fp: Fp::Same };
+    let endbr = [0xf3, 0x0f, 0x1e, 0xfa];
+    let marked = table_of_bytes(two_functions((0x1000, 0x10fa), (0x1104, 0x1200), &endbr)).unwrap();
+    let rules = [0x10f9, 0x10ff, 0x1100, 0x1103, 0x1104].map(|offset| marked.rule(offset));
+    assert_eq!(rules, [frame(32), frame(32), frame(8), frame(8), frame(8)]);
+    let plain = table_of_bytes(two_functions((0x1000, 0x10fa), (0x1104, 0x1200), &[0x90; 4])).unwrap();
+    assert_eq!((plain.rule(0x1103), plain.rule(0x1104)), (frame(32), frame(8)), "padding");
+}
+
+/// The header of ELF-64: `e_shoff`, and the section headers' size, their number, and which of them has the names.
+const SECTION_HEADERS: [std::ops::Range<usize>; 2] = [0x28..0x30, 0x3a..0x40];
+
+#[test]
+fn section_headers_are_not_needed_and_not_believed_against_the_program_headers() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let library = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"].map(Path::new).into_iter();
+    let Some(library) = library.filter(|path| path.exists()).map(|path| std::fs::read(path).unwrap()).next()
+    else {
+        return;
+    };
+    let elf = Elf::read_memory(library.clone()).unwrap();
+    let expected = table(&elf, None).unwrap().table;
+    let headers = usize::try_from(u64::from_le_bytes(library[0x28..0x30].try_into().unwrap())).unwrap();
+    let frames = elf.sections().iter().position(|section| section.name == ".eh_frame").unwrap();
+    let (mut none, mut beyond, mut false_one) = (library.clone(), library.clone(), library.clone());
+    SECTION_HEADERS.into_iter().for_each(|field| none[field].fill(0));
+    beyond[0x2f] = 0x7f;
+    // Its offset in the file is that of other data.
+    false_one[headers + 64 * frames + 24 + 1] ^= 1;
+    for changed in [none, beyond, false_one] {
+        let changed = table_of_bytes(changed).unwrap();
+        let (mut same, mut random) = (0, 0_u64);
+        for n in 0..20_000 {
+            random = memory(random ^ n);
+            let offset = random % library.len() as u64;
+            // Where start code lies only sections say exactly.
+            if let Rule::Frame { .. } | Rule::Plt { .. } | Rule::Signal { .. } = expected.rule(offset) {
+                assert_eq!(changed.rule(offset), expected.rule(offset), "{offset:#x}");
+                same += 1;
+            }
+        }
+        assert!(same > 5_000, "{same}");
+    }
+}
+
 #[test]
 fn the_vdso_has_a_table() {
     let image = super::super::vdso::image().unwrap();
-    let table = table(&Elf::read(File::from(image)).unwrap());
+    let table = table(&Elf::read(File::from(image)).unwrap(), None);
     if cfg!(target_arch = "x86_64") {
-        assert!(table.unwrap().rows() > 5);
+        assert!(table.unwrap().table.rows() > 5);
     }
 }
 

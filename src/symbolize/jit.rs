@@ -1,31 +1,59 @@
 //! The broker's side of perf maps: which processes have one, and when to read on.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::child::{Child, Lost};
 use super::frames::{Frames, Shared, unknown};
-use super::message::{Kept, Names, PerfMapFacts, Request, Response};
+use super::message::{JitPc, Kept, Names, PerfMapFacts, Request, Response};
+use super::perfmap::MAX_STEPS;
 use super::place::AddressSpaces;
 use crate::limits::{Limit, LimitsMet};
-use crate::process::{MonoNs, OpenRefusal, ProcessId, Unopened};
+use crate::process::{Ancestor, MonoNs, OpenRefusal, ProcessId, Unopened};
 use crate::profile::Why;
 
 const MAX_PROCESSES: usize = 256;
+/// Processes whose ancestors are remembered.
+const MAX_DESCENDANTS: usize = 4096;
 const BATCH: usize = 4096;
 /// Of all time, one part in so many goes to reading again what has become shorter.
 const ANEW_PART: u32 = 20;
+/// More bytes than this from one reading to the next are as if all had been read again: no runtime writes so much, but a
+/// file of holes grows at no cost.
+const MUCH: u64 = 4 << 20;
+
+/// Who wrote a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Writer {
+    /// The process whose code it names.
+    Itself(ProcessId),
+    /// One that forked it: its thread group, and when its program began.
+    Ancestor(u32, MonoNs),
+}
+
+impl Writer {
+    fn tgid(self) -> u32 {
+        match self {
+            Writer::Itself(id) => id.tgid,
+            Writer::Ancestor(tgid, _) => tgid,
+        }
+    }
+}
 
 #[derive(Debug)]
 struct MapState {
     number: u64,
+    /// The last process whose code it was asked about.
+    user: ProcessId,
     /// The last question that was about it.
     used: u64,
     file: Result<OwnedFd, Unopened>,
     /// The worker that has it.
     generation: u64,
     tried: Instant,
+    /// When the last reading ended that found something: code that was seen before that may be other code now.
+    changed: MonoNs,
     facts: PerfMapFacts,
     /// How long it is left alone after that, if it was ever read anew.
     rest: Option<Duration>,
@@ -33,19 +61,20 @@ struct MapState {
 }
 
 impl MapState {
-    /// Notes that it was read on, in that time; true if there was anything. A process may shorten its map and let it
-    /// grow as often as it likes: once that was read the map rests, the longer the more `others` there are of which that
-    /// is known. What is only added is read once, and costs no rest.
-    fn was_read(&mut self, facts: PerfMapFacts, took: Duration, others: u32) -> bool {
-        let anew = facts.begun_anew != self.facts.begun_anew;
-        if anew {
+    /// Notes that it was read on, in that time. A process may shorten its map and let it grow as often as it likes: once
+    /// that was read the map rests, the longer the more `others` there are of which that is known. What is only added, and
+    /// is not much, is read once, and costs no rest.
+    fn was_read(&mut self, facts: PerfMapFacts, took: Duration, others: u32) {
+        let much = facts.read.saturating_sub(self.facts.read) > MUCH;
+        if much || facts.begun_anew != self.facts.begun_anew {
             self.rest = Some(took.saturating_mul(ANEW_PART).saturating_mul(others.saturating_add(1)));
         } else if let Some(rest) = &mut self.rest {
             *rest = Duration::ZERO;
         }
-        let changed = facts != self.facts;
+        if facts.read != self.facts.read {
+            self.changed = MonoNs::now();
+        }
         self.facts = facts;
-        changed
     }
 }
 
@@ -60,14 +89,16 @@ pub struct PerfMapStats {
     pub lines: u64,
     /// Lines that were not.
     pub rejected: u64,
-    /// Maps of which only the start was read.
+    /// Maps of which a part was left out.
     pub cut: u64,
 }
 
 /// Perf maps of all processes.
 #[derive(Debug)]
 pub(crate) struct JitMaps {
-    maps: HashMap<ProcessId, MapState>,
+    maps: HashMap<Writer, MapState>,
+    /// Of processes that have code which their own maps do not name: those that they descend from by forks alone.
+    ancestors: HashMap<ProcessId, Vec<Ancestor>>,
     next: u64,
     /// How often names were asked for.
     asked: u64,
@@ -81,8 +112,8 @@ pub(crate) struct JitMaps {
 impl JitMaps {
     /// A map is looked for, or read on, each time that `again_after` has passed.
     pub(crate) fn new(raw: bool, again_after: Duration) -> JitMaps {
-        let (maps, shared) = (HashMap::new(), Shared::default());
-        JitMaps { maps, next: 0, asked: 0, raw, again_after, shared, lost: 0 }
+        let (maps, ancestors, shared) = (HashMap::new(), HashMap::new(), Shared::default());
+        JitMaps { maps, ancestors, next: 0, asked: 0, raw, again_after, shared, lost: 0 }
     }
 
     /// The frames of addresses in memory that the process filled with code itself.
@@ -90,26 +121,85 @@ impl JitMaps {
         &mut self,
         child: &mut Child,
         spaces: &mut impl AddressSpaces,
-        (id, at): (ProcessId, MonoNs),
-        addresses: &[u64],
+        id: ProcessId,
+        seen: &[(u64, MonoNs)],
     ) -> Vec<Frames> {
-        self.open(child, spaces, id, at);
+        let Some(&(_, at)) = seen.first() else { return Vec::new() };
+        let writer = Writer::Itself(id);
+        let mut answers = self.named_by(child, writer, id, seen, || spaces.perf_map(id, at));
+        // What is not known of its own map may be of younger code than an ancestor's.
+        if self.maps.get(&writer).is_none_or(|map| !map.facts.more && map.facts.left_out == 0) {
+            self.ask_ancestors(child, spaces, (id, at), seen, &mut answers);
+        }
+        let frames = answers.into_iter().zip(seen);
+        frames.map(|(answer, &(pc, _))| answer.unwrap_or_else(|why| unknown(why, None, pc))).collect()
+    }
+
+    /// What one map says of addresses of a process. `open` opens it.
+    fn named_by(
+        &mut self,
+        child: &mut Child,
+        writer: Writer,
+        user: ProcessId,
+        seen: &[(u64, MonoNs)],
+        open: impl FnOnce() -> Result<OwnedFd, Unopened>,
+    ) -> Vec<Result<Frames, Why>> {
+        self.open(child, writer, user, open);
         self.asked += 1;
-        if let Some(map) = self.maps.get_mut(&id) {
-            map.used = self.asked;
+        if let Some(map) = self.maps.get_mut(&writer) {
+            (map.used, map.user) = (self.asked, user);
         }
-        let mut answers = self.ask(child, id, addresses);
-        let unsure = answers.iter().any(|a| a.is_err());
-        if unsure && self.read_on(child, id) {
-            answers = self.ask(child, id, addresses);
+        // Also if all addresses have names: other code may have taken the place of what had them.
+        self.read_on(child, writer);
+        self.ask(child, writer, seen)
+    }
+
+    /// Asks the maps of those that a process was forked from about code that it has from them.
+    fn ask_ancestors(
+        &mut self,
+        child: &mut Child,
+        spaces: &mut impl AddressSpaces,
+        (id, at): (ProcessId, MonoNs),
+        seen: &[(u64, MonoNs)],
+        answers: &mut [Result<Frames, Why>],
+    ) {
+        let is_open = |answer: &Result<Frames, Why>| matches!(answer, Err(Why::AnonymousCode));
+        if !answers.iter().any(is_open) {
+            return;
         }
-        let frames = answers.into_iter().zip(addresses);
-        frames.map(|(answer, &a)| answer.unwrap_or_else(|why| unknown(why, None, a))).collect()
+        if self.ancestors.len() >= MAX_DESCENDANTS {
+            self.ancestors.clear();
+        }
+        let ancestors = self.ancestors.entry(id).or_insert_with(|| spaces.ancestors(id, at)).clone();
+        for ancestor in ancestors {
+            let (tgid, began) = ancestor.program();
+            let writer = Writer::Ancestor(tgid, began);
+            self.open(child, writer, id, || spaces.ancestors_perf_map(id, at, ancestor));
+            let Some(Ok(file)) = self.maps.get(&writer).map(|map| &map.file) else { continue };
+            let open: Vec<usize> = (0..seen.len()).filter(|&n| answers.get(n).is_some_and(is_open)).collect();
+            let addresses: Vec<u64> = open.iter().map(|&n| seen[n].0).collect();
+            let inherited = spaces.inherited(id, at, (ancestor, file.as_fd()), &addresses);
+            let open: Vec<usize> =
+                open.into_iter().zip(inherited).filter_map(|(n, is)| is.then_some(n)).collect();
+            if open.is_empty() {
+                continue;
+            }
+            let asked: Vec<(u64, MonoNs)> = open.iter().map(|&n| seen[n]).collect();
+            let named = self.named_by(child, writer, id, &asked, || Err(Unopened::ProcessGone));
+            for (n, answer) in open.into_iter().zip(named) {
+                answers[n] = answer;
+            }
+        }
     }
 
     /// Has the worker close the maps of processes that are not known any more.
     pub(crate) fn forget_ended(&mut self, child: &mut Child, is_known: impl Fn(ProcessId) -> bool) {
-        for (_, map) in self.maps.extract_if(|&id, _| !is_known(id)) {
+        self.ancestors.retain(|&id, _| is_known(id));
+        self.close(child, |map| !is_known(map.user));
+    }
+
+    fn close(&mut self, child: &mut Child, is_due: impl Fn(&MapState) -> bool) {
+        for (_, map) in self.maps.extract_if(|_, map| is_due(map)) {
             child.forget(map.generation, Kept::PerfMap(map.number));
         }
     }
@@ -135,7 +225,7 @@ impl JitMaps {
             stats.refused += u64::from(refused);
             stats.lines += map.facts.lines;
             stats.rejected += map.facts.rejected;
-            stats.cut += u64::from(map.facts.cut);
+            stats.cut += u64::from(map.facts.left_out > 0);
         }
         stats
     }
@@ -143,72 +233,85 @@ impl JitMaps {
     /// What was not read of maps.
     pub(crate) fn limits(&self) -> LimitsMet {
         let mut met = LimitsMet::default();
-        for (id, map) in &self.maps {
-            met.note(Limit::PerfMap, &format!("process {}", id.tgid), u64::from(map.facts.cut));
+        for (writer, map) in &self.maps {
+            met.note(Limit::PerfMap, &format!("process {}", writer.tgid()), map.facts.left_out);
         }
         met
     }
 
-    fn open(&mut self, child: &mut Child, spaces: &mut impl AddressSpaces, id: ProcessId, at: MonoNs) {
-        let known = self.maps.get(&id);
+    fn open(
+        &mut self,
+        child: &mut Child,
+        writer: Writer,
+        user: ProcessId,
+        open: impl FnOnce() -> Result<OwnedFd, Unopened>,
+    ) {
+        let known = self.maps.get(&writer);
         if known.is_some_and(|m| m.file.is_ok() || m.tried.elapsed() < self.again_after) {
             return;
         }
         if self.maps.len() >= MAX_PROCESSES {
             self.make_room(child);
         }
-        let file = spaces.perf_map(id, at);
+        let file = open();
         self.next += 1;
         let (tried, facts, rest) = (Instant::now(), PerfMapFacts::default(), None);
         let (number, used) = (self.next, self.asked);
-        let state = MapState { number, used, file, generation: 0, tried, facts, rest, lost: 0 };
-        self.maps.insert(id, state);
+        let changed = MonoNs(0);
+        let state =
+            MapState { number, user, used, file, generation: 0, tried, changed, facts, rest, lost: 0 };
+        self.maps.insert(writer, state);
     }
 
     /// Those without a map cost nothing to look for again; if all have one, the one that was not used for longest is closed.
     fn make_room(&mut self, child: &mut Child) {
         self.maps.retain(|_, map| map.file.is_ok());
         if self.maps.len() >= MAX_PROCESSES {
-            let oldest = self.maps.iter().min_by_key(|(_, map)| map.used).map(|(&id, _)| id);
-            self.forget_ended(child, |id| Some(id) != oldest);
+            let oldest = self.maps.values().map(|map| map.used).min();
+            self.close(child, |map| Some(map.used) == oldest);
         }
     }
 
-    fn ask(&mut self, child: &mut Child, id: ProcessId, addresses: &[u64]) -> Vec<Result<Frames, Why>> {
-        let mut answers = Vec::with_capacity(addresses.len());
-        while answers.len() < addresses.len() {
-            let rest = &addresses[answers.len()..];
+    fn ask(&mut self, child: &mut Child, writer: Writer, seen: &[(u64, MonoNs)]) -> Vec<Result<Frames, Why>> {
+        let mut answers = Vec::with_capacity(seen.len());
+        while answers.len() < seen.len() {
+            let rest = &seen[answers.len()..];
             let rest = &rest[..rest.len().min(BATCH)];
-            match self.attempt(child, id, rest) {
+            match self.attempt(child, writer, rest) {
                 Ok(names) if !names.answers.is_empty() => {
-                    answers.extend(self.shared.frames(&names, rest, None));
+                    let addresses: Vec<u64> = rest.iter().map(|&(pc, _)| pc).collect();
+                    answers.extend(self.shared.frames(&names, &addresses, None));
                 }
                 Err(None) => {}
-                Ok(_) => answers.resize(addresses.len(), Err(Why::WorkerFailed)),
-                Err(Some(why)) => answers.resize(addresses.len(), Err(why)),
+                Ok(_) => answers.resize(seen.len(), Err(Why::WorkerFailed)),
+                Err(Some(why)) => answers.resize(seen.len(), Err(why)),
             }
         }
         answers
     }
 
     /// `Err(None)`: try again.
-    fn attempt(&mut self, child: &mut Child, id: ProcessId, rest: &[u64]) -> Result<Names, Option<Why>> {
-        let map = self.maps.get_mut(&id).ok_or(Some(Why::AnonymousCode))?;
+    fn attempt(
+        &mut self,
+        child: &mut Child,
+        writer: Writer,
+        rest: &[(u64, MonoNs)],
+    ) -> Result<Names, Option<Why>> {
+        let map = self.maps.get_mut(&writer).ok_or(Some(Why::AnonymousCode))?;
         let Ok(file) = &map.file else { return Err(Some(Why::AnonymousCode)) };
         if map.lost > 1 {
             return Err(Some(Why::WorkerFailed));
         }
         let mut exchange = || {
             if map.generation != child.generation() {
-                if let Response::PerfMap(facts) =
-                    child.ask(&Request::PerfMap { map: map.number }, &[file.as_fd()])?
-                {
+                if let Some(facts) = read_map(child, map.number, Some(file.as_fd()))? {
                     map.facts = facts;
                 }
                 map.generation = child.generation();
-                map.tried = Instant::now();
+                (map.tried, map.changed) = (Instant::now(), MonoNs::now());
             }
-            let request = Request::Jit { map: map.number, addresses: rest.to_vec(), raw: self.raw };
+            let addresses = rest.iter().map(|&(pc, at)| JitPc { pc, earlier: at < map.changed });
+            let request = Request::Jit { map: map.number, addresses: addresses.collect(), raw: self.raw };
             child.ask(&request, &[])
         };
         match exchange() {
@@ -222,33 +325,48 @@ impl JitMaps {
         }
     }
 
-    /// Lets the worker read what the map has got since; true if that was anything.
-    fn read_on(&mut self, child: &mut Child, id: ProcessId) -> bool {
-        let others = self.maps.iter().filter(|(other, map)| **other != id && map.rest.is_some()).count();
+    /// Lets the worker read what the map has got since.
+    fn read_on(&mut self, child: &mut Child, writer: Writer) {
+        let others = self.maps.iter().filter(|(other, map)| **other != writer && map.rest.is_some()).count();
         let again_after = self.again_after;
-        let Some(map) = self.maps.get_mut(&id).filter(|m| m.file.is_ok() && m.lost <= 1) else {
-            return false;
-        };
+        let Some(map) = self.maps.get_mut(&writer).filter(|m| m.file.is_ok() && m.lost <= 1) else { return };
         if map.tried.elapsed() < again_after.max(map.rest.unwrap_or_default())
             || map.generation != child.generation()
         {
-            return false;
+            return;
         }
         let begun = Instant::now();
-        let answer = child.ask(&Request::PerfMap { map: map.number }, &[]);
+        let answer = read_map(child, map.number, None);
         map.tried = Instant::now();
         match answer {
-            Ok(Response::PerfMap(facts)) => {
-                map.was_read(facts, map.tried - begun, u32::try_from(others).unwrap_or(u32::MAX))
+            Ok(Some(facts)) => {
+                map.was_read(facts, map.tried - begun, u32::try_from(others).unwrap_or(u32::MAX));
             }
-            Ok(_) | Err(Lost::NotAsked) => false,
+            Ok(None) | Err(Lost::NotAsked) => {}
             Err(_) => {
                 map.lost += 1;
                 self.lost += 1;
-                false
             }
         }
     }
+}
+
+/// Has the worker read a map to its end, step by step; a file that grows all the time is left for later.
+fn read_map(
+    child: &mut Child,
+    map: u64,
+    mut file: Option<BorrowedFd<'_>>,
+) -> Result<Option<PerfMapFacts>, Lost> {
+    let mut read = None;
+    for _ in 0..MAX_STEPS {
+        let descriptors: Vec<BorrowedFd<'_>> = file.take().into_iter().collect();
+        let Response::PerfMap(facts) = child.ask(&Request::PerfMap { map }, &descriptors)? else { break };
+        read = Some(facts);
+        if !facts.more {
+            break;
+        }
+    }
+    Ok(read)
 }
 
 #[cfg(test)]
@@ -259,23 +377,28 @@ mod tests {
     fn a_map_that_begins_anew_rests() {
         let mut map = MapState {
             number: 1,
+            user: ProcessId { tgid: 1, start: 1, exec: 1 },
             used: 1,
             file: Err(Unopened::ProcessGone),
             generation: 1,
             tried: Instant::now(),
+            changed: MonoNs(0),
             facts: PerfMapFacts::default(),
             rest: None,
             lost: 0,
         };
         let second = Duration::from_secs(1);
-        let mut read = |lines, begun_anew, others| {
-            let facts = PerfMapFacts { lines, begun_anew, ..PerfMapFacts::default() };
-            (map.was_read(facts, second, others), map.rest)
+        let mut read = |read, begun_anew, others| {
+            let before = map.changed;
+            map.was_read(PerfMapFacts { read, begun_anew, ..PerfMapFacts::default() }, second, others);
+            (map.changed > before, map.rest)
         };
-        assert_eq!(read(10, 0, 5), (true, None), "it has grown");
-        assert_eq!(read(10, 1, 0), (true, Some(20 * second)), "as many lines, others");
-        assert_eq!(read(11, 1, 5), (true, Some(Duration::ZERO)), "it has grown again");
-        assert_eq!(read(11, 1, 5), (false, Some(Duration::ZERO)));
-        assert_eq!(read(9, 2, 3), (true, Some(80 * second)), "as three others did");
+        assert_eq!(read(100, 0, 5), (true, None), "it has grown");
+        assert_eq!(read(200, 1, 0), (true, Some(20 * second)), "it was shortened");
+        assert_eq!(read(210, 1, 5), (true, Some(Duration::ZERO)), "it has grown again");
+        assert_eq!(read(210, 1, 5), (false, Some(Duration::ZERO)));
+        assert_eq!(read(300, 2, 3), (true, Some(80 * second)), "as three others did");
+        assert_eq!(read(300 + MUCH, 2, 0), (true, Some(Duration::ZERO)));
+        assert_eq!(read(301 + 2 * MUCH, 2, 0), (true, Some(20 * second)), "it has grown by too much");
     }
 }

@@ -54,7 +54,8 @@ pub(super) type WantedMethods = HashMap<ProcessId, HashMap<MethodAt, u64, Random
 #[derive(Default)]
 pub(super) struct Wanted {
     pub(super) native: HashMap<FileId, (FileHandle, Vec<u64>), RandomState>,
-    pub(super) jit: HashMap<ProcessId, (MonoNs, Vec<u64>)>,
+    /// Each address with the time it was seen.
+    pub(super) jit: HashMap<ProcessId, Vec<(u64, MonoNs)>>,
     /// Each with the times it was seen.
     pub(super) java: HashMap<ProcessId, HashMap<Seen, Vec<u64>, RandomState>>,
     pub(super) interpreted: WantedMethods,

@@ -19,10 +19,10 @@ pub(crate) enum Request {
     Debug { file: u64, alternate: bool },
     /// The functions at these offsets of the file.
     Names { file: u64, offsets: Vec<u64> },
-    /// The descriptor is the perf map of that number; without one, the map has grown and is read on.
+    /// The descriptor is the perf map of that number; without one, the map is read on.
     PerfMap { map: u64 },
     /// What the perf map says about these addresses; `raw`: as the runtime wrote it.
-    Jit { map: u64, addresses: Vec<u64>, raw: bool },
+    Jit { map: u64, addresses: Vec<JitPc>, raw: bool },
     /// Read what the log of a JVM has now. With a descriptor it is a log that is new to this worker.
     ReadLog { jvm: u64, follow: Option<Follow> },
     /// Look again at what is known of a JVM's code. With a descriptor it is the memory of a JVM that is new to this
@@ -36,8 +36,8 @@ pub(crate) enum Request {
     Threads { jvm: u64, numbers: Vec<u32> },
     /// This is not asked about any more.
     Forget(Kept),
-    /// The unwind table of the file whose descriptor is with this message.
-    UnwindTable,
+    /// The unwind table of the file whose descriptor is with this message, or of a part of it around an offset.
+    UnwindTable { around: Option<u64> },
 }
 
 /// What a worker keeps for later questions, with the descriptors that it was given.
@@ -65,10 +65,19 @@ pub(crate) enum Response {
     Threads(Vec<Option<String>>),
     /// To `Forget`.
     Done,
-    /// To `UnwindTable`: the bytes of a [`crate::unwind::Table`].
-    UnwindTable(Result<Vec<u8>, NoTable>),
+    /// To `UnwindTable`.
+    UnwindTable(Result<TableBytes, NoTable>),
     /// The request does not fit what went before it.
     Refused,
+}
+
+/// A [`crate::unwind::TablePart`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TableBytes {
+    pub(crate) bytes: Vec<u8>,
+    /// Offsets in the file.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 /// What a file says about itself, so that the broker can find the debug files that belong to it.
@@ -90,10 +99,22 @@ pub struct PerfMapFacts {
     pub lines: u64,
     /// Lines that were not, skipped.
     pub rejected: u64,
-    /// The file was longer than what is read of one.
-    pub cut: bool,
-    /// How often the file had become shorter, so that all of it was read again.
+    /// What is not known of it, bytes: the beginning of a file that is too long, and lines of too many functions.
+    pub left_out: u64,
+    /// How often the file had become shorter, or had got too much at once, so that all that is known of it was forgotten.
     pub begun_anew: u64,
+    /// Bytes of whole lines that were read, over all readings.
+    pub read: u64,
+    /// The end of the file was not reached: it is to be read on, and names nothing until then.
+    pub more: bool,
+}
+
+/// An address in code that a runtime has generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct JitPc {
+    pub(crate) pc: u64,
+    /// It was seen before the map was last read on, so that other code may have been there.
+    pub(crate) earlier: bool,
 }
 
 /// How to read a log.

@@ -5,11 +5,13 @@
 //! message: files and offsets in, functions out. Native code is looked up by file offset, never by pid, so that it
 //! works after the process has ended.
 
+mod branch_mark;
 mod bytes;
 mod cache;
 mod call_frames;
 mod changes;
 mod child;
+mod compat_vdso;
 mod coroutine;
 mod demangle;
 mod dwarf;
@@ -22,6 +24,8 @@ mod files;
 mod followed;
 pub mod frame_rules;
 mod frames;
+mod go;
+mod go_table;
 mod java_log;
 mod java_memory;
 mod jit;
@@ -30,13 +34,16 @@ pub mod kernel;
 mod known;
 mod live_kernel;
 mod lookup;
+mod machine;
 mod message;
 mod method_cache;
 pub mod native;
 pub mod perfmap;
 pub mod place;
 mod plt;
+mod program_headers;
 mod sandbox;
+mod signal_return;
 mod symbolizer;
 mod symtab;
 mod tables;
@@ -51,6 +58,8 @@ pub use child::Cost;
 pub use demangle::demangle;
 pub use followed::{JvmLog, JvmMemory};
 pub use frame_rules::NoTable;
+#[cfg(any(test, fuzzing))]
+pub use go_table::made as go_made;
 pub use jit::PerfMapStats;
 pub use jvms::JavaLeaves;
 pub(crate) use jvms::Jvms;

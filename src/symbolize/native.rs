@@ -11,6 +11,7 @@ use super::elf::{Elf, ElfError};
 use super::entry;
 use super::extents::Extents;
 use super::file_traits;
+use super::go::GoCode;
 use super::message::FileFacts;
 use super::plt::Plt;
 use super::symtab::Symbols;
@@ -51,6 +52,7 @@ pub struct Native {
     debug_symbols: OnceCell<Symbols>,
     alternate: Option<Elf>,
     debug: OnceCell<Option<Debug>>,
+    go: OnceCell<GoCode>,
 }
 
 impl Native {
@@ -82,6 +84,7 @@ impl Native {
             debug_symbols: OnceCell::new(),
             alternate: None,
             debug: OnceCell::new(),
+            go: OnceCell::new(),
         }
     }
 
@@ -90,7 +93,8 @@ impl Native {
         FileFacts {
             build_id: self.elf.build_id(),
             wants_debug_file: self.debug_file.is_none()
-                && !(self.elf.has_debug_info() && self.elf.has_symtab()),
+                && !(self.elf.has_debug_info() && self.elf.has_symtab())
+                && !self.go().is_all(&self.elf),
             alternate: elf.alternate_build_id(),
             traits: file_traits::traits(&self.elf),
         }
@@ -131,6 +135,9 @@ impl Native {
     /// [`Why::NoSymbol`] if no symbol covers it, and nothing else tells of which function it is.
     pub fn functions(&self, offset: u64) -> Result<Vec<Function>, Why> {
         let address = self.elf.address_of(offset).ok_or(Why::NoSymbol)?;
+        if let Some(functions) = self.go().functions(&self.elf, address) {
+            return Ok(functions);
+        }
         let mut calls = self.debug().map_or_else(Vec::new, |d| d.calls(address));
         let own = calls.pop().unwrap_or_default();
         let raw = self.symbol(address).or(own.name).or_else(|| self.plt().find(&self.elf, address));
@@ -214,6 +221,10 @@ impl Native {
         };
         let (elf, symbols) = self.mini.get_or_init(read).as_ref()?;
         find(symbols, elf)
+    }
+
+    fn go(&self) -> &GoCode {
+        self.go.get_or_init(|| GoCode::read(&self.elf))
     }
 
     fn plt(&self) -> &Plt {

@@ -4,6 +4,11 @@
 //!
 //! The file belongs to the profiled program and may be anything. A bad line is skipped and counted, no line is ever
 //! quoted, and what is read is bounded.
+//!
+//! Runtimes use an address again when its code is collected (V8 does), and write another line for the new code: the last
+//! line that covers an address is the true one. So a name is only given out of an unbroken reading up to the end of the
+//! file. Of a file that is too long the beginning is left out, and of too many functions those that were written first:
+//! their code becomes unknown, not false.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,56 +16,63 @@ use std::os::unix::fs::FileExt;
 
 use super::demangle::MAX_NAME;
 use super::message::PerfMapFacts;
+use crate::profile::Why;
 use crate::profile::frame::clean;
 
-/// Read of one file at most, bytes.
-const MAX_BYTES: u64 = 48 << 20;
-const MAX_ENTRIES: usize = 1 << 20;
+/// Read of the end of one file at most, bytes: maps of 168 MB were seen (sandstorm-io/blackrock 37).
+const MOST_READ: u64 = 256 << 20;
+/// Read in one go at most, bytes: the worker must answer in time.
+const STEP: u64 = 8 << 20;
+/// Goes that a reading takes at most, if the file does not grow meanwhile.
+pub(crate) const MAX_STEPS: u64 = MOST_READ / STEP + 1;
+/// Functions of one map, and bytes of their names: with both the worker stays below what it is replaced for.
+const MAX_ENTRIES: usize = 1 << 18;
+const MAX_NAMES: usize = 20 << 20;
 /// Longer lines are rejected, bytes.
 const MAX_LINE: usize = 16 << 10;
 const BLOCK: usize = 64 << 10;
 
+/// A line's code, by its start.
+#[derive(Clone, Copy, Debug)]
+struct Code {
+    end: u64,
+    /// Where its name is; names are in the order of their lines.
+    name: u32,
+    len: u32,
+    /// The reading, from the second on, that found it in the place of other code; else 0.
+    replaced_in: u32,
+}
+
 /// What one process's perf map says.
 #[derive(Debug, Default)]
 pub struct PerfMap {
-    /// By start: end, and the name's place. No two overlap.
-    code: BTreeMap<u64, (u64, u32, u32)>,
+    /// By start. No two overlap.
+    code: BTreeMap<u64, Code>,
     names: Vec<u8>,
     /// Read up to here: after the last whole line, or into one that is too long.
     read_to: u64,
-    /// That is within a line that is too long: what comes up to its end is passed over.
+    /// That is within a line that is too long, or began in what was left out: what comes up to its end is passed over.
     skipping: bool,
+    /// Readings that reached the end of the file and found something.
+    readings: u32,
     facts: PerfMapFacts,
 }
 
 impl PerfMap {
-    /// Reads what `file` has now, from where the last reading ended; from the start if it has become shorter.
-    /// Reading ends at the size that the file had at the start: one that grows meanwhile does not keep us.
+    /// Reads what `file` has now, from where the last reading ended, but not more than [`STEP`] at a time; from the start
+    /// if it has become shorter. Reading ends at the size that the file had at the start: one that grows meanwhile does
+    /// not keep us.
     pub fn read(&mut self, file: &File) -> PerfMapFacts {
         let size = file.metadata().map_or(0, |m| m.len());
         self.read_from(size, |block, at| file.read_at(block, at).unwrap_or(0))
     }
 
-    /// A map that is in memory.
-    #[must_use]
-    pub fn of(bytes: &[u8]) -> PerfMap {
-        let mut map = PerfMap::default();
-        map.read_from(bytes.len() as u64, |block, at| {
-            let tail = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
-            let len = tail.len().min(block.len());
-            block[..len].copy_from_slice(&tail[..len]);
-            len
-        });
-        map
-    }
-
     fn read_from(&mut self, size: u64, read_at: impl Fn(&mut [u8], u64) -> usize) -> PerfMapFacts {
-        if size < self.read_to {
-            let facts = PerfMapFacts { begun_anew: self.facts.begun_anew + 1, ..PerfMapFacts::default() };
-            *self = PerfMap { facts, ..PerfMap::default() };
+        if size < self.read_to || size - self.read_to > MOST_READ {
+            self.begin_anew(size);
         }
-        self.facts.cut |= size > MAX_BYTES;
-        let end = size.min(MAX_BYTES);
+        let end = size.min(self.read_to + STEP);
+        let begin = self.read_to;
         let mut block = vec![0; BLOCK];
         let (mut at, mut line) = (self.read_to, Vec::new());
         while at < end {
@@ -85,43 +97,97 @@ impl PerfMap {
                 }
             }
         }
+        self.facts.more = at < size;
+        self.facts.read += self.read_to - begin;
+        if !self.facts.more && self.read_to > begin {
+            self.readings = self.readings.saturating_add(1);
+        }
         self.facts
     }
 
-    /// The name of the code at `address`, without its tier mark unless `raw`.
-    #[must_use]
-    pub fn find(&self, address: u64, raw: bool) -> Option<String> {
-        let (_, &(end, at, len)) = self.code.range(..=address).next_back()?;
-        let name = self.names.get(at as usize..(at as usize).saturating_add(len as usize))?;
-        (address < end)
-            .then(|| if raw { clean(name, MAX_NAME) } else { clean(&without_tier(name), MAX_NAME) })
+    /// Forgets everything: the file has become shorter, or has got more than is read of one, so that what is known may
+    /// be of code that is no longer there.
+    fn begin_anew(&mut self, size: u64) {
+        let begun_anew = self.facts.begun_anew + u64::from(self.read_to > 0);
+        let (read, left_out) = (self.facts.read, size.saturating_sub(MOST_READ));
+        let facts = PerfMapFacts { begun_anew, read, left_out, ..PerfMapFacts::default() };
+        *self = PerfMap { facts, read_to: left_out, skipping: left_out > 0, ..PerfMap::default() };
+    }
+
+    /// The name of the code at `address`, without its tier mark unless `raw`. `earlier`: it was seen before the last
+    /// reading, in which that code may have taken the place of other code.
+    ///
+    /// # Errors
+    /// Why there is no name.
+    pub fn find(&self, address: u64, raw: bool, earlier: bool) -> Result<String, Why> {
+        let code = self.code.range(..=address).next_back().map(|(_, code)| code);
+        let code = code.filter(|code| address < code.end && !self.facts.more).ok_or(Why::AnonymousCode)?;
+        if earlier && code.replaced_in == self.readings && self.readings > 1 {
+            return Err(Why::CodeMoved);
+        }
+        let name = self.name_of(code);
+        Ok(if raw { clean(name, MAX_NAME) } else { clean(&without_tier(name), MAX_NAME) })
+    }
+
+    fn name_of(&self, code: &Code) -> &[u8] {
+        let start = code.name as usize;
+        self.names.get(start..start + code.len as usize).unwrap_or_default()
     }
 
     fn line(&mut self, line: &[u8]) {
-        let known = parse(line).is_some_and(|(start, end, name)| self.add(start, end, name));
-        if known {
-            self.facts.lines += 1;
-        } else {
-            self.facts.rejected += 1;
+        match parse(line) {
+            Some((start, end, name)) => {
+                self.add(start, end, name);
+                self.facts.lines += 1;
+            }
+            None => self.facts.rejected += 1,
         }
     }
 
     /// A later line wins: what it overlaps is code that is no longer there.
-    fn add(&mut self, start: u64, end: u64, name: &[u8]) -> bool {
-        let place = (u32::try_from(self.names.len()), u32::try_from(name.len()));
-        let (Ok(at), Ok(len)) = place else { return false };
-        while let Some((&old, _)) = self.code.range(..end).next_back().filter(|(_, old)| old.0 > start) {
+    fn add(&mut self, start: u64, end: u64, name: &[u8]) {
+        if self.code.len() >= MAX_ENTRIES || self.names.len() + name.len() > MAX_NAMES {
+            self.make_room();
+        }
+        let mut replaced_in = 0;
+        while let Some((&old, code)) = self.code.range(..end).next_back().filter(|(_, old)| old.end > start) {
+            // A runtime may write a line again.
+            if self.readings > 0 && (old != start || self.name_of(code) != name) {
+                replaced_in = self.readings.saturating_add(1);
+            }
             self.code.remove(&old);
         }
-        if self.code.len() >= MAX_ENTRIES {
-            self.facts.cut = true;
-            return false;
-        }
+        // Neither is more than `MAX_NAMES`.
+        let place = u32::try_from(self.names.len()).ok().zip(u32::try_from(name.len()).ok());
+        let Some((at, len)) = place else { return };
         self.names.extend_from_slice(name);
-        self.code.insert(start, (end, at, len));
-        true
+        self.code.insert(start, Code { end, name: at, len, replaced_in });
+    }
+
+    /// Forgets the names of code that is no longer there, and the older half of the code if that is not enough.
+    fn make_room(&mut self) {
+        let mut by_age: Vec<(u32, u64)> = self.code.iter().map(|(&start, code)| (code.name, start)).collect();
+        by_age.sort_unstable();
+        let living: usize = self.code.values().map(|code| code.len as usize).sum();
+        if self.code.len() >= MAX_ENTRIES || living > MAX_NAMES / 4 * 3 {
+            for (_, start) in by_age.drain(..by_age.len() / 2) {
+                let line = self.code.remove(&start).map_or(0, |code| u64::from(code.len) + LINE_BESIDE_NAME);
+                self.facts.left_out += line;
+            }
+        }
+        let mut names = Vec::new();
+        for (_, start) in by_age {
+            let Some(code) = self.code.get_mut(&start) else { continue };
+            let from = code.name as usize;
+            code.name = u32::try_from(names.len()).unwrap_or(u32::MAX);
+            names.extend_from_slice(self.names.get(from..from + code.len as usize).unwrap_or_default());
+        }
+        self.names = names;
     }
 }
+
+/// What a line has beside its name, bytes, about.
+const LINE_BESIDE_NAME: u64 = 17;
 
 fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let mut parts = line.trim_ascii().splitn(3, |&b| b == b' ');
@@ -170,8 +236,23 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text).unwrap();
         let mut map = PerfMap::default();
-        let facts = map.read(&file);
-        (map, facts)
+        let facts = read_all(&mut map, &file);
+        (map, PerfMapFacts { read: 0, ..facts })
+    }
+
+    fn read_all(map: &mut PerfMap, file: &File) -> PerfMapFacts {
+        for _ in 0..MAX_STEPS {
+            let facts = map.read(file);
+            if !facts.more {
+                return facts;
+            }
+            assert_eq!(map.find(0x10000, true, false), Err(Why::AnonymousCode), "the end is not known yet");
+        }
+        panic!("it has no end");
+    }
+
+    fn name(map: &PerfMap, address: u64) -> Option<String> {
+        map.find(address, true, false).ok()
     }
 
     #[test]
@@ -179,12 +260,12 @@ mod tests {
         let (map, facts) = map(b"7f0000001000 40 LazyCompile:*fib /app/a b.js:12:3\n\
             0x00007f0000002000 0x10 py::main:/app/x.py\n7F0000003000 8 JS:~go\n");
         assert_eq!(facts, PerfMapFacts { lines: 3, ..PerfMapFacts::default() });
-        assert_eq!(map.find(0x7f00_0000_103f, false).unwrap(), "LazyCompile:fib /app/a b.js:12:3");
-        assert_eq!(map.find(0x7f00_0000_103f, true).unwrap(), "LazyCompile:*fib /app/a b.js:12:3");
-        assert_eq!(map.find(0x7f00_0000_1040, true), None);
-        assert_eq!(map.find(0x7f00_0000_0fff, true), None);
-        assert_eq!(map.find(0x7f00_0000_2000, false).unwrap(), "py::main:/app/x.py");
-        assert_eq!(map.find(0x7f00_0000_3007, false).unwrap(), "JS:go");
+        assert_eq!(map.find(0x7f00_0000_103f, false, false).unwrap(), "LazyCompile:fib /app/a b.js:12:3");
+        assert_eq!(name(&map, 0x7f00_0000_103f).unwrap(), "LazyCompile:*fib /app/a b.js:12:3");
+        assert_eq!(name(&map, 0x7f00_0000_1040), None);
+        assert_eq!(name(&map, 0x7f00_0000_0fff), None);
+        assert_eq!(map.find(0x7f00_0000_2000, false, false).unwrap(), "py::main:/app/x.py");
+        assert_eq!(map.find(0x7f00_0000_3007, false, false).unwrap(), "JS:go");
     }
 
     #[test]
@@ -195,18 +276,18 @@ mod tests {
         text.extend_from_slice(b"\n20000 10 last\n30000 10 cut by the wri");
         let (map, facts) = map(&text);
         assert_eq!(facts, PerfMapFacts { lines: 2, rejected: 7, ..PerfMapFacts::default() });
-        assert_eq!(map.find(0x10000, true).unwrap(), "?[31mred\u{fffd}");
-        assert_eq!(map.find(0x2000f, true).unwrap(), "last");
-        assert_eq!(map.find(0x30000, true), None);
+        assert_eq!(name(&map, 0x10000).unwrap(), "?[31mred\u{fffd}");
+        assert_eq!(name(&map, 0x2000f).unwrap(), "last");
+        assert_eq!(name(&map, 0x30000), None);
     }
 
     #[test]
     fn later_lines_win() {
-        let map = PerfMap::of(b"10000 100 old\n20000 100 other\n10080 100 new\n");
-        assert_eq!(map.find(0x10000, true), None);
-        assert_eq!(map.find(0x10080, true).unwrap(), "new");
-        assert_eq!(map.find(0x1017f, true).unwrap(), "new");
-        assert_eq!(map.find(0x20000, true).unwrap(), "other");
+        let (map, _) = map(b"10000 100 old\n20000 100 other\n10080 100 new\n");
+        assert_eq!(name(&map, 0x10000), None);
+        assert_eq!(name(&map, 0x10080).unwrap(), "new");
+        assert_eq!(name(&map, 0x1017f).unwrap(), "new");
+        assert_eq!(name(&map, 0x20000).unwrap(), "other");
     }
 
     #[test]
@@ -215,27 +296,92 @@ mod tests {
         file.write_all(b"10000 10 a\n20000 10 b").unwrap();
         let mut map = PerfMap::default();
         assert_eq!(map.read(&file).lines, 1);
-        assert_eq!(map.find(0x20000, true), None);
+        assert_eq!(name(&map, 0x20000), None);
         file.write_all(b"cd\n30000 10 e\n").unwrap();
         assert_eq!(map.read(&file).lines, 3);
-        assert_eq!(map.find(0x20000, true).unwrap(), "bcd");
+        assert_eq!(name(&map, 0x20000).unwrap(), "bcd");
         file.set_len(0).unwrap();
         file.write_all_at(b"40000 10 fresh\n", 0).unwrap();
-        let expected = PerfMapFacts { lines: 1, begun_anew: 1, ..PerfMapFacts::default() };
+        let expected = PerfMapFacts { lines: 1, begun_anew: 1, read: 50, ..PerfMapFacts::default() };
         assert_eq!(map.read(&file), expected);
-        assert_eq!(map.find(0x10000, true), None);
-        assert_eq!(map.find(0x40000, true).unwrap(), "fresh");
+        assert_eq!(name(&map, 0x10000), None);
+        assert_eq!(name(&map, 0x40000).unwrap(), "fresh");
     }
 
     #[test]
-    fn a_map_without_end_is_cut() {
+    fn of_a_map_without_end_the_end_is_read() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(b"10000 10 a\n", 0).unwrap();
-        file.set_len(1 << 40).unwrap();
         let mut map = PerfMap::default();
-        let facts = map.read(&file);
-        assert!(facts.cut);
-        assert_eq!(map.find(0x10000, true).unwrap(), "a");
+        assert_eq!(read_all(&mut map, &file).left_out, 0);
+        assert_eq!(name(&map, 0x10000).unwrap(), "a");
+        let size = 1 << 40;
+        file.write_all_at(b"\n20000 10 b\n", size - 12).unwrap();
+        let mut facts = read_all(&mut map, &file);
+        assert_eq!((facts.lines, facts.begun_anew, facts.left_out), (1, 1, size - MOST_READ));
+        assert_eq!(name(&map, 0x10000), None, "it may be other code by now");
+        assert_eq!(name(&map, 0x20000).unwrap(), "b");
+        // What has grown by too much between two readings begins anew, too.
+        file.write_all_at(b"\n20000 10 c\n", 2 * size - 12).unwrap();
+        facts = read_all(&mut map, &file);
+        assert_eq!((facts.lines, facts.begun_anew, facts.left_out), (1, 2, 2 * size - MOST_READ));
+        assert_eq!(name(&map, 0x20000).unwrap(), "c");
+    }
+
+    #[test]
+    fn the_last_name_of_an_address_counts_however_long_the_map_is() {
+        let mut text = b"10000 10 first\n".to_vec();
+        for k in 0..400_000_u64 {
+            writeln!(text, "{:x} 40 handler_{k} of a module", 0x20000 + k * 64 % 0xe0000).unwrap();
+        }
+        text.extend_from_slice(b"10000 10 last\n");
+        assert!(text.len() as u64 > STEP);
+        let (map, facts) = map(&text);
+        assert_eq!(facts, PerfMapFacts { lines: 400_002, ..PerfMapFacts::default() });
+        assert_eq!(name(&map, 0x10000).unwrap(), "last");
+        assert!(map.names.len() <= MAX_NAMES && map.code.len() == 0xe0000 / 64 + 1);
+    }
+
+    #[test]
+    fn of_too_many_functions_the_first_go() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut map = PerfMap::default();
+        let all = MAX_ENTRIES as u64 + 10;
+        let mut text = Vec::new();
+        (0..all).for_each(|k| writeln!(text, "{:x} 10 f{k}", 0x10000 + k * 16).unwrap());
+        file.write_all(&text).unwrap();
+        let facts = read_all(&mut map, &file);
+        assert!(facts.left_out > MAX_ENTRIES as u64 * 10, "{facts:?}");
+        assert_eq!(name(&map, 0x10000), None);
+        assert_eq!(name(&map, 0x10000 + (all - 1) * 16).unwrap(), format!("f{}", all - 1));
+        let first_kept = MAX_ENTRIES as u64 / 2;
+        assert_eq!(name(&map, 0x10000 + first_kept * 16).unwrap(), format!("f{first_kept}"));
+        // Long names, most of which are of code that is no longer there.
+        let long = "x".repeat(10_000);
+        let mut text = Vec::new();
+        (0..5_000).for_each(|k| writeln!(text, "{:x} 10 {long}{k}", 0x10000 + k % 8 * 16).unwrap());
+        file.write_all(&text).unwrap();
+        read_all(&mut map, &file);
+        assert!(map.names.len() <= MAX_NAMES);
+        assert_eq!(map.find(0x10000, true, false).unwrap().chars().count(), MAX_NAME);
+        assert_eq!(name(&map, 0x10000 + (all - 1) * 16).unwrap(), format!("f{}", all - 1));
+    }
+
+    #[test]
+    fn code_that_was_replaced_meanwhile_has_no_name_for_a_while() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut map = PerfMap::default();
+        let mut grow = |text: &[u8]| {
+            file.write_all(text).unwrap();
+            map.read(&file);
+            [0x10000, 0x20000].map(|at| [true, false].map(|earlier| map.find(at, true, earlier)))
+        };
+        let known = |name: &str| [Ok(name.to_owned()), Ok(name.to_owned())];
+        let moved = |name: &str| [Err(Why::CodeMoved), Ok(name.to_owned())];
+        assert_eq!(grow(b"10000 10 a\n10000 10 b\n20000 10 c\n"), [known("b"), known("c")]);
+        assert_eq!(grow(b"10000 20 d\n20000 10 c\n"), [moved("d"), known("c")]);
+        assert_eq!(grow(b""), [moved("d"), known("c")]);
+        assert_eq!(grow(b"20000 10 e\n"), [known("d"), moved("e")]);
     }
 
     #[test]
@@ -260,7 +406,7 @@ mod tests {
         assert_eq!(grow(b"20000 10 within it"), (long, long + 18, 1, 0));
         let (from, _, lines, rejected) = grow(b"\n20000 10 after it\n");
         assert_eq!((from, lines, rejected), (long + 18, 2, 1));
-        assert_eq!(map.find(0x20000, true).unwrap(), "after it");
-        assert_eq!(map.find(0x10000, true).unwrap(), "a");
+        assert_eq!(name(&map, 0x20000).unwrap(), "after it");
+        assert_eq!(name(&map, 0x10000).unwrap(), "a");
     }
 }

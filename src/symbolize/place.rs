@@ -1,9 +1,11 @@
 //! What the symbolizer asks about processes: where an address leads to, and where their perf map is.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::process::{FileId, Location, MappedFile, MonoNs, ProcessId, Processes, Unlocated, Unopened};
+use crate::process::{
+    Ancestor, FileId, Location, MappedFile, MonoNs, ProcessId, Processes, Unlocated, Unopened, Vdso,
+};
 use crate::profile::Why;
 use crate::profile::frame::Module;
 use crate::profile::frame::clean;
@@ -64,8 +66,10 @@ pub enum Place {
     },
     /// Into memory that a program filled with code itself.
     Generated,
-    /// Into the vdso.
+    /// Into a vdso.
     Vdso {
+        /// Which.
+        vdso: Vdso,
         /// Offset in its image, bytes.
         offset: u64,
     },
@@ -92,6 +96,35 @@ pub trait AddressSpaces {
     /// # Errors
     /// Why there is none.
     fn perf_map(&mut self, id: ProcessId, at: MonoNs) -> Result<OwnedFd, Unopened>;
+
+    /// Those that `id` descends from by forks alone, the nearest first.
+    fn ancestors(&mut self, _id: ProcessId, _at: MonoNs) -> Vec<Ancestor> {
+        Vec::new()
+    }
+
+    /// The perf map of an ancestor of `id`, opened like its own.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn ancestors_perf_map(
+        &mut self,
+        _id: ProcessId,
+        _at: MonoNs,
+        _ancestor: Ancestor,
+    ) -> Result<OwnedFd, Unopened> {
+        Err(Unopened::ProcessGone)
+    }
+
+    /// At which of these addresses `id` has what that map of its ancestor describes.
+    fn inherited(
+        &mut self,
+        _id: ProcessId,
+        _at: MonoNs,
+        _map: (Ancestor, BorrowedFd<'_>),
+        addresses: &[u64],
+    ) -> Vec<bool> {
+        vec![false; addresses.len()]
+    }
 }
 
 impl AddressSpaces for Processes {
@@ -102,7 +135,7 @@ impl AddressSpaces for Processes {
                 Place::File { id: file.id, file: FileHandle::Mapped(file), offset }
             }
             Location::Anonymous { start: _, end: _ } => Place::Generated,
-            Location::Vdso { offset } => Place::Vdso { offset },
+            Location::Vdso { vdso, offset } => Place::Vdso { vdso, offset },
             Location::Vsyscall => Place::Vsyscall,
             Location::Unknown(Unlocated::ProcessGone) => Place::Unknown(Why::ProcessGone),
             Location::Unknown(Unlocated::NotMapped) => Place::Unknown(Why::NotMapped),
@@ -122,8 +155,35 @@ impl AddressSpaces for Processes {
 
     fn perf_map(&mut self, id: ProcessId, at: MonoNs) -> Result<OwnedFd, Unopened> {
         let root = self.root(id, at).ok_or(Unopened::ProcessGone)?;
-        self.open_own_file(id, at, format!("/tmp/perf-{}.map", root.ns_pid).as_ref())
+        self.open_own_file(id, at, perf_map_path(root.ns_pid).as_ref())
     }
+
+    fn ancestors(&mut self, id: ProcessId, at: MonoNs) -> Vec<Ancestor> {
+        Processes::ancestors(self, id, at)
+    }
+
+    fn ancestors_perf_map(
+        &mut self,
+        id: ProcessId,
+        at: MonoNs,
+        ancestor: Ancestor,
+    ) -> Result<OwnedFd, Unopened> {
+        self.open_ancestors_file((id, at), ancestor, perf_map_path)
+    }
+
+    fn inherited(
+        &mut self,
+        id: ProcessId,
+        at: MonoNs,
+        map: (Ancestor, BorrowedFd<'_>),
+        addresses: &[u64],
+    ) -> Vec<bool> {
+        Processes::inherited(self, (id, at), map, addresses)
+    }
+}
+
+fn perf_map_path(ns_pid: u32) -> String {
+    format!("/tmp/perf-{ns_pid}.map")
 }
 
 /// Memory with a name and no file: .NET maps its code twice through a memfd, others use shared memory. A program that

@@ -1,8 +1,9 @@
 //! Stacks of addresses in, stacks of frames out.
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -20,7 +21,7 @@ use super::live_kernel::Kernel;
 use super::lookup::{Asked, Found, Slot, Step, Wanted, WantedMethods};
 use super::message::LogStats;
 use super::method_cache::MethodAt;
-use super::place::{AddressSpaces, FileHandle, Place};
+use super::place::{AddressSpaces, Place};
 use super::vdso;
 use super::walk::{LastWalk, Named, Unfolding, Walk};
 use crate::capture::{End, Stack, UserWord};
@@ -35,6 +36,7 @@ pub const CHUNK: usize = 512;
 const MAX_NOTED: usize = 4096;
 /// No file of a process has this number.
 pub(super) const VDSO: FileId = FileId(u64::MAX);
+pub(super) const COMPAT_VDSO: FileId = FileId(u64::MAX - 1);
 
 /// How symbols are found.
 #[derive(Clone, Debug)]
@@ -111,7 +113,8 @@ pub struct Symbolizer {
     pub(super) java_leaves: HashMap<ProcessId, JavaLeaves>,
     pub(super) known: Known,
     pub(super) native: Cache<(FileId, u64), Frames>,
-    pub(super) vdso: Option<FileHandle>,
+    pub(super) vdso: Option<Arc<OwnedFd>>,
+    pub(super) compat_vdso: OnceLock<Option<Arc<OwnedFd>>>,
     pub(super) eviction: Eviction,
     unknown: HashMap<Why, u64>,
 }
@@ -123,7 +126,6 @@ impl Symbolizer {
     /// If the worker cannot be started.
     pub fn start(config: Config) -> Result<Symbolizer> {
         let child = Child::start(config.binary.clone(), config.deadline, SHORTEST)?;
-        let vdso = vdso::image().map(|fd| FileHandle::Image { name: "[vdso]".into(), fd: Arc::new(fd) });
         Ok(Symbolizer {
             child,
             kernel: Kernel::read(),
@@ -134,7 +136,8 @@ impl Symbolizer {
             java_leaves: HashMap::new(),
             known: Known::new(config.cached),
             native: Cache::new(config.cached),
-            vdso,
+            vdso: vdso::image().map(Arc::new),
+            compat_vdso: OnceLock::new(),
             eviction: Eviction::new(config.worker_memory, Instant::now()),
             unknown: HashMap::new(),
         })
@@ -309,8 +312,8 @@ impl Symbolizer {
         let pc = seen.probe();
         let (file_id, file, offset) = match place {
             Place::File { id, file, offset } => (id, file, offset),
-            Place::Vdso { offset } => match &self.vdso {
-                Some(image) => (VDSO, image.clone(), offset),
+            Place::Vdso { vdso, offset } => match self.vdso(vdso) {
+                Some((id, image)) => (id, image, offset),
                 None => return Slot::Known(unknown(Why::FileUnavailable, None, offset)),
             },
             Place::Generated => {
@@ -345,7 +348,7 @@ impl Symbolizer {
         if self.silent_jvms.contains(&id) {
             return Slot::Known(unknown(Why::NoAgent, None, pc));
         }
-        wanted.jit.entry(id).or_insert_with(|| (at, Vec::new())).1.push(pc);
+        wanted.jit.entry(id).or_default().push((pc, at));
         Slot::Jit(id, pc)
     }
 
@@ -405,11 +408,12 @@ impl Symbolizer {
             // Several large files in one go must not add up.
             self.evict();
         }
-        for (id, (at, mut addresses)) in wanted.jit {
-            addresses.sort_unstable();
-            addresses.dedup();
-            let frames = self.jit.frames(&mut self.child, spaces, (id, at), &addresses);
-            found.jit.extend(addresses.iter().map(|&a| (id, a)).zip(frames));
+        for (id, mut seen) in wanted.jit {
+            // Of each address the first time that it was seen.
+            seen.sort_unstable();
+            seen.dedup_by_key(|(pc, _)| *pc);
+            let frames = self.jit.frames(&mut self.child, spaces, id, &seen);
+            found.jit.extend(seen.iter().map(|&(pc, _)| (id, pc)).zip(frames));
         }
         for (id, wanted) in wanted.java {
             let mut wanted: Vec<(Seen, Vec<u64>)> = wanted.into_iter().collect();

@@ -4,34 +4,42 @@ use std::os::fd::AsFd as _;
 
 use super::Symbolizer;
 use super::child::Lost;
+use super::compat_vdso;
 use super::frame_rules::NoTable;
-use super::message::{Request, Response};
+use super::message::{Request, Response, TableBytes};
 use super::place::FileHandle;
-use super::symbolizer::VDSO;
-use crate::process::FileId;
-use crate::unwind::Table;
+use super::symbolizer::{COMPAT_VDSO, VDSO};
+use crate::process::{FileId, Vdso};
+use crate::unwind::{Table, TablePart, Window};
 
 impl Symbolizer {
-    /// The vdso's image, by the number that no file of a process has.
+    /// A vdso's image, by a number that no file of a process has. That of 32-bit programs is there when one was seen.
     #[must_use]
-    pub fn vdso(&self) -> Option<(FileId, FileHandle)> {
-        self.vdso.clone().map(|image| (VDSO, image))
+    pub fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)> {
+        let (id, image) = match vdso {
+            Vdso::Native => (VDSO, &self.vdso),
+            Vdso::Compat => (COMPAT_VDSO, self.compat_vdso.get_or_init(compat_vdso::image)),
+        };
+        image.clone().map(|fd| (id, FileHandle::Image { name: "[vdso]".into(), fd }))
     }
 
-    /// The unwind table of a file, built by the worker.
+    /// The unwind table of a file, or of a part of it around an offset, built by the worker.
     ///
     /// # Errors
     /// Why there is none; all but [`NoTable::Unavailable`] stay as they are, and the file need not be asked for again.
-    pub fn unwind_table(&mut self, file: &FileHandle) -> Result<Table, NoTable> {
+    pub fn unwind_table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
         let fd = file.fd().map_err(|_| NoTable::Unavailable)?;
-        let mut answer = self.child.ask(&Request::UnwindTable, &[fd.as_fd()]);
+        let mut answer = self.child.ask(&Request::UnwindTable { around }, &[fd.as_fd()]);
         if answer.as_ref().is_err_and(|how| *how == Lost::Died) {
             // What it was asked before may have killed it.
             self.files.lost += 1;
-            answer = self.child.ask(&Request::UnwindTable, &[fd.as_fd()]);
+            answer = self.child.ask(&Request::UnwindTable { around }, &[fd.as_fd()]);
         }
         match answer {
-            Ok(Response::UnwindTable(Ok(bytes))) => Table::from_bytes(bytes).ok_or(NoTable::BadFile),
+            Ok(Response::UnwindTable(Ok(TableBytes { bytes, start, end }))) => {
+                let table = Table::from_bytes(bytes).ok_or(NoTable::BadFile)?;
+                Ok(TablePart { table, window: Window { start, end } })
+            }
             Ok(Response::UnwindTable(Err(why))) => Err(why),
             Ok(_) => Err(NoTable::BadFile),
             Err(Lost::NotAsked) => Err(NoTable::Unavailable),

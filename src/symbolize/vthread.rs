@@ -6,21 +6,17 @@ use crate::profile::{Frame, Kind};
 
 /// Calls what a virtual thread runs, first of all; an intrinsic, so it is never interpreted or inlined.
 const MOUNT: &str = "jdk.internal.vm.Continuation.enterSpecial";
-/// The stub that stands instead, and instead of what is in the heap, once a thread was resumed: as the agent calls it (JDK
-/// 21, 25), and as memory does, which does not tell it from its neighbours. All of them run in virtual threads only.
-const RESUMED: [&str; 4] = [
-    "Cont thaw return barrier",
-    "cont_returnBarrier",
-    "StubRoutines (continuation stubs)",
-    "StubRoutines (continuationstubs)",
-];
+/// The stub that stands instead, and instead of what is in the heap, once a thread was resumed: its name has one of these in
+/// it, as the agent calls it (JDK 21; 25 and later), or as memory does, which does not tell it from its neighbours. All of
+/// them run in virtual threads only. Each release puts something else around them.
+const RESUMED: [&str; 3] = ["Cont thaw return barrier", "cont_returnBarrier", "(continuation"];
 
 /// Puts `[vthread]` between the frames of a carrier and those of the virtual thread that it runs, outermost first, if that
 /// begins among them. Returns where it stands.
 pub(super) fn mark(frames: &mut Vec<Arc<Frame>>) -> Option<usize> {
     let begins = |frame: &Arc<Frame>| match frame.kind {
         Kind::Java => *frame.name == *MOUNT,
-        Kind::JvmStub => RESUMED.contains(&&*frame.name),
+        Kind::JvmStub => RESUMED.iter().any(|name| frame.name.contains(name)),
         _ => false,
     };
     let at = frames.iter().position(begins)?;
@@ -42,7 +38,7 @@ mod tests {
     #[test]
     fn a_virtual_thread_begins_once_whether_it_was_resumed_or_not() {
         let run = (Kind::JavaInterpreted, "jdk.internal.vm.Continuation.run");
-        let (mount, resumed) = ((Kind::Java, MOUNT), (Kind::JvmStub, RESUMED[3]));
+        let (mount, resumed) = ((Kind::Java, MOUNT), (Kind::JvmStub, "StubRoutines (continuationstubs)"));
         let (stub, own) = ((Kind::JvmStub, "StubRoutines (initialstubs)"), (Kind::Java, "Shop.sell"));
         assert_eq!(marked(&[run, mount, own]), [run.1, "[vthread]", mount.1, own.1]);
         assert_eq!(marked(&[run, resumed, own]), [run.1, "[vthread]", resumed.1, own.1]);
@@ -52,5 +48,16 @@ mod tests {
             "it is resumed now"
         );
         assert_eq!(marked(&[run, stub]), [run.1, stub.1], "the carrier's own");
+        for name in [
+            "Cont thaw return barrier",
+            "cont_returnBarrier",
+            "Stub Generator cont_returnBarrier_stub",
+            "cont_returnBarrier_stub (stub gen)",
+            "StubRoutines (continuation stubs)",
+        ] {
+            assert_eq!(marked(&[run, (Kind::JvmStub, name), own]), [run.1, "[vthread]", name, own.1]);
+        }
+        let method = (Kind::Java, "Shop.cont_returnBarrier");
+        assert_eq!(marked(&[run, method]), [run.1, method.1], "no stub");
     }
 }

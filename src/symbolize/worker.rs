@@ -9,13 +9,13 @@ use super::elf::Elf;
 use super::frame_rules::{self, NoTable};
 use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
-use super::message::{FileFacts, Kept, Label, Name, NamesBuilder, Request, Response};
+use super::message::{FileFacts, JitPc, Kept, Label, Name, NamesBuilder, Request, Response, TableBytes};
 use super::native::{Called, Function, Native};
 use super::perfmap::PerfMap;
 use super::sandbox;
 use super::wire::{Channel, WireError};
 use crate::profile::{Kind, Why};
-use crate::unwind::Table;
+use crate::unwind::{TablePart, Window};
 
 /// The hidden first argument that makes a worker of this binary.
 pub const ARGUMENT: &str = "__worker";
@@ -94,7 +94,7 @@ impl Worker {
                 self.forget(kept);
                 Response::Done
             }
-            (Request::UnwindTable, Some(fd)) => Response::UnwindTable(unwind_table(fd)),
+            (Request::UnwindTable { around }, Some(fd)) => Response::UnwindTable(unwind_table(fd, around)),
             _ => Response::Refused,
         }
     }
@@ -156,10 +156,11 @@ impl Worker {
     }
 }
 
-/// Nothing of the file is kept: it is asked for once.
-fn unwind_table(fd: OwnedFd) -> Result<Vec<u8>, NoTable> {
+/// Nothing of the file is kept: it is seldom asked for again.
+fn unwind_table(fd: OwnedFd, around: Option<u64>) -> Result<TableBytes, NoTable> {
     let elf = Elf::read(File::from(fd)).map_err(|_| NoTable::BadFile)?;
-    frame_rules::table(&elf).map(Table::into_bytes)
+    let TablePart { table, window: Window { start, end } } = frame_rules::table(&elf, around)?;
+    Ok(TableBytes { bytes: table.into_bytes(), start, end })
 }
 
 fn names(native: &Native, offsets: &[u64]) -> Response {
@@ -185,16 +186,13 @@ fn names(native: &Native, offsets: &[u64]) -> Response {
     Response::Names(names.finish())
 }
 
-fn jit(map: &PerfMap, addresses: &[u64], raw: bool) -> Response {
+fn jit(map: &PerfMap, addresses: &[JitPc], raw: bool) -> Response {
     let mut names = NamesBuilder::default();
-    for &address in addresses {
-        let answer = match map.find(address, raw) {
-            Some(name) => {
-                let label = Label::Text(names.text(&name));
-                Ok(vec![Name { kind: Kind::Jit, label, file: None, line: 0, bci: None }])
-            }
-            None => Err(Why::AnonymousCode),
-        };
+    for &JitPc { pc, earlier } in addresses {
+        let answer = map.find(pc, raw, earlier).map(|name| {
+            let label = Label::Text(names.text(&name));
+            vec![Name { kind: Kind::Jit, label, file: None, line: 0, bci: None }]
+        });
         if !names.answer(answer) {
             break;
         }

@@ -14,7 +14,7 @@ pub use hotspot::{BlockFields, CodeHeap, HotSpot};
 pub use rule::{Cfa, Fp, Rule};
 pub use space::{Code, Layout, Range, Space};
 pub use store::{Budget, Memory, Store, TableKey, Usage};
-pub use table::{Table, TableBuilder};
+pub use table::{MAX_BYTES, MAX_PART_BYTES, Table, TableBuilder, TablePart, Window};
 
 /// Bytes of a page, `JP_PAGE_SIZE`.
 pub const PAGE: usize = 4096;

@@ -52,7 +52,7 @@ pub struct Space {
 pub const MAX_RANGES: usize = 1023;
 
 impl Space {
-    /// As the BPF program reads it. Ranges beyond [`MAX_RANGES`] are left out.
+    /// As the BPF program reads it. Whoever makes it leaves out ranges beyond [`MAX_RANGES`]; here the last ones are.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let count = self.ranges.len().min(MAX_RANGES);

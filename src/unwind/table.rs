@@ -7,13 +7,16 @@ use super::Rule;
 
 /// Bytes of a table at most: three to four million rows. The largest browsers need half of it.
 pub const MAX_BYTES: usize = 16 << 20;
+/// Bytes of the table of a part of a file, when that of the whole file would be too large: a process has room for several.
+pub const MAX_PART_BYTES: usize = 4 << 20;
 
 /// Bits of an offset within a step of the index: `JP_STEP_SHIFT`.
 const STEP_SHIFT: u32 = 10;
 const STEP_MASK: u32 = (1 << STEP_SHIFT) - 1;
-/// A file that is nearly empty must not cost a large index.
+/// A file that is nearly empty must not cost a large index. One of 64 KiB is not large: assembler, and what a program of
+/// small functions has, can be a million functions of one rule.
 const MAX_STEPS_PER_ROW: usize = 16;
-const FEW_STEPS: usize = 1024;
+const FEW_STEPS: usize = 1 << 14;
 /// Words of `struct jp_table`.
 const HEADER: usize = 8;
 /// Compilers fill up to 15 bytes between functions, which never run.
@@ -27,11 +30,47 @@ const BARE: u64 = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table(Vec<u8>);
 
+/// A table, and the code of its file that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TablePart {
+    /// The table.
+    pub table: Table,
+    /// The code. What lies outside has another table, or none.
+    pub window: Window,
+}
+
 /// Collects what holds where; the order does not matter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct TableBuilder {
+    /// Of 32-bit code.
+    pub i386: bool,
     pieces: Vec<Piece>,
     rules: HashMap<Rule, u32>,
+    /// Offsets in the file: what lies elsewhere is left out.
+    window: Window,
+    /// An offset in the window, if that may become smaller.
+    around: Option<u64>,
+    max_bytes: usize,
+}
+
+/// Offsets `start..end` of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The first.
+    pub start: u64,
+    /// After the last.
+    pub end: u64,
+}
+
+impl Window {
+    /// Of a file, as far as tables can name them.
+    pub const ALL: Window = Window { start: 0, end: 1 << 32 };
+
+    /// Whether this offset is one of them.
+    #[must_use]
+    pub fn contains(&self, offset: u64) -> bool {
+        (self.start..self.end).contains(&offset)
+    }
 }
 
 /// The code `start..end`, offsets in the file.
@@ -42,26 +81,50 @@ struct Piece {
     rule: u32,
 }
 
-/// The table would be larger than [`MAX_BYTES`], nearly empty, or of code beyond the first 4 GiB of a file.
+/// The table would be larger than it may be, nearly empty, or of code beyond the first 4 GiB of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the unwind table is too large")]
 pub struct TooLarge;
 
+impl Default for TableBuilder {
+    fn default() -> TableBuilder {
+        TableBuilder {
+            i386: false,
+            pieces: Vec::new(),
+            rules: HashMap::new(),
+            window: Window::ALL,
+            around: None,
+            max_bytes: MAX_BYTES,
+        }
+    }
+}
+
 impl TableBuilder {
+    /// For a part of a file: what lies around an offset, as much as [`MAX_PART_BYTES`] hold.
+    #[must_use]
+    pub fn around(offset: u64) -> TableBuilder {
+        TableBuilder { around: Some(offset), max_bytes: MAX_PART_BYTES, ..TableBuilder::default() }
+    }
+
     /// Notes that a rule holds for the code at the offsets `start..end`.
     ///
     /// # Errors
     /// [`TooLarge`]: then no table can be made.
     pub fn add(&mut self, start: u64, end: u64, rule: Rule) -> Result<(), TooLarge> {
-        let fits = |offset| u32::try_from(offset).map_err(|_| TooLarge);
-        let (start, end) = (fits(start)?, fits(end)?);
-        let rule = self.number(rule)?;
-        if start < end {
-            self.pieces.push(Piece { start, end, rule });
-        }
-        // A piece makes one row, and another one behind it at most.
-        if self.pieces.len() * 4 + self.rules.len() * 8 > MAX_BYTES {
+        if end >= Window::ALL.end && self.around.is_none() {
             return Err(TooLarge);
+        }
+        let (start, end) = (start.max(self.window.start), end.min(self.window.end));
+        if start >= end {
+            return Ok(());
+        }
+        let fits = |offset| u32::try_from(offset).map_err(|_| TooLarge);
+        let piece =
+            Piece { start: fits(start)?, end: fits(end - 1)?.saturating_add(1), rule: self.number(rule)? };
+        self.pieces.push(piece);
+        // A piece makes one row, and another one behind it at most.
+        while self.pieces.len() * 4 + self.rules.len() * 8 > self.max_bytes {
+            self.narrow()?;
         }
         Ok(())
     }
@@ -69,6 +132,28 @@ impl TableBuilder {
     fn number(&mut self, rule: Rule) -> Result<u32, TooLarge> {
         let next = u32::try_from(self.rules.len()).map_err(|_| TooLarge)?;
         Ok(*self.rules.entry(rule).or_insert(next))
+    }
+
+    /// Keeps the half of the window that is asked for.
+    fn narrow(&mut self) -> Result<(), TooLarge> {
+        let Window { start, end } = self.window;
+        let around = self.around.filter(|&around| self.window.contains(around)).ok_or(TooLarge)?;
+        if end - start <= 1 << STEP_SHIFT {
+            return Err(TooLarge);
+        }
+        let middle = u64::midpoint(start, end);
+        let half =
+            if around < middle { Window { start, end: middle } } else { Window { start: middle, end } };
+        self.window = half;
+        let rules: HashMap<u32, Rule> = self.rules.drain().map(|(rule, number)| (number, rule)).collect();
+        for Piece { start, end, rule } in std::mem::take(&mut self.pieces) {
+            let known =
+                rules.get(&rule).filter(|_| u64::from(start) < half.end && u64::from(end) > half.start);
+            if let Some(&rule) = known {
+                self.add(start.into(), end.into(), rule)?;
+            }
+        }
+        Ok(())
     }
 
     /// The first offset from this one on at which something is known to hold.
@@ -95,7 +180,27 @@ impl TableBuilder {
     ///
     /// # Errors
     /// [`TooLarge`].
-    pub fn build(mut self) -> Result<Option<Table>, TooLarge> {
+    pub fn build(self) -> Result<Option<Table>, TooLarge> {
+        Ok(self.build_part()?.map(|part| part.table))
+    }
+
+    /// Makes the table with the code that it is about; `None` if there is none in the whole file.
+    ///
+    /// # Errors
+    /// [`TooLarge`].
+    pub fn build_part(mut self) -> Result<Option<TablePart>, TooLarge> {
+        loop {
+            if self.pieces.is_empty() && self.window != Window::ALL {
+                self.add(self.window.start, self.window.start + 1, Rule::None)?;
+            }
+            match self.lay_out() {
+                Ok(table) => return Ok(table.map(|table| TablePart { table, window: self.window })),
+                Err(TooLarge) => self.narrow()?,
+            }
+        }
+    }
+
+    fn lay_out(&mut self) -> Result<Option<Table>, TooLarge> {
         let (none, bare) = (self.number(Rule::None)?, self.number(Rule::Bare)?);
         let rows = self.rows(none, bare);
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(None) };
@@ -106,11 +211,12 @@ impl TableBuilder {
         let size = rules_at + 2 * self.rules.len();
         // A row has 22 bits for the number of its rule; real code has a row for every hundred bytes or less.
         let sparse = steps as usize > MAX_STEPS_PER_ROW * rows.len() + FEW_STEPS;
-        if size * 4 > MAX_BYTES || self.rules.len() > 1 << (32 - STEP_SHIFT) || sparse {
+        if size * 4 > self.max_bytes || self.rules.len() > 1 << (32 - STEP_SHIFT) || sparse {
             return Err(TooLarge);
         }
         let mut table = Vec::with_capacity(size);
-        table.extend([first, steps, u32::try_from(rules_at).map_err(|_| TooLarge)?]);
+        let rules_at = u32::try_from(rules_at).map_err(|_| TooLarge)?;
+        table.extend([first, steps, rules_at, u32::from(self.i386)]);
         table.resize(HEADER, 0);
         let mut row = 0;
         for step in first..=last {
@@ -121,8 +227,8 @@ impl TableBuilder {
         }
         table.push(u32::try_from(rows.len()).map_err(|_| TooLarge)?);
         table.extend(rows.iter().map(|(offset, rule)| rule << STEP_SHIFT | (offset & STEP_MASK)));
-        table.resize(rules_at, 0);
-        let mut rules: Vec<(Rule, u32)> = self.rules.into_iter().collect();
+        table.resize(rules_at as usize, 0);
+        let mut rules: Vec<(Rule, u32)> = self.rules.iter().map(|(rule, number)| (*rule, *number)).collect();
         rules.sort_unstable_by_key(|(_, number)| *number);
         table.extend(rules.iter().flat_map(|(rule, _)| {
             let [a, b, c, d, e, f, g, h] = rule.encode();
@@ -283,6 +389,16 @@ mod tests {
     }
 
     #[test]
+    fn a_table_says_for_which_code_it_is() {
+        for i386 in [false, true] {
+            let mut builder = TableBuilder { i386, ..TableBuilder::default() };
+            builder.add(0x100, 0x200, sp(4)).unwrap();
+            let table = builder.build().unwrap().unwrap();
+            assert_eq!((table.word(3), table.rule(0x100)), (u32::from(i386), sp(4)));
+        }
+    }
+
+    #[test]
     fn a_step_full_of_rows() {
         let pieces: Vec<_> = (0..4096_u64).map(|i| (i, i + 1, sp(8 * i32::try_from(i).unwrap()))).collect();
         let table = table(&pieces);
@@ -315,13 +431,48 @@ mod tests {
         wide.add(u64::from(u32::MAX) - 1, u64::from(u32::MAX), sp(8)).unwrap();
         assert_eq!(wide.build(), Err(TooLarge));
         let mut sparse = TableBuilder::default();
-        sparse.add(0, 2 << 20, sp(8)).unwrap();
+        sparse.add(0, 32 << 20, sp(8)).unwrap();
         assert_eq!(sparse.build(), Err(TooLarge));
         let mut many = TableBuilder::default();
         let refused = (0..u64::MAX).find(|i| many.add(i * 2, i * 2 + 1, sp(8)).is_err());
         assert!(refused.is_some_and(|n| n < 5_000_000), "{refused:?}");
         assert_eq!(Table::from_bytes(vec![0; 31]), None);
         assert_eq!(Table::from_bytes(vec![0; MAX_BYTES + 4]), None);
+    }
+
+    #[test]
+    fn a_million_functions_of_one_rule_are_a_small_table() {
+        let table = table(&(0..1_300_000).map(|n| (n, n + 1, sp(8))).collect::<Vec<_>>());
+        assert!(table.bytes().len() < 16 << 10, "{}", table.bytes().len());
+        assert_eq!((table.rule(1_299_999), table.rule(1_300_000)), (sp(8), Rule::None));
+    }
+
+    #[test]
+    fn a_part_has_what_lies_around_an_offset_as_much_as_fits() {
+        let rule = |n: u64| sp(8 * i32::try_from(n % 100).unwrap());
+        let count = 1_200_000;
+        for around in [0, count * 4 - 1, 1 << 31] {
+            let mut builder = TableBuilder::around(around);
+            (0..count).for_each(|n| builder.add(n * 4, n * 4 + 4, rule(n)).unwrap());
+            let TablePart { table, window } = builder.build_part().unwrap().unwrap();
+            assert!(window.contains(around), "{window:?}");
+            assert!(table.bytes().len() <= MAX_PART_BYTES, "{}", table.bytes().len());
+            let known = window.end.min(count * 4);
+            if around < count * 4 {
+                assert!(table.bytes().len() * 3 > MAX_PART_BYTES, "{window:?}");
+                for offset in [window.start, around, known - 1] {
+                    assert_eq!(table.rule(offset), rule(offset / 4), "{offset:#x}");
+                }
+            }
+            assert_eq!(table.rule(window.end), Rule::None);
+        }
+        // Two functions that lie far apart: an index of all between them would be too large.
+        let mut sparse = TableBuilder::around(100);
+        sparse.add(0, 200, sp(8)).unwrap();
+        sparse.add(1 << 31, (1 << 31) + 200, sp(16)).unwrap();
+        let part = sparse.build_part().unwrap().unwrap();
+        assert_eq!((part.table.rule(100), part.window.start), (sp(8), 0));
+        assert_eq!(TableBuilder::around(1 << 40).add(1 << 40, 1 << 41, sp(8)), Ok(()));
     }
 
     #[test]

@@ -2,17 +2,17 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jbpf_prof::jvm::{self, AttachOptions, Jvm, Refusal};
+use jbpf_prof::jvm::{self, AttachOptions, Jvm, JvmRow, NamesFrom, Refusal};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -39,7 +39,7 @@ fn compile(name: &str) -> PathBuf {
 }
 
 /// A fake, killed at the end.
-struct Fake(Child);
+struct Fake(Child, Option<BufReader<ChildStdout>>);
 
 impl Fake {
     fn start(mode: &str) -> (Fake, Jvm) {
@@ -55,10 +55,11 @@ impl Fake {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        said.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n", "{mode}");
         let jvm = jvm::find(child.id()).expect("it maps libjvm.so");
-        (Fake(child), jvm)
+        (Fake(child, Some(said)), jvm)
     }
 }
 
@@ -79,6 +80,21 @@ fn a_process_that_does_not_catch_sigquit_survives() {
     assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
 }
 
+/// A program that loaded the library and made no JVM may mean something else by SIGQUIT: nginx and gunicorn end at it.
+#[test]
+fn a_process_without_java_threads_is_not_sent_a_signal() {
+    let (mut fake, jvm) = Fake::start("none");
+    let begun = Instant::now();
+    assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::NoThreads);
+    assert!(begun.elapsed() < Duration::from_secs(8), "it was waited for: {:?}", begun.elapsed());
+    assert_eq!(JvmRow::of(&jvm, &options(4).binary).refusal, Some(Refusal::NoThreads));
+    fake.0.kill().unwrap();
+    let mut said = String::new();
+    fake.1.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "", "it got SIGQUIT");
+    assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
+}
+
 #[test]
 fn a_process_that_took_the_pid_of_a_jvm_is_left_alone() {
     let mut java = Java::start(&a_jdk(), &[]);
@@ -89,7 +105,7 @@ fn a_process_that_took_the_pid_of_a_jvm_is_left_alone() {
     // It would die of SIGQUIT.
     let child =
         Command::new(compile("with_pid")).args([&tgid.to_string(), "/bin/sleep", "600"]).spawn().unwrap();
-    let mut bystander = Fake(child);
+    let mut bystander = Fake(child, None);
     let comm = || fs::read_to_string(format!("/proc/{tgid}/comm")).unwrap_or_default();
     while comm() != "sleep\n" {
         assert!(bystander.0.try_wait().unwrap().is_none(), "the pid was not to be had");
@@ -373,9 +389,35 @@ fn a_tmp_that_cannot_take_the_agent_is_named() {
         let wrapper = ["unshare", "--mount", "--fork", "--kill-child", "sh", "-c", &script];
         let java = Java::under(&wrapper, &a_jdk(), &["-XX:-UsePerfData"]);
         let jvm = java.jvm();
+        assert_foreseen(&jvm, &expected);
         assert_eq!(attach(&jvm).unwrap_err().refusal, expected, "{mount}");
         assert_eq!(traces_in(&java::tmp_of(&jvm), &jvm), Vec::<String>::new(), "{mount}");
     }
+}
+
+/// `jbpf-prof jvms` says before any attach that it would be refused, and that the JVM's memory has the names.
+fn assert_foreseen(jvm: &Jvm, refusal: &Refusal) {
+    let row = JvmRow::of(jvm, &options(4).binary);
+    assert_eq!((row.refusal.as_ref(), row.names), (Some(refusal), NamesFrom::Memory));
+}
+
+/// As two pods may do. The socket's name has the pid, which is 1 in both.
+#[test]
+fn of_two_jvms_that_share_a_tmp_and_a_pid_only_the_one_that_has_the_socket_is_attached_to() {
+    let wrapper = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let socket = Path::new("/tmp/.java_pid1");
+    let _ = fs::remove_file(socket);
+    let [first, second] = [(); 2].map(|()| Java::under(&wrapper, &a_jdk(), &["-XX:-UsePerfData"]));
+    let (has_it, lacks_it) = (first.jvm(), second.jvm());
+    let attached = attach(&has_it);
+    let refused = attach(&lacks_it);
+    assert_foreseen(&lacks_it, &Refusal::Blocked);
+    let row = JvmRow::of(&has_it, &options(4).binary);
+    let _ = fs::remove_file(socket);
+    assert_eq!((has_it.ns_pid, lacks_it.ns_pid), (1, 1), "this test did not test");
+    assert!(attached.is_ok(), "{attached:?}");
+    assert_eq!(refused.unwrap_err().refusal, Refusal::Blocked);
+    assert_eq!((row.refusal, row.names), (None, NamesFrom::Agent));
 }
 
 #[test]
@@ -388,6 +430,7 @@ fn an_absolute_link_in_the_targets_tmp_stays_in_its_root() {
     // Seen from here it is a file of the host; in the target's root it is nothing.
     let link = java::tmp_of(&jvm).join(format!(".attach_pid{}", jvm.ns_pid));
     symlink(victim.path(), &link).unwrap();
+    assert_foreseen(&jvm, &Refusal::Blocked);
     assert_eq!(attach(&jvm).unwrap_err().refusal, Refusal::Blocked);
     victim.assert_unharmed();
 }

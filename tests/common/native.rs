@@ -26,6 +26,8 @@ pub(crate) fn program(name: &str) -> PathBuf {
             "threads",
             "anonymous",
             "fake_jvm",
+            "forked_jit",
+            "leave",
         ];
         for name in names {
             compile(&dir, name);
@@ -62,13 +64,18 @@ pub(crate) fn without_frame_pointers(source: &str) -> PathBuf {
 
 /// The same, called `name` and compiled with more flags.
 pub(crate) fn without_frame_pointers_and(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    with_flags(source, name, &[&["-fomit-frame-pointer"], flags].concat())
+}
+
+/// A program of this source file, called `name` and compiled with these flags.
+pub(crate) fn with_flags(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let program = scratch("without-fp").join(name);
     let compiler = if source.ends_with(".cc") { "c++" } else { "cc" };
     static COMPILING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
     // A program that runs cannot be written over.
     let new = program.with_extension("new");
-    build(Command::new(compiler).arg("-fomit-frame-pointer").args(flags), source, &new);
+    build(Command::new(compiler).args(flags), source, &new);
     std::fs::rename(new, &program).unwrap();
     program
 }

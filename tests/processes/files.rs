@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::mapper::{Heard, Mapper, content, file_at, options, programs};
 use jbpf_prof::process::{
-    Location, MonoNs, OpenRefusal, Options, Owner, Processes, TargetRoot, Unopened, Which, procfs,
+    Location, MonoNs, OpenRefusal, Options, Owner, Processes, TargetRoot, Unopened, Which, maps, procfs,
 };
 
 #[test]
@@ -278,7 +278,7 @@ fn descriptors_are_few_and_files_keep_their_identity() {
     let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(dir.path().join("one.so")));
     let mut processes = Processes::new(Options { max_open_files: 2, ..options() });
     processes.scan(&Which::Tgids(&[mapper.tgid]));
-    let (maps, _) = procfs::parse_maps(&procfs::read(&format!("/proc/{}/maps", mapper.tgid)).unwrap());
+    let (maps, _) = maps::parse_maps(&procfs::read(&format!("/proc/{}/maps", mapper.tgid)).unwrap());
     let starts: Vec<u64> =
         maps.iter().filter(|entry| entry.inode.ino != 0).map(|entry| entry.start).collect();
     assert!(starts.len() >= 4, "{maps:?}");

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::mapper::{Heard, Mapper, content, file_at, identity, options, programs, sideband, until_exit};
 use jbpf_prof::capture::sideband::Sideband;
-use jbpf_prof::process::{EventKind, Location, MonoNs, Processes, Which};
+use jbpf_prof::process::cgroup::Membership;
+use jbpf_prof::process::{EventKind, Location, MonoNs, Processes, TargetRoot, Vdso, Which};
 
 #[test]
 fn a_short_process_is_seen_whole_and_in_order() {
@@ -67,7 +68,7 @@ fn a_process_that_has_ended_is_located_and_its_files_are_opened() {
                 assert!(!file.deleted_or_replaced);
                 named += 1;
             }
-            Location::Vdso { offset } => assert_eq!(offset, 16),
+            Location::Vdso { offset, vdso } => assert_eq!((offset, vdso), (16, Vdso::Native)),
             other => panic!("{mapped:?}: {other:?}"),
         }
     }
@@ -89,6 +90,14 @@ fn a_process_whose_main_thread_has_ended() {
     processes.scan(&Which::Tgids(&[mapper.tgid]));
     let file = file_at(&mut processes, &mapper, MonoNs::now());
     assert!(content(&file) == fs::read(dir.path().join("mapper")).unwrap());
+    let code = processes.code(mapper.tgid).expect("a thread runs it");
+    assert!(code.start_stack != 0);
+    assert!(code.ranges.iter().any(|range| (range.start..range.end).contains(&mapper.address)));
+    // What is read of it is what is read of any other process.
+    let (its, own) = (TargetRoot::of(mapper.tgid).unwrap(), TargetRoot::of(std::process::id()).unwrap());
+    assert_eq!((its.identity, its.mount_ns, its.uid), (own.identity, own.mount_ns, own.uid));
+    assert_eq!((its.start_ticks, its.ns_pid), (mapper.id.start / 10_000_000, mapper.tgid));
+    assert_eq!(Membership::of(mapper.tgid), Membership::of(std::process::id()));
 }
 
 #[test]

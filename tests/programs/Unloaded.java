@@ -1,14 +1,18 @@
 import java.io.ByteArrayOutputStream;
 import java.io.InputStream;
 import java.lang.ref.WeakReference;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.function.LongUnaryOperator;
 
 /**
  * Truth: nearly all the time goes to `Unloaded$Burner.applyAsLong`, each time of another class loader, which is dropped
  * when the method has been hot; `unloaded` is printed each time the class is gone. Half of the classes that the
- * profile names do not exist any more when it is written.
+ * profile names do not exist any more when it is written. With a number as argument so many loaders with a class each
+ * stay all the time.
  */
 final class Unloaded {
+    private static final List<Class<?>> STAYING = new ArrayList<>();
     private static long sink = 88172645463325252L;
 
     private Unloaded() {}
@@ -65,6 +69,9 @@ final class Unloaded {
 
     public static void main(String[] args) throws Exception {
         byte[] code = code();
+        for (int n = args.length > 0 ? Integer.parseInt(args[0]) : 0; n > 0; n--) {
+            STAYING.add(new Once(code).define());
+        }
         burn(code);
         Target.ready();
         while (sink != 0) {

@@ -1,5 +1,6 @@
 /*
- * A process that maps HotSpot's libjvm.so and is no JVM: fake_jvm LIBJVM MODE.
+ * A process that maps HotSpot's libjvm.so and is no JVM: fake_jvm LIBJVM MODE. It says that its only thread is a Java thread.
+ *   none      says nothing of threads, and that it got SIGQUIT
  *   deaf      does not catch SIGQUIT and has no attach socket
  *   mute      catches SIGQUIT and does nothing
  *   silent    its attach socket accepts and says nothing
@@ -19,9 +20,56 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+static int is_none;
+
 static void on_quit(int signal)
 {
 	(void)signal;
+	if (is_none)
+		(void)!write(STDOUT_FILENO, "quit\n", 5);
+}
+
+/* What HotSpot tells of a field (runtime/vmStructs.hpp). */
+struct field {
+	const char *class, *name, *type;
+	int is_static;
+	unsigned long offset;
+	char *address;
+};
+
+static const struct field *field(void *library, const char *class, const char *name)
+{
+	struct field **table = dlsym(library, "gHotSpotVMStructs");
+
+	for (const struct field *f = table ? *table : NULL; f && f->class; f++)
+		if (!strcmp(f->class, class) && !strcmp(f->name, name))
+			return f;
+	return NULL;
+}
+
+/* Has the JVM's array of threads hold one: this. */
+static void make_thread(void *library)
+{
+	static char array[4096], thread[4096], own[4096];
+	static void *threads[] = { thread };
+	const struct field *fields[] = {
+		field(library, "ThreadsSMRSupport", "_java_thread_list"),
+		field(library, "ThreadsList", "_length"),
+		field(library, "ThreadsList", "_threads"),
+		field(library, "Thread", "_osthread"),
+		field(library, "OSThread", "_thread_id"),
+	};
+
+	if (!fields[3])
+		fields[3] = field(library, "JavaThread", "_osthread");
+	for (unsigned i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+		if (!fields[i])
+			return;
+	*(void **)fields[0]->address = array;
+	*(unsigned *)(array + fields[1]->offset) = 1;
+	*(void ***)(array + fields[2]->offset) = threads;
+	*(void **)(thread + fields[3]->offset) = own;
+	*(int *)(own + fields[4]->offset) = getpid();
 }
 
 static int listener(void)
@@ -76,16 +124,20 @@ static void answer(int fd, const char *mode)
 int main(int argc, char **argv)
 {
 	const char *mode = argc == 3 ? argv[2] : "";
+	void *library = argc == 3 ? dlopen(argv[1], RTLD_LAZY) : NULL;
 	int server;
 
-	if (argc != 3 || !dlopen(argv[1], RTLD_LAZY))
+	if (!library)
 		return 1;
+	is_none = !strcmp(mode, "none");
+	if (!is_none)
+		make_thread(library);
 	signal(SIGPIPE, SIG_IGN);
 	/* As a JVM that runs Java. */
 	signal(SIGTERM, on_term);
 	if (strcmp(mode, "deaf"))
 		signal(SIGQUIT, on_quit);
-	server = strcmp(mode, "deaf") && strcmp(mode, "mute") ? listener() : -1;
+	server = strcmp(mode, "deaf") && strcmp(mode, "mute") && !is_none ? listener() : -1;
 	puts("ready");
 	fflush(stdout);
 	for (;;) {

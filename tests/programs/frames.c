@@ -1,7 +1,8 @@
 /*
  * Stacks of known shape, for code without frame pointers. The first argument says which:
  *   chain     main, chain x 40, qsort, by_value, work; `chain N` with N calls of chain, `chain N MS` for so many ms
- *   signal    main, spin, (the kernel's frame), on_alarm, work; with `signal stack` the handler has a stack of its own
+ *   signal    main, spin, (the kernel's frame), on_alarm, work; with `signal stack` the handler has a stack of its own,
+ *             with `signal bare` it returns to code without a description, as in musl's programs
  *   leaves    main, caller, and tiny, which has pushes, pops and no frame pointer; no work of their own
  *   slot      main and slot, which is at work where entries of the procedure linkage table jump and where they have pushed
  *   thread    the same as chain, in a thread
@@ -13,6 +14,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -111,6 +113,29 @@ static void on_alarm(int unused)
 	sink += work((unsigned long)unused, 300000);
 }
 
+#ifdef __x86_64__
+/* As in musl: assembler that says nothing of its frame. */
+__asm__(".text\nnop\nbare_return: mov $15, %rax\nsyscall\n");
+extern void bare_return(void);
+
+/* What the kernel takes: libc would put a restorer of its own there. */
+struct bare_action {
+	void (*handler)(int);
+	unsigned long flags;
+	void (*restorer)(void);
+	unsigned long mask;
+};
+
+#define SA_RESTORER_OF_X86 0x04000000
+
+static void catch_bare(void)
+{
+	struct bare_action action = { .handler = on_alarm, .flags = SA_RESTORER_OF_X86, .restorer = bare_return };
+
+	syscall(SYS_rt_sigaction, SIGALRM, &action, NULL, sizeof(action.mask));
+}
+#endif
+
 static NOINLINE void spin(void)
 {
 	for (unsigned long i = 1; i; i++)
@@ -121,7 +146,11 @@ static NOINLINE unsigned long tiny(unsigned long x, unsigned long y)
 {
 	unsigned long a = x * y, b = x + y, c = x ^ y, d = x | y, e = x & y;
 
+#ifdef __i386__
+	asm volatile("" : "+g"(a), "+g"(b), "+g"(c), "+g"(d), "+g"(e) : : "ebx", "esi", "edi", "ebp");
+#else
 	asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e) : : "rbx", "r12", "r13", "r14", "r15", "rbp");
+#endif
 	return a + b + c + d + e;
 }
 
@@ -168,11 +197,15 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "coroutine"))
 		in_and_out();
 	if (!strcmp(what, "signal")) {
-		if (argc > 2) {
+		if (argc > 2 && !strcmp(argv[2], "stack")) {
 			sigaltstack(&stack, NULL);
 			action.sa_flags = SA_ONSTACK;
 		}
 		sigaction(SIGALRM, &action, NULL);
+#ifdef __x86_64__
+		if (argc > 2 && !strcmp(argv[2], "bare"))
+			catch_bare();
+#endif
 		setitimer(ITIMER_REAL, &timer, NULL);
 		spin();
 	}

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use jbpf_prof::process::procfs::{self, MapsEntry};
+use jbpf_prof::process::maps::{MapsEntry, parse_maps};
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;
 use jbpf_prof::unwind::{Budget, Code, HotSpot, Layout, Memory, PAGE, Range, Space, Store};
 
@@ -89,7 +89,7 @@ impl Recording {
         let args = [part.to_owned(), program.to_str().unwrap().to_owned()];
         let dir = self::record(&mut record, name, &args).expect("its only thread waits for nobody");
         let maps = maps_of(&dir.join("maps"));
-        let pages = load(&maps, |entry| entry.path.clone(), None);
+        let pages = load(&maps, |entry| entry.path.to_path_buf(), None);
         Recording { dir, maps, pages }
     }
 
@@ -112,7 +112,7 @@ impl Recording {
         // The file itself: where the tests run in a chroot, paths in a container begin above that. Only root is led to it.
         let mapped = |entry: &MapsEntry| match rustix::process::geteuid().is_root() {
             true => format!("/proc/{pid}/map_files/{:x}-{:x}", entry.start, entry.end).into(),
-            false => entry.path.clone(),
+            false => entry.path.to_path_buf(),
         };
         let pages = load(&maps, mapped, Some(jvm));
         let dir = record(&mut Command::new(tool("record")), name, &args)?;
@@ -124,7 +124,7 @@ impl Recording {
         let dir = scratch("recordings").join(name);
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("recording"), recording).unwrap();
-        Recording { dir, maps: Vec::new(), pages: load(&[], |entry| entry.path.clone(), Some(jvm)) }
+        Recording { dir, maps: Vec::new(), pages: load(&[], |entry| entry.path.to_path_buf(), Some(jvm)) }
     }
 
     /// Walks all its stacks.
@@ -183,7 +183,7 @@ fn record(record: &mut Command, name: &str, args: &[String]) -> Option<PathBuf> 
 }
 
 fn maps_of(file: &Path) -> Vec<MapsEntry> {
-    procfs::parse_maps(&fs::read(file).unwrap()).0
+    parse_maps(&fs::read(file).unwrap()).0
 }
 
 /// The pages that the profiler would load, and where the space begins; `file` says where the file of a mapping is.
@@ -192,7 +192,7 @@ fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&H
     let mut store = Store::new(Pages(Rc::clone(&pages)), Budget::default());
     let (mut ranges, mut tables): (Vec<Range>, Vec<_>) = Default::default();
     for entry in maps.iter().filter(|entry| !entry.path.as_os_str().is_empty()) {
-        let bytes = if entry.path == Path::new(VDSO) { own_vdso() } else { fs::read(file(entry)).ok() };
+        let bytes = if *entry.path == *Path::new(VDSO) { own_vdso() } else { fs::read(file(entry)).ok() };
         let table = bytes.and_then(|bytes| table_of_bytes(bytes).ok());
         tables.push(table.and_then(|table| store.load(&table)));
         let (start, end) = (entry.start, entry.end);
@@ -213,7 +213,7 @@ fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&H
 /// Ours is every process's.
 fn own_vdso() -> Option<Vec<u8>> {
     let own =
-        maps_of(Path::new("/proc/self/maps")).into_iter().find(|entry| entry.path == Path::new(VDSO))?;
+        maps_of(Path::new("/proc/self/maps")).into_iter().find(|entry| *entry.path == *Path::new(VDSO))?;
     let mut bytes = vec![0; usize::try_from(own.end - own.start).ok()?];
     fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, own.start).ok()?;
     Some(bytes)

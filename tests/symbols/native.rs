@@ -163,6 +163,26 @@ fn functions_of_stripped_files_are_told_apart_by_their_places() {
 }
 
 #[test]
+fn exported_functions_are_named_without_section_headers() {
+    let dir = tempfile::tempdir().unwrap();
+    for hashes in ["gnu", "sysv"] {
+        let style = format!("-Wl,--export-dynamic,--hash-style={hashes}");
+        let full = chain(dir.path(), hashes, &[&style]);
+        let bare = dir.path().join(format!("{hashes}.bare"));
+        let mut bytes = fs::read(&full).unwrap();
+        bytes[0x28..0x30].fill(0);
+        bytes[0x3c..0x40].fill(0);
+        fs::write(&bare, bytes).unwrap();
+        let (mut symbolizer, mut space) = (start(), Space::default());
+        let base = space.add(&bare);
+        for function in ["outer", "other_unit", "main"] {
+            let at = offset_of(&full, &format!(" {function}"));
+            assert_eq!(names(&leaf(&mut symbolizer, &mut space, base + at)), [function], "{hashes}");
+        }
+    }
+}
+
+#[test]
 fn a_symbol_without_a_size_names_the_function_that_begins_there() {
     let dir = tempfile::tempdir().unwrap();
     let full = chain(dir.path(), "full", &["-Wl,--export-dynamic"]);
@@ -275,12 +295,12 @@ fn files_with_one_build_id_keep_their_own_names() {
 
 #[test]
 fn the_vdso_is_named() {
-    use jbpf_prof::process::{MonoNs, ProcessId, Unopened};
+    use jbpf_prof::process::{MonoNs, ProcessId, Unopened, Vdso};
     use jbpf_prof::symbolize::{AddressSpaces, Place};
-    struct Vdso;
-    impl AddressSpaces for Vdso {
+    struct InVdso;
+    impl AddressSpaces for InVdso {
         fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> Place {
-            if pc == 0 { Place::Vsyscall } else { Place::Vdso { offset: pc } }
+            if pc == 0 { Place::Vsyscall } else { Place::Vdso { vdso: Vdso::Native, offset: pc } }
         }
         fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
             None
@@ -294,7 +314,7 @@ fn the_vdso_is_named() {
     }
     // Every 16 bytes of the image: one of them is in clock_gettime.
     let user: Vec<UserWord> = (0..0x1800 / 16).map(|i| UserWord::Leaf(i * 16)).collect();
-    let frames = start().symbolize(&[stack(&user, &[], End::Root)], &mut Vdso).remove(0).frames;
+    let frames = start().symbolize(&[stack(&user, &[], End::Root)], &mut InVdso).remove(0).frames;
     let names = names(&frames);
     assert!(names.iter().any(|n| n.contains("clock_gettime")), "{names:?}");
     assert_eq!(*names.last().unwrap(), "[vsyscall]");

@@ -7,19 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::super::args::{Java, LogLevel};
 use super::super::exit::{Exit, Failure};
+use super::super::number;
 
 /// The settings, as they are written.
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub(super) struct Options {
     /// Samples a second on each CPU, at most [default: 19].
-    #[arg(short = 'F', long, value_name = "HZ", help_heading = "Sampling")]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = number::daemon_rate, help_heading = "Sampling")]
     pub(super) frequency: Option<f64>,
     /// Length of a window [default: 10s].
     #[arg(long, value_name = "TIME", help_heading = "Sampling")]
     pub(super) window: Option<String>,
     /// CPU time that the profiler may use, in percent of the host's; the rate is lowered to keep within it [default: 0.5].
-    #[arg(long, value_name = "PERCENT", help_heading = "Sampling")]
+    #[arg(long, value_name = "PERCENT", value_parser = number::percent, help_heading = "Sampling")]
     pub(super) max_cpu: Option<f64>,
     /// Memory that it may use, BPF maps included; caches are given back to keep within it [default: 128MiB].
     #[arg(long, value_name = "SIZE", help_heading = "Sampling")]
@@ -80,7 +81,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE", help_heading = "HTTP")]
     pub(super) token_file: Option<PathBuf>,
     /// Profiles that may be made at the same time [default: 2].
-    #[arg(long, value_name = "N", help_heading = "HTTP")]
+    #[arg(long, value_name = "N", value_parser = number::profiles, help_heading = "HTTP")]
     pub(super) concurrent_profiles: Option<usize>,
 
     /// Grafana Pyroscope, such as `https://pyroscope.example:4040`.
@@ -144,7 +145,9 @@ pub(super) fn read(file: &Path, flags: &Options) -> Result<Options, Failure> {
     for (key, value) in &table {
         let alone = toml::Table::from_iter([(key.clone(), value.clone())]);
         if let Err(error) = Options::deserialize(alone) {
-            return Err(wrong(Exit::Usage, format!("{key}: {}", error.message())));
+            let why = error.message().replace("expected f64", "expected a number");
+            let why = why.replace("expected usize", "expected a whole number");
+            return Err(wrong(Exit::Usage, format!("{key}: {why}")));
         }
     }
     let mut flags = toml::Table::try_from(flags).map_err(|error| wrong(Exit::Failed, error.to_string()))?;

@@ -10,8 +10,8 @@ use super::frames::{Compiled, JavaFrame, Records};
 use super::index::{self, CodeId, Index};
 use super::methods::Methods;
 use super::options::{Limits, Options};
-use crate::jvm::names;
 use crate::jvm::vm::{Blob, Blobs};
+use crate::jvm::{names, stub_names};
 use crate::process::MonoNs;
 
 /// Why an address has no name.
@@ -438,7 +438,7 @@ impl Sink for Owners {
 
     fn stub(&mut self, stub: &Stub<'_>) {
         self.saw(stub.code.time);
-        self.install_stub(&stub.code, names::text(stub.name));
+        self.install_stub(&stub.code, stub_names::plain(&names::text(stub.name)).to_owned());
     }
 
     fn replay_end(&mut self) {

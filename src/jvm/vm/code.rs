@@ -23,7 +23,7 @@ use super::thread_names::ThreadNames;
 use super::unloads::Unloads;
 use crate::jvm::code::{FrameKind, JavaFrame, JavaMethod};
 use crate::jvm::memory::Memory;
-use crate::jvm::names;
+use crate::jvm::{names, stub_names};
 use crate::process::MonoNs;
 
 /// Most bytes that are read of one JVM between two checks. A window with ten thousand new addresses in as many methods
@@ -323,7 +323,11 @@ impl<M: Memory> VmCode<M> {
             (Kind::Method(root), Some(info)) => (*root, info),
             (Kind::Stub(name), _) => {
                 let call_stub = !asked.leaf && Some(asked.pc) == self.layout.call_stub_return;
-                let name = if call_stub { CALL_STUB.to_owned() } else { names::text(name) };
+                let name = if call_stub {
+                    CALL_STUB.to_owned()
+                } else {
+                    stub_names::plain(&names::text(name)).to_owned()
+                };
                 return Ok(vec![JavaFrame::stub(&name.into())]);
             }
             (Kind::Method(_), None) => return Err(VmMiss::Nonsense),

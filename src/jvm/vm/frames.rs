@@ -7,10 +7,10 @@ use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 use crate::unwind::hotspot::{BLOB_BYTES, MAX_HEAPS, MAX_STUBS, Span};
 use crate::unwind::{BlockFields, CodeHeap, HotSpot};
 
-/// The blobs of hand-written code have names that begin so (runtime/stubRoutines.cpp, JDK 8 to 25).
+/// The blobs of hand-written code have names that begin so (runtime/stubRoutines.cpp, JDK 8 to 28).
 const STUBS: &str = "StubRoutines";
-/// Those of virtual threads: "continuation stubs" in JDK 21, "continuationstubs" in 25.
-const CONTINUATION: &str = "(continuation";
+/// Those of virtual threads: "(continuation stubs)" in JDK 21, 26 and 28, "(continuationstubs)" in 25.
+const CONTINUATION: &str = "continuation";
 /// A code cache has 2 GiB at most (`CODE_CACHE_SIZE_LIMIT`).
 const MAX_HEAP: u64 = 2 << 30;
 const MAX_INTERPRETER: u64 = 4 << 20;

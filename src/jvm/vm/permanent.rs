@@ -5,6 +5,8 @@
 //! (`ClassLoaderData::_class_loader_klass` since JDK 11: one of the words after `_next`). JDK 8 says which is the
 //! application's (`SystemDictionary::_java_system_loader`), whose parent is the other.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 use super::layout::Methods;
@@ -13,8 +15,12 @@ use super::methods::class_name;
 use crate::jvm::memory::{Memory, Nonsense};
 use crate::process::MonoNs;
 
-/// Loaders that are gone through: these three were among the first, which come last.
-const MAX_LOADERS: usize = 4096;
+/// Loaders that are gone through. The list begins with the newest.
+const MAX_LOADERS: usize = 1 << 17;
+/// Loaders at the list's end that are looked at: these three are among the first that there were.
+const MAX_OLDEST: usize = 4096;
+/// How often the list is gone through: a loader that goes meanwhile may lead elsewhere.
+const MAX_TRIES: usize = 3;
 /// Words after the link to the next loader of which one is the loader's class.
 const WORDS: usize = 4;
 /// The classes that have one object each.
@@ -43,14 +49,36 @@ impl Graph {
         links: &ClassLinks,
         methods: &Methods,
     ) -> Vec<Permanent> {
-        let next = |&loader: &u64| memory.word(loader.checked_add(self.next)?).ok().filter(|&next| next != 0);
-        let loaders = std::iter::successors(memory.word(self.head).ok().filter(|&head| head != 0), next);
         let begun = |loader| {
             let first = links.first_of(memory, loader).ok()?;
             Some(Permanent { loader, first, at: MonoNs::now().0 })
         };
+        let boot = self.boot(memory, links);
+        let whole = |oldest: &VecDeque<u64>| oldest.back().is_some_and(|&last| boot == Ok(last));
+        let oldest = (0..MAX_TRIES).map(|_| self.oldest(memory)).find(whole).unwrap_or_default();
         let stays = |loader: &u64| self.is_permanent(memory, *loader, links, methods);
-        loaders.take(MAX_LOADERS).filter(stays).filter_map(begun).collect()
+        let permanent = oldest.into_iter().rev().filter(stays).take(1 + ONLY.len());
+        permanent.filter_map(begun).collect()
+    }
+
+    /// The loaders that have been there for longest, the oldest last.
+    fn oldest<M: Memory>(&self, memory: &M) -> VecDeque<u64> {
+        let next = |&loader: &u64| memory.word(loader.checked_add(self.next)?).ok().filter(|&next| next != 0);
+        let loaders = std::iter::successors(memory.word(self.head).ok().filter(|&head| head != 0), next);
+        let mut oldest = VecDeque::new();
+        for loader in loaders.take(MAX_LOADERS) {
+            if oldest.len() == MAX_OLDEST {
+                oldest.pop_front();
+            }
+            oldest.push_back(loader);
+        }
+        oldest
+    }
+
+    /// The boot loader, which is older than all others.
+    fn boot<M: Memory>(&self, memory: &M, links: &ClassLinks) -> Result<u64, Nonsense> {
+        let object = memory.word(self.object)?;
+        memory.word(place(object, links.loader)?)
     }
 
     /// Whether the loader with this data is one of the three.
@@ -62,7 +90,7 @@ impl Graph {
         methods: &Methods,
     ) -> bool {
         let of = |class: u64| memory.word(place(class, links.loader)?);
-        let Ok(boot) = memory.word(self.object).and_then(of) else { return false };
+        let Ok(boot) = self.boot(memory, links) else { return false };
         let is_only = |class: u64| {
             of(class) == Ok(boot)
                 && class_name(memory, methods, class).is_ok_and(|name| ONLY.contains(&name.as_slice()))
@@ -80,4 +108,52 @@ impl Graph {
 
 fn place(base: u64, offset: u64) -> Result<u64, Nonsense> {
     base.checked_add(offset).ok_or(Nonsense)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Words; the first read of a loader that has just gone leads elsewhere.
+    struct Words {
+        words: HashMap<u64, u64>,
+        gone: Cell<Option<u64>>,
+    }
+
+    impl Memory for Words {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let misled = self.gone.get() == Some(address);
+            if misled {
+                self.gone.set(None);
+            }
+            let word = self.words.get(&address).copied().filter(|_| !misled).unwrap_or(0);
+            buffer.fill(0);
+            buffer.get_mut(..8).into_iter().for_each(|bytes| bytes.copy_from_slice(&word.to_ne_bytes()));
+            buffer.len()
+        }
+    }
+
+    const GRAPH: Graph = Graph { head: 8, next: 16, object: 24, system: Some((32, 8)) };
+    const LINKS: ClassLinks = ClassLinks { loader: 8, first: 0, next: 16, kind: 24 };
+    const OBJECT: u64 = 0x800;
+    const SYSTEM: u64 = 0x900;
+
+    #[test]
+    fn however_many_loaders_there_are_the_first_ones_are_found() {
+        let methods = super::super::made::layout().method;
+        for (count, found) in [(3, 2), (20_000, 2), (MAX_LOADERS as u64 + 1, 0)] {
+            let loader = |n: u64| 0x10_0000 + n * 64;
+            let mut words: HashMap<u64, u64> = (1..count).map(|n| (loader(n) + 16, loader(n - 1))).collect();
+            // The boot loader is the first, that of the application the second.
+            words.extend([(8, loader(count - 1)), (24, OBJECT), (OBJECT + 8, loader(0))]);
+            words.extend([(32, SYSTEM), (loader(1) + 8, SYSTEM)]);
+            let memory = Words { words, gone: Cell::new(Some(loader(count / 2) + 16)) };
+            let permanent = GRAPH.permanent(&memory, &LINKS, &methods);
+            let loaders: Vec<u64> = permanent.iter().map(|permanent| permanent.loader).collect();
+            assert_eq!(loaders, [loader(0), loader(1)][..found], "{count}");
+        }
+    }
 }

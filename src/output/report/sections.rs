@@ -5,7 +5,7 @@ use super::layout::{Column, bytes, cut, percent, share, table, thousands, wrap};
 use crate::limits::{Limit, LimitRow};
 use crate::output::name;
 use crate::profile::advice::for_unknown;
-use crate::profile::report::{Cost, EndedIn, GroupReport, JvmReport, NameSource, Steady};
+use crate::profile::report::{Cost, EndedIn, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
 use crate::profile::tables::UnknownRow;
 use crate::profile::{Kind, Profile, RunReport};
 
@@ -209,8 +209,22 @@ fn jvm_row(jvm: &JvmReport) -> [String; 7] {
 
 fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some(tested) = jvm.newer_than {
+        notes.push(format!(
+            "This JVM is newer than JDK {tested}, the newest that jbpf-prof is tested with: names or callers may be missing."
+        ));
+    }
     if let NameSource::Refused { label, hint } = &jvm.names {
         notes.push(format!("No names for its Java code: {label}. {hint}"));
+    }
+    match (&jvm.no_agent, &jvm.names) {
+        (Some(JvmRefusal { label, hint }), NameSource::Memory { .. }) => {
+            notes.push(format!("Names come from its memory, not from the agent: {label}. {hint}"));
+        }
+        (Some(JvmRefusal { label, hint }), _) => {
+            notes.push(format!("The agent could not be attached: {label}. {hint}"));
+        }
+        (None, _) => {}
     }
     if let Some(why) = jvm.undescribed.as_ref().filter(|_| jvm.frame_pointers != Some(true)) {
         let share = match jvm.java_ticks {

@@ -119,6 +119,11 @@ void *bpf_get_current_task_btf(void)
 	return NULL;
 }
 
+__u64 bpf_get_current_task(void)
+{
+	return 0;
+}
+
 static struct content content_of(const char *path)
 {
 	struct content content = { NULL, 0 };

@@ -18,8 +18,8 @@ use crate::plan::{PLAN, Plan};
 /// C programs of `tests/programs` whose shares and names are judged, compiled with frame pointers, as the end-to-end tests
 /// do.
 const NATIVE: [&str; 6] = ["native", "kernel", "short", "spawn", "turn_a", "turn_b"];
-/// The one whose stacks are judged, compiled without, as compilers do by themselves.
-const WITHOUT_FRAME_POINTERS: &str = "frames";
+/// Those whose stacks are judged, compiled without, as compilers do by themselves.
+const WITHOUT_FRAME_POINTERS: [&str; 2] = ["frames", "leave"];
 /// Where the archive has it all; the guest mounts it as [`crate::plan::PAYLOAD`].
 const PLACE: &str = "payload";
 
@@ -57,6 +57,9 @@ impl Payload {
         fs::copy(own, dir.path().join("vmtest"))?;
         let sources = workspace.join("tests/programs");
         compile(arch.compiler(), &sources, dir.path())?;
+        if arch.is_own() {
+            compile_probed(arch.compiler(), &sources, dir.path())?;
+        }
         // What runs here only, and what the other architecture's root file system has nothing for.
         if arch.is_own() {
             packages::finish(
@@ -103,12 +106,33 @@ fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
     let native = to.join("native");
     fs::create_dir(&native)?;
     let with = NATIVE.map(|name| (name, "-fno-omit-frame-pointer"));
-    for (name, flag) in with.into_iter().chain([(WITHOUT_FRAME_POINTERS, "-fomit-frame-pointer")]) {
+    let without = WITHOUT_FRAME_POINTERS.map(|name| (name, "-fomit-frame-pointer"));
+    for (name, flag) in with.into_iter().chain(without) {
         packages::finish(
             Command::new(compiler)
                 .args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", flag, "-o"])
                 .arg(native.join(name))
                 .arg(sources.join(format!("{name}.c"))),
+        )?;
+    }
+    Ok(())
+}
+
+/// Programs of `probed`, without frame pointers. Guests have no libc of 32 bits.
+fn compile_probed(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
+    let programs: [(&str, &str, &[&str]); 3] = [
+        ("uprobes", "uprobes", &[]),
+        ("uprobes-32", "uprobes", &["-m32", "-static"]),
+        ("frames-32", "frames", &["-m32", "-static"]),
+    ];
+    for (name, source, flags) in programs {
+        packages::finish(
+            Command::new(compiler)
+                .args(["-O2", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-fomit-frame-pointer"])
+                .args(flags)
+                .arg("-o")
+                .arg(to.join("native").join(name))
+                .arg(sources.join(format!("{source}.c"))),
         )?;
     }
     Ok(())

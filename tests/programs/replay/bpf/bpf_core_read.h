@@ -7,5 +7,7 @@
 #define CORE_READ_CHOSEN(_1, _2, name, ...) name
 #define BPF_CORE_READ(from, ...) CORE_READ_CHOSEN(__VA_ARGS__, CORE_READ_2, CORE_READ_1)(from, __VA_ARGS__)
 #define bpf_core_enum_value_exists(type, value) 1
+/* Of uprobes: no recorded program has any. */
+#define bpf_core_field_exists(type, field) 0
 
 #endif

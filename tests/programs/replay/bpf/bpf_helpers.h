@@ -20,5 +20,6 @@ void *bpf_map_lookup_elem(void *map, const void *key);
 long bpf_probe_read_user(void *to, __u32 size, const void *from);
 long bpf_task_pt_regs(void *task);
 void *bpf_get_current_task_btf(void);
+__u64 bpf_get_current_task(void);
 
 #endif

@@ -2,9 +2,11 @@
 
 pub(super) mod cgroup;
 pub(super) mod hotplug;
+pub(super) mod leave;
 pub(super) mod musl;
 pub(super) mod native;
 pub(super) mod pids;
+pub(super) mod probed;
 pub(super) mod profile;
 pub(super) mod refusals;
 pub(super) mod two;

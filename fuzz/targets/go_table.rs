@@ -1,0 +1,29 @@
+//! Programs with Go's line table, in which some bytes are not what they should be.
+#![no_main]
+
+use jbpf_prof::symbolize::go_made::{LENGTH, MAIN, VERSIONS, program};
+use jbpf_prof::symbolize::native::{Called, Native};
+use libfuzzer_sys::fuzz_target;
+
+/// A lie: the number of a byte, the size of the value, the value.
+type Lie = [u8; 11];
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&version, lies)) = data.split_first() else { return };
+    let mut file = program(VERSIONS[usize::from(version) % VERSIONS.len()]);
+    for [low, high, form, value @ ..] in lies.as_chunks().0 as &[Lie] {
+        // Code is not read.
+        let (headers, data) = (0x100, 0x2000);
+        let place = usize::from(u16::from_le_bytes([*low, *high])) % (headers + file.len() - data);
+        let place = if place < headers { place } else { place - headers + data };
+        let end = (place + (1 << (form & 3))).min(file.len());
+        file[place..end].copy_from_slice(&value[..end - place]);
+    }
+    let Ok(native) = Native::from_bytes(file) else { return };
+    for offset in (MAIN - 8..MAIN + 2 * LENGTH + 8).step_by(8) {
+        for function in native.functions(offset).unwrap_or_default() {
+            let Called::Name(name) = function.called else { continue };
+            assert!(!name.chars().any(char::is_control));
+        }
+    }
+});

@@ -1,0 +1,61 @@
+//! What must hold of a JVM before it is asked for the agent, and what more can be told without asking.
+
+use std::os::fd::OwnedFd;
+
+use jvm_symbols_log::header::LogKind;
+
+use super::agent_file::usable_tmp;
+use super::deadline::Deadline;
+use super::inspection::Inspection;
+use super::listen::{Habits, foresee};
+use super::log_file::logs_of;
+use super::policy::permitted;
+use super::refusal::Refusal;
+use super::target::Target;
+
+/// A JVM that may be asked.
+#[derive(Debug)]
+pub(super) struct Askable {
+    /// Its `/tmp`.
+    pub(super) tmp: OwnedFd,
+    /// The agent may ask for the event of stubs.
+    pub(super) stubs: bool,
+}
+
+impl Askable {
+    /// Checks all that is known without a word to the JVM; `force` permits builds that may crash.
+    pub(super) fn check(target: &Target, inspection: &Inspection, force: bool) -> Result<Askable, Refusal> {
+        let flags = inspection.flags;
+        if flags.disable_attach_mechanism == Some(true) {
+            return Err(Refusal::AttachDisabled);
+        }
+        if flags.enable_dynamic_agent_loading == Some(false) {
+            return Err(Refusal::AgentLoadingDisabled);
+        }
+        let stubs = permitted(inspection.version, force)?.stubs;
+        if target.is_stopped()? {
+            return Err(Refusal::Stopped);
+        }
+        if let Some(threads) = &inspection.threads {
+            threads.check(target)?;
+        }
+        Ok(Askable { tmp: usable_tmp(target)?, stubs })
+    }
+}
+
+/// Why an attach would be refused. The JVM is not asked to listen, and nothing is asked of one that listens.
+pub(super) fn foreseen(
+    target: &Target,
+    parent: u32,
+    inspection: &Inspection,
+    deadline: Deadline,
+) -> Result<(), Refusal> {
+    if inspection.is_zero {
+        return Err(Refusal::ZeroVm);
+    }
+    if logs_of(target)?.iter().any(|log| log.header.kind == LogKind::Start) {
+        return Ok(());
+    }
+    let Askable { tmp, .. } = Askable::check(target, inspection, false)?;
+    foresee(target, &tmp, parent, Habits::of(inspection), deadline)
+}

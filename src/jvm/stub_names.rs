@@ -1,0 +1,28 @@
+//! Names of generated code as every release has them.
+
+/// The name of a stub without what its release puts around it: `call_stub` is that in JDK 8 to 25, `Stub Generator
+/// call_stub_stub` in 26 and 27, and `call_stub_stub (stub gen)` in 28.
+#[must_use]
+pub(super) fn plain(name: &str) -> &str {
+    let bare = name.strip_prefix("Stub Generator ").or_else(|| name.strip_suffix(" (stub gen)"));
+    bare.map_or(name, |bare| bare.strip_suffix("_stub").unwrap_or(bare))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn a_stub_has_one_name_in_all_releases() {
+        for name in ["call_stub", "Stub Generator call_stub_stub", "call_stub_stub (stub gen)"] {
+            assert_eq!(plain(name), "call_stub");
+        }
+        assert_eq!(plain("Stub Generator cont_returnBarrier_stub"), "cont_returnBarrier");
+        assert_eq!(plain("cont_returnBarrier_stub (stub gen)"), "cont_returnBarrier");
+        assert_eq!(plain("catch_exception (stub gen)"), "catch_exception");
+        for other in ["Interpreter", "StubRoutines (continuation stubs)", "C1 Runtime new_instance_blob", ""]
+        {
+            assert_eq!(plain(other), other);
+        }
+    }
+}

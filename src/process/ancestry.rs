@@ -1,0 +1,229 @@
+//! Code that a process has from before it was forked: a runtime that forks workers (PHP, Ruby, gunicorn) has described it in
+//! its own perf map only.
+//!
+//! What is proven of an address in a process, and of a file that one wrote which it descends from by forks alone:
+//! - The mapping is from before the fork. No event tells of a later one; of a process that was there before us, the
+//!   ancestor has a mapping at the same place.
+//! - The file describes what is there. Either both processes still have the same physical page there, so that neither has
+//!   written to it since the fork. Or one of them cannot be asked any more, or the kernel hides the numbers of pages, and
+//!   the file was not written since the fork.
+
+use std::fs::File;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use rustix::fs::fstat;
+
+use super::file::Unopened;
+use super::locate::MAX_ANCESTORS;
+use super::procfs;
+use super::table::Processes;
+use super::{MonoNs, ProcessId};
+
+/// A program that another one descends from by forks, without an exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ancestor {
+    /// Thread group id.
+    pub tgid: u32,
+    /// When the program began.
+    began: MonoNs,
+    /// When it forked the next one on the way to the descendant.
+    forked: MonoNs,
+}
+
+impl Ancestor {
+    /// Which program it is: its thread group, and when it began. Its descendants share that.
+    #[must_use]
+    pub fn program(&self) -> (u32, MonoNs) {
+        (self.tgid, self.began)
+    }
+}
+
+impl Processes {
+    /// Those that a program descends from by forks alone, the nearest first.
+    pub fn ancestors(&mut self, id: ProcessId, at: MonoNs) -> Vec<Ancestor> {
+        let mut found: Vec<Ancestor> = Vec::new();
+        let mut last = self.select(id, at).map(|index| (id.tgid, index));
+        while let Some((tgid, index)) = last.filter(|_| found.len() < MAX_ANCESTORS) {
+            last = self.forked_from(tgid, index);
+            let forked = self.born(tgid, index);
+            let began = last.and_then(|(tgid, index)| Some((tgid, self.program(tgid, index)?.from)));
+            if let (Some((tgid, began)), Some(forked)) = (began, forked) {
+                found.push(Ancestor { tgid, began, forked });
+            }
+        }
+        found
+    }
+
+    /// Opens a file of an ancestor's own user or root, in its root, or in the descendant's if it has ended. `path` gives
+    /// the path by the id that the ancestor has in its pid namespace.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn open_ancestors_file(
+        &mut self,
+        (id, at): (ProcessId, MonoNs),
+        ancestor: Ancestor,
+        path: impl Fn(u32) -> String,
+    ) -> Result<OwnedFd, Unopened> {
+        let (tgid, index) = (ancestor.tgid, self.ancestors_index(ancestor));
+        if let Some(root) = index.and_then(|index| self.root_of(tgid, index)) {
+            return self.files.open_below(tgid, &root, Path::new(&path(root.ns_pid)));
+        }
+        let root = self.root(id, at).ok_or(Unopened::ProcessGone)?;
+        // Only without pid namespaces is its id there known.
+        if root.ns_pid != id.tgid {
+            return Err(Unopened::ProcessGone);
+        }
+        self.open_own_file(id, at, Path::new(&path(tgid)))
+    }
+
+    /// Of which of these addresses in a program an ancestor's file tells the truth: see the head of this file.
+    pub fn inherited(
+        &mut self,
+        (id, at): (ProcessId, MonoNs),
+        (ancestor, file): (Ancestor, BorrowedFd<'_>),
+        addresses: &[u64],
+    ) -> Vec<bool> {
+        let Ancestor { tgid, forked, .. } = ancestor;
+        let unwritten = written(file).is_some_and(|written| written <= forked.wall());
+        let own = self.select(id, at);
+        let theirs = self.ancestors_index(ancestor);
+        let mapped: Vec<bool> = addresses
+            .iter()
+            .map(|&pc| self.is_older((id.tgid, own), (tgid, theirs), at, forked, pc))
+            .collect();
+        if !mapped.contains(&true) {
+            return mapped;
+        }
+        let pages: Vec<u64> = addresses.iter().map(|pc| pc / rustix::param::page_size() as u64).collect();
+        let mut is_alive = |tgid: u32, index: Option<usize>| {
+            index.and_then(|index| self.program(tgid, index)).is_some_and(|program| program.is_alive())
+        };
+        let alive = is_alive(id.tgid, own) && is_alive(tgid, theirs);
+        let ask = move || pagemap(id.tgid, &pages).zip(pagemap(tgid, &pages));
+        let same: Vec<bool> = match alive.then(|| self.patience.run(id.tgid, ask)) {
+            Some(Ok(Some((own, theirs)))) => {
+                own.iter().zip(&theirs).map(|(own, theirs)| is_same_page(*own, *theirs, unwritten)).collect()
+            }
+            // One of them has ended, or what they have mapped may not be seen.
+            None | Some(Ok(None)) => vec![unwritten; mapped.len()],
+            Some(Err(_)) => vec![false; mapped.len()],
+        };
+        mapped.into_iter().zip(same).map(|(mapped, same)| mapped && same).collect()
+    }
+
+    /// Which program a process was forked from, if it is known and no exec has come between.
+    fn forked_from(&mut self, tgid: u32, index: usize) -> Option<(u32, usize)> {
+        let program = self.program(tgid, index)?;
+        let (parent, from, forked, alive) =
+            (program.parent, program.from, program.forked, program.is_alive());
+        if forked && let Some(index) = self.parent_of(parent, from) {
+            return Some((parent, index));
+        }
+        // Exec would have given it another stack.
+        let stack = |tgid: u32| procfs::stat(tgid).map(|stat| stat.start_stack).filter(|stack| *stack != 0);
+        let stacks = (alive && parent != 0).then(|| (stack(tgid), stack(parent)))?;
+        if stacks.0.is_none() || stacks.0 != stacks.1 {
+            return None;
+        }
+        if !self.timelines.contains_key(&parent) && !self.adopt(parent, MonoNs(0)) {
+            return None;
+        }
+        Some((parent, self.timelines.get(&parent)?.len().checked_sub(1)?))
+    }
+
+    /// When a process was forked, at the latest.
+    fn born(&mut self, tgid: u32, index: usize) -> Option<MonoNs> {
+        let tick = self.tick;
+        let program = self.program(tgid, index)?;
+        if program.forked {
+            return Some(program.from);
+        }
+        let since_boot = program.start_ticks.1.saturating_add(1).saturating_mul(tick);
+        Some(MonoNs(since_boot.saturating_sub(MonoNs::boot_offset())))
+    }
+
+    fn ancestors_index(&self, ancestor: Ancestor) -> Option<usize> {
+        self.timelines.get(&ancestor.tgid)?.iter().position(|program| program.from == ancestor.began)
+    }
+
+    /// Whether what a program has mapped at an address is from before the fork, as far as mappings tell.
+    fn is_older(
+        &mut self,
+        (tgid, own): (u32, Option<usize>),
+        (ancestor, theirs): (u32, Option<usize>),
+        at: MonoNs,
+        forked: MonoNs,
+        pc: u64,
+    ) -> bool {
+        let Some(own) = own else { return false };
+        let from = self.program(tgid, own).and_then(|program| Some(program.maps.find(pc, at)?.from));
+        let Some(from) = from else { return false };
+        // One that was there before us has no events of its mappings.
+        if from > MonoNs(0) {
+            return from <= forked;
+        }
+        let Some(theirs) = theirs else { return false };
+        let has = |table: &mut Processes| {
+            table.program(ancestor, theirs).is_some_and(|program| program.maps.find(pc, at).is_some())
+        };
+        has(self) || self.complete(ancestor, theirs, 0) && has(self)
+    }
+}
+
+/// When a file was last written, or changed otherwise, ns since the epoch.
+fn written(file: BorrowedFd<'_>) -> Option<i128> {
+    let stat = fstat(file).ok()?;
+    let time = |seconds: i64, ns: u64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+    let (modified, changed) = ((stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec));
+    Some(time(modified.0, modified.1).max(time(changed.0, changed.1)))
+}
+
+/// What `/proc/PID/pagemap` says of pages (Documentation/admin-guide/mm/pagemap.rst).
+fn pagemap(tgid: u32, pages: &[u64]) -> Option<Vec<u64>> {
+    let file = File::open(format!("/proc/{tgid}/pagemap")).ok()?;
+    let read = |page: u64| {
+        let mut entry = [0; 8];
+        file.read_exact_at(&mut entry, page * 8).ok()?;
+        Some(u64::from_ne_bytes(entry))
+    };
+    pages.iter().map(|&page| read(page)).collect()
+}
+
+/// Whether two processes have the same page at an address. Its number is hidden from those without `CAP_SYS_ADMIN`; then a
+/// page that each shares with somebody, in memory that its file has described before the fork, is taken for it.
+fn is_same_page(own: u64, theirs: u64, unwritten: bool) -> bool {
+    const PRESENT: u64 = 1 << 63;
+    const EXCLUSIVE: u64 = 1 << 56;
+    const NUMBER: u64 = (1 << 55) - 1;
+    if own & theirs & PRESENT == 0 {
+        return false;
+    }
+    match (own & NUMBER, theirs & NUMBER) {
+        (0, 0) => unwritten && (own | theirs) & EXCLUSIVE == 0,
+        (own, theirs) => own == theirs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same_page;
+
+    #[test]
+    fn a_page_that_one_of_them_wrote_to_is_another() {
+        const PRESENT: u64 = 1 << 63;
+        const EXCLUSIVE: u64 = 1 << 56;
+        for (own, theirs, unwritten, same) in [
+            (PRESENT | 7, PRESENT | 7, false, true),
+            (PRESENT | 7, PRESENT | EXCLUSIVE | 8, true, false),
+            (7, PRESENT | 7, true, false),
+            (PRESENT, PRESENT, true, true),
+            (PRESENT, PRESENT, false, false),
+            (PRESENT | EXCLUSIVE, PRESENT, true, false),
+        ] {
+            assert_eq!(is_same_page(own, theirs, unwritten), same, "{own:x} {theirs:x} {unwritten}");
+        }
+    }
+}

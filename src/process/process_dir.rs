@@ -1,0 +1,161 @@
+//! `/proc/PID` of a process whose first thread may have ended before the others (`pthread_exit` in `main`). That thread is
+//! a zombie until the last one ends, and what `/proc/PID` shows is the thread's: `maps` and `cmdline` are empty, there is no
+//! `root`, `cwd`, `exe`, `fd`, `mem`, `environ` and `map_files`, and the cgroups of v1 are all `/`. What the process has
+//! stands in `/proc/TID` of any thread that runs. (Not in `/proc/PID/task/TID`: `map_files` and `timens_offsets` are not
+//! there.)
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags, accessat, open, openat};
+use rustix::io::Errno;
+
+use super::procfs::{self, Stat};
+
+/// Threads that are looked at in place of the first one. One that has ended leaves the list at once, unless somebody traces
+/// it, so that mostly the next one runs.
+const MAX_THREADS: usize = 1024;
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The directory of a process, held open: what is read of it is never another process's that got its pid.
+#[derive(Debug)]
+pub struct ProcessDir {
+    tgid: u32,
+    first: OwnedFd,
+}
+
+/// A thread that runs, or waits: it has not ended.
+#[derive(Debug)]
+pub struct Running {
+    /// Its directory `/proc/TID`, which shows what belongs to its process.
+    pub dir: OwnedFd,
+    /// What `/proc/PID/stat` would say if the first thread were this one. Its name and start are the first thread's.
+    pub stat: Stat,
+}
+
+impl ProcessDir {
+    /// That of a process, by its thread group id.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such process.
+    pub fn open(tgid: u32) -> Result<ProcessDir, Errno> {
+        Ok(ProcessDir { tgid, first: open(format!("/proc/{tgid}"), DIRECTORY, Mode::empty())? })
+    }
+
+    /// That of its first thread: there as long as the process is.
+    #[must_use]
+    pub fn first(&self) -> BorrowedFd<'_> {
+        self.first.as_fd()
+    }
+
+    /// What `/proc/PID/stat` says: start and CPU time are the process's, the state is its first thread's.
+    ///
+    /// # Errors
+    /// `ESRCH` if the process has ended and was waited for.
+    pub fn stat(&self) -> Result<Stat, Errno> {
+        stat_of(self.first())
+    }
+
+    /// A thread that runs: the first one, if it does.
+    ///
+    /// # Errors
+    /// `ESRCH` if all have ended.
+    pub fn running(&self) -> Result<Running, Errno> {
+        self.all_running()?.next().ok_or(Errno::SRCH)
+    }
+
+    /// The threads that run, the first one first. Others are looked for only if they are asked for.
+    ///
+    /// # Errors
+    /// `ESRCH` if the process has ended and was waited for.
+    pub fn all_running(&self) -> Result<impl Iterator<Item = Running> + '_, Errno> {
+        let stat = self.stat()?;
+        let first = if is_over(&stat) { None } else { self.first.try_clone().ok() };
+        let (name, start, threads) = (stat.comm.clone(), stat.start_ticks, stat.threads);
+        let others = (threads > 1).then(|| self.other_threads()).into_iter().flatten();
+        let as_first = move |dir: OwnedFd| {
+            let stat = stat_of(dir.as_fd()).ok().filter(|stat| !is_over(stat) && stat.start_stack != 0)?;
+            Some(Running { dir, stat: Stat { comm: name.clone(), start_ticks: start, ..stat } })
+        };
+        Ok(first.map(|dir| Running { dir, stat }).into_iter().chain(others.filter_map(as_first)))
+    }
+
+    /// Reads a file of a thread that runs, whole.
+    ///
+    /// # Errors
+    /// As [`procfs::read_at`]; `ESRCH` if all have ended.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, Errno> {
+        procfs::read_at(self.running()?.dir.as_fd(), name)
+    }
+
+    fn other_threads(&self) -> impl Iterator<Item = OwnedFd> + '_ {
+        let tasks = || -> Result<Dir, Errno> {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            openat(&self.first, "task", flags, Mode::empty()).and_then(Dir::new)
+        };
+        let entries = std::iter::once_with(tasks).flatten().flatten();
+        let tids = entries.filter_map(|entry| procfs::decimal(entry.ok()?.file_name().to_bytes()));
+        let others = tids.filter(|tid| *tid != u64::from(self.tgid)).take(MAX_THREADS);
+        others.filter_map(|tid| {
+            let dir = open(format!("/proc/{tid}"), DIRECTORY, Mode::empty()).ok()?;
+            // What was opened before is this thread, or one that is gone and of which nothing more can be read.
+            accessat(&self.first, format!("task/{tid}"), Access::EXISTS, AtFlags::empty()).ok()?;
+            Some(dir)
+        })
+    }
+}
+
+fn stat_of(task: BorrowedFd<'_>) -> Result<Stat, Errno> {
+    procfs::parse_stat(&procfs::read_at(task, "stat")?).ok_or(Errno::SRCH)
+}
+
+/// Whether a thread has ended.
+fn is_over(stat: &Stat) -> bool {
+    matches!(stat.state, b'Z' | b'X')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    #[test]
+    fn our_own_first_thread_runs() {
+        let process = ProcessDir::open(std::process::id()).unwrap();
+        let running = process.running().unwrap();
+        assert_eq!(running.stat.start_ticks, process.stat().unwrap().start_ticks);
+        assert!(!process.read("maps").unwrap().is_empty());
+        assert_eq!(ProcessDir::open(u32::MAX).unwrap_err(), Errno::NOENT);
+    }
+
+    #[test]
+    fn other_threads_are_this_process_as_well() {
+        let process = ProcessDir::open(std::process::id()).unwrap();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || ended.recv());
+        let others: Vec<Running> = process.all_running().unwrap().skip(1).collect();
+        assert!(!others.is_empty());
+        for Running { dir, stat } in others {
+            assert_eq!(stat.start_ticks, process.stat().unwrap().start_ticks, "{}", dir.as_raw_fd());
+            let status = procfs::read_at(dir.as_fd(), "status").ok();
+            let status = status.and_then(|status| procfs::parse_status(&status));
+            // Other tests' threads come and go.
+            assert!(status.is_none_or(|status| status.tgid == std::process::id()));
+        }
+        drop(end);
+        other.join().unwrap().unwrap_err();
+    }
+
+    #[test]
+    fn a_process_that_has_ended_runs_no_more() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = ProcessDir::open(child.id()).unwrap();
+        let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        let id = rustix::process::WaitId::Pid(rustix::process::Pid::from_child(&child));
+        rustix::process::waitid(id, options).unwrap();
+        assert_eq!(process.running().unwrap_err(), Errno::SRCH, "nobody has waited for it");
+        child.wait().unwrap();
+        assert_eq!(process.running().unwrap_err(), Errno::SRCH);
+    }
+}

@@ -1,0 +1,102 @@
+//! Go code of an ELF file: named by Go's own line table, whatever else the file has. That is right with and without
+//! symbols, and reads nothing of DWARF, which Go's linker compresses: unpacked, it would stay in memory.
+
+use std::ops::Range;
+
+use super::demangle::MAX_NAME;
+use super::elf::{Class, EM_X86_64, Elf, Fields};
+use super::go_table::image::{Image, Mapped};
+use super::go_table::{GoCall, GoTable};
+use super::native::{Called, Function};
+use crate::profile::Kind;
+use crate::profile::frame::clean;
+
+const EM_AARCH64: u16 = 183;
+const R_X86_64_RELATIVE: u32 = 8;
+const R_AARCH64_RELATIVE: u32 = 1027;
+const DT_RELA: u64 = 7;
+const DT_RELASZ: u64 = 8;
+const MAX_DYNAMIC: u64 = 64 << 10;
+
+/// The Go code of a file, if it has any.
+#[derive(Debug)]
+pub(crate) struct GoCode(Option<GoTable>);
+
+impl GoCode {
+    /// Finds the line table.
+    pub(crate) fn read(elf: &Elf) -> GoCode {
+        GoCode(GoTable::find(elf))
+    }
+
+    /// Whether the program was linked by Go alone: then nothing else names its code better. (With C code it is entered in
+    /// the C library's.)
+    pub(crate) fn is_all(&self, elf: &Elf) -> bool {
+        self.0.as_ref().is_some_and(|table| table.covers(elf.entry()))
+    }
+
+    /// The functions at `address`, outermost first; `None` if it is no Go code.
+    pub(crate) fn functions(&self, elf: &Elf, address: u64) -> Option<Vec<Function>> {
+        let calls = self.0.as_ref()?.calls(elf, address);
+        let inlined = calls.len().checked_sub(1)?;
+        let kinds = std::iter::once(Kind::Native).chain(std::iter::repeat_n(Kind::NativeInlined, inlined));
+        Some(calls.into_iter().rev().zip(kinds).map(|(call, kind)| function(&call, kind)).collect())
+    }
+}
+
+fn function(call: &GoCall, kind: Kind) -> Function {
+    Function {
+        kind,
+        called: Called::Name(clean(&call.name, MAX_NAME)),
+        file: call.file.as_ref().map(|file| clean(file, MAX_NAME)),
+        line: call.line,
+    }
+}
+
+impl Image for Elf {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let Some((offset, left)) = self.offset_of(address) else { return 0 };
+        let len = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut filled = 0;
+        while filled < len {
+            match self.read_some(&mut buffer[filled..len], offset.saturating_add(filled as u64)) {
+                Ok(got) if got > 0 => filled += got,
+                _ => break,
+            }
+        }
+        filled
+    }
+
+    fn mapped(&self) -> Vec<Mapped> {
+        Elf::mapped(self).map(|(addresses, writable)| Mapped { addresses, writable }).collect()
+    }
+
+    fn is_code(&self, addresses: Range<u64>) -> bool {
+        self.code_at(addresses.start, addresses.end).is_some()
+    }
+
+    fn section(&self, name: &str) -> Option<u64> {
+        Elf::section(self, name).map(|section| section.addr)
+    }
+
+    fn relocations(&self) -> Option<Range<u64>> {
+        if self.class() != Class::Elf64 {
+            return None;
+        }
+        let (offset, size) = self.dynamic()?;
+        let entries = self.bytes(offset, size, MAX_DYNAMIC).ok()?;
+        let entry = |tag: u64| {
+            let mut entries = entries.chunks_exact(16).map(Fields);
+            entries.find(|entry| entry.u64(0) == tag).map(|entry| entry.u64(8))
+        };
+        let start = entry(DT_RELA)?;
+        Some(start..start.checked_add(entry(DT_RELASZ)?)?)
+    }
+
+    fn relative(&self) -> u32 {
+        match self.machine() {
+            EM_X86_64 => R_X86_64_RELATIVE,
+            EM_AARCH64 => R_AARCH64_RELATIVE,
+            _ => u32::MAX,
+        }
+    }
+}

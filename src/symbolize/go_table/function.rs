@@ -1,0 +1,131 @@
+//! What the table says of one function (`runtime._func`).
+
+use super::MAX_PATH;
+use super::header::{Header, Version};
+use super::image::{Image, number, word};
+use super::module::ModuleData;
+use super::values::{Allowance, value_at};
+
+/// The table of values that says which inlined call an instruction belongs to (`abi.PCDATA_InlTreeIndex`).
+const INLINED: u32 = 2;
+/// The data that describes the inlined calls (`abi.FUNCDATA_InlTree`).
+const TREE: u32 = 3;
+/// There is none.
+const NONE: u32 = u32::MAX;
+
+/// A function.
+#[derive(Clone, Debug)]
+pub(super) struct GoFunction {
+    pub(super) entry: u64,
+    pub(super) end: u64,
+    /// Where its name begins.
+    pub(super) name: u32,
+    /// Tables of values: of files, of lines, of inlined calls. 0 if there is none.
+    pub(super) files: u32,
+    pub(super) lines: u32,
+    pub(super) inlined: u32,
+    /// Where its unit's files begin.
+    unit: u32,
+    /// Where the description of inlined calls is: an address in Go 1.16, from 1.18 on the distance from a place that the
+    /// module's data tell.
+    pub(super) tree: Option<u64>,
+}
+
+impl GoFunction {
+    /// The function that has code at `pc`.
+    pub(super) fn at(image: &dyn Image, header: &Header, module: &ModuleData, pc: u64) -> Option<GoFunction> {
+        let (mut low, mut high) = (0, header.functions);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if start(image, header, module, middle)? <= pc {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        let function = GoFunction::numbered(image, header, module, low)?;
+        (function.entry..function.end).contains(&pc).then_some(function)
+    }
+
+    /// The function of this number, by address.
+    pub(super) fn numbered(
+        image: &dyn Image,
+        header: &Header,
+        module: &ModuleData,
+        index: u64,
+    ) -> Option<GoFunction> {
+        let (entry, end) = (start(image, header, module, index)?, start(image, header, module, index + 1)?);
+        let size = row(header);
+        let at = header.rows.checked_add(index * 2 * u64::from(size))?;
+        let at = header.rows.checked_add(word(image, at.checked_add(u64::from(size))?, size)?)?;
+        // The function's own entry, as in the row, then the rest.
+        if entry >= end || code(module, header, word(image, at, size)?)? != entry {
+            return None;
+        }
+        let rest = at.checked_add(u64::from(size))?;
+        let field = |bytes: u64| number(image, rest.checked_add(bytes)?);
+        let len = if header.version == Version::Go120 { 40 } else { 36 };
+        let (tables, data) = (field(24)?, field(len - 4)? >> 24);
+        let inlined = if tables > INLINED { field(len + u64::from(INLINED) * 4)? } else { 0 };
+        let after = rest.checked_add(len + u64::from(tables) * 4)?;
+        let tree = if data > TREE { tree(image, header, after) } else { None };
+        Some(GoFunction {
+            entry,
+            end,
+            name: field(0)?,
+            files: field(16)?,
+            lines: field(20)?,
+            inlined,
+            unit: field(28)?,
+            tree,
+        })
+    }
+
+    /// The value at `pc` of one of its tables, -1 without the table; `None` if the table cannot be read.
+    pub(super) fn value(
+        &self,
+        image: &dyn Image,
+        header: &Header,
+        table: u32,
+        pc: u64,
+        allowance: &Allowance,
+    ) -> Option<i32> {
+        if table == 0 {
+            return Some(-1);
+        }
+        let address = header.values.checked_add(u64::from(table)).filter(|&at| at < header.rows)?;
+        value_at(image, allowance, address, self.entry, header.quantum, pc)
+    }
+
+    /// The name of its unit's file of this number.
+    pub(super) fn file(&self, image: &dyn Image, header: &Header, file: i32) -> Option<Vec<u8>> {
+        let index = u64::from(self.unit) + u64::from(u32::try_from(file).ok()?);
+        let at = header.units.checked_add(index * 4).filter(|&at| self.unit != NONE && at < header.files)?;
+        header.text(image, header.files, header.values, number(image, at)?, MAX_PATH)
+    }
+}
+
+/// Bytes of a number in the list of functions.
+fn row(header: &Header) -> u8 {
+    if header.version == Version::Go116 { header.word } else { 4 }
+}
+
+/// Where the function of this number begins; that behind the last one is where the last one ends.
+fn start(image: &dyn Image, header: &Header, module: &ModuleData, index: u64) -> Option<u64> {
+    let size = row(header);
+    let at = header.rows.checked_add(index * 2 * u64::from(size))?;
+    code(module, header, word(image, at, size)?)
+}
+
+fn code(module: &ModuleData, header: &Header, value: u64) -> Option<u64> {
+    if header.version == Version::Go116 { Some(value) } else { module.text.checked_add(value) }
+}
+
+fn tree(image: &dyn Image, header: &Header, data: u64) -> Option<u64> {
+    if header.version == Version::Go116 {
+        let size = u64::from(header.word);
+        let data = data.checked_next_multiple_of(size)?;
+        return word(image, data.checked_add(u64::from(TREE) * size)?, header.word).filter(|&tree| tree != 0);
+    }
+    number(image, data.checked_add(u64::from(TREE) * 4)?).filter(|&tree| tree != NONE).map(u64::from)
+}

@@ -1,0 +1,102 @@
+//! The beginning of a line table: its version, and where its parts are.
+
+use super::image::{GO_1_16, GO_1_18, Image, is_beginning, word};
+
+/// Functions of one program; the largest have half a million.
+const MAX_FUNCTIONS: u64 = 1 << 26;
+
+/// What changed from one version of the table to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Go 1.16 and 1.17: code by its address.
+    Go116,
+    /// Go 1.18 and 1.19: code by its distance from where the text begins.
+    Go118,
+    /// From Go 1.20 on: functions have the line at which they begin, inlined calls no file and line of their own.
+    Go120,
+}
+
+/// Where the parts of a table are: addresses.
+#[derive(Clone, Debug)]
+pub(super) struct Header {
+    pub(super) base: u64,
+    pub(super) version: Version,
+    /// Bytes of the smallest instruction.
+    pub(super) quantum: u8,
+    /// Bytes of a pointer.
+    pub(super) word: u8,
+    pub(super) functions: u64,
+    /// Names of functions, each ended by a zero.
+    pub(super) names: u64,
+    /// For each unit its files, as numbers of 4 bytes.
+    pub(super) units: u64,
+    /// Names of files, each ended by a zero.
+    pub(super) files: u64,
+    /// What holds from which instruction on.
+    pub(super) values: u64,
+    /// Where functions begin, then what is known of each.
+    pub(super) rows: u64,
+}
+
+impl Header {
+    /// Reads the header that may stand at `base`.
+    pub(super) fn read(image: &dyn Image, base: u64) -> Option<Header> {
+        let mut beginning = [0; 8];
+        if image.read(base, &mut beginning) < beginning.len() || !is_beginning(&beginning) {
+            return None;
+        }
+        let [a, b, c, d, _, _, quantum, size] = beginning;
+        let (version, parts) = match u32::from_le_bytes([a, b, c, d]) {
+            GO_1_16 => (Version::Go116, 2),
+            GO_1_18 => (Version::Go118, 3),
+            _ => (Version::Go120, 3),
+        };
+        let field = |number: u64| word(image, base.checked_add(8 + number * u64::from(size))?, size);
+        let part = |number: u64| base.checked_add(field(parts + number)?);
+        let header = Header {
+            base,
+            version,
+            quantum,
+            word: size,
+            functions: field(0)?,
+            names: part(0)?,
+            units: part(1)?,
+            files: part(2)?,
+            values: part(3)?,
+            rows: part(4)?,
+        };
+        // The linker writes the parts in this order.
+        let order = [base, header.names, header.units, header.files, header.values, header.rows];
+        let sound = order.is_sorted() && (1..MAX_FUNCTIONS).contains(&header.functions);
+        sound.then_some(header)
+    }
+
+    /// The text at `at` of the part `start..end`, if one begins there.
+    pub(super) fn text(
+        &self,
+        image: &dyn Image,
+        start: u64,
+        end: u64,
+        at: u32,
+        max: usize,
+    ) -> Option<Vec<u8>> {
+        let address = start.checked_add(u64::from(at)).filter(|&address| address < end)?;
+        let mut before = [0];
+        if at > 0 && (image.read(address - 1, &mut before) == 0 || before != [0]) {
+            return None;
+        }
+        let max = max.min(usize::try_from(end - address).unwrap_or(max));
+        let mut text = Vec::new();
+        // Most are short.
+        for size in [128, max] {
+            text.resize(size.min(max), 0);
+            let got = image.read(address, &mut text);
+            text.truncate(got);
+            if let Some(end) = text.iter().position(|&b| b == 0) {
+                text.truncate(end);
+                break;
+            }
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}

@@ -1,0 +1,109 @@
+//! The code to which signal handlers return: it asks the kernel to go on with what was interrupted.
+//!
+//! Of C libraries only glibc describes it by call frame information. musl's (`src/signal/x86_64/restore.s`) and that of
+//! Go's runtime (`runtime.sigreturn__sigaction`, `src/runtime/sys_linux_amd64.s`) are known by their bytes, as other
+//! unwinders know them (GCC: `libgcc/config/i386/linux-unwind.h`).
+
+use super::elf::Elf;
+use super::program_headers;
+use crate::unwind::{Rule, Window};
+
+/// The kernel's `struct ucontext` is on top of the stack: `uc_mcontext` at 40, there `sp` and `ip` at 120, `bp` at 80
+/// (`arch/x86/include/uapi/asm/sigcontext.h`).
+pub(super) const RULE: Rule = Rule::Signal { sp_at: 160, fp_at: 120 };
+/// `mov rax, 15; syscall`, in the two ways in which assemblers write it.
+const CODES: [&[u8]; 2] = [b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05"];
+/// Bytes before the end of such code that tell it.
+const BEFORE: usize = 10;
+/// `ret`: the instruction before the code belongs to another function.
+const RET: u8 = 0xc3;
+/// Read at a time, bytes.
+const CHUNK: usize = 64 << 10;
+/// Bytes of code that are searched in one file.
+const MAX_SEARCHED: u64 = 256 << 20;
+/// Real files have one or two.
+const MAX_FOUND: usize = 64;
+
+/// Where such code lies, as the walker looks for it, sorted: of a return address the byte before it is looked up. Only files
+/// that bring a C library or a runtime of their own have any: others are not read for it.
+pub(super) fn all(elf: &Elf) -> Vec<Window> {
+    if program_headers::needs_libraries(elf) {
+        return Vec::new();
+    }
+    let mut left = MAX_SEARCHED;
+    let mut found = Vec::new();
+    for segment in elf.code() {
+        let size = segment.size.min(left);
+        left -= size;
+        search(elf, segment.offset, segment.offset.saturating_add(size), &mut found);
+    }
+    found.sort_unstable_by_key(|code| code.start);
+    found.dedup();
+    found
+}
+
+fn search(elf: &Elf, start: u64, end: u64, found: &mut Vec<Window>) {
+    // Each chunk begins with the end of the one before: code may lie in both.
+    let mut chunk = vec![0; BEFORE + CHUNK];
+    let mut at = start;
+    let mut before = 0;
+    while at < end && found.len() < MAX_FOUND {
+        let room = before + usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+        let Ok(read @ 1..) = elf.read_some(&mut chunk[before..room], at) else { return };
+        let bytes = &chunk[..before + read];
+        let first = at - before as u64;
+        found.extend(ends(bytes).filter_map(|end| code_that_ends(bytes, first, end)));
+        at += read as u64;
+        let kept = bytes.len().saturating_sub(BEFORE)..bytes.len();
+        before = kept.len();
+        chunk.copy_within(kept, 0);
+    }
+}
+
+/// Where system calls end.
+fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    bytes.windows(2).enumerate().filter(|(_, two)| two == b"\x0f\x05").map(|(at, _)| at + 2)
+}
+
+/// The code that ends there, if it is such code; `first` is the offset of the first byte.
+fn code_that_ends(bytes: &[u8], first: u64, end: usize) -> Option<Window> {
+    let code = CODES.into_iter().find(|code| bytes[..end].ends_with(code))?;
+    let start = end - code.len();
+    let own = start.checked_sub(1).is_some_and(|before| bytes[before] != RET);
+    Some(Window { start: first + start as u64 - u64::from(own), end: first + end as u64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of one segment of code, in which this stands at these offsets.
+    fn file(codes: &[(usize, &[u8])]) -> Elf {
+        let mut file = vec![0x90; 3 * CHUNK];
+        file[..120].fill(0);
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        let size = file.len() as u64;
+        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+        put(18, &[62, 0]);
+        put(32, &64_u64.to_le_bytes());
+        put(54, &[56, 0, 1, 0]);
+        put(64, &[1, 0, 0, 0, 5, 0, 0, 0]);
+        put(64 + 32, &size.to_le_bytes());
+        codes.iter().for_each(|(at, code)| put(*at, code));
+        Elf::read_memory(file).unwrap()
+    }
+
+    #[test]
+    fn it_is_found_wherever_it_lies() {
+        let [long, short] = CODES;
+        let places = [300, CHUNK - 5, 2 * CHUNK - 1, 2 * CHUNK + 100, 3 * CHUNK - long.len()];
+        for (code, place) in CODES.into_iter().flat_map(|code| places.map(|place| (code, place))) {
+            let window = Window { start: place as u64 - 1, end: (place + code.len()) as u64 };
+            assert_eq!(all(&file(&[(place, code)])), [window], "{place:#x}");
+        }
+        // What returns before it keeps its last byte; another call is another code.
+        let after = all(&file(&[(500, &[RET]), (501, short), (600, b"\xb8\x0e\0\0\0\x0f\x05")]));
+        assert_eq!(after, [Window { start: 501, end: 508 }]);
+        assert_eq!(all(&file(&[(400, short), (500, long)])).len(), 2);
+    }
+}

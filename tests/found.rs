@@ -1,0 +1,170 @@
+//! Processes that are not what most are: whose first thread has ended, or that have mapped what makes them hard to read. All
+//! that they run has its names.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use common::cgroup::{Group, hierarchies};
+use common::folded::{Folded, bare, is, reaches_root};
+use common::java::{Jdk, Program, classes};
+use common::profiler::{profile, record, run, while_sampling};
+use common::target::Target;
+use common::{is_root, native, scratch};
+use rustix::process::Signal;
+
+/// Where names may come from.
+const SOURCES: [&str; 2] = ["agent", "vm"];
+
+#[test]
+fn a_program_whose_first_thread_has_ended() {
+    if !is_root() {
+        return;
+    }
+    let with = native::program("leave");
+    for program in [with, native::without_frame_pointers("leave.c")] {
+        let target = Target::start(&mut Command::new(program));
+        wait_for_the_end_of_the_first_thread(target.pid());
+        assert_whole(&profile(&target, 2, &[]).folded, "by its pid");
+    }
+}
+
+#[test]
+fn a_group_of_a_program_whose_first_thread_has_ended() {
+    if !is_root() {
+        return;
+    }
+    let program = native::without_frame_pointers("leave.c");
+    // In v1 the group of what has ended is `/`.
+    for (hierarchy, point) in hierarchies() {
+        let group = Group::own(&point, "leave");
+        let target = Target::start(&mut group.enter(&program));
+        wait_for_the_end_of_the_first_thread(target.pid());
+        let args = ["-G", &group.arg()].map(str::to_owned);
+        let all = record(2, &args).folded;
+        assert_whole(&all, &hierarchy);
+    }
+}
+
+#[test]
+fn a_jvm_whose_first_thread_has_ended() {
+    if !is_root() {
+        return;
+    }
+    let target = leave_jvm();
+    target.signal(Signal::USR1);
+    wait_for_the_end_of_the_first_thread(target.pid());
+    let listed = run(["jvms"]).success().stdout;
+    let pid = target.pid().to_string();
+    let row = listed.lines().find(|line| line.split_whitespace().next() == Some(&pid));
+    assert!(row.is_some_and(|row| row.ends_with("leave_jvm")), "{listed}");
+    for source in SOURCES {
+        let profile = profile(&target, 2, &["--java", source]);
+        assert_eq!(profile.report["jvms"][0]["pid"], target.pid(), "{}", profile.report["jvms"]);
+        assert_named(&profile.folded, 200, source);
+    }
+}
+
+#[test]
+fn a_first_thread_that_ends_in_mid_run_takes_no_names_with_it() {
+    if !is_root() {
+        return;
+    }
+    for source in SOURCES {
+        let target = leave_jvm();
+        let pid = target.pid().to_string();
+        let ran = while_sampling(&[], &["--pid", &pid, "--java", source], || {
+            std::thread::sleep(Duration::from_millis(500));
+            target.signal(Signal::USR1);
+            wait_for_the_end_of_the_first_thread(target.pid());
+            std::thread::sleep(Duration::from_millis(3_000));
+        });
+        assert_named(&ran.folded, 200, source);
+    }
+}
+
+#[test]
+fn another_libjvm_that_is_mapped_as_data_is_not_the_jvm() {
+    if !is_root() {
+        return;
+    }
+    let copy = scratch("indexed").join("libjvm.so");
+    fs::copy(libjvm(&Jdk::host()), &copy).unwrap();
+    let target = Program::new("Mapped").args(&[copy.to_str().unwrap(), "1"]).start(&Jdk::host());
+    let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
+    let first = maps.lines().find(|line| line.ends_with("/libjvm.so")).unwrap();
+    assert!(first.ends_with(copy.to_str().unwrap()), "it lies above the JVM's own: {first}");
+    let profile = profile(&target, 2, &[]);
+    let jvm = &profile.report["jvms"][0];
+    assert!(jvm["names"]["agent_late"].is_object(), "{jvm}");
+    assert_named(&profile.folded, 200, "agent");
+}
+
+#[test]
+fn a_jvm_that_has_very_many_files_mapped() {
+    if !is_root() {
+        return;
+    }
+    // Long paths: a process may have 65,530 mappings, and 16 MiB were once too much.
+    let dir = (0..4).fold(scratch("segments"), |dir, _| dir.join("x".repeat(200)));
+    fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("segment.dat");
+    fs::write(&file, [0; 4096]).unwrap();
+    let target = Program::new("Mapped").args(&[file.to_str().unwrap(), "20000"]).start(&Jdk::host());
+    let length = fs::read(format!("/proc/{}/maps", target.pid())).unwrap().len();
+    assert!(length > 16 << 20, "{length}");
+    let profile = profile(&target, 2, &[]);
+    let jvm = &profile.report["jvms"][0];
+    assert!(jvm["names"]["agent_late"].is_object(), "{jvm}");
+    assert_named(&profile.folded, 200, "agent");
+}
+
+/// The stacks of `leave.c` are whole.
+#[track_caller]
+fn assert_whole(all: &Folded, what: &str) {
+    let whole = all.share(|stack| {
+        let names: Vec<&str> = stack.iter().map(|frame| bare(frame)).collect();
+        names.windows(3).any(|three| three == ["outer", "middle", "burn"]) && reaches_root(stack)
+    });
+    assert!(all.total() > 200 && whole > 0.9, "{what}: {whole} are whole:\n{}", all.top(5));
+}
+
+/// All that the program `Shares` does has its names.
+#[track_caller]
+fn assert_named(all: &Folded, enough: u64, source: &str) {
+    let named = all.share(|stack| {
+        let burns = |frame: &String| frame.starts_with("Shares.burn");
+        stack.iter().any(burns) && stack.iter().any(|frame| is(frame, "Shares.main"))
+    });
+    assert!(all.total() > enough && named > 0.9, "{source}: {named}:\n{}", all.top(5));
+}
+
+/// The program `Shares` in a JVM that `leave_jvm` makes, on its second thread.
+fn leave_jvm() -> Target {
+    let jdk = Jdk::host();
+    let program = scratch("leave").join("leave_jvm");
+    if !program.exists() {
+        let include = jdk.home().unwrap().join("include");
+        let new = program.with_extension(std::process::id().to_string());
+        let mut cc = Command::new("cc");
+        cc.arg("-I").arg(&include).arg("-I").arg(include.join("linux")).args(["-O2", "-pthread", "-o"]);
+        cc.arg(&new).arg(common::sources().join("leave_jvm.c")).arg("-ldl");
+        assert!(cc.status().unwrap().success(), "leave_jvm.c does not compile");
+        fs::rename(new, &program).unwrap();
+    }
+    Target::start(Command::new(program).arg(libjvm(&jdk)).arg(classes()).arg("Shares"))
+}
+
+fn libjvm(jdk: &Jdk) -> PathBuf {
+    jdk.home().unwrap().join("lib/server/libjvm.so")
+}
+
+fn wait_for_the_end_of_the_first_thread(pid: u32) {
+    while !fs::read(Path::new("/proc").join(pid.to_string()).join("maps")).unwrap().is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,83 @@
+//! Go, end to end: programs as they are shipped, without symbols and DWARF.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::profiler::{Profile, profile};
+use common::target::Target;
+use common::{is_root, lacks, scratch, sources};
+
+fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let program = scratch("go").join(name);
+    let mut go = Command::new("go");
+    go.arg("build").args(flags).arg("-o").arg(&program).arg(sources().join(source));
+    let done = go.envs([("CGO_ENABLED", "1"), ("GO111MODULE", "off")]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    program
+}
+
+/// Takes a program's section headers away.
+fn without_sections(program: &Path) {
+    let mut bytes = std::fs::read(program).unwrap();
+    bytes[40..48].fill(0);
+    bytes[58..64].fill(0);
+    std::fs::write(program, bytes).unwrap();
+}
+
+/// From where Go's programs begin to what computes. What has `[i]` was inlined.
+const CHAIN: [&str; 6] =
+    ["runtime.goexit", "runtime.main", "main.main", "main.repeat[...]", "main.mix_[i]", "main.rotate_[i]"];
+
+#[test]
+fn stripped_programs_have_the_names_that_whole_ones_have() {
+    if !is_root() || lacks("go") {
+        return;
+    }
+    let pie = &["-ldflags=-s -w", "-buildmode=pie"][..];
+    for (name, flags, sections) in [
+        ("whole", &[][..], true),
+        ("stripped", &["-ldflags=-s -w"], true),
+        ("stripped-pie", pie, true),
+        ("no-sections", &["-ldflags=-s -w"], false),
+        ("no-sections-pie", pie, false),
+    ] {
+        let program = build("shares.go", name, flags);
+        if !sections {
+            without_sections(&program);
+        }
+        let target = Target::start(&mut Command::new(&program));
+        let Profile { folded: all, report, .. } = profile(&target, 2, &[]);
+        assert!(all.total() > 200, "{name}: {}", all.top(5));
+        let right = all.share(|stack| in_order(stack, &CHAIN[..4]));
+        assert!(right > 0.98, "{name}: only {right} of the stacks have the functions:\n{}", all.top(10));
+        let inlined = all.share(|stack| in_order(stack, &CHAIN));
+        assert!(inlined > 0.1, "{name}: only {inlined} have both inlined calls:\n{}", all.top(10));
+        assert_eq!(report["stripped"].as_array().unwrap().len(), 0, "{name}: {}", report["stripped"]);
+    }
+}
+
+/// Whether a stack has these frames in this order, others between them.
+fn in_order(stack: &[String], frames: &[&str]) -> bool {
+    let mut rest = stack.iter();
+    frames.iter().all(|frame| rest.any(|one| one == frame))
+}
+
+#[test]
+fn stripped_programs_with_c_code_have_the_names_of_go() {
+    if !is_root() || lacks("go") {
+        return;
+    }
+    for (name, flags) in
+        [("cgo", &["-ldflags=-s -w"][..]), ("cgo-pie", &["-ldflags=-s -w", "-buildmode=pie"])]
+    {
+        let program = build("calls_c.go", name, flags);
+        let target = Target::start(&mut Command::new(&program));
+        let all = profile(&target, 2, &[]).folded;
+        // `work` is C and has no name any more; what called it changed stacks.
+        let right = all.share(|stack| stack.iter().any(|frame| frame == "runtime.asmcgocall"));
+        assert!(all.total() > 200 && right > 0.98, "{name}: {right}\n{}", all.top(10));
+    }
+}

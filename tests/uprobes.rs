@@ -1,0 +1,106 @@
+//! Code under probes that another tool has set, end to end: the kernel replaces return addresses and instructions.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::process::Command;
+
+use common::folded::{Folded, is, reaches_root};
+use common::profiler::profile;
+use common::target::Target;
+use common::{is_root, native, skip};
+
+/// Profiles `uprobes.c`, compiled in both ways, and checks that `right` holds for nearly all its stacks: all but those of
+/// the few instructions between which nobody knows the return address.
+#[track_caller]
+fn check(args: &[&str], right: impl Fn(&[String]) -> bool) {
+    if !cfg!(target_arch = "x86_64") {
+        skip("the kernel's list of return addresses can be followed on x86-64 only");
+        return;
+    }
+    if !is_root() {
+        return;
+    }
+    if !std::path::Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        skip("this kernel has no uprobes");
+        return;
+    }
+    let with = native::with_flags("uprobes.c", "uprobes-fp", &["-fno-omit-frame-pointer"]);
+    for program in [native::without_frame_pointers("uprobes.c"), with] {
+        let target = Target::start(Command::new(program).args(args));
+        let profile = profile(&target, 3, &[]);
+        let all = profile.folded;
+        assert!(all.total() > 200, "only {} samples of {args:?}", all.total());
+        let share = all.share(|stack| reaches_root(stack) && right(stack));
+        eprintln!("{args:?}: {:.2} % of {} stacks are right", share * 100.0, all.total());
+        assert!(share > 0.97, "{share} of {args:?} is right:\n{}\n{}", all.top(10), profile.report["ends"]);
+        assert_known(&all);
+    }
+}
+
+/// No frame is one without a name.
+#[track_caller]
+fn assert_known(all: &Folded) {
+    let unknown = all.keep(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
+    assert!(unknown.total() * 200 < all.total(), "{}", unknown.top(10));
+}
+
+/// The names of a program's own functions in its stack, root first.
+fn own(stack: &[String]) -> Vec<&str> {
+    let known = [
+        "main", "run", "chain", "by_value", "work", "often", "tiny", "first", "second", "lands", "jumps",
+        "leaps", "spin", "on_alarm", "copied",
+    ];
+    stack.iter().filter_map(|frame| known.into_iter().find(|name| is(frame, name))).collect()
+}
+
+/// The kernel follows 64 calls of a task, and leaves the return addresses of further ones alone.
+#[test]
+fn functions_with_uretprobes_have_their_callers() {
+    for depth in [40, 100] {
+        check(&["chain", &depth.to_string(), "chain", "by_value", "work"], |stack| {
+            let whole = [&["main", "run"][..], &vec!["chain"; depth], &["by_value", "work"]].concat();
+            let own = own(stack);
+            // The kernel's part of the probes of `chain` and `by_value` is seen too.
+            whole.starts_with(&own) && (own.len() == whole.len() || stack.last().unwrap().ends_with("_[k]"))
+        });
+    }
+}
+
+/// Most time passes in the kernel, in the trampoline, and where a copy of the first instruction runs.
+#[test]
+fn a_function_that_returns_at_once_has_its_callers() {
+    check(&["often", "tiny"], |stack| {
+        matches!(own(stack)[..], ["main", "run", "often"] | ["main", "run", "often", "tiny"])
+    });
+}
+
+/// Both have put the trampoline at one place of the stack.
+#[test]
+fn tail_calls_have_the_caller_of_the_first() {
+    check(&["tail", "first", "second", "work"], |stack| {
+        matches!(own(stack)[..], ["main", "run"] | ["main", "run", "first" | "second" | "work"])
+    });
+}
+
+/// Of calls that never return the kernel has entries in its list until it notices.
+#[test]
+fn calls_that_were_jumped_over_are_no_callers() {
+    check(&["jump", "leaps", "jumps", "lands", "work"], |stack| {
+        let own = own(stack);
+        let jumps = [&["main", "run", "lands", "jumps"][..], &["leaps"; 4]].concat();
+        own == ["main", "run", "lands", "work"] || jumps.starts_with(&own)
+    });
+}
+
+#[test]
+fn handlers_with_uretprobes_stand_on_what_they_interrupted() {
+    check(&["signal", "spin", "on_alarm", "work"], |stack| {
+        ["main", "run", "spin", "on_alarm", "work"].starts_with(&own(stack))
+    });
+}
+
+#[test]
+fn a_copied_instruction_is_the_one_that_it_was_copied_from() {
+    check(&["copy"], |stack| matches!(own(stack)[..], ["main", "run"] | ["main", "run", "copied"]));
+}
