@@ -110,7 +110,7 @@ fn names_of(jdk: &Jdk, flags: &[&str]) -> Looks {
 fn numbers(target: &Target) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
     let status = |thread: fs::DirEntry| procfs::parse_status(&fs::read(thread.path().join("status")).ok()?);
-    threads.flatten().filter_map(status).map(|status| status.ns_pid).collect()
+    threads.flatten().filter_map(status).map(|status| status.ns_tid).collect()
 }
 
 #[test]

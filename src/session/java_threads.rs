@@ -155,7 +155,7 @@ impl Known {
 /// A thread's number in its own PID namespace.
 fn number(tgid: u32, tid: u32) -> Option<u32> {
     let status = procfs::read(&format!("/proc/{tgid}/task/{tid}/status")).ok()?;
-    procfs::parse_status(&status).map(|status| status.ns_pid)
+    procfs::parse_status(&status).map(|status| status.ns_tid)
 }
 
 /// Whether `comm` is what `os::set_native_thread_name` (os_linux.cpp) makes of a name, in modified UTF-8: its first bytes,
