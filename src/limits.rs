@@ -25,6 +25,8 @@ pub enum Limit {
     Stacks,
     /// JVMs that are read at once.
     Jvms,
+    /// Bytes that the kernel keeps of a thread's name.
+    ThreadNames,
 }
 
 /// How a limit is told.
@@ -38,7 +40,7 @@ struct Telling {
     advice: &'static str,
 }
 
-const TELLINGS: [Telling; 8] = [
+const TELLINGS: [Telling; 9] = [
     Telling {
         limit: Limit::Mappings,
         name: "mappings",
@@ -87,6 +89,13 @@ const TELLINGS: [Telling; 8] = [
         name: "jvms",
         what: "JVMs whose Java code could not be read",
         advice: "Too many JVMs run at once, or no descriptors are left: raise `ulimit -n`, or choose some with -p.",
+    },
+    Telling {
+        limit: Limit::ThreadNames,
+        name: "thread-names",
+        what: "ticks of threads whose names may be longer than the 15 bytes that the kernel keeps",
+        advice: "Such threads are told apart by these bytes only. Java threads have their own names where the JVM's memory \
+            is read.",
     },
 ];
 

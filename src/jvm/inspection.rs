@@ -102,7 +102,7 @@ fn in_javas_words(release: String, version: Option<JavaVersion>) -> String {
 
 /// Reads version and flags. `base` is where `libjvm.so` is mapped.
 pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, Nonsense> {
-    let tables = VmStructs::read(memory, base, FIELDS, &FLAG_CLASSES)?;
+    let tables = VmStructs::read(memory, base, &[FIELDS], &FLAG_CLASSES)?;
     let string = |name| -> Result<Vec<u8>, Nonsense> {
         let variable = tables.field(VERSION_CLASS, name).ok_or(Nonsense)?;
         memory.string(memory.word(variable)?)

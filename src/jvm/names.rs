@@ -39,8 +39,10 @@ fn whole(bytes: &[u8]) -> String {
     clean(&standard_utf8(bytes), usize::MAX)
 }
 
-/// Modified UTF-8 writes characters beyond U+FFFF as two surrogates of three bytes each (JVM specification, 4.4.7).
-fn standard_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
+/// Modified UTF-8 made UTF-8: it writes characters beyond U+FFFF as two surrogates of three bytes each (JVM specification,
+/// 4.4.7).
+#[must_use]
+pub fn standard_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.contains(&0xed) {
         return Cow::Borrowed(bytes);
     }

@@ -27,7 +27,7 @@ impl VmStructs {
     pub(super) fn read<M: Memory>(
         memory: &M,
         base: u64,
-        fields: &'static [Field],
+        fields: &[&'static [Field]],
         types: &'static [&'static str],
     ) -> Result<VmStructs, Nonsense> {
         let library = Exported::at(memory, base)?;
@@ -41,8 +41,9 @@ impl VmStructs {
         &mut self,
         memory: &M,
         library: &Exported<'_, M>,
-        wanted: &'static [Field],
+        wanted: &[&'static [Field]],
     ) -> Result<(), Nonsense> {
+        let wanted = || wanted.iter().copied().flatten();
         let at = |part: &str| library.value(&format!("gHotSpotVMStructEntry{part}Offset"));
         let (type_name, field_name) = (at("TypeName")?, at("FieldName")?);
         let (is_static, offset, address) = (at("IsStatic")?, at("Offset")?, at("Address")?);
@@ -50,9 +51,9 @@ impl VmStructs {
         let mut names = Names::new(memory);
         entries(memory, table, library.value("gHotSpotVMStructEntryArrayStride")?, type_name, |entry| {
             let class = names.of(word_in(entry, type_name)?)?;
-            let Some(&(class, _)) = wanted.iter().find(|(c, _)| c.as_bytes() == class) else { return Ok(()) };
+            let Some(&(class, _)) = wanted().find(|(c, _)| c.as_bytes() == class) else { return Ok(()) };
             let name = names.of(word_in(entry, field_name)?)?;
-            let Some(&field) = wanted.iter().find(|(c, n)| *c == class && n.as_bytes() == name) else {
+            let Some(&field) = wanted().find(|(c, n)| *c == class && n.as_bytes() == name) else {
                 return Ok(());
             };
             let place = if half_in(entry, is_static)? != 0 { address } else { offset };

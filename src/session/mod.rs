@@ -10,6 +10,7 @@ mod file_tables;
 mod groups;
 mod idle;
 mod inquiry;
+mod java_threads;
 mod jvm;
 mod jvms;
 pub mod launch;

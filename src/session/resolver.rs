@@ -7,16 +7,16 @@ use std::time::Instant;
 
 use super::containers::Containers;
 use super::idle::Idle;
+use super::java_threads::JavaThreads;
 use super::jvm::Throttled;
 use super::sampler::{Batch, Totals};
-use super::thread_name::fold_numbers;
+use super::thread_name::{self, MAX_KERNEL, fold_numbers};
 use super::waiting::{Delay, Queue, Waiting};
 use crate::capture::abi::Counters;
 use crate::capture::{Count, End, Stack, StackKey, UserWord};
-use crate::limits::LimitsMet;
+use crate::limits::{Limit, LimitsMet};
 use crate::process::opener::OpenersCost;
 use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
-use crate::profile::frame::clean;
 use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
@@ -24,8 +24,6 @@ use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Labels, Module, Profile, Why};
 use crate::symbolize::{CHUNK, LogStats, Named, Stats, Symbolizer};
 
-/// Characters of a process's or thread's name: the kernel keeps 15 bytes.
-const MAX_COMM: usize = 64;
 /// Files, by reason, in which walks ended that did not reach the root.
 const MAX_FILES: usize = 4096;
 
@@ -120,6 +118,8 @@ struct Shown {
     owner: Owner,
     waits: bool,
     labels: LabelsId,
+    /// The thread's name may be a part of it.
+    cut: bool,
 }
 
 /// The stack that was added last: what the next one shares with it is not looked up again.
@@ -184,6 +184,9 @@ pub(super) struct Resolver {
     containers: Containers,
     idle: Idle,
     view: View,
+    threads: JavaThreads,
+    /// Ticks of threads whose names may be a part of theirs.
+    cut_names: u64,
     waiting: Queue,
     window: u64,
     /// When the last windows ended, the latest last.
@@ -200,7 +203,20 @@ impl Resolver {
     ) -> Resolver {
         let (waiting, window, ends) = (Queue::default(), 0, [MonoNs::default(); 2]);
         let parts = VecDeque::from([Part::new()]);
-        Resolver { processes, symbolizer, parts, containers, idle, view, waiting, window, ends }
+        let threads = JavaThreads::new(view.raw_threads);
+        Resolver {
+            processes,
+            symbolizer,
+            parts,
+            containers,
+            idle,
+            view,
+            threads,
+            cut_names: 0,
+            waiting,
+            window,
+            ends,
+        }
     }
 
     /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
@@ -228,6 +244,7 @@ impl Resolver {
     pub(super) fn limits(&self) -> LimitsMet {
         let mut met = self.processes.limits();
         met.merge(self.symbolizer.limits());
+        met.note(Limit::ThreadNames, "", self.cut_names);
         met
     }
 
@@ -275,6 +292,11 @@ impl Resolver {
         counted.sort_by_key(|(stack, _)| stack.at);
         for (stack, _) in &counted {
             self.processes.meet(stack.key.process, stack.at);
+        }
+        if self.view.per_thread {
+            let processes = &mut self.processes;
+            let own = |id, at| processes.info(id, at).map(|info| Arc::clone(&info.comm));
+            self.threads.look(self.window, &counted, self.symbolizer.jvms(), own);
         }
         let (java, now): (Vec<_>, Vec<_>) =
             counted.into_iter().partition(|(stack, _)| jvms.is_jvm(stack.key.process.tgid));
@@ -364,10 +386,11 @@ impl Resolver {
             }
         }
         self.part(window).note(stack, count, &last.frames);
-        let labels = match &last.shown {
-            Some(shown) if (shown.owner, shown.waits) == (owner(stack), waits) => shown.labels,
+        let (labels, cut) = match &last.shown {
+            Some(shown) if (shown.owner, shown.waits) == (owner(stack), waits) => (shown.labels, shown.cut),
             _ => self.show(stack, waits, last, window),
         };
+        self.cut_names += if cut { count.ticks } else { 0 };
         let profile = &mut self.part(window).profile;
         let new = last.frames.iter().skip(last.path.len() - last.roots);
         last.path.extend(new.map(|frame| profile.intern_frame(frame)));
@@ -376,21 +399,24 @@ impl Resolver {
     }
 
     /// Has the process and the thread of a stack shown. `waits`: nothing ran.
-    fn show(&mut self, stack: &Stack, waits: bool, last: &mut Last, window: u64) -> LabelsId {
+    fn show(&mut self, stack: &Stack, waits: bool, last: &mut Last, window: u64) -> (LabelsId, bool) {
         let id = stack.key.process;
         let process = match (id.is_idle(), waits) {
             (false, _) => self.process_name(stack),
             (true, true) => "[idle]".to_owned(),
             (true, false) => "[interrupts while idle]".to_owned(),
         };
-        let mut thread = clean(&stack.comm, MAX_COMM);
-        if !self.view.raw_threads {
-            thread = fold_numbers(&thread);
-        }
+        let named = self.view.per_thread && !id.is_idle();
+        let of_the_jvm = self.threads.name(stack).filter(|_| named).cloned();
+        let cut = named && of_the_jvm.is_none() && stack.comm.len() >= MAX_KERNEL;
+        let thread = of_the_jvm.unwrap_or_else(|| {
+            let thread = thread_name::text(&stack.comm);
+            if self.view.raw_threads { thread } else { fold_numbers(&thread) }.into()
+        });
         let mut root = vec![Frame::named(Kind::Process, process.as_str())];
-        if self.view.per_thread && !id.is_idle() {
+        if named {
             let name = match stack.key.tid {
-                0 => thread.clone(),
+                0 => thread.to_string(),
                 tid => format!("{thread} tid={tid}"),
             };
             root.push(Frame::named(Kind::Thread, name));
@@ -398,7 +424,7 @@ impl Resolver {
         let labels = Labels {
             pid: id.tgid,
             process: process.into(),
-            thread: thread.into(),
+            thread,
             tid: stack.key.tid,
             cgroup: stack.key.cgroup,
             container: if id.is_idle() { None } else { self.containers.of(stack.key.cgroup) },
@@ -406,14 +432,14 @@ impl Resolver {
         let profile = &mut self.part(window).profile;
         let roots = root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();
         let labels = profile.intern_labels(&labels);
-        last.show(roots, Shown { owner: owner(stack), waits, labels });
-        labels
+        last.show(roots, Shown { owner: owner(stack), waits, labels, cut });
+        (labels, cut)
     }
 
     /// The name of the group leader; of a process that was never seen, that of the thread.
     fn process_name(&mut self, stack: &Stack) -> String {
         let comm = self.processes.info(stack.key.process, stack.at).map(|info| Arc::clone(&info.comm));
-        let name = clean(comm.as_deref().unwrap_or(&stack.comm), MAX_COMM);
+        let name = thread_name::text(comm.as_deref().unwrap_or(&stack.comm));
         if name.is_empty() { format!("[pid {}]", stack.key.process.tgid) } else { name }
     }
 }

@@ -1,4 +1,18 @@
-//! Thread names of pools differ by a number only; folded, they are one.
+//! Names of threads and processes as the kernel has them. Those of pools differ by a number only; folded, they are one.
+
+use crate::jvm::names::standard_utf8;
+use crate::text::clean;
+
+/// Bytes that the kernel keeps of a name (`TASK_COMM_LEN`, with the zero behind it).
+pub(super) const MAX_KERNEL: usize = 15;
+
+/// A name of the kernel's as text: a JVM writes characters beyond U+FFFF as surrogates, and of a character that the kernel
+/// has cut in its middle nothing is shown.
+#[must_use]
+pub(super) fn text(comm: &[u8]) -> String {
+    let text = clean(&standard_utf8(comm), usize::MAX);
+    if comm.len() < MAX_KERNEL { text } else { text.trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned() }
+}
 
 /// Replaces each run of digits with `#`: `pool-3-thread-12` and `pool-1-thread-7` are `pool-#-thread-#`. A word that
 /// is one capital and a number is a name (`C1 CompilerThread`, `G1 Conc#0`) and stays.
@@ -26,7 +40,19 @@ fn fold_word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::fold_numbers;
+    use super::{fold_numbers, text};
+
+    #[test]
+    fn half_a_character_is_not_shown() {
+        assert_eq!(text("java".as_bytes()), "java");
+        assert_eq!(text(&"Größenänderung".as_bytes()[..15]), "Größenänderu");
+        assert_eq!(text(&"abcdefghijklmnä".as_bytes()[..15]), "abcdefghijklmn");
+        assert_eq!(text(&"abcdefghijklm\u{1f986}".as_bytes()[..15]), "abcdefghijklm");
+        // A JVM's surrogates, of which the last has no other half.
+        let ducks = b"\xed\xa0\xbe\xed\xb6\x86\xed\xa0\xbe\xed\xb6\x86\xed\xa0\xbe";
+        assert_eq!(text(ducks), "\u{1f986}\u{1f986}");
+        assert_eq!(text(b"a\xff"), "a\u{fffd}");
+    }
 
     #[test]
     fn numbers_are_folded() {

@@ -23,6 +23,9 @@ pub(super) trait JavaSource {
 
     /// Names frames of the interpreter.
     fn methods(&mut self, lookups: &[JavaMethodAt]) -> Response;
+
+    /// Names Java threads.
+    fn threads(&mut self, numbers: &[u32]) -> Response;
 }
 
 /// A log that is followed.
@@ -96,6 +99,11 @@ impl JavaSource for JavaLog {
 
     /// A log tells of compiled code only.
     fn methods(&mut self, _: &[JavaMethodAt]) -> Response {
+        Response::Refused
+    }
+
+    /// Nor does it tell of threads.
+    fn threads(&mut self, _: &[u32]) -> Response {
         Response::Refused
     }
 }

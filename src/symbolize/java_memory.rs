@@ -69,6 +69,10 @@ impl JavaSource for JavaMemory {
         }
         Response::Names(names.finish())
     }
+
+    fn threads(&mut self, numbers: &[u32]) -> Response {
+        Response::Threads(self.code.thread_names(numbers))
+    }
 }
 
 fn why(miss: VmMiss) -> Why {

@@ -257,6 +257,26 @@ impl Jvms {
         answers
     }
 
+    /// What a JVM calls its threads with these numbers, which are those of its own PID namespace; raw text. There is none
+    /// of threads that are not Java's, and none if the memory cannot be read.
+    pub(crate) fn thread_names(&mut self, id: ProcessId, numbers: &[u32]) -> Vec<Option<String>> {
+        let key = (id, Part::Memory);
+        let mut names = Vec::with_capacity(numbers.len());
+        for numbers in numbers.chunks(BATCH) {
+            if !self.is_given(key) && !self.read_log(key) {
+                break;
+            }
+            let Some(jvm) = self.followed.get(&key).map(|followed| followed.number) else { break };
+            let request = Request::Threads { jvm, numbers: numbers.to_vec() };
+            match self.ask(key, &request, false) {
+                Some(Response::Threads(some)) if some.len() == numbers.len() => names.extend(some),
+                _ => break,
+            }
+        }
+        names.resize(numbers.len(), None);
+        names
+    }
+
     /// Forgets the names that nobody uses any more.
     pub(crate) fn tidy(&mut self) {
         self.shared.tidy();

@@ -32,6 +32,8 @@ pub(crate) enum Request {
     Java { jvm: u64, lookups: Vec<JavaPc> },
     /// Which methods the JVM's interpreter was in.
     Methods { jvm: u64, lookups: Vec<JavaMethodAt> },
+    /// What the JVM calls its threads with these numbers, which are those of its own PID namespace.
+    Threads { jvm: u64, numbers: Vec<u32> },
     /// This is not asked about any more.
     Forget(Kept),
     /// The unwind table of the file whose descriptor is with this message, or of a part of it around an offset.
@@ -59,6 +61,8 @@ pub(crate) enum Response {
     PerfMap(PerfMapFacts),
     /// To `ReadLog` and `ReadMemory`, with what has changed in the code since the last time.
     Log(LogStats, Changed),
+    /// To `Threads`: a name for each that is a Java thread and could be read, raw text.
+    Threads(Vec<Option<String>>),
     /// To `Forget`.
     Done,
     /// To `UnwindTable`.

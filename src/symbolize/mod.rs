@@ -62,6 +62,7 @@ pub use frame_rules::NoTable;
 pub use go_table::made as go_made;
 pub use jit::PerfMapStats;
 pub use jvms::JavaLeaves;
+pub(crate) use jvms::Jvms;
 pub use message::{LogStats, PerfMapFacts};
 pub use place::{AddressSpaces, FileHandle, Place};
 pub use symbolizer::{CHUNK, Config, Stats, Symbolizer};

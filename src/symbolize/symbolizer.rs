@@ -174,6 +174,11 @@ impl Symbolizer {
         self.jvms.read_logs(ran)
     }
 
+    /// What the JVMs whose memory is read call their threads.
+    pub(crate) fn jvms(&mut self) -> &mut Jvms {
+        &mut self.jvms
+    }
+
     /// Looks whether the kernel's modules are what they were. To be called for each window, before its stacks are
     /// symbolized.
     pub fn follow_kernel(&mut self) {

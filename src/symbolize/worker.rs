@@ -87,6 +87,9 @@ impl Worker {
             (Request::Methods { jvm, lookups }, None) => {
                 self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.methods(&lookups))
             }
+            (Request::Threads { jvm, numbers }, None) => {
+                self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.threads(&numbers))
+            }
             (Request::Forget(kept), None) => {
                 self.forget(kept);
                 Response::Done

@@ -19,6 +19,7 @@ use super::heaps::Heaps;
 use super::interpreted::{AskedMethod, Interpreted};
 use super::layout::Layout;
 use super::methods::Methods;
+use super::thread_names::ThreadNames;
 use super::unloads::Unloads;
 use crate::jvm::code::{FrameKind, JavaFrame, JavaMethod};
 use crate::jvm::memory::Memory;
@@ -113,6 +114,7 @@ pub struct VmCode<M> {
     /// When the last check was.
     checked: MonoNs,
     interpreted: Interpreted,
+    thread_names: ThreadNames,
     unloads: Option<Unloads>,
     known: HashMap<u64, Known>,
     /// Ranges whose code went, and when that was seen.
@@ -129,7 +131,21 @@ impl<M: Memory> VmCode<M> {
         let (known, gone) = (HashMap::new(), Vec::new());
         let (interpreted, unloads) = (Interpreted::new(&layout.classes), layout.classes.unloads);
         let (heaps, checked, fresh, went) = (None, MonoNs::default(), false, 0);
-        VmCode { memory, layout, raw, heaps, fresh, checked, interpreted, unloads, known, gone, went }
+        let thread_names = ThreadNames::default();
+        VmCode {
+            memory,
+            layout,
+            raw,
+            heaps,
+            fresh,
+            checked,
+            interpreted,
+            thread_names,
+            unloads,
+            known,
+            gone,
+            went,
+        }
     }
 
     /// What was done so far.
@@ -166,6 +182,11 @@ impl<M: Memory> VmCode<M> {
         self.went += changed.len() as u64;
         self.gone.extend(changed.iter().map(|range| (range.clone(), now)));
         changed
+    }
+
+    /// The names of the Java threads with these numbers, which are those of the JVM's own PID namespace; raw text.
+    pub fn thread_names(&mut self, numbers: &[u32]) -> Vec<Option<String>> {
+        self.thread_names.of(&self.memory, &self.layout, numbers)
     }
 
     /// Whether the answer about an address is another at `to` than at `from`.

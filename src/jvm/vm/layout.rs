@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::loaders::{ClassLinks, Permanent};
 use super::permanent::Graph;
+use super::thread_names::{self, Threads};
 use super::unloads::{PerfData, Unloads};
 use crate::jvm::memory::{Memory, Nonsense};
 use crate::jvm::version::JavaVersion;
@@ -115,6 +116,8 @@ pub struct Layout {
     pub(super) method: Methods,
     pub(super) frames: Frames,
     pub(super) classes: Classes,
+    /// Where threads have their names, if this JVM tells it.
+    pub(super) threads: Option<Threads>,
     /// The address to which the first Java frame of a thread returns.
     pub(super) call_stub_return: Option<u64>,
     /// How numbers are compressed.
@@ -244,14 +247,14 @@ pub(super) struct Classes {
 }
 
 /// Looks fields up, and refuses what cannot be.
-struct Tables(VmStructs);
+pub(super) struct Tables(VmStructs);
 
 impl Tables {
-    fn address(&self, class: &'static str, name: &'static str) -> Result<u64, Nonsense> {
+    pub(super) fn address(&self, class: &'static str, name: &'static str) -> Result<u64, Nonsense> {
         self.0.field(class, name).ok_or(Nonsense)
     }
 
-    fn offset(&self, class: &'static str, name: &'static str) -> Result<u64, Nonsense> {
+    pub(super) fn offset(&self, class: &'static str, name: &'static str) -> Result<u64, Nonsense> {
         self.0.field(class, name).filter(|&offset| offset < MAX_OFFSET).ok_or(Nonsense)
     }
 
@@ -259,8 +262,13 @@ impl Tables {
         self.0.size(name).filter(|size| (1..MAX_OFFSET).contains(size)).ok_or(Nonsense)
     }
 
+    /// The first of these static fields that this JVM has.
+    pub(super) fn first_address(&self, fields: &[Field]) -> Result<u64, Nonsense> {
+        fields.iter().find_map(|&(class, name)| self.address(class, name).ok()).ok_or(Nonsense)
+    }
+
     /// The first of these that this JVM has.
-    fn first(&self, fields: &[Field]) -> Result<u64, Nonsense> {
+    pub(super) fn first(&self, fields: &[Field]) -> Result<u64, Nonsense> {
         fields.iter().find_map(|&(class, name)| self.offset(class, name).ok()).ok_or(Nonsense)
     }
 
@@ -275,7 +283,7 @@ impl Tables {
 impl Layout {
     /// Reads the tables of the JVM whose `libjvm.so` is mapped at `base`.
     pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<Layout, Nonsense> {
-        let tables = Tables(VmStructs::read(memory, base, FIELDS, TYPES)?);
+        let tables = Tables(VmStructs::read(memory, base, &[FIELDS, thread_names::FIELDS], TYPES)?);
         let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;
         let version = JavaVersion::parse(&clean(&memory.string(release)?, 80)).ok_or(Nonsense)?;
         let call_stub = tables.address("StubRoutines", "_call_stub_return_address");
@@ -291,6 +299,7 @@ impl Layout {
             method: methods(&tables)?,
             frames: frames(&tables, version.feature >= MIRROR_SINCE)?,
             classes: classes(memory, &tables, version.feature),
+            threads: thread_names::threads(&tables, version.feature).ok(),
             call_stub_return: call_stub.and_then(|at| memory.word(at)).ok().filter(|&pc| pc != 0),
             null_free: version.feature >= NULL_FREE_SINCE,
         })
@@ -380,10 +389,7 @@ fn graph(tables: &Tables, feature: u32) -> Result<Graph, Nonsense> {
     Ok(Graph {
         head: tables.address("ClassLoaderDataGraph", "_head")?,
         next: tables.offset("ClassLoaderData", "_next")?,
-        object: OBJECT_CLASS
-            .iter()
-            .find_map(|&(class, name)| tables.address(class, name).ok())
-            .ok_or(Nonsense)?,
+        object: tables.first_address(&OBJECT_CLASS)?,
         // Later it is the address of a handle.
         system: system().filter(|_| feature < MIRROR_SINCE),
     })

@@ -2,11 +2,14 @@
 //! and classes.
 
 mod library;
+mod threads;
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use self::library::{LOADERS, PERF_DATA};
+pub use self::threads::{NAME, NUMBER, STRING};
+use self::threads::{THREADS, THREADS_END};
 use super::layout::{Blobs, Classes, Frames, Heaps, Methods, Nmethods, Parts, Place};
 use super::{Asked, AskedMethod, Layout, Memory, VmCode, blobs, hotspot};
 use crate::jvm::inspection::inspect;
@@ -204,6 +207,7 @@ pub fn layout() -> Layout {
             has_mirror: true,
         },
         classes: Classes::default(),
+        threads: None,
         method: Methods {
             const_method: 8,
             const_method_size: 64,
@@ -236,6 +240,7 @@ pub fn jvm() -> (Bytes, Vec<Range<u64>>) {
     bytes.interpreter();
     let end = bytes.library("17.0.1+1", true);
     bytes.classes();
+    bytes.threads(true);
     let used = [
         HEAP..HEAP + 48,
         POINTER..POINTER + 16,
@@ -246,6 +251,7 @@ pub fn jvm() -> (Bytes, Vec<Range<u64>>) {
         NAMES..NAMES + 8,
         METHOD..METHOD + 0x800,
         METHOD + 0x1000..METHOD + 0x1800,
+        THREADS..THREADS_END,
         LOADERS..PERF_DATA + 64,
         LIBRARY..end,
     ];
@@ -253,7 +259,7 @@ pub fn jvm() -> (Bytes, Vec<Range<u64>>) {
 }
 
 /// Reads of a memory all that is read of JVMs: version and flags, layout, what stacks are walked by, stubs, and the
-/// frames of addresses and of the interpreter, before and after it is changed. Returns how many have names.
+/// frames of addresses and of the interpreter and a thread's name, before and after it is changed. Returns how many have names.
 pub fn read(bytes: &Bytes, change: impl FnOnce(&Bytes)) -> usize {
     let library = BASE + LIBRARY;
     // What is refused costs names only.
@@ -282,6 +288,9 @@ fn ask(code: &mut VmCode<&Bytes>) -> usize {
     let asked = methods.map(|method| AskedMethod { method, bcp: method + 0x100 + 64, at });
     let interpreted = code.interpreted(&asked);
     assert_eq!(interpreted.len(), asked.len());
+    let threads = code.thread_names(&[NUMBER, NUMBER + 1]);
+    assert_eq!(threads.len(), 2);
     answers.iter().filter(|answer| answer.frames.is_ok()).count()
+        + threads.iter().flatten().count()
         + interpreted.iter().filter(|frame| frame.is_ok()).count()
 }

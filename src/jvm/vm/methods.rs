@@ -145,7 +145,7 @@ pub(super) fn class_name<M: Memory>(
 /// The class's own pool has it: that of a method handle's intrinsic has its name and signature only.
 fn source_file<M: Memory>(memory: &M, layout: &layout::Methods, class: u64) -> Result<Vec<u8>, Nonsense> {
     let at = |offset: u64| place(class, offset);
-    let pool = Pool::read(memory, layout, memory.word(at(layout.class_pool)?)?)?;
+    let pool = Pool::of_class(memory, layout, class)?;
     let index = match (layout.file_in_pool, layout.file_in_class) {
         (Some(field), _) => short_in(&pool.header, field)?,
         (None, Some(field)) => {
@@ -159,7 +159,7 @@ fn source_file<M: Memory>(memory: &M, layout: &layout::Methods, class: u64) -> R
 }
 
 /// A constant pool.
-struct Pool {
+pub(super) struct Pool {
     at: u64,
     header: Vec<u8>,
     holder: u64,
@@ -175,8 +175,17 @@ impl Pool {
         Ok(Pool { at, header, holder, length })
     }
 
+    /// The pool of a class.
+    pub(super) fn of_class<M: Memory>(
+        memory: &M,
+        layout: &layout::Methods,
+        class: u64,
+    ) -> Result<Pool, Nonsense> {
+        Pool::read(memory, layout, memory.word(place(class, layout.class_pool)?)?)
+    }
+
     /// The text at a place: there its entry is the address of a `Symbol`.
-    fn symbol<M: Memory>(
+    pub(super) fn symbol<M: Memory>(
         &self,
         memory: &M,
         layout: &layout::Methods,

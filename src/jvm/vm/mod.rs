@@ -6,6 +6,7 @@
 
 mod allowance;
 mod blob;
+mod class_fields;
 mod code;
 mod debug_info;
 mod frames;
@@ -20,6 +21,7 @@ mod permanent;
 mod stubs;
 #[cfg(test)]
 mod tests;
+mod thread_names;
 mod unloads;
 mod unsigned5;
 

@@ -1,7 +1,9 @@
 //! Code and methods over memory made here: what is true, what changes, and what lies.
 
 use super::layout::Classes;
-use super::made::{BASE, Bytes, CODE, HEAP, LIBRARY, MAP, METHOD, POINTER, jvm, layout, read};
+use super::made::{
+    BASE, Bytes, CODE, HEAP, LIBRARY, MAP, METHOD, NAME, NUMBER, POINTER, STRING, jvm, layout, read,
+};
 use super::unloads::Unloads;
 use super::{Answer, Asked, AskedMethod, Layout, VmCode, VmMiss};
 use crate::jvm::inspection::inspect;
@@ -45,7 +47,24 @@ fn the_layout_is_what_the_library_says() {
 
 #[test]
 fn what_is_fuzzed_has_names_if_it_is_left_as_it_is() {
-    assert_eq!(read(&jvm().0, |_| ()), 2 * (8 + 2));
+    assert_eq!(read(&jvm().0, |_| ()), 2 * (8 + 1 + 2));
+}
+
+#[test]
+fn threads_have_the_names_that_their_objects_have() {
+    for (release, shorts) in [("17.0.1+1", true), ("21.0.1+1", false)] {
+        let bytes = Bytes::made();
+        bytes.library(release, true);
+        bytes.threads(shorts);
+        let layout = Layout::read(&&bytes, BASE + LIBRARY).unwrap();
+        let mut code = VmCode::new(&bytes, layout, false);
+        code.check(MonoNs(0));
+        let name = Some(NAME.to_owned());
+        assert_eq!(code.thread_names(&[1, NUMBER, 2]), [None, name, None], "{release}");
+        // A string that is none, as a collector leaves it behind.
+        bytes.half(STRING + 8, 0);
+        assert_eq!(code.thread_names(&[NUMBER]), [None]);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `libjvm.so` as it lies in memory, with the tables by which HotSpot describes itself, and what they lead to.
 
+use super::threads;
 use super::{BASE, Bytes, CALL_STUB_RETURN, INTERPRETER, LIBRARY, METHOD, POINTER};
 
 /// The fields that [`super::layout`] is about: class, name, whether the value is an address, and the value.
@@ -147,6 +148,7 @@ impl Bytes {
     /// that may go. Returns where it ends.
     pub fn library(&self, release: &str, classes: bool) -> u64 {
         let mut library = Library { bytes: self, end: LIBRARY + 64 + 2 * 56 };
+        let release_is_21 = release.starts_with("21");
         let release = library.text(release);
         let release = library.words(&[release]);
         let info = library.text("mixed mode");
@@ -166,7 +168,10 @@ impl Bytes {
             ("JVMFlag", "_addr", false, 8),
         ];
         let known = if classes { CLASSES } else { &[] };
-        let fields = library.fields(FIELDS.iter().chain(&own).chain(known));
+        let of_threads = if classes { threads::FIELDS } else { &[] };
+        let of_classes = if release_is_21 { threads::STREAM } else { threads::SHORTS };
+        let all = FIELDS.iter().chain(&own).chain(known).chain(of_threads).chain(of_classes);
+        let fields = library.fields(all);
         let types = library.types(TYPES);
         library.export(&[
             ("gHotSpotVMStructs", fields),

@@ -1,0 +1,389 @@
+//! Names of Java threads, out of their objects. The kernel keeps 15 bytes of a name, so pools whose names differ behind
+//! them look like one.
+//!
+//! `JavaThread` → its number in the kernel, and its `java.lang.Thread` → `name`, a `String` → its characters
+//! (`runtime/javaThread.hpp`, `runtime/osThread.hpp`, `classfile/javaClasses.cpp`; JDK 8 to 25). Collectors move objects
+//! while they are read. So a name counts only if what leads to it is the same afterwards, and if the string is a `String`;
+//! a pointer of a generational ZGC is no address, leads nowhere, and the thread has no name here.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::class_fields::{FieldTable, ObjectField};
+use super::layout::{self, Tables};
+use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
+use crate::jvm::vm_structs::Field;
+
+pub(super) const FIELDS: &[Field] = &[
+    ("ThreadsSMRSupport", "_java_thread_list"),
+    ("ThreadsList", "_length"),
+    ("ThreadsList", "_threads"),
+    ("Threads", "_thread_list"),
+    ("JavaThread", "_next"),
+    ("JavaThread", "_threadObj"),
+    OS_THREAD[0],
+    OS_THREAD[1],
+    ("OSThread", "_thread_id"),
+    ("oopDesc", "_metadata._klass"),
+    ("Array<u1>", "_data"),
+    ("Array<u2>", "_data"),
+    ("InstanceKlass", "_fields"),
+    ("InstanceKlass", "_java_fields_count"),
+    ("InstanceKlass", "_fieldinfo_stream"),
+    STRING_CLASS[0],
+    STRING_CLASS[1],
+    THREAD_CLASS[0],
+    THREAD_CLASS[1],
+    OOP_BASE[0],
+    OOP_BASE[1],
+    OOP_BASE[2],
+    OOP_SHIFT[0],
+    OOP_SHIFT[1],
+    OOP_SHIFT[2],
+    CLASS_BASE[0],
+    CLASS_BASE[1],
+    CLASS_BASE[2],
+    CLASS_SHIFT[0],
+    CLASS_SHIFT[1],
+    CLASS_SHIFT[2],
+];
+const OS_THREAD: [Field; 2] = [("JavaThread", "_osthread"), ("Thread", "_osthread")];
+const STRING_CLASS: [Field; 2] = [
+    ("SystemDictionary", "_well_known_klasses[SystemDictionary::String_klass_knum]"),
+    ("vmClasses", "_klasses[static_cast<int>(vmClassID::String_klass_knum)]"),
+];
+const THREAD_CLASS: [Field; 2] = [
+    ("SystemDictionary", "_well_known_klasses[SystemDictionary::Thread_klass_knum]"),
+    ("vmClasses", "_klasses[static_cast<int>(vmClassID::Thread_klass_knum)]"),
+];
+/// How compressed pointers become addresses: up to JDK 12, to 22, and later.
+const OOP_BASE: [Field; 3] =
+    [("Universe", "_narrow_oop._base"), ("CompressedOops", "_narrow_oop._base"), ("CompressedOops", "_base")];
+const OOP_SHIFT: [Field; 3] = [
+    ("Universe", "_narrow_oop._shift"),
+    ("CompressedOops", "_narrow_oop._shift"),
+    ("CompressedOops", "_shift"),
+];
+const CLASS_BASE: [Field; 3] = [
+    ("Universe", "_narrow_klass._base"),
+    ("CompressedKlassPointers", "_narrow_klass._base"),
+    ("CompressedKlassPointers", "_base"),
+];
+const CLASS_SHIFT: [Field; 3] = [
+    ("Universe", "_narrow_klass._shift"),
+    ("CompressedKlassPointers", "_narrow_klass._shift"),
+    ("CompressedKlassPointers", "_shift"),
+];
+
+/// `JavaThread::_threadObj` is a handle since this release, before it the object's address.
+const HANDLE_SINCE: u32 = 16;
+/// The elements of arrays follow their length without a gap since this release (JDK-8139457).
+const NO_GAP_SINCE: u32 = 23;
+/// Threads of one JVM that are looked at.
+const MAX_THREADS: usize = 64 << 10;
+/// Longest name that is read, and names of one request, bytes: a part of a name would be the name of others too.
+const MAX_NAME: u64 = 64 << 10;
+const MAX_NAMES: usize = 4 << 20;
+/// How often finding the fields of the JDK's classes is tried.
+const MAX_TRIES: u32 = 8;
+
+/// Where threads and their names are; offsets in bytes unless said otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Threads {
+    pub(super) list: List,
+    /// In a thread: its `OSThread`; in that its number in the kernel, as the JVM's own PID namespace counts.
+    pub(super) os_thread: u64,
+    pub(super) number: u64,
+    /// In a thread: its object, or a handle of it.
+    pub(super) object: u64,
+    pub(super) is_handle: bool,
+    /// In an object: its class.
+    pub(super) class: u64,
+    /// Addresses of pointers to these classes.
+    pub(super) thread_class: u64,
+    pub(super) string_class: u64,
+    pub(super) oops: Narrow,
+    pub(super) classes: Narrow,
+    pub(super) fields: FieldTable,
+    /// Elements follow the length of an array without a gap.
+    pub(super) no_gap: bool,
+}
+
+/// How a JVM has its threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum List {
+    /// Address of the pointer to the first, and in each the next one.
+    Linked { first: u64, next: u64 },
+    /// Address of the pointer to the list; in that its length and its array.
+    Array { list: u64, length: u64, threads: u64 },
+}
+
+/// Addresses of what makes addresses of compressed pointers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Narrow {
+    pub(super) base: u64,
+    pub(super) shift: u64,
+}
+
+impl Narrow {
+    fn address<M: Memory>(self, memory: &M, narrow: u32) -> Result<u64, Nonsense> {
+        let mut shift = [0; 4];
+        memory.read_all(self.shift, &mut shift)?;
+        let shift = Some(u32::from_ne_bytes(shift)).filter(|shift| *shift < 8).ok_or(Nonsense)?;
+        memory.word(self.base)?.checked_add(u64::from(narrow) << shift).ok_or(Nonsense)
+    }
+}
+
+pub(super) fn threads(tables: &Tables, feature: u32) -> Result<Threads, Nonsense> {
+    let list = || {
+        Ok::<_, Nonsense>(List::Array {
+            list: tables.address("ThreadsSMRSupport", "_java_thread_list")?,
+            length: tables.offset("ThreadsList", "_length")?,
+            threads: tables.offset("ThreadsList", "_threads")?,
+        })
+    };
+    let linked = || {
+        let first = tables.address("Threads", "_thread_list")?;
+        Ok::<_, Nonsense>(List::Linked { first, next: tables.offset("JavaThread", "_next")? })
+    };
+    let narrow = |base: &[Field], shift: &[Field]| {
+        Ok::<_, Nonsense>(Narrow { base: tables.first_address(base)?, shift: tables.first_address(shift)? })
+    };
+    let fields = match tables.offset("InstanceKlass", "_fieldinfo_stream") {
+        Ok(array) => FieldTable::Stream { array, data: tables.offset("Array<u1>", "_data")? },
+        Err(Nonsense) => FieldTable::Shorts {
+            array: tables.offset("InstanceKlass", "_fields")?,
+            count: tables.offset("InstanceKlass", "_java_fields_count")?,
+            data: tables.offset("Array<u2>", "_data")?,
+        },
+    };
+    Ok(Threads {
+        list: list().or_else(|_| linked())?,
+        os_thread: tables.first(&OS_THREAD)?,
+        number: tables.offset("OSThread", "_thread_id")?,
+        object: tables.offset("JavaThread", "_threadObj")?,
+        is_handle: feature >= HANDLE_SINCE,
+        class: tables.offset("oopDesc", "_metadata._klass")?,
+        thread_class: tables.first_address(&THREAD_CLASS)?,
+        string_class: tables.first_address(&STRING_CLASS)?,
+        oops: narrow(&OOP_BASE, &OOP_SHIFT)?,
+        classes: narrow(&CLASS_BASE, &CLASS_SHIFT)?,
+        fields,
+        no_gap: feature >= NO_GAP_SINCE,
+    })
+}
+
+/// Where objects have what is read of them.
+#[derive(Clone, Copy, Debug)]
+struct Objects {
+    /// In a thread: its name.
+    name: u64,
+    /// In a string: its characters, whether these are of two bytes always, or where it says which they are.
+    value: u64,
+    wide: bool,
+    coder: Option<u64>,
+    /// References take four bytes.
+    narrow: bool,
+}
+
+/// The names of one JVM's threads.
+#[derive(Debug, Default)]
+pub(super) struct ThreadNames {
+    objects: Option<Objects>,
+    tries: u32,
+    /// Threads by their numbers in the kernel, as they were at the last look.
+    known: HashMap<u32, u64>,
+}
+
+impl ThreadNames {
+    /// The names of the threads with these numbers, of the JVM's own PID namespace, as the JVM has them.
+    pub(super) fn of<M: Memory>(
+        &mut self,
+        memory: &M,
+        layout: &layout::Layout,
+        numbers: &[u32],
+    ) -> Vec<Option<String>> {
+        let none = vec![None; numbers.len()];
+        let Some(threads) = &layout.threads else { return none };
+        if self.objects.is_none() && self.tries < MAX_TRIES {
+            self.tries += 1;
+            self.objects = Objects::find(memory, layout, threads).ok();
+        }
+        let Some(objects) = self.objects else { return none };
+        let Ok(list) = threads.list(memory) else { return none };
+        self.find(memory, threads, &list, numbers);
+        let name = |number: &u32| {
+            let thread = *self.known.get(number)?;
+            // A collector that moves objects is not there at the next moment.
+            let mut names = (0..2).filter_map(|_| objects.name(memory, threads, thread).ok());
+            names.next().filter(|_| threads.number(memory, thread) == Ok(*number))
+        };
+        let mut left = MAX_NAMES;
+        let mut all = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let named = name(number).filter(|name| name.len() <= left);
+            left -= named.as_ref().map_or(0, String::len);
+            all.push(named);
+        }
+        all
+    }
+
+    /// Finds the threads with these numbers: of those that are known already the number is read again when it is asked
+    /// about, and others are asked for theirs.
+    fn find<M: Memory>(&mut self, memory: &M, threads: &Threads, list: &[u64], numbers: &[u32]) {
+        let there: HashSet<u64> = list.iter().copied().collect();
+        self.known.retain(|_, thread| there.contains(thread));
+        let is_known = |(&number, &thread): (&u32, &u64)| threads.number(memory, thread) == Ok(number);
+        if numbers.iter().all(|number| self.known.get_key_value(number).is_some_and(is_known)) {
+            return;
+        }
+        let number = |&thread: &u64| Some((threads.number(memory, thread).ok()?, thread));
+        self.known = list.iter().filter_map(number).collect();
+    }
+}
+
+impl Threads {
+    /// The threads that there are.
+    fn list<M: Memory>(&self, memory: &M) -> Result<Vec<u64>, Nonsense> {
+        match self.list {
+            List::Array { list, length, threads } => {
+                let at = memory.word(list)?;
+                let mut count = [0; 4];
+                memory.read_all(at.checked_add(length).ok_or(Nonsense)?, &mut count)?;
+                let count = usize::try_from(u32::from_ne_bytes(count)).map_err(|_| Nonsense)?;
+                let mut bytes = vec![0; count.min(MAX_THREADS) * 8];
+                memory.read_all(memory.word(at.checked_add(threads).ok_or(Nonsense)?)?, &mut bytes)?;
+                // A list is not changed but replaced, and then freed.
+                if memory.word(list)? != at {
+                    return Err(Nonsense);
+                }
+                Ok(bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+            }
+            List::Linked { first, next } => {
+                let mut all = Vec::new();
+                let mut thread = memory.word(first)?;
+                while thread != 0 && all.len() < MAX_THREADS {
+                    all.push(thread);
+                    thread = memory.word(thread.checked_add(next).ok_or(Nonsense)?)?;
+                }
+                Ok(all)
+            }
+        }
+    }
+
+    fn number<M: Memory>(&self, memory: &M, thread: u64) -> Result<u32, Nonsense> {
+        let os_thread = memory.word(thread.checked_add(self.os_thread).ok_or(Nonsense)?)?;
+        let mut number = [0; 4];
+        memory.read_all(os_thread.checked_add(self.number).ok_or(Nonsense)?, &mut number)?;
+        Ok(u32::from_ne_bytes(number))
+    }
+
+    fn object<M: Memory>(&self, memory: &M, thread: u64) -> Result<u64, Nonsense> {
+        let object = memory.word(thread.checked_add(self.object).ok_or(Nonsense)?)?;
+        if self.is_handle { memory.word(object) } else { Ok(object) }
+    }
+
+    /// Where the elements of arrays begin, and the length before them, in a JVM in which this object is a string.
+    fn arrays<M: Memory>(&self, memory: &M, string: u64) -> Result<Array, Nonsense> {
+        let mut header = [0; 8];
+        memory.read_all(string.checked_add(self.class).ok_or(Nonsense)?, &mut header)?;
+        let class = memory.word(self.string_class)?;
+        let wide = Array { length: self.class + 8, elements: self.class + if self.no_gap { 12 } else { 16 } };
+        if word_in(&header, 0)? == class {
+            return Ok(wide);
+        }
+        let narrow = self.classes.address(memory, half_in(&header, 0)?)?;
+        let array = Array { length: self.class + 4, elements: self.class + 8 };
+        if narrow == class { Ok(array) } else { Err(Nonsense) }
+    }
+}
+
+/// Where an array has its parts.
+#[derive(Clone, Copy, Debug)]
+struct Array {
+    length: u64,
+    elements: u64,
+}
+
+impl Objects {
+    fn find<M: Memory>(memory: &M, layout: &layout::Layout, threads: &Threads) -> Result<Objects, Nonsense> {
+        let fields = |class| threads.fields.of(memory, &layout.method, memory.word(class)?);
+        let (of_thread, of_string) = (fields(threads.thread_class)?, fields(threads.string_class)?);
+        let find = |fields: &[ObjectField], name: &[u8], signature: &[u8]| {
+            let found = fields.iter().find(|field| field.name == name && field.signature == signature);
+            found.map(|field| field.offset).ok_or(Nonsense)
+        };
+        let value = find(&of_string, b"value", b"[B");
+        Ok(Objects {
+            name: find(&of_thread, b"name", b"Ljava/lang/String;")?,
+            value: value.or_else(|_| find(&of_string, b"value", b"[C"))?,
+            wide: value.is_err(),
+            coder: find(&of_string, b"coder", b"B").ok(),
+            narrow: are_narrow(&of_thread)?,
+        })
+    }
+
+    /// The name of a thread.
+    fn name<M: Memory>(&self, memory: &M, threads: &Threads, thread: u64) -> Result<String, Nonsense> {
+        let object = threads.object(memory, thread)?;
+        let string = self.reference(memory, threads, object, self.name)?;
+        let array = threads.arrays(memory, string)?;
+        let value = self.reference(memory, threads, string, self.value)?;
+        let wide = match self.coder {
+            Some(coder) => {
+                let mut bytes = [0];
+                memory.read_all(string.checked_add(coder).ok_or(Nonsense)?, &mut bytes)?;
+                bytes != [0]
+            }
+            None => self.wide,
+        };
+        let mut length = [0; 4];
+        memory.read_all(value.checked_add(array.length).ok_or(Nonsense)?, &mut length)?;
+        let length = u64::from(u32::from_ne_bytes(length)) << u32::from(self.wide);
+        let length = Some(length).filter(|length| *length <= MAX_NAME).ok_or(Nonsense)?;
+        let mut bytes = vec![0; usize::try_from(length).map_err(|_| Nonsense)?];
+        memory.read_all(value.checked_add(array.elements).ok_or(Nonsense)?, &mut bytes)?;
+        let same = threads.object(memory, thread)? == object
+            && self.reference(memory, threads, object, self.name)? == string
+            && self.reference(memory, threads, string, self.value)? == value;
+        if same { Ok(text(&bytes, wide)) } else { Err(Nonsense) }
+    }
+
+    fn reference<M: Memory>(
+        &self,
+        memory: &M,
+        threads: &Threads,
+        object: u64,
+        field: u64,
+    ) -> Result<u64, Nonsense> {
+        let at = object.checked_add(field).ok_or(Nonsense)?;
+        if !self.narrow {
+            return memory.word(at);
+        }
+        let mut narrow = [0; 4];
+        memory.read_all(at, &mut narrow)?;
+        threads.oops.address(memory, u32::from_ne_bytes(narrow))
+    }
+}
+
+/// Whether references take four bytes: those of a class lie side by side.
+fn are_narrow(fields: &[ObjectField]) -> Result<bool, Nonsense> {
+    let references = fields.iter().filter(|field| matches!(field.signature.first(), Some(b'L' | b'[')));
+    let mut offsets: Vec<u64> = references.map(|field| field.offset).collect();
+    offsets.sort_unstable();
+    match offsets.iter().zip(offsets.iter().skip(1)).map(|(one, next)| next - one).min() {
+        Some(4) => Ok(true),
+        Some(8) => Ok(false),
+        _ => Err(Nonsense),
+    }
+}
+
+/// Latin-1, or (`wide`) UTF-16.
+fn text(bytes: &[u8], wide: bool) -> String {
+    if !wide {
+        return bytes.iter().copied().map(char::from).collect();
+    }
+    let units = bytes.as_chunks().0.iter().map(|unit| u16::from_ne_bytes(*unit));
+    char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+}
