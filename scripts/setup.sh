@@ -13,7 +13,7 @@ JDK_NEEDS="javac:default-jdk-headless"
 # The tests: other machines' code, containers, other libcs.
 TEST_NEEDS="aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
     /usr/aarch64-linux-gnu/lib/libc.a:libc6-dev-arm64-cross musl-gcc:musl-tools
-    /usr/include/asm:gcc-multilib /usr/lib32/libc.a:libc6-dev-i386 runc:runc podman:podman mmdebstrap:mmdebstrap
+    /usr/lib32/libc.a:libc6-dev-i386 runc:runc podman:podman mmdebstrap:mmdebstrap
     g++:g++ readelf:binutils /usr/bin/python3:python3 node:nodejs go:golang-go setpriv:util-linux dwz:dwz openssl:openssl
     /usr/lib/debug/.build-id:libc6-dbg
     /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring"
@@ -146,6 +146,10 @@ setup_tests() {
     setup_jdk
     # shellcheck disable=SC2086
     ensure $TEST_NEEDS
+    # What gcc -m32 needs. Not gcc-multilib: that conflicts with all cross compilers, for the sake of /usr/include/asm.
+    local gcc
+    gcc=$(gcc -dumpversion | cut -d . -f 1)
+    [ "$(uname -m)" != x86_64 ] || ensure "/usr/lib/gcc/x86_64-linux-gnu/$gcc/32/libgcc.a:gcc-$gcc-multilib"
     setup_rust_tools
 }
 

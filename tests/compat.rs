@@ -11,6 +11,9 @@ use common::profiler::profile;
 use common::target::Target;
 use common::{is_root, native, scratch, skip};
 
+/// The kernel's headers: those of 64 bits are no others, and a compiler for 32 bits does not look there.
+const HEADERS: &str = "/usr/include/x86_64-linux-gnu";
+
 /// Compiles a program for 32 bits; none where that cannot be, or where this kernel does not run it.
 fn compiled(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     if !is_root() {
@@ -22,14 +25,14 @@ fn compiled(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let mut cc = cc.spawn().unwrap();
     std::io::Write::write_all(&mut cc.stdin.take().unwrap(), b"int main(void) { return 0; }").unwrap();
     if !cc.wait().unwrap().success() {
-        skip("the compiler makes no 32-bit programs: gcc-multilib and libc6-dev-i386 are missing");
+        skip("the compiler makes no 32-bit programs: gcc-N-multilib and libc6-dev-i386 are missing");
         return None;
     }
     if !Command::new(&empty).status().is_ok_and(|status| status.success()) {
         skip("this kernel runs no 32-bit programs");
         return None;
     }
-    Some(native::with_flags(source, name, &[&["-m32"], flags].concat()))
+    Some(native::with_flags(source, name, &[&["-m32", "-idirafter", HEADERS], flags].concat()))
 }
 
 /// Profiles `frames.c`, compiled without frame pointers.

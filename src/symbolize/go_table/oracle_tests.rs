@@ -72,7 +72,7 @@ fn without_sections(path: &Path) -> Program {
 #[test]
 fn the_table_says_what_dwarf_says_in_stripped_programs_too() {
     if Command::new("go").arg("version").output().is_err() {
-        println!("skipped: no Go");
+        println!("SKIP: Go names against the symbol table: there is no Go");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

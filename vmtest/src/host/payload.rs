@@ -22,6 +22,8 @@ const NATIVE: [&str; 6] = ["native", "kernel", "short", "spawn", "turn_a", "turn
 const WITHOUT_FRAME_POINTERS: [&str; 2] = ["frames", "leave"];
 /// Where the archive has it all; the guest mounts it as [`crate::plan::PAYLOAD`].
 const PLACE: &str = "payload";
+/// The kernel's headers, where a compiler for 32 bits does not look.
+const HEADERS: &str = "/usr/include/x86_64-linux-gnu";
 
 /// Everything but the plan, ready to be packed.
 #[derive(Debug)]
@@ -122,8 +124,8 @@ fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
 fn compile_probed(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
     let programs: [(&str, &str, &[&str]); 3] = [
         ("uprobes", "uprobes", &[]),
-        ("uprobes-32", "uprobes", &["-m32", "-static"]),
-        ("frames-32", "frames", &["-m32", "-static"]),
+        ("uprobes-32", "uprobes", &["-m32", "-idirafter", HEADERS, "-static"]),
+        ("frames-32", "frames", &["-m32", "-idirafter", HEADERS, "-static"]),
     ];
     for (name, source, flags) in programs {
         packages::finish(
