@@ -346,14 +346,18 @@ mod tests {
         std::io::Seek::rewind(&mut file).unwrap();
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "first, picturepicturepicture, last");
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let of_other = |name: &str| format!("/proc/{}/{name}", other.id());
         for (name, why) in [
-            ("/dev/fd/1000000", "descriptor 1000000 is not open"),
-            ("/proc/1/fd/1", "is what another process has open"),
-            ("/proc/1/exe", "is what another process has open"),
+            ("/dev/fd/1000000".to_owned(), "descriptor 1000000 is not open"),
+            (of_other("fd/1"), "is what another process has open"),
+            (of_other("exe"), "is what another process has open"),
         ] {
-            let said = put(Path::new(name)).unwrap_err();
+            let said = put(Path::new(&name)).unwrap_err();
             assert!(said.starts_with("cannot write ") && said.contains(why), "{said}");
         }
+        other.kill().unwrap();
+        other.wait().unwrap();
         let own = std::process::id();
         for (name, number) in [
             ("/dev/stdout", Some(1)),

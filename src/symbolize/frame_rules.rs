@@ -190,12 +190,13 @@ impl Builder<'_> {
     /// Notes where Go's code has no frame: there its callers would be missed by frame pointer.
     fn go(&mut self) -> Result<(), NoTable> {
         let Some(go) = GoTable::find(self.elf) else { return Ok(()) };
+        let word = i32::from(self.machine.word());
         let found = go.stacks(self.elf, |addresses, on_stack| {
             let Some(code) = self.elf.code_at(addresses.start, addresses.end) else {
                 return ControlFlow::Continue(());
             };
             let rule = match on_stack {
-                OnStack::ReturnAddress => Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same },
+                OnStack::ReturnAddress => Rule::Frame { cfa: Cfa::Sp(word), fp: Fp::Same },
                 OnStack::Frame => Rule::None,
             };
             match self.add(code, (addresses.start, addresses.end), rule) {
