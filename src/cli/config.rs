@@ -234,7 +234,7 @@ fn outputs(record: &Record) -> Result<Outputs, Failure> {
     let mut outputs = Outputs::default();
     let mut known: Vec<Destination> = Vec::new();
     for name in names {
-        let output = output(&name, format)?;
+        let output = output("--output", &name, format)?;
         let failed = |e: anyhow::Error| Failure { exit: Exit::Failed, message: format!("{e:#}") };
         let destination = Destination::find(&name).map_err(failed)?;
         destination.probe().map_err(failed)?;
@@ -259,10 +259,12 @@ pub(super) fn format(name: Option<&str>) -> Result<Option<Format>, Failure> {
     format.map_err(|e| Failure::usage(format!("--format {e}")))
 }
 
-/// What is written where.
-pub(super) fn output(name: &Path, format: Option<Format>) -> Result<Output, Failure> {
+/// What is written where. `option`: how the user gave the name, for messages.
+pub(super) fn output(option: &str, name: &Path, format: Option<Format>) -> Result<Output, Failure> {
     Output::parse(name, format).map_err(|error| match error {
-        BadOutput::Format(unknown) => Failure::usage(format!("output {unknown} (or name it with --format)")),
+        BadOutput::Format(unknown) => {
+            Failure::usage(format!("{option} {unknown} (or name it with --format)"))
+        }
         BadOutput::Name(_) => Failure { exit: Exit::Failed, message: error.to_string() },
     })
 }

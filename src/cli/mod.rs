@@ -81,7 +81,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
         Some(args::Sub::Doctor) => Ok(Command::Doctor),
         Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),
         Some(args::Sub::Convert { input, output, format, picture }) => {
-            let output = config::output(&output, config::format(format.as_deref())?)?;
+            let output = config::output("output", &output, config::format(format.as_deref())?)?;
             Ok(Command::Convert { input, output, look: config::look(&picture)? })
         }
     }

@@ -101,12 +101,13 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
         Task::Open => {
             let (memory, mut inspection, layout) = open_memory(&target, request, deadline)?;
             vendor(&mut inspection);
-            let (frame_pointers, is_zero) = (inspection.flags.keeps_frame_pointers(), inspection.is_zero);
+            let (flags, is_zero) = (inspection.flags, inspection.is_zero);
+            let frame_pointers = flags.keeps_frame_pointers();
             answer.inspection = Some(inspection);
             if is_zero {
                 return Err(Refusal::ZeroVm);
             }
-            let layout = layout?;
+            let layout = layout?.with_flags(&flags);
             answer.hotspot =
                 hotspot(&memory, &layout).map(|hotspot| HotSpot { frame_pointers, ..hotspot }).ok();
             answer.layout = Some(layout);
@@ -174,6 +175,7 @@ fn when_described(
                         return Err(Refusal::ZeroVm);
                     }
                     let kept = inspection.flags.keeps_frame_pointers();
+                    let layout = layout.with_flags(&inspection.flags);
                     return Ok((memory, layout, HotSpot { frame_pointers: kept, ..hotspot }));
                 }
                 unfinished => unfinished.map(|(_, layout)| layout),

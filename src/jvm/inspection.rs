@@ -56,12 +56,22 @@ pub struct Flags {
     pub reduce_signal_usage: Option<bool>,
     /// Compiled code has debug records everywhere, not only at calls and safepoints.
     pub debug_non_safepoints: Option<bool>,
+    /// The collector is ZGC.
+    pub z_collector: Option<bool>,
+    /// The collector is Shenandoah.
+    pub shenandoah_collector: Option<bool>,
 }
 
 impl Flags {
     /// Whether compiled code is known to keep frame pointers.
     pub(super) fn keeps_frame_pointers(&self) -> bool {
         self.preserve_frame_pointer == Some(true)
+    }
+
+    /// Whether objects are moved while the program runs: a pointer that was just read may lead to what another object has
+    /// become.
+    pub(super) fn moves_objects_meanwhile(&self) -> bool {
+        self.z_collector == Some(true) || self.shenandoah_collector == Some(true)
     }
 }
 
@@ -148,6 +158,8 @@ fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsen
             b"EnableDynamicAgentLoading" => &mut flags.enable_dynamic_agent_loading,
             b"ReduceSignalUsage" => &mut flags.reduce_signal_usage,
             b"DebugNonSafepoints" => &mut flags.debug_non_safepoints,
+            b"UseZGC" => &mut flags.z_collector,
+            b"UseShenandoahGC" => &mut flags.shenandoah_collector,
             _ => continue,
         };
         let mut value = [0];

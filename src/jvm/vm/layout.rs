@@ -9,6 +9,7 @@ use super::loaders::{ClassLinks, Permanent};
 use super::permanent::Graph;
 use super::thread_names::{self, Threads};
 use super::unloads::{PerfData, Unloads};
+use crate::jvm::inspection::Flags;
 use crate::jvm::memory::{Memory, Nonsense};
 use crate::jvm::version::JavaVersion;
 use crate::jvm::vm_structs::{Field, VmStructs};
@@ -281,6 +282,12 @@ impl Tables {
 }
 
 impl Layout {
+    /// The same in a JVM with these flags: objects that may move at any moment are not read.
+    pub(in crate::jvm) fn with_flags(self, flags: &Flags) -> Layout {
+        let threads = self.threads.filter(|_| !flags.moves_objects_meanwhile());
+        Layout { threads, ..self }
+    }
+
     /// Reads the tables of the JVM whose `libjvm.so` is mapped at `base`.
     pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<Layout, Nonsense> {
         let tables = Tables(VmStructs::read(memory, base, &[FIELDS, thread_names::FIELDS], TYPES)?);

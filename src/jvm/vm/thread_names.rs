@@ -3,8 +3,9 @@
 //!
 //! `JavaThread` → its number in the kernel, and its `java.lang.Thread` → `name`, a `String` → its characters
 //! (`runtime/javaThread.hpp`, `runtime/osThread.hpp`, `classfile/javaClasses.cpp`; JDK 8 to 25). Collectors move objects
-//! while they are read. So a name counts only if what leads to it is the same afterwards, and if the string is a `String`;
-//! a pointer of a generational ZGC is no address, leads nowhere, and the thread has no name here.
+//! while they are read. So a name counts only if what leads to it is the same afterwards, and if the string is a `String`.
+//! With ZGC and Shenandoah, which move objects while the program runs, an old pointer may lead to what another thread's
+//! name has become: there no thread has a name here (`Layout::with_flags`).
 
 use std::collections::{HashMap, HashSet};
 
