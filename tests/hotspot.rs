@@ -126,8 +126,16 @@ fn calls_are_true_with(jdk: &Jdk, flags: &[&str]) {
     let native = ["-Dsun.reflect.inflationThreshold=2147483647", "-Djdk.reflect.useNativeAccessorOnly=true"];
     let program = default_flags("Calls").dont_inline("Calls*::*").flags(&native).flags(flags).args(&["40"]);
     let target = program.start(jdk);
-    let main = main_thread(&target, &[]);
+    let all = main_thread(&target, &[]);
     let what = format!("JDK {} {flags:?}", jdk.version);
+    let main = all.keep(|stack| jdk.version > 8 || !is_floating_point_fallback(stack));
+    let left_out = all.total() - main.total();
+    assert!(
+        left_out * 10 < all.total(),
+        "{what}: {left_out} of {} in a fallback:\n{}",
+        all.total(),
+        all.top(10)
+    );
     let rooted = main.share(reaches_root);
     let told = main.share(|stack| calls(stack).is_ok());
     eprintln!("{what}: {} samples, {rooted} reach the root, {told} as the program calls", main.total());
@@ -139,6 +147,13 @@ fn calls_are_true_with(jdk: &Jdk, flags: &[&str]) {
         let seen = main.count(|stack| stack.iter().any(|frame| is(frame, &format!("Calls.{method}"))));
         assert!(seen > 0, "{what}: nothing was seen of {method}:\n{}", main.top(10));
     }
+}
+
+/// Whether a stack ended in `numbers`. Compiled code of JDK 8 calls the C functions of exp and pow behind registers that it has
+/// pushed (`MacroAssembler::fp_runtime_fallback`, macroAssembler_x86.cpp): there its frame has another size than the JVM
+/// notes, and the walk ends. How often depends on how fast this CPU's own instructions for them are.
+fn is_floating_point_fallback(stack: &[String]) -> bool {
+    stack.get(2).is_some_and(|root| is(root, "Calls.numbers"))
 }
 
 /// Whether a stack's methods of `Calls` can have called each other so. Frames without name prove nothing.
