@@ -152,7 +152,14 @@ static void walk(const struct start *start, __u64 seed, __u32 tgid)
 	struct jp_space *space = (struct jp_space *)page_of(the_space);
 	struct mm_struct mm = { space->start_code, space->end_code, space->start_stack };
 	struct task_struct task = { .mm = &mm };
-	struct regs regs = { start->ip, start->sp, start->fp, false, start->ax, start->bx, start->r13 };
+	struct regs regs = {
+		.ip = start->ip,
+		.sp = start->sp,
+		.fp = start->fp,
+		.ax = start->ax,
+		.bx = start->bx,
+		.r13 = start->r13,
+	};
 	struct scratch *s = &the_scratch;
 
 	/* What another walk has left there, of another process maybe, is to be seen nowhere. */
