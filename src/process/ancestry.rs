@@ -173,10 +173,12 @@ impl Processes {
     }
 }
 
-/// When a file was last written, ns since the epoch. (The time of its last change is no help: removing it is one.)
+/// When a file was last written, or changed otherwise, ns since the epoch.
 fn written(file: BorrowedFd<'_>) -> Option<i128> {
     let stat = fstat(file).ok()?;
-    Some(i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec))
+    let time = |seconds: i64, ns: u64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+    let (modified, changed) = ((stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec));
+    Some(time(modified.0, modified.1).max(time(changed.0, changed.1)))
 }
 
 /// What `/proc/PID/pagemap` says of pages (Documentation/admin-guide/mm/pagemap.rst).
