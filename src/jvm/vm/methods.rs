@@ -213,13 +213,13 @@ fn symbol<M: Memory>(memory: &M, layout: &layout::Methods, at: u64) -> Result<Ve
     Ok(text)
 }
 
-/// The class of a lambda, say, is called `a/Foo$$Lambda+0x00007f0012345678` inside of the JVM (JDK 15 and later, always 16
-/// digits: `ClassFileParser::mangle_hidden_class_name`) and `a/Foo$$Lambda.0x00007f0012345678` outside
+/// The class of a lambda, say, is called `a/Foo$$Lambda+0x00007f0012345678` inside of the JVM (JDK 15 and later: 16
+/// digits, `ClassFileParser::mangle_hidden_class_name`; 9 where the lambda comes from the JDK's archive) and `a/Foo$$Lambda.0x00007f0012345678` outside
 /// (`InstanceKlass::signature_name`).
 fn with_hidden_suffix(mut class: Vec<u8>) -> Vec<u8> {
     if let Some(plus) = class.iter().rposition(|&b| b == b'+')
         && let Some(digits) = class[plus + 1..].strip_prefix(b"0x")
-        && digits.len() == 16
+        && (9..=16).contains(&digits.len())
         && digits.iter().all(u8::is_ascii_hexdigit)
     {
         class[plus] = b'.';
@@ -275,6 +275,7 @@ mod tests {
     fn hidden_classes_are_called_as_jvmti_calls_them() {
         let read = |name: &str| String::from_utf8(with_hidden_suffix(name.into())).unwrap();
         assert_eq!(read("a/F$$Lambda+0x00007f00c8000a00"), "a/F$$Lambda.0x00007f00c8000a00");
+        assert_eq!(read("a/F$$Lambda$16+0x800000024"), "a/F$$Lambda$16.0x800000024");
         assert_eq!(read("a/C+D"), "a/C+D");
         assert_eq!(read("a/C+0xadd"), "a/C+0xadd");
         assert_eq!(read("a/C+"), "a/C+");
