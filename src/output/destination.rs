@@ -1,4 +1,4 @@
-//! What stands behind the name of an output: a file that is replaced as a whole, or a [`Stream`] that is written to.
+//! What stands behind the name of an output: a file that is replaced as a whole, or a stream that is written to.
 //!
 //! A program that runs as root and writes `NAME.tmp`, then renames it over `/dev/stdout`, has taken the machine's link
 //! away (netdata 18642). So links are followed here, and what is no regular file is never replaced.

@@ -59,7 +59,7 @@ pub struct PerfMap {
 }
 
 impl PerfMap {
-    /// Reads what `file` has now, from where the last reading ended, but not more than [`STEP`] at a time; from the start
+    /// Reads what `file` has now, from where the last reading ended, but not more than a step at a time; from the start
     /// if it has become shorter. Reading ends at the size that the file had at the start: one that grows meanwhile does
     /// not keep us.
     pub fn read(&mut self, file: &File) -> PerfMapFacts {
