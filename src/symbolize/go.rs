@@ -4,19 +4,17 @@
 use std::ops::Range;
 
 use super::demangle::MAX_NAME;
-use super::elf::{Class, EM_X86_64, Elf, Fields};
+use super::elf::{Class, EM_X86_64, Elf};
 use super::go_table::image::{Image, Mapped};
 use super::go_table::{GoCall, GoTable};
 use super::native::{Called, Function};
+use super::program_headers;
 use crate::profile::Kind;
 use crate::profile::frame::clean;
 
 const EM_AARCH64: u16 = 183;
 const R_X86_64_RELATIVE: u32 = 8;
 const R_AARCH64_RELATIVE: u32 = 1027;
-const DT_RELA: u64 = 7;
-const DT_RELASZ: u64 = 8;
-const MAX_DYNAMIC: u64 = 64 << 10;
 
 /// The Go code of a file, if it has any.
 #[derive(Debug)]
@@ -79,17 +77,7 @@ impl Image for Elf {
     }
 
     fn relocations(&self) -> Option<Range<u64>> {
-        if self.class() != Class::Elf64 {
-            return None;
-        }
-        let (offset, size) = self.dynamic()?;
-        let entries = self.bytes(offset, size, MAX_DYNAMIC).ok()?;
-        let entry = |tag: u64| {
-            let mut entries = entries.chunks_exact(16).map(Fields);
-            entries.find(|entry| entry.u64(0) == tag).map(|entry| entry.u64(8))
-        };
-        let start = entry(DT_RELA)?;
-        Some(start..start.checked_add(entry(DT_RELASZ)?)?)
+        if self.class() == Class::Elf64 { program_headers::relocations(self) } else { None }
     }
 
     fn relative(&self) -> u32 {

@@ -6,6 +6,8 @@
 //! System V ABI, chapter 5, "Dynamic Linking"; Linux Standard Base, Core, 10.6.2; `DT_GNU_HASH`: binutils,
 //! `bfd/elflink.c`.
 
+use std::ops::Range;
+
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, ParsedEhFrameHdr, Pointer};
 
 use super::call_frames::Reader;
@@ -109,6 +111,13 @@ fn add_symbols(elf: &mut Elf) {
 /// Whether the file needs other files to run; what is linked statically does not, nor does musl's library.
 pub(super) fn needs_libraries(elf: &Elf) -> bool {
     Dynamic::read(elf).is_some_and(|dynamic| dynamic.value(DT_NEEDED).is_some())
+}
+
+/// The addresses of the relocations that the dynamic linker carries out at the start.
+pub(super) fn relocations(elf: &Elf) -> Option<Range<u64>> {
+    let dynamic = Dynamic::read(elf)?;
+    let start = dynamic.value(DT_RELA)?;
+    Some(start..start.checked_add(dynamic.value(DT_RELASZ)?)?)
 }
 
 /// What lies at an address, if the file has all of it.
