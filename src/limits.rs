@@ -31,7 +31,6 @@ pub enum Limit {
 
 /// How a limit is told.
 struct Telling {
-    limit: Limit,
     /// Stable name: of the metric's label and in JSON.
     name: &'static str,
     /// What is left out, after a number: `executable mappings`.
@@ -40,91 +39,91 @@ struct Telling {
     advice: &'static str,
 }
 
-const TELLINGS: [Telling; 9] = [
-    Telling {
-        limit: Limit::Mappings,
-        name: "mappings",
-        what: "executable mappings",
-        advice: "Code there is [unknown: mappings unread].",
-    },
-    Telling {
-        limit: Limit::CodeRanges,
-        name: "code-ranges",
-        what: "ranges of code beyond those that the unwinder holds",
-        advice: "Code there is walked by frame pointers; code that was seen to run is held first.",
-    },
-    Telling {
-        limit: Limit::EndedPrograms,
-        name: "ended-programs",
-        what: "ended programs forgotten before their last stacks had names",
-        advice: "Code of these programs is [unknown: process gone]; choose processes with -p.",
-    },
-    Telling {
-        limit: Limit::PerfMap,
-        name: "perf-map",
-        what: "bytes of its perf map",
-        advice: "Code that only these lines describe is [unknown: anonymous code].",
-    },
-    Telling {
-        limit: Limit::UnwindTables,
-        name: "unwind-tables",
-        what: "unwind tables",
-        advice: "This code is walked by frame pointers; choose processes with -p to make room.",
-    },
-    Telling {
-        limit: Limit::UnwindTableParts,
-        name: "unwind-table-parts",
-        what: "stacks in code whose part of the unwind table is not loaded",
-        advice: "The table of this file is too large as a whole: its busiest parts are loaded, other code is walked by \
-                 frame pointers.",
-    },
-    Telling {
-        limit: Limit::Stacks,
-        name: "stacks",
-        what: "stacks beyond those that a profile holds",
-        advice: "Of these stacks the known part is kept, with [profile full] above it.",
-    },
-    Telling {
-        limit: Limit::Jvms,
-        name: "jvms",
-        what: "JVMs whose Java code could not be read",
-        advice: "Too many JVMs run at once, or no descriptors are left: raise `ulimit -n`, or choose some with -p.",
-    },
-    Telling {
-        limit: Limit::ThreadNames,
-        name: "thread-names",
-        what: "ticks of threads whose names may be longer than the 15 bytes that the kernel keeps",
-        advice: "Such threads are told apart by these bytes only. Java threads have their own names where the JVM's memory \
-            is read.",
-    },
-];
-
 impl Limit {
     /// Every limit.
     pub fn all() -> impl Iterator<Item = Limit> {
-        TELLINGS.iter().map(|telling| telling.limit)
+        [
+            Limit::Mappings,
+            Limit::CodeRanges,
+            Limit::EndedPrograms,
+            Limit::PerfMap,
+            Limit::UnwindTables,
+            Limit::UnwindTableParts,
+            Limit::Stacks,
+            Limit::Jvms,
+            Limit::ThreadNames,
+        ]
+        .into_iter()
     }
 
     /// Its stable name, lower case with hyphens.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.telling().map_or("", |telling| telling.name)
+        self.telling().name
     }
 
     /// What is left out, as it stands after a number.
     #[must_use]
     pub fn what(self) -> &'static str {
-        self.telling().map_or("", |telling| telling.what)
+        self.telling().what
     }
 
     /// What follows for the profile, and what to do about it: a sentence.
     #[must_use]
     pub fn advice(self) -> &'static str {
-        self.telling().map_or("", |telling| telling.advice)
+        self.telling().advice
     }
 
-    fn telling(self) -> Option<&'static Telling> {
-        TELLINGS.iter().find(|telling| telling.limit == self)
+    fn telling(self) -> Telling {
+        match self {
+            Limit::Mappings => Telling {
+                name: "mappings",
+                what: "executable mappings",
+                advice: "Code there is [unknown: mappings unread].",
+            },
+            Limit::CodeRanges => Telling {
+                name: "code-ranges",
+                what: "ranges of code beyond those that the unwinder holds",
+                advice: "Code there is walked by frame pointers; code that was seen to run is held first.",
+            },
+            Limit::EndedPrograms => Telling {
+                name: "ended-programs",
+                what: "ended programs forgotten before their last stacks had names",
+                advice: "Code of these programs is [unknown: process gone]; choose processes with -p.",
+            },
+            Limit::PerfMap => Telling {
+                name: "perf-map",
+                what: "bytes of its perf map",
+                advice: "Code that only these lines describe is [unknown: anonymous code].",
+            },
+            Limit::UnwindTables => Telling {
+                name: "unwind-tables",
+                what: "unwind tables",
+                advice: "This code is walked by frame pointers; choose processes with -p to make room.",
+            },
+            Limit::UnwindTableParts => Telling {
+                name: "unwind-table-parts",
+                what: "stacks in code whose part of the unwind table is not loaded",
+                advice: "The table of this file is too large as a whole: its busiest parts are loaded, other code is walked by \
+                 frame pointers.",
+            },
+            Limit::Stacks => Telling {
+                name: "stacks",
+                what: "stacks beyond those that a profile holds",
+                advice: "Of these stacks the known part is kept, with [profile full] above it.",
+            },
+            Limit::Jvms => Telling {
+                name: "jvms",
+                what: "JVMs whose Java code could not be read",
+                advice: "Too many JVMs run at once, or no descriptors are left: raise `ulimit -n`, or choose some with -p.",
+            },
+            Limit::ThreadNames => Telling {
+                name: "thread-names",
+                what: "ticks of threads whose names may be longer than the 15 bytes that the kernel keeps",
+                advice: "Such threads are told apart by these bytes only. Java threads have their own names where the JVM's memory \
+            is read.",
+            },
+        }
     }
 }
 
