@@ -65,8 +65,10 @@ run_step() {
         [ "$fails" -gt 0 ] || fails=1
         failed=$((failed + fails))
         printf 'FAILED  %4d s   %s\n' $((SECONDS - start)) "$log"
-        grep -nE '^(error|test .* FAILED|---- |thread .* panicked)' "$log" | head -n 40 || true
-        tail -n 40 "$log"
+        # Which tests failed and what they said comes first: whoever reads this may see a part of it only.
+        grep -nE '^(error|test .* FAILED)' "$log" | head -n 40 || true
+        grep -nE -A 6 '^thread .* panicked' "$log" | head -n 120 || true
+        tail -n 20 "$log"
     fi
 }
 
