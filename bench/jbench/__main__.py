@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from . import bystander, convert, filter, hiccup, jdks, native, pointers, programs, rivals, scaling, soak, tables
+from . import bystander, convert, filter, hiccup, jdks, native, paired, pointers, programs, rivals, scaling, soak, tables
 from .cache import Cache
 from .figures import Figures
 from .jvm import EXACT
@@ -22,11 +22,11 @@ DEBUG_RECORDS = {"exact": [EXACT], "default": [[]], "both": [EXACT, []]}
 PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "convert"]
 # Not among them unless asked for, since they take long: what the daemon costs in minutes and hours, what a filter saves,
 # ten JVMs with and without frame pointers, what other profilers cost, what a node pushes.
-SOAK, POINTERS, RIVALS, SCALING = "soak", "pointers", "rivals", "scaling"
+SOAK, POINTERS, RIVALS, SCALING, PAIRED = "soak", "pointers", "rivals", "scaling", "paired"
 DAEMON = [SOAK, "bystander", "filter"]
-ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING]
+ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED]
 # Parts that look at a running Java program.
-OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING}
+OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING, PAIRED}
 # What the comparison with async-profiler takes to mean something: samples, and a program that is large enough.
 SAMPLES, COMPILED, DEEP = 25_000, 12_000, 500
 # Ends of walks that are errors rather than the nature of what was met, as the report calls them.
@@ -50,11 +50,14 @@ def main():
     parser.add_argument("--warm-rounds", type=int, default=6, help="compilations before the first measurement [6]")
     parser.add_argument("--frame-pointers", choices=FRAME_POINTERS, default="no", help="whether the JVM keeps them [no]")
     parser.add_argument("--debug-records", choices=DEBUG_RECORDS, default="exact", help="for each instruction, or as by default [exact]")
-    parser.add_argument("--turns", type=int, default=3, help="of the rivals [3]")
+    parser.add_argument("--turns", type=int, default=3, help="of the rivals, and of both binaries [3]")
+    parser.add_argument("--before", metavar="BINARY", help="with --part paired: what is compared with")
     parser.add_argument("--minutes", type=int, default=30, help="of the soak [30]; 480 before a release")
     parser.add_argument("--jvms", type=int, default=20, help="of the soak [20]")
     parser.add_argument("--keep", help="directory for all profiles [a temporary one, deleted]")
     args = parser.parse_args()
+    if (PAIRED in (args.part or [])) != bool(args.before):
+        parser.error("--part paired and --before BINARY go together")
     cache = Cache()
     if not {*DAEMON, "native", "tables"}.issuperset(args.part or PARTS):
         cache.fill()
@@ -140,6 +143,9 @@ class Bench:
                 rivals.measure(self, jvm, rate)
             if SCALING in self.parts:
                 scaling.measure(self, jvm)
+            if PAIRED in self.parts:
+                jvm.settle(SETTLE_SECONDS)
+                paired.measure(self, jvm, self.args.before)
 
     def attach(self, jvm, compiled):
         """Five late attaches: how long until all names are there, and what that costs the JVM. A larger one takes longer."""

@@ -1,0 +1,58 @@
+"""What a change costs: the binary of before and the one of now, in turns, on the same JVM and beside the same processes."""
+
+import statistics
+import subprocess
+
+from .tools import JbpfProf
+
+# How much more the new one may take, of each figure.
+MOST = 1.03
+# Processes that are there when a run begins: a node has some hundred.
+PROCESSES = 200
+FIGURES = {
+    "BPF a sample (us)": lambda run, stacks, report: 1e6 * report["cost"]["bpf_s"] / max(1, stacks.total()),
+    "a run of the BPF program (us)": lambda run, stacks, report: 1e6 * report["cost"]["bpf_s"] / report["cost"]["bpf_runs"],
+    "own CPU in steady state (% of one core)": lambda run, stacks, report: run.steady.percent(),
+    "own CPU of the whole run (s)": lambda run, stacks, report: run.cpu,
+    "memory (MiB)": lambda run, stacks, report: run.peak_kib / 1024,
+    "from Ctrl-C to the files (s)": lambda run, stacks, report: run.after_stop,
+}
+
+
+def measure(bench, jvm, before):
+    """In turns, since the host is not the same from minute to minute; each in its place in turn, since the JVM is not."""
+    old = JbpfProf(before, bench.work, bench.ours.options)
+    for rate in bench.rates:
+        bench.figures.heading(f"now to before at {rate} Hz, {jvm.jdk.name}")
+        seen = {old: [], bench.ours: []}
+        for turn in range(bench.args.turns):
+            for one in (old, bench.ours) if turn % 2 == 0 else (bench.ours, old):
+                run = one.start("paired", rate, "--all", stop_after=bench.args.seconds, steady_after=bench.args.seconds / 3)
+                stacks, report = one.result(run)
+                seen[one].append([figure(run, stacks, report) for figure in FIGURES.values()])
+        compare(bench.figures, FIGURES, seen[old], seen[bench.ours])
+    beside_many(bench, old)
+
+
+def beside_many(bench, old):
+    """A run of a second: what it takes to begin and to end."""
+    bench.figures.heading(f"now to before, one second beside {PROCESSES} processes")
+    idle = [subprocess.Popen(["sleep", "600"]) for _ in range(PROCESSES)]
+    try:
+        seen = {old: [], bench.ours: []}
+        for _ in range(2 * bench.args.turns):
+            for one in seen:
+                run = one.start("many", 99, "--all", seconds=1, formats=["folded"]).wait()
+                seen[one].append([run.wall, run.cpu, run.peak_kib / 1024])
+    finally:
+        for one in idle:
+            one.kill()
+            one.wait()
+    compare(bench.figures, ["time (s)", "own CPU (s)", "memory (MiB)"], seen[old], seen[bench.ours])
+
+
+def compare(figures, names, before, now):
+    for name, old, new in zip(names, zip(*before), zip(*now)):
+        was, is_now = statistics.median(old), statistics.median(new)
+        figures.note(f"{name}: {was:.3f} before ({min(old):.3f} to {max(old):.3f}), {is_now:.3f} now ({min(new):.3f} to {max(new):.3f})")
+        figures.say(f"{name}, ratio", is_now / was if was else float("nan"), most=MOST)
