@@ -106,7 +106,7 @@ fn main() {
     let write = |name: &str| {
         let path = directory.path().join(name);
         let target = Target::parse(&path, None).unwrap();
-        let ((), took) = timed(name, || output::write(&profile, &target, &Look::default()).unwrap());
+        let ((), took) = timed(name, || output::write(&profile.view(), &target, &Look::default()).unwrap());
         println!("             {} KiB", std::fs::metadata(&path).unwrap().len() / 1024);
         took
     };

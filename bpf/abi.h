@@ -19,9 +19,10 @@
  *   ring_full    no room for the new stack's frames; its count is not inserted, so the next tick tries again
  *   counts_full  the window's count map has no free entry
  *   counts_busy  the count map refused the insert for another reason (a bucket lock was held)
- *   no_scratch   the per-CPU scratch could not be had: cannot happen, counted so that the accounts add up
+ *   no_scratch   a map could not be had: cannot happen, counted so that the accounts add up
+ *   nested       as many programs were at work on the CPU as there are slots for
  */
-#define JP_LOSSES(X) X(ring_full) X(counts_full) X(counts_busy) X(no_scratch)
+#define JP_LOSSES(X) X(ring_full) X(counts_full) X(counts_busy) X(no_scratch) X(nested)
 
 enum jp_loss {
 #define X(name) JP_LOSS_##name,
@@ -233,6 +234,16 @@ struct jp_rule {
 	__s32 cfa;
 };
 
+/* What happened: one list, the enum and src/sample/event.rs, a test compares. */
+#define JP_EVENTS(X) X(cpu)
+
+enum jp_event {
+#define X(name) JP_EVENT_##name,
+	JP_EVENTS(X)
+#undef X
+	JP_EVENT_COUNT
+};
+
 /* What a count is for. No holes: the map compares bytes. */
 struct jp_key {
 	__u64 start;   /* start_boottime of the group leader, ns since boot: with tgid and exec the process */
@@ -242,7 +253,7 @@ struct jp_key {
 	__u32 tgid;
 	__u32 tid;     /* 0 unless threads were asked for */
 	__u32 exec;    /* low bits of self_exec_id: another one is another program in the same process */
-	__u32 event;   /* which event: 0 = cpu-clock */
+	__u32 event;   /* enum jp_event */
 };
 
 struct jp_value {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * Registers: those of the tick, and those with which a task last left user mode. The only file that differs by
- * architecture.
+ * Registers: those of the event, and those with which a task last left user mode. What else differs by architecture is
+ * in the headers of x86-64's own ways to step (step_epilogue.h, step_hotspot.h, step_i386.h, step_interpreter.h), in
+ * step_table.h and in uprobes.h.
  */
 #ifndef JP_REGS_H
 #define JP_REGS_H
 
+#include <stdbool.h>
 #include <linux/types.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -25,8 +27,8 @@ struct regs {
 
 #if defined(__TARGET_ARCH_x86)
 
-/* uapi: struct bpf_perf_event_data begins with bpf_user_pt_regs_t, which is x86's struct pt_regs. */
-struct tick_context {
+/* What a perf event's program gets. uapi: struct bpf_perf_event_data begins with bpf_user_pt_regs_t, x86's struct pt_regs. */
+struct perf_context {
 	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
 	__u64 sample_period;
 };
@@ -44,8 +46,8 @@ struct pt_regs {
 
 /* The segment of 32-bit code: __USER32_CS, and FLAT_USER_CS32 of Xen's guests without hardware support. */
 #define IS_I386(cs) (((cs) & 0xffff) == 0x23 || ((cs) & 0xffff) == 0xe023)
-#define TICK_IP(ctx) ((ctx)->ip)
-#define TICK_REGS(ctx) { .ip = (ctx)->ip, .sp = (ctx)->sp, .fp = (ctx)->bp, .i386 = IS_I386((ctx)->cs), .ax = (ctx)->ax, .bx = (ctx)->bx, .r13 = (ctx)->r13 }
+#define PERF_IP(ctx) ((ctx)->ip)
+#define PERF_REGS(ctx) { .ip = (ctx)->ip, .sp = (ctx)->sp, .fp = (ctx)->bp, .i386 = IS_I386((ctx)->cs), .ax = (ctx)->ax, .bx = (ctx)->bx, .r13 = (ctx)->r13 }
 /* Before 5.15 the registers are found by the size of the stack: 16 KiB (KASAN kernels have 32, and no names then). */
 #define JP_THREAD_SIZE (16 * 1024)
 /* sizeof(struct pt_regs) of kernels without FRED, i.e. before 6.9: 21 words. */
@@ -68,7 +70,7 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 #elif defined(__TARGET_ARCH_arm64)
 
 /* uapi: arm64's bpf_user_pt_regs_t is struct user_pt_regs. */
-struct tick_context {
+struct perf_context {
 	__u64 regs[31], sp, pc, pstate;
 	__u64 sample_period;
 };
@@ -80,8 +82,8 @@ struct pt_regs {
 	int syscallno;
 } __attribute__((preserve_access_index));
 
-#define TICK_IP(ctx) ((ctx)->pc)
-#define TICK_REGS(ctx) { .ip = (ctx)->pc, .sp = (ctx)->sp, .fp = (ctx)->regs[29] }
+#define PERF_IP(ctx) ((ctx)->pc)
+#define PERF_REGS(ctx) { .ip = (ctx)->pc, .sp = (ctx)->sp, .fp = (ctx)->regs[29] }
 #define JP_THREAD_SIZE (16 * 1024)
 /* struct pt_regs of 5.10 to 5.14: user_pt_regs (34 words), orig_x0, syscallno, sdei_ttbr1, pmr_save, stackframe[2],
  * lockdep and exit state. */

@@ -21,8 +21,12 @@
 /* An fp that is not known: no frame pointer, and not the 0 of the root either. */
 #define JP_NO_FP 1
 
+/* How many programs can be at work on one CPU at a time. */
+#define JP_NESTING 2
+
 /* Where the walk of a user stack is. */
 struct walk {
+	__u32 slot; /* of the scratch that it is in */
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
@@ -92,6 +96,8 @@ struct scratch {
 	struct jp_record record;
 	__u64 words[JP_MAX_KERNEL_WORDS + JP_MAX_USER_WORDS];
 	/* Outside of the record's bytes: */
+	__u32 busy; /* a program is at work on it */
+	struct regs regs; /* where the walk of the user stack begins */
 	__u64 hash;
 	__u32 n; /* words so far */
 	__u32 end;
@@ -104,21 +110,44 @@ struct scratch {
 };
 
 /*
- * One per CPU, too large for the BPF stack. Programs do not nest: the kernel runs one BPF program of perf events per
- * CPU.
+ * One per CPU and slot, too large for the BPF stack. A program may be interrupted by one of another event: raw tracepoints'
+ * programs are not kept out by `bpf_prog_active`, as those of perf events are among themselves. Each takes a slot that is
+ * free and gives it back when it ends. The loader makes as many as the events of a run can need; no more are there.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, JP_NESTING);
 	__type(key, __u32);
 	__type(value, struct scratch);
 } scratch SEC(".maps");
 
-static __always_inline struct scratch *this_scratch(void)
+static __always_inline struct scratch *scratch_at(__u32 slot)
 {
-	__u32 zero = 0;
+	return bpf_map_lookup_elem(&scratch, &slot);
+}
 
-	return bpf_map_lookup_elem(&scratch, &zero);
+/*
+ * A scratch that nobody uses on this CPU; NULL if there is none. Whoever interrupts between the look and the mark has ended
+ * before the mark is made, and has given back what it took.
+ */
+static __always_inline struct scratch *take_scratch(void)
+{
+	#pragma clang loop unroll(full)
+	for (__u32 slot = 0; slot < JP_NESTING; slot++) {
+		struct scratch *s = scratch_at(slot);
+
+		if (s && !s->busy) {
+			s->busy = 1;
+			s->walk.slot = slot;
+			return s;
+		}
+	}
+	return NULL;
+}
+
+static __always_inline void give_back(struct scratch *s)
+{
+	*(volatile __u32 *)&s->busy = 0;
 }
 
 /* Mixes a word into the hash; the seed is random, so collisions cannot be made. */

@@ -31,9 +31,9 @@
  * of class data has such jumps to the interpreter's entries and to adapters, since its methods cannot have their
  * addresses (SharedRuntime::generate_trampoline, JDK 9 to 15). A global function, see find_range.
  */
-__attribute__((noinline)) int follow_jump(void)
+__attribute__((noinline)) int follow_jump(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	__u8 code[13];
 	__u64 from;
 
@@ -47,10 +47,10 @@ __attribute__((noinline)) int follow_jump(void)
 	if (code[0] != 0x49 || code[1] != 0xba || code[10] != 0x41 || code[11] != 0xff || code[12] != 0xe2)
 		return 0;
 	__builtin_memcpy(&s->walk.ip, code + 2, sizeof(s->walk.ip));
-	find_range();
+	find_range(slot);
 	if (s->walk.code != JP_CODE_heap) {
 		s->walk.ip = from;
-		find_range();
+		find_range(slot);
 	}
 	return 0;
 }
@@ -74,9 +74,9 @@ static __always_inline __u32 step_return(struct walk *w, __u64 sp, bool pushed_f
  * VERIFIER(all): that the first bytes of the segment map come in one read stays outside of the loop, or each step doubles
  * the states. Noticed by: the load itself (1 M instructions).
  */
-__attribute__((noinline)) int find_blob(void)
+__attribute__((noinline)) int find_blob(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct jp_vm *vm;
 	__u64 segment, before;
 	__u8 back;
@@ -246,9 +246,9 @@ static __always_inline enum frame_state state_in_prologue(const struct instructi
 }
 
 /* How much of its frame a leaf has. A global function, see find_range. */
-__attribute__((noinline)) int leaf_state(void)
+__attribute__((noinline)) int leaf_state(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct instructions code_at_ip, *code = &code_at_ip;
 	struct jp_vm *vm;
 	enum frame_state state;
@@ -300,9 +300,9 @@ static __always_inline bool is_return(struct walk *w, struct jp_vm *vm, __u64 pc
  * call that is none of Java's saves registers there is more on the stack than the code's frame. With `saved_fp` the
  * word below the return address is the caller's fp. A global function, see find_range.
  */
-__attribute__((noinline)) int find_return(__u32 saved_fp)
+__attribute__((noinline)) int find_return(__u32 slot, __u32 saved_fp)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct jp_vm *vm;
 
 	if (!s)
@@ -336,9 +336,9 @@ __attribute__((noinline)) int find_return(__u32 saved_fp)
  * method's code: sub sp, x; stores and a call into the JVM; loads; add sp, x; jmp (ZSaveLiveRegisters of JDK 15 to 21,
  * SaveLiveRegisters of later ones, for ZGC, and for G1 since 24). A global function, see find_range.
  */
-__attribute__((noinline)) int saved_registers(void)
+__attribute__((noinline)) int saved_registers(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 
 	if (!s || read_user(&s->walk, s->code, JP_CODE_BYTES, s->walk.ip))
 		return 0;
@@ -367,18 +367,18 @@ static __always_inline __u32 step_sized(struct walk *w, struct stack_part *part,
 	__u64 frame[2];
 
 	if (called)
-		end += saved_registers();
+		end += saved_registers(w->slot);
 	if (read_stack(w, part, frame, end - sizeof(frame)))
 		return JP_END_bad_read;
 	if (!is_generated(vm, frame[1]) && w->at_leaf) {
-		end += saved_registers();
+		end += saved_registers(w->slot);
 		if (read_stack(w, part, frame, end - sizeof(frame)))
 			return JP_END_bad_read;
 	}
 	if (!is_generated(vm, frame[1])) {
 		/* C1's runtime stubs keep fp while they make the rest of their frame and take it apart (enter, pusha). */
 		w->sp = w->at_leaf && w->fp >= w->sp && w->fp < end ? w->fp : end;
-		return find_return(true);
+		return find_return(w->slot, true);
 	}
 	/* From a leaf it goes by registers, too, and from a call of native code by what stands behind that. */
 	if (!w->at_leaf && !called)
@@ -402,9 +402,9 @@ static __always_inline __u32 step_adapter(struct walk *w, struct jp_vm *vm)
 	if (read_user(w, &top, sizeof(top), w->sp))
 		return JP_END_bad_read;
 	if (is_return(w, vm, top))
-		return find_return(false);
+		return find_return(w->slot, false);
 	if (!is_return(w, vm, w->ax))
-		return step_bare(w) ? JP_WALKING : find_return(false);
+		return step_bare(w) ? JP_WALKING : find_return(w->slot, false);
 	w->ip = w->ax;
 	if (is_above(w->r13, w->sp))
 		w->sp = w->r13;
@@ -428,14 +428,14 @@ static __always_inline __u32 step_unsized(struct scratch *s, struct jp_vm *vm, _
 	/* Of C1: barriers make a frame (StubAssembler::prologue), Runtime1::generate_unwind_exception does not. */
 	if (size < 0) {
 		if (!keeps_fp(s, vm) || !is_above(w->fp, w->sp))
-			return find_return(false);
+			return find_return(w->slot, false);
 		end = step_fp(w, part);
 		return end == JP_WALKING && !is_generated(vm, w->ip) ? JP_END_no_frame : end;
 	}
 	if (w->at_leaf && !((is_stub(vm, w->ip) || keeps_fp(s, vm)) && is_above(w->fp, w->sp)))
 		return step_adapter(w, vm);
 	if (w->ip >= vm->continuation && w->ip < vm->continuation_end)
-		return find_return(true);
+		return find_return(w->slot, true);
 	if (!is_above(w->fp, w->sp))
 		return JP_END_no_frame;
 	end = step_fp(w, part);
@@ -464,9 +464,9 @@ static __always_inline bool step_kept_fp(struct walk *w, struct stack_part *part
 }
 
 /* From a frame in a code heap: notes it and goes to the caller. A global function, see find_range. */
-__attribute__((noinline)) int step_hotspot(void)
+__attribute__((noinline)) int step_hotspot(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct walk *w;
 	struct jp_vm *vm;
 	__s64 size;
@@ -480,7 +480,7 @@ __attribute__((noinline)) int step_hotspot(void)
 	w->generated = true;
 	vm = (struct jp_vm *)page_of(w->table);
 	if (vm && is_interpreter(vm, w->ip))
-		return step_interpreter();
+		return step_interpreter(slot);
 	/* A resumed frame returns to the first instruction of a stub, which has called nobody. */
 	is_call = vm && w->ip >= vm->continuation && w->ip < vm->continuation_end ? is_return(w, vm, w->ip) : !w->at_leaf;
 	push(s, is_call ? JP_WORD_RETURN : JP_WORD_LEAF, w->ip);
@@ -489,11 +489,11 @@ __attribute__((noinline)) int step_hotspot(void)
 	if (is_call && !called &&
 	    ((vm->frame_pointers && step_kept_fp(w, &s->part, vm)) || step_again(w, &s->part)))
 		return JP_WALKING;
-	if (!find_blob())
+	if (!find_blob(slot))
 		return JP_END_no_blob;
 	size = blob_half(s, vm->frame_size);
 	if (w->at_leaf)
-		state = leaf_state();
+		state = leaf_state(slot);
 	if (state == FRAME_none || state == FRAME_pushed_fp) {
 		int end = step_return(w, w->sp, state == FRAME_pushed_fp);
 

@@ -109,9 +109,9 @@ static __always_inline bool step_i386_bare(struct walk *w)
 }
 
 /* Notes a frame of 32-bit code and goes to its caller. A global function, see find_range. */
-__attribute__((noinline)) int step_i386(void)
+__attribute__((noinline)) int step_i386(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct walk *w;
 	__u32 end, tag;
 
@@ -120,7 +120,7 @@ __attribute__((noinline)) int step_i386(void)
 	w = &s->walk;
 	*(__u64 *)&w->rule = JP_CFA_none;
 	if (w->table)
-		find_rule();
+		find_rule(slot);
 	tag = w->at_leaf || w->rule.cfa_kind == JP_CFA_signal ? JP_WORD_LEAF : JP_WORD_RETURN;
 	if (tag == JP_WORD_RETURN && w->followed)
 		tag = JP_WORD_FOLLOWED;

@@ -112,9 +112,9 @@ static __always_inline bool step_frameless(struct scratch *s, struct walk *w, co
  * registers have it: the method in rbx, and in r13 the caller's stack pointer (once there is a frame r13 is the bytecode
  * pointer, which does not point to the stack). A global function, see find_range.
  */
-__attribute__((noinline)) int step_interpreter(void)
+__attribute__((noinline)) int step_interpreter(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct walk *w;
 	struct jp_vm *vm;
 	__u64 slots[JP_INTERPRETER_FIXED + 2], method, bcp, sender_sp;

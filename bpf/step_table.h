@@ -150,12 +150,12 @@ static __always_inline __u32 ranges_below(struct walk *w, struct jp_range *page)
 }
 
 /*
- * Finds the range of ip. A global function: the verifier looks at it once, not once for each frame. Without arguments:
- * for 5.10 they can be no pointers, and what is the same for all calls clang leaves out.
+ * Finds the range of ip. A global function: the verifier looks at it once, not once for each frame. Its argument is
+ * the scratch's slot: for 5.10 it can be no pointer.
  */
-__attribute__((noinline)) int find_range(void)
+__attribute__((noinline)) int find_range(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct jp_range *range;
 	__u32 low;
 
@@ -212,9 +212,9 @@ static __always_inline __u32 row_above(__u32 table, __u32 *page, __u32 low, __u3
 }
 
 /* Finds the rule for ip in the table of its range. */
-__attribute__((noinline)) int find_rule(void)
+__attribute__((noinline)) int find_rule(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct jp_table *table;
 	__u32 low, high, rows, step, rule;
 	__u32 *page;

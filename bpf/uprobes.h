@@ -196,9 +196,9 @@ static __always_inline void leave_int3(struct walk *w)
  * From an ip in the page: from a copy to the instruction in whose place the probe stands, from the trampoline to the
  * function's caller. `untold`: what it was before this ip was looked for. A global function, see find_range.
  */
-__attribute__((noinline)) int leave_uprobes(__u32 untold)
+__attribute__((noinline)) int leave_uprobes(__u32 slot, __u32 untold)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	__u32 end = JP_WALKING;
 	struct walk *w;
@@ -225,7 +225,7 @@ __attribute__((noinline)) int leave_uprobes(__u32 untold)
 	if (!w->ranges)
 		return end;
 	w->untold = untold;
-	find_range();
+	find_range(slot);
 	return end;
 }
 

@@ -54,9 +54,9 @@ static __always_inline __u32 step(struct walk *w, struct stack_part *part)
  * VERIFIER(5.10): apart from walk_frame, or its stack adds to that of step_hotspot: 512 bytes are for a whole chain of
  * calls. Noticed by: the load itself.
  */
-__attribute__((noinline)) int step_code(void)
+__attribute__((noinline)) int step_code(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct walk *w;
 	__u64 tag, ip;
 	bool again;
@@ -69,7 +69,7 @@ __attribute__((noinline)) int step_code(void)
 	*(__u64 *)&w->rule = JP_CFA_none;
 	again = w->table && !w->at_leaf && step_again(w, &s->part);
 	if (w->table && !again)
-		find_rule();
+		find_rule(slot);
 	/* The kernel lets a signal handler return to the beginning of its trampoline, which has called nobody. */
 	tag = w->at_leaf || w->rule.cfa_kind == JP_CFA_signal ? JP_WORD_LEAF : JP_WORD_RETURN;
 	if (tag == JP_WORD_RETURN && w->followed)
@@ -81,9 +81,9 @@ __attribute__((noinline)) int step_code(void)
 }
 
 /* Notes the frame at which the walk is and goes to its caller. A global function, see find_range. */
-__attribute__((noinline)) int walk_frame(void)
+__attribute__((noinline)) int walk_frame(__u32 slot)
 {
-	struct scratch *s = this_scratch();
+	struct scratch *s = scratch_at(slot);
 	struct walk *w;
 	__u32 untold;
 
@@ -95,9 +95,9 @@ __attribute__((noinline)) int walk_frame(void)
 	w->from_file = w->code == JP_CODE_file;
 	untold = w->untold;
 	if (w->ranges && (w->ip < w->start || w->ip >= w->end))
-		find_range();
+		find_range(slot);
 	if (w->code == JP_CODE_unknown && in_uprobes(w)) {
-		__u32 end = leave_uprobes(untold);
+		__u32 end = leave_uprobes(slot, untold);
 
 		if (end != JP_WALKING)
 			return end;
@@ -105,24 +105,18 @@ __attribute__((noinline)) int walk_frame(void)
 	w->at_leaf = w->leaf;
 	w->leaf = false;
 	if (w->i386)
-		return step_i386();
+		return step_i386(slot);
 	if (w->at_leaf && w->code == JP_CODE_file && !w->table)
-		follow_jump();
+		follow_jump(slot);
 	if (w->code != JP_CODE_heap)
-		return step_code();
+		return step_code(slot);
 	w->followed = false;
-	return step_hotspot();
+	return step_hotspot(slot);
 }
 
-/*
- * Walks from `r` to the root.
- * VERIFIER(all): what happens at a frame is in global functions, which are verified by themselves; here only the loop
- * is. Noticed by: the load itself (1 M instructions, or 8,192 branches on a path).
- */
-static __always_inline void walk_user(struct scratch *s, const struct regs *r, struct task_struct *task, __u32 tgid)
+/* Where the walk of a task's stack begins: at `r`. */
+static __always_inline void begin_walk(struct scratch *s, const struct regs *r, struct task_struct *task, __u32 tgid)
 {
-	__u32 end = JP_END_depth;
-
 	s->walk.ip = r->ip;
 	s->walk.sp = r->sp;
 	s->walk.fp = r->fp;
@@ -146,10 +140,20 @@ static __always_inline void walk_user(struct scratch *s, const struct regs *r, s
 	find_space(&s->walk, task, tgid);
 	/* A fork has its parent's space for a while, and a space may be another process's soon. */
 	s->walk.seed = mix(s->walk.seed, (__u64)tgid << 32 | s->walk.space);
+}
+
+/*
+ * Walks to the root.
+ * VERIFIER(all): what happens at a frame is in global functions, which are verified by themselves; here only the loop
+ * is. Noticed by: the load itself (1 M instructions, or 8,192 branches on a path).
+ */
+static __always_inline void walk_frames(struct scratch *s)
+{
+	__u32 end = JP_END_depth;
 
 	#pragma clang loop unroll(disable)
 	for (int i = 0; i < JP_MAX_USER_FRAMES; i++) {
-		__u32 ended = walk_frame();
+		__u32 ended = walk_frame(s->walk.slot);
 
 		/* Spent: what is not read any more says nothing of how the stack ends. */
 		if (s->walk.reads <= 0)

@@ -1,7 +1,7 @@
 //! jbpf-prof, an eBPF whole-system profiler with first-class Java.
 //!
 //! Data flows one way: `capture → symbolize → profile → output`; `process` and `jvm` serve `symbolize`. Only
-//! `session` names them all, and `cli` above it. `tests/layers.rs` holds the imports to that. The library exists so
+//! `session` names them all, and `cli` above it. `tests/layers` holds the imports to that. The library exists so
 //! that tests and fuzz targets reach the parsers; the product is the binary.
 
 pub mod capture;
@@ -10,10 +10,15 @@ pub mod daemon;
 pub mod host;
 pub mod jvm;
 pub mod limits;
+mod loader;
 pub mod output;
+pub mod plan;
 pub mod process;
 pub mod profile;
+mod runtime;
+pub mod sample;
 pub mod session;
 pub mod symbolize;
+mod targets;
 pub mod text;
 pub mod unwind;

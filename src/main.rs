@@ -116,7 +116,7 @@ fn write(config: &Config, mut outcome: session::Outcome) -> anyhow::Result<()> {
     outcome.filter(&config.include, &config.exclude);
     for target in &config.outputs {
         let began = std::time::Instant::now();
-        output::write(&outcome.profile, target, &config.look)?;
+        output::write(&outcome.profile.view(), target, &config.look)?;
         log::info!("output: {target} written in {:.0?}", began.elapsed());
         outcome.report.outputs.push(target.to_string());
         if config.per_container {

@@ -65,13 +65,9 @@ fn accounts_add_up() {
         assert_eq!(w.kept, w.stacks.iter().map(|(_, c)| c.ticks).sum::<u64>());
         ticks += w.counters.ticks;
     }
-    // Whether they were all is known from what the events themselves counted.
-    let missed = periods - ticks;
-    assert!(
-        ticks + missed.min(1_100) > 1_100,
-        "{ticks} ticks, {missed} missed in 1.2 s of a busy CPU at 999 Hz"
-    );
-    assert!(ticks <= periods, "{ticks} ticks in {periods} periods");
+    // How many of them come is the host's matter; `whole` looks at hosts that have time.
+    assert!(periods > 1_100, "{periods} periods in 1.2 s of a busy CPU at 999 Hz");
+    assert!((100..=periods).contains(&ticks), "{ticks} ticks in {periods} periods");
 }
 
 #[test]
@@ -171,6 +167,7 @@ fn a_process_filter_lets_only_it_through() {
         own += count.ticks;
     }
     let missed = periods - windows.iter().map(|w| w.counters.ticks).sum::<u64>();
-    assert!(own + missed.min(850) > 850, "{own} ticks of a process that burned 0.9 s of CPU time at 999 Hz");
+    assert!(own > 100, "{own} ticks of a process that burned 0.9 s of CPU time at 999 Hz");
+    assert!(own + missed > 850, "{own} ticks, {missed} missed of all CPUs in 0.9 s of CPU time at 999 Hz");
     assert!(windows.iter().all(|w| w.counters.ticks == w.counters.filtered + w.kept));
 }

@@ -15,9 +15,9 @@ use common::profiler::{record_watching, run, while_sampling};
 use common::spent::spend;
 use common::target::Target;
 use common::{is_root, native, scratch, skip};
-use jbpf_prof::capture::{End, Leaf, Stack, StackKey, UserWord};
-use jbpf_prof::process::{MonoNs, ProcessId, Unopened};
+use jbpf_prof::process::Unopened;
 use jbpf_prof::profile::Why;
+use jbpf_prof::sample::{End, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
 use jbpf_prof::symbolize::{AddressSpaces, Config, JvmMemory, Place, Symbolizer};
 use rustix::process::Signal;
 

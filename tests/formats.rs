@@ -212,7 +212,7 @@ fn run_report(p: &Profile) -> RunReport {
 #[test]
 fn folded() {
     let mut out = Vec::new();
-    output::folded::write(&profile(), &mut out).unwrap();
+    output::folded::write(&profile().view(), &mut out).unwrap();
     golden("small.folded", std::str::from_utf8(&out).unwrap());
 }
 
@@ -249,7 +249,7 @@ fn picture() {
     ] {
         let path = directory.path().join("small.svg");
         let target = Target::parse(&path, None).unwrap();
-        output::write(&profile(), &target, &look).unwrap();
+        output::write(&profile().view(), &target, &look).unwrap();
         let picture = fs::read_to_string(&path).unwrap();
         let (_, frames) = picture.split_once("total_samples=").unwrap();
         let attribute = |of: &str, name: &str| {

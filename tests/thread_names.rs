@@ -14,7 +14,8 @@ use common::profiler::{binary, profile};
 use common::target::Target;
 use jbpf_prof::jvm::vm::{ProcessMemory, VmCode};
 use jbpf_prof::jvm::{self, AttachOptions};
-use jbpf_prof::process::{MonoNs, procfs};
+use jbpf_prof::process::procfs;
+use jbpf_prof::sample::MonoNs;
 
 /// As the kernel would cut them they are two names.
 const NAMES: [&str; 5] = [

@@ -13,7 +13,7 @@ use common::{assert_share, container, is_root};
 use jbpf_prof::jvm::code::{CodeTimeline, FrameKind, JavaFrame, Options};
 use jbpf_prof::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
 use jbpf_prof::jvm::{self, AttachOptions, Attached};
-use jbpf_prof::process::MonoNs;
+use jbpf_prof::sample::MonoNs;
 use jvm_symbols_log::{Load, Method, PcDecoder, Quotas, ReadAt, Reader, Sink, Stub, Unload};
 use rustix::process::Signal;
 

@@ -2,7 +2,8 @@
 #![no_main]
 
 use jbpf_prof::process::segments;
-use jbpf_prof::symbolize::native::{Called, Native};
+use jbpf_prof::symbolize::function::Called;
+use jbpf_prof::symbolize::native::Native;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

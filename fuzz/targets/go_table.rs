@@ -2,7 +2,8 @@
 #![no_main]
 
 use jbpf_prof::symbolize::go_made::{LENGTH, MAIN, VERSIONS, program};
-use jbpf_prof::symbolize::native::{Called, Native};
+use jbpf_prof::symbolize::function::Called;
+use jbpf_prof::symbolize::native::Native;
 use libfuzzer_sys::fuzz_target;
 
 /// A lie: the number of a byte, the size of the value, the value.

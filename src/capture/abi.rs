@@ -1,15 +1,13 @@
 //! The contract with the BPF program: `bpf/abi.h` in Rust, checked by both compilers and by a test that reads the
-//! header's lists. A room where `unsafe` is allowed: it says which types are plain bytes.
-#![allow(unsafe_code)]
+//! header's lists and numbers. That each of these structures is plain bytes without padding is proven when it is compiled.
 
 use std::mem::{offset_of, size_of};
 
-use plain::Plain;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::stack::{End, Leaf, Stack, StackKey, UserWord};
 use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
-use crate::process::{MonoNs, ProcessId};
+use crate::sample::{End, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
 
 /// `JP_ABI_VERSION`.
 pub const VERSION: u16 = 1;
@@ -21,11 +19,11 @@ const TAG_INTERPRETED: u64 = 3;
 const TAG_FOLLOWED: u64 = 4;
 
 /// The labels of `JP_LOSSES`, in its order: why a tick was lost.
-pub const LOSSES: [&str; 4] = ["ring full", "counts full", "counts busy", "no scratch"];
+pub const LOSSES: [&str; 5] = ["ring full", "counts full", "counts busy", "no scratch", "nested"];
 
 /// `struct jp_key`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable)]
 pub struct Key {
     start: u64,
     cgroup: u64,
@@ -39,7 +37,7 @@ pub struct Key {
 
 /// `struct jp_value`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Value {
     /// Ticks.
     pub count: u64,
@@ -49,7 +47,7 @@ pub struct Value {
 
 /// `struct jp_record`, without the words that follow it.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
 struct Record {
     version: u16,
     leaf: u8,
@@ -65,7 +63,7 @@ struct Record {
 
 /// `struct jp_counters`: of one CPU and one window.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Counters {
     /// Times that the program ran.
     pub ticks: u64,
@@ -79,12 +77,12 @@ pub struct Counters {
 
 /// `struct jp_waits`: addresses in the kernel, 0 where no more are known.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Waits(pub [u64; 8]);
 
 /// `struct jp_cgroup`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Cgroup {
     id: u64,
     hierarchy: u32,
@@ -93,7 +91,7 @@ pub struct Cgroup {
 
 /// `struct jp_member`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 struct Member {
     id: u64,
     tgid: u32,
@@ -107,32 +105,7 @@ const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
 const _: () = assert!(size_of::<Value>() == 16);
 const _: () =
     assert!(size_of::<Record>() == 88 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
-const _: () = assert!(size_of::<Counters>() == 56 && size_of::<Waits>() == 64);
-
-// SAFETY: repr(C) of integers without padding: every byte pattern is a value.
-unsafe impl Plain for Key {}
-// SAFETY: as above.
-unsafe impl Plain for Value {}
-// SAFETY: as above.
-unsafe impl Plain for Record {}
-// SAFETY: as above.
-unsafe impl Plain for Counters {}
-// SAFETY: as above.
-unsafe impl Plain for Waits {}
-
-// SAFETY: as above.
-unsafe impl Plain for Cgroup {}
-// SAFETY: as above.
-unsafe impl Plain for Member {}
-
-impl Waits {
-    /// Its bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: repr(C) of integers without padding.
-        unsafe { plain::as_bytes(self) }
-    }
-}
+const _: () = assert!(size_of::<Counters>() == 64 && size_of::<Waits>() == 64);
 
 impl Cgroup {
     /// The key of a group.
@@ -140,20 +113,12 @@ impl Cgroup {
     pub fn of(group: GroupId) -> Cgroup {
         Cgroup { id: group.id, hierarchy: group.hierarchy.number().into(), pad: 0 }
     }
-
-    /// Its bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: repr(C) of integers without padding.
-        unsafe { plain::as_bytes(self) }
-    }
 }
 
 /// Reads what `members` has written: process, its group, and whether it is wanted. What is no record is left out.
 pub(super) fn parse_members(bytes: &[u8]) -> impl Iterator<Item = (u32, GroupId, bool)> + '_ {
     bytes.chunks_exact(size_of::<Member>()).filter_map(|bytes| {
-        let mut member = Member::default();
-        member.copy_from_bytes(bytes).ok()?;
+        let member = Member::read_from_bytes(bytes).ok()?;
         let hierarchy = Hierarchy::numbered(member.hierarchy)?;
         Some((member.tgid, GroupId { hierarchy, id: member.id }, member.wanted != 0))
     })
@@ -183,8 +148,7 @@ impl Counters {
     /// Reads one CPU's bytes; `None` if they are too few.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Counters> {
-        let mut counters = Counters::default();
-        counters.copy_from_bytes(bytes).ok().map(|()| counters)
+        Counters::read_from_prefix(bytes).ok().map(|(counters, _)| counters)
     }
 }
 
@@ -200,9 +164,7 @@ fn end(code: u8) -> Option<End> {
 /// not a record of this version, which only a program of another build could cause.
 #[must_use]
 pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
-    let mut record = Record::default();
-    record.copy_from_bytes(bytes).ok()?;
-    let words = bytes.get(size_of::<Record>()..)?;
+    let (record, words) = Record::read_from_prefix(bytes).ok()?;
     let (kernel_words, user_words) = (usize::from(record.kernel_words), usize::from(record.user_words));
     if record.version != VERSION || words.len() < 8 * (kernel_words + user_words) {
         return None;
@@ -263,6 +225,39 @@ mod tests {
         assert_eq!(list("JP_LEAVES"), leaves);
     }
 
+    /// The value of `#define NAME NUMBER` in `bpf/abi.h`.
+    fn number(name: &str) -> u64 {
+        let header = include_str!("../../bpf/abi.h");
+        let line =
+            header.lines().find_map(|line| line.strip_prefix(&format!("#define {name} "))).expect(name);
+        let value = line.split_whitespace().next().unwrap();
+        value.trim_end_matches("ULL").parse().unwrap_or_else(|_| panic!("{name} is {value}"))
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        use crate::unwind;
+        for (name, here) in [
+            ("JP_ABI_VERSION", u64::from(VERSION)),
+            ("JP_WORD_TAG_SHIFT", TAG_SHIFT.into()),
+            ("JP_WORD_RETURN", TAG_RETURN),
+            ("JP_WORD_LEAF", TAG_LEAF),
+            ("JP_WORD_INTERPRETED", TAG_INTERPRETED),
+            ("JP_WORD_FOLLOWED", TAG_FOLLOWED),
+            ("JP_WAITS", Waits::default().0.len() as u64),
+            ("JP_PAGE_SIZE", unwind::PAGE as u64),
+            ("JP_CHUNK_PAGES", unwind::CHUNK_PAGES.into()),
+            ("JP_CHUNKS", unwind::CHUNKS.into()),
+            ("JP_MAX_RANGES", unwind::space::MAX_RANGES as u64),
+            ("JP_STEP_SHIFT", unwind::table::STEP_SHIFT.into()),
+            ("JP_VM_STUBS", unwind::hotspot::MAX_STUBS as u64),
+            ("JP_BLOB_BYTES", unwind::hotspot::BLOB_BYTES.into()),
+            ("JP_MAX_LEVEL", crate::process::group::MAX_LEVEL.into()),
+        ] {
+            assert_eq!(number(name), here, "{name}");
+        }
+    }
+
     fn record_bytes(kernel: &[u64], user: &[u64]) -> Vec<u8> {
         let record = Record {
             version: VERSION,
@@ -275,8 +270,7 @@ mod tests {
             comm: *b"java\0\0\0\0\0\0\0\0\0\0\0\0",
             ..Record::default()
         };
-        // SAFETY: Record is plain bytes without padding (see above).
-        let mut bytes = unsafe { plain::as_bytes(&record) }.to_vec();
+        let mut bytes = record.as_bytes().to_vec();
         bytes.extend(kernel.iter().chain(user).flat_map(|w| w.to_ne_bytes()));
         bytes
     }

@@ -4,6 +4,7 @@ use std::io::Read as _;
 
 use anyhow::Context;
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, ProgramMut};
+use zerocopy::IntoBytes as _;
 
 use super::abi::{self, Cgroup};
 use crate::process::group::{GroupId, MAX_LEVEL};

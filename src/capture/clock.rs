@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use anyhow::{Context, bail};
 
 use super::perf_event::{self, Pulse};
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 /// The events, by CPU.
 pub struct Clock {

@@ -1,6 +1,5 @@
 //! The BPF program and its maps: opened, configured, sized and loaded.
 
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
@@ -12,6 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use super::abi::{Counters, Key, Value};
 use super::cgroups::{CgroupMap, Cgroups, Member};
 use super::denied::Denied;
+use super::map::{create, typed};
 use super::unwind::UnwindMemory;
 use super::waits::WaitMap;
 use crate::process::hierarchy::Hierarchy;
@@ -101,6 +101,8 @@ impl Program {
         let entries = u32::try_from((2 * ticks).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
         let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
         open.maps.stacks.set_max_entries(u32::try_from(ring)?)?;
+        // Programs of perf events keep each other out.
+        open.maps.scratch.set_max_entries(1)?;
 
         let mut seed = [0u8; 8];
         rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).context("random seed")?;
@@ -145,7 +147,7 @@ impl Program {
     /// The program, for the events to run.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.skel.progs.tick.as_fd()
+        self.skel.progs.on_cpu_clock.as_fd()
     }
 
     /// The ring of new stacks.
@@ -268,7 +270,8 @@ impl Program {
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
         // A preallocated hash entry costs its key, value and about 64 bytes.
         let counts = self.counts.iter().map(|m| u64::from(m.max_entries()) * (48 + 16 + 64)).sum::<u64>();
-        let scratch = cpus * u64::from(self.skel.maps.scratch.value_size());
+        let scratch = &self.skel.maps.scratch;
+        let scratch = cpus * u64::from(scratch.max_entries()) * u64::from(scratch.value_size());
         let steps = u64::from(self.skel.maps.steps.max_entries() * self.skel.maps.steps.value_size());
         u64::from(self.skel.maps.stacks.max_entries())
             + counts
@@ -301,29 +304,4 @@ fn probe() -> anyhow::Result<()> {
 fn count_map(entries: u32) -> anyhow::Result<MapHandle> {
     create(MapType::Hash, "jp_counts", (size_of::<Key>(), size_of::<Value>()), entries)
         .with_context(|| format!("count map of {entries} entries"))
-}
-
-/// A map with keys and values of these sizes.
-pub(super) fn create(
-    kind: MapType,
-    name: &str,
-    (key, value): (usize, usize),
-    entries: u32,
-) -> io::Result<MapHandle> {
-    let opts = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
-    let size = |bytes| u32::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
-    MapHandle::create(kind, Some(name), size(key)?, size(value)?, entries, &opts).map_err(typed)
-}
-
-/// libbpf's error as one of the standard library's, so that who asks for the kind need not know libbpf.
-fn typed(error: libbpf_rs::Error) -> io::Error {
-    let kind = match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
-        libbpf_rs::ErrorKind::Unsupported => io::ErrorKind::Unsupported,
-        _ => io::ErrorKind::Other,
-    };
-    io::Error::new(kind, error)
 }

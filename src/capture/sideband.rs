@@ -17,7 +17,8 @@ use rustix::time::ClockId;
 use super::perf_event::{self, Pulse};
 use super::perf_ring::PerfRing;
 use crate::process::event::{self, Header, SAMPLE_TYPE};
-use crate::process::{EventKind, MonoNs, ProcessEvent};
+use crate::process::{EventKind, ProcessEvent};
+use crate::sample::MonoNs;
 
 /// Largest and smallest ring a CPU, bytes. The largest fits the default `perf_event_mlock_kb` of 516.
 const RINGS: [usize; 6] = [512 << 10, 256 << 10, 128 << 10, 64 << 10, 32 << 10, 16 << 10];

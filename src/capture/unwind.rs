@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use rustix::process::{Resource, getrlimit};
 
-use super::program::create;
+use super::map::create;
 use crate::unwind::{CHUNK_PAGES, CHUNKS, Memory, PAGE};
 
 /// Chunks take no more than one of so many descriptors that the profiler may have.

@@ -3,6 +3,8 @@
 use anyhow::Context;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+use zerocopy::IntoBytes as _;
+
 use super::abi::Waits;
 
 /// The places, as the running program reads them; usable from any thread.

@@ -16,17 +16,8 @@ use rustix::io::Errno;
 use super::abi::{self, Counters};
 use super::clock::{Clock, Elapsed};
 use super::program::{Filter, Load, Program};
-use super::stack::{Stack, StackKey};
 use super::stats::{self, RunStats};
-
-/// What one key was counted for in a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Ticks.
-    pub ticks: u64,
-    /// Sum of their periods, in nanoseconds.
-    pub weight_ns: u64,
-}
+use crate::sample::{Count, Stack, StackKey};
 
 /// One window: its stacks with their counts, and where the other ticks went.
 #[derive(Debug, Default)]

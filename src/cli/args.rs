@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
 
-use super::{daemon::Daemon, number};
-use crate::session;
+use super::choice::{Java, LogLevel};
+use super::daemon::options::Daemon;
+use super::number;
+use crate::output::FORMATS;
 
 /// Profiles a whole machine: kernel, native code, JVMs and Java with its inlined methods, in one picture.
 #[derive(Clone, Debug, Parser)]
@@ -56,8 +57,7 @@ pub(super) enum Sub {
         input: PathBuf,
         /// File to write, `-` for standard output; the extension says the format.
         output: PathBuf,
-        /// Format of the output, whatever its name: svg, folded, pb.gz.
-        #[arg(long, value_name = "FORMAT", help_heading = "Output")]
+        #[arg(long, value_name = "FORMAT", help_heading = "Output", help = format_help())]
         format: Option<String>,
         #[command(flatten)]
         picture: Picture,
@@ -142,12 +142,9 @@ pub(super) struct Record {
     #[arg(short = 'g', hide = true)]
     pub(super) call_graph: bool,
 
-    /// File to write, repeatable; .svg, .folded or .pb.gz by its extension. `-` is standard output; pipes and devices are
-    /// written to; without an extension they get folded stacks [default: an SVG named by date and time].
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output", help = output_help())]
     pub(super) output: Vec<PathBuf>,
-    /// Format of the output, whatever its name: svg, folded, pb.gz.
-    #[arg(long, value_name = "FORMAT", help_heading = "Output")]
+    #[arg(long, value_name = "FORMAT", help_heading = "Output", help = format_help())]
     pub(super) format: Option<String>,
     #[command(flatten)]
     pub(super) picture: Picture,
@@ -215,6 +212,23 @@ pub(super) struct Record {
     pub(super) launch: Vec<OsString>,
 }
 
+/// What `--output` says of itself: the formats are those that there are.
+fn output_help() -> String {
+    let extensions: Vec<String> = FORMATS.iter().map(|format| format!(".{}", format.extension())).collect();
+    let (last, others) =
+        extensions.split_last().map_or(("", [].as_slice()), |(last, all)| (last.as_str(), all));
+    format!(
+        "File to write, repeatable; {} or {last} by its extension. `-` is standard output; pipes and devices are written \
+         to; without an extension they get folded stacks [default: an SVG named by date and time]",
+        others.join(", ")
+    )
+}
+
+fn format_help() -> String {
+    let names: Vec<&str> = FORMATS.iter().map(|format| format.extension()).collect();
+    format!("Format of the output, whatever its name: {}", names.join(", "))
+}
+
 /// How a flame graph looks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Picture {
@@ -248,37 +262,6 @@ pub enum Report {
     Json,
     /// None.
     None,
-}
-
-/// `--log-level`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum LogLevel {
-    Off,
-    Warn,
-    Info,
-    Debug,
-}
-
-/// `--java`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Java {
-    Auto,
-    Agent,
-    Vm,
-    Off,
-}
-
-impl From<Java> for session::Java {
-    fn from(java: Java) -> session::Java {
-        match java {
-            Java::Auto => session::Java::Auto,
-            Java::Agent => session::Java::Agent,
-            Java::Vm => session::Java::Vm,
-            Java::Off => session::Java::Off,
-        }
-    }
 }
 
 #[cfg(test)]

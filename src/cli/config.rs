@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use log::LevelFilter;
 
-use super::args::{LogLevel, Picture, Record, Report};
+use super::args::{Picture, Record, Report};
 use super::exit::{Exit, Failure};
-use crate::output::{BadOutput, Destination, Format, Look, Target as Output};
+use crate::output::{BadOutput, Destination, Format, Look, Target as Output, svg};
 use crate::process::container::Node;
 use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
@@ -127,19 +127,10 @@ fn settings(
 /// How much the stages tell: nothing, unless asked to.
 fn log_level(record: &Record) -> LevelFilter {
     match (record.log_level, record.verbose) {
-        (Some(by_name), _) => level(by_name),
+        (Some(by_name), _) => by_name.into(),
         (None, 0) => LevelFilter::Off,
         (None, 1) => LevelFilter::Info,
         (None, 2..) => LevelFilter::Debug,
-    }
-}
-
-pub(super) fn level(name: LogLevel) -> LevelFilter {
-    match name {
-        LogLevel::Off => LevelFilter::Off,
-        LogLevel::Warn => LevelFilter::Warn,
-        LogLevel::Info => LevelFilter::Info,
-        LogLevel::Debug => LevelFilter::Debug,
     }
 }
 
@@ -254,13 +245,13 @@ fn outputs(record: &Record) -> Result<Outputs, Failure> {
 }
 
 /// `--format`.
-pub(super) fn format(name: Option<&str>) -> Result<Option<Format>, Failure> {
-    let format = name.map(str::parse::<Format>).transpose();
+pub(super) fn format(name: Option<&str>) -> Result<Option<&'static Format>, Failure> {
+    let format = name.map(Format::named).transpose();
     format.map_err(|e| Failure::usage(format!("--format {e}")))
 }
 
 /// What is written where. `option`: how the user gave the name, for messages.
-pub(super) fn output(option: &str, name: &Path, format: Option<Format>) -> Result<Output, Failure> {
+pub(super) fn output(option: &str, name: &Path, format: Option<&'static Format>) -> Result<Output, Failure> {
     Output::parse(name, format).map_err(|error| match error {
         BadOutput::Format(unknown) => {
             Failure::usage(format!("{option} {unknown} (or name it with --format)"))
@@ -270,12 +261,8 @@ pub(super) fn output(option: &str, name: &Path, format: Option<Format>) -> Resul
 }
 
 /// `jbpf-prof-20261121-093000.svg` in the current directory.
-fn default_name(format: Option<Format>) -> PathBuf {
-    let extension = match format {
-        None | Some(Format::Svg) => "svg",
-        Some(Format::Folded) => "folded",
-        Some(Format::Pprof) => "pb.gz",
-    };
+fn default_name(format: Option<&Format>) -> PathBuf {
+    let extension = format.unwrap_or(&svg::FORMAT).extension();
     let now = jiff::Zoned::now();
     PathBuf::from(format!("jbpf-prof-{}.{extension}", now.strftime("%Y%m%d-%H%M%S")))
 }

@@ -1,6 +1,7 @@
 //! The command line: what was asked for, as valid data; and the exit codes.
 
 mod args;
+mod choice;
 pub mod config;
 pub mod daemon;
 pub mod doctor;

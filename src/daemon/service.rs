@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::profile::labels::Container;
-use crate::profile::{Labels, Profile};
+use crate::profile::{Labels, Profile, View};
 
 /// Services of one window that are told apart, those with the most samples; a tenant that renames its processes all
 /// the time must not fill the sink with series.
@@ -77,13 +77,9 @@ fn own_name(of: &Container) -> Option<&Arc<str>> {
     [&of.container, &of.name].into_iter().find(|name| !name.is_empty())
 }
 
-/// The profile by service, in the order of their names. `service` says whose a sample is, `relabel` what stays of its
-/// labels. Lost ticks are a profile of their own, without samples.
-pub(super) fn split(
-    profile: &Profile,
-    service: impl Fn(&Labels) -> Service,
-    relabel: impl Fn(&Labels) -> Labels,
-) -> Vec<(Service, Profile)> {
+/// The profile by service, in the order of their names; `service` says whose a sample is. Lost ticks are a view of their
+/// own, without samples.
+pub(super) fn split(profile: &Profile, service: impl Fn(&Labels) -> Service) -> Vec<(Service, View<'_>)> {
     let mut ticks: HashMap<Service, u64> = HashMap::new();
     for sample in profile.samples() {
         *ticks.entry(service(profile.labels(sample.labels))).or_default() += sample.weight.count;
@@ -97,14 +93,9 @@ pub(super) fn split(
         let service = service(labels);
         if kept.contains_key(&service) { service } else { other.clone() }
     };
-    let mut parts: Vec<(Service, Profile)> = profile.split(service, relabel).collect();
+    let mut parts: Vec<(Service, View<'_>)> = profile.split(service).collect();
     if profile.accounts.lost_total() > 0 {
-        let mut lost = Profile::new();
-        lost.span = profile.span;
-        lost.accounts.lost.clone_from(&profile.accounts.lost);
-        lost.accounts.ticks = profile.accounts.lost_total();
-        lost.accounts.period_ns = profile.accounts.period_ns;
-        parts.push((Service::named(OWN), lost));
+        parts.push((Service::named(OWN), profile.lost()));
     }
     parts
 }
@@ -128,9 +119,9 @@ mod tests {
         profile.accounts.kept = 500_500;
         profile.accounts.lose("ring full", 3);
         profile.check().unwrap();
-        let parts = split(&profile, Service::as_series, |_| Labels::default());
+        let parts = split(&profile, Service::as_series);
         assert_eq!(parts.len(), MOST + 2);
-        let shown: u64 = parts.iter().map(|(_, part)| part.accounts.shown()).sum();
+        let shown: u64 = parts.iter().map(|(_, part)| part.accounts().shown()).sum();
         assert_eq!(shown, profile.accounts.shown());
         for (_, part) in &parts {
             part.check().unwrap();

@@ -22,7 +22,8 @@ use super::inspection::Inspection;
 use super::message::{Answer, Order, Request, Task, receive, send};
 use super::refusal::Refusal;
 use super::vm::{Blobs, Layout};
-use crate::process::{MonoNs, packet};
+use crate::process::packet;
+use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
 
 /// A helper keeps its deadline itself; after this much more it is killed.

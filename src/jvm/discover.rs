@@ -14,7 +14,8 @@ use crate::process::path::bytes_path;
 use crate::process::patience::PATIENCE;
 use crate::process::process_dir::{ProcessDir, Running};
 use crate::process::procfs::{self, MAX_ARGUMENTS};
-use crate::process::{MonoNs, OutOfPatience, Patience, ProcessId};
+use crate::process::{OutOfPatience, Patience};
+use crate::sample::{MonoNs, ProcessId};
 
 /// A process that maps a file called `libjvm.so` to execute it. All but the numbers is what the process says of itself: text is
 /// for people to read.

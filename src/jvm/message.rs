@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::inspection::Inspection;
 use super::refusal::Refusal;
 use super::vm::{Blobs, Layout};
-use crate::process::MonoNs;
 use crate::process::packet::{self, PacketError};
+use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
 
 /// Longest message, bytes.

@@ -16,10 +16,10 @@ use super::ids::as_target;
 use super::memory::ProcessMemory;
 use super::refusal::Refusal;
 use super::status::catches_sigquit;
-use crate::process::MonoNs;
 use crate::process::maps::{Maps, MapsEntry};
 use crate::process::process_dir::ProcessDir;
 use crate::process::procfs::{self, Status};
+use crate::sample::MonoNs;
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::{Format, Look, Target, folded, pprof, write};
+use super::format::Reading;
+use super::{FORMATS, Format, Look, Target, write};
 use crate::profile::Profile;
 
 /// Reads a profile and writes it in the format of the target. `-` reads standard input.
@@ -14,7 +15,7 @@ use crate::profile::Profile;
 /// # Errors
 /// One sentence with the path and what is wrong.
 pub fn convert(input: &Path, target: &Target, look: &Look) -> anyhow::Result<()> {
-    write(&read(input)?, target, look)
+    write(&read(input)?.view(), target, look)
 }
 
 /// Reads folded stacks or pprof, whichever it is.
@@ -27,9 +28,8 @@ pub fn read(input: &Path) -> anyhow::Result<Profile> {
         return read_from(&mut io::stdin().lock(), None).context("cannot read standard input");
     }
     let format = Format::of(input).ok();
-    if format == Some(Format::Svg) {
-        return Err(anyhow::anyhow!("a flame graph is a picture; convert reads folded stacks and pprof"))
-            .with_context(said);
+    if let Some(Format { read: Reading::Never(why), .. }) = format {
+        return Err(anyhow::anyhow!(*why)).with_context(said);
     }
     let file = File::open(input).with_context(said)?;
     if file.metadata().with_context(said)?.is_dir() {
@@ -38,16 +38,25 @@ pub fn read(input: &Path) -> anyhow::Result<Profile> {
     read_from(&mut BufReader::new(file), format).with_context(said)
 }
 
-/// What begins like gzip is pprof, else the name decides; without a name it is folded stacks.
-fn read_from(input: &mut impl BufRead, format: Option<Format>) -> anyhow::Result<Profile> {
+/// What begins as all files of a format do is of that format, else the name decides; without a name it is of a format whose
+/// files may begin in any way.
+fn read_from(input: &mut impl BufRead, format: Option<&Format>) -> anyhow::Result<Profile> {
     let start = input.fill_buf()?;
     if start.is_empty() {
         bail!("it is empty");
     }
-    if start.starts_with(&[0x1f, 0x8b]) || format == Some(Format::Pprof) {
-        return pprof::read(input);
+    let by_magic = |format: &&&Format| match format.read {
+        Reading::By { magic, .. } => !magic.is_empty() && start.starts_with(magic),
+        Reading::Never(_) => false,
+    };
+    let of_any = |format: &&&Format| matches!(format.read, Reading::By { magic: b"", .. });
+    let format = FORMATS.iter().find(by_magic).copied().or(format);
+    let format = format.or_else(|| FORMATS.iter().find(of_any).copied());
+    match format.map(|format| &format.read) {
+        Some(Reading::By { read, .. }) => read(input),
+        Some(Reading::Never(why)) => bail!(*why),
+        None => bail!("no format is known"),
     }
-    folded::read(input)
 }
 
 #[cfg(test)]

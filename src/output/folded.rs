@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 
+use super::format::{Format, Reading};
 use super::name;
 use crate::profile::fold::Fold;
-use crate::profile::frames::FrameId;
+use crate::profile::frames::{FrameId, FrameTable};
 use crate::profile::samples::Weight;
 use crate::profile::trie::NodeId;
-use crate::profile::{Accounts, Kind, Labels, Profile};
+use crate::profile::{Accounts, Kind, Labels, Profile, View};
 
 /// Bytes that a line may have; 1,024 frames of the longest names are some megabytes.
 const MAX_LINE: usize = 16 << 20;
@@ -22,14 +23,22 @@ pub(super) const NO_FRAMES: &str = "[no frames]";
 /// What stands for stacks whose outermost frame is too small for the picture.
 pub(super) const TOO_SMALL: &str = "[too small]";
 
+/// Folded stacks.
+pub static FORMAT: Format = Format {
+    names: &["folded", "collapsed"],
+    media_type: "text/plain; charset=utf-8",
+    write: |view, _, out| Ok(write(view, out)?),
+    read: Reading::By { magic: b"", read: |input| read(input) },
+};
+
 /// Writes a profile.
 ///
 /// # Errors
 /// What the writer says.
-pub fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let texts = Texts::of(profile);
-    texts.lines(profile, 0.0, false, |line| writeln!(out, "{line}"))?;
-    for line in lost(&profile.accounts) {
+pub fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let texts = Texts::of(view.frames());
+    texts.lines(view, 0.0, false, |line| writeln!(out, "{line}"))?;
+    for line in lost(view.accounts()) {
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -44,8 +53,7 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    pub(super) fn of(profile: &Profile) -> Texts {
-        let frames = profile.frames();
+    pub(super) fn of(frames: &FrameTable) -> Texts {
         let all: Vec<String> = frames.symbols().iter().map(|s| name::folded(frames, s)).collect();
         let mut list = all.clone();
         list.sort_unstable();
@@ -55,10 +63,10 @@ impl Texts {
         Texts { list, items }
     }
 
-    /// A profile's lines, one at a time: there may be gigabytes of them. See [`Fold`] for `least` and `reverse`.
+    /// A view's lines, one at a time: there may be gigabytes of them. See [`Fold`] for `least` and `reverse`.
     pub(super) fn lines<E>(
         &self,
-        profile: &Profile,
+        view: &View<'_>,
         least: f64,
         reverse: bool,
         mut each: impl FnMut(&str) -> Result<(), E>,
@@ -67,7 +75,7 @@ impl Texts {
         // Where the text of each depth ends.
         let mut ends: Vec<usize> = Vec::new();
         let fold = Fold { items: &self.items, least, reverse };
-        let bare = fold.walk(profile, |folded| {
+        let bare = fold.walk(view, |folded| {
             ends.truncate(folded.depth);
             line.truncate(ends.last().copied().unwrap_or(0));
             if folded.depth > 0 {
@@ -106,7 +114,7 @@ pub(super) fn reason(why: &str) -> String {
 ///
 /// # Errors
 /// When a line is no stack with a count; the line's number is said, its text is not.
-pub fn read(input: &mut impl BufRead) -> anyhow::Result<Profile> {
+pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
     let mut profile = Profile::new();
     let mut accounts = Accounts::default();
     let labels = profile.intern_labels(&Labels::default());

@@ -17,24 +17,24 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::pprof::{LABEL_PID, LABEL_PROCESS, LABEL_THREAD, kind_label};
 use super::{folded, name};
-use crate::profile::{Frame, Kind, Labels, Profile};
+use crate::profile::{Frame, Kind, Labels, View};
 
 /// The version of opentelemetry-proto whose messages these are.
 pub const PROTO_VERSION: &str = "1.10.0";
 
 /// A resource: its attributes, and what ran in it.
-pub type Part = (Vec<(String, String)>, Profile);
+pub type Part<'p> = (Vec<(String, String)>, View<'p>);
 
 /// Encodes an export request.
 #[must_use]
-pub fn request(parts: &[Part]) -> Vec<u8> {
+pub fn request(parts: &[Part<'_>]) -> Vec<u8> {
     let mut dictionary = Dictionary::default();
     let resource_profiles = parts.iter().map(|part| resource(part, &mut dictionary)).collect();
     let request = ExportProfilesServiceRequest { resource_profiles, dictionary: Some(dictionary.finish()) };
     request.encode_to_vec()
 }
 
-fn resource((attributes, profile): &Part, dictionary: &mut Dictionary) -> otlp::ResourceProfiles {
+fn resource((attributes, view): &Part<'_>, dictionary: &mut Dictionary) -> otlp::ResourceProfiles {
     let attributes = attributes.iter().map(|(key, value)| KeyValue {
         key: key.clone(),
         value: Some(text(value)),
@@ -47,35 +47,35 @@ fn resource((attributes, profile): &Part, dictionary: &mut Dictionary) -> otlp::
     };
     let scope_profiles = vec![otlp::ScopeProfiles {
         scope: Some(scope),
-        profiles: vec![encode(profile, dictionary)],
+        profiles: vec![encode(view, dictionary)],
         ..otlp::ScopeProfiles::default()
     }];
     let resource = Resource { attributes: attributes.collect(), ..Resource::default() };
     otlp::ResourceProfiles { resource: Some(resource), scope_profiles, ..otlp::ResourceProfiles::default() }
 }
 
-fn encode(profile: &Profile, dictionary: &mut Dictionary) -> otlp::Profile {
+fn encode(view: &View<'_>, dictionary: &mut Dictionary) -> otlp::Profile {
     let mut samples = Vec::new();
-    // Locations of the profile's frames, by their number.
+    // Locations of the view's frames, by their number.
     let mut known: HashMap<u32, i32> = HashMap::new();
-    for sample in profile.samples() {
+    for sample in view.samples() {
         let mut locations = Vec::new();
-        for node in profile.trie().up(sample.leaf) {
-            let id = profile.frame_of(node);
-            let frame = profile.frames().get(id);
-            let location = *known.entry(profile.trie().item(node)).or_insert_with(|| {
-                let symbol = profile.frames().symbols()[profile.frames().symbol_of(id) as usize];
-                dictionary.location(&frame, &name::plain(profile.frames(), &symbol))
+        for node in view.trie().up(sample.leaf) {
+            let id = view.frame_of(node);
+            let frame = view.frames().get(id);
+            let location = *known.entry(view.trie().item(node)).or_insert_with(|| {
+                let symbol = view.frames().symbols()[view.frames().symbol_of(id) as usize];
+                dictionary.location(&frame, &name::plain(view.frames(), &symbol))
             });
             locations.push(location);
         }
         if locations.is_empty() {
             locations.push(dictionary.marker(folded::NO_FRAMES));
         }
-        let attributes = dictionary.labels(profile.labels(sample.labels));
+        let attributes = dictionary.labels(view.labels(sample.labels));
         samples.push(dictionary.sample(locations, attributes, sample.weight.count));
     }
-    for (reason, ticks) in &profile.accounts.lost {
+    for (reason, ticks) in &view.accounts().lost {
         let stack = vec![dictionary.marker(&folded::reason(reason)), dictionary.marker(name::LOST)];
         samples.push(dictionary.sample(stack, Vec::new(), *ticks));
     }
@@ -87,10 +87,10 @@ fn encode(profile: &Profile, dictionary: &mut Dictionary) -> otlp::Profile {
     otlp::Profile {
         sample_type: Some(dictionary.value_type("samples", "count")),
         samples,
-        time_unix_nano: profile.span.start_unix_ns,
-        duration_nano: profile.span.duration_ns,
+        time_unix_nano: view.span().start_unix_ns,
+        duration_nano: view.span().duration_ns,
         period_type: Some(dictionary.value_type("cpu", "nanoseconds")),
-        period: i64::try_from(profile.accounts.period_ns).unwrap_or(0),
+        period: i64::try_from(view.accounts().period_ns).unwrap_or(0),
         profile_id,
         ..otlp::Profile::default()
     }
@@ -252,7 +252,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::profile::Accounts;
+    use crate::profile::{Accounts, Profile};
 
     #[test]
     fn a_request_says_what_the_profile_says() {
@@ -267,7 +267,7 @@ mod tests {
         profile.accounts = Accounts { ticks: 9, kept: 8, period_ns: 10, ..Accounts::default() };
         profile.accounts.lose("ring full", 1);
         profile.check().unwrap();
-        let bytes = request(&[(vec![("service.name".to_owned(), "java".to_owned())], profile)]);
+        let bytes = request(&[(vec![("service.name".to_owned(), "java".to_owned())], profile.view())]);
         let read = ExportProfilesServiceRequest::decode(bytes.as_slice()).unwrap();
         let dictionary = read.dictionary.unwrap();
         let said = &read.resource_profiles[0].scope_profiles[0].profiles[0];

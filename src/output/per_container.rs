@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::format::split;
+use super::registry::split;
 use super::{Look, Target, write};
 use crate::profile::Profile;
 use crate::profile::labels::Container;
@@ -63,7 +63,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::output::Format;
     use crate::profile::{Frame, Kind, Labels};
 
     fn container(name: &str, id: &str) -> Container {
@@ -95,7 +94,7 @@ mod tests {
             p.add(&labels, &[Arc::new(Frame::named(Kind::Native, function))], 3, 0);
         }
         let dir = tempfile::tempdir().unwrap();
-        let target = Target { name: dir.path().join("p.folded"), format: Format::Folded };
+        let target = Target { name: dir.path().join("p.folded"), format: &crate::output::folded::FORMAT };
         assert_eq!(write_each(&p, &target, &Look::default()).unwrap().len(), 3);
         for (file, text) in [("no-container", "host 3\n"), ("a", "fa 3\n"), ("b", "fb 3\n")] {
             let path = dir.path().join(format!("p-{file}.folded"));

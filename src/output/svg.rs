@@ -7,54 +7,38 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 
 use super::folded::{self, Texts};
+use super::format::{Format, Reading};
+use super::look::Look;
 use super::report::thousands;
 use super::{name, palette};
-use crate::profile::{Accounts, Kind, Profile};
+use crate::profile::frames::FrameTable;
+use crate::profile::{Accounts, Kind, View};
 
 /// Pixels that the frames are wide before a browser stretches the picture.
 const FRAMES_WIDTH: f64 = 1180.0;
 
+/// Flame graphs.
+pub static FORMAT: Format = Format {
+    names: &["svg"],
+    media_type: "image/svg+xml",
+    write,
+    read: Reading::Never("a flame graph is a picture; convert reads folded stacks and pprof"),
+};
+
 /// What a picture without samples shows.
 const NO_SAMPLES: &str = "[no samples]";
-
-/// What the picture looks like.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Look {
-    /// Above the picture.
-    pub title: String,
-    /// Below the title; [`subtitle`] makes one from the accounts if there is none.
-    pub subtitle: Option<String>,
-    /// Frames narrower than this, in pixels of a picture 1,200 wide, are left out; their ticks stay in their callers.
-    pub min_width: f64,
-    /// Stacks with the leaf at the bottom: who calls it.
-    pub reverse: bool,
-    /// The root on top.
-    pub inverted: bool,
-}
-
-impl Default for Look {
-    fn default() -> Look {
-        Look {
-            title: "jbpf-prof: CPU time".to_owned(),
-            subtitle: None,
-            min_width: 0.1,
-            reverse: false,
-            inverted: false,
-        }
-    }
-}
 
 /// Draws a profile.
 ///
 /// # Errors
 /// What the writer says.
-pub fn write(profile: &Profile, look: &Look, out: &mut impl Write) -> anyhow::Result<()> {
-    let accounts = &profile.accounts;
-    let shown = profile.total().count + accounts.lost_total();
+pub fn write(view: &View<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
+    let accounts = view.accounts();
+    let shown = view.total().count + accounts.lost_total();
     let least = look.min_width / FRAMES_WIDTH * shown as f64;
-    let texts = Texts::of(profile);
+    let texts = Texts::of(view.frames());
     let mut lines: Vec<String> = Vec::new();
-    texts.lines(profile, least, look.reverse, |line| -> anyhow::Result<()> {
+    texts.lines(view, least, look.reverse, |line| -> anyhow::Result<()> {
         lines.push(line.to_owned());
         Ok(())
     })?;
@@ -62,7 +46,7 @@ pub fn write(profile: &Profile, look: &Look, out: &mut impl Write) -> anyhow::Re
     if lines.is_empty() {
         lines.push(format!("{NO_SAMPLES} 1"));
     }
-    let kinds = kinds(profile, &texts);
+    let kinds = kinds(view.frames(), &texts);
     let mut palette = palette(&texts, &kinds, accounts);
     let mut options = flamegraph::Options::default();
     options.title = crate::profile::frame::clean(look.title.as_bytes(), 200);
@@ -170,9 +154,9 @@ pub fn subtitle(accounts: &Accounts) -> String {
 }
 
 /// The kind of each text: of several symbols the first's.
-fn kinds(profile: &Profile, texts: &Texts) -> Vec<Kind> {
+fn kinds(frames: &FrameTable, texts: &Texts) -> Vec<Kind> {
     let mut kinds = vec![Kind::Marker; texts.list.len()];
-    for (symbol, &item) in profile.frames().symbols().iter().zip(&texts.items).rev() {
+    for (symbol, &item) in frames.symbols().iter().zip(&texts.items).rev() {
         kinds[item as usize] = symbol.kind;
     }
     kinds

@@ -10,14 +10,14 @@ use super::{Format, Look, encode, folded, pprof, svg};
 use crate::profile::frame::is_clean;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 
-fn bytes(profile: &Profile, format: Format) -> Vec<u8> {
+fn bytes(profile: &Profile, format: &Format) -> Vec<u8> {
     let mut out = Vec::new();
-    encode(profile, format, &Look::default(), &mut out).unwrap();
+    encode(&profile.view(), format, &Look::default(), &mut out).unwrap();
     out
 }
 
 fn text(profile: &Profile) -> String {
-    String::from_utf8(bytes(profile, Format::Folded)).unwrap()
+    String::from_utf8(bytes(profile, &folded::FORMAT)).unwrap()
 }
 
 fn from_folded(text: &str) -> Profile {
@@ -76,11 +76,11 @@ fn all_formats_sum_to_the_same() {
         let shown = profile.accounts.shown();
         assert!(shown > 0);
         assert_eq!(sum_of_folded(&text(&profile)), shown);
-        assert_eq!(sum_of_pprof(&bytes(&profile, Format::Pprof)), shown);
+        assert_eq!(sum_of_pprof(&bytes(&profile, &pprof::FORMAT)), shown);
         for (reverse, min_width) in [(false, 0.1), (true, 0.1), (false, 40.0), (true, 0.0)] {
             let look = Look { reverse, min_width, ..Look::default() };
             let mut picture = Vec::new();
-            svg::write(&profile, &look, &mut picture).unwrap();
+            svg::write(&profile.view(), &look, &mut picture).unwrap();
             assert_eq!(sum_of_svg(std::str::from_utf8(&picture).unwrap()), shown);
         }
     }
@@ -110,13 +110,13 @@ fn folded_comes_back_as_it_was() {
 #[test]
 fn pprof_comes_back_as_it_was() {
     for (seed, profile) in profiles().enumerate() {
-        let once = bytes(&profile, Format::Pprof);
+        let once = bytes(&profile, &pprof::FORMAT);
         let back = from_pprof(&once);
         back.check().unwrap();
         assert_eq!(back.accounts, profile.accounts, "seed {seed}");
         assert_eq!(back.span, profile.span);
         assert_eq!(text(&back), text(&profile), "seed {seed}");
-        let again = from_pprof(&bytes(&back, Format::Pprof));
+        let again = from_pprof(&bytes(&back, &pprof::FORMAT));
         assert_eq!(rows(&again), rows(&back), "seed {seed}");
         assert_eq!(again.accounts, back.accounts);
     }
@@ -131,7 +131,7 @@ fn pprof_keeps_every_sample_label_line_and_module() {
     }
     profile.accounts =
         Accounts { ticks: profile.total().count, kept: profile.total().count, ..Accounts::default() };
-    let back = from_pprof(&bytes(&profile, Format::Pprof));
+    let back = from_pprof(&bytes(&profile, &pprof::FORMAT));
     assert_eq!(rows(&back), rows(&profile));
     assert!(rows(&back).len() > 20);
 }
@@ -140,7 +140,7 @@ fn pprof_keeps_every_sample_label_line_and_module() {
 fn folded_to_pprof_and_back() {
     for profile in profiles() {
         let first = from_folded(&text(&profile));
-        let through = from_pprof(&bytes(&first, Format::Pprof));
+        let through = from_pprof(&bytes(&first, &pprof::FORMAT));
         assert_eq!(text(&through), text(&first));
     }
 }
@@ -155,10 +155,10 @@ fn hostile_names_are_harmless_in_every_format() {
             assert!(is_clean(line, usize::MAX), "{line:?}");
             seen += 1;
         }
-        let picture = String::from_utf8(bytes(&profile, Format::Svg)).unwrap();
+        let picture = String::from_utf8(bytes(&profile, &svg::FORMAT)).unwrap();
         assert!(picture.chars().all(|c| c == '\n' || c == '\t' || is_clean(c.encode_utf8(&mut [0; 4]), 9)));
         xml::check(&picture);
-        let names = from_pprof(&bytes(&profile, Format::Pprof));
+        let names = from_pprof(&bytes(&profile, &pprof::FORMAT));
         for symbol in names.frames().symbols() {
             assert!(is_clean(names.frames().name(symbol), 5000));
         }
@@ -178,9 +178,9 @@ fn names_of_any_length_are_shortened() {
     let folded = text(&profile);
     assert!(folded.len() < 4 * 5000 && folded.matches('…').count() == 8);
     assert_eq!(text(&from_folded(&folded)), folded);
-    let packed = bytes(&profile, Format::Pprof);
+    let packed = bytes(&profile, &pprof::FORMAT);
     assert_eq!(text(&from_pprof(&packed)), folded);
-    assert_eq!(sum_of_svg(&String::from_utf8(bytes(&profile, Format::Svg)).unwrap()), 3);
+    assert_eq!(sum_of_svg(&String::from_utf8(bytes(&profile, &svg::FORMAT)).unwrap()), 3);
 }
 
 #[test]
@@ -199,15 +199,15 @@ fn names_that_differ_stay_different() {
         let folded = text(&profile);
         assert_eq!(folded.lines().count(), names.len(), "{folded}");
         assert_eq!(text(&from_folded(&folded)), folded);
-        assert_eq!(text(&from_pprof(&bytes(&profile, Format::Pprof))), folded);
-        assert_eq!(text(&from_pprof(&bytes(&from_folded(&folded), Format::Pprof))), folded);
+        assert_eq!(text(&from_pprof(&bytes(&profile, &pprof::FORMAT))), folded);
+        assert_eq!(text(&from_pprof(&bytes(&from_folded(&folded), &pprof::FORMAT))), folded);
     }
 }
 
 #[test]
 fn garbage_is_refused_or_read_and_never_panics() {
     let mut numbers = arbitrary::Numbers::new(4);
-    let packed = bytes(&arbitrary::profile(8, false), Format::Pprof);
+    let packed = bytes(&arbitrary::profile(8, false), &pprof::FORMAT);
     let mut raw = Vec::new();
     flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut raw).unwrap();
     let folded = text(&arbitrary::profile(9, true)).into_bytes();
@@ -251,7 +251,7 @@ fn go_pprof_opens_it() {
     for seed in [0, 1] {
         let profile = arbitrary::profile(seed, seed == 1);
         let path = directory.path().join("profile.pb.gz");
-        std::fs::write(&path, bytes(&profile, Format::Pprof)).unwrap();
+        std::fs::write(&path, bytes(&profile, &pprof::FORMAT)).unwrap();
         let run = |how: &str| {
             let out = Command::new("go")
                 .args(["tool", "pprof", how, "-sample_index=samples"])

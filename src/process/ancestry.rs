@@ -16,10 +16,10 @@ use std::path::Path;
 use rustix::fs::fstat;
 
 use super::file::Unopened;
-use super::locate::MAX_ANCESTORS;
 use super::procfs;
+use super::program::MAX_ANCESTORS;
 use super::table::Processes;
-use super::{MonoNs, ProcessId};
+use crate::sample::{MonoNs, ProcessId};
 
 /// A program that another one descends from by forks, without an exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,12 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::io::Errno;
-
 use super::hierarchy::Hierarchy;
-use super::namespace;
 use super::path::bytes_path;
-use super::process_dir::ProcessDir;
 use super::procfs;
 
 /// Hexadecimal digits of a container's id, in every runtime.
@@ -25,32 +21,6 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// The cgroups of a process.
-    ///
-    /// # Errors
-    /// What the kernel says; `ENOENT` or `ESRCH` if the process has ended.
-    pub fn of(tgid: u32) -> Result<Membership, Errno> {
-        let process = ProcessDir::open(tgid)?;
-        // A process that has ended and was not waited for keeps its group of v2.
-        let text = process.read("cgroup").or_else(|_| procfs::read_at(process.first(), "cgroup"))?;
-        Ok(Membership::parse(&text).absolute())
-    }
-
-    /// With the paths that the host has, of those that our cgroup namespace shows (`cgroup_namespaces(7)`).
-    #[must_use]
-    pub fn absolute(mut self) -> Membership {
-        for (hierarchy, root) in namespace::roots() {
-            let path = match hierarchy {
-                Hierarchy::V2 => self.unified.as_mut(),
-                Hierarchy::V1(controller) => self.v1.get_mut(controller.name()),
-            };
-            if let Some(path) = path {
-                *path = namespace::below_root(root, path);
-            }
-        }
-        self
-    }
-
     /// Reads lines of the form `hierarchy:controllers:path` (`cgroups(7)`); others are skipped. The paths are those that
     /// the reader's cgroup namespace shows.
     #[must_use]

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::Processes;
+use super::covered::CoveredCode;
 use super::file::MappedFile;
-use super::locate::MAX_ANCESTORS;
 use super::mappings::{Object, Vdso};
+use super::program::MAX_ANCESTORS;
 use super::reading;
-use super::{MonoNs, ProcessId, Processes};
+use crate::sample::ProcessId;
 
 /// Generations up that are looked at for an ancestor. Numbers that were given to others could lead in a circle; who lives has
 /// fewer that live.
@@ -46,21 +48,6 @@ pub struct ProcessCode {
     pub start_stack: u64,
     /// None over another. Anonymous memory is not among them.
     pub ranges: Vec<CodeRange>,
-}
-
-/// A file's code that something else was mapped in the place of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CoveredCode {
-    /// Whose.
-    pub tgid: u32,
-    /// Who made the process.
-    pub parent: u32,
-    /// First address of what is there now.
-    pub start: u64,
-    /// Address after its last.
-    pub end: u64,
-    /// Since when it is.
-    pub at: MonoNs,
 }
 
 impl Processes {

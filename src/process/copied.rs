@@ -15,10 +15,10 @@ use rustix::fs::{Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
 
 use super::event::Inode;
+use super::event::is_of_no_file;
 use super::maps::{Maps, MapsEntry};
 use super::opening;
 use super::process_dir::ProcessDir;
-use super::program::is_of_no_file;
 use super::reading::Expected;
 use super::segments::{self, HEADER, Segment};
 

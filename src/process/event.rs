@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::MonoNs;
 use super::path::bytes_path;
+use crate::sample::MonoNs;
 
 /// `PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU`: what the trailer of every record says.
 pub const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 7;
@@ -227,6 +227,14 @@ impl<'a> Fields<'a> {
         let end = self.0.iter().position(|&b| b == 0).ok_or(BadRecord::NoEnd)?;
         self.take(end)
     }
+}
+
+/// Whether a mapping that the kernel names so is of no file.
+pub(super) fn is_of_no_file(inode: Inode, path: &Path) -> bool {
+    // Shared anonymous memory has an inode, and a name that no path can open.
+    let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
+    let name = path.as_os_str().as_encoded_bytes();
+    inode.ino == 0 || anonymous.iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use super::MonoNs;
 use super::event::Inode;
 use super::path::bytes_path;
 use super::patience::Tenant;
 use super::root::OpenRefusal;
+use crate::sample::MonoNs;
 
 /// Names the content of a file for the life of the profiler; never used again for another one. Files that are hard
 /// links of each other have one.

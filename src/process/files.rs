@@ -7,16 +7,16 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use super::MonoNs;
 use super::copied::{CopiedCode, CopySearch};
 use super::event::Inode;
 use super::file::{Content, ContentKey, FileId, FileRef, FileState, Found, MappedFile, Unopened};
 use super::opener::{NO_ROOM, Opener, OpenersCost};
 use super::opening::{self, Wanted};
+use super::options::Options;
 use super::patience::Tenant;
 use super::root::TargetRoot;
 use super::served::Copies;
-use super::table::Options;
+use crate::sample::MonoNs;
 
 /// Descriptors left to the rest of the profiler.
 const RESERVE: u64 = 256;

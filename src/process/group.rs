@@ -4,9 +4,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::cgroup::Membership;
+use super::cgroup_dir::{below, processes};
 use super::hierarchies::Hierarchies;
 use super::hierarchy::Hierarchy;
-use super::procfs;
 
 /// `CGROUP_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of `linux/magic.h`.
 const MAGICS: [i64; 2] = [0x0027_e0eb, 0x6367_7270];
@@ -14,8 +14,6 @@ const MAGICS: [i64; 2] = [0x0027_e0eb, 0x6367_7270];
 const ROOT: u64 = 1;
 /// As deep as a group may lie that is chosen: `JP_MAX_LEVEL` of `bpf/abi.h`.
 pub const MAX_LEVEL: u32 = 63;
-/// Directories that are looked at in one hierarchy: whoever may make cgroups may make any number.
-const MAX_DIRS: usize = 65_536;
 
 /// Which cgroup: kernfs numbers those of a hierarchy, and uses no number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -140,30 +138,6 @@ impl Group {
     pub fn holds(&self, of: &Membership) -> bool {
         of.in_hierarchy(self.id.hierarchy).is_some_and(|path| path.starts_with(&self.path))
     }
-}
-
-/// A directory and all below it, those above first.
-pub(super) fn below(root: &Path) -> Vec<PathBuf> {
-    let mut found = vec![root.to_owned()];
-    let mut next = 0;
-    while next < found.len() && found.len() < MAX_DIRS {
-        // One that has gone has nothing below it.
-        let entries = std::fs::read_dir(&found[next]).into_iter().flatten().flatten();
-        let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        found.extend(dirs.map(|entry| entry.path()));
-        next += 1;
-    }
-    found
-}
-
-/// The processes of the cgroup that a directory is, as this pid namespace knows them.
-pub(super) fn processes(dir: &Path) -> Vec<u32> {
-    // A threaded group of v2 does not say; its processes are in the one above it.
-    let text = std::fs::read(dir.join("cgroup.procs")).unwrap_or_default();
-    text.split(|&b| b == b'\n')
-        .filter_map(procfs::decimal)
-        .filter_map(|pid| u32::try_from(pid).ok())
-        .collect()
 }
 
 fn kind_and_device(dir: &Path) -> Option<(i64, u64)> {

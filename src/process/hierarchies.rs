@@ -4,43 +4,26 @@ use std::path::{Path, PathBuf};
 
 use super::cgroup::Membership;
 use super::hierarchy::{Controller, Hierarchy};
-use super::namespace::{self, is_outside};
-use super::path::bytes_path;
+use super::path::{bytes_path, is_outside};
 use super::procfs;
 
 /// Where the hierarchies are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchies {
-    unified: Option<Mount>,
+    pub(super) unified: Option<Mount>,
     /// Of v1, in the order of [`Controller::ALL`].
-    v1: [Option<Mount>; Controller::ALL.len()],
+    pub(super) v1: [Option<Mount>; Controller::ALL.len()],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
+pub(super) struct Mount {
     point: PathBuf,
     /// Which cgroup is mounted there.
-    root: PathBuf,
+    pub(super) root: PathBuf,
 }
 
 impl Hierarchies {
-    /// As they are mounted in our mount namespace.
-    #[must_use]
-    pub fn mounted() -> Hierarchies {
-        let mut found = Hierarchies::shown();
-        for (hierarchy, root) in namespace::roots() {
-            let mount = match hierarchy {
-                Hierarchy::V2 => found.unified.as_mut(),
-                Hierarchy::V1(controller) => found.v1[*controller as usize].as_mut(),
-            };
-            if let Some(mount) = mount {
-                mount.root = namespace::below_root(root, &mount.root);
-            }
-        }
-        found
-    }
-
-    /// The same, with the paths of cgroups as our cgroup namespace shows them.
+    /// As they are mounted in our mount namespace, with the paths of cgroups as our cgroup namespace shows them.
     pub(super) fn shown() -> Hierarchies {
         Hierarchies::parse(&procfs::read("/proc/self/mountinfo").unwrap_or_default(), is_seen)
     }

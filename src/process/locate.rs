@@ -4,14 +4,16 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::TargetRoot;
 use super::file::{FileRef, MappedFile, Unopened};
 use super::mappings::{Mapping, Object, Vdso};
 use super::maps::MapsEntry;
 use super::opening::Wanted;
-use super::program::{Before, Program};
+use super::program::{Before, MAX_ANCESTORS, Program};
 use super::reading::{self, ReadMaps};
 use super::table::Processes;
-use super::{MonoNs, ProcessId, TargetRoot};
+use super::unlocated::Unlocated;
+use crate::sample::{MonoNs, ProcessId};
 
 /// Where an address of a process leads to.
 #[derive(Clone, Debug)]
@@ -44,19 +46,6 @@ pub enum Location {
     Unknown(Unlocated),
 }
 
-/// Why an address leads nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unlocated {
-    /// No executable mapping covers it.
-    NotMapped,
-    /// The process had ended before its mappings could be read.
-    ProcessGone,
-    /// Its mappings could not be read in time.
-    TooSlow,
-    /// It has more mappings than are kept.
-    TooManyMappings,
-}
-
 /// At this address the kernel of x86-64 has a page that is no mapping.
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 /// Mappings are read again for an address that is not mapped at most this often a program, ns: what `mremap` moved
@@ -64,8 +53,6 @@ const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 const REREAD: u64 = 1_000_000_000;
 /// Reading them again takes no more than one part in so many of the time: there may be a quarter of a million.
 const REREAD_PART: u64 = 100;
-/// Ancestors whose roots are tried for a process that has ended.
-pub(super) const MAX_ANCESTORS: usize = 8;
 /// Roots that are tried for a path.
 const MAX_ROOTS: usize = 64;
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::MonoNs;
 use super::file::FileRef;
+use crate::sample::MonoNs;
 
 /// What lies at a range of addresses.
 #[derive(Clone, Debug)]

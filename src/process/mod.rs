@@ -4,16 +4,17 @@
 
 pub mod ancestry;
 pub mod cgroup;
+mod cgroup_dir;
 pub mod code;
 pub mod container;
 mod copied;
+mod covered;
 pub mod event;
 pub mod file;
 mod files;
 pub mod group;
 pub mod hierarchies;
 pub mod hierarchy;
-pub mod identity;
 mod ioctl;
 mod locate;
 mod mappings;
@@ -23,6 +24,7 @@ mod moved;
 mod namespace;
 pub mod opener;
 mod opening;
+mod options;
 pub mod packet;
 pub mod path;
 pub mod patience;
@@ -31,24 +33,29 @@ pub mod procfs;
 mod program;
 mod reading;
 pub mod root;
+mod search_time;
 pub mod segments;
 pub mod selection;
 mod served;
+mod served_file;
 pub mod table;
 #[cfg(test)]
 mod table_tests;
 pub mod throttling;
+mod unlocated;
 
 pub use ancestry::Ancestor;
-pub use code::{Code, CodeRange, CoveredCode, ProcessCode};
+pub use code::{Code, CodeRange, ProcessCode};
+pub use covered::CoveredCode;
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, FileUse, MappedFile, Unopened};
-pub use identity::{MonoNs, ProcessId};
-pub use locate::{Location, Unlocated};
+pub use locate::Location;
 pub use mappings::Vdso;
+pub use options::Options;
 pub use patience::{OutOfPatience, Patience};
 pub use root::{OpenRefusal, Owner, TargetRoot};
-pub use table::{Counts, Options, ProcessInfo, Processes, Which};
+pub use table::{Counts, ProcessInfo, Processes, Which};
+pub use unlocated::Unlocated;
 
 /// What the kernel said; `EIO` if it was not the kernel who said it.
 pub(crate) fn errno_of(error: &std::io::Error) -> rustix::io::Errno {

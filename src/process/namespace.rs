@@ -8,22 +8,67 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
+use rustix::io::Errno;
+
 use super::cgroup::Membership;
-use super::group::{below, processes};
+use super::cgroup_dir::{below, processes};
 use super::hierarchies::Hierarchies;
 use super::hierarchy::Hierarchy;
+use super::path::is_outside;
+use super::process_dir::ProcessDir;
 use super::procfs;
+
+impl Membership {
+    /// The cgroups of a process.
+    ///
+    /// # Errors
+    /// What the kernel says; `ENOENT` or `ESRCH` if the process has ended.
+    pub fn of(tgid: u32) -> Result<Membership, Errno> {
+        let process = ProcessDir::open(tgid)?;
+        // A process that has ended and was not waited for keeps its group of v2.
+        let text = process.read("cgroup").or_else(|_| procfs::read_at(process.first(), "cgroup"))?;
+        Ok(Membership::parse(&text).absolute())
+    }
+
+    /// With the paths that the host has, of those that our cgroup namespace shows (`cgroup_namespaces(7)`).
+    #[must_use]
+    pub fn absolute(mut self) -> Membership {
+        for (hierarchy, root) in roots() {
+            let path = match hierarchy {
+                Hierarchy::V2 => self.unified.as_mut(),
+                Hierarchy::V1(controller) => self.v1.get_mut(controller.name()),
+            };
+            if let Some(path) = path {
+                *path = below_root(root, path);
+            }
+        }
+        self
+    }
+}
+
+impl Hierarchies {
+    /// As they are mounted in our mount namespace.
+    #[must_use]
+    pub fn mounted() -> Hierarchies {
+        let mut found = Hierarchies::shown();
+        for (hierarchy, root) in roots() {
+            let mount = match hierarchy {
+                Hierarchy::V2 => found.unified.as_mut(),
+                Hierarchy::V1(controller) => found.v1[*controller as usize].as_mut(),
+            };
+            if let Some(mount) = mount {
+                mount.root = below_root(root, &mount.root);
+            }
+        }
+        found
+    }
+}
 
 /// Where the root of our namespace is, in the hierarchies that are mounted from above it: none in the host's namespace, and
 /// none where ours cannot be found.
-pub(super) fn roots() -> &'static BTreeMap<Hierarchy, PathBuf> {
+fn roots() -> &'static BTreeMap<Hierarchy, PathBuf> {
     static ROOTS: OnceLock<BTreeMap<Hierarchy, PathBuf>> = OnceLock::new();
     ROOTS.get_or_init(find_roots)
-}
-
-/// Whether a path as the kernel shows it lies outside our namespace.
-pub(super) fn is_outside(shown: &Path) -> bool {
-    shown.components().any(|part| part == Component::ParentDir)
 }
 
 fn find_roots() -> BTreeMap<Hierarchy, PathBuf> {
@@ -47,7 +92,7 @@ fn root_in(point: &Path, own: &Path) -> Option<PathBuf> {
 }
 
 /// `shown`, which begins at `root`, from the same beginning as that.
-pub(super) fn below_root(root: &Path, shown: &Path) -> PathBuf {
+fn below_root(root: &Path, shown: &Path) -> PathBuf {
     let mut path = root.to_owned();
     for part in shown.components() {
         match part {

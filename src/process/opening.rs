@@ -16,7 +16,7 @@ use super::ioctl;
 use super::maps::{Maps, MapsEntry};
 use super::process_dir::ProcessDir;
 use super::root::{self, OpenRefusal, Owner};
-use super::served::is_served;
+use super::served_file::is_served;
 
 /// File systems whose `stat` names another device than their mappings: `include/uapi/linux/magic.h`.
 const BTRFS: u64 = 0x9123_683e;

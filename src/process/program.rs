@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
-use super::event::{EventKind, Mapped, ProcessEvent};
+use super::event::{EventKind, Inode, Mapped, ProcessEvent, is_of_no_file};
 use super::files::Files;
 use super::mappings::{Mapping, Mappings, Object, Vdso};
-use super::moved::MovedSearches;
 use super::procfs::Stat;
 use super::reading::{Expected, ReadMaps};
-use super::{MonoNs, ProcessId, TargetRoot, Unlocated};
+use super::root::TargetRoot;
+use super::search_time::MovedSearches;
+use super::unlocated::Unlocated;
+use crate::sample::{MonoNs, ProcessId};
 
 /// A fork is reported after the kernel has noted the start, at most this much later, clock ticks.
 const FORK_TICKS: u64 = 500;
+
+/// Ancestors whose roots are tried for a process that has ended.
+pub(super) const MAX_ANCESTORS: usize = 8;
 
 /// What is known of the mappings that were there before the first event of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,13 +241,7 @@ impl Program {
 }
 
 /// What a mapping is of that begins at `offset` and ends at the address `end`, by how the kernel names it.
-fn object(
-    offset: u64,
-    end: u64,
-    inode: super::event::Inode,
-    path: &Arc<std::path::Path>,
-    files: &mut Files,
-) -> Object {
+fn object(offset: u64, end: u64, inode: Inode, path: &Arc<std::path::Path>, files: &mut Files) -> Object {
     if path.as_os_str() == "[vdso]" {
         return Object::Vdso(Vdso::ending_at(end), offset);
     }
@@ -250,12 +249,4 @@ fn object(
         return Object::Anonymous;
     }
     Object::File(files.refer(inode, path), offset)
-}
-
-/// Whether a mapping that the kernel names so is of no file.
-pub(super) fn is_of_no_file(inode: super::event::Inode, path: &std::path::Path) -> bool {
-    // Shared anonymous memory has an inode, and a name that no path can open.
-    let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
-    let name = path.as_os_str().as_encoded_bytes();
-    inode.ino == 0 || anonymous.iter().any(|prefix| name.starts_with(prefix))
 }

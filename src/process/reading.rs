@@ -7,10 +7,10 @@ use rustix::fs::{Dir, Mode, OFlags, open};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::Unlocated;
 use super::maps::{Maps, MapsEntry};
 use super::process_dir::{ProcessDir, Running};
 use super::procfs::{self, Stat};
+use super::unlocated::Unlocated;
 
 /// Paths that are kept of one reading, bytes.
 const MAX_PATHS: usize = 16 << 20;

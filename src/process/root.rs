@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process_dir::{ProcessDir, Running};
 use super::procfs::{self, Status};
-use super::served::is_served;
+use super::served_file::is_served;
 
 /// `EAGAIN`: something was renamed meanwhile, and the kernel could not prove that the path stayed inside. Somebody who
 /// renames all the time must not keep us here.

@@ -1,4 +1,4 @@
-//! Files of file systems that a program serves (FUSE). It may be anybody's program, and never answer, not even to a
+//! Copies of files of file systems that a program serves (FUSE). It may be anybody's program, and never answer, not even to a
 //! close: whoever closes such a file, or ends with it open, waits for that, and no signal ends the wait (`fuse_flush` in
 //! `fs/fuse/file.c`). So they are opened in the [opener](super::opener) only; whoever reads one reads a copy.
 
@@ -7,43 +7,15 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{
-    AtFlags, MemfdFlags, SealFlags, StatxFlags, fcntl_add_seals, fstatfs, ftruncate, memfd_create, statx,
-};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 
 use super::patience::Tenant;
-use super::procfs;
 use super::root::{self, OpenRefusal};
 
-/// `FUSE_SUPER_MAGIC` of `include/uapi/linux/magic.h`; virtiofs has the same.
-const FUSE: u64 = 0x6573_5546;
 /// Memory for copies, bytes: of all files that are mapped, and of those of one tenant.
 const COPIES: u64 = 64 << 20;
 const COPIES_OF_ONE: u64 = 32 << 20;
-
-/// Whether a program serves the file system of a file, open or `O_PATH`. It is asked by this, and may deny an answer: no
-/// file system of the kernel's does.
-pub(super) fn is_served(file: BorrowedFd<'_>) -> bool {
-    fstatfs(file).map_or(true, |fs| u64::try_from(fs.f_type) == Ok(FUSE)) && !is_of_hypervisor(file)
-}
-
-/// Whether it is the hypervisor that serves it, as the root of virtual machines: only the host's root can mount that.
-fn is_of_hypervisor(file: BorrowedFd<'_>) -> bool {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let Ok(stat) = statx(file, "", flags, StatxFlags::empty()) else { return false };
-    let mounts = procfs::read("/proc/self/mountinfo").unwrap_or_default();
-    has_virtiofs(&mounts, &format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor))
-}
-
-/// Whether a device is that of a virtiofs in `/proc/PID/mountinfo` (proc(5)).
-fn has_virtiofs(mounts: &[u8], device: &str) -> bool {
-    mounts.split(|&b| b == b'\n').any(|line| {
-        let mut fields = line.split(|&b| b == b' ');
-        fields.nth(2) == Some(device.as_bytes())
-            && fields.skip_while(|field| *field != b"-").nth(1) == Some(b"virtiofs")
-    })
-}
 
 /// How much memory copies take: of all files that are mapped, and of all that were made since that was counted.
 #[derive(Debug, Default)]
@@ -106,14 +78,6 @@ mod tests {
     use rustix::fs::{Mode, OFlags};
 
     use super::*;
-
-    #[test]
-    fn virtiofs_is_told_by_the_type_of_its_mount() {
-        let mounts = b"22 1 0:25 / / rw,relatime shared:1 - virtiofs root rw\n\
-            23 22 0:26 / /mnt/- rw shared:2 master:1 - fuse.sshfs virtiofs rw\nodd\n";
-        assert!(has_virtiofs(mounts, "0:25"));
-        assert!(!has_virtiofs(mounts, "0:26") && !has_virtiofs(mounts, "0:2") && !has_virtiofs(b"", "0:25"));
-    }
 
     #[test]
     fn one_tenant_does_not_take_the_memory_of_all() {

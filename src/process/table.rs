@@ -1,55 +1,27 @@
 //! All processes: who they were when.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::code::CoveredCode;
+use super::covered::CoveredCode;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
-use super::moved::SearchTime;
 use super::opener::OpenersCost;
-use super::patience::PATIENCE;
+use super::options::Options;
 use super::procfs;
 use super::program::Program;
 use super::reading;
 use super::root::Roots;
-use super::{MonoNs, Patience, ProcessId, TargetRoot};
+use super::search_time::SearchTime;
+use super::{Patience, TargetRoot};
 use crate::limits::{Limit, LimitsMet};
+use crate::sample::{MonoNs, ProcessId};
 
 /// Ended programs that are kept for their last stacks, at most. Those have their names within two seconds, and within seven if
 /// a JVM's log names them: of a storm of 2,000 programs a second these are the last.
 const MAX_ENDED: usize = 16_384;
 /// How often it is looked which processes there are, ns: one whose end was not told would keep its root and its files open.
 const SWEPT_EVERY: u64 = 60_000_000_000;
-
-/// Limits; the defaults fit a host with some thousand processes.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// This binary: the process that opens files of doubtful file systems is it again.
-    pub binary: PathBuf,
-    /// How long reading a `/proc` file or opening a mapped file may take.
-    pub patience: Duration,
-    /// Files kept open at most; less if `RLIMIT_NOFILE` wants it.
-    pub max_open_files: usize,
-    /// Executable mappings of one process at most, past ones included.
-    pub max_mappings: usize,
-    /// Executable mappings of all processes at most; about 80 bytes each.
-    pub max_mappings_in_all: usize,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            binary: PathBuf::from("/proc/self/exe"),
-            patience: PATIENCE,
-            max_open_files: 512,
-            max_mappings: 65_536,
-            max_mappings_in_all: 1 << 19,
-        }
-    }
-}
 
 /// Which processes to read at the start.
 #[derive(Clone, Debug)]

@@ -4,11 +4,13 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::Vdso;
 use super::code::Code;
 use super::event::{EventKind, Inode, Mapped, ProcessEvent};
-use super::locate::{Location, Unlocated};
-use super::table::{Options, Processes, Which};
-use super::{MonoNs, ProcessId, Vdso};
+use super::options::Options;
+use super::table::{Processes, Which};
+use super::{Location, Unlocated};
+use crate::sample::{MonoNs, ProcessId};
 
 /// A pid that no process has: above every `pid_max`.
 const PID: u32 = 1 << 23;

@@ -48,6 +48,19 @@ impl Accounts {
         self.kept + self.lost_total()
     }
 
+    /// Whether the ticks add up, and so many samples are those that were kept.
+    ///
+    /// # Errors
+    /// One sentence with both sums.
+    pub fn check_samples(&self, sum: u64) -> Result<(), String> {
+        self.check()?;
+        let kept = self.kept;
+        if sum == kept {
+            return Ok(());
+        }
+        Err(format!("the samples do not add up: they are {sum} ticks, but {kept} were kept"))
+    }
+
     /// Whether the ticks add up.
     ///
     /// # Errors

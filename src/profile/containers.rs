@@ -1,4 +1,4 @@
-//! Containers: how much of a profile is whose, and the profile of each.
+//! Containers: how much of a profile is whose.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -36,15 +36,6 @@ impl Profile {
         rows.sort_by_key(|row| Reverse(row.ticks));
         rows
     }
-
-    /// The samples of a container, or of what is in none. The others count as filtered. Lost ticks stay: nobody knows
-    /// whose they were.
-    #[must_use]
-    pub fn of_container(&self, container: Option<&Container>) -> Profile {
-        let mut own = self.clone();
-        own.keep(|labels| labels.container.as_deref() == container);
-        own
-    }
 }
 
 #[cfg(test)]
@@ -69,8 +60,8 @@ mod tests {
         assert_eq!(told, [(Some("a".into()), 7), (None, 5), (Some("b".into()), 1)]);
         for row in rows {
             let own = p.of_container(row.container.as_deref());
-            assert_eq!((own.total().count, own.accounts.kept), (row.ticks, row.ticks));
-            assert_eq!(own.accounts.lost_total(), 1);
+            assert_eq!((own.total().count, own.accounts().kept), (row.ticks, row.ticks));
+            assert_eq!(own.accounts().lost_total(), 1);
             own.check().unwrap();
         }
     }

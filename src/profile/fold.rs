@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::samples::Profile;
 use super::trie::{NodeId, Trie};
+use super::view::View;
 
 /// How a profile is walked.
 #[derive(Clone, Copy, Debug)]
@@ -57,13 +57,12 @@ impl Fold<'_> {
     /// The first that `visit` returns.
     pub fn walk<E>(
         &self,
-        profile: &Profile,
+        view: &View<'_>,
         mut visit: impl FnMut(Folded) -> Result<(), E>,
     ) -> Result<Boxless, E> {
-        let leaves = profile.leaves();
-        let graph =
-            if self.reverse { Graph::Up(profile.trie()) } else { Graph::down(profile.trie(), &leaves) };
-        let item = |node| self.items[profile.frames().symbol_of(profile.frame_of(node)) as usize];
+        let (leaves, trie) = (view.leaves(), view.trie());
+        let graph = if self.reverse { Graph::Up(trie) } else { Graph::down(trie, &leaves) };
+        let item = |node| self.items[view.frames().symbol_of(view.frame_of(node)) as usize];
         let (frameless, next) = graph.first(&leaves, item);
         let mut waiting = Vec::new();
         let cut = self.split(0, next, &mut waiting);
@@ -207,7 +206,7 @@ mod tests {
             .map(|s| names.iter().position(|n| *n == name(s)).unwrap() as u32)
             .collect();
         let mut told = Vec::new();
-        let walked: Result<Boxless, ()> = Fold { items: &items, least, reverse }.walk(&profile, |b| {
+        let walked: Result<Boxless, ()> = Fold { items: &items, least, reverse }.walk(&profile.view(), |b| {
             told.push((b.depth, names[b.item as usize].clone(), b.ends));
             Ok(())
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::advice::FileTraits;
+use super::file_trait::FileTraits;
 pub use crate::text::{clean, is_clean};
 
 /// What sort of code a frame is: colours, suffixes and filters go by it.

@@ -6,6 +6,7 @@
 pub mod accounts;
 pub mod advice;
 pub mod containers;
+pub mod file_trait;
 pub mod filter;
 pub mod fold;
 pub mod frame;
@@ -17,9 +18,11 @@ pub mod strings;
 pub mod stripped;
 pub mod tables;
 pub mod trie;
+pub mod view;
 
 pub use accounts::Accounts;
 pub use frame::{Frame, Kind, Module, Why};
 pub use labels::Labels;
 pub use report::RunReport;
 pub use samples::Profile;
+pub use view::View;

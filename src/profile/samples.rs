@@ -1,7 +1,7 @@
 //! Samples: how often each stack was seen, for whom.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -216,34 +216,6 @@ impl Profile {
         self.retain(|_, labels| wanted(labels));
     }
 
-    /// The samples by what `key` says of their labels, in the order of the keys: a profile each, with their ticks as
-    /// its accounts and what `relabel` leaves of the labels. Lost ticks are nobody's and in none of them.
-    pub fn split<K: Ord>(
-        &self,
-        key: impl Fn(&Labels) -> K,
-        relabel: impl Fn(&Labels) -> Labels,
-    ) -> impl Iterator<Item = (K, Profile)> {
-        let mut groups: BTreeMap<K, Vec<Sample>> = BTreeMap::new();
-        for sample in self.samples() {
-            groups.entry(key(self.labels(sample.labels))).or_default().push(sample);
-        }
-        groups.into_iter().map(move |(key, samples)| (key, self.only(&samples, &relabel)))
-    }
-
-    fn only(&self, samples: &[Sample], relabel: impl Fn(&Labels) -> Labels) -> Profile {
-        let mut part = Profile::new();
-        for sample in samples {
-            let frames = self.trie.up(sample.leaf).map(|node| self.frames.get(self.frame_of(node)));
-            let mut stack: Vec<Arc<Frame>> = frames.map(Arc::new).collect();
-            stack.reverse();
-            part.add(&relabel(self.labels(sample.labels)), &stack, sample.weight.count, sample.weight.ns);
-        }
-        let (kept, period_ns) = (part.total().count, self.accounts.period_ns);
-        part.accounts = Accounts { ticks: kept, kept, period_ns, ..Accounts::default() };
-        part.span = self.span;
-        part
-    }
-
     /// Takes samples out by what `keep` says of their leaf and labels; they count as filtered.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId, &Labels) -> bool) {
         let mut out = 0;
@@ -277,14 +249,7 @@ impl Profile {
     /// Leaves with their ticks, whoever's, in the order of the nodes.
     #[must_use]
     pub fn leaves(&self) -> Vec<(NodeId, u64)> {
-        let mut leaves: Vec<(NodeId, u64)> = Vec::with_capacity(self.samples.len());
-        for Sample { leaf, weight, .. } in self.samples() {
-            match leaves.last_mut() {
-                Some((last, sum)) if *last == leaf => *sum += weight.count,
-                _ => leaves.push((leaf, weight.count)),
-            }
-        }
-        leaves
+        leaves(&self.samples())
     }
 
     /// The stacks; a node's item is a frame.
@@ -322,13 +287,20 @@ impl Profile {
     /// # Errors
     /// One sentence with both sums.
     pub fn check(&self) -> Result<(), String> {
-        self.accounts.check()?;
-        let (sum, kept) = (self.total().count, self.accounts.kept);
-        if sum == kept {
-            return Ok(());
-        }
-        Err(format!("the samples do not add up: they are {sum} ticks, but {kept} were kept"))
+        self.accounts.check_samples(self.total().count)
     }
+}
+
+/// Leaves with their ticks, whoever's, of samples in the order of their leaves.
+pub(super) fn leaves(samples: &[Sample]) -> Vec<(NodeId, u64)> {
+    let mut leaves: Vec<(NodeId, u64)> = Vec::with_capacity(samples.len());
+    for Sample { leaf, weight, .. } in samples {
+        match leaves.last_mut() {
+            Some((last, sum)) if last == leaf => *sum += weight.count,
+            _ => leaves.push((*leaf, weight.count)),
+        }
+    }
+    leaves
 }
 
 #[cfg(test)]

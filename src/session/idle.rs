@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::capture::{Stack, WaitMap};
+use crate::capture::WaitMap;
 use crate::profile::Frame;
+use crate::sample::Stack;
 
 /// Ticks of one stack in one window that make its place worth one of the few that the capture can know.
 const OFTEN: u64 = 8;

@@ -1,38 +1,19 @@
 //! A session: the order of the stages, the beat, the signals. It wires; it holds no algorithm of any stage.
 
-mod agent_rule;
-mod allowance;
-mod containers;
-mod control;
 mod cost;
-mod crowded;
-mod file_tables;
-mod groups;
+mod course;
 mod idle;
-mod inquiry;
-mod java_threads;
-mod jvm;
-mod jvms;
 pub mod launch;
-mod missing;
-mod moved;
-mod opted_in;
 mod outcome;
 mod progress;
-mod refused;
-mod replaced;
 mod resolver;
 mod sampler;
-mod settings;
 mod stages;
 mod stop;
 mod stop_reason;
-mod targets;
-mod thread_name;
-mod unwinding;
+mod tally;
 mod waiting;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -42,70 +23,28 @@ use anyhow::{Context, bail};
 use crate::capture::Filter;
 use crate::capture::window::Options;
 use crate::host;
+use crate::loader::unwinding::{Unwinding, Wanted};
 use crate::process::hierarchy::Hierarchy;
 use crate::process::{self, Processes, Which};
-use crate::profile::filter::Glob;
+use crate::runtime::hotspot::jvms::Jvms;
 use crate::symbolize::{self, Symbolizer};
+use crate::targets::containers::Containers;
+use crate::targets::groups::Groups;
 
+pub use crate::plan::{AgentRule, Control, Java, OptedIn, Refused, Settings, Target};
 pub use crate::process::container::Node;
-pub use control::Control;
-pub use groups::Misread;
+pub use crate::targets::Misread;
 pub use launch::NotRun;
-pub use opted_in::OptedIn;
-pub use refused::Refused;
-pub use settings::{AgentRule, Java, Settings, Target};
+pub use outcome::{Outcome, Vitals};
 
-use containers::Containers;
-use groups::Groups;
 use idle::Idle;
-use jvms::Jvms;
 use launch::Launched;
 use resolver::{Resolver, View};
 use sampler::{Limits, News, Sampler};
 use stages::Stages;
-use unwinding::{Unwinding, Wanted};
 
 /// How often the session looks around while it has something to do besides.
 const BEAT: Duration = Duration::from_millis(50);
-
-/// What a session gives: for all of its time, or for a part of it.
-pub struct Outcome {
-    /// What ran.
-    pub profile: crate::profile::Profile,
-    /// What else the report tells; costs are those since the start.
-    pub report: crate::profile::RunReport,
-    /// How the session itself does.
-    pub vitals: Vitals,
-    /// When it was over, by a clock that nobody sets.
-    pub ended: Instant,
-}
-
-impl Outcome {
-    /// Leaves out samples by the names of their frames (see [`crate::profile::Profile::filter`]). What the report tells of
-    /// the profile's stacks is told of those that are left; how walks ended and what JVMs did stays that of all.
-    pub fn filter(&mut self, include: &[Glob], exclude: &[Glob]) {
-        self.profile.filter(include, exclude);
-        self.report.accounts = self.profile.accounts.clone();
-        self.report.unknown = self.profile.unknown();
-    }
-}
-
-/// How a session does at the end of a part.
-#[derive(Clone, Debug, Default)]
-pub struct Vitals {
-    /// Memory of this process and of the workers that is resident now, bytes.
-    pub resident: u64,
-    /// Native addresses whose frames are kept.
-    pub cached: usize,
-    /// Most distinct stacks of a window, and how many there can be.
-    pub most_stacks: usize,
-    /// Distinct stacks that there can be in a window.
-    pub room_for_stacks: u32,
-    /// Unwind tables.
-    pub tables: crate::unwind::Usage,
-    /// How often names of a JVM were had, or were not, by result: `agent`, `memory`, or the name of the refusal.
-    pub attached: BTreeMap<String, u64>,
-}
 
 /// Samples as `settings` say, until the time is over, a signal comes, or the launched command ends. If sampling ends early
 /// there is an error beside what it gave until then.

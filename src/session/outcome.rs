@@ -1,290 +1,47 @@
-//! What a session gives: the profile with its accounts, and what the report tells beside it.
+//! What a session gives, for all of its time or for a part of it.
 
-use std::borrow::Cow;
-use std::fs;
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::Instant;
 
-use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
-
-use super::cost::{cost, resident};
-use super::groups::Groups;
-use super::jvms::Jvms;
-use super::resolver::{Part, Tally};
-use super::sampler::Totals;
-use super::stop_reason::{advice, label};
-use super::{Outcome, Settings, Target, Vitals};
-use crate::capture::End;
-use crate::capture::abi::LOSSES;
-use crate::process::opener::OpenersCost;
-use crate::process::selection::Selection;
-use crate::process::throttling::MachineTime;
-use crate::profile::frame::clean;
-use crate::profile::report::{EndedIn, MAX_ENDED_IN};
-use crate::profile::samples::Span;
-use crate::profile::{Accounts, Module, Profile, RunReport};
-use crate::symbolize::Stats;
+use crate::profile::filter::Glob;
+use crate::profile::{Profile, RunReport};
 use crate::unwind::Usage;
 
-/// A part that ends so far from where it would by its length says that the clock was set. For less it is slewed, and both
-/// clocks with it; and between our looks at the two we may have to wait for a CPU.
-const SET: SignedDuration = SignedDuration::from_millis(100);
-
-/// How far a session is: where its next part starts.
-pub(super) struct Course {
-    /// Where the last one ended; none before the first.
-    ended_at: Option<Timestamp>,
-    machine: MachineTime,
-    /// Since the start of the session.
-    told: Duration,
-    ticks: u64,
-    missed: u64,
-    expected: u64,
+/// What a session gives: for all of its time, or for a part of it.
+pub struct Outcome {
+    /// What ran.
+    pub profile: Profile,
+    /// What else the report tells; costs are those since the start.
+    pub report: RunReport,
+    /// How the session itself does.
+    pub vitals: Vitals,
+    /// When it was over, by a clock that nobody sets.
+    pub ended: Instant,
 }
 
-impl Course {
-    pub(super) fn begin() -> Course {
-        let machine = MachineTime::now();
-        Course { ended_at: None, machine, told: Duration::ZERO, ticks: 0, missed: 0, expected: 0 }
-    }
-
-    /// Puts together what a part gives. The next one starts where it ends.
-    pub(super) fn part(
-        &mut self,
-        (part, totals): (Part, &Totals),
-        jvms: &Jvms,
-        groups: &Groups,
-        (symbols, openers): &(Stats, OpenersCost),
-        tables: Usage,
-        settings: &Settings,
-    ) -> Outcome {
-        let Part { mut profile, tally, most_stacks, .. } = part;
-        let duration = totals.duration.saturating_sub(self.told);
-        self.told = totals.duration;
-        let hidden_idle = tally.hidden_idle(settings.idle);
-        profile.accounts = self.accounts(&tally, totals, hidden_idle);
-        let start = self.start(totals.ended_at, duration);
-        profile.span = Span {
-            start_unix_ns: start.as_nanosecond().try_into().unwrap_or(0),
-            duration_ns: duration.as_nanos().try_into().unwrap_or(0),
-        };
-        let machine = MachineTime::now();
-        let steal = machine.stolen_share_since(&self.machine);
-        self.machine = machine;
-        #[allow(clippy::cast_precision_loss)]
-        let hz = 1e9 / totals.period_ns as f64;
-        let report = RunReport {
-            target: target(settings),
-            command: command(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            host: read_line("/proc/sys/kernel/hostname"),
-            kernel: read_line("/proc/sys/kernel/osrelease"),
-            cpus: u32::try_from(totals.cpus).unwrap_or(u32::MAX),
-            start: start.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
-            duration_s: duration.as_secs_f64(),
-            requested_hz: settings.requested_hz,
-            effective_hz: hz,
-            accounts: profile.accounts.clone(),
-            idle: hidden_idle,
-            unknown: profile.unknown(),
-            ends: ends(&tally),
-            ended_in: ended_in(&tally),
-            jvms: jvms.report(&tally, symbols),
-            groups: groups.report(),
-            steal: Some(steal),
-            cost: cost(totals, symbols, *openers, tables),
-            limits: Vec::new(),
-            warnings: warnings(&profile, totals, symbols),
-            outputs: Vec::new(),
-        };
-        let vitals = Vitals {
-            resident: resident(symbols, *openers),
-            cached: symbols.cached,
-            most_stacks,
-            room_for_stacks: totals.room_for_stacks,
-            tables,
-            attached: jvms.results().clone(),
-        };
-        Outcome { profile, report, vitals, ended: totals.ended }
-    }
-
-    /// When a part began that ended at this time: where the one before ended, unless the clock was set meanwhile.
-    fn start(&mut self, ended_at: Timestamp, duration: Duration) -> Timestamp {
-        let by_end = ended_at.checked_sub(duration).unwrap_or(ended_at);
-        let follows = self.ended_at.filter(|last| last.duration_since(by_end).abs() < SET);
-        let start = follows.unwrap_or(by_end);
-        self.ended_at = start.checked_add(duration).ok();
-        start
-    }
-
-    /// The accounts of a part. The events' own count is read a moment before its window turns: in the part between that
-    /// comes a tick that is expected in the next one. Over all parts expected = ticks + missed.
-    fn accounts(&mut self, tally: &Tally, totals: &Totals, hidden_idle: u64) -> Accounts {
-        let ticks = tally.counters.ticks;
-        self.ticks += ticks;
-        let missed = totals.elapsed.periods.saturating_sub(self.ticks + self.missed);
-        self.missed += missed;
-        let expected = totals.elapsed.periods.saturating_sub(self.expected);
-        self.expected += expected;
-        let mut accounts = Accounts {
-            ticks,
-            filtered: tally.counters.filtered + hidden_idle,
-            kept: tally.kept - hidden_idle,
-            lost: Vec::new(),
-            missed,
-            expected,
-            period_ns: totals.period_ns,
-        };
-        for (reason, lost) in LOSSES.into_iter().zip(tally.counters.lost) {
-            accounts.lose(Cow::Borrowed(reason), lost);
-        }
-        accounts.lose("frames never arrived", tally.frameless);
-        accounts
+impl Outcome {
+    /// Leaves out samples by the names of their frames (see [`Profile::filter`]). What the report tells of
+    /// the profile's stacks is told of those that are left; how walks ended and what JVMs did stays that of all.
+    pub fn filter(&mut self, include: &[Glob], exclude: &[Glob]) {
+        self.profile.filter(include, exclude);
+        self.report.accounts = self.profile.accounts.clone();
+        self.report.unknown = self.profile.unknown();
     }
 }
 
-/// How the walks of user stacks ended, the most frequent first.
-fn ends(tally: &Tally) -> Vec<(String, u64)> {
-    let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
-    ends.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    ends
-}
-
-/// In which files' code walks ended before the root, those with the most ticks first.
-fn ended_in(tally: &Tally) -> Vec<EndedIn> {
-    let row = |((file, end), &ticks): (&(Arc<Module>, End), &u64)| EndedIn {
-        file: file.path.to_string(),
-        why: label(*end).to_owned(),
-        advice: advice(*end, file).unwrap_or_default().to_owned(),
-        ticks,
-    };
-    let mut rows: Vec<EndedIn> = tally.ended_in.iter().map(row).collect();
-    rows.sort_by(|a, b| b.ticks.cmp(&a.ticks).then_with(|| a.cmp(b)));
-    rows.truncate(MAX_ENDED_IN);
-    rows
-}
-
-fn warnings(profile: &Profile, totals: &Totals, symbols: &Stats) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if let Err(error) = profile.check() {
-        warnings.push(error);
-    }
-    if totals.lost_events > 0 {
-        warnings.push(format!(
-            "{} events of processes and mappings were lost by the kernel; short processes may be unnamed",
-            totals.lost_events
-        ));
-    }
-    if symbols.worker_lost > 0 {
-        warnings.push(format!(
-            "the symbol worker ended or did not answer {} times and was started again; {} files were given up",
-            symbols.worker_lost, symbols.files_poisoned
-        ));
-    }
-    warnings
-}
-
-fn target(settings: &Settings) -> String {
-    let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-    match &settings.target {
-        Target::All => "all processes".to_owned(),
-        Target::Pids(pids) if settings.children => format!("processes {} and their descendants", list(pids)),
-        Target::Pids(pids) => format!("processes {}", list(pids)),
-        Target::Tids(tids) => format!("threads {}", list(tids)),
-        Target::Groups(selection) => {
-            let Selection { paths, containers, pods, namespaces, node: _ } = selection;
-            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-            let named = [("cgroups", &paths), ("containers", containers), ("pods", pods)];
-            let named = named.into_iter().chain([("namespaces", namespaces)]);
-            let parts = named.filter(|(_, names)| !names.is_empty()).map(|(what, names)| {
-                let names: Vec<String> = names.iter().map(|n| clean(n.as_bytes(), 200)).collect();
-                format!("{what} {}", names.join(", "))
-            });
-            parts.collect::<Vec<_>>().join("; ")
-        }
-        Target::Launch(command) => {
-            let words: Vec<String> = command.iter().map(|w| clean(w.as_encoded_bytes(), 200)).collect();
-            format!("command {}", words.join(" "))
-        }
-    }
-}
-
-fn command() -> String {
-    let words: Vec<String> = std::env::args_os().map(|w| clean(w.as_encoded_bytes(), 200)).collect();
-    words.join(" ")
-}
-
-fn read_line(path: &str) -> String {
-    clean(fs::read(path).unwrap_or_default().trim_ascii(), 100)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::*;
-    use crate::capture::Elapsed;
-    use crate::output::report::{Detail, text};
-    use crate::profile::Profile;
-
-    fn totals() -> Totals {
-        Totals {
-            elapsed: Elapsed::default(),
-            period_ns: 0,
-            program: None,
-            ended: Instant::now(),
-            ended_at: Timestamp::UNIX_EPOCH,
-            duration: Duration::ZERO,
-            lost_events: 0,
-            map_bytes: 0,
-            room_for_stacks: 0,
-            cpus: 0,
-        }
-    }
-
-    #[test]
-    fn parts_follow_each_other_and_a_clock_that_is_set() {
-        let mut course = Course::begin();
-        // When a part of ten seconds ends by a clock, and when it began.
-        let hour = 3_600_000;
-        for (ended_ms, began_ms) in [
-            (100_000, 90_000),
-            // A little late, or early, is in time.
-            (110_003, 100_000),
-            (119_980, 110_000),
-            (130_000, 120_000),
-            // Forward by an hour, and back by a second.
-            (140_000 + hour, 130_000 + hour),
-            (150_002 + hour, 140_000 + hour),
-            (159_000 + hour, 149_000 + hour),
-            (169_000 + hour, 159_000 + hour),
-        ] {
-            let ended_at = Timestamp::from_millisecond(ended_ms).unwrap();
-            let began_at = course.start(ended_at, Duration::from_secs(10));
-            assert_eq!(began_at.as_millisecond(), began_ms, "{ended_ms}");
-        }
-    }
-
-    /// The number of a row of the report.
-    fn row(report: &str, label: &str) -> u64 {
-        let row = report.lines().find_map(|line| line.strip_prefix(label));
-        row.and_then(|row| row.split_whitespace().next()).map_or(0, |n| n.parse().unwrap())
-    }
-
-    #[test]
-    fn ticks_add_up_whether_idleness_is_shown_or_not() {
-        let mut tally = Tally { kept: 88, idle: 60, frameless: 3, ..Tally::default() };
-        (tally.counters.ticks, tally.counters.filtered) = (100, 9);
-        for (shown, rows) in [(false, [28, 60, 9, 3]), (true, [88, 0, 9, 3])] {
-            let idle = tally.hidden_idle(shown);
-            let accounts = Course::begin().accounts(&tally, &totals(), idle);
-            accounts.check().unwrap();
-            let report = RunReport { accounts, idle, ..RunReport::default() };
-            let text = text(&report, &Profile::new(), Detail::default());
-            let labels = ["  in the profile", "  idle CPUs", "  not asked for", "  lost"];
-            assert_eq!(labels.map(|label| row(&text, label)), rows, "{text}");
-            assert_eq!(rows.iter().sum::<u64>(), row(&text, "Ticks"));
-        }
-    }
+/// How a session does at the end of a part.
+#[derive(Clone, Debug, Default)]
+pub struct Vitals {
+    /// Memory of this process and of the workers that is resident now, bytes.
+    pub resident: u64,
+    /// Native addresses whose frames are kept.
+    pub cached: usize,
+    /// Most distinct stacks of a window, and how many there can be.
+    pub most_stacks: usize,
+    /// Distinct stacks that there can be in a window.
+    pub room_for_stacks: u32,
+    /// Unwind tables.
+    pub tables: Usage,
+    /// How often names of a JVM were had, or were not, by result: `agent`, `memory`, or the name of the refusal.
+    pub attached: BTreeMap<String, u64>,
 }

@@ -1,28 +1,29 @@
 //! From stacks to the profile: each window's stacks get their frames while their processes are still there; those of
 //! JVMs wait a window, since a JVM reports what it compiled a little late, and then until they are many.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::containers::Containers;
 use super::idle::Idle;
-use super::java_threads::JavaThreads;
-use super::jvm::Throttled;
 use super::sampler::{Batch, Totals};
-use super::thread_name::{self, MAX_KERNEL, fold_numbers};
-use super::waiting::{Delay, Queue, Waiting};
-use crate::capture::abi::Counters;
-use crate::capture::{Count, End, Stack, StackKey, UserWord};
+use super::tally::Tally;
+use super::waiting::{Queue, Waiting};
 use crate::limits::{Limit, LimitsMet};
 use crate::process::opener::OpenersCost;
-use crate::process::{MonoNs, ProcessEvent, ProcessId, Processes};
+use crate::process::{ProcessEvent, Processes};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
 use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Labels, Module, Profile, Why};
+use crate::runtime::Delay;
+use crate::runtime::hotspot::java_threads::JavaThreads;
+use crate::runtime::hotspot::tally::Throttled;
+use crate::runtime::hotspot::thread_name::{self, MAX_KERNEL, fold_numbers};
+use crate::sample::{Count, End, MonoNs, ProcessId, Stack, StackKey, UserWord};
 use crate::symbolize::{CHUNK, LogStats, Named, Stats, Symbolizer};
+use crate::targets::containers::Containers;
 
 /// Files, by reason, in which walks ended that did not reach the root.
 const MAX_FILES: usize = 4096;
@@ -34,38 +35,6 @@ pub(super) struct View {
     pub(super) per_thread: bool,
     /// Thread names with their numbers.
     pub(super) raw_threads: bool,
-}
-
-/// What was counted besides the profile.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
-    /// Sum of all windows.
-    pub(super) counters: Counters,
-    /// Ticks that have a stack in the profile or were idle.
-    pub(super) kept: u64,
-    /// Of them, ticks in which nothing ran; they are in the profile only if idleness is shown.
-    pub(super) idle: u64,
-    /// Ticks whose frames never arrived.
-    pub(super) frameless: u64,
-    /// How the user walks ended, by ticks.
-    pub(super) ends: HashMap<End, u64>,
-    /// Of walks that did not reach the root, in which files' code they ended.
-    pub(super) ended_in: HashMap<(Arc<Module>, End), u64>,
-    /// By process: ticks with Java frames, and those of them that do not reach the root.
-    pub(super) java: HashMap<ProcessId, JavaTicks>,
-    /// Measured at its end: when it is handed over the next ones may have ended too.
-    pub(super) throttled: Throttled,
-}
-
-/// Ticks of a JVM's Java threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct JavaTicks {
-    /// All ticks of the process.
-    pub(super) all: u64,
-    /// Ticks with at least one Java frame.
-    pub(super) java: u64,
-    /// Of those, ticks whose outermost frame is not one with which a thread begins.
-    pub(super) rootless: u64,
 }
 
 /// Whether a thread begins with this function: glibc's, musl's, HotSpot's, the launcher's. The frame pointer below them
@@ -155,13 +124,6 @@ pub(super) struct Part {
     pub(super) most_stacks: usize,
     /// Its last window, and what was known at its end; none while it is not over.
     end: Option<(u64, Totals)>,
-}
-
-impl Tally {
-    /// Ticks in which nothing ran and that are in no picture: all such, unless idleness is `shown`.
-    pub(super) fn hidden_idle(&self, shown: bool) -> u64 {
-        if shown { 0 } else { self.idle }
-    }
 }
 
 impl Part {
@@ -308,7 +270,7 @@ impl Resolver {
         let window = self.window;
         if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
             part.end = Some((window, totals));
-            part.tally.throttled = throttled;
+            part.tally.java.throttled = throttled;
             self.parts.push_back(Part::new());
         }
         self.waiting.add(window, java);
@@ -455,7 +417,7 @@ impl Part {
             }
         }
         let java = |kind| matches!(kind, Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted);
-        let ticks = self.tally.java.entry(stack.key.process).or_default();
+        let ticks = self.tally.java.ticks.entry(stack.key.process).or_default();
         ticks.all += count.ticks;
         if frames.iter().any(|frame| java(frame.kind)) {
             ticks.java += count.ticks;

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
-use super::control::Control;
-use super::targets::{Change, Targets};
 use crate::capture::clock::Online;
 use crate::capture::program::Program;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::Options;
 use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, WaitMap, Window};
-use crate::process::{MonoNs, ProcessEvent};
+use crate::plan::Control;
+use crate::process::ProcessEvent;
+use crate::sample::MonoNs;
+use crate::targets::processes::{Change, Targets};
 
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);

@@ -1,19 +1,20 @@
 //! What comes from the sampler goes through the stages in their order: processes, JVMs, unwind tables, names.
 
+use crate::plan::{Control, Settings};
 use std::time::Instant;
 
+use super::Outcome;
 use super::cost::Steadiness;
-use super::groups::Groups;
-use super::jvm::Throttled;
-use super::jvms::Jvms;
-use super::outcome::Course;
+use super::course::Course;
 use super::progress::Progress;
 use super::resolver::Resolver;
 use super::sampler::Batch;
-use super::unwinding::Unwinding;
-use super::{Control, Outcome, Settings};
 use crate::limits::{Limit, LimitsMet};
+use crate::loader::unwinding::Unwinding;
 use crate::process::ProcessEvent;
+use crate::runtime::hotspot::jvms::Jvms;
+use crate::runtime::hotspot::tally::Throttled;
+use crate::targets::groups::Groups;
 use crate::unwind::Usage;
 
 /// The stages behind the capture, while sampling goes on.

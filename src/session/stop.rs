@@ -3,7 +3,7 @@
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::control::Control;
+use crate::plan::Control;
 
 /// Takes over the signals: from here on the first one stops the session.
 ///

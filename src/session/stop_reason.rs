@@ -1,8 +1,8 @@
 //! What people are told of how a walk of a user stack ended: a label, and what to do about it.
 
-use crate::capture::End;
 use crate::profile::Module;
-use crate::profile::advice::FileTrait;
+use crate::profile::file_trait::FileTrait;
+use crate::sample::End;
 
 /// The label of a stop reason, in reports.
 pub(super) fn label(end: End) -> &'static str {
@@ -64,7 +64,7 @@ fn for_no_table(file: &Module) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::advice::FileTraits;
+    use crate::profile::file_trait::FileTraits;
 
     #[test]
     fn each_stop_reason_has_a_label_and_advice_for_each_file() {

@@ -3,22 +3,14 @@
 
 use std::collections::HashSet;
 
-use crate::capture::{Count, Stack};
-use crate::process::{MonoNs, ProcessId};
+use crate::runtime::Delay;
+use crate::sample::{Count, MonoNs, ProcessId, Stack};
 use crate::symbolize::CHUNK;
 
 /// So many are named at a time.
 const TOGETHER: usize = 2 * CHUNK;
 /// Fewer are when one has waited for so many windows.
 const MOST_WINDOWS: u64 = 5;
-
-/// Which processes' stacks wait for what their JVM has to say.
-pub(super) trait Delay {
-    /// Whether the process is a JVM whose agent's log is or may be followed.
-    fn is_jvm(&self, tgid: u32) -> bool;
-    /// Whether it is not yet known if it can be followed.
-    fn is_open(&self, tgid: u32) -> bool;
-}
 
 /// A stack that waits, and the window that counted it.
 pub(super) struct Waiting {
@@ -83,7 +75,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::{End, Leaf, StackKey};
+    use crate::sample::{End, Leaf, StackKey};
 
     /// One that is followed, one that has ended, one of which it is not known yet.
     const FOLLOWED: u32 = 1;

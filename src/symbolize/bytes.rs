@@ -10,7 +10,8 @@ use flate2::read::ZlibDecoder;
 use lzma_rust2::XzReader;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::elf::{Class, Elf, ElfError, Fields, SHF_COMPRESSED, Section};
+use super::elf::{Elf, ElfError, SHF_COMPRESSED, Section};
+use super::fields::{Class, Fields};
 
 /// Unpacked bytes of one section, at most: a header can promise 2^64.
 const MAX_UNPACKED: u64 = 512 << 20;

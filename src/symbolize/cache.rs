@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use ahash::RandomState;
 
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 /// Two generations: when the young one is full it becomes the old one, and what the old one had left is forgotten. What
 /// is asked for moves to the young. Holds between `capacity` and twice that many.

@@ -6,6 +6,7 @@
 
 mod code;
 mod lines;
+mod model;
 mod unit;
 mod units;
 
@@ -19,10 +20,10 @@ use gimli::{AttributeValue, DebugInfoOffset, Dwarf, EndianSlice, LittleEndian, S
 
 use super::bytes::{Bytes, Mapping};
 use super::elf::{Elf, ElfError};
-use unit::Unit;
+pub(crate) use model::Call;
+use model::{Part, Reader};
+use unit::{Names, Unit};
 use units::Units;
-
-type Reader = EndianSlice<'static, LittleEndian>;
 
 /// Units that are held; names may stand in other units than the code.
 const MAX_UNITS: usize = 16;
@@ -38,22 +39,6 @@ pub(crate) enum DebugError {
     Elf(#[from] ElfError),
     #[error("DWARF that cannot be read: {0}")]
     Dwarf(#[from] gimli::Error),
-}
-
-/// A function at an address: the mangled name if the compiler wrote it, and the line in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) name: Option<Vec<u8>>,
-    pub(crate) file: Option<String>,
-    pub(crate) line: u32,
-}
-
-/// In which file something stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Own,
-    /// The supplementary file, DWARF 5, 7.3.6.
-    Shared,
 }
 
 /// A unit and where it begins.
@@ -132,13 +117,6 @@ impl Debug {
         self.used.borrow().iter().map(|used| used.unit.memory()).sum()
     }
 
-    fn dwarf(&self, part: Part) -> Option<&Dwarf<Reader>> {
-        match part {
-            Part::Own => Some(&self.dwarf),
-            Part::Shared => self.dwarf.sup(),
-        }
-    }
-
     /// The unit that begins at `start` in `.debug_info`.
     fn unit(&self, part: Part, start: usize) -> Option<Rc<Unit>> {
         let known = {
@@ -163,19 +141,6 @@ impl Debug {
         Some(unit)
     }
 
-    /// The name of a function's entry, or else that of the entry that it refers to: the mangled one, if there is one.
-    fn name(&self, unit: &Rc<Unit>, entry: UnitOffset) -> Option<Reader> {
-        let (mut unit, mut entry) = (Rc::clone(unit), entry);
-        for _ in 0..MAX_REFERENCES {
-            let (name, next) = unit.name(self.dwarf(unit.part)?, entry).ok()?;
-            if name.is_some() {
-                return name;
-            }
-            (unit, entry) = self.follow(unit, next?)?;
-        }
-        None
-    }
-
     /// The entry that an attribute of an entry in `unit` refers to.
     fn follow(&self, unit: Rc<Unit>, to: AttributeValue<Reader>) -> Option<(Rc<Unit>, UnitOffset)> {
         let (part, offset) = match to {
@@ -188,6 +153,27 @@ impl Debug {
         let unit = self.unit(part, units.around(offset.0)?)?;
         let entry = unit.entry(offset)?;
         Some((unit, entry))
+    }
+}
+
+impl Names for Debug {
+    fn dwarf(&self, part: Part) -> Option<&Dwarf<Reader>> {
+        match part {
+            Part::Own => Some(&self.dwarf),
+            Part::Shared => self.dwarf.sup(),
+        }
+    }
+
+    fn name(&self, unit: &Rc<Unit>, entry: UnitOffset) -> Option<Reader> {
+        let (mut unit, mut entry) = (Rc::clone(unit), entry);
+        for _ in 0..MAX_REFERENCES {
+            let (name, next) = unit.name(self.dwarf(unit.part)?, entry).ok()?;
+            if name.is_some() {
+                return name;
+            }
+            (unit, entry) = self.follow(unit, next?)?;
+        }
+        None
     }
 }
 

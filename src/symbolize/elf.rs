@@ -8,7 +8,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::program_headers::{self, Found};
+use super::fields::{Class, Fields};
 
 /// Sections that are looked at in one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
 const MAX_SECTIONS: u64 = 1 << 17;
@@ -56,35 +56,6 @@ pub enum ElfError {
     Malformed(&'static str),
 }
 
-/// The width of an ELF file's fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    Elf32,
-    Elf64,
-}
-
-/// Reads little-endian fields out of a record of a fixed size.
-pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
-
-impl Fields<'_> {
-    pub(crate) fn u16(&self, at: usize) -> u16 {
-        self.0.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_le_bytes)
-    }
-    pub(crate) fn u32(&self, at: usize) -> u32 {
-        self.0.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
-    }
-    pub(crate) fn u64(&self, at: usize) -> u64 {
-        self.0.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
-    }
-    /// A field as wide as an address of the class.
-    pub(crate) fn word(&self, class: Class, at32: usize, at64: usize) -> u64 {
-        match class {
-            Class::Elf32 => u64::from(self.u32(at32)),
-            Class::Elf64 => self.u64(at64),
-        }
-    }
-}
-
 /// One section's header. `size` is bounded by the file's size unless it is `SHT_NOBITS`.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
@@ -95,6 +66,14 @@ pub(crate) struct Section {
     pub(crate) offset: u64,
     pub(crate) size: u64,
     pub(crate) link: u32,
+}
+
+/// A table in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) address: u64,
+    pub(super) offset: u64,
+    pub(super) size: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +95,7 @@ impl Segment {
 
 /// Where the bytes are.
 #[derive(Debug)]
-enum Source {
+pub(super) enum Source {
     File(File),
     /// Unpacked out of another file.
     Memory(Vec<u8>),
@@ -161,20 +140,8 @@ pub struct Elf {
 }
 
 impl Elf {
-    /// Reads the headers of `file`.
-    ///
-    /// # Errors
-    /// If it is no ELF file, or one whose headers lie.
-    pub fn read(file: File) -> Result<Elf, ElfError> {
-        Elf::read_source(Source::File(file))
-    }
-
-    /// Reads the headers of a file that is in memory.
-    pub(crate) fn read_memory(bytes: Vec<u8>) -> Result<Elf, ElfError> {
-        Elf::read_source(Source::Memory(bytes))
-    }
-
-    fn read_source(source: Source) -> Result<Elf, ElfError> {
+    /// Reads the headers of a file as they are.
+    pub(super) fn read_headers(source: Source) -> Result<Elf, ElfError> {
         let mut ident = [0_u8; 64];
         read_exact(&source, &mut ident[..52], 0)?;
         if ident[..4] != *b"\x7fELF" || ident[5] != 1 {
@@ -212,7 +179,6 @@ impl Elf {
             }
             read => read?,
         }
-        program_headers::complete(&mut elf);
         Ok(elf)
     }
 

@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 use gimli::{BaseAddresses, EhFrame, LittleEndian};
 
 use super::call_frames::each;
-use super::elf::{Class, Elf};
+use super::elf::Elf;
+use super::fields::Class;
 
 /// Bytes of `.eh_frame` that are read of one file: twice what Chromium has.
 const MAX_BYTES: u64 = 64 << 20;

@@ -1,7 +1,8 @@
 //! What is known of a file that explains why it has no names or no callers.
 
-use super::elf::{Class, Elf};
-use crate::profile::advice::{FileTrait, FileTraits};
+use super::elf::Elf;
+use super::fields::Class;
+use crate::profile::file_trait::{FileTrait, FileTraits};
 
 /// Executable bytes from which on a file is a browser, or contains one.
 const HUGE: u64 = 64 << 20;

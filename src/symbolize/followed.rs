@@ -7,7 +7,7 @@ use super::message::{Changed, Follow, LogStats, Request, Watch};
 use crate::jvm::code;
 use crate::jvm::vm::{Blobs, Layout};
 use crate::process::patience::Tenant;
-use crate::process::{MonoNs, ProcessId};
+use crate::sample::{MonoNs, ProcessId};
 
 /// How often reading one JVM's log or memory may cost the worker its life before that is left alone for a while.
 const MOST_LOSSES: u32 = 2;

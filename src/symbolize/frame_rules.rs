@@ -235,7 +235,7 @@ impl Builder<'_> {
     /// Notes the code to which signal handlers return. If nothing else is known of the file, the code that the table is
     /// about: all other is walked as that of a file without a table.
     fn add_signal_returns(&mut self) -> Result<Option<Window>, NoTable> {
-        let nothing_else = self.table.covered().is_empty();
+        let nothing_else = self.table.is_empty();
         for &Window { start, end } in &self.signal_returns {
             self.table.add(start, end, signal_return::RULE).map_err(|_| NoTable::TooLarge)?;
         }

@@ -4,10 +4,11 @@
 use std::ops::Range;
 
 use super::demangle::MAX_NAME;
-use super::elf::{Class, EM_X86_64, Elf};
+use super::elf::{EM_X86_64, Elf};
+use super::fields::Class;
+use super::function::{Called, Function};
 use super::go_table::image::{Image, Mapped};
 use super::go_table::{GoCall, GoTable};
-use super::native::{Called, Function};
 use super::program_headers;
 use crate::profile::Kind;
 use crate::profile::frame::clean;

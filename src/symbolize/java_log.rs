@@ -7,8 +7,8 @@ use super::message::{
     Changed, Follow, JavaMethodAt, JavaPc, Label, LogStats, Mark, Name, NamesBuilder, Response,
 };
 use crate::jvm::code::{CodeTimeline, FrameKind, Hold, JavaFrame, Miss, Options};
-use crate::process::MonoNs;
 use crate::profile::{Kind, Why};
+use crate::sample::MonoNs;
 
 /// Changed ranges that are told one by one.
 const MAX_RANGES: usize = 16 << 10;

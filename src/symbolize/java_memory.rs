@@ -5,8 +5,8 @@ use std::fs::File;
 use super::java_log::{JavaSource, changed, name};
 use super::message::{JavaMethodAt, JavaPc, LogStats, Mark, NamesBuilder, Response, Watch};
 use crate::jvm::vm::{Asked, AskedMethod, ProcessMemory, VmCode, VmMiss};
-use crate::process::MonoNs;
 use crate::profile::Why;
+use crate::sample::MonoNs;
 
 /// The memory of a JVM that is watched.
 pub(crate) struct JavaMemory {

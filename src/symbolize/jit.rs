@@ -10,8 +10,9 @@ use super::message::{JitPc, Kept, Names, PerfMapFacts, Request, Response};
 use super::perfmap::MAX_STEPS;
 use super::place::AddressSpaces;
 use crate::limits::{Limit, LimitsMet};
-use crate::process::{Ancestor, MonoNs, OpenRefusal, ProcessId, Unopened};
+use crate::process::{Ancestor, OpenRefusal, Unopened};
 use crate::profile::Why;
+use crate::sample::{MonoNs, ProcessId};
 
 const MAX_PROCESSES: usize = 256;
 /// Processes whose ancestors are remembered.

@@ -24,8 +24,8 @@ use super::known::{JavaFrames, Seen, Times};
 use super::message::{Changed, JavaMethodAt, JavaPc, Kept, LogStats, Mark, Names, Request, Response};
 use super::method_cache::{MethodAt, MethodCache};
 use crate::process::patience::Tenant;
-use crate::process::{MonoNs, ProcessId};
 use crate::profile::Why;
+use crate::sample::{MonoNs, ProcessId};
 
 /// Addresses in one request.
 const BATCH: usize = 1024;

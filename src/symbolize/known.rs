@@ -8,7 +8,7 @@ use ahash::RandomState;
 use super::cache::Cache;
 use super::changes::Changes;
 use super::frames::Frames;
-use crate::process::{MonoNs, ProcessId};
+use crate::sample::{MonoNs, ProcessId};
 
 /// Addresses are looked up anew this often, ns: what is asked of a file keeps it open, and what is asked of a JVM's memory
 /// keeps it in sight (`jvm/vm/code.rs`). Only a log tells of all that changes in it. What was not asked for as long is

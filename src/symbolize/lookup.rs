@@ -8,9 +8,9 @@ use super::frames::{Frames, unknown};
 use super::known::{Answer, JavaFrames, Seen, SpaceNumber};
 use super::method_cache::MethodAt;
 use super::place::FileHandle;
-use crate::capture::UserWord;
-use crate::process::{FileId, MonoNs, ProcessId};
+use crate::process::FileId;
 use crate::profile::Why;
+use crate::sample::{MonoNs, ProcessId, UserWord};
 
 /// What a word of a stack asks for.
 pub(super) enum Asked {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::frame_rules::NoTable;
 use crate::jvm::vm::Blobs;
 use crate::jvm::vm::Layout;
-use crate::profile::advice::FileTraits;
+use crate::profile::file_trait::FileTraits;
 use crate::profile::{Kind, Why};
 
 /// What the broker asks. Each request has one [`Response`].

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::cache::Cache;
 use super::frames::Frames;
 use super::known::Times;
-use crate::process::{MonoNs, ProcessId};
+use crate::sample::{MonoNs, ProcessId};
 
 /// A method, and where in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

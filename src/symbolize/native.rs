@@ -11,34 +11,13 @@ use super::elf::{Elf, ElfError};
 use super::entry;
 use super::extents::Extents;
 use super::file_traits;
+use super::function::{Called, Function};
 use super::go::GoCode;
 use super::message::FileFacts;
 use super::plt::Plt;
 use super::symtab::Symbols;
 use crate::profile::frame::clean;
 use crate::profile::{Kind, Why};
-
-/// What a function is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Called {
-    /// Its name, demangled and fit to print.
-    Name(String),
-    /// No symbol names it; it begins at this address, as the file counts them.
-    Start(u64),
-}
-
-/// One function of a native stack frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// [`Kind::Native`], [`Kind::Cpp`] or [`Kind::NativeInlined`].
-    pub kind: Kind,
-    /// What it is called.
-    pub called: Called,
-    /// Source file, as the compiler wrote it.
-    pub file: Option<String>,
-    /// Line in it, 0 if unknown.
-    pub line: u32,
-}
 
 /// A mapped file with what has been read of it; each part is read when it is first needed.
 pub struct Native {

@@ -3,12 +3,11 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::process::{
-    Ancestor, FileId, Location, MappedFile, MonoNs, ProcessId, Processes, Unlocated, Unopened, Vdso,
-};
+use crate::process::{Ancestor, FileId, Location, MappedFile, Processes, Unlocated, Unopened, Vdso};
 use crate::profile::Why;
 use crate::profile::frame::Module;
 use crate::profile::frame::clean;
+use crate::sample::{MonoNs, ProcessId};
 
 const MAX_PATH: usize = 4096;
 

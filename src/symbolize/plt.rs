@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::elf::{Class, EM_X86_64, Elf, Fields};
+use super::elf::{EM_X86_64, Elf};
+use super::fields::{Class, Fields};
 use super::symtab::name_at;
 
 const EM_AARCH64: u16 = 183;

@@ -6,12 +6,14 @@
 //! System V ABI, chapter 5, "Dynamic Linking"; Linux Standard Base, Core, 10.6.2; `DT_GNU_HASH`: binutils,
 //! `bfd/elflink.c`.
 
+use std::fs::File;
 use std::ops::Range;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, ParsedEhFrameHdr, Pointer};
 
 use super::call_frames::Reader;
-use super::elf::{Class, Elf, Fields, Section};
+use super::elf::{Elf, ElfError, Found, Section, Source};
+use super::fields::{Class, Fields};
 
 /// Bytes that are read of a dynamic section; real ones have less than 1 KiB.
 const MAX_DYNAMIC: u64 = 64 << 10;
@@ -33,16 +35,29 @@ const DT_STRSZ: u64 = 10;
 const DT_JMPREL: u64 = 23;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 
-/// A table in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) address: u64,
-    pub(super) offset: u64,
-    pub(super) size: u64,
+impl Elf {
+    /// Reads the headers of `file`.
+    ///
+    /// # Errors
+    /// If it is no ELF file, or one whose headers lie.
+    pub fn read(file: File) -> Result<Elf, ElfError> {
+        Elf::complete(Source::File(file))
+    }
+
+    /// Reads the headers of a file that is in memory.
+    pub(crate) fn read_memory(bytes: Vec<u8>) -> Result<Elf, ElfError> {
+        Elf::complete(Source::Memory(bytes))
+    }
+
+    fn complete(source: Source) -> Result<Elf, ElfError> {
+        let mut elf = Elf::read_headers(source)?;
+        complete(&mut elf);
+        Ok(elf)
+    }
 }
 
 /// Adds the sections that only the program headers lead to.
-pub(super) fn complete(elf: &mut Elf) {
+fn complete(elf: &mut Elf) {
     if !is_loaded(elf, ".eh_frame")
         && let Some(found) = call_frames(elf)
     {

@@ -62,7 +62,7 @@ fn search(elf: &Elf, start: u64, end: u64, found: &mut Vec<Window>) {
 
 /// Where system calls end.
 fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
-    bytes.windows(2).enumerate().filter(|(_, two)| two == b"\x0f\x05").map(|(at, _)| at + 2)
+    memchr::memmem::find_iter(bytes, b"\x0f\x05").map(|at| at + 2)
 }
 
 /// The code that ends there, if it is such code; `first` is the offset of the first byte.

@@ -24,10 +24,10 @@ use super::method_cache::MethodAt;
 use super::place::{AddressSpaces, Place};
 use super::vdso;
 use super::walk::{LastWalk, Named, Unfolding, Walk};
-use crate::capture::{End, Stack, UserWord};
 use crate::limits::LimitsMet;
-use crate::process::{FileId, MonoNs, ProcessId};
+use crate::process::FileId;
 use crate::profile::{Frame, Kind, Why};
+use crate::sample::{End, MonoNs, ProcessId, Stack, UserWord};
 
 /// Stacks that are worked on at a time: bounds the memory for what is on its way, and that for their frames if they are
 /// taken as many at a time.

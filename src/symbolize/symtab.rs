@@ -5,8 +5,9 @@
 //! names the function that begins with it, if something else tells how far that reaches. Names stay in the file and are
 //! read when they are asked for.
 
-use super::elf::{Class, Elf, ElfError, Fields, SHF_EXECINSTR, Section};
+use super::elf::{Elf, ElfError, SHF_EXECINSTR, Section};
 use super::entry;
+use super::fields::{Class, Fields};
 
 const STT_NOTYPE: u8 = 0;
 const STT_FUNC: u8 = 2;

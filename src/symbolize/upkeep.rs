@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Symbolizer;
 use super::place::AddressSpaces;
-use crate::process::{MonoNs, ProcessId};
+use crate::sample::{MonoNs, ProcessId};
 
 /// Names that nobody asks for are kept for so long, ns, or for up to twice as long: programs that are copied before they
 /// run (runc from 1.0 on) are new files each time.

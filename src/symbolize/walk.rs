@@ -7,8 +7,8 @@ use super::frames::Frames;
 use super::known::{SpaceNumber, Times};
 use super::lookup::Step;
 use super::vthread;
-use crate::capture::{End, Stack};
 use crate::profile::{Frame, Kind, Why};
+use crate::sample::{End, Stack};
 
 /// A stack's frames, root first, as far as they are others than those of the stack that was named before it.
 #[derive(Clone, Debug, Default)]

@@ -7,10 +7,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::elf::Elf;
 use super::frame_rules::{self, NoTable};
+use super::function::{Called, Function};
 use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
 use super::message::{FileFacts, JitPc, Kept, Label, Name, NamesBuilder, Request, Response, TableBytes};
-use super::native::{Called, Function, Native};
+use super::native::Native;
 use super::perfmap::PerfMap;
 use super::sandbox;
 use super::wire::{Channel, WireError};

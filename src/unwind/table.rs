@@ -11,7 +11,7 @@ pub const MAX_BYTES: usize = 16 << 20;
 pub const MAX_PART_BYTES: usize = 4 << 20;
 
 /// Bits of an offset within a step of the index: `JP_STEP_SHIFT`.
-const STEP_SHIFT: u32 = 10;
+pub(crate) const STEP_SHIFT: u32 = 10;
 const STEP_MASK: u32 = (1 << STEP_SHIFT) - 1;
 /// A file that is nearly empty must not cost a large index. One of 64 KiB is not large: assembler, and what a program of
 /// small functions has, can be a million functions of one rule.
@@ -160,6 +160,12 @@ impl TableBuilder {
     #[must_use]
     pub fn next_from(&self, offset: u64) -> Option<u64> {
         self.pieces.iter().map(|piece| u64::from(piece.start)).filter(|start| *start >= offset).min()
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
     }
 
     /// Where something is known to hold, sorted.

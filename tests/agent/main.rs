@@ -10,7 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 use jbpf_prof::jvm::code::{self, CodeTimeline, FrameKind, JavaFrame, Options};
-use jbpf_prof::process::MonoNs;
+use jbpf_prof::sample::MonoNs;
 use jvm_symbols_log::header::{HEADER_LEN, flag};
 use jvm_symbols_log::{
     ClassName, Header, Load, LogKind, Method, PcDecoder, ReadAt, Reader, Sink, Stub, Unload,

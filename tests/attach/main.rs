@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, Refusal, Source};
-use jbpf_prof::process::{MonoNs, ProcessId};
+use jbpf_prof::sample::{MonoNs, ProcessId};
 use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, Sink, Stub, Unload};
 
 use java::{Java, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use crate::mapper::{Heard, Mapper, content, file_at, options, programs};
 use jbpf_prof::process::{
-    Location, MonoNs, OpenRefusal, Options, Owner, Processes, TargetRoot, Unopened, Which, maps, procfs,
+    Location, OpenRefusal, Options, Owner, Processes, TargetRoot, Unopened, Which, maps, procfs,
 };
+use jbpf_prof::sample::MonoNs;
 
 #[test]
 fn a_deleted_or_replaced_library_is_read_as_it_was_mapped() {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use crate::mapper::{Heard, Mapper, content, file_at, identity, options, programs, sideband, until_exit};
 use jbpf_prof::capture::sideband::Sideband;
 use jbpf_prof::process::cgroup::Membership;
-use jbpf_prof::process::{EventKind, Location, MonoNs, Processes, TargetRoot, Vdso, Which};
+use jbpf_prof::process::{EventKind, Location, Processes, TargetRoot, Vdso, Which};
+use jbpf_prof::sample::MonoNs;
 
 #[test]
 fn a_short_process_is_seen_whole_and_in_order() {

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jbpf_prof::capture::sideband::Sideband;
-use jbpf_prof::process::{
-    EventKind, Location, MappedFile, MonoNs, Options, ProcessEvent, ProcessId, Processes, Which, procfs,
-};
+use jbpf_prof::process::{EventKind, Location, MappedFile, Options, ProcessEvent, Processes, Which, procfs};
+use jbpf_prof::sample::{MonoNs, ProcessId};
 use tempfile::TempDir;
 
 /// The usual limits, with the binary that the product is.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use jbpf_prof::capture::{End, Leaf, Stack, StackKey, UserWord};
-use jbpf_prof::process::{FileId, MonoNs, Owner, ProcessId, TargetRoot, Unopened};
+use jbpf_prof::process::{FileId, Owner, TargetRoot, Unopened};
 use jbpf_prof::profile::{Frame, Why};
+use jbpf_prof::sample::{End, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
 use jbpf_prof::symbolize::{AddressSpaces, Config, FileHandle, Named, Place, Symbolizer};
 
 /// File `n` lies at `(n + 1) << 32`; above this is generated code.

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use jbpf_prof::capture::{End, UserWord};
 use jbpf_prof::profile::Why;
+use jbpf_prof::sample::{End, UserWord};
 use jbpf_prof::symbolize::Symbolizer;
-use jbpf_prof::symbolize::native::{Called, Native};
+use jbpf_prof::symbolize::function::Called;
+use jbpf_prof::symbolize::native::Native;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Space, address_of, chain, config, leaf, names, offset_of, run, stack, start};

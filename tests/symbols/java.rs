@@ -4,10 +4,9 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use jbpf_prof::capture::{End, Stack, UserWord};
 use jbpf_prof::jvm::vm::{Blob, Blobs};
-use jbpf_prof::process::{MonoNs, ProcessId};
 use jbpf_prof::profile::{Frame, Kind, Why};
+use jbpf_prof::sample::{End, MonoNs, ProcessId, Stack, UserWord};
 use jbpf_prof::symbolize::{JvmLog, Symbolizer};
 use jvm_symbols_log::encode::{self, code_flag};
 use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};

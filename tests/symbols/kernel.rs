@@ -3,8 +3,8 @@
 use std::fs;
 use std::io;
 
-use jbpf_prof::capture::{End, UserWord};
 use jbpf_prof::profile::{Kind, Why};
+use jbpf_prof::sample::{End, UserWord};
 use jbpf_prof::symbolize::kernel::{KernelName, KernelSymbols};
 
 use crate::common::{Space, names, stack, start};

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use jbpf_prof::capture::{End, UserWord};
 use jbpf_prof::profile::{Kind, Why};
+use jbpf_prof::sample::{End, UserWord};
 use jbpf_prof::symbolize::Symbolizer;
 
 use crate::common::{
@@ -295,7 +295,8 @@ fn files_with_one_build_id_keep_their_own_names() {
 
 #[test]
 fn the_vdso_is_named() {
-    use jbpf_prof::process::{MonoNs, ProcessId, Unopened, Vdso};
+    use jbpf_prof::process::{Unopened, Vdso};
+    use jbpf_prof::sample::{MonoNs, ProcessId};
     use jbpf_prof::symbolize::{AddressSpaces, Place};
     struct InVdso;
     impl AddressSpaces for InVdso {

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use jbpf_prof::capture::{End, UserWord};
-use jbpf_prof::process::{MonoNs, ProcessId, Unopened};
+use jbpf_prof::process::Unopened;
 use jbpf_prof::profile::{Frame, Kind, Why};
+use jbpf_prof::sample::{End, MonoNs, ProcessId, UserWord};
 use jbpf_prof::symbolize::{AddressSpaces, Place, Symbolizer};
 
 use crate::common::{GENERATED, Space, config, leaf, names, stack};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use jbpf_prof::capture::{End, UserWord};
+use jbpf_prof::sample::{End, UserWord};
 
 use crate::common::{Space, run, stack, start};
 

@@ -1,15 +1,15 @@
 //! `jbpf-prof daemon`: one file of settings (TOML) and flags of the same names, made into valid data.
 
-mod options;
+pub(super) mod options;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use log::LevelFilter;
 
-use options::{Options, read};
+use options::{Daemon, Options, read};
 
-use super::config::{OWN_BINARY, duration, level};
+use super::config::{OWN_BINARY, duration};
 use super::exit::Failure;
 use crate::daemon::client::is_url;
 use crate::daemon::{
@@ -22,19 +22,6 @@ use crate::session::{self, AgentRule, OptedIn};
 const WINDOWS: std::ops::RangeInclusive<u64> = 1..=300;
 /// The highest rate that is left on for ever.
 const MAX_HZ: f64 = 999.0;
-
-/// The command line of `daemon`.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct Daemon {
-    /// File of settings (TOML); each setting below is a key of the same name, and a flag wins.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Only say whether the settings are valid.
-    #[arg(long)]
-    check: bool,
-    #[command(flatten)]
-    options: Options,
-}
 
 /// A daemon to run.
 #[derive(Clone, Debug)]
@@ -53,7 +40,7 @@ impl Job {
             Some(file) => read(file, &daemon.options)?,
             None => daemon.options,
         };
-        let log = options.log_level.map_or(LevelFilter::Warn, level);
+        let log = options.log_level.map_or(LevelFilter::Warn, LevelFilter::from);
         Ok(Job { config: config(options)?, log, check: daemon.check })
     }
 }

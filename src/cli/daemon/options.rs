@@ -5,9 +5,22 @@ use std::path::{Path, PathBuf};
 use clap::Args as _;
 use serde::{Deserialize, Serialize};
 
-use super::super::args::{Java, LogLevel};
+use super::super::choice::{Java, LogLevel};
 use super::super::exit::{Exit, Failure};
 use super::super::number;
+
+/// The command line of `daemon`.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::cli) struct Daemon {
+    /// File of settings (TOML); each setting below is a key of the same name, and a flag wins.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Only say whether the settings are valid.
+    #[arg(long)]
+    pub(super) check: bool,
+    #[command(flatten)]
+    pub(super) options: Options,
+}
 
 /// The settings, as they are written.
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use hyper::header::HeaderValue;
-
-use super::base64;
 
 /// The largest secret that is read, bytes.
 const MAX_SECRET: usize = 16 << 10;
@@ -33,7 +33,7 @@ impl Auth {
             Auth::None => return Ok(None),
             Auth::Bearer(file) => format!("Bearer {}", secret(file)?),
             Auth::Basic(user, file) => {
-                format!("Basic {}", base64::encode(format!("{user}:{}", secret(file)?).as_bytes()))
+                format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{}", secret(file)?)))
             }
         };
         let mut value = HeaderValue::from_str(&value)

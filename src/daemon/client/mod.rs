@@ -1,7 +1,6 @@
 //! HTTP to those that we call, sinks and the kubelet, with TLS where their URLs say so.
 
 mod auth;
-mod base64;
 pub mod resolve;
 mod retry_info;
 

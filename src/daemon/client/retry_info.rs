@@ -2,9 +2,17 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use prost::Message;
 
-use super::base64;
+/// Headers of gRPC whose names end with `-bin` have base64 with padding or without
+/// (grpc/grpc, `doc/PROTOCOL-HTTP2.md`).
+const ANY_PADDING: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// How the details name it.
 const TYPE: &str = "type.googleapis.com/google.rpc.RetryInfo";
@@ -41,7 +49,7 @@ struct Delay {
 /// How long not to come again, by the header or trailer `grpc-status-details-bin`; none if it does not say that coming
 /// again would help.
 pub(super) fn delay(details: &str) -> Option<Duration> {
-    let status = Status::decode(base64::decode(details)?.as_slice()).ok()?;
+    let status = Status::decode(ANY_PADDING.decode(details).ok()?.as_slice()).ok()?;
     let info = status.details.iter().find(|any| any.type_url == TYPE)?;
     let Delay { seconds, nanos } =
         RetryInfo::decode(info.value.as_slice()).ok()?.retry_delay.unwrap_or_default();
@@ -57,7 +65,7 @@ mod tests {
         let any = |type_url: &str, value| Any { type_url: type_url.to_owned(), value };
         let other = any("type.googleapis.com/google.rpc.DebugInfo", vec![0xff]);
         let info = any(type_url, RetryInfo { retry_delay }.encode_to_vec());
-        base64::encode(&Status { details: vec![other, info] }.encode_to_vec())
+        ANY_PADDING.encode(Status { details: vec![other, info] }.encode_to_vec())
     }
 
     #[test]

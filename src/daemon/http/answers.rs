@@ -12,8 +12,8 @@ use hyper::body::Bytes;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::answer::{Answer, answer, say};
 use super::query::{LONGEST, Query, Wanted};
-use super::{Answer, answer, say};
 use crate::daemon::state::State;
 use crate::daemon::window::{Window, now_ms};
 use crate::output::{self, Format, Look, pprof};
@@ -127,16 +127,16 @@ enum Packed {
     File(PathBuf),
 }
 
-async fn made(windows: Vec<Packed>, wanted: Wanted, format: Format) -> Answer {
+async fn made(windows: Vec<Packed>, wanted: Wanted, format: &'static Format) -> Answer {
     let work = tokio::task::spawn_blocking(move || make(&windows, &wanted, format));
     match work.await {
-        Ok(Ok(body)) => answer(StatusCode::OK, kind(format), body),
+        Ok(Ok(body)) => answer(StatusCode::OK, format.media_type, body),
         Ok(Err(error)) => say(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
         Err(_) => say(StatusCode::INTERNAL_SERVER_ERROR, "making the profile failed"),
     }
 }
 
-fn make(windows: &[Packed], wanted: &Wanted, format: Format) -> anyhow::Result<Bytes> {
+fn make(windows: &[Packed], wanted: &Wanted, format: &Format) -> anyhow::Result<Bytes> {
     let mut merged = Profile::with_room(MAX_NODES);
     for window in windows {
         let mut one = match window {
@@ -153,16 +153,8 @@ fn make(windows: &[Packed], wanted: &Wanted, format: Format) -> anyhow::Result<B
         merged.merge(&one);
     }
     let mut body = Vec::new();
-    output::encode(&merged, format, &Look::default(), &mut body)?;
+    output::encode(&merged.view(), format, &Look::default(), &mut body)?;
     Ok(body.into())
-}
-
-fn kind(format: Format) -> &'static str {
-    match format {
-        Format::Svg => "image/svg+xml",
-        Format::Folded => "text/plain; charset=utf-8",
-        Format::Pprof => "application/octet-stream",
-    }
 }
 
 #[cfg(test)]

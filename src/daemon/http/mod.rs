@@ -1,6 +1,7 @@
 //! HTTP: metrics and health for anybody who can reach their address; profiles on a local socket or with a token.
 
 mod address;
+mod answer;
 mod answers;
 mod query;
 
@@ -13,11 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
@@ -28,6 +28,7 @@ use super::directory::make_private;
 use super::state::State;
 
 pub use address::Address;
+use answer::{Answer, say};
 
 /// Connections at once; more wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -140,8 +141,6 @@ async fn converse(
     drop(permit);
 }
 
-type Answer = Response<Full<Bytes>>;
-
 impl Server {
     async fn answer(&self, surface: Surface, request: &Request<Incoming>) -> Answer {
         if request.method() != Method::GET {
@@ -204,22 +203,4 @@ impl Server {
 /// Compares in a time that does not tell where the difference is.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y)) == 0
-}
-
-/// A sentence.
-fn say(status: StatusCode, text: &str) -> Answer {
-    answer(status, "text/plain; charset=utf-8", format!("{text}\n").into())
-}
-
-fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(body));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
-    // A flame graph has scripts of its own and needs nothing from anywhere; names in it are tenants'.
-    let policy =
-        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; sandbox allow-scripts";
-    headers.insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(policy));
-    answer
 }

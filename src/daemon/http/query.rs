@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::output::Format;
+use crate::output::{Format, pprof};
 use crate::profile::Labels;
 use crate::profile::filter::Glob;
 use crate::profile::labels::Container;
@@ -46,8 +46,9 @@ impl Query {
     }
 
     /// The format, by the extension of its files; pprof if none is named.
-    pub(super) fn format(&self) -> Result<Format, String> {
-        self.get("format").unwrap_or("pb.gz").parse().map_err(|error| format!("format={error}"))
+    pub(super) fn format(&self) -> Result<&'static Format, String> {
+        let Some(name) = self.get("format") else { return Ok(&pprof::FORMAT) };
+        Format::named(name).map_err(|error| format!("format={error}"))
     }
 
     /// A time in milliseconds since 1970: seconds since 1970, or RFC 3339.
@@ -129,7 +130,8 @@ fn decode(text: &str) -> Result<String, String> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Container, Format, Labels, Query, Wanted};
+    use super::{Container, Labels, Query, Wanted, pprof};
+    use crate::output::svg;
 
     const KNOWN: [&str; 5] = ["seconds", "format", "from", "to", "process"];
 
@@ -141,14 +143,14 @@ mod tests {
     fn queries_are_read() {
         let query = ask("seconds=30&format=svg&process=my%20app*&from=1763769600.5&to=2025-11-22T00:00:10Z");
         assert_eq!(query.seconds(), Ok(30));
-        assert_eq!(query.format(), Ok(Format::Svg));
+        assert_eq!(query.format(), Ok(&svg::FORMAT));
         assert_eq!(query.time_ms("from"), Ok(Some(1_763_769_600_500)));
         assert_eq!(query.time_ms("to"), Ok(Some(1_763_769_610_000)));
         let labels = |process: &str| crate::profile::Labels { process: process.into(), ..Default::default() };
         assert!(query.wanted().matches(&labels("my app 2")) && !query.wanted().matches(&labels("other")));
         let nothing = Query::parse(None, &KNOWN).unwrap();
         assert_eq!((nothing.seconds(), nothing.time_ms("from")), (Ok(10), Ok(None)));
-        assert_eq!(nothing.format(), Ok(Format::Pprof));
+        assert_eq!(nothing.format(), Ok(&pprof::FORMAT));
         assert!(nothing.wanted().is_all());
     }
 

@@ -168,7 +168,7 @@ impl Sink {
     fn otlp(&self, profile: &Profile) -> anyhow::Result<Vec<Vec<u8>>> {
         let common = self.config.labels.iter().map(|(name, value)| (name.clone(), value.clone()));
         let common: Vec<(String, String)> = common.collect();
-        let parts: Vec<otlp::Part> = service::split(profile, Service::as_resource, Clone::clone)
+        let parts: Vec<otlp::Part<'_>> = service::split(profile, Service::as_resource)
             .into_iter()
             .map(|(Service { name, attributes }, part)| {
                 let own = attributes.into_iter().map(|(key, text)| (key.to_owned(), text.to_string()));
@@ -255,7 +255,7 @@ impl Protocol {
 }
 
 /// Requests of at most [`MOST_BYTES`] each that tell of these services together. A service is not divided.
-fn requests(services: &[otlp::Part]) -> Vec<Vec<u8>> {
+fn requests(services: &[otlp::Part<'_>]) -> Vec<Vec<u8>> {
     let request = otlp::request(services);
     if request.len() <= MOST_BYTES || services.len() < 2 {
         return vec![request];

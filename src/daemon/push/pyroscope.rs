@@ -8,7 +8,7 @@ use prost::Message;
 
 use crate::daemon::service::{self, Service};
 use crate::output::pprof;
-use crate::profile::{Labels, Profile};
+use crate::profile::Profile;
 
 /// Where requests go, below the server's URL.
 pub(super) const PATH: &str = "/push.v1.PusherService/Push";
@@ -53,13 +53,13 @@ struct LabelPair {
 /// What the encoder says.
 pub(super) fn request(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<u8>> {
     let mut series = Vec::new();
-    for (service, part) in service::split(profile, Service::as_series, |_| Labels::default()) {
+    for (service, part) in service::split(profile, Service::as_series) {
         let mut of = labels.clone();
         of.insert("__name__".to_owned(), PROFILE_NAME.to_owned());
         of.insert("service_name".to_owned(), service.name.to_string());
         of.extend(service.attributes.iter().map(|(name, text)| ((*name).to_owned(), text.to_string())));
         let mut raw_profile = Vec::new();
-        pprof::write(&part, &mut raw_profile)?;
+        pprof::write(&part.without_labels(), &mut raw_profile)?;
         let labels = of.into_iter().map(|(name, value)| LabelPair { name, value }).collect();
         series.push(RawProfileSeries { labels, samples: vec![RawSample { raw_profile }] });
     }

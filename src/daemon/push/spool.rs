@@ -64,6 +64,9 @@ impl Spool {
                 written => break written,
             }
         };
+        if let Err(error) = &written {
+            log::warn!("spool {}: a request is dropped: {error:#}", self.directory.display());
+        }
         self.with(|index| match written {
             Ok(()) => {
                 index.waiting.insert(number, bytes);

@@ -12,7 +12,7 @@ use super::methods::Methods;
 use super::options::{Limits, Options};
 use crate::jvm::vm::{Blob, Blobs};
 use crate::jvm::{names, stub_names};
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 /// Why an address has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

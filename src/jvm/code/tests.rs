@@ -7,7 +7,7 @@ use jvm_symbols_log::{
 };
 
 use super::{CodeTimeline, FrameKind, Hold, Limits, Miss, Options};
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 const SECOND: u64 = 1_000_000_000;
 const CODE: u64 = 0x7f00_0000_1000;

@@ -9,7 +9,7 @@ use jvm_symbols_log::{BadHeader, Counts, End, Header, LogKind, ReadAt, Reader};
 use super::options::Options;
 use super::owners::{Answers, Found, Held, Miss, Owners};
 use crate::jvm::vm::Blobs;
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 /// How long an answer is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

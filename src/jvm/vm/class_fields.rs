@@ -1,8 +1,6 @@
 //! The fields of a class: their names, signatures and places (`oops/fieldInfo.hpp`).
 
-use serde::{Deserialize, Serialize};
-
-use super::layout;
+use super::layout::{self, FieldTable};
 use super::methods::Pool;
 use super::unsigned5::Stream;
 use crate::jvm::memory::{Memory, Nonsense, half_in, short_in};
@@ -11,15 +9,6 @@ use crate::jvm::memory::{Memory, Nonsense, half_in, short_in};
 const MAX_TABLE: u32 = 16 << 10;
 /// In a field's access flags (JVM specification, table 4.5-A).
 const STATIC: u32 = 8;
-
-/// Where a class has its table; offsets in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum FieldTable {
-    /// JDK 8 to 20: an array of six numbers of two bytes for each field; `count` of them are of fields of Java.
-    Shorts { array: u64, count: u64, data: u64 },
-    /// Since JDK 21: an array of bytes with a stream of compressed numbers.
-    Stream { array: u64, data: u64 },
-}
 
 /// A field, whose name and signature are in the class's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,12 +19,13 @@ use super::heaps::Heaps;
 use super::interpreted::{AskedMethod, Interpreted};
 use super::layout::Layout;
 use super::methods::Methods;
+use super::miss::VmMiss;
 use super::thread_names::ThreadNames;
 use super::unloads::Unloads;
 use crate::jvm::code::{FrameKind, JavaFrame, JavaMethod};
 use crate::jvm::memory::Memory;
 use crate::jvm::{names, stub_names};
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 /// Most bytes that are read of one JVM between two checks. A window with ten thousand new addresses in as many methods
 /// of the usual size takes a third of it.
@@ -55,19 +56,6 @@ impl Asked {
     fn within(self) -> u64 {
         if self.leaf { self.pc } else { self.pc.saturating_sub(1) }
     }
-}
-
-/// Why an address has no name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum VmMiss {
-    /// No code in use is there.
-    None,
-    /// Code there came or went around that time.
-    Moved,
-    /// The process has no memory any more.
-    Gone,
-    /// It makes no sense, or is more than is read of one JVM.
-    Nonsense,
 }
 
 /// What was done so far.

@@ -12,14 +12,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::allowance::Allowance;
-use super::code::VmMiss;
 use super::layout::{Classes, Layout};
 use super::loaders::Loaders;
 use super::methods::{Found, Methods};
+use super::miss::VmMiss;
 use super::unloads::Unloads;
 use crate::jvm::code::{FrameKind, JavaFrame};
 use crate::jvm::memory::Memory;
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 /// Methods that are remembered of one JVM, and the bytes, about, that they may take: then all are forgotten. A warm Scala
 /// compiler has some thousand methods that are interpreted.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::unloads::Unloads;
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 /// Loaders that are watched.
 const MAX_LOADERS: usize = 256;

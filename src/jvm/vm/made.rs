@@ -13,7 +13,7 @@ use self::threads::{THREADS, THREADS_END};
 use super::layout::{Blobs, Classes, Frames, Heaps, Methods, Nmethods, Parts, Place};
 use super::{Asked, AskedMethod, Layout, Memory, VmCode, blobs, hotspot};
 use crate::jvm::inspection::inspect;
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 /// The address of its first byte.
 pub const BASE: u64 = 0x7f00_0000_0000;

@@ -9,6 +9,7 @@ mod blob;
 mod class_fields;
 mod code;
 mod debug_info;
+mod described;
 mod frames;
 mod heaps;
 mod interpreted;
@@ -17,18 +18,21 @@ mod loaders;
 #[cfg(any(test, fuzzing))]
 pub mod made;
 mod methods;
+mod miss;
 mod permanent;
 mod stubs;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod thread_names;
 mod unloads;
 mod unsigned5;
 
-pub use code::{Answer, Asked, VmCode, VmMiss, VmStats};
+pub use code::{Answer, Asked, VmCode, VmStats};
 pub(super) use frames::hotspot;
 pub use interpreted::AskedMethod;
 pub use layout::Layout;
+pub use miss::VmMiss;
 pub(super) use stubs::blobs;
 pub use stubs::{Blob, Blobs};
 

@@ -7,13 +7,11 @@
 
 use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
-
-use super::layout::Methods;
+use super::layout::{Classes, Graph, Layout, Methods};
 use super::loaders::{ClassLinks, Permanent};
 use super::methods::class_name;
 use crate::jvm::memory::{Memory, Nonsense};
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 /// Loaders that are gone through. The list begins with the newest.
 const MAX_LOADERS: usize = 1 << 17;
@@ -29,16 +27,14 @@ const ONLY: [&[u8]; 2] = [
     b"jdk/internal/loader/ClassLoaders$PlatformClassLoader",
 ];
 
-/// Where loaders are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Graph {
-    /// Address of the pointer to the newest one's data; in that, where the next one is.
-    pub(super) head: u64,
-    pub(super) next: u64,
-    /// Address of the pointer to the class of all objects.
-    pub(super) object: u64,
-    /// JDK 8: address of the pointer to the application's loader, and where its data has the same one.
-    pub(super) system: Option<(u64, u64)>,
+impl Layout {
+    /// Whether the loader with this data never goes.
+    pub(super) fn is_permanent<M: Memory>(&self, memory: &M, loader: u64) -> bool {
+        let Classes { graph, links, .. } = &self.classes;
+        graph
+            .zip(*links)
+            .is_some_and(|(graph, links)| graph.is_permanent(memory, loader, &links, &self.method))
+    }
 }
 
 impl Graph {

@@ -7,7 +7,7 @@ use super::made::{
 use super::unloads::Unloads;
 use super::{Answer, Asked, AskedMethod, Layout, VmCode, VmMiss};
 use crate::jvm::inspection::inspect;
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 fn code(bytes: &Bytes) -> VmCode<&Bytes> {
     let mut code = VmCode::new(bytes, layout(), false);

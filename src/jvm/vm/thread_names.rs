@@ -9,10 +9,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde::{Deserialize, Serialize};
-
-use super::class_fields::{FieldTable, ObjectField};
-use super::layout::{self, Tables};
+use super::class_fields::ObjectField;
+use super::layout::{FieldTable, Layout, List, Narrow, Threads};
+use super::tables::Tables;
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 use crate::jvm::vm_structs::Field;
 
@@ -89,44 +88,6 @@ const MAX_NAMES: usize = 4 << 20;
 /// How often finding the fields of the JDK's classes is tried.
 const MAX_TRIES: u32 = 8;
 
-/// Where threads and their names are; offsets in bytes unless said otherwise.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Threads {
-    pub(super) list: List,
-    /// In a thread: its `OSThread`; in that its number in the kernel, as the JVM's own PID namespace counts.
-    pub(super) os_thread: u64,
-    pub(super) number: u64,
-    /// In a thread: its object, or a handle of it.
-    pub(super) object: u64,
-    pub(super) is_handle: bool,
-    /// In an object: its class.
-    pub(super) class: u64,
-    /// Addresses of pointers to these classes.
-    pub(super) thread_class: u64,
-    pub(super) string_class: u64,
-    pub(super) oops: Narrow,
-    pub(super) classes: Narrow,
-    pub(super) fields: FieldTable,
-    /// Elements follow the length of an array without a gap.
-    pub(super) no_gap: bool,
-}
-
-/// How a JVM has its threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum List {
-    /// Address of the pointer to the first, and in each the next one.
-    Linked { first: u64, next: u64 },
-    /// Address of the pointer to the list; in that its length and its array.
-    Array { list: u64, length: u64, threads: u64 },
-}
-
-/// Addresses of what makes addresses of compressed pointers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Narrow {
-    pub(super) base: u64,
-    pub(super) shift: u64,
-}
-
 impl Narrow {
     fn address<M: Memory>(self, memory: &M, narrow: u32) -> Result<u64, Nonsense> {
         let mut shift = [0; 4];
@@ -202,7 +163,7 @@ impl ThreadNames {
     pub(super) fn of<M: Memory>(
         &mut self,
         memory: &M,
-        layout: &layout::Layout,
+        layout: &Layout,
         numbers: &[u32],
     ) -> Vec<Option<String>> {
         let none = vec![None; numbers.len()];
@@ -308,7 +269,7 @@ struct Array {
 }
 
 impl Objects {
-    fn find<M: Memory>(memory: &M, layout: &layout::Layout, threads: &Threads) -> Result<Objects, Nonsense> {
+    fn find<M: Memory>(memory: &M, layout: &Layout, threads: &Threads) -> Result<Objects, Nonsense> {
         let fields = |class| threads.fields.of(memory, &layout.method, memory.word(class)?);
         let (of_thread, of_string) = (fields(threads.thread_class)?, fields(threads.string_class)?);
         let find = |fields: &[ObjectField], name: &[u8], signature: &[u8]| {

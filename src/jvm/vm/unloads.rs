@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::jvm::memory::{Memory, Nonsense, half_in};
-use crate::process::MonoNs;
+use crate::sample::MonoNs;
 
 const NAME: &[u8] = b"java.cls.unloadedClasses\0";
 /// JDK 25 has about 300 entries.

@@ -11,7 +11,19 @@ mod write;
 pub use read::read;
 pub use write::write;
 
+use super::format::{Format, Reading};
 use crate::profile::Kind;
+
+/// pprof.
+pub static FORMAT: Format = Format {
+    names: &["pb.gz", "pprof"],
+    media_type: "application/octet-stream",
+    write: |view, _, out| write(view, out),
+    read: Reading::By { magic: GZIP, read: |input| read(input) },
+};
+
+/// How what is gzipped begins.
+const GZIP: &[u8] = &[0x1f, 0x8b];
 
 pub(super) const LABEL_PID: &str = "process.pid";
 pub(super) const LABEL_PROCESS: &str = "process.executable.name";

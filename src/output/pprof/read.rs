@@ -10,8 +10,9 @@ use prost::Message;
 
 use super::proto::{self, Function, Label, Location};
 use super::{
-    COMMENT, KINDS, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
-    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into,
+    COMMENT, GZIP, KINDS, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
+    LABEL_NAMESPACE, LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID,
+    inlined_into,
 };
 use crate::output::{folded, name};
 use crate::profile::labels::Container;
@@ -25,10 +26,10 @@ const MAX_BYTES: u64 = 512 << 20;
 ///
 /// # Errors
 /// When it is no pprof file or refers to what is not in it.
-pub fn read(input: &mut impl Read) -> anyhow::Result<Profile> {
+pub fn read(input: &mut (impl Read + ?Sized)) -> anyhow::Result<Profile> {
     let mut bytes = Vec::new();
-    input.by_ref().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
+    Read::take(&mut *input, MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.starts_with(GZIP) {
         let mut unpacked = Vec::new();
         MultiGzDecoder::new(bytes.as_slice())
             .take(MAX_BYTES + 1)

@@ -18,23 +18,23 @@ use crate::output::{folded, name};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::{Container, LabelsId};
 use crate::profile::trie::{NodeId, Trie};
-use crate::profile::{Accounts, Kind, Labels, Module, Profile};
+use crate::profile::{Accounts, Kind, Labels, Module, View};
 
 /// Writes a profile.
 ///
 /// # Errors
 /// What the writer says.
-pub fn write(profile: &Profile, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut writer = Writer::new(profile, out);
+pub fn write(view: &View<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut writer = Writer::new(view, out);
     writer.samples()?;
-    writer.lost(&profile.accounts)?;
+    writer.lost(view.accounts())?;
     writer.tables()?;
     writer.out.finish().context("compressing")?;
     Ok(())
 }
 
 struct Writer<'a, W: Write> {
-    profile: &'a Profile,
+    view: &'a View<'a>,
     out: GzEncoder<W>,
     buffer: Vec<u8>,
     strings: StringTable,
@@ -49,9 +49,9 @@ struct Writer<'a, W: Write> {
 }
 
 impl<'a, W: Write> Writer<'a, W> {
-    fn new(profile: &'a Profile, out: W) -> Writer<'a, W> {
+    fn new(view: &'a View<'a>, out: W) -> Writer<'a, W> {
         Writer {
-            profile,
+            view,
             out: GzEncoder::new(out, Compression::fast()),
             buffer: Vec::new(),
             strings: StringTable::default(),
@@ -61,7 +61,7 @@ impl<'a, W: Write> Writer<'a, W> {
             mapping_list: Vec::new(),
             locations: Vec::new(),
             labels: HashMap::new(),
-            timed: profile.total().ns > 0 || profile.accounts.period_ns > 0,
+            timed: view.total().ns > 0 || view.accounts().period_ns > 0,
         }
     }
 
@@ -78,11 +78,11 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     fn samples(&mut self) -> anyhow::Result<()> {
-        let profile = self.profile;
-        let chains = Chains::of(profile);
+        let view = self.view;
+        let chains = Chains::of(view);
         // Places in `locations`, one more than each; 0 is none yet.
         let mut known = vec![0u64; chains.trie.len()];
-        for sample in profile.samples() {
+        for sample in view.samples() {
             let mut location_id = Vec::new();
             let mut at = sample.leaf;
             while at != NodeId::ROOT {
@@ -91,7 +91,7 @@ impl<'a, W: Write> Writer<'a, W> {
                     known[chain.index()] = self.location(&chains.frames(chain));
                 }
                 location_id.push(known[chain.index()]);
-                at = chains.caller(profile, at);
+                at = chains.caller(view, at);
             }
             if location_id.is_empty() {
                 location_id.push(self.marker(folded::NO_FRAMES));
@@ -118,7 +118,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     fn label(&mut self, id: LabelsId) -> Vec<Label> {
-        let Labels { pid, process, thread, tid, cgroup, container } = self.profile.labels(id);
+        let Labels { pid, process, thread, tid, cgroup, container } = self.view.labels(id);
         let mut list = Vec::new();
         let mut text = |key: &str, value: &str| {
             if !value.is_empty() {
@@ -149,7 +149,7 @@ impl<'a, W: Write> Writer<'a, W> {
 
     /// A location of frames that are one address, the outermost first.
     fn location(&mut self, frames: &[FrameId]) -> u64 {
-        let table = self.profile.frames();
+        let table = self.view.frames();
         let outer = frames.first().map(|&f| table.get(f));
         let module = outer.as_ref().and_then(|f| f.module.clone());
         let mapping_id = module.map_or(0, |m| self.mapping(&m));
@@ -186,7 +186,7 @@ impl<'a, W: Write> Writer<'a, W> {
         if let Some(&id) = self.functions.get(&key) {
             return id;
         }
-        let table = self.profile.frames();
+        let table = self.view.frames();
         let described = &table.symbols()[symbol as usize];
         let id =
             self.add_function(&name::plain(table, described), described.kind, key.1.as_deref().unwrap_or(""));
@@ -215,11 +215,11 @@ impl<'a, W: Write> Writer<'a, W> {
 
     /// All that samples refer to, and what is said once.
     fn tables(&mut self) -> anyhow::Result<()> {
-        let profile = self.profile;
+        let view = self.view;
         let strings = &mut self.strings;
         let mut of = |kind: &str, unit: &str| ValueType { r#type: strings.id(kind), unit: strings.id(unit) };
         let (samples, cpu) = (of("samples", "count"), of("cpu", "nanoseconds"));
-        let comment = comments(&profile.accounts).iter().map(|c| strings.id(c)).collect();
+        let comment = comments(view.accounts()).iter().map(|c| strings.id(c)).collect();
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
         let piece = proto::Profile {
             sample_type: if self.timed { vec![samples, cpu] } else { vec![samples] },
@@ -227,10 +227,10 @@ impl<'a, W: Write> Writer<'a, W> {
             location: std::mem::take(&mut self.locations),
             function: std::mem::take(&mut self.function_list),
             string_table: std::mem::take(&mut self.strings.list),
-            time_nanos: signed(profile.span.start_unix_ns),
-            duration_nanos: signed(profile.span.duration_ns),
+            time_nanos: signed(view.span().start_unix_ns),
+            duration_nanos: signed(view.span().duration_ns),
             period_type: Some(cpu),
-            period: signed(profile.accounts.period_ns),
+            period: signed(view.accounts().period_ns),
             comment,
             sample: Vec::new(),
         };
@@ -281,20 +281,20 @@ impl StringTable {
 struct Chains {
     /// A node is the chain that ends with it; items are frames.
     trie: Trie,
-    /// The chain of each node of the profile.
+    /// The chain of each node of the samples' stacks.
     chain: Vec<NodeId>,
 }
 
 impl Chains {
-    fn of(profile: &Profile) -> Chains {
-        let from = profile.trie();
+    fn of(view: &View<'_>) -> Chains {
+        let from = view.trie();
         let mut trie = Trie::new(usize::MAX);
         let mut chain = vec![NodeId::ROOT; from.len()];
-        for node in from.nodes() {
+        for node in view.nodes() {
             let frame = from.item(node);
             let parent = from.parent(node);
             let continues = parent != NodeId::ROOT && {
-                let kind = |n| profile.frames().kind(profile.frame_of(n));
+                let kind = |n| view.frames().kind(view.frame_of(n));
                 inlined_into(kind(node), kind(parent))
             };
             let outer = if continues { chain[parent.index()] } else { NodeId::ROOT };
@@ -312,8 +312,8 @@ impl Chains {
     }
 
     /// The node above a chain that ends at `leaf`.
-    fn caller(&self, profile: &Profile, leaf: NodeId) -> NodeId {
+    fn caller(&self, view: &View<'_>, leaf: NodeId) -> NodeId {
         let length = self.trie.up(self.chain[leaf.index()]).count();
-        (0..length).fold(leaf, |at, _| profile.trie().parent(at))
+        (0..length).fold(leaf, |at, _| view.trie().parent(at))
     }
 }

@@ -2,7 +2,7 @@
 
 use gimli::{Attribute, AttributeValue, Range, RangeListsOffset, UnitRef, constants};
 
-use super::Reader;
+use super::model::Reader;
 
 /// The ranges of one entry, as it tells them.
 #[derive(Debug, Default)]

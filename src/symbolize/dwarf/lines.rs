@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use gimli::{CompleteLineProgram, FileEntry, IncompleteLineProgram, LineSequence, Range, UnitRef};
 
-use super::Reader;
+use super::model::Reader;
 
 /// Characters of a path that are kept.
 const MAX_PATH: usize = 4096;

@@ -10,7 +10,7 @@ use gimli::{
 
 use super::code::Code;
 use super::lines::Lines;
-use super::{Call, Debug, Part, Reader};
+use super::model::{Call, Part, Reader};
 
 /// Inlined calls of one address that are kept; compilers stop far below.
 const MAX_INLINED: usize = 128;
@@ -34,6 +34,15 @@ struct Inlined {
     entry: UnitOffset,
     file: Option<u64>,
     line: u32,
+}
+
+/// Where names stand: in the units of a file, and of the one that it shares debug information with.
+pub(super) trait Names {
+    /// The debug information of a part.
+    fn dwarf(&self, part: Part) -> Option<&Dwarf<Reader>>;
+
+    /// The name of a function's entry, or else that of the entry that it refers to: the mangled one, if there is one.
+    fn name(&self, unit: &Rc<Unit>, entry: UnitOffset) -> Option<Reader>;
 }
 
 /// A unit.
@@ -99,8 +108,13 @@ impl Unit {
 
     /// The functions at `address`, innermost first; empty if the unit has neither a function nor a line there. `this` is
     /// the unit itself.
-    pub(super) fn calls(&self, debug: &Debug, this: &Rc<Unit>, address: u64) -> gimli::Result<Vec<Call>> {
-        let Some(dwarf) = debug.dwarf(self.part) else { return Ok(Vec::new()) };
+    pub(super) fn calls(
+        &self,
+        names: &impl Names,
+        this: &Rc<Unit>,
+        address: u64,
+    ) -> gimli::Result<Vec<Call>> {
+        let Some(dwarf) = names.dwarf(self.part) else { return Ok(Vec::new()) };
         let unit = UnitRef::new(dwarf, &self.unit);
         let lines = self.lines();
         let leaf = lines.and_then(|lines| lines.find(address).ok().flatten());
@@ -111,11 +125,11 @@ impl Unit {
         };
         let mut calls = Vec::new();
         for inlined in inlined_at(unit, function, address)?.into_iter().rev() {
-            let name = debug.name(this, inlined.entry).map(|name| name.slice().to_vec());
+            let name = names.name(this, inlined.entry).map(|name| name.slice().to_vec());
             calls.push(Call { name, file: path, line });
             (path, line) = (inlined.file.and_then(file), inlined.line);
         }
-        let name = debug.name(this, function).map(|name| name.slice().to_vec());
+        let name = names.name(this, function).map(|name| name.slice().to_vec());
         calls.push(Call { name, file: path, line });
         Ok(calls)
     }

@@ -2,8 +2,8 @@
 
 use gimli::{DebugArangesOffset, DebugInfoOffset, Dwarf, Range, UnitType};
 
+use super::model::{Part, Reader};
 use super::unit::Unit;
-use super::{Part, Reader};
 
 /// Units of one file: Chromium has 40,000.
 const MAX_UNITS: usize = 1 << 20;

@@ -1,6 +1,5 @@
 //! What the table says of one function (`runtime._func`).
 
-use super::MAX_PATH;
 use super::header::{Header, Version};
 use super::image::{Image, number, word};
 use super::module::ModuleData;
@@ -13,6 +12,8 @@ const TREE: u32 = 3;
 /// Flags: the outermost function of a stack; one that takes another stack (`abi.FuncFlag`; Go 1.16 has none).
 const TOP: u8 = 1;
 const OTHER_STACK: u8 = 2;
+/// Characters of a path that are read.
+const MAX_PATH: usize = 4096;
 /// There is none.
 const NONE: u32 = u32::MAX;
 

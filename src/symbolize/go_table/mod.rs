@@ -30,8 +30,6 @@ use values::Allowance;
 
 /// Inlined calls of one address; Go's compiler stops far below.
 const MAX_INLINED: usize = 128;
-/// Characters of a path that are read.
-const MAX_PATH: usize = 4096;
 /// Bytes of a name that are read.
 const MAX_NAME: usize = 16 << 10;
 

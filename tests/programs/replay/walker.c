@@ -168,7 +168,8 @@ static void walk(const struct start *start, __u64 seed, __u32 tgid)
 	s->n = 0;
 	s->walk.seed = seed;
 	reads = failed = looks = 0;
-	walk_user(s, &regs, &task, tgid);
+	begin_walk(s, &regs, &task, tgid);
+	walk_frames(s);
 }
 
 /* Walks again by the steps of all walks before; one that did not come to an end may come further. */

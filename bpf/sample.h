@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * A sample, of whichever event: it is counted, filtered, its kernel and user stack are walked, and one is added to the
+ * stack's counter. Only a stack that is new in its window leaves the kernel; of a CPU that waits for work there is only a
+ * number.
+ */
+#ifndef JP_SAMPLE_H
+#define JP_SAMPLE_H
+
+#include <linux/types.h>
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "cgroup.h"
+#include "filter.h"
+#include "idle.h"
+#include "kernel.h"
+#include "regs.h"
+#include "scratch.h"
+#include "walk.h"
+
+#define EEXIST 17
+#define E2BIG 7
+#define JP_WAKE_EVERY 50000000 /* ns */
+
+const volatile struct jp_config config;
+
+/*
+ * The window: which of the two of everything is written. The loader flips it and then waits, by an update of `counts`,
+ * until no program runs any more that has read the old value.
+ */
+__u32 parity;
+
+/*
+ * 0 -> when the loader was woken the last time because a walk came to code that it had not told of: a process has begun,
+ * or has mapped something. Written and read by ticks, without order: to be woken twice does no harm.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} woken SEC(".maps");
+
+/* parity -> counters, per CPU. Written here, read by the loader after the flip (then final) and zeroed by it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, JP_PARITIES);
+	__type(key, __u32);
+	__type(value, struct jp_counters);
+} counters SEC(".maps");
+
+/*
+ * parity -> (stack -> count). Written here, drained and emptied by the loader after the flip. The loader makes the
+ * inner maps: entries >= 2 x rate x CPUs x window, since each tick makes at most one. Full: lost as counts_full.
+ */
+struct count_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	/* By size: clang leaves only a forward declaration of types that are named two pointers away. */
+	__uint(key_size, sizeof(struct jp_key));
+	__uint(value_size, sizeof(struct jp_value));
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, JP_PARITIES);
+	__type(key, __u32);
+	__array(values, struct count_map);
+} counts SEC(".maps");
+
+/*
+ * New stacks: struct jp_record and its words. Written here, consumed by the loader each window or at half full. Sized
+ * by the loader: rate x CPUs x 1 KiB in 1..64 MiB. Full: the tick is lost as ring_full.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} stacks SEC(".maps");
+
+/* A global function, so that its stack is not below that of the walk. */
+__attribute__((noinline)) int start_walk(__u32 slot)
+{
+	struct scratch *s = scratch_at(slot);
+
+	if (s)
+		begin_walk(s, &s->regs, (struct task_struct *)bpf_get_current_task(), bpf_get_current_pid_tgid() >> 32);
+	return 0;
+}
+
+/* The walk of the user stack from `regs` on. A global function: the verifier looks at it once, not once for each event. */
+__attribute__((noinline)) int walk_stack(__u32 slot)
+{
+	struct scratch *s = scratch_at(slot);
+
+	if (!s)
+		return 0;
+	start_walk(slot);
+	walk_frames(s);
+	return 0;
+}
+
+/* Kernel and user words of `task`, which was at `regs`; false if nothing that is wanted ran. */
+static __always_inline bool walk(void *ctx, struct scratch *s, struct task_struct *task)
+{
+	struct regs *r = &s->regs;
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	bool kernel = in_kernel(r->ip);
+	__u32 kernel_words = 0;
+
+	s->n = 0;
+	s->end = JP_END_no_user;
+	s->hash = config.seed;
+	s->walk.seed = mix(config.seed, bpf_ktime_get_ns() >> JP_STEPS_AGE_SHIFT);
+	s->record.leaf = JP_LEAF_none;
+	s->walk.untold = false;
+	if (kernel && config.kernel) {
+		long bytes = bpf_get_stack(ctx, s->words, sizeof(__u64) * JP_MAX_KERNEL_WORDS, 0);
+
+		if (bytes > 0 && bytes <= sizeof(__u64) * JP_MAX_KERNEL_WORDS)
+			kernel_words = bytes / sizeof(__u64);
+		#pragma clang loop unroll(disable)
+		for (int i = 0; i < JP_MAX_KERNEL_WORDS; i++) {
+			if (i >= kernel_words)
+				break;
+			s->hash = mix(s->hash, s->words[i]);
+		}
+		s->n = kernel_words;
+	}
+	/*
+	 * Within an exec the new program has no code yet, and the registers are still those with which the old one made
+	 * the system call. The kernel notes where code begins when all of it is mapped, just before it sets the registers.
+	 */
+	if (config.user && mm && BPF_CORE_READ(mm, start_code)) {
+		s->record.leaf = JP_LEAF_user;
+		if (kernel) {
+			user_regs(r, task);
+			/* At the end of an exec: the first instruction is still to come. */
+			if (r->sp == BPF_CORE_READ(mm, start_stack))
+				r->syscall = false;
+			s->record.leaf = r->syscall ? JP_LEAF_syscall : JP_LEAF_fault;
+		}
+		if (r->ip)
+			walk_stack(s->walk.slot);
+		else
+			s->record.leaf = JP_LEAF_none; /* an io_uring worker: has memory but no user code */
+	}
+	s->record.kernel_words = kernel_words;
+	s->record.user_words = s->n - kernel_words;
+	s->record.end = s->end;
+	s->hash = mix(s->hash, (__u64)s->record.leaf << 32 | s->end << 16 | kernel_words);
+	return s->n;
+}
+
+static __always_inline void identify(struct scratch *s, struct task_struct *task, __u32 event)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct jp_key *key = &s->record.key;
+	__u64 *comm = (__u64 *)s->record.comm;
+	struct cgroup *group = cgroup_in(BPF_CORE_READ(task, cgroups), config.naming);
+
+	bpf_get_current_comm(s->record.comm, sizeof(s->record.comm));
+	key->start = BPF_CORE_READ(task, group_leader, start_boottime);
+	key->cgroup = BPF_CORE_READ(group, kn, id);
+	key->stack = s->hash;
+	key->comm = mix(mix(config.seed, comm[0]), comm[1]);
+	key->tgid = id >> 32;
+	key->tid = config.threads ? (__u32)id : 0;
+	key->exec = (__u32)BPF_CORE_READ(task, self_exec_id);
+	key->event = event;
+}
+
+/* Whether the loader is to be woken, to look at what has happened to processes. */
+static __always_inline bool has_news(struct scratch *s, __u64 now)
+{
+	__u32 zero = 0;
+	__u64 *last = bpf_map_lookup_elem(&woken, &zero);
+
+	if (!s->walk.untold || !last || now - *last < JP_WAKE_EVERY)
+		return false;
+	*last = now;
+	return true;
+}
+
+/* Sends the stack to the loader; false if the ring is full. */
+static __always_inline bool announce(struct scratch *s, __u32 window)
+{
+	struct jp_record *record = &s->record;
+	__u64 size = sizeof(*record) + sizeof(__u64) * s->n;
+	__u64 flags = BPF_RB_NO_WAKEUP;
+
+	record->version = JP_ABI_VERSION;
+	record->window = window;
+	record->pad = 0;
+	record->ktime = bpf_ktime_get_ns();
+	if (bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) > config.ring_half || has_news(s, record->ktime))
+		flags = BPF_RB_FORCE_WAKEUP;
+	/* VERIFIER(5.10): n came back from the map, its bound is gone; state it again. Noticed by: the load itself. */
+	if (size > sizeof(*record) + sizeof(s->words))
+		return false;
+	return bpf_ringbuf_output(&stacks, record, size, flags) == 0;
+}
+
+static __always_inline void count(struct scratch *s, struct jp_counters *c, __u32 window, __u64 weight)
+{
+	struct jp_value first = { .count = 1, .weight = weight };
+	struct jp_value *value;
+	void *map = bpf_map_lookup_elem(&counts, &window);
+	long err;
+
+	if (!map) {
+		c->lost[JP_LOSS_no_scratch]++;
+		return;
+	}
+	value = bpf_map_lookup_elem(map, &s->record.key);
+	if (!value) {
+		if (!announce(s, window)) {
+			c->lost[JP_LOSS_ring_full]++;
+			return;
+		}
+		err = bpf_map_update_elem(map, &s->record.key, &first, BPF_NOEXIST);
+		if (!err)
+			return;
+		if (err == -EEXIST) /* another CPU was first */
+			value = bpf_map_lookup_elem(map, &s->record.key);
+		if (!value) {
+			c->lost[err == -E2BIG ? JP_LOSS_counts_full : JP_LOSS_counts_busy]++;
+			return;
+		}
+	}
+	__sync_fetch_and_add(&value->count, 1);
+	__sync_fetch_and_add(&value->weight, first.weight);
+}
+
+/* A sample that is being taken. */
+struct taking {
+	struct scratch *s;
+	struct jp_counters *c;
+	__u32 window;
+};
+
+/*
+ * Begins a sample of the current task, which was at `ip`; false if none is to be taken. Then the registers go into the
+ * scratch and `end_sample` follows. Both are inlined into the program of each event, since their contexts are of different
+ * types; the walk is not.
+ * VERIFIER(5.10): the registers go to the scratch at once: here they would take 64 bytes of the 512 that the stacks of a
+ * whole chain of calls may have. Noticed by: the load itself.
+ */
+static __always_inline bool begin_sample(struct taking *t, __u64 ip)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+
+	t->window = *(volatile __u32 *)&parity & 1;
+	t->c = bpf_map_lookup_elem(&counters, &t->window);
+	if (!t->c)
+		return false;
+	t->c->ticks++;
+	if (!wanted(&config, task, id >> 32, (__u32)id)) {
+		t->c->filtered++;
+		return false;
+	}
+	if (!(__u32)id && is_wait(ip)) {
+		t->c->idle++;
+		return false;
+	}
+	t->s = take_scratch();
+	if (!t->s) {
+		t->c->lost[JP_LOSS_nested]++;
+		return false;
+	}
+	return true;
+}
+
+/* Walks from the registers in the scratch, and counts the stack for `event`, of which the sample stands for `weight`. */
+static __always_inline int end_sample(struct taking *t, void *ctx, __u32 event, __u64 weight)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+
+	if (walk(ctx, t->s, task)) {
+		identify(t->s, task, event);
+		count(t->s, t->c, t->window, weight);
+	} else {
+		t->c->filtered++;
+	}
+	give_back(t->s);
+	return 0;
+}
+
+#endif

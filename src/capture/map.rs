@@ -1,0 +1,30 @@
+//! Maps that the loader makes itself, with errors that need no libbpf to be read.
+
+use std::io;
+
+use libbpf_rs::{MapHandle, MapType};
+
+/// A map with keys and values of these sizes.
+pub(super) fn create(
+    kind: MapType,
+    name: &str,
+    (key, value): (usize, usize),
+    entries: u32,
+) -> io::Result<MapHandle> {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let size = |bytes| u32::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    MapHandle::create(kind, Some(name), size(key)?, size(value)?, entries, &opts).map_err(typed)
+}
+
+/// libbpf's error as one of the standard library's, so that who asks for the kind need not know libbpf.
+pub(super) fn typed(error: libbpf_rs::Error) -> io::Error {
+    let kind = match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        libbpf_rs::ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}

@@ -1,0 +1,25 @@
+//! An answer, with the headers that all have.
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::{Response, StatusCode, header};
+
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// A sentence.
+pub(super) fn say(status: StatusCode, text: &str) -> Answer {
+    answer(status, "text/plain; charset=utf-8", format!("{text}\n").into())
+}
+
+pub(super) fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    // A flame graph has scripts of its own and needs nothing from anywhere; names in it are tenants'.
+    let policy =
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; sandbox allow-scripts";
+    headers.insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(policy));
+    answer
+}

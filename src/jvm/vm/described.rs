@@ -1,0 +1,275 @@
+//! What a JVM's own tables say of where things are.
+//!
+//! The few facts that are in no table have their source beside them, and `tests/vm.rs` holds them to what JVMTI says on
+//! each JDK.
+
+use super::layout::{Blobs, Classes, Frames, Graph, Heaps, Layout, Methods, Nmethods, Parts};
+use super::loaders::ClassLinks;
+use super::tables::Tables;
+use super::thread_names;
+use super::unloads::{PerfData, Unloads};
+use crate::jvm::memory::{Memory, Nonsense};
+use crate::jvm::version::JavaVersion;
+use crate::jvm::vm_structs::{Field, VmStructs};
+use crate::text::clean;
+
+const FIELDS: &[Field] = &[
+    ("Abstract_VM_Version", "_s_vm_release"),
+    ("CodeCache", "_heap"),
+    ("CodeCache", "_heaps"),
+    ("GenericGrowableArray", "_len"),
+    ("GrowableArrayBase", "_len"),
+    ("GrowableArray<int>", "_data"),
+    ("CodeHeap", "_memory"),
+    ("CodeHeap", "_segmap"),
+    ("CodeHeap", "_log2_segment_size"),
+    ("VirtualSpace", "_low"),
+    ("VirtualSpace", "_high"),
+    ("VirtualSpace", "_high_boundary"),
+    ("HeapBlock", "_header"),
+    ("HeapBlock::Header", "_length"),
+    ("HeapBlock::Header", "_used"),
+    ("CodeBlob", "_name"),
+    ("CodeBlob", "_size"),
+    ("CodeBlob", "_code_begin"),
+    ("CodeBlob", "_code_end"),
+    ("CodeBlob", "_code_offset"),
+    ("CodeBlob", "_data_offset"),
+    ("CodeBlob", "_header_size"),
+    ("CodeBlob", "_frame_size"),
+    ("CodeBlob", "_frame_complete_offset"),
+    ("CodeBlob", "_relocation_size"),
+    ("CodeBlob", "_mutable_data"),
+    ("CodeBlob", "_mutable_data_size"),
+    ("CompiledMethod", "_method"),
+    ("CompiledMethod", "_scopes_data_begin"),
+    ("nmethod", "_method"),
+    ("nmethod", "_compile_id"),
+    ("nmethod", "_metadata_offset"),
+    ("nmethod", "_scopes_data_offset"),
+    ("nmethod", "_scopes_pcs_offset"),
+    ("nmethod", "_dependencies_offset"),
+    ("nmethod", "_immutable_data"),
+    ("nmethod", "_immutable_data_size"),
+    ("PcDesc", "_pc_offset"),
+    ("PcDesc", "_scope_decode_offset"),
+    ("Method", "_constMethod"),
+    ("ConstMethod", "_constants"),
+    ("ConstMethod", "_constMethod_size"),
+    ("ConstMethod", "_flags"),
+    ("ConstMethod", "_flags._flags"),
+    ("ConstMethod", "_code_size"),
+    ("ConstMethod", "_name_index"),
+    ("ConstantPool", "_pool_holder"),
+    ("ConstantPool", "_length"),
+    ("ConstantPool", "_source_file_name_index"),
+    ("InstanceKlass", "_source_file_name_index"),
+    ("InstanceKlass", "_constants"),
+    ("Klass", "_name"),
+    ("Symbol", "_length"),
+    ("Symbol", "_body"),
+    ("StubRoutines", "_call_stub_return_address"),
+    ("Klass", "_class_loader_data"),
+    ("InstanceKlass", "_class_loader_data"),
+    ("Klass", "_next_link"),
+    ("Klass", "_layout_helper"),
+    ("ClassLoaderData", "_klasses"),
+    ("ClassLoaderData", "_next"),
+    ("ClassLoaderData", "_class_loader"),
+    ("ClassLoaderDataGraph", "_head"),
+    ("SystemDictionary", "_java_system_loader"),
+    OBJECT_CLASS[0],
+    OBJECT_CLASS[1],
+    ("PerfMemory", "_start"),
+    ("PerfDataPrologue", "entry_offset"),
+    ("PerfDataPrologue", "num_entries"),
+    ("PerfDataEntry", "entry_length"),
+    ("PerfDataEntry", "name_offset"),
+    ("PerfDataEntry", "data_offset"),
+    ("AbstractInterpreter", "_code"),
+    ("StubQueue", "_stub_buffer"),
+    ("StubQueue", "_buffer_limit"),
+];
+/// The pointer to the class of all objects, up to JDK 15 and later.
+const OBJECT_CLASS: [Field; 2] = [
+    ("SystemDictionary", "_well_known_klasses[SystemDictionary::Object_klass_knum]"),
+    ("vmClasses", "_klasses[static_cast<int>(vmClassID::Object_klass_knum)]"),
+];
+const TYPES: &[&str] = &["HeapBlock", "nmethod", "PcDesc", "ConstMethod", "ConstantPool"];
+
+/// In a frame of the interpreter the bytecode pointer (`interpreter_frame_bcx_offset` in frame_x86.hpp of JDK 8,
+/// `interpreter_frame_bcp_offset` later) has the seventh word below fp, and the eighth since this release, which keeps
+/// the class's mirror too.
+const MIRROR_SINCE: u32 = 9;
+/// Numbers in debug records and line tables have no zero bytes since this release (`unsigned5.rs`).
+const NULL_FREE_SINCE: u32 = 20;
+
+impl Layout {
+    /// Reads the tables of the JVM whose `libjvm.so` is mapped at `base`.
+    pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<Layout, Nonsense> {
+        let tables = Tables(VmStructs::read(memory, base, &[FIELDS, thread_names::FIELDS], TYPES)?);
+        let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;
+        let version = JavaVersion::parse(&clean(&memory.string(release)?, 80)).ok_or(Nonsense)?;
+        let call_stub = tables.address("StubRoutines", "_call_stub_return_address");
+        Ok(Layout {
+            heaps: heaps(&tables)?,
+            blob: Blobs {
+                name: tables.offset("CodeBlob", "_name")?,
+                size: tables.offset("CodeBlob", "_size")?,
+                code: tables.place(("CodeBlob", "_code_begin"), ("CodeBlob", "_code_offset"))?,
+                code_end: tables.place(("CodeBlob", "_code_end"), ("CodeBlob", "_data_offset"))?,
+            },
+            nmethod: nmethods(&tables)?,
+            method: methods(&tables)?,
+            frames: frames(&tables, version.feature >= MIRROR_SINCE)?,
+            classes: classes(memory, &tables, version.feature),
+            threads: thread_names::threads(&tables, version.feature).ok(),
+            call_stub_return: call_stub.and_then(|at| memory.word(at)).ok().filter(|&pc| pc != 0),
+            null_free: version.feature >= NULL_FREE_SINCE,
+        })
+    }
+}
+
+fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
+    let (at, array) = match tables.address("CodeCache", "_heaps") {
+        Ok(at) => {
+            let length = tables.first(&[("GrowableArrayBase", "_len"), ("GenericGrowableArray", "_len")])?;
+            (at, Some((length, tables.offset("GrowableArray<int>", "_data")?)))
+        }
+        Err(Nonsense) => (tables.address("CodeCache", "_heap")?, None),
+    };
+    let (low, high) = (tables.offset("VirtualSpace", "_low")?, tables.offset("VirtualSpace", "_high")?);
+    let space = |name| tables.offset("CodeHeap", name).map(|space| (space + low, space + high));
+    let block = tables.offset("HeapBlock", "_header")?;
+    let (length, used) =
+        (tables.offset("HeapBlock::Header", "_length")?, tables.offset("HeapBlock::Header", "_used")?);
+    Ok(Heaps {
+        at,
+        array,
+        memory: space("_memory")?,
+        memory_limit: tables.offset("CodeHeap", "_memory")?
+            + tables.offset("VirtualSpace", "_high_boundary")?,
+        segment_map: space("_segmap")?,
+        segment_log2: tables.offset("CodeHeap", "_log2_segment_size")?,
+        block_size: tables.size("HeapBlock")?,
+        block_used: block + used,
+        block_length: block + length,
+        // One follows the other (memory/heap.hpp).
+        block_length_is_half: used.checked_sub(length).ok_or(Nonsense)? < 8,
+    })
+}
+
+fn classes<M: Memory>(memory: &M, tables: &Tables, feature: u32) -> Classes {
+    let entry = |name| tables.offset("PerfDataEntry", name);
+    let head = |name| tables.offset("PerfDataPrologue", name);
+    let perf_data = || {
+        Ok::<_, Nonsense>(PerfData {
+            start: tables.address("PerfMemory", "_start")?,
+            first: head("entry_offset")?,
+            count: head("num_entries")?,
+            length: entry("entry_length")?,
+            name: entry("name_offset")?,
+            value: entry("data_offset")?,
+        })
+    };
+    let unloads = perf_data().and_then(|layout| Unloads::find(memory, &layout));
+    let links = class_links(tables).ok();
+    let graph = graph(tables, feature).ok();
+    let permanent = links.zip(graph).zip(methods(tables).ok());
+    let permanent = permanent.map(|((links, graph), methods)| graph.permanent(memory, &links, &methods));
+    Classes { unloads: unloads.ok(), links, graph, permanent: permanent.unwrap_or_default() }
+}
+
+fn class_links(tables: &Tables) -> Result<ClassLinks, Nonsense> {
+    let loader = tables.first(&[("Klass", "_class_loader_data"), ("InstanceKlass", "_class_loader_data")])?;
+    // JDK 8 does not tell of two of them: they are where klass.hpp and classLoaderData.hpp have them, the link before the
+    // loader's data, the first class four words before the next loader.
+    let before = |place: u64, words: u64| place.checked_sub(words * 8).ok_or(Nonsense);
+    let next = tables.offset("Klass", "_next_link").or_else(|_| before(loader, 1))?;
+    let first = tables
+        .offset("ClassLoaderData", "_klasses")
+        .or_else(|_| before(tables.offset("ClassLoaderData", "_next")?, 4))?;
+    Ok(ClassLinks { loader, first, next, kind: tables.offset("Klass", "_layout_helper")? })
+}
+
+fn graph(tables: &Tables, feature: u32) -> Result<Graph, Nonsense> {
+    let system = || {
+        let system = tables.address("SystemDictionary", "_java_system_loader");
+        Some((system.ok()?, tables.offset("ClassLoaderData", "_class_loader").ok()?))
+    };
+    Ok(Graph {
+        head: tables.address("ClassLoaderDataGraph", "_head")?,
+        next: tables.offset("ClassLoaderData", "_next")?,
+        object: tables.first_address(&OBJECT_CLASS)?,
+        // Later it is the address of a handle.
+        system: system().filter(|_| feature < MIRROR_SINCE),
+    })
+}
+
+fn frames(tables: &Tables, has_mirror: bool) -> Result<Frames, Nonsense> {
+    let complete = tables.offset("CodeBlob", "_frame_complete_offset")?;
+    Ok(Frames {
+        size: tables.offset("CodeBlob", "_frame_size")?,
+        complete,
+        // Two numbers of two bytes follow each other since JDK 24, before numbers of four (code/codeBlob.hpp).
+        complete_is_short: tables.offset("CodeBlob", "_header_size")?.abs_diff(complete) < 4,
+        interpreter: tables.address("AbstractInterpreter", "_code")?,
+        interpreter_code: tables.offset("StubQueue", "_stub_buffer")?,
+        interpreter_length: tables.offset("StubQueue", "_buffer_limit")?,
+        has_mirror,
+    })
+}
+
+fn nmethods(tables: &Tables) -> Result<Nmethods, Nonsense> {
+    let own = |name| tables.offset("nmethod", name);
+    let parts = match own("_immutable_data") {
+        Ok(immutable) => Parts::Outside {
+            immutable,
+            immutable_size: own("_immutable_data_size")?,
+            records: own("_scopes_pcs_offset")?,
+            scopes: own("_scopes_data_offset")?,
+            mutable: tables.offset("CodeBlob", "_mutable_data")?,
+            mutable_size: tables.offset("CodeBlob", "_mutable_data_size")?,
+            relocation_size: tables.offset("CodeBlob", "_relocation_size")?,
+        },
+        Err(Nonsense) => Parts::Inside {
+            metadata: own("_metadata_offset")?,
+            scopes: tables
+                .place(("CompiledMethod", "_scopes_data_begin"), ("nmethod", "_scopes_data_offset"))?,
+            records: own("_scopes_pcs_offset")?,
+            dependencies: own("_dependencies_offset")?,
+        },
+    };
+    Ok(Nmethods {
+        size: tables.size("nmethod")?,
+        method: tables.first(&[("nmethod", "_method"), ("CompiledMethod", "_method")])?,
+        compile_id: own("_compile_id")?,
+        parts,
+        record_size: tables.size("PcDesc")?,
+        record_pc: tables.offset("PcDesc", "_pc_offset")?,
+        record_scope: tables.offset("PcDesc", "_scope_decode_offset")?,
+    })
+}
+
+fn methods(tables: &Tables) -> Result<Methods, Nonsense> {
+    let constant = |name| tables.offset("ConstMethod", name);
+    let pool = |name| tables.offset("ConstantPool", name);
+    Ok(Methods {
+        const_method: tables.offset("Method", "_constMethod")?,
+        const_method_size: tables.size("ConstMethod")?,
+        constants: constant("_constants")?,
+        words: constant("_constMethod_size")?,
+        flags: tables.first(&[("ConstMethod", "_flags"), ("ConstMethod", "_flags._flags")])?,
+        code_size: constant("_code_size")?,
+        name_index: constant("_name_index")?,
+        pool_size: tables.size("ConstantPool")?,
+        pool_length: pool("_length")?,
+        pool_holder: pool("_pool_holder")?,
+        class_pool: tables.offset("InstanceKlass", "_constants")?,
+        file_in_pool: pool("_source_file_name_index").ok(),
+        file_in_class: tables.offset("InstanceKlass", "_source_file_name_index").ok(),
+        class_name: tables.offset("Klass", "_name")?,
+        symbol_length: tables.offset("Symbol", "_length")?,
+        symbol_body: tables.offset("Symbol", "_body")?,
+    })
+}

@@ -1,0 +1,42 @@
+//! Fields of HotSpot's structures by their names, as its own tables have them.
+
+use super::layout::Place;
+use crate::jvm::memory::Nonsense;
+use crate::jvm::vm_structs::{Field, VmStructs};
+
+/// Offsets within a structure, and structures themselves, are small; more is a lie.
+const MAX_OFFSET: u64 = 4096;
+
+/// Looks fields up, and refuses what cannot be.
+pub(super) struct Tables(pub(super) VmStructs);
+
+impl Tables {
+    pub(super) fn address(&self, class: &'static str, name: &'static str) -> Result<u64, Nonsense> {
+        self.0.field(class, name).ok_or(Nonsense)
+    }
+
+    pub(super) fn offset(&self, class: &'static str, name: &'static str) -> Result<u64, Nonsense> {
+        self.0.field(class, name).filter(|&offset| offset < MAX_OFFSET).ok_or(Nonsense)
+    }
+
+    pub(super) fn size(&self, name: &'static str) -> Result<u64, Nonsense> {
+        self.0.size(name).filter(|size| (1..MAX_OFFSET).contains(size)).ok_or(Nonsense)
+    }
+
+    /// The first of these static fields that this JVM has.
+    pub(super) fn first_address(&self, fields: &[Field]) -> Result<u64, Nonsense> {
+        fields.iter().find_map(|&(class, name)| self.address(class, name).ok()).ok_or(Nonsense)
+    }
+
+    /// The first of these that this JVM has.
+    pub(super) fn first(&self, fields: &[Field]) -> Result<u64, Nonsense> {
+        fields.iter().find_map(|&(class, name)| self.offset(class, name).ok()).ok_or(Nonsense)
+    }
+
+    pub(super) fn place(&self, address: Field, offset: Field) -> Result<Place, Nonsense> {
+        match self.offset(address.0, address.1) {
+            Ok(field) => Ok(Place::Address(field)),
+            Err(Nonsense) => self.offset(offset.0, offset.1).map(Place::Offset),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Processes that have more code mapped than the BPF program can hold of one: which ranges it has. What was seen to run comes
+//! first, then what is walked by a table.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::limits::{Limit, LimitsMet};
+use crate::unwind::space::MAX_RANGES;
+use crate::unwind::{Code, Range, TableKey};
+
+/// By process.
+#[derive(Debug, Default)]
+pub(crate) struct Crowded(HashMap<u32, Process>);
+
+#[derive(Debug, Default)]
+struct Process {
+    /// Ranges that the BPF program has not, by their first address, with the address after their last.
+    left_out: Vec<(u64, u64)>,
+    /// First addresses of ranges that were seen to run.
+    ran: BTreeSet<u64>,
+}
+
+impl Crowded {
+    /// Leaves out ranges of a process, with their tables, until there is room for all.
+    pub(crate) fn thin(&mut self, tgid: u32, ranges: &mut Vec<Range>, tables: &mut Vec<Option<TableKey>>) {
+        let excess = ranges.len().saturating_sub(MAX_RANGES);
+        if excess == 0 {
+            self.0.remove(&tgid);
+            return;
+        }
+        let process = self.0.entry(tgid).or_default();
+        let there: BTreeSet<u64> = ranges.iter().map(|range| range.start).collect();
+        process.ran.retain(|start| there.contains(start));
+        let worth = |at: &usize| {
+            let range = &ranges[*at];
+            let heap = matches!(range.code, Code::Heap(_));
+            (heap, process.ran.contains(&range.start), tables[*at].is_some())
+        };
+        let mut by_worth: Vec<usize> = (0..ranges.len()).collect();
+        by_worth.sort_by_key(worth);
+        let out: BTreeSet<usize> = by_worth.into_iter().take(excess).collect();
+        process.left_out = out.iter().map(|&at| (ranges[at].start, ranges[at].end)).collect();
+        let mut at = 0..;
+        ranges.retain(|_| at.next().is_none_or(|at| !out.contains(&at)));
+        let mut at = 0..;
+        tables.retain(|_| at.next().is_none_or(|at| !out.contains(&at)));
+    }
+
+    /// Takes in the addresses of a stack; whether the process has run what the BPF program has not.
+    pub(crate) fn note(&mut self, tgid: u32, stack: impl Iterator<Item = u64>) -> bool {
+        let Some(Process { left_out, ran }) = self.0.get_mut(&tgid) else { return false };
+        let mut missed = false;
+        for pc in stack {
+            let at = left_out.partition_point(|(_, end)| *end <= pc);
+            if let Some((start, _)) = left_out.get(at).filter(|(start, _)| *start <= pc) {
+                missed |= ran.insert(*start);
+            }
+        }
+        missed
+    }
+
+    /// A process has ended.
+    pub(crate) fn remove(&mut self, tgid: u32) {
+        self.0.remove(&tgid);
+    }
+
+    /// Notes how much is left out.
+    pub(crate) fn limits(&self, met: &mut LimitsMet) {
+        for (tgid, process) in &self.0 {
+            met.note(Limit::CodeRanges, &format!("process {tgid}"), process.left_out.len() as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(at: u64, code: Code) -> Range {
+        Range { start: at * 0x1000, end: (at + 1) * 0x1000, code, table: 0 }
+    }
+
+    /// So many ranges of files without tables, then a code heap.
+    fn many(count: u64) -> (Vec<Range>, Vec<Option<TableKey>>) {
+        let files = (0..count).map(|at| range(at, Code::File(0)));
+        let ranges: Vec<Range> = files.chain([range(count, Code::Heap(0))]).collect();
+        let tables = vec![None; ranges.len()];
+        (ranges, tables)
+    }
+
+    #[test]
+    fn a_process_of_ordinary_size_has_all() {
+        let mut crowded = Crowded::default();
+        let (mut ranges, mut tables) = many(MAX_RANGES as u64 - 1);
+        crowded.thin(7, &mut ranges, &mut tables);
+        assert_eq!((ranges.len(), tables.len()), (MAX_RANGES, MAX_RANGES));
+        assert!(!crowded.note(7, [0x10].into_iter()));
+    }
+
+    #[test]
+    fn what_runs_comes_first() {
+        let mut crowded = Crowded::default();
+        let thin = |crowded: &mut Crowded| {
+            let (mut ranges, mut tables) = many(MAX_RANGES as u64 + 99);
+            crowded.thin(7, &mut ranges, &mut tables);
+            assert_eq!((ranges.len(), tables.len()), (MAX_RANGES, MAX_RANGES));
+            assert!(ranges.is_sorted_by_key(|range| range.start));
+            assert!(matches!(ranges.last().unwrap().code, Code::Heap(_)), "the JVM's is never left out");
+            ranges
+        };
+        let first = thin(&mut crowded);
+        let left_out = range(3, Code::File(0));
+        assert!(!first.contains(&left_out));
+        assert!(crowded.note(7, [0x500_0000, left_out.start + 1].into_iter()));
+        assert!(!crowded.note(7, [left_out.start + 2].into_iter()), "it is known");
+        assert!(!crowded.note(8, [left_out.start].into_iter()), "another process");
+        assert!(thin(&mut crowded).contains(&left_out));
+        let mut met = LimitsMet::default();
+        crowded.limits(&mut met);
+        assert_eq!((met.rows()[0].limit, met.rows()[0].left_out), (Limit::CodeRanges, 100));
+        crowded.remove(7);
+        assert!(!crowded.note(7, [left_out.start].into_iter()));
+    }
+}

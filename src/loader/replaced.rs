@@ -1,0 +1,156 @@
+//! Code that has taken the place of other code. Until the kernel side is told it walks by the table of what was there
+//! before: callers that it found so are none.
+
+use std::collections::HashMap;
+
+use crate::process::CoveredCode;
+use crate::sample::{End, MonoNs, Stack};
+
+/// Walks that are under way while it is told take no longer, ns.
+const LONGEST_WALK: u64 = 10_000_000;
+/// Places that are told apart in one process.
+const MAX_PLACES: usize = 16;
+
+/// By process, what is there instead of what the kernel side knew.
+#[derive(Debug, Default)]
+pub(crate) struct Replaced(HashMap<u32, Vec<Place>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: u64,
+    end: u64,
+    from: MonoNs,
+    /// When the kernel side was told.
+    told: Option<MonoNs>,
+}
+
+impl Place {
+    /// Whether a stack that was seen `at` a time was walked as if the other code were still there.
+    fn misled(&self, at: MonoNs) -> bool {
+        self.from <= at && self.told.is_none_or(|told| at.0 < told.0 + LONGEST_WALK)
+    }
+}
+
+impl Replaced {
+    /// The kernel side does not know of it yet.
+    pub(crate) fn add(&mut self, code: &CoveredCode) {
+        let CoveredCode { tgid, start, end, at, .. } = *code;
+        let places = self.0.entry(tgid).or_default();
+        if places.len() < MAX_PLACES {
+            places.push(Place { start, end, from: at, told: None });
+        } else {
+            // Whoever maps that much is not believed anywhere.
+            let from = places.iter().map(|place| place.from).min().unwrap_or(at);
+            *places = vec![Place { start: 0, end: u64::MAX, from, told: None }];
+        }
+    }
+
+    /// The kernel side was told what a process has mapped, or that it is walked by no table any more.
+    pub(crate) fn told(&mut self, tgid: u32, now: MonoNs) {
+        for place in self.0.get_mut(&tgid).into_iter().flatten() {
+            place.told.get_or_insert(now);
+        }
+    }
+
+    /// Ends a stack where it was walked by another one's table; whether it was. A fork is walked by what its `parent` has
+    /// mapped until it is told of.
+    pub(crate) fn cut(&self, stack: &mut Stack, parent: impl FnOnce() -> Option<u32>) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let whose = [Some(stack.key.process.tgid), parent()].into_iter().flatten();
+        let places: Vec<&Place> = whose
+            .filter_map(|tgid| self.0.get(&tgid))
+            .flatten()
+            .filter(|place| place.misled(stack.at))
+            .collect();
+        let is_new = |pc| places.iter().any(|place| (place.start..place.end).contains(&pc));
+        let Some(last) = stack.user.iter().position(|word| word.probe().is_some_and(is_new)) else {
+            return false;
+        };
+        stack.user.truncate(last + 1);
+        stack.end = End::NoTable;
+        true
+    }
+
+    /// All stacks up to a time have been seen.
+    pub(crate) fn retire(&mut self, until: MonoNs) {
+        self.0.retain(|_, places| {
+            places.retain(|place| place.told.is_none_or(|told| until.0 < told.0 + LONGEST_WALK));
+            !places.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::ProcessId;
+    use crate::sample::{Leaf, StackKey, UserWord};
+
+    const TGID: u32 = 7;
+
+    fn code(start: u64, at: u64) -> CoveredCode {
+        CoveredCode { tgid: TGID, parent: 1, start, end: start + 0x1000, at: MonoNs(at) }
+    }
+
+    /// How many frames are left of a stack that was seen at a time, and how it has ended.
+    fn left(replaced: &Replaced, tgid: u32, at: u64) -> (usize, End) {
+        let process = ProcessId { tgid, start: 1, exec: 1 };
+        let mut stack = Stack {
+            key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 },
+            at: MonoNs(at),
+            comm: Vec::new(),
+            leaf: Leaf::User,
+            end: End::Root,
+            kernel: Vec::new(),
+            user: vec![
+                UserWord::Leaf(0x5000),
+                UserWord::Interpreted { method: 0x7010, bcp: 0x7010 },
+                // The call is the last instruction there.
+                UserWord::Return(0x8000),
+                UserWord::Return(0x9000),
+            ],
+        };
+        let cut = replaced.cut(&mut stack, || None);
+        assert_eq!(cut, stack.end == End::NoTable);
+        (stack.user.len(), stack.end)
+    }
+
+    #[test]
+    fn callers_that_another_ones_table_gave_are_not_believed() {
+        let mut replaced = Replaced::default();
+        replaced.add(&code(0x7000, 100));
+        assert_eq!(left(&replaced, TGID, 99), (4, End::Root), "it was not there");
+        assert_eq!(left(&replaced, TGID, 100), (3, End::NoTable));
+        assert_eq!(left(&replaced, TGID + 1, 100), (4, End::Root));
+        replaced.told(TGID, MonoNs(200));
+        replaced.told(TGID, MonoNs(u64::MAX / 2));
+        assert_eq!(left(&replaced, TGID, 199 + LONGEST_WALK), (3, End::NoTable));
+        assert_eq!(left(&replaced, TGID, 200 + LONGEST_WALK), (4, End::Root));
+        replaced.add(&code(0x5000, 300));
+        assert_eq!(left(&replaced, TGID, 300), (1, End::NoTable), "the leaf is there");
+        replaced.retire(MonoNs(200 + LONGEST_WALK));
+        assert_eq!(replaced.0[&TGID].len(), 1, "it is not told of yet");
+    }
+
+    #[test]
+    fn what_is_told_and_seen_is_forgotten() {
+        let mut replaced = Replaced::default();
+        replaced.add(&code(0x7000, 100));
+        replaced.told(TGID, MonoNs(200));
+        replaced.retire(MonoNs(201));
+        assert_eq!(left(&replaced, TGID, 150), (3, End::NoTable), "some may still come");
+        replaced.retire(MonoNs(200 + LONGEST_WALK));
+        assert!(replaced.0.is_empty());
+    }
+
+    #[test]
+    fn who_replaces_code_all_the_time_is_believed_nowhere() {
+        let mut replaced = Replaced::default();
+        (0..10 * MAX_PLACES as u64).for_each(|i| replaced.add(&code(0x10_0000 + i * 0x1000, 100 + i)));
+        assert!(replaced.0[&TGID].len() <= MAX_PLACES);
+        assert_eq!(left(&replaced, TGID, 100), (1, End::NoTable));
+        assert_eq!(left(&replaced, TGID, 99), (4, End::Root));
+    }
+}

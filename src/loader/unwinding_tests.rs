@@ -1,0 +1,212 @@
+//! Tables that are missing at first, code that takes the place of other code, and frame pointers that are none.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use super::*;
+use crate::process::{CoveredCode, EventKind, Options, ProcessEvent, Which, event, procfs};
+use crate::sample::{Leaf, ProcessId, StackKey};
+use crate::unwind::{Cfa, Fp};
+use crate::unwind::{PAGE, TableBuilder, Window};
+
+/// What the kernel side would read.
+#[derive(Clone, Debug, Default)]
+struct Kernel(Rc<RefCell<HashMap<u32, Vec<u8>>>>);
+
+impl Memory for Kernel {
+    type Error = Infallible;
+
+    fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), Infallible> {
+        self.0.borrow_mut().extend((first..).zip(bytes.chunks(PAGE).map(<[u8]>::to_vec)));
+        Ok(())
+    }
+
+    fn read(&self, page: u32) -> Option<Vec<u8>> {
+        self.0.borrow().get(&page).cloned()
+    }
+
+    fn publish(&mut self, _: u32, _: u32) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn withdraw(&mut self, _: u32) {}
+
+    fn settle(&mut self) {}
+
+    fn shrink(&mut self, _: u32) {}
+}
+
+/// Gives one table for all files, or none now.
+#[derive(Default)]
+struct OneTable {
+    there: bool,
+    /// It is too large as a whole.
+    large: bool,
+    asked: usize,
+}
+
+impl Tables for OneTable {
+    fn vdso(&self, _: Vdso) -> Option<(FileId, FileHandle)> {
+        None
+    }
+
+    fn table(&mut self, _: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
+        self.asked += 1;
+        let mut builder = TableBuilder::default();
+        builder.add(0, 1 << 20, Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same }).unwrap();
+        let table = builder.build().unwrap().unwrap();
+        let window = match around {
+            None if self.large => return Err(NoTable::TooLarge),
+            None => Window::ALL,
+            Some(around) => Window { start: around & !0xfff, end: (around | 0xfff) + 1 },
+        };
+        if self.there { Ok(TablePart { table, window }) } else { Err(NoTable::Unavailable) }
+    }
+}
+
+/// Our own process, in which `here` is code of a file.
+fn own() -> (Unwinding<Kernel>, Processes, u64) {
+    let mut processes = Processes::new(Options::default());
+    assert_eq!(processes.scan(&Which::Tgids(&[std::process::id()])), 1);
+    (Unwinding::new(Kernel::default(), Wanted::All), processes, own as *const () as u64)
+}
+
+const OWN: fn() -> u32 = std::process::id;
+/// No process has this number.
+const CHILD: u32 = 4_194_305;
+
+/// Has the process of the test loaded as far as that goes.
+fn load(unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, tables: &mut OneTable) {
+    let code = processes.code(OWN()).unwrap();
+    unwinding.load(OWN(), code, tables, Instant::now() + AT_START);
+}
+
+/// A stack of it, seen now.
+fn stack(user: Vec<UserWord>) -> Stack {
+    let start = procfs::stat(OWN()).unwrap().start_ticks * procfs::clock_tick();
+    let process = ProcessId { tgid: OWN(), start, exec: 0 };
+    Stack {
+        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 },
+        at: MonoNs::now(),
+        comm: Vec::new(),
+        leaf: Leaf::User,
+        end: End::Root,
+        kernel: Vec::new(),
+        user,
+    }
+}
+
+#[test]
+fn a_table_that_was_unavailable_is_asked_for_again() {
+    let (mut unwinding, mut processes, here) = own();
+    let (mut tables, begun) = (OneTable::default(), Instant::now());
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert!(unwinding.store.knows(OWN()) && !unwinding.store.covers(OWN(), here, here + 1));
+    let asked = tables.asked;
+    assert!(asked > 0);
+    unwinding.due.clear();
+    processes.take_touched();
+    load(&mut unwinding, &mut processes, &mut tables);
+    if begun.elapsed() < Duration::from_secs(1) {
+        assert_eq!(tables.asked, asked, "not at once");
+    }
+    tables.there = true;
+    // Nothing has happened to the process but time.
+    std::thread::sleep(Duration::from_millis(2_100));
+    unwinding.hear(&mut processes, Instant::now());
+    assert_eq!(unwinding.due, [OWN()].into());
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert!(unwinding.store.covers(OWN(), here, here + 1) && !unwinding.store.covers(OWN(), 0, 1));
+    unwinding.due.clear();
+    unwinding.hear(&mut processes, Instant::now() + 2 * LAST_PAUSE);
+    assert!(unwinding.due.is_empty(), "nothing is missing");
+}
+
+#[test]
+fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut tables = OneTable { there: true, ..OneTable::default() };
+    // There was no time for it.
+    let code = processes.code(OWN()).unwrap();
+    unwinding.load(OWN(), code, &mut tables, Instant::now());
+    unwinding.due.clear();
+    processes.take_touched();
+    let stack = stack(vec![UserWord::Leaf(here), UserWord::Followed(here + 1)]);
+    let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight_ns: 1 })]);
+    unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
+    assert_eq!(tables.asked, 1);
+    assert!(unwinding.store.covers(OWN(), here, here + 1));
+}
+
+#[test]
+fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut tables = OneTable { there: true, large: true, asked: 0 };
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert!(!unwinding.store.covers(OWN(), 0, u64::MAX), "nobody knows which parts are needed");
+    let page = here & !0xfff;
+    let mut reach = |unwinding: &mut Unwinding<Kernel>, pc: u64| {
+        let mut stack = stack(vec![UserWord::Leaf(pc)]);
+        stack.end = End::NoTable;
+        let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight_ns: 1 })]);
+        unwinding.allowance = Allowance::new(PART, MOST_SAVED, Instant::now());
+        unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
+        load(unwinding, &mut processes, &mut tables);
+        unwinding.store.covers(OWN(), pc, pc + 1)
+    };
+    assert!(reach(&mut unwinding, here));
+    assert!(
+        !unwinding.store.covers(OWN(), page - 1, page) && unwinding.store.covers(OWN(), page, page + 0x1000)
+    );
+    assert!(unwinding.limits().rows().is_empty());
+    let others = [1, 2, 3, 4].map(|n| reach(&mut unwinding, here + n * 0x1000));
+    assert_eq!(others, [true, true, true, false], "there is room for four");
+    assert!(unwinding.store.covers(OWN(), here, here + 1), "the first ones stay");
+    let met = unwinding.limits().rows();
+    assert_eq!((met.len(), met[0].limit, met[0].left_out), (1, Limit::UnwindTableParts, 1));
+}
+
+#[test]
+fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut tables = OneTable { there: true, ..OneTable::default() };
+    load(&mut unwinding, &mut processes, &mut tables);
+    let at = MonoNs::now();
+    let start = here & !0xfff;
+    let inode = event::Inode { major: 1, minor: 2, ino: 3, generation: 4 };
+    let path = Arc::from(std::path::Path::new("/none"));
+    let mapped = event::Mapped { start, len: 0x1000, offset: 0, inode, path };
+    processes.apply(&ProcessEvent { at, tgid: OWN(), tid: OWN(), kind: EventKind::Mmap(mapped) });
+    let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
+    let walk = |unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, stack: &Stack| {
+        let mut stacks = [(stack.clone(), Count { ticks: 1, weight_ns: 1 })];
+        unwinding.meet(&mut stacks, stack.at, processes, &mut OneTable::default());
+        (stacks[0].0.user.len(), stacks[0].0.end)
+    };
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable));
+    assert!(unwinding.running.contains(&OWN()), "it runs, and is told of first");
+    let forked = EventKind::Fork { parent: OWN() };
+    processes.apply(&ProcessEvent { at: stack.at, tgid: CHILD, tid: CHILD, kind: forked });
+    let mut child = stack.clone();
+    child.key.process = ProcessId { tgid: CHILD, start: stack.at.0, exec: 0 };
+    child.at = MonoNs(stack.at.0 + 1);
+    assert_eq!(walk(&mut unwinding, &mut processes, &child), (1, End::NoTable), "by its parent's tables");
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable), "it was walked before");
+    stack.at = MonoNs(MonoNs::now().0 + 1_000_000_000);
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (2, End::Root));
+}
+
+#[test]
+fn who_replaced_code_and_ended_is_not_believed_either() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
+    stack.key.process = ProcessId { tgid: CHILD, start: 1, exec: 0 };
+    let (start, end, at) = (here, here + 1, stack.at);
+    unwinding.replaced.add(&CoveredCode { tgid: CHILD, parent: 1, start, end, at });
+    unwinding.drop_ended(CHILD);
+    let mut stacks = [(stack, Count { ticks: 1, weight_ns: 1 })];
+    unwinding.meet(&mut stacks, at, &mut processes, &mut OneTable::default());
+    assert_eq!((stacks[0].0.user.len(), stacks[0].0.end), (1, End::NoTable));
+}

@@ -1,0 +1,168 @@
+//! All formats, found by name or by the name of a file.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::destination::Destination;
+use super::format::Format;
+use super::{folded, pprof, svg};
+
+/// All formats. What is read and has no magic and no name is the first that can be anything.
+pub static FORMATS: [&Format; 3] = [&svg::FORMAT, &folded::FORMAT, &pprof::FORMAT];
+
+/// No format has this name or extension.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: no format has this {part}; known are {known}")]
+pub struct UnknownFormat {
+    what: String,
+    part: &'static str,
+    known: String,
+}
+
+impl Format {
+    /// The format that a file's extension names.
+    ///
+    /// # Errors
+    /// When none does; the error lists those that do.
+    pub fn of(path: &Path) -> Result<&'static Format, UnknownFormat> {
+        let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+        extension(&name).map(|(format, _)| format).ok_or_else(|| UnknownFormat {
+            what: path.display().to_string(),
+            part: "extension",
+            known: names().map(|name| format!(".{name}")).collect::<Vec<_>>().join(" "),
+        })
+    }
+
+    /// A format by the name that `--format` takes: an extension without its dot.
+    ///
+    /// # Errors
+    /// When no format has it; the error lists the names.
+    pub fn named(name: &str) -> Result<&'static Format, UnknownFormat> {
+        let found = FORMATS.into_iter().find(|format| format.names.contains(&name));
+        found.ok_or_else(|| UnknownFormat {
+            what: name.to_owned(),
+            part: "name",
+            known: names().collect::<Vec<_>>().join(" "),
+        })
+    }
+}
+
+/// The names of all formats.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FORMATS.into_iter().flat_map(|format| format.names).copied()
+}
+
+/// The format that a file's name in lower case ends with, and the length of that extension with its dot.
+fn extension(name: &str) -> Option<(&'static Format, usize)> {
+    let ends = |extension: &&str| {
+        let stem = name.strip_suffix(*extension).and_then(|rest| rest.strip_suffix('.'));
+        stem.is_some_and(|stem| !stem.is_empty())
+    };
+    FORMATS
+        .into_iter()
+        .find_map(|format| Some((format, 1 + format.names.iter().copied().find(|n| ends(n))?.len())))
+}
+
+/// A file's name before its extension, and the extension if it is one that names a format.
+pub(super) fn split(name: &str) -> (&str, &str) {
+    let lower = name.to_lowercase();
+    let length = extension(&lower).filter(|_| lower.len() == name.len()).map_or(0, |(_, length)| length);
+    name.split_at(name.len() - length)
+}
+
+/// Where a profile goes, and in which format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The name that the user gave: a path, or `-` for standard output.
+    pub name: PathBuf,
+    /// The format.
+    pub format: &'static Format,
+}
+
+impl Target {
+    /// The meaning of `-o`'s value. `format` overrules the extension of the name, and that of the file that links lead to.
+    /// A stream (`-`, a pipe, a device) without an extension gets folded stacks.
+    ///
+    /// # Errors
+    /// When no format is named and the extension is none's, or when links lead nowhere.
+    pub fn parse(name: &Path, format: Option<&'static Format>) -> Result<Target, BadOutput> {
+        let destination = Destination::find(name).map_err(BadOutput::Name)?;
+        let of_name = || match (Format::of(name), destination.file()) {
+            (Ok(format), _) => Ok(format),
+            (Err(_), None) => Ok(&folded::FORMAT),
+            (Err(unknown), Some(path)) => Format::of(path).map_err(|_| unknown),
+        };
+        let format = format.map_or_else(of_name, Ok)?;
+        Ok(Target { name: name.to_owned(), format })
+    }
+}
+
+/// Why nothing can be written to a name.
+#[derive(Debug, thiserror::Error)]
+pub enum BadOutput {
+    /// In no format.
+    #[error(transparent)]
+    Format(#[from] UnknownFormat),
+    /// Nowhere.
+    #[error("{0:#}")]
+    Name(anyhow::Error),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.to_str() {
+            Some("-" | "/dev/stdout") => f.write_str("standard output"),
+            _ => self.name.display().fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::{Format, Target};
+    use crate::output::{folded, pprof, svg};
+
+    #[test]
+    fn extensions_and_names() {
+        for (name, format) in [
+            ("a.svg", &svg::FORMAT),
+            ("/x/a.SVG", &svg::FORMAT),
+            ("a.b.folded", &folded::FORMAT),
+            ("a.collapsed", &folded::FORMAT),
+            ("p.pb.gz", &pprof::FORMAT),
+            ("p.pprof", &pprof::FORMAT),
+        ] {
+            assert_eq!(Format::of(Path::new(name)), Ok(format), "{name}");
+        }
+        for name in ["a.png", "svg", ".svg", "a.gz", ".."] {
+            let said = Format::of(Path::new(name)).unwrap_err().to_string();
+            assert!(said.contains(".svg .folded .collapsed .pb.gz .pprof"), "{said}");
+        }
+        assert_eq!(Format::named("pb.gz"), Ok(&pprof::FORMAT));
+        assert!(Format::named("png").unwrap_err().to_string().contains("svg folded"));
+    }
+
+    #[test]
+    fn a_name_without_extension_is_for_streams() {
+        let of = |name: &Path, format| Target::parse(name, format).map_err(|e| e.to_string());
+        for (name, forced, format) in [
+            ("-", None, &folded::FORMAT),
+            ("-", Some(&svg::FORMAT), &svg::FORMAT),
+            ("/dev/stdout", None, &folded::FORMAT),
+            ("/dev/null", Some(&pprof::FORMAT), &pprof::FORMAT),
+            ("x", Some(&svg::FORMAT), &svg::FORMAT),
+        ] {
+            assert_eq!(of(Path::new(name), forced).unwrap().format, format, "{name}");
+        }
+        assert!(of(Path::new("x"), None).is_err());
+        assert_eq!(of(Path::new("x"), Some(&svg::FORMAT)).unwrap().to_string(), "x");
+        assert_eq!(of(Path::new("-"), None).unwrap().to_string(), "standard output");
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("latest");
+        symlink("run-17.pb.gz", &link).unwrap();
+        assert_eq!(of(&link, None).unwrap().format, &pprof::FORMAT);
+    }
+}

@@ -1,0 +1,12 @@
+//! What a session is asked for, and what is told to it while it runs: plain data that every stage may read.
+
+pub(crate) mod allowance;
+mod control;
+mod opted_in;
+mod refused;
+mod settings;
+
+pub use control::Control;
+pub use opted_in::OptedIn;
+pub use refused::Refused;
+pub use settings::{AgentRule, Java, Settings, Target};

@@ -1,0 +1,221 @@
+//! Pods that want the agent, as the kubelet knows them: told by whoever asks it, looked up for each JVM that is met.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// How long a JVM's names may wait for what the kubelet says of its pod.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// So long after a look that was waited for in vain nobody waits for another.
+const HOPELESS: Duration = Duration::from_secs(15);
+/// Answers that are remembered.
+const MOST: usize = 4096;
+
+/// Which pods do. Copies share what they know.
+#[derive(Clone, Debug, Default)]
+pub struct OptedIn(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    known: Mutex<Known>,
+    /// A look has ended, or the session.
+    told: Condvar,
+    /// Somebody waits for one.
+    wanted: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Whether a pod does, by its uid: what the last look that succeeded said of all, and that those do not which were
+    /// asked about and which it did not know.
+    pods: HashMap<String, bool>,
+    /// What was said in this session: JVMs of one pod may have been told different things.
+    said: HashSet<(String, bool)>,
+    /// Looks that have begun, and the number of the last that has ended.
+    begun: u64,
+    ended: u64,
+    /// When one has failed, or did not know what it was waited for.
+    vain: Option<Instant>,
+    /// The session is over.
+    closed: bool,
+}
+
+impl PartialEq for OptedIn {
+    fn eq(&self, other: &OptedIn) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for OptedIn {}
+
+impl OptedIn {
+    /// A session begins: it asks about all of its JVMs.
+    pub(crate) fn open(&self) {
+        let mut known = self.known();
+        known.said.clear();
+        known.closed = false;
+    }
+
+    /// It is over: nobody waits any more.
+    pub(crate) fn close(&self) {
+        self.known().closed = true;
+        self.0.told.notify_all();
+    }
+
+    /// Whether a pod does. For one that is not known it waits for a look that begins after this; where that comes to
+    /// nothing, it does not.
+    pub(crate) fn has(&self, uid: &str) -> bool {
+        let end = Instant::now() + PATIENCE;
+        let mut known = self.known();
+        let next = known.begun + 1;
+        if !known.pods.contains_key(uid) {
+            self.0.wanted.notify_one();
+        }
+        while known.is_to_wait(uid, next) {
+            let Some(left) = end.checked_duration_since(Instant::now()) else { break };
+            known = self.0.told.wait_timeout(known, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if known.ended >= next && !known.pods.contains_key(uid) {
+            known.vain = Some(Instant::now());
+            known.pods.insert(uid.to_owned(), false);
+        }
+        let has = known.pods.get(uid).copied().unwrap_or(false);
+        if known.said.len() >= MOST {
+            let Known { said, pods, .. } = &mut *known;
+            said.retain(|(uid, _)| pods.contains_key(uid));
+        }
+        known.said.insert((uid.to_owned(), has));
+        has
+    }
+
+    /// Ready when a pod was asked about that is not known.
+    pub async fn wanted(&self) {
+        self.0.wanted.notified().await;
+    }
+
+    /// A look begins.
+    pub fn begin(&self) {
+        self.known().begun += 1;
+    }
+
+    /// It has ended: all pods of the node by uid, and whether each does; none if the look has failed. Returns whether
+    /// what was said of one of them is not so any more. (One that is not among them may be there the next time: a
+    /// kubelet that has just begun does not know all.)
+    pub fn end(&self, pods: Option<HashMap<String, bool>>) -> bool {
+        let mut known = self.known();
+        known.ended = known.begun;
+        match pods {
+            Some(pods) => known.pods = pods,
+            None => known.vain = Some(Instant::now()),
+        }
+        self.0.told.notify_all();
+        known.said.iter().any(|(uid, said)| known.pods.get(uid).is_some_and(|now| now != said))
+    }
+
+    /// How many do.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.known().pods.values().filter(|&&has| has).count()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Whether the look of this number may still say something of a pod.
+    fn is_to_wait(&self, uid: &str, look: u64) -> bool {
+        let hopeless = self.vain.is_some_and(|then| then.elapsed() < HOPELESS);
+        !self.pods.contains_key(uid) && self.ended < look && !hopeless && !self.closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods(list: &[(&str, bool)]) -> Option<HashMap<String, bool>> {
+        Some(list.iter().map(|&(uid, has)| (uid.to_owned(), has)).collect())
+    }
+
+    /// Looks as often as somebody asks for it.
+    fn looks(board: &OptedIn, answers: Vec<Option<HashMap<String, bool>>>) -> std::thread::JoinHandle<()> {
+        let board = board.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            for answer in answers {
+                runtime.block_on(board.wanted());
+                board.begin();
+                board.end(answer);
+            }
+        })
+    }
+
+    #[test]
+    fn a_pod_that_is_not_known_is_looked_for_once() {
+        let board = OptedIn::default();
+        let looks = looks(&board, vec![pods(&[("a", true), ("b", false)])]);
+        assert!(board.has("a") && !board.has("b"));
+        looks.join().unwrap();
+        assert_eq!(board.count(), 1);
+        let looks = self::looks(&board, vec![pods(&[("a", true), ("c", true)])]);
+        assert!(board.has("c") && board.has("a"));
+        looks.join().unwrap();
+        // One that a look does not know: nobody waits for another look, for it or for its like.
+        let looks = self::looks(&board, vec![pods(&[])]);
+        assert!(!board.has("d"));
+        looks.join().unwrap();
+        let begun = Instant::now();
+        assert!(!board.has("d") && !board.has("e"));
+        assert!(begun.elapsed() < PATIENCE);
+    }
+
+    #[test]
+    fn a_look_that_failed_is_waited_for_once() {
+        let board = OptedIn::default();
+        let looks = looks(&board, vec![None]);
+        let begun = Instant::now();
+        assert!(!board.has("a") && !board.has("b"));
+        assert!(begun.elapsed() < PATIENCE);
+        looks.join().unwrap();
+        board.begin();
+        assert!(board.end(pods(&[("a", true)])), "it was said not to");
+        assert!(board.has("a"));
+    }
+
+    #[test]
+    fn nobody_waits_when_the_session_is_over() {
+        let board = OptedIn::default();
+        let asks = std::thread::spawn({
+            let board = board.clone();
+            move || board.has("a")
+        });
+        let begun = Instant::now();
+        board.close();
+        assert!(!asks.join().unwrap() && begun.elapsed() < PATIENCE);
+    }
+
+    #[test]
+    fn only_what_was_said_in_this_session_can_be_wrong() {
+        let board = OptedIn::default();
+        board.begin();
+        assert!(!board.end(pods(&[("a", false), ("b", false)])));
+        assert!(!board.has("a"));
+        let look = |list: &[(&str, bool)]| {
+            board.begin();
+            board.end(pods(list))
+        };
+        assert!(!look(&[("a", false), ("b", true)]), "nobody asked about b");
+        assert!(look(&[("a", true)]));
+        assert!(board.has("a"));
+        assert!(look(&[("a", true)]), "another JVM of it was told otherwise");
+        assert!(!look(&[]), "it may have gone, and its JVMs with it");
+        assert!(look(&[("a", true)]), "the kubelet had not known it yet");
+        board.open();
+        assert!(!look(&[("a", false)]), "nobody asked about it");
+        assert!(!board.has("a") && !look(&[("a", false)]));
+    }
+}

@@ -1,0 +1,64 @@
+//! JVMs that do not let the agent be attached to them: they are not asked again, in whatever session.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::jvm::{Jvm, Refusal};
+
+/// As many are remembered, of those that have ended too.
+const MOST: usize = 4096;
+
+/// Why, by pid and start time. Copies share what they know.
+#[derive(Clone, Debug, Default)]
+pub struct Refused(Arc<Mutex<HashMap<(u32, u64), Refusal>>>);
+
+impl Refused {
+    /// Why this one refused, if it did.
+    pub(crate) fn why(&self, jvm: &Jvm) -> Option<Refusal> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key(jvm)).cloned()
+    }
+
+    /// Remembers it, if it is the JVM's own and stays: one that was slow or stopped may be asked by the next session.
+    pub(crate) fn note(&self, jvm: &Jvm, why: &Refusal) {
+        if !stays(why) {
+            return;
+        }
+        let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.len() >= MOST {
+            refused.clear();
+        }
+        refused.insert(key(jvm), why.clone());
+    }
+}
+
+fn stays(why: &Refusal) -> bool {
+    match why {
+        Refusal::AttachDisabled
+        | Refusal::AgentLoadingDisabled
+        | Refusal::NoexecTmp
+        | Refusal::TmpNotWritable
+        | Refusal::NotLoaded(_)
+        | Refusal::NoLog
+        | Refusal::KnownCrash(_)
+        | Refusal::UnknownVersion
+        | Refusal::NotHotSpot
+        | Refusal::ZeroVm
+        | Refusal::LayoutUnknown => true,
+        Refusal::SignalNotCaught
+        | Refusal::NoThreads
+        | Refusal::Blocked
+        | Refusal::TimedOut
+        | Refusal::Interrupted
+        | Refusal::Stopped
+        | Refusal::Exited
+        | Refusal::NoAnswer
+        | Refusal::NotPermitted
+        | Refusal::HelperStuck
+        | Refusal::OutOfResources(_)
+        | Refusal::HelperFailed(_) => false,
+    }
+}
+
+fn key(jvm: &Jvm) -> (u32, u64) {
+    (jvm.process.tgid, jvm.start_ticks)
+}

@@ -1,0 +1,33 @@
+//! How much is read and kept of processes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::patience::PATIENCE;
+
+/// Limits; the defaults fit a host with some thousand processes.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// This binary: the process that opens files of doubtful file systems is it again.
+    pub binary: PathBuf,
+    /// How long reading a `/proc` file or opening a mapped file may take.
+    pub patience: Duration,
+    /// Files kept open at most; less if `RLIMIT_NOFILE` wants it.
+    pub max_open_files: usize,
+    /// Executable mappings of one process at most, past ones included.
+    pub max_mappings: usize,
+    /// Executable mappings of all processes at most; about 80 bytes each.
+    pub max_mappings_in_all: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            binary: PathBuf::from("/proc/self/exe"),
+            patience: PATIENCE,
+            max_open_files: 512,
+            max_mappings: 65_536,
+            max_mappings_in_all: 1 << 19,
+        }
+    }
+}

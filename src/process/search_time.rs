@@ -1,0 +1,127 @@
+//! When code of files is looked for in memory of no file, so that searches cost a known part of the time: those of one
+//! program, and those of all.
+
+use crate::sample::MonoNs;
+
+/// A search is not repeated sooner, ns; after one in vain not before the second pause, which doubles each time: a runtime
+/// that generates code has none of a file.
+const SHORTEST: u64 = 100_000_000;
+const PAUSE: u64 = 1_000_000_000;
+const MAX_DOUBLINGS: u32 = 10;
+/// Each third search in vain looks for bytes in all files.
+const BY_BYTES_EVERY: u32 = 3;
+/// One program takes one part in so many of the time, all take one in so many; what is left over is kept up to this, ns.
+const PART_OF_ONE: u64 = 20;
+const PART_OF_ALL: u64 = 10;
+const MOST_SAVED: u64 = 1_000_000_000;
+
+/// When code of files is looked for in one program's memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MovedSearches {
+    /// Searches in vain, one after the other.
+    failures: u32,
+    /// Not before, for what searching costs.
+    rested_at: MonoNs,
+    /// Not before, for the searches in vain.
+    retry_at: MonoNs,
+}
+
+impl MovedSearches {
+    /// A file's code was covered: it may have been moved.
+    pub(super) fn expect(&mut self) {
+        (self.failures, self.retry_at) = (0, MonoNs(0));
+    }
+
+    pub(super) fn is_due(&self, now: MonoNs) -> bool {
+        now >= self.rested_at && now >= self.retry_at
+    }
+
+    pub(super) fn looks_for_bytes(&self) -> bool {
+        self.failures.is_multiple_of(BY_BYTES_EVERY)
+    }
+
+    /// A search has ended that took so long, ns.
+    pub(super) fn ended(&mut self, now: MonoNs, took: u64, has_found: bool) {
+        self.rested_at = MonoNs(now.0 + SHORTEST.max(took.saturating_mul(PART_OF_ONE - 1)));
+        if has_found {
+            self.expect();
+        } else {
+            self.retry_at = MonoNs(now.0 + (PAUSE << self.failures.min(MAX_DOUBLINGS)));
+            self.failures = self.failures.saturating_add(1);
+        }
+    }
+}
+
+/// Time for the searches of all programs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SearchTime {
+    /// What may be spent, ns; less than none if the last search took more.
+    saved: i64,
+    /// When that was so.
+    at: MonoNs,
+}
+
+impl SearchTime {
+    pub(super) fn new(now: MonoNs) -> SearchTime {
+        SearchTime { saved: MOST_SAVED.cast_signed(), at: now }
+    }
+
+    pub(super) fn is_left(&mut self, now: MonoNs) -> bool {
+        let since = now.0.saturating_sub(self.at.0) / PART_OF_ALL;
+        self.saved = self.saved.saturating_add_unsigned(since).min(MOST_SAVED.cast_signed());
+        self.at = now;
+        self.saved > 0
+    }
+
+    pub(super) fn spend(&mut self, took: u64) {
+        self.saved = self.saved.saturating_sub_unsigned(took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn who_generates_code_is_asked_ever_more_seldom() {
+        let mut searches = MovedSearches::default();
+        let (mut now, mut times, mut by_bytes) = (MonoNs(1), 0_u32, 0);
+        while now.0 < 24 * 3600 * SECOND {
+            if searches.is_due(now) {
+                by_bytes += u32::from(searches.looks_for_bytes());
+                searches.ended(now, 10_000_000, false);
+                times += 1;
+            }
+            now.0 += SECOND;
+        }
+        // Eleven times within the first half hour, then each 17 minutes.
+        assert!((80..110).contains(&times), "{times}");
+        assert_eq!(by_bytes, times.div_ceil(BY_BYTES_EVERY));
+        searches.expect();
+        assert!(searches.is_due(now), "a file's code was covered");
+    }
+
+    #[test]
+    fn a_search_costs_a_part_of_the_time() {
+        let mut searches = MovedSearches::default();
+        searches.ended(MonoNs(SECOND), SECOND / 10, true);
+        searches.expect();
+        assert!(!searches.is_due(MonoNs(2 * SECOND + SECOND / 2)));
+        assert!(searches.is_due(MonoNs(3 * SECOND)));
+    }
+
+    #[test]
+    fn all_searches_together_cost_a_part_of_the_time() {
+        let mut time = SearchTime::new(MonoNs(0));
+        let mut spent = 0;
+        for now in (0..100 * SECOND).step_by(1_000_000) {
+            if time.is_left(MonoNs(now)) {
+                time.spend(SECOND / 10);
+                spent += SECOND / 10;
+            }
+        }
+        assert!((10 * SECOND..=12 * SECOND).contains(&spent), "{spent}");
+    }
+}

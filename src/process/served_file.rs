@@ -1,0 +1,46 @@
+//! Files of file systems that a program serves (FUSE): whoever reads one waits for that program, for ever if it likes.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
+
+use super::procfs;
+
+/// `FUSE_SUPER_MAGIC` of `include/uapi/linux/magic.h`; virtiofs has the same.
+const FUSE: u64 = 0x6573_5546;
+
+/// Whether a program serves the file system of a file, open or `O_PATH`. It is asked by this, and may deny an answer: no
+/// file system of the kernel's does.
+pub(super) fn is_served(file: BorrowedFd<'_>) -> bool {
+    fstatfs(file).map_or(true, |fs| u64::try_from(fs.f_type) == Ok(FUSE)) && !is_of_hypervisor(file)
+}
+
+/// Whether it is the hypervisor that serves it, as the root of virtual machines: only the host's root can mount that.
+fn is_of_hypervisor(file: BorrowedFd<'_>) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let Ok(stat) = statx(file, "", flags, StatxFlags::empty()) else { return false };
+    let mounts = procfs::read("/proc/self/mountinfo").unwrap_or_default();
+    has_virtiofs(&mounts, &format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+/// Whether a device is that of a virtiofs in `/proc/PID/mountinfo` (proc(5)).
+fn has_virtiofs(mounts: &[u8], device: &str) -> bool {
+    mounts.split(|&b| b == b'\n').any(|line| {
+        let mut fields = line.split(|&b| b == b' ');
+        fields.nth(2) == Some(device.as_bytes())
+            && fields.skip_while(|field| *field != b"-").nth(1) == Some(b"virtiofs")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtiofs_is_told_by_the_type_of_its_mount() {
+        let mounts = b"22 1 0:25 / / rw,relatime shared:1 - virtiofs root rw\n\
+            23 22 0:26 / /mnt/- rw shared:2 master:1 - fuse.sshfs virtiofs rw\nodd\n";
+        assert!(has_virtiofs(mounts, "0:25"));
+        assert!(!has_virtiofs(mounts, "0:26") && !has_virtiofs(mounts, "0:2") && !has_virtiofs(b"", "0:25"));
+    }
+}

@@ -1,0 +1,14 @@
+//! Why an address of a process is no place in a file.
+
+/// Why an address leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unlocated {
+    /// No executable mapping covers it.
+    NotMapped,
+    /// The process had ended before its mappings could be read.
+    ProcessGone,
+    /// Its mappings could not be read in time.
+    TooSlow,
+    /// It has more mappings than are kept.
+    TooManyMappings,
+}

@@ -1,0 +1,213 @@
+//! Samples of a profile as a format writes them: all of them, those of a container, of a service. A view borrows: nothing
+//! is copied for each container or service but its rows.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use super::accounts::Accounts;
+use super::frames::{FrameId, FrameTable};
+use super::labels::{Container, Labels, LabelsId};
+use super::samples::{Profile, Sample, Span, Weight, leaves};
+use super::trie::{NodeId, Trie};
+
+/// Samples of a profile, with accounts of their own.
+#[derive(Clone, Debug)]
+pub struct View<'p> {
+    profile: &'p Profile,
+    /// By leaf, then by labels.
+    samples: Vec<Sample>,
+    accounts: Accounts,
+    has_labels: bool,
+}
+
+impl Profile {
+    /// All samples.
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        View { profile: self, samples: self.samples(), accounts: self.accounts.clone(), has_labels: true }
+    }
+
+    /// The samples of a container, or of what is in none. The others count as filtered. Lost ticks stay: nobody knows
+    /// whose they were.
+    #[must_use]
+    pub fn of_container(&self, container: Option<&Container>) -> View<'_> {
+        let mut view = self.view();
+        view.samples.retain(|sample| self.labels(sample.labels).container.as_deref() == container);
+        let out = view.accounts.kept.saturating_sub(view.total().count);
+        view.accounts.kept -= out;
+        view.accounts.filtered += out;
+        view
+    }
+
+    /// The samples by what `key` says of their labels, in the order of the keys: a view each, with their ticks as its
+    /// accounts. Lost ticks are nobody's and in none of them.
+    pub fn split<K: Ord>(&self, key: impl Fn(&Labels) -> K) -> impl Iterator<Item = (K, View<'_>)> {
+        let mut groups: BTreeMap<K, Vec<Sample>> = BTreeMap::new();
+        for sample in self.samples() {
+            groups.entry(key(self.labels(sample.labels))).or_default().push(sample);
+        }
+        groups.into_iter().map(move |(key, samples)| (key, self.only(samples, Accounts::default())))
+    }
+
+    /// The lost ticks, and no samples.
+    #[must_use]
+    pub fn lost(&self) -> View<'_> {
+        let lost = self.accounts.lost.clone();
+        self.only(Vec::new(), Accounts { ticks: self.accounts.lost_total(), lost, ..Accounts::default() })
+    }
+
+    fn only(&self, samples: Vec<Sample>, accounts: Accounts) -> View<'_> {
+        let kept: u64 = samples.iter().map(|sample| sample.weight.count).sum();
+        let (ticks, period_ns) = (accounts.ticks + kept, self.accounts.period_ns);
+        let accounts = Accounts { ticks, kept, period_ns, ..accounts };
+        View { profile: self, samples, accounts, has_labels: true }
+    }
+}
+
+impl<'p> View<'p> {
+    /// The same, of nobody: what differs by its labels alone is one sample.
+    #[must_use]
+    pub fn without_labels(mut self) -> View<'p> {
+        self.has_labels = false;
+        self.samples.dedup_by(|next, first| {
+            let same = next.leaf == first.leaf;
+            if same {
+                first.weight += next.weight;
+            }
+            same
+        });
+        self
+    }
+
+    /// The samples, in the order of their leaves.
+    #[must_use]
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Where their ticks went.
+    #[must_use]
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// The time that they are from.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        self.profile.span
+    }
+
+    /// Whose a sample is.
+    #[must_use]
+    pub fn labels(&self, id: LabelsId) -> &Labels {
+        static NOBODY: LazyLock<Labels> = LazyLock::new(Labels::default);
+        if self.has_labels { self.profile.labels(id) } else { &NOBODY }
+    }
+
+    /// The sum of all samples.
+    #[must_use]
+    pub fn total(&self) -> Weight {
+        let mut sum = Weight::default();
+        self.samples.iter().for_each(|sample| sum += sample.weight);
+        sum
+    }
+
+    /// Leaves with their ticks, whoever's, in the order of the nodes.
+    #[must_use]
+    pub fn leaves(&self) -> Vec<(NodeId, u64)> {
+        leaves(&self.samples)
+    }
+
+    /// The nodes of the samples' stacks but the root, parents before their children.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeId> {
+        let trie = self.trie();
+        let mut met = vec![false; trie.len()];
+        let mut nodes = Vec::new();
+        for Sample { leaf, .. } in &self.samples {
+            for node in trie.up(*leaf) {
+                if std::mem::replace(&mut met[node.index()], true) {
+                    break;
+                }
+                nodes.push(node);
+            }
+        }
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// The stacks of the whole profile; a node's item is a frame.
+    #[must_use]
+    pub fn trie(&self) -> &'p Trie {
+        self.profile.trie()
+    }
+
+    /// The frame of a node other than the root.
+    #[must_use]
+    pub fn frame_of(&self, node: NodeId) -> FrameId {
+        self.profile.frame_of(node)
+    }
+
+    /// The frames of the whole profile.
+    #[must_use]
+    pub fn frames(&self) -> &'p FrameTable {
+        self.profile.frames()
+    }
+
+    /// Whether the accounts add up and the samples are the ones that were kept.
+    ///
+    /// # Errors
+    /// One sentence with both sums.
+    pub fn check(&self) -> Result<(), String> {
+        self.accounts.check_samples(self.total().count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
+
+    fn profile() -> Profile {
+        let mut profile = Profile::new();
+        let frame = |name: &str| Arc::new(Frame::named(Kind::Native, name));
+        let stack = [frame("main"), frame("work"), frame("leaf")];
+        for (pid, process, depth, ticks) in [(1, "a", 3, 5), (2, "b", 3, 7), (3, "a", 3, 2), (3, "a", 2, 1)] {
+            let labels = Labels { pid, process: process.into(), ..Labels::default() };
+            profile.add(&labels, &stack[..depth], ticks, ticks * 10);
+        }
+        profile.accounts = Accounts { ticks: 18, kept: 15, period_ns: 10, ..Accounts::default() };
+        profile.accounts.lose("ring full", 3);
+        profile
+    }
+
+    #[test]
+    fn parts_have_their_own_samples_and_accounts() {
+        let profile = profile();
+        let parts: Vec<_> = profile.split(|labels| labels.process.to_string()).collect();
+        let told: Vec<_> = parts.iter().map(|(name, part)| (name.as_str(), part.total().count)).collect();
+        assert_eq!(told, [("a", 8), ("b", 7)]);
+        for (_, part) in &parts {
+            part.check().unwrap();
+            assert_eq!(part.accounts().period_ns, 10);
+        }
+        let lost = profile.lost();
+        lost.check().unwrap();
+        let shown: u64 = parts.iter().map(|(_, part)| part.accounts().shown()).sum();
+        assert_eq!(shown + lost.accounts().shown(), profile.accounts.shown());
+        let (_, b) = &parts[1];
+        assert_eq!(b.nodes().len(), 3);
+        assert_eq!(b.leaves(), [(b.samples()[0].leaf, 7)]);
+    }
+
+    #[test]
+    fn without_labels_equal_stacks_are_one_sample() {
+        let profile = profile();
+        let nobody = profile.view().without_labels();
+        let weights: Vec<u64> = nobody.samples().iter().map(|sample| sample.weight.count).collect();
+        assert_eq!(weights, [1, 14]);
+        assert_eq!(*nobody.labels(nobody.samples()[0].labels), Labels::default());
+        nobody.check().unwrap();
+    }
+}

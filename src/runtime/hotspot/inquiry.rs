@@ -1,0 +1,155 @@
+//! What is asked of a JVM when it is met: what its stacks are walked by, and its names. In a thread of its own, since it
+//! takes as long as the JVM likes, up to a deadline.
+
+use crate::plan::{AgentRule, Java, Refused};
+use std::sync::mpsc::Sender;
+
+use super::agent_rule;
+use crate::jvm::{self, AttachOptions, Attached, Failed, Jvm, Opened, Refusal};
+use crate::process::container::Node;
+use crate::sample::MonoNs;
+
+/// A JVM, by its pid, and what it says of itself.
+pub(crate) type Described = (u32, jvm::Described);
+
+/// How a JVM was met.
+pub(crate) enum Met {
+    /// It was there before sampling began.
+    Found(Jvm),
+    /// It mapped `libjvm.so` during the run, at this time.
+    Begun(MonoNs),
+}
+
+impl Met {
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self, Met::Begun(_))
+    }
+}
+
+/// What to ask, and of whom.
+pub(crate) struct Inquiry {
+    pub(crate) tgid: u32,
+    pub(crate) met: Met,
+    pub(crate) java: Java,
+    /// To whom the agent is attached where names are read out of memory.
+    pub(crate) agent_for: Vec<AgentRule>,
+    pub(crate) node: Node,
+    pub(crate) refused: Refused,
+    pub(crate) options: AttachOptions,
+}
+
+/// What came of it.
+pub(crate) struct Answer {
+    pub(crate) jvm: Option<Jvm>,
+    /// Why its stacks are walked by frame pointers alone.
+    pub(crate) undescribed: Option<Refusal>,
+    /// Of a JVM that should have the agent, and whose memory was opened instead.
+    pub(crate) no_agent: Option<NoAgent>,
+    pub(crate) names: Result<Got, Failed>,
+}
+
+/// Why a JVM has no agent.
+pub(crate) struct NoAgent {
+    pub(crate) why: Refusal,
+    /// It was asked now, and not by an earlier session.
+    pub(crate) asked: bool,
+}
+
+/// Where names come from.
+pub(crate) enum Got {
+    Log(Box<Attached>),
+    Memory(Box<Opened>),
+    Nothing,
+}
+
+impl Inquiry {
+    /// Asks. What stacks are walked by is told as soon as it is known.
+    pub(crate) fn answer(self, described: &Sender<Described>) -> Answer {
+        let Inquiry { tgid, met, java, agent_for, node, refused, options } = self;
+        let late = met.is_late();
+        let jvm = match met {
+            Met::Found(jvm) => Some(jvm),
+            Met::Begun(at) => jvm::find(tgid).map(|jvm| jvm.mapped_at(at)),
+        };
+        let Some(jvm) = jvm else {
+            let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
+            return Answer { jvm: None, undescribed: Some(Refusal::Exited), no_agent: None, names };
+        };
+        // Nobody listens any more when the session is over.
+        let tell = |it| described.send((tgid, it)).unwrap_or_default();
+        let describe = || jvm::describe(&jvm, &options).map(tell).err();
+        // What opens its memory describes it too, but waits for a JVM that has just begun.
+        let first = late.then(describe);
+        let before = refused.why(&jvm);
+        let asked = before.is_none();
+        let is_allowed = || agent_for.iter().any(|rule| agent_rule::allows(rule, tgid, &node));
+        let attaches = attaches(java, is_allowed);
+        let opens = java.reads_memory() && !(attaches && asked);
+        let first = first.or_else(|| (!opens).then(describe));
+        let open = || match jvm::open(&jvm, &options) {
+            Ok(opened) => {
+                let again = opened.described().map(tell).err();
+                (Some(again), Ok(Got::Memory(Box::new(opened))))
+            }
+            Err(failed) => (None, Err(failed)),
+        };
+        let mut no_agent = None;
+        let (again, names) = match attaches.then(|| attach(&jvm, before, &refused, &options)) {
+            Some(Err(Failed { refusal: why, inspection })) if java.reads_memory() && why.leaves_memory() => {
+                no_agent = Some(NoAgent { why, asked });
+                let (again, names) = open();
+                let known =
+                    |failed: Failed| Failed { inspection: failed.inspection.or(inspection), ..failed };
+                (again, names.map_err(known))
+            }
+            Some(attached) => (None, attached.map(Got::Log)),
+            None if java.reads_memory() => open(),
+            None => (None, Ok(Got::Nothing)),
+        };
+        // One that has just begun makes more of its stubs while it starts.
+        let again = again.or_else(|| (late || first.is_none()).then(describe));
+        let undescribed = [first, again].into_iter().flatten().reduce(Option::and).flatten();
+        Answer { jvm: Some(jvm), undescribed, no_agent, names }
+    }
+}
+
+/// Whether a JVM should have the agent; `is_allowed`: by a rule, where memory is the source of the others.
+fn attaches(java: Java, is_allowed: impl FnOnce() -> bool) -> bool {
+    match java {
+        Java::Auto | Java::Agent => true,
+        Java::Vm => is_allowed(),
+        Java::Off => false,
+    }
+}
+
+/// Attaches the agent, unless the JVM has refused that before.
+fn attach(
+    jvm: &Jvm,
+    before: Option<Refusal>,
+    refused: &Refused,
+    options: &AttachOptions,
+) -> Result<Box<Attached>, Failed> {
+    if let Some(refusal) = before {
+        return Err(Failed { refusal, inspection: None });
+    }
+    let attached = jvm::attach(jvm, options).map(Box::new);
+    attached.inspect_err(|failed| refused.note(jvm, &failed.refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Java, attaches};
+
+    #[test]
+    fn rules_are_for_where_memory_is_read() {
+        for (java, is_allowed, asked) in [
+            (Java::Auto, false, true),
+            (Java::Agent, false, true),
+            (Java::Vm, true, true),
+            (Java::Vm, false, false),
+            (Java::Off, true, false),
+        ] {
+            assert_eq!(attaches(java, || is_allowed), asked, "{java:?} {is_allowed}");
+        }
+    }
+}

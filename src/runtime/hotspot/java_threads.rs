@@ -1,0 +1,221 @@
+//! What JVMs call their threads. The kernel keeps 15 bytes of a name, so pools whose names differ behind them would be one.
+//!
+//! A name is read out of the JVM's memory at the end of a window in which the thread ran, and only if the kernel's may be
+//! cut, or is the process's own: JDK 8 gives threads none. It counts only if the kernel's is what HotSpot makes of it; so
+//! a thread that was renamed in between keeps the kernel's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::thread_name::{MAX_KERNEL, fold_numbers};
+use crate::process::procfs;
+use crate::sample::{Count, MonoNs, ProcessId, Stack};
+use crate::symbolize::Jvms;
+use crate::text::clean;
+
+/// Longest name that is shown, characters.
+const MAX_NAME: usize = 256;
+/// Threads whose names are kept.
+const MAX_KNOWN: usize = 64 << 10;
+/// Windows after which the name of a thread that did not run is forgotten: no stack waits for so long.
+const KEPT: u64 = 120;
+/// A thread that has had no name so often is asked about in every sixteenth window only.
+const MOST_MISSES: u32 = 3;
+const SELDOM: u64 = 16;
+/// What every JVM calls its first thread, which the kernel knows by the program's name.
+const FIRST: &str = "main";
+
+/// A thread as long as the kernel knows it by one name, of which this has the hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Thread {
+    process: ProcessId,
+    tid: u32,
+    comm: u64,
+}
+
+impl Thread {
+    fn of(stack: &Stack) -> Thread {
+        Thread { process: stack.key.process, tid: stack.key.tid, comm: stack.key.comm }
+    }
+}
+
+/// What is known of a thread.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Its number in the JVM's PID namespace.
+    number: u32,
+    name: Option<Arc<str>>,
+    /// It has had several names, all of which the kernel cuts to the same.
+    varies: bool,
+    misses: u32,
+    /// The last window in which it ran.
+    ran: u64,
+}
+
+/// The names of threads that ran.
+#[derive(Debug, Default)]
+pub(crate) struct JavaThreads {
+    /// Names with their numbers.
+    raw: bool,
+    known: HashMap<Thread, Known>,
+}
+
+impl JavaThreads {
+    pub(crate) fn new(raw: bool) -> JavaThreads {
+        JavaThreads { raw, known: HashMap::new() }
+    }
+
+    /// The name of a stack's thread, if the JVM's is known.
+    pub(crate) fn name(&self, stack: &Stack) -> Option<&Arc<str>> {
+        self.known.get(&Thread::of(stack)).filter(|known| !known.varies)?.name.as_ref()
+    }
+
+    /// Reads the names of the threads of these stacks, in the order of time, whose window is over. `own`: what the kernel
+    /// calls a process.
+    pub(crate) fn look(
+        &mut self,
+        window: u64,
+        stacks: &[(Stack, Count)],
+        jvms: &mut Jvms,
+        mut own: impl FnMut(ProcessId, MonoNs) -> Option<Arc<[u8]>>,
+    ) {
+        self.known.retain(|_, known| window < known.ran + KEPT);
+        // Of a process whose memory is read, its own name; of others nothing.
+        let mut processes: HashMap<ProcessId, Option<Arc<[u8]>>> = HashMap::new();
+        let mut asked: BTreeMap<ProcessId, BTreeMap<u32, (&Stack, bool)>> = BTreeMap::new();
+        for (stack, _) in stacks.iter().filter(|(stack, _)| stack.key.tid != 0) {
+            let process = stack.key.process;
+            let read = || jvms.reads_memory(process).then(|| own(process, stack.at).unwrap_or_default());
+            let Some(own) = processes.entry(process).or_insert_with(read) else { continue };
+            let is_own = **own == *stack.comm;
+            if stack.comm.len() >= MAX_KERNEL || is_own {
+                // Of several names in a window the last one: stacks come in the order of time.
+                asked.entry(process).or_default().insert(stack.key.tid, (stack, is_own));
+            }
+        }
+        for (process, threads) in asked {
+            self.ask(window, process, &threads, jvms);
+        }
+    }
+
+    fn ask(
+        &mut self,
+        window: u64,
+        process: ProcessId,
+        threads: &BTreeMap<u32, (&Stack, bool)>,
+        jvms: &mut Jvms,
+    ) {
+        let mut asked = Vec::new();
+        for (&tid, &(stack, is_own)) in threads {
+            let thread = Thread::of(stack);
+            if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&thread) {
+                continue;
+            }
+            let known = self.known.entry(thread).or_default();
+            known.ran = window;
+            if known.varies || known.misses >= MOST_MISSES && !window.is_multiple_of(SELDOM) {
+                continue;
+            }
+            if known.number == 0 {
+                known.number = number(process.tgid, tid).unwrap_or(0);
+            }
+            asked.push((known.number, stack, is_own));
+        }
+        let numbers: Vec<u32> = asked.iter().map(|&(number, ..)| number).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        for ((_, stack, is_own), name) in asked.into_iter().zip(jvms.thread_names(process, &numbers)) {
+            let name = name.filter(|name| is_cut(&stack.comm, name) || is_own && name != FIRST);
+            let name = name.map(|name| self.shown(&name));
+            if let Some(known) = self.known.get_mut(&Thread::of(stack)) {
+                known.take(name);
+            }
+        }
+    }
+
+    fn shown(&self, name: &str) -> Arc<str> {
+        let name = clean(name.as_bytes(), MAX_NAME);
+        if self.raw { name.into() } else { fold_numbers(&name).into() }
+    }
+}
+
+impl Known {
+    fn take(&mut self, name: Option<Arc<str>>) {
+        match (name, &self.name) {
+            (None, None) => self.misses = self.misses.saturating_add(1),
+            // It ended, or could not be read this time.
+            (None, Some(_)) => {}
+            (Some(name), Some(known)) => self.varies = name != *known,
+            (Some(name), None) => (self.name, self.misses) = (Some(name), 0),
+        }
+    }
+}
+
+/// A thread's number in its own PID namespace.
+fn number(tgid: u32, tid: u32) -> Option<u32> {
+    let status = procfs::read(&format!("/proc/{tgid}/task/{tid}/status")).ok()?;
+    procfs::parse_status(&status).map(|status| status.ns_tid)
+}
+
+/// Whether `comm` is what `os::set_native_thread_name` (os_linux.cpp) makes of a name, in modified UTF-8: its first bytes,
+/// or since JDK 22 its first seven and last six with two dots in between.
+fn is_cut(comm: &[u8], name: &str) -> bool {
+    const HEAD: usize = 7;
+    const TAIL: usize = 6;
+    let whole = modified_utf8(name);
+    let (Some(first), Some(head)) = (whole.first_chunk::<MAX_KERNEL>(), whole.first_chunk::<HEAD>()) else {
+        return whole == comm;
+    };
+    let tail = whole.last_chunk::<TAIL>().map_or(&[][..], |tail| tail);
+    comm == first || comm == [head, &b".."[..], tail].concat()
+}
+
+/// As HotSpot writes strings: characters beyond U+FFFF as two surrogates, and zero in two bytes (JVM specification, 4.4.7).
+fn modified_utf8(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    for unit in text.encode_utf16() {
+        let low = |shift: u16| (unit >> shift) as u8 & 0x3f | 0x80;
+        match unit {
+            1..0x80 => out.push(unit as u8),
+            0 | 0x80..0x800 => out.extend([(unit >> 6) as u8 | 0xc0, low(0)]),
+            _ => out.extend([(unit >> 12) as u8 | 0xe0, low(6), low(0)]),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_counts_if_the_kernels_is_made_of_it() {
+        let reader = "inventory-service-reader-1";
+        assert!(is_cut(b"inventory-servi", reader));
+        assert!(is_cut(b"invento..ader-1", reader));
+        assert!(!is_cut(b"inventory-serve", reader));
+        assert!(!is_cut(b"invento..iter-1", reader));
+        assert!(is_cut(b"exactly-15-byte", "exactly-15-byte"));
+        assert!(is_cut(b"short", "short"));
+        assert!(!is_cut(b"short", "shorter") && !is_cut(b"", "x"));
+        assert!(is_cut(
+            b"\xed\xa0\xbe\xed\xb6\x86\xed\xa0\xbe\xed\xb6\x86\xed\xa0\xbe",
+            "\u{1f986}\u{1f986}\u{1f986} d"
+        ));
+        assert!(is_cut(b"a\xc0\x80b", "a\0b"));
+    }
+
+    #[test]
+    fn a_thread_that_is_renamed_behind_what_the_kernel_keeps_has_no_name_of_the_jvm() {
+        let mut known = Known::default();
+        known.take(None);
+        assert_eq!(known.misses, 1);
+        known.take(Some("a".into()));
+        known.take(None);
+        known.take(Some("a".into()));
+        assert!(!known.varies && known.name.as_deref() == Some("a") && known.misses == 0);
+        known.take(Some("b".into()));
+        assert!(known.varies);
+    }
+}

@@ -1,0 +1,423 @@
+//! The JVMs of a session: attached before the clock starts, or when they first run during it; their leases are renewed
+//! each window and ended with the session.
+
+use crate::plan::{AgentRule, Java, OptedIn, Refused, Settings, Target};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use super::inquiry::{Described, Inquiry, Met};
+use super::jvm::Entry;
+use super::tally::{JavaTally, Throttled};
+use crate::jvm::{self, AttachOptions};
+use crate::plan::Control;
+use crate::process::cgroup::Membership;
+use crate::process::container::Node;
+use crate::process::hierarchies::Hierarchies;
+use crate::process::throttling::CpuSnapshot;
+use crate::process::{EventKind, ProcessEvent, Processes};
+use crate::profile::report::JvmReport;
+use crate::runtime::Delay;
+use crate::sample::{Count, MonoNs, ProcessId, Stack};
+use crate::symbolize::{LogStats, Stats, Symbolizer};
+use crate::targets::groups::Groups;
+use crate::targets::processes;
+use crate::unwind::HotSpot;
+
+/// How often leases are renewed while JVMs are attached to.
+const RENEW: Duration = Duration::from_secs(1);
+/// How long sampling may wait for the JVMs that are there, if attaching to one may not take longer.
+const FIRST: Duration = Duration::from_secs(60);
+/// How often it is looked whether an attach is done.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A JVM that came during the run.
+struct Queued {
+    tgid: u32,
+    /// By its first stack, if there was one.
+    process: Option<ProcessId>,
+    /// When it mapped `libjvm.so`.
+    mapped: MonoNs,
+}
+
+/// All JVMs that are profiled.
+pub(crate) struct Jvms {
+    java: Java,
+    target: Target,
+    children: bool,
+    options: AttachOptions,
+    hierarchies: Hierarchies,
+    entries: HashMap<u32, Entry>,
+    /// Processes that mapped `libjvm.so` during the run and have no entry yet, and when they did.
+    mapped: HashMap<u32, MonoNs>,
+    /// Processes that ended, and the window in which: their last stacks come with it.
+    leaving: Vec<(u64, u32)>,
+    /// With the window that showed that they have ended: the last one that may have stacks of theirs.
+    ended: Vec<(u64, Entry)>,
+    /// Those that were told of, and may have stacks that wait until the next part is told of.
+    told: Vec<ProcessId>,
+    /// They run, and wait for their turn to be attached to.
+    queue: VecDeque<Queued>,
+    at_once: usize,
+    agent_for: Vec<AgentRule>,
+    node: Node,
+    refused: Refused,
+    results: BTreeMap<String, u64>,
+    /// Why those that were there before could not be looked for.
+    undiscovered: Option<String>,
+    /// What their stacks are walked by, from the threads that ask for it.
+    described: (Sender<Described>, Receiver<Described>),
+}
+
+impl Jvms {
+    pub(crate) fn new(settings: &Settings, control: &Control) -> Jvms {
+        settings.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::open);
+        let options = AttachOptions {
+            timeout: settings.attach_timeout,
+            force: settings.force_attach,
+            interrupt: control.interrupted(),
+            ..AttachOptions::new(settings.binary.clone())
+        };
+        Jvms {
+            java: settings.java,
+            target: settings.target.clone(),
+            children: settings.children,
+            options,
+            hierarchies: Hierarchies::mounted(),
+            entries: HashMap::new(),
+            mapped: HashMap::new(),
+            leaving: Vec::new(),
+            ended: Vec::new(),
+            told: Vec::new(),
+            queue: VecDeque::new(),
+            at_once: settings.attach_at_once,
+            agent_for: settings.agent_for.clone(),
+            node: settings.node.clone(),
+            refused: settings.refused.clone(),
+            results: BTreeMap::new(),
+            undiscovered: None,
+            described: channel(),
+        }
+    }
+
+    /// What the report is to warn of.
+    pub(crate) fn warning(&self) -> Option<&str> {
+        self.undiscovered.as_deref()
+    }
+
+    /// What the stacks of JVMs are walked by, as far as it was found out since this was asked the last time. Methods that
+    /// their interpreters run have names from then on.
+    pub(crate) fn take_described(&mut self, symbolizer: &mut Symbolizer) -> Vec<(u32, HotSpot)> {
+        let told = self.described.1.try_iter().map(|(tgid, jvm::Described { hotspot, memory, layout })| {
+            if let Some(entry) = self.entries.get_mut(&tgid) {
+                entry.take_description(memory, layout, symbolizer);
+            }
+            (tgid, hotspot)
+        });
+        told.collect()
+    }
+
+    /// Finds the JVMs that are there and attaches to those that are profiled, several at a time. It takes as long as the
+    /// slowest of them, and not much longer than [`FIRST`]: those whose turn has not come by then are met when they run.
+    pub(crate) fn attach_all(
+        &mut self,
+        processes: &Processes,
+        groups: &Groups,
+        symbolizer: &mut Symbolizer,
+        stop: &Control,
+    ) {
+        let wanted: Option<Vec<u32>> = match &self.target {
+            Target::All | Target::Groups(_) => None,
+            Target::Pids(tgids) if self.children => Some(processes.descendants(tgids)),
+            Target::Pids(tgids) => Some(tgids.clone()),
+            Target::Tids(tids) => Some(processes::processes_of(tids)),
+            Target::Launch(_) => Some(Vec::new()),
+        };
+        let mut found = jvm::discover().unwrap_or_else(|error| {
+            self.undiscovered = Some(format!(
+                "JVMs that ran before could not be looked for, their Java has no names: {error:#}"
+            ));
+            Vec::new()
+        });
+        found.retain(|jvm| wanted.as_ref().is_none_or(|wanted| wanted.contains(&jvm.process.tgid)));
+        if matches!(self.target, Target::Groups(_)) {
+            found.retain(|jvm| groups.hold(jvm.process.tgid));
+        }
+        log::info!("JVMs: {} found to profile", found.len());
+        let mut waiting = found.into_iter();
+        let (begun, mut renewed) = (Instant::now(), Instant::now());
+        loop {
+            self.join(false, symbolizer);
+            if stop.is_stopped() {
+                self.ask_nobody_else();
+            }
+            if begun.elapsed() >= FIRST.max(self.options.timeout) {
+                self.mapped.extend(waiting.map(|jvm| (jvm.process.tgid, MonoNs::default())));
+                return;
+            }
+            while self.under_way() < self.at_once
+                && !stop.is_stopped()
+                && let Some(jvm) = waiting.next()
+            {
+                self.begin(jvm.process.tgid, Met::Found(jvm));
+            }
+            if self.under_way() == 0 {
+                return;
+            }
+            // While some are slow to answer the others keep what they have logged.
+            if renewed.elapsed() >= RENEW {
+                self.beat(symbolizer);
+                renewed = Instant::now();
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Takes in what happened to processes in a window: JVMs that begin and end. `has_ended`: by these events, of a process.
+    pub(crate) fn notice(&mut self, window: u64, events: &[ProcessEvent], has_ended: impl Fn(u32) -> bool) {
+        for (_, tgid) in self.leaving.extract_if(.., |(since, _)| *since < window) {
+            self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
+        }
+        for event in events {
+            let tgid = event.tgid;
+            match &event.kind {
+                EventKind::Mmap(mapped) if mapped.path.as_os_str().as_bytes().ends_with(b"/libjvm.so") => {
+                    self.mapped.insert(tgid, event.at);
+                }
+                EventKind::Comm { exec: true, .. } => self.replace(window, tgid),
+                // Whoever had the number has ended.
+                EventKind::Fork { parent } if event.is_leader() => {
+                    self.replace(window, tgid);
+                    // It has a copy of its parent's JVM, and is met if it runs before it executes something else.
+                    if self.entries.contains_key(parent) {
+                        self.mapped.entry(tgid).or_default();
+                    }
+                }
+                _ => {}
+            }
+        }
+        // A process ends with the last of its threads; the exit of the first one says nothing.
+        let unmet = self.mapped.keys().copied().chain(self.queue.iter().map(|queued| queued.tgid));
+        for tgid in unmet.filter(|tgid| has_ended(*tgid)).collect::<Vec<u32>>() {
+            self.forget_unmet(tgid);
+        }
+        let is_new = |tgid: &u32| !self.leaving.iter().any(|(_, left)| left == tgid);
+        let left: Vec<u32> = self.entries.keys().copied().filter(|tgid| has_ended(*tgid)).collect();
+        let left: Vec<(u64, u32)> = left.into_iter().filter(is_new).map(|tgid| (window, tgid)).collect();
+        self.leaving.extend(left);
+    }
+
+    /// Another program has the number now.
+    fn replace(&mut self, window: u64, tgid: u32) {
+        self.forget_unmet(tgid);
+        self.leaving.retain(|(_, left)| *left != tgid);
+        self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
+    }
+
+    fn forget_unmet(&mut self, tgid: u32) {
+        self.mapped.remove(&tgid);
+        self.queue.retain(|queued| queued.tgid != tgid);
+    }
+
+    /// Attaches to the JVMs that have just mapped `libjvm.so` and whose stacks are `wanted`.
+    pub(crate) fn greet(&mut self, wanted: impl Fn(u32) -> bool, symbolizer: &mut Symbolizer) {
+        let Jvms { mapped, entries, queue, .. } = self;
+        // Those that were there before had no turn, and have it when they run.
+        let begun = |tgid: &u32, at: &mut MonoNs| {
+            *at != MonoNs::default() && !entries.contains_key(tgid) && wanted(*tgid)
+        };
+        let begun = mapped.extract_if(begun);
+        queue.extend(begun.map(|(tgid, mapped)| Queued { tgid, process: None, mapped }));
+        self.advance(symbolizer);
+    }
+
+    /// Looks at the stacks of a window: a JVM that came during the run is attached to when it is first seen to run, if it
+    /// was not before, and the exact identity of each JVM is that of its stacks.
+    pub(crate) fn meet(&mut self, stacks: &[(Stack, Count)], symbolizer: &mut Symbolizer) {
+        for (stack, _) in stacks {
+            let process = stack.key.process;
+            if let Some(mapped) = self.mapped.remove(&process.tgid)
+                && !self.entries.contains_key(&process.tgid)
+            {
+                self.queue.push_back(Queued { tgid: process.tgid, process: Some(process), mapped });
+                self.advance(symbolizer);
+            }
+            if let Some(queued) = self.queue.iter_mut().find(|queued| queued.tgid == process.tgid) {
+                queued.process = Some(process);
+            }
+            if let Some(entry) = self.entries.get_mut(&process.tgid) {
+                entry.bind(process, symbolizer);
+            }
+        }
+    }
+
+    /// Whether a JVM has still something to tell.
+    pub(crate) fn have_work(&self) -> bool {
+        !self.queue.is_empty() || self.under_way() > 0
+    }
+
+    /// Renews the leases, and takes the results of attaches that are done.
+    pub(crate) fn beat(&mut self, symbolizer: &mut Symbolizer) {
+        let lease = self.options.lease;
+        let until =
+            MonoNs(MonoNs::now().0.saturating_add(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)));
+        self.advance(symbolizer);
+        for entry in self.entries.values_mut() {
+            entry.describe_again(&self.options, &self.described.0);
+            if let Some(attached) = entry.attached() {
+                // A log that can no longer be written to is the end of its lease; its reader notices.
+                let _ = if entry.log.given_up { attached.end_lease() } else { attached.renew_lease(until) };
+            }
+        }
+    }
+
+    /// Notes how far the logs have been read.
+    pub(crate) fn read(&mut self, logs: &[(ProcessId, LogStats)]) {
+        for entry in self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry)) {
+            if let Some((_, stats)) = logs.iter().find(|(process, _)| Some(*process) == entry.bound) {
+                entry.log = *stats;
+            }
+        }
+    }
+
+    /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system. Those that
+    /// are interrupted clean up and end.
+    pub(crate) fn settle(&mut self, symbolizer: &mut Symbolizer) {
+        self.queue.clear();
+        self.ask_nobody_else();
+        self.join(true, symbolizer);
+    }
+
+    /// Nobody but the JVMs themselves is waited for any more.
+    fn ask_nobody_else(&self) {
+        self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::close);
+    }
+
+    /// The end of a part: how each was kept from running in it. Of one that has ended nobody knows any more.
+    pub(crate) fn measure(&mut self) -> Throttled {
+        let entries = self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry));
+        entries.filter_map(|entry| Some((entry.id(), entry.measure(&self.hierarchies)?))).collect()
+    }
+
+    /// Takes the results of attaches that are done; `wait`: of all.
+    fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) {
+        for entry in self.entries.values_mut() {
+            for result in entry.join(wait, symbolizer) {
+                *self.results.entry(result).or_default() += 1;
+            }
+        }
+    }
+
+    /// Takes what is done, and begins with those whose turn it is.
+    fn advance(&mut self, symbolizer: &mut Symbolizer) {
+        self.join(false, symbolizer);
+        while self.under_way() < self.at_once
+            && let Some(Queued { tgid, process, mapped }) = self.queue.pop_front()
+        {
+            self.begin(tgid, Met::Begun(mapped));
+            if let Some((entry, process)) = self.entries.get_mut(&tgid).zip(process) {
+                entry.bind(process, symbolizer);
+            }
+        }
+    }
+
+    /// How often names were had, or were not, by result.
+    pub(crate) fn results(&self) -> &BTreeMap<String, u64> {
+        &self.results
+    }
+
+    /// Closes what JVMs are named by that have ended, unless stacks of theirs wait: in a long run there are thousands.
+    pub(crate) fn close_ended(&mut self, waiting: &HashSet<ProcessId>, symbolizer: &mut Symbolizer) {
+        for (_, entry) in self.ended.iter_mut().filter(|(_, entry)| !entry.is_closed()) {
+            if !entry.bound.is_some_and(|process| waiting.contains(&process)) {
+                entry.close(symbolizer);
+            }
+        }
+    }
+
+    /// How many have no names, or not all, since there was no room to read them.
+    pub(crate) fn unread(&self) -> usize {
+        self.all().filter(|entry| entry.is_unread()).count()
+    }
+
+    /// All of this part.
+    fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().chain(self.ended.iter().map(|(_, entry)| entry))
+    }
+
+    /// Forgets JVMs that have ended: those of the last part that was told of now, those of this part, whose last window that
+    /// is, with the next one. Later parts may wait to tell of those that ended in them.
+    pub(crate) fn forget_ended(&mut self, last: u64, symbolizer: &mut Symbolizer) {
+        let ended = self.ended.extract_if(.., |(window, _)| *window <= last);
+        let ended = ended.filter_map(|(_, entry)| entry.bound).collect();
+        for process in std::mem::replace(&mut self.told, ended) {
+            symbolizer.forget(process);
+        }
+    }
+
+    /// Ends the leases: the agents write no more and free what they hold.
+    pub(crate) fn release(&self) {
+        for entry in self.entries.values() {
+            if let Some(attached) = entry.attached() {
+                // The JVM may be gone, and its memory with it.
+                let _ = attached.end_lease();
+            }
+        }
+    }
+
+    /// What the report says of each JVM that was attached to or ran, the busiest first.
+    pub(crate) fn report(&self, tally: &JavaTally, symbols: &Stats) -> Vec<JvmReport> {
+        let mut reports: Vec<JvmReport> =
+            self.all().filter_map(|entry| entry.report(tally, symbols)).collect();
+        reports.sort_by_key(|report| (std::cmp::Reverse(report.ticks), report.pid));
+        reports
+    }
+
+    /// Starts the thread that attaches to a JVM: one that was found, or one that has just begun.
+    fn begin(&mut self, tgid: u32, met: Met) {
+        let late = met.is_late();
+        let inquiry = Inquiry {
+            tgid,
+            met,
+            java: self.java,
+            agent_for: self.agent_for.clone(),
+            node: self.node.clone(),
+            refused: self.refused.clone(),
+            options: self.options.clone(),
+        };
+        let described = self.described.0.clone();
+        let begin = move || inquiry.answer(&described);
+        match std::thread::Builder::new().name("attach".into()).spawn(begin) {
+            Ok(thread) => {
+                let cpu = self.cpu_of(tgid);
+                self.entries.insert(tgid, Entry::attaching(tgid, self.java, thread, late, cpu));
+            }
+            Err(e) => log::warn!("JVM {tgid} is not asked: {e}"),
+        }
+    }
+
+    fn is_queued(&self, tgid: u32) -> bool {
+        self.queue.iter().any(|queued| queued.tgid == tgid)
+    }
+
+    /// Attaches that are not done.
+    fn under_way(&self) -> usize {
+        self.entries.values().filter(|entry| entry.is_open()).count()
+    }
+
+    fn cpu_of(&self, tgid: u32) -> CpuSnapshot {
+        Membership::of(tgid).map(|of| self.hierarchies.snapshot(&of)).unwrap_or_default()
+    }
+}
+
+impl Delay for Jvms {
+    fn is_jvm(&self, tgid: u32) -> bool {
+        // What is read out of its memory is there as soon as it runs, and nothing comes of one that refused.
+        self.is_open(tgid) || self.entries.get(&tgid).is_some_and(|entry| entry.attached().is_some())
+    }
+
+    fn is_open(&self, tgid: u32) -> bool {
+        self.is_queued(tgid) || self.entries.get(&tgid).is_some_and(Entry::is_open)
+    }
+}

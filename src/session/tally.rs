@@ -1,0 +1,35 @@
+//! What was counted besides the profile: plain data, which the stages fill and the report tells.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::capture::abi::Counters;
+use crate::profile::Module;
+use crate::runtime::hotspot::tally::JavaTally;
+use crate::sample::End;
+
+/// What was counted besides the profile.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    /// Sum of all windows.
+    pub(super) counters: Counters,
+    /// Ticks that have a stack in the profile or were idle.
+    pub(super) kept: u64,
+    /// Of them, ticks in which nothing ran; they are in the profile only if idleness is shown.
+    pub(super) idle: u64,
+    /// Ticks whose frames never arrived.
+    pub(super) frameless: u64,
+    /// How the user walks ended, by ticks.
+    pub(super) ends: HashMap<End, u64>,
+    /// Of walks that did not reach the root, in which files' code they ended.
+    pub(super) ended_in: HashMap<(Arc<Module>, End), u64>,
+    /// Of JVMs.
+    pub(super) java: JavaTally,
+}
+
+impl Tally {
+    /// Ticks in which nothing ran and that are in no picture: all such, unless idleness is `shown`.
+    pub(super) fn hidden_idle(&self, shown: bool) -> u64 {
+        if shown { 0 } else { self.idle }
+    }
+}

@@ -1,0 +1,30 @@
+//! Fields of the records of ELF files.
+
+/// The width of an ELF file's fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Elf32,
+    Elf64,
+}
+
+/// Reads little-endian fields out of a record of a fixed size.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl Fields<'_> {
+    pub(crate) fn u16(&self, at: usize) -> u16 {
+        self.0.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_le_bytes)
+    }
+    pub(crate) fn u32(&self, at: usize) -> u32 {
+        self.0.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+    }
+    pub(crate) fn u64(&self, at: usize) -> u64 {
+        self.0.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+    }
+    /// A field as wide as an address of the class.
+    pub(crate) fn word(&self, class: Class, at32: usize, at64: usize) -> u64 {
+        match class {
+            Class::Elf32 => u64::from(self.u32(at32)),
+            Class::Elf64 => self.u64(at64),
+        }
+    }
+}

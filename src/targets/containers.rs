@@ -1,0 +1,249 @@
+//! Whose container each sample is of, by the number of its cgroup.
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::plan::allowance::{Allowance, cpu_time, next_look};
+use crate::process::cgroup::Membership;
+use crate::process::container::{Container as Found, Names, Node};
+use crate::process::hierarchies::Hierarchies;
+use crate::process::hierarchy::Hierarchy;
+use crate::process::{EventKind, ProcessEvent};
+use crate::profile::labels::Container;
+use crate::sample::{Count, MonoNs, Stack};
+
+/// Groups that are remembered.
+const MAX_KNOWN: usize = 65_536;
+/// How long a container of a pod may be without its name: the kubelet tells it after the container has begun.
+const UNNAMED: Duration = Duration::from_secs(30);
+/// Looking at programs that begin takes no more CPU time than one part in so many, and some that is saved up while few
+/// begin: where there are many they are told apart at the end of their window.
+const NOTICE_PART: u32 = 300;
+const NOTICE_SAVED: Duration = Duration::from_millis(20);
+/// How often it is looked which groups have gone. One is forgotten at the second look that does not find it: what ran in
+/// it has long been told of by then.
+const LEAVE_EVERY: Duration = Duration::from_secs(300);
+/// How often its name is asked for.
+const AGAIN: Duration = Duration::from_millis(900);
+
+/// The containers of cgroups, learned as they are seen to run.
+pub(crate) struct Containers {
+    node: Node,
+    naming: Hierarchy,
+    hierarchies: Hierarchies,
+    /// By group; none if it is of no container.
+    known: HashMap<u64, Option<Arc<Container>>>,
+    /// Of the known, those that the last look for the gone did not find.
+    gone: HashSet<u64>,
+    next_leave: Instant,
+    /// Those whose names are still to come: group, its directory, until when.
+    unnamed: Vec<(u64, PathBuf, Instant)>,
+    next_look: Instant,
+    noticing: Allowance,
+    next_names: Instant,
+}
+
+impl Containers {
+    /// `naming` is the hierarchy whose numbers stacks have.
+    pub(crate) fn new(node: Node, naming: Hierarchy) -> Containers {
+        let now = Instant::now();
+        let mut containers = Containers {
+            node,
+            naming,
+            hierarchies: Hierarchies::mounted(),
+            known: HashMap::new(),
+            gone: HashSet::new(),
+            next_leave: now + LEAVE_EVERY,
+            unnamed: Vec::new(),
+            next_look: now,
+            noticing: Allowance::new(NOTICE_PART, NOTICE_SAVED, now),
+            next_names: now,
+        };
+        let names = containers.node.names();
+        containers.look_through(&names);
+        containers
+    }
+
+    /// Learns the groups of programs that have just begun: a container may have gone when its first stack comes, at
+    /// the end of a window.
+    pub(crate) fn notice(&mut self, events: &[ProcessEvent]) {
+        let began = cpu_time();
+        let left = self.noticing.now(Instant::now());
+        let mut names = None;
+        // Of most short programs nothing is there any more to be looked at.
+        let ends = |event: &&ProcessEvent| event.is_leader() && event.kind == EventKind::Exit;
+        let ended: HashMap<u32, MonoNs> =
+            events.iter().filter(ends).map(|event| (event.tgid, event.at)).collect();
+        for event in events {
+            let begins = matches!(event.kind, EventKind::Comm { exec: true, .. });
+            // Where a thread executes a program, the leader ends before.
+            if !begins || ended.get(&event.tgid).is_some_and(|&end| end > event.at) {
+                continue;
+            }
+            if cpu_time() - began >= left {
+                break;
+            }
+            let Some((id, dir)) = self.group_of(event.tgid) else { continue };
+            if !self.known.contains_key(&id) {
+                let names = names.get_or_insert_with(|| self.node.names());
+                self.learn(id, names, &dir);
+            }
+        }
+        self.noticing.spend(cpu_time() - began);
+    }
+
+    /// Learns the groups of new stacks while their processes are still there.
+    pub(crate) fn meet(&mut self, stacks: &[(Stack, Count)]) {
+        self.ask_again();
+        let now = Instant::now();
+        if now >= self.next_leave {
+            self.next_leave = now + LEAVE_EVERY;
+            let there = self.hierarchies.dirs(self.naming);
+            self.forget_gone(&there.iter().filter_map(|dir| number(dir)).collect());
+        }
+        let mut new: HashSet<u64> = HashSet::new();
+        let keys = stacks.iter().map(|(stack, _)| &stack.key);
+        let mut keys = keys.filter(|key| !self.known.contains_key(&key.cgroup)).peekable();
+        if keys.peek().is_none() {
+            return;
+        }
+        let names = self.node.names();
+        let mut found = Vec::new();
+        for key in keys {
+            match self.group_of(key.process.tgid).filter(|(id, _)| *id == key.cgroup) {
+                Some(group) => found.push(group),
+                None => _ = new.insert(key.cgroup),
+            }
+        }
+        for (id, dir) in found {
+            self.learn(id, &names, &dir);
+        }
+        new.retain(|id| !self.known.contains_key(id));
+        if !new.is_empty() && Instant::now() >= self.next_look {
+            self.look_through(&names);
+        }
+    }
+
+    /// The container of a group; one without names if the group had gone before it was looked at.
+    pub(crate) fn of(&self, cgroup: u64) -> Option<Arc<Container>> {
+        match self.known.get(&cgroup) {
+            Some(known) => known.clone(),
+            None => Some(Arc::new(Container::gone())),
+        }
+    }
+
+    /// Learns all groups that are there.
+    fn look_through(&mut self, names: &Names) {
+        let (now, began) = (Instant::now(), cpu_time());
+        for dir in self.hierarchies.dirs(self.naming).into_iter().take(MAX_KNOWN) {
+            if let Some(id) = number(&dir).filter(|id| !self.known.contains_key(id)) {
+                self.learn(id, names, &dir);
+            }
+        }
+        self.next_look = next_look(now, began);
+    }
+
+    /// Forgets groups that were gone before, and notes those that have gone since.
+    fn forget_gone(&mut self, there: &HashSet<u64>) {
+        let gone = std::mem::take(&mut self.gone);
+        self.known.retain(|id, _| there.contains(id) || !gone.contains(id));
+        self.gone = self.known.keys().filter(|&id| !there.contains(id)).copied().collect();
+    }
+
+    /// The group that a process is in, by its number and its directory.
+    fn group_of(&self, tgid: u32) -> Option<(u64, PathBuf)> {
+        let dir = self.hierarchies.dir(self.naming, &Membership::of(tgid).ok()?)?;
+        Some((number(&dir)?, dir))
+    }
+
+    fn learn(&mut self, id: u64, names: &Names, dir: &Path) {
+        if self.known.len() >= MAX_KNOWN {
+            self.known.clear();
+            self.unnamed.clear();
+        }
+        let container = container(names, dir);
+        if container.as_deref().is_some_and(is_unnamed) || names.seems_inner(dir) {
+            self.unnamed.push((id, dir.to_owned(), Instant::now() + UNNAMED));
+        }
+        self.known.insert(id, container);
+    }
+
+    /// Asks for names that were not there when their containers began.
+    fn ask_again(&mut self) {
+        let now = Instant::now();
+        if self.unnamed.is_empty() || now < self.next_names {
+            return;
+        }
+        self.next_names = now + AGAIN;
+        let names = self.node.names();
+        let known = &mut self.known;
+        self.unnamed.retain(|(id, dir, until)| {
+            // A group that has gone has the names that it had.
+            let Some(found) = container(&names, dir).filter(|_| number(dir) == Some(*id)) else {
+                return false;
+            };
+            let still = (is_unnamed(&found) || names.seems_inner(dir)) && now < *until;
+            known.insert(*id, Some(found));
+            still
+        });
+    }
+}
+
+/// Whether it is in a pod and has no name there: a container that has just begun, or the one that holds the pod.
+fn is_unnamed(container: &Container) -> bool {
+    !container.pod_uid.is_empty() && container.container.is_empty()
+}
+
+fn number(dir: &Path) -> Option<u64> {
+    std::fs::metadata(dir).ok().map(|meta| meta.ino())
+}
+
+fn container(names: &Names, dir: &Path) -> Option<Arc<Container>> {
+    let Found { id, name, container, pod, pod_uid, namespace } = names.container(dir)?;
+    Some(Arc::new(Container {
+        id: id.into(),
+        name: name.into(),
+        container: container.into(),
+        pod: pod.into(),
+        pod_uid: pod_uid.into(),
+        namespace: namespace.into(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::MonoNs;
+
+    #[test]
+    fn a_program_that_begins_tells_of_its_group_at_once() {
+        let mut containers = Containers::new(Node::at("/nowhere"), Hierarchies::mounted().naming());
+        let Some((own, _)) = containers.group_of(std::process::id()) else {
+            println!("SKIP: the cgroup of this test is not to be seen from here");
+            return;
+        };
+        containers.known.clear();
+        assert!(containers.of(own).unwrap().is_gone());
+        let tgid = std::process::id();
+        let kind = EventKind::Comm { name: b"test"[..].into(), exec: true };
+        containers.notice(&[ProcessEvent { at: MonoNs::default(), tgid, tid: tgid, kind }]);
+        assert!(containers.of(own).is_none_or(|of| !of.is_gone()));
+    }
+
+    #[test]
+    fn a_group_that_has_gone_is_forgotten_later() {
+        let mut containers = Containers::new(Node::at("/nowhere"), Hierarchies::mounted().naming());
+        containers.known = HashMap::from([(1, None), (2, None)]);
+        let knows = |containers: &Containers| [1, 2].map(|id| containers.known.contains_key(&id));
+        let both = HashSet::from([1, 2]);
+        for there in [&both, &HashSet::from([2]), &both, &HashSet::from([2])] {
+            containers.forget_gone(there);
+            assert_eq!(knows(&containers), [true, true], "its last window may still be to come");
+        }
+        containers.forget_gone(&HashSet::from([2]));
+        assert_eq!((knows(&containers), containers.gone.len()), ([false, true], 0));
+    }
+}

@@ -1,0 +1,212 @@
+//! The chosen cgroups of a session: whether BPF sees them as we do, containers that begin and end, and how each was kept
+//! from running.
+
+use crate::plan::{Settings, Target};
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::Instant;
+
+use crate::capture::{CgroupMap, Cgroups, Member};
+use crate::plan::allowance::{cpu_time, next_look};
+use crate::process::cgroup::Membership;
+use crate::process::group::Group;
+use crate::process::hierarchies::Hierarchies;
+use crate::process::hierarchy::Hierarchy;
+use crate::process::selection::{NoTarget, Selection};
+use crate::process::throttling::CpuSnapshot;
+use crate::profile::frame::clean;
+use crate::profile::report::GroupReport;
+
+/// Processes that are compared, besides those in chosen groups.
+const MAX_COMPARED: usize = 64;
+/// Characters of a path in the report.
+const MAX_PATH: usize = 300;
+
+/// BPF and `/proc` do not agree, so that the wrong processes would be sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the cgroups of {0} are not those that BPF sees there: {1} of {2} processes are in other ones; \
+     name the same group in another hierarchy, or its processes by -p"
+)]
+pub struct Misread(Hierarchy, usize, usize);
+
+/// A chosen group, and its counters when it was met.
+struct Chosen {
+    group: Group,
+    cpu: CpuSnapshot,
+}
+
+/// All that are chosen.
+pub(crate) struct Groups {
+    hierarchies: Hierarchies,
+    selection: Option<Selection>,
+    /// Those that were there at the start.
+    first: Vec<Group>,
+    chosen: Vec<Chosen>,
+    /// Those that have ended.
+    ended: Vec<GroupReport>,
+    map: Option<CgroupMap>,
+    next_look: Instant,
+}
+
+impl Groups {
+    /// # Errors
+    /// When something that was asked for is not there.
+    pub(crate) fn new(settings: &Settings) -> Result<Groups, NoTarget> {
+        let hierarchies = Hierarchies::mounted();
+        let selection =
+            if let Target::Groups(selection) = &settings.target { Some(selection.clone()) } else { None };
+        let found = selection.as_ref().map(|selection| selection.groups(&hierarchies)).transpose()?;
+        let first = found.unwrap_or_default();
+        let (chosen, ended, map) = (Vec::new(), Vec::new(), None);
+        let mut groups =
+            Groups { hierarchies, selection, first, chosen, ended, map, next_look: Instant::now() };
+        groups.first.clone().into_iter().for_each(|group| groups.add(group));
+        Ok(groups)
+    }
+
+    /// What the capture is to be told; none if no groups are chosen.
+    pub(crate) fn cgroups(&self) -> Option<Cgroups> {
+        let selection = self.selection.as_ref()?;
+        let levels: Option<Vec<u32>> = self.chosen.iter().map(|chosen| chosen.group.level).collect();
+        let levels = levels.filter(|_| !selection.is_by_name()).unwrap_or_default();
+        Some(Cgroups { chosen: self.chosen.iter().map(|chosen| chosen.group.id).collect(), levels })
+    }
+
+    /// The hierarchy that tells containers apart.
+    pub(crate) fn naming(&self) -> Hierarchy {
+        self.hierarchies.naming()
+    }
+
+    /// Compares what BPF sees of processes with what `/proc` says of them; from then on the filter follows.
+    ///
+    /// # Errors
+    /// When they differ.
+    pub(crate) fn begin(&mut self, map: CgroupMap, members: &[Member]) -> Result<(), Misread> {
+        self.map = Some(map);
+        self.compare(members)
+    }
+
+    fn compare(&self, members: &[Member]) -> Result<(), Misread> {
+        let inside: HashSet<u32> = self.chosen.iter().flat_map(|chosen| chosen.group.processes()).collect();
+        let (mine, others): (Vec<&Member>, Vec<&Member>) =
+            members.iter().partition(|member| member.wanted || inside.contains(&member.tgid));
+        let mut hierarchies: Vec<Hierarchy> = members.iter().map(|member| member.group.hierarchy).collect();
+        hierarchies.sort_unstable();
+        hierarchies.dedup();
+        for hierarchy in hierarchies {
+            let of = |m: &&&Member| m.group.hierarchy == hierarchy;
+            let compared = mine.iter().filter(of).chain(others.iter().filter(of).take(MAX_COMPARED));
+            let same: Vec<bool> = compared.filter_map(|member| self.agrees(member)).collect();
+            let wrong = same.iter().filter(|same| !**same).count();
+            // One or the other may have moved, or begun to run something else, between both looks.
+            if wrong * 2 > same.len() {
+                return Err(Misread(hierarchy, wrong, same.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a process is where BPF sees it; none if it has gone, or `/proc` does not show where it is.
+    fn agrees(&self, member: &Member) -> Option<bool> {
+        let of = Membership::of(member.tgid).ok()?;
+        let dir = self.hierarchies.dir(member.group.hierarchy, &of)?;
+        let same = std::fs::metadata(dir).ok()?.ino() == member.group.id;
+        let mut own = self.chosen.iter().filter(|c| c.group.id.hierarchy == member.group.hierarchy);
+        Some(same && own.any(|chosen| chosen.group.holds(&of)) == member.wanted)
+    }
+
+    /// Whether a process is in a chosen group, as far as is known without BPF.
+    pub(crate) fn hold(&self, tgid: u32) -> bool {
+        Membership::of(tgid).is_ok_and(|of| self.chosen.iter().any(|chosen| chosen.group.holds(&of)))
+    }
+
+    /// Follows containers that begin, and groups that were removed and made again.
+    pub(crate) fn beat(&mut self) {
+        let Some(selection) = &self.selection else { return };
+        let beat = Instant::now();
+        if beat < self.next_look {
+            return;
+        }
+        let began = cpu_time();
+        let now = selection.groups_again(&self.hierarchies, &self.first);
+        let (stay, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.chosen)
+            .into_iter()
+            .partition(|chosen| now.iter().any(|group| group.id == chosen.group.id));
+        self.chosen = stay;
+        for chosen in gone {
+            log::info!("cgroups: {} is gone", chosen.group.dir.display());
+            self.map.iter().for_each(|map| map.forget(chosen.group.id));
+            self.ended.push(self.report_of(&chosen));
+        }
+        for group in now {
+            if !self.chosen.iter().any(|chosen| chosen.group.id == group.id) {
+                self.add(group);
+            }
+        }
+        self.next_look = next_look(beat, began);
+    }
+
+    /// What throttled the chosen groups until now is not told.
+    pub(crate) fn measure_from_now(&mut self) {
+        for Chosen { group, cpu } in &mut self.chosen {
+            *cpu = self.hierarchies.snapshot_of(group);
+        }
+    }
+
+    /// What the report says of each.
+    pub(crate) fn report(&self) -> Vec<GroupReport> {
+        self.ended.iter().cloned().chain(self.chosen.iter().map(|chosen| self.report_of(chosen))).collect()
+    }
+
+    fn add(&mut self, group: Group) {
+        log::info!("cgroups: {} ({}) is chosen", group.dir.display(), group.id.hierarchy);
+        let chosen = self.map.as_ref().map_or(Ok(()), |map| map.choose(group.id));
+        if let Err(error) = chosen {
+            log::warn!("cgroups: {}: {error:#}", group.dir.display());
+            return;
+        }
+        let cpu = self.hierarchies.snapshot_of(&group);
+        self.chosen.push(Chosen { group, cpu });
+    }
+
+    fn report_of(&self, Chosen { group, cpu }: &Chosen) -> GroupReport {
+        let spent = self.hierarchies.snapshot_of(group).since(cpu);
+        GroupReport {
+            path: clean(group.path.as_os_str().as_encoded_bytes(), MAX_PATH),
+            hierarchy: group.id.hierarchy.to_string(),
+            limit_cpus: spent.limit_cpus,
+            periods: spent.periods,
+            throttled_periods: spent.throttled_periods,
+            throttled_usec: spent.throttled_usec(),
+            pressure_usec: spent.pressure_usec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::group::GroupId;
+
+    #[test]
+    fn what_bpf_sees_elsewhere_is_refused() {
+        let hierarchies = Hierarchies::mounted();
+        let hierarchy = hierarchies.naming();
+        let own = std::process::id();
+        let Some(group) = hierarchies.group_of(hierarchy, own) else {
+            println!("SKIP: the cgroup of this test is not to be seen from here");
+            return;
+        };
+        let (chosen, first, ended, map) = (Vec::new(), Vec::new(), Vec::new(), None);
+        let next_look = Instant::now();
+        let mut groups = Groups { hierarchies, selection: None, first, chosen, ended, map, next_look };
+        groups.add(group.clone());
+        let member = |id, wanted| Member { tgid: own, group: GroupId { hierarchy, id }, wanted };
+        assert_eq!(groups.compare(&[member(group.id.id, true)]), Ok(()));
+        let elsewhere = groups.compare(&[member(group.id.id + 1, true)]).unwrap_err();
+        assert!(elsewhere.to_string().contains("1 of 1 processes"), "{elsewhere}");
+        assert!(groups.compare(&[member(group.id.id, false)]).is_err(), "the filter leaves it out");
+        assert_eq!(groups.compare(&[]), Ok(()));
+    }
+}

@@ -1,0 +1,8 @@
+//! Whose samples are wanted, and whose they are: chosen processes and their descendants, cgroups, containers; followed
+//! while they come and go.
+
+pub(crate) mod containers;
+pub(crate) mod groups;
+pub(crate) mod processes;
+
+pub use groups::Misread;

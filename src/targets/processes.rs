@@ -1,0 +1,261 @@
+//! The chosen processes and threads, with the descendants of processes if those are wanted: which of them run. When the
+//! last of them has ended there is nothing more to sample.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::capture::Filter;
+use crate::process::procfs::Stat;
+use crate::process::{EventKind, ProcessEvent, procfs};
+
+/// Those of the chosen processes or threads that have not ended. A number alone is nobody: it is given to others.
+pub(crate) struct Targets {
+    what: What,
+    children: bool,
+    /// When they began, in clock ticks since boot; descendants are told apart by what is heard of them.
+    running: HashMap<u32, Option<u64>>,
+    /// Those of which an exit was heard: the first thread of a process may end alone, and `/proc` shows it a moment later.
+    leaving: HashSet<u32>,
+}
+
+/// What the filter is to be told of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is a wanted process's from now on.
+    Want(u32),
+    /// It is nobody's that is wanted.
+    Forget(u32),
+}
+
+impl Targets {
+    /// Those that the filter names; none if it names none.
+    pub(crate) fn of(filter: &Filter) -> Option<Targets> {
+        let (what, ids) = match (&filter.tgids[..], &filter.tids[..]) {
+            ([], []) => return None,
+            ([], tids) => (What::Thread, tids),
+            (tgids, _) => (What::Process, tgids),
+        };
+        let began = |id: &u32| (*id, procfs::stat(*id).map(|stat| stat.start_ticks));
+        let running = ids.iter().map(began).collect();
+        Some(Targets { what, children: filter.children, running, leaving: HashSet::new() })
+    }
+
+    /// Takes in the descendants that are there, and what has happened since the targets were named.
+    pub(crate) fn begin(&mut self, descendants: &[u32], events: &[ProcessEvent]) -> Vec<Change> {
+        let mut changes: Vec<Change> = descendants.iter().copied().map(Change::Want).collect();
+        for &id in descendants {
+            self.running.entry(id).or_insert(None);
+        }
+        changes.extend(self.follow(events));
+        // Some may have ended before anything was heard.
+        changes.extend(self.ask(self.running.keys().copied().collect()));
+        changes
+    }
+
+    /// Takes in what has happened, in the order of time. A descendant is recognised by its ancestors at its ticks; this
+    /// finds those whose parents have ended, too.
+    pub(crate) fn follow(&mut self, events: &[ProcessEvent]) -> Vec<Change> {
+        let mut changes: Vec<Change> = events.iter().filter_map(|event| self.hear(event)).collect();
+        let unsure = events.iter().any(|event| match event.kind {
+            // What was not heard may have been an exit.
+            EventKind::Lost(_) => true,
+            // A thread that executes a program goes on under the number of the first one; nothing tells of the end of its own.
+            EventKind::Comm { exec, .. } => exec && self.what == What::Thread,
+            _ => false,
+        });
+        let doubtful = if unsure { self.running.keys().copied().collect() } else { self.leaving.clone() };
+        changes.extend(self.ask(doubtful));
+        changes
+    }
+
+    /// Whether all of them have ended.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    fn hear(&mut self, event: &ProcessEvent) -> Option<Change> {
+        let id = match self.what {
+            What::Process => event.is_leader().then_some(event.tgid)?,
+            What::Thread => event.tid,
+        };
+        match event.kind {
+            // Whoever had the number has ended.
+            EventKind::Fork { parent } => {
+                self.leaving.remove(&id);
+                let known = self.running.remove(&id).is_some();
+                if self.children && self.running.contains_key(&parent) {
+                    self.running.insert(id, None);
+                    return Some(Change::Want(id));
+                }
+                (known || self.children).then_some(Change::Forget(id))
+            }
+            EventKind::Exit if self.running.contains_key(&id) => {
+                self.leaving.insert(id);
+                None
+            }
+            // The kernel side finds descendants by itself, also those whose beginning was not heard.
+            EventKind::Exit => self.children.then_some(Change::Forget(id)),
+            _ => None,
+        }
+    }
+
+    /// Takes out those that have ended.
+    fn ask(&mut self, mut ids: HashSet<u32>) -> Vec<Change> {
+        ids.retain(|id| self.running.get(id).is_some_and(|began| has_ended(*id, *began, self.what)));
+        for id in &ids {
+            self.running.remove(id);
+            self.leaving.remove(id);
+        }
+        ids.into_iter().map(Change::Forget).collect()
+    }
+}
+
+/// The processes of threads, as far as they run.
+pub(crate) fn processes_of(tids: &[u32]) -> Vec<u32> {
+    let tgid_of = |tid: &u32| {
+        let status = procfs::read(&format!("/proc/{tid}/status")).ok()?;
+        Some(procfs::parse_status(&status)?.tgid)
+    };
+    tids.iter().filter_map(tgid_of).collect()
+}
+
+/// What a number in `/proc` stands for: that of a process is its first thread's, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Process,
+    Thread,
+}
+
+/// Whether it does not run any more: what nobody has waited for yet has ended as well, and what began at another time is
+/// somebody else.
+fn has_ended(id: u32, began: Option<u64>, what: What) -> bool {
+    match procfs::read(&format!("/proc/{id}/stat")) {
+        Ok(stat) => procfs::parse_stat(&stat)
+            .is_some_and(|stat| is_over(&stat, what) || began.is_some_and(|began| began != stat.start_ticks)),
+        Err(error) => matches!(error, rustix::io::Errno::NOENT | rustix::io::Errno::SRCH),
+    }
+}
+
+/// A process is over with the last of its threads: its first may have ended while others run on.
+fn is_over(stat: &Stat, what: What) -> bool {
+    matches!(stat.state, b'Z' | b'X') && (what == What::Thread || stat.threads <= 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::Change::{Forget, Want};
+    use super::*;
+    use crate::sample::MonoNs;
+
+    /// No process has such numbers.
+    const NOBODY: u32 = 1 << 23;
+
+    fn event(tgid: u32, tid: u32, kind: EventKind) -> ProcessEvent {
+        ProcessEvent { at: MonoNs(1), tgid, tid, kind }
+    }
+
+    fn fork(parent: u32, tgid: u32) -> ProcessEvent {
+        event(tgid, tgid, EventKind::Fork { parent })
+    }
+
+    fn exit(tgid: u32) -> ProcessEvent {
+        event(tgid, tgid, EventKind::Exit)
+    }
+
+    fn targets(tgids: &[u32], children: bool) -> Targets {
+        Targets::of(&Filter { tgids: tgids.to_vec(), children, ..Filter::default() }).unwrap()
+    }
+
+    /// Ended, but not reaped.
+    fn wait_for_end(child: &std::process::Child) {
+        let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        let id = rustix::process::Pid::from_child(child);
+        rustix::process::waitid(rustix::process::WaitId::Pid(id), options).unwrap();
+    }
+
+    #[test]
+    fn a_child_that_nobody_waited_for_has_ended() {
+        let own = std::process::id();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let mut targets = targets(&[own, pid], false);
+        wait_for_end(&child);
+        assert_eq!(targets.follow(&[]), [], "nothing was heard");
+        assert_eq!(targets.follow(&[exit(pid), exit(own)]), [Forget(pid)], "we still run");
+        child.wait().unwrap();
+        assert!(!targets.have_ended() && Targets::of(&Filter::default()).is_none());
+    }
+
+    #[test]
+    fn whoever_has_the_number_of_one_that_ended_is_not_chosen() {
+        let own = std::process::id();
+        let mut told = targets(&[own, 1], false);
+        // That our exit was heard says nothing as long as we are there; that the number is given away says all.
+        assert_eq!(told.follow(&[exit(own)]), []);
+        assert_eq!(told.follow(&[fork(NOBODY, own)]), [Forget(own)]);
+        assert_eq!(told.follow(&[exit(own), fork(1, own), exit(own)]), [], "its children are not wanted");
+        // If nothing was heard, it began at another time.
+        let mut unheard = targets(&[own, 1], false);
+        let began = unheard.running.insert(own, Some(1)).flatten();
+        assert_eq!(began, procfs::stat(own).map(|stat| stat.start_ticks));
+        assert_eq!(unheard.follow(&[]), []);
+        assert_eq!(unheard.follow(&[event(0, 0, EventKind::Lost(1))]), [Forget(own)]);
+        assert_eq!(unheard.running.len(), 1);
+    }
+
+    #[test]
+    fn what_ended_before_anything_was_heard_is_found() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut targets = targets(&[child.id(), NOBODY], true);
+        child.wait().unwrap();
+        let mut changes = targets.begin(&[NOBODY + 1], &[]);
+        changes[1..].sort_unstable_by_key(|change| matches!(change, Forget(id) if *id >= NOBODY));
+        assert_eq!(changes[..2], [Want(NOBODY + 1), Forget(child.id())]);
+        assert!(targets.have_ended() && changes.len() == 4);
+    }
+
+    #[test]
+    fn descendants_go_on_when_their_parents_have_ended() {
+        let (root, there) = (NOBODY, NOBODY + 1);
+        let mut targets = targets(&[root], true);
+        // `there` was there before, has a child, and ends; its child has one, which is ourselves: it runs.
+        let own = std::process::id();
+        let events = [fork(there, NOBODY + 2), exit(there), exit(root), fork(NOBODY + 2, own)];
+        let changes = targets.begin(&[root, there], &events);
+        assert_eq!(changes[..4], [Want(root), Want(there), Want(NOBODY + 2), Want(own)]);
+        assert_eq!(targets.running.keys().collect::<Vec<_>>(), [&own]);
+        assert!(!targets.have_ended());
+        // Its thread, and who has nothing to do with it.
+        let thread = event(own, own + 1, EventKind::Fork { parent: own });
+        assert_eq!(targets.follow(&[thread, fork(1, 7)]), [Forget(7)]);
+        assert_eq!(targets.follow(&[exit(8)]), [Forget(8)], "the kernel side may have noted it");
+    }
+
+    #[test]
+    fn a_thread_ends_before_its_process() {
+        let ((say, tid), (end, told)) = (channel(), channel::<()>());
+        let thread = std::thread::spawn(move || {
+            say.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+            told.recv()
+        });
+        let (own, tid) = (std::process::id(), tid.recv().unwrap());
+        let mut targets = Targets::of(&Filter { tids: vec![tid], ..Filter::default() }).unwrap();
+        assert_eq!(processes_of(&[tid, u32::MAX]), [own]);
+        assert_eq!(targets.follow(&[event(own, tid, EventKind::Exit), exit(own)]), []);
+        drop(end);
+        thread.join().unwrap().unwrap_err();
+        // Whoever joins a thread is woken a moment before the kernel forgets it.
+        while targets.follow(&[]) != [Forget(tid)] {
+            std::thread::yield_now();
+        }
+        assert!(targets.have_ended());
+    }
+
+    #[test]
+    fn a_first_thread_may_end_alone() {
+        let stat = |threads| Stat { state: b'Z', threads, ..Stat::default() };
+        assert!(is_over(&stat(2), What::Thread) && !is_over(&stat(2), What::Process));
+        assert!(is_over(&stat(1), What::Process));
+    }
+}

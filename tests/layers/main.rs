@@ -1,0 +1,214 @@
+//! The rooms import in one direction only (docs/design.md, "Rooms"), no two files need each other, and each foreign library
+//! stays in its rooms.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use source::{Module, Source};
+
+/// Lines that a file may have.
+const MAX_LINES: usize = 500;
+
+/// What each room may name. The crate's root and `main` are above all rooms.
+const ROOMS: [(&str, &[&str]); 18] = [
+    ("text", &[]),
+    ("sample", &[]),
+    ("limits", &["text"]),
+    ("unwind", &[]),
+    ("process", &["sample", "limits"]),
+    ("profile", &["limits", "text"]),
+    ("capture", &["sample", "process", "unwind"]),
+    ("jvm", &["sample", "process", "unwind", "text"]),
+    ("host", &["process"]),
+    ("symbolize", &["sample", "process", "jvm", "profile", "unwind", "limits", "text"]),
+    ("output", &["profile", "limits", "text"]),
+    ("plan", &["process", "jvm", "profile"]),
+    ("targets", &["sample", "capture", "process", "plan", "profile", "text"]),
+    ("loader", &["sample", "capture", "process", "unwind", "symbolize", "plan", "targets", "limits"]),
+    ("runtime", &["sample", "process", "jvm", "unwind", "symbolize", "profile", "plan", "targets", "text"]),
+    (
+        "session",
+        &[
+            "sample",
+            "capture",
+            "process",
+            "host",
+            "symbolize",
+            "profile",
+            "unwind",
+            "limits",
+            "text",
+            "plan",
+            "targets",
+            "loader",
+            "runtime",
+        ],
+    ),
+    ("daemon", &["process", "profile", "output", "plan", "session", "limits", "text"]),
+    (
+        "cli",
+        &[
+            "capture", "process", "jvm", "host", "profile", "output", "plan", "targets", "session", "daemon",
+            "text",
+        ],
+    ),
+];
+
+/// Every library, with the rooms that may use it, outside their tests. `*` stands for all.
+const LIBRARIES: [(&str, &[&str]); 35] = [
+    ("ahash", &["capture", "symbolize", "profile"]),
+    ("anyhow", &["*"]),
+    ("base64", &["daemon"]),
+    ("clap", &["cli"]),
+    ("cpp_demangle", &["symbolize"]),
+    ("flate2", &["symbolize", "output", "daemon"]),
+    ("gimli", &["symbolize"]),
+    ("http_body_util", &["daemon"]),
+    ("hyper", &["daemon"]),
+    ("hyper_rustls", &["daemon"]),
+    ("hyper_util", &["daemon"]),
+    ("inferno", &["output"]),
+    ("jiff", &["cli", "session", "daemon"]),
+    ("jvm_symbols_log", &["jvm"]),
+    // `symbolize` lists the loaded BPF programs: their symbols are the kernel's.
+    ("libbpf_rs", &["capture", "symbolize"]),
+    ("libbpf_sys", &["capture", "symbolize"]),
+    ("libc", &["*"]),
+    ("log", &["*"]),
+    ("lzma_rust2", &["symbolize"]),
+    ("memchr", &["symbolize"]),
+    ("opentelemetry_proto", &["output"]),
+    ("perf_event_open_sys", &["capture"]),
+    ("postcard", &["process", "jvm", "symbolize"]),
+    // The daemon has the messages of calls; the formats of profiles are output's.
+    ("prost", &["output", "daemon"]),
+    ("rustc_demangle", &["symbolize"]),
+    ("rustix", &["*"]),
+    ("rustls", &["daemon"]),
+    ("seccompiler", &["symbolize"]),
+    ("serde", &["*"]),
+    ("serde_json", &["process", "output", "daemon"]),
+    ("strsim", &["cli"]),
+    ("thiserror", &["*"]),
+    ("tokio", &["plan", "session", "daemon"]),
+    ("toml", &["cli"]),
+    ("zerocopy", &["capture"]),
+];
+
+#[test]
+fn every_room_is_known() {
+    let source = Source::read();
+    let rooms: BTreeSet<&str> = source.0.keys().filter_map(|module| room(module)).collect();
+    assert_eq!(rooms, ROOMS.iter().map(|(name, _)| *name).collect(), "src and the table of rooms");
+}
+
+#[test]
+fn imports_go_one_way() {
+    let source = Source::read();
+    let rooms = BTreeMap::from(ROOMS);
+    let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
+    for (module, others) in source.imports() {
+        let Some(own) = room(module) else { continue };
+        for other in others.into_iter().filter_map(|other| room(other)).filter(|other| *other != own) {
+            if !rooms[own].contains(&other) {
+                wrong.push(format!("{}: {own} must not know {other}", module.join("::")));
+            }
+            used.insert((own, other));
+        }
+    }
+    for (own, others) in ROOMS {
+        let unused = others.iter().filter(|other| !used.contains(&(own, **other)));
+        wrong.extend(
+            unused.map(|other| format!("{own} does not use {other}: the table of rooms is too wide")),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn no_files_need_each_other() {
+    let source = Source::read();
+    let imports = source.imports();
+    assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 500, "this test reads nothing");
+    let circles = circles(&imports);
+    assert!(circles.is_empty(), "{circles:#?}");
+}
+
+#[test]
+fn files_are_about_one_noun() {
+    let source = Source::read();
+    let long = source.0.iter().filter(|(_, file)| file.lines > MAX_LINES);
+    let long: Vec<_> = long.map(|(module, file)| (module.join("::"), file.lines)).collect();
+    assert!(long.is_empty(), "more than {MAX_LINES} lines, which second noun moved in? {long:?}");
+}
+
+#[test]
+fn libraries_stay_in_their_rooms() {
+    let source = Source::read();
+    let known = BTreeMap::from(LIBRARIES);
+    let (mut used, mut wrong) = (BTreeSet::new(), Vec::new());
+    for (module, file) in &source.0 {
+        for library in file.named.iter().map(|name| name[0].as_str()) {
+            let Some((library, rooms)) = known.get_key_value(library) else { continue };
+            used.insert(*library);
+            let Some(own) = room(module) else { continue };
+            if !rooms.contains(&"*") && !rooms.contains(&own) {
+                wrong.push(format!("{}: {library} belongs to {rooms:?}", module.join("::")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(used, known.keys().copied().collect(), "libraries that are used, and the table");
+}
+
+#[test]
+fn every_library_is_in_the_table() {
+    let manifest = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+    let dependencies = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let named = dependencies.lines().filter_map(|line| Some(line.split_once(" = ")?.0.replace('-', "_")));
+    // Used by what derives make only, and by nothing that is written.
+    let named: BTreeSet<String> = named.filter(|name| name != "tower_service").collect();
+    assert_eq!(named, LIBRARIES.iter().map(|(name, _)| (*name).to_owned()).collect());
+}
+
+fn room(module: &Module) -> Option<&str> {
+    module.first().map(String::as_str)
+}
+
+/// Files that need each other, directly or by way of others.
+fn circles(imports: &BTreeMap<&Module, BTreeSet<&Module>>) -> Vec<Vec<String>> {
+    let reached = |from: &Module| {
+        let mut found: BTreeSet<&Module> = BTreeSet::new();
+        let mut waiting: Vec<&Module> = imports[from].iter().copied().collect();
+        while let Some(next) = waiting.pop() {
+            if found.insert(next) {
+                waiting.extend(imports[next].iter().copied());
+            }
+        }
+        found
+    };
+    let all: BTreeMap<&Module, BTreeSet<&Module>> =
+        imports.keys().map(|&module| (module, reached(module))).collect();
+    let circle = |(&module, reached): (&&Module, &BTreeSet<&Module>)| {
+        let back = reached.iter().filter(|other| all[**other].contains(module));
+        let names: Vec<String> = back.map(|other| other.join("::")).collect();
+        (!names.is_empty()).then_some(names)
+    };
+    let circles: BTreeSet<Vec<String>> = all.iter().filter_map(circle).collect();
+    circles.into_iter().collect()
+}
+
+#[test]
+fn circles_are_found() {
+    let names = ["a", "b", "c", "d"].map(|name| vec![name.to_owned()]);
+    let [a, b, c, d] = &names;
+    let imports = BTreeMap::from([
+        (a, BTreeSet::from([b])),
+        (b, BTreeSet::from([c])),
+        (c, BTreeSet::from([b, d])),
+        (d, BTreeSet::new()),
+    ]);
+    assert_eq!(circles(&imports), [["b", "c"]]);
+}
