@@ -234,7 +234,7 @@ struct jp_rule {
 	__s32 cfa;
 };
 
-/* What happened: one list, the enum and src/sample/event.rs, a test compares. */
+/* What happened. One list, the enum comes from it. */
 #define JP_EVENTS(X) X(cpu)
 
 enum jp_event {

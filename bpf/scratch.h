@@ -128,7 +128,7 @@ static __always_inline struct scratch *scratch_at(__u32 slot)
 
 /*
  * A scratch that nobody uses on this CPU; NULL if there is none. Whoever interrupts between the look and the mark has ended
- * before the mark is made, and has given back what it took.
+ * before the mark is made, and has given back what it took: programs run where no other task takes the CPU meanwhile.
  */
 static __always_inline struct scratch *take_scratch(void)
 {
@@ -136,8 +136,8 @@ static __always_inline struct scratch *take_scratch(void)
 	for (__u32 slot = 0; slot < JP_NESTING; slot++) {
 		struct scratch *s = scratch_at(slot);
 
-		if (s && !s->busy) {
-			s->busy = 1;
+		if (s && !*(volatile __u32 *)&s->busy) {
+			*(volatile __u32 *)&s->busy = 1;
 			s->walk.slot = slot;
 			return s;
 		}

@@ -40,8 +40,8 @@ def beside_many(bench, old):
     idle = [subprocess.Popen(["sleep", "600"]) for _ in range(PROCESSES)]
     try:
         seen = {old: [], bench.ours: []}
-        for _ in range(2 * bench.args.turns):
-            for one in seen:
+        for turn in range(2 * bench.args.turns):
+            for one in seen if turn % 2 == 0 else reversed(seen):
                 run = one.start("many", 99, "--all", seconds=1, formats=["folded"]).wait()
                 seen[one].append([run.wall, run.cpu, run.peak_kib / 1024])
     finally:

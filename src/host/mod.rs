@@ -7,6 +7,7 @@ pub mod refusal;
 
 pub use capability::{Capabilities, Capability};
 pub use facts::Facts;
+use refusal::OPENAT2;
 pub use refusal::{Refusal, Release};
 use rustix::io::Errno;
 
@@ -14,8 +15,6 @@ use rustix::io::Errno;
 pub const OLDEST: Release = Release { major: 5, minor: 10 };
 /// From here on BPF maps are charged to the memory cgroup instead of counting as locked memory.
 const MAPS_UNLOCKED: Release = Release { major: 5, minor: 11 };
-/// What files of other mount namespaces are opened by: without it only names are lost.
-const OPENAT2: &str = "openat2";
 /// What the maps need at 99 Hz on a large host, in KiB.
 const ENOUGH_LOCKED: u64 = 64 << 10;
 

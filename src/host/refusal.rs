@@ -4,6 +4,9 @@ use std::fmt;
 
 use super::capability::Capability;
 
+/// What files of other mount namespaces are opened by: without it only names are lost.
+pub(super) const OPENAT2: &str = "openat2";
+
 /// A kernel's release, as far as it orders features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
@@ -79,7 +82,7 @@ impl Refusal {
     pub fn is_fatal(&self) -> bool {
         match self {
             Refusal::MissingCapability(capability) => capability.vital,
-            Refusal::CallDenied { call, .. } => *call != super::OPENAT2,
+            Refusal::CallDenied { call, .. } => *call != OPENAT2,
             Refusal::NotRoot
             | Refusal::NoBtf
             | Refusal::KernelTooOld { .. }

@@ -9,7 +9,7 @@ use crate::unwind::{Code, Range, TableKey};
 
 /// By process.
 #[derive(Debug, Default)]
-pub(crate) struct Crowded(HashMap<u32, Process>);
+pub(super) struct Crowded(HashMap<u32, Process>);
 
 #[derive(Debug, Default)]
 struct Process {
@@ -21,7 +21,7 @@ struct Process {
 
 impl Crowded {
     /// Leaves out ranges of a process, with their tables, until there is room for all.
-    pub(crate) fn thin(&mut self, tgid: u32, ranges: &mut Vec<Range>, tables: &mut Vec<Option<TableKey>>) {
+    pub(super) fn thin(&mut self, tgid: u32, ranges: &mut Vec<Range>, tables: &mut Vec<Option<TableKey>>) {
         let excess = ranges.len().saturating_sub(MAX_RANGES);
         if excess == 0 {
             self.0.remove(&tgid);
@@ -46,7 +46,7 @@ impl Crowded {
     }
 
     /// Takes in the addresses of a stack; whether the process has run what the BPF program has not.
-    pub(crate) fn note(&mut self, tgid: u32, stack: impl Iterator<Item = u64>) -> bool {
+    pub(super) fn note(&mut self, tgid: u32, stack: impl Iterator<Item = u64>) -> bool {
         let Some(Process { left_out, ran }) = self.0.get_mut(&tgid) else { return false };
         let mut missed = false;
         for pc in stack {
@@ -59,12 +59,12 @@ impl Crowded {
     }
 
     /// A process has ended.
-    pub(crate) fn remove(&mut self, tgid: u32) {
+    pub(super) fn remove(&mut self, tgid: u32) {
         self.0.remove(&tgid);
     }
 
     /// Notes how much is left out.
-    pub(crate) fn limits(&self, met: &mut LimitsMet) {
+    pub(super) fn limits(&self, met: &mut LimitsMet) {
         for (tgid, process) in &self.0 {
             met.note(Limit::CodeRanges, &format!("process {tgid}"), process.left_out.len() as u64);
         }

@@ -13,12 +13,12 @@ const STAYS: Duration = Duration::from_secs(60);
 
 /// What is known of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FileTables {
+pub(super) struct FileTables {
     parts: Vec<Part>,
     /// Code outside of the parts may have a table that is not there yet.
     more: bool,
     /// Stacks in whose code there was no room for the table of a part.
-    pub(crate) refused: u64,
+    pub(super) refused: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ struct Part {
 
 /// The table of an offset of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TableAt {
+pub(super) enum TableAt {
     Loaded(TableKey),
     /// No table tells of this code.
     Never,
@@ -40,51 +40,51 @@ pub(crate) enum TableAt {
 
 /// A range of a process's code, with its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TabledRange {
-    pub(crate) range: Range,
-    pub(crate) key: Option<TableKey>,
+pub(super) struct TabledRange {
+    pub(super) range: Range,
+    pub(super) key: Option<TableKey>,
 }
 
 impl FileTables {
     /// Of a file that has no table.
-    pub(crate) fn none() -> FileTables {
+    pub(super) fn none() -> FileTables {
         FileTables::default()
     }
 
     /// Of a file that has this one table.
-    pub(crate) fn one(part: &TablePart, key: TableKey, now: Instant) -> FileTables {
+    pub(super) fn one(part: &TablePart, key: TableKey, now: Instant) -> FileTables {
         let parts = vec![Part { window: part.window, key, since: now }];
         FileTables { parts, ..FileTables::default() }
     }
 
     /// Of a file whose table would be too large: no part is there yet.
-    pub(crate) fn in_parts() -> FileTables {
+    pub(super) fn in_parts() -> FileTables {
         FileTables { more: true, ..FileTables::default() }
     }
 
     /// Whether tables of further parts can be had.
-    pub(crate) fn has_more(&self) -> bool {
+    pub(super) fn has_more(&self) -> bool {
         self.more
     }
 
     /// Nothing else can be had of the file.
-    pub(crate) fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.more = false;
     }
 
     /// Whether a table of the file was loaded.
-    pub(crate) fn has_table(&self) -> bool {
+    pub(super) fn has_table(&self) -> bool {
         !self.parts.is_empty()
     }
 
     /// Forgets the tables that are not loaded any more; false if nothing is known of the file then.
-    pub(crate) fn retain(&mut self, is_loaded: impl Fn(TableKey) -> bool) -> bool {
+    pub(super) fn retain(&mut self, is_loaded: impl Fn(TableKey) -> bool) -> bool {
         let before = self.parts.len();
         self.parts.retain(|part| is_loaded(part.key));
         self.more || self.parts.len() == before
     }
 
-    pub(crate) fn at(&self, offset: u64) -> TableAt {
+    pub(super) fn at(&self, offset: u64) -> TableAt {
         let part = self.parts.iter().find(|part| part.window.contains(offset));
         match part {
             Some(part) => TableAt::Loaded(part.key),
@@ -94,7 +94,7 @@ impl FileTables {
     }
 
     /// Makes room for one more part; false if those that are there are too young to go.
-    pub(crate) fn make_room(&mut self, now: Instant) -> bool {
+    pub(super) fn make_room(&mut self, now: Instant) -> bool {
         if self.parts.len() < MAX_PARTS {
             return true;
         }
@@ -106,13 +106,13 @@ impl FileTables {
     }
 
     /// Adds the table of a part.
-    pub(crate) fn add(&mut self, part: &TablePart, key: TableKey, now: Instant) {
+    pub(super) fn add(&mut self, part: &TablePart, key: TableKey, now: Instant) {
         self.parts.push(Part { window: part.window, key, since: now });
         self.parts.sort_by_key(|part| part.window.start);
     }
 
     /// A range of code, cut where one table ends and another one, or none, begins.
-    pub(crate) fn cut(&self, range: &CodeRange) -> Vec<TabledRange> {
+    pub(super) fn cut(&self, range: &CodeRange) -> Vec<TabledRange> {
         let CodeRange { start, end, offset, .. } = *range;
         let address = |at: u64| at.saturating_sub(offset).saturating_add(start).clamp(start, end);
         let mut ranges = Vec::new();

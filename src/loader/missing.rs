@@ -7,13 +7,13 @@ use crate::process::FileId;
 
 /// The first pause; each one is twice as long, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-pub(crate) const LAST_PAUSE: Duration = Duration::from_secs(64);
+pub(super) const LAST_PAUSE: Duration = Duration::from_secs(64);
 /// Files that are remembered.
 const MAX_FILES: usize = 16_384;
 
 /// What is missing, and who misses it.
 #[derive(Debug, Default)]
-pub(crate) struct Missing {
+pub(super) struct Missing {
     files: HashMap<FileId, Tried>,
     /// Processes whose code has no table yet, and when they are looked at again.
     processes: HashMap<u32, Instant>,
@@ -27,12 +27,12 @@ struct Tried {
 
 impl Missing {
     /// When a file is asked for again, if that is not now.
-    pub(crate) fn until(&self, file: FileId, now: Instant) -> Option<Instant> {
+    pub(super) fn until(&self, file: FileId, now: Instant) -> Option<Instant> {
         self.files.get(&file).map(|tried| tried.next).filter(|next| *next > now)
     }
 
     /// A file's table was asked for in vain.
-    pub(crate) fn add(&mut self, file: FileId, now: Instant) {
+    pub(super) fn add(&mut self, file: FileId, now: Instant) {
         if self.files.len() >= MAX_FILES {
             self.files.retain(|_, tried| tried.next > now);
         }
@@ -44,12 +44,12 @@ impl Missing {
     }
 
     /// A file's table is there, or it has none.
-    pub(crate) fn remove(&mut self, file: FileId) {
+    pub(super) fn remove(&mut self, file: FileId) {
         self.files.remove(&file);
     }
 
     /// A process misses something until that time, or nothing.
-    pub(crate) fn wait(&mut self, tgid: u32, until: Option<Instant>) {
+    pub(super) fn wait(&mut self, tgid: u32, until: Option<Instant>) {
         match until {
             Some(until) => drop(self.processes.insert(tgid, until)),
             None => drop(self.processes.remove(&tgid)),
@@ -57,7 +57,7 @@ impl Missing {
     }
 
     /// Processes that it is time to look at again.
-    pub(crate) fn take_due(&mut self, now: Instant) -> impl Iterator<Item = u32> {
+    pub(super) fn take_due(&mut self, now: Instant) -> impl Iterator<Item = u32> {
         self.processes.extract_if(move |_, until| *until <= now).map(|(tgid, _)| tgid)
     }
 }

@@ -7,7 +7,7 @@ use crate::sample::{Count, MonoNs, ProcessId, Stack};
 
 /// Looks for code of files in memory of no file, at the addresses of these stacks. `is_described`: the process says itself
 /// what it generates.
-pub(crate) fn find_moved(
+pub(super) fn find_moved(
     stacks: &[(Stack, Count)],
     processes: &mut Processes,
     is_described: impl Fn(u32) -> bool,

@@ -13,7 +13,7 @@ const MAX_PLACES: usize = 16;
 
 /// By process, what is there instead of what the kernel side knew.
 #[derive(Debug, Default)]
-pub(crate) struct Replaced(HashMap<u32, Vec<Place>>);
+pub(super) struct Replaced(HashMap<u32, Vec<Place>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -33,7 +33,7 @@ impl Place {
 
 impl Replaced {
     /// The kernel side does not know of it yet.
-    pub(crate) fn add(&mut self, code: &CoveredCode) {
+    pub(super) fn add(&mut self, code: &CoveredCode) {
         let CoveredCode { tgid, start, end, at, .. } = *code;
         let places = self.0.entry(tgid).or_default();
         if places.len() < MAX_PLACES {
@@ -46,7 +46,7 @@ impl Replaced {
     }
 
     /// The kernel side was told what a process has mapped, or that it is walked by no table any more.
-    pub(crate) fn told(&mut self, tgid: u32, now: MonoNs) {
+    pub(super) fn told(&mut self, tgid: u32, now: MonoNs) {
         for place in self.0.get_mut(&tgid).into_iter().flatten() {
             place.told.get_or_insert(now);
         }
@@ -54,7 +54,7 @@ impl Replaced {
 
     /// Ends a stack where it was walked by another one's table; whether it was. A fork is walked by what its `parent` has
     /// mapped until it is told of.
-    pub(crate) fn cut(&self, stack: &mut Stack, parent: impl FnOnce() -> Option<u32>) -> bool {
+    pub(super) fn cut(&self, stack: &mut Stack, parent: impl FnOnce() -> Option<u32>) -> bool {
         if self.0.is_empty() {
             return false;
         }
@@ -74,7 +74,7 @@ impl Replaced {
     }
 
     /// All stacks up to a time have been seen.
-    pub(crate) fn retire(&mut self, until: MonoNs) {
+    pub(super) fn retire(&mut self, until: MonoNs) {
         self.0.retain(|_, places| {
             places.retain(|place| place.told.is_none_or(|told| until.0 < told.0 + LONGEST_WALK));
             !places.is_empty()

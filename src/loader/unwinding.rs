@@ -1,7 +1,6 @@
 //! Keeps the walker's unwind tables up to date: of each process that may be sampled, what it has mapped, and the tables
 //! of that code.
 
-use crate::plan::{Settings, Target};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use super::replaced::Replaced;
 use crate::capture::UnwindMemory;
 use crate::limits::{Limit, LimitsMet};
 use crate::plan::allowance::Allowance;
+use crate::plan::{Settings, Target};
 use crate::process::{
     Code, CodeRange, CoveredCode, FileId, Location, MappedFile, ProcessCode, Processes, Vdso,
 };

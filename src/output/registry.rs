@@ -48,7 +48,7 @@ impl Format {
 }
 
 /// The names of all formats.
-pub fn names() -> impl Iterator<Item = &'static str> {
+fn names() -> impl Iterator<Item = &'static str> {
     FORMATS.into_iter().flat_map(|format| format.names).copied()
 }
 

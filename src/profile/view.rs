@@ -122,6 +122,9 @@ impl<'p> View<'p> {
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeId> {
         let trie = self.trie();
+        if self.samples.is_empty() {
+            return Vec::new();
+        }
         let mut met = vec![false; trie.len()];
         let mut nodes = Vec::new();
         for Sample { leaf, .. } in &self.samples {

@@ -13,7 +13,7 @@ pub struct StackKey {
     pub comm: u64,
     /// kernfs id of the task's cgroup in the hierarchy that tells containers apart.
     pub cgroup: u64,
-    /// Which event, 0 = cpu-clock.
+    /// Which event: `enum jp_event`.
     pub event: u32,
     /// Seeded hash of the stack.
     pub stack: u64,

@@ -1,6 +1,5 @@
 //! What comes from the sampler goes through the stages in their order: processes, JVMs, unwind tables, names.
 
-use crate::plan::{Control, Settings};
 use std::time::Instant;
 
 use super::Outcome;
@@ -11,6 +10,7 @@ use super::resolver::Resolver;
 use super::sampler::Batch;
 use crate::limits::{Limit, LimitsMet};
 use crate::loader::unwinding::Unwinding;
+use crate::plan::{Control, Settings};
 use crate::process::ProcessEvent;
 use crate::runtime::hotspot::jvms::Jvms;
 use crate::runtime::hotspot::tally::Throttled;

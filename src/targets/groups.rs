@@ -1,13 +1,13 @@
 //! The chosen cgroups of a session: whether BPF sees them as we do, containers that begin and end, and how each was kept
 //! from running.
 
-use crate::plan::{Settings, Target};
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
 
 use crate::capture::{CgroupMap, Cgroups, Member};
 use crate::plan::allowance::{cpu_time, next_look};
+use crate::plan::{Settings, Target};
 use crate::process::cgroup::Membership;
 use crate::process::group::Group;
 use crate::process::hierarchies::Hierarchies;

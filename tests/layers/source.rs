@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
@@ -13,12 +13,13 @@ pub type Module = Vec<String>;
 
 /// One file.
 pub struct File {
-    pub path: PathBuf,
     pub lines: usize,
     /// What it names, from the beginning of the crate or of a library on.
     pub named: BTreeSet<Vec<String>>,
     /// What others may name as if it were its own: the name, and where it is.
     reexports: BTreeMap<String, Vec<String>>,
+    /// Where that is: rooms and libraries that it shows to others, which is no need of its own.
+    pub handed_on: BTreeSet<Vec<String>>,
 }
 
 /// All files of the library, by their modules.
@@ -26,12 +27,13 @@ pub struct Source(pub BTreeMap<Module, File>);
 
 impl Source {
     pub fn read() -> Source {
+        Source::of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+    }
+
+    /// The library whose root this directory has.
+    pub fn of(root: &Path) -> Source {
         let mut source = Source(BTreeMap::new());
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        source.add(&root, &root.join("lib.rs"), Vec::new());
-        for File { path, .. } in source.0.values() {
-            assert!(path.starts_with(&root));
-        }
+        source.add(root, &root.join("lib.rs"), Vec::new());
         source.resolve_relative();
         source
     }
@@ -83,7 +85,7 @@ impl Source {
         }
         let Names { named, reexports } = names;
         let lines = text.lines().count();
-        self.0.insert(module, File { path: path.to_owned(), lines, named, reexports });
+        self.0.insert(module, File { lines, named, reexports, handed_on: BTreeSet::new() });
     }
 
     /// Writes names in full that begin with `super`, `self` or a module inside.
@@ -94,6 +96,14 @@ impl Source {
             for place in file.reexports.values_mut() {
                 *place = absolute(&modules, module, place);
             }
+            // What it hands on and uses itself it needs.
+            let own = |name: &Vec<String>| {
+                let place = file.reexports.get(&name[0])?;
+                Some([place.as_slice(), &name[1..]].concat())
+            };
+            let used: Vec<Vec<String>> = file.named.iter().filter_map(own).collect();
+            file.named.extend(used);
+            file.handed_on = file.reexports.values().cloned().collect();
         }
     }
 }
@@ -112,7 +122,9 @@ fn absolute(modules: &BTreeSet<Module>, module: &Module, name: &[String]) -> Vec
 /// Whether something is compiled for tests or fuzz targets only.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
-        Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string().contains("test"),
+        Meta::List(list) if list.path.is_ident("cfg") => {
+            matches!(list.tokens.to_string().as_str(), "test" | "any (test , fuzzing)")
+        }
         _ => false,
     })
 }
@@ -126,8 +138,17 @@ struct Names {
 
 impl Names {
     fn name(&mut self, path: &syn::Path) {
-        if path.segments.len() > 1 {
-            self.named.insert(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        self.named.insert(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+    }
+
+    /// The paths in the body of a macro, which is no syntax before it is unfolded: `matches!(e, room::Error::None)`.
+    fn tokens(&mut self, tokens: &str) {
+        let text = tokens.replace(" :: ", "::");
+        for word in text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')) {
+            let path: Vec<String> = word.split("::").map(str::to_owned).collect();
+            if path.iter().all(|part| part.starts_with(|c: char| c.is_alphabetic() || c == '_')) {
+                self.named.insert(path);
+            }
         }
     }
 
@@ -191,6 +212,11 @@ impl<'ast> Visit<'ast> for Names {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         self.name(path);
         visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, of: &'ast syn::Macro) {
+        self.name(&of.path);
+        self.tokens(&of.tokens.to_string());
     }
 
     /// `pub(in crate::room)` names nothing.

@@ -11,7 +11,9 @@ use prost::Message;
 /// (grpc/grpc, `doc/PROTOCOL-HTTP2.md`).
 const ANY_PADDING: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
 );
 
 /// How the details name it.

@@ -50,6 +50,11 @@ impl Spool {
     pub(super) fn put(&self, request: &[u8]) {
         let bytes = request.len() as u64;
         if bytes > self.most {
+            log::warn!(
+                "spool {}: a request of {bytes} bytes is dropped, it has room for {}",
+                self.directory.display(),
+                self.most
+            );
             self.with(|index| index.dropped += 1);
             return;
         }

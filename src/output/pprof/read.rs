@@ -8,12 +8,12 @@ use anyhow::{Context, ensure};
 use flate2::read::MultiGzDecoder;
 use prost::Message;
 
-use super::proto::{self, Function, Label, Location};
-use super::{
+use super::model::{
     COMMENT, GZIP, KINDS, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
     LABEL_NAMESPACE, LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID,
     inlined_into,
 };
+use super::proto::{self, Function, Label, Location};
 use crate::output::{folded, name};
 use crate::profile::labels::Container;
 use crate::profile::samples::{Span, Weight};

@@ -9,11 +9,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 
-use super::proto::{self, Function, Label, Line, Location, Mapping, Sample, ValueType};
-use super::{
+use super::model::{
     COMMENT, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
     LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into, kind_label,
 };
+use super::proto::{self, Function, Label, Line, Location, Mapping, Sample, ValueType};
 use crate::output::{folded, name};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::{Container, LabelsId};

@@ -12,7 +12,7 @@ use crate::process::process_dir::ProcessDir;
 use crate::process::procfs::{self, MAX_ARGUMENTS};
 
 /// Whether a rule is for a process. One that does not let itself be read in time has none.
-pub(crate) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
+pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
     match rule {
         AgentRule::Env(name, value) => {
             let environ = Patience::new(PATIENCE).run(tgid, move || environment_of(tgid));

@@ -1,19 +1,19 @@
 //! What is asked of a JVM when it is met: what its stacks are walked by, and its names. In a thread of its own, since it
 //! takes as long as the JVM likes, up to a deadline.
 
-use crate::plan::{AgentRule, Java, Refused};
 use std::sync::mpsc::Sender;
 
 use super::agent_rule;
 use crate::jvm::{self, AttachOptions, Attached, Failed, Jvm, Opened, Refusal};
+use crate::plan::{AgentRule, Java, Refused};
 use crate::process::container::Node;
 use crate::sample::MonoNs;
 
 /// A JVM, by its pid, and what it says of itself.
-pub(crate) type Described = (u32, jvm::Described);
+pub(super) type Described = (u32, jvm::Described);
 
 /// How a JVM was met.
-pub(crate) enum Met {
+pub(super) enum Met {
     /// It was there before sampling began.
     Found(Jvm),
     /// It mapped `libjvm.so` during the run, at this time.
@@ -21,42 +21,42 @@ pub(crate) enum Met {
 }
 
 impl Met {
-    pub(crate) fn is_late(&self) -> bool {
+    pub(super) fn is_late(&self) -> bool {
         matches!(self, Met::Begun(_))
     }
 }
 
 /// What to ask, and of whom.
-pub(crate) struct Inquiry {
-    pub(crate) tgid: u32,
-    pub(crate) met: Met,
-    pub(crate) java: Java,
+pub(super) struct Inquiry {
+    pub(super) tgid: u32,
+    pub(super) met: Met,
+    pub(super) java: Java,
     /// To whom the agent is attached where names are read out of memory.
-    pub(crate) agent_for: Vec<AgentRule>,
-    pub(crate) node: Node,
-    pub(crate) refused: Refused,
-    pub(crate) options: AttachOptions,
+    pub(super) agent_for: Vec<AgentRule>,
+    pub(super) node: Node,
+    pub(super) refused: Refused,
+    pub(super) options: AttachOptions,
 }
 
 /// What came of it.
-pub(crate) struct Answer {
-    pub(crate) jvm: Option<Jvm>,
+pub(super) struct Answer {
+    pub(super) jvm: Option<Jvm>,
     /// Why its stacks are walked by frame pointers alone.
-    pub(crate) undescribed: Option<Refusal>,
+    pub(super) undescribed: Option<Refusal>,
     /// Of a JVM that should have the agent, and whose memory was opened instead.
-    pub(crate) no_agent: Option<NoAgent>,
-    pub(crate) names: Result<Got, Failed>,
+    pub(super) no_agent: Option<NoAgent>,
+    pub(super) names: Result<Got, Failed>,
 }
 
 /// Why a JVM has no agent.
-pub(crate) struct NoAgent {
-    pub(crate) why: Refusal,
+pub(super) struct NoAgent {
+    pub(super) why: Refusal,
     /// It was asked now, and not by an earlier session.
-    pub(crate) asked: bool,
+    pub(super) asked: bool,
 }
 
 /// Where names come from.
-pub(crate) enum Got {
+pub(super) enum Got {
     Log(Box<Attached>),
     Memory(Box<Opened>),
     Nothing,
@@ -64,7 +64,7 @@ pub(crate) enum Got {
 
 impl Inquiry {
     /// Asks. What stacks are walked by is told as soon as it is known.
-    pub(crate) fn answer(self, described: &Sender<Described>) -> Answer {
+    pub(super) fn answer(self, described: &Sender<Described>) -> Answer {
         let Inquiry { tgid, met, java, agent_for, node, refused, options } = self;
         let late = met.is_late();
         let jvm = match met {

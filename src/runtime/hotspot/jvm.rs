@@ -38,7 +38,7 @@ enum Names {
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 /// One of a session's JVMs.
-pub(crate) struct Entry {
+pub(super) struct Entry {
     tgid: u32,
     /// Where its names were to come from.
     java: Java,
@@ -53,7 +53,7 @@ pub(crate) struct Entry {
     /// Why its stacks are walked by frame pointers alone.
     undescribed: Option<Refusal>,
     /// The process that the ticks saw, from its first stack on.
-    pub(crate) bound: Option<ProcessId>,
+    pub(super) bound: Option<ProcessId>,
     /// It came during the run.
     late: bool,
     /// How often it was described again.
@@ -61,7 +61,7 @@ pub(crate) struct Entry {
     began: Instant,
     took: Duration,
     /// How far its log was read.
-    pub(crate) log: LogStats,
+    pub(super) log: LogStats,
     /// There was no room to read its log or its memory.
     unread: bool,
     cpu: CpuSnapshot,
@@ -69,7 +69,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// One that this thread attaches to; `cpu`: how its cgroup was throttled until now.
-    pub(crate) fn attaching(
+    pub(super) fn attaching(
         tgid: u32,
         java: Java,
         thread: JoinHandle<Answer>,
@@ -97,7 +97,7 @@ impl Entry {
     }
 
     /// Keeps what the report tells of it, and closes the rest: of one that has ended and whose stacks are named.
-    pub(crate) fn close(&mut self, symbolizer: &mut Symbolizer) {
+    pub(super) fn close(&mut self, symbolizer: &mut Symbolizer) {
         self.names = Names::Told(self.source());
         self.memory = None;
         if let Some(process) = self.bound {
@@ -105,32 +105,32 @@ impl Entry {
         }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         matches!(self.names, Names::Told(_))
     }
 
     /// Whether there was no room to read its log or its memory.
-    pub(crate) fn is_unread(&self) -> bool {
+    pub(super) fn is_unread(&self) -> bool {
         self.unread
     }
 
     /// Whether it is not yet known if there will be names.
-    pub(crate) fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         matches!(self.names, Names::Attaching(_))
     }
 
     /// The agent's, if it has one.
-    pub(crate) fn attached(&self) -> Option<&Attached> {
+    pub(super) fn attached(&self) -> Option<&Attached> {
         if let Names::Attached(attached) = &self.names { Some(attached) } else { None }
     }
 
     /// Whether its code is named out of its memory.
-    pub(crate) fn is_opened(&self) -> bool {
+    pub(super) fn is_opened(&self) -> bool {
         matches!(self.names, Names::Opened(_))
     }
 
     /// It is known what its stacks are walked by, and with that what the methods are named by that its interpreter runs.
-    pub(crate) fn take_description(&mut self, memory: File, layout: Layout, symbolizer: &mut Symbolizer) {
+    pub(super) fn take_description(&mut self, memory: File, layout: Layout, symbolizer: &mut Symbolizer) {
         self.undescribed = None;
         if self.memory.is_none() {
             self.memory = Some((memory, layout));
@@ -139,7 +139,7 @@ impl Entry {
     }
 
     /// Asks one that came during the run once more what its stacks are walked by, when it is time.
-    pub(crate) fn describe_again(&mut self, options: &AttachOptions, described: &Sender<Described>) {
+    pub(super) fn describe_again(&mut self, options: &AttachOptions, described: &Sender<Described>) {
         let is_due = AGAIN.get(self.again).is_some_and(|after| self.began.elapsed() >= *after);
         if !self.late || !is_due || self.is_open() || self.is_closed() {
             return;
@@ -194,29 +194,24 @@ impl Entry {
 
     /// Takes the result of the attach under way, if it is there, and names it; `wait`: when it is there. One that refused
     /// the agent and is read instead has two.
-    pub(crate) fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) -> Vec<String> {
+    pub(super) fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) -> Vec<String> {
         let mut results = Vec::new();
         let Names::Attaching(thread) = &self.names else { return results };
         if !wait && !thread.is_finished() {
             return results;
         }
         let Names::Attaching(thread) = std::mem::replace(&mut self.names, Names::Off) else { return results };
-        match thread.join() {
-            Ok(Answer { jvm, undescribed, no_agent, names }) => {
-                if let (Some(jvm), Some(NoAgent { why, .. })) = (&jvm, &no_agent) {
-                    log::info!("JVM {} ({}): {why}, its memory is read instead", jvm.process.tgid, jvm.main);
-                }
-                results.extend(no_agent.as_ref().filter(|it| it.asked).map(|it| it.why.to_string()));
-                self.jvm = jvm;
-                self.undescribed = undescribed;
-                self.no_agent = no_agent.map(|it| it.why);
-                self.settle(names);
-                self.tell();
+        // A thread that panics ends the profiler: a release is built so.
+        if let Ok(Answer { jvm, undescribed, no_agent, names }) = thread.join() {
+            if let (Some(jvm), Some(NoAgent { why, .. })) = (&jvm, &no_agent) {
+                log::info!("JVM {} ({}): {why}, its memory is read instead", jvm.process.tgid, jvm.main);
             }
-            Err(_) => {
-                let why = "the thread that asks it has panicked".to_owned();
-                self.names = Names::Refused(Refusal::HelperFailed(why));
-            }
+            results.extend(no_agent.as_ref().filter(|it| it.asked).map(|it| it.why.to_string()));
+            self.jvm = jvm;
+            self.undescribed = undescribed;
+            self.no_agent = no_agent.map(|it| it.why);
+            self.settle(names);
+            self.tell();
         }
         if let Some(process) = self.bound.take() {
             self.bind(process, symbolizer);
@@ -231,7 +226,7 @@ impl Entry {
     }
 
     /// Learns the exact identity of the process, and has its log followed.
-    pub(crate) fn bind(&mut self, process: ProcessId, symbolizer: &mut Symbolizer) {
+    pub(super) fn bind(&mut self, process: ProcessId, symbolizer: &mut Symbolizer) {
         if self.bound.is_some() {
             return;
         }
@@ -281,12 +276,12 @@ impl Entry {
         });
     }
 
-    pub(crate) fn id(&self) -> EntryId {
+    pub(super) fn id(&self) -> EntryId {
         (self.tgid, self.began)
     }
 
     /// How its cgroup was throttled since it was measured the last time; none if it had no quota, or has ended.
-    pub(crate) fn measure(&mut self, hierarchies: &Hierarchies) -> Option<Throttling> {
+    pub(super) fn measure(&mut self, hierarchies: &Hierarchies) -> Option<Throttling> {
         let now = hierarchies.snapshot(&Membership::of(self.tgid).ok()?);
         let spent = now.since(&self.cpu);
         self.cpu = now;
@@ -294,7 +289,7 @@ impl Entry {
         spent.was_limited().then_some(throttling)
     }
 
-    pub(crate) fn report(&self, tally: &JavaTally, symbols: &Stats) -> Option<JvmReport> {
+    pub(super) fn report(&self, tally: &JavaTally, symbols: &Stats) -> Option<JvmReport> {
         let JavaTicks { all, java, rootless } =
             self.bound.and_then(|process| tally.ticks.get(&process)).copied().unwrap_or_default();
         let jvm = self.jvm.as_ref()?;

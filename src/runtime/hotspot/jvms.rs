@@ -1,7 +1,6 @@
 //! The JVMs of a session: attached before the clock starts, or when they first run during it; their leases are renewed
 //! each window and ended with the session.
 
-use crate::plan::{AgentRule, Java, OptedIn, Refused, Settings, Target};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,7 +10,7 @@ use super::inquiry::{Described, Inquiry, Met};
 use super::jvm::Entry;
 use super::tally::{JavaTally, Throttled};
 use crate::jvm::{self, AttachOptions};
-use crate::plan::Control;
+use crate::plan::{AgentRule, Control, Java, OptedIn, Refused, Settings, Target};
 use crate::process::cgroup::Membership;
 use crate::process::container::Node;
 use crate::process::hierarchies::Hierarchies;
@@ -135,9 +134,10 @@ impl Jvms {
             Target::Launch(_) => Some(Vec::new()),
         };
         let mut found = jvm::discover().unwrap_or_else(|error| {
-            self.undiscovered = Some(format!(
-                "JVMs that ran before could not be looked for, their Java has no names: {error:#}"
-            ));
+            let why =
+                format!("JVMs that ran before could not be looked for, their Java has no names: {error:#}");
+            log::warn!("{why}");
+            self.undiscovered = Some(why);
             Vec::new()
         });
         found.retain(|jvm| wanted.as_ref().is_none_or(|wanted| wanted.contains(&jvm.process.tgid)));

@@ -25,6 +25,7 @@ struct content {
 
 static struct content pages;
 static struct scratch the_scratch;
+enum { SLOT = 1 }; /* the one that it is in: whoever looks for another one finds none */
 static __u32 the_space;
 static struct jp_step the_steps[JP_STEPS];
 static enum { STEPS_none, STEPS_own, STEPS_others } known_steps;
@@ -89,7 +90,7 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 	size_t at = *(const __u32 *)key;
 
 	if (map == &scratch)
-		return &the_scratch;
+		return at == SLOT ? &the_scratch : NULL;
 	if (map == &spaces)
 		return &the_space;
 	if (map == &steps) {
@@ -164,6 +165,7 @@ static void walk(const struct start *start, __u64 seed, __u32 tgid)
 
 	/* What another walk has left there, of another process maybe, is to be seen nowhere. */
 	memset(s, 0x5a, sizeof(*s));
+	s->walk.slot = SLOT;
 	s->part.start = start->sp & ~7ULL;
 	s->n = 0;
 	s->walk.seed = seed;
