@@ -17,7 +17,7 @@ int on_cpu_clock(struct perf_context *ctx)
 
 	if (!begin_sample(&t, PERF_IP(ctx)))
 		return 0;
-	t.s->regs = (struct regs)PERF_REGS(ctx);
+	load_perf_regs(&t.s->regs, ctx);
 	return end_sample(&t, ctx, JP_EVENT_cpu, ctx->sample_period);
 }
 

@@ -47,12 +47,27 @@ struct pt_regs {
 /* The segment of 32-bit code: __USER32_CS, and FLAT_USER_CS32 of Xen's guests without hardware support. */
 #define IS_I386(cs) (((cs) & 0xffff) == 0x23 || ((cs) & 0xffff) == 0xe023)
 #define PERF_IP(ctx) ((ctx)->ip)
-#define PERF_REGS(ctx) { .ip = (ctx)->ip, .sp = (ctx)->sp, .fp = (ctx)->bp, .i386 = IS_I386((ctx)->cs), .ax = (ctx)->ax, .bx = (ctx)->bx, .r13 = (ctx)->r13 }
 /* Before 5.15 the registers are found by the size of the stack: 16 KiB (KASAN kernels have 32, and no names then). */
 #define JP_THREAD_SIZE (16 * 1024)
 /* sizeof(struct pt_regs) of kernels without FRED, i.e. before 6.9: 21 words. */
 #define JP_PT_REGS_SIZE (21 * 8)
 #define JP_USER_BITS 56 /* five-level page tables; no more fit below the tag of a word */
+
+/*
+ * Member by member: a whole struct would be made on the stack and copied from there with the bytes between its members,
+ * which nobody has written. The verifier of 5.15 refuses to read these.
+ */
+static __always_inline void load_perf_regs(struct regs *r, struct perf_context *ctx)
+{
+	r->ip = ctx->ip;
+	r->sp = ctx->sp;
+	r->fp = ctx->bp;
+	r->syscall = false;
+	r->i386 = IS_I386(ctx->cs);
+	r->ax = ctx->ax;
+	r->bx = ctx->bx;
+	r->r13 = ctx->r13;
+}
 
 static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 {
@@ -83,12 +98,20 @@ struct pt_regs {
 } __attribute__((preserve_access_index));
 
 #define PERF_IP(ctx) ((ctx)->pc)
-#define PERF_REGS(ctx) { .ip = (ctx)->pc, .sp = (ctx)->sp, .fp = (ctx)->regs[29] }
 #define JP_THREAD_SIZE (16 * 1024)
 /* struct pt_regs of 5.10 to 5.14: user_pt_regs (34 words), orig_x0, syscallno, sdei_ttbr1, pmr_save, stackframe[2],
  * lockdep and exit state. */
 #define JP_PT_REGS_SIZE (42 * 8)
 #define JP_USER_BITS 52
+
+static __always_inline void load_perf_regs(struct regs *r, struct perf_context *ctx)
+{
+	r->ip = ctx->pc;
+	r->sp = ctx->sp;
+	r->fp = ctx->regs[29];
+	r->syscall = false;
+	r->i386 = false;
+}
 
 static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 {
