@@ -52,11 +52,8 @@ fn read_from(input: &mut impl BufRead, format: Option<&Format>) -> anyhow::Resul
     let of_any = |format: &&&Format| matches!(format.read, Reading::By { magic: b"", .. });
     let format = FORMATS.iter().find(by_magic).copied().or(format);
     let format = format.or_else(|| FORMATS.iter().find(of_any).copied());
-    match format.map(|format| &format.read) {
-        Some(Reading::By { read, .. }) => read(input),
-        Some(Reading::Never(why)) => bail!(*why),
-        None => bail!("no format is known"),
-    }
+    let Some(Format { read: Reading::By { read, .. }, .. }) = format else { bail!("no format is known") };
+    read(input)
 }
 
 #[cfg(test)]

@@ -22,12 +22,13 @@ pub fn write_each(profile: &Profile, target: &Target, look: &Look) -> anyhow::Re
     let mut taken = HashSet::new();
     let mut written = Vec::new();
     let mut failed = None;
+    let all = profile.view();
     for row in profile.containers() {
         let container = row.container.as_deref();
         let name = beside(&target.name, container, &mut taken);
         let file = Target { name, format: target.format };
         // Somebody who puts something at one container's name keeps no other container from its file.
-        match write(&profile.of_container(container), &file, look) {
+        match write(&all.of_container(container), &file, look) {
             Ok(()) => written.push(file),
             Err(error) => failed = failed.or(Some(error)),
         }

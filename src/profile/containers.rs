@@ -59,7 +59,7 @@ mod tests {
         let told: Vec<_> = rows.iter().map(|r| (r.container.as_ref().map(|c| c.title()), r.ticks)).collect();
         assert_eq!(told, [(Some("a".into()), 7), (None, 5), (Some("b".into()), 1)]);
         for row in rows {
-            let own = p.of_container(row.container.as_deref());
+            let own = p.view().of_container(row.container.as_deref());
             assert_eq!((own.total().count, own.accounts().kept), (row.ticks, row.ticks));
             assert_eq!(own.accounts().lost_total(), 1);
             own.check().unwrap();

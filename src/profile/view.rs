@@ -27,18 +27,6 @@ impl Profile {
         View { profile: self, samples: self.samples(), accounts: self.accounts.clone(), has_labels: true }
     }
 
-    /// The samples of a container, or of what is in none. The others count as filtered. Lost ticks stay: nobody knows
-    /// whose they were.
-    #[must_use]
-    pub fn of_container(&self, container: Option<&Container>) -> View<'_> {
-        let mut view = self.view();
-        view.samples.retain(|sample| self.labels(sample.labels).container.as_deref() == container);
-        let out = view.accounts.kept.saturating_sub(view.total().count);
-        view.accounts.kept -= out;
-        view.accounts.filtered += out;
-        view
-    }
-
     /// The samples by what `key` says of their labels, in the order of the keys: a view each, with their ticks as its
     /// accounts. Lost ticks are nobody's and in none of them.
     pub fn split<K: Ord>(&self, key: impl Fn(&Labels) -> K) -> impl Iterator<Item = (K, View<'_>)> {
@@ -65,6 +53,19 @@ impl Profile {
 }
 
 impl<'p> View<'p> {
+    /// The samples of a container, or of what is in none. The others count as filtered. Lost ticks stay: nobody knows
+    /// whose they were.
+    #[must_use]
+    pub fn of_container(&self, container: Option<&Container>) -> View<'p> {
+        let own = |sample: &&Sample| self.labels(sample.labels).container.as_deref() == container;
+        let samples = self.samples.iter().filter(own).copied().collect();
+        let mut view = View { samples, accounts: self.accounts.clone(), ..*self };
+        let out = view.accounts.kept.saturating_sub(view.total().count);
+        view.accounts.kept -= out;
+        view.accounts.filtered += out;
+        view
+    }
+
     /// The same, of nobody: what differs by its labels alone is one sample.
     #[must_use]
     pub fn without_labels(mut self) -> View<'p> {

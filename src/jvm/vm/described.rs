@@ -111,6 +111,8 @@ impl Layout {
         let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;
         let version = JavaVersion::parse(&clean(&memory.string(release)?, 80)).ok_or(Nonsense)?;
         let call_stub = tables.address("StubRoutines", "_call_stub_return_address");
+        let method = methods(&tables)?;
+        let classes = classes(memory, &tables, &method, version.feature);
         Ok(Layout {
             heaps: heaps(&tables)?,
             blob: Blobs {
@@ -120,9 +122,9 @@ impl Layout {
                 code_end: tables.place(("CodeBlob", "_code_end"), ("CodeBlob", "_data_offset"))?,
             },
             nmethod: nmethods(&tables)?,
-            method: methods(&tables)?,
+            method,
             frames: frames(&tables, version.feature >= MIRROR_SINCE)?,
-            classes: classes(memory, &tables, version.feature),
+            classes,
             threads: thread_names::threads(&tables, version.feature).ok(),
             call_stub_return: call_stub.and_then(|at| memory.word(at)).ok().filter(|&pc| pc != 0),
             null_free: version.feature >= NULL_FREE_SINCE,
@@ -159,7 +161,7 @@ fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
     })
 }
 
-fn classes<M: Memory>(memory: &M, tables: &Tables, feature: u32) -> Classes {
+fn classes<M: Memory>(memory: &M, tables: &Tables, methods: &Methods, feature: u32) -> Classes {
     let entry = |name| tables.offset("PerfDataEntry", name);
     let head = |name| tables.offset("PerfDataPrologue", name);
     let perf_data = || {
@@ -175,8 +177,7 @@ fn classes<M: Memory>(memory: &M, tables: &Tables, feature: u32) -> Classes {
     let unloads = perf_data().and_then(|layout| Unloads::find(memory, &layout));
     let links = class_links(tables).ok();
     let graph = graph(tables, feature).ok();
-    let permanent = links.zip(graph).zip(methods(tables).ok());
-    let permanent = permanent.map(|((links, graph), methods)| graph.permanent(memory, &links, &methods));
+    let permanent = links.zip(graph).map(|(links, graph)| graph.permanent(memory, &links, methods));
     Classes { unloads: unloads.ok(), links, graph, permanent: permanent.unwrap_or_default() }
 }
 
