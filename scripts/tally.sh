@@ -79,7 +79,7 @@ sum() {
     echo $((${terms:-0}))
 }
 
-# The reasons for what was skipped or left out, and the closing line. What a distribution does not bring, and setup.sh
+# The reasons for what was skipped or left out, what the build takes of the disk, and the closing line. What a distribution does not bring, and setup.sh
 # does not fetch, is left out: that is no failure anywhere.
 summary() {
     local skip
@@ -91,6 +91,8 @@ summary() {
         printf '\nleft out, for what this distribution does not bring:\n'
         printf '%s\n' "${left_out[@]}" | sort | uniq -c
     fi
+    printf '\ndisk: the build takes %s, %s are free\n' "$(du -sh "${LOGS%/test}" | cut -f 1)" \
+        "$(df -h --output=avail "$LOGS" | tail -n 1 | tr -d ' ')"
     printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
     if [ "${CI:-}" = true ] && [ "$skipped" -gt 0 ]; then
         echo "CI=true: what was skipped here counts as failed"

@@ -150,6 +150,15 @@ impl Recording {
     }
 }
 
+/// A JVM's code heaps are a quarter of a gigabyte, and there are many JVMs. A test that fails leaves what it walked.
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
 /// Asserts that honest stacks, each with the number of its frames, are far from costing what a walk may: that is 8 reads
 /// a frame, and these need at most 4, besides a few that fail or search.
 #[track_caller]
