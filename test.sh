@@ -13,9 +13,9 @@ set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 # What users set for themselves changes what tests read, what JVMs do, and where files go that others are to reach.
 export LC_ALL=C.UTF-8
+unset TMPDIR LD_BIND_NOW JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS
 # A machine that builds once has no use for what makes the next build quicker, and that is gigabytes.
 [ "${CI:-}" != true ] || export CARGO_INCREMENTAL=0
-unset TMPDIR LD_BIND_NOW JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS
 . scripts/common.sh
 . scripts/setup.sh
 . scripts/build.sh

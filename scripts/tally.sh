@@ -79,8 +79,8 @@ sum() {
     echo $((${terms:-0}))
 }
 
-# The reasons for what was skipped or left out, what the build takes of the disk, and the closing line. What a distribution does not bring, and setup.sh
-# does not fetch, is left out: that is no failure anywhere.
+# The reasons for what was skipped or left out, what the build takes of the disk, and the closing line. What a
+# distribution does not bring, and setup.sh does not fetch, is left out: that is no failure anywhere.
 summary() {
     local skip
     if [ ${#skips[@]} -gt 0 ]; then
