@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use jbpf_prof::output::{self, Look, Target};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Profile};
+use jbpf_prof::sample::Event;
 
 const STACKS: u64 = 200_000;
 const FUNCTIONS: u64 = 12_000;
@@ -95,8 +96,9 @@ fn main() {
         }
         profile
     });
-    let kept = profile.total().count;
-    profile.accounts = Accounts { ticks: kept, kept, period_ns: PERIOD_NS, ..Accounts::default() };
+    let kept = profile.of_event(Event::Cpu).total().count;
+    *profile.accounts_mut(Event::Cpu) =
+        Accounts { ticks: kept, kept, period_ns: PERIOD_NS, ..Accounts::default() };
     println!(
         "             {} distinct stacks, {} nodes, {} frames",
         profile.samples().len(),
@@ -106,15 +108,16 @@ fn main() {
     let write = |name: &str| {
         let path = directory.path().join(name);
         let target = Target::parse(&path, None).unwrap();
-        let ((), took) = timed(name, || output::write(&profile.view(), &target, &Look::default()).unwrap());
+        let ((), took) =
+            timed(name, || drop(output::write(&profile.views(), &target, &Look::default()).unwrap()));
         println!("             {} KiB", std::fs::metadata(&path).unwrap().len() / 1024);
         took
     };
     let took = write("all.svg") + write("all.pb.gz");
     let asked = rss_peak();
     write("all.folded");
-    timed("functions", || profile.functions());
-    timed("lines", || profile.lines());
+    timed("functions", || profile.of_event(Event::Cpu).functions());
+    timed("lines", || profile.of_event(Event::Cpu).lines());
     timed("read pprof", || output::read(&directory.path().join("all.pb.gz")).unwrap());
     println!(
         "svg and pprof together {:.0} ms of CPU, peak {} MB",

@@ -234,8 +234,8 @@ struct jp_rule {
 	__s32 cfa;
 };
 
-/* What happened. One list, the enum comes from it. */
-#define JP_EVENTS(X) X(cpu)
+/* What happened: one list, the enum and src/sample/event.rs, a test compares. */
+#define JP_EVENTS(X) X(cpu) X(page_faults) X(minor_faults) X(major_faults) X(context_switches)
 
 enum jp_event {
 #define X(name) JP_EVENT_##name,
@@ -258,7 +258,7 @@ struct jp_key {
 
 struct jp_value {
 	__u64 count;   /* ticks */
-	__u64 weight;  /* sum of the events' periods, ns */
+	__u64 weight;  /* sum of what they stand for: ns of CPU time, or events */
 };
 
 /* What the program is asked for; constant once it is loaded. All flags are 0 or 1. */
@@ -299,7 +299,7 @@ struct jp_waits {
 	__u64 ip[JP_WAITS];
 };
 
-/* Per CPU and parity. ticks = filtered + idle + sum of drained counts + sum of lost, exactly. */
+/* Per CPU, parity and event. ticks = filtered + idle + sum of drained counts + sum of lost, exactly. */
 struct jp_counters {
 	__u64 ticks;
 	__u64 filtered;

@@ -44,10 +44,10 @@ struct {
 	__type(value, __u64);
 } woken SEC(".maps");
 
-/* parity -> counters, per CPU. Written here, read by the loader after the flip (then final) and zeroed by it. */
+/* parity and event -> counters, per CPU. Written here, read by the loader after the flip (then final) and zeroed by it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, JP_PARITIES);
+	__uint(max_entries, JP_PARITIES * JP_EVENT_COUNT);
 	__type(key, __u32);
 	__type(value, struct jp_counters);
 } counters SEC(".maps");
@@ -238,22 +238,26 @@ struct taking {
 	struct scratch *s;
 	struct jp_counters *c;
 	__u32 window;
+	__u32 event;
 };
 
 /*
- * Begins a sample of the current task, which was at `ip`; false if none is to be taken. Then the registers go into the
+ * Begins a sample of the current task for `event`, which came at `ip`; false if none is to be taken. Then the registers go into the
  * scratch and `end_sample` follows. Both are inlined into the program of each event, since their contexts are of different
  * types; the walk is not.
  * VERIFIER(5.10): the registers go to the scratch at once: here they would take 64 bytes of the 512 that the stacks of a
  * whole chain of calls may have. Noticed by: the load itself.
  */
-static __always_inline bool begin_sample(struct taking *t, __u64 ip)
+static __always_inline bool begin_sample(struct taking *t, __u32 event, __u64 ip)
 {
+	__u32 place;
 	__u64 id = bpf_get_current_pid_tgid();
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
 	t->window = *(volatile __u32 *)&parity & 1;
-	t->c = bpf_map_lookup_elem(&counters, &t->window);
+	t->event = event;
+	place = t->window * JP_EVENT_COUNT + event;
+	t->c = bpf_map_lookup_elem(&counters, &place);
 	if (!t->c)
 		return false;
 	t->c->ticks++;
@@ -261,7 +265,7 @@ static __always_inline bool begin_sample(struct taking *t, __u64 ip)
 		t->c->filtered++;
 		return false;
 	}
-	if (!(__u32)id && is_wait(ip)) {
+	if (event == JP_EVENT_cpu && !(__u32)id && is_wait(ip)) {
 		t->c->idle++;
 		return false;
 	}
@@ -273,13 +277,13 @@ static __always_inline bool begin_sample(struct taking *t, __u64 ip)
 	return true;
 }
 
-/* Walks from the registers in the scratch, and counts the stack for `event`, of which the sample stands for `weight`. */
-static __always_inline int end_sample(struct taking *t, void *ctx, __u32 event, __u64 weight)
+/* Walks from the registers in the scratch, and counts the stack; of its event it stands for `weight`. */
+static __always_inline int end_sample(struct taking *t, void *ctx, __u64 weight)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
 	if (walk(ctx, t->s, task)) {
-		identify(t->s, task, event);
+		identify(t->s, task, t->event);
 		count(t->s, t->c, t->window, weight);
 	} else {
 		t->c->filtered++;

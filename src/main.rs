@@ -116,11 +116,11 @@ fn write(config: &Config, mut outcome: session::Outcome) -> anyhow::Result<()> {
     outcome.filter(&config.include, &config.exclude);
     for target in &config.outputs {
         let began = std::time::Instant::now();
-        output::write(&outcome.profile.view(), target, &config.look)?;
+        let written = output::write(&outcome.views(), target, &config.look)?;
         log::info!("output: {target} written in {:.0?}", began.elapsed());
-        outcome.report.outputs.push(target.to_string());
+        outcome.report.outputs.extend(written.iter().map(ToString::to_string));
         if config.per_container {
-            let written = output::write_each(&outcome.profile, target, &config.look)?;
+            let written = output::write_each(&outcome.views(), target, &config.look)?;
             outcome.report.outputs.extend(written.iter().map(ToString::to_string));
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jbpf_prof::capture::abi::Counters;
 use jbpf_prof::capture::window::Options;
 use jbpf_prof::capture::{Capture, Filter, Window};
+use jbpf_prof::sample::Event;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -20,7 +21,7 @@ fn is_root() -> bool {
 
 fn options(filter: Filter) -> Options {
     Options {
-        period_ns: 1_001_001,
+        events: vec![(Event::Cpu, 1_001_001)],
         cpus: None,
         filter: Filter { user: true, kernel: true, include_self: true, ..filter },
         btf: None,
@@ -48,7 +49,7 @@ fn capture(options: &Options, windows: usize) -> (Vec<Window>, u64) {
         }
         got.push(capture.turn().unwrap());
     }
-    (got, capture.elapsed().unwrap().periods)
+    (got, capture.elapsed().unwrap()[0].periods)
 }
 
 #[test]
@@ -59,11 +60,16 @@ fn accounts_add_up() {
     let (windows, periods) = capture(&options(Filter::default()), 4);
     let mut ticks = 0;
     for w in &windows {
-        let lost: u64 = w.counters.lost.iter().sum();
-        assert_eq!(w.counters.ticks, w.counters.filtered + w.kept + lost, "{:?}", w.counters);
-        assert_eq!(w.frameless, 0);
-        assert_eq!(w.kept, w.stacks.iter().map(|(_, c)| c.ticks).sum::<u64>());
-        ticks += w.counters.ticks;
+        let lost: u64 = w.events[0].counters.lost.iter().sum();
+        assert_eq!(
+            w.events[0].counters.ticks,
+            w.events[0].counters.filtered + w.events[0].kept + lost,
+            "{:?}",
+            w.events[0].counters
+        );
+        assert_eq!(w.events[0].frameless, 0);
+        assert_eq!(w.events[0].kept, w.stacks.iter().map(|(_, c)| c.ticks).sum::<u64>());
+        ticks += w.events[0].counters.ticks;
     }
     // How many of them come is the host's matter; `whole` looks at hosts that have time.
     assert!(periods > 1_100, "{periods} periods in 1.2 s of a busy CPU at 999 Hz");
@@ -91,11 +97,11 @@ fn where_a_cpu_is_known_to_wait_ticks_have_no_stack() {
     let ip = windows.by_ref().find_map(|window| idle(&window)).expect("a CPU with nothing to do");
     waits.add(ip).unwrap();
     windows.next();
-    let window = windows.find(|window| window.counters.idle > 0).expect("a CPU that waits again");
+    let window = windows.find(|window| window.events[0].counters.idle > 0).expect("a CPU that waits again");
     assert!(!window.stacks.iter().any(|(s, _)| s.key.process.is_idle() && s.kernel[0] == ip), "{ip:x}");
-    let lost: u64 = window.counters.lost.iter().sum();
-    let Counters { ticks, filtered, idle, .. } = window.counters;
-    assert_eq!(ticks, filtered + idle + window.kept + lost, "{:?}", window.counters);
+    let lost: u64 = window.events[0].counters.lost.iter().sum();
+    let Counters { ticks, filtered, idle, .. } = window.events[0].counters;
+    assert_eq!(ticks, filtered + idle + window.events[0].kept + lost, "{:?}", window.events[0].counters);
 }
 
 #[test]
@@ -104,7 +110,7 @@ fn nothing_is_counted_after_a_stop() {
         return;
     }
     // All CPUs are walking stacks for a good part of the time: most stops meet a run.
-    let often = Options { period_ns: 50_000, ..options(Filter::default()) };
+    let often = Options { events: vec![(Event::Cpu, 50_000)], ..options(Filter::default()) };
     let mut capture = Capture::prepare(&often).unwrap();
     let mut ticks = 0;
     for cycle in 0..100 {
@@ -114,10 +120,14 @@ fn nothing_is_counted_after_a_stop() {
             std::hint::black_box((0..100u64).sum::<u64>());
         }
         capture.stop().unwrap();
-        ticks += capture.turn().unwrap().counters.ticks;
+        ticks += capture.turn().unwrap().events[0].counters.ticks;
         std::thread::sleep(Duration::from_millis(1));
         for window in [capture.turn().unwrap(), capture.turn().unwrap()] {
-            assert_eq!((window.counters.ticks, window.kept, window.stacks.len()), (0, 0, 0), "cycle {cycle}");
+            assert_eq!(
+                (window.events[0].counters.ticks, window.events[0].kept, window.stacks.len()),
+                (0, 0, 0),
+                "cycle {cycle}"
+            );
         }
     }
     assert!(ticks > 100, "{ticks} ticks");
@@ -145,8 +155,8 @@ fn an_event_that_cannot_be_started_fails_nothing_while_another_ticks() {
         capture.follow_hotplug(&cpus[..1]);
         capture.follow_hotplug(&cpus);
         assert_eq!(capture.cpus(), cpus[..1]);
-        let error = capture.set_period(2_002_002).unwrap_err();
-        assert!(error.to_string().contains("2002002 ns"), "{error:#}");
+        let error = capture.set_period(Event::Cpu, 2_002_002).unwrap_err();
+        assert!(error.to_string().contains("a period of 2002002"), "{error:#}");
         assert!(capture.cpus().is_empty());
         capture.turn().unwrap();
     };
@@ -166,8 +176,12 @@ fn a_process_filter_lets_only_it_through() {
         assert!(!stack.user.is_empty());
         own += count.ticks;
     }
-    let missed = periods - windows.iter().map(|w| w.counters.ticks).sum::<u64>();
+    let missed = periods - windows.iter().map(|w| w.events[0].counters.ticks).sum::<u64>();
     assert!(own > 100, "{own} ticks of a process that burned 0.9 s of CPU time at 999 Hz");
     assert!(own + missed > 850, "{own} ticks, {missed} missed of all CPUs in 0.9 s of CPU time at 999 Hz");
-    assert!(windows.iter().all(|w| w.counters.ticks == w.counters.filtered + w.kept));
+    assert!(
+        windows
+            .iter()
+            .all(|w| w.events[0].counters.ticks == w.events[0].counters.filtered + w.events[0].kept)
+    );
 }

@@ -17,7 +17,7 @@ use common::target::Target;
 use common::{is_root, native, scratch, skip};
 use jbpf_prof::process::Unopened;
 use jbpf_prof::profile::Why;
-use jbpf_prof::sample::{End, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
+use jbpf_prof::sample::{End, Event, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
 use jbpf_prof::symbolize::{AddressSpaces, Config, JvmMemory, Place, Symbolizer};
 use rustix::process::Signal;
 
@@ -189,7 +189,7 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Why> {
     let layout = postcard::from_bytes(&layout).unwrap();
     symbolizer.watch_jvm(process, JvmMemory { file, layout, code: true, coarse: false });
     let stack = Stack {
-        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 },
+        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: Event::Cpu, stack: 0 },
         at: MonoNs(1),
         comm: b"java".to_vec(),
         leaf: Leaf::User,

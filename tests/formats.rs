@@ -10,9 +10,10 @@ use jbpf_prof::limits::{Limit, LimitRow};
 use jbpf_prof::output::{self, Look, Target, report};
 use jbpf_prof::profile::labels::Container;
 use jbpf_prof::profile::report::{
-    Cost, EndedIn, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, Throttling,
+    Cost, EndedIn, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, Throttling,
 };
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, Why};
+use jbpf_prof::sample::Event;
 
 fn golden(name: &str, is: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -78,11 +79,12 @@ fn profile() -> Profile {
     let tool = named(Kind::Process, "my tool");
     add(&labels(815, "my tool", "my tool"), &[&tool, &rust], 60);
     add(&labels(816, "my tool", "my tool"), &[&tool, &rust], 55);
-    let kept = p.total().count;
-    p.accounts = Accounts { filtered: 4740, kept, missed: 3, period_ns: 10_101_010, ..Accounts::default() };
-    p.accounts.lose("ring full", 7);
-    p.accounts.ticks = 4740 + kept + 7;
-    p.accounts.expected = p.accounts.ticks + 3;
+    let kept = p.of_event(Event::Cpu).total().count;
+    *p.accounts_mut(Event::Cpu) =
+        Accounts { filtered: 4740, kept, missed: 3, period_ns: 10_101_010, ..Accounts::default() };
+    p.accounts_mut(Event::Cpu).lose("ring full", 7);
+    p.accounts_mut(Event::Cpu).ticks = 4740 + kept + 7;
+    p.accounts_mut(Event::Cpu).expected = p.accounts(Event::Cpu).ticks + 3;
     p.check().unwrap();
     p
 }
@@ -171,11 +173,15 @@ fn run_report(p: &Profile) -> RunReport {
         duration_s: 30.02,
         requested_hz: 99.0,
         effective_hz: 99.0,
-        accounts: p.accounts.clone(),
-        idle: 4700,
-        unknown: p.unknown(),
-        ends: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
-        ended_in: vec![ended_in],
+        first: EventReport {
+            event: Event::Cpu,
+            accounts: p.accounts(Event::Cpu).clone(),
+            idle: 4700,
+            unknown: p.of_event(Event::Cpu).unknown(),
+            ends: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
+            ended_in: vec![ended_in],
+        },
+        others: Vec::new(),
         jvms: jvm_reports(),
         groups: vec![GroupReport {
             path: "/kubepods/burstable/pod0a1b2c3d-0000-1111-2222-333344445555".into(),
@@ -212,7 +218,7 @@ fn run_report(p: &Profile) -> RunReport {
 #[test]
 fn folded() {
     let mut out = Vec::new();
-    output::folded::write(&profile().view(), &mut out).unwrap();
+    output::folded::write(&profile().of_event(Event::Cpu), &mut out).unwrap();
     golden("small.folded", std::str::from_utf8(&out).unwrap());
 }
 
@@ -249,7 +255,7 @@ fn picture() {
     ] {
         let path = directory.path().join("small.svg");
         let target = Target::parse(&path, None).unwrap();
-        output::write(&profile().view(), &target, &look).unwrap();
+        output::write(&profile().views(), &target, &look).unwrap();
         let picture = fs::read_to_string(&path).unwrap();
         let (_, frames) = picture.split_once("total_samples=").unwrap();
         let attribute = |of: &str, name: &str| {

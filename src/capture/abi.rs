@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
-use crate::sample::{End, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
+use crate::sample::{End, Event, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
 
 /// `JP_ABI_VERSION`.
 pub const VERSION: u16 = 1;
@@ -39,9 +39,9 @@ pub struct Key {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Value {
-    /// Ticks.
+    /// Samples.
     pub count: u64,
-    /// Sum of their periods in nanoseconds.
+    /// What they stand for.
     pub weight: u64,
 }
 
@@ -125,11 +125,12 @@ pub(super) fn parse_members(bytes: &[u8]) -> impl Iterator<Item = (u32, GroupId,
 }
 
 impl Key {
-    /// The key in the words of the other rooms.
+    /// The key in the words of the other rooms; `None` if it is of no event that we know.
     #[must_use]
-    pub fn stack_key(self) -> StackKey {
+    pub fn stack_key(self) -> Option<StackKey> {
         let Key { start, cgroup, stack, comm, tgid, tid, exec, event } = self;
-        StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, event, stack }
+        let event = *Event::ALL.get(event as usize)?;
+        Some(StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, event, stack })
     }
 }
 
@@ -174,7 +175,7 @@ pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
     let user = user_frames(words.take(user_words))?;
     let name_len = record.comm.iter().position(|&b| b == 0).unwrap_or(record.comm.len());
     let stack = Stack {
-        key: record.key.stack_key(),
+        key: record.key.stack_key()?,
         at: MonoNs(record.ktime),
         comm: record.comm[..name_len].to_vec(),
         leaf: leaf(record.leaf)?,
@@ -221,6 +222,8 @@ mod tests {
         assert_eq!(list("JP_CONTROLLERS"), controllers);
         let ends: Vec<String> = (0..).map_while(end).map(|e| format!("{e:?}").to_lowercase()).collect();
         assert_eq!(list("JP_ENDS").iter().map(|e| e.replace(' ', "")).collect::<Vec<_>>(), ends);
+        let events: Vec<String> = Event::ALL.iter().map(|event| event.name().replace('-', " ")).collect();
+        assert_eq!(list("JP_EVENTS"), events);
         let leaves: Vec<String> = (0..).map_while(leaf).map(|l| format!("{l:?}").to_lowercase()).collect();
         assert_eq!(list("JP_LEAVES"), leaves);
     }

@@ -8,6 +8,7 @@ use perf_event_open_sys as sys;
 use rustix::io::Errno;
 
 use super::denied::Denied;
+use crate::sample::Event;
 
 /// Whether an event was refused since its CPU is offline.
 pub fn is_offline(error: &io::Error) -> bool {
@@ -118,18 +119,26 @@ impl Pulse {
     }
 }
 
-/// The attributes of a cpu-clock event with a fixed period in nanoseconds, created disabled.
+/// The attributes of a software event with a fixed period, created disabled.
 ///
-/// A frequency would be turned into a fixed period by the kernel anyway; the number of ticks is then known.
+/// Of cpu-clock a frequency would be turned into a fixed period by the kernel anyway; of others it would change from moment
+/// to moment. With a period the number of samples that there should be is known.
 #[must_use]
-pub fn cpu_clock(period_ns: u64) -> sys::bindings::perf_event_attr {
+pub fn software(event: Event, period: u64) -> sys::bindings::perf_event_attr {
+    let config = match event {
+        Event::Cpu => sys::bindings::PERF_COUNT_SW_CPU_CLOCK,
+        Event::PageFaults => sys::bindings::PERF_COUNT_SW_PAGE_FAULTS,
+        Event::MinorFaults => sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN,
+        Event::MajorFaults => sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MAJ,
+        Event::ContextSwitches => sys::bindings::PERF_COUNT_SW_CONTEXT_SWITCHES,
+    };
     let mut attr = sys::bindings::perf_event_attr {
         type_: sys::bindings::PERF_TYPE_SOFTWARE,
         size: u32::try_from(size_of::<sys::bindings::perf_event_attr>()).unwrap_or(0),
-        config: u64::from(sys::bindings::PERF_COUNT_SW_CPU_CLOCK),
+        config: u64::from(config),
         ..Default::default()
     };
-    attr.__bindgen_anon_1.sample_period = period_ns;
+    attr.__bindgen_anon_1.sample_period = period;
     attr.read_format = READ_FORMAT;
     attr.set_disabled(1);
     attr

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenProgramMut};
 
 use super::abi::{Counters, Key, Value};
 use super::cgroups::{CgroupMap, Cgroups, Member};
@@ -15,6 +15,7 @@ use super::map::{create, typed};
 use super::unwind::UnwindMemory;
 use super::waits::WaitMap;
 use crate::process::hierarchy::Hierarchy;
+use crate::sample::Event;
 
 #[allow(
     clippy::all,
@@ -33,7 +34,7 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/profiler.skel.rs"));
 }
 
-use skeleton::{ProfilerSkel, ProfilerSkelBuilder};
+use skeleton::{OpenProfilerSkel, ProfilerSkel, ProfilerSkelBuilder};
 
 /// Entries of a count map, at least and at most.
 const COUNT_ENTRIES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
@@ -65,10 +66,12 @@ pub struct Filter {
     pub kernel: bool,
 }
 
-/// How fast ticks come at most: sizes go by it.
-#[derive(Clone, Copy, Debug)]
+/// What is loaded, and how fast samples come at most: sizes go by it.
+#[derive(Clone, Debug)]
 pub struct Load {
-    /// Ticks a second on one CPU.
+    /// The events that are sampled.
+    pub events: Vec<Event>,
+    /// Samples a second on one CPU, of all events.
     pub rate: u64,
     /// CPUs that can be online.
     pub cpus: u64,
@@ -80,6 +83,7 @@ pub struct Program {
     counts: [MapHandle; 2],
     parity: u32,
     by_cgroup: bool,
+    events: Vec<Event>,
 }
 
 impl Program {
@@ -87,7 +91,7 @@ impl Program {
     ///
     /// # Errors
     /// When bpf(2) is [`Denied`], the kernel has no BTF, refuses the program, or has no memory for the maps.
-    pub fn load(filter: &Filter, load: Load, btf: Option<&PathBuf>) -> anyhow::Result<Program> {
+    pub fn load(filter: &Filter, load: &Load, btf: Option<&PathBuf>) -> anyhow::Result<Program> {
         probe()?;
         // One per process, alive until its end: the skeleton borrows it and lives in the same struct.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -115,6 +119,9 @@ impl Program {
             (config.cgroups, config.cgroup_levels) = (cgroups.hierarchies(), cgroups.levels());
         }
         open.progs.members.set_autoload(filter.cgroups.is_some());
+        for event in Event::ALL {
+            program_of(&mut open, event).set_autoload(load.events.contains(&event));
+        }
         let config = &mut open.maps.rodata_data.as_mut().context("the BPF object has no rodata")?.config;
         config.by_tgid = u8::from(!filter.tgids.is_empty());
         config.by_tid = u8::from(!filter.tids.is_empty());
@@ -125,7 +132,13 @@ impl Program {
 
         let skel = open.load().map_err(typed).context("loading the BPF program")?;
         let counts = [count_map(entries)?, count_map(entries)?];
-        let program = Program { skel, counts, parity: 0, by_cgroup: filter.cgroups.is_some() };
+        let program = Program {
+            skel,
+            counts,
+            parity: 0,
+            by_cgroup: filter.cgroups.is_some(),
+            events: load.events.clone(),
+        };
         (0..2).try_for_each(|parity| program.publish(parity))?;
         for tgid in filter.tgids.iter().chain(&filter.launched) {
             program.want(*tgid)?;
@@ -144,10 +157,23 @@ impl Program {
         Ok(program)
     }
 
-    /// The program, for the events to run.
+    /// The program that an event is to run.
     #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.skel.progs.on_cpu_clock.as_fd()
+    pub fn fd(&self, event: Event) -> BorrowedFd<'_> {
+        let programs = &self.skel.progs;
+        match event {
+            Event::Cpu => programs.on_cpu.as_fd(),
+            Event::PageFaults => programs.on_page_faults.as_fd(),
+            Event::MinorFaults => programs.on_minor_faults.as_fd(),
+            Event::MajorFaults => programs.on_major_faults.as_fd(),
+            Event::ContextSwitches => programs.on_context_switches.as_fd(),
+        }
+    }
+
+    /// The events whose programs are loaded.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
     }
 
     /// The ring of new stacks.
@@ -247,12 +273,12 @@ impl Program {
         super::batch::take_all(map.as_fd(), map.max_entries() as usize).context("draining the counts")
     }
 
-    /// Takes the counters of a window that is over, summed over CPUs.
+    /// Takes an event's counters of a window that is over, summed over CPUs.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn take_counters(&self, parity: u32) -> anyhow::Result<Counters> {
-        let key = parity.to_ne_bytes();
+    pub fn take_counters(&self, parity: u32, event: Event) -> anyhow::Result<Counters> {
+        let key = (parity * Event::ALL.len() as u32 + event as u32).to_ne_bytes();
         let map = &self.skel.maps.counters;
         let per_cpu = map.lookup_percpu(&key, MapFlags::ANY).context("counters")?.context("no counters")?;
         let mut sum = Counters::default();
@@ -290,6 +316,18 @@ impl Program {
         let fd = self.counts[(parity & 1) as usize].as_fd().as_raw_fd().to_ne_bytes();
         let counts = &self.skel.maps.counts;
         counts.update(&parity.to_ne_bytes(), &fd, MapFlags::ANY).context("publishing the count maps")
+    }
+}
+
+/// The program of an event, before it is loaded.
+fn program_of<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> &'o mut OpenProgramMut<'m> {
+    let programs = &mut open.progs;
+    match event {
+        Event::Cpu => &mut programs.on_cpu,
+        Event::PageFaults => &mut programs.on_page_faults,
+        Event::MinorFaults => &mut programs.on_minor_faults,
+        Event::MajorFaults => &mut programs.on_major_faults,
+        Event::ContextSwitches => &mut programs.on_context_switches,
     }
 }
 

@@ -16,6 +16,14 @@ pub struct RunStats {
     pub skipped: u64,
 }
 
+impl std::ops::AddAssign for RunStats {
+    fn add_assign(&mut self, other: RunStats) {
+        self.ns += other.ns;
+        self.runs += other.runs;
+        self.skipped += other.skipped;
+    }
+}
+
 /// Turns on the kernel's run time statistics of BPF programs until the descriptor is closed.
 ///
 /// # Errors

@@ -14,17 +14,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
 use super::abi::{self, Counters};
-use super::clock::{Clock, Elapsed};
+use super::overflow::PerCpu;
 use super::program::{Filter, Load, Program};
+use super::source::{Elapsed, EventSource, Stopped};
 use super::stats::{self, RunStats};
-use crate::sample::{Count, Stack, StackKey};
+use crate::sample::event::Expected;
+use crate::sample::{Count, Event, Stack, StackKey};
 
-/// One window: its stacks with their counts, and where the other ticks went.
+/// One window: its stacks with their counts, and where the other samples went.
 #[derive(Debug, Default)]
 pub struct Window {
     /// Distinct stacks that were counted.
     pub stacks: Vec<(Stack, Count)>,
-    /// Ticks that were counted for a stack whose frames never arrived; they are lost for this reason.
+    /// Of each event, in the order in which they were asked for.
+    pub events: Vec<Counted>,
+}
+
+/// What became of an event's samples in a window.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Of what.
+    pub event: Event,
+    /// Samples that were counted for a stack whose frames never arrived; they are lost for this reason.
     pub frameless: u64,
     /// Sum over CPUs.
     pub counters: Counters,
@@ -38,13 +49,13 @@ type Arrivals = Rc<RefCell<[Vec<Stack>; 2]>>;
 /// A running capture. It belongs to one thread.
 pub struct Capture {
     program: Program,
-    clock: Clock,
+    sources: Vec<Box<dyn EventSource>>,
     ring: RingBuffer<'static>,
     /// Readable when the program has found the ring half full, or code that it was not told of.
     woken: OwnedFd,
     arrivals: Arrivals,
-    /// Whether the program may be running.
-    ticking: bool,
+    /// Whether a program may be running.
+    running: bool,
     /// Keeps the kernel's run time statistics on; none where the kernel or a capability is missing.
     stats: Option<OwnedFd>,
 }
@@ -52,8 +63,8 @@ pub struct Capture {
 /// What to capture.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Nanoseconds of CPU time between two ticks of one CPU.
-    pub period_ns: u64,
+    /// What is sampled, each at its period: nanoseconds of CPU time, or so many events.
+    pub events: Vec<(Event, u64)>,
     /// Only these CPUs, if any are named.
     pub cpus: Option<Vec<u32>>,
     /// Whose ticks.
@@ -68,11 +79,15 @@ impl Capture {
     /// # Errors
     /// When this host does not allow it.
     pub fn prepare(options: &Options) -> anyhow::Result<Capture> {
-        ensure!(options.period_ns > 0, "a period of 0 ns");
+        ensure!(options.events.iter().all(|(_, period)| *period > 0), "a period of 0");
         let cpus = libbpf_rs::num_possible_cpus().context("number of CPUs")? as u64;
-        let load = Load { rate: 1_000_000_000u64.div_ceil(options.period_ns), cpus };
-        let program = Program::load(&options.filter, load, options.btf.as_ref())?;
-        let clock = Clock::open(options.period_ns, options.cpus.clone(), program.fd())?;
+        let events = options.events.iter().map(|(event, _)| *event).collect();
+        let rate = options.events.iter().map(|(event, period)| rate(*event, *period)).sum();
+        let program = Program::load(&options.filter, &Load { events, rate, cpus }, options.btf.as_ref())?;
+        let source = |(event, period): &(Event, u64)| -> anyhow::Result<Box<dyn EventSource>> {
+            Ok(Box::new(PerCpu::open(*event, *period, options.cpus.clone(), program.fd(*event))?))
+        };
+        let sources = options.events.iter().map(source).collect::<anyhow::Result<_>>()?;
         let arrivals = Arrivals::default();
         let sink = Rc::clone(&arrivals);
         let mut builder = RingBufferBuilder::new();
@@ -87,7 +102,7 @@ impl Capture {
         let woken = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
         let (data, at_once) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET);
         epoll::add(&woken, program.ring().as_fd(), data, at_once).context("ring buffer")?;
-        Ok(Capture { program, clock, ring, woken, arrivals, ticking: false, stats: stats::enable().ok() })
+        Ok(Capture { program, sources, ring, woken, arrivals, running: false, stats: stats::enable().ok() })
     }
 
     /// Starts the ticks.
@@ -95,8 +110,8 @@ impl Capture {
     /// # Errors
     /// What the kernel says.
     pub fn start(&mut self) -> anyhow::Result<()> {
-        self.ticking = true;
-        self.clock.start().context("starting the perf events")
+        self.running = true;
+        self.sources.iter().try_for_each(|source| source.start())
     }
 
     /// Stops the ticks; the last window is still to be turned.
@@ -104,8 +119,11 @@ impl Capture {
     /// # Errors
     /// What the kernel says.
     pub fn stop(&mut self) -> anyhow::Result<()> {
-        self.clock.stop().context("stopping the perf events")?;
-        self.ticking = false;
+        let mut running = false;
+        for source in &self.sources {
+            running |= source.stop()? == Stopped::ButForRuns;
+        }
+        self.running = running;
         Ok(())
     }
 
@@ -140,49 +158,57 @@ impl Capture {
     /// What the kernel says.
     pub fn turn(&mut self) -> anyhow::Result<Window> {
         let old = self.program.flip()?;
-        // Stopped events have no run left to wait for: see `perf_event::disable`.
-        if self.ticking {
+        if self.running {
             self.program.wait_for_runs()?;
         }
         self.ring.consume().context("reading the ring of stacks")?;
         let arrived = std::mem::take(&mut self.arrivals.borrow_mut()[old as usize]);
         let counts = self.program.take_counts(old)?;
-        let counters = self.program.take_counters(old)?;
-        Ok(assemble(arrived, counts, counters))
+        let counters = self.program.events().iter().map(|event| {
+            let counters = self.program.take_counters(old, *event)?;
+            Ok(Counted { event: *event, counters, ..Counted::default() })
+        });
+        Ok(assemble(arrived, counts, counters.collect::<anyhow::Result<_>>()?))
     }
 
     /// Follows CPUs that came or went: `online` are there now.
     pub fn follow_hotplug(&mut self, online: &[u32]) {
-        self.clock.follow_hotplug(online, self.program.fd());
+        self.sources.iter_mut().for_each(|source| source.follow_hotplug(online));
     }
 
-    /// Ticks at another period from now on; each tick weighs what its own period was.
+    /// Samples an event at another period from now on; each sample weighs what its own period was.
     ///
     /// # Errors
-    /// When no CPU can tick so: what the kernel says. Nothing ticks any more then.
-    pub fn set_period(&mut self, period_ns: u64) -> anyhow::Result<()> {
-        ensure!(period_ns > 0, "a period of 0 ns");
-        self.clock.set_period(period_ns, self.program.fd())
+    /// When no CPU can be sampled so: what the kernel says. Of that event nothing is sampled any more then.
+    pub fn set_period(&mut self, event: Event, period: u64) -> anyhow::Result<()> {
+        ensure!(period > 0, "a period of 0");
+        let mut of_it = self.sources.iter_mut().filter(|source| source.event() == event);
+        of_it.try_for_each(|source| source.set_period(period))
     }
 
-    /// CPUs that tick.
+    /// CPUs that are sampled.
     #[must_use]
     pub fn cpus(&self) -> Vec<u32> {
-        self.clock.cpus().collect()
+        self.sources.first().map(|source| source.cpus()).unwrap_or_default()
     }
 
-    /// What the events themselves counted.
+    /// What the sources themselves have counted, of each event.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn elapsed(&self) -> anyhow::Result<Elapsed> {
-        self.clock.elapsed().context("reading the perf events")
+    pub fn elapsed(&self) -> anyhow::Result<Vec<Elapsed>> {
+        self.sources.iter().map(|source| source.elapsed()).collect()
     }
 
-    /// What the BPF program has cost; none where the kernel does not say.
+    /// What the BPF programs have cost; none where the kernel does not say.
     #[must_use]
     pub fn run_stats(&self) -> Option<RunStats> {
-        self.stats.as_ref().and_then(|_| stats::read(self.program.fd()).ok())
+        self.stats.as_ref()?;
+        let mut sum = RunStats::default();
+        for event in self.program.events() {
+            sum += stats::read(self.program.fd(*event)).ok()?;
+        }
+        Some(sum)
     }
 
     /// The program: its filters can change while it runs.
@@ -192,7 +218,15 @@ impl Capture {
     }
 }
 
-fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, counters: Counters) -> Window {
+/// Samples a second on one CPU, at most, as far as sizes go by it. Of events that the kernel counts nobody knows: as many as a
+/// busy program makes, and when there are more, what has no room is lost and said to be.
+fn rate(event: Event, period: u64) -> u64 {
+    const EVENTS: u64 = 10_000;
+    let of_a_second = if event.expected() == Expected::Periodic { 1_000_000_000 } else { EVENTS };
+    of_a_second.div_ceil(period)
+}
+
+fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, events: Vec<Counted>) -> Window {
     let mut by_key: HashMap<StackKey, Stack, RandomState> = HashMap::default();
     by_key.reserve(arrived.len());
     for stack in arrived {
@@ -201,12 +235,14 @@ fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, counters: 
         let kept = by_key.entry(stack.key).or_insert(stack);
         kept.at = kept.at.min(at);
     }
-    let mut window = Window { counters, ..Window::default() };
+    let mut window = Window { events, ..Window::default() };
     for (key, abi::Value { count, weight }) in counts {
-        window.kept += count;
-        match by_key.remove(&key.stack_key()) {
-            Some(stack) => window.stacks.push((stack, Count { ticks: count, weight_ns: weight })),
-            None => window.frameless += count,
+        let Some(key) = key.stack_key() else { continue };
+        let Some(of) = window.events.iter_mut().find(|of| of.event == key.event) else { continue };
+        of.kept += count;
+        match by_key.remove(&key) {
+            Some(stack) => window.stacks.push((stack, Count { ticks: count, weight })),
+            None => of.frameless += count,
         }
     }
     window

@@ -8,7 +8,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use super::choice::{Java, LogLevel};
 use super::daemon::options::Daemon;
 use super::number;
-use crate::output::FORMATS;
+use crate::output::{FORMATS, Format};
+use crate::sample::Event;
 
 /// Profiles a whole machine: kernel, native code, JVMs and Java with its inlined methods, in one picture.
 #[derive(Clone, Debug, Parser)]
@@ -51,7 +52,7 @@ pub(super) enum Sub {
         /// File to write, `-` for standard output; the JVM must be able to read the file.
         file: PathBuf,
     },
-    /// Convert a profile: .folded or .pb.gz to .svg, .folded or .pb.gz.
+    #[command(about = convert_help())]
     Convert {
         /// Profile to read.
         input: PathBuf,
@@ -77,21 +78,32 @@ pub(super) struct Record {
         value_name = "HZ",
         value_parser = number::rate,
         help_heading = "When",
-        conflicts_with = "count",
         allow_negative_numbers = true
     )]
     pub(super) frequency: Option<u64>,
-    /// Nanoseconds of CPU time between two samples, instead of a frequency.
+    /// Nanoseconds of CPU time between two samples, instead of a frequency; for events that are counted, one sample for
+    /// so many of them [default: 1].
     #[arg(
         short,
         long,
-        value_name = "NS",
+        value_name = "N",
         value_parser = number::period,
         help_heading = "When",
         allow_negative_numbers = true
     )]
     pub(super) count: Option<u64>,
 
+    #[arg(
+        short,
+        long,
+        value_name = "EVENT",
+        value_parser = event,
+        value_delimiter = ',',
+        default_value = "cpu",
+        help_heading = "What",
+        help = format!("What to sample, a comma list: {}", Event::names())
+    )]
+    pub(super) event: Vec<Event>,
     /// All processes; the default.
     #[arg(short, long, help_heading = "What", conflicts_with_all = ["pid", "tid"])]
     pub(super) all: bool,
@@ -212,16 +224,32 @@ pub(super) struct Record {
     pub(super) launch: Vec<OsString>,
 }
 
+/// An event by its name.
+fn event(name: &str) -> Result<Event, String> {
+    Event::named(name).ok_or_else(|| format!("no event is called so; there are {}", Event::names()))
+}
+
+/// The extensions of formats, for people: `.a, .b or .c`.
+fn extensions(which: impl Fn(&Format) -> bool) -> String {
+    let known = FORMATS.iter().filter(|format| which(format));
+    let known: Vec<String> = known.map(|format| format!(".{}", format.extension())).collect();
+    match known.as_slice() {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        few => few.concat(),
+    }
+}
+
 /// What `--output` says of itself: the formats are those that there are.
 fn output_help() -> String {
-    let extensions: Vec<String> = FORMATS.iter().map(|format| format!(".{}", format.extension())).collect();
-    let (last, others) =
-        extensions.split_last().map_or(("", [].as_slice()), |(last, all)| (last.as_str(), all));
     format!(
-        "File to write, repeatable; {} or {last} by its extension. `-` is standard output; pipes and devices are written \
-         to; without an extension they get folded stacks [default: an SVG named by date and time]",
-        others.join(", ")
+        "File to write, repeatable; {} by its extension. `-` is standard output; pipes and devices are written to; \
+         without an extension they get folded stacks [default: an SVG named by date and time]",
+        extensions(|_| true)
     )
+}
+
+fn convert_help() -> String {
+    format!("Convert a profile: {} to {}", extensions(Format::is_read), extensions(|_| true))
 }
 
 fn format_help() -> String {

@@ -15,6 +15,8 @@ use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::selection::{NoTarget, Selection};
 use crate::profile::filter::Glob;
+use crate::sample::Event;
+use crate::sample::event::Unit;
 use crate::session::{Refused, Settings, Target};
 
 /// This binary, for child processes, whatever became of its path.
@@ -64,7 +66,8 @@ struct Outputs {
 impl Config {
     pub(super) fn new(record: Record) -> Result<Config, Failure> {
         let mut warnings = Vec::new();
-        let rate = rate(&record, &mut warnings)?;
+        let events = events(&record)?;
+        let rate = rate(&record, &events, &mut warnings)?;
         let groups = groups(&record, &mut warnings)?;
         let outputs = outputs(&record)?;
         let look = look(&record.picture)?;
@@ -79,7 +82,7 @@ impl Config {
             per_container: record.per_container,
             lines: record.lines,
             log: log_level(&record),
-            settings: settings(record, groups, rate)?,
+            settings: settings(record, groups, &events, rate)?,
             warnings,
         })
     }
@@ -88,6 +91,7 @@ impl Config {
 fn settings(
     record: Record,
     groups: Option<Selection>,
+    events: &[Event],
     (requested_hz, period_ns): (f64, u64),
 ) -> Result<Settings, Failure> {
     // The log and a bar that is drawn over would be in each other's way.
@@ -97,7 +101,7 @@ fn settings(
         binary: PathBuf::from(OWN_BINARY),
         children: record.children,
         cpus: record.cpu.as_deref().map(cpus).transpose()?,
-        period_ns,
+        events: events.iter().map(|event| (*event, period(*event, record.count, period_ns))).collect(),
         requested_hz,
         part: None,
         duration,
@@ -134,10 +138,41 @@ fn log_level(record: &Record) -> LevelFilter {
     }
 }
 
+/// What is sampled: each event once. A frequency is of time; `-c` is of what is counted, and of time if that is all.
+fn events(record: &Record) -> Result<Vec<Event>, Failure> {
+    let mut events: Vec<Event> = Vec::new();
+    for event in &record.event {
+        if events.contains(event) {
+            return Err(Failure::usage(format!("--event {} is named twice", event.name())));
+        }
+        events.push(*event);
+    }
+    let counted = events.iter().find(|event| event.unit() != Unit::Nanoseconds);
+    let is_time = events.iter().any(|event| event.unit() == Unit::Nanoseconds);
+    match (record.frequency, record.count, counted) {
+        (Some(_), Some(_), None) => {
+            Err(Failure::usage("--frequency and --count: both say how often the time is sampled; give one"))
+        }
+        (Some(_), _, Some(event)) if !is_time => Err(Failure::usage(format!(
+            "--frequency is of time, and {0} is counted: --count N samples each Nth of the {0}",
+            event.name()
+        ))),
+        (_, Some(0), Some(event)) => {
+            Err(Failure::usage(format!("--count 0: choose at least 1, which samples all {}", event.name())))
+        }
+        _ => Ok(events),
+    }
+}
+
+/// What a sample of an event stands for.
+fn period(event: Event, count: Option<u64>, period_ns: u64) -> u64 {
+    if event.unit() == Unit::Nanoseconds { period_ns } else { count.unwrap_or(1) }
+}
+
 /// The rate that was asked for, and the period in nanoseconds that it comes to.
 #[allow(clippy::cast_precision_loss)]
-fn rate(record: &Record, warnings: &mut Vec<String>) -> Result<(f64, u64), Failure> {
-    if let Some(count) = record.count {
+fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result<(f64, u64), Failure> {
+    if let Some(count) = record.count.filter(|_| events == [Event::Cpu]) {
         let (fastest, longest) = (1_000_000_000 / MAX_RATE, MAX_DURATION.as_nanos() as u64);
         return match count {
             0 => Err(Failure::usage("--count 0: the period must be at least 1 ns of CPU time")),
@@ -273,7 +308,7 @@ pub(super) fn look(picture: &Picture) -> Result<Look, Failure> {
     }
     let mut look = Look { min_width: picture.minwidth, ..Look::default() };
     if let Some(title) = &picture.title {
-        look.title.clone_from(title);
+        look.title = Some(title.clone());
     }
     (look.reverse, look.inverted) = (picture.reverse, picture.inverted);
     Ok(look)
@@ -298,7 +333,7 @@ pub(super) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
 }
 
 fn cpus(text: &str) -> Result<Vec<u32>, Failure> {
-    match crate::capture::clock::parse_ranges(text) {
+    match crate::capture::online::parse_ranges(text) {
         Some(cpus) if !cpus.is_empty() => Ok(cpus),
         _ => Err(Failure::usage(format!("--cpu {text}: write a list such as 0-3,8"))),
     }

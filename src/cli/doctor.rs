@@ -9,6 +9,7 @@ use super::exit::{self, Exit};
 use crate::capture::Filter;
 use crate::capture::window::{Capture, Options};
 use crate::host::{self, Facts, Refusal, capability};
+use crate::sample::Event;
 
 /// How long the trial samples, and how often: a few hundred ticks.
 const TRIAL: Duration = Duration::from_millis(300);
@@ -29,13 +30,18 @@ pub struct Trial {
 /// What the kernel refuses.
 pub fn trial() -> anyhow::Result<Trial> {
     let filter = Filter { user: true, kernel: true, include_self: true, ..Filter::default() };
-    let mut capture =
-        Capture::prepare(&Options { period_ns: TRIAL_PERIOD_NS, cpus: None, filter, btf: None })?;
+    let mut capture = Capture::prepare(&Options {
+        events: vec![(Event::Cpu, TRIAL_PERIOD_NS)],
+        cpus: None,
+        filter,
+        btf: None,
+    })?;
     capture.start()?;
     std::thread::sleep(TRIAL);
     capture.stop()?;
     let window = capture.turn().context("reading what was sampled")?;
-    Ok(Trial { ticks: window.counters.ticks, kept: window.kept })
+    let of = window.events.first().context("nothing was counted")?;
+    Ok(Trial { ticks: of.counters.ticks, kept: of.kept })
 }
 
 /// The text and the exit code: [`Exit::Done`] if the main job can run here. `jvms` are lines about the JVMs of the host.

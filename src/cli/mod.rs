@@ -93,6 +93,7 @@ mod tests {
     use std::ffi::OsString;
 
     use super::{Command, Config, Exit, Failure, parse};
+    use crate::sample::Event;
     use crate::session::Target;
 
     fn ask(line: &str) -> Result<Command, Failure> {
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(main_job.settings.duration.map(|d| d.as_secs()), Some(30));
         let nothing = config("-o - -g");
         assert_eq!((nothing.settings.target, nothing.settings.duration), (Target::All, None));
-        assert_eq!(nothing.settings.period_ns, 1_000_000_000 / 99);
+        assert_eq!(nothing.settings.events, [(Event::Cpu, 1_000_000_000 / 99)]);
         assert!(nothing.warnings.is_empty(), "{:?}", nothing.warnings);
     }
 
@@ -190,7 +191,7 @@ mod tests {
             ("-p 99999999999", "expected a process id"),
             ("--tid 1-3", "'1-3' for '--tid <TID>': expected a thread id"),
             ("-F 9.5", "'9.5' for '--frequency <HZ>': expected a whole number of samples a second"),
-            ("-c 1ms", "'1ms' for '--count <NS>': expected a whole number of nanoseconds"),
+            ("-c 1ms", "'1ms' for '--count <N>': expected a whole number of nanoseconds or events"),
             ("--minwidth 2px", "'2px' for '--minwidth <PX>': expected a number of pixels"),
             ("daemon -F x", "'x' for '--frequency <HZ>': expected a number of samples a second"),
             ("daemon --max-cpu 1%", "'1%' for '--max-cpu <PERCENT>': expected a percentage without its sign"),
@@ -214,10 +215,10 @@ mod tests {
     #[test]
     fn rates_that_run_in_step_are_a_warning() {
         let hundred = config("-F 100 -o -");
-        assert_eq!(hundred.settings.period_ns, 10_000_000);
+        assert_eq!(hundred.settings.events, [(Event::Cpu, 10_000_000)]);
         assert!(hundred.warnings.iter().any(|w| w.contains("99 does not")), "{:?}", hundred.warnings);
         let absurd = config("-F 4000000000 -o -");
-        assert!(absurd.settings.period_ns >= 10_000 && !absurd.warnings.is_empty());
+        assert!(absurd.settings.events[0].1 >= 10_000 && !absurd.warnings.is_empty());
     }
 
     #[test]

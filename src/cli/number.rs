@@ -21,7 +21,7 @@ pub(super) fn rate(text: &str) -> Parsed<u64> {
 }
 
 pub(super) fn period(text: &str) -> Parsed<u64> {
-    number(text, "a whole number of nanoseconds, such as 10000000")
+    number(text, "a whole number of nanoseconds or events, such as 10000000")
 }
 
 pub(super) fn width(text: &str) -> Parsed<f64> {

@@ -8,6 +8,7 @@ use super::http::Address;
 use super::kubelet::KubeletConfig;
 use super::push::SinkConfig;
 use super::store;
+use crate::sample::Event;
 use crate::session::{AgentRule, Java};
 
 /// All settings of a daemon.
@@ -17,6 +18,10 @@ pub struct Config {
     pub binary: PathBuf,
     /// Samples a second on each CPU, unless they cost too much.
     pub hz: f64,
+    /// What is sampled, at least one.
+    pub events: Vec<Event>,
+    /// How many events a sample stands for, but for time on a CPU.
+    pub one_in: u64,
     /// Whole seconds of a window.
     pub window_s: u32,
     /// What it may cost.

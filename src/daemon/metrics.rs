@@ -18,6 +18,8 @@ pub(super) struct Metrics {
     kept: u64,
     lost: BTreeMap<String, u64>,
     missed: u64,
+    /// What became of the samples of every event, by its name.
+    events: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     unknown: BTreeMap<&'static str, u64>,
     user_frames: u64,
     /// What limits left out, by the limit's name.
@@ -60,7 +62,7 @@ impl Metrics {
     /// Takes in a window.
     pub(super) fn take(&mut self, outcome: &Outcome) {
         let Outcome { report, vitals, .. } = outcome;
-        let accounts = &report.accounts;
+        let accounts = &report.first.accounts;
         self.windows += 1;
         self.ticks += accounts.ticks;
         self.filtered += accounts.filtered;
@@ -69,8 +71,20 @@ impl Metrics {
         for (reason, n) in &accounts.lost {
             *self.lost.entry(reason.to_string()).or_default() += n;
         }
-        self.user_frames += report.unknown.user_frames;
-        for row in &report.unknown.rows {
+        for of in std::iter::once(&report.first).chain(&report.others) {
+            let accounts = &of.accounts;
+            let results = self.events.entry(of.event.name()).or_default();
+            let (lost, missed) = (accounts.lost_total(), accounts.missed);
+            let now = [
+                ("kept", accounts.kept),
+                ("filtered", accounts.filtered),
+                ("lost", lost),
+                ("missed", missed),
+            ];
+            now.into_iter().for_each(|(result, n)| *results.entry(result).or_default() += n);
+        }
+        self.user_frames += report.first.unknown.user_frames;
+        for row in &report.first.unknown.rows {
             *self.unknown.entry(row.why.label()).or_default() += row.frames;
         }
         for limit in Limit::all() {
@@ -169,6 +183,11 @@ impl Metrics {
         let mut lost =
             out.metric("samples_lost_total", "counter", "Ticks that could not be kept, by reason.");
         self.lost.iter().for_each(|(reason, n)| lost.sample(&[("reason", reason)], n));
+        let help = "Samples by event and by what became of them: kept, filtered, lost, missed.";
+        let mut events = out.metric("event_samples_total", "counter", help);
+        for (event, results) in &self.events {
+            results.iter().for_each(|(result, n)| events.sample(&[("event", event), ("result", result)], n));
+        }
         let mut unknown = out.metric("frames_unknown_total", "counter", "Frames without a name, by reason.");
         self.unknown.iter().for_each(|(reason, n)| unknown.sample(&[("reason", reason)], n));
         let help = "What was not read or kept since a limit was met, by limit: bytes, mappings, stacks.";

@@ -29,6 +29,8 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::sample::Event;
+use crate::sample::event::Unit;
 use crate::session::{self, Control, Node, Refused, Settings, Target};
 use http::{Listener, Server, Surface};
 use keeper::Desk;
@@ -245,6 +247,11 @@ impl Sampler {
     }
 }
 
+/// What a sample of an event stands for.
+fn period(event: Event, config: &Config) -> u64 {
+    if event.unit() == Unit::Nanoseconds { keeper::period_ns(config.hz) } else { config.one_in }
+}
+
 fn settings(config: &Config) -> Settings {
     Settings {
         binary: config.binary.clone(),
@@ -252,7 +259,7 @@ fn settings(config: &Config) -> Settings {
         node: Node::at("/"),
         children: false,
         cpus: None,
-        period_ns: keeper::period_ns(config.hz),
+        events: config.events.iter().map(|event| (*event, period(*event, config))).collect(),
         requested_hz: config.hz,
         part: Some(config.window_s),
         duration: None,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::profile::labels::Container;
-use crate::profile::{Labels, Profile, View};
+use crate::profile::{Labels, View};
 
 /// Services of one window that are told apart, those with the most samples; a tenant that renames its processes all
 /// the time must not fill the sink with series.
@@ -77,12 +77,12 @@ fn own_name(of: &Container) -> Option<&Arc<str>> {
     [&of.container, &of.name].into_iter().find(|name| !name.is_empty())
 }
 
-/// The profile by service, in the order of their names; `service` says whose a sample is. Lost ticks are a view of their
+/// The samples of an event by service, in the order of their names; `service` says whose a sample is. Lost ticks are a view of their
 /// own, without samples.
-pub(super) fn split(profile: &Profile, service: impl Fn(&Labels) -> Service) -> Vec<(Service, View<'_>)> {
+pub(super) fn split<'p>(view: &View<'p>, service: impl Fn(&Labels) -> Service) -> Vec<(Service, View<'p>)> {
     let mut ticks: HashMap<Service, u64> = HashMap::new();
-    for sample in profile.samples() {
-        *ticks.entry(service(profile.labels(sample.labels))).or_default() += sample.weight.count;
+    for sample in view.samples() {
+        *ticks.entry(service(view.labels(sample.labels))).or_default() += sample.weight.count;
     }
     let mut largest: Vec<(Service, u64)> = ticks.into_iter().collect();
     largest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -93,9 +93,9 @@ pub(super) fn split(profile: &Profile, service: impl Fn(&Labels) -> Service) -> 
         let service = service(labels);
         if kept.contains_key(&service) { service } else { other.clone() }
     };
-    let mut parts: Vec<(Service, View<'_>)> = profile.split(service).collect();
-    if profile.accounts.lost_total() > 0 {
-        parts.push((Service::named(OWN), profile.lost()));
+    let mut parts: Vec<(Service, View<'p>)> = view.split(service).collect();
+    if view.accounts().lost_total() > 0 {
+        parts.push((Service::named(OWN), view.lost()));
     }
     parts
 }
@@ -107,6 +107,7 @@ mod tests {
     use super::{MOST, Service, split};
     use crate::profile::labels::Container;
     use crate::profile::{Frame, Kind, Labels, Profile};
+    use crate::sample::Event;
 
     #[test]
     fn services_add_up_and_are_bounded() {
@@ -115,14 +116,14 @@ mod tests {
             let labels = Labels { pid: service, process: format!("p{service}").into(), ..Labels::default() };
             profile.add(&labels, &[Arc::new(Frame::named(Kind::Native, "main"))], u64::from(service) + 1, 10);
         }
-        profile.accounts.ticks = 500_503;
-        profile.accounts.kept = 500_500;
-        profile.accounts.lose("ring full", 3);
+        let accounts = profile.accounts_mut(Event::Cpu);
+        (accounts.ticks, accounts.kept) = (500_503, 500_500);
+        accounts.lose("ring full", 3);
         profile.check().unwrap();
-        let parts = split(&profile, Service::as_series);
+        let parts = split(&profile.of_event(Event::Cpu), Service::as_series);
         assert_eq!(parts.len(), MOST + 2);
         let shown: u64 = parts.iter().map(|(_, part)| part.accounts().shown()).sum();
-        assert_eq!(shown, profile.accounts.shown());
+        assert_eq!(shown, profile.accounts(Event::Cpu).shown());
         for (_, part) in &parts {
             part.check().unwrap();
         }

@@ -30,7 +30,7 @@ impl Window {
     /// What the encoder says.
     pub(super) fn pack(profile: &Profile, ended: Instant) -> anyhow::Result<Window> {
         let mut bytes = Vec::new();
-        pprof::write(&profile.view(), &mut bytes)?;
+        pprof::write(&profile.views(), &mut bytes)?;
         let span = Span {
             start_ms: profile.span.start_unix_ns / 1_000_000,
             length_ms: profile.span.duration_ns / 1_000_000,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::process::{CoveredCode, EventKind, Options, ProcessEvent, Which, event, procfs};
-use crate::sample::{Leaf, ProcessId, StackKey};
+use crate::sample::{Event, Leaf, ProcessId, StackKey};
 use crate::unwind::{Cfa, Fp};
 use crate::unwind::{PAGE, TableBuilder, Window};
 
@@ -87,7 +87,7 @@ fn stack(user: Vec<UserWord>) -> Stack {
     let start = procfs::stat(OWN()).unwrap().start_ticks * procfs::clock_tick();
     let process = ProcessId { tgid: OWN(), start, exec: 0 };
     Stack {
-        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 },
+        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: Event::Cpu, stack: 0 },
         at: MonoNs::now(),
         comm: Vec::new(),
         leaf: Leaf::User,
@@ -133,7 +133,7 @@ fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
     unwinding.due.clear();
     processes.take_touched();
     let stack = stack(vec![UserWord::Leaf(here), UserWord::Followed(here + 1)]);
-    let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight_ns: 1 })]);
+    let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1 })]);
     unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
     assert_eq!(tables.asked, 1);
     assert!(unwinding.store.covers(OWN(), here, here + 1));
@@ -149,7 +149,7 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
     let mut reach = |unwinding: &mut Unwinding<Kernel>, pc: u64| {
         let mut stack = stack(vec![UserWord::Leaf(pc)]);
         stack.end = End::NoTable;
-        let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight_ns: 1 })]);
+        let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1 })]);
         unwinding.allowance = Allowance::new(PART, MOST_SAVED, Instant::now());
         unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
         load(unwinding, &mut processes, &mut tables);
@@ -180,7 +180,7 @@ fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
     processes.apply(&ProcessEvent { at, tgid: OWN(), tid: OWN(), kind: EventKind::Mmap(mapped) });
     let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
     let walk = |unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, stack: &Stack| {
-        let mut stacks = [(stack.clone(), Count { ticks: 1, weight_ns: 1 })];
+        let mut stacks = [(stack.clone(), Count { ticks: 1, weight: 1 })];
         unwinding.meet(&mut stacks, stack.at, processes, &mut OneTable::default());
         (stacks[0].0.user.len(), stacks[0].0.end)
     };
@@ -206,7 +206,7 @@ fn who_replaced_code_and_ended_is_not_believed_either() {
     let (start, end, at) = (here, here + 1, stack.at);
     unwinding.replaced.add(&CoveredCode { tgid: CHILD, parent: 1, start, end, at });
     unwinding.drop_ended(CHILD);
-    let mut stacks = [(stack, Count { ticks: 1, weight_ns: 1 })];
+    let mut stacks = [(stack, Count { ticks: 1, weight: 1 })];
     unwinding.meet(&mut stacks, at, &mut processes, &mut OneTable::default());
     assert_eq!((stacks[0].0.user.len(), stacks[0].0.end), (1, End::NoTable));
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::profile::labels::Container;
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
+use crate::sample::Event;
 
 /// A generator of numbers (splitmix64).
 pub(super) struct Numbers(u64);
@@ -118,7 +119,7 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
         let count = 1 + numbers.below(9);
         p.add(&labels, &stack, count, count * period);
     }
-    let kept = p.total().count;
+    let kept = p.of_event(Event::Cpu).total().count;
     let mut accounts =
         Accounts { filtered: numbers.below(99), kept, period_ns: period, ..Accounts::default() };
     for reason in ["ring full", "counts full", "no frames"] {
@@ -127,7 +128,7 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
     accounts.missed = numbers.below(7);
     accounts.ticks = accounts.filtered + accounts.shown();
     accounts.expected = accounts.ticks + accounts.missed;
-    p.accounts = accounts;
+    *p.accounts_mut(Event::Cpu) = accounts;
     p.span.start_unix_ns = 1_763_719_200_000_000_000;
     p.span.duration_ns = 30_000_000_000;
     p

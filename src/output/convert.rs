@@ -15,7 +15,7 @@ use crate::profile::Profile;
 /// # Errors
 /// One sentence with the path and what is wrong.
 pub fn convert(input: &Path, target: &Target, look: &Look) -> anyhow::Result<()> {
-    write(&read(input)?.view(), target, look)
+    write(&read(input)?.views(), target, look).map(drop)
 }
 
 /// Reads folded stacks or pprof, whichever it is.

@@ -13,6 +13,7 @@ use crate::profile::frames::{FrameId, FrameTable};
 use crate::profile::samples::Weight;
 use crate::profile::trie::NodeId;
 use crate::profile::{Accounts, Kind, Labels, Profile, View};
+use crate::sample::Event;
 
 /// Bytes that a line may have; 1,024 frames of the longest names are some megabytes.
 const MAX_LINE: usize = 16 << 20;
@@ -27,7 +28,8 @@ pub(super) const TOO_SMALL: &str = "[too small]";
 pub static FORMAT: Format = Format {
     names: &["folded", "collapsed"],
     media_type: "text/plain; charset=utf-8",
-    write: |view, _, out| Ok(write(view, out)?),
+    several: false,
+    write: |views, _, out| Ok(views.iter().try_for_each(|view| write(view, out))?),
     read: Reading::By { magic: b"", read: |input| read(input) },
 };
 
@@ -110,7 +112,7 @@ pub(super) fn reason(why: &str) -> String {
     format!("[{}]", why.replace(';', "|"))
 }
 
-/// Reads folded stacks of ours or of others. Counts have no period, so weights in nanoseconds are 0.
+/// Reads folded stacks of ours or of others, as time on a CPU: a file does not say of what it is. Counts have no period, so weights in nanoseconds are 0.
 ///
 /// # Errors
 /// When a line is no stack with a count; the line's number is said, its text is not.
@@ -138,23 +140,23 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
         }
         let Some((stack, count)) = text.rsplit_once(' ') else { bail!("line {number}: no count at its end") };
         let Ok(count) = count.parse::<u64>() else { bail!("line {number}: no whole number at its end") };
-        let weight = Weight { count, ns: 0 };
+        let weight = Weight { count, value: 0 };
         sum = sum
             .checked_add(weight)
             .with_context(|| format!("line {number}: the counts sum to more than 63 bits"))?;
         match stack.split_once(';') {
             Some((name::LOST, reason)) => accounts.lose(bare(reason).to_owned(), count),
-            _ if stack == NO_FRAMES => profile.add_at(NodeId::ROOT, labels, weight),
+            _ if stack == NO_FRAMES => profile.add_at(NodeId::ROOT, labels, Event::Cpu, weight),
             _ => {
                 let frames = parsed.stack(stack, &mut profile);
                 let leaf = profile.stack_of(frames);
-                profile.add_at(leaf, labels, weight);
+                profile.add_at(leaf, labels, Event::Cpu, weight);
             }
         }
     }
-    accounts.kept = profile.total().count;
+    accounts.kept = sum.count.saturating_sub(accounts.lost_total());
     accounts.ticks = accounts.shown();
-    profile.accounts = accounts;
+    *profile.accounts_mut(Event::Cpu) = accounts;
     Ok(profile)
 }
 

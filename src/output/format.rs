@@ -13,8 +13,11 @@ pub struct Format {
     pub names: &'static [&'static str],
     /// Of an answer by HTTP.
     pub media_type: &'static str,
-    /// Writes a profile; formats that are no pictures have no use for the look.
-    pub(super) write: fn(&View<'_>, &Look, &mut dyn Write) -> anyhow::Result<()>,
+    /// Whether a file of it can hold several events; of one that cannot there is a file each.
+    pub several: bool,
+    /// Writes the events of a profile, which are one if it holds no more; formats that are no pictures have no use for the
+    /// look.
+    pub(super) write: fn(&[View<'_>], &Look, &mut dyn Write) -> anyhow::Result<()>,
     /// How it is read.
     pub(super) read: Reading,
 }
@@ -32,6 +35,12 @@ pub(super) enum Reading {
 }
 
 impl Format {
+    /// Whether files of it can be read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        matches!(self.read, Reading::By { .. })
+    }
+
     /// The usual extension, without its first dot.
     #[must_use]
     pub fn extension(&self) -> &'static str {

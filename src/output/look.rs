@@ -3,8 +3,8 @@
 /// What the picture looks like.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
-    /// Above the picture.
-    pub title: String,
+    /// Above the picture; what was sampled, if there is none.
+    pub title: Option<String>,
     /// Below the title; [`subtitle`](super::svg::subtitle) makes one from the accounts if there is none.
     pub subtitle: Option<String>,
     /// Frames narrower than this, in pixels of a picture 1,200 wide, are left out; their ticks stay in their callers.
@@ -17,12 +17,6 @@ pub struct Look {
 
 impl Default for Look {
     fn default() -> Look {
-        Look {
-            title: "jbpf-prof: CPU time".to_owned(),
-            subtitle: None,
-            min_width: 0.1,
-            reverse: false,
-            inverted: false,
-        }
+        Look { title: None, subtitle: None, min_width: 0.1, reverse: false, inverted: false }
     }
 }

@@ -28,20 +28,29 @@ pub use look::Look;
 pub use per_container::write_each;
 pub use registry::{BadOutput, FORMATS, Target, UnknownFormat};
 
-/// Writes a profile where it is to go.
+/// Writes the events of a profile where they are to go: those of a format that holds one only each into a file of its own,
+/// the first into the one that was named. Gives the files.
 ///
 /// # Errors
 /// One sentence with the path and what is wrong; there is no half file then.
-pub fn write(view: &View<'_>, target: &Target, look: &Look) -> anyhow::Result<()> {
-    destination::write(&target.name, |out| encode(view, target.format, look, out))
+pub fn write(views: &[View<'_>], target: &Target, look: &Look) -> anyhow::Result<Vec<Target>> {
+    let each = if target.format.several { views.len().max(1) } else { 1 };
+    let mut written = Vec::new();
+    for (at, views) in views.chunks(each).enumerate() {
+        let event = views.first().map(View::event).unwrap_or_default();
+        let target = if at == 0 { target.clone() } else { target.beside(event.name()) };
+        destination::write(&target.name, |out| encode(views, target.format, look, out))?;
+        written.push(target);
+    }
+    Ok(written)
 }
 
-/// Writes a profile in a format.
+/// Writes events of a profile in a format.
 ///
 /// # Errors
 /// What the writer says.
-pub fn encode(view: &View<'_>, format: &Format, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
-    (format.write)(view, look, out)
+pub fn encode(views: &[View<'_>], format: &Format, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
+    (format.write)(views, look, out)
 }
 
 #[cfg(test)]

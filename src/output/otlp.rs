@@ -17,7 +17,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::pprof::{LABEL_PID, LABEL_PROCESS, LABEL_THREAD, kind_label};
 use super::{folded, name};
-use crate::profile::{Frame, Kind, Labels, View};
+use crate::profile::{Accounts, Frame, Kind, Labels, View};
+use crate::sample::event::Unit;
 
 /// The version of opentelemetry-proto whose messages these are.
 pub const PROTO_VERSION: &str = "1.10.0";
@@ -55,6 +56,13 @@ fn resource((attributes, view): &Part<'_>, dictionary: &mut Dictionary) -> otlp:
 }
 
 fn encode(view: &View<'_>, dictionary: &mut Dictionary) -> otlp::Profile {
+    let event = view.event();
+    // Of time on a CPU a profile has the number of samples, of which its period says what each stands for; of other events
+    // their number.
+    let counts_samples = event.unit() == Unit::Nanoseconds;
+    let Accounts { period_ns, one_in, .. } = *view.accounts();
+    let (kind, period, each) =
+        if counts_samples { ("samples", period_ns, 1) } else { (event.name(), one_in, one_in.max(1)) };
     let mut samples = Vec::new();
     // Locations of the view's frames, by their number.
     let mut known: HashMap<u32, i32> = HashMap::new();
@@ -73,11 +81,12 @@ fn encode(view: &View<'_>, dictionary: &mut Dictionary) -> otlp::Profile {
             locations.push(dictionary.marker(folded::NO_FRAMES));
         }
         let attributes = dictionary.labels(view.labels(sample.labels));
-        samples.push(dictionary.sample(locations, attributes, sample.weight.count));
+        let value = if counts_samples { sample.weight.count } else { sample.weight.value };
+        samples.push(dictionary.sample(locations, attributes, value));
     }
-    for (reason, ticks) in &view.accounts().lost {
+    for (reason, lost) in &view.accounts().lost {
         let stack = vec![dictionary.marker(&folded::reason(reason)), dictionary.marker(name::LOST)];
-        samples.push(dictionary.sample(stack, Vec::new(), *ticks));
+        samples.push(dictionary.sample(stack, Vec::new(), lost.saturating_mul(each)));
     }
     let mut profile_id = vec![0; 16];
     // Without random numbers the profile has no id, which the format allows.
@@ -85,12 +94,12 @@ fn encode(view: &View<'_>, dictionary: &mut Dictionary) -> otlp::Profile {
         profile_id.clear();
     }
     otlp::Profile {
-        sample_type: Some(dictionary.value_type("samples", "count")),
+        sample_type: Some(dictionary.value_type(kind, "count")),
         samples,
         time_unix_nano: view.span().start_unix_ns,
         duration_nano: view.span().duration_ns,
-        period_type: Some(dictionary.value_type("cpu", "nanoseconds")),
-        period: i64::try_from(view.accounts().period_ns).unwrap_or(0),
+        period_type: Some(dictionary.value_type(event.name(), event.unit().name())),
+        period: i64::try_from(period).unwrap_or(0),
         profile_id,
         ..otlp::Profile::default()
     }
@@ -252,7 +261,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::profile::{Accounts, Profile};
+    use crate::profile::Profile;
+    use crate::sample::Event;
 
     #[test]
     fn a_request_says_what_the_profile_says() {
@@ -264,10 +274,12 @@ mod tests {
         profile.add(&labels, &stack, 5, 50);
         profile.add(&labels, &stack[..2], 2, 20);
         profile.add(&labels, &[], 1, 10);
-        profile.accounts = Accounts { ticks: 9, kept: 8, period_ns: 10, ..Accounts::default() };
-        profile.accounts.lose("ring full", 1);
+        *profile.accounts_mut(Event::Cpu) =
+            Accounts { ticks: 9, kept: 8, period_ns: 10, ..Accounts::default() };
+        profile.accounts_mut(Event::Cpu).lose("ring full", 1);
         profile.check().unwrap();
-        let bytes = request(&[(vec![("service.name".to_owned(), "java".to_owned())], profile.view())]);
+        let bytes =
+            request(&[(vec![("service.name".to_owned(), "java".to_owned())], profile.of_event(Event::Cpu))]);
         let read = ExportProfilesServiceRequest::decode(bytes.as_slice()).unwrap();
         let dictionary = read.dictionary.unwrap();
         let said = &read.resource_profiles[0].scope_profiles[0].profiles[0];

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::registry::split;
 use super::{Look, Target, write};
-use crate::profile::Profile;
+use crate::profile::View;
 use crate::profile::labels::Container;
 
 /// Characters of a container's name in a file's: with its id, the file's own name and the extension it must fit into 255.
@@ -18,18 +18,19 @@ const NONE: &str = "no-container";
 ///
 /// # Errors
 /// As [`write()`], of the first that could not be written; the others are there then.
-pub fn write_each(profile: &Profile, target: &Target, look: &Look) -> anyhow::Result<Vec<Target>> {
+pub fn write_each(views: &[View<'_>], target: &Target, look: &Look) -> anyhow::Result<Vec<Target>> {
     let mut taken = HashSet::new();
     let mut written = Vec::new();
     let mut failed = None;
-    let all = profile.view();
-    for row in profile.containers() {
+    let rows = views.first().map(View::containers).unwrap_or_default();
+    for row in rows {
         let container = row.container.as_deref();
         let name = beside(&target.name, container, &mut taken);
         let file = Target { name, format: target.format };
         // Somebody who puts something at one container's name keeps no other container from its file.
-        match write(&all.of_container(container), &file, look) {
-            Ok(()) => written.push(file),
+        let own: Vec<View<'_>> = views.iter().map(|view| view.of_container(container)).collect();
+        match write(&own, &file, look) {
+            Ok(files) => written.extend(files),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
@@ -64,7 +65,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::profile::{Frame, Kind, Labels};
+    use crate::profile::{Frame, Kind, Labels, Profile};
 
     fn container(name: &str, id: &str) -> Container {
         Container { name: name.into(), id: id.into(), ..Container::default() }
@@ -96,14 +97,14 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let target = Target { name: dir.path().join("p.folded"), format: &crate::output::folded::FORMAT };
-        assert_eq!(write_each(&p, &target, &Look::default()).unwrap().len(), 3);
+        assert_eq!(write_each(&p.views(), &target, &Look::default()).unwrap().len(), 3);
         for (file, text) in [("no-container", "host 3\n"), ("a", "fa 3\n"), ("b", "fb 3\n")] {
             let path = dir.path().join(format!("p-{file}.folded"));
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
             std::fs::remove_file(path).unwrap();
         }
         std::fs::create_dir(dir.path().join("p-a.folded")).unwrap();
-        let said = format!("{:#}", write_each(&p, &target, &Look::default()).unwrap_err());
+        let said = format!("{:#}", write_each(&p.views(), &target, &Look::default()).unwrap_err());
         assert!(said.contains("p-a.folded: it is a directory"), "{said}");
         assert!(["no-container", "b"].iter().all(|c| dir.path().join(format!("p-{c}.folded")).is_file()));
     }

@@ -108,6 +108,16 @@ pub enum BadOutput {
     Name(anyhow::Error),
 }
 
+impl Target {
+    /// Another file beside it: `FILE-WORD.EXT`.
+    #[must_use]
+    pub(super) fn beside(&self, word: &str) -> Target {
+        let name = self.name.file_name().unwrap_or_default().to_string_lossy();
+        let (stem, extension) = split(&name);
+        Target { name: self.name.with_file_name(format!("{stem}-{word}{extension}")), format: self.format }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name.to_str() {

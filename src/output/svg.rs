@@ -21,7 +21,8 @@ const FRAMES_WIDTH: f64 = 1180.0;
 pub static FORMAT: Format = Format {
     names: &["svg"],
     media_type: "image/svg+xml",
-    write,
+    several: false,
+    write: |views, look, out| views.iter().try_for_each(|view| write(view, look, out)),
     read: Reading::Never("a flame graph is a picture; convert reads folded stacks and pprof"),
 };
 
@@ -49,7 +50,8 @@ pub fn write(view: &View<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Resul
     let kinds = kinds(view.frames(), &texts);
     let mut palette = palette(&texts, &kinds, accounts);
     let mut options = flamegraph::Options::default();
-    options.title = crate::profile::frame::clean(look.title.as_bytes(), 200);
+    let title = look.title.clone().unwrap_or_else(|| format!("jbpf-prof: {}", view.event().title()));
+    options.title = crate::profile::frame::clean(title.as_bytes(), 200);
     // Its place; the text is drawn below, at the left, so that the legend has room beside it.
     options.subtitle = Some("\u{a0}".to_owned());
     options.palette_map = Some(&mut palette);
@@ -62,7 +64,7 @@ pub fn write(view: &View<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Resul
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut picture)
         .context("drawing")?;
     ensure!(picture.held == END, "inferno's picture does not end as it did");
-    out.write_all(subtitle_text(look, accounts).as_bytes())?;
+    out.write_all(subtitle_text(look, view).as_bytes())?;
     out.write_all(legend(&kinds).as_bytes())?;
     if !look.inverted {
         out.write_all(TO_THE_ROOT.as_bytes())?;
@@ -75,8 +77,8 @@ const TO_THE_ROOT: &str =
     "<script>window.addEventListener('load', function () { window.scrollTo(0, 1e7); });</script>";
 
 /// The line below the title, at the left.
-fn subtitle_text(look: &Look, accounts: &Accounts) -> String {
-    let text = look.subtitle.clone().unwrap_or_else(|| subtitle(accounts));
+fn subtitle_text(look: &Look, view: &View<'_>) -> String {
+    let text = look.subtitle.clone().unwrap_or_else(|| subtitle(view));
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!("<text x=\"10\" y=\"48\">{text}</text>")
 }
@@ -139,11 +141,15 @@ fn legend(kinds: &[Kind]) -> String {
 
 /// The rate, the ticks, and what is not in the picture.
 #[must_use]
-pub fn subtitle(accounts: &Accounts) -> String {
-    let Accounts { kept, missed, period_ns, .. } = accounts;
+pub fn subtitle(view: &View<'_>) -> String {
+    let accounts = view.accounts();
+    let Accounts { kept, missed, period_ns, one_in, .. } = accounts;
     let mut text = format!("{} samples", thousands(*kept));
     if *period_ns > 0 {
         text += &format!(" at {:.0} Hz", 1e9 / *period_ns as f64);
+    }
+    if *one_in > 1 {
+        text += &format!(", one in {} {}", thousands(*one_in), view.event().title());
     }
     let lost = accounts.lost_total();
     text += &if lost > 0 { format!(", {} lost", thousands(lost)) } else { ", none lost".to_owned() };

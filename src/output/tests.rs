@@ -6,13 +6,15 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::arbitrary::{self, hostile_names};
-use super::{Format, Look, encode, folded, pprof, svg};
+use super::{Format, Look, Target, encode, folded, pprof, svg};
 use crate::profile::frame::is_clean;
+use crate::profile::samples::Weight;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
+use crate::sample::Event;
 
 fn bytes(profile: &Profile, format: &Format) -> Vec<u8> {
     let mut out = Vec::new();
-    encode(&profile.view(), format, &Look::default(), &mut out).unwrap();
+    encode(&profile.views(), format, &Look::default(), &mut out).unwrap();
     out
 }
 
@@ -41,7 +43,7 @@ fn sum_of_svg(picture: &str) -> u64 {
 }
 
 fn sum_of_pprof(bytes: &[u8]) -> u64 {
-    from_pprof(bytes).accounts.shown()
+    from_pprof(bytes).accounts(Event::Cpu).shown()
 }
 
 fn profiles() -> impl Iterator<Item = Profile> {
@@ -64,7 +66,7 @@ fn rows(profile: &Profile) -> BTreeMap<(Labels, Vec<String>), (u64, u64)> {
         stack.reverse();
         let sum: &mut (u64, u64) = rows.entry((profile.labels(sample.labels).clone(), stack)).or_default();
         sum.0 += sample.weight.count;
-        sum.1 += sample.weight.ns;
+        sum.1 += sample.weight.value;
     }
     rows
 }
@@ -73,14 +75,14 @@ fn rows(profile: &Profile) -> BTreeMap<(Labels, Vec<String>), (u64, u64)> {
 fn all_formats_sum_to_the_same() {
     for profile in profiles() {
         profile.check().unwrap();
-        let shown = profile.accounts.shown();
+        let shown = profile.accounts(Event::Cpu).shown();
         assert!(shown > 0);
         assert_eq!(sum_of_folded(&text(&profile)), shown);
         assert_eq!(sum_of_pprof(&bytes(&profile, &pprof::FORMAT)), shown);
         for (reverse, min_width) in [(false, 0.1), (true, 0.1), (false, 40.0), (true, 0.0)] {
             let look = Look { reverse, min_width, ..Look::default() };
             let mut picture = Vec::new();
-            svg::write(&profile.view(), &look, &mut picture).unwrap();
+            svg::write(&profile.of_event(Event::Cpu), &look, &mut picture).unwrap();
             assert_eq!(sum_of_svg(std::str::from_utf8(&picture).unwrap()), shown);
         }
     }
@@ -97,12 +99,12 @@ fn folded_comes_back_as_it_was() {
             }
         }
         assert_eq!(text(&back), once);
-        let mut lost = profile.accounts.lost.clone();
+        let mut lost = profile.accounts(Event::Cpu).lost.clone();
         lost.sort();
-        let mut found = back.accounts.lost.clone();
+        let mut found = back.accounts(Event::Cpu).lost.clone();
         found.sort();
         assert_eq!(found, lost);
-        assert_eq!(back.accounts.kept, profile.accounts.kept);
+        assert_eq!(back.accounts(Event::Cpu).kept, profile.accounts(Event::Cpu).kept);
         back.check().unwrap();
     }
 }
@@ -113,12 +115,12 @@ fn pprof_comes_back_as_it_was() {
         let once = bytes(&profile, &pprof::FORMAT);
         let back = from_pprof(&once);
         back.check().unwrap();
-        assert_eq!(back.accounts, profile.accounts, "seed {seed}");
+        assert_eq!(back.accounts(Event::Cpu), profile.accounts(Event::Cpu), "seed {seed}");
         assert_eq!(back.span, profile.span);
         assert_eq!(text(&back), text(&profile), "seed {seed}");
         let again = from_pprof(&bytes(&back, &pprof::FORMAT));
         assert_eq!(rows(&again), rows(&back), "seed {seed}");
-        assert_eq!(again.accounts, back.accounts);
+        assert_eq!(again.accounts(Event::Cpu), back.accounts(Event::Cpu));
     }
 }
 
@@ -129,8 +131,11 @@ fn pprof_keeps_every_sample_label_line_and_module() {
     for (labels, stack, weight) in arbitrary::plausible(5) {
         profile.add(&labels, &stack, weight, weight * 10);
     }
-    profile.accounts =
-        Accounts { ticks: profile.total().count, kept: profile.total().count, ..Accounts::default() };
+    *profile.accounts_mut(Event::Cpu) = Accounts {
+        ticks: profile.of_event(Event::Cpu).total().count,
+        kept: profile.of_event(Event::Cpu).total().count,
+        ..Accounts::default()
+    };
     let back = from_pprof(&bytes(&profile, &pprof::FORMAT));
     assert_eq!(rows(&back), rows(&profile));
     assert!(rows(&back).len() > 20);
@@ -174,7 +179,7 @@ fn names_of_any_length_are_shortened() {
     let frames = [Kind::Process, Kind::Java, Kind::Kernel, Kind::JavaInlined];
     let frames = frames.map(|kind| Arc::new(Frame::named(kind, long.as_str())));
     profile.add(&labels, &frames, 3, 30);
-    profile.accounts = Accounts { ticks: 3, kept: 3, ..Accounts::default() };
+    *profile.accounts_mut(Event::Cpu) = Accounts { ticks: 3, kept: 3, ..Accounts::default() };
     let folded = text(&profile);
     assert!(folded.len() < 4 * 5000 && folded.matches('…').count() == 8);
     assert_eq!(text(&from_folded(&folded)), folded);
@@ -195,7 +200,7 @@ fn names_that_differ_stay_different() {
             let frames = [Frame::named(Kind::Process, "p"), Frame::named(kind, *name)].map(Arc::new);
             profile.add(&Labels::default(), &frames, count, 0);
         }
-        profile.accounts.kept = profile.total().count;
+        profile.accounts_mut(Event::Cpu).kept = profile.of_event(Event::Cpu).total().count;
         let folded = text(&profile);
         assert_eq!(folded.lines().count(), names.len(), "{folded}");
         assert_eq!(text(&from_folded(&folded)), folded);
@@ -264,7 +269,7 @@ fn go_pprof_opens_it() {
             assert!(out.status.success(), "{how}: {said}");
             String::from_utf8(out.stdout).unwrap()
         };
-        let shown = profile.accounts.shown();
+        let shown = profile.accounts(Event::Cpu).shown();
         let top = run("-top");
         assert!(top.contains(&format!("of {shown} total")), "{top}");
         let raw = run("-raw");
@@ -277,7 +282,10 @@ fn go_pprof_opens_it() {
         assert_eq!(sum, shown);
         assert!(raw.contains("process.pid:["), "{raw}");
         let comments = run("-comments");
-        assert!(comments.contains(&format!("jbpf-prof.kept={}", profile.accounts.kept)), "{comments}");
+        assert!(
+            comments.contains(&format!("jbpf-prof.kept={}", profile.accounts(Event::Cpu).kept)),
+            "{comments}"
+        );
     }
 }
 
@@ -324,4 +332,50 @@ mod xml {
         }
         assert!(!text.contains('>') || text.contains("#frames >"), "{text}");
     }
+}
+
+/// Of two events, each has its samples and its accounts; a format that holds one writes each into a file of its own.
+#[test]
+fn events_stay_apart() {
+    let mut profile = arbitrary::profile(3, false);
+    let cpu = rows(&from_pprof(&bytes(&profile, &pprof::FORMAT)));
+    let (period, samples) = (100, profile.samples());
+    for sample in &samples {
+        let weight = Weight { count: 2, value: 2 * period };
+        profile.add_at(sample.leaf, sample.labels, Event::PageFaults, weight);
+    }
+    let kept = 2 * samples.len() as u64;
+    let faults = profile.accounts_mut(Event::PageFaults);
+    *faults = Accounts {
+        ticks: kept + 5,
+        kept,
+        expected: kept + 7,
+        missed: 2,
+        one_in: period,
+        ..Accounts::default()
+    };
+    faults.lose("ring full", 5);
+    profile.check().unwrap();
+
+    let back = from_pprof(&bytes(&profile, &pprof::FORMAT));
+    assert_eq!(back.events(), [Event::Cpu, Event::PageFaults]);
+    for event in back.events() {
+        assert_eq!(back.accounts(event), profile.accounts(event), "{event:?}");
+        let total = |profile: &Profile| profile.of_event(event).total();
+        assert_eq!(total(&back), total(&profile), "{event:?}");
+        assert_eq!(total(&back).count, back.accounts(event).kept);
+    }
+    let both = rows(&back);
+    assert_eq!(both.keys().collect::<Vec<_>>(), cpu.keys().collect::<Vec<_>>());
+    assert!(both.iter().all(|(row, (count, value))| {
+        (count - cpu[row].0) * period == value - cpu[row].1 && *count > cpu[row].0
+    }));
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.folded");
+    let target = Target::parse(&path, None).unwrap();
+    let written = super::write(&profile.views(), &target, &Look::default()).unwrap();
+    let sums = written.iter().map(|to| sum_of_folded(&std::fs::read_to_string(&to.name).unwrap()));
+    assert_eq!(sums.collect::<Vec<_>>(), [profile.accounts(Event::Cpu).shown(), kept + 5]);
+    assert!(written[1].name.ends_with("x-page-faults.folded"));
 }

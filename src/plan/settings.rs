@@ -9,6 +9,7 @@ use super::refused::Refused;
 use crate::process::container::Node;
 use crate::process::selection::Selection;
 use crate::profile::filter::Glob;
+use crate::sample::Event;
 
 /// Whose ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,8 +78,8 @@ pub struct Settings {
     pub children: bool,
     /// Only these CPUs, if any are named.
     pub cpus: Option<Vec<u32>>,
-    /// Nanoseconds of CPU time between two ticks of a CPU.
-    pub period_ns: u64,
+    /// What is sampled, at least one, each once, and at which period: nanoseconds of CPU time, or so many events.
+    pub events: Vec<(Event, u64)>,
     /// Samples a second that were asked for, before any limit of the host.
     pub requested_hz: f64,
     /// Whole seconds after which what was sampled is handed over, again and again; only at the end if there is none.
@@ -115,4 +116,12 @@ pub struct Settings {
     pub btf: Option<PathBuf>,
     /// A line that tells how far it is, on standard error.
     pub progress: bool,
+}
+
+impl Settings {
+    /// The event that was asked for first.
+    #[must_use]
+    pub fn first(&self) -> Event {
+        self.events.first().map_or_else(Event::default, |(event, _)| *event)
+    }
 }

@@ -19,8 +19,16 @@ pub struct Accounts {
     pub missed: u64,
     /// Ticks that there should have been: the events' own count by their period. `ticks + missed`.
     pub expected: u64,
-    /// Nanoseconds of CPU time between two ticks; 0 if it is not known or not one.
+    /// Nanoseconds of CPU time between two ticks; 0 if it is not known or not one, or the samples are of another event.
     pub period_ns: u64,
+    /// Events that a sample stands for; 0 of time on a CPU, and if it is not known or not one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub one_in: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Accounts {
@@ -79,11 +87,11 @@ impl Accounts {
 
     /// Adds the accounts of another time or host.
     pub fn merge(&mut self, other: &Accounts) {
-        let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns } = other;
+        let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns, one_in } = other;
         if *self == Accounts::default() {
-            self.period_ns = *period_ns;
-        } else if self.period_ns != *period_ns && *other != Accounts::default() {
-            self.period_ns = 0;
+            (self.period_ns, self.one_in) = (*period_ns, *one_in);
+        } else if (self.period_ns, self.one_in) != (*period_ns, *one_in) && *other != Accounts::default() {
+            (self.period_ns, self.one_in) = (0, 0);
         }
         self.ticks += ticks;
         self.filtered += filtered;

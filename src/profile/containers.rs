@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::labels::Container;
-use super::samples::Profile;
+use super::view::View;
 
 /// A container's ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct ContainerRow {
     pub ticks: u64,
 }
 
-impl Profile {
+impl View<'_> {
     /// Containers, and what is in none, the most ticks first; nothing if there are no containers.
     #[must_use]
     pub fn containers(&self) -> Vec<ContainerRow> {
@@ -44,6 +44,7 @@ mod tests {
 
     use crate::profile::labels::Container;
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
+    use crate::sample::Event;
 
     #[test]
     fn each_sample_is_of_one_container() {
@@ -53,13 +54,13 @@ mod tests {
         for (whose, ticks) in [(container("a"), 3), (None, 5), (container("b"), 1), (container("a"), 4)] {
             p.add(&Labels { container: whose, ..Labels::default() }, &frame, ticks, 0);
         }
-        p.accounts = Accounts { ticks: 15, filtered: 1, kept: 13, ..Accounts::default() };
-        p.accounts.lose("ring full", 1);
-        let rows = p.containers();
+        *p.accounts_mut(Event::Cpu) = Accounts { ticks: 15, filtered: 1, kept: 13, ..Accounts::default() };
+        p.accounts_mut(Event::Cpu).lose("ring full", 1);
+        let rows = p.of_event(Event::Cpu).containers();
         let told: Vec<_> = rows.iter().map(|r| (r.container.as_ref().map(|c| c.title()), r.ticks)).collect();
         assert_eq!(told, [(Some("a".into()), 7), (None, 5), (Some("b".into()), 1)]);
         for row in rows {
-            let own = p.view().of_container(row.container.as_deref());
+            let own = p.of_event(Event::Cpu).of_container(row.container.as_deref());
             assert_eq!((own.total().count, own.accounts().kept), (row.ticks, row.ticks));
             assert_eq!(own.accounts().lost_total(), 1);
             own.check().unwrap();
@@ -70,7 +71,7 @@ mod tests {
     fn without_containers_there_are_no_rows() {
         let mut p = Profile::new();
         p.add(&Labels::default(), &[Arc::new(Frame::named(Kind::Native, "main"))], 3, 0);
-        assert_eq!(p.containers(), []);
+        assert_eq!(p.of_event(Event::Cpu).containers(), []);
     }
 
     #[test]

@@ -74,6 +74,7 @@ mod tests {
 
     use super::Glob;
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile, Why};
+    use crate::sample::Event;
 
     #[test]
     fn globs() {
@@ -102,15 +103,15 @@ mod tests {
         let mut unknown = stack(&["q"]);
         unknown.push(Arc::new(Frame::unknown(Why::NoSymbol, None, 7)));
         all.add(&none, &unknown, 2, 20);
-        all.accounts = Accounts { ticks: 11, filtered: 1, kept: 10, ..Accounts::default() };
+        *all.accounts_mut(Event::Cpu) = Accounts { ticks: 11, filtered: 1, kept: 10, ..Accounts::default() };
         all.check().unwrap();
         let kept = |include: &[&str], exclude: &[&str]| {
             let globs = |g: &[&str]| g.iter().map(|g| Glob::new(g)).collect::<Vec<_>>();
             let mut p = all.clone();
             p.filter(&globs(include), &globs(exclude));
             p.check().unwrap();
-            assert_eq!(p.accounts.filtered + p.accounts.kept, 11);
-            p.total().count
+            assert_eq!(p.accounts(Event::Cpu).filtered + p.accounts(Event::Cpu).kept, 11);
+            p.of_event(Event::Cpu).total().count
         };
         assert_eq!(kept(&[], &[]), 10);
         assert_eq!(kept(&["*.main"], &[]), 8);

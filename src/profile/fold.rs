@@ -183,6 +183,7 @@ mod tests {
 
     use super::{Boxless, Fold};
     use crate::profile::{Frame, Kind, Labels, Profile};
+    use crate::sample::Event;
 
     /// What a walk visits: depth, name, ticks that end there; and the ticks without frames.
     fn told(stacks: &[(&str, u64)], least: f64, reverse: bool) -> (Vec<(usize, String, u64)>, Boxless) {
@@ -206,10 +207,11 @@ mod tests {
             .map(|s| names.iter().position(|n| *n == name(s)).unwrap() as u32)
             .collect();
         let mut told = Vec::new();
-        let walked: Result<Boxless, ()> = Fold { items: &items, least, reverse }.walk(&profile.view(), |b| {
-            told.push((b.depth, names[b.item as usize].clone(), b.ends));
-            Ok(())
-        });
+        let walked: Result<Boxless, ()> =
+            Fold { items: &items, least, reverse }.walk(&profile.of_event(Event::Cpu), |b| {
+                told.push((b.depth, names[b.item as usize].clone(), b.ends));
+                Ok(())
+            });
         (told, walked.unwrap())
     }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::accounts::Accounts;
 use super::tables::Unknown;
 use crate::limits::LimitRow;
+use crate::sample::Event;
 
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,18 +30,12 @@ pub struct RunReport {
     pub requested_hz: f64,
     /// And those that the clock was set to.
     pub effective_hz: f64,
-    /// Where the ticks went.
-    pub accounts: Accounts,
-    /// Of the filtered ticks, those of CPUs that had nothing to do; 0 where idleness is shown.
-    pub idle: u64,
-    /// Frames without a name in the profile's stacks.
-    pub unknown: Unknown,
-    /// How walks of user stacks ended, by ticks: the reason's label. Of all that was sampled: the profile may have less,
-    /// if it was filtered by names.
-    pub ends: Vec<(String, u64)>,
-    /// Files in whose code walks ended before the root, those with the most ticks first: at most [`MAX_ENDED_IN`].
-    #[serde(default)]
-    pub ended_in: Vec<EndedIn>,
+    /// What was sampled: the event that was asked for first.
+    #[serde(flatten)]
+    pub first: EventReport,
+    /// The other events that were asked for.
+    #[serde(default, rename = "events", skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<EventReport>,
     /// JVMs that were sampled or attached to.
     pub jvms: Vec<JvmReport>,
     /// The cgroups that were chosen.
@@ -59,7 +54,32 @@ pub struct RunReport {
     pub outputs: Vec<String>,
 }
 
-/// Rows of [`RunReport::ended_in`].
+/// What became of an event's samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EventReport {
+    /// Of what.
+    #[serde(default, skip_serializing_if = "is_cpu")]
+    pub event: Event,
+    /// Where the samples went.
+    pub accounts: Accounts,
+    /// Of the filtered ticks, those of CPUs that had nothing to do; 0 where idleness is shown.
+    pub idle: u64,
+    /// Frames without a name in the profile's stacks.
+    pub unknown: Unknown,
+    /// How walks of user stacks ended, by samples: the reason's label. Of all that was sampled: the profile may have less,
+    /// if it was filtered by names.
+    pub ends: Vec<(String, u64)>,
+    /// Files in whose code walks ended before the root, those with the most samples first: at most [`MAX_ENDED_IN`].
+    #[serde(default)]
+    pub ended_in: Vec<EndedIn>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_cpu(event: &Event) -> bool {
+    *event == Event::Cpu
+}
+
+/// Rows of [`EventReport::ended_in`].
 pub const MAX_ENDED_IN: usize = 100;
 
 /// A file whose frames' callers were not found, and why.
@@ -67,7 +87,7 @@ pub const MAX_ENDED_IN: usize = 100;
 pub struct EndedIn {
     /// Its path, as the processes that mapped it name it.
     pub file: String,
-    /// The reason's label, as in [`RunReport::ends`].
+    /// The reason's label, as in [`EventReport::ends`].
     pub why: String,
     /// What to do about it: a sentence that is true of this file.
     #[serde(default)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::advice::for_nameless;
 use super::frame::{Frame, Module, Why};
-use super::samples::Profile;
 use super::tables::Ticks;
+use super::view::View;
 
 /// Stands between the file and the first address of a function, as in disassemblers and samply.
 const MARK: &str = "!fun_";
@@ -42,7 +42,7 @@ pub struct StrippedRow {
     pub total: u64,
 }
 
-impl Profile {
+impl View<'_> {
     /// Files whose functions have no names, those with the most ticks first.
     #[must_use]
     pub fn stripped(&self) -> Vec<StrippedRow> {
@@ -77,7 +77,8 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Kind, Labels};
+    use crate::profile::{Kind, Labels, Profile};
+    use crate::sample::Event;
 
     #[test]
     fn files_are_told_from_each_other_and_named_functions_left_out() {
@@ -100,8 +101,12 @@ mod tests {
         ] {
             p.add(&Labels::default(), &stack.into_iter().cloned().collect::<Vec<_>>(), n, 0);
         }
-        let told: Vec<_> =
-            p.stripped().into_iter().map(|r| (r.path.to_string(), r.itself, r.total)).collect();
+        let told: Vec<_> = p
+            .of_event(Event::Cpu)
+            .stripped()
+            .into_iter()
+            .map(|r| (r.path.to_string(), r.itself, r.total))
+            .collect();
         assert_eq!(told, [("/usr/lib/libz.so.1".to_owned(), 6, 8), ("/usr/lib/libc.so.6".to_owned(), 0, 8)]);
     }
 }

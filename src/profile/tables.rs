@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::frame::{Kind, Why};
 use super::frames::FrameId;
-use super::samples::Profile;
 use super::strings::StrId;
 use super::trie::NodeId;
+use super::view::View;
 
 /// A function, however it was compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub(super) struct Ticks {
     pub(super) total: u64,
 }
 
-impl Profile {
+impl View<'_> {
     /// Functions, the most ticks of their own first.
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionRow> {
@@ -268,6 +268,8 @@ mod tests {
 
     use crate::profile::{Frame, Kind, Labels, Module, Profile, Why};
 
+    use crate::sample::Event;
+
     fn named(kind: Kind, name: &str) -> Arc<Frame> {
         Arc::new(Frame::named(kind, name))
     }
@@ -284,7 +286,7 @@ mod tests {
         for (stack, n) in stacks {
             p.add(&labels, &stack.into_iter().cloned().collect::<Vec<_>>(), n, 0);
         }
-        let rows = p.functions();
+        let rows = p.of_event(Event::Cpu).functions();
         let told: Vec<_> = rows
             .iter()
             .map(|r| (&**p.frames().name(&p.frames().symbols()[r.symbol as usize]), r.itself, r.total))
@@ -307,7 +309,7 @@ mod tests {
         p.add(&labels, &[at(7, 1)], 2, 0);
         p.add(&labels, &[at(8, 5)], 4, 0);
         p.add(&labels, &[at(8, 5), named(Kind::Kernel, "tick")], 1, 0);
-        let told: Vec<_> = p.lines().iter().map(|r| (r.line, r.bci, r.itself)).collect();
+        let told: Vec<_> = p.of_event(Event::Cpu).lines().iter().map(|r| (r.line, r.bci, r.itself)).collect();
         assert_eq!(told, [(8, Some(5), 4), (7, Some(1), 2), (0, None, 1)]);
     }
 
@@ -318,7 +320,12 @@ mod tests {
             let labels = Labels { pid, process: process.into(), ..Labels::default() };
             p.add(&labels, &[named(Kind::Native, "main")], n, 0);
         }
-        let told: Vec<_> = p.processes().into_iter().map(|r| (r.name.to_string(), r.pids, r.ticks)).collect();
+        let told: Vec<_> = p
+            .of_event(Event::Cpu)
+            .processes()
+            .into_iter()
+            .map(|r| (r.name.to_string(), r.pids, r.ticks))
+            .collect();
         assert_eq!(told, [("cc1".to_owned(), vec![4, 5], 5), ("make".to_owned(), vec![9], 3)]);
     }
 
@@ -333,7 +340,7 @@ mod tests {
         let labels = Labels::default();
         p.add(&labels, &[process.clone(), bare(1), bare(2), gone], 2, 0);
         p.add(&labels, &[process.clone(), named(Kind::Marker, "[truncated]"), bare(3), hidden], 3, 0);
-        let u = p.unknown();
+        let u = p.of_event(Event::Cpu).unknown();
         let told: Vec<_> = u.rows.iter().map(|r| (r.why, r.frames, r.leaves)).collect();
         assert_eq!(told, [(Why::NoSymbol, 7, 0), (Why::KernelHidden, 3, 3), (Why::CodeMoved, 2, 2)]);
         assert_eq!((u.user_frames, u.user(), u.leaves(), u.truncated), (9, 9, 5, 3));

@@ -1,4 +1,4 @@
-//! Samples of a profile as a format writes them: all of them, those of a container, of a service. A view borrows: nothing
+//! Samples of a profile as a format writes them: those of an event, of a container, of a service. A view borrows: nothing
 //! is copied for each container or service but its rows.
 
 use std::collections::BTreeMap;
@@ -9,11 +9,13 @@ use super::frames::{FrameId, FrameTable};
 use super::labels::{Container, Labels, LabelsId};
 use super::samples::{Profile, Sample, Span, Weight, leaves};
 use super::trie::{NodeId, Trie};
+use crate::sample::Event;
 
 /// Samples of a profile, with accounts of their own.
 #[derive(Clone, Debug)]
 pub struct View<'p> {
     profile: &'p Profile,
+    event: Event,
     /// By leaf, then by labels.
     samples: Vec<Sample>,
     accounts: Accounts,
@@ -21,38 +23,60 @@ pub struct View<'p> {
 }
 
 impl Profile {
-    /// All samples.
+    /// The samples of an event.
     #[must_use]
-    pub fn view(&self) -> View<'_> {
-        View { profile: self, samples: self.samples(), accounts: self.accounts.clone(), has_labels: true }
+    pub fn of_event(&self, event: Event) -> View<'_> {
+        let samples = self.samples().into_iter().filter(|sample| sample.event == event).collect();
+        View { profile: self, event, samples, accounts: self.accounts(event), has_labels: true }
     }
 
+    /// The samples of each event.
+    #[must_use]
+    pub fn views(&self) -> Vec<View<'_>> {
+        self.events().into_iter().map(|event| self.of_event(event)).collect()
+    }
+
+    /// Whether the accounts of each event add up and the samples are the ones that were kept.
+    ///
+    /// # Errors
+    /// One sentence with both sums.
+    pub fn check(&self) -> Result<(), String> {
+        self.views().iter().try_for_each(View::check)
+    }
+}
+
+impl<'p> View<'p> {
     /// The samples by what `key` says of their labels, in the order of the keys: a view each, with their ticks as its
     /// accounts. Lost ticks are nobody's and in none of them.
-    pub fn split<K: Ord>(&self, key: impl Fn(&Labels) -> K) -> impl Iterator<Item = (K, View<'_>)> {
+    pub fn split<K: Ord>(&self, key: impl Fn(&Labels) -> K) -> impl Iterator<Item = (K, View<'p>)> {
         let mut groups: BTreeMap<K, Vec<Sample>> = BTreeMap::new();
-        for sample in self.samples() {
-            groups.entry(key(self.labels(sample.labels))).or_default().push(sample);
+        for sample in &self.samples {
+            groups.entry(key(self.profile.labels(sample.labels))).or_default().push(*sample);
         }
         groups.into_iter().map(move |(key, samples)| (key, self.only(samples, Accounts::default())))
     }
 
     /// The lost ticks, and no samples.
     #[must_use]
-    pub fn lost(&self) -> View<'_> {
+    pub fn lost(&self) -> View<'p> {
         let lost = self.accounts.lost.clone();
         self.only(Vec::new(), Accounts { ticks: self.accounts.lost_total(), lost, ..Accounts::default() })
     }
 
-    fn only(&self, samples: Vec<Sample>, accounts: Accounts) -> View<'_> {
+    fn only(&self, samples: Vec<Sample>, accounts: Accounts) -> View<'p> {
         let kept: u64 = samples.iter().map(|sample| sample.weight.count).sum();
-        let (ticks, period_ns) = (accounts.ticks + kept, self.accounts.period_ns);
-        let accounts = Accounts { ticks, kept, period_ns, ..accounts };
-        View { profile: self, samples, accounts, has_labels: true }
+        let (ticks, period_ns, one_in) =
+            (accounts.ticks + kept, self.accounts.period_ns, self.accounts.one_in);
+        let accounts = Accounts { ticks, kept, period_ns, one_in, ..accounts };
+        View { profile: self.profile, event: self.event, samples, accounts, has_labels: true }
     }
-}
 
-impl<'p> View<'p> {
+    /// Of what they are.
+    #[must_use]
+    pub fn event(&self) -> Event {
+        self.event
+    }
+
     /// The samples of a container, or of what is in none. The others count as filtered. Lost ticks stay: nobody knows
     /// whose they were.
     #[must_use]
@@ -100,7 +124,7 @@ impl<'p> View<'p> {
 
     /// Whose a sample is.
     #[must_use]
-    pub fn labels(&self, id: LabelsId) -> &Labels {
+    pub fn labels(&self, id: LabelsId) -> &'p Labels {
         static NOBODY: LazyLock<Labels> = LazyLock::new(Labels::default);
         if self.has_labels { self.profile.labels(id) } else { &NOBODY }
     }
@@ -173,6 +197,8 @@ mod tests {
 
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 
+    use crate::sample::Event;
+
     fn profile() -> Profile {
         let mut profile = Profile::new();
         let frame = |name: &str| Arc::new(Frame::named(Kind::Native, name));
@@ -181,25 +207,26 @@ mod tests {
             let labels = Labels { pid, process: process.into(), ..Labels::default() };
             profile.add(&labels, &stack[..depth], ticks, ticks * 10);
         }
-        profile.accounts = Accounts { ticks: 18, kept: 15, period_ns: 10, ..Accounts::default() };
-        profile.accounts.lose("ring full", 3);
+        *profile.accounts_mut(Event::Cpu) =
+            Accounts { ticks: 18, kept: 15, period_ns: 10, ..Accounts::default() };
+        profile.accounts_mut(Event::Cpu).lose("ring full", 3);
         profile
     }
 
     #[test]
     fn parts_have_their_own_samples_and_accounts() {
         let profile = profile();
-        let parts: Vec<_> = profile.split(|labels| labels.process.to_string()).collect();
+        let parts: Vec<_> = profile.of_event(Event::Cpu).split(|labels| labels.process.to_string()).collect();
         let told: Vec<_> = parts.iter().map(|(name, part)| (name.as_str(), part.total().count)).collect();
         assert_eq!(told, [("a", 8), ("b", 7)]);
         for (_, part) in &parts {
             part.check().unwrap();
             assert_eq!(part.accounts().period_ns, 10);
         }
-        let lost = profile.lost();
+        let lost = profile.of_event(Event::Cpu).lost();
         lost.check().unwrap();
         let shown: u64 = parts.iter().map(|(_, part)| part.accounts().shown()).sum();
-        assert_eq!(shown + lost.accounts().shown(), profile.accounts.shown());
+        assert_eq!(shown + lost.accounts().shown(), profile.accounts(Event::Cpu).shown());
         let (_, b) = &parts[1];
         assert_eq!(b.nodes().len(), 3);
         assert_eq!(b.leaves(), [(b.samples()[0].leaf, 7)]);
@@ -208,7 +235,7 @@ mod tests {
     #[test]
     fn without_labels_equal_stacks_are_one_sample() {
         let profile = profile();
-        let nobody = profile.view().without_labels();
+        let nobody = profile.of_event(Event::Cpu).without_labels();
         let weights: Vec<u64> = nobody.samples().iter().map(|sample| sample.weight.count).collect();
         assert_eq!(weights, [1, 14]);
         assert_eq!(*nobody.labels(nobody.samples()[0].labels), Labels::default());

@@ -4,11 +4,13 @@
 //! A leaf: it imports no other room, so that symbols can be found for a recorded stack without libbpf.
 
 mod end;
+pub mod event;
 pub mod identity;
 pub mod stack;
 mod word;
 
 pub use end::End;
+pub use event::Event;
 pub use identity::{MonoNs, ProcessId};
 pub use stack::{Count, Leaf, Stack, StackKey};
 pub use word::UserWord;

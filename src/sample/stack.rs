@@ -1,6 +1,6 @@
 //! A stack as the kernel saw it: addresses, leaf first, with how it was interrupted and why the walk ended.
 
-use super::{End, MonoNs, ProcessId, UserWord};
+use super::{End, Event, MonoNs, ProcessId, UserWord};
 
 /// What one counter counts: equal keys are one stack of one program (and thread, if threads were asked for).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,8 +13,8 @@ pub struct StackKey {
     pub comm: u64,
     /// kernfs id of the task's cgroup in the hierarchy that tells containers apart.
     pub cgroup: u64,
-    /// Which event: `enum jp_event`.
-    pub event: u32,
+    /// What happened.
+    pub event: Event,
     /// Seeded hash of the stack.
     pub stack: u64,
 }
@@ -35,10 +35,10 @@ pub enum Leaf {
 /// What one key was counted for in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Ticks.
+    /// Samples.
     pub ticks: u64,
-    /// Sum of their periods, in nanoseconds.
-    pub weight_ns: u64,
+    /// What they stand for, in the unit of their event.
+    pub weight: u64,
 }
 
 /// A distinct stack of a window, leaf first.

@@ -1,6 +1,7 @@
 //! Puts together what a part of a session gives: the profile with its accounts, and what the report tells beside it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +12,21 @@ use jiff::{SignedDuration, Timestamp};
 use super::cost::{cost, resident};
 use super::outcome::{Outcome, Vitals};
 use super::resolver::Part;
-use super::sampler::Totals;
+use super::sampler::{EventTotals, Totals};
 use super::stop_reason::{advice, label};
-use super::tally::Tally;
+use super::tally::EventTally;
 use crate::capture::abi::LOSSES;
 use crate::plan::{Settings, Target};
 use crate::process::opener::OpenersCost;
 use crate::process::selection::Selection;
 use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
-use crate::profile::report::{EndedIn, MAX_ENDED_IN};
+use crate::profile::report::{EndedIn, EventReport, MAX_ENDED_IN};
 use crate::profile::samples::Span;
 use crate::profile::{Accounts, Module, Profile, RunReport};
 use crate::runtime::hotspot::jvms::Jvms;
-use crate::sample::End;
+use crate::sample::event::Unit;
+use crate::sample::{End, Event};
 use crate::symbolize::Stats;
 use crate::targets::groups::Groups;
 use crate::unwind::Usage;
@@ -40,6 +42,13 @@ pub(super) struct Course {
     machine: MachineTime,
     /// Since the start of the session.
     told: Duration,
+    /// Of each event.
+    told_of: BTreeMap<Event, Told>,
+}
+
+/// What was told so far of an event's samples.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
     ticks: u64,
     missed: u64,
     expected: u64,
@@ -48,7 +57,7 @@ pub(super) struct Course {
 impl Course {
     pub(super) fn begin() -> Course {
         let machine = MachineTime::now();
-        Course { ended_at: None, machine, told: Duration::ZERO, ticks: 0, missed: 0, expected: 0 }
+        Course { ended_at: None, machine, told: Duration::ZERO, told_of: BTreeMap::new() }
     }
 
     /// Puts together what a part gives. The next one starts where it ends.
@@ -61,11 +70,24 @@ impl Course {
         tables: Usage,
         settings: &Settings,
     ) -> Outcome {
-        let Part { mut profile, tally, most_stacks, .. } = part;
+        let Part { mut profile, mut tally, most_stacks, .. } = part;
         let duration = totals.duration.saturating_sub(self.told);
         self.told = totals.duration;
-        let hidden_idle = tally.hidden_idle(settings.idle);
-        profile.accounts = self.accounts(&tally, totals, hidden_idle);
+        let mut events = Vec::new();
+        for of in &totals.events {
+            let tally = tally.of(of.event);
+            let hidden_idle = tally.hidden_idle(settings.idle);
+            *profile.accounts_mut(of.event) = self.accounts(tally, of, hidden_idle);
+            events.push(EventReport {
+                event: of.event,
+                accounts: profile.accounts(of.event),
+                idle: hidden_idle,
+                unknown: profile.of_event(of.event).unknown(),
+                ends: ends(tally),
+                ended_in: ended_in(tally),
+            });
+        }
+        let others = events.split_off(events.len().min(1));
         let start = self.start(totals.ended_at, duration);
         profile.span = Span {
             start_unix_ns: start.as_nanosecond().try_into().unwrap_or(0),
@@ -75,7 +97,7 @@ impl Course {
         let steal = machine.stolen_share_since(&self.machine);
         self.machine = machine;
         #[allow(clippy::cast_precision_loss)]
-        let hz = 1e9 / totals.period_ns as f64;
+        let hz = totals.clock_ns().map_or(0.0, |period| 1e9 / period as f64);
         let report = RunReport {
             target: target(settings),
             command: command(),
@@ -87,11 +109,8 @@ impl Course {
             duration_s: duration.as_secs_f64(),
             requested_hz: settings.requested_hz,
             effective_hz: hz,
-            accounts: profile.accounts.clone(),
-            idle: hidden_idle,
-            unknown: profile.unknown(),
-            ends: ends(&tally),
-            ended_in: ended_in(&tally),
+            first: events.pop().unwrap_or_default(),
+            others,
             jvms: jvms.report(&tally.java, symbols),
             groups: groups.report(),
             steal: Some(steal),
@@ -127,13 +146,15 @@ impl Course {
 
     /// The accounts of a part. The events' own count is read a moment before its window turns: in the part between that
     /// comes a tick that is expected in the next one. Over all parts expected = ticks + missed.
-    fn accounts(&mut self, tally: &Tally, totals: &Totals, hidden_idle: u64) -> Accounts {
+    fn accounts(&mut self, tally: &EventTally, of: &EventTotals, hidden_idle: u64) -> Accounts {
         let ticks = tally.counters.ticks;
-        self.ticks += ticks;
-        let missed = totals.elapsed.periods.saturating_sub(self.ticks + self.missed);
-        self.missed += missed;
-        let expected = totals.elapsed.periods.saturating_sub(self.expected);
-        self.expected += expected;
+        let told = self.told_of.entry(of.event).or_default();
+        told.ticks += ticks;
+        let missed = of.elapsed.periods.saturating_sub(told.ticks + told.missed);
+        told.missed += missed;
+        let expected = of.elapsed.periods.saturating_sub(told.expected);
+        told.expected += expected;
+        let is_time = of.event.unit() == Unit::Nanoseconds;
         let mut accounts = Accounts {
             ticks,
             filtered: tally.counters.filtered + hidden_idle,
@@ -141,7 +162,8 @@ impl Course {
             lost: Vec::new(),
             missed,
             expected,
-            period_ns: totals.period_ns,
+            period_ns: if is_time { of.period } else { 0 },
+            one_in: if is_time { 0 } else { of.period },
         };
         for (reason, lost) in LOSSES.into_iter().zip(tally.counters.lost) {
             accounts.lose(Cow::Borrowed(reason), lost);
@@ -152,14 +174,14 @@ impl Course {
 }
 
 /// How the walks of user stacks ended, the most frequent first.
-fn ends(tally: &Tally) -> Vec<(String, u64)> {
+fn ends(tally: &EventTally) -> Vec<(String, u64)> {
     let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
     ends.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     ends
 }
 
 /// In which files' code walks ended before the root, those with the most ticks first.
-fn ended_in(tally: &Tally) -> Vec<EndedIn> {
+fn ended_in(tally: &EventTally) -> Vec<EndedIn> {
     let row = |((file, end), &ticks): (&(Arc<Module>, End), &u64)| EndedIn {
         file: file.path.to_string(),
         why: label(*end).to_owned(),
@@ -228,27 +250,10 @@ fn read_line(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
     use crate::capture::Elapsed;
     use crate::output::report::{Detail, text};
     use crate::profile::Profile;
-
-    fn totals() -> Totals {
-        Totals {
-            elapsed: Elapsed::default(),
-            period_ns: 0,
-            program: None,
-            ended: Instant::now(),
-            ended_at: Timestamp::UNIX_EPOCH,
-            duration: Duration::ZERO,
-            lost_events: 0,
-            map_bytes: 0,
-            room_for_stacks: 0,
-            cpus: 0,
-        }
-    }
 
     #[test]
     fn parts_follow_each_other_and_a_clock_that_is_set() {
@@ -281,13 +286,15 @@ mod tests {
 
     #[test]
     fn ticks_add_up_whether_idleness_is_shown_or_not() {
-        let mut tally = Tally { kept: 88, idle: 60, frameless: 3, ..Tally::default() };
+        let of = EventTotals { event: Event::Cpu, elapsed: Elapsed::default(), period: 0 };
+        let mut tally = EventTally { kept: 88, idle: 60, frameless: 3, ..EventTally::default() };
         (tally.counters.ticks, tally.counters.filtered) = (100, 9);
         for (shown, rows) in [(false, [28, 60, 9, 3]), (true, [88, 0, 9, 3])] {
             let idle = tally.hidden_idle(shown);
-            let accounts = Course::begin().accounts(&tally, &totals(), idle);
+            let accounts = Course::begin().accounts(&tally, &of, idle);
             accounts.check().unwrap();
-            let report = RunReport { accounts, idle, ..RunReport::default() };
+            let first = EventReport { accounts, idle, ..EventReport::default() };
+            let report = RunReport { first, ..RunReport::default() };
             let text = text(&report, &Profile::new(), Detail::default());
             let labels = ["  in the profile", "  idle CPUs", "  not asked for", "  lost"];
             assert_eq!(labels.map(|label| row(&text, label)), rows, "{text}");

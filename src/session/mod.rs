@@ -89,7 +89,10 @@ pub fn run_parts(
     let mut sampler = Sampler::prepare(options(settings, &groups, launched.as_ref()), control)?;
     let ready = sampler.ready.take().context("the sampler has no maps")?;
     groups.begin(ready.cgroups, &ready.members)?;
-    log::info!("capture: ready to tick every {} ns, in {:.0?}", settings.period_ns, began.elapsed());
+    for (event, period) in &settings.events {
+        log::info!("capture: ready for {}, a sample each {period} {}", event.name(), event.unit().name());
+    }
+    log::info!("capture: ready in {:.0?}", began.elapsed());
     let idle = Idle::new(ready.waits, settings.idle);
     let mut resolver = resolver(settings, groups.naming(), idle)?;
     let mut jvms = Jvms::new(settings, control);
@@ -162,7 +165,13 @@ fn resolver(settings: &Settings, naming: Hierarchy, idle: Idle) -> anyhow::Resul
     log::info!("processes: {found} found in {:.0?}", began.elapsed());
     let Settings { per_thread, raw_threads, .. } = *settings;
     let containers = Containers::new(settings.node.clone(), naming);
-    Ok(Resolver::new(processes, symbolizer, containers, idle, View { per_thread, raw_threads }))
+    Ok(Resolver::new(
+        processes,
+        symbolizer,
+        containers,
+        idle,
+        View { per_thread, raw_threads, first: settings.first() },
+    ))
 }
 
 /// What the capture is to do.
@@ -184,6 +193,6 @@ fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) ->
         user: settings.user,
         kernel: settings.kernel,
     };
-    let Settings { period_ns, cpus, btf, .. } = settings;
-    Options { period_ns: *period_ns, cpus: cpus.clone(), filter, btf: btf.clone() }
+    let Settings { events, cpus, btf, .. } = settings;
+    Options { events: events.clone(), cpus: cpus.clone(), filter, btf: btf.clone() }
 }

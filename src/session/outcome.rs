@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::profile::filter::Glob;
-use crate::profile::{Profile, RunReport};
+use crate::profile::{Profile, RunReport, View};
 use crate::unwind::Usage;
 
 /// What a session gives: for all of its time, or for a part of it.
@@ -20,12 +20,24 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The samples of each event, in the order in which they were asked for.
+    #[must_use]
+    pub fn views(&self) -> Vec<View<'_>> {
+        let others = self.report.others.iter().map(|of| of.event);
+        std::iter::once(self.report.first.event)
+            .chain(others)
+            .map(|event| self.profile.of_event(event))
+            .collect()
+    }
+
     /// Leaves out samples by the names of their frames (see [`Profile::filter`]). What the report tells of
     /// the profile's stacks is told of those that are left; how walks ended and what JVMs did stays that of all.
     pub fn filter(&mut self, include: &[Glob], exclude: &[Glob]) {
         self.profile.filter(include, exclude);
-        self.report.accounts = self.profile.accounts.clone();
-        self.report.unknown = self.profile.unknown();
+        for of in std::iter::once(&mut self.report.first).chain(&mut self.report.others) {
+            of.accounts = self.profile.accounts(of.event);
+            of.unknown = self.profile.of_event(of.event).unknown();
+        }
     }
 }
 

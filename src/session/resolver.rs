@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use super::idle::Idle;
 use super::sampler::{Batch, Totals};
-use super::tally::Tally;
+use super::tally::{EventTally, Tally};
 use super::waiting::{Queue, Waiting};
+use crate::capture::Counted;
 use crate::limits::{Limit, LimitsMet};
 use crate::process::opener::OpenersCost;
 use crate::process::{ProcessEvent, Processes};
@@ -21,7 +22,7 @@ use crate::runtime::Delay;
 use crate::runtime::hotspot::java_threads::JavaThreads;
 use crate::runtime::hotspot::tally::Throttled;
 use crate::runtime::hotspot::thread_name::{self, MAX_KERNEL, fold_numbers};
-use crate::sample::{Count, End, MonoNs, ProcessId, Stack, StackKey, UserWord};
+use crate::sample::{Count, End, Event, MonoNs, ProcessId, Stack, StackKey, UserWord};
 use crate::symbolize::{CHUNK, LogStats, Named, Stats, Symbolizer};
 use crate::targets::containers::Containers;
 
@@ -35,6 +36,8 @@ pub(super) struct View {
     pub(super) per_thread: bool,
     /// Thread names with their numbers.
     pub(super) raw_threads: bool,
+    /// The event that was asked for first.
+    pub(super) first: Event,
 }
 
 /// Whether a thread begins with this function: glibc's, musl's, HotSpot's, the launcher's. The frame pointer below them
@@ -120,6 +123,8 @@ impl Last {
 pub(super) struct Part {
     pub(super) profile: Profile,
     pub(super) tally: Tally,
+    /// The event that JVMs are told of by.
+    first: Event,
     /// Most stacks of a window, which the count maps must hold.
     pub(super) most_stacks: usize,
     /// Its last window, and what was known at its end; none while it is not over.
@@ -127,13 +132,13 @@ pub(super) struct Part {
 }
 
 impl Part {
-    fn new() -> Part {
-        Part { profile: Profile::new(), tally: Tally::default(), most_stacks: 0, end: None }
+    fn new(first: Event) -> Part {
+        Part { profile: Profile::new(), tally: Tally::default(), first, most_stacks: 0, end: None }
     }
 
     /// The number of its last window; 0 while it is not over.
     pub(super) fn last_window(&self) -> u64 {
-        self.end.map_or(0, |(last, _)| last)
+        self.end.as_ref().map_or(0, |(last, _)| *last)
     }
 }
 
@@ -164,7 +169,7 @@ impl Resolver {
         view: View,
     ) -> Resolver {
         let (waiting, window, ends) = (Queue::default(), 0, [MonoNs::default(); 2]);
-        let parts = VecDeque::from([Part::new()]);
+        let parts = VecDeque::from([Part::new(view.first)]);
         let threads = JavaThreads::new(view.raw_threads);
         Resolver {
             processes,
@@ -183,14 +188,15 @@ impl Resolver {
 
     /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
     pub(super) fn samples(&self) -> u64 {
-        let samples = |part: &Part| part.tally.kept - part.tally.hidden_idle(self.idle.shown);
+        let of = |tally: &EventTally| tally.kept - tally.hidden_idle(self.idle.shown);
+        let samples = |part: &Part| part.tally.events().map(of).sum::<u64>();
         let samples = self.parts.iter().rev().map(samples);
         samples.into_iter().find(|samples| *samples > 0).unwrap_or(0)
     }
 
     /// The oldest part that is over, if no stack of it still waits, and what was known at its end.
     pub(super) fn take_part(&mut self) -> Option<(Part, Totals)> {
-        let (last, totals) = self.parts.front()?.end?;
+        let (last, totals) = self.parts.front()?.end.clone()?;
         if self.waiting.reaches_back_to(last) {
             return None;
         }
@@ -239,12 +245,16 @@ impl Resolver {
     pub(super) fn window(&mut self, batch: Batch, throttled: Throttled, jvms: &dyn Delay) {
         let Batch { window, events, end, totals, program: _ } = batch;
         self.window += 1;
-        let (began, stacks, new_ticks) = (Instant::now(), window.stacks.len(), window.counters.ticks);
+        let (began, stacks) = (Instant::now(), window.stacks.len());
+        let new_ticks: u64 = window.events.iter().map(|of| of.counters.ticks).sum();
         let Part { tally, most_stacks, .. } = self.part(self.window);
-        tally.counters.add(&window.counters);
-        tally.kept += window.kept - window.frameless + window.counters.idle;
-        tally.idle += window.counters.idle;
-        tally.frameless += window.frameless;
+        for Counted { event, frameless, counters, kept } in &window.events {
+            let tally = tally.of(*event);
+            tally.counters.add(counters);
+            tally.kept += kept - frameless + counters.idle;
+            tally.idle += counters.idle;
+            tally.frameless += frameless;
+        }
         *most_stacks = stacks.max(*most_stacks);
         self.containers.meet(&window.stacks);
         self.symbolizer.follow_kernel();
@@ -263,7 +273,7 @@ impl Resolver {
         let (java, now): (Vec<_>, Vec<_>) =
             counted.into_iter().partition(|(stack, _)| jvms.is_jvm(stack.key.process.tgid));
         self.resolve(now, self.window);
-        let over = self.parts.front().and_then(|part| part.end).map(|(last, _)| last);
+        let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|(last, _)| *last);
         let due = self.waiting.take_due(self.window, over, jvms);
         self.resolve_each(due);
         self.symbolizer.meet(java.iter().map(|(stack, _)| stack));
@@ -271,7 +281,7 @@ impl Resolver {
         if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
             part.end = Some((window, totals));
             part.tally.java.throttled = throttled;
-            self.parts.push_back(Part::new());
+            self.parts.push_back(Part::new(self.view.first));
         }
         self.waiting.add(window, java);
         let oldest = self.waiting.oldest().unwrap_or(end);
@@ -279,7 +289,7 @@ impl Resolver {
         self.symbolizer.tidy(&self.processes);
         self.ends = [self.ends[1], end];
         log::debug!(
-            "window {}: {new_ticks} ticks, {stacks} stacks, {} events of processes; taken in within {:.1?}",
+            "window {}: {new_ticks} samples, {stacks} stacks, {} events of processes; taken in within {:.1?}",
             self.window,
             events.len(),
             began.elapsed(),
@@ -306,7 +316,7 @@ impl Resolver {
 
     /// Which part has a window.
     fn part_at(&self, window: u64) -> usize {
-        let over = |part: &Part| part.end.is_some_and(|(last, _)| last < window);
+        let over = |part: &Part| part.end.as_ref().is_some_and(|(last, _)| *last < window);
         self.parts.iter().take_while(|part| over(part)).count()
     }
 
@@ -314,7 +324,7 @@ impl Resolver {
     fn part(&mut self, window: u64) -> &mut Part {
         let at = self.part_at(window);
         if at == self.parts.len() {
-            self.parts.push_back(Part::new());
+            self.parts.push_back(Part::new(self.view.first));
         }
         &mut self.parts[at]
     }
@@ -340,9 +350,10 @@ impl Resolver {
 
     /// Adds a stack, of which `last` has the frames.
     fn add(&mut self, stack: &Stack, count: Count, last: &mut Last, window: u64) {
-        let waits = self.idle.is_idle(stack, &last.frames, count.ticks);
+        let event = stack.key.event;
+        let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.ticks);
         if waits {
-            self.part(window).tally.idle += count.ticks;
+            self.part(window).tally.of(event).idle += count.ticks;
             if !self.idle.shown {
                 return;
             }
@@ -357,7 +368,7 @@ impl Resolver {
         let new = last.frames.iter().skip(last.path.len() - last.roots);
         last.path.extend(new.map(|frame| profile.intern_frame(frame)));
         let node = profile.stack_of(&last.path);
-        profile.add_at(node, labels, Weight { count: count.ticks, ns: count.weight_ns });
+        profile.add_at(node, labels, event, Weight { count: count.ticks, value: count.weight });
     }
 
     /// Has the process and the thread of a stack shown. `waits`: nothing ran.
@@ -409,12 +420,16 @@ impl Resolver {
 impl Part {
     fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
         let end = end(stack, frames);
-        *self.tally.ends.entry(end).or_default() += count.ticks;
+        let tally = self.tally.of(stack.key.event);
+        *tally.ends.entry(end).or_default() += count.ticks;
         if let Some(file) = ended_in(end, frames) {
-            let (rows, key) = (&mut self.tally.ended_in, (file, end));
+            let (rows, key) = (&mut tally.ended_in, (file, end));
             if rows.len() < MAX_FILES || rows.contains_key(&key) {
                 *rows.entry(key).or_default() += count.ticks;
             }
+        }
+        if stack.key.event != self.first {
+            return;
         }
         let java = |kind| matches!(kind, Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted);
         let ticks = self.tally.java.ticks.entry(stack.key.process).or_default();

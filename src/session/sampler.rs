@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
-use crate::capture::clock::Online;
+use crate::capture::online::Online;
 use crate::capture::program::Program;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::Options;
 use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, WaitMap, Window};
 use crate::plan::Control;
 use crate::process::ProcessEvent;
-use crate::sample::MonoNs;
+use crate::sample::{Event, MonoNs};
 use crate::targets::processes::{Change, Targets};
 
 /// The length of a window.
@@ -52,12 +52,10 @@ pub(super) struct Batch {
 }
 
 /// What is known of the sampling since its start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Totals {
-    /// What the events themselves counted.
-    pub(super) elapsed: Elapsed,
-    /// Nanoseconds between two ticks, in the part that ends here.
-    pub(super) period_ns: u64,
+    /// Of each event.
+    pub(super) events: Vec<EventTotals>,
     /// Run time of the BPF program.
     pub(super) program: Option<RunStats>,
     /// When the part ended, by the clock that nobody sets …
@@ -74,6 +72,23 @@ pub(super) struct Totals {
     pub(super) room_for_stacks: u32,
     /// Most CPUs that ticked at the same time.
     pub(super) cpus: usize,
+}
+
+/// What is known of the samples of an event since the start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventTotals {
+    pub(super) event: Event,
+    /// What the source itself counted.
+    pub(super) elapsed: Elapsed,
+    /// What a sample stands for, in the part that ends here.
+    pub(super) period: u64,
+}
+
+impl Totals {
+    /// Nanoseconds between two ticks; none if time is not sampled.
+    pub(super) fn clock_ns(&self) -> Option<u64> {
+        self.events.iter().find(|of| of.event == Event::Cpu).map(|of| of.period)
+    }
 }
 
 /// A prepared sampling thread.
@@ -190,7 +205,8 @@ impl Sampler {
 /// The thread's own state.
 struct Run {
     capture: Capture,
-    period_ns: u64,
+    /// What is sampled, and the period of each.
+    sampled: Vec<(Event, u64)>,
     online: Online,
     sideband: Sideband,
     follow_children: bool,
@@ -211,9 +227,17 @@ impl Run {
         // Processes run on any CPU, whichever CPUs are sampled.
         let online = Online::open()?;
         let sideband = Sideband::open(online.cpus()?).context("perf events of processes and mappings")?;
-        let (period_ns, follow_children) = (options.period_ns, options.filter.children);
-        let (launched, events, cpus) = (options.filter.launched.is_some(), Vec::new(), 0);
-        Ok(Run { capture, period_ns, online, sideband, follow_children, targets, launched, events, cpus })
+        Ok(Run {
+            capture,
+            sampled: options.events.clone(),
+            online,
+            sideband,
+            follow_children: options.filter.children,
+            targets,
+            launched: options.filter.launched.is_some(),
+            events: Vec::new(),
+            cpus: 0,
+        })
     }
 
     /// Waits for the word to begin and its limits; none if nobody will say it. JVMs may take seconds to be attached to:
@@ -327,13 +351,14 @@ impl Run {
     }
 
     fn totals(&self, begin: Instant) -> anyhow::Result<Totals> {
-        let elapsed = self.capture.elapsed()?;
+        let counted = self.sampled.iter().zip(self.capture.elapsed()?);
+        let events =
+            counted.map(|(&(event, period), elapsed)| EventTotals { event, elapsed, period }).collect();
         let (ended, ended_at) = (Instant::now(), jiff::Timestamp::now());
         Ok(Totals {
-            elapsed,
+            events,
             ended,
             ended_at,
-            period_ns: self.period_ns,
             program: self.capture.run_stats(),
             duration: ended.saturating_duration_since(begin),
             lost_events: self.sideband.lost(),
@@ -344,10 +369,12 @@ impl Run {
     }
 
     fn follow_period(&mut self, control: &Control) -> anyhow::Result<()> {
-        if let Some(period_ns) = control.period().filter(|&wanted| wanted != self.period_ns) {
-            self.capture.set_period(period_ns)?;
-            self.period_ns = period_ns;
-            log::info!("sampling: from now on a tick every {period_ns} ns");
+        let clock = self.sampled.iter_mut().find(|(event, _)| *event == Event::Cpu);
+        let Some(((_, period), wanted)) = clock.zip(control.period()) else { return Ok(()) };
+        if *period != wanted {
+            self.capture.set_period(Event::Cpu, wanted)?;
+            *period = wanted;
+            log::info!("sampling: from now on a tick every {wanted} ns");
         }
         Ok(())
     }

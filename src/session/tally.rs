@@ -1,16 +1,34 @@
 //! What was counted besides the profile: plain data, which the stages fill and the report tells.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::capture::abi::Counters;
 use crate::profile::Module;
 use crate::runtime::hotspot::tally::JavaTally;
-use crate::sample::End;
+use crate::sample::{End, Event};
 
-/// What was counted besides the profile.
+/// What was counted besides the profile, of each event and of JVMs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
+    events: BTreeMap<Event, EventTally>,
+    /// Of JVMs: of the first event.
+    pub(super) java: JavaTally,
+}
+
+impl Tally {
+    pub(super) fn of(&mut self, event: Event) -> &mut EventTally {
+        self.events.entry(event).or_default()
+    }
+
+    pub(super) fn events(&self) -> impl Iterator<Item = &EventTally> {
+        self.events.values()
+    }
+}
+
+/// What was counted of an event.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventTally {
     /// Sum of all windows.
     pub(super) counters: Counters,
     /// Ticks that have a stack in the profile or were idle.
@@ -23,11 +41,9 @@ pub(super) struct Tally {
     pub(super) ends: HashMap<End, u64>,
     /// Of walks that did not reach the root, in which files' code they ended.
     pub(super) ended_in: HashMap<(Arc<Module>, End), u64>,
-    /// Of JVMs.
-    pub(super) java: JavaTally,
 }
 
-impl Tally {
+impl EventTally {
     /// Ticks in which nothing ran and that are in no picture: all such, unless idleness is `shown`.
     pub(super) fn hidden_idle(&self, shown: bool) -> u64 {
         if shown { 0 } else { self.idle }

@@ -75,7 +75,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{End, Leaf, StackKey};
+    use crate::sample::{End, Event, Leaf, StackKey};
 
     /// One that is followed, one that has ended, one of which it is not known yet.
     const FOLLOWED: u32 = 1;
@@ -95,10 +95,10 @@ mod tests {
 
     fn stacks(tgid: u32, number: usize) -> Vec<(Stack, Count)> {
         let process = ProcessId { tgid, start: 1, exec: 1 };
-        let key = StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 };
+        let key = StackKey { process, tid: 0, comm: 0, cgroup: 0, event: Event::Cpu, stack: 0 };
         let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, End::Root);
         let stack = Stack { key, at, comm, leaf, end, kernel: Vec::new(), user: Vec::new() };
-        vec![(stack, Count { ticks: 1, weight_ns: 1 }); number]
+        vec![(stack, Count { ticks: 1, weight: 1 }); number]
     }
 
     /// How many are due of each window from the second on, if each has counted so many.

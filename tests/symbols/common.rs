@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jbpf_prof::process::{FileId, Owner, TargetRoot, Unopened};
 use jbpf_prof::profile::{Frame, Why};
-use jbpf_prof::sample::{End, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
+use jbpf_prof::sample::{End, Event, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
 use jbpf_prof::symbolize::{AddressSpaces, Config, FileHandle, Named, Place, Symbolizer};
 
 /// File `n` lies at `(n + 1) << 32`; above this is generated code.
@@ -129,7 +129,7 @@ pub(crate) fn start() -> Symbolizer {
 pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: End) -> Stack {
     let process = ProcessId { tgid: 4242, start: 1, exec: 1 };
     Stack {
-        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: 0, stack: 0 },
+        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: Event::Cpu, stack: 0 },
         at: MonoNs(1),
         comm: b"test".to_vec(),
         leaf: Leaf::User,

@@ -16,12 +16,15 @@ use crate::daemon::{
     Address, Auth, BudgetLimits, Config, KubeletConfig, Protocol, SinkConfig, StoreLimits, Trust,
 };
 use crate::profile::filter::Glob;
+use crate::sample::Event;
 use crate::session::{self, AgentRule, OptedIn};
 
 /// The shortest and the longest window, seconds.
 const WINDOWS: std::ops::RangeInclusive<u64> = 1..=300;
 /// The highest rate that is left on for ever.
 const MAX_HZ: f64 = 999.0;
+/// Events that a sample stands for which is left on for ever.
+const ONE_IN: u64 = 1000;
 
 /// A daemon to run.
 #[derive(Clone, Debug)]
@@ -86,6 +89,8 @@ fn config(options: Options) -> Result<Config, Failure> {
     Ok(Config {
         binary: PathBuf::from(OWN_BINARY),
         hz,
+        events: events(options.events.as_deref().unwrap_or(&[]))?,
+        one_in: options.event_count.unwrap_or(ONE_IN).max(1),
         window_s: u32::try_from(window.as_secs()).unwrap_or(10),
         budget: BudgetLimits {
             cpu: percent / 100.0,
@@ -107,6 +112,21 @@ fn config(options: Options) -> Result<Config, Failure> {
         concurrent_profiles: options.concurrent_profiles.unwrap_or(2).max(1),
         sinks,
     })
+}
+
+/// What is sampled: each event once, time on a CPU if none is named.
+fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
+    let mut events = Vec::new();
+    for name in names {
+        let event = Event::named(name).ok_or_else(|| {
+            Failure::usage(format!("events {name}: no event is called so; there are {}", Event::names()))
+        })?;
+        if events.contains(&event) {
+            return Err(Failure::usage(format!("events {name}: it is named twice")));
+        }
+        events.push(event);
+    }
+    Ok(if events.is_empty() { vec![Event::Cpu] } else { events })
 }
 
 /// Where metrics and profiles are told. What names tenants is told to this host only, or for a token.

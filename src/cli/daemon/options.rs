@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::choice::{Java, LogLevel};
 use super::super::exit::{Exit, Failure};
 use super::super::number;
+use crate::sample::Event;
 
 /// The command line of `daemon`.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,6 +30,17 @@ pub(super) struct Options {
     /// Samples a second on each CPU, at most [default: 19].
     #[arg(short = 'F', long, value_name = "HZ", value_parser = number::daemon_rate, help_heading = "Sampling")]
     pub(super) frequency: Option<f64>,
+    #[arg(
+        long,
+        value_name = "EVENT",
+        value_delimiter = ',',
+        help_heading = "Sampling",
+        help = format!("What to sample, a comma list: {} [default: cpu]", Event::names())
+    )]
+    pub(super) events: Option<Vec<String>>,
+    /// One sample for so many events, of those that are counted [default: 1000].
+    #[arg(long, value_name = "N", help_heading = "Sampling")]
+    pub(super) event_count: Option<u64>,
     /// Length of a window [default: 10s].
     #[arg(long, value_name = "TIME", help_heading = "Sampling")]
     pub(super) window: Option<String>,

@@ -153,7 +153,9 @@ fn make(windows: &[Packed], wanted: &Wanted, format: &Format) -> anyhow::Result<
         merged.merge(&one);
     }
     let mut body = Vec::new();
-    output::encode(&merged.view(), format, &Look::default(), &mut body)?;
+    let views = merged.views();
+    let views = if format.several { views.as_slice() } else { &views[..views.len().min(1)] };
+    output::encode(views, format, &Look::default(), &mut body)?;
     Ok(body.into())
 }
 
@@ -162,6 +164,7 @@ mod tests {
     use super::*;
     use crate::daemon::state::Phase;
     use crate::profile::Labels;
+    use crate::sample::Event;
 
     /// The windows that come end when they end; what the host's clock says of that is not asked.
     #[test]
@@ -172,7 +175,8 @@ mod tests {
         let packed = |ticks, ended| {
             let mut profile = Profile::new();
             profile.add(&Labels::default(), &[], ticks, ticks);
-            (profile.accounts.ticks, profile.accounts.kept) = (ticks, ticks);
+            let accounts = profile.accounts_mut(Event::Cpu);
+            (accounts.ticks, accounts.kept) = (ticks, ticks);
             // 1970, as if the clock had been set back by far.
             profile.span.duration_ns = 1_000_000_000;
             Arc::new(Window::pack(&profile, ended).unwrap())

@@ -168,8 +168,10 @@ impl Sink {
     fn otlp(&self, profile: &Profile) -> anyhow::Result<Vec<Vec<u8>>> {
         let common = self.config.labels.iter().map(|(name, value)| (name.clone(), value.clone()));
         let common: Vec<(String, String)> = common.collect();
-        let parts: Vec<otlp::Part<'_>> = service::split(profile, Service::as_resource)
-            .into_iter()
+        let views = profile.views();
+        let parts: Vec<otlp::Part<'_>> = views
+            .iter()
+            .flat_map(|view| service::split(view, Service::as_resource))
             .map(|(Service { name, attributes }, part)| {
                 let own = attributes.into_iter().map(|(key, text)| (key.to_owned(), text.to_string()));
                 let name = ("service.name".to_owned(), name.to_string());

@@ -9,13 +9,16 @@ use prost::Message;
 use crate::daemon::service::{self, Service};
 use crate::output::pprof;
 use crate::profile::Profile;
+use crate::sample::Event;
 
 /// Where requests go, below the server's URL.
 pub(super) const PATH: &str = "/push.v1.PusherService/Push";
 /// Their type.
 pub(super) const CONTENT_TYPE: &str = "application/proto";
-/// The name by which Pyroscope knows CPU profiles of any language.
-const PROFILE_NAME: &str = "process_cpu";
+/// The name of a profile of an event: that by which Pyroscope knows CPU profiles of any language, or the event's own.
+fn profile_name(event: Event) -> String {
+    if event == Event::Cpu { "process_cpu".to_owned() } else { event.name().replace('-', "_") }
+}
 
 /// The messages of push/v1/push.proto and types/v1/types.proto (grafana/pyroscope, 1.x); names and tags are theirs.
 #[derive(Clone, PartialEq, Message)]
@@ -53,13 +56,15 @@ struct LabelPair {
 /// What the encoder says.
 pub(super) fn request(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<u8>> {
     let mut series = Vec::new();
-    for (service, part) in service::split(profile, Service::as_series) {
+    let views = profile.views();
+    let parts = views.iter().flat_map(|view| service::split(view, Service::as_series));
+    for (service, part) in parts {
         let mut of = labels.clone();
-        of.insert("__name__".to_owned(), PROFILE_NAME.to_owned());
+        of.insert("__name__".to_owned(), profile_name(part.event()).to_owned());
         of.insert("service_name".to_owned(), service.name.to_string());
         of.extend(service.attributes.iter().map(|(name, text)| ((*name).to_owned(), text.to_string())));
         let mut raw_profile = Vec::new();
-        pprof::write(&part.without_labels(), &mut raw_profile)?;
+        pprof::write(&[part.without_labels()], &mut raw_profile)?;
         let labels = of.into_iter().map(|(name, value)| LabelPair { name, value }).collect();
         series.push(RawProfileSeries { labels, samples: vec![RawSample { raw_profile }] });
     }
@@ -76,6 +81,7 @@ mod tests {
     use super::{PushRequest, request};
     use crate::output::pprof;
     use crate::profile::{Frame, Kind, Labels, Profile};
+    use crate::sample::Event;
 
     #[test]
     fn a_series_is_a_service_and_nothing_is_lost() {
@@ -84,8 +90,9 @@ mod tests {
             let labels = Labels { pid, process: process.into(), thread: "t".into(), ..Labels::default() };
             profile.add(&labels, &[Arc::new(Frame::named(Kind::Native, "main"))], ticks, ticks * 10);
         }
-        (profile.accounts.kept, profile.accounts.ticks, profile.accounts.period_ns) = (18, 20, 10);
-        profile.accounts.lose("ring full", 2);
+        let accounts = profile.accounts_mut(Event::Cpu);
+        (accounts.kept, accounts.ticks, accounts.period_ns) = (18, 20, 10);
+        accounts.lose("ring full", 2);
         let cluster = BTreeMap::from([("cluster".to_owned(), "a".to_owned())]);
         let read = PushRequest::decode(request(&profile, &cluster).unwrap().as_slice()).unwrap();
         let told: Vec<(String, u64, usize)> = read
@@ -95,7 +102,7 @@ mod tests {
                 let labels: Vec<String> =
                     series.labels.iter().map(|l| format!("{}={}", l.name, l.value)).collect();
                 let part = pprof::read(&mut series.samples[0].raw_profile.as_slice()).unwrap();
-                (labels.join(","), part.accounts.shown(), part.samples().len())
+                (labels.join(","), part.accounts(Event::Cpu).shown(), part.samples().len())
             })
             .collect();
         let of = |service: &str| format!("__name__=process_cpu,cluster=a,service_name={service}");

@@ -21,6 +21,7 @@ use model::GZIP;
 pub static FORMAT: Format = Format {
     names: &["pb.gz", "pprof"],
     media_type: "application/octet-stream",
-    write: |view, _, out| write(view, out),
+    several: true,
+    write: |views, _, out| write(views, out),
     read: Reading::By { magic: GZIP, read: |input| read(input) },
 };

@@ -1,6 +1,27 @@
 //! What writer and reader of the format agree on.
 
 use crate::profile::Kind;
+use crate::sample::Event;
+
+/// What one value of a sample is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    /// How many samples of the event.
+    Samples,
+    /// What they stand for.
+    Value,
+}
+
+impl Column {
+    /// Type and unit in the file: of time on a CPU `samples/count` and `cpu/nanoseconds`, as Go's profiler has them.
+    pub(super) fn name(self, event: Event) -> (String, &'static str) {
+        match (self, event) {
+            (Column::Samples, Event::Cpu) => ("samples".to_owned(), "count"),
+            (Column::Samples, _) => (format!("{} samples", event.name()), "count"),
+            (Column::Value, _) => (event.name().to_owned(), event.unit().name()),
+        }
+    }
+}
 
 /// How what is gzipped begins.
 pub(super) const GZIP: &[u8] = &[0x1f, 0x8b];

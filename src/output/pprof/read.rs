@@ -1,6 +1,6 @@
 //! Reading pprof: files of ours come back as they were, those of others as far as they say what a frame is.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 use prost::Message;
 
 use super::model::{
-    COMMENT, GZIP, KINDS, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
+    COMMENT, Column, GZIP, KINDS, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
     LABEL_NAMESPACE, LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID,
     inlined_into,
 };
@@ -18,6 +18,8 @@ use crate::output::{folded, name};
 use crate::profile::labels::Container;
 use crate::profile::samples::{Span, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
+use crate::sample::Event;
+use crate::sample::event::Unit;
 
 /// Bytes that a file may have once it is unpacked: a small one can be made to unpack to anything.
 const MAX_BYTES: u64 = 512 << 20;
@@ -51,9 +53,8 @@ struct Reader<'a> {
     modules: HashMap<u64, Arc<Module>>,
     /// The frames of each location, the outermost first.
     locations: HashMap<u64, Vec<Arc<Frame>>>,
-    /// Which value is the count, and which is in nanoseconds.
-    count: usize,
-    ns: Option<usize>,
+    /// Which values are of which event: the number of its samples, and what they stand for.
+    columns: Vec<(Event, usize, Option<usize>)>,
 }
 
 impl<'a> Reader<'a> {
@@ -61,14 +62,8 @@ impl<'a> Reader<'a> {
         let strings = file.string_table.iter().map(|s| s.as_str().into()).collect();
         let functions = file.function.iter().map(|f| (f.id, f)).collect();
         let (modules, locations) = (HashMap::new(), HashMap::new());
-        let mut reader = Reader { file, strings, functions, modules, locations, count: 0, ns: None };
-        for (at, value) in file.sample_type.iter().enumerate() {
-            match (&**reader.text(value.r#type)?, &**reader.text(value.unit)?) {
-                ("samples", "count") => reader.count = at,
-                (_, "nanoseconds") => reader.ns = reader.ns.or(Some(at)),
-                _ => {}
-            }
-        }
+        let mut reader = Reader { file, strings, functions, modules, locations, columns: Vec::new() };
+        reader.columns = reader.find_columns()?;
         for mapping in &file.mapping {
             let path = Arc::clone(reader.text(mapping.filename)?);
             let module = Module { build_id: unhex(reader.text(mapping.build_id)?), ..Module::at(path) };
@@ -81,6 +76,28 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
+    /// Of files of others: the first value, or the one that counts samples, as time on a CPU, if one is in nanoseconds.
+    fn find_columns(&self) -> anyhow::Result<Vec<(Event, usize, Option<usize>)>> {
+        let mut types = Vec::new();
+        for value in &self.file.sample_type {
+            types.push((&**self.text(value.r#type)?, &**self.text(value.unit)?));
+        }
+        let find =
+            |(kind, unit): (String, &str)| types.iter().position(|known| *known == (kind.as_str(), unit));
+        let counted = Event::ALL.into_iter().filter(|event| *event != Event::Cpu);
+        let mut columns: Vec<(Event, usize, Option<usize>)> = counted
+            .filter_map(|event| {
+                Some((event, find(Column::Samples.name(event))?, find(Column::Value.name(event))))
+            })
+            .collect();
+        let samples = find(Column::Samples.name(Event::Cpu));
+        if samples.is_some() || columns.is_empty() {
+            let ns = types.iter().position(|(_, unit)| *unit == "nanoseconds");
+            columns.insert(0, (Event::Cpu, samples.unwrap_or(0), ns));
+        }
+        Ok(columns)
+    }
+
     fn text(&self, at: i64) -> anyhow::Result<&Arc<str>> {
         let found = usize::try_from(at).ok().and_then(|at| self.strings.get(at));
         found.with_context(|| format!("it names string {at} of {}", self.strings.len()))
@@ -88,29 +105,43 @@ impl<'a> Reader<'a> {
 
     fn profile(&self) -> anyhow::Result<Profile> {
         let mut profile = Profile::new();
-        let mut accounts = Accounts::default();
-        let mut sum = Weight::default();
+        let mut sums: BTreeMap<Event, Weight> = BTreeMap::new();
         for sample in &self.file.sample {
             let value = |at: usize| -> anyhow::Result<u64> {
                 let value = sample.value.get(at).context("a sample has fewer values than it says")?;
                 u64::try_from(*value).context("a sample has a negative value")
             };
-            let (count, ns) = (value(self.count)?, self.ns.map_or(Ok(0), value)?);
-            sum = sum.checked_add(Weight { count, ns }).context("its samples sum to more than 63 bits")?;
             let stack = self.stack(&sample.location_id)?;
-            match stack.as_slice() {
+            let lost = match stack.as_slice() {
                 [lost, reason] if lost.kind == Kind::Marker && &*lost.name == name::LOST => {
-                    accounts.lose(folded::bare(&reason.name).to_owned(), count);
+                    Some(&reason.name)
                 }
-                _ => profile.add(&self.labels(&sample.label)?, &stack, count, ns),
+                _ => None,
+            };
+            let (node, labels) = (profile.intern_stack(&stack), self.labels(&sample.label)?);
+            let labels = profile.intern_labels(&labels);
+            for &(event, samples, stands_for) in &self.columns {
+                let weight = Weight { count: value(samples)?, value: stands_for.map_or(Ok(0), value)? };
+                let sum = sums.entry(event).or_default();
+                *sum = sum.checked_add(weight).context("its samples sum to more than 63 bits")?;
+                match lost {
+                    Some(reason) => {
+                        profile.accounts_mut(event).lose(folded::bare(reason).to_owned(), weight.count);
+                    }
+                    None => profile.add_at(node, labels, event, weight),
+                }
             }
         }
-        let total = profile.total();
-        accounts.kept = total.count;
-        accounts.period_ns = u64::try_from(self.file.period).unwrap_or(0);
-        self.said(&mut accounts)?;
-        accounts.ticks = accounts.filtered.saturating_add(accounts.shown());
-        profile.accounts = accounts;
+        for (at, &(event, ..)) in self.columns.iter().enumerate() {
+            let kept = profile.of_event(event).total().count;
+            let accounts = profile.accounts_mut(event);
+            accounts.kept = kept;
+            if at == 0 && event.unit() == Unit::Nanoseconds {
+                accounts.period_ns = u64::try_from(self.file.period).unwrap_or(0);
+            }
+            self.said(event, accounts)?;
+            accounts.ticks = accounts.filtered.saturating_add(accounts.shown());
+        }
         profile.span = Span {
             start_unix_ns: u64::try_from(self.file.time_nanos).unwrap_or(0),
             duration_ns: u64::try_from(self.file.duration_nanos).unwrap_or(0),
@@ -118,16 +149,18 @@ impl<'a> Reader<'a> {
         Ok(profile)
     }
 
-    /// What the comments say and samples do not. A file that was merged from several has each one's.
-    fn said(&self, accounts: &mut Accounts) -> anyhow::Result<()> {
+    /// What the comments say of an event and samples do not. A file that was merged from several has each one's.
+    fn said(&self, event: Event, accounts: &mut Accounts) -> anyhow::Result<()> {
+        let own = if event == Event::Cpu { String::new() } else { format!("{}.", event.name()) };
         for &comment in &self.file.comment {
             let text = self.text(comment)?;
-            let said = text.strip_prefix(COMMENT).and_then(|t| t.rsplit_once('='));
+            let said = text.strip_prefix(COMMENT).and_then(|t| t.strip_prefix(&own)?.rsplit_once('='));
             let Some((what, Ok(n))) = said.map(|(what, n)| (what, n.parse::<u64>())) else { continue };
             match what {
                 "filtered" => accounts.filtered = accounts.filtered.saturating_add(n),
                 "missed" => accounts.missed = accounts.missed.saturating_add(n),
                 "expected" => accounts.expected = accounts.expected.saturating_add(n),
+                "one_in" => accounts.one_in = n,
                 _ => {}
             }
         }

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 
 use super::model::{
-    COMMENT, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
-    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, inlined_into, kind_label,
+    COMMENT, Column, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
+    LABEL_NAMESPACE, LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID,
+    inlined_into, kind_label,
 };
 use super::proto::{self, Function, Label, Line, Location, Mapping, Sample, ValueType};
 use crate::output::{folded, name};
@@ -19,22 +20,39 @@ use crate::profile::frames::FrameId;
 use crate::profile::labels::{Container, LabelsId};
 use crate::profile::trie::{NodeId, Trie};
 use crate::profile::{Accounts, Kind, Labels, Module, View};
+use crate::sample::Event;
+use crate::sample::event::Unit;
 
-/// Writes a profile.
+/// Writes events of a profile: each has its own columns of the samples' values.
 ///
 /// # Errors
 /// What the writer says.
-pub fn write(view: &View<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut writer = Writer::new(view, out);
-    writer.samples()?;
-    writer.lost(view.accounts())?;
-    writer.tables()?;
+pub fn write(views: &[View<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
+    let Some(first) = views.first() else { bail!("there is no event to write") };
+    let mut writer = Writer::new(first, columns(views), out);
+    for view in views {
+        writer.view = view;
+        writer.samples()?;
+        writer.lost()?;
+    }
+    writer.tables(views)?;
     writer.out.finish().context("compressing")?;
     Ok(())
 }
 
+/// What the values of a sample are: an event, and whether it is the number of its samples or what those stand for.
+fn columns(views: &[View<'_>]) -> Vec<(Event, Column)> {
+    let of = |view: &View<'_>| {
+        let has_value = view.total().value > 0 || view.accounts().period_ns > 0 || view.accounts().one_in > 0;
+        let value = has_value.then_some((view.event(), Column::Value));
+        [Some((view.event(), Column::Samples)), value].into_iter().flatten()
+    };
+    views.iter().flat_map(of).collect()
+}
+
 struct Writer<'a, W: Write> {
     view: &'a View<'a>,
+    columns: Vec<(Event, Column)>,
     out: GzEncoder<W>,
     buffer: Vec<u8>,
     strings: StringTable,
@@ -44,14 +62,13 @@ struct Writer<'a, W: Write> {
     mapping_list: Vec<Mapping>,
     locations: Vec<Location>,
     labels: HashMap<LabelsId, Vec<Label>>,
-    /// Whether there are weights in nanoseconds.
-    timed: bool,
 }
 
 impl<'a, W: Write> Writer<'a, W> {
-    fn new(view: &'a View<'a>, out: W) -> Writer<'a, W> {
+    fn new(view: &'a View<'a>, columns: Vec<(Event, Column)>, out: W) -> Writer<'a, W> {
         Writer {
             view,
+            columns,
             out: GzEncoder::new(out, Compression::fast()),
             buffer: Vec::new(),
             strings: StringTable::default(),
@@ -61,7 +78,6 @@ impl<'a, W: Write> Writer<'a, W> {
             mapping_list: Vec::new(),
             locations: Vec::new(),
             labels: HashMap::new(),
-            timed: view.total().ns > 0 || view.accounts().period_ns > 0,
         }
     }
 
@@ -72,9 +88,16 @@ impl<'a, W: Write> Writer<'a, W> {
         Ok(self.out.write_all(&self.buffer)?)
     }
 
-    fn value(&self, count: u64, ns: u64) -> Vec<i64> {
+    /// The values of a sample of the event that is written.
+    fn value(&self, count: u64, value: u64) -> Vec<i64> {
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
-        if self.timed { vec![signed(count), signed(ns)] } else { vec![signed(count)] }
+        let event = self.view.event();
+        let of = |(of, column): &(Event, Column)| match column {
+            _ if *of != event => 0,
+            Column::Samples => signed(count),
+            Column::Value => signed(value),
+        };
+        self.columns.iter().map(of).collect()
     }
 
     fn samples(&mut self) -> anyhow::Result<()> {
@@ -100,17 +123,19 @@ impl<'a, W: Write> Writer<'a, W> {
                 Some(label) => label.clone(),
                 None => self.label(sample.labels),
             };
-            let value = self.value(sample.weight.count, sample.weight.ns);
+            let value = self.value(sample.weight.count, sample.weight.value);
             let sample = vec![Sample { location_id, value, label }];
             self.put(&proto::Profile { sample, ..Default::default() })?;
         }
         Ok(())
     }
 
-    fn lost(&mut self, accounts: &Accounts) -> anyhow::Result<()> {
+    fn lost(&mut self) -> anyhow::Result<()> {
+        let accounts = self.view.accounts();
+        let each = accounts.period_ns.max(accounts.one_in);
         for (reason, n) in &accounts.lost {
             let location_id = vec![self.marker(&folded::reason(reason)), self.marker(name::LOST)];
-            let value = self.value(*n, n.saturating_mul(accounts.period_ns));
+            let value = self.value(*n, n.saturating_mul(each));
             let sample = vec![Sample { location_id, value, label: Vec::new() }];
             self.put(&proto::Profile { sample, ..Default::default() })?;
         }
@@ -214,23 +239,26 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// All that samples refer to, and what is said once.
-    fn tables(&mut self) -> anyhow::Result<()> {
-        let view = self.view;
+    fn tables(&mut self, views: &[View<'_>]) -> anyhow::Result<()> {
         let strings = &mut self.strings;
-        let mut of = |kind: &str, unit: &str| ValueType { r#type: strings.id(kind), unit: strings.id(unit) };
-        let (samples, cpu) = (of("samples", "count"), of("cpu", "nanoseconds"));
-        let comment = comments(view.accounts()).iter().map(|c| strings.id(c)).collect();
+        let mut of =
+            |(kind, unit): (String, &str)| ValueType { r#type: strings.id(&kind), unit: strings.id(unit) };
+        let sample_type = self.columns.iter().map(|(event, column)| of(column.name(*event))).collect();
+        let first = views.first().unwrap_or(self.view);
+        let period_type = Some(of(Column::Value.name(first.event())));
+        let comment = views.iter().flat_map(comments).map(|c| strings.id(&c)).collect();
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
+        let Accounts { period_ns, one_in, .. } = first.accounts();
         let piece = proto::Profile {
-            sample_type: if self.timed { vec![samples, cpu] } else { vec![samples] },
+            sample_type,
             mapping: std::mem::take(&mut self.mapping_list),
             location: std::mem::take(&mut self.locations),
             function: std::mem::take(&mut self.function_list),
             string_table: std::mem::take(&mut self.strings.list),
-            time_nanos: signed(view.span().start_unix_ns),
-            duration_nanos: signed(view.span().duration_ns),
-            period_type: Some(cpu),
-            period: signed(view.accounts().period_ns),
+            time_nanos: signed(first.span().start_unix_ns),
+            duration_nanos: signed(first.span().duration_ns),
+            period_type,
+            period: signed(*period_ns.max(one_in)),
             comment,
             sample: Vec::new(),
         };
@@ -238,17 +266,22 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 }
 
-fn comments(accounts: &Accounts) -> Vec<String> {
-    let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns } = accounts;
+/// The accounts as comments. Those of time on a CPU have no event in their names, as before there were others.
+fn comments(view: &View<'_>) -> Vec<String> {
+    let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns, one_in } = view.accounts();
+    let event = if view.event() == Event::Cpu { String::new() } else { format!("{}.", view.event().name()) };
     let mut list = Vec::new();
-    let mut say = |what: &str, n: u64| list.push(format!("{COMMENT}{what}={n}"));
+    let mut say = |what: &str, n: u64| list.push(format!("{COMMENT}{event}{what}={n}"));
     say("ticks", *ticks);
     say("filtered", *filtered);
     say("kept", *kept);
     lost.iter().for_each(|(reason, n)| say(&format!("lost.{reason}"), *n));
     say("missed", *missed);
     say("expected", *expected);
-    say("period_ns", *period_ns);
+    match view.event().unit() {
+        Unit::Nanoseconds => say("period_ns", *period_ns),
+        Unit::Count => say("one_in", *one_in),
+    }
     list
 }
 

@@ -1,5 +1,6 @@
 //! The report for machines: one JSON object, names stable, numbers bare.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -8,7 +9,7 @@ use serde::Serialize;
 use super::sections::language;
 use crate::output::name;
 use crate::profile::labels::Container;
-use crate::profile::{Profile, RunReport};
+use crate::profile::{Profile, RunReport, View};
 
 /// Version of the object's shape: grows when a field changes its meaning or goes.
 const SCHEMA: u32 = 1;
@@ -18,7 +19,17 @@ struct Object<'a> {
     schema: u32,
     #[serde(flatten)]
     report: &'a RunReport,
-    /// Ticks that shares refer to: samples and lost ones.
+    #[serde(flatten)]
+    tables: Tables,
+    /// The same of the other events.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tables_of: BTreeMap<&'static str, Tables>,
+}
+
+/// Whose an event's samples are, and where.
+#[derive(Serialize)]
+struct Tables {
+    /// Samples that shares refer to: those of the profile and lost ones.
     shown: u64,
     /// Containers, and what is in none; empty if there are none.
     containers: Vec<ContainerTicks>,
@@ -78,6 +89,20 @@ struct Line {
 /// # Errors
 /// When a number cannot be written.
 pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Result<String> {
+    let tables_of =
+        report.others.iter().map(|of| (of.event.name(), tables(&profile.of_event(of.event), lines)));
+    let object = Object {
+        schema: SCHEMA,
+        report,
+        tables: tables(&profile.of_event(report.first.event), lines),
+        tables_of: tables_of.collect(),
+    };
+    let mut text = serde_json::to_string_pretty(&object).context("report as JSON")?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn tables(profile: &View<'_>, lines: bool) -> Tables {
     let frames = profile.frames();
     let named = |symbol: u32| {
         let symbol = &frames.symbols()[symbol as usize];
@@ -113,17 +138,12 @@ pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Resul
         })
         .collect()
     };
-    let object = Object {
-        schema: SCHEMA,
-        report,
-        shown: profile.accounts.shown(),
+    Tables {
+        shown: profile.accounts().shown(),
         containers: containers.collect(),
         processes: processes.collect(),
         functions: functions.collect(),
         stripped: stripped.collect(),
         lines: lines.then(table),
-    };
-    let mut text = serde_json::to_string_pretty(&object).context("report as JSON")?;
-    text.push('\n');
-    Ok(text)
+    }
 }

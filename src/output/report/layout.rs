@@ -134,6 +134,28 @@ pub(super) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]], 
         .collect()
 }
 
+/// Each advice once, with what it is for before it, if there are several.
+pub(super) fn advice(rows: &[(&str, &str)], width: usize) -> Vec<String> {
+    let mut texts: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (subject, advice) in rows.iter().filter(|(_, advice)| !advice.is_empty()) {
+        match texts.iter_mut().find(|(text, _)| text == advice) {
+            Some((_, subjects)) if subjects.contains(subject) => {}
+            Some((_, subjects)) => subjects.push(subject),
+            None => texts.push((advice, vec![subject])),
+        }
+    }
+    let lines = texts.iter().flat_map(|(text, subjects)| {
+        let before = if texts.len() > 1 { format!("{}: ", subjects.join(", ")) } else { String::new() };
+        wrap(&format!("{before}{text}"), 2, width)
+    });
+    lines.collect()
+}
+
+/// A path's last part.
+pub(super) fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Column, bytes, cut, cut_middle, percent, share, table, thousands, wrap};

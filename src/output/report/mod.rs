@@ -1,6 +1,7 @@
 //! The run report: for the terminal and for machines.
 
 mod detail;
+mod event;
 mod json;
 mod layout;
 mod sections;

@@ -1,13 +1,12 @@
 //! The report's sections, each a few lines.
 
 use super::detail::Detail;
-use super::layout::{Column, bytes, cut, percent, share, table, thousands, wrap};
+use super::event::noun;
+use super::layout::{Column, advice, base_name, bytes, cut, percent, share, table, thousands, wrap};
 use crate::limits::{Limit, LimitRow};
 use crate::output::name;
-use crate::profile::advice::for_unknown;
-use crate::profile::report::{Cost, EndedIn, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
-use crate::profile::tables::UnknownRow;
-use crate::profile::{Kind, Profile, RunReport};
+use crate::profile::report::{Cost, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
+use crate::profile::{Kind, RunReport, View};
 
 /// What ran, where and when.
 pub(super) fn head(report: &RunReport, width: usize) -> Vec<String> {
@@ -39,106 +38,6 @@ pub(super) fn warnings(report: &RunReport, width: usize) -> Vec<String> {
             first.replace_range(..3, "  !");
         }
         lines.extend(wrapped);
-    }
-    lines
-}
-
-/// A labelled number, what it is part of, and a word on it.
-struct Row {
-    label: String,
-    n: u64,
-    of: u64,
-    note: String,
-}
-
-impl Row {
-    fn new(label: impl Into<String>, n: u64, of: u64) -> Row {
-        Row { label: label.into(), n, of, note: String::new() }
-    }
-}
-
-/// Rows with their numbers under each other; a share is told of what is not 0.
-fn numbers(rows: &[Row]) -> Vec<String> {
-    let label = rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0).max(20);
-    let rows = rows.iter().map(|Row { label: text, n, of, note }| {
-        let part = if *n == 0 { String::new() } else { format!("  {:>7}{note}", percent(*n, *of)) };
-        format!("  {text:<label$}{:>12}{part}", thousands(*n))
-    });
-    rows.collect()
-}
-
-/// Where the ticks went.
-pub(super) fn ticks(report: &RunReport) -> Vec<String> {
-    let accounts = &report.accounts;
-    let filtered = accounts.filtered.saturating_sub(report.idle);
-    let row = |label: &str, n| Row::new(label, n, accounts.ticks);
-    let mut rows = vec![row("in the profile", accounts.kept)];
-    if report.idle > 0 {
-        rows.push(row("idle CPUs", report.idle));
-    }
-    if filtered > 0 {
-        rows.push(row("not asked for", filtered));
-    }
-    rows.push(row("lost", accounts.lost_total()));
-    rows.extend(accounts.lost.iter().map(|(reason, n)| row(&format!("  {reason}"), *n)));
-    let mut lines = vec![format!(
-        "{:<22}{:>12}  of {} expected, {} missed",
-        "Ticks",
-        thousands(accounts.ticks),
-        thousands(accounts.expected),
-        thousands(accounts.missed),
-    )];
-    lines.extend(numbers(&rows));
-    if let Some(steal) = report.steal.filter(|s| *s > 0.0) {
-        lines.push(format!("  stolen by the hypervisor: {} of all CPU time", share(steal)));
-    }
-    lines
-}
-
-/// What is less than one part in so many needs no advice.
-const MUCH: u64 = 500;
-
-/// How whole the stacks are.
-pub(super) fn stacks(report: &RunReport, detail: Detail) -> Vec<String> {
-    let unknown = &report.unknown;
-    let kept = report.accounts.kept;
-    let ended: u64 = report.ends.iter().map(|(_, n)| n).sum();
-    let frames = thousands(unknown.user_frames);
-    let mut rows = vec![
-        Row::new("unknown leaf", unknown.leaves(), kept),
-        Row {
-            note: format!(" of {frames}"),
-            ..Row::new("unknown user frames", unknown.user(), unknown.user_frames)
-        },
-        Row::new("truncated", unknown.truncated, kept),
-    ];
-    rows.extend(report.ends.iter().map(|(end, n)| Row::new(format!("ended: {end}"), *n, ended)));
-    let mut lines = vec!["Stacks".to_owned()];
-    lines.extend(numbers(&rows));
-    if !unknown.rows.is_empty() {
-        let rows: Vec<[String; 3]> = unknown
-            .rows
-            .iter()
-            .map(|UnknownRow { why, frames, leaves }| {
-                [thousands(*frames), thousands(*leaves), why.label().to_owned()]
-            })
-            .collect();
-        let columns = [Column::Right("frames"), Column::Right("leaves"), Column::Left("unknown because")];
-        lines.extend(table(columns, &rows, usize::MAX));
-        let much = |row: &&UnknownRow| row.frames * MUCH > unknown.user_frames || row.leaves * MUCH > kept;
-        for UnknownRow { why, .. } in unknown.rows.iter().filter(much) {
-            lines.extend(wrap(&format!("{}: {}", why.label(), for_unknown(*why)), 2, detail.width));
-        }
-    }
-    let row = |EndedIn { file, why, ticks, .. }: &EndedIn| [thousands(*ticks), why.clone(), file.clone()];
-    let rows: Vec<[String; 3]> = report.ended_in.iter().take(detail.rows).map(row).collect();
-    if !rows.is_empty() {
-        let columns = [Column::Right("ticks"), Column::Left("ended because"), Column::Rest("in")];
-        lines.extend(table(columns, &rows, detail.width));
-        let much = |row: &&EndedIn| row.ticks * MUCH > kept;
-        let shown: Vec<&EndedIn> = report.ended_in.iter().take(detail.rows).filter(much).collect();
-        let shown: Vec<(&str, &str)> = shown.iter().map(|row| (base_name(&row.file), &*row.advice)).collect();
-        lines.extend(advice(&shown, detail.width));
     }
     lines
 }
@@ -294,9 +193,9 @@ fn group_notes(group: &GroupReport) -> Vec<String> {
 }
 
 /// Containers, and what is in none.
-pub(super) fn containers(profile: &Profile, detail: Detail) -> Vec<String> {
+pub(super) fn containers(profile: &View<'_>, detail: Detail) -> Vec<String> {
     let all = profile.containers();
-    let shown = profile.accounts.shown();
+    let shown = profile.accounts().shown();
     let rows: Vec<[String; 4]> = all
         .iter()
         .take(detail.rows)
@@ -308,15 +207,19 @@ pub(super) fn containers(profile: &Profile, detail: Detail) -> Vec<String> {
             [percent(row.ticks, shown), thousands(row.ticks), id, title]
         })
         .collect();
-    let columns =
-        [Column::Right("share"), Column::Right("ticks"), Column::Left("id"), Column::Rest("container")];
+    let columns = [
+        Column::Right("share"),
+        Column::Right(noun(profile.event())),
+        Column::Left("id"),
+        Column::Rest("container"),
+    ];
     section("Containers", columns, &rows, all.len(), detail)
 }
 
 /// The hottest processes.
-pub(super) fn processes(profile: &Profile, detail: Detail) -> Vec<String> {
+pub(super) fn processes(profile: &View<'_>, detail: Detail) -> Vec<String> {
     let all = profile.processes();
-    let shown = profile.accounts.shown();
+    let shown = profile.accounts().shown();
     let rows: Vec<[String; 3]> = all
         .iter()
         .take(detail.rows)
@@ -329,14 +232,14 @@ pub(super) fn processes(profile: &Profile, detail: Detail) -> Vec<String> {
             [percent(row.ticks, shown), thousands(row.ticks), who]
         })
         .collect();
-    let columns = [Column::Right("share"), Column::Right("ticks"), Column::Rest("process")];
+    let columns = [Column::Right("share"), Column::Right(noun(profile.event())), Column::Rest("process")];
     section("Processes", columns, &rows, all.len(), detail)
 }
 
 /// The hottest functions.
-pub(super) fn functions(profile: &Profile, detail: Detail) -> Vec<String> {
+pub(super) fn functions(profile: &View<'_>, detail: Detail) -> Vec<String> {
     let all = profile.functions();
-    let shown = profile.accounts.shown();
+    let shown = profile.accounts().shown();
     let frames = profile.frames();
     let rows: Vec<[String; 4]> = all
         .iter()
@@ -357,9 +260,9 @@ pub(super) fn functions(profile: &Profile, detail: Detail) -> Vec<String> {
 }
 
 /// Files whose functions have no names, and where those may be had.
-pub(super) fn stripped(profile: &Profile, detail: Detail) -> Vec<String> {
+pub(super) fn stripped(profile: &View<'_>, detail: Detail) -> Vec<String> {
     let all = profile.stripped();
-    let shown = profile.accounts.shown();
+    let shown = profile.accounts().shown();
     let rows: Vec<[String; 3]> = all
         .iter()
         .take(detail.rows)
@@ -376,31 +279,10 @@ pub(super) fn stripped(profile: &Profile, detail: Detail) -> Vec<String> {
     lines
 }
 
-/// Each advice once, with what it is for before it, if there are several.
-fn advice(rows: &[(&str, &str)], width: usize) -> Vec<String> {
-    let mut texts: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (subject, advice) in rows.iter().filter(|(_, advice)| !advice.is_empty()) {
-        match texts.iter_mut().find(|(text, _)| text == advice) {
-            Some((_, subjects)) if subjects.contains(subject) => {}
-            Some((_, subjects)) => subjects.push(subject),
-            None => texts.push((advice, vec![subject])),
-        }
-    }
-    let lines = texts.iter().flat_map(|(text, subjects)| {
-        let before = if texts.len() > 1 { format!("{}: ", subjects.join(", ")) } else { String::new() };
-        wrap(&format!("{before}{text}"), 2, width)
-    });
-    lines.collect()
-}
-
-fn base_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
 /// The hottest lines.
-pub(super) fn lines(profile: &Profile, detail: Detail) -> Vec<String> {
+pub(super) fn lines(profile: &View<'_>, detail: Detail) -> Vec<String> {
     let all = profile.lines();
-    let shown = profile.accounts.shown();
+    let shown = profile.accounts().shown();
     let rows: Vec<[String; 3]> = all
         .iter()
         .take(detail.rows)
@@ -409,7 +291,7 @@ pub(super) fn lines(profile: &Profile, detail: Detail) -> Vec<String> {
             [percent(row.itself, shown), thousands(row.itself), place]
         })
         .collect();
-    let columns = [Column::Right("self"), Column::Right("ticks"), Column::Rest("line")];
+    let columns = [Column::Right("self"), Column::Right(noun(profile.event())), Column::Rest("line")];
     section("Lines", columns, &rows, all.len(), detail)
 }
 

@@ -1,8 +1,8 @@
 //! The report as text: what an engineer reads first.
 
 use super::detail::Detail;
-use super::sections;
-use crate::profile::{Profile, RunReport};
+use super::{event, sections};
+use crate::profile::{Profile, RunReport, View};
 
 /// The report as lines of text, plain, each no longer than asked for (but for the narrowest of terminals), with a newline
 /// after each.
@@ -10,22 +10,23 @@ use crate::profile::{Profile, RunReport};
 pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
     let width = detail.width.clamp(60, 400);
     let detail = Detail { width, ..detail };
-    let parts = [
+    let first = profile.of_event(report.first.event);
+    let mut parts = vec![
         sections::head(report, width),
         sections::warnings(report, width),
-        sections::ticks(report),
-        sections::stacks(report, detail),
+        event::samples(report, &report.first),
+        event::stacks(&report.first, detail),
         sections::limits(report, detail),
         sections::jvms(report, width),
         sections::groups(report, width),
-        sections::containers(profile, detail),
-        sections::processes(profile, detail),
-        sections::functions(profile, detail),
-        if detail.lines { sections::lines(profile, detail) } else { Vec::new() },
-        sections::stripped(profile, Detail { rows: detail.rows / 2, ..detail }),
-        sections::cost(report, width),
-        sections::outputs(report),
     ];
+    parts.extend(tables(&first, detail));
+    for of in &report.others {
+        let view = profile.of_event(of.event);
+        parts.extend([event::samples(report, of), event::stacks(of, detail)]);
+        parts.extend(tables(&view, detail));
+    }
+    parts.extend([sections::cost(report, width), sections::outputs(report)]);
     let mut text = String::new();
     for part in parts.iter().filter(|p| !p.is_empty()) {
         if !text.is_empty() {
@@ -37,4 +38,15 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
         }
     }
     text
+}
+
+/// Whose an event's samples are, and where.
+fn tables(view: &View<'_>, detail: Detail) -> [Vec<String>; 5] {
+    [
+        sections::containers(view, detail),
+        sections::processes(view, detail),
+        sections::functions(view, detail),
+        if detail.lines { sections::lines(view, detail) } else { Vec::new() },
+        sections::stripped(view, Detail { rows: detail.rows / 2, ..detail }),
+    ]
 }

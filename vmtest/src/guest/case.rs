@@ -24,6 +24,7 @@ fn run(name: &str, jdk: Option<u32>) -> anyhow::Result<Found> {
         "unwind" => cases::unwind::run(on()?),
         "native" => cases::native::run(),
         "probed" => cases::probed::run(),
+        "events" => cases::events::run(),
         "cgroup" => cases::cgroup::run(),
         "hotplug" => cases::hotplug::run(),
         "leave" => cases::leave::run(),

@@ -17,7 +17,7 @@ use crate::plan::{PLAN, Plan};
 
 /// C programs of `tests/programs` whose shares and names are judged, compiled with frame pointers, as the end-to-end tests
 /// do.
-const NATIVE: [&str; 6] = ["native", "kernel", "short", "spawn", "turn_a", "turn_b"];
+const NATIVE: [&str; 7] = ["native", "kernel", "short", "spawn", "touched", "turn_a", "turn_b"];
 /// Those whose stacks are judged, compiled without, as compilers do by themselves.
 const WITHOUT_FRAME_POINTERS: [&str; 2] = ["frames", "leave"];
 /// Where the archive has it all; the guest mounts it as [`crate::plan::PAYLOAD`].

@@ -1,6 +1,7 @@
 //! The cases: each a file, each a function that gives what it found or says in one sentence what is wrong.
 
 pub(super) mod cgroup;
+pub(super) mod events;
 pub(super) mod hotplug;
 pub(super) mod leave;
 pub(super) mod musl;

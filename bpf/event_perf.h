@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * Perf events, which are on every CPU and run a program at each overflow. A sample stands for its period: nanoseconds of
+ * CPU time since the tick before, or so many events. Each has a program of its own, which knows which event it is of.
+ */
+#ifndef JP_EVENT_PERF_H
+#define JP_EVENT_PERF_H
+
+#include <stdbool.h>
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "regs.h"
+#include "sample.h"
+
+static __always_inline int on_overflow(struct perf_context *ctx, __u32 event)
+{
+	struct taking t;
+
+	if (!begin_sample(&t, event, PERF_IP(ctx)))
+		return 0;
+	load_perf_regs(&t.s->regs, ctx);
+	return end_sample(&t, ctx, ctx->sample_period);
+}
+
+#define ON_OVERFLOW(event) \
+	SEC("perf_event") int on_##event(struct perf_context *ctx) \
+	{ \
+		return on_overflow(ctx, JP_EVENT_##event); \
+	}
+
+ON_OVERFLOW(cpu)
+ON_OVERFLOW(page_faults)
+ON_OVERFLOW(minor_faults)
+ON_OVERFLOW(major_faults)
+ON_OVERFLOW(context_switches)
+
+#endif

@@ -1,0 +1,117 @@
+//! What the report says of one event: where its samples went, and how whole their stacks are.
+
+use super::detail::Detail;
+use super::layout::{Column, advice, base_name, percent, share, table, thousands, wrap};
+use crate::profile::RunReport;
+use crate::profile::advice::for_unknown;
+use crate::profile::report::{EndedIn, EventReport};
+use crate::profile::tables::UnknownRow;
+use crate::sample::Event;
+
+/// A labelled number, what it is part of, and a word on it.
+struct Row {
+    label: String,
+    n: u64,
+    of: u64,
+    note: String,
+}
+
+impl Row {
+    fn new(label: impl Into<String>, n: u64, of: u64) -> Row {
+        Row { label: label.into(), n, of, note: String::new() }
+    }
+}
+
+/// Rows with their numbers under each other; a share is told of what is not 0.
+fn numbers(rows: &[Row]) -> Vec<String> {
+    let label = rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0).max(20);
+    let rows = rows.iter().map(|Row { label: text, n, of, note }| {
+        let part = if *n == 0 { String::new() } else { format!("  {:>7}{note}", percent(*n, *of)) };
+        format!("  {text:<label$}{:>12}{part}", thousands(*n))
+    });
+    rows.collect()
+}
+
+/// What the samples of an event are called, in the heads of columns.
+pub(super) fn noun(event: Event) -> &'static str {
+    if event == Event::Cpu { "ticks" } else { "samples" }
+}
+
+/// Where the samples of an event went.
+pub(super) fn samples(report: &RunReport, of: &EventReport) -> Vec<String> {
+    let accounts = &of.accounts;
+    let filtered = accounts.filtered.saturating_sub(of.idle);
+    let row = |label: &str, n| Row::new(label, n, accounts.ticks);
+    let mut rows = vec![row("in the profile", accounts.kept)];
+    if of.idle > 0 {
+        rows.push(row("idle CPUs", of.idle));
+    }
+    if filtered > 0 {
+        rows.push(row("not asked for", filtered));
+    }
+    rows.push(row("lost", accounts.lost_total()));
+    rows.extend(accounts.lost.iter().map(|(reason, n)| row(&format!("  {reason}"), *n)));
+    let title = match of.event {
+        Event::Cpu => "Ticks".to_owned(),
+        event => format!("Samples of {}", event.name()),
+    };
+    let mut lines = vec![format!(
+        "{title:<22}{:>12}  of {} expected, {} missed",
+        thousands(accounts.ticks),
+        thousands(accounts.expected),
+        thousands(accounts.missed),
+    )];
+    lines.extend(numbers(&rows));
+    if let Some(steal) = report.steal.filter(|s| *s > 0.0 && of.event == Event::Cpu) {
+        lines.push(format!("  stolen by the hypervisor: {} of all CPU time", share(steal)));
+    }
+    lines
+}
+
+/// What is less than one part in so many needs no advice.
+const MUCH: u64 = 500;
+
+/// How whole the stacks are.
+pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
+    let unknown = &of.unknown;
+    let kept = of.accounts.kept;
+    let ended: u64 = of.ends.iter().map(|(_, n)| n).sum();
+    let frames = thousands(unknown.user_frames);
+    let mut rows = vec![
+        Row::new("unknown leaf", unknown.leaves(), kept),
+        Row {
+            note: format!(" of {frames}"),
+            ..Row::new("unknown user frames", unknown.user(), unknown.user_frames)
+        },
+        Row::new("truncated", unknown.truncated, kept),
+    ];
+    rows.extend(of.ends.iter().map(|(end, n)| Row::new(format!("ended: {end}"), *n, ended)));
+    let mut lines = vec!["Stacks".to_owned()];
+    lines.extend(numbers(&rows));
+    if !unknown.rows.is_empty() {
+        let rows: Vec<[String; 3]> = unknown
+            .rows
+            .iter()
+            .map(|UnknownRow { why, frames, leaves }| {
+                [thousands(*frames), thousands(*leaves), why.label().to_owned()]
+            })
+            .collect();
+        let columns = [Column::Right("frames"), Column::Right("leaves"), Column::Left("unknown because")];
+        lines.extend(table(columns, &rows, usize::MAX));
+        let much = |row: &&UnknownRow| row.frames * MUCH > unknown.user_frames || row.leaves * MUCH > kept;
+        for UnknownRow { why, .. } in unknown.rows.iter().filter(much) {
+            lines.extend(wrap(&format!("{}: {}", why.label(), for_unknown(*why)), 2, detail.width));
+        }
+    }
+    let row = |EndedIn { file, why, ticks, .. }: &EndedIn| [thousands(*ticks), why.clone(), file.clone()];
+    let rows: Vec<[String; 3]> = of.ended_in.iter().take(detail.rows).map(row).collect();
+    if !rows.is_empty() {
+        let columns = [Column::Right(noun(of.event)), Column::Left("ended because"), Column::Rest("in")];
+        lines.extend(table(columns, &rows, detail.width));
+        let much = |row: &&EndedIn| row.ticks * MUCH > kept;
+        let shown: Vec<&EndedIn> = of.ended_in.iter().take(detail.rows).filter(much).collect();
+        let shown: Vec<(&str, &str)> = shown.iter().map(|row| (base_name(&row.file), &*row.advice)).collect();
+        lines.extend(advice(&shown, detail.width));
+    }
+    lines
+}

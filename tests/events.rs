@@ -1,0 +1,125 @@
+//! Events other than time, end to end: each is counted where it happened, and the accounts add up to what the kernel
+//! counted.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::folded::Folded;
+use common::java::{Jdk, Program};
+use common::profiler::{Profile, out_file, run, while_sampling};
+use common::target::Target;
+use common::{is_root, native, scratch};
+
+/// Rounds of a program, each of which touches 10 new pages in one function and 30 in another one.
+const ROUNDS: u64 = 200;
+
+/// A file that says that the rounds may begin, and is not there yet.
+fn go(name: &str) -> PathBuf {
+    let file = scratch("go").join(name);
+    let _ = fs::remove_file(&file);
+    file
+}
+
+/// Profiles the rounds of a program that waits for `go`.
+fn touched(target: &mut Target, go: &Path, more: &[&str]) -> Profile {
+    let pid = target.pid().to_string();
+    let args = [&["-p", &pid], more].concat();
+    while_sampling(&[], &args, || {
+        fs::write(go, "").unwrap();
+        target.wait_for(|line| line == "touched");
+    })
+}
+
+/// Asserts that every fault was counted once, and those of the two functions where they happened.
+#[track_caller]
+fn assert_all(profile: &Profile, functions: [&str; 2]) {
+    for (name, pages) in functions.into_iter().zip([10, 30]) {
+        let stacks = profile.folded.within(name);
+        assert_eq!(stacks.total(), pages * ROUNDS, "{name}: {}", stacks.top(10));
+    }
+    let accounts = &profile.report["accounts"];
+    assert_eq!(profile.report["event"], "page-faults");
+    assert_eq!(accounts["one_in"], 1);
+    assert_eq!(profile.account("ticks"), profile.account("expected"), "{accounts}");
+    let seen = profile.account("kept") + profile.account("filtered");
+    assert_eq!((seen, &accounts["lost"]), (profile.account("ticks"), &serde_json::json!([])));
+    assert_eq!(profile.account("kept"), profile.folded.total());
+}
+
+#[test]
+fn page_faults_are_counted_where_they_happen() {
+    if !is_root() {
+        return;
+    }
+    for program in [
+        native::with_flags("touched.c", "touched-fp", &["-fno-omit-frame-pointer"]),
+        native::without_frame_pointers("touched.c"),
+    ] {
+        let go = go("native");
+        let mut target = Target::start(Command::new(program).arg(&go).arg(ROUNDS.to_string()));
+        assert_all(&touched(&mut target, &go, &["-e", "page-faults,cpu"]), ["touch10", "touch30"]);
+    }
+}
+
+#[test]
+fn page_faults_of_java_are_counted_in_their_methods() {
+    if !is_root() {
+        return;
+    }
+    let go = go("java");
+    let program =
+        Program::new("Touched").flags(&["-Xbatch"]).args(&[go.to_str().unwrap(), &ROUNDS.to_string()]);
+    let mut target = program.start(&Jdk::host());
+    assert_all(
+        &touched(&mut target, &go, &["-e", "page-faults,cpu"]),
+        ["Touched.touch10", "Touched.touch30"],
+    );
+}
+
+/// One sample for ten faults stands for ten.
+#[test]
+fn a_sample_of_one_in_many_stands_for_all_of_them() {
+    if !is_root() {
+        return;
+    }
+    let go = go("one-in");
+    let program = native::with_flags("touched.c", "touched-fp", &["-fno-omit-frame-pointer"]);
+    let mut target = Target::start(Command::new(program).arg(&go).arg(ROUNDS.to_string()));
+    let profile = touched(&mut target, &go, &["-e", "page-faults,cpu", "-c", "10"]);
+    assert_eq!(profile.report["accounts"]["one_in"], 10);
+    // The kernel counts to ten on each CPU, whoever runs there: chance decides on what is left over.
+    let near = |pages: u64| pages * ROUNDS / 10 - 20..=pages * ROUNDS / 10 + 20;
+    for (name, pages) in [("touch10", 10), ("touch30", 30)] {
+        let stacks = profile.folded.within(name);
+        assert!(near(pages).contains(&stacks.total()), "{name}: {}", stacks.top(10));
+    }
+}
+
+/// Each event is a file of its own beside the first one's, for formats that hold only one.
+#[test]
+fn each_event_has_its_file() {
+    if !is_root() {
+        return;
+    }
+    let out = out_file("folded");
+    let line =
+        ["-d", "1", "-e", "cpu,context-switches", "-a", "--report", "json", "-o", out.to_str().unwrap()];
+    let run = run(line).success();
+    let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let switches =
+        out.with_file_name(format!("{}-context-switches.folded", out.file_stem().unwrap().to_str().unwrap()));
+    let totals = [&out, &switches].map(|file| {
+        let total = Folded::parse(&fs::read_to_string(file).unwrap()).total();
+        fs::remove_file(file).unwrap();
+        total
+    });
+    let kept = |report: &serde_json::Value| report["accounts"]["kept"].as_u64().unwrap();
+    let of_switches = &report["events"][0];
+    assert_eq!(of_switches["event"], "context-switches");
+    assert_eq!(totals, [kept(&report), kept(of_switches)]);
+    assert!(totals[1] > 0);
+}
