@@ -4,6 +4,7 @@
 //! `session` knows the stages and their order, and `daemon` and `cli` stand above it. `tests/layers` holds the imports to that. The library exists so
 //! that tests and fuzz targets reach the parsers; the product is the binary.
 
+pub mod backoff;
 pub mod capture;
 pub mod cli;
 pub mod daemon;

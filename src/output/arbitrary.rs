@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::profile::kind::Origin;
 use crate::profile::labels::Container;
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
 use crate::sample::Event;
@@ -70,20 +71,6 @@ pub(super) fn hostile_names() -> Vec<String> {
     names
 }
 
-const KINDS: [Kind; 11] = [
-    Kind::Kernel,
-    Kind::Cpp,
-    Kind::Native,
-    Kind::NativeInlined,
-    Kind::Java,
-    Kind::JavaInlined,
-    Kind::JavaInterpreted,
-    Kind::JvmStub,
-    Kind::Jit,
-    Kind::Marker,
-    Kind::Unknown,
-];
-
 /// A profile whose accounts add up. `hostile`: names from [`hostile_names`], else tame ones.
 pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
     let mut numbers = Numbers::new(seed);
@@ -142,13 +129,14 @@ fn container(numbers: &mut Numbers, names: &[String]) -> Container {
 }
 
 fn frame(numbers: &mut Numbers, names: &[String], modules: &[Arc<Module>]) -> Frame {
-    let kind = numbers.pick(&KINDS);
+    let kinds = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Process | Kind::Thread));
+    let kind = numbers.pick(&kinds.collect::<Vec<_>>());
     let module = (numbers.below(2) == 0).then(|| numbers.pick(modules));
     let address = numbers.below(4) * 16;
     if kind == Kind::Unknown {
         return Frame::unknown(numbers.pick(&Why::ALL), module, address);
     }
-    let java = matches!(kind, Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted);
+    let java = kind.origin() == Origin::Java;
     Frame {
         file: (numbers.below(2) == 0).then(|| format!("{}.java", numbers.pick(names)).into()),
         line: numbers.below(90) as u32,

@@ -215,6 +215,6 @@ impl Parsed {
 
     /// The outermost frame is a process, the next may be a thread; what is inlined is so into Java or into others.
     fn place(at: usize, parent: Option<Kind>) -> usize {
-        at.min(2) * 2 + usize::from(matches!(parent, Some(Kind::Java | Kind::JavaInlined)))
+        at.min(2) * 2 + usize::from(Kind::inlined_in(parent) == Kind::JavaInlined)
     }
 }

@@ -41,18 +41,6 @@ pub fn with_line(frames: &FrameTable, row: &LineRow) -> String {
     }
 }
 
-/// The suffix that tells tools and people what sort of code it is.
-#[must_use]
-pub fn suffix(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Java | Kind::Jit => "_[j]",
-        Kind::JavaInlined | Kind::NativeInlined => "_[i]",
-        Kind::JavaInterpreted => "_[0]",
-        Kind::Kernel => "_[k]",
-        _ => "",
-    }
-}
-
 /// A symbol as a frame of a folded line: no `;`, nothing that looks like a count at the end, no space at its ends or in a
 /// process's name, the suffix of its kind.
 #[must_use]
@@ -69,7 +57,7 @@ pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
         text = "[lost?]".to_owned();
     }
     text = seen(&text);
-    text.push_str(suffix(symbol.kind));
+    text.push_str(symbol.kind.facts().suffix);
     guard(text)
 }
 
@@ -106,16 +94,12 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
         return frame;
     }
     let cut = |suffix: &str| text.strip_suffix(suffix).filter(|t| !t.is_empty());
-    let inlined = match parent {
-        Some(Kind::Java | Kind::JavaInlined) => Kind::JavaInlined,
-        _ => Kind::NativeInlined,
-    };
     let (kind, name) = if let Some(name) = thread(text, at) {
         (Kind::Thread, name)
     } else if let Some(name) = cut("_[j]") {
         (if name.contains([':', ' ']) { Kind::Jit } else { Kind::Java }, name)
     } else if let Some(name) = cut("_[i]") {
-        (inlined, name)
+        (Kind::inlined_in(parent), name)
     } else if let Some(name) = cut("_[0]").or_else(|| cut("_[1]")) {
         (Kind::JavaInterpreted, name)
     } else if let Some(name) = cut("_[k]") {

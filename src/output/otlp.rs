@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::pprof::{LABEL_PID, LABEL_PROCESS, LABEL_THREAD, kind_label};
+use super::pprof::{LABEL_PID, LABEL_PROCESS, LABEL_THREAD};
 use super::{folded, name};
 use crate::profile::{Accounts, Frame, Kind, Labels, View};
 use crate::sample::event::Unit;
@@ -109,16 +109,6 @@ fn text(value: &str) -> AnyValue {
     AnyValue { value: Some(Value::StringValue(value.to_owned())) }
 }
 
-/// What OpenTelemetry calls a kind of frame; none where it has no word.
-fn frame_type(kind: Kind) -> Option<&'static str> {
-    match kind {
-        Kind::Kernel => Some("kernel"),
-        Kind::Cpp | Kind::Native | Kind::NativeInlined => Some("native"),
-        Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted | Kind::JvmStub => Some("jvm"),
-        Kind::Process | Kind::Thread | Kind::Jit | Kind::Marker | Kind::Unknown => None,
-    }
-}
-
 /// Things that are kept once and numbered; number 0 is the empty one, as the format wants it.
 #[derive(Debug)]
 struct Table<T> {
@@ -200,8 +190,8 @@ impl Dictionary {
     }
 
     fn location(&mut self, frame: &Frame, name: &str) -> i32 {
-        let mut attributes = vec![self.attribute("jbpf_prof.frame.kind", kind_label(frame.kind))];
-        if let Some(kind) = frame_type(frame.kind) {
+        let mut attributes = vec![self.attribute("jbpf_prof.frame.kind", frame.kind.facts().label)];
+        if let Some(kind) = frame.kind.facts().otel {
             attributes.push(self.attribute("profile.frame.type", kind));
         }
         let mapping = frame.module.as_ref().map_or(0, |module| {

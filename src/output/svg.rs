@@ -106,29 +106,15 @@ impl<W: Write> Write for HoldingBack<W> {
     }
 }
 
-/// Families of kinds in the legend, with the word for each.
-const FAMILIES: [(Kind, &str); 10] = [
-    (Kind::Java, "Java"),
-    (Kind::JavaInlined, "inlined"),
-    (Kind::JavaInterpreted, "interpreted"),
-    (Kind::JvmStub, "JVM stub"),
-    (Kind::Jit, "JIT"),
-    (Kind::Cpp, "C++"),
-    (Kind::Native, "native"),
-    (Kind::NativeInlined, "inlined"),
-    (Kind::Kernel, "kernel"),
-    (Kind::Unknown, "unknown"),
-];
-
 /// What the colours mean, of the kinds in the profile: at the right, on the subtitle's line.
 fn legend(kinds: &[Kind]) -> String {
     const LETTER: usize = 7;
-    let shown: Vec<_> = FAMILIES.iter().filter(|(kind, _)| kinds.contains(kind)).collect();
+    let shown = Kind::ALL.into_iter().filter(|kind| kinds.contains(kind)).map(Kind::facts);
+    let shown: Vec<_> = shown.filter_map(|facts| Some((facts.colour, facts.legend?))).collect();
     let width: usize = shown.iter().map(|(_, word)| 24 + LETTER * word.len()).sum();
     let mut x = -(width.cast_signed());
     let mut text = String::from("<svg x=\"100%\" overflow=\"visible\">");
-    for (kind, word) in shown {
-        let [r, g, b] = palette::base(*kind);
+    for ([r, g, b], word) in shown {
         let after = x + 14;
         text += &format!(
             "<rect x=\"{x}\" y=\"39\" width=\"10\" height=\"10\" fill=\"rgb({r},{g},{b})\"/>\

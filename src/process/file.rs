@@ -11,6 +11,7 @@ use super::event::Inode;
 use super::path::bytes_path;
 use super::patience::Tenant;
 use super::root::OpenRefusal;
+use crate::backoff::Backoff;
 use crate::sample::MonoNs;
 
 /// Names the content of a file for the life of the profiler; never used again for another one. Files that are hard
@@ -177,8 +178,8 @@ pub(super) struct FileState {
     pub(super) checked: MonoNs,
     /// The process for which it was opened the last time.
     pub(super) asked_by: u32,
-    /// Times in a row that it could not be opened.
-    pub(super) failures: u32,
+    /// Attempts in a row that failed.
+    pub(super) backoff: Backoff,
     /// Not tried again before.
     pub(super) retry_at: MonoNs,
 }

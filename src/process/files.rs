@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::copied::{CopiedCode, CopySearch};
 use super::event::Inode;
@@ -25,8 +26,8 @@ const FEWEST: usize = 10;
 /// Identities of closed files that are remembered, so that a file keeps its [`FileId`] from one program to the next.
 const MAX_REMEMBERED: usize = 16_384;
 /// After a failure: first pause, doubled each time up to the last; a file that took too long waits the last at once.
-const FIRST_PAUSE: u64 = 10_000_000;
-const LAST_PAUSE: u64 = 30_000_000_000;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The table of files.
 #[derive(Debug)]
@@ -203,10 +204,9 @@ impl Files {
         let (found, copied_for) = match found {
             Ok(found) => found,
             Err(why) => {
-                let pause =
-                    if why == Unopened::TooSlow { LAST_PAUSE } else { FIRST_PAUSE << state.failures.min(12) };
-                state.failures += 1;
-                state.retry_at = MonoNs(now.0 + pause.min(LAST_PAUSE));
+                let pause = state.backoff.pause(FIRST_PAUSE, LAST_PAUSE);
+                let pause = if why == Unopened::TooSlow { LAST_PAUSE } else { pause };
+                state.retry_at = now.after(pause);
                 let id = state.opened.as_ref().map_or_else(|| self.new_id(), |opened| opened.id);
                 return Arc::new(MappedFile {
                     id,
@@ -217,7 +217,7 @@ impl Files {
                 });
             }
         };
-        state.failures = 0;
+        state.backoff.begin_anew();
         state.checked = now;
         let (key, deleted_or_replaced) = (found.key, found.deleted_or_replaced);
         let known = self.contents.get(&key).map(|(id, content)| (*id, content.upgrade()));

@@ -1,13 +1,16 @@
 //! When code of files is looked for in memory of no file, so that searches cost a known part of the time: those of one
 //! program, and those of all.
 
+use std::time::Duration;
+
+use crate::backoff::Backoff;
 use crate::sample::MonoNs;
 
 /// A search is not repeated sooner, ns; after one in vain not before the second pause, which doubles each time: a runtime
 /// that generates code has none of a file.
 const SHORTEST: u64 = 100_000_000;
-const PAUSE: u64 = 1_000_000_000;
-const MAX_DOUBLINGS: u32 = 10;
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1 << 10);
 /// Each third search in vain looks for bytes in all files.
 const BY_BYTES_EVERY: u32 = 3;
 /// One program takes one part in so many of the time, all take one in so many; what is left over is kept up to this, ns.
@@ -19,7 +22,7 @@ const MOST_SAVED: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MovedSearches {
     /// Searches in vain, one after the other.
-    failures: u32,
+    in_vain: Backoff,
     /// Not before, for what searching costs.
     rested_at: MonoNs,
     /// Not before, for the searches in vain.
@@ -29,7 +32,8 @@ pub(super) struct MovedSearches {
 impl MovedSearches {
     /// A file's code was covered: it may have been moved.
     pub(super) fn expect(&mut self) {
-        (self.failures, self.retry_at) = (0, MonoNs(0));
+        self.in_vain.begin_anew();
+        self.retry_at = MonoNs(0);
     }
 
     pub(super) fn is_due(&self, now: MonoNs) -> bool {
@@ -37,7 +41,7 @@ impl MovedSearches {
     }
 
     pub(super) fn looks_for_bytes(&self) -> bool {
-        self.failures.is_multiple_of(BY_BYTES_EVERY)
+        self.in_vain.failures().is_multiple_of(BY_BYTES_EVERY)
     }
 
     /// A search has ended that took so long, ns.
@@ -46,8 +50,7 @@ impl MovedSearches {
         if has_found {
             self.expect();
         } else {
-            self.retry_at = MonoNs(now.0 + (PAUSE << self.failures.min(MAX_DOUBLINGS)));
-            self.failures = self.failures.saturating_add(1);
+            self.retry_at = now.after(self.in_vain.pause(PAUSE, LONGEST_PAUSE));
         }
     }
 }

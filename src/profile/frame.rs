@@ -5,38 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::file_trait::FileTraits;
+pub use super::kind::Kind;
 pub use crate::text::{clean, is_clean};
-
-/// What sort of code a frame is: colours, suffixes and filters go by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
-    /// The process (or its name, where processes of one name are summed) at the root.
-    Process,
-    /// A thread, under its process.
-    Thread,
-    /// Kernel text, a module, or a BPF program.
-    Kernel,
-    /// C++ code.
-    Cpp,
-    /// Any other native code: C, Rust, Go, assembler.
-    Native,
-    /// A native function that was inlined into its caller.
-    NativeInlined,
-    /// A Java method that HotSpot compiled.
-    Java,
-    /// A Java method that was inlined into a compiled one.
-    JavaInlined,
-    /// Java in the interpreter.
-    JavaInterpreted,
-    /// Code that HotSpot generated and that is no method: stubs, adapters.
-    JvmStub,
-    /// Code of another runtime's JIT (Node, Python, .NET), named by its perf map.
-    Jit,
-    /// Not code: `[truncated]`, `[lost]` and their like.
-    Marker,
-    /// A frame whose name is not known; [`Frame::unknown`] says why.
-    Unknown,
-}
 
 /// Why a frame has no name. The label is what is printed: `[unknown: label]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

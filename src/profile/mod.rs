@@ -11,6 +11,7 @@ pub mod filter;
 pub mod fold;
 pub mod frame;
 pub mod frames;
+pub mod kind;
 pub mod labels;
 pub mod report;
 pub mod samples;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::frame::{Kind, Why};
+use super::frame::Why;
 use super::frames::FrameId;
+use super::kind::{Kind, Origin};
 use super::strings::StrId;
 use super::trie::NodeId;
 use super::view::View;
@@ -90,13 +91,12 @@ fn of_kernel(why: Why) -> bool {
     matches!(why, Why::KernelHidden | Why::NotKernelText)
 }
 
-/// Which kinds are one function if their names are equal.
-fn family(kind: Kind) -> Option<Kind> {
-    match kind {
-        Kind::Process | Kind::Thread | Kind::Marker => None,
-        Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted => Some(Kind::Java),
-        Kind::Native | Kind::NativeInlined | Kind::Cpp => Some(Kind::Native),
-        Kind::Kernel | Kind::JvmStub | Kind::Jit | Kind::Unknown => Some(kind),
+/// Which kinds are one function if their names are equal: a name says only whether it looks like C++.
+fn family(kind: Kind) -> Option<Origin> {
+    match kind.origin() {
+        Origin::NotCode => None,
+        Origin::Cpp => Some(Origin::Native),
+        origin => Some(origin),
     }
 }
 
@@ -146,7 +146,7 @@ impl View<'_> {
 
     /// Each symbol's row, if it is a function, and the rows.
     fn families(&self) -> (Vec<Option<usize>>, Vec<FunctionRow>) {
-        let mut ids: HashMap<(Kind, StrId, Option<Why>), usize> = HashMap::new();
+        let mut ids: HashMap<(Origin, StrId, Option<Why>), usize> = HashMap::new();
         let mut rows = Vec::new();
         let symbols = self.frames().symbols().iter().enumerate();
         let function = symbols.map(|(at, symbol)| {
@@ -218,7 +218,7 @@ impl View<'_> {
             let mut cut = false;
             for (up, node) in self.trie().up(leaf).enumerate() {
                 let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
-                let user = !matches!(symbol.kind, Kind::Process | Kind::Thread | Kind::Kernel | Kind::Marker)
+                let user = !matches!(symbol.kind.origin(), Origin::NotCode | Origin::Kernel)
                     && !symbol.unknown.is_some_and(of_kernel);
                 found.user_frames += if user { weight } else { 0 };
                 cut |= symbol.kind == Kind::Marker && &**frames.name(symbol) == "[truncated]";

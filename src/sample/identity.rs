@@ -1,5 +1,7 @@
 //! Which process, and when: never a pid alone.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +14,12 @@ impl MonoNs {
     #[must_use]
     pub fn now() -> MonoNs {
         MonoNs(nanoseconds(ClockId::Monotonic))
+    }
+
+    /// So much later.
+    #[must_use]
+    pub fn after(self, pause: Duration) -> MonoNs {
+        MonoNs(self.0.saturating_add(u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How far `CLOCK_BOOTTIME`, in which processes' starts are given, is ahead: the time spent suspended.

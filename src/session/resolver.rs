@@ -14,6 +14,7 @@ use crate::limits::{Limit, LimitsMet};
 use crate::process::opener::OpenersCost;
 use crate::process::{ProcessEvent, Processes};
 use crate::profile::frames::FrameId;
+use crate::profile::kind::Origin;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
 use crate::profile::stripped::is_nameless;
@@ -431,10 +432,9 @@ impl Part {
         if stack.key.event != self.first {
             return;
         }
-        let java = |kind| matches!(kind, Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted);
         let ticks = self.tally.java.ticks.entry(stack.key.process).or_default();
         ticks.all += count.ticks;
-        if frames.iter().any(|frame| java(frame.kind)) {
+        if frames.iter().any(|frame| frame.kind.origin() == Origin::Java) {
             ticks.java += count.ticks;
             if end == End::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
                 ticks.rootless += count.ticks;

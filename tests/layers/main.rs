@@ -12,12 +12,13 @@ use source::{Module, Source};
 const MAX_LINES: usize = 500;
 
 /// What each room may name. The crate's root and `main` are above all rooms.
-const ROOMS: [(&str, &[&str]); 18] = [
+const ROOMS: [(&str, &[&str]); 19] = [
+    ("backoff", &[]),
     ("text", &[]),
     ("sample", &[]),
     ("limits", &["text"]),
     ("unwind", &[]),
-    ("process", &["sample", "limits"]),
+    ("process", &["backoff", "sample", "limits"]),
     ("profile", &["sample", "limits", "text"]),
     ("capture", &["sample", "process", "unwind"]),
     ("jvm", &["sample", "process", "unwind", "text"]),
@@ -46,7 +47,7 @@ const ROOMS: [(&str, &[&str]); 18] = [
             "runtime",
         ],
     ),
-    ("daemon", &["sample", "process", "profile", "output", "plan", "session", "limits", "text"]),
+    ("daemon", &["backoff", "sample", "process", "profile", "output", "plan", "session", "limits", "text"]),
     (
         "cli",
         &[

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::outcome::Outcome;
+use crate::backoff::Backoff;
 
 /// The first wait after a failure, and the longest.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -16,17 +17,13 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
 const MOST_FAILURES: u32 = 16;
 
 /// How it stands with what is tried again.
+#[derive(Default)]
 pub(super) struct Retry {
     /// The request that failed last, and how often.
     number: u64,
     failures: u32,
-    wait: Duration,
-}
-
-impl Default for Retry {
-    fn default() -> Retry {
-        Retry { number: 0, failures: 0, wait: FIRST_WAIT }
-    }
+    /// Attempts in a row that failed, of whichever request.
+    backoff: Backoff,
 }
 
 impl Retry {
@@ -50,15 +47,14 @@ impl Retry {
     /// How long to wait after a failure; `retry_after`: what the sink asked for.
     pub(super) fn pause(&mut self, retry_after: Option<Duration>) -> Duration {
         let jitter = jitter();
-        let own = self.wait.mul_f64(0.5 + jitter);
-        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        let own = self.backoff.pause(FIRST_WAIT, LONGEST_WAIT).mul_f64(0.5 + jitter);
         let asked = retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
         own.max(asked.mul_f64(1.0 + jitter / 2.0))
     }
 
     /// The sink has taken something: it is there again.
     pub(super) fn begin_anew(&mut self) {
-        self.wait = FIRST_WAIT;
+        self.backoff.begin_anew();
     }
 }
 

@@ -9,9 +9,8 @@ use flate2::read::MultiGzDecoder;
 use prost::Message;
 
 use super::model::{
-    COMMENT, Column, GZIP, KINDS, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
+    COMMENT, Column, GZIP, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
     LABEL_NAMESPACE, LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID,
-    inlined_into,
 };
 use super::proto::{self, Function, Label, Location};
 use crate::output::{folded, name};
@@ -232,7 +231,7 @@ impl<'a> Reader<'a> {
     fn frame(&self, function: &Function, inlined: bool, outer: Option<Kind>) -> anyhow::Result<Frame> {
         let text = self.text(function.name)?;
         let label = self.text(function.system_name)?;
-        let kind = KINDS.iter().find(|(_, l)| **l == **label).map(|&(kind, _)| kind);
+        let kind = Kind::labelled(label);
         let mut frame = match kind {
             Some(Kind::Unknown) => {
                 name::parse_unknown(text).unwrap_or_else(|| Frame::unknown(Why::NoSymbol, None, 0))
@@ -242,11 +241,8 @@ impl<'a> Reader<'a> {
             // Another writer's: its stacks have no process at the root.
             None => name::parse(text, 2, outer),
         };
-        if kind.is_none() && inlined && outer.is_some_and(|o| !inlined_into(frame.kind, o)) {
-            frame.kind = match outer {
-                Some(Kind::Java | Kind::JavaInlined) => Kind::JavaInlined,
-                _ => Kind::NativeInlined,
-            };
+        if kind.is_none() && inlined && outer.is_some_and(|o| !frame.kind.is_inlined_into(o)) {
+            frame.kind = Kind::inlined_in(outer);
         }
         let file = self.text(function.filename)?;
         frame.file = (!file.is_empty()).then(|| Arc::clone(file));

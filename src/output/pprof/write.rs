@@ -12,7 +12,6 @@ use prost::Message;
 use super::model::{
     COMMENT, Column, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
     LABEL_NAMESPACE, LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID,
-    inlined_into, kind_label,
 };
 use super::proto::{self, Function, Label, Line, Location, Mapping, Sample, ValueType};
 use crate::output::{folded, name};
@@ -221,7 +220,7 @@ impl<'a, W: Write> Writer<'a, W> {
 
     fn add_function(&mut self, name: &str, kind: Kind, file: &str) -> u64 {
         let id = self.function_list.len() as u64 + 1;
-        let (name, system_name) = (self.strings.id(name), self.strings.id(kind_label(kind)));
+        let (name, system_name) = (self.strings.id(name), self.strings.id(kind.facts().label));
         self.function_list.push(Function { id, name, system_name, filename: self.strings.id(file) });
         id
     }
@@ -328,7 +327,7 @@ impl Chains {
             let parent = from.parent(node);
             let continues = parent != NodeId::ROOT && {
                 let kind = |n| view.frames().kind(view.frame_of(n));
-                inlined_into(kind(node), kind(parent))
+                kind(node).is_inlined_into(kind(parent))
             };
             let outer = if continues { chain[parent.index()] } else { NodeId::ROOT };
             chain[node.index()] = trie.child(outer, frame).unwrap_or(outer);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::Serialize;
 
-use super::sections::language;
 use crate::output::name;
 use crate::profile::labels::Container;
 use crate::profile::{Profile, RunReport, View};
@@ -106,7 +105,7 @@ fn tables(profile: &View<'_>, lines: bool) -> Tables {
     let frames = profile.frames();
     let named = |symbol: u32| {
         let symbol = &frames.symbols()[symbol as usize];
-        (name::plain(frames, symbol), language(symbol.kind))
+        (name::plain(frames, symbol), symbol.kind.facts().language)
     };
     let containers = profile
         .containers()

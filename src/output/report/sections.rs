@@ -6,7 +6,7 @@ use super::layout::{Column, advice, base_name, bytes, cut, percent, share, table
 use crate::limits::{Limit, LimitRow};
 use crate::output::name;
 use crate::profile::report::{Cost, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
-use crate::profile::{Kind, RunReport, View};
+use crate::profile::{RunReport, View};
 
 /// What ran, where and when.
 pub(super) fn head(report: &RunReport, width: usize) -> Vec<String> {
@@ -249,7 +249,7 @@ pub(super) fn functions(profile: &View<'_>, detail: Detail) -> Vec<String> {
             [
                 percent(row.itself, shown),
                 percent(row.total, shown),
-                language(symbol.kind).to_owned(),
+                symbol.kind.facts().language.to_owned(),
                 name::plain(frames, symbol),
             ]
         })
@@ -310,19 +310,6 @@ fn section<const N: usize>(
         _ => format!("{title}, {} of {}", rows.len(), thousands(all as u64)),
     };
     std::iter::once(title).chain(table(columns, rows, detail.width)).collect()
-}
-
-/// A kind in a word.
-pub(super) fn language(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Java | Kind::JavaInlined | Kind::JavaInterpreted => "Java",
-        Kind::Kernel => "kernel",
-        Kind::Cpp => "C++",
-        Kind::Native | Kind::NativeInlined => "native",
-        Kind::JvmStub => "JVM",
-        Kind::Jit => "JIT",
-        Kind::Process | Kind::Thread | Kind::Marker | Kind::Unknown => "",
-    }
 }
 
 /// What the run cost.
