@@ -1,20 +1,20 @@
 //! `jbpf-prof daemon`: one file of settings (TOML) and flags of the same names, made into valid data.
 
 pub(super) mod options;
+mod sink;
+mod value;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use log::LevelFilter;
 
 use options::{Daemon, Options, read};
+use sink::sinks;
+use value::{pair, size, valid_url};
 
 use super::config::{OWN_BINARY, duration};
 use super::exit::Failure;
-use crate::daemon::client::is_url;
-use crate::daemon::{
-    Address, Auth, BudgetLimits, Config, KubeletConfig, Protocol, SinkConfig, StoreLimits, Trust,
-};
+use crate::daemon::{Address, Auth, BudgetLimits, Config, KubeletConfig, StoreLimits, Trust};
 use crate::profile::filter::Glob;
 use crate::sample::Event;
 use crate::session::{self, AgentRule, OptedIn};
@@ -185,93 +185,12 @@ fn kubelet(options: &Options) -> Result<Option<KubeletConfig>, Failure> {
     }
 }
 
-fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
-    let spool_bytes = size("spool-size", options.spool_size.as_deref().unwrap_or("64MiB"))?;
-    let mut labels = BTreeMap::new();
-    for label in options.labels.iter().flatten() {
-        let (name, value) = pair("labels", label)?;
-        labels.insert(name, value);
-    }
-    let mut sinks = Vec::new();
-    if let Some(url) = &options.pyroscope_url {
-        sinks.push(SinkConfig {
-            protocol: Protocol::Pyroscope,
-            url: valid_url("pyroscope-url", url)?,
-            auth: auth(
-                "pyroscope",
-                (&options.pyroscope_token_file, &options.pyroscope_user, &options.pyroscope_password_file),
-            )?,
-            trust: Trust { ca_file: options.pyroscope_ca_file.clone(), name: None },
-            tenant: options.pyroscope_tenant.clone(),
-            labels: labels.clone(),
-            spool_bytes,
-        });
-    }
-    if let Some(url) = &options.otlp_url {
-        let protocol = match options.otlp_protocol.as_deref() {
-            None | Some("http") => Protocol::OtlpHttp,
-            Some("grpc") => Protocol::OtlpGrpc,
-            Some(other) => return Err(Failure::usage(format!("otlp-protocol {other}: choose http or grpc"))),
-        };
-        sinks.push(SinkConfig {
-            protocol,
-            url: valid_url("otlp-url", url)?,
-            auth: auth("otlp", (&options.otlp_token_file, &options.otlp_user, &options.otlp_password_file))?,
-            trust: Trust { ca_file: options.otlp_ca_file.clone(), name: None },
-            tenant: None,
-            labels,
-            spool_bytes,
-        });
-    }
-    Ok(sinks)
-}
-
-fn auth(sink: &str, given: (&Option<PathBuf>, &Option<String>, &Option<PathBuf>)) -> Result<Auth, Failure> {
-    match given {
-        (None, None, None) => Ok(Auth::None),
-        (Some(token), None, None) => Ok(Auth::Bearer(token.clone())),
-        (None, Some(user), Some(password)) => Ok(Auth::Basic(user.clone(), password.clone())),
-        _ => Err(Failure::usage(format!(
-            "{sink}: name a token-file, or a user and a password-file, and not both"
-        ))),
-    }
-}
-
-fn valid_url(name: &str, url: &str) -> Result<String, Failure> {
-    if is_url(url) {
-        return Ok(url.to_owned());
-    }
-    Err(Failure::usage(format!("{name} {url}: no address; write https://host:port")))
-}
-
-fn pair(name: &str, text: &str) -> Result<(String, String), Failure> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(Failure::usage(format!("{name} {text}: write NAME=VALUE"))),
-    }
-}
-
-/// Reads `128MiB`, `1GiB`, `500MB`, or a number of bytes.
-fn size(name: &str, text: &str) -> Result<u64, Failure> {
-    const UNITS: [(&str, u64); 6] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("KB", 1000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-    ];
-    let (number, unit) = UNITS
-        .iter()
-        .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
-        .unwrap_or((text, 1));
-    let bytes = number.trim().parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0);
-    bytes.ok_or_else(|| Failure::usage(format!("{name} {text}: not a size; write 128MiB or 1GiB")))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::daemon::Protocol;
 
     fn from_file(text: &str, flags: &[&str]) -> Result<Config, String> {
         #[derive(clap::Parser)]
@@ -314,6 +233,35 @@ mod tests {
         assert_eq!((usual.hz, usual.window_s, usual.java), (19.0, 10, session::Java::Vm));
     }
 
+    /// Flags of one kind are a sink of that name, whose spool is where it was.
+    #[test]
+    fn there_may_be_several_sinks_of_a_kind() {
+        let config = from_file(
+            "labels = [\"a=b\"]\nspool-size = \"1MiB\"\n\
+             [[sink]]\nname = \"central\"\ntype = \"pyroscope\"\nurl = \"https://c:4040\"\ntenant = \"t\"\n\
+             [[sink]]\ntype = \"otlp-http\"\nurl = \"http://o:4318\"\nlabels = [\"a=c\"]\nspool-size = \"2MiB\"\n",
+            &["--pyroscope-url", "https://p:4040", "--otlp-url", "http://o:4317"],
+        );
+        let sinks: Vec<_> = config
+            .unwrap()
+            .sinks
+            .into_iter()
+            .map(|s| (s.name, s.protocol, s.tenant, s.labels["a"].clone(), s.spool_bytes >> 20))
+            .collect();
+        let sink = |name: &str, protocol, tenant: Option<&str>, a: &str, spool| {
+            (name.to_owned(), protocol, tenant.map(str::to_owned), a.to_owned(), spool)
+        };
+        assert_eq!(
+            sinks,
+            [
+                sink("pyroscope", Protocol::Pyroscope, None, "b", 1),
+                sink("otlp", Protocol::OtlpHttp, None, "b", 1),
+                sink("central", Protocol::Pyroscope, Some("t"), "b", 1),
+                sink("otlp-http", Protocol::OtlpHttp, None, "c", 2),
+            ]
+        );
+    }
+
     #[test]
     fn mistakes_are_named_with_what_is_right() {
         for (text, said) in [
@@ -330,6 +278,14 @@ mod tests {
             ("pyroscope-url = \"ftp://x\"", "pyroscope-url ftp://x"),
             ("otlp-url = \"http://x\"\notlp-user = \"u\"", "otlp: name a token-file"),
             ("otlp-url = \"http://x\"\notlp-protocol = \"udp\"", "choose http or grpc"),
+            ("[[sink]]\nurl = \"http://x\"", "there are pyroscope, otlp-http, otlp-grpc"),
+            ("[[sink]]\ntype = \"pyroscope\"\nurl = \"x\"", "pyroscope-url x: no address"),
+            ("[[sink]]\nname = \"a/b\"\ntype = \"pyroscope\"\nurl = \"http://x\"", "sink a/b: a name has"),
+            ("[[sink]]\nuri = \"http://x\"", "FILE: sink: unknown field `uri`"),
+            (
+                "pyroscope-url = \"http://x\"\n[[sink]]\ntype = \"pyroscope\"\nurl = \"http://y\"",
+                "sink pyroscope: two have this name",
+            ),
             ("labels = [\"x\"]", "labels x: write NAME=VALUE"),
             ("agent-annotation = [\"a=b\"]", "name a kubelet-url"),
             ("kubelet-url = \"https://n:10250\"", "without an agent-annotation"),

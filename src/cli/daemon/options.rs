@@ -10,6 +10,33 @@ use super::super::exit::{Exit, Failure};
 use super::super::number;
 use crate::sample::Event;
 
+/// A `[[sink]]`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub(super) struct SinkOptions {
+    /// Its name among all; that of its kind, if none is given.
+    pub(super) name: Option<String>,
+    /// What it speaks: `pyroscope`, `otlp-http` or `otlp-grpc`.
+    #[serde(rename = "type")]
+    pub(super) protocol: String,
+    /// Where it is.
+    pub(super) url: String,
+    /// File of the bearer token for it.
+    pub(super) token_file: Option<PathBuf>,
+    /// User of basic authentication.
+    pub(super) user: Option<String>,
+    /// File of the user's password.
+    pub(super) password_file: Option<PathBuf>,
+    /// Certificates to trust instead of the host's.
+    pub(super) ca_file: Option<PathBuf>,
+    /// Tenant (X-Scope-OrgID).
+    pub(super) tenant: Option<String>,
+    /// Labels of what is pushed to it, NAME=VALUE, beside those of all sinks.
+    pub(super) labels: Vec<String>,
+    /// Disk space for what waits for it.
+    pub(super) spool_size: Option<String>,
+}
+
 /// The command line of `daemon`.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Daemon {
@@ -152,6 +179,11 @@ pub(super) struct Options {
     #[arg(long, value_name = "SIZE", help_heading = "Pushing")]
     pub(super) spool_size: Option<String>,
 
+    /// Sinks, any number of a kind; in the file only.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) sink: Vec<SinkOptions>,
+
     /// What is told on standard error [default: warn].
     #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Log")]
     pub(super) log_level: Option<LogLevel>,
@@ -189,7 +221,8 @@ pub(super) fn read(file: &Path, flags: &Options) -> Result<Options, Failure> {
 /// Whether all keys mean something.
 fn known(table: &toml::Table) -> Result<(), String> {
     let command = Options::augment_args(clap::Command::new("daemon"));
-    let names: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    let names = command.get_arguments().filter_map(clap::Arg::get_long);
+    let names: Vec<&str> = names.chain(["sink"]).collect();
     let Some(stray) = table.keys().find(|key| !names.contains(&key.as_str())) else { return Ok(()) };
     let nearest =
         names.iter().max_by(|a, b| strsim::jaro_winkler(stray, a).total_cmp(&strsim::jaro_winkler(stray, b)));

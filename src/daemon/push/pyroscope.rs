@@ -6,15 +6,33 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
+use super::speak::Speak;
 use crate::daemon::service::{self, Service};
 use crate::output::pprof;
 use crate::profile::Profile;
 use crate::sample::Event;
 
-/// Where requests go, below the server's URL.
-pub(super) const PATH: &str = "/push.v1.PusherService/Push";
-/// Their type.
-pub(super) const CONTENT_TYPE: &str = "application/proto";
+/// The protocol.
+pub(super) struct Pyroscope;
+
+impl Speak for Pyroscope {
+    fn name(&self) -> &'static str {
+        "pyroscope"
+    }
+
+    fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<Vec<u8>>> {
+        Ok(vec![request(profile, labels)?])
+    }
+
+    fn path(&self) -> &'static str {
+        "/push.v1.PusherService/Push"
+    }
+
+    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("content-type", "application/proto"), ("connect-protocol-version", "1")]
+    }
+}
+
 /// The name of a profile of an event: that by which Pyroscope knows CPU profiles of any language, or the event's own.
 fn profile_name(event: Event) -> String {
     if event == Event::Cpu { "process_cpu".to_owned() } else { event.name().replace('-', "_") }
@@ -54,13 +72,13 @@ struct LabelPair {
 ///
 /// # Errors
 /// What the encoder says.
-pub(super) fn request(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<u8>> {
+fn request(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<u8>> {
     let mut series = Vec::new();
     let views = profile.views();
     let parts = views.iter().flat_map(|view| service::split(view, Service::as_series));
     for (service, part) in parts {
         let mut of = labels.clone();
-        of.insert("__name__".to_owned(), profile_name(part.event()).to_owned());
+        of.insert("__name__".to_owned(), profile_name(part.event()));
         of.insert("service_name".to_owned(), service.name.to_string());
         of.extend(service.attributes.iter().map(|(name, text)| ((*name).to_owned(), text.to_string())));
         let mut raw_profile = Vec::new();

@@ -1,0 +1,38 @@
+//! Values as settings write them: URLs, pairs, sizes.
+
+use super::super::exit::Failure;
+use crate::daemon::client::is_url;
+
+/// A URL, of a setting that is called `name`.
+pub(super) fn valid_url(name: &str, url: &str) -> Result<String, Failure> {
+    if is_url(url) {
+        return Ok(url.to_owned());
+    }
+    Err(Failure::usage(format!("{name} {url}: no address; write https://host:port")))
+}
+
+/// `NAME=VALUE`.
+pub(super) fn pair(name: &str, text: &str) -> Result<(String, String), Failure> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(Failure::usage(format!("{name} {text}: write NAME=VALUE"))),
+    }
+}
+
+/// Reads `128MiB`, `1GiB`, `500MB`, or a number of bytes.
+pub(super) fn size(name: &str, text: &str) -> Result<u64, Failure> {
+    const UNITS: [(&str, u64); 6] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("KB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+    ];
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
+        .unwrap_or((text, 1));
+    let bytes = number.trim().parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0);
+    bytes.ok_or_else(|| Failure::usage(format!("{name} {text}: not a size; write 128MiB or 1GiB")))
+}
