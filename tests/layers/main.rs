@@ -1,4 +1,4 @@
-//! The rooms import in one direction only (docs/design.md, "Rooms"), no two files need each other, and each foreign library
+//! The rooms import in one direction only (docs/architecture.md, "Rooms"), no two files need each other, and each foreign library
 //! stays in its rooms.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
