@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cost::{cost, resident};
 use super::outcome::{Outcome, Vitals};
-use super::resolver::Part;
+use super::part::Part;
 use super::sampler::{EventTotals, Totals};
 use super::stop_reason::{advice, label};
 use super::tally::EventTally;

@@ -1,18 +1,20 @@
 //! A session: the order of the stages, the beat, the signals. It wires; it holds no algorithm of any stage.
 
+mod aggregator;
 mod cost;
 mod course;
 mod idle;
 pub mod launch;
 mod outcome;
+mod part;
 mod progress;
-mod resolver;
 mod sampler;
 mod stages;
 mod stop;
 mod stop_reason;
 mod tally;
 mod waiting;
+mod world;
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
@@ -24,10 +26,7 @@ use crate::capture::Filter;
 use crate::capture::window::Options;
 use crate::host;
 use crate::loader::unwinding::{Unwinding, Wanted};
-use crate::process::hierarchy::Hierarchy;
-use crate::process::{self, Processes, Which};
 use crate::runtime::hotspot::jvms::Jvms;
-use crate::symbolize::{self, Symbolizer};
 use crate::targets::containers::Containers;
 use crate::targets::groups::Groups;
 
@@ -37,11 +36,12 @@ pub use crate::targets::Misread;
 pub use launch::NotRun;
 pub use outcome::{Outcome, Vitals};
 
+use aggregator::{Aggregator, View};
 use idle::Idle;
 use launch::Launched;
-use resolver::{Resolver, View};
 use sampler::{Limits, News, Sampler};
-use stages::Stages;
+use stages::{All, Stages};
+use world::World;
 
 /// How often the session looks around while it has something to do besides.
 const BEAT: Duration = Duration::from_millis(50);
@@ -94,24 +94,28 @@ pub fn run_parts(
     }
     log::info!("capture: ready in {:.0?}", began.elapsed());
     let idle = Idle::new(ready.waits, settings.idle);
-    let mut resolver = resolver(settings, groups.naming(), idle)?;
+    let mut world = World::look(settings)?;
     let mut jvms = Jvms::new(settings, control);
-    jvms.attach_all(&resolver.processes, &groups, &mut resolver.symbolizer, control);
+    jvms.attach_all(&world.processes, &groups, &mut world.symbolizer, control);
 
     let wanted = Wanted::of(settings, launched.as_ref().map(Launched::pid));
     let mut unwinding = Unwinding::new(ready.unwind, wanted);
-    let described = jvms.take_described(&mut resolver.symbolizer);
-    unwinding.describe(described, &mut resolver.processes, &mut resolver.symbolizer);
+    let described = jvms.take_described(&mut world.symbolizer);
+    unwinding.describe(described, &mut world.processes, &mut world.symbolizer);
     if !control.is_stopped() {
-        unwinding.begin(&mut resolver.processes, &groups, &mut resolver.symbolizer);
+        unwinding.begin(&mut world.processes, &groups, &mut world.symbolizer);
     }
 
     let news = sampler.news.take().context("the sampler has no news")?;
     let descendants = match &settings.target {
-        Target::Pids(tgids) if settings.children => resolver.processes.descendants(tgids),
+        Target::Pids(tgids) if settings.children => world.processes.descendants(tgids),
         _ => Vec::new(),
     };
-    let mut stages = Stages::begin(settings, groups, resolver, jvms, unwinding);
+    let Settings { per_thread, raw_threads, .. } = *settings;
+    let containers = Containers::new(settings.node.clone(), groups.naming());
+    let view = View { per_thread, raw_threads, first: settings.first() };
+    let aggregator = Aggregator::new(containers, idle, view);
+    let mut stages = Stages::begin(settings, world, All { groups, unwinding, jvms, aggregator });
     sampler.go(Limits { duration: settings.duration, part: settings.part }, descendants);
     log::info!(
         "sampling: begun, {}",
@@ -144,34 +148,6 @@ pub fn run_parts(
     launched.as_ref().map_or(Ok(()), Launched::was_run)?;
     stages.hand_over(&mut hand);
     sampled
-}
-
-/// The first look at all processes, and the stages behind the capture.
-fn resolver(settings: &Settings, naming: Hierarchy, idle: Idle) -> anyhow::Result<Resolver> {
-    let symbols = symbolize::Config {
-        raw_names: settings.raw_names,
-        ..symbolize::Config::new(settings.binary.clone())
-    };
-    let began = Instant::now();
-    let symbolizer = Symbolizer::start(symbols).context("starting the symbol worker")?;
-    log::info!("symbols: worker started and kernel symbols read in {:.0?}", began.elapsed());
-    let began = Instant::now();
-    let options = process::Options { binary: settings.binary.clone(), ..process::Options::default() };
-    let mut processes = Processes::new(options);
-    let found = match &settings.target {
-        Target::Pids(tgids) if !settings.children => processes.scan(&Which::Tgids(tgids)),
-        _ => processes.scan(&Which::All),
-    };
-    log::info!("processes: {found} found in {:.0?}", began.elapsed());
-    let Settings { per_thread, raw_threads, .. } = *settings;
-    let containers = Containers::new(settings.node.clone(), naming);
-    Ok(Resolver::new(
-        processes,
-        symbolizer,
-        containers,
-        idle,
-        View { per_thread, raw_threads, first: settings.first() },
-    ))
 }
 
 /// What the capture is to do.

@@ -25,7 +25,7 @@ pub(super) const WINDOW: Duration = Duration::from_secs(1);
 const BEAT: Duration = Duration::from_millis(100);
 /// A program that is seen to begin is still mapping its libraries.
 const SETTLING: Duration = Duration::from_millis(10);
-/// Windows that may wait for the resolver; when it is slower the windows become longer.
+/// Windows that may wait for the stages; when it is slower the windows become longer.
 const WAITING: usize = 8;
 /// Events of processes that are kept before the first tick.
 const MAX_EARLY: usize = 1 << 18;

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use super::Outcome;
+use super::aggregator::Aggregator;
 use super::cost::Steadiness;
 use super::course::Course;
 use super::progress::Progress;
-use super::resolver::Resolver;
 use super::sampler::Batch;
+use super::world::World;
 use crate::limits::{Limit, LimitsMet};
 use crate::loader::unwinding::Unwinding;
 use crate::plan::{Control, Settings};
@@ -17,13 +18,20 @@ use crate::runtime::hotspot::tally::Throttled;
 use crate::targets::groups::Groups;
 use crate::unwind::Usage;
 
+/// The stages themselves.
+pub(super) struct All {
+    pub(super) groups: Groups,
+    pub(super) unwinding: Unwinding,
+    pub(super) jvms: Jvms,
+    pub(super) aggregator: Aggregator,
+}
+
 /// The stages behind the capture, while sampling goes on.
 pub(super) struct Stages<'a> {
     settings: &'a Settings,
-    groups: Groups,
-    resolver: Resolver,
-    jvms: Jvms,
-    unwinding: Unwinding,
+    /// What they share.
+    world: World,
+    all: All,
     progress: Progress,
     course: Course,
     steadiness: Steadiness,
@@ -33,21 +41,13 @@ pub(super) struct Stages<'a> {
 
 impl<'a> Stages<'a> {
     /// Sampling begins.
-    pub(super) fn begin(
-        settings: &'a Settings,
-        mut groups: Groups,
-        resolver: Resolver,
-        mut jvms: Jvms,
-        unwinding: Unwinding,
-    ) -> Stages<'a> {
+    pub(super) fn begin(settings: &'a Settings, world: World, mut all: All) -> Stages<'a> {
         // Attaching took its time: what was throttled in that is not of the profile's seconds.
-        groups.measure_from_now();
-        jvms.measure();
+        all.groups.measure_from_now();
+        all.jvms.measure();
         Stages {
-            groups,
-            resolver,
-            jvms,
-            unwinding,
+            world,
+            all,
             progress: Progress::new(settings.progress, settings.duration),
             course: Course::begin(),
             steadiness: Steadiness::begin(),
@@ -58,61 +58,67 @@ impl<'a> Stages<'a> {
 
     /// What happened to processes since.
     pub(super) fn events(&mut self, events: &[ProcessEvent]) {
-        let Stages { groups, resolver, jvms, unwinding, .. } = self;
-        resolver.apply(events);
-        jvms.notice(resolver.next_window(), events, |tgid| resolver.processes.has_ended(tgid));
+        let (World { processes, symbolizer }, All { groups, unwinding, jvms, aggregator }) =
+            (&mut self.world, &mut self.all);
+        aggregator.apply(events);
+        events.iter().for_each(|event| processes.apply(event));
+        jvms.notice(aggregator.next_window(), events, |tgid| processes.has_ended(tgid));
         // Until it is known how its stacks are walked those of a JVM that starts do not reach the root.
-        jvms.greet(|tgid| unwinding.wants(tgid, &resolver.processes, groups), &mut resolver.symbolizer);
+        jvms.greet(|tgid| unwinding.wants(tgid, processes, groups), symbolizer);
     }
 
     /// A window has ended.
     pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
-        let when = (self.jvms.have_work(), batch.totals.is_some());
-        self.steadiness.look(when, batch.program, || self.resolver.costs());
+        let when = (self.all.jvms.have_work(), batch.totals.is_some());
+        self.steadiness.look(when, batch.program, || self.world.costs());
         self.events(&batch.events);
-        let Stages { groups, resolver, jvms, unwinding, .. } = self;
+        let (world, All { groups, unwinding, jvms, aggregator }) = (&mut self.world, &mut self.all);
         let stacks = &mut batch.window.stacks;
-        unwinding.meet(stacks, batch.end, &mut resolver.processes, &mut resolver.symbolizer);
-        jvms.meet(&batch.window.stacks, &mut resolver.symbolizer);
-        jvms.beat(&mut resolver.symbolizer);
-        jvms.read(&resolver.read_logs(&batch.window.stacks));
+        // Before they get their names: a return address that is none is cut off.
+        unwinding.meet(stacks, batch.end, &mut world.processes, &mut world.symbolizer);
+        jvms.meet(stacks, &mut world.symbolizer);
+        jvms.beat(&mut world.symbolizer);
+        jvms.read(&world.read_logs(stacks, aggregator.waiting()));
         let throttled = if batch.totals.is_some() { jvms.measure() } else { Throttled::new() };
-        resolver.window(batch, throttled, jvms);
-        jvms.close_ended(&resolver.waiting(), &mut resolver.symbolizer);
+        aggregator.window(world, batch, throttled, jvms);
+        // After that: the last stacks of a JVM that ended are named by what is known of it.
+        jvms.close_ended(&aggregator.waiting(), &mut world.symbolizer);
         groups.beat();
-        self.limits.merge(resolver.limits());
+        self.limits.merge(world.limits());
+        self.limits.note(Limit::ThreadNames, "", aggregator.cut_names());
         self.limits.merge(unwinding.limits());
-        self.progress.show(resolver.samples());
+        self.progress.show(aggregator.samples());
         if control.take_evict() {
-            resolver.symbolizer.shed();
+            world.symbolizer.shed();
             unwinding.shed();
         }
     }
 
     /// Whether there is something to do though nothing comes from the sampler.
     pub(super) fn have_work(&self) -> bool {
-        self.unwinding.has_work() || self.jvms.have_work()
+        self.all.unwinding.has_work() || self.all.jvms.have_work()
     }
 
     /// What is done again and again, whether anything came or not.
     pub(super) fn beat(&mut self) {
-        let Stages { groups, resolver, jvms, unwinding, .. } = self;
-        let described = jvms.take_described(&mut resolver.symbolizer);
-        unwinding.describe(described, &mut resolver.processes, &mut resolver.symbolizer);
-        unwinding.beat(&mut resolver.processes, groups, &mut resolver.symbolizer);
+        let (World { processes, symbolizer }, All { groups, unwinding, jvms, .. }) =
+            (&mut self.world, &mut self.all);
+        let described = jvms.take_described(symbolizer);
+        unwinding.describe(described, processes, symbolizer);
+        unwinding.beat(processes, groups, symbolizer);
     }
 
     /// Sampling has ended: what still waits for its names has them now, or none.
     pub(super) fn settle(&mut self) {
         let began = Instant::now();
-        let Stages { resolver, jvms, .. } = self;
-        jvms.settle(&mut resolver.symbolizer);
-        jvms.read(&resolver.read_logs(&[]));
+        let (world, All { jvms, aggregator, .. }) = (&mut self.world, &mut self.all);
+        jvms.settle(&mut world.symbolizer);
+        jvms.read(&world.read_logs(&[], aggregator.waiting()));
         jvms.release();
-        resolver.finish();
+        aggregator.finish(world);
         self.progress.clear();
         log::info!("sampling: ended; the last stacks named in {:.0?}", began.elapsed());
-        let Usage { tables, spaces, bytes, refused } = self.unwinding.usage();
+        let Usage { tables, spaces, bytes, refused } = self.all.unwinding.usage();
         log::info!(
             "unwinding: {tables} tables for {spaces} processes in {} KiB; no room {refused} times",
             bytes >> 10
@@ -121,9 +127,9 @@ impl<'a> Stages<'a> {
 
     /// Hands over the parts whose stacks have all their names.
     pub(super) fn hand_over(&mut self, hand: &mut impl FnMut(Outcome)) {
-        while let Some((part, totals)) = self.resolver.take_part() {
-            let costs = self.resolver.costs();
-            let Stages { settings, groups, jvms, unwinding, .. } = self;
+        while let Some((part, totals)) = self.all.aggregator.take_part() {
+            let costs = self.world.costs();
+            let (settings, All { groups, unwinding, jvms, .. }) = (self.settings, &mut self.all);
             let (tables, last) = (unwinding.usage(), part.last_window());
             let mut outcome = self.course.part((part, &totals), jvms, groups, &costs, tables, settings);
             outcome.report.cost.steady = self.steadiness.steady();
@@ -132,7 +138,7 @@ impl<'a> Stages<'a> {
             limits.note(Limit::Stacks, "", outcome.profile.cut());
             outcome.report.limits = limits.rows();
             hand(outcome);
-            jvms.forget_ended(last, &mut self.resolver.symbolizer);
+            jvms.forget_ended(last, &mut self.world.symbolizer);
         }
     }
 }

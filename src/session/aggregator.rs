@@ -1,4 +1,4 @@
-//! From stacks to the profile: each window's stacks get their frames while their processes are still there; those of
+//! Sums samples to a profile: each window's stacks get their frames while their processes are still there; those of
 //! JVMs wait a window, since a JVM reports what it compiled a little late, and then until they are many.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -6,29 +6,24 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::idle::Idle;
+use super::part::Part;
 use super::sampler::{Batch, Totals};
-use super::tally::{EventTally, Tally};
+use super::tally::EventTally;
 use super::waiting::{Queue, Waiting};
+use super::world::World;
 use crate::capture::Counted;
-use crate::limits::{Limit, LimitsMet};
-use crate::process::opener::OpenersCost;
-use crate::process::{ProcessEvent, Processes};
+use crate::process::ProcessEvent;
 use crate::profile::frames::FrameId;
-use crate::profile::kind::Origin;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
-use crate::profile::stripped::is_nameless;
-use crate::profile::{Frame, Kind, Labels, Module, Profile, Why};
+use crate::profile::{Frame, Kind, Labels};
 use crate::runtime::Delay;
 use crate::runtime::hotspot::java_threads::JavaThreads;
 use crate::runtime::hotspot::tally::Throttled;
 use crate::runtime::hotspot::thread_name::{self, MAX_KERNEL, fold_numbers};
-use crate::sample::{Count, End, Event, MonoNs, ProcessId, Stack, StackKey, UserWord};
-use crate::symbolize::{CHUNK, LogStats, Named, Stats, Symbolizer};
+use crate::sample::{Count, Event, MonoNs, ProcessId, Stack, StackKey, UserWord};
+use crate::symbolize::{CHUNK, Named};
 use crate::targets::containers::Containers;
-
-/// Files, by reason, in which walks ended that did not reach the root.
-const MAX_FILES: usize = 4096;
 
 /// How stacks are shown.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,36 +34,6 @@ pub(super) struct View {
     pub(super) raw_threads: bool,
     /// The event that was asked for first.
     pub(super) first: Event,
-}
-
-/// Whether a thread begins with this function: glibc's, musl's, HotSpot's, the launcher's. The frame pointer below them
-/// is whatever the creator of the thread left there, so how the walk ended does not say it.
-fn begins_thread(root: &Frame) -> bool {
-    const BEGINS: &[&str] =
-        &["start_thread", "thread_native_entry", "JavaMain", "ThreadJavaMain", "_start", "start"];
-    // A stripped libc has no name for its `start_thread`, which is local; then its file is the name.
-    const LIBCS: &[&str] = &["libc.so", "libc-", "libpthread", "ld-musl"];
-    if is_nameless(root) {
-        return LIBCS.iter().any(|libc| root.name.starts_with(libc));
-    }
-    root.unknown.is_none()
-        && (["clone", "__clone"].iter().any(|clone| root.name.starts_with(clone))
-            || BEGINS.contains(&&*root.name))
-}
-
-/// How the walk ended, as far as its frames show: one that left the code has ended there, whatever it read beyond.
-fn end(stack: &Stack, frames: &[Arc<Frame>]) -> End {
-    let astray = frames.first().is_some_and(|root| root.unknown == Some(Why::NotMapped));
-    if astray && stack.user.len() > 1 { End::BadPc } else { stack.end }
-}
-
-/// The file of the frame whose caller was not found; none if it is in none, or nothing is missing.
-fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<Module>> {
-    if matches!(end, End::Root | End::Depth | End::NoUser) {
-        return None;
-    }
-    let last = frames.iter().find(|frame| frame.unknown != Some(Why::NotMapped))?;
-    last.module.clone().filter(|_| last.kind != Kind::Kernel)
 }
 
 /// What tells apart how stacks are shown: program, thread, its name, cgroup.
@@ -120,33 +85,8 @@ impl Last {
     }
 }
 
-/// What the ticks of some windows in a row have become.
-pub(super) struct Part {
-    pub(super) profile: Profile,
-    pub(super) tally: Tally,
-    /// The event that JVMs are told of by.
-    first: Event,
-    /// Most stacks of a window, which the count maps must hold.
-    pub(super) most_stacks: usize,
-    /// Its last window, and what was known at its end; none while it is not over.
-    end: Option<(u64, Totals)>,
-}
-
-impl Part {
-    fn new(first: Event) -> Part {
-        Part { profile: Profile::new(), tally: Tally::default(), first, most_stacks: 0, end: None }
-    }
-
-    /// The number of its last window; 0 while it is not over.
-    pub(super) fn last_window(&self) -> u64 {
-        self.end.as_ref().map_or(0, |(last, _)| *last)
-    }
-}
-
 /// Turns batches into profiles, one for each part.
-pub(super) struct Resolver {
-    pub(super) processes: Processes,
-    pub(super) symbolizer: Symbolizer,
+pub(super) struct Aggregator {
     /// Those whose stacks are not all named; the last is not over.
     parts: VecDeque<Part>,
     containers: Containers,
@@ -161,30 +101,12 @@ pub(super) struct Resolver {
     ends: [MonoNs; 2],
 }
 
-impl Resolver {
-    pub(super) fn new(
-        processes: Processes,
-        symbolizer: Symbolizer,
-        containers: Containers,
-        idle: Idle,
-        view: View,
-    ) -> Resolver {
+impl Aggregator {
+    pub(super) fn new(containers: Containers, idle: Idle, view: View) -> Aggregator {
         let (waiting, window, ends) = (Queue::default(), 0, [MonoNs::default(); 2]);
         let parts = VecDeque::from([Part::new(view.first)]);
         let threads = JavaThreads::new(view.raw_threads);
-        Resolver {
-            processes,
-            symbolizer,
-            parts,
-            containers,
-            idle,
-            view,
-            threads,
-            cut_names: 0,
-            waiting,
-            window,
-            ends,
-        }
+        Aggregator { parts, containers, idle, view, threads, cut_names: 0, waiting, window, ends }
     }
 
     /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
@@ -204,17 +126,9 @@ impl Resolver {
         Some((self.parts.pop_front()?, totals))
     }
 
-    /// What symbolizing did, and what it and opening files cost so far.
-    pub(super) fn costs(&self) -> (Stats, OpenersCost) {
-        (self.symbolizer.stats(), self.processes.openers_cost())
-    }
-
-    /// What was left out of processes and files.
-    pub(super) fn limits(&self) -> LimitsMet {
-        let mut met = self.processes.limits();
-        met.merge(self.symbolizer.limits());
-        met.note(Limit::ThreadNames, "", self.cut_names);
-        met
+    /// Ticks of threads whose names may be a part of theirs.
+    pub(super) fn cut_names(&self) -> u64 {
+        self.cut_names
     }
 
     /// The number of the window that is taken in next.
@@ -225,9 +139,6 @@ impl Resolver {
     /// Takes in what happened to processes.
     pub(super) fn apply(&mut self, events: &[ProcessEvent]) {
         self.containers.notice(events);
-        for event in events {
-            self.processes.apply(event);
-        }
     }
 
     /// Whose stacks wait for their names.
@@ -235,15 +146,8 @@ impl Resolver {
         self.waiting.processes()
     }
 
-    /// Reads what JVMs say of their code. Those of these stacks, and of those that wait, have run.
-    pub(super) fn read_logs(&mut self, stacks: &[(Stack, Count)]) -> Vec<(ProcessId, LogStats)> {
-        let mut ran = self.waiting();
-        ran.extend(stacks.iter().map(|(stack, _)| stack.key.process));
-        self.symbolizer.read_logs(&ran)
-    }
-
     /// Takes in a window whose events have been applied; `throttled`: if it ends a part, how JVMs were in that.
-    pub(super) fn window(&mut self, batch: Batch, throttled: Throttled, jvms: &dyn Delay) {
+    pub(super) fn window(&mut self, world: &mut World, batch: Batch, throttled: Throttled, jvms: &dyn Delay) {
         let Batch { window, events, end, totals, program: _ } = batch;
         self.window += 1;
         let (began, stacks) = (Instant::now(), window.stacks.len());
@@ -258,26 +162,26 @@ impl Resolver {
         }
         *most_stacks = stacks.max(*most_stacks);
         self.containers.meet(&window.stacks);
-        self.symbolizer.follow_kernel();
+        world.symbolizer.follow_kernel();
         let mut counted = window.stacks;
         // In the order of time: which program has a number is told by the first stack that has it, and those of an exec,
         // which come last, may be of the next one's time already.
         counted.sort_by_key(|(stack, _)| stack.at);
         for (stack, _) in &counted {
-            self.processes.meet(stack.key.process, stack.at);
+            world.processes.meet(stack.key.process, stack.at);
         }
         if self.view.per_thread {
-            let processes = &mut self.processes;
+            let processes = &mut world.processes;
             let own = |id, at| processes.info(id, at).map(|info| Arc::clone(&info.comm));
-            self.threads.look(self.window, &counted, self.symbolizer.jvms(), own);
+            self.threads.look(self.window, &counted, world.symbolizer.jvms(), own);
         }
         let (java, now): (Vec<_>, Vec<_>) =
             counted.into_iter().partition(|(stack, _)| jvms.is_jvm(stack.key.process.tgid));
-        self.resolve(now, self.window);
+        self.resolve(world, now, self.window);
         let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|(last, _)| *last);
         let due = self.waiting.take_due(self.window, over, jvms);
-        self.resolve_each(due);
-        self.symbolizer.meet(java.iter().map(|(stack, _)| stack));
+        self.resolve_each(world, due);
+        world.symbolizer.meet(java.iter().map(|(stack, _)| stack));
         let window = self.window;
         if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
             part.end = Some((window, totals));
@@ -286,8 +190,8 @@ impl Resolver {
         }
         self.waiting.add(window, java);
         let oldest = self.waiting.oldest().unwrap_or(end);
-        self.processes.retire(oldest.min(self.ends[0]));
-        self.symbolizer.tidy(&self.processes);
+        world.processes.retire(oldest.min(self.ends[0]));
+        world.symbolizer.tidy(&world.processes);
         self.ends = [self.ends[1], end];
         log::debug!(
             "window {}: {new_ticks} samples, {stacks} stacks, {} events of processes; taken in within {:.1?}",
@@ -298,20 +202,20 @@ impl Resolver {
     }
 
     /// Resolves what still waits, whether its JVM is followed or not.
-    pub(super) fn finish(&mut self) {
+    pub(super) fn finish(&mut self, world: &mut World) {
         let waiting = self.waiting.take_all();
-        self.resolve_each(waiting);
+        self.resolve_each(world, waiting);
     }
 
     /// Resolves stacks of any windows.
-    fn resolve_each(&mut self, waiting: Vec<Waiting>) {
+    fn resolve_each(&mut self, world: &mut World, waiting: Vec<Waiting>) {
         let mut by_part: BTreeMap<usize, (u64, Vec<(Stack, Count)>)> = BTreeMap::new();
         for Waiting { window, stack, count } in waiting {
             let (_, counted) = by_part.entry(self.part_at(window)).or_insert_with(|| (window, Vec::new()));
             counted.push((stack, count));
         }
         for (window, counted) in by_part.into_values() {
-            self.resolve(counted, window);
+            self.resolve(world, counted, window);
         }
     }
 
@@ -331,7 +235,7 @@ impl Resolver {
     }
 
     /// Resolves stacks of the part that has `window`.
-    fn resolve(&mut self, mut counted: Vec<(Stack, Count)>, window: u64) {
+    fn resolve(&mut self, world: &mut World, mut counted: Vec<(Stack, Count)>, window: u64) {
         // Neighbours share much of their stacks: what one has needed is at hand for the next.
         counted.sort_unstable_by(|(a, _), (b, _)| {
             owner(a).cmp(&owner(b)).then_with(|| root_first(a).cmp(root_first(b)))
@@ -341,16 +245,16 @@ impl Resolver {
         let mut last = Last::default();
         // Frames are many words for each of a stack: not those of a whole window at once.
         for (stacks, counts) in stacks.chunks(CHUNK).zip(counts.chunks(CHUNK)) {
-            let named = self.symbolizer.symbolize(stacks, &mut self.processes);
+            let named = world.symbolizer.symbolize(stacks, &mut world.processes);
             for ((stack, count), named) in stacks.iter().zip(counts).zip(named) {
                 last.replace(named);
-                self.add(stack, *count, &mut last, window);
+                self.add(world, (stack, *count), &mut last, window);
             }
         }
     }
 
     /// Adds a stack, of which `last` has the frames.
-    fn add(&mut self, stack: &Stack, count: Count, last: &mut Last, window: u64) {
+    fn add(&mut self, world: &mut World, (stack, count): (&Stack, Count), last: &mut Last, window: u64) {
         let event = stack.key.event;
         let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.ticks);
         if waits {
@@ -362,7 +266,7 @@ impl Resolver {
         self.part(window).note(stack, count, &last.frames);
         let (labels, cut) = match &last.shown {
             Some(shown) if (shown.owner, shown.waits) == (owner(stack), waits) => (shown.labels, shown.cut),
-            _ => self.show(stack, waits, last, window),
+            _ => self.show(world, (stack, waits), last, window),
         };
         self.cut_names += if cut { count.ticks } else { 0 };
         let profile = &mut self.part(window).profile;
@@ -373,10 +277,16 @@ impl Resolver {
     }
 
     /// Has the process and the thread of a stack shown. `waits`: nothing ran.
-    fn show(&mut self, stack: &Stack, waits: bool, last: &mut Last, window: u64) -> (LabelsId, bool) {
+    fn show(
+        &mut self,
+        world: &mut World,
+        (stack, waits): (&Stack, bool),
+        last: &mut Last,
+        window: u64,
+    ) -> (LabelsId, bool) {
         let id = stack.key.process;
         let process = match (id.is_idle(), waits) {
-            (false, _) => self.process_name(stack),
+            (false, _) => world.process_name(stack),
             (true, true) => "[idle]".to_owned(),
             (true, false) => "[interrupts while idle]".to_owned(),
         };
@@ -408,37 +318,5 @@ impl Resolver {
         let labels = profile.intern_labels(&labels);
         last.show(roots, Shown { owner: owner(stack), waits, labels, cut });
         (labels, cut)
-    }
-
-    /// The name of the group leader; of a process that was never seen, that of the thread.
-    fn process_name(&mut self, stack: &Stack) -> String {
-        let comm = self.processes.info(stack.key.process, stack.at).map(|info| Arc::clone(&info.comm));
-        let name = thread_name::text(comm.as_deref().unwrap_or(&stack.comm));
-        if name.is_empty() { format!("[pid {}]", stack.key.process.tgid) } else { name }
-    }
-}
-
-impl Part {
-    fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
-        let end = end(stack, frames);
-        let tally = self.tally.of(stack.key.event);
-        *tally.ends.entry(end).or_default() += count.ticks;
-        if let Some(file) = ended_in(end, frames) {
-            let (rows, key) = (&mut tally.ended_in, (file, end));
-            if rows.len() < MAX_FILES || rows.contains_key(&key) {
-                *rows.entry(key).or_default() += count.ticks;
-            }
-        }
-        if stack.key.event != self.first {
-            return;
-        }
-        let ticks = self.tally.java.ticks.entry(stack.key.process).or_default();
-        ticks.all += count.ticks;
-        if frames.iter().any(|frame| frame.kind.origin() == Origin::Java) {
-            ticks.java += count.ticks;
-            if end == End::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
-                ticks.rootless += count.ticks;
-            }
-        }
     }
 }

@@ -1,0 +1,90 @@
+//! A part of a session: what the samples of some windows in a row have become.
+
+use std::sync::Arc;
+
+use super::sampler::Totals;
+use super::tally::Tally;
+use crate::profile::kind::Origin;
+use crate::profile::stripped::is_nameless;
+use crate::profile::{Frame, Kind, Module, Profile, Why};
+use crate::sample::{Count, End, Event, Stack};
+
+/// Files, by reason, in which walks ended that did not reach the root.
+const MAX_FILES: usize = 4096;
+
+/// What the ticks of some windows in a row have become.
+pub(super) struct Part {
+    pub(super) profile: Profile,
+    pub(super) tally: Tally,
+    /// The event that JVMs are told of by.
+    first: Event,
+    /// Most stacks of a window, which the count maps must hold.
+    pub(super) most_stacks: usize,
+    /// Its last window, and what was known at its end; none while it is not over.
+    pub(super) end: Option<(u64, Totals)>,
+}
+
+impl Part {
+    pub(super) fn new(first: Event) -> Part {
+        Part { profile: Profile::new(), tally: Tally::default(), first, most_stacks: 0, end: None }
+    }
+
+    /// The number of its last window; 0 while it is not over.
+    pub(super) fn last_window(&self) -> u64 {
+        self.end.as_ref().map_or(0, |(last, _)| *last)
+    }
+
+    /// Takes in how a stack ended, and of which JVM it is.
+    pub(super) fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
+        let end = end(stack, frames);
+        let tally = self.tally.of(stack.key.event);
+        *tally.ends.entry(end).or_default() += count.ticks;
+        if let Some(file) = ended_in(end, frames) {
+            let (rows, key) = (&mut tally.ended_in, (file, end));
+            if rows.len() < MAX_FILES || rows.contains_key(&key) {
+                *rows.entry(key).or_default() += count.ticks;
+            }
+        }
+        if stack.key.event != self.first {
+            return;
+        }
+        let ticks = self.tally.java.ticks.entry(stack.key.process).or_default();
+        ticks.all += count.ticks;
+        if frames.iter().any(|frame| frame.kind.origin() == Origin::Java) {
+            ticks.java += count.ticks;
+            if end == End::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
+                ticks.rootless += count.ticks;
+            }
+        }
+    }
+}
+
+/// Whether a thread begins with this function: glibc's, musl's, HotSpot's, the launcher's. The frame pointer below them
+/// is whatever the creator of the thread left there, so how the walk ended does not say it.
+fn begins_thread(root: &Frame) -> bool {
+    const BEGINS: &[&str] =
+        &["start_thread", "thread_native_entry", "JavaMain", "ThreadJavaMain", "_start", "start"];
+    // A stripped libc has no name for its `start_thread`, which is local; then its file is the name.
+    const LIBCS: &[&str] = &["libc.so", "libc-", "libpthread", "ld-musl"];
+    if is_nameless(root) {
+        return LIBCS.iter().any(|libc| root.name.starts_with(libc));
+    }
+    root.unknown.is_none()
+        && (["clone", "__clone"].iter().any(|clone| root.name.starts_with(clone))
+            || BEGINS.contains(&&*root.name))
+}
+
+/// How the walk ended, as far as its frames show: one that left the code has ended there, whatever it read beyond.
+fn end(stack: &Stack, frames: &[Arc<Frame>]) -> End {
+    let astray = frames.first().is_some_and(|root| root.unknown == Some(Why::NotMapped));
+    if astray && stack.user.len() > 1 { End::BadPc } else { stack.end }
+}
+
+/// The file of the frame whose caller was not found; none if it is in none, or nothing is missing.
+fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<Module>> {
+    if matches!(end, End::Root | End::Depth | End::NoUser) {
+        return None;
+    }
+    let last = frames.iter().find(|frame| frame.unknown != Some(Why::NotMapped))?;
+    last.module.clone().filter(|_| last.kind != Kind::Kernel)
+}
