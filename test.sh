@@ -92,7 +92,7 @@ step_fuzz() { fuzz/run.sh 4; }
 # Files of tests that each look at one program of their own, by its pid, or wait most of their time: what another such
 # file does meanwhile is no matter to them. The others look at the whole machine, or count what it has time for. Those that
 # take longest come first, so that none is left to run alone at the end.
-BESIDE="daemon hotspot vm jdks truth interpreted replay options perf_maps symbols agent pprof"
+BESIDE="daemon hotspot vm jdks truth interpreted replay options perf_maps symbols agent moved pprof go compat odd_jvms"
 
 # Everything under tests/, as root: first what wants the machine for itself, one file after the other, then the rest, two
 # at a time.
@@ -122,9 +122,12 @@ step_end-to-end() {
 
 # One file of end-to-end tests: PACKAGE_DIRECTORY TEST_BINARY.
 end_to_end() {
+    local start=$SECONDS rc=0
     echo "--- $2"
     (cd "$1" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "CI=${CI:-}" \
-        "JBPF_PROF_BINARY=$(release_binary "$(host_triple)")" "$2" --show-output --test-threads=1)
+        "JBPF_PROF_BINARY=$(release_binary "$(host_triple)")" "$2" --show-output --test-threads=1) || rc=$?
+    echo "TOOK: $((SECONDS - start)) s $(test_name "$2")"
+    return "$rc"
 }
 
 # The same with its output in a file of its own.

@@ -33,7 +33,8 @@ for line in sys.stdin:
 LOGS=${CARGO_TARGET_DIR:-$REPO/target}/test
 mkdir -p "$LOGS"
 
-# Runs step_NAME with its output in a file; says how it went. A step that runs tests counts as its tests, another as 1.
+# Runs step_NAME with its output in a file; says how it went, and how long each of its files of tests took. A step that
+# runs tests counts as its tests, another as 1.
 run_step() {
     local log=$LOGS/$1.log start=$SECONDS rc=0 tests fails skip
     printf '%-12s ' "$1"
@@ -60,6 +61,7 @@ run_step() {
         [ "$tests" = 0 ] || printf '   %d tests' "$tests"
         [ "$here" = 0 ] || printf ', %d of them skipped or left out' "$here"
         printf '\n'
+        sed -n 's/^TOOK: /             /p' "$log" | sort -k 1,1nr
     else
         passed=$((passed + tests))
         [ "$fails" -gt 0 ] || fails=1
