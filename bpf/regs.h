@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
  * Registers: those of the event, and those with which a task last left user mode. What else differs by architecture is
- * in the headers of x86-64's own ways to step (step_epilogue.h, step_hotspot.h, step_i386.h, step_interpreter.h), in
- * step_table.h and in uprobes.h.
+ * in the headers of x86-64's own ways to step (leaf_code.h, step_epilogue.h, step_hotspot.h, step_i386.h,
+ * step_interpreter.h), in step_table.h and in uprobes.h.
  */
 #ifndef JP_REGS_H
 #define JP_REGS_H
