@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from . import bystander, convert, filter, hiccup, jdks, native, paired, pointers, programs, rivals, scaling, soak, tables
+from . import bystander, convert, filter, hiccup, jdks, native, paired, pointers, programs, rivals, scaling, sinks, soak, tables
 from .cache import Cache
 from .figures import Figures
 from .jvm import EXACT
@@ -22,8 +22,8 @@ DEBUG_RECORDS = {"exact": [EXACT], "default": [[]], "both": [EXACT, []]}
 PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "convert"]
 # Not among them unless asked for, since they take long: what the daemon costs in minutes and hours, what a filter saves,
 # ten JVMs with and without frame pointers, what other profilers cost, what a node pushes.
-SOAK, POINTERS, RIVALS, SCALING, PAIRED = "soak", "pointers", "rivals", "scaling", "paired"
-DAEMON = [SOAK, "bystander", "filter"]
+SOAK, POINTERS, RIVALS, SCALING, PAIRED, SINKS = "soak", "pointers", "rivals", "scaling", "paired", "sinks"
+DAEMON = [SOAK, "bystander", "filter", SINKS]
 ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED]
 # Parts that look at a running Java program.
 OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING, PAIRED}
@@ -51,13 +51,13 @@ def main():
     parser.add_argument("--frame-pointers", choices=FRAME_POINTERS, default="no", help="whether the JVM keeps them [no]")
     parser.add_argument("--debug-records", choices=DEBUG_RECORDS, default="exact", help="for each instruction, or as by default [exact]")
     parser.add_argument("--turns", type=int, default=3, help="of the rivals, and of both binaries [3]")
-    parser.add_argument("--before", metavar="BINARY", help="with --part paired: what is compared with")
+    parser.add_argument("--before", metavar="BINARY", help="with --part paired or sinks: what is compared with")
     parser.add_argument("--minutes", type=int, default=30, help="of the soak [30]; 480 before a release")
     parser.add_argument("--jvms", type=int, default=20, help="of the soak [20]")
     parser.add_argument("--keep", help="directory for all profiles [a temporary one, deleted]")
     args = parser.parse_args()
-    if (PAIRED in (args.part or [])) != bool(args.before):
-        parser.error("--part paired and --before BINARY go together")
+    if bool({PAIRED, SINKS} & set(args.part or [])) != bool(args.before):
+        parser.error("--before BINARY goes with --part paired or sinks")
     cache = Cache()
     if not {*DAEMON, "native", "tables"}.issuperset(args.part or PARTS):
         cache.fill()
@@ -99,6 +99,8 @@ class Bench:
             bystander.measure(self.ours.binary, self.work, self.figures, found[0], self.args.seconds)
         if "filter" in self.parts:
             filter.measure(self.ours, self.figures, max(self.rates), self.args.seconds)
+        if SINKS in self.parts:
+            sinks.measure(self, pathlib.Path(self.args.before).resolve())
         if SOAK in self.parts:
             soak.measure(self.ours.binary, self.work, self.figures, found[0], self.args.minutes, self.args.jvms)
         if "native" in self.parts:
