@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use jbpf_prof::output::{self, Look, Target};
+use jbpf_prof::output::{self, Look, OutputTarget};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Profile};
 use jbpf_prof::sample::Event;
 
@@ -107,7 +107,7 @@ fn main() {
     );
     let write = |name: &str| {
         let path = directory.path().join(name);
-        let target = Target::parse(&path, None).unwrap();
+        let target = OutputTarget::parse(&path, None).unwrap();
         let ((), took) =
             timed(name, || drop(output::write(&profile.views(), &target, &Look::default()).unwrap()));
         println!("             {} KiB", std::fs::metadata(&path).unwrap().len() / 1024);

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use jbpf_prof::cli::{self, Command, Config, Exit, Failure};
+use jbpf_prof::cli::{self, Command, RecordConfig};
+use jbpf_prof::failure::{Exit, Failure, code_of};
 use jbpf_prof::output::report::Detail;
 use jbpf_prof::{daemon, host, jvm, output, process, session, symbolize};
 
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     let exit = match cli::parse(std::iter::once(own).chain(first).chain(args)) {
         Ok(command) => run(command).unwrap_or_else(|error| {
             say(&format!("{error:#}"));
-            cli::exit::code_of(&error)
+            code_of(&error)
         }),
         Err(failure) => {
             if !failure.message.is_empty() {
@@ -84,12 +85,12 @@ fn always_on(job: &cli::daemon::Job) -> anyhow::Result<Exit> {
     }
     cli::log::begin(job.log);
     let refusals = may_sample(false)?;
-    daemon::run(&job.config).map_err(|error| cli::exit::explained(error, &refusals))?;
+    daemon::run(&job.config).map_err(|error| cli::explained(error, &refusals))?;
     Ok(Exit::Done)
 }
 
 /// What this host does not allow: an error if nothing can be sampled at all.
-fn may_sample(own_btf: bool) -> anyhow::Result<Vec<host::Refusal>> {
+fn may_sample(own_btf: bool) -> anyhow::Result<Vec<host::HostRefusal>> {
     let refusals = host::check(own_btf);
     for refusal in &refusals {
         if refusal.is_fatal() {
@@ -101,18 +102,18 @@ fn may_sample(own_btf: bool) -> anyhow::Result<Vec<host::Refusal>> {
 }
 
 /// The main job.
-fn record(config: &Config) -> anyhow::Result<Exit> {
+fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     cli::log::begin(config.log);
     config.warnings.iter().for_each(|warning| say(warning));
     let refusals = may_sample(config.settings.btf.is_some())?;
     let (outcome, sampled) =
-        session::run(&config.settings).map_err(|error| cli::exit::explained(error, &refusals))?;
+        session::run(&config.settings).map_err(|error| cli::explained(error, &refusals))?;
     write(config, outcome)?;
     sampled.map(|()| Exit::Done)
 }
 
 /// Writes what a run has given, and its report.
-fn write(config: &Config, mut outcome: session::Outcome) -> anyhow::Result<()> {
+fn write(config: &RecordConfig, mut outcome: session::Outcome) -> anyhow::Result<()> {
     outcome.filter(&config.include, &config.exclude);
     for target in &config.outputs {
         let began = std::time::Instant::now();

@@ -1,5 +1,7 @@
 //! Foreign text made fit to print. A leaf: every room may use it.
 
+use std::borrow::Cow;
+
 /// Whether a character may be printed anywhere: no control character, nothing that turns the direction of text or
 /// breaks a line (bidirectional marks and overrides, line and paragraph separators), no noncharacter (XML forbids them).
 fn printable(c: char) -> bool {
@@ -53,6 +55,30 @@ fn hash(bytes: &[u8]) -> u32 {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
     (hash >> 32) as u32 ^ hash as u32
+}
+
+/// Modified UTF-8 made UTF-8: it writes characters beyond U+FFFF as two surrogates of three bytes each (JVM specification,
+/// 4.4.7).
+#[must_use]
+pub fn standard_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if !bytes.contains(&0xed) {
+        return Cow::Borrowed(bytes);
+    }
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let [first, tail @ ..] = rest {
+        if let [0xed, a @ 0xa0..=0xaf, b, 0xed, c @ 0xb0..=0xbf, d, after @ ..] = rest {
+            let high = u32::from(a & 0x0f) << 6 | u32::from(b & 0x3f);
+            let low = u32::from(c & 0x0f) << 6 | u32::from(d & 0x3f);
+            let character = char::from_u32(0x10000 + (high << 10 | low)).unwrap_or('\u{fffd}');
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            rest = after;
+        } else {
+            out.push(*first);
+            rest = tail;
+        }
+    }
+    Cow::Owned(out)
 }
 
 #[cfg(test)]

@@ -1,20 +1,18 @@
 //! The DaemonSet's capabilities: what is lost without each, as the table in `docs/kubernetes.md` says.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::folded::Folded;
-use common::java::{Jdk, Program, classes};
-use common::nobody::{AS_NOBODY, NOBODY, as_nobody};
-use common::profiler::{self, binary};
-use common::target::Target;
-use common::{is_root, manifest, native, scratch};
 use serde_json::Value;
+use testkit::folded::Folded;
+use testkit::java::{Jdk, Program, classes};
+use testkit::nobody::{AS_NOBODY, NOBODY, as_nobody};
+use testkit::profiler::{self, binary};
+use testkit::target::Target;
+use testkit::{is_root, manifest, native, scratch};
 
 /// The profiler with the manifest's capabilities but these.
 fn without(left_out: &[&str]) -> Command {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jbpf_prof::capture::abi::Counters;
-use jbpf_prof::capture::window::Options;
+use jbpf_prof::capture::window::CaptureOptions;
 use jbpf_prof::capture::{Capture, Filter, Window};
 use jbpf_prof::sample::Event;
 use seccompiler::{
@@ -19,8 +19,8 @@ fn is_root() -> bool {
     root
 }
 
-fn options(filter: Filter) -> Options {
-    Options {
+fn options(filter: Filter) -> CaptureOptions {
+    CaptureOptions {
         events: vec![(Event::Cpu, 1_001_001)],
         cpus: None,
         filter: Filter { user: true, kernel: true, include_self: true, ..filter },
@@ -35,7 +35,7 @@ fn cpu_time() -> Duration {
 }
 
 /// Burns 300 ms of CPU time in this thread in each window; gives the windows and what the events themselves counted.
-fn capture(options: &Options, windows: usize) -> (Vec<Window>, u64) {
+fn capture(options: &CaptureOptions, windows: usize) -> (Vec<Window>, u64) {
     let mut capture = Capture::prepare(options).unwrap();
     capture.start().unwrap();
     let mut got = Vec::new();
@@ -110,7 +110,7 @@ fn nothing_is_counted_after_a_stop() {
         return;
     }
     // All CPUs are walking stacks for a good part of the time: most stops meet a run.
-    let often = Options { events: vec![(Event::Cpu, 50_000)], ..options(Filter::default()) };
+    let often = CaptureOptions { events: vec![(Event::Cpu, 50_000)], ..options(Filter::default()) };
     let mut capture = Capture::prepare(&often).unwrap();
     let mut ticks = 0;
     for cycle in 0..100 {

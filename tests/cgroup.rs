@@ -1,19 +1,17 @@
 //! Profiles of cgroups, containers and pods: all of their own samples, and nobody else's.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::cgroup::{Group, hierarchies, naming};
-use common::folded::Folded;
-use common::java::{Jdk, Program, classes, in_container};
-use common::profiler::{self, record, record_watching};
-use common::target::Target;
-use common::{container, is_root, native, scratch, skip};
 use serde_json::Value;
+use testkit::cgroup::{Group, hierarchies, naming};
+use testkit::folded::Folded;
+use testkit::java::{Jdk, Program, classes, in_container};
+use testkit::profiler::{self, record, record_watching};
+use testkit::target::Target;
+use testkit::{container, is_root, native, scratch, skip};
 
 const UIDS: [&str; 2] = ["0a1b2c3d-0000-1111-2222-333344445555", "0a1b2c3d-0000-1111-2222-333344446666"];
 

@@ -1,17 +1,15 @@
 //! Chosen processes: who they are when numbers are given away, who descends from them, and when the last has ended.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::process::Command;
 use std::time::Duration;
 
-use common::profiler::{Sampling, until_it_ends};
-use common::spent::{Watch, spend};
-use common::target::Target;
-use common::{is_root, native, scratch};
 use jbpf_prof::process::procfs;
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::profiler::{Sampling, until_it_ends};
+use testkit::spent::{Watch, spend};
+use testkit::target::Target;
+use testkit::{is_root, native, scratch};
 
 /// Milliseconds of CPU time after which a program ends that nobody waits for.
 const LONG: &str = "20000";

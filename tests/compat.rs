@@ -1,15 +1,13 @@
 //! 32-bit programs on a 64-bit kernel, end to end: the same stacks of known shape as of others.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use common::folded::{Folded, is, user_leaf};
-use common::profiler::profile;
-use common::target::Target;
-use common::{is_root, native, scratch, skip};
+use testkit::folded::{Folded, is, user_leaf};
+use testkit::profiler::profile;
+use testkit::target::Target;
+use testkit::{is_root, native, scratch, skip};
 
 /// The kernel's headers: those of 64 bits are no others, and a compiler for 32 bits does not look there.
 const HEADERS: &str = "/usr/include/x86_64-linux-gnu";

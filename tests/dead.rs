@@ -2,24 +2,22 @@
 //! the process that is in it its names, and nobody else anything.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::java::{Jdk, Program};
-use common::profiler::{record_watching, run, while_sampling};
-use common::spent::spend;
-use common::target::Target;
-use common::{is_root, native, scratch, skip};
 use jbpf_prof::process::Unopened;
 use jbpf_prof::profile::Why;
 use jbpf_prof::sample::{End, Event, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
-use jbpf_prof::symbolize::{AddressSpaces, Config, JvmMemory, Place, Symbolizer};
+use jbpf_prof::symbolize::{AddressSpaces, JvmMemory, Place, SymbolConfig, Symbolizer};
 use rustix::process::Signal;
+use testkit::java::{Jdk, Program};
+use testkit::profiler::{record_watching, run, while_sampling};
+use testkit::spent::spend;
+use testkit::target::Target;
+use testkit::{is_root, native, scratch, skip};
 
 /// Whether there can be such file systems here.
 fn has_fuse() -> bool {
@@ -168,7 +166,8 @@ fn jvms_whose_memory_does_not_answer_cost_others_nothing() {
     dead.signal(Signal::USR1);
     dead.wait_for(|line| line == "silent");
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
-    let mut symbolizer = Symbolizer::start(Config::new(env!("CARGO_BIN_EXE_jbpf-prof").into())).unwrap();
+    let mut symbolizer =
+        Symbolizer::start(SymbolConfig::new(env!("CARGO_BIN_EXE_jbpf-prof").into())).unwrap();
     // No process has these numbers: they are of one tenant.
     for tgid in u32::MAX - 8..u32::MAX {
         assert_eq!(leaf_in(&mut symbolizer, tgid, memory.try_clone().unwrap()), Some(Why::WorkerFailed));

@@ -2,17 +2,15 @@
 //! counted.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::folded::Folded;
-use common::java::{Jdk, Program};
-use common::profiler::{Profile, out_file, run, while_sampling};
-use common::target::Target;
-use common::{is_root, native, scratch};
+use testkit::folded::Folded;
+use testkit::java::{Jdk, Program};
+use testkit::profiler::{Profile, out_file, run, until_it_ends, while_sampling};
+use testkit::target::Target;
+use testkit::{is_root, native, scratch};
 
 /// Rounds of a program, each of which touches 10 new pages in one function and 30 in another one.
 const ROUNDS: u64 = 200;
@@ -39,7 +37,13 @@ fn touched(target: &mut Target, go: &Path, more: &[&str]) -> Profile {
 fn assert_all(profile: &Profile, functions: [&str; 2]) {
     for (name, pages) in functions.into_iter().zip([10, 30]) {
         let stacks = profile.folded.within(name);
-        assert_eq!(stacks.total(), pages * ROUNDS, "{name}: {}", stacks.top(10));
+        assert_eq!(
+            stacks.total(),
+            pages * ROUNDS,
+            "{name}: {}\n{}",
+            profile.folded.top(10),
+            profile.report["accounts"]
+        );
     }
     let accounts = &profile.report["accounts"];
     assert_eq!(profile.report["event"], "page-faults");
@@ -63,6 +67,21 @@ fn page_faults_are_counted_where_they_happen() {
         let mut target = Target::start(Command::new(program).arg(&go).arg(ROUNDS.to_string()));
         assert_all(&touched(&mut target, &go, &["-e", "page-faults,cpu"]), ["touch10", "touch30"]);
     }
+}
+
+/// A command begins when its events run, not before, however busy the machine is.
+#[test]
+fn a_command_is_sampled_from_its_beginning() {
+    if !is_root() {
+        return;
+    }
+    let go = go("command");
+    fs::write(&go, "").unwrap();
+    let program = native::with_flags("touched.c", "touched-fp", &["-fno-omit-frame-pointer"]);
+    // Its output would stand in the report.
+    let command = format!("exec {} {} {ROUNDS} end >/dev/null", program.display(), go.display());
+    let args = ["-e", "page-faults,cpu", "--", "sh", "-c", &command];
+    assert_all(&until_it_ends(&args, || ()), ["touch10", "touch30"]);
 }
 
 #[test]

@@ -1,21 +1,19 @@
 //! Bad input and hostile or broken targets: each has one clear sentence, a documented exit code, and harms nobody.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::java::{FRAME_POINTERS, Jdk, Program};
-use common::profiler::{
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use testkit::java::{FRAME_POINTERS, Jdk, Program};
+use testkit::profiler::{
     self, Sampling, binary, has_helper, out_file, profile, report_after_ready, run, while_sampling,
 };
-use common::spent::Watch;
-use common::target::Target;
-use common::{is_root, native, scratch};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use testkit::spent::Watch;
+use testkit::target::Target;
+use testkit::{is_root, native, scratch};
 
 #[test]
 fn a_command_line_that_makes_no_sense_is_a_usage_error() {
@@ -95,7 +93,7 @@ fn a_command_that_cannot_be_run_is_refused() {
     if !is_root() {
         return;
     }
-    let (out, text) = (out_file("folded"), common::sources().join("target.h"));
+    let (out, text) = (out_file("folded"), testkit::sources().join("target.h"));
     for command in ["no-such-command", text.to_str().unwrap()] {
         run(["-o", out.to_str().unwrap(), "--", command]).refused(4, &format!("cannot run {command}: "));
         assert!(!out.exists());

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jbpf_prof::limits::{Limit, LimitRow};
-use jbpf_prof::output::{self, Look, Target, report};
-use jbpf_prof::profile::labels::Container;
+use jbpf_prof::output::{self, Look, OutputTarget, report};
+use jbpf_prof::profile::labels::ContainerLabels;
 use jbpf_prof::profile::report::{
-    Cost, EndedIn, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, Throttling,
+    Cost, EndedIn, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, ThrottleTotals,
 };
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, Why};
 use jbpf_prof::sample::Event;
@@ -89,8 +89,8 @@ fn profile() -> Profile {
     p
 }
 
-fn server() -> Container {
-    Container {
+fn server() -> ContainerLabels {
+    ContainerLabels {
         namespace: "shop".into(),
         pod: "server-0".into(),
         container: "app".into(),
@@ -117,7 +117,7 @@ fn jvm_reports() -> Vec<JvmReport> {
         rootless_ticks: 2,
         log_bytes: 5_300_000,
         log_cut: false,
-        throttling: Some(Throttling { times: 12, usec: 340_000 }),
+        throttling: Some(ThrottleTotals { times: 12, usec: 340_000 }),
     };
     let refused = JvmReport {
         pid: 99,
@@ -254,7 +254,7 @@ fn picture() {
         ("small-reversed.svg.txt", Look { reverse: true, inverted: true, ..Look::default() }),
     ] {
         let path = directory.path().join("small.svg");
-        let target = Target::parse(&path, None).unwrap();
+        let target = OutputTarget::parse(&path, None).unwrap();
         output::write(&profile().views(), &target, &look).unwrap();
         let picture = fs::read_to_string(&path).unwrap();
         let (_, frames) = picture.split_once("total_samples=").unwrap();

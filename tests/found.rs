@@ -2,20 +2,18 @@
 //! that they run has its names.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::cgroup::{Group, hierarchies};
-use common::folded::{Folded, bare, is, reaches_root};
-use common::java::{Jdk, Program, classes};
-use common::profiler::{profile, record, run, while_sampling};
-use common::target::Target;
-use common::{is_root, native, scratch};
 use rustix::process::Signal;
+use testkit::cgroup::{Group, hierarchies};
+use testkit::folded::{Folded, bare, is, reaches_root};
+use testkit::java::{Jdk, Program, classes};
+use testkit::profiler::{profile, record, run, while_sampling};
+use testkit::target::Target;
+use testkit::{is_root, native, scratch};
 
 /// Where names may come from.
 const SOURCES: [&str; 2] = ["agent", "vm"];
@@ -153,7 +151,7 @@ fn leave_jvm() -> Target {
         let new = program.with_extension(std::process::id().to_string());
         let mut cc = Command::new("cc");
         cc.arg("-I").arg(&include).arg("-I").arg(include.join("linux")).args(["-O2", "-pthread", "-o"]);
-        cc.arg(&new).arg(common::sources().join("leave_jvm.c")).arg("-ldl");
+        cc.arg(&new).arg(testkit::sources().join("leave_jvm.c")).arg("-ldl");
         assert!(cc.status().unwrap().success(), "leave_jvm.c does not compile");
         fs::rename(new, &program).unwrap();
     }

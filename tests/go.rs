@@ -1,14 +1,12 @@
 //! Go, end to end: programs as they are shipped, without symbols and DWARF.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::profiler::{Profile, profile};
-use common::target::Target;
-use common::{is_root, lacks, scratch, sources};
+use testkit::profiler::{Profile, profile};
+use testkit::target::Target;
+use testkit::{is_root, lacks, scratch, sources};
 
 fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let program = scratch("go").join(name);

@@ -1,25 +1,23 @@
 //! Hosts that lack something, and a profiler that gets no time: what is missing is named, and nothing is lost silently.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::cgroup::Group;
-use common::folded::Folded;
-use common::java::{Jdk, Program};
-use common::profiler::{self, binary, out_file, report_after_ready};
-use common::spent::Watch;
-use common::target::Target;
-use common::{cgroup, is_root, native, scratch, skip, sources};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
+use testkit::cgroup::Group;
+use testkit::folded::Folded;
+use testkit::java::{Jdk, Program};
+use testkit::profiler::{self, binary, out_file, report_after_ready};
+use testkit::spent::Watch;
+use testkit::target::Target;
+use testkit::{cgroup, is_root, native, scratch, skip, sources};
 
 /// The profiler under a command that takes something away from it.
 fn under(words: &[&str]) -> Command {

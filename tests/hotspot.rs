@@ -1,19 +1,17 @@
 //! Stacks of JVMs with default flags: whole and true to the program, whatever compiles or interprets it, on every JDK.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::process::Command;
 
-use common::folded::{Folded, bare, is, reaches_root, user_leaf};
-use common::java::{FRAME_POINTERS, Jdk, Program, classes, in_container, on_host};
-use common::profiler::{
+use testkit::folded::{Folded, bare, is, reaches_root, user_leaf};
+use testkit::java::{FRAME_POINTERS, Jdk, Program, classes, in_container, on_host};
+use testkit::profiler::{
     self, binary, is_main_thread, main_thread, out_file, profile, profile_enough, profile_until,
     report_after_ready,
 };
-use common::spent::Watch;
-use common::target::Target;
-use common::{assert_share, is_root, scratch, sources};
+use testkit::spent::Watch;
+use testkit::target::Target;
+use testkit::{assert_share, is_root, scratch, sources};
 
 #[test]
 fn jdk_17_on_the_host() {

@@ -1,12 +1,10 @@
 //! Programs of known truth in the interpreter, on every JDK: whole stacks by name, shares, lines.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
-use common::folded::{Folded, bare, reaches_root, user_leaf};
-use common::java::{FRAME_POINTERS, Jdk, Program, in_container, on_host, while_classes_go};
-use common::profiler::{assert_loops_have_their_time, main_thread, profile_enough};
-use common::{assert_share, is_root};
+use testkit::folded::{Folded, bare, reaches_root, user_leaf};
+use testkit::java::{FRAME_POINTERS, Jdk, Program, in_container, on_host, while_classes_go};
+use testkit::profiler::{assert_loops_have_their_time, main_thread, profile_enough};
+use testkit::{assert_share, is_root};
 
 #[test]
 fn jdk_17_wherever_compiled_code_has_its_names_from() {

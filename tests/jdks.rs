@@ -1,20 +1,18 @@
 //! Every JDK that apt can bring: on the host, and in containers as another user with a read-only root file system.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use common::assert_share;
-use common::folded::{is, reaches_root};
-use common::java::{Jdk, Program, in_container, on_host};
-use common::profiler::{Sampling, main_thread, profile, run};
-use common::spent::Watch;
-use common::target::Target;
 use rustix::process::Signal;
+use testkit::assert_share;
+use testkit::folded::{is, reaches_root};
+use testkit::java::{Jdk, Program, in_container, on_host};
+use testkit::profiler::{Sampling, main_thread, profile, run};
+use testkit::spent::Watch;
+use testkit::target::Target;
 
 #[test]
 fn jdk_17_on_the_host() {

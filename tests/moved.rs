@@ -2,15 +2,13 @@
 //! file; if it is proven to be that code.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::folded::{Folded, is, user_leaf};
-use common::profiler::{Profile, profile};
-use common::target::Target;
-use common::{is_root, lacks, native, scratch, skip};
+use testkit::folded::{Folded, is, user_leaf};
+use testkit::profiler::{Profile, profile};
+use testkit::target::Target;
+use testkit::{is_root, lacks, native, scratch, skip};
 
 const UNKNOWN: &str = "[unknown: anonymous code]";
 

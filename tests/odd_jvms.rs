@@ -1,16 +1,14 @@
 //! JVMs that cannot have the agent, or whose Java has no frames of its own: the report says which and why.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::folded::is;
-use common::java::{Jdk, Program, classes, in_container};
-use common::profiler::{profile, record_watching, run};
-use common::target::Target;
-use common::{is_root, native};
+use testkit::folded::is;
+use testkit::java::{Jdk, Program, classes, in_container};
+use testkit::profiler::{profile, record_watching, run};
+use testkit::target::Target;
+use testkit::{is_root, native};
 
 /// JPype's under gunicorn, or what else forks with a JVM in it: nobody in the child answers, and nobody is waited for.
 #[test]

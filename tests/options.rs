@@ -1,18 +1,16 @@
 //! What options of the main job do, on real programs: each changes what it says, and nothing else.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::folded::{Folded, is};
-use common::java::{Jdk, Program};
-use common::profiler::{Profile, binary, finish, out_file, profile, profile_by, record_watching, run};
-use common::target::Target;
-use common::{is_root, native};
+use testkit::folded::{Folded, is};
+use testkit::java::{Jdk, Program};
+use testkit::profiler::{Profile, binary, finish, out_file, profile, profile_by, record_watching, run};
+use testkit::target::Target;
+use testkit::{is_root, native};
 
 fn args(list: &[&str]) -> Vec<String> {
     list.iter().map(|a| (*a).to_owned()).collect()
@@ -43,7 +41,7 @@ fn only_chosen_cpus_tick() {
         return;
     }
     if std::thread::available_parallelism().unwrap().get() < 2 {
-        common::skip("one CPU is no choice");
+        testkit::skip("one CPU is no choice");
         return;
     }
     let on = |cpu: &str, program: &str| {

@@ -1,16 +1,14 @@
 //! Other runtimes by the perf maps that they write: their functions have their names, shares and callers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::folded::{Folded, reaches_root, user_leaf};
-use common::profiler::{profile, profile_enough, record};
-use common::target::Target;
-use common::{assert_share, is_root, native, scratch, sources};
+use testkit::folded::{Folded, reaches_root, user_leaf};
+use testkit::profiler::{profile, profile_enough, record};
+use testkit::target::Target;
+use testkit::{assert_share, is_root, native, scratch, sources};
 
 /// A runtime: its command, without the program, and how its map calls a function.
 struct Runtime {

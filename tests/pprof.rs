@@ -1,16 +1,14 @@
 //! A profile of a JVM as Go's own tool reads it: stacks with their inlined functions, lines, files of code, labels.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use common::folded::{Folded, bare};
-use common::java::{Jdk, Program};
-use common::profiler::{out_file, run};
-use common::{is_root, lacks, sources};
+use testkit::folded::{Folded, bare};
+use testkit::java::{Jdk, Program};
+use testkit::profiler::{out_file, run};
+use testkit::{is_root, lacks, sources};
 
 /// What the tool prints of a profile.
 fn pprof(how: &[&str], file: &Path) -> String {

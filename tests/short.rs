@@ -1,19 +1,17 @@
 //! Processes that are gone before anybody can ask them: their samples keep their names, and nobody else's.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::folded::{Folded, is};
-use common::java::{Jdk, Program};
-use common::profiler::{Sampling, profile, record, record_watching};
-use common::spent::{Watch, spend};
-use common::target::Target;
-use common::{is_root, native};
 use rustix::process::Signal;
+use testkit::folded::{Folded, is};
+use testkit::java::{Jdk, Program};
+use testkit::profiler::{Sampling, profile, record, record_watching};
+use testkit::spent::{Watch, spend};
+use testkit::target::Target;
+use testkit::{is_root, native};
 
 /// The path of a compiled program as an argument.
 fn path(name: &str) -> String {

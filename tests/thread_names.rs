@@ -1,21 +1,19 @@
 //! Threads of Java have the names that Java gives them, read out of the JVM's memory.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
-use common::folded::is;
-use common::is_root;
-use common::java::{Jdk, Program, in_container, on_host};
-use common::profiler::{binary, profile};
-use common::target::Target;
 use jbpf_prof::jvm::vm::{ProcessMemory, VmCode};
 use jbpf_prof::jvm::{self, AttachOptions};
 use jbpf_prof::process::procfs;
 use jbpf_prof::sample::MonoNs;
+use testkit::folded::is;
+use testkit::is_root;
+use testkit::java::{Jdk, Program, in_container, on_host};
+use testkit::profiler::{binary, profile};
+use testkit::target::Target;
 
 /// As the kernel would cut them they are two names.
 const NAMES: [&str; 5] = [

@@ -1,12 +1,10 @@
 //! Programs whose truth is known, profiled end to end: shares, lines, depth, names over time.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
-use common::folded::{Folded, bare, is, user_leaf};
-use common::java::{Jdk, Program, in_container, while_classes_go};
-use common::profiler::{assert_loops_have_their_time, main_thread, profile, profile_enough};
-use common::{assert_share, is_root, native};
+use testkit::folded::{Folded, bare, is, user_leaf};
+use testkit::java::{Jdk, Program, in_container, while_classes_go};
+use testkit::profiler::{assert_loops_have_their_time, main_thread, profile, profile_enough};
+use testkit::{assert_share, is_root, native};
 
 const BURNS: [(&str, f64); 4] = [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)];
 
@@ -117,7 +115,7 @@ fn recursion_a_thousand_deep_is_whole() {
     }
     let target = Program::new("Deep").dont_inline("Deep::*").args(&["1000"]).start(&Jdk::host());
     let leaf = profile_enough(&target, &[], |all| all.within("Deep.leaf"));
-    let whole = leaf.share(|stack| deep(stack) == 1000 && common::folded::reaches_root(stack));
+    let whole = leaf.share(|stack| deep(stack) == 1000 && testkit::folded::reaches_root(stack));
     assert!(whole > 0.99, "only {whole} of the stacks are whole:\n{}", shortened(&leaf));
 }
 

@@ -1,14 +1,12 @@
 //! Code without frame pointers, end to end: stacks of known shape, in C, C++, libraries as they are shipped.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::process::Command;
 
-use common::folded::{Folded, is, reaches_root, user_leaf};
-use common::profiler::{profile, profile_enough, record};
-use common::target::Target;
-use common::{is_root, lacks, native, scratch, skip, sources};
+use testkit::folded::{Folded, is, reaches_root, user_leaf};
+use testkit::profiler::{profile, profile_enough, record};
+use testkit::target::Target;
+use testkit::{is_root, lacks, native, scratch, skip, sources};
 
 /// Whether this machine's code has unwind tables for us.
 fn applies() -> bool {

@@ -1,14 +1,12 @@
 //! Code under probes that another tool has set, end to end: the kernel replaces return addresses and instructions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::process::Command;
 
-use common::folded::{Folded, is, reaches_root};
-use common::profiler::profile;
-use common::target::Target;
-use common::{is_root, native, skip};
+use testkit::folded::{Folded, is, reaches_root};
+use testkit::profiler::profile;
+use testkit::target::Target;
+use testkit::{is_root, native, skip};
 
 /// Profiles `uprobes.c`, compiled in both ways, and checks that `right` holds for nearly all its stacks: all but those of
 /// the few instructions between which nobody knows the return address.

@@ -1,21 +1,19 @@
 //! Names read out of a JVM's memory are those that JVMTI tells the agent, frame by frame, on every JDK.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::folded::{is, user_leaf};
-use common::java::{Jdk, Program, classes, in_container, on_host, while_classes_go};
-use common::profiler::{main_thread, profile, while_sampling};
-use common::target::Target;
-use common::{assert_share, container, is_root};
-use jbpf_prof::jvm::code::{CodeTimeline, FrameKind, JavaFrame, Options};
+use jbpf_prof::jvm::code::{CodeOptions, CodeTimeline, FrameKind, JavaFrame};
 use jbpf_prof::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
 use jbpf_prof::jvm::{self, AttachOptions, Attached};
 use jbpf_prof::sample::MonoNs;
 use jvm_symbols_log::{Load, Method, PcDecoder, Quotas, ReadAt, Reader, Sink, Stub, Unload};
 use rustix::process::Signal;
+use testkit::folded::{is, user_leaf};
+use testkit::java::{Jdk, Program, classes, in_container, on_host, while_classes_go};
+use testkit::profiler::{main_thread, profile, while_sampling};
+use testkit::target::Target;
+use testkit::{assert_share, container, is_root};
 
 #[test]
 fn jdk_17_agrees() {
@@ -355,7 +353,7 @@ impl Sink for Loads {
 }
 
 fn options() -> AttachOptions {
-    AttachOptions::new(common::profiler::binary())
+    AttachOptions::new(testkit::profiler::binary())
 }
 
 fn jvm_of(target: &Target) -> jvm::Jvm {
@@ -372,7 +370,7 @@ fn jvm_of(target: &Target) -> jvm::Jvm {
 /// Attaches the agent and reads what it replays.
 fn follow(target: &Target) -> (Attached, CodeTimeline) {
     let attached = jvm::attach(&jvm_of(target), &options()).unwrap();
-    let options = Options { clock_offset: attached.clock_offset, ..Options::default() };
+    let options = CodeOptions { clock_offset: attached.clock_offset, ..CodeOptions::default() };
     let mut timeline = CodeTimeline::new(options);
     let until = Instant::now() + Duration::from_secs(30);
     while !timeline.facts().replayed {

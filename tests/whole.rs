@@ -1,19 +1,17 @@
 //! The main job and its relatives on real programs: accounts, selections, commands, bad neighbours.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-mod common;
-
 use std::fs::File;
 use std::process::Command;
 
-use common::folded::{Folded, bare, is, reaches_root, user_leaf};
-use common::java::{Jdk, Program};
-use common::profiler::{self, profile, profile_enough, record, record_watching};
-use common::spent::cpu_time;
-use common::target::Target;
-use common::{assert_share, is_root, native};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
+use testkit::folded::{Folded, bare, is, reaches_root, user_leaf};
+use testkit::java::{Jdk, Program};
+use testkit::profiler::{self, profile, profile_enough, record, record_watching};
+use testkit::spent::cpu_time;
+use testkit::target::Target;
+use testkit::{assert_share, is_root, native};
 
 fn args(list: &[&str]) -> Vec<String> {
     list.iter().map(|a| (*a).to_owned()).collect()
@@ -37,7 +35,7 @@ fn the_whole_machine_adds_up() {
     }
     // Names that no other process has: somebody's JVM may be at work here, too.
     let own = |name: &str, program: &[String]| {
-        let link = common::scratch("own-names").join(name);
+        let link = testkit::scratch("own-names").join(name);
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(&program[0], &link).unwrap();
         Target::start(Command::new(link).args(&program[1..]))

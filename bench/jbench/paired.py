@@ -1,5 +1,6 @@
 """What a change costs: the binary of before and the one of now, in turns, on the same JVM and beside the same processes."""
 
+import shutil
 import statistics
 import subprocess
 
@@ -21,25 +22,33 @@ FIGURES = {
 
 def measure(bench, jvm, before):
     """In turns, since the host is not the same from minute to minute; each in its place in turn, since the JVM is not."""
-    old = JbpfProf(before, bench.work, bench.ours.options)
+    old, ours = both(bench, before)
     for rate in bench.rates:
         bench.figures.heading(f"now to before at {rate} Hz, {jvm.jdk.name}")
-        seen = {old: [], bench.ours: []}
+        seen = {old: [], ours: []}
         for turn in range(bench.args.turns):
-            for one in (old, bench.ours) if turn % 2 == 0 else (bench.ours, old):
+            for one in (old, ours) if turn % 2 == 0 else (ours, old):
                 run = one.start("paired", rate, "--all", stop_after=bench.args.seconds, steady_after=bench.args.seconds / 3)
                 stacks, report = one.result(run)
                 seen[one].append([figure(run, stacks, report) for figure in FIGURES.values()])
-        compare(bench.figures, FIGURES, seen[old], seen[bench.ours])
-    beside_many(bench, old)
+        compare(bench.figures, FIGURES, seen[old], seen[ours])
+    beside_many(bench, old, ours)
 
 
-def beside_many(bench, old):
+def both(bench, before):
+    """Both binaries, as files that were just written: how much of a file a process maps goes by how it lies in the page cache."""
+    copies = [bench.work / name for name in ("before", "now")]
+    for binary, copy in zip([before, bench.ours.binary], copies):
+        shutil.copy(binary, copy)
+    return [JbpfProf(copy, bench.work, bench.ours.options) for copy in copies]
+
+
+def beside_many(bench, old, ours):
     """A run of a second: what it takes to begin and to end."""
     bench.figures.heading(f"now to before, one second beside {PROCESSES} processes")
     idle = [subprocess.Popen(["sleep", "600"]) for _ in range(PROCESSES)]
     try:
-        seen = {old: [], bench.ours: []}
+        seen = {old: [], ours: []}
         for turn in range(2 * bench.args.turns):
             for one in seen if turn % 2 == 0 else reversed(seen):
                 run = one.start("many", 99, "--all", seconds=1, formats=["folded"]).wait()
@@ -48,7 +57,7 @@ def beside_many(bench, old):
         for one in idle:
             one.kill()
             one.wait()
-    compare(bench.figures, ["time (s)", "own CPU (s)", "memory (MiB)"], seen[old], seen[bench.ours])
+    compare(bench.figures, ["time (s)", "own CPU (s)", "memory (MiB)"], seen[old], seen[ours])
 
 
 def compare(figures, names, before, now):

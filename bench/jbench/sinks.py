@@ -42,6 +42,7 @@ def measure(bench, before):
     bench.figures.heading(f"the daemon, now to before, {SERVICES} services and two sinks")
     work = bench.work / "sinks"
     work.mkdir()
+    before, now = (one.binary for one in paired.both(bench, before))
     programs = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -50,7 +51,7 @@ def measure(bench, before):
             shell = work / f"service{number:03}"
             shell.symlink_to(os.path.realpath("/bin/sh"))
             programs.append(subprocess.Popen([shell, "-c", "while :; do :; done"]))
-        seen = {before: [], bench.ours.binary: []}
+        seen = {before: [], now: []}
         for turn in range(2):
             for binary in seen if turn == 0 else reversed(seen):
                 seen[binary].append(hold(binary, work, f"http://127.0.0.1:{server.server_port}", bench.figures))
@@ -59,19 +60,18 @@ def measure(bench, before):
             program.kill()
             program.wait()
         server.shutdown()
-    paired.compare(bench.figures, ["broker's peak (MiB)", "windows"], seen[before], seen[bench.ours.binary])
+    paired.compare(bench.figures, ["broker's peak (MiB)", "its own, without files (MiB)"], seen[before], seen[now])
 
 
 def hold(binary, work, url, figures):
-    """The most that the broker held, and how many windows it made of it."""
+    """The most that the broker held, and what of it is no file's at the end."""
     shutil.rmtree(work / "data", ignore_errors=True)
     Receiver.pushes.clear()
     daemon = Daemon(binary, work, "--window", "5s", "--frequency", "99", "--max-cpu", "20", "--pyroscope-url", url, "--otlp-url", url)
     time.sleep(SECONDS)
     status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text(encoding="utf-8")
-    windows = daemon.metrics()["windows_total"]
     daemon.end()
     if len(Receiver.pushes) < 2 or any(size < SERVICES * 100 for _, size in Receiver.pushes.values()):
         raise RuntimeError(f"the sinks had {Receiver.pushes}: {(work / 'daemon.log').read_text()}")
     figures.note(f"{binary}: {', '.join(f'{path}: {count} pushes, {size} bytes' for path, (count, size) in Receiver.pushes.items())}")
-    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024, windows
+    return [int(re.search(rf"{name}:\s+(\d+)", status)[1]) / 1024 for name in ("VmHWM", "RssAnon")]

@@ -2,12 +2,12 @@
 #![no_main]
 
 use jbpf_prof::process::event::{self, Header};
-use jbpf_prof::process::{EventKind, Options, Processes};
+use jbpf_prof::process::{EventKind, ProcessOptions, Processes};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     // No call that the table makes here waits, or opens anything.
-    let mut processes = Processes::new(Options::default());
+    let mut processes = Processes::new(ProcessOptions::default());
     let mut rest = data;
     while let Ok(header) = Header::parse(rest) {
         let (record, after) = rest.split_at(header.size.min(rest.len()));

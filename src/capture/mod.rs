@@ -22,7 +22,6 @@ pub mod window;
 
 pub use cgroups::{CgroupMap, Cgroups, Member};
 pub use denied::Denied;
-pub use online::NotOnline;
 pub use program::{Filter, Load};
 pub use source::{Elapsed, EventSource};
 pub use stats::RunStats;

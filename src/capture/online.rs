@@ -5,14 +5,6 @@ use std::os::unix::fs::FileExt as _;
 
 use anyhow::Context;
 
-/// A chosen CPU that is not online.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("CPU {cpu} is not online (online are {online})")]
-pub struct NotOnline {
-    pub(super) cpu: u32,
-    pub(super) online: String,
-}
-
 /// Which CPUs are online: read again and again, also when no descriptor is left for another file.
 #[derive(Debug)]
 pub struct Online(File);

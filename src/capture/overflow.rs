@@ -7,9 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, bail};
 
-use super::online::{NotOnline, Online, ranges};
+use super::online::{Online, ranges};
 use super::perf_event::{self, Pulse, Reading};
 use super::source::{Elapsed, EventSource, Stopped};
+use crate::failure::Failure;
 use crate::sample::event::Expected;
 use crate::sample::{Event, MonoNs};
 
@@ -37,7 +38,7 @@ impl PerCpu {
     /// Opens a stopped perf event on each CPU that is online (and chosen), with `program` at its overflow.
     ///
     /// # Errors
-    /// When none can be opened, or a chosen CPU is [`NotOnline`].
+    /// When none can be opened, or a chosen CPU is not online: a [`Failure`] of the target.
     pub fn open(
         event: Event,
         period: u64,
@@ -49,7 +50,7 @@ impl PerCpu {
         let mut all = PerCpu { event, program, period, chosen, events, deaf, closed_periods: 0 };
         let online = Online::open()?.cpus()?;
         if let Some(absent) = all.chosen.iter().flatten().find(|cpu| !online.contains(cpu)) {
-            bail!(NotOnline { cpu: *absent, online: ranges(&online) });
+            bail!(Failure::target(format!("CPU {absent} is not online (online are {})", ranges(&online))));
         }
         for cpu in all.wanted(&online) {
             let opened =

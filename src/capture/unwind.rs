@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use rustix::process::{Resource, getrlimit};
 
 use super::map::create;
-use crate::unwind::{CHUNK_PAGES, CHUNKS, Memory, PAGE};
+use crate::unwind::{CHUNK_PAGES, CHUNKS, PAGE, TableMemory};
 
 /// Chunks take no more than one of so many descriptors that the profiler may have.
 const DESCRIPTORS_PART: u64 = 16;
@@ -48,7 +48,7 @@ impl UnwindMemory {
     }
 }
 
-impl Memory for UnwindMemory {
+impl TableMemory for UnwindMemory {
     type Error = anyhow::Error;
 
     fn write(&mut self, first: u32, bytes: &[u8]) -> Result<()> {

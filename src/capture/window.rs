@@ -62,7 +62,7 @@ pub struct Capture {
 
 /// What to capture.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CaptureOptions {
     /// What is sampled, each at its period: nanoseconds of CPU time, or so many events.
     pub events: Vec<(Event, u64)>,
     /// Only these CPUs, if any are named.
@@ -78,7 +78,7 @@ impl Capture {
     ///
     /// # Errors
     /// When this host does not allow it.
-    pub fn prepare(options: &Options) -> anyhow::Result<Capture> {
+    pub fn prepare(options: &CaptureOptions) -> anyhow::Result<Capture> {
         ensure!(options.events.iter().all(|(_, period)| *period > 0), "a period of 0");
         let cpus = libbpf_rs::num_possible_cpus().context("number of CPUs")? as u64;
         let events = options.events.iter().map(|(event, _)| *event).collect();

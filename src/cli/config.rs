@@ -8,8 +8,8 @@ use std::time::Duration;
 use log::LevelFilter;
 
 use super::args::{Picture, Record, Report};
-use super::exit::{Exit, Failure};
-use crate::output::{BadOutput, Destination, Format, Look, Target as Output, svg};
+use crate::failure::{Exit, Failure};
+use crate::output::{BadOutput, Destination, Format, Look, OutputTarget as Output, svg};
 use crate::process::container::Node;
 use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
@@ -31,7 +31,7 @@ const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The main job, valid.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct RecordConfig {
     /// What to sample.
     pub settings: Settings,
     /// Where to write it.
@@ -63,8 +63,8 @@ struct Outputs {
     with_stdout: bool,
 }
 
-impl Config {
-    pub(super) fn new(record: Record) -> Result<Config, Failure> {
+impl RecordConfig {
+    pub(super) fn new(record: Record) -> Result<RecordConfig, Failure> {
         let mut warnings = Vec::new();
         let events = events(&record)?;
         let rate = rate(&record, &events, &mut warnings)?;
@@ -72,7 +72,7 @@ impl Config {
         let outputs = outputs(&record)?;
         let look = look(&record.picture)?;
         let globs = |patterns: &[String]| patterns.iter().map(|p| Glob::new(p)).collect();
-        Ok(Config {
+        Ok(RecordConfig {
             outputs: outputs.targets,
             profile_to_stdout: outputs.with_stdout,
             look,
@@ -212,7 +212,7 @@ fn target(pids: Vec<u32>, tids: Vec<u32>, launch: Vec<OsString>) -> Result<Targe
         if id != 0 && Path::new(&format!("/proc/{id}")).exists() {
             return Ok(());
         }
-        Err(Failure { exit: Exit::Target, message: format!("{what} {id}: there is none; see `ps`") })
+        Err(Failure::target(format!("{what} {id}: there is none; see `ps`")))
     };
     pids.iter().try_for_each(|&pid| exists("process", pid))?;
     tids.iter().try_for_each(|&tid| exists("thread", tid))?;
@@ -341,8 +341,7 @@ fn cpus(text: &str) -> Result<Vec<u32>, Failure> {
 
 /// libbpf trusts what it reads there: only root may have written it.
 fn btf(path: PathBuf) -> Result<PathBuf, Failure> {
-    let refused =
-        |why: String| Failure { exit: Exit::Host, message: format!("--btf-path {}: {why}", path.display()) };
+    let refused = |why: String| Failure::host(format!("--btf-path {}: {why}", path.display()));
     let meta = std::fs::metadata(&path).map_err(|e| refused(e.to_string()))?;
     if !meta.is_file() || meta.uid() != 0 || meta.mode() & 0o022 != 0 {
         return Err(refused("must be a regular file of root that nobody else can write".into()));

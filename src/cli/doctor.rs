@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::exit::{self, Exit};
+use super::explained;
 use crate::capture::Filter;
-use crate::capture::window::{Capture, Options};
-use crate::host::{self, Facts, Refusal, capability};
+use crate::capture::window::{Capture, CaptureOptions};
+use crate::failure::Exit;
+use crate::host::{self, HostFacts, HostRefusal, capability};
 use crate::sample::Event;
 
 /// How long the trial samples, and how often: a few hundred ticks.
@@ -30,7 +31,7 @@ pub struct Trial {
 /// What the kernel refuses.
 pub fn trial() -> anyhow::Result<Trial> {
     let filter = Filter { user: true, kernel: true, include_self: true, ..Filter::default() };
-    let mut capture = Capture::prepare(&Options {
+    let mut capture = Capture::prepare(&CaptureOptions {
         events: vec![(Event::Cpu, TRIAL_PERIOD_NS)],
         cpus: None,
         filter,
@@ -47,8 +48,8 @@ pub fn trial() -> anyhow::Result<Trial> {
 /// The text and the exit code: [`Exit::Done`] if the main job can run here. `jvms` are lines about the JVMs of the host.
 #[must_use]
 pub fn report(
-    facts: &Facts,
-    refusals: &[Refusal],
+    facts: &HostFacts,
+    refusals: &[HostRefusal],
     trial: &anyhow::Result<Trial>,
     jvms: &[String],
 ) -> (String, Exit) {
@@ -110,26 +111,26 @@ pub fn report(
 /// Asks this host, and tries.
 #[must_use]
 pub fn examine(jvms: &[String]) -> (String, Exit) {
-    let (facts, trial) = (Facts::gather(), trial());
+    let (facts, trial) = (HostFacts::gather(), trial());
     let mut refusals = host::judge(&facts, false);
-    let found = trial.as_ref().err().and_then(|error| exit::reason(error, &refusals));
+    let found = trial.as_ref().err().and_then(|error| explained::reason(error, &refusals));
     refusals.extend(found.filter(|found| !refusals.contains(found)));
     report(&facts, &refusals, &trial, jvms)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Exit, Facts, Refusal, Trial, report};
+    use super::{Exit, HostFacts, HostRefusal, Trial, report};
 
     #[test]
     fn a_bug_report_has_one_fact_a_line() {
-        let facts = Facts {
+        let facts = HostFacts {
             kernel: "6.1.0 #1".into(),
             cgroups: vec![("/x".into(), "v2".into())],
-            ..Facts::default()
+            ..HostFacts::default()
         };
         let trial = Ok(Trial { ticks: 600, kept: 590 });
-        let (text, exit) = report(&facts, &[Refusal::HiddenKernelSymbols], &trial, &["pid 7".into()]);
+        let (text, exit) = report(&facts, &[HostRefusal::HiddenKernelSymbols], &trial, &["pid 7".into()]);
         assert_eq!(exit, Exit::Done);
         for (name, value) in [
             ("kernel", "6.1.0 #1"),
@@ -148,10 +149,10 @@ mod tests {
     #[test]
     fn a_host_that_cannot_has_its_exit_code() {
         let trial = Err(anyhow::anyhow!("EPERM").context("loading the BPF program"));
-        let (text, exit) = report(&Facts::default(), &[Refusal::NotRoot], &trial, &[]);
+        let (text, exit) = report(&HostFacts::default(), &[HostRefusal::NotRoot], &trial, &[]);
         assert_eq!(exit, Exit::Host);
         assert!(text.contains("REFUSED") && text.contains("loading the BPF program: EPERM"), "{text}");
         let silent = Ok(Trial { ticks: 0, kept: 0 });
-        assert_eq!(report(&Facts::default(), &[], &silent, &[]).1, Exit::Host);
+        assert_eq!(report(&HostFacts::default(), &[], &silent, &[]).1, Exit::Host);
     }
 }

@@ -1,11 +1,11 @@
-//! The command line: what was asked for, as valid data; and the exit codes.
+//! The command line: what was asked for, as valid data.
 
 mod args;
 mod choice;
 pub mod config;
 pub mod daemon;
 pub mod doctor;
-pub mod exit;
+mod explained;
 pub mod jvms;
 pub mod log;
 mod number;
@@ -16,17 +16,18 @@ use std::path::PathBuf;
 use clap::Parser;
 
 pub use args::Report;
-pub use config::Config;
-pub use exit::{Exit, Failure};
+pub use config::RecordConfig;
+pub use explained::explained;
 
 use crate::daemon::Address;
-use crate::output::{Look, Target};
+use crate::failure::{Exit, Failure};
+use crate::output::{Look, OutputTarget};
 
 /// What the program is to do.
 #[derive(Debug)]
 pub enum Command {
     /// Sample.
-    Record(Box<Config>),
+    Record(Box<RecordConfig>),
     /// Sample for ever.
     Daemon(Box<daemon::Job>),
     /// Ask a daemon how it is.
@@ -50,7 +51,7 @@ pub enum Command {
         /// From.
         input: PathBuf,
         /// To.
-        output: Target,
+        output: OutputTarget,
         /// How a picture looks.
         look: Look,
     },
@@ -71,7 +72,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
         }
     };
     match args.command {
-        None => Config::new(args.record).map(|config| Command::Record(Box::new(config))),
+        None => RecordConfig::new(args.record).map(|config| Command::Record(Box::new(config))),
         Some(args::Sub::Daemon(daemon)) => {
             daemon::Job::new(*daemon).map(|job| Command::Daemon(Box::new(job)))
         }
@@ -92,7 +93,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
 mod tests {
     use std::ffi::OsString;
 
-    use super::{Command, Config, Exit, Failure, parse};
+    use super::{Command, Exit, Failure, RecordConfig, parse};
     use crate::sample::Event;
     use crate::session::Target;
 
@@ -100,7 +101,7 @@ mod tests {
         parse(std::iter::once("jbpf-prof").chain(line.split_whitespace()).map(OsString::from))
     }
 
-    fn config(line: &str) -> Config {
+    fn config(line: &str) -> RecordConfig {
         match ask(line) {
             Ok(Command::Record(config)) => *config,
             other => panic!("{line}: {other:?}"),

@@ -18,7 +18,7 @@ const COMFORT: f64 = 0.6;
 
 /// The limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct BudgetLimits {
     /// Own CPU time as a share of all of the host's, 0 to 1.
     pub cpu: f64,
     /// Own memory, BPF maps included, bytes.
@@ -37,7 +37,7 @@ pub(super) struct Verdict {
 /// How the budget was used.
 #[derive(Debug)]
 pub(super) struct Budget {
-    limits: Limits,
+    limits: BudgetLimits,
     wanted_hz: f64,
     hz: f64,
     /// When what it costs to start is paid; unknown before the end of the first window.
@@ -50,7 +50,7 @@ pub(super) struct Budget {
 
 impl Budget {
     /// `wanted_hz` is the rate unless it costs too much.
-    pub(super) fn new(limits: Limits, wanted_hz: f64) -> Budget {
+    pub(super) fn new(limits: BudgetLimits, wanted_hz: f64) -> Budget {
         let (hz, points) = (wanted_hz, VecDeque::new());
         Budget { limits, wanted_hz, hz, started: None, points, share: 0.0, evicted: None }
     }
@@ -117,7 +117,7 @@ mod tests {
 
     /// Runs for some minutes at a cost of so much CPU time for each tick, on two CPUs, and gives the rates.
     fn rates(cost_of_tick: f64, fixed: f64) -> Vec<f64> {
-        let mut budget = Budget::new(Limits { cpu: 0.005, memory: 100 }, 19.0);
+        let mut budget = Budget::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
         let (mut cpu, mut rates) = (0.0, Vec::new());
         for window in 0..120 {
             cpu += 10.0 * (2.0 * budget.hz() * cost_of_tick + fixed);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_it_costs_to_start_lowers_no_rate() {
-        let mut budget = Budget::new(Limits { cpu: 0.005, memory: 100 }, 19.0);
+        let mut budget = Budget::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
         let mut cpu = 0.0;
         for window in 0..120 {
             if window == 60 {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_the_rate_comes_back() {
-        let mut budget = Budget::new(Limits { cpu: 0.005, memory: 100 }, 19.0);
+        let mut budget = Budget::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
         let mut cpu = 0.0;
         let mut lowest = f64::MAX;
         for window in 0..200 {

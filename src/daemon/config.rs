@@ -13,7 +13,7 @@ use crate::session::{AgentRule, Java};
 
 /// All settings of a daemon.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct DaemonConfig {
     /// This binary: child processes are it again.
     pub binary: PathBuf,
     /// Samples a second on each CPU, unless they cost too much.
@@ -25,7 +25,7 @@ pub struct Config {
     /// Whole seconds of a window.
     pub window_s: u32,
     /// What it may cost.
-    pub budget: budget::Limits,
+    pub budget: budget::BudgetLimits,
     /// While there is a file of this name nothing is sampled.
     pub kill_switch: Option<PathBuf>,
     /// Where Java names come from.
@@ -39,7 +39,7 @@ pub struct Config {
     /// Where windows are kept, and what waits for sinks.
     pub directory: PathBuf,
     /// How much is kept.
-    pub store: store::Limits,
+    pub store: store::StoreLimits,
     /// Where metrics and health are told to anybody.
     pub metrics: Option<Address>,
     /// Where profiles are told.

@@ -38,7 +38,7 @@ impl Desk {
     /// When no thread can be started.
     pub(super) fn open(
         state: &Arc<State>,
-        limits: budget::Limits,
+        limits: budget::BudgetLimits,
         hz: f64,
     ) -> anyhow::Result<(Desk, JoinHandle<()>)> {
         let (send, news) = sync_channel(WAITING);

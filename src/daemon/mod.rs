@@ -39,13 +39,13 @@ use push::Sink;
 use state::{Phase, State};
 use store::Store;
 
-pub use budget::Limits as BudgetLimits;
+pub use budget::BudgetLimits;
 pub use client::{Auth, Trust};
-pub use config::Config;
+pub use config::DaemonConfig;
 pub use http::Address;
 pub use kubelet::KubeletConfig;
 pub use push::{Protocol, SinkConfig};
-pub use store::Limits as StoreLimits;
+pub use store::StoreLimits;
 
 /// How often it is looked whether the kill switch is there.
 const LOOK: Duration = Duration::from_millis(400);
@@ -59,7 +59,7 @@ const LAST_PUSH: Duration = Duration::from_secs(2);
 /// # Errors
 /// When it cannot begin: this host does not allow sampling, an address is taken, a directory cannot be written. What
 /// fails later is tried again.
-pub fn run(config: &Config) -> anyhow::Result<()> {
+pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("HTTP")?;
     let store = Store::open(&config.directory.join("windows"), config.store)?;
     let spools = config.directory.join("spool");
@@ -100,7 +100,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Opens what was asked for and answers there from now on.
-async fn listen(config: &Config, state: &Arc<State>) -> anyhow::Result<()> {
+async fn listen(config: &DaemonConfig, state: &Arc<State>) -> anyhow::Result<()> {
     let server = Arc::new(Server {
         state: Arc::clone(state),
         token_file: config.token_file.clone(),
@@ -126,7 +126,7 @@ async fn ask_kubelet(state: &State, switch: &Switch) {
 
 /// Waits for a signal or the end of sampling, and looks after the kill switch meanwhile.
 async fn watch(
-    config: &Config,
+    config: &DaemonConfig,
     switch: &Switch,
     mut end: oneshot::Receiver<anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
@@ -248,11 +248,11 @@ impl Sampler {
 }
 
 /// What a sample of an event stands for.
-fn period(event: Event, config: &Config) -> u64 {
+fn period(event: Event, config: &DaemonConfig) -> u64 {
     if event.unit() == Unit::Nanoseconds { keeper::period_ns(config.hz) } else { config.one_in }
 }
 
-fn settings(config: &Config) -> Settings {
+fn settings(config: &DaemonConfig) -> Settings {
     Settings {
         binary: config.binary.clone(),
         target: Target::All,

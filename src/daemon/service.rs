@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::profile::labels::Container;
+use crate::profile::labels::ContainerLabels;
 use crate::profile::{Labels, View};
 
 /// Services of one window that are told apart, those with the most samples; a tenant that renames its processes all
@@ -68,12 +68,12 @@ impl Service {
 }
 
 /// The container, if anything is known of it.
-fn known(labels: &Labels) -> Option<&Container> {
+fn known(labels: &Labels) -> Option<&ContainerLabels> {
     labels.container.as_deref().filter(|of| !of.is_gone())
 }
 
 /// A container's name in its pod, or else outside of pods.
-fn own_name(of: &Container) -> Option<&Arc<str>> {
+fn own_name(of: &ContainerLabels) -> Option<&Arc<str>> {
     [&of.container, &of.name].into_iter().find(|name| !name.is_empty())
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{MOST, Service, split};
-    use crate::profile::labels::Container;
+    use crate::profile::labels::ContainerLabels;
     use crate::profile::{Frame, Kind, Labels, Profile};
     use crate::sample::Event;
 
@@ -137,17 +137,17 @@ mod tests {
             let rest = service.attributes.iter().map(|(key, text)| format!(" {key}={text}"));
             format!("{}{}", service.name, rest.collect::<String>())
         };
-        let both = |of: Option<Container>| {
+        let both = |of: Option<ContainerLabels>| {
             let labels = Labels { process: "java".into(), container: of.map(Arc::new), ..Labels::default() };
             [Service::as_series(&labels), Service::as_resource(&labels)].each_ref().map(told)
         };
         assert_eq!(both(None), ["java", "java"]);
-        assert_eq!(both(Some(Container::gone())), ["java", "java"], "nothing is known of it");
-        let id = Container { id: "1f".into(), ..Container::default() };
+        assert_eq!(both(Some(ContainerLabels::gone())), ["java", "java"], "nothing is known of it");
+        let id = ContainerLabels { id: "1f".into(), ..ContainerLabels::default() };
         assert_eq!(both(Some(id.clone())), ["java", "java container.id=1f"]);
-        let docker = Container { name: "web".into(), ..id.clone() };
+        let docker = ContainerLabels { name: "web".into(), ..id.clone() };
         assert_eq!(both(Some(docker)), ["web container=web", "web container.name=web container.id=1f"]);
-        let pod = Container {
+        let pod = ContainerLabels {
             namespace: "prod".into(),
             pod: "shop-0".into(),
             container: "app".into(),

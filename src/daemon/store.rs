@@ -18,7 +18,7 @@ const EXTENSION: &str = ".pb.gz";
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct StoreLimits {
     /// Bytes of all files.
     pub bytes: u64,
     /// A window that ended longer ago is removed.
@@ -49,7 +49,7 @@ struct Index {
 #[derive(Debug)]
 pub(super) struct Store {
     directory: PathBuf,
-    limits: Limits,
+    limits: StoreLimits,
     index: Mutex<Index>,
 }
 
@@ -58,7 +58,7 @@ impl Store {
     ///
     /// # Errors
     /// One sentence: the directory and what is wrong with it.
-    pub(super) fn open(directory: &Path, limits: Limits) -> anyhow::Result<Store> {
+    pub(super) fn open(directory: &Path, limits: StoreLimits) -> anyhow::Result<Store> {
         let mut index = Index::default();
         for (name, bytes) in directory::files(directory, EXTENSION, "windows")? {
             if let Some(span) = parse_name(&name) {
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { bytes: 1000, age: Duration::from_secs(100) };
+    const LIMITS: StoreLimits = StoreLimits { bytes: 1000, age: Duration::from_secs(100) };
 
     fn window(start_ms: u64, bytes: usize) -> Window {
         let span = Span { start_ms, length_ms: 10_000 };

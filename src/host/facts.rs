@@ -24,7 +24,7 @@ const INIT_PID_NAMESPACE: u64 = 0xeffffffc;
 
 /// The facts; what cannot be read is absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct HostFacts {
     /// The kernel's release and version, whole.
     pub kernel: String,
     /// Of it, the numbers.
@@ -55,9 +55,9 @@ pub struct Facts {
     pub cgroups: Vec<(String, String)>,
 }
 
-impl Default for Facts {
-    fn default() -> Facts {
-        Facts {
+impl Default for HostFacts {
+    fn default() -> HostFacts {
+        HostFacts {
             kernel: String::new(),
             release: None,
             machine: String::new(),
@@ -76,14 +76,14 @@ impl Default for Facts {
     }
 }
 
-impl Facts {
+impl HostFacts {
     /// Looks around on this host.
     #[must_use]
-    pub fn gather() -> Facts {
+    pub fn gather() -> HostFacts {
         let uname = rustix::system::uname();
         let kernel = uname.release().to_string_lossy().into_owned();
         let namespace = std::fs::metadata("/proc/self/ns/pid");
-        Facts {
+        HostFacts {
             release: Release::parse(&kernel),
             kernel: format!("{kernel} {}", uname.version().to_string_lossy()),
             machine: uname.machine().to_string_lossy().into_owned(),
@@ -149,7 +149,7 @@ fn hierarchies(mounts: &str) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, chosen, hierarchies, pretty_name};
+    use super::{HostFacts, chosen, hierarchies, pretty_name};
 
     #[test]
     fn texts_are_read() {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn this_host_says_what_it_is() {
-        let facts = Facts::gather();
+        let facts = HostFacts::gather();
         assert!(facts.release.is_some() && facts.cpus > 0 && !facts.machine.is_empty());
         assert!(facts.init_pid_namespace.is_some() && facts.sysctls.iter().any(|(_, value)| value.is_some()));
     }

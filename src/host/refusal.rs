@@ -31,9 +31,9 @@ impl fmt::Display for Release {
     }
 }
 
-/// Why this host does not allow something. Those that stop a run are [`Refusal::is_fatal`].
+/// Why this host does not allow something. Those that stop a run are [`HostRefusal::is_fatal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum HostRefusal {
     /// Neither root nor the capabilities.
     #[error("this needs root")]
     NotRoot,
@@ -76,19 +76,21 @@ pub enum Refusal {
     LittleLockedMemory(u64),
 }
 
-impl Refusal {
+impl HostRefusal {
     /// Whether nothing can be profiled.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         match self {
-            Refusal::MissingCapability(capability) => capability.vital,
-            Refusal::CallDenied { call, .. } => *call != OPENAT2,
-            Refusal::NotRoot
-            | Refusal::NoBtf
-            | Refusal::KernelTooOld { .. }
-            | Refusal::Lockdown
-            | Refusal::NotInitPidNamespace => true,
-            Refusal::Paranoid(_) | Refusal::HiddenKernelSymbols | Refusal::LittleLockedMemory(_) => false,
+            HostRefusal::MissingCapability(capability) => capability.vital,
+            HostRefusal::CallDenied { call, .. } => *call != OPENAT2,
+            HostRefusal::NotRoot
+            | HostRefusal::NoBtf
+            | HostRefusal::KernelTooOld { .. }
+            | HostRefusal::Lockdown
+            | HostRefusal::NotInitPidNamespace => true,
+            HostRefusal::Paranoid(_)
+            | HostRefusal::HiddenKernelSymbols
+            | HostRefusal::LittleLockedMemory(_) => false,
         }
     }
 
@@ -96,22 +98,24 @@ impl Refusal {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            Refusal::NotRoot => "run it with sudo, or give it the capabilities that `jbpf-prof doctor` lists",
-            Refusal::MissingCapability(_) => "add it to the container's or service's capabilities",
-            Refusal::NoBtf => {
+            HostRefusal::NotRoot => {
+                "run it with sudo, or give it the capabilities that `jbpf-prof doctor` lists"
+            }
+            HostRefusal::MissingCapability(_) => "add it to the container's or service's capabilities",
+            HostRefusal::NoBtf => {
                 "boot a kernel built with CONFIG_DEBUG_INFO_BTF, or name its types with --btf-path"
             }
-            Refusal::KernelTooOld { .. } => "boot a newer kernel",
-            Refusal::Lockdown => "boot with lockdown=integrity or none",
-            Refusal::NotInitPidNamespace => {
+            HostRefusal::KernelTooOld { .. } => "boot a newer kernel",
+            HostRefusal::Lockdown => "boot with lockdown=integrity or none",
+            HostRefusal::NotInitPidNamespace => {
                 "run it on the host, or in a container with the host's pid namespace"
             }
-            Refusal::Paranoid(_) => "if it fails: sysctl kernel.perf_event_paranoid=2",
-            Refusal::HiddenKernelSymbols => "sysctl kernel.kptr_restrict=1",
-            Refusal::CallDenied { .. } => {
+            HostRefusal::Paranoid(_) => "if it fails: sysctl kernel.perf_event_paranoid=2",
+            HostRefusal::HiddenKernelSymbols => "sysctl kernel.kptr_restrict=1",
+            HostRefusal::CallDenied { .. } => {
                 "allow it in the container's seccomp profile or in the security module"
             }
-            Refusal::LittleLockedMemory(_) => "raise it: ulimit -l unlimited, or LimitMEMLOCK=infinity",
+            HostRefusal::LittleLockedMemory(_) => "raise it: ulimit -l unlimited, or LimitMEMLOCK=infinity",
         }
     }
 
@@ -119,16 +123,16 @@ impl Refusal {
     #[must_use]
     pub fn anchor(&self) -> &'static str {
         match self {
-            Refusal::NotRoot => "this-needs-root",
-            Refusal::MissingCapability(_) => "capability-is-missing",
-            Refusal::NoBtf => "this-kernel-has-no-btf",
-            Refusal::KernelTooOld { .. } => "kernel-is-too-old",
-            Refusal::Lockdown => "kernel-lockdown-is-in-confidentiality-mode",
-            Refusal::NotInitPidNamespace => "this-is-not-the-hosts-pid-namespace",
-            Refusal::Paranoid(_) => "kernelperf_event_paranoid-is-3-or-4",
-            Refusal::HiddenKernelSymbols => "kernelkptr_restrict-is-2",
-            Refusal::CallDenied { .. } => "the-system-call-is-denied",
-            Refusal::LittleLockedMemory(_) => "only-n-kib-of-memory-may-be-locked",
+            HostRefusal::NotRoot => "this-needs-root",
+            HostRefusal::MissingCapability(_) => "capability-is-missing",
+            HostRefusal::NoBtf => "this-kernel-has-no-btf",
+            HostRefusal::KernelTooOld { .. } => "kernel-is-too-old",
+            HostRefusal::Lockdown => "kernel-lockdown-is-in-confidentiality-mode",
+            HostRefusal::NotInitPidNamespace => "this-is-not-the-hosts-pid-namespace",
+            HostRefusal::Paranoid(_) => "kernelperf_event_paranoid-is-3-or-4",
+            HostRefusal::HiddenKernelSymbols => "kernelkptr_restrict-is-2",
+            HostRefusal::CallDenied { .. } => "the-system-call-is-denied",
+            HostRefusal::LittleLockedMemory(_) => "only-n-kib-of-memory-may-be-locked",
         }
     }
 }
@@ -136,7 +140,7 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::super::capability::USED;
-    use super::{Refusal, Release};
+    use super::{HostRefusal, Release};
 
     #[test]
     fn releases_are_ordered() {
@@ -157,16 +161,16 @@ mod tests {
         let anchors: Vec<_> = page.lines().filter_map(|l| l.strip_prefix("## ")).map(anchor).collect();
         let release = Release { major: 4, minor: 18 };
         let all = [
-            Refusal::NotRoot,
-            Refusal::MissingCapability(USED[0]),
-            Refusal::NoBtf,
-            Refusal::KernelTooOld { have: release, need: release },
-            Refusal::Lockdown,
-            Refusal::NotInitPidNamespace,
-            Refusal::Paranoid(4),
-            Refusal::HiddenKernelSymbols,
-            Refusal::CallDenied { call: "bpf", absent: true },
-            Refusal::LittleLockedMemory(64),
+            HostRefusal::NotRoot,
+            HostRefusal::MissingCapability(USED[0]),
+            HostRefusal::NoBtf,
+            HostRefusal::KernelTooOld { have: release, need: release },
+            HostRefusal::Lockdown,
+            HostRefusal::NotInitPidNamespace,
+            HostRefusal::Paranoid(4),
+            HostRefusal::HiddenKernelSymbols,
+            HostRefusal::CallDenied { call: "bpf", absent: true },
+            HostRefusal::LittleLockedMemory(64),
         ];
         for refusal in all {
             assert!(
@@ -176,6 +180,8 @@ mod tests {
             );
             assert!(!refusal.hint().is_empty() && !refusal.to_string().contains('\n'));
         }
-        assert!(all[0].is_fatal() && all[1].is_fatal() && !Refusal::MissingCapability(USED[2]).is_fatal());
+        assert!(
+            all[0].is_fatal() && all[1].is_fatal() && !HostRefusal::MissingCapability(USED[2]).is_fatal()
+        );
     }
 }

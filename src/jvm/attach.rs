@@ -5,10 +5,11 @@ use std::io;
 use std::iter;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jvm_symbols_log::log_file::write_lease;
 use rustix::net::{Shutdown, shutdown};
@@ -21,8 +22,9 @@ use super::helper;
 use super::inspection::Inspection;
 use super::message::{Answer, Order, Request, Task, receive, send};
 use super::refusal::Refusal;
-use super::vm::{Blobs, Layout};
-use crate::process::packet;
+use super::vm::{Blobs, VmLayout};
+use crate::process::channel::Channel;
+use crate::process::child::{Helper, first_readable, is_readable};
 use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
 
@@ -72,7 +74,7 @@ impl AttachOptions {
     }
 
     fn is_interrupted(&self) -> bool {
-        self.interrupt.as_ref().is_some_and(|interrupt| packet::is_readable(interrupt, Duration::ZERO))
+        self.interrupt.as_ref().is_some_and(|interrupt| is_readable(interrupt, Duration::ZERO))
     }
 }
 
@@ -182,7 +184,7 @@ pub struct Described {
     /// `/proc/PID/mem`: of this program alone, whatever its pid is given to.
     pub memory: File,
     /// Where methods are described there.
-    pub layout: Layout,
+    pub layout: VmLayout,
 }
 
 /// Reads what the stacks of a JVM are walked by, from its own tables.
@@ -207,7 +209,7 @@ pub struct Opened {
     /// `/proc/PID/mem`: of this program alone, whatever its pid is given to.
     pub memory: File,
     /// Where code is described there.
-    pub layout: Layout,
+    pub layout: VmLayout,
     /// What stacks are walked by, if they can be.
     pub hotspot: Option<HotSpot>,
     /// Version and flags.
@@ -303,7 +305,6 @@ fn ask(
     if options.is_interrupted() {
         return Err(Refusal::Interrupted);
     }
-    let (ours, theirs) = packet::pair().map_err(|e| Refusal::of_own("socket pair", &e))?;
     let request = Request {
         tgid,
         start_ticks: jvm.start_ticks,
@@ -314,9 +315,10 @@ fn ask(
         limit,
         task,
     };
-    let child = packet::start(&options.binary, helper::ARGUMENT, theirs)
+    let child = Helper::start(&options.binary, helper::ARGUMENT)
         .map_err(|e| Refusal::of_own("starting the helper", &e))?;
-    let answer = send(&ours, &request, None).and_then(|()| hear(&ours, limit + GRACE, options));
+    let answer =
+        send(&child.channel, &request, None).and_then(|()| hear(&child.channel, limit + GRACE, options));
     part_from(tgid, child);
     if let (Err(_), Task::Attach(order)) = (&answer, request.task) {
         let to_its_end = AttachOptions { interrupt: None, ..options.clone() };
@@ -328,23 +330,24 @@ fn ask(
 /// Waits for a helper's answer. One that is interrupted hears that nothing more will be said, and cleans up itself: it knows
 /// what it has made.
 fn hear(
-    socket: &OwnedFd,
+    channel: &Channel<UnixStream>,
     limit: Duration,
     options: &AttachOptions,
 ) -> Result<(Answer, Option<OwnedFd>), Refusal> {
-    let interrupt = options.interrupt.as_deref().map(OwnedFd::as_fd);
+    let (socket, interrupt) = (&channel.0, options.interrupt.as_deref().map(OwnedFd::as_fd));
     let both: Vec<BorrowedFd<'_>> = iter::once(socket.as_fd()).chain(interrupt).collect();
-    match packet::first_readable(&both, limit) {
+    match first_readable(&both, limit) {
         None => return Err(Refusal::TimedOut),
         Some(0) => {}
         Some(_) => {
             let told = shutdown(socket, Shutdown::Write).is_ok();
-            if !told || !packet::is_readable(socket, CLEANING) {
+            if !told || !is_readable(socket, CLEANING) {
                 return Err(Refusal::Interrupted);
             }
         }
     }
-    receive(socket).map_err(|refusal| match refusal {
+    // It has begun to answer: what remains is small.
+    receive(channel, Some(Instant::now() + CLEANING)).map_err(|refusal| match refusal {
         // Whoever ends all of a service's processes at once, the helper too, wants this.
         Refusal::HelperFailed(_) if options.is_interrupted() => Refusal::Interrupted,
         refusal => refusal,
@@ -352,8 +355,8 @@ fn hear(
 }
 
 /// It has answered, or its time is over.
-fn part_from(tgid: u32, child: Child) {
-    if let Some(child) = packet::end(child, PARTING) {
+fn part_from(tgid: u32, child: Helper) {
+    if let Some(child) = child.end(PARTING) {
         STUCK.lock().unwrap_or_else(PoisonError::into_inner).push((tgid, child));
     }
 }

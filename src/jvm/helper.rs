@@ -23,8 +23,9 @@ use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{monotonic_offset, runs_java};
 use super::target::{Target, entry};
-use super::vm::{Blobs, Layout, blobs, hotspot};
+use super::vm::{Blobs, VmLayout, blobs, hotspot};
 use crate::process::cgroup::Membership;
+use crate::process::channel::Channel;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::path::bytes_path;
 use crate::unwind::HotSpot;
@@ -52,7 +53,8 @@ pub fn main() -> i32 {
         let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
     }
     let Ok(socket) = dup(rustix::stdio::stdin()) else { return 1 };
-    let Ok((request, _)) = receive::<Request>(&socket) else { return 1 };
+    let channel = Channel(socket);
+    let Ok((request, _)) = receive::<Request>(&channel, None) else { return 1 };
     let mut answer = Answer::default();
     let log = match run(&request, &mut answer) {
         Ok(log) => log,
@@ -61,7 +63,7 @@ pub fn main() -> i32 {
             None
         }
     };
-    i32::from(send(&socket, &answer, log.as_ref().map(|log| log.as_fd())).is_err())
+    i32::from(send(&channel, &answer, log.as_ref().map(|log| log.as_fd())).is_err())
 }
 
 fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> {
@@ -76,7 +78,7 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
             answer.foreseen = foreseen(&target, request.parent, &inspection, deadline).err();
             // Only what it is found by: that is small.
             answer.layout =
-                Layout::read(&target.memory()?, request.base).ok().filter(|_| !inspection.is_zero);
+                VmLayout::read(&target.memory()?, request.base).ok().filter(|_| !inspection.is_zero);
             answer.inspection = Some(inspection);
             Ok(None)
         }
@@ -155,11 +157,11 @@ fn when_described(
     target: &Target,
     request: &Request,
     deadline: Deadline,
-) -> Result<(ProcessMemory, Layout, HotSpot), Refusal> {
+) -> Result<(ProcessMemory, VmLayout, HotSpot), Refusal> {
     let memory = target.memory()?;
     // With little CPU its start takes long: one that was seen to begin is waited for until it could be attached to.
     let begun = request.mapped.is_some();
-    let mut early: Option<Layout> = None;
+    let mut early: Option<VmLayout> = None;
     loop {
         let started = match begun {
             true => runs_java(&target.proc_file("status")?),
@@ -167,7 +169,7 @@ fn when_described(
         };
         // What is read of all there is costs more than a look whether it is there.
         if started || early.as_ref().is_none_or(|layout| layout.has_interpreter(&memory)) {
-            let read = Layout::read(&memory, request.base).ok();
+            let read = VmLayout::read(&memory, request.base).ok();
             early = match read.map(|layout| (hotspot(&memory, &layout), layout)) {
                 Some((Ok(hotspot), layout)) => {
                     let inspection = inspect(&memory, request.base).unwrap_or_default();
@@ -201,12 +203,12 @@ fn open_memory(
     target: &Target,
     request: &Request,
     deadline: Deadline,
-) -> Result<(ProcessMemory, Inspection, Result<Layout, Refusal>), Refusal> {
+) -> Result<(ProcessMemory, Inspection, Result<VmLayout, Refusal>), Refusal> {
     loop {
         let old = target.age() >= STARTING;
         if old || runs_java(&target.proc_file("status")?) {
             let memory = target.memory()?;
-            let layout = Layout::read(&memory, request.base).map_err(|_| Refusal::LayoutUnknown);
+            let layout = VmLayout::read(&memory, request.base).map_err(|_| Refusal::LayoutUnknown);
             match inspect(&memory, request.base) {
                 Ok(inspection) => return Ok((memory, inspection, layout)),
                 Err(_) if old => return Err(gone_or_foreign(target)),

@@ -1,15 +1,15 @@
-//! What the profiler asks of a helper, and what it hears. One message is one packet.
+//! What the profiler asks of a helper, and what it hears.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::inspection::Inspection;
 use super::refusal::Refusal;
-use super::vm::{Blobs, Layout};
-use crate::process::packet::{self, PacketError};
+use super::vm::{Blobs, VmLayout};
+use crate::process::channel::{Channel, ChannelError};
 use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
 
@@ -69,7 +69,7 @@ pub(super) struct Answer {
     /// Of an attach that succeeded; the log's descriptor comes beside it.
     pub(super) log: Option<LogFacts>,
     /// Of memory that was opened; its descriptor comes beside it.
-    pub(super) layout: Option<Layout>,
+    pub(super) layout: Option<VmLayout>,
     /// What its stacks are walked by.
     pub(super) hotspot: Option<HotSpot>,
 }
@@ -88,23 +88,26 @@ pub(super) struct LogFacts {
 
 /// Sends one message, with a descriptor if there is one.
 pub(super) fn send<T: Serialize>(
-    socket: impl AsFd,
+    channel: &Channel<impl AsFd>,
     message: &T,
     descriptor: Option<BorrowedFd<'_>>,
 ) -> Result<(), Refusal> {
-    Ok(packet::send(socket, message, descriptor.as_slice())?)
+    Ok(channel.send(message, descriptor.as_slice(), None)?)
 }
 
-/// Receives one message and its descriptor; waits until it comes.
-pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> Result<(T, Option<OwnedFd>), Refusal> {
-    let (message, descriptors) = packet::receive(socket, MAX_MESSAGE)?;
+/// Receives one message and its descriptor; waits until it comes, or until then.
+pub(super) fn receive<T: DeserializeOwned>(
+    channel: &Channel<impl AsFd>,
+    until: Option<Instant>,
+) -> Result<(T, Option<OwnedFd>), Refusal> {
+    let (message, descriptors) = channel.receive(MAX_MESSAGE, until)?;
     Ok((message, descriptors.into_iter().next()))
 }
 
-impl From<PacketError> for Refusal {
-    fn from(error: PacketError) -> Refusal {
+impl From<ChannelError> for Refusal {
+    fn from(error: ChannelError) -> Refusal {
         match error {
-            PacketError::Socket(errno) => Refusal::of_own("socket", &errno.into()),
+            ChannelError::Socket(errno) => Refusal::of_own("socket", &errno.into()),
             other => Refusal::HelperFailed(other.to_string()),
         }
     }

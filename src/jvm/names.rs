@@ -1,9 +1,7 @@
 //! Java names as people write them: dotted, without the numbers that differ from run to run.
 
-use std::borrow::Cow;
-
 use super::generated::without_run_number;
-use crate::text::{clean, shortened};
+use crate::text::{clean, shortened, standard_utf8};
 
 /// Longest name that is printed, characters.
 const MAX_NAME: usize = 1024;
@@ -37,30 +35,6 @@ pub fn text(bytes: &[u8]) -> String {
 /// Text made fit to print, all of it.
 fn whole(bytes: &[u8]) -> String {
     clean(&standard_utf8(bytes), usize::MAX)
-}
-
-/// Modified UTF-8 made UTF-8: it writes characters beyond U+FFFF as two surrogates of three bytes each (JVM specification,
-/// 4.4.7).
-#[must_use]
-pub fn standard_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
-    if !bytes.contains(&0xed) {
-        return Cow::Borrowed(bytes);
-    }
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let [first, tail @ ..] = rest {
-        if let [0xed, a @ 0xa0..=0xaf, b, 0xed, c @ 0xb0..=0xbf, d, after @ ..] = rest {
-            let high = u32::from(a & 0x0f) << 6 | u32::from(b & 0x3f);
-            let low = u32::from(c & 0x0f) << 6 | u32::from(d & 0x3f);
-            let character = char::from_u32(0x10000 + (high << 10 | low)).unwrap_or('\u{fffd}');
-            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            rest = after;
-        } else {
-            out.push(*first);
-            rest = tail;
-        }
-    }
-    Cow::Owned(out)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::process::CodeRange;
-use crate::unwind::{Code, MAX_BYTES, MAX_PART_BYTES, Range, TableKey, TablePart, Window};
+use crate::unwind::{Code, MAX_BYTES, MAX_PART_BYTES, Range, TableKey, TablePart, TableWindow};
 
 /// Parts of one file that are loaded: all together as large as the table of a whole file may be.
 const MAX_PARTS: usize = MAX_BYTES / MAX_PART_BYTES;
@@ -23,7 +23,7 @@ pub(super) struct FileTables {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
-    window: Window,
+    window: TableWindow,
     key: TableKey,
     since: Instant,
 }

@@ -6,4 +6,5 @@ mod left_by_fp;
 mod missing;
 mod moved;
 mod replaced;
+mod stage;
 pub(crate) mod unwinding;

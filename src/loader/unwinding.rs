@@ -14,16 +14,16 @@ use super::replaced::Replaced;
 use crate::capture::UnwindMemory;
 use crate::limits::{Limit, LimitsMet};
 use crate::plan::allowance::Allowance;
-use crate::plan::{Settings, Target};
 use crate::process::{
-    Code, CodeRange, CoveredCode, FileId, Location, MappedFile, ProcessCode, Processes, Vdso,
+    CodeRange, CodeSource, CoveredCode, FileId, Location, MappedFile, ProcessCode, Processes, Vdso,
 };
 use crate::sample::{Count, End, MonoNs, Stack, UserWord};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
+use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
-use crate::targets::processes;
 use crate::unwind::{
-    self, Budget, CodeHeap, HotSpot, Layout, Memory, Range, Rule, Space, Store, TableKey, TablePart, Usage,
+    self, Budget, CodeHeap, HotSpot, ProgramLayout, Range, Rule, Space, Store, TableKey, TableMemory,
+    TablePart, Usage,
 };
 
 /// Loading takes one part of the time in so many in the long run; what is left over is kept up to this.
@@ -36,18 +36,6 @@ const AT_BEAT: Duration = Duration::from_millis(100);
 const MAX_FILES: usize = 16_384;
 /// Rules that are remembered.
 const MAX_RULES: usize = 1 << 16;
-
-/// Whose stacks may be walked.
-pub(crate) enum Wanted {
-    /// Nobody's: no user frames are wanted.
-    Nobody,
-    All,
-    /// Those in chosen cgroups.
-    Groups,
-    These(Vec<u32>),
-    /// And their descendants.
-    Families(Vec<u32>),
-}
 
 /// Where tables come from.
 pub(crate) trait Tables {
@@ -72,15 +60,15 @@ impl Tables for Symbolizer {
 }
 
 /// What is loaded, and what is still to be.
-pub(crate) struct Unwinding<M: Memory = UnwindMemory> {
+pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
     store: Store<M>,
-    wanted: Wanted,
+    wanted: WalkScope,
     /// The tables of files that were asked for.
     tables: HashMap<FileId, FileTables>,
     /// What was asked of tables lately.
     rules: HashMap<(TableKey, u64), Rule>,
     /// JVMs, and what fork keeps and exec changes of the process that was one.
-    jvms: HashMap<u32, (HotSpot, Option<Layout>)>,
+    jvms: HashMap<u32, (HotSpot, Option<ProgramLayout>)>,
     /// Processes to look at, those that run first.
     running: BTreeSet<u32>,
     due: BTreeSet<u32>,
@@ -96,35 +84,9 @@ pub(crate) struct Unwinding<M: Memory = UnwindMemory> {
     limits: LimitsMet,
 }
 
-impl Wanted {
-    /// `launched` is the process that was started to be profiled.
-    pub(crate) fn of(settings: &Settings, launched: Option<u32>) -> Wanted {
-        match &settings.target {
-            _ if !settings.user => Wanted::Nobody,
-            Target::All => Wanted::All,
-            Target::Groups(_) => Wanted::Groups,
-            Target::Pids(tgids) if settings.children => Wanted::Families(tgids.clone()),
-            Target::Pids(tgids) => Wanted::These(tgids.clone()),
-            Target::Launch(_) => Wanted::Families(launched.into_iter().collect()),
-            Target::Tids(tids) => Wanted::These(processes::processes_of(tids)),
-        }
-    }
-
-    /// Whether this process is one of them.
-    fn includes(&self, tgid: u32, processes: &Processes, groups: &Groups) -> bool {
-        match self {
-            Wanted::Nobody => false,
-            Wanted::All => true,
-            Wanted::Groups => groups.hold(tgid),
-            Wanted::These(tgids) => tgids.contains(&tgid),
-            Wanted::Families(roots) => processes.descends(tgid, roots),
-        }
-    }
-}
-
-impl<M: Memory> Unwinding<M> {
+impl<M: TableMemory> Unwinding<M> {
     /// Nothing is loaded yet.
-    pub(crate) fn new(memory: M, wanted: Wanted) -> Unwinding<M> {
+    pub(crate) fn new(memory: M, wanted: WalkScope) -> Unwinding<M> {
         Unwinding {
             store: Store::new(memory, Budget::default()),
             wanted,
@@ -143,11 +105,6 @@ impl<M: Memory> Unwinding<M> {
         }
     }
 
-    /// Whether stacks of this process may be walked.
-    pub(crate) fn wants(&self, tgid: u32, processes: &Processes, groups: &Groups) -> bool {
-        self.wanted.includes(tgid, processes, groups)
-    }
-
     /// Loads what is needed before the first tick.
     pub(crate) fn begin(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn Tables) {
         self.hear(processes, Instant::now());
@@ -160,7 +117,7 @@ impl<M: Memory> Unwinding<M> {
     }
 
     /// Loads some of what is missing.
-    pub(crate) fn beat(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn Tables) {
+    pub(crate) fn load_some(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn Tables) {
         let now = Instant::now();
         self.hear(processes, now);
         let allowed = self.allowance.now(now).min(AT_BEAT);
@@ -208,14 +165,14 @@ impl<M: Memory> Unwinding<M> {
     /// Notes the processes of a window's stacks that were walked without tables, and ends those stacks where a file's table,
     /// which came too late for the walk, says that the frame pointer that was followed is none, or that was not the table
     /// of what is there. `end` is the window's.
-    pub(crate) fn meet(
+    pub(crate) fn on_stacks(
         &mut self,
         stacks: &mut [(Stack, Count)],
         end: MonoNs,
         processes: &mut Processes,
         tables: &mut dyn Tables,
     ) {
-        if matches!(self.wanted, Wanted::Nobody) {
+        if matches!(self.wanted, WalkScope::Nobody) {
             return;
         }
         self.hear(processes, Instant::now());
@@ -354,7 +311,7 @@ impl<M: Memory> Unwinding<M> {
             let tgid = *next?;
             self.due.remove(&tgid);
             self.last = tgid;
-            let wanted = self.wants(tgid, processes, groups);
+            let wanted = self.wanted.includes(tgid, processes, groups);
             if self.store.knows(tgid) || (wanted && processes.is_alive(tgid)) {
                 return Some(tgid);
             }
@@ -382,7 +339,7 @@ impl<M: Memory> Unwinding<M> {
             }
             tabled.extend(known.unwrap_or_default().cut(range));
         }
-        let layout = Layout { start_code, end_code, start_stack };
+        let layout = ProgramLayout { start_code, end_code, start_stack };
         let mut keys: Vec<Option<TableKey>> = tabled.iter().map(|tabled| tabled.key).collect();
         let mut ranges: Vec<Range> = tabled.into_iter().map(|tabled| tabled.range).collect();
         if !self.add_heaps((tgid, layout), &mut ranges, &mut keys) {
@@ -397,7 +354,7 @@ impl<M: Memory> Unwinding<M> {
     /// Adds the code heaps of a JVM to what it has mapped. Whether there was room.
     fn add_heaps(
         &mut self,
-        (tgid, layout): (u32, Layout),
+        (tgid, layout): (u32, ProgramLayout),
         ranges: &mut Vec<Range>,
         tables: &mut Vec<Option<TableKey>>,
     ) -> bool {
@@ -474,8 +431,8 @@ impl<M: Memory> Unwinding<M> {
 
 fn file_of(range: &CodeRange, tables: &dyn Tables) -> Option<(FileId, FileHandle)> {
     match &range.code {
-        Code::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
-        Code::Vdso(vdso) => tables.vdso(*vdso),
+        CodeSource::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
+        CodeSource::Vdso(vdso) => tables.vdso(*vdso),
     }
 }
 

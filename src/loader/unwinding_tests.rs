@@ -5,16 +5,16 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use super::*;
-use crate::process::{CoveredCode, EventKind, Options, ProcessEvent, Which, event, procfs};
+use crate::process::{CoveredCode, EventKind, ProcessEvent, ProcessOptions, Which, event, procfs};
 use crate::sample::{Event, Leaf, ProcessId, StackKey};
 use crate::unwind::{Cfa, Fp};
-use crate::unwind::{PAGE, TableBuilder, Window};
+use crate::unwind::{PAGE, TableBuilder, TableWindow};
 
 /// What the kernel side would read.
 #[derive(Clone, Debug, Default)]
 struct Kernel(Rc<RefCell<HashMap<u32, Vec<u8>>>>);
 
-impl Memory for Kernel {
+impl TableMemory for Kernel {
     type Error = Infallible;
 
     fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), Infallible> {
@@ -58,8 +58,8 @@ impl Tables for OneTable {
         let table = builder.build().unwrap().unwrap();
         let window = match around {
             None if self.large => return Err(NoTable::TooLarge),
-            None => Window::ALL,
-            Some(around) => Window { start: around & !0xfff, end: (around | 0xfff) + 1 },
+            None => TableWindow::ALL,
+            Some(around) => TableWindow { start: around & !0xfff, end: (around | 0xfff) + 1 },
         };
         if self.there { Ok(TablePart { table, window }) } else { Err(NoTable::Unavailable) }
     }
@@ -67,9 +67,9 @@ impl Tables for OneTable {
 
 /// Our own process, in which `here` is code of a file.
 fn own() -> (Unwinding<Kernel>, Processes, u64) {
-    let mut processes = Processes::new(Options::default());
+    let mut processes = Processes::new(ProcessOptions::default());
     assert_eq!(processes.scan(&Which::Tgids(&[std::process::id()])), 1);
-    (Unwinding::new(Kernel::default(), Wanted::All), processes, own as *const () as u64)
+    (Unwinding::new(Kernel::default(), WalkScope::All), processes, own as *const () as u64)
 }
 
 const OWN: fn() -> u32 = std::process::id;
@@ -134,7 +134,7 @@ fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
     processes.take_touched();
     let stack = stack(vec![UserWord::Leaf(here), UserWord::Followed(here + 1)]);
     let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1 })]);
-    unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
+    unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
     assert_eq!(tables.asked, 1);
     assert!(unwinding.store.covers(OWN(), here, here + 1));
 }
@@ -151,7 +151,7 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
         stack.end = End::NoTable;
         let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1 })]);
         unwinding.allowance = Allowance::new(PART, MOST_SAVED, Instant::now());
-        unwinding.meet(&mut stacks, at, &mut processes, &mut tables);
+        unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
         load(unwinding, &mut processes, &mut tables);
         unwinding.store.covers(OWN(), pc, pc + 1)
     };
@@ -181,7 +181,7 @@ fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
     let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
     let walk = |unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, stack: &Stack| {
         let mut stacks = [(stack.clone(), Count { ticks: 1, weight: 1 })];
-        unwinding.meet(&mut stacks, stack.at, processes, &mut OneTable::default());
+        unwinding.on_stacks(&mut stacks, stack.at, processes, &mut OneTable::default());
         (stacks[0].0.user.len(), stacks[0].0.end)
     };
     assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable));
@@ -207,6 +207,6 @@ fn who_replaced_code_and_ended_is_not_believed_either() {
     unwinding.replaced.add(&CoveredCode { tgid: CHILD, parent: 1, start, end, at });
     unwinding.drop_ended(CHILD);
     let mut stacks = [(stack, Count { ticks: 1, weight: 1 })];
-    unwinding.meet(&mut stacks, at, &mut processes, &mut OneTable::default());
+    unwinding.on_stacks(&mut stacks, at, &mut processes, &mut OneTable::default());
     assert_eq!((stacks[0].0.user.len(), stacks[0].0.end), (1, End::NoTable));
 }

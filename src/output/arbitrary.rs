@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::profile::kind::Origin;
-use crate::profile::labels::Container;
+use crate::profile::labels::ContainerLabels;
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
 use crate::sample::Event;
 
@@ -122,10 +122,10 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
 }
 
 /// With an id: one of which nothing is known is none.
-fn container(numbers: &mut Numbers, names: &[String]) -> Container {
+fn container(numbers: &mut Numbers, names: &[String]) -> ContainerLabels {
     let mut text = || numbers.pick(names).as_str().into();
     let (namespace, pod, container, name, pod_uid) = (text(), text(), text(), text(), text());
-    Container { namespace, pod, container, name, pod_uid, id: "12ab".repeat(16).into() }
+    ContainerLabels { namespace, pod, container, name, pod_uid, id: "12ab".repeat(16).into() }
 }
 
 fn frame(numbers: &mut Numbers, names: &[String], modules: &[Arc<Module>]) -> Frame {

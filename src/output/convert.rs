@@ -7,14 +7,14 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 use super::format::Reading;
-use super::{FORMATS, Format, Look, Target, write};
+use super::{FORMATS, Format, Look, OutputTarget, write};
 use crate::profile::Profile;
 
 /// Reads a profile and writes it in the format of the target. `-` reads standard input.
 ///
 /// # Errors
 /// One sentence with the path and what is wrong.
-pub fn convert(input: &Path, target: &Target, look: &Look) -> anyhow::Result<()> {
+pub fn convert(input: &Path, target: &OutputTarget, look: &Look) -> anyhow::Result<()> {
     write(&read(input)?.views(), target, look).map(drop)
 }
 
@@ -62,7 +62,7 @@ mod tests {
     use std::path::Path;
 
     use super::convert;
-    use crate::output::{Look, Target};
+    use crate::output::{Look, OutputTarget};
 
     #[test]
     fn every_way_there_and_back() {
@@ -71,7 +71,7 @@ mod tests {
         let text = "java;start_thread;a.B.run_[j];a.B.get_[i];ep_poll_[k] 41\n[lost];[ring full] 2\n";
         fs::write(path("a.folded"), text).unwrap();
         let to = |from: &str, to: &str| {
-            let target = Target::parse(&path(to), None).unwrap();
+            let target = OutputTarget::parse(&path(to), None).unwrap();
             convert(&path(from), &target, &Look::default())
         };
         to("a.folded", "b.pb.gz").unwrap();

@@ -26,14 +26,14 @@ pub use destination::Destination;
 pub use format::Format;
 pub use look::Look;
 pub use per_container::write_each;
-pub use registry::{BadOutput, FORMATS, Target, UnknownFormat};
+pub use registry::{BadOutput, FORMATS, OutputTarget, UnknownFormat};
 
 /// Writes the events of a profile where they are to go: those of a format that holds one only each into a file of its own,
 /// the first into the one that was named. Gives the files.
 ///
 /// # Errors
 /// One sentence with the path and what is wrong; there is no half file then.
-pub fn write(views: &[View<'_>], target: &Target, look: &Look) -> anyhow::Result<Vec<Target>> {
+pub fn write(views: &[View<'_>], target: &OutputTarget, look: &Look) -> anyhow::Result<Vec<OutputTarget>> {
     let each = if target.format.several { views.len().max(1) } else { 1 };
     let mut written = Vec::new();
     for (at, views) in views.chunks(each).enumerate() {

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::registry::split;
-use super::{Look, Target, write};
+use super::{Look, OutputTarget, write};
 use crate::profile::View;
-use crate::profile::labels::Container;
+use crate::profile::labels::ContainerLabels;
 
 /// Characters of a container's name in a file's: with its id, the file's own name and the extension it must fit into 255.
 const MAX_NAME: usize = 100;
@@ -18,7 +18,11 @@ const NONE: &str = "no-container";
 ///
 /// # Errors
 /// As [`write()`], of the first that could not be written; the others are there then.
-pub fn write_each(views: &[View<'_>], target: &Target, look: &Look) -> anyhow::Result<Vec<Target>> {
+pub fn write_each(
+    views: &[View<'_>],
+    target: &OutputTarget,
+    look: &Look,
+) -> anyhow::Result<Vec<OutputTarget>> {
     let mut taken = HashSet::new();
     let mut written = Vec::new();
     let mut failed = None;
@@ -26,7 +30,7 @@ pub fn write_each(views: &[View<'_>], target: &Target, look: &Look) -> anyhow::R
     for row in rows {
         let container = row.container.as_deref();
         let name = beside(&target.name, container, &mut taken);
-        let file = Target { name, format: target.format };
+        let file = OutputTarget { name, format: target.format };
         // Somebody who puts something at one container's name keeps no other container from its file.
         let own: Vec<View<'_>> = views.iter().map(|view| view.of_container(container)).collect();
         match write(&own, &file, look) {
@@ -38,7 +42,7 @@ pub fn write_each(views: &[View<'_>], target: &Target, look: &Look) -> anyhow::R
 }
 
 /// `DIR/FILE-CONTAINER.EXT`, which is nobody else's yet.
-fn beside(path: &Path, container: Option<&Container>, taken: &mut HashSet<PathBuf>) -> PathBuf {
+fn beside(path: &Path, container: Option<&ContainerLabels>, taken: &mut HashSet<PathBuf>) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (stem, extension) = split(&name);
     let own = container.map_or_else(|| NONE.to_owned(), file_name);
@@ -50,7 +54,7 @@ fn beside(path: &Path, container: Option<&Container>, taken: &mut HashSet<PathBu
 }
 
 /// A container's name and id in letters, digits, dots and hyphens: whoever chose the name chooses no path.
-fn file_name(container: &Container) -> String {
+fn file_name(container: &ContainerLabels) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' };
     let mut name: String = container.title().chars().take(MAX_NAME).map(safe).collect();
     let id: String = container.short_id().chars().take(12).map(safe).collect();
@@ -67,14 +71,14 @@ mod tests {
     use super::*;
     use crate::profile::{Frame, Kind, Labels, Profile};
 
-    fn container(name: &str, id: &str) -> Container {
-        Container { name: name.into(), id: id.into(), ..Container::default() }
+    fn container(name: &str, id: &str) -> ContainerLabels {
+        ContainerLabels { name: name.into(), id: id.into(), ..ContainerLabels::default() }
     }
 
     #[test]
     fn no_name_leaves_the_directory_or_takes_anothers_file() {
         let mut taken = HashSet::new();
-        let mut of = |c: Option<&Container>| beside(Path::new("/out/x.pb.gz"), c, &mut taken);
+        let mut of = |c: Option<&ContainerLabels>| beside(Path::new("/out/x.pb.gz"), c, &mut taken);
         assert_eq!(of(None), Path::new("/out/x-no-container.pb.gz"));
         let foul = container("../../etc/pass wd\n\u{202e}", "");
         assert_eq!(of(Some(&foul)), Path::new("/out/x-.._.._etc_pass_wd__.pb.gz"));
@@ -96,7 +100,8 @@ mod tests {
             p.add(&labels, &[Arc::new(Frame::named(Kind::Native, function))], 3, 0);
         }
         let dir = tempfile::tempdir().unwrap();
-        let target = Target { name: dir.path().join("p.folded"), format: &crate::output::folded::FORMAT };
+        let target =
+            OutputTarget { name: dir.path().join("p.folded"), format: &crate::output::folded::FORMAT };
         assert_eq!(write_each(&p.views(), &target, &Look::default()).unwrap().len(), 3);
         for (file, text) in [("no-container", "host 3\n"), ("a", "fa 3\n"), ("b", "fb 3\n")] {
             let path = dir.path().join(format!("p-{file}.folded"));

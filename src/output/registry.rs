@@ -72,20 +72,20 @@ pub(super) fn split(name: &str) -> (&str, &str) {
 
 /// Where a profile goes, and in which format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct OutputTarget {
     /// The name that the user gave: a path, or `-` for standard output.
     pub name: PathBuf,
     /// The format.
     pub format: &'static Format,
 }
 
-impl Target {
+impl OutputTarget {
     /// The meaning of `-o`'s value. `format` overrules the extension of the name, and that of the file that links lead to.
     /// A stream (`-`, a pipe, a device) without an extension gets folded stacks.
     ///
     /// # Errors
     /// When no format is named and the extension is none's, or when links lead nowhere.
-    pub fn parse(name: &Path, format: Option<&'static Format>) -> Result<Target, BadOutput> {
+    pub fn parse(name: &Path, format: Option<&'static Format>) -> Result<OutputTarget, BadOutput> {
         let destination = Destination::find(name).map_err(BadOutput::Name)?;
         let of_name = || match (Format::of(name), destination.file()) {
             (Ok(format), _) => Ok(format),
@@ -93,7 +93,7 @@ impl Target {
             (Err(unknown), Some(path)) => Format::of(path).map_err(|_| unknown),
         };
         let format = format.map_or_else(of_name, Ok)?;
-        Ok(Target { name: name.to_owned(), format })
+        Ok(OutputTarget { name: name.to_owned(), format })
     }
 }
 
@@ -108,17 +108,20 @@ pub enum BadOutput {
     Name(anyhow::Error),
 }
 
-impl Target {
+impl OutputTarget {
     /// Another file beside it: `FILE-WORD.EXT`.
     #[must_use]
-    pub(super) fn beside(&self, word: &str) -> Target {
+    pub(super) fn beside(&self, word: &str) -> OutputTarget {
         let name = self.name.file_name().unwrap_or_default().to_string_lossy();
         let (stem, extension) = split(&name);
-        Target { name: self.name.with_file_name(format!("{stem}-{word}{extension}")), format: self.format }
+        OutputTarget {
+            name: self.name.with_file_name(format!("{stem}-{word}{extension}")),
+            format: self.format,
+        }
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for OutputTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name.to_str() {
             Some("-" | "/dev/stdout") => f.write_str("standard output"),
@@ -132,7 +135,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use super::{Format, Target};
+    use super::{Format, OutputTarget};
     use crate::output::{folded, pprof, svg};
 
     #[test]
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_name_without_extension_is_for_streams() {
-        let of = |name: &Path, format| Target::parse(name, format).map_err(|e| e.to_string());
+        let of = |name: &Path, format| OutputTarget::parse(name, format).map_err(|e| e.to_string());
         for (name, forced, format) in [
             ("-", None, &folded::FORMAT),
             ("-", Some(&svg::FORMAT), &svg::FORMAT),

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::arbitrary::{self, hostile_names};
-use super::{Format, Look, Target, encode, folded, pprof, svg};
+use super::{Format, Look, OutputTarget, encode, folded, pprof, svg};
 use crate::profile::frame::is_clean;
 use crate::profile::samples::Weight;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
@@ -373,7 +373,7 @@ fn events_stay_apart() {
 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.folded");
-    let target = Target::parse(&path, None).unwrap();
+    let target = OutputTarget::parse(&path, None).unwrap();
     let written = super::write(&profile.views(), &target, &Look::default()).unwrap();
     let sums = written.iter().map(|to| sum_of_folded(&std::fs::read_to_string(&to.name).unwrap()));
     assert_eq!(sums.collect::<Vec<_>>(), [profile.accounts(Event::Cpu).shown(), kept + 5]);

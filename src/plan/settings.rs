@@ -124,4 +124,35 @@ impl Settings {
     pub fn first(&self) -> Event {
         self.events.first().map_or_else(Event::default, |(event, _)| *event)
     }
+
+    /// All processes, the clock, everything else off.
+    #[cfg(test)]
+    pub(crate) fn for_test() -> Settings {
+        Settings {
+            binary: PathBuf::new(),
+            target: Target::All,
+            node: Node::at("/"),
+            children: false,
+            cpus: None,
+            events: vec![(Event::Cpu, 1_000_000)],
+            requested_hz: 1000.0,
+            part: None,
+            duration: None,
+            user: true,
+            kernel: true,
+            idle: false,
+            include_self: false,
+            per_thread: false,
+            raw_threads: false,
+            raw_names: false,
+            java: Java::Off,
+            agent_for: Vec::new(),
+            refused: Refused::default(),
+            attach_at_once: 1,
+            attach_timeout: Duration::ZERO,
+            force_attach: false,
+            btf: None,
+            progress: false,
+        }
+    }
 }

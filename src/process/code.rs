@@ -23,14 +23,14 @@ pub struct CodeRange {
     /// Address after the last.
     pub end: u64,
     /// Where the code is from.
-    pub code: Code,
+    pub code: CodeSource,
     /// Offset of the first byte in the file, bytes.
     pub offset: u64,
 }
 
 /// What a range is mapped from.
 #[derive(Clone, Debug)]
-pub enum Code {
+pub enum CodeSource {
     /// A file, opened if it could be.
     File(Arc<MappedFile>),
     /// A vdso of the kernel.
@@ -115,9 +115,9 @@ impl Processes {
         let ranges = maps.iter().filter_map(|mapping| {
             let (code, offset) = match &mapping.object {
                 Object::Anonymous => return None,
-                Object::Vdso(vdso, offset) => (Code::Vdso(*vdso), *offset),
+                Object::Vdso(vdso, offset) => (CodeSource::Vdso(*vdso), *offset),
                 Object::File(file, offset) | Object::Copied(file, offset) => {
-                    (Code::File(self.open(tgid, index, mapping, file)), *offset)
+                    (CodeSource::File(self.open(tgid, index, mapping, file)), *offset)
                 }
             };
             Some(CodeRange { start: mapping.start, end: mapping.end, code, offset })

@@ -13,7 +13,7 @@ use super::event::Inode;
 use super::file::{Content, ContentKey, FileId, FileRef, FileState, Found, MappedFile, Unopened};
 use super::opener::{NO_ROOM, Opener, OpenersCost};
 use super::opening::{self, Wanted};
-use super::options::Options;
+use super::options::ProcessOptions;
 use super::patience::Tenant;
 use super::root::TargetRoot;
 use super::served::Copies;
@@ -43,7 +43,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(Options { patience, max_open_files, binary, .. }: &Options) -> Files {
+    pub(super) fn new(ProcessOptions { patience, max_open_files, binary, .. }: &ProcessOptions) -> Files {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).max(FEWEST);
         Files {

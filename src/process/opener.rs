@@ -5,7 +5,6 @@
 //! ended, not even by SIGKILL (`request_wait_answer` in `fs/fuse/dev.c`). A process with such a thread cannot end
 //! either: so it must be another process than the profiler, which is left behind and ends with that file system.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -17,13 +16,14 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::channel::{Channel, ChannelError, MAX_DESCRIPTORS};
+use super::child::Helper;
 use super::copied::{self, CopiedCode, CopySearch};
 use super::event::Inode;
 use super::file::{ContentKey, Found, Unopened};
 use super::opening::{self, Wanted};
-use super::packet::{self, PacketError, is_readable, receive, send};
 use super::path::bytes_path;
-use super::patience::{Hanging, MAX_STUCK, Tenant, sleeps, wait};
+use super::patience::{Hanging, MAX_STUCK, Tenant, sleeps};
 use super::root::{self, OpenRefusal, Owner, TargetRoot};
 use super::served::{self, Copy};
 use super::{errno_of, procfs};
@@ -88,7 +88,7 @@ pub struct OpenersCost {
 pub(super) struct Opener {
     binary: PathBuf,
     limit: Duration,
-    running: Option<(Child, OwnedFd)>,
+    running: Option<Helper>,
     left: Hanging<Left>,
 }
 
@@ -134,8 +134,7 @@ impl Opener {
             live: wanted.live,
             mapped_at: wanted.mapped_at,
         };
-        let roots: Vec<_> =
-            wanted.roots.iter().take(packet::MAX_DESCRIPTORS).map(|dir| dir.as_fd()).collect();
+        let roots: Vec<_> = wanted.roots.iter().take(MAX_DESCRIPTORS).map(|dir| dir.as_fd()).collect();
         match self.run::<Answer>(tgid, Within::of(tgid, wanted), &request, &roots)? {
             (Ok(Opened { served, key, deleted_or_replaced, program_in_memory }), Some(fd)) => {
                 Ok(Found { fd, served, key, deleted_or_replaced, program_in_memory })
@@ -185,7 +184,7 @@ impl Opener {
 
     /// What those take that have not been waited for.
     pub(super) fn cost(&self) -> OpenersCost {
-        let running = self.running.iter().map(|(child, _)| child);
+        let running = self.running.iter().map(|helper| &helper.process);
         let all = running.chain(self.left.calls().map(|left| &left.child)).map(Child::id);
         all.fold(OpenersCost::default(), |sum, pid| OpenersCost {
             cpu: sum.cpu + procfs::cpu(pid),
@@ -219,7 +218,7 @@ impl Opener {
         }
         match answer {
             Err(Unopened::TooSlow) => {
-                if let Some((mut child, _)) = self.running.take() {
+                if let Some(Helper { process: mut child, .. }) = self.running.take() {
                     log::warn!("processes: an opener is lost over a file of process {tgid}");
                     let _ = child.kill();
                     self.left.add(turn, tenant, Left { child, over: within });
@@ -233,8 +232,8 @@ impl Opener {
 
     /// Has the next request start another opener: this one is of no use any more.
     fn replace(&mut self, tenant: impl FnOnce() -> Tenant, over: Within) {
-        if let Some((child, _)) = self.running.take()
-            && let Some(child) = packet::end(child, PARTING)
+        if let Some(helper) = self.running.take()
+            && let Some(child) = helper.end(PARTING)
         {
             self.left.put(tenant(), Left { child, over });
         }
@@ -246,34 +245,34 @@ impl Opener {
         roots: &[BorrowedFd<'_>],
         limit: Duration,
     ) -> Result<(T, Option<OwnedFd>), Unopened> {
-        let (child, socket) = match &mut self.running {
+        let helper = match &mut self.running {
             Some(running) => running,
             // Too many open files or processes: what the host allows is no fault of what is asked for.
-            none => none.insert(start(&self.binary).map_err(|e| OpenRefusal::from(errno_of(&e)))?),
+            none => {
+                let started = Helper::start(&self.binary, ARGUMENT);
+                none.insert(started.map_err(|e| OpenRefusal::from(errno_of(&e)))?)
+            }
         };
-        send(&*socket, request, roots).map_err(|_| Unopened::NoOpener)?;
-        let task = format!("/proc/{}", child.id());
-        let answered = |time| is_readable(&*socket, time).then_some(());
-        wait(limit, |_| sleeps(&task), answered).ok_or(Unopened::TooSlow)?;
-        let (answer, mut descriptors) =
-            receive::<T>(&*socket, MAX_MESSAGE).map_err(|_| Unopened::NoOpener)?;
-        Ok((answer, descriptors.pop()))
+        let task = format!("/proc/{}", helper.pid());
+        match helper.ask(request, roots, MAX_MESSAGE, limit, |_| sleeps(&task)) {
+            Ok((answer, mut descriptors)) => Ok((answer, descriptors.pop())),
+            Err(ChannelError::TimedOut) => Err(Unopened::TooSlow),
+            Err(_) => Err(Unopened::NoOpener),
+        }
     }
 }
 
 impl Drop for Opener {
     fn drop(&mut self) {
-        if let Some((child, _)) = self.running.take() {
+        if let Some(helper) = self.running.take() {
             // One that hangs ends with what it hangs in.
-            let _ = packet::end(child, PARTING);
+            let _ = helper.end(PARTING);
         }
     }
 }
 
-fn start(binary: &Path) -> io::Result<(Child, OwnedFd)> {
-    let (ours, theirs) = packet::pair()?;
-    Ok((packet::start(binary, ARGUMENT, theirs)?, ours))
-}
+/// To the profiler.
+type Parent = Channel<BorrowedFd<'static>>;
 
 /// The child's entry: it opens what the socket that is its standard input asks for, until that is closed. Returns the
 /// exit code.
@@ -283,13 +282,13 @@ pub fn main() -> i32 {
     if set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
         return 1;
     }
-    let socket = rustix::stdio::stdin();
-    while let Ok((request, roots)) = receive::<Request>(socket, MAX_MESSAGE) {
+    let channel = Channel(rustix::stdio::stdin());
+    while let Ok((request, roots)) = channel.receive::<Request>(MAX_MESSAGE, None) {
         let sent = match request {
             Request::Mapped { inode, path, named_deleted, live, mapped_at } => {
                 let path = Arc::from(bytes_path(&path));
                 let roots = roots.into_iter().map(Arc::new).collect();
-                answer_mapped(socket, &Wanted { inode, path, named_deleted, live, roots, mapped_at })
+                answer_mapped(&channel, &Wanted { inode, path, named_deleted, live, roots, mapped_at })
             }
             Request::Copy { size } => {
                 let mut files = roots.into_iter();
@@ -297,16 +296,16 @@ pub fn main() -> i32 {
                     (Some(found), Some(copy)) => served::fill(copy, found.as_fd(), size),
                     _ => Err(NO_DESCRIPTOR),
                 };
-                send(socket, &filled, &[])
+                channel.send(&filled, &[], None)
             }
             Request::Below { path, uid } => {
                 let root = roots.first().ok_or(OpenRefusal::ProcessGone);
                 let below = |root: &OwnedFd| {
                     root::open_regular(root.as_fd(), bytes_path(&path), Owner::TargetOrRoot, uid)
                 };
-                answer_file(socket, root.and_then(below))
+                answer_file(&channel, root.and_then(below))
             }
-            Request::Copied(search) => send(socket, &copied::find(&search), &[]),
+            Request::Copied(search) => channel.send(&copied::find(&search), &[], None),
         };
         if sent.is_err() {
             return 1;
@@ -315,20 +314,20 @@ pub fn main() -> i32 {
     0
 }
 
-fn answer_mapped(socket: BorrowedFd<'_>, wanted: &Wanted) -> Result<(), PacketError> {
+fn answer_mapped(channel: &Parent, wanted: &Wanted) -> Result<(), ChannelError> {
     match opening::open_wanted(wanted) {
         Ok(Found { fd, served, key, deleted_or_replaced, program_in_memory }) => {
             let opened = Opened { served, key, deleted_or_replaced, program_in_memory };
-            send(socket, &Answer::Ok(opened), &[fd.as_fd()])
+            channel.send(&Answer::Ok(opened), &[fd.as_fd()], None)
         }
-        Err(why) => send(socket, &Answer::Err(why), &[]),
+        Err(why) => channel.send(&Answer::Err(why), &[], None),
     }
 }
 
-fn answer_file(socket: BorrowedFd<'_>, file: Result<OwnedFd, OpenRefusal>) -> Result<(), PacketError> {
+fn answer_file(channel: &Parent, file: Result<OwnedFd, OpenRefusal>) -> Result<(), ChannelError> {
     match file {
-        Ok(fd) => send(socket, &AnswerFile::Ok(()), &[fd.as_fd()]),
-        Err(why) => send(socket, &AnswerFile::Err(why), &[]),
+        Ok(fd) => channel.send(&AnswerFile::Ok(()), &[fd.as_fd()], None),
+        Err(why) => channel.send(&AnswerFile::Err(why), &[], None),
     }
 }
 
@@ -361,9 +360,9 @@ mod tests {
     #[test]
     fn in_the_place_of_one_that_has_ended_the_next_one_is_asked() {
         let mut opener = opener("/nowhere");
-        let (mut child, socket) = start(Path::new(ENDS)).unwrap();
-        child.wait().unwrap();
-        opener.running = Some((child, socket));
+        let mut helper = Helper::start(Path::new(ENDS), ARGUMENT).unwrap();
+        helper.process.wait().unwrap();
+        opener.running = Some(helper);
         assert_eq!(asked(&mut opener), Unopened::Refused(OpenRefusal::Missing));
     }
 
@@ -376,7 +375,7 @@ mod tests {
     fn what_an_opener_takes_is_known_while_it_runs() {
         let mut opener = opener(MUTE);
         assert_eq!(opener.cost(), OpenersCost::default());
-        opener.running = Some(start(&opener.binary).unwrap());
+        opener.running = Some(Helper::start(&opener.binary, ARGUMENT).unwrap());
         while opener.cost().cpu < Duration::from_millis(50) {
             std::thread::yield_now();
         }

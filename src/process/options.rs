@@ -7,7 +7,7 @@ use super::patience::PATIENCE;
 
 /// Limits; the defaults fit a host with some thousand processes.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ProcessOptions {
     /// This binary: the process that opens files of doubtful file systems is it again.
     pub binary: PathBuf,
     /// How long reading a `/proc` file or opening a mapped file may take.
@@ -20,9 +20,9 @@ pub struct Options {
     pub max_mappings_in_all: usize,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for ProcessOptions {
+    fn default() -> ProcessOptions {
+        ProcessOptions {
             binary: PathBuf::from("/proc/self/exe"),
             patience: PATIENCE,
             max_open_files: 512,

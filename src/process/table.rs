@@ -7,7 +7,7 @@ use super::covered::CoveredCode;
 use super::event::{EventKind, Mapped, ProcessEvent};
 use super::files::Files;
 use super::opener::OpenersCost;
-use super::options::Options;
+use super::options::ProcessOptions;
 use super::procfs;
 use super::program::Program;
 use super::reading;
@@ -71,7 +71,7 @@ pub struct Counts {
 /// The table of processes.
 #[derive(Debug)]
 pub struct Processes {
-    pub(super) options: Options,
+    pub(super) options: ProcessOptions,
     /// By thread group id, programs by time.
     pub(super) timelines: HashMap<u32, Vec<Program>>,
     /// Programs that have ended, and when.
@@ -105,7 +105,7 @@ pub struct Processes {
 impl Processes {
     /// An empty table.
     #[must_use]
-    pub fn new(options: Options) -> Processes {
+    pub fn new(options: ProcessOptions) -> Processes {
         let mut roots = Roots::default();
         let own_root = roots.of(std::process::id()).ok().map(Arc::new);
         Processes {

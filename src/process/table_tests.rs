@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Vdso;
-use super::code::Code;
+use super::code::CodeSource;
 use super::event::{EventKind, Inode, Mapped, ProcessEvent};
-use super::options::Options;
+use super::options::ProcessOptions;
 use super::table::{Processes, Which};
 use super::{Location, Unlocated};
 use crate::sample::{MonoNs, ProcessId};
@@ -23,7 +23,7 @@ struct Story {
 
 impl Story {
     fn new() -> Story {
-        Story { processes: Processes::new(Options::default()), begin: MonoNs::now().0 }
+        Story { processes: Processes::new(ProcessOptions::default()), begin: MonoNs::now().0 }
     }
 
     fn at(&self, ms: u64) -> MonoNs {
@@ -257,7 +257,7 @@ fn a_storm_of_short_processes_keeps_a_bounded_number() {
 
 #[test]
 fn mappings_are_limited_and_it_is_said() {
-    let options = Options { max_mappings: 100, ..Options::default() };
+    let options = ProcessOptions { max_mappings: 100, ..ProcessOptions::default() };
     let mut story = Story { processes: Processes::new(options), begin: MonoNs::now().0 };
     story.fork(0, 1, PID);
     story.exec(1, PID, "hoarder");
@@ -278,7 +278,7 @@ fn mappings_are_limited_and_it_is_said() {
 
 #[test]
 fn forks_of_a_hoarder_do_not_multiply_what_is_kept() {
-    let options = Options { max_mappings_in_all: 5_000, ..Options::default() };
+    let options = ProcessOptions { max_mappings_in_all: 5_000, ..ProcessOptions::default() };
     let mut story = Story { processes: Processes::new(options), begin: MonoNs::now().0 };
     story.fork(0, 1, PID);
     story.exec(1, PID, "hoarder");
@@ -336,7 +336,7 @@ fn what_was_seen_in_proc_is_not_overwritten_by_older_events() {
 #[test]
 fn what_took_long_to_read_is_read_again_seldom() {
     let own = std::process::id();
-    let mut processes = Processes::new(Options::default());
+    let mut processes = Processes::new(ProcessOptions::default());
     assert_eq!(processes.scan(&Which::Tgids(&[own])), 1);
     let start = super::procfs::stat(own).unwrap().start_ticks * 10_000_000;
     let id = ProcessId { tgid: own, start, exec: 1 };
@@ -384,15 +384,15 @@ fn descendants() {
 #[test]
 fn the_code_of_a_process_is_known_before_it_is_sampled() {
     let own = std::process::id();
-    let mut processes = Processes::new(Options::default());
+    let mut processes = Processes::new(ProcessOptions::default());
     assert_eq!(processes.scan(&Which::Tgids(&[own])), 1);
     assert_eq!(processes.take_touched(), [own].into());
     let code = processes.code(own).unwrap();
     let here = the_code_of_a_process_is_known_before_it_is_sampled as fn() as usize as u64;
     let range = code.ranges.iter().find(|range| range.start <= here && here < range.end).unwrap();
-    assert!(matches!(range.code, Code::File(_)));
+    assert!(matches!(range.code, CodeSource::File(_)));
     assert!(range.start <= code.start_code && code.start_code < range.end);
-    assert!(code.ranges.iter().any(|range| matches!(range.code, Code::Vdso(Vdso::Native))));
+    assert!(code.ranges.iter().any(|range| matches!(range.code, CodeSource::Vdso(Vdso::Native))));
     assert!(code.ranges.is_sorted_by(|a, b| a.end <= b.start));
     processes.take_touched();
     processes.code(own);

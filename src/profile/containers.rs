@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::labels::Container;
+use super::labels::ContainerLabels;
 use super::view::View;
 
 /// A container's ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRow {
     /// The container; none is what is in no container.
-    pub container: Option<Arc<Container>>,
+    pub container: Option<Arc<ContainerLabels>>,
     /// Its ticks.
     pub ticks: u64,
 }
@@ -20,7 +20,7 @@ impl View<'_> {
     /// Containers, and what is in none, the most ticks first; nothing if there are no containers.
     #[must_use]
     pub fn containers(&self) -> Vec<ContainerRow> {
-        let mut ticks: BTreeMap<Option<Arc<Container>>, u64> = BTreeMap::new();
+        let mut ticks: BTreeMap<Option<Arc<ContainerLabels>>, u64> = BTreeMap::new();
         for sample in self.samples() {
             let container = &self.labels(sample.labels).container;
             match ticks.get_mut(container) {
@@ -42,14 +42,15 @@ impl View<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use crate::profile::labels::Container;
+    use crate::profile::labels::ContainerLabels;
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
     use crate::sample::Event;
 
     #[test]
     fn each_sample_is_of_one_container() {
         let mut p = Profile::new();
-        let container = |name: &str| Some(Arc::new(Container { name: name.into(), ..Container::default() }));
+        let container =
+            |name: &str| Some(Arc::new(ContainerLabels { name: name.into(), ..ContainerLabels::default() }));
         let frame = [Arc::new(Frame::named(Kind::Native, "main"))];
         for (whose, ticks) in [(container("a"), 3), (None, 5), (container("b"), 1), (container("a"), 4)] {
             p.add(&Labels { container: whose, ..Labels::default() }, &frame, ticks, 0);
@@ -77,12 +78,12 @@ mod tests {
     #[test]
     fn titles() {
         let of = |pod: &str, name: &str, id: &str| {
-            Container {
+            ContainerLabels {
                 pod: pod.into(),
                 namespace: "ns".into(),
                 name: name.into(),
                 id: id.into(),
-                ..Container::default()
+                ..ContainerLabels::default()
             }
             .title()
         };

@@ -65,7 +65,7 @@ pub enum Tier {
 
 /// A row of the table of kinds.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
+pub struct KindFacts {
     /// What wrote the code.
     pub origin: Origin,
     /// How it is run.
@@ -109,7 +109,7 @@ impl Kind {
     /// The kind's row.
     #[must_use]
     #[rustfmt::skip]
-    pub fn facts(self) -> Facts {
+    pub fn facts(self) -> KindFacts {
         use Origin as O;
         use Tier::{Compiled, Interpreted};
         let (origin, tier, inlined, label, suffix, legend, otel, language, colour) = match self {
@@ -130,7 +130,7 @@ impl Kind {
         let told = |word: &'static str| (!word.is_empty()).then_some(word);
         let [_, red, green, blue] = u32::to_be_bytes(colour);
         let (legend, otel, colour) = (told(legend), told(otel), [red, green, blue]);
-        Facts { origin, tier, inlined, label, suffix, legend, otel, language, colour }
+        KindFacts { origin, tier, inlined, label, suffix, legend, otel, language, colour }
     }
 
     /// What wrote the code.
@@ -139,7 +139,7 @@ impl Kind {
         self.facts().origin
     }
 
-    /// The kind of a label of [`Facts::label`].
+    /// The kind of a label of [`KindFacts::label`].
     #[must_use]
     pub fn labelled(label: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.facts().label == label)

@@ -23,12 +23,12 @@ pub struct Labels {
     /// kernfs id of the cgroup in the hierarchy that tells containers apart; 0 if it is not known.
     pub cgroup: u64,
     /// The container; none outside of containers.
-    pub container: Option<Arc<Container>>,
+    pub container: Option<Arc<ContainerLabels>>,
 }
 
 /// A container or at least a pod; what is not known of it is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Container {
+pub struct ContainerLabels {
     /// The pod's namespace.
     pub namespace: Arc<str>,
     /// The pod.
@@ -43,11 +43,11 @@ pub struct Container {
     pub pod_uid: Arc<str>,
 }
 
-impl Container {
+impl ContainerLabels {
     /// A container of which nothing is known, since it had gone before it was looked at.
     #[must_use]
-    pub fn gone() -> Container {
-        Container { name: GONE.into(), ..Container::default() }
+    pub fn gone() -> ContainerLabels {
+        ContainerLabels { name: GONE.into(), ..ContainerLabels::default() }
     }
 
     /// Whether it is such a one.
@@ -57,9 +57,9 @@ impl Container {
     }
 
     /// The same with other texts.
-    pub(super) fn map(&self, mut text: impl FnMut(&Arc<str>) -> Arc<str>) -> Container {
-        let Container { namespace, pod, container, name, id, pod_uid } = self;
-        Container {
+    pub(super) fn map(&self, mut text: impl FnMut(&Arc<str>) -> Arc<str>) -> ContainerLabels {
+        let ContainerLabels { namespace, pod, container, name, id, pod_uid } = self;
+        ContainerLabels {
             namespace: text(namespace),
             pod: text(pod),
             container: text(container),
@@ -72,7 +72,7 @@ impl Container {
     /// How people call it: `namespace/pod/container`, a name, or the first digits of its id.
     #[must_use]
     pub fn title(&self) -> String {
-        let Container { namespace, pod, container, name, .. } = self;
+        let ContainerLabels { namespace, pod, container, name, .. } = self;
         match (pod.is_empty(), name.is_empty()) {
             (false, _) if container.is_empty() => format!("{namespace}/{pod}"),
             (false, _) => format!("{namespace}/{pod}/{container}"),

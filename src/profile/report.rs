@@ -131,7 +131,7 @@ pub struct JvmReport {
     /// Whether the log was cut.
     pub log_cut: bool,
     /// CPU throttling of its cgroup in the same seconds; none if it had no quota.
-    pub throttling: Option<Throttling>,
+    pub throttling: Option<ThrottleTotals>,
 }
 
 /// Where the names of a JVM's code come from.
@@ -198,7 +198,7 @@ pub struct GroupReport {
 
 /// CPU throttling of a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Throttling {
+pub struct ThrottleTotals {
     /// Periods in which it was throttled.
     pub times: u64,
     /// For how long altogether, in microseconds.

@@ -45,20 +45,20 @@ impl std::ops::AddAssign for Weight {
 
 /// The time that a profile is from; wall clock, as a label only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeSpan {
     /// Nanoseconds since 1970; 0 if it is not known.
     pub start_unix_ns: u64,
     /// Nanoseconds; 0 if it is not known.
     pub duration_ns: u64,
 }
 
-impl Span {
-    fn merge(&mut self, other: Span) {
-        if *self == Span::default() || other == Span::default() {
-            *self = if *self == Span::default() { other } else { *self };
+impl TimeSpan {
+    fn merge(&mut self, other: TimeSpan) {
+        if *self == TimeSpan::default() || other == TimeSpan::default() {
+            *self = if *self == TimeSpan::default() { other } else { *self };
             return;
         }
-        let end = |s: &Span| s.start_unix_ns.saturating_add(s.duration_ns);
+        let end = |s: &TimeSpan| s.start_unix_ns.saturating_add(s.duration_ns);
         let end = end(self).max(end(&other));
         self.start_unix_ns = self.start_unix_ns.min(other.start_unix_ns);
         self.duration_ns = end - self.start_unix_ns;
@@ -83,7 +83,7 @@ pub struct Sample {
 pub struct Profile {
     accounts: BTreeMap<Event, Accounts>,
     /// The time that it is from.
-    pub span: Span,
+    pub span: TimeSpan,
     frames: FrameTable,
     labels: LabelTable,
     label_text: Strings,
@@ -112,7 +112,7 @@ impl Profile {
     pub fn with_room(nodes: usize) -> Profile {
         Profile {
             accounts: BTreeMap::new(),
-            span: Span::default(),
+            span: TimeSpan::default(),
             frames: FrameTable::default(),
             labels: LabelTable::default(),
             label_text: Strings::default(),

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use super::accounts::Accounts;
 use super::frames::{FrameId, FrameTable};
-use super::labels::{Container, Labels, LabelsId};
-use super::samples::{Profile, Sample, Span, Weight, leaves};
+use super::labels::{ContainerLabels, Labels, LabelsId};
+use super::samples::{Profile, Sample, TimeSpan, Weight, leaves};
 use super::trie::{NodeId, Trie};
 use crate::sample::Event;
 
@@ -80,7 +80,7 @@ impl<'p> View<'p> {
     /// The samples of a container, or of what is in none. The others count as filtered. Lost ticks stay: nobody knows
     /// whose they were.
     #[must_use]
-    pub fn of_container(&self, container: Option<&Container>) -> View<'p> {
+    pub fn of_container(&self, container: Option<&ContainerLabels>) -> View<'p> {
         let own = |sample: &&Sample| self.labels(sample.labels).container.as_deref() == container;
         let samples = self.samples.iter().filter(own).copied().collect();
         let mut view = View { samples, accounts: self.accounts.clone(), ..*self };
@@ -118,7 +118,7 @@ impl<'p> View<'p> {
 
     /// The time that they are from.
     #[must_use]
-    pub fn span(&self) -> Span {
+    pub fn span(&self) -> TimeSpan {
         self.profile.span
     }
 

@@ -1,7 +1,7 @@
 //! Sums samples to a profile: each window's stacks get their frames while their processes are still there; those of
-//! JVMs wait a window, since a JVM reports what it compiled a little late, and then until they are many.
+//! runtimes that report late what they compiled wait a window, and then until they are many.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,20 +10,15 @@ use super::part::Part;
 use super::sampler::{Batch, Totals};
 use super::tally::EventTally;
 use super::waiting::{Queue, Waiting};
-use super::world::World;
-use crate::capture::Counted;
-use crate::process::ProcessEvent;
+use crate::capture::{Counted, Window};
+use crate::process::comm::{self, MAX_KERNEL, fold_numbers};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
 use crate::profile::{Frame, Kind, Labels};
-use crate::runtime::Delay;
-use crate::runtime::hotspot::java_threads::JavaThreads;
-use crate::runtime::hotspot::tally::Throttled;
-use crate::runtime::hotspot::thread_name::{self, MAX_KERNEL, fold_numbers};
 use crate::sample::{Count, Event, MonoNs, ProcessId, Stack, StackKey, UserWord};
 use crate::symbolize::{CHUNK, Named};
-use crate::targets::containers::Containers;
+use crate::world::World;
 
 /// How stacks are shown.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,24 +84,25 @@ impl Last {
 pub(super) struct Aggregator {
     /// Those whose stacks are not all named; the last is not over.
     parts: VecDeque<Part>,
-    containers: Containers,
     idle: Idle,
     view: View,
-    threads: JavaThreads,
     /// Ticks of threads whose names may be a part of theirs.
     cut_names: u64,
     waiting: Queue,
-    window: u64,
     /// When the last windows ended, the latest last.
     ends: [MonoNs; 2],
 }
 
 impl Aggregator {
-    pub(super) fn new(containers: Containers, idle: Idle, view: View) -> Aggregator {
-        let (waiting, window, ends) = (Queue::default(), 0, [MonoNs::default(); 2]);
-        let parts = VecDeque::from([Part::new(view.first)]);
-        let threads = JavaThreads::new(view.raw_threads);
-        Aggregator { parts, containers, idle, view, threads, cut_names: 0, waiting, window, ends }
+    pub(super) fn new(idle: Idle, view: View) -> Aggregator {
+        Aggregator {
+            parts: VecDeque::from([Part::new(view.first)]),
+            idle,
+            view,
+            cut_names: 0,
+            waiting: Queue::default(),
+            ends: [MonoNs::default(); 2],
+        }
     }
 
     /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
@@ -131,74 +127,52 @@ impl Aggregator {
         self.cut_names
     }
 
-    /// The number of the window that is taken in next.
-    pub(super) fn next_window(&self) -> u64 {
-        self.window + 1
+    /// Takes in a window whose stacks the stages have seen.
+    pub(super) fn window(&mut self, world: &mut World, batch: Batch) {
+        let Batch { window: counted, events, end, totals, program: _ } = batch;
+        let number = world.window;
+        let (began, stacks) = (Instant::now(), counted.stacks.len());
+        let new_ticks: u64 = counted.events.iter().map(|of| of.counters.ticks).sum();
+        self.count(number, &counted);
+        world.symbolizer.follow_kernel();
+        let (late, now): (Vec<_>, Vec<_>) = counted
+            .stacks
+            .into_iter()
+            .partition(|(stack, _)| world.readiness.is_late(stack.key.process.tgid));
+        self.resolve(world, now, number);
+        let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|(last, _)| *last);
+        let due = self.waiting.take_due(number, over, &world.readiness);
+        self.resolve_each(world, due);
+        world.symbolizer.meet(late.iter().map(|(stack, _)| stack));
+        if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
+            part.end = Some((number, totals));
+            self.parts.push_back(Part::new(self.view.first));
+        }
+        self.waiting.add(number, late);
+        let oldest = self.waiting.oldest().unwrap_or(end);
+        world.processes.retire(oldest.min(self.ends[0]));
+        world.symbolizer.tidy(&world.processes);
+        self.ends = [self.ends[1], end];
+        world.waiting = self.waiting.processes();
+        world.window += 1;
+        log::debug!(
+            "window {number}: {new_ticks} samples, {stacks} stacks, {} events of processes; taken in within {:.1?}",
+            events.len(),
+            began.elapsed(),
+        );
     }
 
-    /// Takes in what happened to processes.
-    pub(super) fn apply(&mut self, events: &[ProcessEvent]) {
-        self.containers.notice(events);
-    }
-
-    /// Whose stacks wait for their names.
-    pub(super) fn waiting(&self) -> HashSet<ProcessId> {
-        self.waiting.processes()
-    }
-
-    /// Takes in a window whose events have been applied; `throttled`: if it ends a part, how JVMs were in that.
-    pub(super) fn window(&mut self, world: &mut World, batch: Batch, throttled: Throttled, jvms: &dyn Delay) {
-        let Batch { window, events, end, totals, program: _ } = batch;
-        self.window += 1;
-        let (began, stacks) = (Instant::now(), window.stacks.len());
-        let new_ticks: u64 = window.events.iter().map(|of| of.counters.ticks).sum();
-        let Part { tally, most_stacks, .. } = self.part(self.window);
-        for Counted { event, frameless, counters, kept } in &window.events {
+    /// Adds a window's counts to its part's.
+    fn count(&mut self, number: u64, counted: &Window) {
+        let Part { tally, most_stacks, .. } = self.part(number);
+        for Counted { event, frameless, counters, kept } in &counted.events {
             let tally = tally.of(*event);
             tally.counters.add(counters);
             tally.kept += kept - frameless + counters.idle;
             tally.idle += counters.idle;
             tally.frameless += frameless;
         }
-        *most_stacks = stacks.max(*most_stacks);
-        self.containers.meet(&window.stacks);
-        world.symbolizer.follow_kernel();
-        let mut counted = window.stacks;
-        // In the order of time: which program has a number is told by the first stack that has it, and those of an exec,
-        // which come last, may be of the next one's time already.
-        counted.sort_by_key(|(stack, _)| stack.at);
-        for (stack, _) in &counted {
-            world.processes.meet(stack.key.process, stack.at);
-        }
-        if self.view.per_thread {
-            let processes = &mut world.processes;
-            let own = |id, at| processes.info(id, at).map(|info| Arc::clone(&info.comm));
-            self.threads.look(self.window, &counted, world.symbolizer.jvms(), own);
-        }
-        let (java, now): (Vec<_>, Vec<_>) =
-            counted.into_iter().partition(|(stack, _)| jvms.is_jvm(stack.key.process.tgid));
-        self.resolve(world, now, self.window);
-        let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|(last, _)| *last);
-        let due = self.waiting.take_due(self.window, over, jvms);
-        self.resolve_each(world, due);
-        world.symbolizer.meet(java.iter().map(|(stack, _)| stack));
-        let window = self.window;
-        if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
-            part.end = Some((window, totals));
-            part.tally.java.throttled = throttled;
-            self.parts.push_back(Part::new(self.view.first));
-        }
-        self.waiting.add(window, java);
-        let oldest = self.waiting.oldest().unwrap_or(end);
-        world.processes.retire(oldest.min(self.ends[0]));
-        world.symbolizer.tidy(&world.processes);
-        self.ends = [self.ends[1], end];
-        log::debug!(
-            "window {}: {new_ticks} samples, {stacks} stacks, {} events of processes; taken in within {:.1?}",
-            self.window,
-            events.len(),
-            began.elapsed(),
-        );
+        *most_stacks = counted.stacks.len().max(*most_stacks);
     }
 
     /// Resolves what still waits, whether its JVM is followed or not.
@@ -291,10 +265,10 @@ impl Aggregator {
             (true, false) => "[interrupts while idle]".to_owned(),
         };
         let named = self.view.per_thread && !id.is_idle();
-        let of_the_jvm = self.threads.name(stack).filter(|_| named).cloned();
-        let cut = named && of_the_jvm.is_none() && stack.comm.len() >= MAX_KERNEL;
-        let thread = of_the_jvm.unwrap_or_else(|| {
-            let thread = thread_name::text(&stack.comm);
+        let whole_name = world.thread_names.of(stack).filter(|_| named).cloned();
+        let cut = named && whole_name.is_none() && stack.comm.len() >= MAX_KERNEL;
+        let thread = whole_name.unwrap_or_else(|| {
+            let thread = comm::text(&stack.comm);
             if self.view.raw_threads { thread } else { fold_numbers(&thread) }.into()
         });
         let mut root = vec![Frame::named(Kind::Process, process.as_str())];
@@ -311,7 +285,7 @@ impl Aggregator {
             thread,
             tid: stack.key.tid,
             cgroup: stack.key.cgroup,
-            container: if id.is_idle() { None } else { self.containers.of(stack.key.cgroup) },
+            container: if id.is_idle() { None } else { world.containers.of(stack.key.cgroup) },
         };
         let profile = &mut self.part(window).profile;
         let roots = root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();

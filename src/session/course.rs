@@ -22,14 +22,12 @@ use crate::process::selection::Selection;
 use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
 use crate::profile::report::{EndedIn, EventReport, MAX_ENDED_IN};
-use crate::profile::samples::Span;
+use crate::profile::samples::TimeSpan;
 use crate::profile::{Accounts, Module, Profile, RunReport};
-use crate::runtime::hotspot::jvms::Jvms;
 use crate::sample::event::Unit;
 use crate::sample::{End, Event};
 use crate::symbolize::Stats;
-use crate::targets::groups::Groups;
-use crate::unwind::Usage;
+use crate::world::PartReport;
 
 /// A part that ends so far from where it would by its length says that the clock was set. For less it is slewed, and both
 /// clocks with it; and between our looks at the two we may have to wait for a CPU.
@@ -60,14 +58,12 @@ impl Course {
         Course { ended_at: None, machine, told: Duration::ZERO, told_of: BTreeMap::new() }
     }
 
-    /// Puts together what a part gives. The next one starts where it ends.
+    /// Puts together what a part gives, with what the stages said of it. The next one starts where it ends.
     pub(super) fn part(
         &mut self,
         (part, totals): (Part, &Totals),
-        jvms: &Jvms,
-        groups: &Groups,
+        said: PartReport,
         (symbols, openers): &(Stats, OpenersCost),
-        tables: Usage,
         settings: &Settings,
     ) -> Outcome {
         let Part { mut profile, mut tally, most_stacks, .. } = part;
@@ -89,7 +85,7 @@ impl Course {
         }
         let others = events.split_off(events.len().min(1));
         let start = self.start(totals.ended_at, duration);
-        profile.span = Span {
+        profile.span = TimeSpan {
             start_unix_ns: start.as_nanosecond().try_into().unwrap_or(0),
             duration_ns: duration.as_nanos().try_into().unwrap_or(0),
         };
@@ -111,17 +107,12 @@ impl Course {
             effective_hz: hz,
             first: events.pop().unwrap_or_default(),
             others,
-            jvms: jvms.report(&tally.java, symbols),
-            groups: groups.report(),
+            jvms: said.jvms,
+            groups: said.groups,
             steal: Some(steal),
-            cost: cost(totals, symbols, *openers, tables),
+            cost: cost(totals, symbols, *openers, said.tables),
             limits: Vec::new(),
-            warnings: jvms
-                .warning()
-                .map(str::to_owned)
-                .into_iter()
-                .chain(warnings(&profile, totals, symbols))
-                .collect(),
+            warnings: said.warnings.into_iter().chain(warnings(&profile, totals, symbols)).collect(),
             outputs: Vec::new(),
         };
         let vitals = Vitals {
@@ -129,8 +120,8 @@ impl Course {
             cached: symbols.cached,
             most_stacks,
             room_for_stacks: totals.room_for_stacks,
-            tables,
-            attached: jvms.results().clone(),
+            tables: said.tables,
+            attached: said.attached,
         };
         Outcome { profile, report, vitals, ended: totals.ended }
     }

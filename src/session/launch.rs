@@ -16,16 +16,10 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
+use crate::failure::Failure;
+
 /// The hidden first argument of the waiting child.
 pub const ARGUMENT: &str = "__launch";
-
-/// The command could not be executed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot run {command}: {error}")]
-pub struct NotRun {
-    command: String,
-    error: io::Error,
-}
 
 /// A started command that waits for [`Launched::go`].
 pub struct Launched {
@@ -74,12 +68,12 @@ impl Launched {
     ///
     /// # Errors
     /// Why it was not.
-    pub fn was_run(&self) -> Result<(), NotRun> {
+    pub fn was_run(&self) -> Result<(), Failure> {
         let mut number = [0; 4];
         match recv(&self.socket, &mut number, RecvFlags::DONTWAIT) {
             Ok((_, 4)) => {
                 let error = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
-                Err(NotRun { command: self.command.clone(), error })
+                Err(Failure::target(format!("cannot run {}: {error}", self.command)))
             }
             _ => Ok(()),
         }

@@ -13,8 +13,8 @@ mod stages;
 mod stop;
 mod stop_reason;
 mod tally;
+mod targets_stage;
 mod waiting;
-mod world;
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
@@ -23,25 +23,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use crate::capture::Filter;
-use crate::capture::window::Options;
+use crate::capture::window::CaptureOptions;
 use crate::host;
-use crate::loader::unwinding::{Unwinding, Wanted};
-use crate::runtime::hotspot::jvms::Jvms;
-use crate::targets::containers::Containers;
 use crate::targets::groups::Groups;
+use crate::world::World;
 
 pub use crate::plan::{AgentRule, Control, Java, OptedIn, Refused, Settings, Target};
 pub use crate::process::container::Node;
-pub use crate::targets::Misread;
-pub use launch::NotRun;
 pub use outcome::{Outcome, Vitals};
 
 use aggregator::{Aggregator, View};
 use idle::Idle;
 use launch::Launched;
 use sampler::{Limits, News, Sampler};
-use stages::{All, Stages};
-use world::World;
+use stages::Stages;
 
 /// How often the session looks around while it has something to do besides.
 const BEAT: Duration = Duration::from_millis(50);
@@ -50,7 +45,7 @@ const BEAT: Duration = Duration::from_millis(50);
 /// there is an error beside what it gave until then.
 ///
 /// # Errors
-/// When this host does not allow it, the command is [`NotRun`], or there is nothing to give.
+/// When this host does not allow it, the command cannot be run (a [`Failure`](crate::failure::Failure) of the target), or there is nothing to give.
 pub fn run(settings: &Settings) -> anyhow::Result<(Outcome, anyhow::Result<()>)> {
     let control = Control::default();
     stop::at_signals(&control)?;
@@ -94,28 +89,17 @@ pub fn run_parts(
     }
     log::info!("capture: ready in {:.0?}", began.elapsed());
     let idle = Idle::new(ready.waits, settings.idle);
-    let mut world = World::look(settings)?;
-    let mut jvms = Jvms::new(settings, control);
-    jvms.attach_all(&world.processes, &groups, &mut world.symbolizer, control);
-
-    let wanted = Wanted::of(settings, launched.as_ref().map(Launched::pid));
-    let mut unwinding = Unwinding::new(ready.unwind, wanted);
-    let described = jvms.take_described(&mut world.symbolizer);
-    unwinding.describe(described, &mut world.processes, &mut world.symbolizer);
-    if !control.is_stopped() {
-        unwinding.begin(&mut world.processes, &groups, &mut world.symbolizer);
-    }
+    let world = World::look(settings, groups, launched.as_ref().map(Launched::pid))?;
+    let Settings { per_thread, raw_threads, .. } = *settings;
+    let aggregator = Aggregator::new(idle, View { per_thread, raw_threads, first: settings.first() });
+    let mut stages = Stages::prepare(settings, control, world, ready.unwind, aggregator);
 
     let news = sampler.news.take().context("the sampler has no news")?;
     let descendants = match &settings.target {
-        Target::Pids(tgids) if settings.children => world.processes.descendants(tgids),
+        Target::Pids(tgids) if settings.children => stages.world().processes.descendants(tgids),
         _ => Vec::new(),
     };
-    let Settings { per_thread, raw_threads, .. } = *settings;
-    let containers = Containers::new(settings.node.clone(), groups.naming());
-    let view = View { per_thread, raw_threads, first: settings.first() };
-    let aggregator = Aggregator::new(containers, idle, view);
-    let mut stages = Stages::begin(settings, world, All { groups, unwinding, jvms, aggregator });
+    stages.begin();
     sampler.go(Limits { duration: settings.duration, part: settings.part }, descendants);
     log::info!(
         "sampling: begun, {}",
@@ -141,9 +125,9 @@ pub fn run_parts(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        stages.beat();
+        stages.tick();
     }
-    stages.settle();
+    stages.end();
     let sampled = sampler.finish();
     launched.as_ref().map_or(Ok(()), Launched::was_run)?;
     stages.hand_over(&mut hand);
@@ -151,7 +135,7 @@ pub fn run_parts(
 }
 
 /// What the capture is to do.
-fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) -> Options {
+fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) -> CaptureOptions {
     let launched = launched.map(Launched::pid);
     let filter = Filter {
         tgids: match &settings.target {
@@ -170,5 +154,5 @@ fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) ->
         kernel: settings.kernel,
     };
     let Settings { events, cpus, btf, .. } = settings;
-    Options { events: events.clone(), cpus: cpus.clone(), filter, btf: btf.clone() }
+    CaptureOptions { events: events.clone(), cpus: cpus.clone(), filter, btf: btf.clone() }
 }

@@ -16,7 +16,7 @@ const MAX_FILES: usize = 4096;
 pub(super) struct Part {
     pub(super) profile: Profile,
     pub(super) tally: Tally,
-    /// The event that JVMs are told of by.
+    /// The event by which runtimes' rows of the report count.
     first: Event,
     /// Most stacks of a window, which the count maps must hold.
     pub(super) most_stacks: usize,
@@ -34,7 +34,7 @@ impl Part {
         self.end.as_ref().map_or(0, |(last, _)| *last)
     }
 
-    /// Takes in how a stack ended, and of which JVM it is.
+    /// Takes in how a stack ended, and whether a runtime's code ran.
     pub(super) fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
         let end = end(stack, frames);
         let tally = self.tally.of(stack.key.event);
@@ -48,10 +48,10 @@ impl Part {
         if stack.key.event != self.first {
             return;
         }
-        let ticks = self.tally.java.ticks.entry(stack.key.process).or_default();
+        let ticks = self.tally.runtimes.entry(stack.key.process).or_default();
         ticks.all += count.ticks;
         if frames.iter().any(|frame| frame.kind.origin() == Origin::Java) {
-            ticks.java += count.ticks;
+            ticks.managed += count.ticks;
             if end == End::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
                 ticks.rootless += count.ticks;
             }

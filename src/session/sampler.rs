@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use crate::capture::online::Online;
 use crate::capture::program::Program;
 use crate::capture::sideband::Sideband;
-use crate::capture::window::Options;
+use crate::capture::window::CaptureOptions;
 use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, WaitMap, Window};
 use crate::plan::Control;
 use crate::process::ProcessEvent;
@@ -139,6 +139,8 @@ struct Go {
     limits: Limits,
     /// Of the chosen processes.
     descendants: Vec<u32>,
+    /// Told when the events run.
+    begun: SyncSender<()>,
 }
 
 /// Where the thread puts what it has.
@@ -153,7 +155,7 @@ impl Sampler {
     ///
     /// # Errors
     /// When this host does not allow it.
-    pub(super) fn prepare(options: Options, control: &Control) -> anyhow::Result<Sampler> {
+    pub(super) fn prepare(options: CaptureOptions, control: &Control) -> anyhow::Result<Sampler> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (go, may_go) = mpsc::sync_channel(1);
         let (send, news) = mpsc::sync_channel(WAITING);
@@ -174,21 +176,24 @@ impl Sampler {
                     }
                 };
                 let _ = ready.send(Ok(given));
-                let Some(Go { limits, descendants }) = run.wait(&may_go) else { return Ok(()) };
+                let Some(Go { limits, descendants, begun }) = run.wait(&may_go) else { return Ok(()) };
                 let early = std::mem::take(&mut run.events);
                 run.follow(|targets| targets.begin(&descendants, &early));
                 run.events = early;
-                run.sample(limits, &heard, &sink)
+                run.sample(limits, &heard, &sink, &begun)
             })
             .context("starting the sampling thread")?;
         let given = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
         Ok(Sampler { thread, go, control: control.clone(), news: Some(news), eager, ready: Some(given) })
     }
 
-    /// Starts the ticks. The chosen processes have these descendants; those since are heard of.
+    /// Starts the events, and returns when they run: what begins after that is sampled from its first instruction. The chosen
+    /// processes have these descendants; those since are heard of.
     pub(super) fn go(&self, limits: Limits, descendants: Vec<u32>) {
-        // If the thread is gone, `finish` says why.
-        let _ = self.go.send(Go { limits, descendants });
+        let (begun, has_begun) = mpsc::sync_channel(1);
+        // If the thread is gone, or could not start them, `finish` says why.
+        let _ = self.go.send(Go { limits, descendants, begun });
+        let _ = has_begun.recv();
     }
 
     /// Waits for the end; the batches must be read to their end by then or dropped.
@@ -221,7 +226,7 @@ struct Run {
 }
 
 impl Run {
-    fn prepare(options: &Options) -> anyhow::Result<Run> {
+    fn prepare(options: &CaptureOptions) -> anyhow::Result<Run> {
         let targets = Targets::of(&options.filter);
         let capture = Capture::prepare(options)?;
         // Processes run on any CPU, whichever CPUs are sampled.
@@ -256,10 +261,18 @@ impl Run {
         }
     }
 
-    /// Ticks until it is told to stop.
-    fn sample(&mut self, limits: Limits, control: &Control, sink: &Sink) -> anyhow::Result<()> {
+    /// Samples until it is told to stop.
+    fn sample(
+        &mut self,
+        limits: Limits,
+        control: &Control,
+        sink: &Sink,
+        begun: &SyncSender<()>,
+    ) -> anyhow::Result<()> {
         let begin = Instant::now();
         self.capture.start()?;
+        // Whoever said go waits for it, or is gone.
+        let _ = begun.try_send(());
         let sampled = self.turn_windows(begin, limits, control, sink);
         if sampled.is_err() {
             self.close(begin, sink);

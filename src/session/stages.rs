@@ -1,4 +1,4 @@
-//! What comes from the sampler goes through the stages in their order: processes, JVMs, unwind tables, names.
+//! What comes from the sampler goes through the stages, one after the other, and then to the aggregator.
 
 use std::time::Instant;
 
@@ -8,30 +8,30 @@ use super::cost::Steadiness;
 use super::course::Course;
 use super::progress::Progress;
 use super::sampler::Batch;
-use super::world::World;
+use super::targets_stage::TargetsStage;
+use crate::capture::UnwindMemory;
 use crate::limits::{Limit, LimitsMet};
 use crate::loader::unwinding::Unwinding;
 use crate::plan::{Control, Settings};
 use crate::process::ProcessEvent;
-use crate::runtime::hotspot::jvms::Jvms;
-use crate::runtime::hotspot::tally::Throttled;
-use crate::targets::groups::Groups;
-use crate::unwind::Usage;
+use crate::runtime;
+use crate::world::{PartEnd, PartReport, Stage, WindowEnd, World};
 
-/// The stages themselves.
-pub(super) struct All {
-    pub(super) groups: Groups,
-    pub(super) unwinding: Unwinding,
-    pub(super) jvms: Jvms,
-    pub(super) aggregator: Aggregator,
+/// All stages, in their order: who runs; what a runtime says of its code; with which the walker is given its tables, and
+/// stacks that were walked without them lose what is no frame. Only then are frames named.
+fn in_order(settings: &Settings, control: &Control, unwinding: Box<dyn Stage>) -> Vec<Box<dyn Stage>> {
+    let mut stages: Vec<Box<dyn Stage>> = vec![Box::new(TargetsStage)];
+    stages.extend(runtime::stages(settings, control));
+    stages.push(unwinding);
+    stages
 }
 
 /// The stages behind the capture, while sampling goes on.
 pub(super) struct Stages<'a> {
     settings: &'a Settings,
-    /// What they share.
     world: World,
-    all: All,
+    stages: Vec<Box<dyn Stage>>,
+    aggregator: Aggregator,
     progress: Progress,
     course: Course,
     steadiness: Steadiness,
@@ -40,14 +40,21 @@ pub(super) struct Stages<'a> {
 }
 
 impl<'a> Stages<'a> {
-    /// Sampling begins.
-    pub(super) fn begin(settings: &'a Settings, world: World, mut all: All) -> Stages<'a> {
-        // Attaching took its time: what was throttled in that is not of the profile's seconds.
-        all.groups.measure_from_now();
-        all.jvms.measure();
+    /// Looks at what is there before the first sample.
+    pub(super) fn prepare(
+        settings: &'a Settings,
+        control: &Control,
+        mut world: World,
+        unwind: UnwindMemory,
+        aggregator: Aggregator,
+    ) -> Stages<'a> {
+        let unwinding = Unwinding::new(unwind, world.scope.clone());
+        let mut stages = in_order(settings, control, Box::new(unwinding));
+        stages.iter_mut().for_each(|stage| stage.on_prepare(&mut world, control));
         Stages {
             world,
-            all,
+            stages,
+            aggregator,
             progress: Progress::new(settings.progress, settings.duration),
             course: Course::begin(),
             steadiness: Steadiness::begin(),
@@ -56,89 +63,110 @@ impl<'a> Stages<'a> {
         }
     }
 
+    /// What the stages share.
+    pub(super) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Sampling begins now.
+    pub(super) fn begin(&mut self) {
+        self.stages.iter_mut().for_each(|stage| stage.on_begin(&mut self.world));
+        (self.course, self.steadiness) = (Course::begin(), Steadiness::begin());
+    }
+
     /// What happened to processes since.
     pub(super) fn events(&mut self, events: &[ProcessEvent]) {
-        let (World { processes, symbolizer }, All { groups, unwinding, jvms, aggregator }) =
-            (&mut self.world, &mut self.all);
-        aggregator.apply(events);
-        events.iter().for_each(|event| processes.apply(event));
-        jvms.notice(aggregator.next_window(), events, |tgid| processes.has_ended(tgid));
-        // Until it is known how its stacks are walked those of a JVM that starts do not reach the root.
-        jvms.greet(|tgid| unwinding.wants(tgid, processes, groups), symbolizer);
+        events.iter().for_each(|event| self.world.processes.apply(event));
+        self.stages.iter_mut().for_each(|stage| stage.on_events(&mut self.world, events));
     }
 
     /// A window has ended.
     pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
-        let when = (self.all.jvms.have_work(), batch.totals.is_some());
-        self.steadiness.look(when, batch.program, || self.world.costs());
+        let is_beginning = self.stages.iter().any(|stage| stage.is_beginning());
+        let ends_part = batch.totals.is_some();
+        self.steadiness.look((is_beginning, ends_part), batch.program, || self.world.costs());
         self.events(&batch.events);
-        let (world, All { groups, unwinding, jvms, aggregator }) = (&mut self.world, &mut self.all);
-        let stacks = &mut batch.window.stacks;
-        // Before they get their names: a return address that is none is cut off.
-        unwinding.meet(stacks, batch.end, &mut world.processes, &mut world.symbolizer);
-        jvms.meet(stacks, &mut world.symbolizer);
-        jvms.beat(&mut world.symbolizer);
-        jvms.read(&world.read_logs(stacks, aggregator.waiting()));
-        let throttled = if batch.totals.is_some() { jvms.measure() } else { Throttled::new() };
-        aggregator.window(world, batch, throttled, jvms);
-        // After that: the last stacks of a JVM that ended are named by what is known of it.
-        jvms.close_ended(&aggregator.waiting(), &mut world.symbolizer);
-        groups.beat();
-        self.limits.merge(world.limits());
-        self.limits.note(Limit::ThreadNames, "", aggregator.cut_names());
-        self.limits.merge(unwinding.limits());
-        self.progress.show(aggregator.samples());
-        if control.take_evict() {
-            world.symbolizer.shed();
-            unwinding.shed();
+        let mut stacks = self.world.take_in(&mut batch.window.stacks);
+        self.world.readiness.clear();
+        let end = WindowEnd { at: batch.end, ends_part };
+        for stage in &mut self.stages {
+            let began = Instant::now();
+            stage.on_window(&mut self.world, &mut stacks, end);
+            log::trace!("window {}: {}, {:.1?}", self.world.window, stage.name(), began.elapsed());
         }
+        self.aggregator.window(&mut self.world, batch);
+        self.note_limits();
+        self.progress.show(self.aggregator.samples());
+        if control.take_evict() {
+            self.world.symbolizer.shed();
+            self.stages.iter_mut().for_each(|stage| stage.shed());
+        }
+    }
+
+    fn note_limits(&mut self) {
+        self.limits.merge(self.world.limits());
+        self.limits.note(Limit::ThreadNames, "", self.aggregator.cut_names());
+        self.stages.iter().for_each(|stage| stage.limits(&mut self.limits));
     }
 
     /// Whether there is something to do though nothing comes from the sampler.
     pub(super) fn have_work(&self) -> bool {
-        self.all.unwinding.has_work() || self.all.jvms.have_work()
+        self.stages.iter().any(|stage| stage.has_work())
     }
 
     /// What is done again and again, whether anything came or not.
-    pub(super) fn beat(&mut self) {
-        let (World { processes, symbolizer }, All { groups, unwinding, jvms, .. }) =
-            (&mut self.world, &mut self.all);
-        let described = jvms.take_described(symbolizer);
-        unwinding.describe(described, processes, symbolizer);
-        unwinding.beat(processes, groups, symbolizer);
+    pub(super) fn tick(&mut self) {
+        self.stages.iter_mut().for_each(|stage| stage.on_tick(&mut self.world));
     }
 
     /// Sampling has ended: what still waits for its names has them now, or none.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn end(&mut self) {
         let began = Instant::now();
-        let (world, All { jvms, aggregator, .. }) = (&mut self.world, &mut self.all);
-        jvms.settle(&mut world.symbolizer);
-        jvms.read(&world.read_logs(&[], aggregator.waiting()));
-        jvms.release();
-        aggregator.finish(world);
+        self.stages.iter_mut().for_each(|stage| stage.on_end(&mut self.world));
+        self.aggregator.finish(&mut self.world);
         self.progress.clear();
         log::info!("sampling: ended; the last stacks named in {:.0?}", began.elapsed());
-        let Usage { tables, spaces, bytes, refused } = self.all.unwinding.usage();
-        log::info!(
-            "unwinding: {tables} tables for {spaces} processes in {} KiB; no room {refused} times",
-            bytes >> 10
-        );
     }
 
     /// Hands over the parts whose stacks have all their names.
     pub(super) fn hand_over(&mut self, hand: &mut impl FnMut(Outcome)) {
-        while let Some((part, totals)) = self.all.aggregator.take_part() {
+        while let Some((part, totals)) = self.aggregator.take_part() {
             let costs = self.world.costs();
-            let (settings, All { groups, unwinding, jvms, .. }) = (self.settings, &mut self.all);
-            let (tables, last) = (unwinding.usage(), part.last_window());
-            let mut outcome = self.course.part((part, &totals), jvms, groups, &costs, tables, settings);
+            self.note_limits();
+            let mut said = PartReport::default();
+            let end = PartEnd { window: part.last_window(), ticks: &part.tally.runtimes, symbols: &costs.0 };
+            self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut said));
+            let mut outcome = self.course.part((part, &totals), said, &costs, self.settings);
             outcome.report.cost.steady = self.steadiness.steady();
-            self.limits.note(Limit::Jvms, "", jvms.unread() as u64);
             let mut limits = self.limits.clone();
             limits.note(Limit::Stacks, "", outcome.profile.cut());
             outcome.report.limits = limits.rows();
             hand(outcome);
-            jvms.forget_ended(last, &mut self.world.symbolizer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct UnwindTables;
+
+    impl Stage for UnwindTables {
+        fn name(&self) -> &'static str {
+            "unwind tables"
+        }
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_architecture_page() {
+        let page = include_str!("../../docs/architecture.md");
+        let (_, section) = page.split_once("## Stages\n").unwrap();
+        let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
+        let documented: Vec<&str> = rows.iter().filter_map(|row| row.split('`').nth(1)).collect();
+        let stages = in_order(&Settings::for_test(), &Control::default(), Box::new(UnwindTables));
+        let order: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
+        assert_eq!(documented, order);
     }
 }

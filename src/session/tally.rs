@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use crate::capture::abi::Counters;
 use crate::profile::Module;
-use crate::runtime::hotspot::tally::JavaTally;
-use crate::sample::{End, Event};
+use crate::sample::{End, Event, ProcessId};
+use crate::world::RuntimeTicks;
 
-/// What was counted besides the profile, of each event and of JVMs.
+/// What was counted besides the profile, of each event and of processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     events: BTreeMap<Event, EventTally>,
-    /// Of JVMs: of the first event.
-    pub(super) java: JavaTally,
+    /// Of each process, for the runtimes' rows of the report: of the first event.
+    pub(super) runtimes: HashMap<ProcessId, RuntimeTicks>,
 }
 
 impl Tally {

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use crate::runtime::Delay;
 use crate::sample::{Count, MonoNs, ProcessId, Stack};
 use crate::symbolize::CHUNK;
+use crate::world::Readiness;
 
 /// So many are named at a time.
 const TOGETHER: usize = 2 * CHUNK;
@@ -36,15 +36,15 @@ impl Queue {
     }
 
     /// Takes what need wait no longer when `window` has come. `over`: the last window of a part that waits for its stacks.
-    pub(super) fn take_due(&mut self, window: u64, over: Option<u64>, jvms: &dyn Delay) -> Vec<Waiting> {
+    pub(super) fn take_due(&mut self, window: u64, over: Option<u64>, readiness: &Readiness) -> Vec<Waiting> {
         // A JVM reports what it compiled a little late.
-        let is_ripe = |one: &Waiting| one.window < window && !jvms.is_open(one.tgid());
+        let is_ripe = |one: &Waiting| one.window < window && !readiness.is_undecided(one.tgid());
         let is_old = |one: &Waiting| window - one.window >= MOST_WINDOWS;
         let (ripe, unripe): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_ripe);
         let is_over = |one: &Waiting| over.is_some_and(|last| one.window <= last);
         let all = ripe.len() >= TOGETHER || ripe.iter().any(|one| is_over(one) || is_old(one));
         // Nothing of a JVM that has ended becomes easier to name.
-        let is_due = |one: &Waiting| all || !jvms.is_jvm(one.tgid());
+        let is_due = |one: &Waiting| all || !readiness.is_late(one.tgid());
         let (due, early) = ripe.into_iter().partition(is_due);
         self.0 = unripe;
         self.0.extend::<Vec<_>>(early);
@@ -76,21 +76,18 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::sample::{End, Event, Leaf, StackKey};
+    use crate::world::NameDelay;
 
     /// One that is followed, one that has ended, one of which it is not known yet.
     const FOLLOWED: u32 = 1;
     const ENDED: u32 = 2;
     const OPEN: u32 = 3;
 
-    struct Jvms;
-
-    impl Delay for Jvms {
-        fn is_jvm(&self, tgid: u32) -> bool {
-            tgid != ENDED
-        }
-        fn is_open(&self, tgid: u32) -> bool {
-            tgid == OPEN
-        }
+    fn readiness() -> Readiness {
+        let mut readiness = Readiness::default();
+        readiness.set(FOLLOWED, NameDelay::Late);
+        readiness.set(OPEN, NameDelay::Undecided);
+        readiness
     }
 
     fn stacks(tgid: u32, number: usize) -> Vec<(Stack, Count)> {
@@ -106,7 +103,7 @@ mod tests {
         let mut queue = Queue::default();
         let mut due = Vec::new();
         for window in 1..=windows {
-            due.push(queue.take_due(window, None, &Jvms).len());
+            due.push(queue.take_due(window, None, &readiness()).len());
             queue.add(window, stacks(tgid, each));
         }
         due.split_off(1)
@@ -127,9 +124,9 @@ mod tests {
         queue.add(1, stacks(FOLLOWED, 10));
         queue.add(1, stacks(OPEN, 10));
         queue.add(2, stacks(FOLLOWED, 10));
-        assert_eq!(queue.take_due(2, Some(1), &Jvms).len(), 10);
+        assert_eq!(queue.take_due(2, Some(1), &readiness()).len(), 10);
         assert!(queue.reaches_back_to(1), "one that is open");
-        assert_eq!(queue.take_due(3, Some(1), &Jvms).len(), 0, "the next part's wait for each other");
+        assert_eq!(queue.take_due(3, Some(1), &readiness()).len(), 0, "the next part's wait for each other");
         assert_eq!(queue.take_all().len(), 20);
         assert!(!queue.reaches_back_to(2) && queue.oldest().is_none());
     }

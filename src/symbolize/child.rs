@@ -1,22 +1,22 @@
 //! The broker's handle on a worker process: started, asked with a deadline, ended and started anew.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::Child as Process;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::message::{Kept, Request, Response};
-use super::wire::{Channel, WireError};
+use super::message::{Kept, MAX_MESSAGE, Request, Response};
 use super::worker;
-use crate::process::patience::{Hanging, Tenant, wait};
-use crate::process::{packet, procfs};
+use crate::process::channel::ChannelError;
+use crate::process::child::Helper;
+use crate::process::patience::{Hanging, Tenant};
+use crate::process::procfs;
 
 /// What a worker costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct WorkerCost {
     /// CPU time of this worker and those before it.
     pub cpu: Duration,
     /// Of that, the time of those before it.
@@ -37,36 +37,22 @@ pub(crate) enum Lost {
     NotAsked,
 }
 
-#[derive(Debug)]
-struct Running {
-    process: Process,
-    channel: Channel<UnixStream>,
-}
-
-impl Running {
-    /// Asks, and waits for the answer to begin while the worker works or sleeps for no longer than `limit`: one that waits
-    /// for a CPU, on a busy host or since its cgroup has used up its time, is not slow.
-    fn ask(
-        &self,
-        request: &Request,
-        with: &[BorrowedFd<'_>],
-        limit: Duration,
-    ) -> Result<Response, WireError> {
-        let pid = self.process.id();
-        let mut last = None;
-        let counts = |part: Duration| {
-            let Some(stat) = procfs::stat(pid) else { return true };
-            let cpu = procfs::clock_ticks(stat.cpu_ticks);
-            let before = last.replace(cpu);
-            stat.sleeps() || before.is_none_or(|before| cpu.saturating_sub(before) * 2 >= part)
-        };
-        let soon = || Some(Instant::now() + limit);
-        self.channel.send(request, with, soon())?;
-        let answered = |time| packet::is_readable(&self.channel.0, time).then_some(());
-        wait(limit, counts, answered).ok_or(WireError::TimedOut)?;
-        let mut descriptors: Vec<OwnedFd> = Vec::new();
-        self.channel.receive(&mut descriptors, soon())
-    }
+/// Asks a worker, and waits for the answer to begin while it works or sleeps for no longer than `limit`: one that waits for a
+/// CPU, on a busy host or since its cgroup has used up its time, is not slow.
+fn ask(
+    worker: &Helper,
+    request: &Request,
+    with: &[BorrowedFd<'_>],
+    limit: Duration,
+) -> Result<Response, ChannelError> {
+    let mut last = None;
+    let counts = |part: Duration| {
+        let Some(stat) = procfs::stat(worker.pid()) else { return true };
+        let cpu = procfs::clock_ticks(stat.cpu_ticks);
+        let before = last.replace(cpu);
+        stat.sleeps() || before.is_none_or(|before| cpu.saturating_sub(before) * 2 >= part)
+    };
+    worker.ask(request, with, MAX_MESSAGE, limit, counts).map(|(response, _)| response)
 }
 
 /// Shortest deadline for files, as a part of the usual one.
@@ -110,7 +96,7 @@ impl Deadline {
 pub(crate) struct Child {
     binary: PathBuf,
     deadline: Deadline,
-    running: Option<Running>,
+    running: Option<Helper>,
     generation: u64,
     descriptors: usize,
     past_cpu: Duration,
@@ -157,14 +143,14 @@ impl Child {
             return Err(Lost::NotAsked);
         }
         let Some(running) = &self.running else { return Err(Lost::NotAsked) };
-        let answer = running.ask(request, with, limit);
+        let answer = ask(running, request, with, limit);
         self.descriptors += with.len();
         match answer {
             Ok(response) => Ok(response),
             Err(error) => {
                 log::warn!("symbols: a worker is lost: {error}");
                 self.replace(tenant);
-                if matches!(error, WireError::TimedOut) {
+                if matches!(error, ChannelError::TimedOut) {
                     self.deadline.missed();
                     return Err(Lost::TooSlow);
                 }
@@ -195,10 +181,10 @@ impl Child {
     }
 
     /// CPU time and memory.
-    pub(crate) fn cost(&self) -> Cost {
+    pub(crate) fn cost(&self) -> WorkerCost {
         let past = self.past_cpu;
         let cpu = past + self.pid().map_or(Duration::ZERO, procfs::cpu);
-        Cost { cpu, past, resident: self.resident() }
+        WorkerCost { cpu, past, resident: self.resident() }
     }
 
     /// Resident memory of the worker that runs now, bytes.
@@ -208,14 +194,13 @@ impl Child {
 
     /// Process id of the worker that runs now.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.running.as_ref().map(|r| r.process.id())
+        self.running.as_ref().map(Helper::pid)
     }
 
     fn spawn(&mut self) -> Result<()> {
-        let (ours, theirs) = UnixStream::pair().context("socket pair for the symbol worker")?;
-        let process = packet::start(&self.binary, worker::ARGUMENT, theirs.into())
+        let worker = Helper::start(&self.binary, worker::ARGUMENT)
             .with_context(|| format!("starting the symbol worker, {}", self.binary.display()))?;
-        self.running = Some(Running { process, channel: Channel(ours) });
+        self.running = Some(worker);
         self.generation += 1;
         self.descriptors = 0;
         Ok(())
@@ -225,8 +210,8 @@ impl Child {
     fn end(&mut self, tenant: &Tenant) {
         let Some(running) = self.running.take() else { return };
         // Once it was waited for, nobody knows its times.
-        self.past_cpu += procfs::cpu(running.process.id());
-        if let Some(left) = packet::end(running.process, GOES_WITHIN) {
+        self.past_cpu += procfs::cpu(running.pid());
+        if let Some(left) = running.end(GOES_WITHIN) {
             self.left.put(tenant.clone(), left);
         }
     }

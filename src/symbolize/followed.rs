@@ -5,7 +5,7 @@ use std::fs::File;
 use super::changes::Changes;
 use super::message::{Changed, Follow, LogStats, Request, Watch};
 use crate::jvm::code;
-use crate::jvm::vm::{Blobs, Layout};
+use crate::jvm::vm::{Blobs, VmLayout};
 use crate::process::patience::Tenant;
 use crate::sample::{MonoNs, ProcessId};
 
@@ -39,7 +39,7 @@ pub struct JvmMemory {
     /// `/proc/PID/mem`, open for reading.
     pub file: File,
     /// Where things are in it.
-    pub layout: Layout,
+    pub layout: VmLayout,
     /// Compiled code is named out of it, too.
     pub code: bool,
     /// That code has debug records at calls and safepoints only.

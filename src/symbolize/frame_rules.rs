@@ -19,7 +19,7 @@ use super::elf::{Elf, ElfError, SHF_COMPRESSED};
 use super::go_table::{GoTable, OnStack};
 use super::machine::Machine;
 use super::signal_return;
-use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, Window};
+use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, TableWindow};
 
 /// Bytes of frame descriptions that are read of one file; the largest browsers have 20 MiB.
 const MAX_SECTION: u64 = 128 << 20;
@@ -112,7 +112,7 @@ struct Builder<'e> {
     /// Where the function ends at which the program is entered.
     after_entry: Option<u64>,
     /// Offsets in the file; what a description says of them is passed over.
-    signal_returns: Vec<Window>,
+    signal_returns: Vec<TableWindow>,
 }
 
 impl Builder<'_> {
@@ -234,16 +234,16 @@ impl Builder<'_> {
 
     /// Notes the code to which signal handlers return. If nothing else is known of the file, the code that the table is
     /// about: all other is walked as that of a file without a table.
-    fn add_signal_returns(&mut self) -> Result<Option<Window>, NoTable> {
+    fn add_signal_returns(&mut self) -> Result<Option<TableWindow>, NoTable> {
         let nothing_else = self.table.is_empty();
-        for &Window { start, end } in &self.signal_returns {
+        for &TableWindow { start, end } in &self.signal_returns {
             self.table.add(start, end, signal_return::RULE).map_err(|_| NoTable::TooLarge)?;
         }
         let (Some(first), Some(last)) = (self.signal_returns.first(), self.signal_returns.last()) else {
             return Ok(None);
         };
         // In its system call a thread is behind the last instruction.
-        Ok(nothing_else.then_some(Window { start: first.start, end: last.end.saturating_add(1) }))
+        Ok(nothing_else.then_some(TableWindow { start: first.start, end: last.end.saturating_add(1) }))
     }
 
     /// Notes the code that begins at `start` and goes up to what is described, or to the section's end.

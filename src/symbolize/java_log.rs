@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::message::{
     Changed, Follow, JavaMethodAt, JavaPc, Label, LogStats, Mark, Name, NamesBuilder, Response,
 };
-use crate::jvm::code::{CodeTimeline, FrameKind, Hold, JavaFrame, Miss, Options};
+use crate::jvm::code::{CodeOptions, CodeTimeline, FrameKind, Hold, JavaFrame, Miss};
 use crate::profile::{Kind, Why};
 use crate::sample::MonoNs;
 
@@ -37,7 +37,7 @@ pub(crate) struct JavaLog {
 impl JavaLog {
     pub(crate) fn new(file: File, follow: Follow) -> JavaLog {
         let Follow { clock_offset_ns, raw, blobs } = follow;
-        let options = Options { raw_names: raw, clock_offset: clock_offset_ns, ..Options::default() };
+        let options = CodeOptions { raw_names: raw, clock_offset: clock_offset_ns, ..CodeOptions::default() };
         let mut timeline = CodeTimeline::new(options);
         timeline.add(&blobs);
         JavaLog { file, timeline }

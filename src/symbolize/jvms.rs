@@ -17,7 +17,7 @@ use std::time::Duration;
 use ahash::RandomState;
 
 use super::changes::Changes;
-use super::child::{Child, Cost, Lost, SHORTEST};
+use super::child::{Child, Lost, SHORTEST, WorkerCost};
 use super::followed::{Followed, JvmLog, JvmMemory, Key, Part, Source};
 use super::frames::{Frames, Shared, unknown};
 use super::known::{JavaFrames, Seen, Times};
@@ -282,8 +282,8 @@ impl Jvms {
         self.shared.tidy();
     }
 
-    pub(crate) fn cost(&self) -> Cost {
-        self.children.both().map(Child::cost).fold(Cost::default(), |sum, cost| Cost {
+    pub(crate) fn cost(&self) -> WorkerCost {
+        self.children.both().map(Child::cost).fold(WorkerCost::default(), |sum, cost| WorkerCost {
             cpu: sum.cpu + cost.cpu,
             past: sum.past + cost.past,
             resident: sum.resident + cost.resident,

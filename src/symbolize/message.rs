@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::frame_rules::NoTable;
 use crate::jvm::vm::Blobs;
-use crate::jvm::vm::Layout;
+use crate::jvm::vm::VmLayout;
 use crate::profile::file_trait::FileTraits;
 use crate::profile::{Kind, Why};
 
@@ -131,7 +131,7 @@ pub(crate) struct Follow {
 /// How to read a JVM's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Watch {
-    pub(crate) layout: Layout,
+    pub(crate) layout: VmLayout,
     /// Its code has debug records at calls and safepoints only.
     pub(crate) coarse: bool,
     /// Names keep the numbers that differ from run to run.
@@ -241,8 +241,10 @@ pub(crate) struct NamesBuilder {
     bytes: usize,
 }
 
+/// Longest message, bytes.
+pub(crate) const MAX_MESSAGE: usize = 32 << 20;
 /// Answers beyond this are left for the next request, bytes (estimated).
-const MAX_ANSWER: usize = super::wire::MAX_MESSAGE / 4;
+const MAX_ANSWER: usize = MAX_MESSAGE / 4;
 
 impl NamesBuilder {
     /// The place of `text`.

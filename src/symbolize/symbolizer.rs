@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::cache::Cache;
-use super::child::{Child, Cost, SHORTEST};
+use super::child::{Child, SHORTEST, WorkerCost};
 use super::eviction::Eviction;
 use super::files::Files;
 use super::followed::{JvmLog, JvmMemory};
@@ -40,7 +40,7 @@ pub(super) const COMPAT_VDSO: FileId = FileId(u64::MAX - 1);
 
 /// How symbols are found.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct SymbolConfig {
     /// The binary that becomes the worker: this one.
     pub binary: PathBuf,
     /// Leave names of generated code as their runtimes write them.
@@ -58,11 +58,11 @@ pub struct Config {
     pub debug_dir: PathBuf,
 }
 
-impl Config {
+impl SymbolConfig {
     /// The usual limits, with `binary` as worker.
     #[must_use]
-    pub fn new(binary: PathBuf) -> Config {
-        Config {
+    pub fn new(binary: PathBuf) -> SymbolConfig {
+        SymbolConfig {
             binary,
             raw_names: false,
             deadline: Duration::from_secs(5),
@@ -83,7 +83,7 @@ pub struct Stats {
     /// Workers that were replaced because they held too much memory.
     pub worker_evicted: u64,
     /// CPU time and memory of the worker.
-    pub worker: Cost,
+    pub worker: WorkerCost,
     /// Files that were given up because workers were lost over them.
     pub files_poisoned: u64,
     /// Native addresses whose frames are kept.
@@ -95,7 +95,7 @@ pub struct Stats {
     /// How often the kernel's symbols were read.
     pub kernel_reads: u64,
     /// CPU time and memory of the workers that read JVMs' logs and memory.
-    pub java_worker: Cost,
+    pub java_worker: WorkerCost,
     /// Java leaves of each followed JVM.
     pub java_leaves: HashMap<ProcessId, JavaLeaves>,
 }
@@ -124,7 +124,7 @@ impl Symbolizer {
     ///
     /// # Errors
     /// If the worker cannot be started.
-    pub fn start(config: Config) -> Result<Symbolizer> {
+    pub fn start(config: SymbolConfig) -> Result<Symbolizer> {
         let child = Child::start(config.binary.clone(), config.deadline, SHORTEST)?;
         Ok(Symbolizer {
             child,

@@ -10,7 +10,7 @@ use super::message::{Request, Response, TableBytes};
 use super::place::FileHandle;
 use super::symbolizer::{COMPAT_VDSO, VDSO};
 use crate::process::{FileId, Vdso};
-use crate::unwind::{Table, TablePart, Window};
+use crate::unwind::{Table, TablePart, TableWindow};
 
 impl Symbolizer {
     /// A vdso's image, by a number that no file of a process has. That of 32-bit programs is there when one was seen.
@@ -38,7 +38,7 @@ impl Symbolizer {
         match answer {
             Ok(Response::UnwindTable(Ok(TableBytes { bytes, start, end }))) => {
                 let table = Table::from_bytes(bytes).ok_or(NoTable::BadFile)?;
-                Ok(TablePart { table, window: Window { start, end } })
+                Ok(TablePart { table, window: TableWindow { start, end } })
             }
             Ok(Response::UnwindTable(Err(why))) => Err(why),
             Ok(_) => Err(NoTable::BadFile),

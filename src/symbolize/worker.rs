@@ -10,13 +10,15 @@ use super::frame_rules::{self, NoTable};
 use super::function::{Called, Function};
 use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
-use super::message::{FileFacts, JitPc, Kept, Label, Name, NamesBuilder, Request, Response, TableBytes};
+use super::message::{
+    FileFacts, JitPc, Kept, Label, MAX_MESSAGE, Name, NamesBuilder, Request, Response, TableBytes,
+};
 use super::native::Native;
 use super::perfmap::PerfMap;
 use super::sandbox;
-use super::wire::{Channel, WireError};
+use crate::process::channel::{Channel, ChannelError};
 use crate::profile::{Kind, Why};
-use crate::unwind::{TablePart, Window};
+use crate::unwind::{TablePart, TableWindow};
 
 /// The hidden first argument that makes a worker of this binary.
 pub const ARGUMENT: &str = "__worker";
@@ -37,13 +39,12 @@ pub fn main() -> i32 {
 /// Files that hold units of their DWARF between requests.
 const MAX_RECENT: usize = 4;
 
-fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), WireError> {
+fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), ChannelError> {
     let mut worker = Worker::default();
     loop {
-        let mut descriptors = Vec::new();
-        let request = match channel.receive(&mut descriptors, None) {
-            Ok(request) => request,
-            Err(WireError::Closed) => return Ok(()),
+        let (request, mut descriptors) = match channel.receive(MAX_MESSAGE, None) {
+            Ok(received) => received,
+            Err(ChannelError::Closed) => return Ok(()),
             Err(e) => return Err(e),
         };
         channel.send(&worker.answer(request, descriptors.pop()), &[], None)?;
@@ -160,7 +161,7 @@ impl Worker {
 /// Nothing of the file is kept: it is seldom asked for again.
 fn unwind_table(fd: OwnedFd, around: Option<u64>) -> Result<TableBytes, NoTable> {
     let elf = Elf::read(File::from(fd)).map_err(|_| NoTable::BadFile)?;
-    let TablePart { table, window: Window { start, end } } = frame_rules::table(&elf, around)?;
+    let TablePart { table, window: TableWindow { start, end } } = frame_rules::table(&elf, around)?;
     Ok(TableBytes { bytes: table.into_bytes(), start, end })
 }
 

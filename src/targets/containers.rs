@@ -12,8 +12,8 @@ use crate::process::container::{Container as Found, Names, Node};
 use crate::process::hierarchies::Hierarchies;
 use crate::process::hierarchy::Hierarchy;
 use crate::process::{EventKind, ProcessEvent};
-use crate::profile::labels::Container;
-use crate::sample::{Count, MonoNs, Stack};
+use crate::profile::labels::ContainerLabels;
+use crate::sample::{MonoNs, ProcessId};
 
 /// Groups that are remembered.
 const MAX_KNOWN: usize = 65_536;
@@ -35,7 +35,7 @@ pub(crate) struct Containers {
     naming: Hierarchy,
     hierarchies: Hierarchies,
     /// By group; none if it is of no container.
-    known: HashMap<u64, Option<Arc<Container>>>,
+    known: HashMap<u64, Option<Arc<ContainerLabels>>>,
     /// Of the known, those that the last look for the gone did not find.
     gone: HashSet<u64>,
     next_leave: Instant,
@@ -95,8 +95,8 @@ impl Containers {
         self.noticing.spend(cpu_time() - began);
     }
 
-    /// Learns the groups of new stacks while their processes are still there.
-    pub(crate) fn meet(&mut self, stacks: &[(Stack, Count)]) {
+    /// Learns the groups of the processes that ran, each with its group's number, while they are still there.
+    pub(crate) fn learn_new(&mut self, ran: &[(ProcessId, u64)]) {
         self.ask_again();
         let now = Instant::now();
         if now >= self.next_leave {
@@ -105,17 +105,16 @@ impl Containers {
             self.forget_gone(&there.iter().filter_map(|dir| number(dir)).collect());
         }
         let mut new: HashSet<u64> = HashSet::new();
-        let keys = stacks.iter().map(|(stack, _)| &stack.key);
-        let mut keys = keys.filter(|key| !self.known.contains_key(&key.cgroup)).peekable();
-        if keys.peek().is_none() {
+        let mut unknown = ran.iter().filter(|(_, cgroup)| !self.known.contains_key(cgroup)).peekable();
+        if unknown.peek().is_none() {
             return;
         }
         let names = self.node.names();
         let mut found = Vec::new();
-        for key in keys {
-            match self.group_of(key.process.tgid).filter(|(id, _)| *id == key.cgroup) {
+        for (process, cgroup) in unknown {
+            match self.group_of(process.tgid).filter(|(id, _)| id == cgroup) {
                 Some(group) => found.push(group),
-                None => _ = new.insert(key.cgroup),
+                None => _ = new.insert(*cgroup),
             }
         }
         for (id, dir) in found {
@@ -128,10 +127,10 @@ impl Containers {
     }
 
     /// The container of a group; one without names if the group had gone before it was looked at.
-    pub(crate) fn of(&self, cgroup: u64) -> Option<Arc<Container>> {
+    pub(crate) fn of(&self, cgroup: u64) -> Option<Arc<ContainerLabels>> {
         match self.known.get(&cgroup) {
             Some(known) => known.clone(),
-            None => Some(Arc::new(Container::gone())),
+            None => Some(Arc::new(ContainerLabels::gone())),
         }
     }
 
@@ -193,7 +192,7 @@ impl Containers {
 }
 
 /// Whether it is in a pod and has no name there: a container that has just begun, or the one that holds the pod.
-fn is_unnamed(container: &Container) -> bool {
+fn is_unnamed(container: &ContainerLabels) -> bool {
     !container.pod_uid.is_empty() && container.container.is_empty()
 }
 
@@ -201,9 +200,9 @@ fn number(dir: &Path) -> Option<u64> {
     std::fs::metadata(dir).ok().map(|meta| meta.ino())
 }
 
-fn container(names: &Names, dir: &Path) -> Option<Arc<Container>> {
+fn container(names: &Names, dir: &Path) -> Option<Arc<ContainerLabels>> {
     let Found { id, name, container, pod, pod_uid, namespace } = names.container(dir)?;
-    Some(Arc::new(Container {
+    Some(Arc::new(ContainerLabels {
         id: id.into(),
         name: name.into(),
         container: container.into(),

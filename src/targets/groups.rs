@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
 
 use crate::capture::{CgroupMap, Cgroups, Member};
+use crate::failure::Failure;
 use crate::plan::allowance::{cpu_time, next_look};
 use crate::plan::{Settings, Target};
 use crate::process::cgroup::Membership;
@@ -23,12 +24,12 @@ const MAX_COMPARED: usize = 64;
 const MAX_PATH: usize = 300;
 
 /// BPF and `/proc` do not agree, so that the wrong processes would be sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the cgroups of {0} are not those that BPF sees there: {1} of {2} processes are in other ones; \
-     name the same group in another hierarchy, or its processes by -p"
-)]
-pub struct Misread(Hierarchy, usize, usize);
+fn misread(hierarchy: Hierarchy, wrong: usize, compared: usize) -> Failure {
+    Failure::host(format!(
+        "the cgroups of {hierarchy} are not those that BPF sees there: {wrong} of {compared} processes are in other \
+         ones; name the same group in another hierarchy, or its processes by -p"
+    ))
+}
 
 /// A chosen group, and its counters when it was met.
 struct Chosen {
@@ -82,12 +83,12 @@ impl Groups {
     ///
     /// # Errors
     /// When they differ.
-    pub(crate) fn begin(&mut self, map: CgroupMap, members: &[Member]) -> Result<(), Misread> {
+    pub(crate) fn begin(&mut self, map: CgroupMap, members: &[Member]) -> Result<(), Failure> {
         self.map = Some(map);
         self.compare(members)
     }
 
-    fn compare(&self, members: &[Member]) -> Result<(), Misread> {
+    fn compare(&self, members: &[Member]) -> Result<(), Failure> {
         let inside: HashSet<u32> = self.chosen.iter().flat_map(|chosen| chosen.group.processes()).collect();
         let (mine, others): (Vec<&Member>, Vec<&Member>) =
             members.iter().partition(|member| member.wanted || inside.contains(&member.tgid));
@@ -101,7 +102,7 @@ impl Groups {
             let wrong = same.iter().filter(|same| !**same).count();
             // One or the other may have moved, or begun to run something else, between both looks.
             if wrong * 2 > same.len() {
-                return Err(Misread(hierarchy, wrong, same.len()));
+                return Err(misread(hierarchy, wrong, same.len()));
             }
         }
         Ok(())
@@ -122,7 +123,7 @@ impl Groups {
     }
 
     /// Follows containers that begin, and groups that were removed and made again.
-    pub(crate) fn beat(&mut self) {
+    pub(crate) fn follow(&mut self) {
         let Some(selection) = &self.selection else { return };
         let beat = Instant::now();
         if beat < self.next_look {

@@ -4,5 +4,6 @@
 pub(crate) mod containers;
 pub(crate) mod groups;
 pub(crate) mod processes;
+mod walk_scope;
 
-pub use groups::Misread;
+pub(crate) use walk_scope::WalkScope;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Addresses from the first one up to the one after the last.
-pub type Span = (u64, u64);
+pub type CodeSpan = (u64, u64);
 
 /// Spans of hand-written code that fit: `JP_VM_STUBS`.
 pub const MAX_STUBS: usize = 8;
@@ -16,7 +16,7 @@ pub const BLOB_BYTES: u32 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeHeap {
     /// All of it, what is not yet in use too.
-    pub span: Span,
+    pub span: CodeSpan,
     /// Address of its segment map.
     pub segment_map: u64,
 }
@@ -44,11 +44,11 @@ pub struct BlockFields {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotSpot {
     /// The interpreter's code.
-    pub interpreter: Span,
+    pub interpreter: CodeSpan,
     /// The stubs to which frames of a virtual thread return whose callers are in the heap.
-    pub continuation: Span,
+    pub continuation: CodeSpan,
     /// Hand-written code, in which each stub has a frame of its own kind.
-    pub stubs: Vec<Span>,
+    pub stubs: Vec<CodeSpan>,
     /// Its code heaps.
     pub heaps: Vec<CodeHeap>,
     /// Logarithm of the bytes of a segment.

@@ -12,9 +12,9 @@ pub mod table;
 
 pub use hotspot::{BlockFields, CodeHeap, HotSpot};
 pub use rule::{Cfa, Fp, Rule};
-pub use space::{Code, Layout, Range, Space};
-pub use store::{Budget, Memory, Store, TableKey, Usage};
-pub use table::{MAX_BYTES, MAX_PART_BYTES, Table, TableBuilder, TablePart, Window};
+pub use space::{Code, ProgramLayout, Range, Space};
+pub use store::{Budget, Store, TableKey, TableMemory, Usage};
+pub use table::{MAX_BYTES, MAX_PART_BYTES, Table, TableBuilder, TablePart, TableWindow};
 
 /// Bytes of a page, `JP_PAGE_SIZE`.
 pub const PAGE: usize = 4096;

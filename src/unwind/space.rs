@@ -2,7 +2,7 @@
 
 /// Whose addresses: what fork keeps and exec changes, so that a walk never uses the ranges of a program that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Layout {
+pub struct ProgramLayout {
     /// First address of the program's own code.
     pub start_code: u64,
     /// Address after its last.
@@ -43,7 +43,7 @@ impl Code {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
     /// What tells the program that mapped it from others.
-    pub layout: Layout,
+    pub layout: ProgramLayout,
     /// By address, none over another.
     pub ranges: Vec<Range>,
 }
@@ -56,7 +56,7 @@ impl Space {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let count = self.ranges.len().min(MAX_RANGES);
-        let Layout { start_code, end_code, start_stack } = self.layout;
+        let ProgramLayout { start_code, end_code, start_stack } = self.layout;
         let header = [start_code, end_code, start_stack, count as u64];
         let ranges = self.ranges.iter().take(count).flat_map(|range| {
             let Range { start, end, code, table } = *range;
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_structs() {
-        let layout = Layout { start_code: 1, end_code: 2, start_stack: 3 };
+        let layout = ProgramLayout { start_code: 1, end_code: 2, start_stack: 3 };
         let range = Range { start: 0x5000, end: 0x6000, code: Code::File(0x1000), table: 7 };
         let heap = Range { start: 0x8000, end: 0x9000, code: Code::Heap(0xa000), table: 9 };
         let bytes = Space { layout, ranges: vec![range, heap] }.to_bytes();

@@ -13,7 +13,7 @@ use super::{CHUNK_PAGES, CHUNKS, HotSpot, PAGE, Rule, Space, Table};
 const SETTLE: u32 = 64;
 
 /// Where the BPF program reads from.
-pub trait Memory {
+pub trait TableMemory {
     /// Why it could not be written.
     type Error;
 
@@ -107,7 +107,7 @@ pub struct Store<M> {
     refused: u64,
 }
 
-impl<M: Memory> Store<M> {
+impl<M: TableMemory> Store<M> {
     /// Nothing is loaded yet.
     pub fn new(memory: M, budget: Budget) -> Store<M> {
         Store {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use super::super::space::Layout;
+use super::super::space::ProgramLayout;
 use super::super::{Cfa, Code, Fp, Range, Rule, TableBuilder};
 use super::*;
 
@@ -35,7 +35,7 @@ impl Kernel {
 #[derive(Debug, Default, Clone)]
 struct Fake(Rc<RefCell<Kernel>>);
 
-impl Memory for Fake {
+impl TableMemory for Fake {
     type Error = ();
 
     fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), ()> {
@@ -92,7 +92,7 @@ fn table(number: i32, pages: u64) -> Table {
 }
 
 fn space(of: u64, ranges: u64) -> Space {
-    let layout = Layout { start_code: of, end_code: of, start_stack: of };
+    let layout = ProgramLayout { start_code: of, end_code: of, start_stack: of };
     let range = |i: u64| Range { start: i << 20, end: (i << 20) + 4096, code: Code::File(0), table: 0 };
     Space { layout, ranges: (1..=ranges).map(range).collect() }
 }

@@ -36,7 +36,7 @@ pub struct TablePart {
     /// The table.
     pub table: Table,
     /// The code. What lies outside has another table, or none.
-    pub window: Window,
+    pub window: TableWindow,
 }
 
 /// Collects what holds where; the order does not matter.
@@ -47,7 +47,7 @@ pub struct TableBuilder {
     pieces: Vec<Piece>,
     rules: HashMap<Rule, u32>,
     /// Offsets in the file: what lies elsewhere is left out.
-    window: Window,
+    window: TableWindow,
     /// An offset in the window, if that may become smaller.
     around: Option<u64>,
     max_bytes: usize,
@@ -55,16 +55,16 @@ pub struct TableBuilder {
 
 /// Offsets `start..end` of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct TableWindow {
     /// The first.
     pub start: u64,
     /// After the last.
     pub end: u64,
 }
 
-impl Window {
+impl TableWindow {
     /// Of a file, as far as tables can name them.
-    pub const ALL: Window = Window { start: 0, end: 1 << 32 };
+    pub const ALL: TableWindow = TableWindow { start: 0, end: 1 << 32 };
 
     /// Whether this offset is one of them.
     #[must_use]
@@ -92,7 +92,7 @@ impl Default for TableBuilder {
             i386: false,
             pieces: Vec::new(),
             rules: HashMap::new(),
-            window: Window::ALL,
+            window: TableWindow::ALL,
             around: None,
             max_bytes: MAX_BYTES,
         }
@@ -111,7 +111,7 @@ impl TableBuilder {
     /// # Errors
     /// [`TooLarge`]: then no table can be made.
     pub fn add(&mut self, start: u64, end: u64, rule: Rule) -> Result<(), TooLarge> {
-        if end >= Window::ALL.end && self.around.is_none() {
+        if end >= TableWindow::ALL.end && self.around.is_none() {
             return Err(TooLarge);
         }
         let (start, end) = (start.max(self.window.start), end.min(self.window.end));
@@ -136,14 +136,17 @@ impl TableBuilder {
 
     /// Keeps the half of the window that is asked for.
     fn narrow(&mut self) -> Result<(), TooLarge> {
-        let Window { start, end } = self.window;
+        let TableWindow { start, end } = self.window;
         let around = self.around.filter(|&around| self.window.contains(around)).ok_or(TooLarge)?;
         if end - start <= 1 << STEP_SHIFT {
             return Err(TooLarge);
         }
         let middle = u64::midpoint(start, end);
-        let half =
-            if around < middle { Window { start, end: middle } } else { Window { start: middle, end } };
+        let half = if around < middle {
+            TableWindow { start, end: middle }
+        } else {
+            TableWindow { start: middle, end }
+        };
         self.window = half;
         let rules: HashMap<u32, Rule> = self.rules.drain().map(|(rule, number)| (number, rule)).collect();
         for Piece { start, end, rule } in std::mem::take(&mut self.pieces) {
@@ -196,7 +199,7 @@ impl TableBuilder {
     /// [`TooLarge`].
     pub fn build_part(mut self) -> Result<Option<TablePart>, TooLarge> {
         loop {
-            if self.pieces.is_empty() && self.window != Window::ALL {
+            if self.pieces.is_empty() && self.window != TableWindow::ALL {
                 self.add(self.window.start, self.window.start + 1, Rule::None)?;
             }
             match self.lay_out() {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-use jbpf_prof::jvm::code::{self, CodeTimeline, FrameKind, JavaFrame, Options};
+use jbpf_prof::jvm::code::{self, CodeOptions, CodeTimeline, FrameKind, JavaFrame};
 use jbpf_prof::sample::MonoNs;
 use jvm_symbols_log::header::{HEADER_LEN, flag};
 use jvm_symbols_log::{
@@ -124,7 +124,7 @@ fn return_address(all: &Everything) -> u64 {
 }
 
 fn timeline(log: &File) -> CodeTimeline {
-    let mut timeline = CodeTimeline::new(Options::default());
+    let mut timeline = CodeTimeline::new(CodeOptions::default());
     timeline.read(log).unwrap();
     timeline
 }
@@ -212,7 +212,7 @@ fn a_log_is_sealed_and_its_memory_is_given_back() {
         let facts = timeline.facts();
         assert!(facts.replayed && facts.methods > 2, "{facts:?}");
         timeline.read(&log).unwrap();
-        let mut late = CodeTimeline::new(Options::default());
+        let mut late = CodeTimeline::new(CodeOptions::default());
         late.read(&log).unwrap();
         assert!(late.facts().head_missing && late.facts().is_cut());
     }

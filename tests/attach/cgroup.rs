@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::group::Group;
+use testkit::cgroup::Group;
 
 /// A group below the root one, with that limit, bytes; `None` where no hierarchy has the memory controller.
 pub(crate) fn with_memory(limit: u64) -> Option<Group> {

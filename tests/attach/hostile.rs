@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::java::{self, Java, a_jdk, attach, names_in, options, traces_in};
-use crate::nobody::as_nobody;
+use testkit::nobody::as_nobody;
 
 /// The compiled `fake_jvm.c`.
 fn program() -> &'static Path {
@@ -346,7 +346,7 @@ tricks = [exchange, os.unlink, lambda path: open(path, "r+"), lambda path: os.ch
 tried = won = 0
 while not ended:
     for name in os.listdir("/tmp"):
-        for trick in tricks if name.startswith(".jvm-symbols-") else []:
+        for trick in tricks if name.startswith(f".jvm-symbols-{sys.argv[1]}-") else []:
             try:
                 trick("/tmp/" + name)
                 won += 1
@@ -360,8 +360,14 @@ print(tried, won)
 fn another_user_of_its_tmp_cannot_change_the_agent() {
     // The system's own Python: another one may lie in somebody's home.
     let python = "/usr/bin/python3";
-    let mut racer =
-        as_nobody().args([python, "-c", RACER]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // Agents that other tests attach meanwhile, perhaps to JVMs of this very user, are none of its business.
+    let own = std::process::id().to_string();
+    let mut racer = as_nobody()
+        .args([python, "-c", RACER, &own])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut said = BufReader::new(racer.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(said.next().as_deref(), Some("ready"));
     let java = Java::start(&a_jdk(), &[]);

@@ -15,7 +15,7 @@ use jbpf_prof::jvm::{self, AttachOptions, Attached, Failed, Jvm};
 use jbpf_prof::process::procfs;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::nobody::AS_NOBODY;
+use testkit::nobody::AS_NOBODY;
 
 /// The JDKs of this machine, each once: those below the directory where distributions put them.
 pub(crate) fn jdks() -> Vec<PathBuf> {

@@ -3,13 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are tests
 
 mod cgroup;
-#[allow(dead_code)] // what other tests use of it
-#[path = "../common/cgroup.rs"]
-mod group;
 mod hostile;
 mod java;
-#[path = "../common/nobody.rs"]
-mod nobody;
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,7 +20,7 @@ use jbpf_prof::sample::{MonoNs, ProcessId};
 use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, Sink, Stub, Unload};
 
 use java::{Java, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
-use nobody::{AS_NOBODY, NOBODY};
+use testkit::nobody::{AS_NOBODY, NOBODY};
 
 /// What a log tells.
 #[derive(Default)]

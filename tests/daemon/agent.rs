@@ -7,14 +7,14 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::common::cgroup::{Group, naming};
-use crate::common::folded::Folded;
-use crate::common::java::{Jdk, Program};
-use crate::common::target::Target;
-use crate::common::{is_root, scratch};
 use crate::home;
 use crate::receiver::{Identity, Receiver, free_port};
 use crate::run::{Daemon, folded};
+use testkit::cgroup::{Group, naming};
+use testkit::folded::Folded;
+use testkit::java::{Jdk, Program};
+use testkit::target::Target;
+use testkit::{is_root, scratch};
 
 /// What the kubelet leaves of a pod while it runs.
 struct Logs {

@@ -8,11 +8,11 @@ use std::thread;
 use flate2::read::GzDecoder;
 use prost::Message;
 
-use crate::common::is_root;
-use crate::common::native;
-use crate::common::target::Target;
 use crate::run::{Daemon, folded};
 use crate::{assert_adds_up, assert_no_gaps, home};
+use testkit::is_root;
+use testkit::native;
+use testkit::target::Target;
 
 /// Two fields of profile.proto of google/pprof.
 #[derive(Clone, PartialEq, Message)]

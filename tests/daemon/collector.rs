@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::is_root;
 use crate::home;
 use crate::push::{kept, settle};
 use crate::receiver::free_port;
 use crate::run::Daemon;
+use testkit::is_root;
 
 /// The Collector: what it receives as profiles it prints, each value.
 fn settings(port: u16, protocol: &str) -> String {

@@ -7,14 +7,14 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::common::folded::Folded;
-use crate::common::java::{Program, in_container};
-use crate::common::manifest::{has, listed, text};
-use crate::common::profiler::binary;
-use crate::common::target::Target;
-use crate::common::{container, is_root, native};
 use crate::home;
 use crate::run::{folded, windows};
+use testkit::folded::Folded;
+use testkit::java::{Program, in_container};
+use testkit::manifest::{has, listed, text};
+use testkit::profiler::binary;
+use testkit::target::Target;
+use testkit::{container, is_root, native};
 
 /// What the kubelet and its runtime make of the manifest.
 fn config(root: &Path, home: &Path) -> Value {

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::target::Target;
-use crate::common::{is_root, scratch};
 use crate::home;
 use crate::mounted::Mounted;
 use crate::run::Daemon;
+use testkit::target::Target;
+use testkit::{is_root, scratch};
 
 /// Whether a process of this name has the file open.
 fn is_open_in(name: &str, file: &Path) -> bool {

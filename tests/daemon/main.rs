@@ -4,8 +4,6 @@
 mod agent;
 mod budget;
 mod collector;
-#[path = "../common/mod.rs"]
-mod common;
 mod deploy;
 mod ended;
 mod mounted;
@@ -20,9 +18,9 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::profiler;
-use common::{is_root, scratch};
 use rustix::process::Signal;
+use testkit::profiler;
+use testkit::{is_root, scratch};
 
 use mounted::Mounted;
 use run::{Daemon, folded, get, sum_of, time_of};
@@ -100,7 +98,7 @@ fn profiles_are_told_of_now_and_of_what_is_kept() {
     let mut daemon = Daemon::start(&home("told"), "");
     daemon.wait_for_windows(1);
     let windows = daemon.metric("windows_kept");
-    let live = common::folded::Folded::parse(&daemon.api("/profile?seconds=3&format=folded").text());
+    let live = testkit::folded::Folded::parse(&daemon.api("/profile?seconds=3&format=folded").text());
     assert!(live.count(|stack| stack[0] == "native") > 100, "{}", live.top(9));
     assert!(daemon.metric("windows_kept") > windows, "windows go on meanwhile");
     let listed: serde_json::Value = serde_json::from_str(&daemon.api("/windows").text()).unwrap();
@@ -109,7 +107,7 @@ fn profiles_are_told_of_now_and_of_what_is_kept() {
     // What is told of all windows is what their files say.
     let (from, to) = (list[0]["from"].as_f64().unwrap(), list[1]["to"].as_f64().unwrap());
     let told = daemon.api(&format!("/window?from={}&to={}&format=folded", from + 0.001, to - 0.001)).text();
-    let told = common::folded::Folded::parse(&told);
+    let told = testkit::folded::Folded::parse(&told);
     let files: u64 = daemon.files()[..2].iter().map(|file| folded(file).total()).sum();
     assert_eq!(told.total(), files);
     let packed = scratch("told-packed").join("window.pb.gz");
@@ -117,7 +115,7 @@ fn profiles_are_told_of_now_and_of_what_is_kept() {
     fs::write(&packed, daemon.api(&window).body).unwrap();
     assert_eq!(folded(&packed), told);
     let only = daemon.api(&format!("/window?from={from}&to={to}&format=folded&process=nat*"));
-    let only = common::folded::Folded::parse(&only.text());
+    let only = testkit::folded::Folded::parse(&only.text());
     assert_eq!(only.total(), only.count(|stack| stack[0] == "native" || stack[0] == "[lost]"));
     assert!(only.count(|stack| stack[0] == "native") > 100, "{}", only.top(9));
     let picture = daemon.api(&format!("/window?from={from}&to={to}&format=svg")).text();

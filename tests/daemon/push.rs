@@ -8,11 +8,11 @@ use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use prost::Message;
 
-use crate::common::folded::Folded;
-use crate::common::{is_root, scratch, skip};
 use crate::receiver::{Identity, Receiver, Taken, free_port};
 use crate::run::{Daemon, folded};
 use crate::{assert_no_gaps, home};
+use testkit::folded::Folded;
+use testkit::{is_root, scratch, skip};
 
 /// push/v1/push.proto and types/v1/types.proto of grafana/pyroscope, as its documentation has them.
 #[derive(Clone, PartialEq, Message)]

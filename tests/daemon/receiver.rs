@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
-use crate::common::scratch;
+use testkit::scratch;
 
 /// A request that was taken.
 pub(crate) struct Taken {

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::common::folded::Folded;
-use crate::common::native;
-use crate::common::profiler::{binary, has_helper, run};
-use crate::common::target::Target;
+use testkit::folded::Folded;
+use testkit::native;
+use testkit::profiler::{binary, has_helper, run};
+use testkit::target::Target;
 
 /// How long anything may take that the daemon does by itself.
 const PATIENCE: Duration = Duration::from_secs(120);

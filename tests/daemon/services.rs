@@ -3,14 +3,14 @@
 use prost::Message as _;
 
 use crate::agent::results;
-use crate::common::container;
-use crate::common::folded::Folded;
-use crate::common::java::{Program, classes, in_container};
-use crate::common::scratch;
 use crate::home;
 use crate::push::{PushRequest, exported, settle};
 use crate::receiver::{Receiver, free_port};
 use crate::run::Daemon;
+use testkit::container;
+use testkit::folded::Folded;
+use testkit::java::{Program, classes, in_container};
+use testkit::scratch;
 
 #[test]
 fn a_jvm_in_a_container_of_podman_is_a_service() {

@@ -4,12 +4,12 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::cgroup::Group;
-use crate::common::java::{Jdk, Program};
-use crate::common::target::Target;
-use crate::common::{is_root, native, scratch, skip};
 use crate::home;
 use crate::run::Daemon;
+use testkit::cgroup::Group;
+use testkit::java::{Jdk, Program};
+use testkit::target::Target;
+use testkit::{is_root, native, scratch, skip};
 
 /// More than a group can use.
 fn enough() -> usize {

@@ -12,26 +12,35 @@ use source::{Module, Source};
 const MAX_LINES: usize = 500;
 
 /// What each room may name. The crate's root and `main` are above all rooms.
-const ROOMS: [(&str, &[&str]); 19] = [
+const ROOMS: [(&str, &[&str]); 21] = [
     ("backoff", &[]),
     ("text", &[]),
+    ("failure", &[]),
     ("sample", &[]),
     ("limits", &["text"]),
     ("unwind", &[]),
-    ("process", &["backoff", "sample", "limits"]),
+    ("process", &["backoff", "sample", "limits", "text"]),
     ("profile", &["sample", "limits", "text"]),
-    ("capture", &["sample", "process", "unwind"]),
+    ("capture", &["failure", "sample", "process", "unwind"]),
     ("jvm", &["sample", "process", "unwind", "text"]),
     ("host", &["process"]),
     ("symbolize", &["sample", "process", "jvm", "profile", "unwind", "limits", "text"]),
     ("output", &["sample", "profile", "limits", "text"]),
     ("plan", &["sample", "process", "jvm", "profile"]),
-    ("targets", &["sample", "capture", "process", "plan", "profile", "text"]),
-    ("loader", &["sample", "capture", "process", "unwind", "symbolize", "plan", "targets", "limits"]),
-    ("runtime", &["sample", "process", "jvm", "unwind", "symbolize", "profile", "plan", "targets", "text"]),
+    ("targets", &["failure", "sample", "capture", "process", "plan", "profile", "text"]),
+    ("world", &["sample", "process", "symbolize", "profile", "unwind", "limits", "plan", "targets"]),
+    (
+        "loader",
+        &["sample", "capture", "process", "unwind", "symbolize", "plan", "targets", "limits", "world"],
+    ),
+    (
+        "runtime",
+        &["sample", "process", "jvm", "symbolize", "profile", "plan", "targets", "text", "limits", "world"],
+    ),
     (
         "session",
         &[
+            "failure",
             "sample",
             "capture",
             "process",
@@ -45,13 +54,14 @@ const ROOMS: [(&str, &[&str]); 19] = [
             "targets",
             "loader",
             "runtime",
+            "world",
         ],
     ),
     ("daemon", &["backoff", "sample", "process", "profile", "output", "plan", "session", "limits", "text"]),
     (
         "cli",
         &[
-            "sample", "capture", "process", "jvm", "host", "profile", "output", "plan", "targets", "session",
+            "failure", "sample", "capture", "process", "jvm", "host", "profile", "output", "plan", "session",
             "daemon", "text",
         ],
     ),
@@ -137,6 +147,18 @@ fn no_files_need_each_other() {
     assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 500, "this test reads nothing");
     let circles = circles(&imports);
     assert!(circles.is_empty(), "{circles:#?}");
+}
+
+#[test]
+fn public_types_have_names_of_their_own() {
+    let source = Source::read();
+    let mut files: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (module, file) in &source.0 {
+        file.types.iter().for_each(|name| files.entry(name).or_default().push(module.join("::")));
+    }
+    assert!(files.len() > 100, "this test reads nothing");
+    files.retain(|_, files| files.len() > 1);
+    assert!(files.is_empty(), "{files:#?}");
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub struct File {
     pub lines: usize,
     /// What it names, from the beginning of the crate or of a library on.
     pub named: BTreeSet<Vec<String>>,
+    /// Its public types.
+    pub types: Vec<String>,
     /// What others may name as if it were its own: the name, and where it is.
     reexports: BTreeMap<String, Vec<String>>,
     /// Where that is: rooms and libraries that it shows to others, which is no need of its own.
@@ -85,7 +87,8 @@ impl Source {
         }
         let Names { named, reexports } = names;
         let lines = text.lines().count();
-        self.0.insert(module, File { lines, named, reexports, handed_on: BTreeSet::new() });
+        let types = parsed.items.iter().filter_map(public_type).collect();
+        self.0.insert(module, File { lines, named, types, reexports, handed_on: BTreeSet::new() });
     }
 
     /// Writes names in full that begin with `super`, `self` or a module inside.
@@ -106,6 +109,18 @@ impl Source {
             file.handed_on = file.reexports.values().cloned().collect();
         }
     }
+}
+
+/// The name of a type that is public.
+fn public_type(item: &Item) -> Option<String> {
+    let (visibility, name) = match item {
+        Item::Struct(item) => (&item.vis, &item.ident),
+        Item::Enum(item) => (&item.vis, &item.ident),
+        Item::Trait(item) => (&item.vis, &item.ident),
+        Item::Type(item) => (&item.vis, &item.ident),
+        _ => return None,
+    };
+    matches!(visibility, Visibility::Public(_)).then(|| name.to_string())
 }
 
 fn absolute(modules: &BTreeSet<Module>, module: &Module, name: &[String]) -> Vec<String> {

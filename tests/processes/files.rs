@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::mapper::{Heard, Mapper, content, file_at, options, programs};
 use jbpf_prof::process::{
-    Location, OpenRefusal, Options, Owner, Processes, TargetRoot, Unopened, Which, maps, procfs,
+    Location, OpenRefusal, Owner, ProcessOptions, Processes, TargetRoot, Unopened, Which, maps, procfs,
 };
 use jbpf_prof::sample::MonoNs;
 
@@ -226,7 +226,7 @@ fn numbers_of_files_that_are_used_again_name_other_files() {
         bytes
     });
     // What is open keeps its number: only one file is.
-    let mut processes = Processes::new(Options { max_open_files: 1, ..options() });
+    let mut processes = Processes::new(ProcessOptions { max_open_files: 1, ..options() });
     let (mut seen, mut again) = (Vec::new(), 0);
     for round in 0..20 {
         let library = ["one.so", "two.so"][round % 2];
@@ -277,7 +277,7 @@ fn a_program_in_memory_is_told_from_generated_code() {
 fn descriptors_are_few_and_files_keep_their_identity() {
     let dir = programs();
     let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(dir.path().join("one.so")));
-    let mut processes = Processes::new(Options { max_open_files: 2, ..options() });
+    let mut processes = Processes::new(ProcessOptions { max_open_files: 2, ..options() });
     processes.scan(&Which::Tgids(&[mapper.tgid]));
     let (maps, _) = maps::parse_maps(&procfs::read(&format!("/proc/{}/maps", mapper.tgid)).unwrap());
     let starts: Vec<u64> =

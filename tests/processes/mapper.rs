@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jbpf_prof::capture::sideband::Sideband;
-use jbpf_prof::process::{EventKind, Location, MappedFile, Options, ProcessEvent, Processes, Which, procfs};
+use jbpf_prof::process::{
+    EventKind, Location, MappedFile, ProcessEvent, ProcessOptions, Processes, Which, procfs,
+};
 use jbpf_prof::sample::{MonoNs, ProcessId};
 use tempfile::TempDir;
 
 /// The usual limits, with the binary that the product is.
-pub fn options() -> Options {
-    Options { binary: PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof")), ..Options::default() }
+pub fn options() -> ProcessOptions {
+    ProcessOptions { binary: PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof")), ..ProcessOptions::default() }
 }
 
 pub fn sideband() -> Sideband {

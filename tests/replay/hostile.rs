@@ -2,8 +2,8 @@
 
 use jbpf_prof::unwind::{BlockFields, CodeHeap, HotSpot};
 
-use crate::common::skip;
 use crate::recording::{FAILED_READ, MAX_READS, Recording, Walked};
+use testkit::skip;
 
 /// The heap's code can be read up to its middle, all of its segment map can be.
 const HEAP: u64 = 0x7000_0000_0000;

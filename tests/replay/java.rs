@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use jbpf_prof::jvm::{self, AttachOptions};
 
-use crate::common::java::{FRAME_POINTERS, Jdk, Program, in_container, on_host_as_anybody};
-use crate::common::profiler::binary;
 use crate::recording::{ADDRESS, Recording, Walked, assert_cheap, assert_known_steps_are_cheaper};
+use testkit::java::{FRAME_POINTERS, Jdk, Program, in_container, on_host_as_anybody};
+use testkit::profiler::binary;
 
 const STEPS: u32 = 10_000;
 

@@ -1,8 +1,6 @@
 //! The walker's own code in user space, without root, on recordings of programs that are run an instruction at a time.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod hostile;
 mod java;
 mod native;

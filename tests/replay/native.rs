@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::common::{native, skip, sources};
 use crate::recording::{Part, Recording, Walked, assert_cheap, assert_known_steps_are_cheaper};
+use testkit::{native, skip, sources};
 
 /// Walks every stack of a program: no frame may be wrong, and this share of the stacks is whole.
 fn every_frame(name: &str, program: &Path, part: Part, least: f64) {

@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 
 use jbpf_prof::process::maps::{MapsEntry, parse_maps};
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;
-use jbpf_prof::unwind::{Budget, Code, HotSpot, Layout, Memory, PAGE, Range, Space, Store};
+use jbpf_prof::unwind::{Budget, Code, HotSpot, PAGE, ProgramLayout, Range, Space, Store, TableMemory};
 
-use crate::common::{scratch, sources};
+use testkit::{scratch, sources};
 
 /// What is above an address is a tag.
 pub(crate) const ADDRESS: u64 = (1 << 60) - 1;
@@ -215,7 +215,7 @@ fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&H
         ranges.insert(at, Range { start, end, code: Code::Heap(heap.segment_map), table: 0 });
         tables.insert(at, jvm.and_then(|jvm| store.load_vm(jvm)));
     }
-    assert!(store.set(1, Space { layout: Layout::default(), ranges }, &tables));
+    assert!(store.set(1, Space { layout: ProgramLayout::default(), ranges }, &tables));
     pages.take()
 }
 
@@ -231,7 +231,7 @@ fn own_vdso() -> Option<Vec<u8>> {
 /// The pages of unwind tables, as a file, and the space that was published last.
 struct Pages(Rc<RefCell<(Vec<u8>, u32)>>);
 
-impl Memory for Pages {
+impl TableMemory for Pages {
     type Error = ();
 
     fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), ()> {

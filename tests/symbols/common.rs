@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jbpf_prof::process::{FileId, Owner, TargetRoot, Unopened};
 use jbpf_prof::profile::{Frame, Why};
 use jbpf_prof::sample::{End, Event, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
-use jbpf_prof::symbolize::{AddressSpaces, Config, FileHandle, Named, Place, Symbolizer};
+use jbpf_prof::symbolize::{AddressSpaces, FileHandle, Named, Place, SymbolConfig, Symbolizer};
 
 /// File `n` lies at `(n + 1) << 32`; above this is generated code.
 pub(crate) const GENERATED: u64 = 1 << 46;
@@ -117,8 +117,8 @@ impl AddressSpaces for Space {
 }
 
 /// The usual configuration with this build's binary as worker.
-pub(crate) fn config() -> Config {
-    Config::new(PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof")))
+pub(crate) fn config() -> SymbolConfig {
+    SymbolConfig::new(PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof")))
 }
 
 pub(crate) fn start() -> Symbolizer {

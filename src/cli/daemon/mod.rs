@@ -13,8 +13,8 @@ use sink::sinks;
 use value::{pair, size, valid_url};
 
 use super::config::{OWN_BINARY, duration};
-use super::exit::Failure;
-use crate::daemon::{Address, Auth, BudgetLimits, Config, KubeletConfig, StoreLimits, Trust};
+use crate::daemon::{Address, Auth, BudgetLimits, DaemonConfig, KubeletConfig, StoreLimits, Trust};
+use crate::failure::Failure;
 use crate::profile::filter::Glob;
 use crate::sample::Event;
 use crate::session::{self, AgentRule, OptedIn};
@@ -30,7 +30,7 @@ const ONE_IN: u64 = 1000;
 #[derive(Clone, Debug)]
 pub struct Job {
     /// What it is to do.
-    pub config: Config,
+    pub config: DaemonConfig,
     /// How much it tells.
     pub log: LevelFilter,
     /// Only say that this is valid.
@@ -58,7 +58,7 @@ pub(super) fn health_address(file: Option<&Path>) -> Result<Address, Failure> {
         .ok_or_else(|| Failure::usage("a daemon of these settings listens nowhere: metrics and api are off"))
 }
 
-fn config(options: Options) -> Result<Config, Failure> {
+fn config(options: Options) -> Result<DaemonConfig, Failure> {
     let (metrics, api) = addresses(&options)?;
     let sinks = sinks(&options)?;
     let kubelet = kubelet(&options)?;
@@ -86,7 +86,7 @@ fn config(options: Options) -> Result<Config, Failure> {
     if !directory.is_absolute() {
         return Err(Failure::usage(format!("directory {}: write the whole path", directory.display())));
     }
-    Ok(Config {
+    Ok(DaemonConfig {
         binary: PathBuf::from(OWN_BINARY),
         hz,
         events: events(options.events.as_deref().unwrap_or(&[]))?,
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::daemon::Protocol;
 
-    fn from_file(text: &str, flags: &[&str]) -> Result<Config, String> {
+    fn from_file(text: &str, flags: &[&str]) -> Result<DaemonConfig, String> {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]

@@ -6,8 +6,8 @@ use clap::Args as _;
 use serde::{Deserialize, Serialize};
 
 use super::super::choice::{Java, LogLevel};
-use super::super::exit::{Exit, Failure};
 use super::super::number;
+use crate::failure::{Exit, Failure};
 use crate::sample::Event;
 
 /// A `[[sink]]`.

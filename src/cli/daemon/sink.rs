@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
-use super::super::exit::Failure;
 use super::options::{Options, SinkOptions};
 use super::value::{pair, size, valid_url};
 use crate::daemon::{Auth, Protocol, SinkConfig, Trust};
+use crate::failure::Failure;
 
 /// What a sink has if it says nothing else.
 struct Common {

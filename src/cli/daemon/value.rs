@@ -1,7 +1,7 @@
 //! Values as settings write them: URLs, pairs, sizes.
 
-use super::super::exit::Failure;
 use crate::daemon::client::is_url;
+use crate::failure::Failure;
 
 /// A URL, of a setting that is called `name`.
 pub(super) fn valid_url(name: &str, url: &str) -> Result<String, Failure> {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::output::{Format, pprof};
 use crate::profile::Labels;
 use crate::profile::filter::Glob;
-use crate::profile::labels::Container;
+use crate::profile::labels::ContainerLabels;
 
 /// The longest time that one answer may be about.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
@@ -93,7 +93,7 @@ impl Wanted {
     }
 
     pub(super) fn matches(&self, labels: &Labels) -> bool {
-        let none = Container::default();
+        let none = ContainerLabels::default();
         let of = labels.container.as_deref().unwrap_or(&none);
         let any = |pattern: &Option<Glob>, texts: &[&str]| {
             pattern
@@ -130,7 +130,7 @@ fn decode(text: &str) -> Result<String, String> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Container, Labels, Query, Wanted, pprof};
+    use super::{ContainerLabels, Labels, Query, Wanted, pprof};
     use crate::output::svg;
 
     const KNOWN: [&str; 5] = ["seconds", "format", "from", "to", "process"];
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn containers_are_chosen_by_their_names_or_ids() {
-        let container = Container {
+        let container = ContainerLabels {
             namespace: "prod".into(),
             pod: "shop-0".into(),
             container: "app".into(),
             id: "3f2a9c0b".repeat(8).into(),
-            ..Container::default()
+            ..ContainerLabels::default()
         };
         let labels = Labels { container: Some(Arc::new(container)), ..Labels::default() };
         let chosen = |text: &str| {

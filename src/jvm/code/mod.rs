@@ -17,6 +17,6 @@ mod tests;
 pub use frames::{FrameKind, JavaFrame};
 pub use lease::{end, release};
 pub use methods::JavaMethod;
-pub use options::{Limits, Options};
+pub use options::{CodeLimits, CodeOptions};
 pub use owners::{Found, Miss};
-pub use timeline::{CodeTimeline, Facts, Hold, Lookups, ReadFailure};
+pub use timeline::{CodeFacts, CodeTimeline, Hold, Lookups, ReadFailure};

@@ -4,7 +4,7 @@ use jvm_symbols_log::Quotas;
 
 /// How to read a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct CodeOptions {
     /// Keep the numbers in names that differ from run to run.
     pub raw_names: bool,
     /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, ns (`/proc/PID/timens_offsets`).
@@ -15,24 +15,24 @@ pub struct Options {
     /// slow.
     pub keep: u64,
     /// Quotas.
-    pub limits: Limits,
+    pub limits: CodeLimits,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for CodeOptions {
+    fn default() -> CodeOptions {
+        CodeOptions {
             raw_names: false,
             clock_offset: 0,
             slack: 500_000_000,
             keep: 30_000_000_000,
-            limits: Limits::default(),
+            limits: CodeLimits::default(),
         }
     }
 }
 
 /// How much of one JVM is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CodeLimits {
     /// Of reading.
     pub log: Quotas,
     /// Methods.
@@ -49,9 +49,9 @@ pub struct Limits {
     pub looks: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for CodeLimits {
+    fn default() -> CodeLimits {
+        CodeLimits {
             log: Quotas::default(),
             methods: 1 << 20,
             name_bytes: 128 << 20,

@@ -9,7 +9,7 @@ use jvm_symbols_log::{Code, Load, Method, Sink, Stub, Unload};
 use super::frames::{Compiled, JavaFrame, Records};
 use super::index::{self, CodeId, Index};
 use super::methods::Methods;
-use super::options::{Limits, Options};
+use super::options::{CodeLimits, CodeOptions};
 use crate::jvm::vm::{Blob, Blobs};
 use crate::jvm::{names, stub_names};
 use crate::sample::MonoNs;
@@ -147,7 +147,7 @@ impl<'o> Answers<'o> {
 /// All code, and all methods that it is made of.
 #[derive(Debug)]
 pub(super) struct Owners {
-    options: Options,
+    options: CodeOptions,
     methods: Methods,
     owners: HashMap<CodeId, Owner>,
     index: Index,
@@ -176,7 +176,7 @@ const MAX_RIVALS: usize = 4;
 const MAX_ORPHANS: usize = 64 << 10;
 
 impl Owners {
-    pub(super) fn new(options: Options) -> Owners {
+    pub(super) fn new(options: CodeOptions) -> Owners {
         let limits = &options.limits;
         Owners {
             options,
@@ -257,7 +257,7 @@ impl Owners {
         self.replayed
     }
 
-    pub(super) fn limits(&self) -> &Limits {
+    pub(super) fn limits(&self) -> &CodeLimits {
         &self.options.limits
     }
 

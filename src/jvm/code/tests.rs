@@ -6,7 +6,7 @@ use jvm_symbols_log::{
     ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word, encode,
 };
 
-use super::{CodeTimeline, FrameKind, Hold, Limits, Miss, Options};
+use super::{CodeLimits, CodeOptions, CodeTimeline, FrameKind, Hold, Miss};
 use crate::sample::MonoNs;
 
 const SECOND: u64 = 1_000_000_000;
@@ -91,7 +91,7 @@ impl Log {
     }
 
     fn timeline(&self) -> CodeTimeline {
-        let mut timeline = CodeTimeline::new(Options { keep: 100 * SECOND, ..Options::default() });
+        let mut timeline = CodeTimeline::new(CodeOptions { keep: 100 * SECOND, ..CodeOptions::default() });
         timeline.read(&self.bytes).unwrap();
         timeline
     }
@@ -269,7 +269,8 @@ fn clocks_differ_by_the_offset_of_the_time_namespace() {
     let method = log.method("run");
     log.load(2, false, (CODE, 0x40), method, method);
     log.unload(5, CODE);
-    let mut timeline = CodeTimeline::new(Options { clock_offset: -(SECOND as i64), ..Options::default() });
+    let mut timeline =
+        CodeTimeline::new(CodeOptions { clock_offset: -(SECOND as i64), ..CodeOptions::default() });
     timeline.read(&log.bytes).unwrap();
     assert_eq!(root(&timeline, CODE, 55), ok("a.B.run"), "4.5 s in the JVM");
     assert_eq!(root(&timeline, CODE, 65), Err(Miss::Moved));
@@ -309,8 +310,8 @@ fn what_is_missing_is_said() {
 
 /// The memory for what a log tells, where of names or of code only so many bytes are kept, and how many records were
 /// refused.
-fn kept(log: &Log, limits: Limits) -> (usize, u64) {
-    let mut timeline = CodeTimeline::new(Options { limits, ..Options::default() });
+fn kept(log: &Log, limits: CodeLimits) -> (usize, u64) {
+    let mut timeline = CodeTimeline::new(CodeOptions { limits, ..CodeOptions::default() });
     timeline.read(&log.bytes).unwrap();
     assert!(timeline.facts().is_cut() || timeline.facts().refused == 0);
     (timeline.facts().bytes, timeline.facts().refused)
@@ -322,11 +323,11 @@ fn stubs_that_are_refused_leave_no_names() {
     for n in 0..1000 {
         log.stub((CODE + 0x1000 * n, 0x20), &format!("{n:01000}"));
     }
-    let (all, refused) = kept(&log, Limits::default());
+    let (all, refused) = kept(&log, CodeLimits::default());
     assert!(all > 1_000_000 && refused == 0, "{all}");
-    let (few, refused) = kept(&log, Limits { code: 10, ..Limits::default() });
+    let (few, refused) = kept(&log, CodeLimits { code: 10, ..CodeLimits::default() });
     assert!(few < all / 90 && refused == 990, "{few} of {all}, {refused}");
-    let (bounded, refused) = kept(&log, Limits { name_bytes: 100_000, ..Limits::default() });
+    let (bounded, refused) = kept(&log, CodeLimits { name_bytes: 100_000, ..CodeLimits::default() });
     assert!(bounded < all / 5 && refused > 900, "{bounded} of {all}, {refused}");
 }
 
@@ -337,7 +338,7 @@ fn long_code_takes_memory_for_each_of_its_pages() {
     for n in 0..1000 {
         log.load(2, false, (CODE + 0x100_0000 * n, 0x100_0000), method, method);
     }
-    let (bytes, refused) = kept(&log, Limits { code_bytes: 10 << 20, ..Limits::default() });
+    let (bytes, refused) = kept(&log, CodeLimits { code_bytes: 10 << 20, ..CodeLimits::default() });
     // 4,096 pages each.
     assert!((10 << 20..11 << 20).contains(&bytes) && (960..990).contains(&refused), "{bytes}, {refused}");
 }
@@ -350,8 +351,9 @@ fn code_that_lies_on_much_other_code_is_looked_at_for_a_while() {
         log.load(2 + n, false, (CODE, 0x10_0000), method, method);
         log.unload(2 + n, CODE);
     }
-    let limits = Limits { looks: 256 * 50, ..Limits::default() };
-    let mut timeline = CodeTimeline::new(Options { limits, keep: 1000 * SECOND, ..Options::default() });
+    let limits = CodeLimits { looks: 256 * 50, ..CodeLimits::default() };
+    let mut timeline =
+        CodeTimeline::new(CodeOptions { limits, keep: 1000 * SECOND, ..CodeOptions::default() });
     timeline.read(&log.bytes).unwrap();
     let refused = timeline.facts().refused;
     assert!(refused > 150 && timeline.facts().is_cut(), "{refused}");
@@ -372,7 +374,7 @@ fn code_that_is_long_gone_is_forgotten() {
         log.load(second, false, (CODE, 0x40), method, method);
         log.unload(second, CODE);
     }
-    let mut timeline = CodeTimeline::new(Options::default());
+    let mut timeline = CodeTimeline::new(CodeOptions::default());
     timeline.read(&log.bytes).unwrap();
     assert!((25..=35).contains(&timeline.facts().code), "{}", timeline.facts().code);
 }

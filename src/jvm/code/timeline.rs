@@ -6,7 +6,7 @@ use std::{fmt, io};
 use jvm_symbols_log::header::flag;
 use jvm_symbols_log::{BadHeader, Counts, End, Header, LogKind, ReadAt, Reader};
 
-use super::options::Options;
+use super::options::CodeOptions;
 use super::owners::{Answers, Found, Held, Miss, Owners};
 use crate::jvm::vm::Blobs;
 use crate::sample::MonoNs;
@@ -22,7 +22,7 @@ pub enum Hold {
 
 /// What a log has told so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct CodeFacts {
     /// The header, as last read.
     pub header: Option<Header>,
     /// The replay of older code is complete.
@@ -43,7 +43,7 @@ pub struct Facts {
     pub bytes: usize,
 }
 
-impl Facts {
+impl CodeFacts {
     /// Something is missing that the JVM did once tell, or tried to.
     #[must_use]
     pub fn is_cut(&self) -> bool {
@@ -84,14 +84,14 @@ impl std::error::Error for ReadFailure {}
 pub struct CodeTimeline {
     reader: Option<Reader>,
     owners: Owners,
-    facts: Facts,
+    facts: CodeFacts,
 }
 
 impl CodeTimeline {
     /// Empty.
     #[must_use]
-    pub fn new(options: Options) -> CodeTimeline {
-        CodeTimeline { reader: None, owners: Owners::new(options), facts: Facts::default() }
+    pub fn new(options: CodeOptions) -> CodeTimeline {
+        CodeTimeline { reader: None, owners: Owners::new(options), facts: CodeFacts::default() }
     }
 
     /// Takes generated code that the log does not tell of, as of from the start.
@@ -133,7 +133,7 @@ impl CodeTimeline {
 
     /// What the log has told so far.
     #[must_use]
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &CodeFacts {
         &self.facts
     }
 

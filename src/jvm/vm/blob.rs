@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::debug_info::DebugInfo;
 use super::heaps::is_used;
-use super::layout::{Layout, Parts, Place};
+use super::layout::{Parts, Place, VmLayout};
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 
 /// Largest blob that is believed, bytes. HotSpot compiles no bytecode beyond 8,000 bytes (`HugeMethodLimit`); the largest
@@ -31,7 +31,7 @@ pub(super) struct Identity {
 impl Identity {
     pub(super) fn of(
         header: &[u8],
-        layout: &Layout,
+        layout: &VmLayout,
         start: u64,
         is_method: bool,
     ) -> Result<Identity, Nonsense> {
@@ -52,7 +52,7 @@ impl Identity {
     }
 
     /// Whether the blob at `start` is the same now.
-    pub(super) fn is_at<M: Memory>(&self, memory: &M, layout: &Layout, start: u64) -> bool {
+    pub(super) fn is_at<M: Memory>(&self, memory: &M, layout: &VmLayout, start: u64) -> bool {
         let now = header(memory, layout, start)
             .and_then(|header| Identity::of(&header, layout, start, self.is_method));
         now.as_ref() == Ok(self)
@@ -80,7 +80,7 @@ pub(super) enum Kind {
 
 impl Blob {
     /// The blob that begins at `start`, if there is one that is in use.
-    pub(super) fn read<M: Memory>(memory: &M, layout: &Layout, start: u64) -> Result<Blob, Nonsense> {
+    pub(super) fn read<M: Memory>(memory: &M, layout: &VmLayout, start: u64) -> Result<Blob, Nonsense> {
         let header = header(memory, layout, start)?;
         let text = memory.string(word_in(&header, layout.blob.name)?)?;
         let is_method = is_method(&text);
@@ -100,7 +100,7 @@ impl Blob {
     }
 
     /// The debug records of a compiled method.
-    pub(super) fn debug_info<M: Memory>(&self, memory: &M, layout: &Layout) -> Result<DebugInfo, Nonsense> {
+    pub(super) fn debug_info<M: Memory>(&self, memory: &M, layout: &VmLayout) -> Result<DebugInfo, Nonsense> {
         let [metadata, scopes, records] = self.parts(layout)?;
         let read = |part: Range<u64>| -> Result<Vec<u8>, Nonsense> {
             let size = part.end.checked_sub(part.start).filter(|size| *size <= MAX_PART).ok_or(Nonsense)?;
@@ -112,7 +112,7 @@ impl Blob {
     }
 
     /// Metadata, scopes, records.
-    fn parts(&self, layout: &Layout) -> Result<[Range<u64>; 3], Nonsense> {
+    fn parts(&self, layout: &VmLayout) -> Result<[Range<u64>; 3], Nonsense> {
         let offset = |field| half_in(&self.header, field).map(u64::from);
         let plus = |base: u64, offset: u64| base.checked_add(offset).ok_or(Nonsense);
         match layout.nmethod.parts {
@@ -160,7 +160,7 @@ pub(super) fn is_method(name: &[u8]) -> bool {
 
 /// The block at an address, with the structure at the beginning of its blob: that of a compiled method, or less if memory
 /// ends there.
-pub(super) fn block_at<M: Memory>(memory: &M, layout: &Layout, address: u64) -> Result<Vec<u8>, Nonsense> {
+pub(super) fn block_at<M: Memory>(memory: &M, layout: &VmLayout, address: u64) -> Result<Vec<u8>, Nonsense> {
     let size = layout.heaps.block_size + layout.nmethod.size;
     let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
     let got = memory.read(address, &mut bytes);
@@ -169,7 +169,7 @@ pub(super) fn block_at<M: Memory>(memory: &M, layout: &Layout, address: u64) -> 
 }
 
 /// The structure at the beginning of a blob that is in use.
-fn header<M: Memory>(memory: &M, layout: &Layout, start: u64) -> Result<Vec<u8>, Nonsense> {
+fn header<M: Memory>(memory: &M, layout: &VmLayout, start: u64) -> Result<Vec<u8>, Nonsense> {
     let block = start.checked_sub(layout.heaps.block_size).ok_or(Nonsense)?;
     let ahead = usize::try_from(layout.heaps.block_size).map_err(|_| Nonsense)?;
     let mut bytes = block_at(memory, layout, block)?;

@@ -17,7 +17,7 @@ use super::blob::{Blob, Identity, Kind};
 use super::debug_info::{DebugInfo, Spot};
 use super::heaps::Heaps;
 use super::interpreted::{AskedMethod, Interpreted};
-use super::layout::Layout;
+use super::layout::VmLayout;
 use super::methods::Methods;
 use super::miss::VmMiss;
 use super::thread_names::ThreadNames;
@@ -93,7 +93,7 @@ struct Known {
 #[derive(Debug)]
 pub struct VmCode<M> {
     memory: Allowance<M>,
-    layout: Layout,
+    layout: VmLayout,
     raw: bool,
     /// None if it has ended. They stay where they are, and grow.
     heaps: Option<Heaps>,
@@ -114,7 +114,7 @@ impl<M: Memory> VmCode<M> {
     /// The code of the JVM with this memory. With `raw` names keep the numbers that differ from run to run. Nothing is
     /// known before the first [`check`](Self::check).
     #[must_use]
-    pub fn new(memory: M, layout: Layout, raw: bool) -> VmCode<M> {
+    pub fn new(memory: M, layout: VmLayout, raw: bool) -> VmCode<M> {
         let memory = Allowance::new(memory);
         let (known, gone) = (HashMap::new(), Vec::new());
         let (interpreted, unloads) = (Interpreted::new(&layout.classes), layout.classes.unloads);

@@ -1,7 +1,7 @@
 //! Debug records of a compiled method: which methods were where in the bytecode at an address
 //! (code/pcDesc.hpp, code/scopeDesc.cpp, code/debugInfoRec.cpp; the same from JDK 8 to 25).
 
-use super::layout::{Layout, Nmethods};
+use super::layout::{Nmethods, VmLayout};
 use super::unsigned5::Stream;
 use crate::jvm::memory::{Nonsense, half_in, word_in};
 
@@ -34,7 +34,7 @@ pub(super) struct Spot {
 impl DebugInfo {
     /// The chain of methods, innermost first, at `offset` bytes into the code: that of the first record there or above.
     /// `None` if there is no such record.
-    pub(super) fn chain(&self, layout: &Layout, offset: u32) -> Result<Option<Vec<Spot>>, Nonsense> {
+    pub(super) fn chain(&self, layout: &VmLayout, offset: u32) -> Result<Option<Vec<Spot>>, Nonsense> {
         let Nmethods { record_size, record_pc, record_scope, .. } = layout.nmethod;
         let size = usize::try_from(record_size).ok().filter(|size| *size > 0).ok_or(Nonsense)?;
         let scope = self.records.chunks_exact(size).find_map(|record| {

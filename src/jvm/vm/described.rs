@@ -3,7 +3,7 @@
 //! The few facts that are in no table have their source beside them, and `tests/vm.rs` holds them to what JVMTI says on
 //! each JDK.
 
-use super::layout::{Blobs, Classes, Frames, Graph, Heaps, Layout, Methods, Nmethods, Parts};
+use super::layout::{Blobs, Classes, Frames, Graph, Heaps, Methods, Nmethods, Parts, VmLayout};
 use super::loaders::ClassLinks;
 use super::tables::Tables;
 use super::thread_names;
@@ -104,16 +104,16 @@ const MIRROR_SINCE: u32 = 9;
 /// Numbers in debug records and line tables have no zero bytes since this release (`unsigned5.rs`).
 const NULL_FREE_SINCE: u32 = 20;
 
-impl Layout {
+impl VmLayout {
     /// Reads the tables of the JVM whose `libjvm.so` is mapped at `base`.
-    pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<Layout, Nonsense> {
+    pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<VmLayout, Nonsense> {
         let tables = Tables(VmStructs::read(memory, base, &[FIELDS, thread_names::FIELDS], TYPES)?);
         let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;
         let version = JavaVersion::parse(&clean(&memory.string(release)?, 80)).ok_or(Nonsense)?;
         let call_stub = tables.address("StubRoutines", "_call_stub_return_address");
         let method = methods(&tables)?;
         let classes = classes(memory, &tables, &method, version.feature);
-        Ok(Layout {
+        Ok(VmLayout {
             heaps: heaps(&tables)?,
             blob: Blobs {
                 name: tables.offset("CodeBlob", "_name")?,

@@ -1,10 +1,10 @@
 //! What the walker must know of a JVM's generated code: where it lies, and where it is said what frames it has.
 
 use super::heaps::{Heap, each};
-use super::layout::{Layout, Place};
+use super::layout::{Place, VmLayout};
 use super::stubs::stubs_of;
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
-use crate::unwind::hotspot::{BLOB_BYTES, MAX_HEAPS, MAX_STUBS, Span};
+use crate::unwind::hotspot::{BLOB_BYTES, CodeSpan, MAX_HEAPS, MAX_STUBS};
 use crate::unwind::{BlockFields, CodeHeap, HotSpot};
 
 /// The blobs of hand-written code have names that begin so (runtime/stubRoutines.cpp, JDK 8 to 28).
@@ -17,7 +17,7 @@ const MAX_INTERPRETER: u64 = 4 << 20;
 
 /// Reads it, as if compiled code kept no frame pointers: that is a flag. Nonsense also of a JVM that has not yet got so
 /// far that it could run Java, and on machines whose frames the walker does not know (`bpf/step_hotspot.h`).
-pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &Layout) -> Result<HotSpot, Nonsense> {
+pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Result<HotSpot, Nonsense> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Nonsense);
     }
@@ -46,7 +46,7 @@ pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &Layout) -> Result<
     })
 }
 
-fn interpreter<M: Memory>(memory: &M, layout: &Layout) -> Result<Span, Nonsense> {
+fn interpreter<M: Memory>(memory: &M, layout: &VmLayout) -> Result<CodeSpan, Nonsense> {
     let frames = &layout.frames;
     let queue = memory.word(frames.interpreter)?;
     let size = frames.interpreter_code.max(frames.interpreter_length) + 8;
@@ -59,7 +59,7 @@ fn interpreter<M: Memory>(memory: &M, layout: &Layout) -> Result<Span, Nonsense>
     Ok((start, end))
 }
 
-fn block(layout: &Layout) -> Result<BlockFields, Nonsense> {
+fn block(layout: &VmLayout) -> Result<BlockFields, Nonsense> {
     let blob = layout.heaps.block_size;
     let (code, code_is_offset) = match layout.blob.code {
         Place::Offset(field) => (field, true),
@@ -83,13 +83,13 @@ mod tests {
     use super::super::made::{BASE, Bytes, CODE, INTERPRETER, NAMES, QUEUE, layout};
     use super::*;
 
-    fn jvm() -> (Bytes, Layout) {
+    fn jvm() -> (Bytes, VmLayout) {
         let memory = Bytes::with_heap(20);
         memory.text(NAMES + 0x300, "StubRoutines (1)");
         memory.block(0, 3, 1, BASE + NAMES + 0x100, (64, 300));
         memory.block(3, 2, 1, BASE + NAMES + 0x300, (64, 200));
         memory.interpreter();
-        (memory, Layout { call_stub_return: Some(BASE + CODE + 70), ..layout() })
+        (memory, VmLayout { call_stub_return: Some(BASE + CODE + 70), ..layout() })
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn lies_are_nonsense() {
-        type Lie = fn(&Bytes, &mut Layout);
+        type Lie = fn(&Bytes, &mut VmLayout);
         let lies: [(&str, Lie); 7] = [
             ("no Java yet", |_, layout| layout.call_stub_return = None),
             ("Java elsewhere", |_, layout| layout.call_stub_return = Some(7)),

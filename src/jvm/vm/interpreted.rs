@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::allowance::Allowance;
-use super::layout::{Classes, Layout};
+use super::layout::{Classes, VmLayout};
 use super::loaders::Loaders;
 use super::methods::{Found, Methods};
 use super::miss::VmMiss;
@@ -108,7 +108,7 @@ impl Interpreted {
     pub(super) fn frames<M: Memory>(
         &mut self,
         memory: &Allowance<M>,
-        layout: &Layout,
+        layout: &VmLayout,
         raw: bool,
         asked: &[AskedMethod],
     ) -> Vec<Result<JavaFrame, VmMiss>> {
@@ -144,7 +144,7 @@ impl Interpreted {
     fn find<M: Memory>(
         &mut self,
         memory: &Allowance<M>,
-        layout: &Layout,
+        layout: &VmLayout,
         raw: bool,
         unloaded: Option<u64>,
         asked: &[AskedMethod],
@@ -250,7 +250,7 @@ mod tests {
         code
     }
 
-    fn counted(bytes: &Bytes, unloaded: u64) -> Layout {
+    fn counted(bytes: &Bytes, unloaded: u64) -> VmLayout {
         let (class, second, third, loader) = (METHOD + 0x400, METHOD + 0x440, METHOD + 0x480, METHOD + 0x4c0);
         [class, second, third].iter().for_each(|class| bytes.word(class + 16, BASE + loader));
         bytes.word(loader, BASE + third);

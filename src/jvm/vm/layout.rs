@@ -9,7 +9,7 @@ use crate::jvm::memory::Memory;
 
 /// Where things are in one JVM: plain numbers, offsets in bytes unless said otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layout {
+pub struct VmLayout {
     pub(super) heaps: Heaps,
     pub(super) blob: Blobs,
     pub(super) nmethod: Nmethods,
@@ -205,11 +205,11 @@ pub(super) enum FieldTable {
     Stream { array: u64, data: u64 },
 }
 
-impl Layout {
+impl VmLayout {
     /// The same in a JVM with these flags: objects that may move at any moment are not read.
-    pub(in crate::jvm) fn with_flags(self, flags: &Flags) -> Layout {
+    pub(in crate::jvm) fn with_flags(self, flags: &Flags) -> VmLayout {
         let threads = self.threads.filter(|_| !flags.moves_objects_meanwhile());
-        Layout { threads, ..self }
+        VmLayout { threads, ..self }
     }
 
     /// Whether the interpreter's code is there: a JVM that has just begun makes it before it runs Java.

@@ -11,7 +11,7 @@ use self::library::{LOADERS, PERF_DATA};
 pub use self::threads::{NAME, NUMBER, STRING};
 use self::threads::{THREADS, THREADS_END};
 use super::layout::{Blobs, Classes, Frames, Heaps, Methods, Nmethods, Parts, Place};
-use super::{Asked, AskedMethod, Layout, Memory, VmCode, blobs, hotspot};
+use super::{Asked, AskedMethod, Memory, VmCode, VmLayout, blobs, hotspot};
 use crate::jvm::inspection::inspect;
 use crate::sample::MonoNs;
 
@@ -173,8 +173,8 @@ impl Bytes {
 }
 
 /// Where things are in it.
-pub fn layout() -> Layout {
-    Layout {
+pub fn layout() -> VmLayout {
+    VmLayout {
         heaps: Heaps {
             at: BASE + POINTER,
             array: None,
@@ -264,7 +264,7 @@ pub fn read(bytes: &Bytes, change: impl FnOnce(&Bytes)) -> usize {
     let library = BASE + LIBRARY;
     // What is refused costs names only.
     let _ = inspect(&bytes, library);
-    let layout = Layout::read(&bytes, library).unwrap_or_else(|_| layout());
+    let layout = VmLayout::read(&bytes, library).unwrap_or_else(|_| layout());
     let _ = (hotspot(&bytes, &layout), blobs(&bytes, library));
     let mut code = VmCode::new(bytes, layout, false);
     code.check(MonoNs::now());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jvm_symbols_log::LineEntry;
 
-use super::layout::{self, Layout};
+use super::layout::{self, VmLayout};
 use super::unsigned5::Stream;
 use crate::jvm::code::JavaMethod;
 use crate::jvm::memory::{Memory, Nonsense, half_in, short_in, word_in};
@@ -96,7 +96,7 @@ impl Methods {
     }
 
     /// The method of this `Method*`.
-    pub(super) fn at<M: Memory>(&mut self, memory: &M, layout: &Layout, method: u64) -> Option<Found> {
+    pub(super) fn at<M: Memory>(&mut self, memory: &M, layout: &VmLayout, method: u64) -> Option<Found> {
         if let Some(known) = self.methods.get(&method) {
             return known.clone();
         }
@@ -105,7 +105,7 @@ impl Methods {
         found
     }
 
-    fn read<M: Memory>(&mut self, memory: &M, layout: &Layout, method: u64) -> Result<Found, Nonsense> {
+    fn read<M: Memory>(&mut self, memory: &M, layout: &VmLayout, method: u64) -> Result<Found, Nonsense> {
         let l = &layout.method;
         let const_method = ConstMethod::read(memory, l, method)?;
         let links = const_method.links(l)?;
@@ -231,7 +231,7 @@ fn with_hidden_suffix(mut class: Vec<u8>) -> Vec<u8> {
 /// (code/compressedStream.cpp, `CompressedLineNumberReadStream`).
 fn lines<M: Memory>(
     memory: &M,
-    layout: &Layout,
+    layout: &VmLayout,
     ConstMethod { at, header }: &ConstMethod,
 ) -> Result<Vec<LineEntry>, Nonsense> {
     const LONG: u8 = 0xff;

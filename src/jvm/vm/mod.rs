@@ -1,6 +1,6 @@
 //! Names of compiled code out of a JVM's own memory: nothing is loaded into it, nothing asked of it.
 //!
-//! HotSpot describes itself to debuggers (`gHotSpotVMStructs`). [`Layout`] is what we need of that; [`VmCode`] goes from
+//! HotSpot describes itself to debuggers (`gHotSpotVMStructs`). [`VmLayout`] is what we need of that; [`VmCode`] goes from
 //! an address to the code blob around it, its debug records, and the methods they name. What it reads may be a lie or be
 //! changing under its hands: the liar loses frames, and what is not the same before and after is not believed.
 
@@ -31,7 +31,7 @@ mod unsigned5;
 pub use code::{Answer, Asked, VmCode, VmStats};
 pub(super) use frames::hotspot;
 pub use interpreted::AskedMethod;
-pub use layout::Layout;
+pub use layout::VmLayout;
 pub use miss::VmMiss;
 pub(super) use stubs::blobs;
 pub use stubs::{Blob, Blobs};

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::layout::{Classes, Graph, Layout, Methods};
+use super::layout::{Classes, Graph, Methods, VmLayout};
 use super::loaders::{ClassLinks, Permanent};
 use super::methods::class_name;
 use crate::jvm::memory::{Memory, Nonsense};
@@ -27,7 +27,7 @@ const ONLY: [&[u8]; 2] = [
     b"jdk/internal/loader/ClassLoaders$PlatformClassLoader",
 ];
 
-impl Layout {
+impl VmLayout {
     /// Whether the loader with this data never goes.
     pub(super) fn is_permanent<M: Memory>(&self, memory: &M, loader: u64) -> bool {
         let Classes { graph, links, .. } = &self.classes;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::blob::{Identity, block_at, is_method};
 use super::heaps::{Heap, each, is_used, segments};
-use super::layout::Layout;
+use super::layout::VmLayout;
 use crate::jvm::memory::{Memory, Nonsense, word_in};
 use crate::text::clean;
 
@@ -45,10 +45,10 @@ pub struct Blobs {
 
 /// Reads the code cache. `base` is where `libjvm.so` is mapped.
 pub(in crate::jvm) fn blobs<M: Memory>(memory: &M, base: u64) -> Result<Blobs, Nonsense> {
-    walk(memory, &Layout::read(memory, base)?)
+    walk(memory, &VmLayout::read(memory, base)?)
 }
 
-fn walk<M: Memory>(memory: &M, layout: &Layout) -> Result<Blobs, Nonsense> {
+fn walk<M: Memory>(memory: &M, layout: &VmLayout) -> Result<Blobs, Nonsense> {
     let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
     for heap in each(memory, &layout.heaps)?.iter().flatten() {
         // Where a heap begins to make no sense its walk ends; the others do make sense.
@@ -58,7 +58,7 @@ fn walk<M: Memory>(memory: &M, layout: &Layout) -> Result<Blobs, Nonsense> {
 }
 
 /// The code in one heap that is no method, by HotSpot's names.
-pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &Layout, heap: &Heap) -> Vec<(String, (u64, u64))> {
+pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &VmLayout, heap: &Heap) -> Vec<(String, (u64, u64))> {
     let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
     let _ = walk.heap(heap);
     let Blobs { names, blobs } = walk.finish();
@@ -69,7 +69,7 @@ pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &Layout, heap: &Heap) -> V
 /// The way through the heaps.
 struct Walk<'a, M> {
     memory: &'a M,
-    layout: &'a Layout,
+    layout: &'a VmLayout,
     /// Names by their addresses; `None` for those of methods.
     names: HashMap<u64, Option<String>>,
     /// Blobs by where they begin.

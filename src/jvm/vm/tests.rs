@@ -5,7 +5,7 @@ use super::made::{
     BASE, Bytes, CODE, HEAP, LIBRARY, MAP, METHOD, NAME, NUMBER, POINTER, STRING, jvm, layout, read,
 };
 use super::unloads::Unloads;
-use super::{Answer, Asked, AskedMethod, Layout, VmCode, VmMiss};
+use super::{Answer, Asked, AskedMethod, VmCode, VmLayout, VmMiss};
 use crate::jvm::inspection::inspect;
 use crate::sample::MonoNs;
 
@@ -29,7 +29,7 @@ fn told(answer: &Answer) -> Result<Vec<String>, VmMiss> {
 fn the_layout_is_what_the_library_says() {
     let bytes = Bytes::made();
     bytes.library("17.0.1+1", false);
-    assert_eq!(Layout::read(&&bytes, BASE + LIBRARY), Ok(layout()));
+    assert_eq!(VmLayout::read(&&bytes, BASE + LIBRARY), Ok(layout()));
     let inspection = inspect(&&bytes, BASE + LIBRARY).unwrap();
     assert_eq!(
         (inspection.release.as_str(), inspection.flags.preserve_frame_pointer),
@@ -38,7 +38,7 @@ fn the_layout_is_what_the_library_says() {
     bytes.java(0, "m");
     bytes.library("25.0.1+1", true);
     bytes.classes();
-    let later = Layout::read(&&bytes, BASE + LIBRARY).unwrap();
+    let later = VmLayout::read(&&bytes, BASE + LIBRARY).unwrap();
     assert!(later.null_free);
     let Classes { unloads, links, permanent, .. } = later.classes;
     assert!(unloads.is_some() && links.is_some());
@@ -56,7 +56,7 @@ fn threads_have_the_names_that_their_objects_have() {
         let bytes = Bytes::made();
         bytes.library(release, true);
         bytes.threads(shorts);
-        let layout = Layout::read(&&bytes, BASE + LIBRARY).unwrap();
+        let layout = VmLayout::read(&&bytes, BASE + LIBRARY).unwrap();
         let mut code = VmCode::new(&bytes, layout, false);
         code.check(MonoNs(0));
         let name = Some(NAME.to_owned());

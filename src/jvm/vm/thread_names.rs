@@ -5,12 +5,12 @@
 //! (`runtime/javaThread.hpp`, `runtime/osThread.hpp`, `classfile/javaClasses.cpp`; JDK 8 to 25). Collectors move objects
 //! while they are read. So a name counts only if what leads to it is the same afterwards, and if the string is a `String`.
 //! With ZGC and Shenandoah, which move objects while the program runs, an old pointer may lead to what another thread's
-//! name has become: there no thread has a name here (`Layout::with_flags`).
+//! name has become: there no thread has a name here (`VmLayout::with_flags`).
 
 use std::collections::{HashMap, HashSet};
 
 use super::class_fields::ObjectField;
-use super::layout::{FieldTable, Layout, List, Narrow, Threads};
+use super::layout::{FieldTable, List, Narrow, Threads, VmLayout};
 use super::tables::Tables;
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 use crate::jvm::vm_structs::Field;
@@ -163,7 +163,7 @@ impl ThreadNames {
     pub(super) fn of<M: Memory>(
         &mut self,
         memory: &M,
-        layout: &Layout,
+        layout: &VmLayout,
         numbers: &[u32],
     ) -> Vec<Option<String>> {
         let none = vec![None; numbers.len()];
@@ -269,7 +269,7 @@ struct Array {
 }
 
 impl Objects {
-    fn find<M: Memory>(memory: &M, layout: &Layout, threads: &Threads) -> Result<Objects, Nonsense> {
+    fn find<M: Memory>(memory: &M, layout: &VmLayout, threads: &Threads) -> Result<Objects, Nonsense> {
         let fields = |class| threads.fields.of(memory, &layout.method, memory.word(class)?);
         let (of_thread, of_string) = (fields(threads.thread_class)?, fields(threads.string_class)?);
         let find = |fields: &[ObjectField], name: &[u8], signature: &[u8]| {

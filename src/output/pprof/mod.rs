@@ -1,7 +1,7 @@
 //! pprof: the interchange format, `profile.proto` of google/pprof, gzipped.
 //!
 //! What a reader finds: sample types `samples/count` and `cpu/nanoseconds`; a function's `system_name` is the kind of
-//! frame ([`Facts::label`](crate::profile::kind::Facts::label)); inlined frames are further lines of one location, innermost first; labels are named as in
+//! frame ([`KindFacts::label`](crate::profile::kind::KindFacts::label)); inlined frames are further lines of one location, innermost first; labels are named as in
 //! OpenTelemetry's conventions; the accounts are comments. Bytecode indices have no place in the format and are left out.
 
 mod model;

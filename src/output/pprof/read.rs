@@ -14,8 +14,8 @@ use super::model::{
 };
 use super::proto::{self, Function, Label, Location};
 use crate::output::{folded, name};
-use crate::profile::labels::Container;
-use crate::profile::samples::{Span, Weight};
+use crate::profile::labels::ContainerLabels;
+use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
 use crate::sample::Event;
 use crate::sample::event::Unit;
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
             self.said(event, accounts)?;
             accounts.ticks = accounts.filtered.saturating_add(accounts.shown());
         }
-        profile.span = Span {
+        profile.span = TimeSpan {
             start_unix_ns: u64::try_from(self.file.time_nanos).unwrap_or(0),
             duration_ns: u64::try_from(self.file.duration_nanos).unwrap_or(0),
         };
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
 
     fn labels(&self, list: &[Label]) -> anyhow::Result<Labels> {
         let mut labels = Labels::default();
-        let mut container = Container::default();
+        let mut container = ContainerLabels::default();
         for Label { key, str, num } in list {
             match &**self.text(*key)? {
                 LABEL_PROCESS => labels.process = Arc::clone(self.text(*str)?),
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
                 _ => {}
             }
         }
-        if container != Container::default() {
+        if container != ContainerLabels::default() {
             labels.container = Some(Arc::new(container));
         }
         Ok(labels)

@@ -16,7 +16,7 @@ use super::model::{
 use super::proto::{self, Function, Label, Line, Location, Mapping, Sample, ValueType};
 use crate::output::{folded, name};
 use crate::profile::frames::FrameId;
-use crate::profile::labels::{Container, LabelsId};
+use crate::profile::labels::{ContainerLabels, LabelsId};
 use crate::profile::trie::{NodeId, Trie};
 use crate::profile::{Accounts, Kind, Labels, Module, View};
 use crate::sample::Event;
@@ -152,7 +152,7 @@ impl<'a, W: Write> Writer<'a, W> {
         text(LABEL_PROCESS, process);
         text(LABEL_THREAD, thread);
         if let Some(container) = container {
-            let Container { namespace, pod, container, name, id, pod_uid } = &**container;
+            let ContainerLabels { namespace, pod, container, name, id, pod_uid } = &**container;
             text(LABEL_NAMESPACE, namespace);
             text(LABEL_POD, pod);
             text(LABEL_POD_UID, pod_uid);

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::output::name;
-use crate::profile::labels::Container;
+use crate::profile::labels::ContainerLabels;
 use crate::profile::{Profile, RunReport, View};
 
 /// Version of the object's shape: grows when a field changes its meaning or goes.
@@ -42,7 +42,7 @@ struct Tables {
 
 #[derive(Serialize)]
 struct ContainerTicks {
-    container: Option<Arc<Container>>,
+    container: Option<Arc<ContainerLabels>>,
     ticks: u64,
 }
 

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::thread_name::{MAX_KERNEL, fold_numbers};
+use crate::process::comm::{MAX_KERNEL, fold_numbers};
 use crate::process::procfs;
-use crate::sample::{Count, MonoNs, ProcessId, Stack};
-use crate::symbolize::Jvms;
+use crate::sample::{Count, ProcessId, Stack};
 use crate::text::clean;
+use crate::world::{Thread, World};
 
 /// Longest name that is shown, characters.
 const MAX_NAME: usize = 256;
@@ -24,20 +24,6 @@ const MOST_MISSES: u32 = 3;
 const SELDOM: u64 = 16;
 /// What every JVM calls its first thread, which the kernel knows by the program's name.
 const FIRST: &str = "main";
-
-/// A thread as long as the kernel knows it by one name, of which this has the hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Thread {
-    process: ProcessId,
-    tid: u32,
-    comm: u64,
-}
-
-impl Thread {
-    fn of(stack: &Stack) -> Thread {
-        Thread { process: stack.key.process, tid: stack.key.tid, comm: stack.key.comm }
-    }
-}
 
 /// What is known of a thread.
 #[derive(Clone, Debug, Default)]
@@ -54,38 +40,29 @@ struct Known {
 
 /// The names of threads that ran.
 #[derive(Debug, Default)]
-pub(crate) struct JavaThreads {
+pub(super) struct JavaThreads {
     /// Names with their numbers.
     raw: bool,
     known: HashMap<Thread, Known>,
 }
 
 impl JavaThreads {
-    pub(crate) fn new(raw: bool) -> JavaThreads {
+    pub(super) fn new(raw: bool) -> JavaThreads {
         JavaThreads { raw, known: HashMap::new() }
     }
 
-    /// The name of a stack's thread, if the JVM's is known.
-    pub(crate) fn name(&self, stack: &Stack) -> Option<&Arc<str>> {
-        self.known.get(&Thread::of(stack)).filter(|known| !known.varies)?.name.as_ref()
-    }
-
-    /// Reads the names of the threads of these stacks, in the order of time, whose window is over. `own`: what the kernel
-    /// calls a process.
-    pub(crate) fn look(
-        &mut self,
-        window: u64,
-        stacks: &[(Stack, Count)],
-        jvms: &mut Jvms,
-        mut own: impl FnMut(ProcessId, MonoNs) -> Option<Arc<[u8]>>,
-    ) {
-        self.known.retain(|_, known| window < known.ran + KEPT);
-        // Of a process whose memory is read, its own name; of others nothing.
+    /// Reads the names of the threads of these stacks, in the order of time, whose window is over.
+    pub(super) fn look(&mut self, world: &mut World, stacks: &[(Stack, Count)]) {
+        self.forget(world);
+        // Of a process whose memory is read, what the kernel calls it; of others nothing.
         let mut processes: HashMap<ProcessId, Option<Arc<[u8]>>> = HashMap::new();
         let mut asked: BTreeMap<ProcessId, BTreeMap<u32, (&Stack, bool)>> = BTreeMap::new();
         for (stack, _) in stacks.iter().filter(|(stack, _)| stack.key.tid != 0) {
             let process = stack.key.process;
-            let read = || jvms.reads_memory(process).then(|| own(process, stack.at).unwrap_or_default());
+            let World { processes: all, symbolizer, .. } = &mut *world;
+            let mut own =
+                || all.info(process, stack.at).map(|info| Arc::clone(&info.comm)).unwrap_or_default();
+            let read = || symbolizer.jvms().reads_memory(process).then(&mut own);
             let Some(own) = processes.entry(process).or_insert_with(read) else { continue };
             let is_own = **own == *stack.comm;
             if stack.comm.len() >= MAX_KERNEL || is_own {
@@ -94,17 +71,19 @@ impl JavaThreads {
             }
         }
         for (process, threads) in asked {
-            self.ask(window, process, &threads, jvms);
+            self.ask(world, process, &threads);
         }
     }
 
-    fn ask(
-        &mut self,
-        window: u64,
-        process: ProcessId,
-        threads: &BTreeMap<u32, (&Stack, bool)>,
-        jvms: &mut Jvms,
-    ) {
+    fn forget(&mut self, world: &mut World) {
+        let window = world.window;
+        for (thread, _) in self.known.extract_if(|_, known| window >= known.ran + KEPT) {
+            world.thread_names.remove(&thread);
+        }
+    }
+
+    fn ask(&mut self, world: &mut World, process: ProcessId, threads: &BTreeMap<u32, (&Stack, bool)>) {
+        let window = world.window;
         let mut asked = Vec::new();
         for (&tid, &(stack, is_own)) in threads {
             let thread = Thread::of(stack);
@@ -125,11 +104,16 @@ impl JavaThreads {
         if numbers.is_empty() {
             return;
         }
-        for ((_, stack, is_own), name) in asked.into_iter().zip(jvms.thread_names(process, &numbers)) {
+        let names = world.symbolizer.jvms().thread_names(process, &numbers);
+        for ((_, stack, is_own), name) in asked.into_iter().zip(names) {
             let name = name.filter(|name| is_cut(&stack.comm, name) || is_own && name != FIRST);
             let name = name.map(|name| self.shown(&name));
-            if let Some(known) = self.known.get_mut(&Thread::of(stack)) {
-                known.take(name);
+            let thread = Thread::of(stack);
+            let Some(known) = self.known.get_mut(&thread) else { continue };
+            known.take(name);
+            match known.name.as_ref().filter(|_| !known.varies) {
+                Some(name) => world.thread_names.set(thread, Arc::clone(name)),
+                None => world.thread_names.remove(&thread),
             }
         }
     }

@@ -1,13 +1,13 @@
 //! One JVM of a session: where its names come from, and which of the processes that ticked it is.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::inquiry::{Answer, Described, Got, NoAgent};
-use super::tally::{EntryId, JavaTally, JavaTicks};
-use crate::jvm::vm::Layout;
+use crate::jvm::vm::VmLayout;
 use crate::jvm::{
     self, AttachOptions, Attached, Failed, Inspection, JavaVersion, Jvm, Opened, Refusal, Source,
 };
@@ -15,9 +15,16 @@ use crate::plan::Java;
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
-use crate::profile::report::{JvmRefusal, JvmReport, NameSource, Throttling};
+use crate::profile::report::{JvmRefusal, JvmReport, NameSource, ThrottleTotals};
 use crate::sample::ProcessId;
-use crate::symbolize::{JvmLog, JvmMemory, LogStats, Stats, Symbolizer};
+use crate::symbolize::{JvmLog, JvmMemory, LogStats, Symbolizer};
+use crate::world::{PartEnd, RuntimeTicks};
+
+/// What tells entries apart: the process, and when it was met. What it becomes by an exec may be a JVM too.
+pub(super) type EntryId = (u32, Instant);
+
+/// How JVMs' cgroups were throttled in a part: of those that have a quota.
+pub(super) type Throttled = HashMap<EntryId, ThrottleTotals>;
 
 /// How it stands with the names of a JVM.
 enum Names {
@@ -46,7 +53,7 @@ pub(super) struct Entry {
     jvm: Option<Jvm>,
     names: Names,
     /// What the methods that its interpreter runs are named by, from when it is known.
-    memory: Option<(File, Layout)>,
+    memory: Option<(File, VmLayout)>,
     inspection: Option<Inspection>,
     /// Why it has no agent, where its memory was opened instead.
     no_agent: Option<Refusal>,
@@ -130,7 +137,7 @@ impl Entry {
     }
 
     /// It is known what its stacks are walked by, and with that what the methods are named by that its interpreter runs.
-    pub(super) fn take_description(&mut self, memory: File, layout: Layout, symbolizer: &mut Symbolizer) {
+    pub(super) fn take_description(&mut self, memory: File, layout: VmLayout, symbolizer: &mut Symbolizer) {
         self.undescribed = None;
         if self.memory.is_none() {
             self.memory = Some((memory, layout));
@@ -281,19 +288,20 @@ impl Entry {
     }
 
     /// How its cgroup was throttled since it was measured the last time; none if it had no quota, or has ended.
-    pub(super) fn measure(&mut self, hierarchies: &Hierarchies) -> Option<Throttling> {
+    pub(super) fn measure(&mut self, hierarchies: &Hierarchies) -> Option<ThrottleTotals> {
         let now = hierarchies.snapshot(&Membership::of(self.tgid).ok()?);
         let spent = now.since(&self.cpu);
         self.cpu = now;
-        let throttling = Throttling { times: spent.throttled_periods, usec: spent.throttled_usec() };
+        let throttling = ThrottleTotals { times: spent.throttled_periods, usec: spent.throttled_usec() };
         spent.was_limited().then_some(throttling)
     }
 
-    pub(super) fn report(&self, tally: &JavaTally, symbols: &Stats) -> Option<JvmReport> {
-        let JavaTicks { all, java, rootless } =
-            self.bound.and_then(|process| tally.ticks.get(&process)).copied().unwrap_or_default();
+    /// Its row of the report; `throttled`: how all were in this part.
+    pub(super) fn report(&self, part: &PartEnd<'_>, throttled: &Throttled) -> Option<JvmReport> {
+        let RuntimeTicks { all, managed, rootless } =
+            self.bound.and_then(|process| part.ticks.get(&process)).copied().unwrap_or_default();
         let jvm = self.jvm.as_ref()?;
-        let leaves = self.bound.and_then(|process| symbols.java_leaves.get(&process));
+        let leaves = self.bound.and_then(|process| part.symbols.java_leaves.get(&process));
         #[allow(clippy::cast_precision_loss)]
         let compiled_before = leaves.filter(|l| l.all > 0).map(|l| l.before_attach as f64 / l.all as f64);
         let inspection = self.inspection.clone().unwrap_or_default();
@@ -310,11 +318,11 @@ impl Entry {
             undescribed: undescribed.map(ToString::to_string),
             compiled_before,
             ticks: all,
-            java_ticks: java,
+            java_ticks: managed,
             rootless_ticks: rootless,
             log_bytes: self.log.read_to,
             log_cut: self.log.cut,
-            throttling: tally.throttled.get(&self.id()).copied(),
+            throttling: throttled.get(&self.id()).copied(),
         })
     }
 
@@ -375,15 +383,15 @@ mod tests {
         let thread = std::thread::spawn(move || answer);
         let mut entry = Entry::attaching(own, Java::Agent, thread, true, hierarchies.snapshot(&of));
         stat(3, 100);
-        assert_eq!(entry.measure(&hierarchies), Some(Throttling { times: 2, usec: 30 }));
+        assert_eq!(entry.measure(&hierarchies), Some(ThrottleTotals { times: 2, usec: 30 }));
         stat(7, 120);
-        assert_eq!(entry.measure(&hierarchies), Some(Throttling { times: 4, usec: 20 }));
-        assert_eq!(entry.measure(&hierarchies), Some(Throttling::default()));
+        assert_eq!(entry.measure(&hierarchies), Some(ThrottleTotals { times: 4, usec: 20 }));
+        assert_eq!(entry.measure(&hierarchies), Some(ThrottleTotals::default()));
         stat(9, 150);
         limit("max 100000\n", "-1\n");
         assert_eq!(
             entry.measure(&hierarchies),
-            Some(Throttling { times: 2, usec: 30 }),
+            Some(ThrottleTotals { times: 2, usec: 30 }),
             "until it was lifted"
         );
         assert_eq!(entry.measure(&hierarchies), None);

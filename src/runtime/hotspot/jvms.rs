@@ -1,28 +1,26 @@
 //! The JVMs of a session: attached before the clock starts, or when they first run during it; their leases are renewed
 //! each window and ended with the session.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::inquiry::{Described, Inquiry, Met};
-use super::jvm::Entry;
-use super::tally::{JavaTally, Throttled};
+use super::java_threads::JavaThreads;
+use super::jvm::{Entry, Throttled};
 use crate::jvm::{self, AttachOptions};
 use crate::plan::{AgentRule, Control, Java, OptedIn, Refused, Settings, Target};
 use crate::process::cgroup::Membership;
 use crate::process::container::Node;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
-use crate::process::{EventKind, ProcessEvent, Processes};
+use crate::process::{EventKind, ProcessEvent};
 use crate::profile::report::JvmReport;
-use crate::runtime::Delay;
-use crate::sample::{Count, MonoNs, ProcessId, Stack};
-use crate::symbolize::{LogStats, Stats, Symbolizer};
-use crate::targets::groups::Groups;
+use crate::sample::{MonoNs, ProcessId};
+use crate::symbolize::{LogStats, Symbolizer};
 use crate::targets::processes;
-use crate::unwind::HotSpot;
+use crate::world::{NameDelay, PartEnd, Readiness, World};
 
 /// How often leases are renewed while JVMs are attached to.
 const RENEW: Duration = Duration::from_secs(1);
@@ -41,7 +39,7 @@ struct Queued {
 }
 
 /// All JVMs that are profiled.
-pub(crate) struct Jvms {
+pub(super) struct Jvms {
     java: Java,
     target: Target,
     children: bool,
@@ -65,12 +63,16 @@ pub(crate) struct Jvms {
     results: BTreeMap<String, u64>,
     /// Why those that were there before could not be looked for.
     undiscovered: Option<String>,
+    /// What they call their threads; none if threads are not told apart.
+    pub(super) threads: Option<JavaThreads>,
+    /// How they were throttled in parts that are not reported yet, by the part's last window.
+    throttled: BTreeMap<u64, Throttled>,
     /// What their stacks are walked by, from the threads that ask for it.
     described: (Sender<Described>, Receiver<Described>),
 }
 
 impl Jvms {
-    pub(crate) fn new(settings: &Settings, control: &Control) -> Jvms {
+    pub(super) fn new(settings: &Settings, control: &Control) -> Jvms {
         settings.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::open);
         let options = AttachOptions {
             timeout: settings.attach_timeout,
@@ -96,39 +98,34 @@ impl Jvms {
             refused: settings.refused.clone(),
             results: BTreeMap::new(),
             undiscovered: None,
+            threads: settings.per_thread.then(|| JavaThreads::new(settings.raw_threads)),
+            throttled: BTreeMap::new(),
             described: channel(),
         }
     }
 
     /// What the report is to warn of.
-    pub(crate) fn warning(&self) -> Option<&str> {
+    pub(super) fn warning(&self) -> Option<&str> {
         self.undiscovered.as_deref()
     }
 
-    /// What the stacks of JVMs are walked by, as far as it was found out since this was asked the last time. Methods that
-    /// their interpreters run have names from then on.
-    pub(crate) fn take_described(&mut self, symbolizer: &mut Symbolizer) -> Vec<(u32, HotSpot)> {
-        let told = self.described.1.try_iter().map(|(tgid, jvm::Described { hotspot, memory, layout })| {
+    /// Hands on what the stacks of JVMs are walked by, as far as it was found out. Methods that their interpreters run have
+    /// names from then on.
+    pub(super) fn hand_on_descriptions(&mut self, world: &mut World) {
+        for (tgid, jvm::Described { hotspot, memory, layout }) in self.described.1.try_iter() {
             if let Some(entry) = self.entries.get_mut(&tgid) {
-                entry.take_description(memory, layout, symbolizer);
+                entry.take_description(memory, layout, &mut world.symbolizer);
             }
-            (tgid, hotspot)
-        });
-        told.collect()
+            world.described.push((tgid, hotspot));
+        }
     }
 
     /// Finds the JVMs that are there and attaches to those that are profiled, several at a time. It takes as long as the
     /// slowest of them, and not much longer than [`FIRST`]: those whose turn has not come by then are met when they run.
-    pub(crate) fn attach_all(
-        &mut self,
-        processes: &Processes,
-        groups: &Groups,
-        symbolizer: &mut Symbolizer,
-        stop: &Control,
-    ) {
+    pub(super) fn attach_all(&mut self, world: &mut World, stop: &Control) {
         let wanted: Option<Vec<u32>> = match &self.target {
             Target::All | Target::Groups(_) => None,
-            Target::Pids(tgids) if self.children => Some(processes.descendants(tgids)),
+            Target::Pids(tgids) if self.children => Some(world.processes.descendants(tgids)),
             Target::Pids(tgids) => Some(tgids.clone()),
             Target::Tids(tids) => Some(processes::processes_of(tids)),
             Target::Launch(_) => Some(Vec::new()),
@@ -142,13 +139,13 @@ impl Jvms {
         });
         found.retain(|jvm| wanted.as_ref().is_none_or(|wanted| wanted.contains(&jvm.process.tgid)));
         if matches!(self.target, Target::Groups(_)) {
-            found.retain(|jvm| groups.hold(jvm.process.tgid));
+            found.retain(|jvm| world.groups.hold(jvm.process.tgid));
         }
         log::info!("JVMs: {} found to profile", found.len());
         let mut waiting = found.into_iter();
         let (begun, mut renewed) = (Instant::now(), Instant::now());
         loop {
-            self.join(false, symbolizer);
+            self.join(false, &mut world.symbolizer);
             if stop.is_stopped() {
                 self.ask_nobody_else();
             }
@@ -167,15 +164,16 @@ impl Jvms {
             }
             // While some are slow to answer the others keep what they have logged.
             if renewed.elapsed() >= RENEW {
-                self.beat(symbolizer);
+                self.renew(&mut world.symbolizer);
                 renewed = Instant::now();
             }
             std::thread::sleep(LOOK);
         }
     }
 
-    /// Takes in what happened to processes in a window: JVMs that begin and end. `has_ended`: by these events, of a process.
-    pub(crate) fn notice(&mut self, window: u64, events: &[ProcessEvent], has_ended: impl Fn(u32) -> bool) {
+    /// Takes in what happened to processes in a window: JVMs that begin and end.
+    pub(super) fn notice(&mut self, world: &World, events: &[ProcessEvent]) {
+        let (window, has_ended) = (world.window, |tgid| world.processes.has_ended(tgid));
         for (_, tgid) in self.leaving.extract_if(.., |(since, _)| *since < window) {
             self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
         }
@@ -220,23 +218,23 @@ impl Jvms {
         self.queue.retain(|queued| queued.tgid != tgid);
     }
 
-    /// Attaches to the JVMs that have just mapped `libjvm.so` and whose stacks are `wanted`.
-    pub(crate) fn greet(&mut self, wanted: impl Fn(u32) -> bool, symbolizer: &mut Symbolizer) {
+    /// Attaches to the JVMs that have just mapped `libjvm.so`. Until it is known how its stacks are walked those of a JVM that
+    /// starts do not reach the root.
+    pub(super) fn attach_new(&mut self, world: &mut World) {
         let Jvms { mapped, entries, queue, .. } = self;
         // Those that were there before had no turn, and have it when they run.
         let begun = |tgid: &u32, at: &mut MonoNs| {
-            *at != MonoNs::default() && !entries.contains_key(tgid) && wanted(*tgid)
+            *at != MonoNs::default() && !entries.contains_key(tgid) && world.walks(*tgid)
         };
         let begun = mapped.extract_if(begun);
         queue.extend(begun.map(|(tgid, mapped)| Queued { tgid, process: None, mapped }));
-        self.advance(symbolizer);
+        self.advance(&mut world.symbolizer);
     }
 
-    /// Looks at the stacks of a window: a JVM that came during the run is attached to when it is first seen to run, if it
-    /// was not before, and the exact identity of each JVM is that of its stacks.
-    pub(crate) fn meet(&mut self, stacks: &[(Stack, Count)], symbolizer: &mut Symbolizer) {
-        for (stack, _) in stacks {
-            let process = stack.key.process;
+    /// Looks at who ran in a window: a JVM that came during the run is attached to when it is first seen to run, if it was
+    /// not before, and the exact identity of each JVM is that of its stacks.
+    pub(super) fn identify(&mut self, ran: &[(ProcessId, u64)], symbolizer: &mut Symbolizer) {
+        for &(process, _) in ran {
             if let Some(mapped) = self.mapped.remove(&process.tgid)
                 && !self.entries.contains_key(&process.tgid)
             {
@@ -253,12 +251,12 @@ impl Jvms {
     }
 
     /// Whether a JVM has still something to tell.
-    pub(crate) fn have_work(&self) -> bool {
+    pub(super) fn is_attaching(&self) -> bool {
         !self.queue.is_empty() || self.under_way() > 0
     }
 
     /// Renews the leases, and takes the results of attaches that are done.
-    pub(crate) fn beat(&mut self, symbolizer: &mut Symbolizer) {
+    pub(super) fn renew(&mut self, symbolizer: &mut Symbolizer) {
         let lease = self.options.lease;
         let until =
             MonoNs(MonoNs::now().0.saturating_add(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)));
@@ -273,7 +271,7 @@ impl Jvms {
     }
 
     /// Notes how far the logs have been read.
-    pub(crate) fn read(&mut self, logs: &[(ProcessId, LogStats)]) {
+    pub(super) fn note_read(&mut self, logs: &[(ProcessId, LogStats)]) {
         for entry in self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry)) {
             if let Some((_, stats)) = logs.iter().find(|(process, _)| Some(*process) == entry.bound) {
                 entry.log = *stats;
@@ -283,7 +281,7 @@ impl Jvms {
 
     /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system. Those that
     /// are interrupted clean up and end.
-    pub(crate) fn settle(&mut self, symbolizer: &mut Symbolizer) {
+    pub(super) fn settle(&mut self, symbolizer: &mut Symbolizer) {
         self.queue.clear();
         self.ask_nobody_else();
         self.join(true, symbolizer);
@@ -294,8 +292,15 @@ impl Jvms {
         self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::close);
     }
 
-    /// The end of a part: how each was kept from running in it. Of one that has ended nobody knows any more.
-    pub(crate) fn measure(&mut self) -> Throttled {
+    /// The part that ends with `window` is over: how each was kept from running in it. Of one that has ended nobody knows any
+    /// more.
+    pub(super) fn end_part(&mut self, window: u64) {
+        let throttled = self.measure();
+        self.throttled.insert(window, throttled);
+    }
+
+    /// How each was kept from running since this was asked the last time.
+    pub(super) fn measure(&mut self) -> Throttled {
         let entries = self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry));
         entries.filter_map(|entry| Some((entry.id(), entry.measure(&self.hierarchies)?))).collect()
     }
@@ -323,21 +328,23 @@ impl Jvms {
     }
 
     /// How often names were had, or were not, by result.
-    pub(crate) fn results(&self) -> &BTreeMap<String, u64> {
+    pub(super) fn results(&self) -> &BTreeMap<String, u64> {
         &self.results
     }
 
-    /// Closes what JVMs are named by that have ended, unless stacks of theirs wait: in a long run there are thousands.
-    pub(crate) fn close_ended(&mut self, waiting: &HashSet<ProcessId>, symbolizer: &mut Symbolizer) {
-        for (_, entry) in self.ended.iter_mut().filter(|(_, entry)| !entry.is_closed()) {
-            if !entry.bound.is_some_and(|process| waiting.contains(&process)) {
-                entry.close(symbolizer);
+    /// Closes what JVMs are named by that ended in earlier windows, unless stacks of theirs wait: in a long run there are
+    /// thousands.
+    pub(super) fn close_ended(&mut self, world: &mut World) {
+        let ended = self.ended.iter_mut().filter(|(window, _)| *window < world.window);
+        for entry in ended.map(|(_, entry)| entry).filter(|entry| !entry.is_closed()) {
+            if !entry.bound.is_some_and(|process| world.waiting.contains(&process)) {
+                entry.close(&mut world.symbolizer);
             }
         }
     }
 
     /// How many have no names, or not all, since there was no room to read them.
-    pub(crate) fn unread(&self) -> usize {
+    pub(super) fn unread(&self) -> usize {
         self.all().filter(|entry| entry.is_unread()).count()
     }
 
@@ -348,7 +355,7 @@ impl Jvms {
 
     /// Forgets JVMs that have ended: those of the last part that was told of now, those of this part, whose last window that
     /// is, with the next one. Later parts may wait to tell of those that ended in them.
-    pub(crate) fn forget_ended(&mut self, last: u64, symbolizer: &mut Symbolizer) {
+    pub(super) fn forget_ended(&mut self, last: u64, symbolizer: &mut Symbolizer) {
         let ended = self.ended.extract_if(.., |(window, _)| *window <= last);
         let ended = ended.filter_map(|(_, entry)| entry.bound).collect();
         for process in std::mem::replace(&mut self.told, ended) {
@@ -357,7 +364,7 @@ impl Jvms {
     }
 
     /// Ends the leases: the agents write no more and free what they hold.
-    pub(crate) fn release(&self) {
+    pub(super) fn release(&self) {
         for entry in self.entries.values() {
             if let Some(attached) = entry.attached() {
                 // The JVM may be gone, and its memory with it.
@@ -367,9 +374,12 @@ impl Jvms {
     }
 
     /// What the report says of each JVM that was attached to or ran, the busiest first.
-    pub(crate) fn report(&self, tally: &JavaTally, symbols: &Stats) -> Vec<JvmReport> {
+    pub(super) fn report_rows(&mut self, part: &PartEnd<'_>) -> Vec<JvmReport> {
+        let later = self.throttled.split_off(&(part.window + 1));
+        let throttled =
+            std::mem::replace(&mut self.throttled, later).remove(&part.window).unwrap_or_default();
         let mut reports: Vec<JvmReport> =
-            self.all().filter_map(|entry| entry.report(tally, symbols)).collect();
+            self.all().filter_map(|entry| entry.report(part, &throttled)).collect();
         reports.sort_by_key(|report| (std::cmp::Reverse(report.ticks), report.pid));
         reports
     }
@@ -397,8 +407,17 @@ impl Jvms {
         }
     }
 
-    fn is_queued(&self, tgid: u32) -> bool {
-        self.queue.iter().any(|queued| queued.tgid == tgid)
+    /// Says whose names come late: what is read out of memory is there as soon as it runs, and nothing comes of one that
+    /// refused.
+    pub(super) fn tell_readiness(&self, readiness: &mut Readiness) {
+        self.queue.iter().for_each(|queued| readiness.set(queued.tgid, NameDelay::Undecided));
+        for (tgid, entry) in &self.entries {
+            if entry.is_open() {
+                readiness.set(*tgid, NameDelay::Undecided);
+            } else if entry.attached().is_some() && !readiness.is_late(*tgid) {
+                readiness.set(*tgid, NameDelay::Late);
+            }
+        }
     }
 
     /// Attaches that are not done.
@@ -408,16 +427,5 @@ impl Jvms {
 
     fn cpu_of(&self, tgid: u32) -> CpuSnapshot {
         Membership::of(tgid).map(|of| self.hierarchies.snapshot(&of)).unwrap_or_default()
-    }
-}
-
-impl Delay for Jvms {
-    fn is_jvm(&self, tgid: u32) -> bool {
-        // What is read out of its memory is there as soon as it runs, and nothing comes of one that refused.
-        self.is_open(tgid) || self.entries.get(&tgid).is_some_and(|entry| entry.attached().is_some())
-    }
-
-    fn is_open(&self, tgid: u32) -> bool {
-        self.is_queued(tgid) || self.entries.get(&tgid).is_some_and(Entry::is_open)
     }
 }

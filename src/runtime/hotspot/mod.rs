@@ -2,8 +2,9 @@
 
 mod agent_rule;
 mod inquiry;
-pub(crate) mod java_threads;
+mod java_threads;
 mod jvm;
-pub(crate) mod jvms;
-pub(crate) mod tally;
-pub(crate) mod thread_name;
+mod jvms;
+mod stage;
+
+pub(super) use stage::stage;

@@ -12,12 +12,7 @@ mod share;
 
 // What the end-to-end tests read profiles and start programs with. It fails by panicking, as tests do: each case is a
 // process of its own.
-#[allow(dead_code, clippy::unwrap_used, clippy::panic)]
-#[path = "../../../tests/common/folded.rs"]
-mod folded;
-#[allow(dead_code, clippy::unwrap_used, clippy::panic)]
-#[path = "../../../tests/common/target.rs"]
-mod target;
+use testkit::{folded, target};
 
 /// The argument with which the first process starts the runner.
 pub(crate) const RUN: &str = "guest-run";

@@ -1,6 +1,6 @@
-//! Messages between broker and worker: length-prefixed postcard over a socket, descriptors beside them.
+//! Messages between the profiler and its child processes: length-prefixed postcard over a socket, descriptors beside them.
 //!
-//! Both sides bound what they take. The broker gives each exchange a deadline; the worker waits as long as it must.
+//! Both sides bound what they take. The profiler gives each exchange a deadline; the child waits as long as it must.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,44 +17,51 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest message, bytes.
-pub(crate) const MAX_MESSAGE: usize = 32 << 20;
-const MAX_DESCRIPTORS: usize = 2;
+/// Descriptors beside one message, at most.
+pub const MAX_DESCRIPTORS: usize = 64;
 
-/// Why an exchange failed: after any of these the worker is given up.
+/// Why an exchange failed: after any of these the child is given up.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum WireError {
-    #[error("the other side is gone")]
+pub enum ChannelError {
+    /// The other side is gone.
+    #[error("it ended without an answer")]
     Closed,
+    /// It took longer than it may.
     #[error("no answer in time")]
     TimedOut,
+    /// More bytes, or descriptors, than a message may have.
     #[error("a message of {0} bytes is too long")]
     TooLong(usize),
+    /// It makes no sense.
     #[error("a message that cannot be read: {0}")]
     Garbled(#[from] postcard::Error),
-    #[error("socket of the symbol worker: {0}")]
+    /// What the kernel says.
+    #[error("socket: {0}")]
     Socket(Errno),
 }
 
 /// One end of the socket pair.
 #[derive(Debug)]
-pub(crate) struct Channel<S>(pub(crate) S);
+pub struct Channel<S>(pub(crate) S);
 
 impl<S: AsFd> Channel<S> {
     /// Sends `message` with `descriptors`; `until` bounds the wait for a reader that is stuck.
-    pub(crate) fn send<T: Serialize>(
+    ///
+    /// # Errors
+    /// Why it did not get through.
+    pub fn send<T: Serialize>(
         &self,
         message: &T,
         descriptors: &[BorrowedFd<'_>],
         until: Option<Instant>,
-    ) -> Result<(), WireError> {
+    ) -> Result<(), ChannelError> {
         let body = postcard::to_stdvec(message)?;
-        let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_MESSAGE);
-        let header = length.ok_or(WireError::TooLong(body.len()))?.to_le_bytes();
+        let length = u32::try_from(body.len()).map_err(|_| ChannelError::TooLong(body.len()))?;
+        let header = length.to_le_bytes();
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(WireError::TooLong(descriptors.len()));
+            return Err(ChannelError::TooLong(descriptors.len()));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // In one call: each wakes the other side.
@@ -65,22 +72,25 @@ impl<S: AsFd> Channel<S> {
         self.send_all(&body[sent.saturating_sub(header.len())..], until)
     }
 
-    /// Receives a message; its descriptors are added to `descriptors`.
-    pub(crate) fn receive<T: DeserializeOwned>(
+    /// Receives a message of at most `most` bytes and its descriptors.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn receive<T: DeserializeOwned>(
         &self,
-        descriptors: &mut Vec<OwnedFd>,
+        most: usize,
         until: Option<Instant>,
-    ) -> Result<T, WireError> {
-        let mut header = [0_u8; 4];
-        let got = self.receive_header(&mut header, descriptors, until)?;
+    ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
+        let (mut header, mut descriptors) = ([0_u8; 4], Vec::new());
+        let got = self.receive_header(&mut header, &mut descriptors, until)?;
         self.receive_all(&mut header[got..], until)?;
         let length = u32::from_le_bytes(header) as usize;
-        if length > MAX_MESSAGE {
-            return Err(WireError::TooLong(length));
+        if length > most {
+            return Err(ChannelError::TooLong(length));
         }
         let mut body = vec![0; length];
         self.receive_all(&mut body, until)?;
-        Ok(postcard::from_bytes(&body)?)
+        Ok((postcard::from_bytes(&body)?, descriptors))
     }
 
     fn receive_header(
@@ -88,7 +98,7 @@ impl<S: AsFd> Channel<S> {
         header: &mut [u8; 4],
         descriptors: &mut Vec<OwnedFd>,
         until: Option<Instant>,
-    ) -> Result<usize, WireError> {
+    ) -> Result<usize, ChannelError> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -100,10 +110,10 @@ impl<S: AsFd> Channel<S> {
                 descriptors.extend(rights);
             }
         }
-        if got == 0 { Err(WireError::Closed) } else { Ok(got) }
+        if got == 0 { Err(ChannelError::Closed) } else { Ok(got) }
     }
 
-    fn send_all(&self, mut bytes: &[u8], until: Option<Instant>) -> Result<(), WireError> {
+    fn send_all(&self, mut bytes: &[u8], until: Option<Instant>) -> Result<(), ChannelError> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while !bytes.is_empty() {
             let sent = self.ready(PollFlags::OUT, until, || send(&self.0, bytes, flags))?;
@@ -112,14 +122,14 @@ impl<S: AsFd> Channel<S> {
         Ok(())
     }
 
-    fn receive_all(&self, bytes: &mut [u8], until: Option<Instant>) -> Result<(), WireError> {
+    fn receive_all(&self, bytes: &mut [u8], until: Option<Instant>) -> Result<(), ChannelError> {
         let mut filled = 0;
         while filled < bytes.len() {
             let got = self.ready(PollFlags::IN, until, || {
                 recv(&self.0, &mut bytes[filled..], RecvFlags::DONTWAIT).map(|(_, got)| got)
             })?;
             if got == 0 {
-                return Err(WireError::Closed);
+                return Err(ChannelError::Closed);
             }
             filled += got;
         }
@@ -132,25 +142,25 @@ impl<S: AsFd> Channel<S> {
         flags: PollFlags,
         until: Option<Instant>,
         mut transfer: impl FnMut() -> Result<usize, Errno>,
-    ) -> Result<usize, WireError> {
+    ) -> Result<usize, ChannelError> {
         loop {
             match transfer() {
                 Ok(count) => return Ok(count),
                 Err(Errno::INTR) => continue,
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(WireError::Closed),
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(ChannelError::Closed),
                 Err(Errno::AGAIN) => {}
-                Err(other) => return Err(WireError::Socket(other)),
+                Err(other) => return Err(ChannelError::Socket(other)),
             }
             let timeout = match until {
                 None => None,
                 Some(until) => match until.checked_duration_since(Instant::now()) {
                     Some(left) if left > Duration::ZERO => Timespec::try_from(left).ok(),
-                    _ => return Err(WireError::TimedOut),
+                    _ => return Err(ChannelError::TimedOut),
                 },
             };
             match poll(&mut [PollFd::new(&self.0, flags)], timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(other) => return Err(WireError::Socket(other)),
+                Err(other) => return Err(ChannelError::Socket(other)),
             }
         }
     }
@@ -163,6 +173,8 @@ mod tests {
 
     use super::*;
 
+    const MOST: usize = 1 << 20;
+
     #[test]
     fn messages_and_descriptors_arrive() {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -171,15 +183,14 @@ mod tests {
         file.write_all(b"inside").unwrap();
         ours.send(&("hello", 7_u64), &[file.as_fd()], None).unwrap();
         ours.send(&vec![1_u8; 100_000], &[], Some(Instant::now())).unwrap();
-        let mut descriptors = Vec::new();
-        let (text, number): (String, u64) = theirs.receive(&mut descriptors, None).unwrap();
+        let ((text, number), mut descriptors): ((String, u64), _) = theirs.receive(MOST, None).unwrap();
         assert_eq!((text.as_str(), number, descriptors.len()), ("hello", 7, 1));
         let mut copy = std::fs::File::from(descriptors.remove(0));
         copy.rewind().unwrap();
         let mut read = String::new();
         copy.read_to_string(&mut read).unwrap();
         assert_eq!(read, "inside");
-        let bytes: Vec<u8> = theirs.receive(&mut descriptors, None).unwrap();
+        let (bytes, descriptors): (Vec<u8>, _) = theirs.receive(MOST, None).unwrap();
         assert_eq!((bytes.len(), descriptors.len()), (100_000, 0));
     }
 
@@ -188,14 +199,13 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (mut raw, theirs) = (ours, Channel(theirs));
         let soon = Some(Instant::now() + Duration::from_millis(5));
-        let mut none = Vec::new();
-        assert!(matches!(theirs.receive::<u64>(&mut none, soon), Err(WireError::TimedOut)));
+        assert!(matches!(theirs.receive::<u64>(MOST, soon), Err(ChannelError::TimedOut)));
         raw.write_all(&u32::MAX.to_le_bytes()).unwrap();
-        assert!(matches!(theirs.receive::<u64>(&mut none, None), Err(WireError::TooLong(_))));
+        assert!(matches!(theirs.receive::<u64>(MOST, None), Err(ChannelError::TooLong(_))));
         raw.write_all(&[3, 0, 0, 0, 0xff, 0xff, 0xff]).unwrap();
-        assert!(matches!(theirs.receive::<u64>(&mut none, None), Err(WireError::Garbled(_))));
+        assert!(matches!(theirs.receive::<u64>(MOST, None), Err(ChannelError::Garbled(_))));
         raw.write_all(&[9, 0]).unwrap();
         drop(raw);
-        assert!(matches!(theirs.receive::<u64>(&mut none, None), Err(WireError::Closed)));
+        assert!(matches!(theirs.receive::<u64>(MOST, None), Err(ChannelError::Closed)));
     }
 }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A running program. Dropping it kills it.
-pub(crate) struct Target {
+pub struct Target {
     child: Child,
     pid: u32,
     lines: Receiver<String>,
@@ -21,7 +21,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Starts a program and waits until it prints `ready`.
-    pub(crate) fn start(command: &mut Command) -> Target {
+    pub fn start(command: &mut Command) -> Target {
         let mut target = Target::spawn(command);
         target.wait_for(|line| line == "ready");
         target
@@ -29,7 +29,7 @@ impl Target {
 
     /// Starts a program in a container whose runtime writes its pid, as this pid namespace knows it, to a file: after the
     /// program has begun, and whole (`createPidFile` of runc renames it to its place).
-    pub(crate) fn start_contained(command: &mut Command, pid_file: &Path) -> Target {
+    pub fn start_contained(command: &mut Command, pid_file: &Path) -> Target {
         let mut target = Target::start(command);
         let end = Instant::now() + PATIENCE;
         while !pid_file.exists() {
@@ -42,14 +42,14 @@ impl Target {
 
     /// Starts a program that makes the one to profile, says its pid (`pid N`), and waits until that prints `ready`.
     /// It is the program that was started that ends when this is dropped, and with it the other one.
-    pub(crate) fn start_by(command: &mut Command) -> (Target, u32) {
+    pub fn start_by(command: &mut Command) -> (Target, u32) {
         let mut target = Target::start(command);
         let pid = target.lines().iter().find_map(|line| line.strip_prefix("pid ")?.parse().ok());
         (target, pid.expect("it says the pid"))
     }
 
     /// Starts a program and waits for nothing.
-    pub(crate) fn spawn(command: &mut Command) -> Target {
+    pub fn spawn(command: &mut Command) -> Target {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -65,7 +65,7 @@ impl Target {
     }
 
     /// Waits until the program prints a line for which `wanted` holds, and gives it.
-    pub(crate) fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+    pub fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
             match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
@@ -99,23 +99,23 @@ impl Target {
     }
 
     /// All lines that it has printed so far.
-    pub(crate) fn lines(&mut self) -> &[String] {
+    pub fn lines(&mut self) -> &[String] {
         self.seen.extend(self.lines.try_iter());
         &self.seen
     }
 
     /// Its pid, as this pid namespace knows it.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 
     /// Sends it a signal.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(pid(self.pid), signal).unwrap();
     }
 
     /// Waits until it has started a process of its own.
-    pub(crate) fn wait_for_child(&self) {
+    pub fn wait_for_child(&self) {
         let children = format!("/proc/{0}/task/{0}/children", self.pid);
         let end = Instant::now() + PATIENCE;
         while std::fs::read_to_string(&children).unwrap().is_empty() {
@@ -125,12 +125,12 @@ impl Target {
     }
 
     /// Waits for its end.
-    pub(crate) fn wait(&mut self) -> ExitStatus {
+    pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
     /// Waits for its end and gives all lines that it, and those that inherited its output, have printed.
-    pub(crate) fn finish(&mut self) -> (ExitStatus, &[String]) {
+    pub fn finish(&mut self) -> (ExitStatus, &[String]) {
         let status = self.wait();
         self.seen.extend(self.lines.iter());
         (status, &self.seen)
@@ -138,13 +138,13 @@ impl Target {
 
     /// Whether it still runs.
     /// Whether this is its pid, as we see it or as it does itself.
-    pub(crate) fn has_pid(&self, pid: u32) -> bool {
+    pub fn has_pid(&self, pid: u32) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
         let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
         pids.split_whitespace().any(|own| own == pid.to_string())
     }
 
-    pub(crate) fn is_alive(&mut self) -> bool {
+    pub fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 }

@@ -5,8 +5,6 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use jbpf_prof::process::procfs;
-
 /// How often it is looked.
 const EVERY: Duration = Duration::from_millis(10);
 
@@ -17,7 +15,7 @@ struct Look {
 }
 
 /// A watch that is kept.
-pub(crate) struct Watch {
+pub struct Watch {
     pids: Vec<u32>,
     stolen: Duration,
     end: Sender<()>,
@@ -25,7 +23,7 @@ pub(crate) struct Watch {
 }
 
 /// What was seen.
-pub(crate) struct Spent {
+pub struct Spent {
     pids: Vec<u32>,
     looks: Vec<Look>,
     stolen: Duration,
@@ -33,7 +31,7 @@ pub(crate) struct Spent {
 
 impl Watch {
     /// Watches these processes until [`Watch::end`].
-    pub(crate) fn keep(pids: &[u32]) -> Watch {
+    pub fn keep(pids: &[u32]) -> Watch {
         let (end, ended) = channel();
         let watched = pids.to_vec();
         let thread = std::thread::spawn(move || {
@@ -56,7 +54,7 @@ impl Watch {
         Watch { pids: pids.to_vec(), stolen: stolen(), end, thread }
     }
 
-    pub(crate) fn end(self) -> Spent {
+    pub fn end(self) -> Spent {
         drop(self.end);
         let looks = self.thread.join().unwrap();
         Spent { pids: self.pids, looks, stolen: stolen().saturating_sub(self.stolen) }
@@ -65,13 +63,13 @@ impl Watch {
 
 impl Spent {
     /// What the host took of the CPUs meanwhile.
-    pub(crate) fn stolen(&self) -> Duration {
+    pub fn stolen(&self) -> Duration {
         self.stolen
     }
 
     /// The least and the most CPU time that a process, with the children that it has waited for, can have used in a
     /// span of this length, wherever in the time of the watch it lay.
-    pub(crate) fn within(&self, pid: u32, span: Duration) -> (Duration, Duration) {
+    pub fn within(&self, pid: u32, span: Duration) -> (Duration, Duration) {
         let nth = self.pids.iter().position(|p| *p == pid).expect("a process that was watched");
         let (looks, last) = (&self.looks, self.looks.last().unwrap());
         let (mut least, mut most) = (Duration::MAX, Duration::ZERO);
@@ -98,11 +96,11 @@ fn stolen() -> Duration {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let steal =
         stat.lines().next().and_then(|all| all.split_whitespace().nth(8)).expect("a kernel since 2.6.11");
-    procfs::clock_ticks(steal.parse().unwrap())
+    clock_ticks(steal.parse().unwrap())
 }
 
 /// Waits until a process has used so much CPU time more.
-pub(crate) fn spend(pid: u32, time: Duration) {
+pub fn spend(pid: u32, time: Duration) {
     let spent = || cpu_time(pid).expect("the process is there");
     let end = spent() + time;
     while spent() < end {
@@ -111,7 +109,14 @@ pub(crate) fn spend(pid: u32, time: Duration) {
 }
 
 /// CPU time of a process and of the children that it has waited for.
-pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
-    let stat = procfs::stat(pid)?;
-    Some(procfs::clock_ticks(stat.cpu_ticks + stat.children_cpu_ticks))
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; behind it `utime`, `stime`, `cutime` and `cstime` are fields 11 to 14.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let times = fields.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().unwrap());
+    Some(clock_ticks(times.sum()))
+}
+
+fn clock_ticks(ticks: u64) -> Duration {
+    Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap()
 }

@@ -11,33 +11,33 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::folded::Folded;
-use super::spent::{Spent, Watch};
-use super::target::Target;
-use super::{assert_share, scratch};
+use crate::folded::Folded;
+use crate::spent::{Spent, Watch};
+use crate::target::Target;
+use crate::{assert_share, profile_dir, scratch};
 
 /// The binary under test: the one that is shipped if `test.sh` names it, else the one that cargo built for this test.
-pub(crate) fn binary() -> PathBuf {
-    std::env::var_os("JBPF_PROF_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_jbpf-prof").into(), PathBuf::from)
+pub fn binary() -> PathBuf {
+    std::env::var_os("JBPF_PROF_BINARY").map_or_else(|| profile_dir().join("jbpf-prof"), PathBuf::from)
 }
 
 /// How long a run may take beside its own `--duration`.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What a run left behind.
-pub(crate) struct Run {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+pub struct Run {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 /// Runs the profiler and waits for its end; kills it and fails if that does not come.
-pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
     finish(Command::new(binary()).args(args))
 }
 
 /// Runs a prepared command line (a profiler under other rights, in another directory …) to its end.
-pub(crate) fn finish(command: &mut Command) -> Run {
+pub fn finish(command: &mut Command) -> Run {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let output = end_of(child, PATIENCE);
@@ -62,14 +62,14 @@ fn end_of(child: Child, patience: Duration) -> Output {
 impl Run {
     /// Fails unless the run ended well.
     #[track_caller]
-    pub(crate) fn success(self) -> Run {
+    pub fn success(self) -> Run {
         assert_eq!(self.code, Some(0), "stderr: {}\nstdout: {}", self.stderr, self.stdout);
         self
     }
 
     /// Fails unless the run was refused with this exit code, in one clear sentence that has these words.
     #[track_caller]
-    pub(crate) fn refused(self, code: i32, words: &str) -> Run {
+    pub fn refused(self, code: i32, words: &str) -> Run {
         assert_eq!(self.code, Some(code), "stderr: {}\nstdout: {}", self.stderr, self.stdout);
         assert!(self.stderr.contains(words), "stderr does not say {words:?}: {}", self.stderr);
         assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
@@ -78,16 +78,16 @@ impl Run {
 }
 
 /// A profile: its folded stacks, the report for machines, and what the watched processes did meanwhile.
-pub(crate) struct Profile {
-    pub(crate) folded: Folded,
-    pub(crate) report: serde_json::Value,
-    pub(crate) stderr: String,
+pub struct Profile {
+    pub folded: Folded,
+    pub report: serde_json::Value,
+    pub stderr: String,
     spent: Spent,
 }
 
 impl Profile {
     /// One of the report's accounts, ticks.
-    pub(crate) fn account(&self, name: &str) -> u64 {
+    pub fn account(&self, name: &str) -> u64 {
         let accounts = &self.report["accounts"];
         accounts[name].as_u64().unwrap_or_else(|| panic!("{name} in {accounts}"))
     }
@@ -95,7 +95,7 @@ impl Profile {
     /// How many ticks of the clock watched processes and the children that they waited for must have had, at least and
     /// at most, by the CPU time that they used.
     #[track_caller]
-    pub(crate) fn ticks_of(&self, pids: &[u32]) -> (f64, f64) {
+    pub fn ticks_of(&self, pids: &[u32]) -> (f64, f64) {
         let ticking = self.account("expected") * self.account("period_ns");
         let span = Duration::from_nanos(ticking / self.report["cpus"].as_u64().unwrap());
         let each = pids.iter().map(|pid| self.spent.within(*pid, span));
@@ -117,7 +117,7 @@ impl Profile {
     /// How many samples a program has that used CPU time for so many ticks, but for those that were missed: each time
     /// that it is put on a CPU and taken off again, chance decides on about one tick. The variance of that is a sixth, and
     /// on a busy machine it happens as often as the clock ticks.
-    pub(crate) fn by_chance(&self, ticks: u64) -> std::ops::RangeInclusive<u64> {
+    pub fn by_chance(&self, ticks: u64) -> std::ops::RangeInclusive<u64> {
         let chance = 4.0 * (ticks as f64 / 6.0).sqrt();
         let least = ticks as f64 - chance - self.account("missed") as f64;
         least as u64..=(ticks as f64 + chance + self.stolen_ticks()) as u64
@@ -126,7 +126,7 @@ impl Profile {
     /// Asserts that there are as many samples of watched processes as they used CPU time, but for the ticks that the
     /// report calls missed, and for chance.
     #[track_caller]
-    pub(crate) fn assert_samples_of(&self, pids: &[u32], samples: u64) {
+    pub fn assert_samples_of(&self, pids: &[u32], samples: u64) {
         let (least, most) = self.ticks_of(pids);
         // Each time that a program is put on a CPU, chance decides whether one tick more or less hits it.
         let chance = 20.0 + 4.0 * most.sqrt();
@@ -144,7 +144,7 @@ const RATE_HZ: u32 = 999;
 const SHARES_RATE_HZ: u32 = 1999;
 
 /// Profiles a program for some seconds at 999 Hz.
-pub(crate) fn profile(target: &Target, seconds: u32, more: &[&str]) -> Profile {
+pub fn profile(target: &Target, seconds: u32, more: &[&str]) -> Profile {
     profile_at(RATE_HZ, target, seconds, more)
 }
 
@@ -155,18 +155,18 @@ fn profile_at(rate: u32, target: &Target, seconds: u32, more: &[&str]) -> Profil
 }
 
 /// Profiles a program for some seconds by the clock that the arguments ask for.
-pub(crate) fn profile_by(clock: &[&str], target: &Target, seconds: u32) -> Profile {
+pub fn profile_by(clock: &[&str], target: &Target, seconds: u32) -> Profile {
     let args = ["--pid".to_owned(), target.pid().to_string()];
     record_by(clock, &[target.pid()], seconds, &args)
 }
 
 /// Profiles what the arguments say for some seconds at 999 Hz.
-pub(crate) fn record(seconds: u32, args: &[String]) -> Profile {
+pub fn record(seconds: u32, args: &[String]) -> Profile {
     record_watching(&[], seconds, args)
 }
 
 /// The same, and watches what these processes do meanwhile.
-pub(crate) fn record_watching(watched: &[u32], seconds: u32, args: &[String]) -> Profile {
+pub fn record_watching(watched: &[u32], seconds: u32, args: &[String]) -> Profile {
     record_at(RATE_HZ, watched, seconds, args)
 }
 
@@ -188,7 +188,7 @@ fn record_by(clock: &[&str], watched: &[u32], seconds: u32, args: &[String]) -> 
 }
 
 /// What a run has written to a file that nobody needs any more, with its report and what was seen meanwhile.
-pub(crate) fn read(folded: &Path, report: serde_json::Value, spent: Spent) -> Profile {
+pub fn read(folded: &Path, report: serde_json::Value, spent: Spent) -> Profile {
     let stacks = Folded::parse(&std::fs::read_to_string(folded).unwrap());
     std::fs::remove_file(folded).unwrap();
     Profile { folded: stacks, report, stderr: String::new(), spent }
@@ -196,7 +196,7 @@ pub(crate) fn read(folded: &Path, report: serde_json::Value, spent: Spent) -> Pr
 
 /// Profiles at 999 Hz what the arguments say while something happens, from after the beginning until that is over and the
 /// terminal's Ctrl-C comes, which goes to the profiler's children too.
-pub(crate) fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnce()) -> Profile {
+pub fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnce()) -> Profile {
     let sampling = Sampling::begin(args);
     let watch = Watch::keep(watched);
     happens();
@@ -205,7 +205,7 @@ pub(crate) fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnc
 }
 
 /// The same, until the run ends by itself because of what happened.
-pub(crate) fn until_it_ends(args: &[&str], happens: impl FnOnce()) -> Profile {
+pub fn until_it_ends(args: &[&str], happens: impl FnOnce()) -> Profile {
     let sampling = Sampling::begin(args);
     let watch = Watch::keep(&[]);
     happens();
@@ -213,14 +213,14 @@ pub(crate) fn until_it_ends(args: &[&str], happens: impl FnOnce()) -> Profile {
 }
 
 /// A profiler whose ticks have begun.
-pub(crate) struct Sampling {
+pub struct Sampling {
     profiler: Option<Child>,
     out: PathBuf,
     rest: Option<JoinHandle<()>>,
 }
 
 impl Sampling {
-    pub(crate) fn begin(args: &[&str]) -> Sampling {
+    pub fn begin(args: &[&str]) -> Sampling {
         let out = out_file("folded");
         let mut command = Command::new(binary());
         command.process_group(0);
@@ -232,17 +232,17 @@ impl Sampling {
         Sampling { profiler: Some(profiler), out, rest: Some(rest) }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.profiler.as_ref().unwrap().id()
     }
 
     /// To its whole group, as a terminal does.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process_group(Pid::from_child(self.profiler.as_ref().unwrap()), signal).unwrap();
     }
 
     /// Waits for its end, which is a good one.
-    pub(crate) fn end(mut self, watch: Watch) -> Profile {
+    pub fn end(mut self, watch: Watch) -> Profile {
         let output = end_of(self.profiler.take().unwrap(), PATIENCE);
         self.rest.take().unwrap().join().unwrap();
         assert_eq!(output.status.code(), Some(0));
@@ -261,7 +261,7 @@ impl Drop for Sampling {
 }
 
 /// The report of a profiler that ends well, after the line `ready` of what it profiles.
-pub(crate) fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
+pub fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
     let (status, lines) = profiler.finish();
     assert_eq!(status.code(), Some(0), "{lines:?}");
     let text: Vec<&str> = lines.iter().map(String::as_str).filter(|line| *line != "ready").collect();
@@ -270,12 +270,12 @@ pub(crate) fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
 
 /// Profiles a program again and again until `wanted` of it has samples enough to tell shares: once or
 /// twice, more often on a machine that is busy with other things.
-pub(crate) fn profile_enough(target: &Target, more: &[&str], wanted: impl Fn(Folded) -> Folded) -> Folded {
+pub fn profile_enough(target: &Target, more: &[&str], wanted: impl Fn(Folded) -> Folded) -> Folded {
     profile_until(5_000, target, more, wanted)
 }
 
 /// Profiles a program again and again until `wanted` of it has so many samples.
-pub(crate) fn profile_until(
+pub fn profile_until(
     enough: u64,
     target: &Target,
     more: &[&str],
@@ -295,7 +295,7 @@ pub(crate) fn profile_until(
 
 /// Asserts the truth of the program `Lines`: how much of its time falls on the lines of its first loop, of its second.
 #[track_caller]
-pub(crate) fn assert_loops_have_their_time(target: &mut Target, truth: f64) {
+pub fn assert_loops_have_their_time(target: &mut Target, truth: f64) {
     let (first, second, other) = ticks_of_loops(target);
     let all = first + second + other;
     let share = |ticks: u64| ticks as f64 / all as f64;
@@ -331,17 +331,17 @@ fn ticks_of_loops(target: &mut Target) -> (u64, u64, u64) {
 
 /// Samples enough of a Java program's main thread: its name is the launcher's. The outermost methods may well be
 /// interpreted, so a method's name does not tell the thread.
-pub(crate) fn main_thread(target: &Target, more: &[&str]) -> Folded {
+pub fn main_thread(target: &Target, more: &[&str]) -> Folded {
     profile_enough(target, &[&["--per-thread"], more].concat(), |all| all.keep(is_main_thread))
 }
 
 /// Whether a stack is of a JVM's main thread; profiled with `--per-thread`.
-pub(crate) fn is_main_thread(stack: &[String]) -> bool {
+pub fn is_main_thread(stack: &[String]) -> bool {
     stack.get(1).is_some_and(|thread| thread.starts_with("[java tid="))
 }
 
 /// A name for an output that no other test uses.
-pub(crate) fn out_file(extension: &str) -> PathBuf {
+pub fn out_file(extension: &str) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{}.{extension}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -349,12 +349,12 @@ pub(crate) fn out_file(extension: &str) -> PathBuf {
 }
 
 /// Whether a profiler has started a helper that asks a JVM.
-pub(crate) fn has_helper(profiler: u32) -> bool {
+pub fn has_helper(profiler: u32) -> bool {
     !children_as(profiler, "__jvm-helper").is_empty()
 }
 
 /// Child processes of a profiler that do this work: their first argument says which.
-pub(crate) fn children_as(profiler: u32, work: &str) -> Vec<u32> {
+pub fn children_as(profiler: u32, work: &str) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{profiler}/task")).unwrap();
     let children =
         threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("children")).ok());

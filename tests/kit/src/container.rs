@@ -7,31 +7,31 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 
-use super::scratch;
-use super::target::Target;
+use crate::scratch;
+use crate::target::Target;
 
 /// Any user that is nobody on the host.
-pub(crate) const USER: u32 = 48_321;
+pub const USER: u32 = 48_321;
 
 /// Whether containers can be made here.
-pub(crate) fn available() -> bool {
+pub fn available() -> bool {
     Command::new("runc").arg("--version").output().is_ok_and(|o| o.status.success())
 }
 
 /// Starts a command in a container and waits until it prints `ready`. `binds` are directories of the host and where
 /// they are seen inside, read-only: below /tmp, since no mount point can be made elsewhere.
-pub(crate) fn start(root: &Path, command: &[String], binds: &[(&Path, &str)]) -> Target {
+pub fn start(root: &Path, command: &[String], binds: &[(&Path, &str)]) -> Target {
     start_named(&new_name(), &config(root, command, binds))
 }
 
 /// A name that no other container has.
-pub(crate) fn new_name() -> String {
+pub fn new_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("jbpf-prof-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The same in a user namespace: root inside is nobody outside.
-pub(crate) fn in_user_namespace(mut config: serde_json::Value) -> serde_json::Value {
+pub fn in_user_namespace(mut config: serde_json::Value) -> serde_json::Value {
     let ids = json!([{"containerID": 0, "hostID": USER, "size": 1}]);
     config["linux"]["uidMappings"] = ids.clone();
     config["linux"]["gidMappings"] = ids;
@@ -41,7 +41,7 @@ pub(crate) fn in_user_namespace(mut config: serde_json::Value) -> serde_json::Va
 }
 
 /// Starts a container of this name and configuration and waits until it prints `ready`.
-pub(crate) fn start_named(id: &str, config: &serde_json::Value) -> Target {
+pub fn start_named(id: &str, config: &serde_json::Value) -> Target {
     let mut config = config.clone();
     let bundle = scratch(id);
     let mut runc = Command::new("runc");
@@ -65,7 +65,7 @@ fn at_mnt(root: &str, program: &str) -> Command {
 }
 
 /// The same by Podman: in a user namespace, read-only but for /tmp and /run. `more` goes to `podman run`.
-pub(crate) fn start_by_podman(
+pub fn start_by_podman(
     name: &str,
     root: &Path,
     command: &[String],
@@ -88,7 +88,7 @@ pub(crate) fn start_by_podman(
 }
 
 /// What [`start`] runs.
-pub(crate) fn config(root: &Path, command: &[String], binds: &[(&Path, &str)]) -> serde_json::Value {
+pub fn config(root: &Path, command: &[String], binds: &[(&Path, &str)]) -> serde_json::Value {
     let mut mounts = vec![
         json!({"destination": "/proc", "type": "proc", "source": "proc"}),
         json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",

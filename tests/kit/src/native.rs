@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::target::Target;
-use super::{scratch, sources};
+use crate::target::Target;
+use crate::{scratch, sources};
 
 /// The compiled program of this name. All are compiled once, with frame pointers.
-pub(crate) fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     static ALL: OnceLock<PathBuf> = OnceLock::new();
     let dir = ALL.get_or_init(|| {
         let dir = scratch("native");
@@ -43,7 +43,7 @@ fn compile(dir: &Path, name: &str) {
 }
 
 /// Compiles a library without frame pointers, `libNAME.so`, and says where it is.
-pub(crate) fn library(dir: &Path, name: &str, more: &[&OsStr]) -> PathBuf {
+pub fn library(dir: &Path, name: &str, more: &[&OsStr]) -> PathBuf {
     let library = dir.join(format!("lib{name}.so"));
     let mut cc = Command::new("cc");
     cc.args(["-fomit-frame-pointer", "-fPIC", "-shared"]).args(more);
@@ -58,17 +58,17 @@ fn build(compiler: &mut Command, source: &str, to: &Path) {
 }
 
 /// A program of this source file, compiled without frame pointers.
-pub(crate) fn without_frame_pointers(source: &str) -> PathBuf {
+pub fn without_frame_pointers(source: &str) -> PathBuf {
     without_frame_pointers_and(source, source, &[])
 }
 
 /// The same, called `name` and compiled with more flags.
-pub(crate) fn without_frame_pointers_and(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+pub fn without_frame_pointers_and(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     with_flags(source, name, &[&["-fomit-frame-pointer"], flags].concat())
 }
 
 /// A program of this source file, called `name` and compiled with these flags.
-pub(crate) fn with_flags(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+pub fn with_flags(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let program = scratch("without-fp").join(name);
     let compiler = if source.ends_with(".cc") { "c++" } else { "cc" };
     static COMPILING: Mutex<()> = Mutex::new(());
@@ -81,6 +81,6 @@ pub(crate) fn with_flags(source: &str, name: &str, flags: &[&str]) -> PathBuf {
 }
 
 /// Starts a program and waits until it is at work.
-pub(crate) fn start(name: &str) -> Target {
+pub fn start(name: &str) -> Target {
     Target::start(&mut Command::new(program(name)))
 }

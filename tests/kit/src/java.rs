@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::cgroup::Group;
-use super::folded::Folded;
-use super::profiler::main_thread;
-use super::target::Target;
-use super::{container, is_root, native, scratch, skip, sources};
+use crate::cgroup::Group;
+use crate::folded::Folded;
+use crate::profiler::main_thread;
+use crate::target::Target;
+use crate::{container, is_root, native, scratch, skip, sources};
 
 /// A JVM to run programs on.
 #[derive(Clone, Debug)]
-pub(crate) struct Jdk {
+pub struct Jdk {
     /// The feature version: 8, 11, 17 …
-    pub(crate) version: u32,
+    pub version: u32,
     place: Place,
 }
 
@@ -29,7 +29,7 @@ enum Place {
 
 impl Jdk {
     /// The JDK that `javac` on PATH belongs to.
-    pub(crate) fn host() -> Jdk {
+    pub fn host() -> Jdk {
         let output = Command::new("sh").args(["-c", "readlink -f \"$(command -v javac)\""]).output().unwrap();
         let javac = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
         let home = javac.parent().and_then(Path::parent).expect("javac is on PATH").to_owned();
@@ -37,7 +37,7 @@ impl Jdk {
     }
 
     /// A JDK of this version on the host, where Debian and others put them.
-    pub(crate) fn on_host(version: u32) -> Option<Jdk> {
+    pub fn on_host(version: u32) -> Option<Jdk> {
         let homes = std::fs::read_dir("/usr/lib/jvm").ok()?;
         let mut homes: Vec<PathBuf> = homes.flatten().map(|entry| entry.path()).collect();
         homes.sort();
@@ -48,7 +48,7 @@ impl Jdk {
     }
 
     /// The JDK in the root file system of this name (its version, and what is special about it), if it was fetched.
-    pub(crate) fn in_root(name: &str) -> Option<Jdk> {
+    pub fn in_root(name: &str) -> Option<Jdk> {
         let cache = std::env::var_os("JBPF_PROF_CACHE").map(PathBuf::from).or_else(|| {
             let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
             Some(base.or_else(|| Some(std::env::home_dir()?.join(".cache")))?.join("jbpf-prof"))
@@ -59,7 +59,7 @@ impl Jdk {
     }
 
     /// Its home, if it is on the host.
-    pub(crate) fn home(&self) -> Option<&Path> {
+    pub fn home(&self) -> Option<&Path> {
         match &self.place {
             Place::Host(home) => Some(home),
             Place::Root(_) => None,
@@ -67,7 +67,7 @@ impl Jdk {
     }
 
     /// Its root file system, if it has one of its own.
-    pub(crate) fn root(&self) -> Option<&Path> {
+    pub fn root(&self) -> Option<&Path> {
         match &self.place {
             Place::Host(_) => None,
             Place::Root(root) => Some(root),
@@ -75,7 +75,7 @@ impl Jdk {
     }
 
     /// Whether programs run in a container.
-    pub(crate) fn is_contained(&self) -> bool {
+    pub fn is_contained(&self) -> bool {
         matches!(self.place, Place::Root(_))
     }
 }
@@ -88,7 +88,7 @@ fn release(home: &Path) -> Option<u32> {
 }
 
 /// The directory with the classes of all Java programs and their native libraries, compiled once, for JDK 8 and later.
-pub(crate) fn classes() -> &'static Path {
+pub fn classes() -> &'static Path {
     static CLASSES: OnceLock<PathBuf> = OnceLock::new();
     CLASSES.get_or_init(|| {
         let dir = scratch("classes");
@@ -112,11 +112,11 @@ pub(crate) fn classes() -> &'static Path {
 }
 
 /// What has compiled code keep frame pointers: a flag of every [`Program`] that is not without.
-pub(crate) const FRAME_POINTERS: &str = "-XX:+PreserveFramePointer";
+pub const FRAME_POINTERS: &str = "-XX:+PreserveFramePointer";
 
 /// How to run one of the programs.
 #[derive(Clone)]
-pub(crate) struct Program {
+pub struct Program {
     main: String,
     flags: Vec<String>,
     args: Vec<String>,
@@ -124,48 +124,48 @@ pub(crate) struct Program {
 
 impl Program {
     /// The program with this main class, keeping frame pointers.
-    pub(crate) fn new(main: &str) -> Program {
+    pub fn new(main: &str) -> Program {
         let flags = [FRAME_POINTERS, "-XX:CompileCommand=quiet", "-Xms64m", "-Xmx256m", "-Xss8m"];
         Program { main: main.to_owned(), flags: flags.map(str::to_owned).to_vec(), args: Vec::new() }
     }
 
     /// More flags for the JVM.
-    pub(crate) fn flags(mut self, flags: &[&str]) -> Program {
+    pub fn flags(mut self, flags: &[&str]) -> Program {
         self.flags.extend(flags.iter().map(|f| (*f).to_owned()));
         self
     }
 
     /// Without a flag that [`Program::new`] gave.
-    pub(crate) fn without(mut self, flag: &str) -> Program {
+    pub fn without(mut self, flag: &str) -> Program {
         self.flags.retain(|f| f != flag);
         self
     }
 
     /// The methods that keep frames of their own.
-    pub(crate) fn dont_inline(self, methods: &str) -> Program {
+    pub fn dont_inline(self, methods: &str) -> Program {
         self.flags(&[&format!("-XX:CompileCommand=dontinline,{methods}")])
     }
 
     /// Debug records at every instruction, for what is compiled before anybody attaches.
-    pub(crate) fn debug_non_safepoints(self) -> Program {
+    pub fn debug_non_safepoints(self) -> Program {
         self.flags(&["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"])
     }
 
     /// It stops before its JVM is any that could be attached to, and never goes on.
-    pub(crate) fn paused(self) -> Program {
+    pub fn paused(self) -> Program {
         let file = scratch("paused").join("to-be-removed");
         let pause = format!("-XX:PauseAtStartupFile={}", file.display());
         self.flags(&["-XX:+UnlockDiagnosticVMOptions", "-XX:+PauseAtStartup", &pause])
     }
 
     /// Arguments of the program.
-    pub(crate) fn args(mut self, args: &[&str]) -> Program {
+    pub fn args(mut self, args: &[&str]) -> Program {
         self.args.extend(args.iter().map(|a| (*a).to_owned()));
         self
     }
 
     /// Starts it and waits until it is warm.
-    pub(crate) fn start(&self, jdk: &Jdk) -> Target {
+    pub fn start(&self, jdk: &Jdk) -> Target {
         match &jdk.place {
             Place::Host(home) => Target::start(&mut self.command(home)),
             Place::Root(root) => {
@@ -175,7 +175,7 @@ impl Program {
     }
 
     /// Starts it on the host and waits for nothing.
-    pub(crate) fn spawn(&self, jdk: &Jdk) -> Target {
+    pub fn spawn(&self, jdk: &Jdk) -> Target {
         match &jdk.place {
             Place::Host(home) => Target::spawn(&mut self.command(home)),
             Place::Root(_) => panic!("only on the host"),
@@ -183,7 +183,7 @@ impl Program {
     }
 
     /// The command that runs it on the host.
-    pub(crate) fn host_command(&self, jdk: &Jdk) -> Vec<String> {
+    pub fn host_command(&self, jdk: &Jdk) -> Vec<String> {
         let Place::Host(home) = &jdk.place else { panic!("only on the host") };
         let mut line = vec![home.join("bin/java").to_str().unwrap().to_owned()];
         line.extend(self.line(classes().to_str().unwrap()));
@@ -191,13 +191,13 @@ impl Program {
     }
 
     /// Starts it in a group, on the host's JDK, and waits until it is ready.
-    pub(crate) fn start_in(&self, group: &Group) -> Target {
+    pub fn start_in(&self, group: &Group) -> Target {
         let line = self.host_command(&Jdk::host());
         Target::start(group.enter(Path::new(&line[0])).args(&line[1..]))
     }
 
     /// The command that runs it in a container whose `/tmp/classes` is [`classes`].
-    pub(crate) fn contained_command(&self) -> Vec<String> {
+    pub fn contained_command(&self) -> Vec<String> {
         let mut line = vec!["/usr/bin/java".to_owned()];
         line.extend(self.line("/tmp/classes"));
         line
@@ -219,14 +219,14 @@ impl Program {
 
 /// Runs a test on a JDK of the host. It has the one that its distribution prefers, and what somebody has installed;
 /// containers have them all but 17.
-pub(crate) fn on_host(version: u32, test: impl Fn(&Jdk)) {
+pub fn on_host(version: u32, test: impl Fn(&Jdk)) {
     if is_root() {
         on_host_as_anybody(version, test);
     }
 }
 
 /// The same for a test that does not profile.
-pub(crate) fn on_host_as_anybody(version: u32, test: impl Fn(&Jdk)) {
+pub fn on_host_as_anybody(version: u32, test: impl Fn(&Jdk)) {
     match Jdk::on_host(version) {
         Some(jdk) => test(&jdk),
         None => eprintln!("LEFT OUT: this host has no JDK {version}"),
@@ -234,7 +234,7 @@ pub(crate) fn on_host_as_anybody(version: u32, test: impl Fn(&Jdk)) {
 }
 
 /// Runs a test on a JDK in a root file system of its own, by its name there: `21`, `17-musl`.
-pub(crate) fn in_container(name: impl Display, test: impl Fn(&Jdk)) {
+pub fn in_container(name: impl Display, test: impl Fn(&Jdk)) {
     if !is_root() {
         return;
     }
@@ -247,7 +247,7 @@ pub(crate) fn in_container(name: impl Display, test: impl Fn(&Jdk)) {
 
 /// Samples of a thread whose classes are unloaded one after the other, and how many of them were meanwhile: four or more,
 /// however long that takes on this machine.
-pub(crate) fn while_classes_go(jdk: &Jdk, program: &Program, more: &[&str]) -> (Folded, usize) {
+pub fn while_classes_go(jdk: &Jdk, program: &Program, more: &[&str]) -> (Folded, usize) {
     let mut target = program.start(jdk);
     let unloaded = |target: &mut Target| target.lines().iter().filter(|l| *l == "unloaded").count();
     let before = unloaded(&mut target);

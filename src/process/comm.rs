@@ -1,15 +1,14 @@
 //! Names of threads and processes as the kernel has them. Those of pools differ by a number only; folded, they are one.
 
-use crate::jvm::names::standard_utf8;
-use crate::text::clean;
+use crate::text::{clean, standard_utf8};
 
 /// Bytes that the kernel keeps of a name (`TASK_COMM_LEN`, with the zero behind it).
-pub(crate) const MAX_KERNEL: usize = 15;
+pub const MAX_KERNEL: usize = 15;
 
 /// A name of the kernel's as text: a JVM writes characters beyond U+FFFF as surrogates, and of a character that the kernel
 /// has cut in its middle nothing is shown.
 #[must_use]
-pub(crate) fn text(comm: &[u8]) -> String {
+pub fn text(comm: &[u8]) -> String {
     let text = clean(&standard_utf8(comm), usize::MAX);
     if comm.len() < MAX_KERNEL { text } else { text.trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned() }
 }
@@ -17,7 +16,7 @@ pub(crate) fn text(comm: &[u8]) -> String {
 /// Replaces each run of digits with `#`: `pool-3-thread-12` and `pool-1-thread-7` are `pool-#-thread-#`. A word that
 /// is one capital and a number is a name (`C1 CompilerThread`, `G1 Conc#0`) and stays.
 #[must_use]
-pub(crate) fn fold_numbers(name: &str) -> String {
+pub fn fold_numbers(name: &str) -> String {
     name.split(' ').map(fold_word).collect::<Vec<_>>().join(" ")
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Where hierarchies that BPF can be asked for are mounted: `v2`, or a controller of v1.
-pub(crate) fn hierarchies() -> Vec<(String, PathBuf)> {
+pub fn hierarchies() -> Vec<(String, PathBuf)> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let mut found: Vec<(String, PathBuf)> = Vec::new();
     for line in mounts.lines() {
@@ -27,30 +27,30 @@ pub(crate) fn hierarchies() -> Vec<(String, PathBuf)> {
 }
 
 /// The hierarchy by which containers are told apart here.
-pub(crate) fn naming() -> PathBuf {
+pub fn naming() -> PathBuf {
     let all = hierarchies();
     let of = |name: &str| all.iter().find(|(own, _)| own == name).map(|(_, point)| point.clone());
     ["memory", "pids", "cpu", "v2"].into_iter().find_map(of).expect("a hierarchy of cgroups is mounted")
 }
 
 /// A cgroup; removed at the end, when the last process has left it.
-pub(crate) struct Group(PathBuf);
+pub struct Group(PathBuf);
 
 impl Group {
     /// Makes one below a directory.
-    pub(crate) fn make(above: &Path, name: &str) -> Group {
+    pub fn make(above: &Path, name: &str) -> Group {
         let path = above.join(name);
         fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         Group(path)
     }
 
     /// The same below the root of a hierarchy, with a name that no other test has.
-    pub(crate) fn own(above: &Path, name: &str) -> Group {
+    pub fn own(above: &Path, name: &str) -> Group {
         Group::make(above, &format!("jbpf-{name}-{}", std::process::id()))
     }
 
     /// The same below that of a hierarchy that limits CPU time, if there is one.
-    pub(crate) fn limitable(name: &str) -> Option<Group> {
+    pub fn limitable(name: &str) -> Option<Group> {
         let (_, cpu) = hierarchies().into_iter().find(|(name, point)| {
             let children = fs::read_to_string(point.join("cgroup.subtree_control")).unwrap_or_default();
             name == "cpu" || children.split_whitespace().any(|controller| controller == "cpu")
@@ -59,7 +59,7 @@ impl Group {
     }
 
     /// Lets a limitable one have so many thousandths of a CPU.
-    pub(crate) fn limit(&self, thousandths: usize) {
+    pub fn limit(&self, thousandths: usize) {
         let quota = thousandths * 100;
         let v1 = self.0.join("cpu.cfs_quota_us");
         let v2 = || (self.0.join("cpu.max"), format!("{quota} 100000"));
@@ -68,29 +68,29 @@ impl Group {
     }
 
     /// For how many seconds it was throttled until now.
-    pub(crate) fn throttled(&self) -> f64 {
+    pub fn throttled(&self) -> f64 {
         let stat = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
         let of = |name| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
         let v1 = of("throttled_time").map(|ns| ns / 1e9);
         v1.or(of("throttled_usec").map(|us| us / 1e6)).expect("it has the cpu controller")
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// Its directory as an argument.
-    pub(crate) fn arg(&self) -> String {
+    pub fn arg(&self) -> String {
         self.0.to_str().unwrap().to_owned()
     }
 
     /// A script of the shell that runs its arguments in it.
-    pub(crate) fn script(&self) -> String {
+    pub fn script(&self) -> String {
         format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.0.display())
     }
 
     /// A command that runs another one in it.
-    pub(crate) fn enter(&self, program: &Path) -> Command {
+    pub fn enter(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &self.script()]).arg(program);
         command

@@ -3,12 +3,12 @@
 use std::process::Command;
 
 /// Nobody's uid and gid in Debian.
-pub(crate) const NOBODY: u32 = 65_534;
+pub const NOBODY: u32 = 65_534;
 /// Runs what follows as nobody.
-pub(crate) const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+pub const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// A command that runs what its arguments say as nobody.
-pub(crate) fn as_nobody() -> Command {
+pub fn as_nobody() -> Command {
     let mut command = Command::new(AS_NOBODY[0]);
     command.args(&AS_NOBODY[1..]);
     command

@@ -1,20 +1,18 @@
 //! What Kubernetes is given, `deploy/base`.
 
-use std::path::Path;
-
 /// A file of it.
-pub(crate) fn text(file: &str) -> String {
-    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/base");
+pub fn text(file: &str) -> String {
+    let base = crate::repository().join("deploy/base");
     std::fs::read_to_string(base.join(file)).unwrap()
 }
 
 /// Whether the DaemonSet has such a line.
-pub(crate) fn has(line: &str) -> bool {
+pub fn has(line: &str) -> bool {
     text("daemonset.yaml").lines().any(|have| have.trim() == line)
 }
 
 /// The list that follows a key of the DaemonSet on its line.
-pub(crate) fn listed(key: &str) -> Vec<String> {
+pub fn listed(key: &str) -> Vec<String> {
     let text = text("daemonset.yaml");
     let found = text
         .lines()

@@ -2,13 +2,13 @@
 
 /// A profile as its folded text has it.
 #[derive(Default, Debug, Clone, PartialEq)]
-pub(crate) struct Folded {
+pub struct Folded {
     stacks: Vec<(Vec<String>, u64)>,
 }
 
 impl Folded {
     /// Reads folded text; panics on a line that is none.
-    pub(crate) fn parse(text: &str) -> Folded {
+    pub fn parse(text: &str) -> Folded {
         let mut stacks = Vec::new();
         for line in text.lines() {
             let (stack, count) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no count: {line:?}"));
@@ -23,49 +23,49 @@ impl Folded {
     }
 
     /// Adds another recording of the same program.
-    pub(crate) fn add(&mut self, other: Folded) {
+    pub fn add(&mut self, other: Folded) {
         self.stacks.extend(other.stacks);
     }
 
     /// Every stack, root first, with its count.
-    pub(crate) fn stacks(&self) -> impl Iterator<Item = (&[String], u64)> {
+    pub fn stacks(&self) -> impl Iterator<Item = (&[String], u64)> {
         self.stacks.iter().map(|(frames, count)| (frames.as_slice(), *count))
     }
 
     /// The samples of all stacks for which `wanted` holds.
-    pub(crate) fn count(&self, wanted: impl Fn(&[String]) -> bool) -> u64 {
+    pub fn count(&self, wanted: impl Fn(&[String]) -> bool) -> u64 {
         self.stacks().filter(|(frames, _)| wanted(frames)).map(|(_, count)| count).sum()
     }
 
     /// Every sample.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.count(|_| true)
     }
 
     /// The stacks that have a frame of this name.
-    pub(crate) fn within(&self, name: &str) -> Folded {
+    pub fn within(&self, name: &str) -> Folded {
         self.keep(|frames| frames.iter().any(|frame| is(frame, name)))
     }
 
     /// The stacks for which `wanted` holds.
-    pub(crate) fn keep(&self, wanted: impl Fn(&[String]) -> bool) -> Folded {
+    pub fn keep(&self, wanted: impl Fn(&[String]) -> bool) -> Folded {
         Folded { stacks: self.stacks.iter().filter(|(frames, _)| wanted(frames)).cloned().collect() }
     }
 
     /// The share of samples whose innermost frame outside the kernel has this name. Interrupts that come while a
     /// function runs are its fate, not somebody else's work.
-    pub(crate) fn self_share(&self, name: &str) -> f64 {
+    pub fn self_share(&self, name: &str) -> f64 {
         let own = self.count(|frames| user_leaf(frames).is_some_and(|frame| is(frame, name)));
         own as f64 / self.total() as f64
     }
 
     /// The share of samples for which `wanted` holds.
-    pub(crate) fn share(&self, wanted: impl Fn(&[String]) -> bool) -> f64 {
+    pub fn share(&self, wanted: impl Fn(&[String]) -> bool) -> f64 {
         self.count(wanted) as f64 / self.total() as f64
     }
 
     /// The commonest stacks, to print when a test fails.
-    pub(crate) fn top(&self, n: usize) -> String {
+    pub fn top(&self, n: usize) -> String {
         let mut stacks: Vec<_> = self.stacks().collect();
         stacks.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         stacks.iter().take(n).map(|(frames, count)| format!("{count:>8} {}\n", frames.join(";"))).collect()
@@ -73,22 +73,22 @@ impl Folded {
 }
 
 /// A frame's name without the suffix that tells its kind.
-pub(crate) fn bare(frame: &str) -> &str {
+pub fn bare(frame: &str) -> &str {
     ["_[j]", "_[i]", "_[k]", "_[0]", "_[1]"].iter().find_map(|s| frame.strip_suffix(s)).unwrap_or(frame)
 }
 
 /// Whether a frame has this name, whatever its kind.
-pub(crate) fn is(frame: &str, name: &str) -> bool {
+pub fn is(frame: &str, name: &str) -> bool {
     bare(frame) == name
 }
 
 /// The innermost frame that is not the kernel's.
-pub(crate) fn user_leaf(frames: &[String]) -> Option<&str> {
+pub fn user_leaf(frames: &[String]) -> Option<&str> {
     frames.iter().rev().find(|frame| !frame.ends_with("_[k]")).map(String::as_str)
 }
 
 /// Whether a stack's outermost code is where threads and programs begin.
-pub(crate) fn reaches_root(frames: &[String]) -> bool {
+pub fn reaches_root(frames: &[String]) -> bool {
     const BEGINNINGS: [&str; 11] = [
         // `start_thread` or `clone` of a libc that was stripped.
         "libc.so.6!fun_",

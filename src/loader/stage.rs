@@ -1,0 +1,59 @@
+//! The loader of unwind tables as a stage of a session.
+
+use super::unwinding::Unwinding;
+use crate::limits::LimitsMet;
+use crate::plan::Control;
+use crate::unwind::Usage;
+use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
+
+impl Unwinding {
+    /// Loads what runtimes said of the code that they generate.
+    fn load_described(&mut self, world: &mut World) {
+        let described = std::mem::take(&mut world.described);
+        self.describe(described, &mut world.processes, &mut world.symbolizer);
+    }
+}
+
+impl Stage for Unwinding {
+    fn name(&self) -> &'static str {
+        "unwind tables"
+    }
+
+    fn on_prepare(&mut self, world: &mut World, control: &Control) {
+        self.load_described(world);
+        if !control.is_stopped() {
+            self.begin(&mut world.processes, &world.groups, &mut world.symbolizer);
+        }
+    }
+
+    fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
+        self.on_stacks(window.stacks, end.at, &mut world.processes, &mut world.symbolizer);
+    }
+
+    fn on_tick(&mut self, world: &mut World) {
+        self.load_described(world);
+        self.load_some(&mut world.processes, &world.groups, &mut world.symbolizer);
+    }
+
+    fn on_end(&mut self, _: &mut World) {
+        let Usage { tables, spaces, bytes, refused } = self.usage();
+        let kib = bytes >> 10;
+        log::info!("unwinding: {tables} tables for {spaces} processes in {kib} KiB; no room {refused} times");
+    }
+
+    fn report(&mut self, _: &mut World, _: &PartEnd<'_>, report: &mut PartReport) {
+        report.tables = self.usage();
+    }
+
+    fn limits(&self, limits: &mut LimitsMet) {
+        limits.merge(Unwinding::limits(self));
+    }
+
+    fn has_work(&self) -> bool {
+        Unwinding::has_work(self)
+    }
+
+    fn shed(&mut self) {
+        Unwinding::shed(self);
+    }
+}

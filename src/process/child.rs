@@ -1,0 +1,107 @@
+//! Child processes of ours, each this binary again, that answer questions: started, asked with a deadline, ended.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::channel::{Channel, ChannelError};
+use super::patience::wait;
+
+/// A child and the socket over which it answers.
+#[derive(Debug)]
+pub struct Helper {
+    pub(crate) process: Child,
+    pub(crate) channel: Channel<UnixStream>,
+}
+
+impl Helper {
+    /// Starts this binary as a child that talks over its standard input: what it does goes by its hidden first argument. It
+    /// has no environment, and nothing open that it was not given. The terminal's Ctrl-C, which goes to all of a process
+    /// group, is for us: children that it ended could not finish what we still want of them.
+    ///
+    /// # Errors
+    /// When no process can be made.
+    pub fn start(binary: &Path, argument: &str) -> io::Result<Helper> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let process = Command::new(binary)
+            .arg(argument)
+            .env_clear()
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Helper { process, channel: Channel(ours) })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Asks, and gives the answer, of at most `most` bytes, and its descriptors. It may take `limit` of the time that `counts`,
+    /// see [`wait`], until the answer begins.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        question: &impl Serialize,
+        with: &[BorrowedFd<'_>],
+        most: usize,
+        limit: Duration,
+        counts: impl FnMut(Duration) -> bool,
+    ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
+        let soon = || Some(Instant::now() + limit);
+        self.channel.send(question, with, soon())?;
+        let answered = |time| is_readable(&self.channel.0, time).then_some(());
+        wait(limit, counts, answered).ok_or(ChannelError::TimedOut)?;
+        self.channel.receive(most, soon())
+    }
+
+    /// Kills it and waits for its end, no longer than `limit`: given back if it hangs in the kernel.
+    #[must_use]
+    pub fn end(mut self, limit: Duration) -> Option<Child> {
+        let _ = self.process.kill();
+        let until = Instant::now() + limit;
+        while Instant::now() < until {
+            match self.process.try_wait() {
+                Ok(Some(_)) | Err(_) => return None,
+                Ok(None) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        Some(self.process)
+    }
+}
+
+/// Whether there is something to receive, within `limit`: a message, or the other side's end.
+pub fn is_readable(socket: impl AsFd, limit: Duration) -> bool {
+    first_readable(&[socket.as_fd()], limit).is_some()
+}
+
+/// The first of these, by their order, in which there is something to receive within `limit`.
+pub fn first_readable(sockets: &[BorrowedFd<'_>], limit: Duration) -> Option<usize> {
+    let until = Instant::now() + limit;
+    let mut polled: Vec<PollFd<'_>> =
+        sockets.iter().map(|&socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+            Ok(_) => return polled.iter().position(|socket| !socket.revents().is_empty()),
+        }
+    }
+}

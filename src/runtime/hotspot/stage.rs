@@ -1,0 +1,78 @@
+//! JVMs as a stage of a session.
+
+use super::jvms::Jvms;
+use crate::limits::{Limit, LimitsMet};
+use crate::plan::{Control, Settings};
+use crate::process::ProcessEvent;
+use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
+
+/// The stage of HotSpot's JVMs.
+pub(in crate::runtime) fn stage(settings: &Settings, control: &Control) -> Box<dyn Stage> {
+    Box::new(Jvms::new(settings, control))
+}
+
+impl Stage for Jvms {
+    fn name(&self) -> &'static str {
+        "HotSpot"
+    }
+
+    fn on_prepare(&mut self, world: &mut World, control: &Control) {
+        self.attach_all(world, control);
+        self.hand_on_descriptions(world);
+    }
+
+    fn on_begin(&mut self, _: &mut World) {
+        // Attaching took its time: what was throttled in that is not of the profile's seconds.
+        self.measure();
+    }
+
+    fn on_events(&mut self, world: &mut World, events: &[ProcessEvent]) {
+        self.notice(world, events);
+        self.attach_new(world);
+    }
+
+    fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
+        self.close_ended(world);
+        self.identify(&window.ran, &mut world.symbolizer);
+        self.renew(&mut world.symbolizer);
+        let mut ran = world.waiting.clone();
+        ran.extend(window.ran.iter().map(|(process, _)| *process));
+        self.note_read(&world.symbolizer.read_logs(&ran));
+        if end.ends_part {
+            self.end_part(world.window);
+        }
+        if let Some(threads) = &mut self.threads {
+            threads.look(world, window.stacks);
+        }
+        self.tell_readiness(&mut world.readiness);
+    }
+
+    fn on_tick(&mut self, world: &mut World) {
+        self.hand_on_descriptions(world);
+    }
+
+    fn on_end(&mut self, world: &mut World) {
+        self.settle(&mut world.symbolizer);
+        self.note_read(&world.symbolizer.read_logs(&world.waiting));
+        self.release();
+    }
+
+    fn report(&mut self, world: &mut World, part: &PartEnd<'_>, report: &mut PartReport) {
+        report.jvms.extend(self.report_rows(part));
+        report.warnings.extend(self.warning().map(str::to_owned));
+        report.attached.extend(self.results().clone());
+        self.forget_ended(part.window, &mut world.symbolizer);
+    }
+
+    fn limits(&self, limits: &mut LimitsMet) {
+        limits.note(Limit::Jvms, "", self.unread() as u64);
+    }
+
+    fn has_work(&self) -> bool {
+        self.is_attaching()
+    }
+
+    fn is_beginning(&self) -> bool {
+        self.is_attaching()
+    }
+}

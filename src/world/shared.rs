@@ -1,0 +1,117 @@
+//! What the stages of a session share: the processes, the names of their code, and what one stage leaves for another.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+
+use super::readiness::Readiness;
+use super::whole_names::WholeNames;
+use super::window::WindowStacks;
+use crate::limits::LimitsMet;
+use crate::plan::{Settings, Target};
+use crate::process::opener::OpenersCost;
+use crate::process::{self, Processes, Which, comm};
+use crate::sample::{Count, ProcessId, Stack};
+use crate::symbolize::{self, Stats, Symbolizer};
+use crate::targets::WalkScope;
+use crate::targets::containers::Containers;
+use crate::targets::groups::Groups;
+use crate::unwind::HotSpot;
+
+/// What the stages share.
+pub(crate) struct World {
+    pub(crate) processes: Processes,
+    pub(crate) symbolizer: Symbolizer,
+    /// The chosen cgroups.
+    pub(crate) groups: Groups,
+    pub(crate) containers: Containers,
+    /// Whose user stacks are walked.
+    pub(crate) scope: WalkScope,
+    /// The number of the window that is being sampled; the first is 1.
+    pub(crate) window: u64,
+    /// From runtimes, for the walker: what describes the code that they generate, by process.
+    pub(crate) described: Vec<(u32, HotSpot)>,
+    /// From runtimes, for the aggregator: whose names come late. Made anew for each window.
+    pub(crate) readiness: Readiness,
+    /// From runtimes, for the aggregator: names of threads that the kernel keeps only a part of.
+    pub(crate) thread_names: WholeNames,
+    /// From the aggregator, for runtimes: whose stacks still wait for their names.
+    pub(crate) waiting: HashSet<ProcessId>,
+}
+
+impl World {
+    /// Starts the symbol worker and looks at all processes for the first time. `launched` is the process that was started
+    /// to be profiled.
+    pub(crate) fn look(settings: &Settings, groups: Groups, launched: Option<u32>) -> anyhow::Result<World> {
+        let symbols = symbolize::SymbolConfig {
+            raw_names: settings.raw_names,
+            ..symbolize::SymbolConfig::new(settings.binary.clone())
+        };
+        let began = Instant::now();
+        let symbolizer = Symbolizer::start(symbols).context("starting the symbol worker")?;
+        log::info!("symbols: worker started and kernel symbols read in {:.0?}", began.elapsed());
+        let began = Instant::now();
+        let options =
+            process::ProcessOptions { binary: settings.binary.clone(), ..process::ProcessOptions::default() };
+        let mut processes = Processes::new(options);
+        let found = match &settings.target {
+            Target::Pids(tgids) if !settings.children => processes.scan(&Which::Tgids(tgids)),
+            _ => processes.scan(&Which::All),
+        };
+        log::info!("processes: {found} found in {:.0?}", began.elapsed());
+        Ok(World {
+            processes,
+            symbolizer,
+            containers: Containers::new(settings.node.clone(), groups.naming()),
+            groups,
+            scope: WalkScope::of(settings, launched),
+            window: 1,
+            described: Vec::new(),
+            readiness: Readiness::default(),
+            thread_names: WholeNames::default(),
+            waiting: HashSet::new(),
+        })
+    }
+
+    /// Whether user stacks of this process may be walked.
+    pub(crate) fn walks(&self, tgid: u32) -> bool {
+        self.scope.includes(tgid, &self.processes, &self.groups)
+    }
+
+    /// The one pass over a window's stacks that tells all stages who ran. Sorts them by time: which program has a number is
+    /// decided by the first stack that has it, and those of an exec, which come last, may be of the next program's time
+    /// already.
+    pub(crate) fn take_in<'a>(&mut self, stacks: &'a mut Vec<(Stack, Count)>) -> WindowStacks<'a> {
+        stacks.sort_by_key(|(stack, _)| stack.at);
+        let (mut ran, mut seen) = (Vec::new(), HashSet::new());
+        for (stack, _) in stacks.iter() {
+            let key = &stack.key;
+            self.processes.meet(key.process, stack.at);
+            if seen.insert((key.process, key.cgroup)) {
+                ran.push((key.process, key.cgroup));
+            }
+        }
+        WindowStacks { stacks, ran }
+    }
+
+    /// The name of the group leader; of a process that was never seen, that of the thread.
+    pub(crate) fn process_name(&mut self, stack: &Stack) -> String {
+        let known = self.processes.info(stack.key.process, stack.at).map(|info| Arc::clone(&info.comm));
+        let name = comm::text(known.as_deref().unwrap_or(&stack.comm));
+        if name.is_empty() { format!("[pid {}]", stack.key.process.tgid) } else { name }
+    }
+
+    /// What symbolizing did, and what it and opening files cost so far.
+    pub(crate) fn costs(&self) -> (Stats, OpenersCost) {
+        (self.symbolizer.stats(), self.processes.openers_cost())
+    }
+
+    /// What was left out of processes and files.
+    pub(crate) fn limits(&self) -> LimitsMet {
+        let mut met = self.processes.limits();
+        met.merge(self.symbolizer.limits());
+        met
+    }
+}
