@@ -24,7 +24,7 @@ use super::message::{Answer, Order, Request, Task, receive, send};
 use super::refusal::Refusal;
 use super::vm::{Blobs, VmLayout};
 use crate::process::channel::Channel;
-use crate::process::child::{Helper, first_readable, is_readable};
+use crate::process::child::{ChildProcess, first_readable, is_readable};
 use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
 
@@ -315,7 +315,7 @@ fn ask(
         limit,
         task,
     };
-    let child = Helper::start(&options.binary, helper::ARGUMENT)
+    let child = ChildProcess::start(&options.binary, helper::ARGUMENT)
         .map_err(|e| Refusal::of_own("starting the helper", &e))?;
     let answer =
         send(&child.channel, &request, None).and_then(|()| hear(&child.channel, limit + GRACE, options));
@@ -355,7 +355,7 @@ fn hear(
 }
 
 /// It has answered, or its time is over.
-fn part_from(tgid: u32, child: Helper) {
+fn part_from(tgid: u32, child: ChildProcess) {
     if let Some(child) = child.end(PARTING) {
         STUCK.lock().unwrap_or_else(PoisonError::into_inner).push((tgid, child));
     }

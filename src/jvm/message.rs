@@ -107,6 +107,7 @@ pub(super) fn receive<T: DeserializeOwned>(
 impl From<ChannelError> for Refusal {
     fn from(error: ChannelError) -> Refusal {
         match error {
+            ChannelError::TimedOut => Refusal::TimedOut,
             ChannelError::Socket(errno) => Refusal::of_own("socket", &errno.into()),
             other => Refusal::HelperFailed(other.to_string()),
         }

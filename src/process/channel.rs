@@ -1,6 +1,6 @@
 //! Messages between the profiler and its child processes: length-prefixed postcard over a socket, descriptors beside them.
 //!
-//! Both sides bound what they take. The profiler gives each exchange a deadline; the child waits as long as it must.
+//! Both sides bound what they take. The profiler gives each answer a deadline; the child waits as long as it must.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -29,7 +29,10 @@ pub enum ChannelError {
     /// It took longer than it may.
     #[error("no answer in time")]
     TimedOut,
-    /// More bytes, or descriptors, than a message may have.
+    /// More descriptors than a message may have.
+    #[error("{0} descriptors are too many for a message")]
+    TooMany(usize),
+    /// More bytes than a message may have.
     #[error("a message of {0} bytes is too long")]
     TooLong(usize),
     /// It makes no sense.
@@ -61,7 +64,7 @@ impl<S: AsFd> Channel<S> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(ChannelError::TooLong(descriptors.len()));
+            return Err(ChannelError::TooMany(descriptors.len()));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // In one call: each wakes the other side.

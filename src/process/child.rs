@@ -19,19 +19,19 @@ use super::patience::wait;
 
 /// A child and the socket over which it answers.
 #[derive(Debug)]
-pub struct Helper {
+pub struct ChildProcess {
     pub(crate) process: Child,
     pub(crate) channel: Channel<UnixStream>,
 }
 
-impl Helper {
+impl ChildProcess {
     /// Starts this binary as a child that talks over its standard input: what it does goes by its hidden first argument. It
     /// has no environment, and nothing open that it was not given. The terminal's Ctrl-C, which goes to all of a process
     /// group, is for us: children that it ended could not finish what we still want of them.
     ///
     /// # Errors
     /// When no process can be made.
-    pub fn start(binary: &Path, argument: &str) -> io::Result<Helper> {
+    pub fn start(binary: &Path, argument: &str) -> io::Result<ChildProcess> {
         let (ours, theirs) = UnixStream::pair()?;
         let process = Command::new(binary)
             .arg(argument)
@@ -42,7 +42,7 @@ impl Helper {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Helper { process, channel: Channel(ours) })
+        Ok(ChildProcess { process, channel: Channel(ours) })
     }
 
     /// Its process id.

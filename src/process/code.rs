@@ -80,6 +80,14 @@ impl Processes {
         line.is_some_and(|line| line.iter().any(|program| program.id.is_none_or(|known| known == id)))
     }
 
+    /// Whether a program is known to have been replaced by another one, by an exec.
+    #[must_use]
+    pub fn is_former(&self, id: ProcessId) -> bool {
+        let before =
+            self.timelines.get(&id.tgid).and_then(|line| line.split_last()).map(|(_, before)| before);
+        before.is_some_and(|before| before.iter().any(|program| program.id == Some(id)))
+    }
+
     /// Whether a process is one of `roots` or descends from one, as far as its ancestors are known.
     #[must_use]
     pub fn descends(&self, tgid: u32, roots: &[u32]) -> bool {

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::channel::{Channel, ChannelError, MAX_DESCRIPTORS};
-use super::child::Helper;
+use super::child::ChildProcess;
 use super::copied::{self, CopiedCode, CopySearch};
 use super::event::Inode;
 use super::file::{ContentKey, Found, Unopened};
@@ -88,7 +88,7 @@ pub struct OpenersCost {
 pub(super) struct Opener {
     binary: PathBuf,
     limit: Duration,
-    running: Option<Helper>,
+    running: Option<ChildProcess>,
     left: Hanging<Left>,
 }
 
@@ -218,7 +218,7 @@ impl Opener {
         }
         match answer {
             Err(Unopened::TooSlow) => {
-                if let Some(Helper { process: mut child, .. }) = self.running.take() {
+                if let Some(ChildProcess { process: mut child, .. }) = self.running.take() {
                     log::warn!("processes: an opener is lost over a file of process {tgid}");
                     let _ = child.kill();
                     self.left.add(turn, tenant, Left { child, over: within });
@@ -249,7 +249,7 @@ impl Opener {
             Some(running) => running,
             // Too many open files or processes: what the host allows is no fault of what is asked for.
             none => {
-                let started = Helper::start(&self.binary, ARGUMENT);
+                let started = ChildProcess::start(&self.binary, ARGUMENT);
                 none.insert(started.map_err(|e| OpenRefusal::from(errno_of(&e)))?)
             }
         };
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn in_the_place_of_one_that_has_ended_the_next_one_is_asked() {
         let mut opener = opener("/nowhere");
-        let mut helper = Helper::start(Path::new(ENDS), ARGUMENT).unwrap();
+        let mut helper = ChildProcess::start(Path::new(ENDS), ARGUMENT).unwrap();
         helper.process.wait().unwrap();
         opener.running = Some(helper);
         assert_eq!(asked(&mut opener), Unopened::Refused(OpenRefusal::Missing));
@@ -375,7 +375,7 @@ mod tests {
     fn what_an_opener_takes_is_known_while_it_runs() {
         let mut opener = opener(MUTE);
         assert_eq!(opener.cost(), OpenersCost::default());
-        opener.running = Some(Helper::start(&opener.binary, ARGUMENT).unwrap());
+        opener.running = Some(ChildProcess::start(&opener.binary, ARGUMENT).unwrap());
         while opener.cost().cpu < Duration::from_millis(50) {
             std::thread::yield_now();
         }

@@ -93,6 +93,22 @@ fn exec_keeps_the_pid_and_changes_everything_else() {
     assert_eq!(story.mapped(4, story.id(0, PID, 1)), Ok(10), "sh is known by its number");
 }
 
+/// What is said of a pid after an exec is said of the new program, though samples of the old one come with its own.
+#[test]
+fn a_program_that_executed_another_one_is_a_former_one() {
+    let mut story = Story::new();
+    story.fork(0, 1, PID);
+    let (sh, java) = (story.id(0, PID, 0), story.id(0, PID, 1));
+    story.map(2, PID, 10);
+    assert_eq!(story.mapped(3, sh), Ok(10));
+    assert!(!story.processes.is_former(sh));
+    story.exec(5, PID, "java");
+    story.map(6, PID, 20);
+    assert!(story.processes.is_former(sh) && !story.processes.is_former(java), "before java was seen to run");
+    assert_eq!(story.mapped(7, java), Ok(20));
+    assert!(story.processes.is_former(sh) && !story.processes.is_former(java));
+}
+
 #[test]
 fn an_exec_that_was_not_heard_of_gives_no_wrong_names() {
     let mut story = Story::new();

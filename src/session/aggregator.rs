@@ -135,10 +135,8 @@ impl Aggregator {
         let new_ticks: u64 = counted.events.iter().map(|of| of.counters.ticks).sum();
         self.count(number, &counted);
         world.symbolizer.follow_kernel();
-        let (late, now): (Vec<_>, Vec<_>) = counted
-            .stacks
-            .into_iter()
-            .partition(|(stack, _)| world.readiness.is_late(stack.key.process.tgid));
+        let (late, now): (Vec<_>, Vec<_>) =
+            counted.stacks.into_iter().partition(|(stack, _)| world.readiness.waits(stack.key.process.tgid));
         self.resolve(world, now, number);
         let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|(last, _)| *last);
         let due = self.waiting.take_due(number, over, &world.readiness);

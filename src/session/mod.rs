@@ -100,13 +100,12 @@ pub fn run_parts(
         _ => Vec::new(),
     };
     stages.begin();
-    sampler.go(Limits { duration: settings.duration, part: settings.part }, descendants);
-    log::info!(
-        "sampling: begun, {}",
-        settings.duration.map_or("without limit".into(), |d| format!("for {d:?}"))
-    );
-    if let Some(launched) = &mut launched {
-        launched.go();
+    if sampler.go(Limits { duration: settings.duration, part: settings.part }, descendants) {
+        let length = settings.duration.map_or("without limit".into(), |d| format!("for {d:?}"));
+        log::info!("sampling: begun, {length}");
+        if let Some(launched) = &mut launched {
+            launched.go();
+        }
     }
     loop {
         if launched.as_ref().is_some_and(Launched::has_ended) {

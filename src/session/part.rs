@@ -34,7 +34,7 @@ impl Part {
         self.end.as_ref().map_or(0, |(last, _)| *last)
     }
 
-    /// Takes in how a stack ended, and whether a runtime's code ran.
+    /// Takes in how a stack ended, and whether Java ran.
     pub(super) fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
         let end = end(stack, frames);
         let tally = self.tally.of(stack.key.event);

@@ -187,13 +187,11 @@ impl Sampler {
         Ok(Sampler { thread, go, control: control.clone(), news: Some(news), eager, ready: Some(given) })
     }
 
-    /// Starts the events, and returns when they run: what begins after that is sampled from its first instruction. The chosen
-    /// processes have these descendants; those since are heard of.
-    pub(super) fn go(&self, limits: Limits, descendants: Vec<u32>) {
+    /// Starts the events, and returns when they run: what begins after that is sampled from its first instruction. False if they
+    /// do not: `finish` says why. The chosen processes have these descendants; those since are heard of.
+    pub(super) fn go(&self, limits: Limits, descendants: Vec<u32>) -> bool {
         let (begun, has_begun) = mpsc::sync_channel(1);
-        // If the thread is gone, or could not start them, `finish` says why.
-        let _ = self.go.send(Go { limits, descendants, begun });
-        let _ = has_begun.recv();
+        self.go.send(Go { limits, descendants, begun }).is_ok() && has_begun.recv().is_ok()
     }
 
     /// Waits for the end; the batches must be read to their end by then or dropped.

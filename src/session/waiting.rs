@@ -44,7 +44,7 @@ impl Queue {
         let is_over = |one: &Waiting| over.is_some_and(|last| one.window <= last);
         let all = ripe.len() >= TOGETHER || ripe.iter().any(|one| is_over(one) || is_old(one));
         // Nothing of a JVM that has ended becomes easier to name.
-        let is_due = |one: &Waiting| all || !readiness.is_late(one.tgid());
+        let is_due = |one: &Waiting| all || !readiness.waits(one.tgid());
         let (due, early) = ripe.into_iter().partition(is_due);
         self.0 = unripe;
         self.0.extend::<Vec<_>>(early);

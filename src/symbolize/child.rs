@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::message::{Kept, MAX_MESSAGE, Request, Response};
 use super::worker;
 use crate::process::channel::ChannelError;
-use crate::process::child::Helper;
+use crate::process::child::ChildProcess;
 use crate::process::patience::{Hanging, Tenant};
 use crate::process::procfs;
 
@@ -40,7 +40,7 @@ pub(crate) enum Lost {
 /// Asks a worker, and waits for the answer to begin while it works or sleeps for no longer than `limit`: one that waits for a
 /// CPU, on a busy host or since its cgroup has used up its time, is not slow.
 fn ask(
-    worker: &Helper,
+    worker: &ChildProcess,
     request: &Request,
     with: &[BorrowedFd<'_>],
     limit: Duration,
@@ -96,7 +96,7 @@ impl Deadline {
 pub(crate) struct Child {
     binary: PathBuf,
     deadline: Deadline,
-    running: Option<Helper>,
+    running: Option<ChildProcess>,
     generation: u64,
     descriptors: usize,
     past_cpu: Duration,
@@ -194,11 +194,11 @@ impl Child {
 
     /// Process id of the worker that runs now.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.running.as_ref().map(Helper::pid)
+        self.running.as_ref().map(ChildProcess::pid)
     }
 
     fn spawn(&mut self) -> Result<()> {
-        let worker = Helper::start(&self.binary, worker::ARGUMENT)
+        let worker = ChildProcess::start(&self.binary, worker::ARGUMENT)
             .with_context(|| format!("starting the symbol worker, {}", self.binary.display()))?;
         self.running = Some(worker);
         self.generation += 1;

@@ -24,8 +24,8 @@ impl Readiness {
         self.0.insert(tgid, delay);
     }
 
-    /// Whether stacks of the process are to wait.
-    pub(crate) fn is_late(&self, tgid: u32) -> bool {
+    /// Whether stacks of the process are to wait, as both kinds do.
+    pub(crate) fn waits(&self, tgid: u32) -> bool {
         self.0.contains_key(&tgid)
     }
 

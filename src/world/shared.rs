@@ -29,7 +29,7 @@ pub(crate) struct World {
     pub(crate) containers: Containers,
     /// Whose user stacks are walked.
     pub(crate) scope: WalkScope,
-    /// The number of the window that is being sampled; the first is 1.
+    /// The number of the window that is taken in now, or next; the first is 1.
     pub(crate) window: u64,
     /// From runtimes, for the walker: what describes the code that they generate, by process.
     pub(crate) described: Vec<(u32, HotSpot)>,

@@ -56,12 +56,12 @@ pub(crate) trait Stage {
     fn shed(&mut self) {}
 }
 
-/// Ticks of a process, by whether a runtime's code ran.
+/// Ticks of a process, by whether Java ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuntimeTicks {
     /// All ticks of the process.
     pub(crate) all: u64,
-    /// Ticks with at least one frame of a runtime's code.
+    /// Ticks with at least one Java frame.
     pub(crate) managed: u64,
     /// Of those, ticks whose outermost frame is not one with which a thread begins.
     pub(crate) rootless: u64,

@@ -232,9 +232,11 @@ impl Jvms {
     }
 
     /// Looks at who ran in a window: a JVM that came during the run is attached to when it is first seen to run, if it was
-    /// not before, and the exact identity of each JVM is that of its stacks.
-    pub(super) fn identify(&mut self, ran: &[(ProcessId, u64)], symbolizer: &mut Symbolizer) {
-        for &(process, _) in ran {
+    /// not before, and the exact identity of each JVM is that of its stacks. What ran under its number before an exec is no
+    /// JVM, or another one.
+    pub(super) fn identify(&mut self, ran: &[(ProcessId, u64)], world: &mut World) {
+        let World { processes, symbolizer, .. } = world;
+        for process in ran.iter().map(|(process, _)| *process).filter(|id| !processes.is_former(*id)) {
             if let Some(mapped) = self.mapped.remove(&process.tgid)
                 && !self.entries.contains_key(&process.tgid)
             {
@@ -356,9 +358,15 @@ impl Jvms {
     /// Forgets JVMs that have ended: those of the last part that was told of now, those of this part, whose last window that
     /// is, with the next one. Later parts may wait to tell of those that ended in them.
     pub(super) fn forget_ended(&mut self, last: u64, symbolizer: &mut Symbolizer) {
-        let ended = self.ended.extract_if(.., |(window, _)| *window <= last);
-        let ended = ended.filter_map(|(_, entry)| entry.bound).collect();
-        for process in std::mem::replace(&mut self.told, ended) {
+        let mut left = Vec::new();
+        for (_, mut entry) in self.ended.extract_if(.., |(window, _)| *window <= last) {
+            // No stack of these windows waits any more.
+            if !entry.is_closed() {
+                entry.close(symbolizer);
+            }
+            left.extend(entry.bound);
+        }
+        for process in std::mem::replace(&mut self.told, left) {
             symbolizer.forget(process);
         }
     }
@@ -414,7 +422,7 @@ impl Jvms {
         for (tgid, entry) in &self.entries {
             if entry.is_open() {
                 readiness.set(*tgid, NameDelay::Undecided);
-            } else if entry.attached().is_some() && !readiness.is_late(*tgid) {
+            } else if entry.attached().is_some() && !readiness.waits(*tgid) {
                 readiness.set(*tgid, NameDelay::Late);
             }
         }

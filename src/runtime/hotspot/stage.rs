@@ -32,8 +32,7 @@ impl Stage for Jvms {
     }
 
     fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
-        self.close_ended(world);
-        self.identify(&window.ran, &mut world.symbolizer);
+        self.identify(&window.ran, world);
         self.renew(&mut world.symbolizer);
         let mut ran = world.waiting.clone();
         ran.extend(window.ran.iter().map(|(process, _)| *process));
@@ -49,6 +48,8 @@ impl Stage for Jvms {
 
     fn on_tick(&mut self, world: &mut World) {
         self.hand_on_descriptions(world);
+        // Those of which the last window was taken in.
+        self.close_ended(world);
     }
 
     fn on_end(&mut self, world: &mut World) {
