@@ -1,8 +1,7 @@
 //! jbpf-prof, an eBPF whole-system profiler with first-class Java.
 //!
-//! Data flows one way: `capture → symbolize → profile → output`; `process` and `jvm` serve `symbolize`. Only
-//! `session` knows the stages and their order, and `daemon` and `cli` stand above it. `tests/layers` holds the imports to that. The library exists so
-//! that tests and fuzz targets reach the parsers; the product is the binary.
+//! `docs/architecture.md` shows the way of a sample and the rooms of the source; `tests/layers` holds the imports to it. The library
+//! exists so that tests and fuzz targets reach the parsers; the product is the binary.
 
 pub mod backoff;
 pub mod capture;
