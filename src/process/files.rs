@@ -257,6 +257,11 @@ impl Files {
         self.contents.values().filter_map(|(_, content)| content.upgrade())
     }
 
+    /// Closes some files that can be opened again, for whoever has no descriptor left; whether there were any.
+    pub(super) fn give_some_back(&mut self) -> bool {
+        self.close_oldest(self.open)
+    }
+
     /// Closes the files that were not used for longest, so that a quarter of `room` is free; whether there was one.
     fn close_oldest(&mut self, room: usize) -> bool {
         let mut open: Vec<_> = self.alive().filter(|content| content.fd().is_some()).collect();

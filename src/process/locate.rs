@@ -10,7 +10,7 @@ use super::mappings::{Mapping, Object, Vdso};
 use super::maps::MapsEntry;
 use super::opening::Wanted;
 use super::program::{Before, MAX_ANCESTORS, Program};
-use super::reading::{self, ReadMaps};
+use super::reading::{self, Expected, ReadMaps};
 use super::table::Processes;
 use super::unlocated::Unlocated;
 use crate::sample::{MonoNs, ProcessId};
@@ -146,12 +146,10 @@ impl Processes {
         program.reread = now;
         let expected = program.expected();
         let most = self.options.max_mappings;
-        let read = if alive {
-            let read = self.patience.run(expected.tgid, move || reading::read_maps(expected, most));
-            read.unwrap_or(Err(Unlocated::TooSlow))
-        } else {
-            Err(Unlocated::ProcessGone)
-        };
+        let mut read = if alive { self.read_maps(expected, most) } else { Err(Unlocated::ProcessGone) };
+        if matches!(read, Err(Unlocated::NoDescriptor)) && self.files.give_some_back() {
+            read = self.read_maps(expected, most);
+        }
         if let Some(program) = self.program(tgid, index) {
             program.read_took = MonoNs::now().0.saturating_sub(now.0);
         }
@@ -160,6 +158,11 @@ impl Processes {
             Err(Unlocated::ProcessGone) => self.inherit(tgid, index, ancestors),
             Err(why) => self.fail(tgid, index, why),
         }
+    }
+
+    fn read_maps(&mut self, expected: Expected, most: usize) -> Result<ReadMaps, Unlocated> {
+        let read = self.patience.run(expected.tgid, move || reading::read_maps(expected, most));
+        read.unwrap_or(Err(Unlocated::TooSlow))
     }
 
     fn learn(&mut self, tgid: u32, index: usize, read: &ReadMaps, now: MonoNs) -> bool {
@@ -206,8 +209,9 @@ impl Processes {
     fn fail(&mut self, tgid: u32, index: usize, why: Unlocated) -> bool {
         if let Some(program) = self.program(tgid, index) {
             program.before = match (program.before, why) {
-                (Before::Unread, Unlocated::TooSlow) => Before::Held(0),
+                (Before::Unread, Unlocated::TooSlow | Unlocated::NoDescriptor) => Before::Held(0),
                 (Before::Held(times), Unlocated::TooSlow) => Before::Held(times + 1),
+                (Before::Held(times), Unlocated::NoDescriptor) => Before::Held(times),
                 (Before::Unread | Before::Held(_), _) => Before::Failed(why),
                 (known, _) => known,
             };

@@ -70,7 +70,8 @@ impl ProcessDir {
     /// `ESRCH` if the process has ended and was waited for.
     pub fn all_running(&self) -> Result<impl Iterator<Item = Running> + '_, Errno> {
         let stat = self.stat()?;
-        let first = if is_over(&stat) { None } else { self.first.try_clone().ok() };
+        let first =
+            if is_over(&stat) { None } else { Some(rustix::io::fcntl_dupfd_cloexec(&self.first, 0)?) };
         let (name, start, threads) = (stat.comm.clone(), stat.start_ticks, stat.threads);
         let others = (threads > 1).then(|| self.other_threads()).into_iter().flatten();
         let as_first = move |dir: OwnedFd| {

@@ -47,23 +47,34 @@ pub(super) struct ReadMaps {
 
 /// The executable mappings of a program that is alive, `most` of them.
 pub(super) fn read_maps(expected: Expected, most: usize) -> Result<ReadMaps, Unlocated> {
-    let gone = |_: Errno| Unlocated::ProcessGone;
-    let process = ProcessDir::open(expected.tgid).map_err(gone)?;
-    if !expected.is(&process.stat().map_err(gone)?) {
+    let process = ProcessDir::open(expected.tgid).map_err(why)?;
+    if !expected.is(&process.stat().map_err(why)?) {
         return Err(Unlocated::ProcessGone);
     }
-    for Running { dir, .. } in process.all_running().map_err(gone)? {
-        let Ok(read) = Maps::open(dir.as_fd()).and_then(|maps| collect(maps, most)) else { continue };
+    for Running { dir, .. } in process.all_running().map_err(why)? {
+        let read = match Maps::open(dir.as_fd()).and_then(|maps| collect(maps, most)).map_err(why) {
+            Ok(read) => read,
+            Err(Unlocated::NoDescriptor) => return Err(Unlocated::NoDescriptor),
+            Err(_) => continue,
+        };
         // Whoever runs has some: this thread has just ended.
         if read.entries.is_empty() {
             continue;
         }
         // Read after the maps: what an exec meanwhile would change.
-        let after = procfs::read_at(dir.as_fd(), "stat").ok().and_then(|stat| procfs::parse_stat(&stat));
+        let after = procfs::parse_stat(&procfs::read_at(dir.as_fd(), "stat").map_err(why)?);
         let same = after.is_some_and(|stat| expected.same_program(&stat));
         return if same { Ok(read) } else { Err(Unlocated::ProcessGone) };
     }
     Err(Unlocated::ProcessGone)
+}
+
+/// What an error says of a program: that it is gone, unless it is we who can open nothing.
+fn why(error: Errno) -> Unlocated {
+    match error {
+        Errno::MFILE | Errno::NFILE => Unlocated::NoDescriptor,
+        _ => Unlocated::ProcessGone,
+    }
 }
 
 fn collect(maps: impl Iterator<Item = Result<MapsEntry, Errno>>, most: usize) -> Result<ReadMaps, Errno> {

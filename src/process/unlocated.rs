@@ -9,6 +9,8 @@ pub enum Unlocated {
     ProcessGone,
     /// Its mappings could not be read in time.
     TooSlow,
+    /// There was no descriptor left to read its mappings with.
+    NoDescriptor,
     /// It has more mappings than are kept.
     TooManyMappings,
 }

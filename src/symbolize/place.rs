@@ -138,7 +138,7 @@ impl AddressSpaces for Processes {
             Location::Vsyscall => Place::Vsyscall,
             Location::Unknown(Unlocated::ProcessGone) => Place::Unknown(Why::ProcessGone),
             Location::Unknown(Unlocated::NotMapped) => Place::Unknown(Why::NotMapped),
-            Location::Unknown(Unlocated::TooSlow | Unlocated::TooManyMappings) => {
+            Location::Unknown(Unlocated::TooSlow | Unlocated::NoDescriptor | Unlocated::TooManyMappings) => {
                 Place::Unknown(Why::MappingsUnread)
             }
         }
