@@ -225,7 +225,7 @@ pub(super) struct Record {
 }
 
 /// An event by its name.
-fn event(name: &str) -> Result<Event, String> {
+pub(super) fn event(name: &str) -> Result<Event, String> {
     Event::named(name).ok_or_else(|| format!("no event is called so; there are {}", Event::names()))
 }
 

@@ -162,7 +162,7 @@ impl Files {
         }
         let found = open(&mut self.opener);
         // The rest of the profiler has more than its reserve: JVMs and unwind tables take descriptors, too.
-        if matches!(found, Err(NO_ROOM)) && self.close_oldest(self.open) {
+        if matches!(found, Err(NO_ROOM)) && self.give_some_back() {
             return open(&mut self.opener);
         }
         found

@@ -260,13 +260,19 @@ impl Profile {
     /// All samples, in an order that depends on what was added and when only.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
+        self.samples_of(|_| true)
+    }
+
+    /// The samples of the events that are wanted, in that order.
+    pub(super) fn samples_of(&self, wanted: impl Fn(Event) -> bool) -> Vec<Sample> {
         let sample = |(&(leaf, labels, event), &weight): (&(NodeId, LabelsId, Event), &Weight)| Sample {
             leaf,
             labels,
             event,
             weight,
         };
-        let mut all: Vec<Sample> = self.samples.iter().map(sample).collect();
+        let own = self.samples.iter().filter(|((_, _, event), _)| wanted(*event));
+        let mut all: Vec<Sample> = own.map(sample).collect();
         all.sort_unstable_by_key(|s| (s.leaf, s.labels, s.event));
         all
     }

@@ -26,7 +26,7 @@ impl Profile {
     /// The samples of an event.
     #[must_use]
     pub fn of_event(&self, event: Event) -> View<'_> {
-        let samples = self.samples().into_iter().filter(|sample| sample.event == event).collect();
+        let samples = self.samples_of(|of| of == event);
         View { profile: self, event, samples, accounts: self.accounts(event), has_labels: true }
     }
 

@@ -12,6 +12,7 @@ use options::{Daemon, Options, read};
 use sink::sinks;
 use value::{pair, size, valid_url};
 
+use super::args::event;
 use super::config::{OWN_BINARY, duration};
 use crate::daemon::{Address, Auth, BudgetLimits, DaemonConfig, KubeletConfig, StoreLimits, Trust};
 use crate::failure::Failure;
@@ -118,9 +119,7 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
 fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
     let mut events = Vec::new();
     for name in names {
-        let event = Event::named(name).ok_or_else(|| {
-            Failure::usage(format!("events {name}: no event is called so; there are {}", Event::names()))
-        })?;
+        let event = event(name).map_err(|why| Failure::usage(format!("events {name}: {why}")))?;
         if events.contains(&event) {
             return Err(Failure::usage(format!("events {name}: it is named twice")));
         }
