@@ -9,7 +9,7 @@ use log::LevelFilter;
 
 use super::args::{Picture, Record, Report};
 use crate::failure::{Exit, Failure};
-use crate::output::{BadOutput, Destination, Format, Look, OutputTarget as Output, svg};
+use crate::output::{BadOutput, Destination, Format, Look, Needs, OutputTarget as Output, svg};
 use crate::process::container::Node;
 use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
@@ -71,6 +71,9 @@ impl RecordConfig {
         let groups = groups(&record, &mut warnings)?;
         let outputs = outputs(&record)?;
         let look = look(&record.picture)?;
+        let needs =
+            |what: fn(&Needs) -> bool| outputs.targets.iter().any(|target| what(&target.format.needs));
+        let needs = Needs { seconds: needs(|needs| needs.seconds), threads: needs(|needs| needs.threads) };
         let globs = |patterns: &[String]| patterns.iter().map(|p| Glob::new(p)).collect();
         Ok(RecordConfig {
             outputs: outputs.targets,
@@ -82,7 +85,7 @@ impl RecordConfig {
             per_container: record.per_container,
             lines: record.lines,
             log: log_level(&record),
-            settings: settings(record, groups, &events, rate)?,
+            settings: settings(record, groups, &events, rate, needs)?,
             warnings,
         })
     }
@@ -93,6 +96,7 @@ fn settings(
     groups: Option<Selection>,
     events: &[Event],
     (requested_hz, period_ns): (f64, u64),
+    needs: Needs,
 ) -> Result<Settings, Failure> {
     // The log and a bar that is drawn over would be in each other's way.
     let progress = !record.quiet && log_level(&record) == LevelFilter::Off;
@@ -109,7 +113,8 @@ fn settings(
         kernel: !record.all_user,
         idle: record.idle,
         include_self: record.include_self,
-        per_thread: record.per_thread,
+        per_thread: record.per_thread || needs.threads,
+        seconds: needs.seconds,
         raw_threads: record.raw_threads,
         raw_names: record.raw_names,
         java: record.java.into(),

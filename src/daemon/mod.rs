@@ -268,6 +268,7 @@ fn settings(config: &DaemonConfig) -> Settings {
         idle: false,
         include_self: false,
         per_thread: false,
+        seconds: false,
         raw_threads: false,
         raw_names: false,
         java: config.java,

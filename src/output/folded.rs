@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 
-use super::format::{Format, Reading};
+use super::format::{Format, Needs, Reading};
 use super::name;
 use crate::profile::fold::Fold;
 use crate::profile::frames::{FrameId, FrameTable};
@@ -28,6 +28,7 @@ pub(super) const TOO_SMALL: &str = "[too small]";
 pub static FORMAT: Format = Format {
     names: &["folded", "collapsed"],
     media_type: "text/plain; charset=utf-8",
+    needs: Needs::NONE,
     several: false,
     write: |views, _, out| Ok(views.iter().try_for_each(|view| write(view, out))?),
     read: Reading::By { magic: b"", read: |input| read(input) },

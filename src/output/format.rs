@@ -13,6 +13,8 @@ pub struct Format {
     pub names: &'static [&'static str],
     /// Of an answer by HTTP.
     pub media_type: &'static str,
+    /// What a profile must tell apart for it.
+    pub needs: Needs,
     /// Whether a file of it can hold several events; of one that cannot there is a file each.
     pub several: bool,
     /// Writes the events of a profile, which are one if it holds no more; formats that are no pictures have no use for the
@@ -20,6 +22,20 @@ pub struct Format {
     pub(super) write: fn(&[View<'_>], &Look, &mut dyn Write) -> anyhow::Result<()>,
     /// How it is read.
     pub(super) read: Reading,
+}
+
+/// What a profile must tell apart for a format; a run does what one of its outputs needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The second of each sample.
+    pub seconds: bool,
+    /// Threads.
+    pub threads: bool,
+}
+
+impl Needs {
+    /// Nothing but stacks.
+    pub(super) const NONE: Needs = Needs { seconds: false, threads: false };
 }
 
 /// How a format is read.

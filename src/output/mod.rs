@@ -5,6 +5,7 @@
 pub mod convert;
 pub mod destination;
 pub mod file;
+pub mod firefox;
 pub mod folded;
 pub mod format;
 mod look;
@@ -23,7 +24,7 @@ use std::io::Write;
 use crate::profile::View;
 pub use convert::{convert, read};
 pub use destination::Destination;
-pub use format::Format;
+pub use format::{Format, Needs};
 pub use look::Look;
 pub use per_container::write_each;
 pub use registry::{BadOutput, FORMATS, OutputTarget, UnknownFormat};

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::destination::Destination;
 use super::format::Format;
-use super::{folded, pprof, svg};
+use super::{firefox, folded, pprof, svg};
 
 /// All formats. What is read and has no magic and no name is the first that can be anything.
-pub static FORMATS: [&Format; 3] = [&svg::FORMAT, &folded::FORMAT, &pprof::FORMAT];
+pub static FORMATS: [&Format; 4] = [&svg::FORMAT, &folded::FORMAT, &pprof::FORMAT, &firefox::FORMAT];
 
 /// No format has this name or extension.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

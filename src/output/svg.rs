@@ -7,7 +7,7 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 
 use super::folded::{self, Texts};
-use super::format::{Format, Reading};
+use super::format::{Format, Needs, Reading};
 use super::look::Look;
 use super::report::thousands;
 use super::{name, palette};
@@ -21,6 +21,7 @@ const FRAMES_WIDTH: f64 = 1180.0;
 pub static FORMAT: Format = Format {
     names: &["svg"],
     media_type: "image/svg+xml",
+    needs: Needs::NONE,
     several: false,
     write: |views, look, out| views.iter().try_for_each(|view| write(view, look, out)),
     read: Reading::Never("a flame graph is a picture; convert reads folded stacks and pprof"),

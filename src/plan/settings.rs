@@ -96,6 +96,8 @@ pub struct Settings {
     pub include_self: bool,
     /// A frame for each thread.
     pub per_thread: bool,
+    /// The second of each sample is told apart.
+    pub seconds: bool,
     /// Thread names with their numbers.
     pub raw_threads: bool,
     /// Java names with their run-specific numbers.
@@ -143,6 +145,7 @@ impl Settings {
             idle: false,
             include_self: false,
             per_thread: false,
+            seconds: false,
             raw_threads: false,
             raw_names: false,
             java: Java::Off,

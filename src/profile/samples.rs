@@ -74,6 +74,8 @@ pub struct Sample {
     pub labels: LabelsId,
     /// Of what.
     pub event: Event,
+    /// In which second from the beginning of the profile; 0 in a profile that does not tell seconds apart.
+    pub second: u16,
     /// How much.
     pub weight: Weight,
 }
@@ -88,7 +90,8 @@ pub struct Profile {
     labels: LabelTable,
     label_text: Strings,
     trie: Trie,
-    samples: HashMap<(NodeId, LabelsId, Event), Weight, RandomState>,
+    /// By stack, labels, event and second.
+    samples: HashMap<(NodeId, LabelsId, Event, u16), Weight, RandomState>,
     /// The way to the last stack: the next one often begins like it.
     last: Vec<(FrameId, NodeId)>,
     cut: u64,
@@ -127,7 +130,7 @@ impl Profile {
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = self.accounts.keys().copied().collect();
-        events.extend(self.samples.keys().map(|(_, _, event)| *event));
+        events.extend(self.samples.keys().map(|(_, _, event, _)| *event));
         events.sort_unstable();
         events.dedup();
         if events.is_empty() { vec![Event::default()] } else { events }
@@ -203,7 +206,12 @@ impl Profile {
 
     /// Adds to a stack and labels that are known by number.
     pub fn add_at(&mut self, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
-        match self.samples.entry((stack, labels, event)) {
+        self.add_in(0, stack, labels, event, weight);
+    }
+
+    /// The same in a second from the beginning of the profile on: see [`View::by_second`](super::View::by_second).
+    pub fn add_in(&mut self, second: u16, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
+        match self.samples.entry((stack, labels, event, second)) {
             Entry::Occupied(mut sum) => *sum.get_mut() += weight,
             Entry::Vacant(free) if weight != Weight::default() => _ = free.insert(weight),
             Entry::Vacant(_) => {}
@@ -227,7 +235,7 @@ impl Profile {
         }
         for sample in other.samples() {
             let labels = self.intern_labels(other.labels(sample.labels));
-            self.add_at(to_node[sample.leaf.index()], labels, sample.event, sample.weight);
+            self.add_in(sample.second, to_node[sample.leaf.index()], labels, sample.event, sample.weight);
         }
         for (event, accounts) in accounts {
             self.accounts_mut(*event).merge(accounts);
@@ -245,7 +253,7 @@ impl Profile {
     pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId, &Labels) -> bool) {
         let mut out: BTreeMap<Event, u64> = BTreeMap::new();
         let all = &self.labels;
-        self.samples.retain(|(leaf, labels, event), weight| {
+        self.samples.retain(|(leaf, labels, event, _), weight| {
             let stays = keep(*leaf, all.get(*labels));
             *out.entry(*event).or_default() += if stays { 0 } else { weight.count };
             stays
@@ -265,15 +273,11 @@ impl Profile {
 
     /// The samples of the events that are wanted, in that order.
     pub(super) fn samples_of(&self, wanted: impl Fn(Event) -> bool) -> Vec<Sample> {
-        let sample = |(&(leaf, labels, event), &weight): (&(NodeId, LabelsId, Event), &Weight)| Sample {
-            leaf,
-            labels,
-            event,
-            weight,
-        };
-        let own = self.samples.iter().filter(|((_, _, event), _)| wanted(*event));
-        let mut all: Vec<Sample> = own.map(sample).collect();
-        all.sort_unstable_by_key(|s| (s.leaf, s.labels, s.event));
+        let own = self.samples.iter().filter(|((_, _, event, _), _)| wanted(*event));
+        let mut all: Vec<Sample> = own
+            .map(|(&(leaf, labels, event, second), &weight)| Sample { leaf, labels, event, second, weight })
+            .collect();
+        all.sort_unstable_by_key(|s| (s.leaf, s.labels, s.event, s.second));
         all
     }
 

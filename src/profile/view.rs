@@ -18,6 +18,8 @@ pub struct View<'p> {
     event: Event,
     /// By leaf, then by labels.
     samples: Vec<Sample>,
+    /// The same by second; empty if the profile does not tell seconds apart.
+    by_second: Vec<Sample>,
     accounts: Accounts,
     has_labels: bool,
 }
@@ -26,8 +28,8 @@ impl Profile {
     /// The samples of an event.
     #[must_use]
     pub fn of_event(&self, event: Event) -> View<'_> {
-        let samples = self.samples_of(|of| of == event);
-        View { profile: self, event, samples, accounts: self.accounts(event), has_labels: true }
+        let (samples, by_second) = summed(self.samples_of(|of| of == event));
+        View { profile: self, event, samples, by_second, accounts: self.accounts(event), has_labels: true }
     }
 
     /// The samples of each event.
@@ -50,7 +52,7 @@ impl<'p> View<'p> {
     /// accounts. Lost ticks are nobody's and in none of them.
     pub fn split<K: Ord>(&self, key: impl Fn(&Labels) -> K) -> impl Iterator<Item = (K, View<'p>)> {
         let mut groups: BTreeMap<K, Vec<Sample>> = BTreeMap::new();
-        for sample in &self.samples {
+        for sample in self.by_second() {
             groups.entry(key(self.profile.labels(sample.labels))).or_default().push(*sample);
         }
         groups.into_iter().map(move |(key, samples)| (key, self.only(samples, Accounts::default())))
@@ -64,11 +66,12 @@ impl<'p> View<'p> {
     }
 
     fn only(&self, samples: Vec<Sample>, accounts: Accounts) -> View<'p> {
+        let (samples, by_second) = summed(samples);
         let kept: u64 = samples.iter().map(|sample| sample.weight.count).sum();
         let (ticks, period_ns, one_in) =
             (accounts.ticks + kept, self.accounts.period_ns, self.accounts.one_in);
         let accounts = Accounts { ticks, kept, period_ns, one_in, ..accounts };
-        View { profile: self.profile, event: self.event, samples, accounts, has_labels: true }
+        View { profile: self.profile, event: self.event, samples, by_second, accounts, has_labels: true }
     }
 
     /// Of what they are.
@@ -82,8 +85,9 @@ impl<'p> View<'p> {
     #[must_use]
     pub fn of_container(&self, container: Option<&ContainerLabels>) -> View<'p> {
         let own = |sample: &&Sample| self.labels(sample.labels).container.as_deref() == container;
-        let samples = self.samples.iter().filter(own).copied().collect();
-        let mut view = View { samples, accounts: self.accounts.clone(), ..*self };
+        let [samples, by_second] =
+            [&self.samples, &self.by_second].map(|rows| rows.iter().filter(own).copied().collect());
+        let mut view = View { samples, by_second, accounts: self.accounts.clone(), ..*self };
         let out = view.accounts.kept.saturating_sub(view.total().count);
         view.accounts.kept -= out;
         view.accounts.filtered += out;
@@ -108,6 +112,13 @@ impl<'p> View<'p> {
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
+    }
+
+    /// The samples of each second from the beginning of the profile, in the order of their leaves. In a profile that does not
+    /// tell seconds apart all are of second 0.
+    #[must_use]
+    pub fn by_second(&self) -> &[Sample] {
+        if self.by_second.is_empty() { &self.samples } else { &self.by_second }
     }
 
     /// Where their ticks went.
@@ -189,6 +200,24 @@ impl<'p> View<'p> {
     pub fn check(&self) -> Result<(), String> {
         self.accounts.check_samples(self.total().count)
     }
+}
+
+/// Samples of an event in the order of their leaves and labels: summed over all seconds, and as they were; nothing as they were
+/// if that is the same.
+fn summed(by_second: Vec<Sample>) -> (Vec<Sample>, Vec<Sample>) {
+    if by_second.iter().all(|sample| sample.second == 0) {
+        return (by_second, Vec::new());
+    }
+    let mut samples: Vec<Sample> = Vec::new();
+    for sample in &by_second {
+        match samples.last_mut() {
+            Some(last) if (last.leaf, last.labels) == (sample.leaf, sample.labels) => {
+                last.weight += sample.weight
+            }
+            _ => samples.push(Sample { second: 0, ..*sample }),
+        }
+    }
+    (samples, by_second)
 }
 
 #[cfg(test)]

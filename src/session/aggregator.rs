@@ -27,6 +27,8 @@ pub(super) struct View {
     pub(super) per_thread: bool,
     /// Thread names with their numbers.
     pub(super) raw_threads: bool,
+    /// The second of each sample.
+    pub(super) seconds: bool,
     /// The event that was asked for first.
     pub(super) first: Event,
 }
@@ -134,6 +136,10 @@ impl Aggregator {
         let (began, stacks) = (Instant::now(), counted.stacks.len());
         let new_ticks: u64 = counted.events.iter().map(|of| of.counters.ticks).sum();
         self.count(number, &counted);
+        if self.view.seconds {
+            let before = self.ends[1];
+            self.part(number).note_end(number, before, end);
+        }
         world.symbolizer.follow_kernel();
         let (late, now): (Vec<_>, Vec<_>) =
             counted.stacks.into_iter().partition(|(stack, _)| world.readiness.waits(stack.key.process.tgid));
@@ -241,11 +247,12 @@ impl Aggregator {
             _ => self.show(world, (stack, waits), last, window),
         };
         self.cut_names += if cut { count.ticks } else { 0 };
+        let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
         let profile = &mut self.part(window).profile;
         let new = last.frames.iter().skip(last.path.len() - last.roots);
         last.path.extend(new.map(|frame| profile.intern_frame(frame)));
         let node = profile.stack_of(&last.path);
-        profile.add_at(node, labels, event, Weight { count: count.ticks, value: count.weight });
+        profile.add_in(second, node, labels, event, Weight { count: count.ticks, value: count.weight });
     }
 
     /// Has the process and the thread of a stack shown. `waits`: nothing ran.

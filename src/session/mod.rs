@@ -90,8 +90,9 @@ pub fn run_parts(
     log::info!("capture: ready in {:.0?}", began.elapsed());
     let idle = Idle::new(ready.waits, settings.idle);
     let world = World::look(settings, groups, launched.as_ref().map(Launched::pid))?;
-    let Settings { per_thread, raw_threads, .. } = *settings;
-    let aggregator = Aggregator::new(idle, View { per_thread, raw_threads, first: settings.first() });
+    let Settings { per_thread, raw_threads, seconds, .. } = *settings;
+    let aggregator =
+        Aggregator::new(idle, View { per_thread, raw_threads, seconds, first: settings.first() });
     let mut stages = Stages::prepare(settings, control, world, ready.unwind, aggregator);
 
     let news = sampler.news.take().context("the sampler has no news")?;

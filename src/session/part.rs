@@ -1,5 +1,6 @@
 //! A part of a session: what the samples of some windows in a row have become.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::sampler::Totals;
@@ -7,8 +8,10 @@ use super::tally::Tally;
 use crate::profile::kind::Origin;
 use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Module, Profile, Why};
-use crate::sample::{Count, End, Event, Stack};
+use crate::sample::{Count, End, Event, MonoNs, Stack};
 
+/// Nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 /// Files, by reason, in which walks ended that did not reach the root.
 const MAX_FILES: usize = 4096;
 
@@ -20,18 +23,44 @@ pub(super) struct Part {
     first: Event,
     /// Most stacks of a window, which the count maps must hold.
     pub(super) most_stacks: usize,
+    /// When it began, and when its windows ended: only where seconds are told apart.
+    begun: Option<MonoNs>,
+    ends: BTreeMap<u64, MonoNs>,
     /// Its last window, and what was known at its end; none while it is not over.
     pub(super) end: Option<(u64, Totals)>,
 }
 
 impl Part {
     pub(super) fn new(first: Event) -> Part {
-        Part { profile: Profile::new(), tally: Tally::default(), first, most_stacks: 0, end: None }
+        Part {
+            profile: Profile::new(),
+            tally: Tally::default(),
+            first,
+            most_stacks: 0,
+            begun: None,
+            ends: BTreeMap::new(),
+            end: None,
+        }
     }
 
     /// The number of its last window; 0 while it is not over.
     pub(super) fn last_window(&self) -> u64 {
         self.end.as_ref().map_or(0, |(last, _)| *last)
+    }
+
+    /// A window has ended; `before` is when the one before it did, 0 if it is the first of all.
+    pub(super) fn note_end(&mut self, window: u64, before: MonoNs, end: MonoNs) {
+        let first = if before.0 == 0 { MonoNs(end.0.saturating_sub(SECOND)) } else { before };
+        self.begun.get_or_insert(first);
+        self.ends.insert(window, end);
+    }
+
+    /// In which second of the part a window was, by its middle.
+    pub(super) fn second_of(&self, window: u64) -> u16 {
+        let (Some(begun), Some(end)) = (self.begun, self.ends.get(&window)) else { return 0 };
+        let before = self.ends.range(..window).next_back().map_or(begun, |(_, end)| *end);
+        let middle = before.0 + end.0.saturating_sub(before.0) / 2;
+        u16::try_from(middle.saturating_sub(begun.0) / SECOND).unwrap_or(u16::MAX)
     }
 
     /// Takes in how a stack ended, and whether Java ran.

@@ -68,13 +68,14 @@ const ROOMS: [(&str, &[&str]); 21] = [
 ];
 
 /// Every library, with the rooms that may use it, outside their tests. `*` stands for all.
-const LIBRARIES: [(&str, &[&str]); 36] = [
+const LIBRARIES: [(&str, &[&str]); 37] = [
     ("ahash", &["capture", "symbolize", "profile"]),
     ("anyhow", &["*"]),
     ("base64", &["daemon"]),
     ("clap", &["cli"]),
     ("cpp_demangle", &["symbolize"]),
     ("flate2", &["symbolize", "output", "daemon"]),
+    ("fxprof_processed_profile", &["output"]),
     ("gimli", &["symbolize"]),
     ("http_body_util", &["daemon"]),
     ("hyper", &["daemon"]),

@@ -13,13 +13,14 @@ pub(super) use model::{LABEL_PID, LABEL_PROCESS, LABEL_THREAD};
 pub use read::read;
 pub use write::write;
 
-use super::format::{Format, Reading};
+use super::format::{Format, Needs, Reading};
 use model::GZIP;
 
 /// pprof.
 pub static FORMAT: Format = Format {
     names: &["pb.gz", "pprof"],
     media_type: "application/octet-stream",
+    needs: Needs::NONE,
     several: true,
     write: |views, _, out| write(views, out),
     read: Reading::By { magic: GZIP, read: |input| read(input) },
