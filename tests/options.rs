@@ -1,11 +1,14 @@
 //! What options of the main job do, on real programs: each changes what it says, and nothing else.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use testkit::folded::{Folded, is};
 use testkit::java::{Jdk, Program};
 use testkit::profiler::{Profile, binary, finish, out_file, profile, profile_by, record_watching, run};
@@ -253,6 +256,81 @@ fn types_of_the_kernel_may_come_from_a_file() {
     let folded = Folded::parse(&std::fs::read_to_string(&out).unwrap());
     assert!(folded.within("burn40").total() > 100, "{}", folded.top(5));
     std::fs::remove_file(btf).unwrap();
+}
+
+/// A program burns two seconds of CPU time in one function, then becomes another one with a function of its own.
+#[test]
+fn a_timeline_says_when() {
+    if !is_root() {
+        return;
+    }
+    let [first, second] = ["turn_a", "turn_b"].map(native::program);
+    let out = out_file("json.gz");
+    let paths = [&first, &second, &out].map(|path| path.to_str().unwrap());
+    let run = run(["-F", "999", "--report", "json", "-o", paths[2], "--", paths[0], "2000", "1", paths[1]])
+        .success();
+    let accounts = serde_json::from_str::<Value>(&run.stdout).unwrap()["accounts"].clone();
+    let mut json = Vec::new();
+    flate2::read::GzDecoder::new(File::open(&out).unwrap()).read_to_end(&mut json).unwrap();
+    let threads = timelines(&serde_json::from_slice(&json).unwrap());
+
+    let shown: u64 = threads.values().flatten().map(|sample| sample.weight).sum();
+    let lost = accounts["lost"].as_array().unwrap().iter().map(|lost| lost["ticks"].as_u64().unwrap());
+    assert_eq!(shown, accounts["kept"].as_u64().unwrap() + lost.sum::<u64>(), "{accounts}");
+    let when = |name: &str, function: &str| {
+        let own = threads[name].iter().filter(|sample| sample.stack.iter().any(|frame| frame == function));
+        let own: Vec<_> = own.map(|sample| (sample.second, sample.weight)).collect();
+        let ticks: u64 = own.iter().map(|(_, weight)| weight).sum();
+        assert!(ticks > 1_000, "{ticks} of {function}");
+        let seconds: BTreeSet<u64> = own.iter().map(|(second, _)| *second).collect();
+        assert!(seconds.len() >= 2, "{function}: two seconds of CPU time are not in {seconds:?} alone");
+        (seconds.first().copied().unwrap(), seconds.last().copied().unwrap())
+    };
+    let (early, late) = (when("turn_a", "work_of_a"), when("turn_b", "work_of_b"));
+    // The second in which the one became the other is of both.
+    assert!(early.0 <= 1 && early.1 <= late.0, "{early:?} {late:?}");
+}
+
+/// A sample of a timeline: in which second it stands, its frames from the root, and how many ticks it is.
+struct Timed {
+    second: u64,
+    stack: Vec<String>,
+    weight: u64,
+}
+
+/// The samples of each thread of a profile in Firefox's format, by the thread's name; the tables refer to each other by row.
+fn timelines(profile: &Value) -> BTreeMap<String, Vec<Timed>> {
+    let row = |column: &Value, row: &Value| column[usize::try_from(row.as_u64().unwrap()).unwrap()].clone();
+    let samples = |thread: &Value| {
+        let (table, frames) = (&thread["stackTable"], &thread["frameTable"]);
+        let name = |stack: &Value| {
+            let function = row(&frames["func"], &row(&table["frame"], stack));
+            let name = row(&thread["stringArray"], &row(&thread["funcTable"]["name"], &function));
+            name.as_str().unwrap().to_owned()
+        };
+        let own = &thread["samples"];
+        let mut ms = 0.0;
+        let mut samples = Vec::new();
+        for at in 0..own["stack"].as_array().unwrap().len() {
+            ms += own["timeDeltas"][at].as_f64().unwrap();
+            let (mut stack, mut up) = (Vec::new(), own["stack"][at].clone());
+            while !up.is_null() {
+                stack.insert(0, name(&up));
+                up = row(&table["prefix"], &up);
+            }
+            samples.push(Timed {
+                second: ms as u64 / 1000,
+                stack,
+                weight: own["weight"][at].as_u64().unwrap(),
+            });
+        }
+        samples
+    };
+    let mut threads: BTreeMap<String, Vec<Timed>> = BTreeMap::new();
+    for thread in profile["threads"].as_array().unwrap() {
+        threads.entry(thread["name"].as_str().unwrap().to_owned()).or_default().extend(samples(thread));
+    }
+    threads
 }
 
 #[test]

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from . import bystander, convert, filter, hiccup, jdks, native, paired, pointers, programs, rivals, scaling, sinks, soak, tables
+from . import bystander, convert, filter, hiccup, jdks, native, paired, pointers, programs, rivals, scaling, sinks, soak, tables, timeline
 from .cache import Cache
 from .figures import Figures
 from .jvm import EXACT
@@ -23,7 +23,7 @@ PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "
 # Not among them unless asked for, since they take long: what the daemon costs in minutes and hours, what a filter saves,
 # ten JVMs with and without frame pointers, what other profilers cost, what a node pushes.
 SOAK, POINTERS, RIVALS, SCALING, PAIRED, SINKS = "soak", "pointers", "rivals", "scaling", "paired", "sinks"
-DAEMON = [SOAK, "bystander", "filter", SINKS]
+DAEMON = [SOAK, "bystander", "filter", SINKS, "timeline"]
 ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED]
 # Parts that look at a running Java program.
 OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING, PAIRED}
@@ -99,6 +99,8 @@ class Bench:
             bystander.measure(self.ours.binary, self.work, self.figures, found[0], self.args.seconds)
         if "filter" in self.parts:
             filter.measure(self.ours, self.figures, max(self.rates), self.args.seconds)
+        if "timeline" in self.parts:
+            timeline.measure(self.ours, self.figures, max(self.rates), self.args.seconds)
         if SINKS in self.parts:
             sinks.measure(self, pathlib.Path(self.args.before).resolve())
         if SOAK in self.parts:

@@ -1,8 +1,8 @@
-//! The Firefox Profiler's format, for <https://profiler.firefox.com>: threads over time. Its JSON is written by Mozilla's own crate, in
-//! gzip.
+//! The Firefox Profiler's format, for <https://profiler.firefox.com>: threads over time. Its JSON is written by Mozilla's own
+//! crate, in gzip.
 //!
-//! Time is told by the second: the samples of a second stand in it at equal distances, in the order of their stacks. A profile
-//! that does not tell seconds apart has all of them spread over its time.
+//! Time is known by the second: a second is divided among a thread's samples of it, in the order of their stacks, and a sample
+//! stands at the end of its part. A profile that does not tell seconds apart is divided as a whole.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -94,10 +94,12 @@ impl<'p> Threads<'_, 'p> {
         for samples in samples.chunk_by(|a, b| (a.labels, a.second) == (b.labels, b.second)) {
             let thread = self.thread(samples[0].labels);
             let all: u64 = samples.iter().map(|sample| sample.weight.count).sum();
-            let (begin, mut before) = (u64::from(samples[0].second) * SECOND, 0);
+            let (begin, mut sum) = (u64::from(samples[0].second) * SECOND, 0);
+            // A viewer takes a sample's CPU time for the time since the sample before it: that begins with the second.
+            self.profile.add_sample(thread, timestamp(begin), None, CpuDelta::from_nanos(0), 0);
             for &Sample { leaf, weight, .. } in samples {
-                let at = begin + share(length, before, all);
-                before += weight.count;
+                sum += weight.count;
+                let at = begin + share(length - 1, sum, all);
                 let stack = self.stack(thread, leaf);
                 self.add(thread, at, stack, weight.count, weight.value);
             }
@@ -110,7 +112,7 @@ impl<'p> Threads<'_, 'p> {
         if accounts.lost_total() == 0 {
             return;
         }
-        let begin = Timestamp::from_nanos_since_reference(0);
+        let begin = timestamp(0);
         let process = self.profile.add_process(name::LOST, 0, begin);
         let thread = self.profile.add_thread(process, 0, begin, true);
         for (reason, lost) in &accounts.lost {
@@ -128,7 +130,7 @@ impl<'p> Threads<'_, 'p> {
         // Weights have 31 bits.
         while left > 0 {
             let weight = i32::try_from(left).unwrap_or(i32::MAX);
-            self.profile.add_sample(thread, Timestamp::from_nanos_since_reference(at), stack, cpu, weight);
+            self.profile.add_sample(thread, timestamp(at), stack, cpu, weight);
             (left, cpu) = (left - u64::from(weight.unsigned_abs()), CpuDelta::from_nanos(0));
         }
     }
@@ -138,7 +140,7 @@ impl<'p> Threads<'_, 'p> {
             return *thread;
         }
         let Labels { pid, process, thread: name, tid, .. } = self.view.labels(id);
-        let begin = Timestamp::from_nanos_since_reference(0);
+        let begin = timestamp(0);
         let profile = &mut self.profile;
         let process = *self
             .processes
@@ -205,9 +207,14 @@ const CATEGORIES: [(Origin, &str, CategoryColor); 6] = [
     (Origin::Kernel, "Kernel", CategoryColor::Orange),
 ];
 
-/// A part of a length: `before` of `all`.
-fn share(length: u64, before: u64, all: u64) -> u64 {
-    let part = u128::from(length) * u128::from(before) / u128::from(all.max(1));
+/// Nanoseconds from the beginning of the profile.
+fn timestamp(ns: u64) -> Timestamp {
+    Timestamp::from_nanos_since_reference(ns)
+}
+
+/// A part of a length: `part` of `all`.
+fn share(length: u64, part: u64, all: u64) -> u64 {
+    let part = u128::from(length) * u128::from(part) / u128::from(all.max(1));
     u64::try_from(part).unwrap_or(length)
 }
 
@@ -263,12 +270,16 @@ mod tests {
         let (samples, mut time) = (&thread["samples"], 0.0);
         let deltas = numbers(&samples["timeDeltas"]);
         let rows = samples["stack"].as_array().unwrap().iter().zip(deltas).zip(numbers(&samples["weight"]));
-        rows.map(|((stack, delta), weight)| {
+        rows.filter_map(|((stack, delta), weight)| {
             time += delta;
+            if stack.is_null() {
+                assert_eq!(weight, 0.0, "the beginning of a second weighs nothing");
+                return None;
+            }
             let frame = at(&thread["stackTable"]["frame"], stack);
             let function = at(&thread["frameTable"]["func"], &frame);
             let name = at(&thread["funcTable"]["name"], &function);
-            (at(&thread["stringArray"], &name).as_str().unwrap().to_owned(), time, weight as u64)
+            Some((at(&thread["stringArray"], &name).as_str().unwrap().to_owned(), time, weight as u64))
         })
         .collect()
     }
@@ -311,7 +322,8 @@ mod tests {
         }
         whole.span.duration_ns = 10 * SECOND;
         let json = json(&whole);
-        let times: Vec<f64> = samples(thread(&json, "a")).iter().map(|sample| sample.1).collect();
-        assert_eq!(times, [0.0, 5000.0]);
+        let times: Vec<u64> =
+            samples(thread(&json, "a")).iter().map(|sample| sample.1.round() as u64).collect();
+        assert_eq!(times, [5000, 10_000]);
     }
 }

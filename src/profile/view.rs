@@ -212,7 +212,7 @@ fn summed(by_second: Vec<Sample>) -> (Vec<Sample>, Vec<Sample>) {
     for sample in &by_second {
         match samples.last_mut() {
             Some(last) if (last.leaf, last.labels) == (sample.leaf, sample.labels) => {
-                last.weight += sample.weight
+                last.weight += sample.weight;
             }
             _ => samples.push(Sample { second: 0, ..*sample }),
         }
