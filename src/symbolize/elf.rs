@@ -14,7 +14,7 @@ use super::fields::{Class, Fields};
 const MAX_SECTIONS: u64 = 1 << 17;
 const MAX_SEGMENTS: u64 = 4096;
 const MAX_SECTION_NAMES: u64 = 4 << 20;
-const MAX_NOTE: u64 = 64 << 10;
+pub(super) const MAX_NOTE: u64 = 64 << 10;
 
 const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_NOBITS: u32 = 8;
@@ -269,6 +269,12 @@ impl Elf {
         u32::try_from(self.sections.len() - 1).unwrap_or(0)
     }
 
+    /// Where the file has code, offsets.
+    #[must_use]
+    pub fn code_ranges(&self) -> Vec<Range<u64>> {
+        self.code().map(|code| code.offset..code.offset.saturating_add(code.size)).collect()
+    }
+
     /// The segments with code, as far as the file has them.
     pub(super) fn code(&self) -> impl Iterator<Item = Found> {
         let code = self.segments.iter().filter(|segment| segment.executable);
@@ -340,22 +346,13 @@ impl Elf {
     /// Whether the file has DWARF of its own.
     #[must_use]
     pub fn has_debug_info(&self) -> bool {
-        self.section(".debug_info").is_some()
+        [".debug_info", ".zdebug_info"].iter().any(|name| self.section(name).is_some())
     }
 
     /// Whether it has a full symbol table.
     #[must_use]
     pub fn has_symtab(&self) -> bool {
         self.section(".symtab").is_some()
-    }
-
-    /// Build id of the supplementary file that `dwz` moved shared DWARF to (`.gnu_debugaltlink`).
-    #[must_use]
-    pub fn alternate_build_id(&self) -> Option<Vec<u8>> {
-        let link = self.section(".gnu_debugaltlink")?;
-        let bytes = self.bytes(link.offset, link.size, MAX_NOTE).ok()?;
-        let id = bytes.iter().position(|&b| b == 0)? + 1;
-        bytes.get(id..).filter(|id| (2..=64).contains(&id.len())).map(<[u8]>::to_vec)
     }
 
     fn read_segments(&mut self, offset: u64, count: u64) -> Result<(), ElfError> {

@@ -2,24 +2,23 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, open};
-
 use super::child::{Child, Lost};
+use super::debug_files;
 use super::frames::{Frames, Shared, unknown};
-use super::message::{FileFacts, Kept, Request, Response};
-use super::place::FileHandle;
+use super::lookup::WantedFile;
+use super::message::{DebugKind, FileFacts, Kept, Request, Response};
+use super::place::{AddressSpaces, FileHandle};
 use crate::process::{FileId, FileUse};
 use crate::profile::Why;
 use crate::profile::frame::Module;
 
 /// Offsets in one request.
 const BATCH: usize = 4096;
-/// Descriptors that one worker is given; then it is replaced. Each file needs up to three.
-const MAX_DESCRIPTORS: usize = 900;
+/// Descriptors that one worker is given; then it is replaced. It holds up to five for each.
+const MAX_DESCRIPTORS: usize = 700;
 /// Files that are remembered as bad.
 const MAX_BAD: usize = 4096;
 
@@ -39,6 +38,8 @@ struct FileState {
     /// Whether it must keep it; none of an image of our own.
     usage: Option<FileUse>,
     bad: Option<Why>,
+    /// Workers were lost over it: its DWARF is left alone.
+    no_lines: bool,
 }
 
 /// Files and the worker that reads them.
@@ -58,30 +59,41 @@ impl Files {
         Files { files: HashMap::new(), debug_dir, shared: Shared::default(), lost: 0, poisoned: 0 }
     }
 
-    /// The frames at `offsets` of a file, in order. A worker that dies over it is replaced, and the file tried once
-    /// more; a file over which two die, or one is too slow, is not read again.
+    /// The frames at the wanted offsets of a file, in order. A worker that dies over it is replaced, and the file tried once
+    /// more; if that one dies too, or one is too slow, its DWARF is left alone; and if another one is lost then, the file is not
+    /// read again.
     pub(crate) fn frames(
         &mut self,
         child: &mut Child,
-        (id, file): (FileId, &FileHandle),
-        offsets: &[u64],
+        spaces: &mut impl AddressSpaces,
+        id: FileId,
+        wanted: &WantedFile,
     ) -> Vec<Frames> {
+        let WantedFile { file, offsets, .. } = wanted;
         let mut frames = Vec::with_capacity(offsets.len());
         let mut lost = 0;
         let mut why = self.state(id, file).bad;
         while frames.len() < offsets.len() && why.is_none() {
             let rest = &offsets[frames.len()..];
-            match self.attempt(child, (id, file), &rest[..rest.len().min(BATCH)]) {
+            match self.attempt(child, spaces, (id, wanted), &rest[..rest.len().min(BATCH)]) {
                 Ok(more) => frames.extend(more),
                 Err(Failure::File(w)) => why = Some(w),
                 Err(Failure::Worker(Lost::NotAsked)) => why = Some(Why::WorkerFailed),
                 Err(Failure::Worker(how)) => {
                     self.lost += 1;
                     lost += 1;
-                    if lost > 1 || how == Lost::TooSlow {
-                        self.poisoned += 1;
+                    let gives_up = lost > 1 || how == Lost::TooSlow;
+                    let state = self.state(id, file);
+                    if gives_up && state.no_lines {
                         why = Some(Why::WorkerFailed);
-                        self.state(id, file).bad = why;
+                        state.bad = why;
+                        self.poisoned += 1;
+                    } else if gives_up {
+                        state.no_lines = true;
+                        log::warn!(
+                            "symbols: {} has no lines and inlined functions: workers were lost over it",
+                            state.module.path
+                        );
                     }
                 }
             }
@@ -104,6 +116,7 @@ impl Files {
             generation: 0,
             usage: None,
             bad: None,
+            no_lines: false,
         })
     }
 
@@ -125,12 +138,14 @@ impl Files {
     fn attempt(
         &mut self,
         child: &mut Child,
-        (id, file): (FileId, &FileHandle),
+        spaces: &mut impl AddressSpaces,
+        (id, wanted): (FileId, &WantedFile),
         offsets: &[u64],
     ) -> Result<Vec<Frames>, Failure> {
-        self.give(child, id, file)?;
-        let module = Arc::clone(&self.state(id, file).module);
-        let request = Request::Names { file: id.0, offsets: offsets.to_vec() };
+        self.give(child, spaces, id, wanted)?;
+        let state = self.state(id, &wanted.file);
+        let (module, lines) = (Arc::clone(&state.module), !state.no_lines);
+        let request = Request::Names { file: id.0, offsets: offsets.to_vec(), lines };
         match child.ask(&request, &[]).map_err(Failure::Worker)? {
             Response::Names(names) if !names.answers.is_empty() => {
                 let frames = self.shared.frames(&names, offsets, Some(&module)).into_iter().zip(offsets);
@@ -143,7 +158,14 @@ impl Files {
     }
 
     /// Sees to it that the worker has the file and its debug files.
-    fn give(&mut self, child: &mut Child, id: FileId, file: &FileHandle) -> Result<(), Failure> {
+    fn give(
+        &mut self,
+        child: &mut Child,
+        spaces: &mut impl AddressSpaces,
+        id: FileId,
+        wanted: &WantedFile,
+    ) -> Result<(), Failure> {
+        let file = &wanted.file;
         if self.state(id, file).generation == child.generation() {
             return Ok(());
         }
@@ -159,7 +181,7 @@ impl Files {
             }
             answer => answer?,
         };
-        let facts = self.give_debug_files(child, id, facts)?;
+        let facts = self.give_debug_files(child, spaces, (id, wanted), facts)?;
         let generation = child.generation();
         let state = self.state(id, file);
         state.generation = generation;
@@ -175,24 +197,42 @@ impl Files {
         Ok(())
     }
 
+    /// Debug files that do not fit are done without.
     fn give_debug_files(
         &mut self,
         child: &mut Child,
-        id: FileId,
+        spaces: &mut impl AddressSpaces,
+        (id, wanted): (FileId, &WantedFile),
         mut facts: FileFacts,
     ) -> Result<FileFacts, Failure> {
-        for alternate in [false, true] {
-            let wanted = if alternate {
-                facts.alternate.as_deref()
-            } else {
-                facts.build_id.as_deref().filter(|_| facts.wants_debug_file)
+        for kind in [DebugKind::Stripped, DebugKind::Shared, DebugKind::Package] {
+            let (host, paths) = match kind {
+                DebugKind::Stripped if facts.wants_debug_file => {
+                    (facts.build_id.as_deref(), debug_files::in_root(wanted.file.path(), &facts))
+                }
+                DebugKind::Shared => {
+                    let build_id = facts.alternate.as_deref();
+                    (build_id, build_id.and_then(debug_files::shared_in_root).into_iter().collect())
+                }
+                DebugKind::Package if facts.wants_package => {
+                    (None, debug_files::package(wanted.file.path()).into_iter().collect())
+                }
+                DebugKind::Stripped | DebugKind::Package => continue,
             };
-            let Some(fd) = wanted.and_then(|id| open_debug_file(&self.debug_dir, id)) else { continue };
-            match ask_file(child, &Request::Debug { file: id.0, alternate }, &fd) {
-                Ok(more) => facts = more,
-                // Debug information that does not fit is done without.
-                Err(Failure::File(_)) => {}
-                Err(lost) => return Err(lost),
+            let host = host.and_then(|build_id| debug_files::of_host(&self.debug_dir, build_id));
+            let request = Request::Debug { file: id.0, kind };
+            if let Some(fd) = host
+                && let Some(more) = fitting(ask_file(child, &request, &fd))?
+            {
+                facts = more;
+                continue;
+            }
+            for path in paths {
+                let Some(fd) = own_file(spaces, wanted, &path) else { continue };
+                if let Some(more) = fitting(ask_file(child, &request, &fd))? {
+                    facts = more;
+                    break;
+                }
             }
         }
         Ok(facts)
@@ -206,24 +246,25 @@ impl Files {
     }
 }
 
+/// A debug file of the process that maps a file, if whoever made the one could have made the other.
+fn own_file(spaces: &mut impl AddressSpaces, wanted: &WantedFile, path: &Path) -> Option<OwnedFd> {
+    let (id, at) = wanted.by;
+    let debug = spaces.own_file(id, at, path).ok()?;
+    wanted.file.fd().is_ok_and(|file| debug_files::is_kin(&file, &debug)).then_some(debug)
+}
+
+/// What a worker says of a file, if it took it.
+fn fitting(said: Result<FileFacts, Failure>) -> Result<Option<FileFacts>, Failure> {
+    match said {
+        Ok(facts) => Ok(Some(facts)),
+        Err(Failure::File(_)) => Ok(None),
+        Err(lost) => Err(lost),
+    }
+}
+
 fn ask_file(child: &mut Child, request: &Request, fd: &impl AsFd) -> Result<FileFacts, Failure> {
     match child.ask(request, &[fd.as_fd()]).map_err(Failure::Worker)? {
         Response::File(facts) => facts.map_err(Failure::File),
         _ => Err(Failure::File(Why::WorkerFailed)),
     }
-}
-
-/// The separate debug file of a build id: `DIR/.build-id/xx/yyyy.debug`, a regular file of root's that nobody else may
-/// write. Only the name comes from a tenant, and it is hex.
-fn open_debug_file(dir: &Path, build_id: &[u8]) -> Option<OwnedFd> {
-    let (first, rest) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())?;
-    let hex: String = rest.iter().map(|b| format!("{b:02x}")).collect();
-    let path = dir.join(format!(".build-id/{first:02x}/{hex}.debug"));
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = std::fs::File::from(open(path, flags, Mode::empty()).ok()?);
-    let meta = file.metadata().ok()?;
-    let trusted = meta.is_file()
-        && meta.mode() & 0o022 == 0
-        && (meta.uid() == 0 || !rustix::process::getuid().is_root());
-    trusted.then(|| file.into())
 }

@@ -50,10 +50,18 @@ pub(super) enum Slot {
 /// Methods that interpreters ran, each with the first time it was seen.
 pub(super) type WantedMethods = HashMap<ProcessId, HashMap<MethodAt, u64, RandomState>>;
 
+/// A file of which names are wanted.
+pub(super) struct WantedFile {
+    pub(super) file: FileHandle,
+    /// A process that maps it, and when it was seen to.
+    pub(super) by: (ProcessId, MonoNs),
+    pub(super) offsets: Vec<u64>,
+}
+
 /// What the worker must be asked for one chunk.
 #[derive(Default)]
 pub(super) struct Wanted {
-    pub(super) native: HashMap<FileId, (FileHandle, Vec<u64>), RandomState>,
+    pub(super) native: HashMap<FileId, WantedFile, RandomState>,
     /// Each address with the time it was seen.
     pub(super) jit: HashMap<ProcessId, Vec<(u64, MonoNs)>>,
     /// Each with the times it was seen.

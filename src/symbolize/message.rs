@@ -15,10 +15,10 @@ use crate::profile::{Kind, Why};
 pub(crate) enum Request {
     /// The descriptor with this message is the file of that number.
     Open { file: u64 },
-    /// The descriptor is the separate debug file of `file`, or (`alternate`) the one that shares DWARF with it.
-    Debug { file: u64, alternate: bool },
-    /// The functions at these offsets of the file.
-    Names { file: u64, offsets: Vec<u64> },
+    /// The descriptor is a debug file of `file`.
+    Debug { file: u64, kind: DebugKind },
+    /// The functions at these offsets of the file; without `lines` its DWARF is left alone.
+    Names { file: u64, offsets: Vec<u64>, lines: bool },
     /// The descriptor is the perf map of that number; without one, the map is read on.
     PerfMap { map: u64 },
     /// What the perf map says about these addresses; `raw`: as the runtime wrote it.
@@ -80,12 +80,34 @@ pub(crate) struct TableBytes {
     pub(crate) end: u64,
 }
 
+/// What a debug file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum DebugKind {
+    /// The symbols and DWARF that were stripped off.
+    Stripped,
+    /// DWARF that other files have as well (`dwz`).
+    Shared,
+    /// The DWARF of a program that was compiled with `-gsplit-dwarf` (`dwp`).
+    Package,
+}
+
+/// What a file says of its debug file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DebugLink {
+    pub(crate) name: String,
+    pub(crate) crc: u32,
+}
+
 /// What a file says about itself, so that the broker can find the debug files that belong to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct FileFacts {
     pub(crate) build_id: Option<Vec<u8>>,
     /// Names, lines or both may be in a separate file.
     pub(crate) wants_debug_file: bool,
+    /// What that file is called.
+    pub(crate) debug_link: Option<DebugLink>,
+    /// Its DWARF may be in a package.
+    pub(crate) wants_package: bool,
     /// Build id of the file that shares DWARF with it.
     pub(crate) alternate: Option<Vec<u8>>,
     /// What explains why it has no names.

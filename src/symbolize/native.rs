@@ -1,36 +1,35 @@
 //! Native code: the functions at an offset of a mapped file, inlined ones unfolded.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::fs::File;
 
-use super::bytes::mini_debug_info;
+use super::blaze::{Blaze, Location, SourceCode};
 use super::coroutine;
 use super::demangle::{MAX_NAME, demangle};
-use super::dwarf::{Call, Debug};
 use super::elf::{Elf, ElfError};
 use super::entry;
 use super::extents::Extents;
 use super::file_traits;
 use super::function::{Called, Function};
 use super::go::GoCode;
-use super::message::FileFacts;
+use super::message::{DebugLink, FileFacts};
 use super::plt::Plt;
-use super::symtab::Symbols;
+use super::shared::Shared;
+use super::symbol_file::{Covering, SymbolFile};
 use crate::profile::frame::clean;
 use crate::profile::{Kind, Why};
 
 /// A mapped file with what has been read of it; each part is read when it is first needed.
 pub struct Native {
-    elf: Elf,
-    symbols: OnceCell<Symbols>,
-    dynamic: OnceCell<Symbols>,
-    mini: OnceCell<Option<(Elf, Symbols)>>,
+    own: SymbolFile,
+    debug_file: Option<SymbolFile>,
+    mini: OnceCell<Option<SymbolFile>>,
+    /// The file that its DWARF refers to.
+    alternate: Option<Elf>,
+    shared: RefCell<Option<Shared>>,
     plt: OnceCell<Plt>,
     extents: OnceCell<Extents>,
-    debug_file: Option<Elf>,
-    debug_symbols: OnceCell<Symbols>,
-    alternate: Option<Elf>,
-    debug: OnceCell<Option<Debug>>,
     go: OnceCell<GoCode>,
 }
 
@@ -53,44 +52,46 @@ impl Native {
 
     fn of(elf: Elf) -> Native {
         Native {
-            elf,
-            symbols: OnceCell::new(),
-            dynamic: OnceCell::new(),
+            own: SymbolFile::of(elf),
+            debug_file: None,
             mini: OnceCell::new(),
+            alternate: None,
+            shared: RefCell::default(),
             plt: OnceCell::new(),
             extents: OnceCell::new(),
-            debug_file: None,
-            debug_symbols: OnceCell::new(),
-            alternate: None,
-            debug: OnceCell::new(),
             go: OnceCell::new(),
         }
     }
 
     pub(crate) fn facts(&self) -> FileFacts {
-        let elf = self.debug_file.as_ref().unwrap_or(&self.elf);
+        let own = &self.own.elf;
+        let elf = self.debug_file.as_ref().map_or(own, |debug| &debug.elf);
         FileFacts {
-            build_id: self.elf.build_id(),
+            build_id: own.build_id(),
             wants_debug_file: self.debug_file.is_none()
-                && !(self.elf.has_debug_info() && self.elf.has_symtab())
-                && !self.go().is_all(&self.elf),
+                && !(own.has_debug_info() && own.has_symtab())
+                && !self.go().is_all(own),
+            debug_link: own.debug_link().map(|(name, crc)| DebugLink { name, crc }),
+            // Skeletons refer to addresses in a section of their own.
+            wants_package: own.has_debug_info() && own.section(".debug_addr").is_some(),
             alternate: elf.alternate_build_id(),
-            traits: file_traits::traits(&self.elf),
+            traits: file_traits::traits(own),
         }
     }
 
-    /// Takes the separate debug file; one with another build id is refused.
+    /// Takes the separate debug file: one with the same build id, or of files without one, with the checksum that is known.
     ///
     /// # Errors
     /// If it is no ELF file, or does not belong to this one.
     pub fn add_debug_file(&mut self, file: File) -> Result<(), ElfError> {
-        let debug = Elf::read(file)?;
-        if debug.build_id().is_none() || debug.build_id() != self.elf.build_id() {
+        let (debug, own) = (Elf::read(file)?, &self.own.elf);
+        if debug.build_id() != own.build_id() {
             return Err(ElfError::Malformed("the debug file has another build id"));
         }
-        self.debug_file = Some(debug);
-        self.debug_symbols = OnceCell::new();
-        self.debug = OnceCell::new();
+        if own.build_id().is_none() && own.debug_link().map(|(_, crc)| crc) != Some(debug.checksum()?) {
+            return Err(ElfError::Malformed("the debug file has another checksum"));
+        }
+        self.debug_file = Some(SymbolFile::of(debug));
         Ok(())
     }
 
@@ -104,8 +105,13 @@ impl Native {
             return Err(ElfError::Malformed("the shared debug file has another build id"));
         }
         self.alternate = Some(alternate);
-        self.debug = OnceCell::new();
+        self.forget_lines();
         Ok(())
+    }
+
+    /// Takes the DWARF package. Whether it is this file's, its units say themselves.
+    pub(crate) fn add_package(&mut self, file: File) {
+        self.own.add_package(file.into());
     }
 
     /// The functions at a file offset, outermost first: at least one.
@@ -113,116 +119,173 @@ impl Native {
     /// # Errors
     /// [`Why::NoSymbol`] if no symbol covers it, and nothing else tells of which function it is.
     pub fn functions(&self, offset: u64) -> Result<Vec<Function>, Why> {
-        let address = self.elf.address_of(offset).ok_or(Why::NoSymbol)?;
-        if let Some(functions) = self.go().functions(&self.elf, address) {
-            return Ok(functions);
+        self.functions_at(&[offset], true).pop().unwrap_or(Err(Why::NoSymbol))
+    }
+
+    /// The same for many offsets, in their order; without `lines` DWARF is not read.
+    pub fn functions_at(&self, offsets: &[u64], lines: bool) -> Vec<Result<Vec<Function>, Why>> {
+        let addresses: Vec<Option<u64>> =
+            offsets.iter().map(|&offset| self.own.elf.address_of(offset)).collect();
+        let mut asked: Vec<u64> = addresses.iter().flatten().copied().collect();
+        asked.sort_unstable();
+        asked.dedup();
+        let mut found = HashMap::with_capacity(asked.len());
+        asked.retain(|&address| {
+            let go = self.go().functions(&self.own.elf, address);
+            go.map(|functions| found.insert(address, Ok(functions))).is_none()
+        });
+        let code = if lines { self.source_code(&asked) } else { vec![None; asked.len()] };
+        for ((&address, symbol), code) in asked.iter().zip(self.covering(&asked)).zip(code) {
+            found.insert(address, self.named(address, symbol, code.unwrap_or_default()));
         }
-        let mut calls = self.debug().map_or_else(Vec::new, |d| d.calls(address));
-        let own = calls.pop().unwrap_or_default();
-        let raw = self.symbol(address).or(own.name).or_else(|| self.plt().find(&self.elf, address));
-        let (called, kind) = match raw {
-            Some(raw) => called(&raw),
-            None => self.extent(address).ok_or(Why::NoSymbol)?,
-        };
-        let outer = Function { kind, called, file: own.file.map(|f| clean_path(&f)), line: own.line };
-        // An inlined function without a name is left out: its caller's line is known.
-        let inlined = calls.into_iter().rev().filter_map(inlined);
-        Ok(std::iter::once(outer).chain(inlined).collect())
+        let answer = |address: &Option<u64>| found.get(&(*address)?).cloned();
+        addresses.iter().map(|address| answer(address).unwrap_or(Err(Why::NoSymbol))).collect()
     }
 
     /// Memory held for this file on the heap, bytes, as far as it is known.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let tables = [&self.symbols, &self.dynamic, &self.debug_symbols];
-        let symbols: usize = tables.iter().filter_map(|t| t.get()).map(Symbols::memory).sum();
-        let mini = self.mini.get().and_then(Option::as_ref).map_or(0, |(e, s)| e.memory() + s.memory());
-        let extents = self.extents.get().map_or(0, Extents::memory);
-        symbols + mini + extents + self.debug.get().and_then(Option::as_ref).map_or(0, Debug::memory)
+        let mini = self.mini.get().and_then(Option::as_ref);
+        let files = [Some(&self.own), self.debug_file.as_ref(), mini];
+        let files: usize = files.into_iter().flatten().map(SymbolFile::memory).sum();
+        files + self.extents.get().map_or(0, Extents::memory)
     }
 
     /// Gives back memory that is quickly had again; whether it still holds some.
     pub(crate) fn rest(&self) -> bool {
-        matches!(self.debug.get(), Some(Some(debug)) if debug.rest())
+        *self.shared.borrow_mut() = None;
+        self.dwarf().and_then(SymbolFile::blaze_so_far).is_some_and(Blaze::rest)
     }
 
     /// Gives back all of that: others are asked for now.
-    pub(crate) fn forget_units(&self) {
-        if let Some(Some(debug)) = self.debug.get() {
-            debug.forget_units();
-        }
+    pub(crate) fn forget_lines(&self) {
+        *self.shared.borrow_mut() = None;
+        self.dwarf().and_then(SymbolFile::blaze_so_far).into_iter().for_each(Blaze::forget_lines);
     }
 
-    fn symbol(&self, address: u64) -> Option<Vec<u8>> {
-        self.in_tables(|symbols, elf| symbols.find(elf, address))
+    /// The functions at an address: what the symbols say, then what DWARF says, then the place alone.
+    fn named(&self, address: u64, symbol: Option<Covering>, code: SourceCode) -> Result<Vec<Function>, Why> {
+        let SourceCode { function, own, inlined } = code;
+        // Linkers leave the DWARF of functions that they took out, at addresses that others have now.
+        let removed = symbol.as_ref().zip(function.as_ref()).is_some_and(|(symbol, function)| {
+            !function.has_parts() && function.start != symbol.start && !self.is_one(function.start, address)
+        });
+        let (own, inlined) = if removed { Default::default() } else { (own, inlined) };
+        let of_dwarf = || function.filter(|function| function.has_parts() || function.covers(address));
+        let raw = symbol.map(|symbol| symbol.name).or_else(|| of_dwarf().map(|f| f.name.into_bytes()));
+        let (called, kind) = match raw.or_else(|| self.plt().find(&self.own.elf, address)) {
+            Some(raw) => called(&raw),
+            None => self.extent(address).ok_or(Why::NoSymbol)?,
+        };
+        let outer = Function { kind, called, file: own.file.map(|file| clean_path(&file)), line: own.line };
+        Ok(std::iter::once(outer).chain(inlined.into_iter().filter_map(inlined_function)).collect())
+    }
+
+    /// Whether call frame information says that two addresses are of one function.
+    fn is_one(&self, start: u64, address: u64) -> bool {
+        let extents = self.extents();
+        extents.start_of(start).is_some_and(|start| extents.start_of(address) == Some(start))
+    }
+
+    /// The functions whose symbols cover these addresses.
+    fn covering(&self, addresses: &[u64]) -> Vec<Option<Covering>> {
+        let mut found = vec![None; addresses.len()];
+        for table in self.tables() {
+            let missing: Vec<usize> = (0..found.len()).filter(|&place| found[place].is_none()).collect();
+            if missing.is_empty() {
+                break;
+            }
+            let asked: Vec<u64> = missing.iter().map(|&place| addresses[place]).collect();
+            for (place, symbol) in missing.into_iter().zip(table.covering(&asked)) {
+                found[place] = symbol;
+            }
+        }
+        found
+    }
+
+    /// What DWARF says of these addresses.
+    fn source_code(&self, addresses: &[u64]) -> Vec<Option<SourceCode>> {
+        let Some(file) = self.dwarf() else { return vec![None; addresses.len()] };
+        let Some(alternate) = &self.alternate else {
+            let blaze = file.blaze();
+            return blaze.map_or_else(|| vec![None; addresses.len()], |blaze| blaze.source_code(addresses));
+        };
+        let mut shared = self.shared.borrow_mut();
+        if shared.is_none() {
+            *shared = Shared::read(&file.elf, alternate).ok();
+        }
+        addresses.iter().map(|&address| shared.as_ref()?.source_code(address)).collect()
     }
 
     /// The function that has code at `address`, by the extent of its code.
     fn extent(&self, address: u64) -> Option<(Called, Kind)> {
-        let extents = self.extents.get_or_init(|| Extents::read(&self.elf));
+        let (elf, extents) = (&self.own.elf, self.extents());
         let (start, raw) = match extents.start_of(address) {
-            Some(start) => (start, self.in_tables(|symbols, elf| symbols.starting(elf, start, address))),
+            Some(start) => {
+                let name = |table: &SymbolFile| {
+                    let own = || table.aliases().starting(&table.elf, start, address);
+                    table.around(start, address).or_else(own)
+                };
+                (start, self.tables().find_map(name))
+            }
             // Of a return address the byte before it is asked for, and there is nothing.
-            None if coroutine::begins(&self.elf, address.wrapping_add(1)) => {
+            None if coroutine::begins(elf, address.wrapping_add(1)) => {
                 let start = address.wrapping_add(1);
-                (start, self.in_tables(|symbols, elf| symbols.find(elf, start)))
+                (start, self.covering(&[start]).pop().flatten().map(|symbol| symbol.name))
             }
-            None => {
-                let start = entry::start_of(&self.elf, extents, address)?;
-                (start, self.in_tables(|symbols, elf| symbols.mark(elf, start, address)))
-            }
+            None => match entry::start_of(elf, extents, address) {
+                Some(start) => {
+                    let name = |table: &SymbolFile| table.aliases().mark(&table.elf, start, address);
+                    (start, self.tables().find_map(name))
+                }
+                None => {
+                    let symbol = self.reaching(address)?;
+                    (symbol.start, Some(symbol.name))
+                }
+            },
         };
         Some(raw.map_or((Called::Start(start), Kind::Native), |raw| called(&raw)))
     }
 
-    /// What the first symbol table says that has an answer.
-    fn in_tables(&self, find: impl Fn(&Symbols, &Elf) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
-        let symbols = self.symbols.get_or_init(|| table(&self.elf, ".symtab"));
-        if let Some(name) = find(symbols, &self.elf) {
-            return Some(name);
-        }
-        if let Some(debug) = &self.debug_file {
-            let symbols = self.debug_symbols.get_or_init(|| table(debug, ".symtab"));
-            if let Some(name) = find(symbols, debug) {
-                return Some(name);
-            }
-        }
-        if !symbols.is_empty() {
-            return None; // a full table has all of the dynamic one
-        }
-        let dynamic = self.dynamic.get_or_init(|| table(&self.elf, ".dynsym"));
-        if let Some(name) = find(dynamic, &self.elf) {
-            return Some(name);
-        }
-        let read = || {
-            let elf = mini_debug_info(&self.elf)?;
-            let symbols = table(&elf, ".symtab");
-            Some((elf, symbols))
-        };
-        let (elf, symbols) = self.mini.get_or_init(read).as_ref()?;
-        find(symbols, elf)
+    /// The function without a size that reaches to an address, as far as anything says: what is described ends where its
+    /// description ends.
+    fn reaching(&self, address: u64) -> Option<Covering> {
+        let symbol = self.tables().find_map(|table| table.reaching(address))?;
+        let extents = self.extents();
+        let next = extents.next(symbol.start).is_none_or(|next| next > address);
+        (next && extents.start_of(symbol.start).is_none()).then_some(symbol)
+    }
+
+    /// Where names are looked for, in that order: a full table has all of the dynamic one.
+    fn tables(&self) -> impl Iterator<Item = &SymbolFile> {
+        let (own, debug) = (Some(&self.own), self.debug_file.as_ref());
+        let is_full = self.own.elf.has_symtab();
+        let [first, second] = if is_full { [own, debug] } else { [debug, own] };
+        let mini = std::iter::once_with(move || if is_full { None } else { self.mini() });
+        first.into_iter().chain(second).chain(mini.flatten())
+    }
+
+    fn mini(&self) -> Option<&SymbolFile> {
+        self.mini.get_or_init(|| self.own.mini_debug_info()).as_ref()
     }
 
     fn go(&self) -> &GoCode {
-        self.go.get_or_init(|| GoCode::read(&self.elf))
+        self.go.get_or_init(|| GoCode::read(&self.own.elf))
     }
 
     fn plt(&self) -> &Plt {
-        self.plt.get_or_init(|| Plt::read(&self.elf))
+        self.plt.get_or_init(|| Plt::read(&self.own.elf))
     }
 
-    fn debug(&self) -> Option<&Debug> {
-        let read = || {
-            let own = Some(&self.elf).filter(|e| e.has_debug_info());
-            let elf = own.or(self.debug_file.as_ref()).filter(|e| e.has_debug_info())?;
-            Debug::read(elf, self.alternate.as_ref()).ok()
-        };
-        self.debug.get_or_init(read).as_ref()
+    fn extents(&self) -> &Extents {
+        self.extents.get_or_init(|| Extents::read(&self.own.elf))
     }
-}
 
-/// A table that cannot be read has no symbols.
-fn table(elf: &Elf, name: &str) -> Symbols {
-    Symbols::read(elf, name).unwrap_or_default()
+    /// The file that has DWARF.
+    fn dwarf(&self) -> Option<&SymbolFile> {
+        let files = std::iter::once(&self.own).chain(&self.debug_file);
+        files.into_iter().find(|file| file.elf.has_debug_info())
+    }
 }
 
 fn called(raw: &[u8]) -> (Called, Kind) {
@@ -231,13 +294,14 @@ fn called(raw: &[u8]) -> (Called, Kind) {
     (Called::Name(if plain.is_some() { name + "@plt" } else { name }), kind)
 }
 
-fn inlined(call: Call) -> Option<Function> {
-    let (name, _) = demangle(&call.name?);
+/// An inlined function without a name is left out: its caller's line is known.
+fn inlined_function((name, at): (String, Location)) -> Option<Function> {
+    let (name, _) = Some(name).filter(|name| !name.is_empty()).map(|name| demangle(name.as_bytes()))?;
     Some(Function {
         kind: Kind::NativeInlined,
         called: Called::Name(name),
-        file: call.file.map(|f| clean_path(&f)),
-        line: call.line,
+        file: at.file.map(|file| clean_path(&file)),
+        line: at.line,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What the symbolizer asks about processes: where an address leads to, and where their perf map is.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::process::{Ancestor, FileId, Location, MappedFile, Processes, Unlocated, Unopened, Vdso};
@@ -33,6 +34,14 @@ impl FileHandle {
             // What else there is to know of it the worker reads.
             FileHandle::Mapped(file) => Module::at(clean(file.path.as_os_str().as_encoded_bytes(), MAX_PATH)),
             FileHandle::Image { name, fd: _ } => Module::at(Arc::clone(name)),
+        }
+    }
+
+    /// Its path as the process names it; of an image of our own none.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            FileHandle::Mapped(file) => &file.path,
+            FileHandle::Image { .. } => Path::new(""),
         }
     }
 
@@ -96,6 +105,14 @@ pub trait AddressSpaces {
     /// Why there is none.
     fn perf_map(&mut self, id: ProcessId, at: MonoNs) -> Result<OwnedFd, Unopened>;
 
+    /// Opens a regular file that a process, or root, keeps in its root.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    fn own_file(&mut self, _id: ProcessId, _at: MonoNs, _path: &Path) -> Result<OwnedFd, Unopened> {
+        Err(Unopened::ProcessGone)
+    }
+
     /// Those that `id` descends from by forks alone, the nearest first.
     fn ancestors(&mut self, _id: ProcessId, _at: MonoNs) -> Vec<Ancestor> {
         Vec::new()
@@ -155,6 +172,10 @@ impl AddressSpaces for Processes {
     fn perf_map(&mut self, id: ProcessId, at: MonoNs) -> Result<OwnedFd, Unopened> {
         let root = self.root(id, at).ok_or(Unopened::ProcessGone)?;
         self.open_own_file(id, at, perf_map_path(root.ns_pid).as_ref())
+    }
+
+    fn own_file(&mut self, id: ProcessId, at: MonoNs, path: &Path) -> Result<OwnedFd, Unopened> {
+        self.open_own_file(id, at, path)
     }
 
     fn ancestors(&mut self, id: ProcessId, at: MonoNs) -> Vec<Ancestor> {

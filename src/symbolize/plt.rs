@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
+use super::aliases::name_at;
 use super::elf::{EM_X86_64, Elf};
 use super::fields::{Class, Fields};
-use super::symtab::name_at;
 
 const EM_AARCH64: u16 = 183;
 const MAX_RELOCATIONS: u64 = 1 << 20;

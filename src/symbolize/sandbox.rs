@@ -16,11 +16,14 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
+use super::{doors, memory};
+
 /// Memory that the worker may write, bytes: parsed files and unpacked sections. Beyond it allocations fail and it dies.
 const MAX_DATA: u64 = 1 << 30;
 /// Address space, bytes: whole files are mapped to read their DWARF.
 const MAX_ADDRESS_SPACE: u64 = 256 << 30;
-const MAX_DESCRIPTORS: u64 = 4096;
+/// Bytes of a file that it writes: of those in memory that it makes itself, since what it is given is open to be read only.
+const MAX_FILE: u64 = 1 << 30;
 const NOBODY: u32 = 65534;
 
 /// Gives up everything that the worker does not need. Only the thread that calls is changed: there is no other yet.
@@ -32,11 +35,13 @@ pub(crate) fn enter() -> Result<()> {
     set_no_new_privs(true).context("no_new_privs")?;
     // Under memory pressure the worker goes first: it can be restarted. Older containers may forbid the file.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    // Without it pages of files that it has read count as its memory.
+    let _ = memory::prepare();
     for (resource, limit) in [
         (Resource::Data, MAX_DATA),
         (Resource::As, MAX_ADDRESS_SPACE),
-        (Resource::Nofile, MAX_DESCRIPTORS),
-        (Resource::Fsize, 0),
+        (Resource::Nofile, doors::MAX_DESCRIPTORS as u64),
+        (Resource::Fsize, MAX_FILE),
         (Resource::Core, 0),
     ] {
         lower(resource, limit).with_context(|| format!("limit of {resource:?}"))?;
@@ -54,7 +59,11 @@ pub(crate) fn enter() -> Result<()> {
     // Last of these: a change of ids makes the kernel forget it.
     set_parent_process_death_signal(Some(Signal::KILL)).context("asking to die with the parent")?;
     ensure!(getppid() == parent, "orphaned");
-    seccompiler::apply_filter(&filter(getpid())?).context("seccomp filter")
+    doors::answer_path_calls().context("answering calls with a path")?;
+    for filter in [doors::filter()?, filter(getpid())?] {
+        seccompiler::apply_filter(&filter).context("seccomp filter")?;
+    }
+    Ok(())
 }
 
 /// Lowers a limit, soft and hard; never above what it is.
@@ -81,12 +90,14 @@ fn become_nobody() -> rustix::io::Result<()> {
 }
 
 /// System calls that remain: memory, the descriptors at hand, time, the end. None opens a path, makes a socket or
-/// touches another process; what is not named fails with EPERM (the C library asks for things that it can do without).
+/// touches another process; what is not named fails with EPERM (the C library asks for things that it can do without), but for
+/// calls with a path, which [`doors`] answers.
 const ALLOWED: &[i64] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_close,
+    libc::SYS_dup,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_fstat,
@@ -97,6 +108,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_gettid,
     libc::SYS_lseek,
     libc::SYS_madvise,
+    libc::SYS_memfd_create,
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_mremap,
@@ -120,15 +132,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_poll,
 ];
 
-/// `fstat`, as the C library and Rust call it. Both can be asked about a path as well, and a filter cannot tell: it sees the
-/// path's address, not whether it is empty. So the worker can have the metadata of any path that anybody may search for:
-/// owner, size and times, never content.
-const ALLOWED_METADATA: &[i64] = &[libc::SYS_statx, libc::SYS_newfstatat];
-
 /// What the worker of this process id may ask the kernel for.
 fn filter(own: Pid) -> Result<BpfProgram> {
-    let mut rules: BTreeMap<i64, _> =
-        ALLOWED.iter().chain(ALLOWED_METADATA).map(|&call| (call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, _> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
     // How `abort` ends a process: its own only.
     let own = u64::from(own.as_raw_nonzero().get().unsigned_abs());
     let to_itself = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, own);
@@ -184,6 +190,9 @@ mod tests {
         for call in [
             libc::SYS_openat,
             libc::SYS_openat2,
+            libc::SYS_newfstatat,
+            libc::SYS_statx,
+            libc::SYS_readlinkat,
             libc::SYS_socket,
             libc::SYS_connect,
             libc::SYS_kill,

@@ -18,7 +18,7 @@ use super::jit::{JitMaps, PerfMapStats};
 use super::jvms::{JavaLeaves, Jvms};
 use super::known::{Answer, Known, Seen, SpaceNumber, Times};
 use super::live_kernel::Kernel;
-use super::lookup::{Asked, Found, Slot, Step, Wanted, WantedMethods};
+use super::lookup::{Asked, Found, Slot, Step, Wanted, WantedFile, WantedMethods};
 use super::message::LogStats;
 use super::method_cache::MethodAt;
 use super::place::{AddressSpaces, Place};
@@ -329,7 +329,8 @@ impl Symbolizer {
         match self.native.get(&(file_id, offset)) {
             Some(frames) => Slot::Known(frames),
             None => {
-                wanted.native.entry(file_id).or_insert_with(|| (file, Vec::new())).1.push(offset);
+                let first = || WantedFile { file, by: (id, at), offsets: Vec::new() };
+                wanted.native.entry(file_id).or_insert_with(first).offsets.push(offset);
                 Slot::Native(file_id, offset)
             }
         }
@@ -395,11 +396,11 @@ impl Symbolizer {
     fn ask(&mut self, wanted: Wanted, spaces: &mut impl AddressSpaces) -> Found {
         let mut found = Found::default();
         let lost = self.jvms.lost;
-        for (id, (file, mut offsets)) in wanted.native {
-            offsets.sort_unstable();
-            offsets.dedup();
-            let frames = self.files.frames(&mut self.child, (id, &file), &offsets);
-            for (frames, offset) in frames.into_iter().zip(offsets) {
+        for (id, mut wanted) in wanted.native {
+            wanted.offsets.sort_unstable();
+            wanted.offsets.dedup();
+            let frames = self.files.frames(&mut self.child, spaces, id, &wanted);
+            for (frames, offset) in frames.into_iter().zip(wanted.offsets) {
                 if is_lasting(&frames) {
                     self.native.insert((id, offset), Arc::clone(&frames));
                 }

@@ -10,8 +10,9 @@ use super::frame_rules::{self, NoTable};
 use super::function::{Called, Function};
 use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
+use super::memory;
 use super::message::{
-    FileFacts, JitPc, Kept, Label, MAX_MESSAGE, Name, NamesBuilder, Request, Response, TableBytes,
+    DebugKind, FileFacts, JitPc, Kept, Label, MAX_MESSAGE, Name, NamesBuilder, Request, Response, TableBytes,
 };
 use super::native::Native;
 use super::perfmap::PerfMap;
@@ -36,7 +37,7 @@ pub fn main() -> i32 {
     }
 }
 
-/// Files that hold units of their DWARF between requests.
+/// Files that hold DWARF that was read between requests.
 const MAX_RECENT: usize = 4;
 
 fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), ChannelError> {
@@ -55,7 +56,7 @@ fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), ChannelError> {
 #[derive(Default)]
 struct Worker {
     files: HashMap<u64, Native>,
-    /// Those that hold units of their DWARF: the few that were asked for last, the last one last.
+    /// Those that hold DWARF that was read: the few that were asked for last, the last one last.
     recent: Vec<u64>,
     maps: HashMap<u64, (File, PerfMap)>,
     jvms: HashMap<u64, Box<dyn JavaSource>>,
@@ -65,10 +66,8 @@ impl Worker {
     fn answer(&mut self, request: Request, descriptor: Option<OwnedFd>) -> Response {
         match (request, descriptor) {
             (Request::Open { file }, Some(fd)) => Response::File(self.open(file, fd)),
-            (Request::Debug { file, alternate }, Some(fd)) => {
-                Response::File(self.add_debug(file, alternate, fd))
-            }
-            (Request::Names { file, offsets }, None) => self.names(file, &offsets),
+            (Request::Debug { file, kind }, Some(fd)) => Response::File(self.add_debug(file, kind, fd)),
+            (Request::Names { file, offsets, lines }, None) => self.names(file, &offsets, lines),
             (Request::PerfMap { map }, fd) => self.read_map(map, fd),
             (Request::Jit { map, addresses, raw }, None) => match self.maps.get(&map) {
                 Some((_, perf_map)) => jit(perf_map, &addresses, raw),
@@ -117,17 +116,18 @@ impl Worker {
         self.jvms.entry(jvm).insert_entry(source).get_mut().read()
     }
 
-    fn names(&mut self, file: u64, offsets: &[u64]) -> Response {
+    fn names(&mut self, file: u64, offsets: &[u64], lines: bool) -> Response {
         let Some(native) = self.files.get(&file) else { return Response::Refused };
-        let names = names(native, offsets);
-        let holds_units = native.rest();
+        let names = names(native, offsets, lines);
+        let holds_lines = native.rest();
+        memory::give_back_files();
         self.recent.retain(|&recent| recent != file);
-        if holds_units {
+        if holds_lines {
             self.recent.push(file);
         }
         if self.recent.len() > MAX_RECENT {
             let oldest = self.recent.remove(0);
-            self.files.get(&oldest).into_iter().for_each(Native::forget_units);
+            self.files.get(&oldest).into_iter().for_each(Native::forget_lines);
         }
         names
     }
@@ -139,10 +139,17 @@ impl Worker {
         Ok(facts)
     }
 
-    fn add_debug(&mut self, number: u64, alternate: bool, fd: OwnedFd) -> Result<FileFacts, Why> {
+    fn add_debug(&mut self, number: u64, kind: DebugKind, fd: OwnedFd) -> Result<FileFacts, Why> {
         let native = self.files.get_mut(&number).ok_or(Why::BadFile)?;
         let file = File::from(fd);
-        let added = if alternate { native.add_alternate(file) } else { native.add_debug_file(file) };
+        let added = match kind {
+            DebugKind::Stripped => native.add_debug_file(file),
+            DebugKind::Shared => native.add_alternate(file),
+            DebugKind::Package => {
+                native.add_package(file);
+                Ok(())
+            }
+        };
         added.map_err(|_| Why::BadFile)?;
         Ok(native.facts())
     }
@@ -165,10 +172,10 @@ fn unwind_table(fd: OwnedFd, around: Option<u64>) -> Result<TableBytes, NoTable>
     Ok(TableBytes { bytes: table.into_bytes(), start, end })
 }
 
-fn names(native: &Native, offsets: &[u64]) -> Response {
+fn names(native: &Native, offsets: &[u64], lines: bool) -> Response {
     let mut names = NamesBuilder::default();
-    for &offset in offsets {
-        let answer = native.functions(offset).map(|functions| {
+    for functions in native.functions_at(offsets, lines) {
+        let answer = functions.map(|functions| {
             let name = |f: Function| Name {
                 kind: f.kind,
                 label: match f.called {

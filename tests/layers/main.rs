@@ -68,10 +68,12 @@ const ROOMS: [(&str, &[&str]); 21] = [
 ];
 
 /// Every library, with the rooms that may use it, outside their tests. `*` stands for all.
-const LIBRARIES: [(&str, &[&str]); 37] = [
+const LIBRARIES: [(&str, &[&str]); 41] = [
+    ("addr2line", &["symbolize"]),
     ("ahash", &["capture", "symbolize", "profile"]),
     ("anyhow", &["*"]),
     ("base64", &["daemon"]),
+    ("blazesym", &["symbolize"]),
     ("clap", &["cli"]),
     ("cpp_demangle", &["symbolize"]),
     ("flate2", &["symbolize", "output", "daemon"]),
@@ -91,6 +93,7 @@ const LIBRARIES: [(&str, &[&str]); 37] = [
     ("log", &["*"]),
     ("lzma_rust2", &["symbolize"]),
     ("memchr", &["symbolize"]),
+    ("memmap2", &["symbolize"]),
     ("opentelemetry_proto", &["output"]),
     ("perf_event_open_sys", &["capture"]),
     ("postcard", &["process", "jvm", "symbolize"]),
@@ -99,6 +102,7 @@ const LIBRARIES: [(&str, &[&str]); 37] = [
     ("rustc_demangle", &["symbolize"]),
     ("rustix", &["*"]),
     ("rustls", &["daemon"]),
+    ("ruzstd", &["symbolize"]),
     ("seccompiler", &["symbolize"]),
     ("serde", &["*"]),
     ("serde_json", &["process", "output", "daemon"]),

@@ -227,13 +227,19 @@ fn a_worker_that_does_not_answer_is_given_up_in_time() {
     // The worker that is started in its place has half of it.
     config.deadline = Duration::from_secs(2);
     let (mut symbolizer, mut space) = (Symbolizer::start(config).unwrap(), Space::default());
-    let slow = chain(dir.path(), "slow", &[]);
-    let base = space.add(&slow) + offset_of(&slow, "outer");
+    let slow = chain(dir.path(), "slow", &["-g"]);
+    let base = space.add(&slow);
+    let [inner, helper] = ["at_innermost", "at_helper"].map(|name| base + offset_of(&slow, name));
     let healthy = Healthy::add(&mut space, dir.path());
+    // It may be its DWARF that takes long.
     signal(&symbolizer, Signal::STOP);
-    assert_eq!(leaf(&mut symbolizer, &mut space, base)[0].unknown, Some(Why::WorkerFailed));
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, inner)), ["outer"]);
     let stats = symbolizer.stats();
-    assert_eq!((stats.worker_lost, stats.files_poisoned), (1, 1));
+    assert_eq!((stats.worker_lost, stats.files_poisoned), (1, 0));
+    signal(&symbolizer, Signal::STOP);
+    assert_eq!(leaf(&mut symbolizer, &mut space, helper)[0].unknown, Some(Why::WorkerFailed));
+    let stats = symbolizer.stats();
+    assert_eq!((stats.worker_lost, stats.files_poisoned), (2, 1));
     healthy.check(&mut symbolizer, &mut space);
 }
 

@@ -8,4 +8,3 @@ mod java;
 mod kernel;
 mod native;
 mod perf_map;
-mod speed;

@@ -202,6 +202,44 @@ fn a_symbol_without_a_size_names_the_function_that_begins_there() {
     }
 }
 
+/// Assemblers' functions without a size, and nothing that says where they end: they reach to the next symbol.
+#[test]
+fn a_function_without_a_size_reaches_to_the_next_symbol() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, full) = (dir.path().join("code.s"), dir.path().join("full"));
+    let text = ".text\n.globl main, copy, label, other\n.type main, @function\n.type copy, @function\n\
+                .type other, @function\nmain: ret\n.size main, 1\nfirst: nop\ncopy: nop\nnop\nnop\nlabel: nop\n\
+                other: nop\nnop\n.size other, 1\n.section .note.GNU-stack,\"\",@progbits\n";
+    fs::write(&code, text).unwrap();
+    run(Command::new("gcc").arg(&code).arg("-o").arg(&full));
+    let (mut symbolizer, mut space) = (start(), Space::default());
+    let base = space.add(&full) + offset_of(&full, " copy");
+    let mut at = |offset: u64| leaf(&mut symbolizer, &mut space, base + offset).remove(0);
+    for offset in 0..3 {
+        assert_eq!(&*at(offset).name, "copy", "{offset}");
+    }
+    // What is a label only names nothing, and what stands behind a function's end is nobody's.
+    assert_eq!(
+        (at(3).unknown, &*at(4).name, at(5).unknown),
+        (Some(Why::NoSymbol), "other", Some(Why::NoSymbol))
+    );
+}
+
+#[test]
+fn packed_debug_information_is_read_by_the_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, packed) = (chain(dir.path(), "plain", &["-g3"]), dir.path().join("packed"));
+    for kind in ["zlib", "zlib-gnu", "zstd"] {
+        run(Command::new("objcopy").arg(format!("--compress-debug-sections={kind}")).args([&plain, &packed]));
+        let (mut symbolizer, mut space) = (start(), Space::default());
+        let base = space.add(&packed);
+        let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&plain, "at_innermost"));
+        assert_eq!(names(&frames), ["outer", "middle", "innermost"], "{kind}");
+        assert_eq!((frames[0].line, frames[1].line), (26, 21), "{kind}");
+        assert_eq!(symbolizer.stats().worker_lost, 0, "{kind}");
+    }
+}
+
 #[test]
 fn where_a_file_is_entered_code_without_description_is_the_entrys() {
     if !cfg!(target_arch = "x86_64") {
@@ -328,7 +366,7 @@ fn mini_debug_info_is_read() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let full = chain(dir.path(), "full", &[]);
+    let full = chain(dir.path(), "full", &["-Wl,--export-dynamic-symbol=other_unit"]);
     let (symbols, stripped, mini) =
         (dir.path().join("symbols"), dir.path().join("stripped"), dir.path().join("mini"));
     // As find-debuginfo of rpm does: only the symbol table, packed, in a section of the stripped file.
@@ -343,6 +381,8 @@ fn mini_debug_info_is_read() {
     let place = place_of(&full, "stripped", "outer");
     assert_eq!(names(&leaf(&mut symbolizer, &mut space, stripped + offset)), [place]);
     assert_eq!(names(&leaf(&mut symbolizer, &mut space, mini + offset)), ["outer"]);
+    let exported = offset_of(&full, "other_unit");
+    assert_eq!(names(&leaf(&mut symbolizer, &mut space, mini + exported)), ["other_unit"], "by .dynsym");
 }
 
 #[test]

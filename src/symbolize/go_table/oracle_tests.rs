@@ -5,8 +5,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::dwarf::Debug;
+use super::super::blaze::{Location, SourceCode, Symbol};
 use super::super::elf::Elf;
+use super::super::symbol_file::SymbolFile;
 use super::*;
 
 /// Addresses of each program.
@@ -51,15 +52,27 @@ fn build(dir: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     path
 }
 
-/// What DWARF says, in the line table's words.
-fn by_dwarf(debug: &Debug, address: u64) -> Vec<GoCall> {
-    let calls = debug.calls(address).into_iter().map(|call| GoCall {
-        name: for_print(&call.name.unwrap_or_default()),
-        // Our reader of DWARF puts the directory before each name that is no path.
-        file: call.file.map(|file| file.strip_prefix("./").unwrap_or(&file).as_bytes().to_vec()),
-        line: call.line,
-    });
-    calls.collect()
+/// What DWARF says of each address, in the line table's words, innermost first.
+fn by_dwarf(path: &Path, addresses: &[u64]) -> Vec<Vec<GoCall>> {
+    let file = SymbolFile::of(Elf::read(File::open(path).unwrap()).unwrap());
+    let blaze = file.blaze().unwrap();
+    let call = |name: String, at: Location| GoCall {
+        name: for_print(name.as_bytes()),
+        // The directory stands before each name that is no path.
+        file: at.file.map(|file| file.strip_prefix("./").unwrap_or(&file).as_bytes().to_vec()),
+        line: at.line,
+    };
+    let calls = |(code, symbol)| {
+        let SourceCode { function, own, inlined } = code?;
+        let name = function.or(symbol).map_or_else(String::new, |symbol: Symbol| symbol.name);
+        let outer = std::iter::once(call(name, own));
+        let mut calls: Vec<GoCall> =
+            outer.chain(inlined.into_iter().map(|(name, at)| call(name, at))).collect();
+        calls.reverse();
+        Some(calls)
+    };
+    let codes = blaze.source_code(addresses).into_iter().zip(blaze.symbols(addresses));
+    codes.map(|code| calls(code).unwrap_or_default()).collect()
 }
 
 /// The same file without section headers, as packers leave it.
@@ -83,14 +96,15 @@ fn the_table_says_what_dwarf_says_in_stripped_programs_too() {
         ("cgo", "calls_c.go", &[]),
         ("cgo-pie", "calls_c.go", &["-buildmode=pie"]),
     ] {
-        let whole = Program::open(&build(dir.path(), mode, source, flags));
+        let path = build(dir.path(), mode, source, flags);
+        let whole = Program::open(&path);
         let stripped = [flags, &["-ldflags=-s -w"]].concat();
         let stripped = build(dir.path(), &format!("{mode}-stripped"), source, &stripped);
         let (bare, stripped) = (without_sections(&stripped), Program::open(&stripped));
-        let debug = Debug::read(&whole.elf, None).unwrap();
         let (mut inlined, mut differences) = (0, Vec::new());
-        for address in whole.addresses() {
-            let (ours, theirs) = (whole.calls(address), by_dwarf(&debug, address));
+        let addresses: Vec<u64> = whole.addresses().collect();
+        for (&address, theirs) in addresses.iter().zip(by_dwarf(&path, &addresses)) {
+            let ours = whole.calls(address);
             inlined += ours.len() - 1;
             if !alike(&ours, &theirs) {
                 differences.push((address, ours, theirs));

@@ -1,9 +1,10 @@
-//! Which function covers an address: an ELF file's symbols as disjoint ranges.
+//! What blazesym does not say of symbols: which of several names of one address users know, and where functions begin whose
+//! symbols have no size.
 //!
-//! A name is given only where a symbol's own size covers the address: tools that take the nearest symbol below name
-//! the code between two functions after its neighbour. Hand-written assembler often leaves sizes out; such a symbol
-//! names the function that begins with it, if something else tells how far that reaches. Names stay in the file and are
-//! read when they are asked for.
+//! blazesym gives any of `malloc`, `__malloc` and `__libc_malloc`, and for a symbol without a size everything up to the next
+//! symbol, be it a label or data. Here global names come before weak ones and those before local ones, and fewest underscores
+//! first; and a symbol without a size names the function that begins with it, if something else tells how far that reaches.
+//! Names stay in the file and are read when they are asked for.
 
 use super::elf::{Elf, ElfError, SHF_EXECINSTR, Section};
 use super::entry;
@@ -15,8 +16,8 @@ const STT_GNU_IFUNC: u8 = 10;
 const STB_LOCAL: u8 = 0;
 const STB_WEAK: u8 = 2;
 
-/// Symbols that are read of one file: 24 MiB of ranges, above what Chromium has.
-const MAX_SYMBOLS: usize = 1 << 20;
+/// Symbols that are read of one file: 96 MiB for a moment, four times what Chromium has.
+const MAX_SYMBOLS: usize = 1 << 22;
 /// Symbols are looked at, at most.
 const MAX_RECORDS: u64 = 1 << 23;
 /// Read at a time, records.
@@ -24,9 +25,9 @@ const CHUNK: u64 = 4096;
 /// Longest name that is read, bytes.
 const MAX_NAME: usize = 256 << 10;
 
-/// A part of a function: `start..start + len`, and where its name lies in the string table.
+/// A function that begins where another one does, and where its name lies in the string table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+struct Alias {
     start: u64,
     len: u32,
     name: u32,
@@ -39,6 +40,7 @@ struct Symbol {
     name: u32,
     /// Among symbols of the same range the lowest wins: global before weak before local.
     rank: u8,
+    is_function: bool,
 }
 
 /// A function without a size, and where its name lies.
@@ -47,71 +49,74 @@ struct Start {
     address: u64,
     rank: u8,
     name: u32,
+    /// The table says that it is a function.
+    is_function: bool,
 }
 
-/// The functions of one symbol table.
+/// What one symbol table has of them.
 #[derive(Debug, Default)]
-pub(crate) struct Symbols {
-    ranges: Vec<Range>,
+pub(super) struct Aliases {
+    /// By where they begin, the shorter first.
+    aliases: Vec<Alias>,
     starts: Vec<Start>,
     strings: Option<(u64, u64)>,
 }
 
-impl Symbols {
-    /// Reads the table of that name (`.symtab`, `.dynsym`) of `elf`; without one there are no symbols. If the file's
-    /// table is beyond the limits it is cut.
-    pub(crate) fn read(elf: &Elf, table: &str) -> Result<Symbols, ElfError> {
-        let Some(section) = elf.section(table) else { return Ok(Symbols::default()) };
+impl Aliases {
+    /// Reads the table of that name (`.symtab`, `.dynsym`) of `elf`; without one there are none. If the file's table is beyond
+    /// the limits it is cut.
+    pub(super) fn read(elf: &Elf, table: &str) -> Result<Aliases, ElfError> {
+        let Some(section) = elf.section(table) else { return Ok(Aliases::default()) };
         let Some(strings) = elf.strings_of(section) else {
             return Err(ElfError::Malformed("a symbol table without strings"));
         };
         let mut symbols = functions(elf, section)?;
         let starts = starts(&mut symbols);
-        symbols.sort_unstable_by_key(|s| (s.start, std::cmp::Reverse(s.end), s.rank, s.name));
-        symbols.dedup_by(|next, kept| {
-            let alias = (next.start, next.end) == (kept.start, kept.end);
-            if alias
-                && next.rank == kept.rank
-                && underscores(elf, strings, next.name) < underscores(elf, strings, kept.name)
-            {
-                kept.name = next.name;
+        symbols.sort_unstable_by_key(|s| (s.start, s.end, s.rank, s.name));
+        let mut aliases = Vec::new();
+        for own in symbols.chunk_by(|a, b| a.start == b.start).filter(|own| own.len() > 1) {
+            for same in own.chunk_by(|a, b| a.end == b.end) {
+                let best = same.iter().take_while(|symbol| symbol.rank == same[0].rank);
+                let best =
+                    best.min_by_key(|symbol| underscores(elf, strings, symbol.name)).unwrap_or(&same[0]);
+                let len = u32::try_from(best.end - best.start).unwrap_or(u32::MAX);
+                aliases.push(Alias { start: best.start, len, name: best.name });
             }
-            alias
-        });
-        let mut ranges = disjoint(&symbols);
-        ranges.shrink_to_fit();
-        Ok(Symbols { ranges, starts, strings: Some((strings.offset, strings.size)) })
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ranges.is_empty() && self.starts.is_empty()
+        }
+        aliases.shrink_to_fit();
+        Ok(Aliases { aliases, starts, strings: Some((strings.offset, strings.size)) })
     }
 
     /// Memory that is held, bytes.
-    pub(crate) fn memory(&self) -> usize {
-        self.ranges.capacity() * size_of::<Range>() + self.starts.capacity() * size_of::<Start>()
+    pub(super) fn memory(&self) -> usize {
+        self.aliases.capacity() * size_of::<Alias>() + self.starts.capacity() * size_of::<Start>()
     }
 
-    /// The raw name of the function that covers `address`.
-    pub(crate) fn find(&self, elf: &Elf, address: u64) -> Option<Vec<u8>> {
-        let after = self.ranges.partition_point(|r| r.start <= address);
-        let range = self.ranges.get(after.checked_sub(1)?)?;
-        if address - range.start >= u64::from(range.len) {
-            return None;
-        }
-        name_at(elf, self.strings?, range.name)
+    /// The raw name of the innermost of several functions that begin at `start` and have the code at `address`.
+    pub(super) fn find(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
+        let from = self.aliases.partition_point(|alias| alias.start < start);
+        let own = self.aliases[from..].iter().take_while(|alias| alias.start == start);
+        let alias = own.into_iter().find(|alias| address.wrapping_sub(start) < u64::from(alias.len))?;
+        name_at(elf, self.strings?, alias.name)
     }
 
     /// The raw name of a function without a size that begins at `start` and is known to have code at `address`. If
     /// another one begins between the two it is not told which of them it is.
-    pub(crate) fn starting(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
+    pub(super) fn starting(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
         let nearest = self.nearest(address).filter(|nearest| nearest.address == start)?;
         name_at(elf, self.strings?, nearest.name)
     }
 
     /// The raw name of the last symbol without a size within `start..=address`, which are one piece of code.
-    pub(crate) fn mark(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
+    pub(super) fn mark(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
         let nearest = self.nearest(address).filter(|nearest| nearest.address >= start)?;
+        name_at(elf, self.strings?, nearest.name)
+    }
+
+    /// The raw name of the function without a size that begins at `start`, if the table says that it is one.
+    pub(super) fn function(&self, elf: &Elf, start: u64) -> Option<Vec<u8>> {
+        let nearest =
+            self.nearest(start).filter(|nearest| nearest.address == start && nearest.is_function)?;
         name_at(elf, self.strings?, nearest.name)
     }
 
@@ -122,7 +127,7 @@ impl Symbols {
 }
 
 /// The NUL-terminated text at `at` of the string table (offset, size).
-pub(crate) fn name_at(elf: &Elf, (offset, size): (u64, u64), at: u32) -> Option<Vec<u8>> {
+pub(super) fn name_at(elf: &Elf, (offset, size): (u64, u64), at: u32) -> Option<Vec<u8>> {
     let (start, left) = (offset.checked_add(u64::from(at))?, size.checked_sub(u64::from(at))?);
     let mut name = Vec::new();
     let mut want = 128_usize;
@@ -164,11 +169,11 @@ fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
         Class::Elf64 => (f.0[4], f.u16(6), f.u64(8), f.u64(16)),
         Class::Elf32 => (f.0[12], f.u16(14), u64::from(f.u32(4)), u64::from(f.u32(8))),
     };
+    let is_function = matches!(info & 15, STT_FUNC | STT_GNU_IFUNC);
     let code = match info & 15 {
-        STT_FUNC | STT_GNU_IFUNC => true,
         // Assembler functions often lack a type; data has one.
         STT_NOTYPE => elf.sections().get(usize::from(index)).is_some_and(|s| s.flags & SHF_EXECINSTR != 0),
-        _ => false,
+        _ => is_function,
     };
     let end = start.checked_add(size)?;
     let rank = match info >> 4 {
@@ -185,14 +190,16 @@ fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
         end,
         name,
         rank,
+        is_function,
     })
 }
 
 /// Takes those without a size out of `symbols`: one for each address, sorted.
 fn starts(symbols: &mut Vec<Symbol>) -> Vec<Start> {
     let sizeless = symbols.extract_if(.., |s| s.start == s.end);
-    let mut starts: Vec<Start> =
-        sizeless.map(|s| Start { address: s.start, rank: s.rank, name: s.name }).collect();
+    let mut starts: Vec<Start> = sizeless
+        .map(|s| Start { address: s.start, rank: s.rank, name: s.name, is_function: s.is_function })
+        .collect();
     starts.sort_unstable();
     starts.dedup_by_key(|s| s.address);
     starts.shrink_to_fit();
@@ -206,38 +213,6 @@ fn underscores(elf: &Elf, strings: &Section, at: u32) -> usize {
     start.iter().take(read.unwrap_or(0)).take_while(|&&b| b == b'_').count()
 }
 
-/// Cuts symbols that lie within each other into ranges of which each belongs to the innermost. `symbols` are sorted by
-/// start, the longer first.
-fn disjoint(symbols: &[Symbol]) -> Vec<Range> {
-    let mut ranges = Vec::with_capacity(symbols.len());
-    let mut push = |start: u64, end: u64, name: u32| {
-        if end > start {
-            ranges.push(Range { start, len: u32::try_from(end - start).unwrap_or(u32::MAX), name });
-        }
-    };
-    let mut open: Vec<Symbol> = Vec::new();
-    let mut at = 0;
-    for symbol in symbols {
-        // What ends before this symbol starts gets its rest, innermost first.
-        while let Some(inner) = open.last().copied() {
-            let end = inner.end.min(symbol.start);
-            push(at.max(inner.start), end, inner.name);
-            at = at.max(end);
-            if inner.end > symbol.start {
-                break;
-            }
-            open.pop();
-        }
-        at = at.max(symbol.start);
-        open.push(*symbol);
-    }
-    while let Some(inner) = open.pop() {
-        push(at.max(inner.start), inner.end, inner.name);
-        at = at.max(inner.end);
-    }
-    ranges
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::elf::SHT_NOBITS;
@@ -245,7 +220,8 @@ mod tests {
 
     const SHT_STRTAB: u32 = 3;
 
-    /// A file of 0x1000 bytes with one function, whose name is said to lie in a section of this kind and place.
+    /// A file of 0x1000 bytes with three functions that begin at one address, whose names are said to lie in a section of this
+    /// kind and place.
     fn file(kind: u32, offset: u64, size: u64) -> Elf {
         let mut file = vec![0; 0x1000];
         let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
@@ -261,51 +237,36 @@ mod tests {
             put(header + 32, &size.to_le_bytes());
             put(header + 40, &[link]);
         };
-        section(1, (1, 2, 2), 0x200, 24);
+        section(1, (1, 2, 2), 0x200, 72);
         section(2, (0, kind, 0), offset, size);
         section(3, (0, 3, 0), 0x300, 9);
-        put(0x200, &[1, 0, 0, 0, STT_FUNC | 1 << 4, 0, 1, 0]);
-        put(0x208, &0x10_u64.to_le_bytes());
-        put(0x210, &0x10_u64.to_le_bytes());
+        // `_main` and `main` of 16 bytes, and `in` of 8.
+        for (at, (name, size)) in [(0x200, (1, 0x10_u64)), (0x218, (2, 0x10)), (0x230, (4, 8))] {
+            put(at, &[name, 0, 0, 0, STT_FUNC | 1 << 4, 0, 1, 0]);
+            put(at + 8, &0x10_u64.to_le_bytes());
+            put(at + 16, &size.to_le_bytes());
+        }
         put(0x300, b"\0.symtab\0");
-        put(0x400, b"\0main\0");
+        put(0x400, b"\0_main\0");
         Elf::read_memory(file).unwrap()
     }
 
     #[test]
     fn strings_that_the_file_has_no_bytes_of_name_nothing() {
-        let named = |elf: &Elf| Symbols::read(elf, ".symtab").map(|symbols| symbols.find(elf, 0x18));
-        assert_eq!(named(&file(SHT_STRTAB, 0x400, 6)).unwrap(), Some(b"main".to_vec()));
-        for (offset, size) in [(0x400, 6), (u64::MAX, u64::MAX)] {
+        let named = |elf: &Elf| Aliases::read(elf, ".symtab").map(|aliases| aliases.find(elf, 0x10, 0x18));
+        assert_eq!(named(&file(SHT_STRTAB, 0x400, 7)).unwrap(), Some(b"main".to_vec()));
+        for (offset, size) in [(0x400, 7), (u64::MAX, u64::MAX)] {
             assert!(named(&file(SHT_NOBITS, offset, size)).is_err(), "{offset:#x}");
         }
     }
 
-    fn cut(symbols: &[(u64, u64, u32)]) -> Vec<(u64, u64, u32)> {
-        let symbols: Vec<Symbol> =
-            symbols.iter().map(|&(start, end, name)| Symbol { start, end, name, rank: 0 }).collect();
-        disjoint(&symbols).iter().map(|r| (r.start, r.start + u64::from(r.len), r.name)).collect()
-    }
-
     #[test]
-    fn gaps_stay_gaps() {
-        assert_eq!(cut(&[(10, 20, 1), (30, 40, 2)]), [(10, 20, 1), (30, 40, 2)]);
-    }
-
-    #[test]
-    fn the_innermost_symbol_owns_its_range() {
-        assert_eq!(
-            cut(&[(10, 100, 1), (20, 30, 2), (50, 60, 3), (52, 54, 4)]),
-            [(10, 20, 1), (20, 30, 2), (30, 50, 1), (50, 52, 3), (52, 54, 4), (54, 60, 3), (60, 100, 1)]
-        );
-    }
-
-    #[test]
-    fn overlaps_that_do_not_nest_lose_nothing() {
-        let ranges = cut(&[(10, 30, 1), (20, 50, 2), (25, 27, 3)]);
-        assert_eq!(ranges, [(10, 20, 1), (20, 25, 2), (25, 27, 3), (27, 50, 2)]);
-        for pair in ranges.windows(2) {
-            assert!(pair[0].1 <= pair[1].0, "{ranges:?}");
-        }
+    fn users_names_come_first_and_the_innermost_function() {
+        let elf = file(SHT_STRTAB, 0x400, 7);
+        let aliases = Aliases::read(&elf, ".symtab").unwrap();
+        let names = [0x10, 0x17, 0x18, 0x1f, 0x20].map(|address| aliases.find(&elf, 0x10, address));
+        let name = |name: &str| Some(name.as_bytes().to_vec());
+        assert_eq!(names, [name("in"), name("in"), name("main"), name("main"), None]);
+        assert_eq!(aliases.find(&elf, 0x11, 0x18), None, "nothing begins there");
     }
 }

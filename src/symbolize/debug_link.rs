@@ -1,0 +1,36 @@
+//! What a file says of its debug files.
+
+use super::elf::{Elf, ElfError, MAX_NOTE};
+
+impl Elf {
+    /// Build id of the supplementary file that `dwz` moved shared DWARF to (`.gnu_debugaltlink`).
+    #[must_use]
+    pub fn alternate_build_id(&self) -> Option<Vec<u8>> {
+        let link = self.section(".gnu_debugaltlink")?;
+        let bytes = self.bytes(link.offset, link.size, MAX_NOTE).ok()?;
+        let id = bytes.iter().position(|&b| b == 0)? + 1;
+        bytes.get(id..).filter(|id| (2..=64).contains(&id.len())).map(<[u8]>::to_vec)
+    }
+
+    /// The checksum of the whole file that a debug link has: CRC-32.
+    pub(crate) fn checksum(&self) -> Result<u32, ElfError> {
+        let (mut crc, mut buffer, mut offset) = (flate2::Crc::new(), vec![0; 1 << 20], 0);
+        loop {
+            let got = self.read_some(&mut buffer, offset)?;
+            if got == 0 {
+                return Ok(crc.sum());
+            }
+            crc.update(&buffer[..got]);
+            offset += got as u64;
+        }
+    }
+
+    /// Name and checksum of the file that has its debug information (`.gnu_debuglink`); the name is the file's own word.
+    pub(crate) fn debug_link(&self) -> Option<(String, u32)> {
+        let link = self.section(".gnu_debuglink")?;
+        let bytes = self.bytes(link.offset, link.size, MAX_NOTE).ok()?;
+        let end = bytes.iter().position(|&b| b == 0)?;
+        let crc = bytes.get((end + 1).checked_next_multiple_of(4)?..)?.first_chunk()?;
+        Some((String::from_utf8(bytes[..end].to_vec()).ok()?, u32::from_le_bytes(*crc)))
+    }
+}

@@ -1,0 +1,112 @@
+//! Debug information that several files share (`dwz`): Debian's and Fedora's debug files refer to a file of their package.
+//!
+//! blazesym has the strings of such a file and no names of its functions (`DW_FORM_GNU_ref_alt`), so these files are read by
+//! `addr2line`, which does.
+#![allow(unsafe_code)] // mapped files
+
+use std::fs::File;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use addr2line::{Context, Frame};
+use gimli::{CloneStableDeref, Dwarf, EndianReader, LittleEndian, Reader as _, SectionId, StableDeref};
+use memmap2::Mmap;
+
+use super::blaze::{Location, SourceCode, Symbol};
+use super::elf::{Elf, ElfError};
+use super::image;
+
+/// Bytes of a mapped file.
+#[derive(Clone, Debug)]
+pub(super) struct Bytes {
+    file: Arc<Mmap>,
+    range: Range<usize>,
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.file.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+// SAFETY: the bytes lie in the mapping, which does not move with this value or its clones and lives as long as one of them.
+unsafe impl StableDeref for Bytes {}
+// SAFETY: as above: a clone has the same bytes.
+unsafe impl CloneStableDeref for Bytes {}
+
+pub(super) type Reader = EndianReader<LittleEndian, Bytes>;
+
+/// The debug information of a file and of the one that it shares with others.
+pub(super) struct Shared(Context<Reader>);
+
+impl Shared {
+    /// Reads the units' headers.
+    ///
+    /// # Errors
+    /// If one of them is no file that can be read.
+    pub(super) fn read(own: &Elf, shared: &Elf) -> Result<Shared, ElfError> {
+        context(own, Some(shared)).map(Shared)
+    }
+
+    /// What it says of an address.
+    pub(super) fn source_code(&self, address: u64) -> Option<SourceCode> {
+        source_code(&self.0, address)
+    }
+}
+
+/// Reads the units' headers of a file, with those of the one that it shares with others.
+pub(super) fn context(own: &Elf, shared: Option<&Elf>) -> Result<Context<Reader>, ElfError> {
+    let mut dwarf = load(own)?;
+    if let Some(shared) = shared {
+        dwarf.set_sup(load(shared)?);
+    }
+    Context::from_dwarf(dwarf).map_err(|_| ElfError::Malformed("DWARF that cannot be read"))
+}
+
+/// What `addr2line` says of an address, in our words.
+pub(super) fn source_code(context: &Context<Reader>, address: u64) -> Option<SourceCode> {
+    let mut calls = Vec::new();
+    let mut frames = context.find_frames(address).skip_all_loads().ok()?;
+    while let Ok(Some(frame)) = frames.next() {
+        calls.push(call(frame));
+    }
+    // They come innermost first; the last one is the function with code of its own, or a line without one.
+    let (name, own) = calls.pop()?;
+    let function = (!name.is_empty()).then_some(Symbol { name, start: 0, size: None });
+    Some(SourceCode { function, own, inlined: calls.into_iter().rev().collect() })
+}
+
+fn call(frame: Frame<'_, Reader>) -> (String, Location) {
+    let name = frame.function.and_then(|function| Some(function.name.to_string_lossy().ok()?.into_owned()));
+    let location = frame.location.map_or_else(Location::default, |location| Location {
+        file: location.file.map(str::to_owned),
+        line: location.line.unwrap_or(0),
+    });
+    (name.unwrap_or_default(), location)
+}
+
+/// The DWARF of a file, unpacked if it has to be.
+fn load(elf: &Elf) -> Result<Dwarf<Reader>, ElfError> {
+    let unpacked =
+        if image::is_needed(elf) { Some(Elf::read(File::from(image::write(elf)?))?) } else { None };
+    let elf = unpacked.as_ref().unwrap_or(elf);
+    let error = |source: std::io::Error| ElfError::Read { offset: 0, len: 0, source };
+    let file = elf.file().ok_or(ElfError::Malformed("a file in memory"))?;
+    // SAFETY: a file that is truncated meanwhile is a SIGBUS, and only the worker, which may die, maps one; that bytes change
+    // under a reader, each of whose reads is bounded, is a false value at worst.
+    let file = Arc::new(unsafe { Mmap::map(file) }.map_err(error)?);
+    Dwarf::load(|id: SectionId| {
+        let section = elf.section(id.name()).filter(|_| !is_of_variables(id));
+        let start = section.map_or(0, |section| usize::try_from(section.offset).unwrap_or(usize::MAX));
+        let size = section.map_or(0, |section| usize::try_from(section.size).unwrap_or(0));
+        let range = start..start.saturating_add(size);
+        Ok(Reader::new(Bytes { file: Arc::clone(&file), range }, LittleEndian))
+    })
+}
+
+/// Where variables live, nobody asks.
+fn is_of_variables(id: SectionId) -> bool {
+    matches!(id, SectionId::DebugLoc | SectionId::DebugLocLists)
+}

@@ -1,0 +1,130 @@
+//! An ELF file in which names are looked for: a mapped file, its debug file, what is packed in it.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+
+use lzma_rust2::XzReader;
+
+use super::aliases::Aliases;
+use super::blaze::{Blaze, Symbol};
+use super::elf::{Elf, SHF_EXECINSTR};
+use super::image;
+
+/// A function whose symbol says that it has the code that was asked about.
+#[derive(Clone, Debug)]
+pub(super) struct Covering {
+    /// Its raw name.
+    pub(super) name: Vec<u8>,
+    pub(super) start: u64,
+}
+
+/// The file; each part is read when it is first needed.
+pub(super) struct SymbolFile {
+    pub(super) elf: Elf,
+    blaze: OnceCell<Option<Blaze>>,
+    aliases: OnceCell<Aliases>,
+}
+
+impl SymbolFile {
+    pub(super) fn of(elf: Elf) -> SymbolFile {
+        SymbolFile { elf, blaze: OnceCell::new(), aliases: OnceCell::new() }
+    }
+
+    /// What blazesym makes of it; none if it cannot be handed over.
+    pub(super) fn blaze(&self) -> Option<&Blaze> {
+        let take = || Blaze::of(readable(&self.elf)?).ok();
+        self.blaze.get_or_init(take).as_ref()
+    }
+
+    /// What blazesym has made of it so far.
+    pub(super) fn blaze_so_far(&self) -> Option<&Blaze> {
+        self.blaze.get()?.as_ref()
+    }
+
+    /// Takes its DWARF package.
+    pub(super) fn add_package(&mut self, package: OwnedFd) {
+        if self.blaze().is_some()
+            && let Some(Some(blaze)) = self.blaze.get_mut()
+        {
+            // Without it there are the lines that the file itself has.
+            let _ = blaze.add_package(package);
+        }
+    }
+
+    /// The functions that cover these addresses.
+    pub(super) fn covering(&self, addresses: &[u64]) -> Vec<Option<Covering>> {
+        let Some(blaze) = self.blaze() else { return vec![None; addresses.len()] };
+        let covering = |(symbol, &address): (Option<Symbol>, &u64)| {
+            let Symbol { name, start, .. } = symbol.filter(|symbol| symbol.covers(address))?;
+            let name = self.aliases().find(&self.elf, start, address).unwrap_or_else(|| name.into_bytes());
+            Some(Covering { name, start })
+        };
+        blaze.symbols(addresses).into_iter().zip(addresses).map(covering).collect()
+    }
+
+    /// The function that begins at `start` and, as its size says, has the code at `address`, though another one may begin
+    /// between the two.
+    pub(super) fn around(&self, start: u64, address: u64) -> Option<Vec<u8>> {
+        let symbol = self.blaze()?.symbols(&[start]).pop()??;
+        (symbol.start == start && symbol.covers(address)).then(|| symbol.name.into_bytes())
+    }
+
+    /// The function without a size that is a function by its type, if no other symbol and no other section begins before
+    /// `address`.
+    pub(super) fn reaching(&self, address: u64) -> Option<Covering> {
+        // Of the dynamic table nobody knows what lies between two symbols.
+        if !self.elf.has_symtab() {
+            return None;
+        }
+        let Symbol { start, .. } =
+            self.blaze()?.symbols(&[address]).pop()?.filter(|symbol| symbol.size.is_none())?;
+        let holds = |at: u64, from: u64, size: u64| at >= from && at - from < size;
+        let section = self.elf.sections().iter().find(|s| {
+            s.flags & SHF_EXECINSTR != 0 && holds(start, s.addr, s.size) && holds(address, s.addr, s.size)
+        });
+        section?;
+        let name = self.aliases().function(&self.elf, start)?;
+        Some(Covering { name, start })
+    }
+
+    /// What blazesym does not say of its symbols.
+    pub(super) fn aliases(&self) -> &Aliases {
+        let table = if self.elf.has_symtab() { ".symtab" } else { ".dynsym" };
+        // A table that cannot be read has none.
+        self.aliases.get_or_init(|| Aliases::read(&self.elf, table).unwrap_or_default())
+    }
+
+    /// Memory that is held on the heap, bytes.
+    pub(super) fn memory(&self) -> usize {
+        let blaze = self.blaze_so_far().map_or(0, Blaze::memory);
+        self.elf.memory() + blaze + self.aliases.get().map_or(0, Aliases::memory)
+    }
+
+    /// What `.gnu_debugdata` has: an ELF file with the symbols that `.dynsym` lacks, packed by xz ("MiniDebugInfo": Fedora and
+    /// its relatives strip everything else).
+    pub(super) fn mini_debug_info(&self) -> Option<SymbolFile> {
+        const MAX_PACKED: u64 = 64 << 20;
+        const MAX_SYMBOLS: u64 = 128 << 20;
+        let section = self.elf.section(".gnu_debugdata")?;
+        let packed = self.elf.bytes(section.offset, section.size, MAX_PACKED).ok()?;
+        let mut bytes = Vec::new();
+        XzReader::new(&packed[..], false).take(MAX_SYMBOLS).read_to_end(&mut bytes).ok()?;
+        bytes.shrink_to_fit();
+        Elf::read_memory(bytes).ok().map(SymbolFile::of)
+    }
+}
+
+/// A descriptor that blazesym can read.
+fn readable(elf: &Elf) -> Option<OwnedFd> {
+    match elf.file().filter(|_| !image::is_needed(elf)) {
+        Some(file) => duplicate(file),
+        None => image::write(elf).ok(),
+    }
+}
+
+/// By `dup`: `fcntl` is not for the worker.
+fn duplicate(file: &File) -> Option<OwnedFd> {
+    rustix::io::dup(file).ok()
+}
