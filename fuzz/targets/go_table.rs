@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let Ok(native) = Native::from_bytes(file) else { return };
     for offset in (MAIN - 8..MAIN + 2 * LENGTH + 8).step_by(8) {
-        for function in native.functions(offset).unwrap_or_default() {
+        for function in native.functions_at(&[offset], false).remove(0).unwrap_or_default() {
             let Called::Name(name) = function.called else { continue };
             assert!(!name.chars().any(char::is_control));
         }

@@ -46,24 +46,28 @@ const DWARF: [&str; 11] = [
 /// How a file in memory is called where the kernel lists it.
 const NAME: &str = "symbols";
 
-/// Whether blazesym cannot read all of the file as it is.
-pub(super) fn is_needed(elf: &Elf) -> bool {
-    let packed = |section: &Section| {
-        section.name.starts_with(".zdebug_")
-            || (section.name.starts_with(".debug_") && section.flags & SHF_COMPRESSED != 0)
-    };
+/// Whether blazesym cannot read the symbols of the file as they are.
+pub(super) fn is_needed_for_symbols(elf: &Elf) -> bool {
     // A dynamic symbol table of that kind was found by the program headers.
     let found = elf.section(".dynsym").is_some_and(|section| section.kind != SHT_DYNSYM);
     // Where `.symtab` is missing blazesym takes the packed table for it, which it cannot unpack, and looks no further.
     let mini = elf.section(".gnu_debugdata").is_some() && !elf.has_symtab();
-    elf.file().is_none() || found || mini || elf.sections().iter().any(packed)
+    elf.file().is_none() || found || mini
 }
 
-/// Writes the file. DWARF that does not unpack is left out as a whole.
+/// Whether the DWARF of the file is packed.
+pub(super) fn has_packed_dwarf(elf: &Elf) -> bool {
+    elf.sections().iter().any(|section| {
+        section.name.starts_with(".zdebug_")
+            || (section.name.starts_with(".debug_") && section.flags & SHF_COMPRESSED != 0)
+    })
+}
+
+/// Writes the file, with its DWARF if that is wanted. DWARF that does not unpack is left out as a whole.
 ///
 /// # Errors
 /// If the symbols cannot be read, or there is no memory.
-pub(super) fn write(elf: &Elf) -> Result<OwnedFd, ElfError> {
+pub(super) fn write(elf: &Elf, dwarf: bool) -> Result<OwnedFd, ElfError> {
     let mut image = Image::new(elf.class())?;
     for (table, strings, kind) in TABLES {
         let Some(section) = elf.section(table) else { continue };
@@ -72,11 +76,9 @@ pub(super) fn write(elf: &Elf) -> Result<OwnedFd, ElfError> {
         image.copy(elf, strings, SHT_STRTAB, texts)?;
     }
     let symbols = image.parts.len();
-    for part in DWARF {
-        if image.unpack(elf, part).is_err() {
-            image.parts.truncate(symbols);
-            break;
-        }
+    let wanted: &[&str] = if dwarf { &DWARF } else { &[] };
+    if wanted.iter().any(|part| image.unpack(elf, part).is_err()) {
+        image.parts.truncate(symbols);
     }
     image.finish(elf.machine()).map_err(|source| ElfError::Read { offset: 0, len: 0, source })
 }
@@ -163,6 +165,9 @@ impl Image {
         if size > MAX_SECTION || self.at.saturating_add(size) > MAX_IMAGE {
             return Err(ElfError::TooLarge { what: "size of a section", value: size });
         }
+        let error = |source: io::Error| ElfError::Read { offset: self.at, len: 0, source };
+        // What was written of a section that failed is written over.
+        self.file.seek(SeekFrom::Start(self.at)).map_err(error)?;
         let written = io::copy(&mut from.take(size), &mut self.file);
         if !written.is_ok_and(|written| written == size) {
             return Err(ElfError::Malformed("a section has less than it promises"));
@@ -197,6 +202,7 @@ impl Image {
             names.extend(part.name.as_bytes());
             names.push(0);
         }
+        self.file.seek(SeekFrom::Start(self.at))?;
         self.file.write_all(&names)?;
         self.at += names.len() as u64;
         self.pad()?;

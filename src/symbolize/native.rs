@@ -154,13 +154,13 @@ impl Native {
     /// Gives back memory that is quickly had again; whether it still holds some.
     pub(crate) fn rest(&self) -> bool {
         *self.shared.borrow_mut() = None;
-        self.dwarf().and_then(SymbolFile::blaze_so_far).is_some_and(Blaze::rest)
+        self.dwarf().and_then(SymbolFile::lines_so_far).is_some_and(Blaze::rest)
     }
 
     /// Gives back all of that: others are asked for now.
     pub(crate) fn forget_lines(&self) {
         *self.shared.borrow_mut() = None;
-        self.dwarf().and_then(SymbolFile::blaze_so_far).into_iter().for_each(Blaze::forget_lines);
+        self.dwarf().and_then(SymbolFile::lines_so_far).into_iter().for_each(Blaze::forget_lines);
     }
 
     /// The functions at an address: what the symbols say, then what DWARF says, then the place alone.
@@ -207,7 +207,7 @@ impl Native {
     fn source_code(&self, addresses: &[u64]) -> Vec<Option<SourceCode>> {
         let Some(file) = self.dwarf() else { return vec![None; addresses.len()] };
         let Some(alternate) = &self.alternate else {
-            let blaze = file.blaze();
+            let blaze = file.lines();
             return blaze.map_or_else(|| vec![None; addresses.len()], |blaze| blaze.source_code(addresses));
         };
         let mut shared = self.shared.borrow_mut();

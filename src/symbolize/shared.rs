@@ -89,8 +89,10 @@ fn call(frame: Frame<'_, Reader>) -> (String, Location) {
 
 /// The DWARF of a file, unpacked if it has to be.
 fn load(elf: &Elf) -> Result<Dwarf<Reader>, ElfError> {
-    let unpacked =
-        if image::is_needed(elf) { Some(Elf::read(File::from(image::write(elf)?))?) } else { None };
+    let unpacked = match elf.file() {
+        Some(_) if !image::has_packed_dwarf(elf) => None,
+        _ => Some(Elf::read(File::from(image::write(elf, true)?))?),
+    };
     let elf = unpacked.as_ref().unwrap_or(elf);
     let error = |source: std::io::Error| ElfError::Read { offset: 0, len: 0, source };
     let file = elf.file().ok_or(ElfError::Malformed("a file in memory"))?;

@@ -24,32 +24,46 @@ pub(super) struct Covering {
 pub(super) struct SymbolFile {
     pub(super) elf: Elf,
     blaze: OnceCell<Option<Blaze>>,
+    /// The same with its DWARF unpacked, if it is packed.
+    unpacked: OnceCell<Option<Blaze>>,
     aliases: OnceCell<Aliases>,
 }
 
 impl SymbolFile {
     pub(super) fn of(elf: Elf) -> SymbolFile {
-        SymbolFile { elf, blaze: OnceCell::new(), aliases: OnceCell::new() }
+        SymbolFile { elf, blaze: OnceCell::new(), unpacked: OnceCell::new(), aliases: OnceCell::new() }
     }
 
     /// What blazesym makes of it; none if it cannot be handed over.
-    pub(super) fn blaze(&self) -> Option<&Blaze> {
+    fn blaze(&self) -> Option<&Blaze> {
         let take = || Blaze::of(readable(&self.elf)?).ok();
         self.blaze.get_or_init(take).as_ref()
     }
 
-    /// What blazesym has made of it so far.
-    pub(super) fn blaze_so_far(&self) -> Option<&Blaze> {
-        self.blaze.get()?.as_ref()
+    /// What blazesym makes of its DWARF. Names alone can be had without unpacking that.
+    pub(super) fn lines(&self) -> Option<&Blaze> {
+        if !image::has_packed_dwarf(&self.elf) {
+            return self.blaze();
+        }
+        let unpack = || Blaze::of(image::write(&self.elf, true).ok()?).ok();
+        self.unpacked.get_or_init(unpack).as_ref()
+    }
+
+    /// What blazesym has made of its DWARF so far.
+    pub(super) fn lines_so_far(&self) -> Option<&Blaze> {
+        let place = if image::has_packed_dwarf(&self.elf) { &self.unpacked } else { &self.blaze };
+        place.get()?.as_ref()
     }
 
     /// Takes its DWARF package.
     pub(super) fn add_package(&mut self, package: OwnedFd) {
-        if self.blaze().is_some()
-            && let Some(Some(blaze)) = self.blaze.get_mut()
-        {
-            // Without it there are the lines that the file itself has.
-            let _ = blaze.add_package(package);
+        let is_packed = image::has_packed_dwarf(&self.elf);
+        if self.lines().is_some() {
+            let place = if is_packed { &mut self.unpacked } else { &mut self.blaze };
+            if let Some(Some(blaze)) = place.get_mut() {
+                // Without it there are the lines that the file itself has.
+                let _ = blaze.add_package(package);
+            }
         }
     }
 
@@ -98,7 +112,7 @@ impl SymbolFile {
 
     /// Memory that is held on the heap, bytes.
     pub(super) fn memory(&self) -> usize {
-        let blaze = self.blaze_so_far().map_or(0, Blaze::memory);
+        let blaze = self.lines_so_far().map_or(0, Blaze::memory);
         self.elf.memory() + blaze + self.aliases.get().map_or(0, Aliases::memory)
     }
 
@@ -118,9 +132,9 @@ impl SymbolFile {
 
 /// A descriptor that blazesym can read.
 fn readable(elf: &Elf) -> Option<OwnedFd> {
-    match elf.file().filter(|_| !image::is_needed(elf)) {
+    match elf.file().filter(|_| !image::is_needed_for_symbols(elf)) {
         Some(file) => duplicate(file),
-        None => image::write(elf).ok(),
+        None => image::write(elf, !image::has_packed_dwarf(elf)).ok(),
     }
 }
 

@@ -92,13 +92,14 @@ impl Jdks {
 }
 
 /// The cases, in the order in which they run. `refusals` ends with a lockdown of the kernel that only a boot undoes.
-pub(crate) const CASES: [Case; 13] = [
+pub(crate) const CASES: [Case; 14] = [
     Case { name: "profile", jdks: Jdks::Each, patience: 600 },
     Case { name: "agentpath", jdks: Jdks::First, patience: 600 },
     Case { name: "unwind", jdks: Jdks::Last, patience: 600 },
     Case { name: "native", jdks: Jdks::None, patience: 300 },
     Case { name: "events", jdks: Jdks::None, patience: 300 },
     Case { name: "leave", jdks: Jdks::None, patience: 300 },
+    Case { name: "hostile", jdks: Jdks::None, patience: 300 },
     Case { name: "probed", jdks: Jdks::None, patience: 300 },
     Case { name: "hotplug", jdks: Jdks::None, patience: 300 },
     Case { name: "cgroup", jdks: Jdks::None, patience: 600 },

@@ -33,7 +33,7 @@ fn compare(path: &Path, program: &Path) -> Seen {
     let addresses: Vec<u64> =
         (0..ADDRESSES).map(|number| text.addr + text.size * number / ADDRESSES).collect();
     let file = SymbolFile::of(elf(path));
-    let ours = file.blaze().unwrap().source_code(&addresses);
+    let ours = file.lines().unwrap().source_code(&addresses);
     let mut seen = Seen::default();
     for (&address, ours) in addresses.iter().zip(ours) {
         let theirs = shared::source_code(&oracle, address).unwrap_or_default();
@@ -105,7 +105,7 @@ fn packed_debug_information_says_what_the_unpacked_one_says() {
     build("gcc", &["-O2", "-g3"], &["chain.c", "other.c"], &plain);
     let text = elf(&plain).section(".text").unwrap().clone();
     let addresses: Vec<u64> = (text.addr..text.addr + text.size).collect();
-    let source_code = |path: &Path| SymbolFile::of(elf(path)).blaze().unwrap().source_code(&addresses);
+    let source_code = |path: &Path| SymbolFile::of(elf(path)).lines().unwrap().source_code(&addresses);
     let expected = source_code(&plain);
     assert!(expected.iter().flatten().any(|code| code.inlined.len() == 2), "{expected:?}");
     for (kind, mark) in [("zlib", ".debug_info"), ("zlib-gnu", ".zdebug_str"), ("zstd", ".debug_info")] {

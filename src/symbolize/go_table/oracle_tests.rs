@@ -55,7 +55,7 @@ fn build(dir: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
 /// What DWARF says of each address, in the line table's words, innermost first.
 fn by_dwarf(path: &Path, addresses: &[u64]) -> Vec<Vec<GoCall>> {
     let file = SymbolFile::of(Elf::read(File::open(path).unwrap()).unwrap());
-    let blaze = file.blaze().unwrap();
+    let blaze = file.lines().unwrap();
     let call = |name: String, at: Location| GoCall {
         name: for_print(name.as_bytes()),
         // The directory stands before each name that is no path.

@@ -28,6 +28,7 @@ fn run(name: &str, jdk: Option<u32>) -> anyhow::Result<Found> {
         "cgroup" => cases::cgroup::run(),
         "hotplug" => cases::hotplug::run(),
         "leave" => cases::leave::run(),
+        "hostile" => cases::hostile::run(),
         "two" => cases::two::run(),
         "musl" => cases::musl::run(),
         "pids" => cases::pids::run(),

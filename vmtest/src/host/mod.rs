@@ -1,6 +1,7 @@
 //! The host's part: images made, guests booted, their results judged.
 
 mod cache;
+mod hostile;
 mod initramfs;
 mod kernel;
 mod machine;

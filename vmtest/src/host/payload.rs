@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
+use super::hostile;
 use super::initramfs::Archive;
 use super::kernel::Image;
 use super::options::Options;
@@ -61,6 +62,7 @@ impl Payload {
         compile(arch.compiler(), &sources, dir.path())?;
         if arch.is_own() {
             compile_probed(arch.compiler(), &sources, dir.path())?;
+            hostile::compile(arch.compiler(), &sources, &dir.path().join("native"))?;
         }
         // What runs here only, and what the other architecture's root file system has nothing for.
         if arch.is_own() {

@@ -2,6 +2,7 @@
 
 pub(super) mod cgroup;
 pub(super) mod events;
+pub(super) mod hostile;
 pub(super) mod hotplug;
 pub(super) mod leave;
 pub(super) mod musl;

@@ -1,0 +1,52 @@
+//! Programs whose debug information attacks whoever reads it: they have the names that they have without it, and nobody is
+//! lost over them.
+
+use anyhow::ensure;
+
+use super::super::folded::Folded;
+use super::super::profiler;
+use super::super::program::native;
+use super::super::target::Target;
+use crate::plan::Found;
+
+/// So many samples are enough: what is wrong is wrong in each.
+const ENOUGH: u64 = 100;
+
+/// The case.
+pub(in super::super) fn run() -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    for (name, wanted, unwanted) in [
+        ("inlined", "rotate_[i]", "inlined!fun_"),
+        // Sections that promise 2^60 bytes: names come from the symbol table, which is not packed.
+        ("inlined-promises", "work", "_[i]"),
+        // One that is 8 MiB of zeros: the strings of DWARF.
+        ("inlined-bomb", "work", "rotate"),
+        // A debug link with the whole path of another file, whose names it has not.
+        ("inlined-linked", "inlined-linked!fun_", "work"),
+    ] {
+        let all = profiled(name)?;
+        found.samples += all.total();
+        let has = |word: &str| all.share(|stack| stack.iter().any(|frame| frame.contains(word)));
+        let (with, without) = (has(wanted), has(unwanted));
+        ensure!(
+            with > 0.9 && without < 0.01,
+            "{name}: {wanted} {with}, {unwanted} {without}:\n{}",
+            all.top(5)
+        );
+    }
+    Ok(found)
+}
+
+fn profiled(name: &str) -> anyhow::Result<Folded> {
+    let target = Target::start(&mut native(name));
+    let run = profiler::record(&["-F", "499", "-d", "2", "-p", &target.pid().to_string()])?;
+    ensure!(!run.stderr.contains("is lost"), "{name}: a worker was lost over it");
+    let user = run.folded.keep(|stack| !stack.iter().any(|frame| frame.ends_with("_[k]")));
+    ensure!(
+        user.total() >= ENOUGH,
+        "{name}: {} samples are too few to tell:\n{}",
+        user.total(),
+        run.folded.top(5)
+    );
+    Ok(user)
+}

@@ -1,0 +1,79 @@
+//! Programs whose debug information is an attack on whoever reads it, made of one that is none.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+use super::packages;
+use crate::plan::PAYLOAD;
+
+/// What a section says that it has, bytes, and has not.
+const PROMISE: u64 = 1 << 60;
+/// What another one has when it is unpacked, bytes of zeros.
+const BOMB: u64 = 8 << 20;
+/// The beginning of a section that is packed by zlib: its kind and a reserved field, before its size.
+const PACKED: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
+/// The first bytes of zlib's own data, behind that header.
+const ZLIB: [u8; 2] = [0x78, 0x9c];
+const HEADER: usize = 24;
+
+/// Compiles them into a directory.
+pub(super) fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
+    let [plain, packed] = ["inlined", "inlined-promises"].map(|name| to.join(name));
+    for (program, flag) in [(&plain, "-gz=none"), (&packed, "-gz=zlib")] {
+        let mut cc = Command::new(compiler);
+        cc.args(["-O2", "-g3", flag, "-o"]).arg(program).arg(sources.join("inlined.c"));
+        packages::finish(&mut cc)?;
+    }
+    promise(&packed)?;
+    bomb(&plain, to)?;
+    link(&plain, to)
+}
+
+/// Has each packed section promise more than there is memory in the world.
+fn promise(program: &Path) -> anyhow::Result<()> {
+    let mut bytes = fs::read(program)?;
+    let headers: Vec<usize> = (0..bytes.len() - HEADER)
+        .filter(|&at| bytes[at..].starts_with(&PACKED) && bytes[at + HEADER..].starts_with(&ZLIB))
+        .collect();
+    ensure!(!headers.is_empty(), "{} has no packed section", program.display());
+    for at in headers {
+        bytes[at + 8..at + 16].copy_from_slice(&PROMISE.to_le_bytes());
+    }
+    fs::write(program, bytes)?;
+    Ok(())
+}
+
+/// A copy with a section that is small until it is unpacked.
+fn bomb(plain: &Path, to: &Path) -> anyhow::Result<()> {
+    let zeros = to.join("zeros");
+    fs::File::create(&zeros)?.set_len(BOMB)?;
+    let (large, bomb) = (to.join("large"), to.join("inlined-bomb"));
+    let section = format!(".debug_str={}", zeros.display());
+    packages::finish(Command::new("objcopy").args(["--update-section", &section]).arg(plain).arg(&large))?;
+    packages::finish(Command::new("objcopy").arg("--compress-debug-sections=zlib").arg(&large).arg(&bomb))?;
+    for file in [zeros, large] {
+        fs::remove_file(file)?;
+    }
+    ensure!(fs::metadata(&bomb)?.len() < BOMB / 8, "{} is not packed", bomb.display());
+    Ok(())
+}
+
+/// A stripped copy that says that its debug information is in a file elsewhere, by its whole path and with its checksum.
+fn link(plain: &Path, to: &Path) -> anyhow::Result<()> {
+    let (linked, section) = (to.join("inlined-linked"), to.join("section"));
+    let add = format!("--add-gnu-debuglink={}", plain.display());
+    packages::finish(Command::new("objcopy").args(["--strip-all", &add]).arg(plain).arg(&linked))?;
+    let dump = format!(".gnu_debuglink={}", section.display());
+    packages::finish(Command::new("objcopy").args(["--dump-section", &dump]).arg(&linked))?;
+    let checksum = fs::read(&section)?.last_chunk::<4>().copied().context("a debug link has a checksum")?;
+    let mut content = format!("{PAYLOAD}/native/inlined\0").into_bytes();
+    content.resize(content.len().next_multiple_of(4), 0);
+    content.extend(checksum);
+    fs::write(&section, content)?;
+    packages::finish(Command::new("objcopy").args(["--update-section", &dump]).arg(&linked))?;
+    fs::remove_file(section)?;
+    Ok(())
+}
