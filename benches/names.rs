@@ -11,49 +11,30 @@
 //! `NAMES_FILES` names the files, one a line, `NAMES_EACH` says how many addresses of each.
 #![allow(clippy::print_stdout, clippy::panic, clippy::unwrap_used)] // a program for a person at a terminal
 
+#[allow(dead_code)] // the tests use more of it
+#[path = "../tests/symbols/common.rs"]
+mod common;
+
 use std::env;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use jbpf_prof::process::{FileId, Unopened};
 use jbpf_prof::profile::{Frame, Why};
-use jbpf_prof::sample::{End, Event, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
+use jbpf_prof::sample::{End, Stack, UserWord};
 use jbpf_prof::symbolize::elf::Elf;
-use jbpf_prof::symbolize::{AddressSpaces, FileHandle, Place, SymbolConfig, Symbolizer};
+use jbpf_prof::symbolize::{SymbolConfig, Symbolizer};
+
+use common::{Space, stack};
 
 const EACH: u64 = 200;
 /// Words of one stack.
 const DEPTH: usize = 100;
 const DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/lib", "/usr/libexec"];
-
-/// File `n` lies at `(n + 1) << 32`.
-struct Space(Vec<FileHandle>);
-
-impl AddressSpaces for Space {
-    fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> Place {
-        let number = pc >> 32;
-        let file = self.0[usize::try_from(number).unwrap() - 1].clone();
-        Place::File { id: FileId(number), file, offset: pc & u64::from(u32::MAX) }
-    }
-
-    fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
-        Some(MonoNs(0))
-    }
-
-    fn is_known(&self, _: ProcessId) -> bool {
-        false
-    }
-
-    fn perf_map(&mut self, _: ProcessId, _: MonoNs) -> Result<OwnedFd, Unopened> {
-        Err(Unopened::ProcessGone)
-    }
-}
 
 /// The executables and libraries of this machine, each once.
 fn files() -> Vec<PathBuf> {
@@ -101,17 +82,10 @@ fn offsets(elf: &Elf, each: u64) -> Vec<u64> {
     (0..each).filter_map(|_| offset()).collect()
 }
 
-fn stack(user: &[u64]) -> Stack {
-    let process = ProcessId { tgid: 4242, start: 1, exec: 1 };
-    Stack {
-        key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: Event::Cpu, stack: 0 },
-        at: MonoNs(1),
-        comm: b"names".to_vec(),
-        leaf: Leaf::User,
-        end: End::Root,
-        kernel: Vec::new(),
-        user: user.iter().map(|&pc| UserWord::Leaf(pc)).collect(),
-    }
+/// A stack of leaves.
+fn leaves(words: &[u64]) -> Stack {
+    let words: Vec<UserWord> = words.iter().map(|&pc| UserWord::Leaf(pc)).collect();
+    stack(&words, &[], End::Root)
 }
 
 fn line(frames: &[Arc<Frame>]) -> String {
@@ -139,17 +113,15 @@ fn peak_kib(pid: Option<u32>) -> u64 {
 fn main() {
     let binary = env::var_os("JBPF_PROF_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_jbpf-prof").into());
     let each = env::var("NAMES_EACH").map_or(EACH, |each| each.parse().unwrap());
-    let (mut space, mut paths, mut stacks) = (Space(Vec::new()), Vec::new(), Vec::new());
+    let (mut space, mut paths, mut stacks) = (Space::default(), Vec::new(), Vec::new());
     for path in files() {
         let Ok(elf) = File::open(&path).map_err(drop).and_then(|file| Elf::read(file).map_err(drop)) else {
             continue;
         };
-        let base = (space.0.len() as u64 + 1) << 32;
-        let file: OwnedFd = File::open(&path).unwrap().into();
-        space.0.push(FileHandle::Image { name: path.to_str().unwrap().into(), fd: Arc::new(file) });
+        let base = space.add(&path);
         let words: Vec<u64> = offsets(&elf, each).into_iter().map(|offset| base + offset).collect();
         paths.push((path, words.clone()));
-        stacks.extend(words.chunks(DEPTH).map(stack));
+        stacks.extend(words.chunks(DEPTH).map(leaves));
     }
     let mut symbolizer = Symbolizer::start(SymbolConfig::new(binary.into())).unwrap();
     let addresses: usize = stacks.iter().map(|stack| stack.user.len()).sum();
@@ -174,7 +146,7 @@ fn main() {
         let mut text = String::new();
         for (path, words) in &paths {
             for &word in words {
-                let frames = symbolizer.symbolize(&[stack(&[word])], &mut space).remove(0).frames;
+                let frames = symbolizer.symbolize(&[leaves(&[word])], &mut space).remove(0).frames;
                 let offset = word & u64::from(u32::MAX);
                 writeln!(text, "{} {offset:#x}{}", path.display(), line(&frames)).unwrap();
             }

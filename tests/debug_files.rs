@@ -8,14 +8,12 @@ use std::process::Command;
 
 use testkit::container;
 use testkit::folded::{Folded, is};
-use testkit::profiler::profile;
+use testkit::profiler::{finish, profile};
 use testkit::target::Target;
 use testkit::{is_root, lacks, sources};
 
 fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    finish(command).success().stdout
 }
 
 /// Compiles the program with its debug information.

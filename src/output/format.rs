@@ -25,7 +25,7 @@ pub struct Format {
 }
 
 /// What a profile must tell apart for a format; a run does what one of its outputs needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// The second of each sample.
     pub seconds: bool,

@@ -110,7 +110,7 @@ impl Blaze {
     ///
     /// # Errors
     /// When there are too many descriptors.
-    pub(super) fn add_package(&mut self, package: OwnedFd) -> std::io::Result<()> {
+    pub(super) fn add_package(&self, package: OwnedFd) -> std::io::Result<()> {
         self.forget_lines();
         self.no_lines.set(false);
         self.door.add_package(package)

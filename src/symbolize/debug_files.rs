@@ -34,19 +34,18 @@ pub(super) fn of_host(dir: &Path, build_id: &[u8]) -> Option<OwnedFd> {
 
 /// Where the debug file of a file may lie in the root of a process that maps it, the likeliest first.
 pub(super) fn in_root(file: &Path, facts: &FileFacts) -> Vec<PathBuf> {
-    let root = Path::new(DIRECTORY);
-    let build_id = facts.build_id.as_deref().and_then(by_build_id);
-    let mut paths: Vec<PathBuf> = build_id.map(|path| root.join(path)).into_iter().collect();
+    let mut paths: Vec<PathBuf> =
+        facts.build_id.as_deref().and_then(in_root_by_build_id).into_iter().collect();
     let link = facts.debug_link.as_ref().map(|link| OsStr::new(&link.name)).filter(|name| is_name(name));
     if let (Some(link), Some(parent)) = (link, file.parent().filter(|parent| parent.is_absolute())) {
-        let below = root.join(parent.strip_prefix("/").unwrap_or(parent));
+        let below = Path::new(DIRECTORY).join(parent.strip_prefix("/").unwrap_or(parent));
         paths.extend([parent.join(".debug").join(link), parent.join(link), below.join(link)]);
     }
     paths
 }
 
-/// Where a file that several share may lie in such a root.
-pub(super) fn shared_in_root(build_id: &[u8]) -> Option<PathBuf> {
+/// Where a debug file of that build id may lie in such a root.
+pub(super) fn in_root_by_build_id(build_id: &[u8]) -> Option<PathBuf> {
     by_build_id(build_id).map(|path| Path::new(DIRECTORY).join(path))
 }
 

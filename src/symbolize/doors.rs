@@ -8,6 +8,7 @@
 //! The handler allocates nothing, takes no lock, and calls nothing but `dup` and `fstat`.
 #![allow(unsafe_code)] // a signal handler that answers for the kernel
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -38,7 +39,7 @@ const ALONE: i32 = 0;
 #[derive(Debug)]
 pub(super) struct Door {
     fd: OwnedFd,
-    package: Option<OwnedFd>,
+    package: OnceCell<OwnedFd>,
 }
 
 impl Door {
@@ -48,17 +49,15 @@ impl Door {
     /// When there are too many descriptors.
     pub(super) fn to(fd: OwnedFd) -> io::Result<Door> {
         set(&fd, ALONE)?;
-        Ok(Door { fd, package: None })
+        Ok(Door { fd, package: OnceCell::new() })
     }
 
-    /// Adds the DWARF package of the file.
+    /// Adds the DWARF package of the file; another one is not taken.
     ///
     /// # Errors
     /// When there are too many descriptors.
-    pub(super) fn add_package(&mut self, package: OwnedFd) -> io::Result<()> {
-        set(&self.fd, package.as_raw_fd())?;
-        self.package = Some(package);
-        Ok(())
+    pub(super) fn add_package(&self, package: OwnedFd) -> io::Result<()> {
+        set(&self.fd, self.package.get_or_init(|| package).as_raw_fd())
     }
 
     /// The name of the file, which means the same outside of the worker.
@@ -330,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_door_opens_and_nothing_else_does() {
-        let mut door = Door::to(file("one")).unwrap();
+        let door = Door::to(file("one")).unwrap();
         let (other, of_package) = (file("other"), file("package"));
         let shut = format!("/proc/self/fd/{}", other.as_raw_fd());
         walled(|| {

@@ -68,6 +68,13 @@ pub(crate) struct Section {
     pub(crate) link: u32,
 }
 
+impl Section {
+    /// Whether it has the virtual address.
+    pub(crate) fn holds(&self, address: u64) -> bool {
+        address.checked_sub(self.addr).is_some_and(|within| within < self.size)
+    }
+}
+
 /// A table in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {

@@ -212,7 +212,7 @@ impl Files {
                 }
                 DebugKind::Shared => {
                     let build_id = facts.alternate.as_deref();
-                    (build_id, build_id.and_then(debug_files::shared_in_root).into_iter().collect())
+                    (build_id, build_id.and_then(debug_files::in_root_by_build_id).into_iter().collect())
                 }
                 DebugKind::Package if facts.wants_package => {
                     (None, debug_files::package(wanted.file.path()).into_iter().collect())

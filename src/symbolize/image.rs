@@ -18,7 +18,7 @@ use super::fields::{Class, Fields};
 /// Bytes of one section, at most: a header can promise 2^64.
 const MAX_SECTION: u64 = 512 << 20;
 /// Bytes of all of them.
-pub(super) const MAX_IMAGE: u64 = 768 << 20;
+const MAX_IMAGE: u64 = 768 << 20;
 const ELFCOMPRESS_ZLIB: u32 = 1;
 const ELFCOMPRESS_ZSTD: u32 = 2;
 const SHT_PROGBITS: u32 = 1;
@@ -80,7 +80,12 @@ pub(super) fn write(elf: &Elf, dwarf: bool) -> Result<OwnedFd, ElfError> {
     if wanted.iter().any(|part| image.unpack(elf, part).is_err()) {
         image.parts.truncate(symbols);
     }
-    image.finish(elf.machine()).map_err(|source| ElfError::Read { offset: 0, len: 0, source })
+    image.finish(elf.machine()).map_err(unwritten)
+}
+
+/// A file in memory that cannot be written.
+fn unwritten(error: impl Into<io::Error>) -> ElfError {
+    ElfError::Read { offset: 0, len: 0, source: error.into() }
 }
 
 /// A section that has been written.
@@ -101,12 +106,8 @@ struct Image {
 
 impl Image {
     fn new(class: Class) -> Result<Image, ElfError> {
-        let error = |source: io::Error| ElfError::Read { offset: 0, len: 0, source };
-        let mut file =
-            File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(|errno| error(errno.into()))?);
-        let header = header_size(class);
-        file.seek(SeekFrom::Start(header)).map_err(error)?;
-        Ok(Image { class, file, at: header, parts: Vec::new() })
+        let file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(unwritten)?);
+        Ok(Image { class, file, at: header_size(class), parts: Vec::new() })
     }
 
     /// A section as it is.
@@ -165,9 +166,8 @@ impl Image {
         if size > MAX_SECTION || self.at.saturating_add(size) > MAX_IMAGE {
             return Err(ElfError::TooLarge { what: "size of a section", value: size });
         }
-        let error = |source: io::Error| ElfError::Read { offset: self.at, len: 0, source };
         // What was written of a section that failed is written over.
-        self.file.seek(SeekFrom::Start(self.at)).map_err(error)?;
+        self.file.seek(SeekFrom::Start(self.at)).map_err(unwritten)?;
         let written = io::copy(&mut from.take(size), &mut self.file);
         if !written.is_ok_and(|written| written == size) {
             return Err(ElfError::Malformed("a section has less than it promises"));
@@ -179,7 +179,7 @@ impl Image {
         };
         self.parts.push(Part { name: name.to_owned(), kind, addr, offset: self.at, size: whole });
         self.at += size;
-        self.pad().map_err(|source| ElfError::Read { offset: self.at, len: 0, source })
+        self.pad().map_err(unwritten)
     }
 
     fn pad(&mut self) -> io::Result<()> {

@@ -110,19 +110,12 @@ impl Native {
     }
 
     /// Takes the DWARF package. Whether it is this file's, its units say themselves.
-    pub(crate) fn add_package(&mut self, file: File) {
+    pub(crate) fn add_package(&self, file: File) {
         self.own.add_package(file.into());
     }
 
-    /// The functions at a file offset, outermost first: at least one.
-    ///
-    /// # Errors
-    /// [`Why::NoSymbol`] if no symbol covers it, and nothing else tells of which function it is.
-    pub fn functions(&self, offset: u64) -> Result<Vec<Function>, Why> {
-        self.functions_at(&[offset], true).pop().unwrap_or(Err(Why::NoSymbol))
-    }
-
-    /// The same for many offsets, in their order; without `lines` DWARF is not read.
+    /// The functions at each of these file offsets, outermost first: at least one, or [`Why::NoSymbol`] if no symbol covers the
+    /// offset and nothing else tells of which function it is. Without `lines` DWARF is not read.
     pub fn functions_at(&self, offsets: &[u64], lines: bool) -> Vec<Result<Vec<Function>, Why>> {
         let addresses: Vec<Option<u64>> =
             offsets.iter().map(|&offset| self.own.elf.address_of(offset)).collect();

@@ -48,7 +48,7 @@ impl Plt {
         let section = elf
             .sections()
             .iter()
-            .find(|s| s.name.starts_with(".plt") && address >= s.addr && address - s.addr < s.size)?;
+            .find(|section| section.name.starts_with(".plt") && section.holds(address))?;
         let within = (address - section.addr) / ENTRY * ENTRY;
         let mut code = [0; ENTRY as usize];
         let read = section.offset.checked_add(within).and_then(|at| elf.read_some(&mut code, at).ok());

@@ -1,7 +1,6 @@
 //! An ELF file in which names are looked for: a mapped file, its debug file, what is packed in it.
 
 use std::cell::OnceCell;
-use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 
@@ -9,7 +8,7 @@ use lzma_rust2::XzReader;
 
 use super::aliases::Aliases;
 use super::blaze::{Blaze, Symbol};
-use super::elf::{Elf, SHF_EXECINSTR};
+use super::elf::{Elf, SHF_EXECINSTR, Section};
 use super::image;
 
 /// A function whose symbol says that it has the code that was asked about.
@@ -23,6 +22,7 @@ pub(super) struct Covering {
 /// The file; each part is read when it is first needed.
 pub(super) struct SymbolFile {
     pub(super) elf: Elf,
+    has_packed_dwarf: bool,
     blaze: OnceCell<Option<Blaze>>,
     /// The same with its DWARF unpacked, if it is packed.
     unpacked: OnceCell<Option<Blaze>>,
@@ -31,18 +31,29 @@ pub(super) struct SymbolFile {
 
 impl SymbolFile {
     pub(super) fn of(elf: Elf) -> SymbolFile {
-        SymbolFile { elf, blaze: OnceCell::new(), unpacked: OnceCell::new(), aliases: OnceCell::new() }
+        let has_packed_dwarf = image::has_packed_dwarf(&elf);
+        let (blaze, unpacked, aliases) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        SymbolFile { elf, has_packed_dwarf, blaze, unpacked, aliases }
     }
 
     /// What blazesym makes of it; none if it cannot be handed over.
     fn blaze(&self) -> Option<&Blaze> {
-        let take = || Blaze::of(readable(&self.elf)?).ok();
+        let take = || Blaze::of(self.readable()?).ok();
         self.blaze.get_or_init(take).as_ref()
+    }
+
+    /// A descriptor from which blazesym can read the symbols.
+    fn readable(&self) -> Option<OwnedFd> {
+        match self.elf.file().filter(|_| !image::is_needed_for_symbols(&self.elf)) {
+            // `fcntl` is not for the worker.
+            Some(file) => rustix::io::dup(file).ok(),
+            None => image::write(&self.elf, !self.has_packed_dwarf).ok(),
+        }
     }
 
     /// What blazesym makes of its DWARF. Names alone can be had without unpacking that.
     pub(super) fn lines(&self) -> Option<&Blaze> {
-        if !image::has_packed_dwarf(&self.elf) {
+        if !self.has_packed_dwarf {
             return self.blaze();
         }
         let unpack = || Blaze::of(image::write(&self.elf, true).ok()?).ok();
@@ -51,20 +62,14 @@ impl SymbolFile {
 
     /// What blazesym has made of its DWARF so far.
     pub(super) fn lines_so_far(&self) -> Option<&Blaze> {
-        let place = if image::has_packed_dwarf(&self.elf) { &self.unpacked } else { &self.blaze };
+        let place = if self.has_packed_dwarf { &self.unpacked } else { &self.blaze };
         place.get()?.as_ref()
     }
 
     /// Takes its DWARF package.
-    pub(super) fn add_package(&mut self, package: OwnedFd) {
-        let is_packed = image::has_packed_dwarf(&self.elf);
-        if self.lines().is_some() {
-            let place = if is_packed { &mut self.unpacked } else { &mut self.blaze };
-            if let Some(Some(blaze)) = place.get_mut() {
-                // Without it there are the lines that the file itself has.
-                let _ = blaze.add_package(package);
-            }
-        }
+    pub(super) fn add_package(&self, package: OwnedFd) {
+        // Without it there are the lines that the file itself has.
+        let _ = self.lines().map(|blaze| blaze.add_package(package));
     }
 
     /// The functions that cover these addresses.
@@ -94,11 +99,8 @@ impl SymbolFile {
         }
         let Symbol { start, .. } =
             self.blaze()?.symbols(&[address]).pop()?.filter(|symbol| symbol.size.is_none())?;
-        let holds = |at: u64, from: u64, size: u64| at >= from && at - from < size;
-        let section = self.elf.sections().iter().find(|s| {
-            s.flags & SHF_EXECINSTR != 0 && holds(start, s.addr, s.size) && holds(address, s.addr, s.size)
-        });
-        section?;
+        let is_one = |s: &Section| s.flags & SHF_EXECINSTR != 0 && s.holds(start) && s.holds(address);
+        self.elf.sections().iter().find(|section| is_one(section))?;
         let name = self.aliases().function(&self.elf, start)?;
         Some(Covering { name, start })
     }
@@ -128,17 +130,4 @@ impl SymbolFile {
         bytes.shrink_to_fit();
         Elf::read_memory(bytes).ok().map(SymbolFile::of)
     }
-}
-
-/// A descriptor that blazesym can read.
-fn readable(elf: &Elf) -> Option<OwnedFd> {
-    match elf.file().filter(|_| !image::is_needed_for_symbols(elf)) {
-        Some(file) => duplicate(file),
-        None => image::write(elf, !image::has_packed_dwarf(elf)).ok(),
-    }
-}
-
-/// By `dup`: `fcntl` is not for the worker.
-fn duplicate(file: &File) -> Option<OwnedFd> {
-    rustix::io::dup(file).ok()
 }

@@ -14,6 +14,7 @@ use jbpf_prof::symbolize::Symbolizer;
 use jbpf_prof::symbolize::function::Called;
 use jbpf_prof::symbolize::native::Native;
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::packed::Packed;
 
 use crate::common::{Space, address_of, chain, config, leaf, names, offset_of, run, stack, start};
 
@@ -133,7 +134,7 @@ fn call_frame_information_that_lies_names_only_its_own_file() {
         let native = Native::open(File::open(&path).unwrap()).unwrap();
         let starts = (0..96).filter_map(|i| {
             let offset = 0x1000 + i * 8;
-            let called = native.functions(offset).ok()?.remove(0).called;
+            let called = native.functions_at(&[offset], true).remove(0).ok()?.remove(0).called;
             let Called::Start(start) = called else { return None };
             // A description may lie about where a function ends, but never lead before its beginning.
             assert!((0x1000..=offset).contains(&start), "round {round}: {start:#x} for {offset:#x}");
@@ -171,38 +172,23 @@ fn a_debug_link_is_not_followed() {
 }
 
 /// Packs the debug information of a file, and says of each packed section that it has so many bytes.
-fn promising(dir: &Path, kind: &str, size: u64) -> PathBuf {
-    let (binary, packed) = (chain(dir, "plain", &["-g3"]), dir.join(format!("{kind}-{size:x}")));
-    run(Command::new("objcopy").arg(format!("--compress-debug-sections={kind}")).args([&binary, &packed]));
-    let mut bytes = fs::read(&packed).unwrap();
-    // Elf64_Chdr: kind, reserved, size, alignment; then the data of zlib or zstd. GNU's own: a name, and the size, big-endian.
-    let is_header = |at: &usize| match kind {
-        "zlib" => bytes[*at..at + 8] == [1, 0, 0, 0, 0, 0, 0, 0] && bytes[at + 24..at + 26] == [0x78, 0x9c],
-        "zstd" => {
-            bytes[*at..at + 8] == [2, 0, 0, 0, 0, 0, 0, 0]
-                && bytes[at + 24..at + 28] == [0x28, 0xb5, 0x2f, 0xfd]
-        }
-        _ => bytes[*at..at + 4] == *b"ZLIB",
-    };
-    let headers: Vec<usize> = (0..bytes.len() - 28).filter(is_header).collect();
-    assert!(!headers.is_empty(), "{kind}: nothing is packed");
-    for at in headers {
-        match kind {
-            "zlib" | "zstd" => bytes[at + 8..at + 16].copy_from_slice(&size.to_le_bytes()),
-            _ => bytes[at + 4..at + 12].copy_from_slice(&size.to_be_bytes()),
-        }
-    }
-    fs::write(&packed, bytes).unwrap();
-    packed
+fn promising(dir: &Path, packed: Packed, size: u64) -> PathBuf {
+    let (binary, file) = (chain(dir, "plain", &["-g3"]), dir.join(format!("{}-{size:x}", packed.name())));
+    let pack = format!("--compress-debug-sections={}", packed.name());
+    run(Command::new("objcopy").arg(pack).args([&binary, &file]));
+    let mut bytes = fs::read(&file).unwrap();
+    packed.promise(&mut bytes, size);
+    fs::write(&file, bytes).unwrap();
+    file
 }
 
 #[test]
 fn a_section_that_promises_2_to_the_60_bytes_is_not_unpacked() {
     let dir = tempfile::tempdir().unwrap();
-    for kind in ["zlib", "zlib-gnu", "zstd"] {
+    for packed in [Packed::Zlib, Packed::ZlibGnu, Packed::Zstd] {
         // Also one that could be had, and is not there; and less than there is.
         for size in [1 << 60, u64::MAX, 400 << 20, 1] {
-            let file = promising(dir.path(), kind, size);
+            let file = promising(dir.path(), packed, size);
             let (mut symbolizer, mut space) = (start(), Space::default());
             let base = space.add(&file);
             // Names come from the symbol table, which is not packed.
@@ -211,8 +197,8 @@ fn a_section_that_promises_2_to_the_60_bytes_is_not_unpacked() {
                 &mut space,
                 base + offset_of(&dir.path().join("plain"), "at_innermost"),
             );
-            assert_eq!(names(&frames), ["outer"], "{kind} {size:#x}");
-            assert_eq!(symbolizer.stats().worker_lost, 0, "{kind} {size:#x}");
+            assert_eq!(names(&frames), ["outer"], "{packed:?} {size:#x}");
+            assert_eq!(symbolizer.stats().worker_lost, 0, "{packed:?} {size:#x}");
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod java;
 pub mod manifest;
 pub mod native;
 pub mod nobody;
+pub mod packed;
 pub mod profiler;
 pub mod spent;
 pub mod target;

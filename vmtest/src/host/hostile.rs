@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use testkit::packed::Packed;
 
 use super::packages;
 use crate::plan::PAYLOAD;
@@ -13,12 +14,6 @@ use crate::plan::PAYLOAD;
 const PROMISE: u64 = 1 << 60;
 /// What another one has when it is unpacked, bytes of zeros.
 const BOMB: u64 = 8 << 20;
-/// The beginning of a section that is packed by zlib: its kind and a reserved field, before its size.
-const PACKED: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
-/// The first bytes of zlib's own data, behind that header.
-const ZLIB: [u8; 2] = [0x78, 0x9c];
-const HEADER: usize = 24;
-
 /// Compiles them into a directory.
 pub(super) fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
     let [plain, packed] = ["inlined", "inlined-promises"].map(|name| to.join(name));
@@ -35,13 +30,7 @@ pub(super) fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Resu
 /// Has each packed section promise more than there is memory in the world.
 fn promise(program: &Path) -> anyhow::Result<()> {
     let mut bytes = fs::read(program)?;
-    let headers: Vec<usize> = (0..bytes.len() - HEADER)
-        .filter(|&at| bytes[at..].starts_with(&PACKED) && bytes[at + HEADER..].starts_with(&ZLIB))
-        .collect();
-    ensure!(!headers.is_empty(), "{} has no packed section", program.display());
-    for at in headers {
-        bytes[at + 8..at + 16].copy_from_slice(&PROMISE.to_le_bytes());
-    }
+    Packed::Zlib.promise(&mut bytes, PROMISE);
     fs::write(program, bytes)?;
     Ok(())
 }
