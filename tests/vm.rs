@@ -152,8 +152,8 @@ fn has_no_neighbours_name(jdk: &Jdk) {
     eprintln!("{named} named, {lost} gone before it was looked at; {gone} classes were unloaded");
     // Each class begins in the interpreter, and the collector takes its time.
     assert!(named + lost > 0.85, "only {named} has the name, {lost} says that it moved:\n{}", all.top(10));
-    // Most of these classes live shorter than a window.
-    assert!(named > 0.0 && lost > 0.0, "{named} and {lost}: this test did not test");
+    // These classes live shorter than a window: hardly anything can be proven of them.
+    assert!(lost > 0.5, "only {lost} says that it moved: this test did not test");
     let others = all.share(|stack| {
         user_leaf(stack)
             .is_some_and(|leaf| leaf.ends_with("_[j]") && !is(leaf, "Unloaded$Burner.applyAsLong"))

@@ -3,10 +3,12 @@
 //! A `Method*` does not move. It goes with its class, or when the class is redefined and nothing runs it any more, and
 //! then another may come to its place: in a program that loads and drops classes of one shape, the very next one. So a
 //! method is read anew each time that it is asked about (its names only if a class has gone since, or after a minute: what
-//! leads to the same place leads to the same names), and the JVM's own count of unloaded classes is read after that. If it is what it was before the tick, the method was there at the tick. It was too if its class is
-//! known to have been there ([`Loaders`]), or if it is the same as at an earlier look and no two classes have gone since.
-//! What is not proven is not believed. (A JVM that does not count is believed what reads the same twice, and what is met
-//! for the first time. So is, in any JVM, a method that has come to the place of one that was redefined.)
+//! leads to the same place leads to the same names), and the JVM's own count of unloaded classes is read after that. If it
+//! is what it was before the tick, the method was there at the tick. It was too if its class is known to have been there
+//! ([`Loaders`]), or if it is the same as at an earlier look and no two classes have gone since it was surely there: what
+//! has gone can be read until something else is written there. What is not proven is not believed. (A JVM that does not
+//! count is believed what reads the same twice, and what is met for the first time. So is, in any JVM, a method that has
+//! come to the place of one that was redefined.)
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use super::layout::{Classes, VmLayout};
 use super::loaders::Loaders;
 use super::methods::{Found, Methods};
 use super::miss::VmMiss;
-use super::unloads::Unloads;
+use super::unloads::UnloadHistory;
 use crate::jvm::code::{FrameKind, JavaFrame};
 use crate::jvm::memory::Memory;
 use crate::sample::MonoNs;
@@ -50,7 +52,7 @@ struct Look {
     found: Option<Found>,
     /// It is not known to have been there before.
     since: Option<MonoNs>,
-    /// Classes that were unloaded by then.
+    /// At least so many classes had been unloaded when this one was still there.
     unloaded: u64,
     /// When it was asked about.
     at: MonoNs,
@@ -72,16 +74,16 @@ pub(super) struct Interpreted {
     bytes: usize,
     /// When those were last forgotten that nobody had asked about.
     thinned: MonoNs,
-    unloads: Option<Unloads>,
+    unloads: Option<UnloadHistory>,
     loaders: Loaders,
 }
 
 impl Interpreted {
     /// Of a JVM whose classes are these.
     pub(super) fn new(classes: &Classes) -> Interpreted {
-        let unloads = classes.unloads;
-        let loaders =
-            Loaders::new(classes.links, &classes.permanent, unloads.map_or(0, |unloads| unloads.count));
+        let unloads = classes.unloads.map(UnloadHistory::new);
+        let unloaded = unloads.as_ref().map_or(0, UnloadHistory::count);
+        let loaders = Loaders::new(classes.links, &classes.permanent, unloaded);
         Interpreted { unloads, loaders, ..Interpreted::default() }
     }
 
@@ -112,15 +114,15 @@ impl Interpreted {
         raw: bool,
         asked: &[AskedMethod],
     ) -> Vec<Result<JavaFrame, VmMiss>> {
-        let counted = |interpreted: &Interpreted| interpreted.unloads.map(|unloads| unloads.count);
+        let counted = |interpreted: &Interpreted| interpreted.unloads.as_ref().map(UnloadHistory::count);
         let before = counted(self);
         let mut found = self.find(memory, layout, raw, before, asked);
         if counted(self) != before {
             // What was known may be that of a class that has gone by now.
             found = self.find(memory, layout, raw, None, asked);
         }
-        if self.unloads.is_some() {
-            self.loaders.watch_met(memory, |loader| layout.is_permanent(memory, loader));
+        if let Some(unloads) = &mut self.unloads {
+            self.loaders.watch_met(memory, unloads, |loader| layout.is_permanent(memory, loader));
         }
         let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
@@ -131,7 +133,7 @@ impl Interpreted {
                 _ => Err(VmMiss::Gone),
             },
             None if memory.is_spent() => Err(VmMiss::Nonsense),
-            found => match self.look(asked.method, found.as_ref()) {
+            found => match self.look(asked.method, asked.at, found.as_ref()) {
                 Some(since) if asked.at < since => Err(VmMiss::Moved),
                 _ => found.map_or(Err(VmMiss::Nonsense), |found| frame(&found, asked.bcp)),
             },
@@ -159,30 +161,40 @@ impl Interpreted {
         };
         let found: Vec<Option<Found>> = asked.iter().map(found).collect();
         self.loaders.begin();
-        found.iter().flatten().for_each(|found| self.loaders.meet(memory, found.class));
+        for (found, asked) in found.iter().zip(asked) {
+            if let Some(found) = found {
+                self.loaders.meet(memory, found.class, asked.at);
+            }
+        }
         self.check(memory);
         found
     }
 
     /// Compares with the last look; returns since when it is known to be as it is now.
-    fn look(&mut self, method: u64, now: Option<&Found>) -> Option<MonoNs> {
-        let unloaded = self.unloads.map_or(0, |unloads| unloads.count);
+    ///
+    /// A method can be read after it has gone, until something else comes to its place. It did not go before the tick at
+    /// `tick`: what ran then was it, or had to go before it came.
+    fn look(&mut self, method: u64, tick: MonoNs, now: Option<&Found>) -> Option<MonoNs> {
         let at = MonoNs::now();
-        // What can be said without an earlier look.
-        let class = now.and_then(|found| self.loaders.since(found.class));
-        let since = self.unloads.map(|unloads| class.map_or(unloads.since(), |at| at.min(unloads.since())));
+        let (mut gone, mut unloaded, mut since) = (0, 0, None);
+        if let Some(unloads) = &self.unloads {
+            (gone, unloaded) = (unloads.count(), unloads.at_least(tick));
+            // What can be said without an earlier look.
+            let class = now.and_then(|found| self.loaders.since(found.class));
+            since = Some(class.map_or(unloads.since(), |at| at.min(unloads.since())));
+        }
         match self.looks.get_mut(&method) {
             Some(look) if look.found.as_ref() == now => {
                 // Something else can have been there in between only if two classes have gone: it, and what was there
                 // before.
-                if now.is_some() && unloaded.saturating_sub(look.unloaded) > 1 {
-                    look.since = since;
+                if now.is_some() && gone.saturating_sub(look.unloaded) > 1 {
+                    (look.since, look.unloaded) = (since, unloaded);
                 }
                 let same = |a: &Found, b: &Found| Arc::ptr_eq(&a.method, &b.method);
                 if !look.found.as_ref().zip(now).is_some_and(|(a, b)| same(a, b)) {
                     (look.found, look.read) = (now.cloned(), at);
                 }
-                (look.unloaded, look.at) = (unloaded, at);
+                (look.unloaded, look.at) = (look.unloaded.max(unloaded), at);
                 look.since
             }
             Some(look) => {
@@ -229,6 +241,7 @@ mod tests {
     use super::super::VmCode;
     use super::super::loaders::ClassLinks;
     use super::super::made::{BASE, Bytes, METHOD, layout};
+    use super::super::unloads::Unloads;
     use super::*;
 
     /// Where a method that a test makes has its bytecodes: four.
@@ -365,6 +378,40 @@ mod tests {
         let before = MonoNs::now();
         bytes.word(UNLOADED, 10);
         assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved));
+    }
+
+    /// A method whose loader has its class only, which has gone; until something else is written there it reads as before,
+    /// and so it was met.
+    fn met_after_it_has_gone(bytes: &Bytes) -> (VmCode<&Bytes>, u64) {
+        let method = bytes.java(0, "old");
+        let mut code = counting(bytes, 0);
+        bytes.word(METHOD + 0x4c0, BASE + METHOD + 0x400);
+        bytes.word(METHOD + 0x400 + 24, 0);
+        let before = MonoNs::now();
+        assert_eq!(seen(&mut code, method, 0, before).as_deref(), Ok("p.C.old:0@-1"));
+        bytes.word(UNLOADED, 1);
+        assert_eq!(seen(&mut code, method, 0, before).as_deref(), Ok("p.C.old:0@-1"), "it was there then");
+        (code, method)
+    }
+
+    #[test]
+    fn names_of_what_has_gone_are_not_those_of_what_comes_to_its_place() {
+        let bytes = Bytes::made();
+        let (mut code, method) = met_after_it_has_gone(&bytes);
+        bytes.java(0, "new");
+        assert_eq!(ask(&mut code, method, 0), Err(VmMiss::Moved), "it is not what was there");
+        assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.new:0@-1"));
+    }
+
+    #[test]
+    fn what_came_and_went_since_something_had_gone_has_no_name_of_a_third() {
+        let bytes = Bytes::made();
+        let (mut code, method) = met_after_it_has_gone(&bytes);
+        // Another comes, is seen, and goes; then one comes that has the name of the first.
+        let between = MonoNs::now();
+        bytes.word(UNLOADED, 2);
+        assert_eq!(seen(&mut code, method, 0, between), Err(VmMiss::Moved));
+        assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.old:0@-1"), "it is there by now");
     }
 
     #[test]

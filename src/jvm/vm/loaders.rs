@@ -6,11 +6,11 @@
 //! which each is added in front when it is made, before any method of it runs (`ClassLoaderData::add_class`): what lies
 //! behind the one that was the first at an earlier look was there at that look. (JDK 8 to 25.)
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::unloads::Unloads;
+use super::unloads::UnloadHistory;
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 use crate::sample::MonoNs;
 
@@ -51,6 +51,14 @@ pub(super) struct Permanent {
     pub(super) at: u64,
 }
 
+/// The loader of a class that is asked about.
+#[derive(Clone, Copy, Debug)]
+struct Met {
+    loader: u64,
+    /// The latest tick in the class.
+    at: MonoNs,
+}
+
 /// What is known of a loader.
 #[derive(Clone, Copy, Debug)]
 struct Loader {
@@ -72,7 +80,7 @@ pub(super) struct Loaders {
     /// Classes that came after the first look at their loader's list, and since when they are known.
     young: HashMap<u64, MonoNs>,
     /// The loaders of the classes that are asked about now.
-    asked: HashMap<u64, u64>,
+    asked: HashMap<u64, Met>,
     /// Those of classes that were asked about before, as long as no class goes.
     met: HashMap<u64, u64>,
     /// Classes that had been unloaded before the lists were read the last time.
@@ -93,15 +101,17 @@ impl Loaders {
         self.asked.clear();
     }
 
-    /// Notes that this class was met; to be followed by [`renew`](Self::renew) and [`watch_met`](Self::watch_met).
-    pub(super) fn meet<M: Memory>(&mut self, memory: &M, class: u64) {
+    /// Notes that this class was met, in whose place something ran `at` that time; to be followed by
+    /// [`renew`](Self::renew) and [`watch_met`](Self::watch_met).
+    pub(super) fn meet<M: Memory>(&mut self, memory: &M, class: u64, at: MonoNs) {
         let Some(links) = self.links else { return };
-        if self.asked.contains_key(&class) {
+        if let Some(met) = self.asked.get_mut(&class) {
+            met.at = met.at.max(at);
             return;
         }
         let read = || class.checked_add(links.loader).ok_or(Nonsense).and_then(|at| memory.word(at));
         let Ok(loader) = self.met.get(&class).copied().map_or_else(read, Ok) else { return };
-        self.asked.insert(class, loader);
+        self.asked.insert(class, Met { loader, at });
         if self.met.len() < MAX_MET {
             self.met.insert(class, loader);
         }
@@ -109,17 +119,17 @@ impl Loaders {
 
     /// Looks at the lists again. What was read before is judged by what has been unloaded by then: `unloads` is renewed
     /// before and after.
-    pub(super) fn renew<M: Memory>(&mut self, memory: &M, unloads: &mut Unloads) {
+    pub(super) fn renew<M: Memory>(&mut self, memory: &M, unloads: &mut UnloadHistory) {
         unloads.renew(memory);
         let Some(links) = self.links else { return };
-        let before = unloads.count;
+        let before = unloads.count();
         let lists: Vec<(u64, Result<News, Nonsense>)> = self
             .known
             .iter()
             .map(|(&loader, known)| (loader, links.news(memory, loader, known.first)))
             .collect();
         unloads.renew(memory);
-        let gone = unloads.count.saturating_sub(self.unloaded);
+        let gone = unloads.count().saturating_sub(self.unloaded);
         if gone > 0 {
             self.met.clear();
         }
@@ -132,19 +142,28 @@ impl Loaders {
     }
 
     /// Watches the loaders of the classes that were met from now on; `stays` tells of one whether it never goes.
-    pub(super) fn watch_met<M: Memory>(&mut self, memory: &M, stays: impl Fn(u64) -> bool) {
+    pub(super) fn watch_met<M: Memory>(
+        &mut self,
+        memory: &M,
+        unloads: &mut UnloadHistory,
+        stays: impl Fn(u64) -> bool,
+    ) {
         let Some(links) = self.links else { return };
-        let met: HashSet<u64> = self.asked.values().copied().collect();
-        for loader in met {
+        let mut met: HashMap<u64, MonoNs> = HashMap::new();
+        for &Met { loader, at } in self.asked.values() {
+            let latest = met.entry(loader).or_default();
+            *latest = at.max(*latest);
+        }
+        for (loader, at) in met {
             if !self.known.contains_key(&loader) {
-                self.watch(memory, links, loader, stays(loader));
+                self.watch(memory, (links, unloads), (loader, at), stays(loader));
             }
         }
     }
 
     /// Since when this class is known to be there, if it was met before the last [`renew`](Self::renew).
     pub(super) fn since(&self, class: u64) -> Option<MonoNs> {
-        let known = self.known.get(self.asked.get(&class)?).filter(|known| !known.unread)?;
+        let known = self.known.get(&self.asked.get(&class)?.loader).filter(|known| !known.unread)?;
         Some(self.young.get(&class).map_or(known.since, |&young| young.max(known.since)))
     }
 
@@ -167,14 +186,25 @@ impl Loaders {
         }
     }
 
-    /// Begins with a loader that was met.
-    fn watch<M: Memory>(&mut self, memory: &M, links: ClassLinks, loader: u64, permanent: bool) {
+    /// Begins with a loader that was met. Its memory can be read when it has gone, too, until something else is written
+    /// there. It did not go before the tick `at`: what ran then was a class of it, or one that had to go before this one
+    /// came to its place. So it has not gone if fewer classes have gone since than it has.
+    fn watch<M: Memory>(
+        &mut self,
+        memory: &M,
+        (links, unloads): (ClassLinks, &mut UnloadHistory),
+        (loader, at): (u64, MonoNs),
+        permanent: bool,
+    ) {
         if self.known.len() >= MAX_LOADERS {
             // One that is needed comes again.
             self.known.retain(|_, known| known.permanent);
         }
-        if let Ok((first, classes)) = links.count(memory, loader) {
-            let since = MonoNs::now();
+        let Ok((first, classes)) = links.count(memory, loader) else { return };
+        let since = MonoNs::now();
+        unloads.renew(memory);
+        let gone = unloads.count().saturating_sub(unloads.at_least(at));
+        if permanent || classes as u64 > gone {
             self.known.insert(loader, Loader { permanent, since, first, classes, unread: false });
         }
     }
@@ -242,6 +272,7 @@ impl ClassLinks {
 #[cfg(test)]
 mod tests {
     use super::super::made::{BASE, Bytes};
+    use super::super::unloads::Unloads;
     use super::*;
 
     const UNLOADED: u64 = 0x3000;
@@ -264,20 +295,30 @@ mod tests {
     fn look(
         bytes: &Bytes,
         loaders: &mut Loaders,
-        unloads: &mut Unloads,
+        unloads: &mut UnloadHistory,
+        classes: &[u64],
+    ) -> Vec<Option<MonoNs>> {
+        look_after((bytes, MonoNs::now()), loaders, unloads, classes)
+    }
+
+    /// The same, of ticks at that time.
+    fn look_after(
+        (bytes, at): (&Bytes, MonoNs),
+        loaders: &mut Loaders,
+        unloads: &mut UnloadHistory,
         classes: &[u64],
     ) -> Vec<Option<MonoNs>> {
         loaders.begin();
-        classes.iter().for_each(|&class| loaders.meet(&bytes, class));
+        classes.iter().for_each(|&class| loaders.meet(&bytes, class, at));
         loaders.renew(&bytes, unloads);
-        loaders.watch_met(&bytes, |loader| loader == STAYS);
+        loaders.watch_met(&bytes, unloads, |loader| loader == STAYS);
         classes.iter().map(|&class| loaders.since(class)).collect()
     }
 
-    fn begin(permanent: &[Permanent]) -> (Bytes, Loaders, Unloads) {
+    fn begin(permanent: &[Permanent]) -> (Bytes, Loaders, UnloadHistory) {
         let bytes = Bytes::made();
         let unloads = Unloads::at(&&bytes, BASE + UNLOADED).unwrap();
-        (bytes, Loaders::new(Some(LINKS), permanent, 0), unloads)
+        (bytes, Loaders::new(Some(LINKS), permanent, 0), UnloadHistory::new(unloads))
     }
 
     #[test]
@@ -329,6 +370,21 @@ mod tests {
     }
 
     #[test]
+    fn a_loader_that_may_have_gone_before_it_was_met_is_not_watched() {
+        let (bytes, mut loaders, mut unloads) = begin(&[]);
+        let classes = [load(&bytes, 0), load(&bytes, 1)];
+        let before = MonoNs::now();
+        bytes.word(UNLOADED, 2);
+        let ticks = (&bytes, before);
+        assert_eq!(look_after(ticks, &mut loaders, &mut unloads, &classes), [None, None]);
+        assert_eq!(look_after(ticks, &mut loaders, &mut unloads, &classes), [None, None]);
+        assert!(loaders.known.is_empty());
+        // It has one more than have gone.
+        let classes = [classes[0], load(&bytes, 2)];
+        assert!(look_after(ticks, &mut loaders, &mut unloads, &classes).iter().all(Option::is_some));
+    }
+
+    #[test]
     fn a_permanent_loader_is_known_as_such_when_it_is_met() {
         let (bytes, mut loaders, mut unloads) = begin(&[]);
         let class = load(&bytes, 0);
@@ -350,6 +406,11 @@ mod tests {
         bytes.word(other - BASE + 16, LOADER);
         bytes.word(class - BASE + 24, other);
         bytes.word(UNLOADED, MAX_COUNTED as u64);
+        assert_eq!(
+            look(&bytes, &mut loaders, &mut unloads, &[class]),
+            [None],
+            "as many have gone as are counted"
+        );
         let now = MonoNs::now();
         let endless = look(&bytes, &mut loaders, &mut unloads, &[class]);
         assert!(endless[0].is_some_and(|since| since > now));

@@ -1,6 +1,8 @@
 //! How many classes a JVM has unloaded: a counter in its performance data (runtime/perfMemory.hpp, perfData.hpp,
 //! services/classLoadingService.cpp; the same from JDK 8 to 25). With `-XX:-UsePerfData` there is none.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 use crate::jvm::memory::{Memory, Nonsense, half_in};
@@ -11,6 +13,8 @@ const NAME: &[u8] = b"java.cls.unloadedClasses\0";
 const MAX_ENTRIES: u32 = 4096;
 /// Largest part of an entry before its name ends, bytes.
 const MAX_HEAD: usize = 128;
+/// Values of the counter that are remembered: each second has one at most, and few more.
+const MAX_VALUES: usize = 128;
 
 /// Where performance data is described.
 #[derive(Clone, Copy, Debug)]
@@ -86,10 +90,71 @@ impl Unloads {
     }
 }
 
+/// The counter, with the values that it had.
+#[derive(Clone, Debug)]
+pub(super) struct UnloadHistory {
+    unloads: Unloads,
+    /// Values, and when each was seen for the first time; the oldest first, never empty.
+    seen: VecDeque<(MonoNs, u64)>,
+}
+
+impl UnloadHistory {
+    /// Begins with the value that was read.
+    pub(super) fn new(unloads: Unloads) -> UnloadHistory {
+        UnloadHistory { unloads, seen: [(unloads.since(), unloads.count)].into() }
+    }
+
+    /// Reads the counter again.
+    pub(super) fn renew<M: Memory>(&mut self, memory: &M) {
+        let before = self.unloads.count;
+        self.unloads.renew(memory);
+        if self.unloads.count != before {
+            if self.seen.len() == MAX_VALUES {
+                self.seen.pop_front();
+            }
+            self.seen.push_back((self.unloads.since(), self.unloads.count));
+        }
+    }
+
+    /// Classes that had been unloaded when the counter was last read.
+    pub(super) fn count(&self) -> u64 {
+        self.unloads.count
+    }
+
+    /// The count has been the same since then.
+    pub(super) fn since(&self) -> MonoNs {
+        self.unloads.since()
+    }
+
+    /// At least so many classes had been unloaded at that time: 0 if it is longer ago than values are remembered.
+    pub(super) fn at_least(&self, time: MonoNs) -> u64 {
+        self.seen.iter().rev().find(|(seen, _)| *seen <= time).map_or(0, |&(_, count)| count)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::made::{BASE, Bytes};
     use super::*;
+
+    #[test]
+    fn a_time_has_the_count_that_was_seen_before_it() {
+        let bytes = Bytes::made();
+        let mut history = UnloadHistory::new(Unloads::at(&&bytes, BASE + POINTER).unwrap());
+        let first = MonoNs::now();
+        assert_eq!([history.count(), history.at_least(first)], [0, 0]);
+        bytes.word(POINTER, 5);
+        assert_eq!(history.at_least(MonoNs::now()), 0, "it was not read yet");
+        history.renew(&&bytes);
+        let second = MonoNs::now();
+        assert_eq!([history.count(), history.at_least(first), history.at_least(second)], [5, 0, 5]);
+        for count in 6..6 + MAX_VALUES as u64 {
+            bytes.word(POINTER, count);
+            history.renew(&&bytes);
+        }
+        assert_eq!(history.seen.len(), MAX_VALUES);
+        assert_eq!(history.at_least(second), 0, "that is forgotten");
+    }
 
     const POINTER: u64 = 0x300;
     const DATA: u64 = 0x1000;
