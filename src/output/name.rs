@@ -1,6 +1,7 @@
 //! What a frame is called in text: the conventions of folded stacks, written and read back.
 
 use crate::profile::frames::{FrameTable, Symbol};
+use crate::profile::stripped::file_of_block;
 use crate::profile::tables::LineRow;
 use crate::profile::{Frame, Kind, Module, Why};
 
@@ -119,7 +120,8 @@ pub fn parse_unknown(text: &str) -> Option<Frame> {
         None => (inner, ""),
     };
     let why = Why::ALL.into_iter().find(|w| w.label() == label)?;
-    let module = (!file.is_empty()).then(|| Module::at(file).into());
+    let path = file_of_block(file);
+    let module = (!path.is_empty()).then(|| Module::at(path).into());
     Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })
 }
 

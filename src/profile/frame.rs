@@ -132,7 +132,8 @@ impl Module {
 pub struct Frame {
     /// What sort of code.
     pub kind: Kind,
-    /// The function, without suffix and without offset; for unknown frames the module's base name or nothing.
+    /// The function, without suffix and without offset; for unknown frames the module's base name or nothing;
+    /// where no symbol covers the place, the base name with the block of addresses.
     /// Java: `package.Class.method`, dotted.
     pub name: Arc<str>,
     /// Why the name is unknown: set if and only if `kind` is [`Kind::Unknown`].

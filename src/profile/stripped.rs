@@ -12,6 +12,8 @@ use super::view::View;
 
 /// Stands between the file and the first address of a function, as in disassemblers and samply.
 const MARK: &str = "!fun_";
+/// Stands between the file and a block of addresses, as in perf and gdb.
+const BLOCK_MARK: &str = "+0x";
 
 /// The name of a function that no symbol names: its file's, and the address at which it begins, as the file counts
 /// them: `libz.so.1.2.13!fun_3c40`. It is the same wherever and whenever the file is mapped.
@@ -20,13 +22,32 @@ pub fn by_start(module: &Module, start: u64) -> String {
     format!("{}{MARK}{start:x}", module.base_name())
 }
 
+/// Addresses that share a name where the function is not known, bytes.
+const BLOCK: u64 = 256;
+
+/// The name of code of which not even the function's beginning is known: the file's, and the block of addresses that it
+/// is in, as the file counts them: `chromium+0x2d94c00`. Without it all of such a file would be one frame.
+#[must_use]
+pub fn by_block(module: &Module, address: u64) -> String {
+    format!("{}{BLOCK_MARK}{:x}", module.base_name(), address - address % BLOCK)
+}
+
+/// The file in the name of such code, or all of a name that is another.
+#[must_use]
+pub fn file_of_block(name: &str) -> &str {
+    name.rsplit_once(BLOCK_MARK).filter(|(_, place)| is_hex(place)).map_or(name, |(file, _)| file)
+}
+
+fn is_hex(digits: &str) -> bool {
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 /// Whether a frame is called by its place, or has no name since its file has no symbol there.
 #[must_use]
 pub fn is_nameless(frame: &Frame) -> bool {
     let Some(module) = &frame.module else { return false };
     let start = frame.name.strip_prefix(module.base_name()).and_then(|rest| rest.strip_prefix(MARK));
-    frame.unknown == Some(Why::NoSymbol)
-        || start.is_some_and(|start| !start.is_empty() && start.bytes().all(|b| b.is_ascii_hexdigit()))
+    frame.unknown == Some(Why::NoSymbol) || start.is_some_and(is_hex)
 }
 
 /// A file whose functions have no names.
@@ -89,6 +110,9 @@ mod tests {
             Arc::new(Frame { module, ..Frame::named(Kind::Native, name) })
         };
         assert_eq!(by_start(&z, 0x3c40), "libz.so.1!fun_3c40");
+        assert_eq!(by_block(&z, 0x3cff), "libz.so.1+0x3c00");
+        let files = ["libz.so.1+0x3c00", "a+0x1+0x20", "c+0xyz", "c+0x", "libz.so.1"].map(file_of_block);
+        assert_eq!(files, ["libz.so.1", "a+0x1", "c+0xyz", "c+0x", "libz.so.1"]);
         let (deflate, slide) = (native(&z, "deflate"), native(&z, &by_start(&z, 0x3c40)));
         let (start, foreign) = (native(&c, &by_start(&c, 0x891a0)), native(&c, "libz.so.1!fun_3c40"));
         let bare = Arc::new(Frame::unknown(Why::NoSymbol, Some(Arc::clone(&z)), 9));

@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
+use super::constrained;
 use crate::profile::Kind;
 use crate::profile::frame::clean;
 
@@ -59,6 +60,10 @@ fn cpp(raw: &[u8]) -> Option<String> {
     if !raw.starts_with(b"_Z") {
         return None;
     }
+    whole_cpp(raw).or_else(|| constrained::name(raw, whole_cpp))
+}
+
+fn whole_cpp(raw: &[u8]) -> Option<String> {
     let symbol = Symbol::new_with_options(raw, &ParseOptions::default().recursion_limit(MAX_DEPTH)).ok()?;
     let options = DemangleOptions::new().no_params().no_return_type().recursion_limit(MAX_DEPTH);
     let mut out = Bounded::default();

@@ -7,7 +7,7 @@ use ahash::RandomState;
 
 use super::message::{Label, Names};
 use crate::profile::frame::Module;
-use crate::profile::stripped::by_start;
+use crate::profile::stripped::{by_block, by_start};
 use crate::profile::{Frame, Kind, Why};
 
 /// The frames of one address, outermost first: a function and what was inlined into it.
@@ -72,6 +72,11 @@ impl Shared {
             let frames: Option<Frames> = names
                 .iter()
                 .map(|name| {
+                    if let (Label::At(place), Some(module)) = (name.label, module) {
+                        let block = self.text(&by_block(module, place));
+                        let unknown = Frame::unknown(Why::NoSymbol, Some(Arc::clone(module)), address);
+                        return Some(Arc::new(Frame { name: block, ..unknown }));
+                    }
                     if name.kind == Kind::Unknown {
                         // A method of which the log does not say the name.
                         return Some(Arc::new(Frame::unknown(Why::LogCut, module.cloned(), address)));
@@ -79,7 +84,7 @@ impl Shared {
                     let called = match (name.label, module) {
                         (Label::Text(place), _) => text(place)?,
                         (Label::Start(start), Some(module)) => self.text(&by_start(module, start)),
-                        (Label::Start(_), None) => return None,
+                        (Label::Start(_) | Label::At(_), _) => return None,
                     };
                     let frame = Frame {
                         file: name.file.and_then(text),

@@ -243,6 +243,8 @@ pub(crate) enum Label {
     Text(u32),
     /// Nothing names it; it begins at this address, as the file counts them.
     Start(u64),
+    /// Not even that is known; it is at this address, as the file counts them.
+    At(u64),
 }
 
 /// One function; of several, the outermost comes first. Numbers are places in [`Names::texts`].
@@ -253,6 +255,13 @@ pub(crate) struct Name {
     pub(crate) file: Option<u32>,
     pub(crate) line: u32,
     pub(crate) bci: Option<u32>,
+}
+
+impl Name {
+    /// Code that no symbol covers, at this address as the file counts them.
+    pub(crate) fn nameless(address: u64) -> Name {
+        Name { kind: Kind::Unknown, label: Label::At(address), file: None, line: 0, bci: None }
+    }
 }
 
 /// Collects [`Names`] up to a size.

@@ -13,6 +13,7 @@ mod call_frames;
 mod changes;
 mod child;
 mod compat_vdso;
+mod constrained;
 mod coroutine;
 mod debug_files;
 mod debug_link;

@@ -117,8 +117,7 @@ impl Native {
     /// The functions at each of these file offsets, outermost first: at least one, or [`Why::NoSymbol`] if no symbol covers the
     /// offset and nothing else tells of which function it is. Without `lines` DWARF is not read.
     pub fn functions_at(&self, offsets: &[u64], lines: bool) -> Vec<Result<Vec<Function>, Why>> {
-        let addresses: Vec<Option<u64>> =
-            offsets.iter().map(|&offset| self.own.elf.address_of(offset)).collect();
+        let addresses: Vec<Option<u64>> = offsets.iter().map(|&offset| self.address_of(offset)).collect();
         let mut asked: Vec<u64> = addresses.iter().flatten().copied().collect();
         asked.sort_unstable();
         asked.dedup();
@@ -133,6 +132,11 @@ impl Native {
         }
         let answer = |address: &Option<u64>| found.get(&(*address)?).cloned();
         addresses.iter().map(|address| answer(address).unwrap_or(Err(Why::NoSymbol))).collect()
+    }
+
+    /// The address at a file offset, as the file counts them.
+    pub(crate) fn address_of(&self, offset: u64) -> Option<u64> {
+        self.own.elf.address_of(offset)
     }
 
     /// Memory held for this file on the heap, bytes, as far as it is known.

@@ -174,7 +174,9 @@ fn unwind_table(fd: OwnedFd, around: Option<u64>) -> Result<TableBytes, NoTable>
 
 fn names(native: &Native, offsets: &[u64], lines: bool) -> Response {
     let mut names = NamesBuilder::default();
-    for functions in native.functions_at(offsets, lines) {
+    for (functions, &offset) in native.functions_at(offsets, lines).into_iter().zip(offsets) {
+        let place = native.address_of(offset).filter(|_| functions == Err(Why::NoSymbol));
+        let nameless = place.map(|place| vec![Name::nameless(place)]);
         let answer = functions.map(|functions| {
             let name = |f: Function| Name {
                 kind: f.kind,
@@ -188,7 +190,7 @@ fn names(native: &Native, offsets: &[u64], lines: bool) -> Response {
             };
             functions.into_iter().map(name).collect()
         });
-        if !names.answer(answer) {
+        if !names.answer(nameless.map_or(answer, Ok)) {
             break;
         }
     }

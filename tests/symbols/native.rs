@@ -58,7 +58,9 @@ fn code_that_no_symbol_covers_is_unknown() {
     let base = space.add(&binary);
     let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&binary, "no_size"));
     assert_eq!((frames.len(), frames[0].unknown), (1, Some(Why::NoSymbol)), "{frames:?}");
-    assert_eq!(&*frames[0].name, "chain");
+    let (file, block) = frames[0].name.split_once("+0x").unwrap();
+    let inside = address_of(&binary, "no_size") - u64::from_str_radix(block, 16).unwrap();
+    assert!(file == "chain" && inside < 256, "{frames:?}");
     let frames = leaf(&mut symbolizer, &mut space, base + 0x7fff_ffff);
     assert_eq!(frames[0].unknown, Some(Why::NoSymbol));
     let frames = leaf(&mut symbolizer, &mut space, 77);

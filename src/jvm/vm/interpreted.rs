@@ -10,29 +10,16 @@
 //! count is believed what reads the same twice, and what is met for the first time. So is, in any JVM, a method that has
 //! come to the place of one that was redefined.)
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use super::allowance::Allowance;
 use super::layout::{Classes, VmLayout};
 use super::loaders::Loaders;
+use super::looks::{Evidence, Looks};
 use super::methods::{Found, Methods};
 use super::miss::VmMiss;
 use super::unloads::UnloadHistory;
 use crate::jvm::code::{FrameKind, JavaFrame};
 use crate::jvm::memory::Memory;
 use crate::sample::MonoNs;
-
-/// Methods that are remembered of one JVM, and the bytes, about, that they may take: then all are forgotten. A warm Scala
-/// compiler has some thousand methods that are interpreted.
-const MAX_LOOKS: usize = 16 << 10;
-const MAX_BYTES: usize = 4 << 20;
-/// A method that was not asked about for so long is forgotten, ns, or for up to twice as long: where classes come and go
-/// nobody will ask again.
-const KEPT: u64 = 300_000_000_000;
-
-/// Names are read anew this often, ns, though nothing says that they are others: nobody counts methods that are redefined.
-const RENEWED: u64 = 60_000_000_000;
 
 /// A question about a frame of the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,35 +32,10 @@ pub struct AskedMethod {
     pub at: MonoNs,
 }
 
-/// What a `Method*` led to when it was last asked about.
-#[derive(Clone, Debug)]
-struct Look {
-    /// Nothing, if what was there had gone.
-    found: Option<Found>,
-    /// It is not known to have been there before.
-    since: Option<MonoNs>,
-    /// At least so many classes had been unloaded when this one was still there.
-    unloaded: u64,
-    /// When it was asked about.
-    at: MonoNs,
-    /// When its names were read.
-    read: MonoNs,
-}
-
-impl Look {
-    /// Memory that it takes, about.
-    fn bytes(&self) -> usize {
-        self.found.as_ref().map_or(0, |found| found.method.bytes())
-    }
-}
-
-/// What was asked about lately.
+/// Methods that interpreters run, of one JVM.
 #[derive(Debug, Default)]
 pub(super) struct Interpreted {
-    looks: HashMap<u64, Look>,
-    bytes: usize,
-    /// When those were last forgotten that nobody had asked about.
-    thinned: MonoNs,
+    looks: Looks,
     unloads: Option<UnloadHistory>,
     loaders: Loaders,
 }
@@ -92,18 +54,7 @@ impl Interpreted {
         if let Some(unloads) = &mut self.unloads {
             self.loaders.renew(memory, unloads);
         }
-        self.thin(MonoNs::now());
-    }
-
-    /// Forgets what nobody asks about any more.
-    fn thin(&mut self, now: MonoNs) {
-        if now.0.saturating_sub(self.thinned.0) < KEPT {
-            return;
-        }
-        let last = std::mem::replace(&mut self.thinned, now);
-        self.looks.retain(|_, look| look.at >= last);
-        self.looks.shrink_to_fit();
-        self.bytes = self.looks.values().map(Look::bytes).sum();
+        self.looks.thin(MonoNs::now());
     }
 
     /// The frames of questions, in their order.
@@ -127,13 +78,13 @@ impl Interpreted {
         let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
             // The process has ended: what was seen at the last look is the best that can be known of its last ticks.
-            None if gone => match self.looks.get(&asked.method) {
-                Some(look) if look.since.is_some_and(|since| asked.at < since) => Err(VmMiss::Moved),
-                Some(Look { found: Some(last), .. }) => frame(last, asked.bcp),
+            None if gone => match self.looks.last(asked.method) {
+                Some((Some(since), _)) if asked.at < since => Err(VmMiss::Moved),
+                Some((_, Some(last))) => frame(last, asked.bcp),
                 _ => Err(VmMiss::Gone),
             },
             None if memory.is_spent() => Err(VmMiss::Nonsense),
-            found => match self.look(asked.method, asked.at, found.as_ref()) {
+            found => match self.since(*asked, found.as_ref()) {
                 Some(since) if asked.at < since => Err(VmMiss::Moved),
                 _ => found.map_or(Err(VmMiss::Nonsense), |found| frame(&found, asked.bcp)),
             },
@@ -152,11 +103,9 @@ impl Interpreted {
         asked: &[AskedMethod],
     ) -> Vec<Option<Found>> {
         let (mut methods, now) = (Methods::new(raw), MonoNs::now());
-        let holds =
-            |look: &&Look| Some(look.unloaded) == unloaded && now.0 < look.read.0.saturating_add(RENEWED);
         let found = |&AskedMethod { method, .. }: &AskedMethod| {
             let is_there = |found: &Found| found.is_at(memory, &layout.method, method);
-            let known = self.looks.get(&method).filter(holds).and_then(|look| look.found.clone());
+            let known = unloaded.and_then(|unloaded| self.looks.known(method, unloaded, now));
             known.filter(is_there).or_else(|| methods.at(memory, layout, method).filter(is_there))
         };
         let found: Vec<Option<Found>> = asked.iter().map(found).collect();
@@ -170,53 +119,17 @@ impl Interpreted {
         found
     }
 
-    /// Compares with the last look; returns since when it is known to be as it is now.
-    ///
-    /// A method can be read after it has gone, until something else comes to its place. It did not go before the tick at
-    /// `tick`: what ran then was it, or had to go before it came.
-    fn look(&mut self, method: u64, tick: MonoNs, now: Option<&Found>) -> Option<MonoNs> {
-        let at = MonoNs::now();
-        let (mut gone, mut unloaded, mut since) = (0, 0, None);
-        if let Some(unloads) = &self.unloads {
-            (gone, unloaded) = (unloads.count(), unloads.at_least(tick));
-            // What can be said without an earlier look.
-            let class = now.and_then(|found| self.loaders.since(found.class));
-            since = Some(class.map_or(unloads.since(), |at| at.min(unloads.since())));
-        }
-        match self.looks.get_mut(&method) {
-            Some(look) if look.found.as_ref() == now => {
-                // Something else can have been there in between only if two classes have gone: it, and what was there
-                // before.
-                if now.is_some() && gone.saturating_sub(look.unloaded) > 1 {
-                    (look.since, look.unloaded) = (since, unloaded);
-                }
-                let same = |a: &Found, b: &Found| Arc::ptr_eq(&a.method, &b.method);
-                if !look.found.as_ref().zip(now).is_some_and(|(a, b)| same(a, b)) {
-                    (look.found, look.read) = (now.cloned(), at);
-                }
-                (look.unloaded, look.at) = (look.unloaded.max(unloaded), at);
-                look.since
-            }
-            Some(look) => {
-                self.bytes -= look.bytes();
-                *look = Look { found: now.cloned(), since: Some(at), unloaded, at, read: at };
-                self.bytes += look.bytes();
-                look.since
-            }
-            None => {
-                // What never was a method may become one; or it was one, and went with the classes that have gone since.
-                let Some(found) = now else { return since };
-                let new = Look { found: Some(found.clone()), since, unloaded, at, read: at };
-                let bytes = new.bytes();
-                if self.looks.len() >= MAX_LOOKS || self.bytes + bytes > MAX_BYTES {
-                    self.looks.clear();
-                    self.bytes = 0;
-                }
-                self.bytes += bytes;
-                self.looks.insert(method, new);
-                since
-            }
-        }
+    /// Since when a method is known to be what it is now, of which a tick was seen.
+    fn since(&mut self, AskedMethod { method, at, .. }: AskedMethod, now: Option<&Found>) -> Option<MonoNs> {
+        let Some(unloads) = &self.unloads else {
+            return self.looks.compare(method, now, Evidence::default());
+        };
+        // What can be said without an earlier look.
+        let class = now.and_then(|found| self.loaders.since(found.class));
+        let since = class.map_or(unloads.since(), |class| class.min(unloads.since()));
+        let evidence =
+            Evidence { since: Some(since), gone: unloads.count(), gone_at_tick: unloads.at_least(at) };
+        self.looks.compare(method, now, evidence)
     }
 }
 
@@ -348,7 +261,7 @@ mod tests {
         assert_eq!(told(&mut interpreted), "p.C.new", "a class has gone");
         bytes.java(0, "third");
         assert_eq!(told(&mut interpreted), "p.C.new");
-        interpreted.looks.values_mut().for_each(|look| look.read = MonoNs(0));
+        interpreted.looks.age();
         assert_eq!(told(&mut interpreted), "p.C.third", "it was read long ago");
         bytes.java(0, "fourth");
         bytes.put(METHOD + 0x100 + 14, &[3, 0]);
@@ -436,32 +349,6 @@ mod tests {
         bytes.0.borrow_mut().clear();
         assert_eq!(ask(&mut code, known, known + BYTECODES).as_deref(), Ok("p.C.known:10@0"));
         assert_eq!(ask(&mut code, other, 0), Err(VmMiss::Gone));
-    }
-
-    #[test]
-    fn what_nobody_asks_about_any_more_is_forgotten() {
-        let bytes = Bytes::made();
-        let (used, past) = (bytes.java(0, "used"), bytes.java(1, "past"));
-        let memory = Allowance::new(&bytes);
-        memory.renew(1 << 20);
-        let mut interpreted = Interpreted::new(&Classes::default());
-        let ask = |interpreted: &mut Interpreted, methods: &[u64]| {
-            let asked = |&method: &u64| AskedMethod { method, bcp: 0, at: MonoNs::now() };
-            let asked: Vec<AskedMethod> = methods.iter().map(asked).collect();
-            assert!(interpreted.frames(&memory, &layout(), false, &asked).iter().all(Result::is_ok));
-        };
-        ask(&mut interpreted, &[used, past]);
-        let both = interpreted.bytes;
-        let soon = MonoNs(interpreted.thinned.0 + KEPT - 1);
-        interpreted.thin(soon);
-        assert_eq!(interpreted.looks.len(), 2);
-        interpreted.thin(MonoNs(soon.0 + 1));
-        assert_eq!(interpreted.looks.len(), 2, "both were asked about since the last time");
-        interpreted.thinned = MonoNs::now();
-        ask(&mut interpreted, &[used]);
-        interpreted.thin(MonoNs(interpreted.thinned.0 + KEPT));
-        assert!(interpreted.looks.contains_key(&used) && interpreted.looks.len() == 1);
-        assert!(interpreted.bytes > 0 && interpreted.bytes < both);
     }
 
     #[test]

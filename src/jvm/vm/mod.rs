@@ -15,6 +15,7 @@ mod heaps;
 mod interpreted;
 mod layout;
 mod loaders;
+mod looks;
 #[cfg(any(test, fuzzing))]
 pub mod made;
 mod methods;

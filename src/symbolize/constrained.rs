@@ -1,0 +1,98 @@
+//! Names of constrained templates (C++20), as clang 18 and later and GCC 14 and later mangle them: `cpp_demangle` cannot read
+//! constraints.
+//!
+//! Of such a name the part before the first thing that cannot be read is enough: parameters and constraints are not
+//! printed. Only where template arguments are among what cannot be read a checksum stands for them, since a template's
+//! functions are several.
+
+/// Places in a name that are tried.
+const MAX_CUTS: usize = 32;
+
+/// The name of a symbol that `demangle` cannot read whole, if it can read what comes before a constraint.
+pub(super) fn name(raw: &[u8], demangle: impl Fn(&[u8]) -> Option<String>) -> Option<String> {
+    let cuts = |at: u8, constrains: fn(&[u8]) -> bool| {
+        let places = (2..raw.len()).filter(move |&cut| raw[cut] == at && constrains(&raw[cut + 1..]));
+        places.filter(|&cut| !is_in_identifier(raw, cut)).take(MAX_CUTS)
+    };
+    let closed =
+        |cut: usize, ends: &[&[u8]]| ends.iter().find_map(|end| demangle(&[&raw[..cut], end].concat()));
+    // A constraint stands behind the parameters, or behind the template arguments of the function's name, or before one of
+    // them. What is local to another function has its name behind all of the other's.
+    let (behind, before): (&[&[u8]], &[&[u8]]) = match raw.get(2)? {
+        b'Z' => (&[b""], &[]),
+        b'N' => (&[b"", b"EEvv"], &[b"Ev"]),
+        _ => (&[b"", b"Evv"], &[b"v"]),
+    };
+    cuts(b'Q', |rest| !rest.is_empty()).find_map(|cut| closed(cut, behind)).or_else(|| {
+        let is_declared = |rest: &[u8]| rest.starts_with(b"Tk") || rest.starts_with(b"Tn");
+        let name = cuts(b'I', is_declared).find_map(|cut| closed(cut, before))?;
+        let mut checksum = flate2::Crc::new();
+        checksum.update(raw);
+        Some(format!("{name}<\u{2026}{:08x}>", checksum.sum()))
+    })
+}
+
+/// Whether the byte at `cut` may be in an identifier: those have their length before them.
+fn is_in_identifier(raw: &[u8], cut: usize) -> bool {
+    let mut at = 0;
+    while at < cut {
+        let digits = raw[at..cut].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let end = at + digits;
+        // Which of them are the length is not known: `Li1` is a literal, and `3abc` may follow it.
+        let reaches = |from: usize| {
+            let length = std::str::from_utf8(&raw[from..end]).ok().and_then(|text| text.parse().ok());
+            length.is_none_or(|length: usize| length.saturating_add(end) > cut)
+        };
+        if (at..end).any(reaches) {
+            return true;
+        }
+        at = end + 1;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::profile::Kind;
+    use crate::symbolize::demangle::demangle;
+
+    /// As clang 19 mangles them, and what its own demangler prints without parameters and constraints.
+    #[test]
+    fn constraints_are_no_part_of_a_name() {
+        for (raw, name) in [
+            ("_ZN1n8trailingIiEET_S1_QSt8integralIS1_E", "n::trailing<int>"),
+            ("_ZN1n10req_clauseIiQaa3NumIT_EgtstS1_Li2EEES1_S1_", "n::req_clause<int>"),
+            ("_ZN1n3BoxIiE3getEvQ3NumIT_E", "n::Box<int>::get"),
+            ("_Z3reqIiQ3NumIT_EEvS0_", "req<int>"),
+            ("_ZZ4mainENK3$_5clIiEEDaT_Q3NumIS1_E", "main::$_5::operator()<int> const"),
+        ] {
+            assert_eq!(demangle(raw.as_bytes()), (name.to_owned(), Kind::Cpp), "{raw}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_cannot_be_read_are_told_apart() {
+        let name = |raw: &str| demangle(raw.as_bytes()).0;
+        let int = name("_ZN1n11constrainedITk3NumiEET_S1_");
+        let double = name("_ZN1n11constrainedITk3NumdEET_S1_");
+        assert_ne!(int, double);
+        for one in [int, double, name("_ZN1n11constrainedITk3NumiEET_S1_.cold")] {
+            assert!(one.starts_with("n::constrained<\u{2026}") && one.ends_with('>'), "{one}");
+        }
+        let member = name("_ZN1n3BoxIiE4convITk5Same2IT_EiEES4_S4_");
+        assert!(member.starts_with("n::Box<int>::conv<\u{2026}"), "{member}");
+    }
+
+    #[test]
+    fn what_is_cut_within_an_identifier_is_no_name() {
+        // A function `aQbEE` of which something cannot be read, and one whose argument has an `I` in its name.
+        for raw in ["_ZN1n5aQbEEITk3NumiEEvv", "_Z1fI3aIbTk3NumiEvv"] {
+            let name = demangle(raw.as_bytes()).0;
+            let outer = name.split('<').next().unwrap();
+            assert!(["n::aQbEE", "f", raw].contains(&outer), "{name}");
+        }
+        for garbage in ["_ZQ", "_ZNQ", "_ZZQ", "_Z3fooQ", "_ZI", "_ZN", "_Z1", "_Z99999999999999999999Q"] {
+            assert_eq!(demangle(garbage.as_bytes()).0, garbage);
+        }
+    }
+}
