@@ -152,6 +152,7 @@ impl Blaze {
             }
             self.taken.set(self.taken.get() + memory::in_use().saturating_sub(before));
             drop(held);
+            memory::bound_files();
             if self.taken.get() > MAX_BUSY || self.no_lines.get() {
                 self.forget_lines();
             }

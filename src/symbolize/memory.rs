@@ -13,8 +13,9 @@ use rustix::mm::{Advice, madvise};
 static KERNEL: OnceLock<Kernel> = OnceLock::new();
 /// Bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
-/// Bytes of files that may be resident before they are given back.
+/// Bytes of files that may be resident before they are given back, when a question is answered and while one is.
 const MAX_FILES: u64 = 4 << 20;
+const MAX_BUSY_FILES: u64 = 64 << 20;
 /// Permissions of a file that a library has mapped to read it: Rust's and C's own mappings of files are private.
 const MAPPED: &str = "r--s";
 /// How files in memory are called: their pages stay if they are given back.
@@ -71,8 +72,17 @@ pub(super) fn give_back_heap() {
 /// Gives the pages of mapped files that were read back to the kernel, if they are many: they come again from its cache when
 /// they are needed.
 pub(super) fn give_back_files() {
+    give_back_files_above(MAX_FILES);
+}
+
+/// The same while more of them is needed.
+pub(super) fn bound_files() {
+    give_back_files_above(MAX_BUSY_FILES);
+}
+
+fn give_back_files_above(bound: u64) {
     let Some(kernel) = KERNEL.get() else { return };
-    if kernel.files() < kernel.rest.load(Ordering::Relaxed).saturating_add(MAX_FILES) {
+    if kernel.files() < kernel.rest.load(Ordering::Relaxed).saturating_add(bound) {
         return;
     }
     for line in kernel.mappings().split(|&byte| byte == b'\n') {
