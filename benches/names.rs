@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use jbpf_prof::profile::{Frame, Why};
-use jbpf_prof::sample::{End, Stack, UserWord};
+use jbpf_prof::profile::{Frame, UnknownReason};
+use jbpf_prof::sample::{Stack, StopReason, UserWord};
 use jbpf_prof::symbolize::elf::Elf;
 use jbpf_prof::symbolize::{SymbolConfig, Symbolizer};
 
@@ -85,14 +85,14 @@ fn offsets(elf: &Elf, each: u64) -> Vec<u64> {
 /// A stack of leaves.
 fn leaves(words: &[u64]) -> Stack {
     let words: Vec<UserWord> = words.iter().map(|&pc| UserWord::Leaf(pc)).collect();
-    stack(&words, &[], End::Root)
+    stack(&words, &[], StopReason::Root)
 }
 
 fn line(frames: &[Arc<Frame>]) -> String {
     let mut line = String::new();
     for frame in frames {
         let name = match frame.unknown {
-            Some(Why::NoSymbol) => "?".into(),
+            Some(UnknownReason::NoSymbol) => "?".into(),
             Some(why) => format!("?{why:?}"),
             None => frame.name.to_string(),
         };

@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use jbpf_prof::process::Unopened;
-use jbpf_prof::profile::Why;
-use jbpf_prof::sample::{End, Event, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
-use jbpf_prof::symbolize::{AddressSpaces, JvmMemory, Place, SymbolConfig, Symbolizer};
+use jbpf_prof::profile::UnknownReason;
+use jbpf_prof::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
+use jbpf_prof::symbolize::{AddressSpaces, CodePlace, JvmMemory, SymbolConfig, Symbolizer};
 use rustix::process::Signal;
 use testkit::java::{Jdk, Program};
 use testkit::profiler::{record_watching, run, while_sampling};
@@ -170,17 +170,23 @@ fn jvms_whose_memory_does_not_answer_cost_others_nothing() {
         Symbolizer::start(SymbolConfig::new(env!("CARGO_BIN_EXE_jbpf-prof").into())).unwrap();
     // No process has these numbers: they are of one tenant.
     for tgid in u32::MAX - 8..u32::MAX {
-        assert_eq!(leaf_in(&mut symbolizer, tgid, memory.try_clone().unwrap()), Some(Why::WorkerFailed));
+        assert_eq!(
+            leaf_in(&mut symbolizer, tgid, memory.try_clone().unwrap()),
+            Some(UnknownReason::WorkerFailed)
+        );
     }
     assert_eq!(symbolizer.stats().worker_lost, 8, "then it has lost its turn");
     let empty = tempfile::tempfile().unwrap();
     // Deadlines are short after so many that were missed, and a host may be busy.
     let others = |_| leaf_in(&mut symbolizer, std::process::id(), empty.try_clone().unwrap());
-    assert!((0..5).map(others).any(|why| why == Some(Why::ProcessGone)), "there is nothing to read");
+    assert!(
+        (0..5).map(others).any(|why| why == Some(UnknownReason::ProcessGone)),
+        "there is nothing to read"
+    );
 }
 
 /// Why an address of a JVM with this memory has no name.
-fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Why> {
+fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<UnknownReason> {
     let process = ProcessId { tgid, start: 1, exec: 1 };
     // The code heaps at 0x40000000, where `dead_fs` has mapped its file; the rest is nothing.
     let mut layout = [0; 4096];
@@ -192,7 +198,7 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Why> {
         at: MonoNs(1),
         comm: b"java".to_vec(),
         leaf: Leaf::User,
-        end: End::Root,
+        end: StopReason::Root,
         kernel: Vec::new(),
         user: vec![UserWord::Leaf(1 << 40)],
     };
@@ -203,8 +209,8 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Why> {
 struct Generated;
 
 impl AddressSpaces for Generated {
-    fn place(&mut self, _: ProcessId, _: MonoNs, _: u64) -> Place {
-        Place::Generated
+    fn place(&mut self, _: ProcessId, _: MonoNs, _: u64) -> CodePlace {
+        CodePlace::Generated
     }
 
     fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {

@@ -12,7 +12,7 @@ use jbpf_prof::profile::labels::ContainerLabels;
 use jbpf_prof::profile::report::{
     Cost, EndedIn, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, ThrottleTotals,
 };
-use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, Why};
+use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, UnknownReason};
 use jbpf_prof::sample::Event;
 
 fn golden(name: &str, is: &str) {
@@ -51,8 +51,8 @@ fn profile() -> Profile {
     let poll = [named(Kind::Kernel, "do_syscall_64"), named(Kind::Kernel, "ep_poll")];
     let compile = native(Kind::Cpp, "CompileBroker::compiler_thread_loop()");
     let regalloc = native(Kind::Cpp, "PhaseChaitin::Select()");
-    let unknown = Frame::unknown(Why::CodeMoved, None, 0x7f00_2000);
-    let stub = Frame::unknown(Why::NoSymbol, Some(Arc::new(Module::at("/opt/lib/libfast.so"))), 16);
+    let unknown = Frame::unknown(UnknownReason::CodeMoved, None, 0x7f00_2000);
+    let stub = Frame::unknown(UnknownReason::NoSymbol, Some(Arc::new(Module::at("/opt/lib/libfast.so"))), 16);
     let rust = named(Kind::Native, "core::slice::sort::stable::drift::sort");
     let cut = named(Kind::Marker, "[truncated]");
     let mut p = Profile::new();

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use jbpf_prof::jvm::code::{CodeOptions, CodeTimeline, FrameKind, JavaFrame};
-use jbpf_prof::jvm::vm::{Asked, ProcessMemory, VmCode, VmMiss};
+use jbpf_prof::jvm::vm::{AddressQuery, ProcessMemory, VmCode, VmMiss};
 use jbpf_prof::jvm::{self, AttachOptions, Attached};
 use jbpf_prof::sample::MonoNs;
 use jvm_symbols_log::{Load, Method, PcDecoder, Quotas, ReadAt, Reader, Sink, Stub, Unload};
@@ -220,7 +220,7 @@ fn agrees_with(jdk: &Jdk, flags: &[&str]) {
         timeline.read(&attached.log).unwrap();
         code.check(MonoNs::now());
         let loads = Loads::of(&attached.log);
-        let asked: Vec<Asked> = loads.0.iter().flat_map(|load| load.addresses()).collect();
+        let asked: Vec<AddressQuery> = loads.0.iter().flat_map(|load| load.addresses()).collect();
         let answers = code.lookup(&asked);
         timeline.read(&attached.log).unwrap();
         tally = Tally::default();
@@ -272,7 +272,7 @@ impl Tally {
         self.different.is_empty() && self.missed * 100 <= self.same
     }
 
-    fn compare(&mut self, log: &CodeTimeline, asked: Asked, found: Result<Vec<JavaFrame>, VmMiss>) {
+    fn compare(&mut self, log: &CodeTimeline, asked: AddressQuery, found: Result<Vec<JavaFrame>, VmMiss>) {
         // The log is asked about a moment after the memory was read: what it says then was true before.
         let Ok(logged) = log.lookup(asked.pc, asked.leaf, MonoNs::now()) else {
             self.unlogged += 1;
@@ -308,20 +308,20 @@ struct OneLoad {
 
 impl OneLoad {
     /// Addresses to ask about: the records', those behind them, and both ends.
-    fn addresses(&self) -> Vec<Asked> {
+    fn addresses(&self) -> Vec<AddressQuery> {
         let at = MonoNs::now();
-        let mut all = vec![Asked { pc: self.start, leaf: true, at }];
+        let mut all = vec![AddressQuery { pc: self.start, leaf: true, at }];
         for &record in &self.records {
             let pc = self.start + u64::from(record);
             if pc + 1 < self.end {
-                all.extend([(pc, false), (pc, true), (pc + 1, true)].map(|(pc, leaf)| Asked {
+                all.extend([(pc, false), (pc, true), (pc + 1, true)].map(|(pc, leaf)| AddressQuery {
                     pc,
                     leaf,
                     at,
                 }));
             }
         }
-        all.push(Asked { pc: self.end, leaf: false, at });
+        all.push(AddressQuery { pc: self.end, leaf: false, at });
         all.retain(|asked| asked.pc > self.start || asked.leaf);
         all
     }

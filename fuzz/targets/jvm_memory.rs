@@ -4,13 +4,13 @@
 
 use std::ops::Range;
 
-use jbpf_prof::jvm::vm::made::{BASE, Bytes, jvm, read};
+use jbpf_prof::jvm::vm::made::{BASE, FakeMemory, jvm, read};
 use libfuzzer_sys::fuzz_target;
 
 /// A lie: the number of a byte that is read, size and kind of the value, the value.
 type Lie = [u8; 11];
 
-fn tell(bytes: &Bytes, used: &[Range<u64>], lies: &[Lie]) {
+fn tell(bytes: &FakeMemory, used: &[Range<u64>], lies: &[Lie]) {
     let length: u64 = used.iter().map(|range| range.end - range.start).sum();
     for [low, high, form, value @ ..] in lies {
         let mut place = u64::from(u16::from_le_bytes([*low, *high])) % length;

@@ -1,7 +1,7 @@
 //! Side-band records: no bytes panic, and what is read lies within the record.
 #![no_main]
 
-use jbpf_prof::process::event::{self, Header};
+use jbpf_prof::process::event::{self, RecordHeader};
 use jbpf_prof::process::{EventKind, ProcessOptions, Processes};
 use libfuzzer_sys::fuzz_target;
 
@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     // No call that the table makes here waits, or opens anything.
     let mut processes = Processes::new(ProcessOptions::default());
     let mut rest = data;
-    while let Ok(header) = Header::parse(rest) {
+    while let Ok(header) = RecordHeader::parse(rest) {
         let (record, after) = rest.split_at(header.size.min(rest.len()));
         if let Ok(Some(event)) = event::parse(record) {
             if let EventKind::Comm { name, .. } = &event.kind {

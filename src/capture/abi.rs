@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
-use crate::sample::{End, Event, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
+use crate::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
 
 /// `JP_ABI_VERSION`.
 pub const VERSION: u16 = 1;
@@ -157,8 +157,8 @@ fn leaf(code: u8) -> Option<Leaf> {
     [Leaf::User, Leaf::Syscall, Leaf::Fault, Leaf::None].get(usize::from(code)).copied()
 }
 
-fn end(code: u8) -> Option<End> {
-    End::ALL.get(usize::from(code)).copied()
+fn end(code: u8) -> Option<StopReason> {
+    StopReason::ALL.get(usize::from(code)).copied()
 }
 
 /// Reads a record of the ring buffer: the stack, and the parity of the window that counts it. `None` if the bytes are
@@ -285,7 +285,10 @@ mod tests {
             &[1 << TAG_SHIFT | 0x1000, 0x2000, 4 << TAG_SHIFT | 0x3000],
         );
         let (stack, window) = parse_record(&bytes).expect("a good record");
-        assert_eq!((window, stack.at, stack.leaf, stack.end), (1, MonoNs(42), Leaf::Syscall, End::Root));
+        assert_eq!(
+            (window, stack.at, stack.leaf, stack.end),
+            (1, MonoNs(42), Leaf::Syscall, StopReason::Root)
+        );
         assert_eq!(stack.comm, b"java");
         assert_eq!(stack.kernel, [0xffff_ffff_8100_0000]);
         assert_eq!(

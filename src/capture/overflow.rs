@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use anyhow::{Context, bail};
 
 use super::online::{Online, ranges};
-use super::perf_event::{self, Pulse, Reading};
+use super::perf_event::{self, EventReading, Liveness};
 use super::source::{Elapsed, EventSource, Stopped};
 use crate::failure::Failure;
-use crate::sample::event::Expected;
+use crate::sample::event::Expectation;
 use crate::sample::{Event, MonoNs};
 
 /// The events, by CPU.
@@ -24,14 +24,14 @@ pub struct PerCpu {
     chosen: Option<Vec<u32>>,
     events: BTreeMap<u32, Opened>,
     /// CPUs that are online and have no event, and since when that is known.
-    deaf: BTreeMap<u32, MonoNs>,
-    /// Periods that ended in perf events that are closed, and on CPUs while they were deaf.
+    unsampled: BTreeMap<u32, MonoNs>,
+    /// Periods that ended in perf events that are closed, and on CPUs while they were unsampled.
     closed_periods: u64,
 }
 
 struct Opened {
     fd: OwnedFd,
-    pulse: Pulse,
+    pulse: Liveness,
 }
 
 impl PerCpu {
@@ -46,8 +46,8 @@ impl PerCpu {
         program: BorrowedFd<'_>,
     ) -> anyhow::Result<PerCpu> {
         let program = program.try_clone_to_owned().context("the BPF program")?;
-        let (events, deaf) = (BTreeMap::new(), BTreeMap::new());
-        let mut all = PerCpu { event, program, period, chosen, events, deaf, closed_periods: 0 };
+        let (events, unsampled) = (BTreeMap::new(), BTreeMap::new());
+        let mut all = PerCpu { event, program, period, chosen, events, unsampled, closed_periods: 0 };
         let online = Online::open()?.cpus()?;
         if let Some(absent) = all.chosen.iter().flatten().find(|cpu| !online.contains(cpu)) {
             bail!(Failure::target(format!("CPU {absent} is not online (online are {})", ranges(&online))));
@@ -61,42 +61,43 @@ impl PerCpu {
     }
 
     /// Samples that an event owes that says this of itself.
-    fn owed(&self, reading: Reading) -> u64 {
+    fn expected_by(&self, reading: EventReading) -> u64 {
         match self.event.expected() {
-            Expected::Periodic => reading.owed_ns() / self.period,
-            Expected::OneIn => reading.count / self.period,
+            Expectation::Periodic => reading.unsampled_ns() / self.period,
+            Expectation::OneIn => reading.count / self.period,
         }
     }
 
     /// Samples that a CPU owes that has not been sampled since then: of time, nobody counts other events there.
-    fn owed_since(&self, since: MonoNs, now: MonoNs) -> u64 {
+    fn expected_since(&self, since: MonoNs, now: MonoNs) -> u64 {
         match self.event.expected() {
-            Expected::Periodic => now.0.saturating_sub(since.0) / self.period,
-            Expected::OneIn => 0,
+            Expectation::Periodic => now.0.saturating_sub(since.0) / self.period,
+            Expectation::OneIn => 0,
         }
     }
 
     /// What a CPU does from now on is not sampled, though it should be.
-    fn deafen(&mut self, cpu: u32, now: MonoNs, error: &io::Error) {
+    fn mark_unsampled(&mut self, cpu: u32, now: MonoNs, error: &io::Error) {
         let name = self.event.name();
-        self.deaf.entry(cpu).or_insert_with(|| {
+        self.unsampled.entry(cpu).or_insert_with(|| {
             log::warn!("CPU {cpu} cannot be sampled: {error}; its samples of {name} are missed until it can");
             now
         });
     }
 
     /// Ends it for such CPUs: they have an event now, or have gone.
-    fn hear(&mut self, which: impl Fn(u32) -> bool, now: MonoNs) {
-        let heard: Vec<MonoNs> =
-            self.deaf.extract_if(.., |cpu, _| which(*cpu)).map(|(_, since)| since).collect();
-        self.closed_periods += heard.into_iter().map(|since| self.owed_since(since, now)).sum::<u64>();
+    fn resume(&mut self, which: impl Fn(u32) -> bool, now: MonoNs) {
+        let resumed: Vec<MonoNs> =
+            self.unsampled.extract_if(.., |cpu, _| which(*cpu)).map(|(_, since)| since).collect();
+        self.closed_periods += resumed.into_iter().map(|since| self.expected_since(since, now)).sum::<u64>();
     }
 
     /// Keeps what an event has counted, which is about to be closed.
     fn close(&mut self, opened: &Opened) {
         // Stopped first: what ticks after the reading would be more than there should have been.
         let _ = perf_event::disable(opened.fd.as_fd());
-        self.closed_periods += perf_event::read(opened.fd.as_fd()).map_or(0, |reading| self.owed(reading));
+        self.closed_periods +=
+            perf_event::read(opened.fd.as_fd()).map_or(0, |reading| self.expected_by(reading));
     }
 
     fn wanted(&self, online: &[u32]) -> Vec<u32> {
@@ -117,7 +118,7 @@ impl PerCpu {
         let number = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
         let fd = perf_event::open(&mut attr, -1, number)?;
         perf_event::set_bpf(fd.as_fd(), self.program.as_fd())?;
-        Ok(Opened { fd, pulse: Pulse::default() })
+        Ok(Opened { fd, pulse: Liveness::default() })
     }
 }
 
@@ -142,8 +143,8 @@ impl EventSource for PerCpu {
         // A tick runs in a timer's interrupt, which disabling cancels on its CPU (`perf_event::disable`). Another event comes
         // in the middle of what a CPU does, with interrupts on: its program may have been begun.
         Ok(match self.event.expected() {
-            Expected::Periodic => Stopped::Wholly,
-            Expected::OneIn => Stopped::ButForRuns,
+            Expectation::Periodic => Stopped::Wholly,
+            Expectation::OneIn => Stopped::ButForRuns,
         })
     }
 
@@ -151,22 +152,23 @@ impl EventSource for PerCpu {
     /// went and came back in between: an event stays off when its CPU comes back. What cannot be had of a CPU now is tried
     /// again at the next call; its samples are owed until then, and the log says why.
     fn follow_hotplug(&mut self, online: &[u32]) {
-        let stays =
-            |cpu: &u32, opened: &mut Opened| online.contains(cpu) && opened.pulse.beats(opened.fd.as_fd());
+        let stays = |cpu: &u32, opened: &mut Opened| {
+            online.contains(cpu) && opened.pulse.has_advanced(opened.fd.as_fd())
+        };
         let gone: Vec<Opened> =
             self.events.extract_if(.., |cpu, opened| !stays(cpu, opened)).map(|(_, opened)| opened).collect();
         gone.iter().for_each(|opened| self.close(opened));
         let now = MonoNs::now();
-        self.hear(|cpu| !online.contains(&cpu), now);
+        self.resume(|cpu| !online.contains(&cpu), now);
         for cpu in self.wanted(online) {
             if self.events.contains_key(&cpu) {
                 continue;
             }
             match self.begin(cpu) {
-                Ok(()) => self.hear(|heard| heard == cpu, now),
+                Ok(()) => self.resume(|resumed| resumed == cpu, now),
                 // It is gone already.
                 Err(error) if perf_event::is_offline(&error) => {}
-                Err(error) => self.deafen(cpu, now, &error),
+                Err(error) => self.mark_unsampled(cpu, now, &error),
             }
         }
     }
@@ -179,15 +181,17 @@ impl EventSource for PerCpu {
         }
         // What was owed was so by the period until now.
         let now = MonoNs::now();
-        let deaf: Vec<MonoNs> = self.deaf.values_mut().map(|since| std::mem::replace(since, now)).collect();
-        self.closed_periods += deaf.into_iter().map(|since| self.owed_since(since, now)).sum::<u64>();
+        let unsampled: Vec<MonoNs> =
+            self.unsampled.values_mut().map(|since| std::mem::replace(since, now)).collect();
+        self.closed_periods +=
+            unsampled.into_iter().map(|since| self.expected_since(since, now)).sum::<u64>();
         self.period = period;
         let mut begun = Ok(());
         for cpu in cpus {
             begun = self.begin(cpu);
             if let Err(error) = &begun {
                 // `follow_hotplug` looks at it again.
-                self.deafen(cpu, MonoNs::now(), error);
+                self.mark_unsampled(cpu, MonoNs::now(), error);
             }
         }
         if self.events.is_empty() {
@@ -203,10 +207,11 @@ impl EventSource for PerCpu {
     fn elapsed(&self) -> anyhow::Result<Elapsed> {
         let mut periods = self.closed_periods;
         for opened in self.events.values() {
-            periods += self.owed(perf_event::read(opened.fd.as_fd()).context("reading the perf events")?);
+            periods +=
+                self.expected_by(perf_event::read(opened.fd.as_fd()).context("reading the perf events")?);
         }
         let now = MonoNs::now();
-        periods += self.deaf.values().map(|since| self.owed_since(*since, now)).sum::<u64>();
+        periods += self.unsampled.values().map(|since| self.expected_since(*since, now)).sum::<u64>();
         Ok(Elapsed { periods })
     }
 }
@@ -219,25 +224,25 @@ mod tests {
     fn what_a_cpu_owes_that_cannot_be_sampled_stays_owed() {
         const AGO_NS: u64 = 10_000_000_000;
         let since = MonoNs(MonoNs::now().0.saturating_sub(AGO_NS));
-        let (events, deaf) = (BTreeMap::new(), BTreeMap::from([(1, since)]));
+        let (events, unsampled) = (BTreeMap::new(), BTreeMap::from([(1, since)]));
         let program = io::stdin().as_fd().try_clone_to_owned().unwrap();
         let (event, period, chosen) = (Event::Cpu, 10_000_000, None);
-        let mut clock = PerCpu { event, program, period, chosen, events, deaf, closed_periods: 0 };
+        let mut clock = PerCpu { event, program, period, chosen, events, unsampled, closed_periods: 0 };
         let owed = (MonoNs::now().0 - since.0) / clock.period;
         assert!(owed > 0 && clock.elapsed().unwrap().periods >= owed);
         clock.set_period(100_000_000).unwrap_or_default();
         assert!(clock.elapsed().unwrap().periods >= owed, "by the period of that time");
-        clock.hear(|cpu| cpu == 1, MonoNs::now());
-        assert!(clock.deaf.is_empty() && clock.elapsed().unwrap().periods >= owed);
+        clock.resume(|cpu| cpu == 1, MonoNs::now());
+        assert!(clock.unsampled.is_empty() && clock.elapsed().unwrap().periods >= owed);
     }
 
     #[test]
     fn what_nobody_counted_is_not_owed() {
-        let (events, deaf) = (BTreeMap::new(), BTreeMap::from([(1, MonoNs(0))]));
+        let (events, unsampled) = (BTreeMap::new(), BTreeMap::from([(1, MonoNs(0))]));
         let program = io::stdin().as_fd().try_clone_to_owned().unwrap();
         let (event, chosen) = (Event::PageFaults, None);
-        let faults = PerCpu { event, program, period: 10, chosen, events, deaf, closed_periods: 7 };
+        let faults = PerCpu { event, program, period: 10, chosen, events, unsampled, closed_periods: 7 };
         assert_eq!(faults.elapsed().unwrap().periods, 7);
-        assert_eq!(faults.owed(Reading { count: 99, enabled_ns: u64::MAX }), 9);
+        assert_eq!(faults.expected_by(EventReading { count: 99, enabled_ns: u64::MAX }), 9);
     }
 }

@@ -75,46 +75,46 @@ pub fn set_bpf(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()>
 
 /// What an event says when it is read; [`READ_FORMAT`] must be its format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct EventReading {
     /// What it counted.
     pub count: u64,
     /// For how long it was enabled on a CPU that was online, in nanoseconds.
     pub enabled_ns: u64,
 }
 
-impl Reading {
+impl EventReading {
     /// The time for which a cpu-clock event owes ticks, ns: what it counted, and what passed while the kernel held it back
     /// (`perf_event_max_sample_rate`), when its count stands still.
     #[must_use]
-    pub fn owed_ns(self) -> u64 {
+    pub fn unsampled_ns(self) -> u64 {
         self.count.max(self.enabled_ns)
     }
 }
 
-/// The format of [`Reading`].
+/// The format of [`EventReading`].
 pub const READ_FORMAT: u64 = sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED as u64;
 
 /// Reads an event.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn read(event: BorrowedFd<'_>) -> io::Result<Reading> {
+pub fn read(event: BorrowedFd<'_>) -> io::Result<EventReading> {
     let mut bytes = [0u8; 16];
     rustix::io::read(event, &mut bytes)?;
     let (count, enabled) = bytes.split_at(8);
     let number = |half: &[u8]| half.try_into().map_or(0, u64::from_ne_bytes);
-    Ok(Reading { count: number(count), enabled_ns: number(enabled) })
+    Ok(EventReading { count: number(count), enabled_ns: number(enabled) })
 }
 
 /// Whether an event is still at work: when its CPU goes offline the kernel turns it off for good, and if the CPU was back
 /// before anybody looked, nothing but the event's own time shows it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pulse(u64);
+pub struct Liveness(u64);
 
-impl Pulse {
+impl Liveness {
     /// Whether the event was enabled for any time since the last call.
-    pub fn beats(&mut self, event: BorrowedFd<'_>) -> bool {
-        let Ok(Reading { enabled_ns, .. }) = read(event) else { return false };
+    pub fn has_advanced(&mut self, event: BorrowedFd<'_>) -> bool {
+        let Ok(EventReading { enabled_ns, .. }) = read(event) else { return false };
         std::mem::replace(&mut self.0, enabled_ns) != enabled_ns
     }
 }

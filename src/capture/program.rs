@@ -78,7 +78,7 @@ pub struct Load {
 }
 
 /// The loaded program.
-pub struct Program {
+pub struct BpfProgram {
     skel: ProfilerSkel<'static>,
     counts: [MapHandle; 2],
     parity: u32,
@@ -86,12 +86,12 @@ pub struct Program {
     events: Vec<Event>,
 }
 
-impl Program {
+impl BpfProgram {
     /// Loads the program, for windows of a second.
     ///
     /// # Errors
     /// When bpf(2) is [`Denied`], the kernel has no BTF, refuses the program, or has no memory for the maps.
-    pub fn load(filter: &Filter, load: &Load, btf: Option<&PathBuf>) -> anyhow::Result<Program> {
+    pub fn load(filter: &Filter, load: &Load, btf: Option<&PathBuf>) -> anyhow::Result<BpfProgram> {
         probe()?;
         // One per process, alive until its end: the skeleton borrows it and lives in the same struct.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -132,7 +132,7 @@ impl Program {
 
         let skel = open.load().map_err(typed).context("loading the BPF program")?;
         let counts = [count_map(entries)?, count_map(entries)?];
-        let program = Program {
+        let program = BpfProgram {
             skel,
             counts,
             parity: 0,

@@ -14,9 +14,9 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-use super::perf_event::{self, Pulse};
+use super::perf_event::{self, Liveness};
 use super::perf_ring::PerfRing;
-use crate::process::event::{self, Header, SAMPLE_TYPE};
+use crate::process::event::{self, RecordHeader, SAMPLE_TYPE};
 use crate::process::{EventKind, ProcessEvent};
 use crate::sample::MonoNs;
 
@@ -44,7 +44,7 @@ struct Cpu {
     // Unmapped before the descriptor is closed.
     ring: PerfRing,
     event: OwnedFd,
-    pulse: Pulse,
+    pulse: Liveness,
 }
 
 impl Sideband {
@@ -99,7 +99,7 @@ impl Sideband {
                     // By edges: an event whose CPU has gone hangs up, again and again.
                     epoll::add(&self.ready, &event, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
                     perf_event::enable(event.as_fd())?;
-                    self.cpus.insert(cpu, Cpu { ring, event, pulse: Pulse::default() });
+                    self.cpus.insert(cpu, Cpu { ring, event, pulse: Liveness::default() });
                     return Ok(());
                 }
                 Err(e) => refused = e,
@@ -111,7 +111,8 @@ impl Sideband {
     /// Opens CPUs that came online, lets go of those that went, renews those that went and came back in between. What
     /// happened on one before it was opened is unknown: events are lost, nobody knows how many.
     pub fn follow_hotplug(&mut self, online: &[u32]) {
-        let stays = |cpu: u32, open: &mut Cpu| online.contains(&cpu) && open.pulse.beats(open.event.as_fd());
+        let stays =
+            |cpu: u32, open: &mut Cpu| online.contains(&cpu) && open.pulse.has_advanced(open.event.as_fd());
         let gone = self.cpus.iter_mut().filter_map(|(cpu, open)| (!stays(*cpu, open)).then_some(*cpu));
         for cpu in gone.collect::<Vec<_>>() {
             self.close_cpu(cpu);
@@ -188,7 +189,7 @@ impl Sideband {
         }
         let mut rest = self.scratch.as_slice();
         while !rest.is_empty() {
-            let size = Header::parse(rest).map_or(rest.len(), |header| header.size.min(rest.len()));
+            let size = RecordHeader::parse(rest).map_or(rest.len(), |header| header.size.min(rest.len()));
             let (record, after) = rest.split_at(size);
             rest = after;
             match event::parse(record) {

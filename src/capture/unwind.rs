@@ -77,7 +77,7 @@ impl TableMemory for UnwindMemory {
         let _ = self.spaces.delete(&tgid.to_ne_bytes());
     }
 
-    fn settle(&mut self) {
+    fn wait_for_walks(&mut self) {
         // An update of a map of maps returns only when no program runs any more that could have seen the old state, see
         // `Program::wait_for_runs`.
         if let Some(first) = self.pages.first() {

@@ -15,10 +15,10 @@ use rustix::io::Errno;
 
 use super::abi::{self, Counters};
 use super::overflow::PerCpu;
-use super::program::{Filter, Load, Program};
+use super::program::{BpfProgram, Filter, Load};
 use super::source::{Elapsed, EventSource, Stopped};
 use super::stats::{self, RunStats};
-use crate::sample::event::Expected;
+use crate::sample::event::Expectation;
 use crate::sample::{Count, Event, Stack, StackKey};
 
 /// One window: its stacks with their counts, and where the other samples went.
@@ -48,7 +48,7 @@ type Arrivals = Rc<RefCell<[Vec<Stack>; 2]>>;
 
 /// A running capture. It belongs to one thread.
 pub struct Capture {
-    program: Program,
+    program: BpfProgram,
     sources: Vec<Box<dyn EventSource>>,
     ring: RingBuffer<'static>,
     /// Readable when the program has found the ring half full, or code that it was not told of.
@@ -83,7 +83,7 @@ impl Capture {
         let cpus = libbpf_rs::num_possible_cpus().context("number of CPUs")? as u64;
         let events = options.events.iter().map(|(event, _)| *event).collect();
         let rate = options.events.iter().map(|(event, period)| rate(*event, *period)).sum();
-        let program = Program::load(&options.filter, &Load { events, rate, cpus }, options.btf.as_ref())?;
+        let program = BpfProgram::load(&options.filter, &Load { events, rate, cpus }, options.btf.as_ref())?;
         let source = |(event, period): &(Event, u64)| -> anyhow::Result<Box<dyn EventSource>> {
             Ok(Box::new(PerCpu::open(*event, *period, options.cpus.clone(), program.fd(*event))?))
         };
@@ -156,7 +156,7 @@ impl Capture {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn turn(&mut self) -> anyhow::Result<Window> {
+    pub fn take_window(&mut self) -> anyhow::Result<Window> {
         let old = self.program.flip()?;
         if self.running {
             self.program.wait_for_runs()?;
@@ -213,7 +213,7 @@ impl Capture {
 
     /// The program: its filters can change while it runs.
     #[must_use]
-    pub fn program(&self) -> &Program {
+    pub fn program(&self) -> &BpfProgram {
         &self.program
     }
 }
@@ -222,7 +222,7 @@ impl Capture {
 /// busy program makes, and when there are more, what has no room is lost and said to be.
 fn rate(event: Event, period: u64) -> u64 {
     const EVENTS: u64 = 10_000;
-    let of_a_second = if event.expected() == Expected::Periodic { 1_000_000_000 } else { EVENTS };
+    let of_a_second = if event.expected() == Expectation::Periodic { 1_000_000_000 } else { EVENTS };
     of_a_second.div_ceil(period)
 }
 

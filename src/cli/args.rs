@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use super::choice::{Java, LogLevel};
+use super::choice::{JavaChoice, LogLevel};
 use super::daemon::options::Daemon;
 use super::number;
 use crate::output::{FORMATS, Format};
@@ -188,7 +188,7 @@ pub(super) struct Record {
     /// Where Java names come from: `auto` attaches the agent to each profiled JVM and reads the memory of those that refuse
     /// it, `agent` only attaches, `vm` only reads and loads nothing into any JVM, `off` names no compiled code.
     #[arg(long, value_enum, default_value = "auto", help_heading = "Java")]
-    pub(super) java: Java,
+    pub(super) java: JavaChoice,
     /// How long attaching to one JVM may take.
     #[arg(
         long,

@@ -30,20 +30,20 @@ impl From<LogLevel> for LevelFilter {
 /// `--java`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Java {
+pub(super) enum JavaChoice {
     Auto,
     Agent,
     Vm,
     Off,
 }
 
-impl From<Java> for session::Java {
-    fn from(java: Java) -> session::Java {
+impl From<JavaChoice> for session::JavaNaming {
+    fn from(java: JavaChoice) -> session::JavaNaming {
         match java {
-            Java::Auto => session::Java::Auto,
-            Java::Agent => session::Java::Agent,
-            Java::Vm => session::Java::Vm,
-            Java::Off => session::Java::Off,
+            JavaChoice::Auto => session::JavaNaming::Auto,
+            JavaChoice::Agent => session::JavaNaming::Agent,
+            JavaChoice::Vm => session::JavaNaming::Vm,
+            JavaChoice::Off => session::JavaNaming::Off,
         }
     }
 }

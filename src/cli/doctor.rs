@@ -40,7 +40,7 @@ pub fn trial() -> anyhow::Result<Trial> {
     capture.start()?;
     std::thread::sleep(TRIAL);
     capture.stop()?;
-    let window = capture.turn().context("reading what was sampled")?;
+    let window = capture.take_window().context("reading what was sampled")?;
     let of = window.events.first().context("nothing was counted")?;
     Ok(Trial { ticks: of.counters.ticks, kept: of.kept })
 }

@@ -36,7 +36,7 @@ pub(super) struct Verdict {
 
 /// How the budget was used.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct BudgetUse {
     limits: BudgetLimits,
     wanted_hz: f64,
     hz: f64,
@@ -48,11 +48,11 @@ pub(super) struct Budget {
     evicted: Option<f64>,
 }
 
-impl Budget {
+impl BudgetUse {
     /// `wanted_hz` is the rate unless it costs too much.
-    pub(super) fn new(limits: BudgetLimits, wanted_hz: f64) -> Budget {
+    pub(super) fn new(limits: BudgetLimits, wanted_hz: f64) -> BudgetUse {
         let (hz, points) = (wanted_hz, VecDeque::new());
-        Budget { limits, wanted_hz, hz, started: None, points, share: 0.0, evicted: None }
+        BudgetUse { limits, wanted_hz, hz, started: None, points, share: 0.0, evicted: None }
     }
 
     pub(super) fn hz(&self) -> f64 {
@@ -117,7 +117,7 @@ mod tests {
 
     /// Runs for some minutes at a cost of so much CPU time for each tick, on two CPUs, and gives the rates.
     fn rates(cost_of_tick: f64, fixed: f64) -> Vec<f64> {
-        let mut budget = Budget::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
+        let mut budget = BudgetUse::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
         let (mut cpu, mut rates) = (0.0, Vec::new());
         for window in 0..120 {
             cpu += 10.0 * (2.0 * budget.hz() * cost_of_tick + fixed);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_it_costs_to_start_lowers_no_rate() {
-        let mut budget = Budget::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
+        let mut budget = BudgetUse::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
         let mut cpu = 0.0;
         for window in 0..120 {
             if window == 60 {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_the_rate_comes_back() {
-        let mut budget = Budget::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
+        let mut budget = BudgetUse::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
         let mut cpu = 0.0;
         let mut lowest = f64::MAX;
         for window in 0..200 {

@@ -9,7 +9,7 @@ use super::kubelet::KubeletConfig;
 use super::push::SinkConfig;
 use super::store;
 use crate::sample::Event;
-use crate::session::{AgentRule, Java};
+use crate::session::{AgentRule, JavaNaming};
 
 /// All settings of a daemon.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub struct DaemonConfig {
     /// While there is a file of this name nothing is sampled.
     pub kill_switch: Option<PathBuf>,
     /// Where Java names come from.
-    pub java: Java,
+    pub java: JavaNaming,
     /// Where the agent is allowed, if that is not the rule.
     pub agent_for: Vec<AgentRule>,
     /// The kubelet, if it is to say which pods allow it.

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::budget::{self, Budget, Verdict};
+use super::budget::{self, BudgetUse, Verdict};
 use super::state::{Phase, State};
-use super::window::{Window, now_ms};
+use super::window::{PackedWindow, now_ms};
 use crate::session::{Control, Outcome};
 
 /// Windows that may wait for the disk. Those that waited for a JVM's names come all at once when it has answered: a
@@ -42,7 +42,7 @@ impl Desk {
         hz: f64,
     ) -> anyhow::Result<(Desk, JoinHandle<()>)> {
         let (send, news) = sync_channel(WAITING);
-        let budget = Budget::new(limits, hz);
+        let budget = BudgetUse::new(limits, hz);
         state.metrics().hz = hz;
         let mut keeper = Keeper { state: Arc::clone(state), budget, control: None, began: Instant::now() };
         let thread = std::thread::Builder::new()
@@ -73,7 +73,7 @@ impl Desk {
 
 struct Keeper {
     state: Arc<State>,
-    budget: Budget,
+    budget: BudgetUse,
     control: Option<Control>,
     began: Instant,
 }
@@ -98,7 +98,7 @@ impl Keeper {
 
     fn window(&mut self, outcome: &Outcome) {
         self.judge(outcome);
-        match Window::pack(&outcome.profile, outcome.ended) {
+        match PackedWindow::pack(&outcome.profile, outcome.ended) {
             Ok(window) => {
                 if let Some(store) = &self.state.store
                     && let Err(error) = store.add(&window, now_ms())

@@ -42,7 +42,7 @@ pub struct KubeletConfig {
 
 /// What it has said so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Looks {
+pub(super) struct KubeletPolls {
     /// Answers.
     pub(super) answered: u64,
     /// Requests without one.
@@ -55,7 +55,7 @@ pub(super) struct Looks {
 pub(super) struct Kubelet {
     config: KubeletConfig,
     client: Client,
-    looks: Mutex<Looks>,
+    looks: Mutex<KubeletPolls>,
 }
 
 /// What is read of its list of pods.
@@ -83,8 +83,8 @@ impl Kubelet {
         Kubelet { config, client, looks: Mutex::default() }
     }
 
-    pub(super) fn looks(&self) -> Looks {
-        Looks { opted_in: self.config.opted_in.count(), ..*self.counted() }
+    pub(super) fn looks(&self) -> KubeletPolls {
+        KubeletPolls { opted_in: self.config.opted_in.count(), ..*self.counted() }
     }
 
     /// Asks for ever; `anew`: what JVMs were told of their pods is not so any more.
@@ -136,7 +136,7 @@ impl Kubelet {
         }
     }
 
-    fn counted(&self) -> MutexGuard<'_, Looks> {
+    fn counted(&self) -> MutexGuard<'_, KubeletPolls> {
         self.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

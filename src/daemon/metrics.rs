@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::exposition::Exposition;
-use super::kubelet::Looks;
+use super::kubelet::KubeletPolls;
 use super::push::PushStats;
-use super::store::Kept;
+use super::store::StoreTotals;
 use crate::limits::Limit;
 use crate::profile::report::{Cost, NameSource};
 use crate::session::{Outcome, Vitals};
@@ -142,9 +142,9 @@ impl Metrics {
     /// All of it as Prometheus reads it.
     pub(super) fn text(
         &self,
-        kept: Option<Kept>,
+        kept: Option<StoreTotals>,
         sinks: &[(String, PushStats)],
-        looks: Option<Looks>,
+        looks: Option<KubeletPolls>,
     ) -> String {
         let mut out = Exposition::default();
         let version = env!("CARGO_PKG_VERSION");
@@ -250,7 +250,7 @@ fn pushes(out: &mut Exposition, sinks: &[(String, PushStats)]) {
     family("spool_dropped_total", "counter", help, |s| s.dropped);
 }
 
-fn kubelet(out: &mut Exposition, Looks { answered, failed, opted_in }: Looks) {
+fn kubelet(out: &mut Exposition, KubeletPolls { answered, failed, opted_in }: KubeletPolls) {
     let mut asked = out.metric("kubelet_requests_total", "counter", "Requests to the kubelet, by result.");
     let results = [("answered", answered), ("failed", failed)];
     results.iter().for_each(|(result, n)| asked.sample(&[("result", result)], n));

@@ -37,7 +37,7 @@ use keeper::Desk;
 use kubelet::Kubelet;
 use push::Sink;
 use state::{Phase, State};
-use store::Store;
+use store::WindowStore;
 
 pub use budget::BudgetLimits;
 pub use client::{Auth, Trust};
@@ -61,7 +61,7 @@ const LAST_PUSH: Duration = Duration::from_secs(2);
 /// fails later is tried again.
 pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("HTTP")?;
-    let store = Store::open(&config.directory.join("windows"), config.store)?;
+    let store = WindowStore::open(&config.directory.join("windows"), config.store)?;
     let spools = config.directory.join("spool");
     let sinks =
         config.sinks.iter().map(|sink| Sink::open(sink.clone(), &spools, &config.binary).map(Arc::new));
@@ -75,7 +75,7 @@ pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
         runtime.spawn(async move { sink.run().await });
     }
     let switch = Arc::new(Switch::default());
-    switch.look(config.kill_switch.as_deref());
+    switch.read_file(config.kill_switch.as_deref());
     if state.kubelet.is_some() {
         let (state, switch) = (Arc::clone(&state), Arc::clone(&switch));
         runtime.spawn(async move { ask_kubelet(&state, &switch).await });
@@ -120,7 +120,7 @@ async fn listen(config: &DaemonConfig, state: &Arc<State>) -> anyhow::Result<()>
 async fn ask_kubelet(state: &State, switch: &Switch) {
     if let Some(kubelet) = &state.kubelet {
         let anew = |control: &Control| control.stop("pods that run have other annotations: it begins anew");
-        kubelet.run(|| switch.tell(anew)).await;
+        kubelet.run(|| switch.send_control(anew)).await;
     }
 }
 
@@ -136,7 +136,7 @@ async fn watch(
         tokio::select! {
             _ = interrupt.recv() => switch.end(),
             _ = terminate.recv() => switch.end(),
-            _ = looks.tick() => switch.look(config.kill_switch.as_deref()),
+            _ = looks.tick() => switch.read_file(config.kill_switch.as_deref()),
             outcome = &mut end => return outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("sampling has panicked"))),
         }
     }
@@ -165,23 +165,23 @@ struct Switch {
 
 impl Switch {
     /// Looks whether the file is there.
-    fn look(&self, file: Option<&Path>) {
+    fn read_file(&self, file: Option<&Path>) {
         let off = file.is_some_and(|file| file.symlink_metadata().is_ok());
         if self.off.swap(off, Ordering::SeqCst) != off {
             log::warn!("the kill switch is {}", if off { "there: sampling stops" } else { "gone" });
         }
         if off {
-            self.tell(|control| control.interrupt("the kill switch is there"));
+            self.send_control(|control| control.interrupt("the kill switch is there"));
         }
     }
 
     fn end(&self) {
         self.ends.store(true, Ordering::SeqCst);
-        self.tell(|control| control.interrupt("a signal came"));
+        self.send_control(|control| control.interrupt("a signal came"));
     }
 
     /// Says something to the session that runs.
-    fn tell(&self, word: impl FnOnce(&Control)) {
+    fn send_control(&self, word: impl FnOnce(&Control)) {
         self.control.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(word);
     }
 
@@ -233,13 +233,13 @@ impl Sampler {
                 log::warn!("sampling failed, and is tried again in {} s: {error:#}", AGAIN_AFTER.as_secs());
                 self.state.metrics().failures += 1;
                 self.state.enter(Phase::Failed(format!("{error:#}")));
-                self.rest(AGAIN_AFTER);
+                self.sleep_or_end(AGAIN_AFTER);
             }
         }
         Ok(())
     }
 
-    fn rest(&self, time: Duration) {
+    fn sleep_or_end(&self, time: Duration) {
         let until = std::time::Instant::now() + time;
         while std::time::Instant::now() < until && !self.switch.ends() {
             std::thread::sleep(LOOK);

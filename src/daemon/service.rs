@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::profile::labels::ContainerLabels;
-use crate::profile::{Labels, View};
+use crate::profile::{Labels, ProfileView};
 
 /// Services of one window that are told apart, those with the most samples; a tenant that renames its processes all
 /// the time must not fill the sink with series.
@@ -79,7 +79,10 @@ fn own_name(of: &ContainerLabels) -> Option<&Arc<str>> {
 
 /// The samples of an event by service, in the order of their names; `service` says whose a sample is. Lost ticks are a view of their
 /// own, without samples.
-pub(super) fn split<'p>(view: &View<'p>, service: impl Fn(&Labels) -> Service) -> Vec<(Service, View<'p>)> {
+pub(super) fn split<'p>(
+    view: &ProfileView<'p>,
+    service: impl Fn(&Labels) -> Service,
+) -> Vec<(Service, ProfileView<'p>)> {
     let mut ticks: HashMap<Service, u64> = HashMap::new();
     for sample in view.samples() {
         *ticks.entry(service(view.labels(sample.labels))).or_default() += sample.weight.count;
@@ -93,7 +96,7 @@ pub(super) fn split<'p>(view: &View<'p>, service: impl Fn(&Labels) -> Service) -
         let service = service(labels);
         if kept.contains_key(&service) { service } else { other.clone() }
     };
-    let mut parts: Vec<(Service, View<'p>)> = view.split(service).collect();
+    let mut parts: Vec<(Service, ProfileView<'p>)> = view.split(service).collect();
     if view.accounts().lost_total() > 0 {
         parts.push((Service::named(OWN), view.lost()));
     }

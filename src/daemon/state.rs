@@ -8,8 +8,8 @@ use tokio::sync::broadcast;
 use super::kubelet::Kubelet;
 use super::metrics::Metrics;
 use super::push::Sink;
-use super::store::Store;
-use super::window::Window;
+use super::store::WindowStore;
+use super::window::PackedWindow;
 
 /// Windows that a slow reader of profiles may be behind.
 const BEHIND: usize = 16;
@@ -38,11 +38,11 @@ struct Progress {
 /// All that is shared.
 pub(super) struct State {
     pub(super) window: Duration,
-    pub(super) store: Option<Store>,
+    pub(super) store: Option<WindowStore>,
     pub(super) sinks: Vec<Arc<Sink>>,
     pub(super) kubelet: Option<Kubelet>,
     /// Each window as it comes.
-    pub(super) windows: broadcast::Sender<Arc<Window>>,
+    pub(super) windows: broadcast::Sender<Arc<PackedWindow>>,
     metrics: Mutex<Metrics>,
     progress: Mutex<Progress>,
 }
@@ -50,7 +50,7 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(
         window: Duration,
-        store: Option<Store>,
+        store: Option<WindowStore>,
         sinks: Vec<Arc<Sink>>,
         kubelet: Option<Kubelet>,
     ) -> State {
@@ -80,7 +80,7 @@ impl State {
     pub(super) fn exposition(&self) -> String {
         let sinks: Vec<_> = self.sinks.iter().map(|sink| (sink.name().to_owned(), sink.stats())).collect();
         let looks = self.kubelet.as_ref().map(Kubelet::looks);
-        self.metrics().text(self.store.as_ref().map(Store::kept), &sinks, looks)
+        self.metrics().text(self.store.as_ref().map(WindowStore::kept), &sinks, looks)
     }
 
     /// Whether the daemon is alive: if not, it had better be started again. A failed session is tried again by itself.

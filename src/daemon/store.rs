@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::directory::{self, is_full};
-use super::window::{Span, Window};
+use super::window::{PackedWindow, Span};
 use crate::output::file;
 
 /// What a file's name ends with.
@@ -27,7 +27,7 @@ pub struct StoreLimits {
 
 /// What is kept, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct StoreTotals {
     pub(super) windows: usize,
     pub(super) bytes: u64,
     /// Windows that were removed for want of room or since they were too old.
@@ -47,32 +47,32 @@ struct Index {
 
 /// A directory of windows. One thread adds to it; any may read.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct WindowStore {
     directory: PathBuf,
     limits: StoreLimits,
     index: Mutex<Index>,
 }
 
-impl Store {
+impl WindowStore {
     /// Opens the directory, which is made if it is not there, and removes what a killed daemon has left half written.
     ///
     /// # Errors
     /// One sentence: the directory and what is wrong with it.
-    pub(super) fn open(directory: &Path, limits: StoreLimits) -> anyhow::Result<Store> {
+    pub(super) fn open(directory: &Path, limits: StoreLimits) -> anyhow::Result<WindowStore> {
         let mut index = Index::default();
         for (name, bytes) in directory::files(directory, EXTENSION, "windows")? {
             if let Some(span) = parse_name(&name) {
                 index.insert(span, bytes);
             }
         }
-        Ok(Store { directory: directory.to_owned(), limits, index: Mutex::new(index) })
+        Ok(WindowStore { directory: directory.to_owned(), limits, index: Mutex::new(index) })
     }
 
     /// Keeps a window. Older ones go if there is no room on the disk.
     ///
     /// # Errors
     /// When it cannot be written although all others are gone.
-    pub(super) fn add(&self, window: &Window, now_ms: u64) -> anyhow::Result<()> {
+    pub(super) fn add(&self, window: &PackedWindow, now_ms: u64) -> anyhow::Result<()> {
         let mut span = window.span;
         // The clock may have been set back: nothing is written over.
         while self.with(|index| index.windows.contains_key(&span.start_ms)) {
@@ -92,12 +92,12 @@ impl Store {
                 return Err(error);
             }
         }
-        self.tidy(now_ms);
+        self.remove_expired(now_ms);
         Ok(())
     }
 
     /// Removes what is too old or too much; the newest window stays.
-    fn tidy(&self, now_ms: u64) {
+    fn remove_expired(&self, now_ms: u64) {
         loop {
             let due = self.with(|index| {
                 let Some((&start_ms, &(length_ms, _))) = index.windows.first_key_value() else {
@@ -143,8 +143,8 @@ impl Store {
         self.directory.join(format!("{:015}-{:07}{EXTENSION}", span.start_ms, span.length_ms))
     }
 
-    pub(super) fn kept(&self) -> Kept {
-        self.with(|index| Kept {
+    pub(super) fn kept(&self) -> StoreTotals {
+        self.with(|index| StoreTotals {
             windows: index.windows.len(),
             bytes: index.bytes,
             removed: index.removed,
@@ -183,12 +183,12 @@ mod tests {
 
     const LIMITS: StoreLimits = StoreLimits { bytes: 1000, age: Duration::from_secs(100) };
 
-    fn window(start_ms: u64, bytes: usize) -> Window {
+    fn window(start_ms: u64, bytes: usize) -> PackedWindow {
         let span = Span { start_ms, length_ms: 10_000 };
-        Window { span, ended: Instant::now(), bytes: vec![7; bytes] }
+        PackedWindow { span, ended: Instant::now(), bytes: vec![7; bytes] }
     }
 
-    fn starts(store: &Store) -> Vec<u64> {
+    fn starts(store: &WindowStore) -> Vec<u64> {
         store.list(0, u64::MAX).iter().map(|(span, _)| span.start_ms).collect()
     }
 
@@ -196,7 +196,7 @@ mod tests {
     fn windows_survive_and_junk_does_not() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("windows");
-        let store = Store::open(&directory, LIMITS).unwrap();
+        let store = WindowStore::open(&directory, LIMITS).unwrap();
         for start in [20_000, 30_000, 20_000] {
             store.add(&window(start, 100), 40_000).unwrap();
         }
@@ -204,9 +204,9 @@ mod tests {
         for junk in [".000000000020000-0010000.pb.gz.0011.tmp", "note.txt", "1-x.pb.gz"] {
             fs::write(directory.join(junk), "junk").unwrap();
         }
-        let again = Store::open(&directory, LIMITS).unwrap();
+        let again = WindowStore::open(&directory, LIMITS).unwrap();
         assert_eq!(starts(&again), starts(&store));
-        assert_eq!(again.kept(), Kept { windows: 3, bytes: 300, removed: 0, lost: 0 });
+        assert_eq!(again.kept(), StoreTotals { windows: 3, bytes: 300, removed: 0, lost: 0 });
         let left = fs::read_dir(&directory).unwrap().count();
         assert_eq!(left, 5, "what is not ours stays");
         assert_eq!(again.list(29_999, 30_001).len(), 3, "20,001 ends at 30,001");
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn the_oldest_go_first_by_size_and_by_age() {
         let root = tempfile::tempdir().unwrap();
-        let store = Store::open(root.path(), LIMITS).unwrap();
+        let store = WindowStore::open(root.path(), LIMITS).unwrap();
         for start in 1..=12 {
             store.add(&window(start * 10_000, 300), start * 10_000).unwrap();
         }

@@ -7,7 +7,7 @@ use crate::profile::Profile;
 
 /// A window, packed.
 #[derive(Clone, Debug)]
-pub(super) struct Window {
+pub(super) struct PackedWindow {
     pub(super) span: Span,
     /// When it ended, by a clock that nobody sets.
     pub(super) ended: Instant,
@@ -23,19 +23,19 @@ pub(super) struct Span {
     pub(super) length_ms: u64,
 }
 
-impl Window {
+impl PackedWindow {
     /// Packs the profile of a window that ended at this moment.
     ///
     /// # Errors
     /// What the encoder says.
-    pub(super) fn pack(profile: &Profile, ended: Instant) -> anyhow::Result<Window> {
+    pub(super) fn pack(profile: &Profile, ended: Instant) -> anyhow::Result<PackedWindow> {
         let mut bytes = Vec::new();
         pprof::write(&profile.views(), &mut bytes)?;
         let span = Span {
             start_ms: profile.span.start_unix_ns / 1_000_000,
             length_ms: profile.span.duration_ns / 1_000_000,
         };
-        Ok(Window { span, ended, bytes })
+        Ok(PackedWindow { span, ended, bytes })
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::ids::as_target;
 use super::listen::remove;
 use super::refusal::Refusal;
-use super::target::{Target, entry, reopen};
+use super::target::{AttachTarget, entry, reopen};
 use crate::process::maps::MapsEntry;
 use crate::process::{errno_of, procfs};
 
@@ -55,7 +55,7 @@ pub(super) fn maker_of(name: &str) -> Option<u32> {
 }
 
 /// The target's `/tmp`, if a library can be put there and loaded from there.
-pub(super) fn usable_tmp(target: &Target) -> Result<OwnedFd, Refusal> {
+pub(super) fn usable_tmp(target: &AttachTarget) -> Result<OwnedFd, Refusal> {
     let tmp = target.directory("tmp").map_err(|errno| match errno {
         Errno::NOENT if target.has_exited() => Refusal::Exited,
         // A filter of system calls that does not know openat2.
@@ -79,7 +79,7 @@ pub(super) fn usable_tmp(target: &Target) -> Result<OwnedFd, Refusal> {
 
 /// Puts the agent there under that name, calls `load`, and removes it, whatever comes of it.
 pub(super) fn with_agent<T>(
-    target: &Target,
+    target: &AttachTarget,
     tmp: &OwnedFd,
     name: &str,
     parent: u32,
@@ -116,7 +116,7 @@ fn make(tmp: BorrowedFd<'_>, name: &str) -> Result<Stat, Errno> {
 }
 
 /// Removes the file of that name, if it is one of ours.
-pub(super) fn remove_named(target: &Target, tmp: BorrowedFd<'_>, name: &str) -> Result<(), Refusal> {
+pub(super) fn remove_named(target: &AttachTarget, tmp: BorrowedFd<'_>, name: &str) -> Result<(), Refusal> {
     if maker_of(name).is_some()
         && let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat))
     {
@@ -126,7 +126,7 @@ pub(super) fn remove_named(target: &Target, tmp: BorrowedFd<'_>, name: &str) -> 
 }
 
 /// Removes what profilers left that were killed. Not what one that lives has put there.
-pub(super) fn remove_leftovers(target: &Target, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
+pub(super) fn remove_leftovers(target: &AttachTarget, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
     let Ok(directory) = reopen(tmp, OFlags::RDONLY | OFlags::DIRECTORY) else { return Ok(()) };
     let Ok(entries) = Dir::new(directory) else { return Ok(()) };
     for found in entries.take(MAX_ENTRIES).filter_map(Result::ok) {
@@ -143,7 +143,7 @@ pub(super) fn remove_leftovers(target: &Target, tmp: BorrowedFd<'_>) -> Result<(
     Ok(())
 }
 
-fn is_ours(target: &Target, stat: &Stat) -> bool {
+fn is_ours(target: &AttachTarget, stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && (stat.st_uid == 0 || stat.st_uid == target.uid)
         && stat.st_nlink == 1

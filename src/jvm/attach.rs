@@ -20,9 +20,9 @@ use super::code;
 use super::discover::Jvm;
 use super::helper;
 use super::inspection::Inspection;
-use super::message::{Answer, Order, Request, Task, receive, send};
+use super::message::{HelperReply, HelperRequest, Order, Task, receive, send};
 use super::refusal::Refusal;
-use super::vm::{Blobs, VmLayout};
+use super::vm::{StubBlobs, VmLayout};
 use crate::process::channel::Channel;
 use crate::process::child::{ChildProcess, first_readable, is_readable};
 use crate::sample::MonoNs;
@@ -80,7 +80,7 @@ impl AttachOptions {
 
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum LogSource {
     /// The agent was loaded into the running JVM: what was compiled before is replayed.
     Late,
     /// The JVM was started with the agent (`-agentpath`).
@@ -93,13 +93,13 @@ pub struct Attached {
     /// The log, open for reading and (for lease and consumption) writing; it outlives the JVM.
     pub log: File,
     /// Where it comes from.
-    pub source: Source,
+    pub source: LogSource,
     /// How far the JVM's `CLOCK_MONOTONIC`, in which the log is written, is ahead of the host's, nanoseconds.
     pub clock_offset: i64,
     /// When the log was begun, on the host's clock.
     pub started: MonoNs,
     /// Generated code that is no method, where the log does not tell of it.
-    pub blobs: Blobs,
+    pub blobs: StubBlobs,
     /// What the JVM's tables say.
     pub inspection: Inspection,
 }
@@ -111,8 +111,8 @@ impl Attached {
     /// As of writing to the log.
     pub fn renew_lease(&self, until: MonoNs) -> io::Result<()> {
         match self.source {
-            Source::Late => write_lease(&self.log, until.0.saturating_add_signed(self.clock_offset)),
-            Source::AtStart => Ok(()),
+            LogSource::Late => write_lease(&self.log, until.0.saturating_add_signed(self.clock_offset)),
+            LogSource::AtStart => Ok(()),
         }
     }
 
@@ -122,8 +122,8 @@ impl Attached {
     /// As of writing to the log.
     pub fn end_lease(&self) -> io::Result<()> {
         match self.source {
-            Source::Late => code::end(&self.log),
-            Source::AtStart => Ok(()),
+            LogSource::Late => code::end(&self.log),
+            LogSource::AtStart => Ok(()),
         }
     }
 
@@ -168,8 +168,8 @@ pub(super) struct Outlook {
 pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<Outlook, Refusal> {
     let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, Task::Inspect)?;
     match answer {
-        Answer { refusal: Some(refusal), .. } => Err(refusal),
-        Answer { inspection: Some(inspection), foreseen, layout, .. } => {
+        HelperReply { refusal: Some(refusal), .. } => Err(refusal),
+        HelperReply { inspection: Some(inspection), foreseen, layout, .. } => {
             Ok(Outlook { inspection, refusal: foreseen, is_readable: layout.is_some() })
         }
         _ => Err(Refusal::HelperFailed("an empty answer".into())),
@@ -178,7 +178,7 @@ pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<Outlook, Refusal> {
 
 /// How the stacks of a JVM are walked, and the methods named that its interpreter runs.
 #[derive(Debug)]
-pub struct Described {
+pub struct JvmDescription {
     /// What they are walked by.
     pub hotspot: HotSpot,
     /// `/proc/PID/mem`: of this program alone, whatever its pid is given to.
@@ -191,14 +191,14 @@ pub struct Described {
 ///
 /// # Errors
 /// Why not.
-pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<Described, Refusal> {
+pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<JvmDescription, Refusal> {
     let limit = if jvm.mapped.is_some() { DESCRIBING } else { INSPECTING };
     match ask(jvm, options, limit, Task::Describe)? {
-        (Answer { refusal: Some(refusal), .. }, _) => Err(refusal),
-        (Answer { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
-            Ok(Described { hotspot, memory: memory.into(), layout })
+        (HelperReply { refusal: Some(refusal), .. }, _) => Err(refusal),
+        (HelperReply { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
+            Ok(JvmDescription { hotspot, memory: memory.into(), layout })
         }
-        (Answer { hotspot: Some(_), .. }, None) => Err(no_descriptor()),
+        (HelperReply { hotspot: Some(_), .. }, None) => Err(no_descriptor()),
         _ => Err(Refusal::HelperFailed("an empty answer".into())),
     }
 }
@@ -221,10 +221,10 @@ impl Opened {
     ///
     /// # Errors
     /// If its stacks cannot be walked, or there are too many open files.
-    pub fn described(&self) -> Result<Described, Refusal> {
+    pub fn described(&self) -> Result<JvmDescription, Refusal> {
         let hotspot = self.hotspot.clone().ok_or(Refusal::LayoutUnknown)?;
         let memory = self.memory.try_clone().map_err(|e| Refusal::of_own("its memory", &e))?;
-        Ok(Described { hotspot, memory, layout: self.layout.clone() })
+        Ok(JvmDescription { hotspot, memory, layout: self.layout.clone() })
     }
 }
 
@@ -236,13 +236,13 @@ pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
     let unread = |refusal| Failed { refusal, inspection: None };
     let (answer, memory) = ask(jvm, options, options.timeout, Task::Open).map_err(unread)?;
     match (answer, memory) {
-        (Answer { refusal: Some(refusal), inspection, .. }, _) => {
+        (HelperReply { refusal: Some(refusal), inspection, .. }, _) => {
             Err(Failed { refusal, inspection: inspection.map(Box::new) })
         }
-        (Answer { inspection: Some(inspection), layout: Some(layout), hotspot, .. }, Some(memory)) => {
+        (HelperReply { inspection: Some(inspection), layout: Some(layout), hotspot, .. }, Some(memory)) => {
             Ok(Opened { memory: memory.into(), layout, hotspot, inspection })
         }
-        (Answer { layout: Some(_), .. }, None) => Err(unread(no_descriptor())),
+        (HelperReply { layout: Some(_), .. }, None) => Err(unread(no_descriptor())),
         _ => Err(unread(Refusal::HelperFailed("an empty answer".into()))),
     }
 }
@@ -266,7 +266,7 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
         force: options.force,
     };
     let (answer, log) = ask(jvm, options, options.timeout, Task::Attach(order)).map_err(unread)?;
-    let Answer { inspection, refusal, log: facts, .. } = answer;
+    let HelperReply { inspection, refusal, log: facts, .. } = answer;
     let failed = |refusal| Failed { refusal, inspection: inspection.clone().map(Box::new) };
     if let Some(refusal) = refusal {
         return Err(failed(refusal));
@@ -277,7 +277,7 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
     let log = log.ok_or_else(|| failed(no_descriptor()))?;
     Ok(Attached {
         log: File::from(log),
-        source: if facts.at_start { Source::AtStart } else { Source::Late },
+        source: if facts.at_start { LogSource::AtStart } else { LogSource::Late },
         clock_offset: facts.clock_offset,
         started: MonoNs(facts.started.saturating_add_signed(facts.clock_offset.saturating_neg())),
         blobs: facts.blobs,
@@ -297,7 +297,7 @@ fn ask(
     options: &AttachOptions,
     limit: Duration,
     task: Task,
-) -> Result<(Answer, Option<OwnedFd>), Refusal> {
+) -> Result<(HelperReply, Option<OwnedFd>), Refusal> {
     let tgid = jvm.process.tgid;
     if is_stuck(tgid) {
         return Err(Refusal::HelperStuck);
@@ -305,7 +305,7 @@ fn ask(
     if options.is_interrupted() {
         return Err(Refusal::Interrupted);
     }
-    let request = Request {
+    let request = HelperRequest {
         tgid,
         start_ticks: jvm.start_ticks,
         mapped: jvm.mapped,
@@ -317,8 +317,8 @@ fn ask(
     };
     let child = ChildProcess::start(&options.binary, helper::ARGUMENT)
         .map_err(|e| Refusal::of_own("starting the helper", &e))?;
-    let answer =
-        send(&child.channel, &request, None).and_then(|()| hear(&child.channel, limit + GRACE, options));
+    let answer = send(&child.channel, &request, None)
+        .and_then(|()| await_reply(&child.channel, limit + GRACE, options));
     part_from(tgid, child);
     if let (Err(_), Task::Attach(order)) = (&answer, request.task) {
         let to_its_end = AttachOptions { interrupt: None, ..options.clone() };
@@ -329,11 +329,11 @@ fn ask(
 
 /// Waits for a helper's answer. One that is interrupted hears that nothing more will be said, and cleans up itself: it knows
 /// what it has made.
-fn hear(
+fn await_reply(
     channel: &Channel<UnixStream>,
     limit: Duration,
     options: &AttachOptions,
-) -> Result<(Answer, Option<OwnedFd>), Refusal> {
+) -> Result<(HelperReply, Option<OwnedFd>), Refusal> {
     let (socket, interrupt) = (&channel.0, options.interrupt.as_deref().map(OwnedFd::as_fd));
     let both: Vec<BorrowedFd<'_>> = iter::once(socket.as_fd()).chain(interrupt).collect();
     match first_readable(&both, limit) {

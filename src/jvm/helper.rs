@@ -15,15 +15,15 @@ use super::deadline::Deadline;
 use super::ids::{as_target, die_with_parent};
 use super::inspection::{Inspection, inspect, vendor_of};
 use super::listen::{Habits, connection, remove_stale_trigger};
-use super::log_file::{Found, logs_of};
+use super::log_file::{LogFile, logs_of};
 use super::memory::ProcessMemory;
-use super::message::{Answer, LogFacts, Order, Request, Task, receive, send};
+use super::message::{HelperReply, HelperRequest, LogFacts, Order, Task, receive, send};
 use super::prerequisites::{Askable, foreseen};
 use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{monotonic_offset, runs_java};
-use super::target::{Target, entry};
-use super::vm::{Blobs, VmLayout, blobs, hotspot};
+use super::target::{AttachTarget, entry};
+use super::vm::{StubBlobs, VmLayout, blobs, hotspot};
 use crate::process::cgroup::Membership;
 use crate::process::channel::Channel;
 use crate::process::hierarchies::Hierarchies;
@@ -54,8 +54,8 @@ pub fn main() -> i32 {
     }
     let Ok(socket) = dup(rustix::stdio::stdin()) else { return 1 };
     let channel = Channel(socket);
-    let Ok((request, _)) = receive::<Request>(&channel, None) else { return 1 };
-    let mut answer = Answer::default();
+    let Ok((request, _)) = receive::<HelperRequest>(&channel, None) else { return 1 };
+    let mut answer = HelperReply::default();
     let log = match run(&request, &mut answer) {
         Ok(log) => log,
         Err(refusal) => {
@@ -66,9 +66,9 @@ pub fn main() -> i32 {
     i32::from(send(&channel, &answer, log.as_ref().map(|log| log.as_fd())).is_err())
 }
 
-fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> {
+fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>, Refusal> {
     let deadline = Deadline::after(request.limit, rustix::stdio::stdin());
-    let target = Target::open(request.tgid, request.start_ticks, request.mapped)?;
+    let target = AttachTarget::open(request.tgid, request.start_ticks, request.mapped)?;
     let vendor = |inspection: &mut Inspection| inspection.vendor = vendor_beside(&target, request);
     match &request.task {
         Task::Inspect => {
@@ -128,8 +128,8 @@ fn run(request: &Request, answer: &mut Answer) -> Result<Option<File>, Refusal> 
 /// Reads the tables of a JVM that has got so far that they are right: it runs Java, or its socket is there.
 /// A JVM that is young when it is first looked at gets all the time there is: with little CPU its start takes long.
 fn when_started(
-    target: &Target,
-    request: &Request,
+    target: &AttachTarget,
+    request: &HelperRequest,
     tmp: Option<BorrowedFd<'_>>,
     deadline: Deadline,
 ) -> Result<Inspection, Refusal> {
@@ -154,8 +154,8 @@ fn when_started(
 /// Reads what the stacks of a JVM are walked by, once it is there: code heaps, interpreter and stubs are made long before
 /// anything can be attached to, but after the libraries are mapped.
 fn when_described(
-    target: &Target,
-    request: &Request,
+    target: &AttachTarget,
+    request: &HelperRequest,
     deadline: Deadline,
 ) -> Result<(ProcessMemory, VmLayout, HotSpot), Refusal> {
     let memory = target.memory()?;
@@ -200,8 +200,8 @@ fn when_described(
 /// Opens a JVM's memory, and reads its tables, once it has got so far that its flags are final (with `-Xrs`, when it is old
 /// enough): its libraries are mapped before that.
 fn open_memory(
-    target: &Target,
-    request: &Request,
+    target: &AttachTarget,
+    request: &HelperRequest,
     deadline: Deadline,
 ) -> Result<(ProcessMemory, Inspection, Result<VmLayout, Refusal>), Refusal> {
     loop {
@@ -219,32 +219,32 @@ fn open_memory(
     }
 }
 
-fn gone_or_foreign(target: &Target) -> Refusal {
+fn gone_or_foreign(target: &AttachTarget) -> Refusal {
     if is_gone(target) { Refusal::Exited } else { Refusal::NotHotSpot }
 }
 
 /// A process that is ending has no memory some time before it has ended.
-fn is_gone(target: &Target) -> bool {
+fn is_gone(target: &AttachTarget) -> bool {
     target.has_exited() || target.maps().is_ok_and(|mut maps| maps.next().is_none())
 }
 
 fn attach(
-    target: &Target,
-    request: &Request,
+    target: &AttachTarget,
+    request: &HelperRequest,
     order: &Order,
     inspection: &Inspection,
     deadline: Deadline,
-) -> Result<(Found, LogFacts), Refusal> {
+) -> Result<(LogFile, LogFacts), Refusal> {
     let (parent, base) = (request.parent, request.base);
     let clock_offset = target.proc_file("timens_offsets").map_or(0, |text| monotonic_offset(&text));
-    let facts = |found: &Found, blobs| LogFacts {
+    let facts = |found: &LogFile, blobs| LogFacts {
         at_start: found.header.kind == LogKind::Start,
         started: found.header.started,
         clock_offset,
         blobs,
     };
     if let Some(found) = logs_of(target)?.into_iter().find(|log| log.header.kind == LogKind::Start) {
-        let facts = facts(&found, Blobs::default());
+        let facts = facts(&found, StubBlobs::default());
         return Ok((found, facts));
     }
     let Askable { tmp, stubs } = Askable::check(target, inspection, order.force)?;
@@ -273,7 +273,7 @@ fn attach(
 
 /// How long the log may get before it is read: its pages count against the memory limits of the JVM's cgroups. No more
 /// than `most`, a fiftieth of the tightest limit, and a quarter of what is left.
-fn cap(target: &Target, most: u64) -> u64 {
+fn cap(target: &AttachTarget, most: u64) -> u64 {
     let cgroups = target.proc_file("cgroup").unwrap_or_default();
     let room = Hierarchies::mounted().memory(&Membership::parse(&cgroups).absolute());
     room.map_or(most, |room| most.min(room.limit / 50).min(room.left / 4))
@@ -281,7 +281,7 @@ fn cap(target: &Target, most: u64) -> u64 {
 
 /// Has the JVM load the agent.
 fn load(
-    target: &Target,
+    target: &AttachTarget,
     tmp: &OwnedFd,
     socket: &OwnedFd,
     parent: u32,
@@ -306,7 +306,7 @@ fn load(
 }
 
 /// Who made the JVM, by the `release` file of its runtime; read as the target's user.
-fn vendor_beside(target: &Target, request: &Request) -> String {
+fn vendor_beside(target: &AttachTarget, request: &HelperRequest) -> String {
     let read = || {
         let mut bytes = Vec::new();
         let above = |level| bytes_path(&request.libjvm).ancestors().nth(level);

@@ -12,7 +12,7 @@ use super::inspection::Inspection;
 use super::protocol::connect_to;
 use super::refusal::Refusal;
 use super::status::catches_sigquit;
-use super::target::{Target, entry};
+use super::target::{AttachTarget, entry};
 
 /// How often the socket is looked for.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -40,7 +40,7 @@ impl Habits {
 
 /// A connection to the JVM's attach listener, which is started if it does not run.
 pub(super) fn connection(
-    target: &Target,
+    target: &AttachTarget,
     tmp: &OwnedFd,
     parent: u32,
     habits: Habits,
@@ -91,7 +91,7 @@ pub(super) fn connection(
 }
 
 /// Refuses a JVM that would not begin to listen when it is asked to.
-fn check_start(target: &Target, habits: Habits) -> Result<(), Refusal> {
+fn check_start(target: &AttachTarget, habits: Habits) -> Result<(), Refusal> {
     if !habits.starts_on_signal {
         return Err(Refusal::SignalNotCaught);
     }
@@ -103,7 +103,7 @@ fn check_start(target: &Target, habits: Habits) -> Result<(), Refusal> {
 
 /// Why [`connection`] would fail, as far as it can be told without a signal.
 pub(super) fn foresee(
-    target: &Target,
+    target: &AttachTarget,
     tmp: &OwnedFd,
     parent: u32,
     habits: Habits,
@@ -127,7 +127,7 @@ pub(super) fn foresee(
 
 /// Whether the JVM has a socket open that it bound as its listener's, though there is no file to connect to (a cleaner
 /// of `/tmp` took it).
-fn listens_without_file(target: &Target) -> Result<bool, Refusal> {
+fn listens_without_file(target: &AttachTarget) -> Result<bool, Refusal> {
     let name = format!("/tmp/.java_pid{}", target.ns_pid);
     let sockets = target.proc_file("net/unix")?;
     // Number, count, protocol, flags, type, state, inode, path. Containers that share a network share the names, too.
@@ -142,7 +142,7 @@ fn listens_without_file(target: &Target) -> Result<bool, Refusal> {
 }
 
 /// Removes what a killed helper left: an empty `.attach_pidN` of the target's user and closed to all others.
-pub(super) fn remove_stale_trigger(target: &Target, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
+pub(super) fn remove_stale_trigger(target: &AttachTarget, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
     let name = trigger_name(target);
     if let Some(stat) = entry(tmp, &name)?.filter(|stat| is_ours(stat) && stat.st_uid == target.uid) {
         remove(tmp, &name, &stat);
@@ -153,7 +153,7 @@ pub(super) fn remove_stale_trigger(target: &Target, tmp: BorrowedFd<'_>) -> Resu
 /// Sees to it that the JVM finds a trigger that it believes in; the file, if it was made here. HotSpot looks in its
 /// working directory first and, if it finds a file there, nowhere else; then in `/tmp`. It must belong to its user or
 /// root.
-fn set_trigger(target: &Target, tmp: &OwnedFd) -> Result<Option<Stat>, Refusal> {
+fn set_trigger(target: &AttachTarget, tmp: &OwnedFd) -> Result<Option<Stat>, Refusal> {
     let name = trigger_name(target);
     if has_trigger_in_cwd(target, tmp, &name)? {
         return Ok(None);
@@ -171,7 +171,7 @@ fn set_trigger(target: &Target, tmp: &OwnedFd) -> Result<Option<Stat>, Refusal> 
 }
 
 /// Whether the JVM finds a trigger in its working directory that it believes in; one that it does not is in the way.
-fn has_trigger_in_cwd(target: &Target, tmp: &OwnedFd, name: &str) -> Result<bool, Refusal> {
+fn has_trigger_in_cwd(target: &AttachTarget, tmp: &OwnedFd, name: &str) -> Result<bool, Refusal> {
     // A working directory that its own user may not look into hides the file from the JVM, too.
     let in_cwd = target.working_directory().and_then(|cwd| entry(cwd.as_fd(), name)).unwrap_or(None);
     let Some(stat) = in_cwd else { return Ok(false) };
@@ -183,12 +183,12 @@ fn has_trigger_in_cwd(target: &Target, tmp: &OwnedFd, name: &str) -> Result<bool
 }
 
 /// Whether the JVM believes a trigger.
-fn is_believed(target: &Target, stat: &Stat) -> bool {
+fn is_believed(target: &AttachTarget, stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && (stat.st_uid == target.uid || stat.st_uid == 0)
 }
 
-fn trigger_name(target: &Target) -> String {
+fn trigger_name(target: &AttachTarget) -> String {
     format!(".attach_pid{}", target.ns_pid)
 }
 

@@ -8,7 +8,7 @@ use jvm_symbols_log::log_file::Header;
 use rustix::fs::{FileType, Mode, OFlags, SealFlags, fcntl_get_seals, fstat, fstatfs, openat};
 
 use super::refusal::Refusal;
-use super::target::{Target, reopen};
+use super::target::{AttachTarget, reopen};
 
 /// `TMPFS_MAGIC` of `linux/magic.h`: memfds live there.
 const TMPFS: u64 = 0x0102_1994;
@@ -19,14 +19,14 @@ const MAX_SIZE: u64 = 1 << 42;
 
 /// A log.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct LogFile {
     /// To read, and to write the lease.
     pub(super) file: File,
     pub(super) header: Header,
 }
 
 /// Every log that a JVM has open. What looks like one and is none is left out.
-pub(super) fn logs_of(target: &Target) -> Result<Vec<Found>, Refusal> {
+pub(super) fn logs_of(target: &AttachTarget) -> Result<Vec<LogFile>, Refusal> {
     let directory = target.descriptors()?;
     let name = format!("/memfd:{MEMFD_NAME} (deleted)");
     let links = target.links()?;
@@ -34,7 +34,7 @@ pub(super) fn logs_of(target: &Target) -> Result<Vec<Found>, Refusal> {
     Ok(named.filter_map(|(number, _)| open_log(directory.as_fd(), number)).collect())
 }
 
-fn open_log(descriptors: BorrowedFd<'_>, number: &str) -> Option<Found> {
+fn open_log(descriptors: BorrowedFd<'_>, number: &str) -> Option<LogFile> {
     // The link's text is no proof, and opening may have effects: look before.
     let found: OwnedFd = openat(descriptors, number, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let stat = fstat(&found).ok()?;
@@ -50,7 +50,7 @@ fn open_log(descriptors: BorrowedFd<'_>, number: &str) -> Option<Found> {
         return None;
     }
     let header = Header::read(&file).ok()?;
-    Some(Found { file, header })
+    Some(LogFile { file, header })
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
     }
 
     /// What is found at a descriptor of ours that may have been put in a log's place since its link was read.
-    fn found(descriptor: impl AsFd) -> Option<Found> {
+    fn found(descriptor: impl AsFd) -> Option<LogFile> {
         let own = rustix::fs::open("/proc/self/fd", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
         open_log(own.as_fd(), &descriptor.as_fd().as_raw_fd().to_string())
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inspection::Inspection;
 use super::refusal::Refusal;
-use super::vm::{Blobs, VmLayout};
+use super::vm::{StubBlobs, VmLayout};
 use crate::process::channel::{Channel, ChannelError};
 use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 128 << 10;
 
 /// What to do.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Request {
+pub(super) struct HelperRequest {
     pub(super) tgid: u32,
     pub(super) start_ticks: u64,
     /// When `libjvm.so` was mapped, if that is known.
@@ -59,7 +59,7 @@ pub(super) struct Order {
 
 /// What came of it.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Answer {
+pub(super) struct HelperReply {
     /// What the JVM's tables say, if they were read.
     pub(super) inspection: Option<Inspection>,
     /// Why an attach would be refused, if that was looked at.
@@ -83,7 +83,7 @@ pub(super) struct LogFacts {
     /// How far that clock is ahead of the host's, ns.
     pub(super) clock_offset: i64,
     /// Generated code that the log does not tell of.
-    pub(super) blobs: Blobs,
+    pub(super) blobs: StubBlobs,
 }
 
 /// Sends one message, with a descriptor if there is one.

@@ -36,7 +36,7 @@ mod vm_structs;
 
 pub use agent_file::AGENT;
 pub use attach::{
-    AttachOptions, Attached, Described, Failed, Opened, Source, attach, describe, inspect, open,
+    AttachOptions, Attached, Failed, JvmDescription, LogSource, Opened, attach, describe, inspect, open,
 };
 pub use discover::{Jvm, discover, find, is_same_process};
 pub use inspection::{Flags, Inspection};

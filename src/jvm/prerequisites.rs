@@ -11,7 +11,7 @@ use super::listen::{Habits, foresee};
 use super::log_file::logs_of;
 use super::policy::permitted;
 use super::refusal::Refusal;
-use super::target::Target;
+use super::target::AttachTarget;
 
 /// A JVM that may be asked.
 #[derive(Debug)]
@@ -24,7 +24,11 @@ pub(super) struct Askable {
 
 impl Askable {
     /// Checks all that is known without a word to the JVM; `force` permits builds that may crash.
-    pub(super) fn check(target: &Target, inspection: &Inspection, force: bool) -> Result<Askable, Refusal> {
+    pub(super) fn check(
+        target: &AttachTarget,
+        inspection: &Inspection,
+        force: bool,
+    ) -> Result<Askable, Refusal> {
         let flags = inspection.flags;
         if flags.disable_attach_mechanism == Some(true) {
             return Err(Refusal::AttachDisabled);
@@ -45,7 +49,7 @@ impl Askable {
 
 /// Why an attach would be refused. The JVM is not asked to listen, and nothing is asked of one that listens.
 pub(super) fn foreseen(
-    target: &Target,
+    target: &AttachTarget,
     parent: u32,
     inspection: &Inspection,
     deadline: Deadline,

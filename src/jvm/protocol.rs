@@ -15,7 +15,7 @@ use rustix::net::{
 use super::deadline::Deadline;
 use super::peer::listener_of;
 use super::refusal::Refusal;
-use super::target::{Target, refusal};
+use super::target::{AttachTarget, refusal};
 use crate::text::clean;
 
 /// A JVM with a large heap takes some tenths of a second to end.
@@ -27,7 +27,7 @@ const MAX_ARGUMENT: usize = 1024;
 
 /// Connects to the JVM's socket in its `tmp`; `None` if there is none, or nobody listens behind it.
 pub(super) fn connect_to(
-    target: &Target,
+    target: &AttachTarget,
     tmp: &OwnedFd,
     deadline: Deadline,
 ) -> Result<Option<OwnedFd>, Refusal> {
@@ -73,7 +73,7 @@ pub(super) fn load_request(path: &str, options: &str) -> Result<Vec<u8>, Refusal
 
 /// Sends a request and reads the answer to its end.
 pub(super) fn exchange(
-    target: &Target,
+    target: &AttachTarget,
     socket: &OwnedFd,
     request: &[u8],
     deadline: Deadline,
@@ -108,7 +108,7 @@ pub(super) fn exchange(
 }
 
 /// Why the JVM has hung up: a process that ends closes its files, and is seen to have ended when its memory is freed.
-fn unanswered(target: &Target, deadline: Deadline) -> Refusal {
+fn unanswered(target: &AttachTarget, deadline: Deadline) -> Refusal {
     match deadline.pause(target.pidfd(), ENDS_WITHIN) {
         Err(Refusal::Exited) => Refusal::Exited,
         _ => Refusal::NoAnswer,

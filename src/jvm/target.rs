@@ -28,7 +28,7 @@ const MAX_DESCRIPTORS: usize = 200_000;
 
 /// A process.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct AttachTarget {
     pub(super) tgid: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
@@ -40,10 +40,10 @@ pub(super) struct Target {
     root: OwnedFd,
 }
 
-impl Target {
+impl AttachTarget {
     /// Takes hold of the process with that pid, if it is the one that started then; `mapped`: when it mapped its JVM, if
     /// that is known.
-    pub(super) fn open(tgid: u32, start_ticks: u64, mapped: Option<MonoNs>) -> Result<Target, Refusal> {
+    pub(super) fn open(tgid: u32, start_ticks: u64, mapped: Option<MonoNs>) -> Result<AttachTarget, Refusal> {
         let pid = i32::try_from(tgid).ok().and_then(Pid::from_raw).ok_or(Refusal::Exited)?;
         // The pidfd first: if what is opened next is the process that is meant, then so was this.
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(refusal)?;
@@ -55,7 +55,7 @@ impl Target {
         let status = procfs::read_at(task.as_fd(), "status").map_err(refusal)?;
         let Status { uid, gid, ns_pid, .. } = procfs::parse_status(&status).ok_or(Refusal::Exited)?;
         let root = openat(&task, "root", DIRECTORY, Mode::empty()).map_err(refusal)?;
-        Ok(Target { tgid, uid, gid, ns_pid, start_ticks, mapped, pidfd, process, root })
+        Ok(AttachTarget { tgid, uid, gid, ns_pid, start_ticks, mapped, pidfd, process, root })
     }
 
     pub(super) fn ids(&self) -> (u32, u32) {

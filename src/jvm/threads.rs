@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::memory::{Memory, Nonsense};
 use super::refusal::Refusal;
-use super::target::Target;
+use super::target::AttachTarget;
 use super::vm_structs::{Field, VmStructs};
 
 /// Where threads are: up to JDK 11 in a list, later in an array (`Threads`, `ThreadsSMRSupport` in runtime/threadSMR.hpp).
@@ -82,7 +82,7 @@ fn read_ids<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Vec<u32>, Nonse
 
 impl JavaThreads {
     /// Refuses a process that has none of these threads.
-    pub(super) fn check(&self, target: &Target) -> Result<(), Refusal> {
+    pub(super) fn check(&self, target: &AttachTarget) -> Result<(), Refusal> {
         let has_one = if target.ns_pid == target.tgid {
             self.0.iter().any(|id| *id != 0 && target.proc_file(&format!("task/{id}/stat")).is_ok())
         } else {
@@ -95,7 +95,7 @@ impl JavaThreads {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vm::made::{BASE, Bytes};
+    use super::super::vm::made::{BASE, FakeMemory};
     use super::*;
 
     /// A JVM's tables with these fields.
@@ -106,8 +106,8 @@ mod tests {
     const THREADS: [u64; 3] = [0x1000, 0x2000, 0x3000];
 
     /// Three threads, the last of which has no id yet: each with the next one, and what the system knows it by.
-    fn memory() -> Bytes {
-        let bytes = Bytes::made();
+    fn memory() -> FakeMemory {
+        let bytes = FakeMemory::made();
         for (place, at) in (0..).zip(THREADS) {
             bytes.word(at + 8, if place == 2 { 0 } else { BASE + at + 0x1000 });
             bytes.word(at + 16, if place == 2 { 0 } else { BASE + at + 0x100 });

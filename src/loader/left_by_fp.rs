@@ -1,11 +1,11 @@
 //! Frames that were left by frame pointer before their file's table was loaded: where that was wrong.
 
-use crate::sample::End;
+use crate::sample::StopReason;
 use crate::unwind::{Cfa, Fp, Rule};
 
 /// How a walk has ended at a frame with this rule that was left by frame pointer; `None` if it may have been right. A
 /// function that calls nobody, or has just begun, mostly has its caller's frame pointer: there `leaf` may be right.
-pub(super) fn end_at(rule: Rule, leaf: bool) -> Option<End> {
+pub(super) fn end_at(rule: Rule, leaf: bool) -> Option<StopReason> {
     match rule {
         Rule::None
         | Rule::Bare
@@ -15,8 +15,8 @@ pub(super) fn end_at(rule: Rule, leaf: bool) -> Option<End> {
         // GCC's realigned stacks have a copy of the return address where others have it.
         | Rule::Frame { cfa: Cfa::AtFp(..), .. } => None,
         Rule::Frame { fp: Fp::Same, .. } | Rule::Plt { .. } if leaf => None,
-        Rule::End => Some(End::Root),
-        Rule::Frame { .. } | Rule::Plt { .. } | Rule::Signal { .. } | Rule::Other => Some(End::NoTable),
+        Rule::End => Some(StopReason::Root),
+        Rule::Frame { .. } | Rule::Plt { .. } | Rule::Signal { .. } | Rule::Other => Some(StopReason::NoTable),
     }
 }
 
@@ -33,9 +33,13 @@ mod tests {
         for leaf in [true, false] {
             assert_eq!(end_at(Rule::None, leaf), None, "nothing is known of it");
             assert_eq!(end_at(usual, leaf), None);
-            assert_eq!(end_at(pushed, leaf), Some(End::NoTable), "it is saved to be used for something else");
-            assert_eq!(end_at(Rule::End, leaf), Some(End::Root));
+            assert_eq!(
+                end_at(pushed, leaf),
+                Some(StopReason::NoTable),
+                "it is saved to be used for something else"
+            );
+            assert_eq!(end_at(Rule::End, leaf), Some(StopReason::Root));
         }
-        assert_eq!((end_at(untouched, true), end_at(untouched, false)), (None, Some(End::NoTable)));
+        assert_eq!((end_at(untouched, true), end_at(untouched, false)), (None, Some(StopReason::NoTable)));
     }
 }

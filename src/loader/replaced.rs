@@ -1,14 +1,14 @@
-//! Code that has taken the place of other code. Until the kernel side is told it walks by the table of what was there
+//! Code that has taken the place of other code. Until the kernel side is loaded it walks by the table of what was there
 //! before: callers that it found so are none.
 
 use std::collections::HashMap;
 
 use crate::process::CoveredCode;
-use crate::sample::{End, MonoNs, Stack};
+use crate::sample::{MonoNs, Stack, StopReason};
 
-/// Walks that are under way while it is told take no longer, ns.
+/// Walks that are under way while it is loaded take no longer, ns.
 const LONGEST_WALK: u64 = 10_000_000;
-/// Places that are told apart in one process.
+/// Places that are loaded apart in one process.
 const MAX_PLACES: usize = 16;
 
 /// By process, what is there instead of what the kernel side knew.
@@ -20,14 +20,14 @@ struct Place {
     start: u64,
     end: u64,
     from: MonoNs,
-    /// When the kernel side was told.
-    told: Option<MonoNs>,
+    /// When the kernel side was loaded.
+    loaded: Option<MonoNs>,
 }
 
 impl Place {
     /// Whether a stack that was seen `at` a time was walked as if the other code were still there.
     fn misled(&self, at: MonoNs) -> bool {
-        self.from <= at && self.told.is_none_or(|told| at.0 < told.0 + LONGEST_WALK)
+        self.from <= at && self.loaded.is_none_or(|loaded| at.0 < loaded.0 + LONGEST_WALK)
     }
 }
 
@@ -37,23 +37,23 @@ impl Replaced {
         let CoveredCode { tgid, start, end, at, .. } = *code;
         let places = self.0.entry(tgid).or_default();
         if places.len() < MAX_PLACES {
-            places.push(Place { start, end, from: at, told: None });
+            places.push(Place { start, end, from: at, loaded: None });
         } else {
             // Whoever maps that much is not believed anywhere.
             let from = places.iter().map(|place| place.from).min().unwrap_or(at);
-            *places = vec![Place { start: 0, end: u64::MAX, from, told: None }];
+            *places = vec![Place { start: 0, end: u64::MAX, from, loaded: None }];
         }
     }
 
-    /// The kernel side was told what a process has mapped, or that it is walked by no table any more.
-    pub(super) fn told(&mut self, tgid: u32, now: MonoNs) {
+    /// The kernel side was loaded what a process has mapped, or that it is walked by no table any more.
+    pub(super) fn mark_loaded(&mut self, tgid: u32, now: MonoNs) {
         for place in self.0.get_mut(&tgid).into_iter().flatten() {
-            place.told.get_or_insert(now);
+            place.loaded.get_or_insert(now);
         }
     }
 
     /// Ends a stack where it was walked by another one's table; whether it was. A fork is walked by what its `parent` has
-    /// mapped until it is told of.
+    /// mapped until it is loaded of.
     pub(super) fn cut(&self, stack: &mut Stack, parent: impl FnOnce() -> Option<u32>) -> bool {
         if self.0.is_empty() {
             return false;
@@ -69,14 +69,14 @@ impl Replaced {
             return false;
         };
         stack.user.truncate(last + 1);
-        stack.end = End::NoTable;
+        stack.end = StopReason::NoTable;
         true
     }
 
     /// All stacks up to a time have been seen.
     pub(super) fn retire(&mut self, until: MonoNs) {
         self.0.retain(|_, places| {
-            places.retain(|place| place.told.is_none_or(|told| until.0 < told.0 + LONGEST_WALK));
+            places.retain(|place| place.loaded.is_none_or(|loaded| until.0 < loaded.0 + LONGEST_WALK));
             !places.is_empty()
         });
     }
@@ -95,14 +95,14 @@ mod tests {
     }
 
     /// How many frames are left of a stack that was seen at a time, and how it has ended.
-    fn left(replaced: &Replaced, tgid: u32, at: u64) -> (usize, End) {
+    fn left(replaced: &Replaced, tgid: u32, at: u64) -> (usize, StopReason) {
         let process = ProcessId { tgid, start: 1, exec: 1 };
         let mut stack = Stack {
             key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: Event::Cpu, stack: 0 },
             at: MonoNs(at),
             comm: Vec::new(),
             leaf: Leaf::User,
-            end: End::Root,
+            end: StopReason::Root,
             kernel: Vec::new(),
             user: vec![
                 UserWord::Leaf(0x5000),
@@ -113,7 +113,7 @@ mod tests {
             ],
         };
         let cut = replaced.cut(&mut stack, || None);
-        assert_eq!(cut, stack.end == End::NoTable);
+        assert_eq!(cut, stack.end == StopReason::NoTable);
         (stack.user.len(), stack.end)
     }
 
@@ -121,26 +121,26 @@ mod tests {
     fn callers_that_another_ones_table_gave_are_not_believed() {
         let mut replaced = Replaced::default();
         replaced.add(&code(0x7000, 100));
-        assert_eq!(left(&replaced, TGID, 99), (4, End::Root), "it was not there");
-        assert_eq!(left(&replaced, TGID, 100), (3, End::NoTable));
-        assert_eq!(left(&replaced, TGID + 1, 100), (4, End::Root));
-        replaced.told(TGID, MonoNs(200));
-        replaced.told(TGID, MonoNs(u64::MAX / 2));
-        assert_eq!(left(&replaced, TGID, 199 + LONGEST_WALK), (3, End::NoTable));
-        assert_eq!(left(&replaced, TGID, 200 + LONGEST_WALK), (4, End::Root));
+        assert_eq!(left(&replaced, TGID, 99), (4, StopReason::Root), "it was not there");
+        assert_eq!(left(&replaced, TGID, 100), (3, StopReason::NoTable));
+        assert_eq!(left(&replaced, TGID + 1, 100), (4, StopReason::Root));
+        replaced.mark_loaded(TGID, MonoNs(200));
+        replaced.mark_loaded(TGID, MonoNs(u64::MAX / 2));
+        assert_eq!(left(&replaced, TGID, 199 + LONGEST_WALK), (3, StopReason::NoTable));
+        assert_eq!(left(&replaced, TGID, 200 + LONGEST_WALK), (4, StopReason::Root));
         replaced.add(&code(0x5000, 300));
-        assert_eq!(left(&replaced, TGID, 300), (1, End::NoTable), "the leaf is there");
+        assert_eq!(left(&replaced, TGID, 300), (1, StopReason::NoTable), "the leaf is there");
         replaced.retire(MonoNs(200 + LONGEST_WALK));
-        assert_eq!(replaced.0[&TGID].len(), 1, "it is not told of yet");
+        assert_eq!(replaced.0[&TGID].len(), 1, "it is not loaded of yet");
     }
 
     #[test]
     fn what_is_told_and_seen_is_forgotten() {
         let mut replaced = Replaced::default();
         replaced.add(&code(0x7000, 100));
-        replaced.told(TGID, MonoNs(200));
+        replaced.mark_loaded(TGID, MonoNs(200));
         replaced.retire(MonoNs(201));
-        assert_eq!(left(&replaced, TGID, 150), (3, End::NoTable), "some may still come");
+        assert_eq!(left(&replaced, TGID, 150), (3, StopReason::NoTable), "some may still come");
         replaced.retire(MonoNs(200 + LONGEST_WALK));
         assert!(replaced.0.is_empty());
     }
@@ -150,7 +150,7 @@ mod tests {
         let mut replaced = Replaced::default();
         (0..10 * MAX_PLACES as u64).for_each(|i| replaced.add(&code(0x10_0000 + i * 0x1000, 100 + i)));
         assert!(replaced.0[&TGID].len() <= MAX_PLACES);
-        assert_eq!(left(&replaced, TGID, 100), (1, End::NoTable));
-        assert_eq!(left(&replaced, TGID, 99), (4, End::Root));
+        assert_eq!(left(&replaced, TGID, 100), (1, StopReason::NoTable));
+        assert_eq!(left(&replaced, TGID, 99), (4, StopReason::Root));
     }
 }

@@ -53,7 +53,7 @@ impl Stage for Unwinding {
         Unwinding::has_work(self)
     }
 
-    fn shed(&mut self) {
-        Unwinding::shed(self);
+    fn release_memory(&mut self) {
+        Unwinding::release_memory(self);
     }
 }

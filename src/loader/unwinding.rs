@@ -13,17 +13,17 @@ use super::moved::find_moved;
 use super::replaced::Replaced;
 use crate::capture::UnwindMemory;
 use crate::limits::{Limit, LimitsMet};
-use crate::plan::allowance::Allowance;
+use crate::plan::allowance::TimeAllowance;
 use crate::process::{
-    CodeRange, CodeSource, CoveredCode, FileId, Location, MappedFile, ProcessCode, Processes, Vdso,
+    CodeRange, CodeSource, CoveredCode, FileId, MappedFile, MappedLocation, ProcessCode, Processes, Vdso,
 };
-use crate::sample::{Count, End, MonoNs, Stack, UserWord};
+use crate::sample::{Count, MonoNs, Stack, StopReason, UserWord};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
 use crate::unwind::{
-    self, Budget, CodeHeap, HotSpot, ProgramLayout, Range, Rule, Space, Store, TableKey, TableMemory,
-    TablePart, Usage,
+    self, CodeHeap, HotSpot, ProgramLayout, Range, Rule, Space, TableBudget, TableKey, TableMemory,
+    TablePart, TableStore, Usage,
 };
 
 /// Loading takes one part of the time in so many in the long run; what is left over is kept up to this.
@@ -38,7 +38,7 @@ const MAX_FILES: usize = 16_384;
 const MAX_RULES: usize = 1 << 16;
 
 /// Where tables come from.
-pub(crate) trait Tables {
+pub(crate) trait TableSource {
     /// A vdso, as a file.
     fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)>;
 
@@ -49,7 +49,7 @@ pub(crate) trait Tables {
     fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable>;
 }
 
-impl Tables for Symbolizer {
+impl TableSource for Symbolizer {
     fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)> {
         Symbolizer::vdso(self, vdso)
     }
@@ -61,7 +61,7 @@ impl Tables for Symbolizer {
 
 /// What is loaded, and what is still to be.
 pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
-    store: Store<M>,
+    store: TableStore<M>,
     wanted: WalkScope,
     /// The tables of files that were asked for.
     tables: HashMap<FileId, FileTables>,
@@ -77,7 +77,7 @@ pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
     /// The last one of them that was: they take turns.
     last: u32,
     /// A process that maps one file after the other must not keep us busy.
-    allowance: Allowance,
+    allowance: TimeAllowance,
     missing: Missing,
     replaced: Replaced,
     crowded: Crowded,
@@ -88,7 +88,7 @@ impl<M: TableMemory> Unwinding<M> {
     /// Nothing is loaded yet.
     pub(crate) fn new(memory: M, wanted: WalkScope) -> Unwinding<M> {
         Unwinding {
-            store: Store::new(memory, Budget::default()),
+            store: TableStore::new(memory, TableBudget::default()),
             wanted,
             tables: HashMap::new(),
             rules: HashMap::new(),
@@ -97,7 +97,7 @@ impl<M: TableMemory> Unwinding<M> {
             due: BTreeSet::new(),
             late: BTreeSet::new(),
             last: 0,
-            allowance: Allowance::new(PART, MOST_SAVED, Instant::now()),
+            allowance: TimeAllowance::new(PART, MOST_SAVED, Instant::now()),
             missing: Missing::default(),
             replaced: Replaced::default(),
             crowded: Crowded::default(),
@@ -106,8 +106,8 @@ impl<M: TableMemory> Unwinding<M> {
     }
 
     /// Loads what is needed before the first tick.
-    pub(crate) fn begin(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn Tables) {
-        self.hear(processes, Instant::now());
+    pub(crate) fn begin(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn TableSource) {
+        self.note_changes(processes, Instant::now());
         self.advance(processes, groups, tables, Instant::now() + AT_START);
     }
 
@@ -117,9 +117,14 @@ impl<M: TableMemory> Unwinding<M> {
     }
 
     /// Loads some of what is missing.
-    pub(crate) fn load_some(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn Tables) {
+    pub(crate) fn load_some(
+        &mut self,
+        processes: &mut Processes,
+        groups: &Groups,
+        tables: &mut dyn TableSource,
+    ) {
         let now = Instant::now();
-        self.hear(processes, now);
+        self.note_changes(processes, now);
         let allowed = self.allowance.now(now).min(AT_BEAT);
         if !allowed.is_zero() {
             self.advance(processes, groups, tables, now + allowed);
@@ -128,7 +133,7 @@ impl<M: TableMemory> Unwinding<M> {
     }
 
     /// Notes which processes are to be looked at.
-    fn hear(&mut self, processes: &mut Processes, now: Instant) {
+    fn note_changes(&mut self, processes: &mut Processes, now: Instant) {
         self.due.append(&mut processes.take_touched());
         self.due.extend(self.missing.take_due(now));
         // A fork is walked by what its parent has mapped until it is told of.
@@ -149,7 +154,7 @@ impl<M: TableMemory> Unwinding<M> {
         &mut self,
         jvms: Vec<(u32, HotSpot)>,
         processes: &mut Processes,
-        tables: &mut dyn Tables,
+        tables: &mut dyn TableSource,
     ) {
         let begun = Instant::now();
         for (tgid, jvm) in jvms {
@@ -170,12 +175,12 @@ impl<M: TableMemory> Unwinding<M> {
         stacks: &mut [(Stack, Count)],
         end: MonoNs,
         processes: &mut Processes,
-        tables: &mut dyn Tables,
+        tables: &mut dyn TableSource,
     ) {
         if matches!(self.wanted, WalkScope::Nobody) {
             return;
         }
-        self.hear(processes, Instant::now());
+        self.note_changes(processes, Instant::now());
         find_moved(stacks, processes, |tgid| self.jvms.contains_key(&tgid));
         let in_parts = self.tables.values().any(FileTables::has_more);
         for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
@@ -189,7 +194,7 @@ impl<M: TableMemory> Unwinding<M> {
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
                 self.examine(stack, processes, tables);
             }
-            if in_parts && stack.end == End::NoTable {
+            if in_parts && stack.end == StopReason::NoTable {
                 self.ask_for_part(stack, processes, tables);
             }
         }
@@ -203,23 +208,23 @@ impl<M: TableMemory> Unwinding<M> {
     }
 
     /// Has the table built of that part of a file in whose code a stack ended.
-    fn ask_for_part(&mut self, stack: &Stack, processes: &mut Processes, tables: &mut dyn Tables) {
+    fn ask_for_part(&mut self, stack: &Stack, processes: &mut Processes, tables: &mut dyn TableSource) {
         let (id, at) = (stack.key.process, stack.at);
         let Some(left) = stack.user.last().and_then(|word| word.probe()) else { return };
-        let Location::File { file, offset } = processes.locate(id, at, left) else { return };
+        let MappedLocation::File { file, offset } = processes.locate(id, at, left) else { return };
         if self.tables.get(&file.id).is_some_and(FileTables::has_more) {
             self.rule(id.tgid, &file, offset, tables);
         }
     }
 
-    fn examine(&mut self, stack: &mut Stack, processes: &mut Processes, tables: &mut dyn Tables) {
+    fn examine(&mut self, stack: &mut Stack, processes: &mut Processes, tables: &mut dyn TableSource) {
         let (id, at) = (stack.key.process, stack.at);
         for next in 1..stack.user.len() {
             let UserWord::Followed(pc) = stack.user[next] else { continue };
             let Some(left) = stack.user[next - 1].probe() else { continue };
-            let Location::File { file, offset } = processes.locate(id, at, left) else { continue };
+            let MappedLocation::File { file, offset } = processes.locate(id, at, left) else { continue };
             let probe = pc.saturating_sub(1);
-            let leaf = next == 1 && !matches!(processes.locate(id, at, probe), Location::Unknown(_));
+            let leaf = next == 1 && !matches!(processes.locate(id, at, probe), MappedLocation::Unknown(_));
             if let Some(end) = end_at(self.rule(id.tgid, &file, offset, tables), leaf) {
                 stack.user.truncate(next);
                 stack.end = end;
@@ -230,7 +235,7 @@ impl<M: TableMemory> Unwinding<M> {
 
     /// What holds at an offset of a file of a process, as far as it is known or there is time to find it out. The process was
     /// walked without it.
-    fn rule(&mut self, tgid: u32, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn Tables) -> Rule {
+    fn rule(&mut self, tgid: u32, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn TableSource) -> Rule {
         let now = Instant::now();
         let may_build = !self.allowance.now(now).is_zero();
         let mut known = self.known(file.id);
@@ -260,7 +265,7 @@ impl<M: TableMemory> Unwinding<M> {
         &mut self,
         processes: &mut Processes,
         groups: &Groups,
-        tables: &mut dyn Tables,
+        tables: &mut dyn TableSource,
         until: Instant,
     ) {
         while let Some(tgid) = self.running.pop_first().or_else(|| self.next_due(processes, groups)) {
@@ -281,14 +286,14 @@ impl<M: TableMemory> Unwinding<M> {
         self.missing.wait(tgid, None);
         self.crowded.remove(tgid);
         // Its last stacks are still to be met.
-        self.replaced.told(tgid, MonoNs::now());
+        self.replaced.mark_loaded(tgid, MonoNs::now());
     }
 
     /// Gives back what no process needs now.
-    pub(crate) fn shed(&mut self) {
+    pub(crate) fn release_memory(&mut self) {
         self.rules.clear();
         self.rules.shrink_to_fit();
-        self.store.shed();
+        self.store.release_memory();
     }
 
     /// What there was no room for.
@@ -315,13 +320,13 @@ impl<M: TableMemory> Unwinding<M> {
             if self.store.knows(tgid) || (wanted && processes.is_alive(tgid)) {
                 return Some(tgid);
             }
-            self.replaced.told(tgid, MonoNs::now());
+            self.replaced.mark_loaded(tgid, MonoNs::now());
         }
     }
 
     /// When the time is over the process comes again for the tables that are not there yet; for those that could not be had
     /// it does later.
-    fn load(&mut self, tgid: u32, code: ProcessCode, tables: &mut dyn Tables, until: Instant) {
+    fn load(&mut self, tgid: u32, code: ProcessCode, tables: &mut dyn TableSource, until: Instant) {
         let ProcessCode { start_code, end_code, start_stack, ranges } = code;
         let mut tabled: Vec<TabledRange> = Vec::with_capacity(ranges.len());
         let mut again: Option<Instant> = None;
@@ -348,7 +353,7 @@ impl<M: TableMemory> Unwinding<M> {
         self.missing.wait(tgid, again);
         self.crowded.thin(tgid, &mut ranges, &mut keys);
         self.store.set(tgid, Space { layout, ranges }, &keys);
-        self.replaced.told(tgid, MonoNs::now());
+        self.replaced.mark_loaded(tgid, MonoNs::now());
     }
 
     /// Adds the code heaps of a JVM to what it has mapped. Whether there was room.
@@ -383,7 +388,7 @@ impl<M: TableMemory> Unwinding<M> {
     }
 
     /// Has the table of a file built and loads it, unless that was tried in vain not long ago.
-    fn build(&mut self, id: FileId, file: &FileHandle, tables: &mut dyn Tables) -> Option<FileTables> {
+    fn build(&mut self, id: FileId, file: &FileHandle, tables: &mut dyn TableSource) -> Option<FileTables> {
         let now = Instant::now();
         if self.missing.until(id, now).is_some() {
             return None;
@@ -407,7 +412,7 @@ impl<M: TableMemory> Unwinding<M> {
     }
 
     /// The same for the part of a large file that has the code at `offset`.
-    fn build_part(&mut self, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn Tables) {
+    fn build_part(&mut self, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn TableSource) {
         let now = Instant::now();
         let Some(known) = self.tables.get_mut(&file.id) else { return };
         if self.missing.until(file.id, now).is_some() {
@@ -429,7 +434,7 @@ impl<M: TableMemory> Unwinding<M> {
     }
 }
 
-fn file_of(range: &CodeRange, tables: &dyn Tables) -> Option<(FileId, FileHandle)> {
+fn file_of(range: &CodeRange, tables: &dyn TableSource) -> Option<(FileId, FileHandle)> {
     match &range.code {
         CodeSource::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
         CodeSource::Vdso(vdso) => tables.vdso(*vdso),

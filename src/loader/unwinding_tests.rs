@@ -32,7 +32,7 @@ impl TableMemory for Kernel {
 
     fn withdraw(&mut self, _: u32) {}
 
-    fn settle(&mut self) {}
+    fn wait_for_walks(&mut self) {}
 
     fn shrink(&mut self, _: u32) {}
 }
@@ -46,7 +46,7 @@ struct OneTable {
     asked: usize,
 }
 
-impl Tables for OneTable {
+impl TableSource for OneTable {
     fn vdso(&self, _: Vdso) -> Option<(FileId, FileHandle)> {
         None
     }
@@ -91,7 +91,7 @@ fn stack(user: Vec<UserWord>) -> Stack {
         at: MonoNs::now(),
         comm: Vec::new(),
         leaf: Leaf::User,
-        end: End::Root,
+        end: StopReason::Root,
         kernel: Vec::new(),
         user,
     }
@@ -114,12 +114,12 @@ fn a_table_that_was_unavailable_is_asked_for_again() {
     tables.there = true;
     // Nothing has happened to the process but time.
     std::thread::sleep(Duration::from_millis(2_100));
-    unwinding.hear(&mut processes, Instant::now());
+    unwinding.note_changes(&mut processes, Instant::now());
     assert_eq!(unwinding.due, [OWN()].into());
     load(&mut unwinding, &mut processes, &mut tables);
     assert!(unwinding.store.covers(OWN(), here, here + 1) && !unwinding.store.covers(OWN(), 0, 1));
     unwinding.due.clear();
-    unwinding.hear(&mut processes, Instant::now() + 2 * LAST_PAUSE);
+    unwinding.note_changes(&mut processes, Instant::now() + 2 * LAST_PAUSE);
     assert!(unwinding.due.is_empty(), "nothing is missing");
 }
 
@@ -148,9 +148,9 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
     let page = here & !0xfff;
     let mut reach = |unwinding: &mut Unwinding<Kernel>, pc: u64| {
         let mut stack = stack(vec![UserWord::Leaf(pc)]);
-        stack.end = End::NoTable;
+        stack.end = StopReason::NoTable;
         let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1 })]);
-        unwinding.allowance = Allowance::new(PART, MOST_SAVED, Instant::now());
+        unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, Instant::now());
         unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
         load(unwinding, &mut processes, &mut tables);
         unwinding.store.covers(OWN(), pc, pc + 1)
@@ -176,7 +176,7 @@ fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
     let start = here & !0xfff;
     let inode = event::Inode { major: 1, minor: 2, ino: 3, generation: 4 };
     let path = Arc::from(std::path::Path::new("/none"));
-    let mapped = event::Mapped { start, len: 0x1000, offset: 0, inode, path };
+    let mapped = event::MmapRecord { start, len: 0x1000, offset: 0, inode, path };
     processes.apply(&ProcessEvent { at, tgid: OWN(), tid: OWN(), kind: EventKind::Mmap(mapped) });
     let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
     let walk = |unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, stack: &Stack| {
@@ -184,18 +184,26 @@ fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
         unwinding.on_stacks(&mut stacks, stack.at, processes, &mut OneTable::default());
         (stacks[0].0.user.len(), stacks[0].0.end)
     };
-    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable));
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, StopReason::NoTable));
     assert!(unwinding.running.contains(&OWN()), "it runs, and is told of first");
     let forked = EventKind::Fork { parent: OWN() };
     processes.apply(&ProcessEvent { at: stack.at, tgid: CHILD, tid: CHILD, kind: forked });
     let mut child = stack.clone();
     child.key.process = ProcessId { tgid: CHILD, start: stack.at.0, exec: 0 };
     child.at = MonoNs(stack.at.0 + 1);
-    assert_eq!(walk(&mut unwinding, &mut processes, &child), (1, End::NoTable), "by its parent's tables");
+    assert_eq!(
+        walk(&mut unwinding, &mut processes, &child),
+        (1, StopReason::NoTable),
+        "by its parent's tables"
+    );
     load(&mut unwinding, &mut processes, &mut tables);
-    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, End::NoTable), "it was walked before");
+    assert_eq!(
+        walk(&mut unwinding, &mut processes, &stack),
+        (1, StopReason::NoTable),
+        "it was walked before"
+    );
     stack.at = MonoNs(MonoNs::now().0 + 1_000_000_000);
-    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (2, End::Root));
+    assert_eq!(walk(&mut unwinding, &mut processes, &stack), (2, StopReason::Root));
 }
 
 #[test]
@@ -208,5 +216,5 @@ fn who_replaced_code_and_ended_is_not_believed_either() {
     unwinding.drop_ended(CHILD);
     let mut stacks = [(stack, Count { ticks: 1, weight: 1 })];
     unwinding.on_stacks(&mut stacks, at, &mut processes, &mut OneTable::default());
-    assert_eq!((stacks[0].0.user.len(), stacks[0].0.end), (1, End::NoTable));
+    assert_eq!((stacks[0].0.user.len(), stacks[0].0.end), (1, StopReason::NoTable));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::profile::kind::Origin;
 use crate::profile::labels::ContainerLabels;
-use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
+use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
 use crate::sample::Event;
 
 /// A generator of numbers (splitmix64).
@@ -134,7 +134,7 @@ fn frame(numbers: &mut Numbers, names: &[String], modules: &[Arc<Module>]) -> Fr
     let module = (numbers.below(2) == 0).then(|| numbers.pick(modules));
     let address = numbers.below(4) * 16;
     if kind == Kind::Unknown {
-        return Frame::unknown(numbers.pick(&Why::ALL), module, address);
+        return Frame::unknown(numbers.pick(&UnknownReason::ALL), module, address);
     }
     let java = kind.origin() == Origin::Java;
     Frame {
@@ -176,7 +176,7 @@ pub(super) fn plausible(seed: u64) -> Vec<(Labels, Vec<Arc<Frame>>, u64)> {
             }
         }
         if numbers.below(4) == 0 {
-            stack.push(Arc::new(Frame::unknown(Why::NoSymbol, Some(Arc::clone(&library)), 5)));
+            stack.push(Arc::new(Frame::unknown(UnknownReason::NoSymbol, Some(Arc::clone(&library)), 5)));
         }
         all.push((labels, stack, 1 + numbers.below(5)));
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::format::Reading;
+use super::format::FormatReader;
 use super::{FORMATS, Format, Look, OutputTarget, write};
 use crate::profile::Profile;
 
@@ -28,7 +28,7 @@ pub fn read(input: &Path) -> anyhow::Result<Profile> {
         return read_from(&mut io::stdin().lock(), None).context("cannot read standard input");
     }
     let format = Format::of(input).ok();
-    if let Some(Format { read: Reading::Never(why), .. }) = format {
+    if let Some(Format { read: FormatReader::Never(why), .. }) = format {
         return Err(anyhow::anyhow!(*why)).with_context(said);
     }
     let file = File::open(input).with_context(said)?;
@@ -46,13 +46,15 @@ fn read_from(input: &mut impl BufRead, format: Option<&Format>) -> anyhow::Resul
         bail!("it is empty");
     }
     let by_magic = |format: &&&Format| match format.read {
-        Reading::By { magic, .. } => !magic.is_empty() && start.starts_with(magic),
-        Reading::Never(_) => false,
+        FormatReader::By { magic, .. } => !magic.is_empty() && start.starts_with(magic),
+        FormatReader::Never(_) => false,
     };
-    let of_any = |format: &&&Format| matches!(format.read, Reading::By { magic: b"", .. });
+    let of_any = |format: &&&Format| matches!(format.read, FormatReader::By { magic: b"", .. });
     let format = FORMATS.iter().find(by_magic).copied().or(format);
     let format = format.or_else(|| FORMATS.iter().find(of_any).copied());
-    let Some(Format { read: Reading::By { read, .. }, .. }) = format else { bail!("no format is known") };
+    let Some(Format { read: FormatReader::By { read, .. }, .. }) = format else {
+        bail!("no format is known")
+    };
     read(input)
 }
 

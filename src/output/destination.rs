@@ -15,8 +15,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fst
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::file::Place;
-use super::stream::{STDERR, STDOUT, Stream};
+use super::file::DirectoryEntry;
+use super::stream::{OutputStream, STDERR, STDOUT};
 
 /// Links that are followed, as by the kernel.
 const MAX_LINKS: usize = 40;
@@ -28,9 +28,9 @@ pub struct Destination(Way);
 #[derive(Debug)]
 enum Way {
     /// A regular file, or nothing yet: where, and its path.
-    File(Place, PathBuf),
+    File(DirectoryEntry, PathBuf),
     /// What is written to directly.
-    Stream(Stream),
+    Stream(OutputStream),
 }
 
 /// Writes to what a user has named: `-` and `/dev/stdout` are standard output, pipes and character devices are written to
@@ -90,7 +90,8 @@ impl Destination {
     /// Whether both are one file or stream.
     #[must_use]
     pub fn is(&self, other: &Destination) -> bool {
-        let inode = |place: &Place| fstat(&place.directory).map(|stat| (stat.st_dev, stat.st_ino)).ok();
+        let inode =
+            |place: &DirectoryEntry| fstat(&place.directory).map(|stat| (stat.st_dev, stat.st_ino)).ok();
         match (&self.0, &other.0) {
             (Way::File(one, _), Way::File(two, _)) => one.name == two.name && inode(one) == inode(two),
             (Way::Stream(one), Way::Stream(two)) => one.to_string() == two.to_string(),
@@ -110,20 +111,20 @@ impl fmt::Display for Destination {
 
 fn follow(name: &Path) -> anyhow::Result<Way> {
     if name == Path::new("-") {
-        return Ok(Way::Stream(Stream::descriptor(STDOUT)?));
+        return Ok(Way::Stream(OutputStream::descriptor(STDOUT)?));
     }
     // What to open next, from the directory of the link before it, and the same as a path to show.
     let (mut next, mut shown) = (name.to_owned(), name.to_owned());
     let mut before: Option<Link> = None;
     for _ in 0..=MAX_LINKS {
         let place = match &before {
-            None => Place::open(CWD, &next),
-            Some(link) => Place::open(link.directory.as_fd(), &next),
+            None => DirectoryEntry::open(CWD, &next),
+            Some(link) => DirectoryEntry::open(link.directory.as_fd(), &next),
         };
         if let Some(link) = before.take_if(|link| !link.is_trusted()) {
             link.leads_home(place.as_ref().ok(), &shown)?;
         } else if let Some(number) = own_descriptor(&shown) {
-            return Ok(Way::Stream(Stream::descriptor(number)?));
+            return Ok(Way::Stream(OutputStream::descriptor(number)?));
         }
         let place = place?;
         let Some(entry) = entry_of(&place)? else { return Ok(Way::File(place, shown)) };
@@ -132,10 +133,10 @@ fn follow(name: &Path) -> anyhow::Result<Way> {
             FileType::Symlink => {}
             FileType::Fifo => {
                 check_pipe(&place, &stat)?;
-                return Ok(Way::Stream(Stream::Named(place, Box::new(stat), shown)));
+                return Ok(Way::Stream(OutputStream::Named(place, Box::new(stat), shown)));
             }
             FileType::CharacterDevice => {
-                return Ok(Way::Stream(Stream::Named(place, Box::new(stat), shown)));
+                return Ok(Way::Stream(OutputStream::Named(place, Box::new(stat), shown)));
             }
             // What cannot be replaced is refused when it is asked or written.
             _ => return Ok(Way::File(place, shown)),
@@ -163,7 +164,7 @@ impl Link {
     }
 
     /// Refuses to follow a link of another user out of that user's directories.
-    fn leads_home(&self, to: Option<&Place>, shown: &Path) -> anyhow::Result<()> {
+    fn leads_home(&self, to: Option<&DirectoryEntry>, shown: &Path) -> anyhow::Result<()> {
         let owner = to.and_then(|place| fstat(&place.directory).ok()).map(|stat| stat.st_uid);
         if owner == Some(self.owner) {
             return Ok(());
@@ -192,7 +193,7 @@ fn own_descriptor(path: &Path) -> Option<i32> {
 }
 
 /// What stands at a place, without following it; nothing if there is nothing yet.
-fn entry_of(place: &Place) -> anyhow::Result<Option<OwnedFd>> {
+fn entry_of(place: &DirectoryEntry) -> anyhow::Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(&place.directory, &place.name, flags, Mode::empty()) {
         Ok(entry) => Ok(Some(entry)),
@@ -203,7 +204,7 @@ fn entry_of(place: &Place) -> anyhow::Result<Option<OwnedFd>> {
 
 /// Refuses a pipe that another user has put where everybody may, as the kernel does with `fs.protected_fifos`: its maker
 /// would have the profile, or would let it wait for ever.
-fn check_pipe(place: &Place, pipe: &Stat) -> anyhow::Result<()> {
+fn check_pipe(place: &DirectoryEntry, pipe: &Stat) -> anyhow::Result<()> {
     let directory = fstat(&place.directory).map_err(io::Error::from)?;
     let everybody = Mode::from_raw_mode(directory.st_mode).contains(Mode::SVTX | Mode::WOTH);
     let owner = pipe.st_uid;

@@ -23,20 +23,21 @@ pub fn replace_synced(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let place = Place::open(CWD, path).with_context(|| format!("cannot write {}", path.display()))?;
+    let place =
+        DirectoryEntry::open(CWD, path).with_context(|| format!("cannot write {}", path.display()))?;
     place.replace(write, true).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// A name in a directory that is held open.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DirectoryEntry {
     pub(super) directory: OwnedFd,
     pub(super) name: OsString,
 }
 
-impl Place {
+impl DirectoryEntry {
     /// The place of a path, which is one from `base` if it is relative.
-    pub(super) fn open(base: BorrowedFd<'_>, path: &Path) -> anyhow::Result<Place> {
+    pub(super) fn open(base: BorrowedFd<'_>, path: &Path) -> anyhow::Result<DirectoryEntry> {
         let Some(name) = path.file_name() else { bail!("it names no file") };
         let directory = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
@@ -44,7 +45,7 @@ impl Place {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::openat(base, directory, flags, Mode::empty()) {
-            Ok(directory) => Ok(Place { directory, name: name.to_owned() }),
+            Ok(directory) => Ok(DirectoryEntry { directory, name: name.to_owned() }),
             Err(Errno::NOENT) => bail!("there is no directory {}", directory.display()),
             Err(Errno::NOTDIR) => bail!("{} is no directory", directory.display()),
             Err(e) => Err(e).context("its directory cannot be opened"),
@@ -194,7 +195,7 @@ mod tests {
 
     use anyhow::bail;
 
-    use super::{CWD, Limited, Place, replace_synced};
+    use super::{CWD, DirectoryEntry, Limited, replace_synced};
 
     fn names(directory: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(directory)
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         replace_synced(&path, |out| Ok(out.write_all(b"two")?)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
-        Place::open(CWD, &path).unwrap().probe().unwrap();
+        DirectoryEntry::open(CWD, &path).unwrap().probe().unwrap();
         assert_eq!(names(directory.path()), ["a.svg"]);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7111, 0);
     }
@@ -259,7 +260,7 @@ mod tests {
                 said.starts_with("cannot write ") && said.contains(why) && !said.contains('\n'),
                 "{said}"
             );
-            let probed = Place::open(CWD, &path).and_then(|place| place.probe());
+            let probed = DirectoryEntry::open(CWD, &path).and_then(|place| place.probe());
             assert!(said.ends_with(&format!("{:#}", probed.unwrap_err())), "{said}");
         }
         assert_eq!(names(directory.path()), ["file", "folder.svg", "socket.svg"]);

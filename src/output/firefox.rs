@@ -16,13 +16,13 @@ use fxprof_processed_profile::{
 };
 
 use super::folded::{self, NO_FRAMES};
-use super::format::{Format, Needs, Reading};
+use super::format::{Format, FormatReader, Needs};
 use super::name;
 use crate::profile::kind::Origin;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::Sample;
 use crate::profile::trie::NodeId;
-use crate::profile::{Kind, Labels, View};
+use crate::profile::{Kind, Labels, ProfileView};
 use crate::sample::event::Unit;
 
 /// Nanoseconds.
@@ -35,14 +35,14 @@ pub static FORMAT: Format = Format {
     needs: Needs { seconds: true, threads: true },
     several: false,
     write: |views, _, out| views.iter().try_for_each(|view| write(view, out)),
-    read: Reading::Never("a Firefox profile is for looking at; convert what it was made from"),
+    read: FormatReader::Never("a Firefox profile is for looking at; convert what it was made from"),
 };
 
 /// Writes a profile.
 ///
 /// # Errors
 /// What the writer says.
-pub fn write(view: &View<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn write(view: &ProfileView<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut gzip = GzEncoder::new(out, Compression::default());
     serde_json::to_writer(&mut gzip, &Threads::of(view)).context("writing a Firefox profile")?;
     gzip.finish().context("writing a Firefox profile")?;
@@ -51,7 +51,7 @@ pub fn write(view: &View<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// A profile that is being put together.
 struct Threads<'v, 'p> {
-    view: &'v View<'p>,
+    view: &'v ProfileView<'p>,
     profile: Profile,
     categories: HashMap<Origin, CategoryHandle>,
     processes: HashMap<(u32, &'p str), ProcessHandle>,
@@ -62,7 +62,7 @@ struct Threads<'v, 'p> {
 
 impl<'p> Threads<'_, 'p> {
     /// The whole profile.
-    fn of(view: &View<'p>) -> Profile {
+    fn of(view: &ProfileView<'p>) -> Profile {
         let accounts = view.accounts();
         let interval = if accounts.period_ns > 0 { accounts.period_ns } else { SECOND };
         let begin = ReferenceTimestamp::from_duration_since_unix_epoch(std::time::Duration::from_nanos(

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 
-use super::format::{Format, Needs, Reading};
+use super::format::{Format, FormatReader, Needs};
 use super::name;
 use crate::profile::fold::Fold;
 use crate::profile::frames::{FrameId, FrameTable};
 use crate::profile::samples::Weight;
 use crate::profile::trie::NodeId;
-use crate::profile::{Accounts, Kind, Labels, Profile, View};
+use crate::profile::{Accounts, Kind, Labels, Profile, ProfileView};
 use crate::sample::Event;
 
 /// Bytes that a line may have; 1,024 frames of the longest names are some megabytes.
@@ -31,14 +31,14 @@ pub static FORMAT: Format = Format {
     needs: Needs::NONE,
     several: false,
     write: |views, _, out| Ok(views.iter().try_for_each(|view| write(view, out))?),
-    read: Reading::By { magic: b"", read: |input| read(input) },
+    read: FormatReader::By { magic: b"", read: |input| read(input) },
 };
 
 /// Writes a profile.
 ///
 /// # Errors
 /// What the writer says.
-pub fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(view: &ProfileView<'_>, out: &mut dyn Write) -> io::Result<()> {
     let texts = Texts::of(view.frames());
     texts.lines(view, 0.0, false, |line| writeln!(out, "{line}"))?;
     for line in lost(view.accounts()) {
@@ -69,7 +69,7 @@ impl Texts {
     /// A view's lines, one at a time: there may be gigabytes of them. See [`Fold`] for `least` and `reverse`.
     pub(super) fn lines<E>(
         &self,
-        view: &View<'_>,
+        view: &ProfileView<'_>,
         least: f64,
         reverse: bool,
         mut each: impl FnMut(&str) -> Result<(), E>,

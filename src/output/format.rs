@@ -3,7 +3,7 @@
 use std::io::{BufRead, Write};
 
 use super::look::Look;
-use crate::profile::{Profile, View};
+use crate::profile::{Profile, ProfileView};
 
 /// A format of profiles. Each has a file of this room, and a line in [`FORMATS`](super::FORMATS); whoever lists formats (errors, help,
 /// HTTP) lists those.
@@ -19,9 +19,9 @@ pub struct Format {
     pub several: bool,
     /// Writes the events of a profile, which are one if it holds no more; formats that are no pictures have no use for the
     /// look.
-    pub(super) write: fn(&[View<'_>], &Look, &mut dyn Write) -> anyhow::Result<()>,
+    pub(super) write: fn(&[ProfileView<'_>], &Look, &mut dyn Write) -> anyhow::Result<()>,
     /// How it is read.
-    pub(super) read: Reading,
+    pub(super) read: FormatReader,
 }
 
 /// What a profile must tell apart for a format; a run does what one of its outputs needs.
@@ -40,7 +40,7 @@ impl Needs {
 
 /// How a format is read.
 #[derive(Debug)]
-pub(super) enum Reading {
+pub(super) enum FormatReader {
     /// It is not: a sentence says why.
     Never(&'static str),
     By {
@@ -54,7 +54,7 @@ impl Format {
     /// Whether files of it can be read.
     #[must_use]
     pub fn is_read(&self) -> bool {
-        matches!(self.read, Reading::By { .. })
+        matches!(self.read, FormatReader::By { .. })
     }
 
     /// The usual extension, without its first dot.

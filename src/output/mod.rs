@@ -21,7 +21,7 @@ pub mod svg;
 
 use std::io::Write;
 
-use crate::profile::View;
+use crate::profile::ProfileView;
 pub use convert::{convert, read};
 pub use destination::Destination;
 pub use format::{Format, Needs};
@@ -34,11 +34,15 @@ pub use registry::{BadOutput, FORMATS, OutputTarget, UnknownFormat};
 ///
 /// # Errors
 /// One sentence with the path and what is wrong; there is no half file then.
-pub fn write(views: &[View<'_>], target: &OutputTarget, look: &Look) -> anyhow::Result<Vec<OutputTarget>> {
+pub fn write(
+    views: &[ProfileView<'_>],
+    target: &OutputTarget,
+    look: &Look,
+) -> anyhow::Result<Vec<OutputTarget>> {
     let each = if target.format.several { views.len().max(1) } else { 1 };
     let mut written = Vec::new();
     for (at, views) in views.chunks(each).enumerate() {
-        let event = views.first().map(View::event).unwrap_or_default();
+        let event = views.first().map(ProfileView::event).unwrap_or_default();
         let target = if at == 0 { target.clone() } else { target.beside(event.name()) };
         destination::write(&target.name, |out| encode(views, target.format, look, out))?;
         written.push(target);
@@ -50,7 +54,12 @@ pub fn write(views: &[View<'_>], target: &OutputTarget, look: &Look) -> anyhow::
 ///
 /// # Errors
 /// What the writer says.
-pub fn encode(views: &[View<'_>], format: &Format, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn encode(
+    views: &[ProfileView<'_>],
+    format: &Format,
+    look: &Look,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     (format.write)(views, look, out)
 }
 

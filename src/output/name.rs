@@ -3,7 +3,7 @@
 use crate::profile::frames::{FrameTable, Symbol};
 use crate::profile::stripped::file_of_block;
 use crate::profile::tables::LineRow;
-use crate::profile::{Frame, Kind, Module, Why};
+use crate::profile::{Frame, Kind, Module, UnknownReason};
 
 /// The outermost frame of ticks that were lost; the reason is its child.
 pub const LOST: &str = "[lost]";
@@ -119,7 +119,7 @@ pub fn parse_unknown(text: &str) -> Option<Frame> {
         Some((label, file)) => (label, file.strip_suffix(')').filter(|f| !f.is_empty())?),
         None => (inner, ""),
     };
-    let why = Why::ALL.into_iter().find(|w| w.label() == label)?;
+    let why = UnknownReason::ALL.into_iter().find(|w| w.label() == label)?;
     let path = file_of_block(file);
     let module = (!path.is_empty()).then(|| Module::at(path).into());
     Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })

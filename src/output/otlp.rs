@@ -17,25 +17,25 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::pprof::{LABEL_PID, LABEL_PROCESS, LABEL_THREAD};
 use super::{folded, name};
-use crate::profile::{Accounts, Frame, Kind, Labels, View};
+use crate::profile::{Accounts, Frame, Kind, Labels, ProfileView};
 use crate::sample::event::Unit;
 
 /// The version of opentelemetry-proto whose messages these are.
 pub const PROTO_VERSION: &str = "1.10.0";
 
 /// A resource: its attributes, and what ran in it.
-pub type Part<'p> = (Vec<(String, String)>, View<'p>);
+pub type ResourceView<'p> = (Vec<(String, String)>, ProfileView<'p>);
 
 /// Encodes an export request.
 #[must_use]
-pub fn request(parts: &[Part<'_>]) -> Vec<u8> {
+pub fn request(parts: &[ResourceView<'_>]) -> Vec<u8> {
     let mut dictionary = Dictionary::default();
     let resource_profiles = parts.iter().map(|part| resource(part, &mut dictionary)).collect();
     let request = ExportProfilesServiceRequest { resource_profiles, dictionary: Some(dictionary.finish()) };
     request.encode_to_vec()
 }
 
-fn resource((attributes, view): &Part<'_>, dictionary: &mut Dictionary) -> otlp::ResourceProfiles {
+fn resource((attributes, view): &ResourceView<'_>, dictionary: &mut Dictionary) -> otlp::ResourceProfiles {
     let attributes = attributes.iter().map(|(key, value)| KeyValue {
         key: key.clone(),
         value: Some(text(value)),
@@ -55,7 +55,7 @@ fn resource((attributes, view): &Part<'_>, dictionary: &mut Dictionary) -> otlp:
     otlp::ResourceProfiles { resource: Some(resource), scope_profiles, ..otlp::ResourceProfiles::default() }
 }
 
-fn encode(view: &View<'_>, dictionary: &mut Dictionary) -> otlp::Profile {
+fn encode(view: &ProfileView<'_>, dictionary: &mut Dictionary) -> otlp::Profile {
     let event = view.event();
     // Of time on a CPU a profile has the number of samples, of which its period says what each stands for; of other events
     // their number.

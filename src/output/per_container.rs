@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::registry::split;
 use super::{Look, OutputTarget, write};
-use crate::profile::View;
+use crate::profile::ProfileView;
 use crate::profile::labels::ContainerLabels;
 
 /// Characters of a container's name in a file's: with its id, the file's own name and the extension it must fit into 255.
@@ -19,20 +19,20 @@ const NONE: &str = "no-container";
 /// # Errors
 /// As [`write()`], of the first that could not be written; the others are there then.
 pub fn write_each(
-    views: &[View<'_>],
+    views: &[ProfileView<'_>],
     target: &OutputTarget,
     look: &Look,
 ) -> anyhow::Result<Vec<OutputTarget>> {
     let mut taken = HashSet::new();
     let mut written = Vec::new();
     let mut failed = None;
-    let rows = views.first().map(View::containers).unwrap_or_default();
+    let rows = views.first().map(ProfileView::containers).unwrap_or_default();
     for row in rows {
         let container = row.container.as_deref();
         let name = beside(&target.name, container, &mut taken);
         let file = OutputTarget { name, format: target.format };
         // Somebody who puts something at one container's name keeps no other container from its file.
-        let own: Vec<View<'_>> = views.iter().map(|view| view.of_container(container)).collect();
+        let own: Vec<ProfileView<'_>> = views.iter().map(|view| view.of_container(container)).collect();
         match write(&own, &file, look) {
             Ok(files) => written.extend(files),
             Err(error) => failed = failed.or(Some(error)),

@@ -15,7 +15,7 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use rustix::stdio::{stderr, stdout};
 
-use super::file::{Place, buffered};
+use super::file::{DirectoryEntry, buffered};
 
 /// How long a named pipe may be without a reader when there is something to write.
 const READER_WAIT: Duration = Duration::from_secs(10);
@@ -25,16 +25,16 @@ pub(super) const STDERR: i32 = 2;
 
 /// An output that is written to directly.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum OutputStream {
     /// A descriptor that this process was started with: its number and a duplicate.
     Descriptor(i32, OwnedFd),
     /// A named pipe or a character device: where it is, what it was, its path.
-    Named(Place, Box<Stat>, PathBuf),
+    Named(DirectoryEntry, Box<Stat>, PathBuf),
 }
 
-impl Stream {
+impl OutputStream {
     /// A descriptor of this process.
-    pub(super) fn descriptor(number: i32) -> anyhow::Result<Stream> {
+    pub(super) fn descriptor(number: i32) -> anyhow::Result<OutputStream> {
         let held = match number {
             STDOUT => fcntl_dupfd_cloexec(stdout(), 3),
             STDERR => fcntl_dupfd_cloexec(stderr(), 3),
@@ -54,12 +54,12 @@ impl Stream {
         if mode == OFlags::RDONLY {
             bail!("descriptor {number} is open for reading only");
         }
-        Ok(Stream::Descriptor(number, held))
+        Ok(OutputStream::Descriptor(number, held))
     }
 
     /// Whether this process may write there. Nothing is opened: the reader of a pipe would see its end.
     pub(super) fn probe(&self) -> anyhow::Result<()> {
-        let Stream::Named(place, ..) = self else { return Ok(()) };
+        let OutputStream::Named(place, ..) = self else { return Ok(()) };
         let allowed = rustix::fs::accessat(&place.directory, &place.name, Access::WRITE_OK, AtFlags::empty());
         Ok(allowed.map_err(io::Error::from)?)
     }
@@ -70,8 +70,8 @@ impl Stream {
         write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let file = match self {
-            Stream::Descriptor(_, held) => File::from(held.try_clone()?),
-            Stream::Named(place, stat, _) => open(place, stat, READER_WAIT)?,
+            OutputStream::Descriptor(_, held) => File::from(held.try_clone()?),
+            OutputStream::Named(place, stat, _) => open(place, stat, READER_WAIT)?,
         };
         match buffered(Patient(file), write) {
             Err(e) if is_broken_pipe(&e) => Ok(()),
@@ -82,9 +82,9 @@ impl Stream {
     /// Whether what is written here arrives where standard output does: in the same descriptor, pipe, file or socket.
     pub(super) fn is_stdout(&self) -> bool {
         let own = match self {
-            Stream::Descriptor(STDOUT, _) => return true,
-            Stream::Descriptor(_, held) => fstat(held).ok(),
-            Stream::Named(_, stat, _) => Some(**stat),
+            OutputStream::Descriptor(STDOUT, _) => return true,
+            OutputStream::Descriptor(_, held) => fstat(held).ok(),
+            OutputStream::Named(_, stat, _) => Some(**stat),
         };
         let (Some(own), Ok(stdout)) = (own, fstat(stdout())) else { return false };
         // A report beside the profile does no harm on a terminal or in /dev/null.
@@ -93,19 +93,19 @@ impl Stream {
     }
 }
 
-impl fmt::Display for Stream {
+impl fmt::Display for OutputStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stream::Descriptor(STDOUT, _) => f.write_str("standard output"),
-            Stream::Descriptor(STDERR, _) => f.write_str("standard error"),
-            Stream::Descriptor(number, _) => write!(f, "descriptor {number}"),
-            Stream::Named(.., path) => path.display().fmt(f),
+            OutputStream::Descriptor(STDOUT, _) => f.write_str("standard output"),
+            OutputStream::Descriptor(STDERR, _) => f.write_str("standard error"),
+            OutputStream::Descriptor(number, _) => write!(f, "descriptor {number}"),
+            OutputStream::Named(.., path) => path.display().fmt(f),
         }
     }
 }
 
 /// Opens a named pipe or a device if it is the one that was seen. A pipe's reader may come a little later.
-fn open(place: &Place, seen: &Stat, reader_wait: Duration) -> anyhow::Result<File> {
+fn open(place: &DirectoryEntry, seen: &Stat, reader_wait: Duration) -> anyhow::Result<File> {
     // Without O_NONBLOCK a pipe that nothing reads would never be opened.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let is_pipe = FileType::from_raw_mode(seen.st_mode) == FileType::Fifo;
@@ -152,7 +152,7 @@ impl Write for Patient {
 /// # Errors
 /// What the writer says.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    Stream::descriptor(STDOUT)
+    OutputStream::descriptor(STDOUT)
         .and_then(|stream| stream.write(write))
         .context("cannot write to standard output")
 }
@@ -172,7 +172,7 @@ mod tests {
 
     use rustix::fs::{CWD, FileType, Mode, mknodat, stat};
 
-    use super::{Place, Stream, is_broken_pipe, open};
+    use super::{DirectoryEntry, OutputStream, is_broken_pipe, open};
 
     #[test]
     fn a_socket_that_does_not_block_is_written_to() {
@@ -183,7 +183,7 @@ mod tests {
             other.read_to_end(&mut bytes).unwrap();
             bytes.len()
         });
-        let stream = Stream::descriptor(own.as_raw_fd()).unwrap();
+        let stream = OutputStream::descriptor(own.as_raw_fd()).unwrap();
         stream.write(|out| Ok(out.write_all(&[7; 4 << 20])?)).unwrap();
         drop((stream, own));
         assert_eq!(reader.join().unwrap(), 4 << 20);
@@ -193,7 +193,7 @@ mod tests {
     fn a_reader_that_has_gone_is_no_failure() {
         let (own, other) = UnixStream::pair().unwrap();
         drop(other);
-        let stream = Stream::descriptor(own.as_raw_fd()).unwrap();
+        let stream = OutputStream::descriptor(own.as_raw_fd()).unwrap();
         stream.write(|out| Ok(out.write_all(b"text")?)).unwrap();
         let gone = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("drawing");
         assert!(is_broken_pipe(&gone));
@@ -206,7 +206,7 @@ mod tests {
         let path = directory.path().join("pipe");
         mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         let seen = stat(&path).unwrap();
-        let place = Place::open(CWD, &path).unwrap();
+        let place = DirectoryEntry::open(CWD, &path).unwrap();
         let said = open(&place, &seen, Duration::ZERO).unwrap_err();
         assert!(said.to_string().starts_with("nothing reads this pipe"), "{said}");
         std::fs::remove_file(&path).unwrap();

@@ -7,12 +7,12 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 
 use super::folded::{self, Texts};
-use super::format::{Format, Needs, Reading};
+use super::format::{Format, FormatReader, Needs};
 use super::look::Look;
 use super::report::thousands;
 use super::{name, palette};
 use crate::profile::frames::FrameTable;
-use crate::profile::{Accounts, Kind, View};
+use crate::profile::{Accounts, Kind, ProfileView};
 
 /// Pixels that the frames are wide before a browser stretches the picture.
 const FRAMES_WIDTH: f64 = 1180.0;
@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format {
     needs: Needs::NONE,
     several: false,
     write: |views, look, out| views.iter().try_for_each(|view| write(view, look, out)),
-    read: Reading::Never("a flame graph is a picture; convert reads folded stacks and pprof"),
+    read: FormatReader::Never("a flame graph is a picture; convert reads folded stacks and pprof"),
 };
 
 /// What a picture without samples shows.
@@ -34,7 +34,7 @@ const NO_SAMPLES: &str = "[no samples]";
 ///
 /// # Errors
 /// What the writer says.
-pub fn write(view: &View<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn write(view: &ProfileView<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
     let accounts = view.accounts();
     let shown = view.total().count + accounts.lost_total();
     let least = look.min_width / FRAMES_WIDTH * shown as f64;
@@ -78,7 +78,7 @@ const TO_THE_ROOT: &str =
     "<script>window.addEventListener('load', function () { window.scrollTo(0, 1e7); });</script>";
 
 /// The line below the title, at the left.
-fn subtitle_text(look: &Look, view: &View<'_>) -> String {
+fn subtitle_text(look: &Look, view: &ProfileView<'_>) -> String {
     let text = look.subtitle.clone().unwrap_or_else(|| subtitle(view));
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!("<text x=\"10\" y=\"48\">{text}</text>")
@@ -128,7 +128,7 @@ fn legend(kinds: &[Kind]) -> String {
 
 /// The rate, the ticks, and what is not in the picture.
 #[must_use]
-pub fn subtitle(view: &View<'_>) -> String {
+pub fn subtitle(view: &ProfileView<'_>) -> String {
     let accounts = view.accounts();
     let Accounts { kept, missed, period_ns, one_in, .. } = accounts;
     let mut text = format!("{} samples", thousands(*kept));

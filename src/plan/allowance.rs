@@ -22,7 +22,7 @@ pub(crate) fn next_look(at: Instant, cpu: Duration) -> Instant {
 
 /// Time that may be spent.
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct TimeAllowance {
     /// One part of all time in so many.
     part: u32,
     /// What is left over is kept up to this.
@@ -33,10 +33,10 @@ pub(crate) struct Allowance {
     since: Instant,
 }
 
-impl Allowance {
+impl TimeAllowance {
     /// A full one.
-    pub(crate) fn new(part: u32, most: Duration, now: Instant) -> Allowance {
-        Allowance { part, most, saved: most, owed: Duration::ZERO, since: now }
+    pub(crate) fn new(part: u32, most: Duration, now: Instant) -> TimeAllowance {
+        TimeAllowance { part, most, saved: most, owed: Duration::ZERO, since: now }
     }
 
     /// What may be spent now.
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn no_more_than_a_tenth_is_spent() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(10, MOST, start);
+        let mut allowance = TimeAllowance::new(10, MOST, start);
         let (mut now, mut spent) = (start, Duration::ZERO);
         while now < start + Duration::from_secs(100) {
             if allowance.now(now).is_zero() {
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn what_is_not_spent_is_kept_up_to_a_limit() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(10, MOST, start);
+        let mut allowance = TimeAllowance::new(10, MOST, start);
         assert_eq!(allowance.now(start), MOST);
         allowance.spend(Duration::from_millis(900));
         assert_eq!(allowance.now(start), Duration::from_millis(100));

@@ -9,4 +9,4 @@ mod settings;
 pub use control::Control;
 pub use opted_in::OptedIn;
 pub use refused::Refused;
-pub use settings::{AgentRule, Java, Settings, Target};
+pub use settings::{AgentRule, JavaNaming, Settings, Target};

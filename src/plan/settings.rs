@@ -28,7 +28,7 @@ pub enum Target {
 
 /// Where Java names come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Java {
+pub enum JavaNaming {
     /// The agent, attached to every JVM that is profiled; the memory of those that refuse it.
     Auto,
     /// The agent, attached to every JVM that is profiled, and nothing else.
@@ -39,10 +39,10 @@ pub enum Java {
     Off,
 }
 
-impl Java {
+impl JavaNaming {
     /// Whether names are read out of the memory of a JVM that has no agent.
     pub(crate) fn reads_memory(self) -> bool {
-        matches!(self, Java::Auto | Java::Vm)
+        matches!(self, JavaNaming::Auto | JavaNaming::Vm)
     }
 }
 
@@ -103,7 +103,7 @@ pub struct Settings {
     /// Java names with their run-specific numbers.
     pub raw_names: bool,
     /// Where Java names come from.
-    pub java: Java,
+    pub java: JavaNaming,
     /// The agent where it is allowed, whatever `java` says of the others.
     pub agent_for: Vec<AgentRule>,
     /// Whom not to ask any more: sessions that are to know of each other have the same.
@@ -148,7 +148,7 @@ impl Settings {
             seconds: false,
             raw_threads: false,
             raw_names: false,
-            java: Java::Off,
+            java: JavaNaming::Off,
             agent_for: Vec::new(),
             refused: Refused::default(),
             attach_at_once: 1,

@@ -47,7 +47,7 @@ impl Node {
 
     /// What its files say now.
     #[must_use]
-    pub fn names(&self) -> Names {
+    pub fn names(&self) -> ContainerNames {
         let pods = entries(&self.0.join("var/log/pods")).iter().filter_map(|name| Pod::parse(name)).collect();
         let logs = entries(&self.0.join("var/log/containers")).iter().filter_map(|name| log(name)).collect();
         let storage = self.0.join("var/lib/containers/storage/overlay-containers/containers.json");
@@ -59,7 +59,7 @@ impl Node {
             state.cgroup_paths.into_values().map(move |dir| (dir, name.clone()))
         });
         let (podman, runc, groups) = (podman.collect(), runc.collect(), OnceLock::new());
-        Names { node: self.clone(), pods, logs, podman, runc, groups }
+        ContainerNames { node: self.clone(), pods, logs, podman, runc, groups }
     }
 
     /// The name that Docker gave a container.
@@ -124,7 +124,7 @@ struct Runc {
 
 /// What a node's files said at one time.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub struct ContainerNames {
     node: Node,
     pub(super) pods: Vec<Pod>,
     logs: HashMap<String, Log>,
@@ -134,7 +134,7 @@ pub struct Names {
     groups: OnceLock<Option<HashMap<String, Vec<PathBuf>>>>,
 }
 
-impl Names {
+impl ContainerNames {
     /// The container or at least the pod that a group belongs to. Of containers within each other it is the outermost,
     /// and only if its group is in a directory of root: whoever was given a group makes others below it, of any name.
     ///

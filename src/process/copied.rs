@@ -19,7 +19,7 @@ use super::event::is_of_no_file;
 use super::maps::{Maps, MapsEntry};
 use super::opening;
 use super::process_dir::ProcessDir;
-use super::reading::Expected;
+use super::reading::ExpectedProgram;
 use super::segments::{self, HEADER, Segment};
 
 /// What is compared at once: a page is equal or it proves nothing.
@@ -46,7 +46,7 @@ const MAX_SEARCHED: u64 = 128 << 20;
 /// What is looked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct CopySearch {
-    pub(super) program: Expected,
+    pub(super) program: ExpectedProgram,
     /// Addresses in memory of no file.
     pub(super) addresses: Vec<u64>,
     /// Whether bytes are looked for in all files, too: dear, and in vain for a runtime that generates code.

@@ -68,14 +68,14 @@ pub enum EventKind {
         exec: bool,
     },
     /// Executable memory was mapped, or made executable.
-    Mmap(Mapped),
+    Mmap(MmapRecord),
     /// This many records had no room in the ring: what they said is unknown.
     Lost(u64),
 }
 
 /// A mapping of executable memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub struct MmapRecord {
     /// First address.
     pub start: u64,
     /// Length, bytes.
@@ -118,24 +118,24 @@ pub enum BadRecord {
 
 /// Length and kind of a record.
 #[derive(Clone, Copy, Debug)]
-pub struct Header {
+pub struct RecordHeader {
     kind: u32,
     misc: u16,
     /// Whole length with the header, bytes.
     pub size: usize,
 }
 
-impl Header {
+impl RecordHeader {
     /// Reads `struct perf_event_header`.
     ///
     /// # Errors
     /// [`BadRecord::Cut`] if the bytes are too few or the length is below that of a header.
-    pub fn parse(bytes: &[u8]) -> Result<Header, BadRecord> {
+    pub fn parse(bytes: &[u8]) -> Result<RecordHeader, BadRecord> {
         let mut body = Fields(bytes);
         let kind = body.u32()?;
         let misc = body.u16()?;
         let size = usize::from(body.u16()?);
-        if size < HEADER_SIZE { Err(BadRecord::Cut) } else { Ok(Header { kind, misc, size }) }
+        if size < HEADER_SIZE { Err(BadRecord::Cut) } else { Ok(RecordHeader { kind, misc, size }) }
     }
 }
 
@@ -144,7 +144,7 @@ impl Header {
 /// # Errors
 /// [`BadRecord`] if the bytes are no whole record.
 pub fn parse(record: &[u8]) -> Result<Option<ProcessEvent>, BadRecord> {
-    let header = Header::parse(record)?;
+    let header = RecordHeader::parse(record)?;
     let record = record.get(HEADER_SIZE..header.size).ok_or(BadRecord::Cut)?;
     let body_len = record.len().checked_sub(TRAILER_SIZE).ok_or(BadRecord::Cut)?;
     let (body, trailer) = record.split_at(body_len);
@@ -179,7 +179,7 @@ pub fn parse(record: &[u8]) -> Result<Option<ProcessEvent>, BadRecord> {
 }
 
 /// The part of an MMAP2 record after pid and tid; `None` if the memory is not executable.
-fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<Mapped>, BadRecord> {
+fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<MmapRecord>, BadRecord> {
     if misc & MISC_MMAP_BUILD_ID != 0 {
         return Err(BadRecord::BuildId);
     }
@@ -193,7 +193,7 @@ fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<Mapped>, BadRecord>
     }
     let inode =
         Inode { major: object.u32()?, minor: object.u32()?, ino: object.u64()?, generation: object.u64()? };
-    Ok(Some(Mapped { start, len, offset, inode, path }))
+    Ok(Some(MmapRecord { start, len, offset, inode, path }))
 }
 
 /// The rest of a record, read from the front.
@@ -284,7 +284,7 @@ mod tests {
         }
         let inode = Inode { major: 253, minor: 1, ino: 42, generation: 5 };
         let path = Arc::from(bytes_path(b"/a\xff\n/b.so"));
-        let mapped = Mapped { start: 0x1000, len: 0x2000, offset: 0x300, inode, path };
+        let mapped = MmapRecord { start: 0x1000, len: 0x2000, offset: 0x300, inode, path };
         let event = parse(&record(RECORD_MMAP2, 0, &mmap2(5, b"/a\xff\n/b.so\0\0\0\0\0\0")));
         assert_eq!(event.unwrap().unwrap().kind, EventKind::Mmap(mapped));
     }

@@ -73,7 +73,7 @@ pub enum Unopened {
 
 /// A file that was found.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundFile {
     /// To read it from; of one that is served: `O_PATH`, until it is a copy's.
     pub(super) fd: OwnedFd,
     /// A program serves its file system: it is read from a copy.
@@ -137,8 +137,8 @@ pub(super) struct Content {
 }
 
 impl Content {
-    pub(super) fn new(id: FileId, found: Found, copied_for: Option<Tenant>) -> Content {
-        let Found { fd, key, program_in_memory, .. } = found;
+    pub(super) fn new(id: FileId, found: FoundFile, copied_for: Option<Tenant>) -> Content {
+        let FoundFile { fd, key, program_in_memory, .. } = found;
         let (fd, used) = (Mutex::new(Some(Arc::new(fd))), AtomicU64::new(0));
         Content { id, key, program_in_memory, copied_for, fd, used }
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::copied::{CopiedCode, CopySearch};
 use super::event::Inode;
-use super::file::{Content, ContentKey, FileId, FileRef, FileState, Found, MappedFile, Unopened};
+use super::file::{Content, ContentKey, FileId, FileRef, FileState, FoundFile, MappedFile, Unopened};
 use super::opener::{NO_ROOM, Opener, OpenersCost};
-use super::opening::{self, Wanted};
+use super::opening::{self, FileQuery};
 use super::options::ProcessOptions;
 use super::patience::Tenant;
 use super::root::TargetRoot;
@@ -31,7 +31,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The table of files.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct FileTable {
     refs: HashMap<(Inode, Arc<Path>), Arc<FileRef>>,
     contents: HashMap<ContentKey, (FileId, Weak<Content>)>,
     next_id: u64,
@@ -42,11 +42,11 @@ pub(super) struct Files {
     opener: Opener,
 }
 
-impl Files {
-    pub(super) fn new(ProcessOptions { patience, max_open_files, binary, .. }: &ProcessOptions) -> Files {
+impl FileTable {
+    pub(super) fn new(ProcessOptions { patience, max_open_files, binary, .. }: &ProcessOptions) -> FileTable {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).max(FEWEST);
-        Files {
+        FileTable {
             refs: HashMap::new(),
             contents: HashMap::new(),
             next_id: 1,
@@ -98,7 +98,7 @@ impl Files {
         &mut self,
         tgid: u32,
         file: &FileRef,
-        wanted: &Wanted,
+        wanted: &FileQuery,
         now: MonoNs,
     ) -> Arc<MappedFile> {
         let found = self.run(|opener| opener.open(tgid, wanted));
@@ -126,7 +126,7 @@ impl Files {
     }
 
     /// Forgets files that nothing maps any more.
-    pub(super) fn tidy(&mut self) {
+    pub(super) fn evict_unused(&mut self) {
         self.refs.retain(|_, file| Arc::strong_count(file) > 1);
         if self.contents.len() > MAX_REMEMBERED {
             self.contents.retain(|_, (_, content)| content.strong_count() > 0);
@@ -172,9 +172,9 @@ impl Files {
     fn copied_if_served(
         &mut self,
         tgid: u32,
-        wanted: &Wanted,
-        found: Found,
-    ) -> Result<(Found, Option<Tenant>), Unopened> {
+        wanted: &FileQuery,
+        found: FoundFile,
+    ) -> Result<(FoundFile, Option<Tenant>), Unopened> {
         let content = self.contents.get(&found.key).and_then(|(_, content)| content.upgrade());
         if !found.served || content.as_ref().is_some_and(|content| content.fd().is_some()) {
             return Ok((found, None));
@@ -182,7 +182,7 @@ impl Files {
         let copy = |opener: &mut Opener| opener.copy(tgid, wanted, &found);
         // One that was closed is counted.
         if content.is_some_and(|content| content.copied_for.is_some()) {
-            return Ok((Found { fd: self.run(copy)?, ..found }, None));
+            return Ok((FoundFile { fd: self.run(copy)?, ..found }, None));
         }
         let tenant = Tenant::of(tgid);
         if !self.copies.have_room(&tenant, found.key.size) {
@@ -190,7 +190,7 @@ impl Files {
         }
         let fd = self.run(copy)?;
         self.copies.add(&tenant, found.key.size);
-        Ok((Found { fd, ..found }, Some(tenant)))
+        Ok((FoundFile { fd, ..found }, Some(tenant)))
     }
 
     /// What is known after an attempt to open a file.
@@ -198,7 +198,7 @@ impl Files {
         &mut self,
         file: &FileRef,
         state: &mut FileState,
-        found: Result<(Found, Option<Tenant>), Unopened>,
+        found: Result<(FoundFile, Option<Tenant>), Unopened>,
         now: MonoNs,
     ) -> Arc<MappedFile> {
         let (found, copied_for) = match found {

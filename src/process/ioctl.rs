@@ -62,7 +62,7 @@ pub(super) struct Vma {
 
 /// Which mapping is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted {
+pub(super) enum MappingQuery {
     /// The one that covers the address.
     Covering,
     /// The first executable one that covers the address or lies above it.
@@ -73,7 +73,7 @@ pub(super) enum Wanted {
 ///
 /// # Errors
 /// `ENOENT`: there is none. `ESRCH`: the process has no memory any more. `ENOTTY`: Linux before 6.11.
-pub(super) fn mapping(maps: BorrowedFd<'_>, address: u64, wanted: Wanted) -> Result<Vma, Errno> {
+pub(super) fn mapping(maps: BorrowedFd<'_>, address: u64, wanted: MappingQuery) -> Result<Vma, Errno> {
     let mut name = [0u8; MAX_PATH];
     match query(maps, address, wanted, &mut name) {
         Err(Errno::NAMETOOLONG) => query(maps, address, wanted, &mut []),
@@ -81,12 +81,12 @@ pub(super) fn mapping(maps: BorrowedFd<'_>, address: u64, wanted: Wanted) -> Res
     }
 }
 
-fn query(maps: BorrowedFd<'_>, address: u64, wanted: Wanted, name: &mut [u8]) -> Result<Vma, Errno> {
+fn query(maps: BorrowedFd<'_>, address: u64, wanted: MappingQuery, name: &mut [u8]) -> Result<Vma, Errno> {
     let mut query = ProcmapQuery {
         size: size_of::<ProcmapQuery>() as u64,
         query_flags: match wanted {
-            Wanted::Covering => 0,
-            Wanted::ExecutableFrom => QUERY_EXECUTABLE | QUERY_COVERING_OR_NEXT,
+            MappingQuery::Covering => 0,
+            MappingQuery::ExecutableFrom => QUERY_EXECUTABLE | QUERY_COVERING_OR_NEXT,
         },
         query_addr: address,
         vma_name_size: name.len() as u32,

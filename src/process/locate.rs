@@ -8,16 +8,16 @@ use super::TargetRoot;
 use super::file::{FileRef, MappedFile, Unopened};
 use super::mappings::{Mapping, Object, Vdso};
 use super::maps::MapsEntry;
-use super::opening::Wanted;
-use super::program::{Before, MAX_ANCESTORS, Program};
-use super::reading::{self, Expected, ReadMaps};
+use super::opening::FileQuery;
+use super::program::{Before, MAX_ANCESTORS, ProcessImage};
+use super::reading::{self, ExpectedProgram, ReadMaps};
 use super::table::Processes;
 use super::unlocated::Unlocated;
 use crate::sample::{MonoNs, ProcessId};
 
 /// Where an address of a process leads to.
 #[derive(Clone, Debug)]
-pub enum Location {
+pub enum MappedLocation {
     /// Into a file. The file may be one that could not be opened, or (a memfd: path `/memfd:…`) a JIT's memory, if it
     /// is not [a program](MappedFile::is_program_in_memory).
     File {
@@ -58,30 +58,34 @@ const MAX_ROOTS: usize = 64;
 
 impl Processes {
     /// Where `pc` led to in program `id` at the time `at`. Opens the file if it is not open.
-    pub fn locate(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> Location {
+    pub fn locate(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> MappedLocation {
         if (VSYSCALL..VSYSCALL + 0x1000).contains(&pc) {
-            return Location::Vsyscall;
+            return MappedLocation::Vsyscall;
         }
-        let Some(index) = self.select(id, at) else { return Location::Unknown(Unlocated::ProcessGone) };
+        let Some(index) = self.select(id, at) else { return MappedLocation::Unknown(Unlocated::ProcessGone) };
         let mut mapping = self.mapping(id.tgid, index, at, pc);
         if mapping.is_none() && self.complete(id.tgid, index, MAX_ANCESTORS) {
             mapping = self.mapping(id.tgid, index, at, pc);
         }
-        let Some(mapping) = mapping else { return Location::Unknown(self.why_unmapped(id.tgid, index)) };
+        let Some(mapping) = mapping else {
+            return MappedLocation::Unknown(self.why_unmapped(id.tgid, index));
+        };
         let into = pc - mapping.start;
         match &mapping.object {
-            Object::Anonymous => Location::Anonymous { start: mapping.start, end: mapping.end },
-            Object::Vdso(vdso, offset) => Location::Vdso { vdso: *vdso, offset: offset.wrapping_add(into) },
+            Object::Anonymous => MappedLocation::Anonymous { start: mapping.start, end: mapping.end },
+            Object::Vdso(vdso, offset) => {
+                MappedLocation::Vdso { vdso: *vdso, offset: offset.wrapping_add(into) }
+            }
             Object::File(file, offset) | Object::Copied(file, offset) => {
                 let offset = offset.wrapping_add(into);
-                Location::File { file: self.open(id.tgid, index, &mapping, file), offset }
+                MappedLocation::File { file: self.open(id.tgid, index, &mapping, file), offset }
             }
         }
     }
 
     /// A program was seen to run. To be told of stacks in the order of their times, before anything else is asked of them:
     /// the first one that has a number decides which program's it is.
-    pub fn meet(&mut self, id: ProcessId, at: MonoNs) {
+    pub fn mark_seen(&mut self, id: ProcessId, at: MonoNs) {
         let _ = self.select(id, at);
     }
 
@@ -160,7 +164,7 @@ impl Processes {
         }
     }
 
-    fn read_maps(&mut self, expected: Expected, most: usize) -> Result<ReadMaps, Unlocated> {
+    fn read_maps(&mut self, expected: ExpectedProgram, most: usize) -> Result<ReadMaps, Unlocated> {
         let read = self.patience.run(expected.tgid, move || reading::read_maps(expected, most));
         read.unwrap_or(Err(Unlocated::TooSlow))
     }
@@ -231,7 +235,7 @@ impl Processes {
             return known;
         }
         let alive = self.program(tgid, index).is_some_and(|program| program.is_alive());
-        let wanted = Wanted {
+        let wanted = FileQuery {
             inode: file.inode(),
             path: Arc::clone(file.path()),
             named_deleted: file.named_deleted(),
@@ -277,7 +281,7 @@ impl Processes {
 }
 
 /// Whether what was read is of this program, not of one that took its place since: one of its files is where it was.
-fn still_runs(program: &Program, entries: &[MapsEntry]) -> bool {
+fn still_runs(program: &ProcessImage, entries: &[MapsEntry]) -> bool {
     program.maps.iter().any(|mapping| match &mapping.object {
         Object::File(file, _) => {
             entries.iter().any(|entry| entry.start == mapping.start && entry.inode.ino == file.inode().ino)

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::event::Inode;
-use super::ioctl::{self, Vma, Wanted};
+use super::ioctl::{self, MappingQuery, Vma};
 use super::path::bytes_path;
 use super::procfs::{decimal, hex};
 
@@ -60,7 +60,7 @@ impl Maps {
     /// What the kernel says; `ESRCH` or `ENOENT` if it has ended.
     pub fn open(task: BorrowedFd<'_>) -> Result<Maps, Errno> {
         let file = open(task)?;
-        Ok(match ioctl::mapping(file.as_fd(), 0, Wanted::ExecutableFrom) {
+        Ok(match ioctl::mapping(file.as_fd(), 0, MappingQuery::ExecutableFrom) {
             Err(errno) if errno != Errno::NOENT && errno != Errno::SRCH => Maps::read(file),
             _ => Maps(Way::Query(file, 0)),
         })
@@ -91,7 +91,8 @@ impl Maps {
                     if offset == 0 {
                         return Some(start);
                     }
-                    let below = ioctl::mapping(file.as_fd(), start.checked_sub(1)?, Wanted::Covering).ok()?;
+                    let below =
+                        ioctl::mapping(file.as_fd(), start.checked_sub(1)?, MappingQuery::Covering).ok()?;
                     if below.inode != of.inode {
                         return None;
                     }
@@ -114,7 +115,8 @@ impl Iterator for Maps {
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.0 {
             Way::Text(text) => text.next(),
-            Way::Query(file, next) => match ioctl::mapping(file.as_fd(), *next, Wanted::ExecutableFrom) {
+            Way::Query(file, next) => match ioctl::mapping(file.as_fd(), *next, MappingQuery::ExecutableFrom)
+            {
                 Ok(vma) if vma.end > *next => {
                     *next = vma.end;
                     let Vma { start, end, offset, inode, name } = vma;

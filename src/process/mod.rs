@@ -51,11 +51,11 @@ pub use code::{CodeRange, CodeSource, ProcessCode};
 pub use covered::CoveredCode;
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, FileUse, MappedFile, Unopened};
-pub use locate::Location;
+pub use locate::MappedLocation;
 pub use mappings::Vdso;
 pub use options::ProcessOptions;
 pub use patience::{OutOfPatience, Patience};
-pub use root::{OpenRefusal, Owner, TargetRoot};
+pub use root::{FileOwner, OpenRefusal, TargetRoot};
 pub use table::{Counts, ProcessInfo, Processes, Which};
 pub use unlocated::Unlocated;
 

@@ -9,7 +9,7 @@
 use super::copied::{CopiedCode, CopiedPart, CopySearch};
 use super::mappings::Object;
 use super::path::bytes_path;
-use super::program::{MAX_ANCESTORS, Program};
+use super::program::{MAX_ANCESTORS, ProcessImage};
 use super::{CoveredCode, Processes};
 use crate::sample::{MonoNs, ProcessId};
 
@@ -22,8 +22,8 @@ impl Processes {
     pub fn may_have_moved(&mut self, id: ProcessId, at: MonoNs) -> bool {
         let now = MonoNs::now();
         let Some(index) = self.select(id, at).filter(|_| self.search_time.is_left(now)) else { return false };
-        let has_anonymous = |program: &mut Program| program.maps.anonymous(0, u64::MAX).next().is_some();
-        let due = |program: &&mut Program| program.is_alive() && program.moved.is_due(now);
+        let has_anonymous = |program: &mut ProcessImage| program.maps.anonymous(0, u64::MAX).next().is_some();
+        let due = |program: &&mut ProcessImage| program.is_alive() && program.moved.is_due(now);
         self.program(id.tgid, index).filter(due).is_some_and(has_anonymous)
     }
 
@@ -68,7 +68,7 @@ impl Processes {
 
     fn search_moved(&mut self, tgid: u32, index: usize, mut addresses: Vec<u64>) -> bool {
         let now = MonoNs::now();
-        let is_due = |program: &&mut Program| program.is_alive() && program.moved.is_due(now);
+        let is_due = |program: &&mut ProcessImage| program.is_alive() && program.moved.is_due(now);
         if addresses.is_empty() || !self.search_time.is_left(now) {
             return false;
         }

@@ -20,11 +20,11 @@ use super::channel::{Channel, ChannelError, MAX_DESCRIPTORS};
 use super::child::ChildProcess;
 use super::copied::{self, CopiedCode, CopySearch};
 use super::event::Inode;
-use super::file::{ContentKey, Found, Unopened};
-use super::opening::{self, Wanted};
+use super::file::{ContentKey, FoundFile, Unopened};
+use super::opening::{self, FileQuery};
 use super::path::bytes_path;
 use super::patience::{Hanging, MAX_STUCK, Tenant, sleeps};
-use super::root::{self, OpenRefusal, Owner, TargetRoot};
+use super::root::{self, FileOwner, OpenRefusal, TargetRoot};
 use super::served::{self, Copy};
 use super::{errno_of, procfs};
 
@@ -65,7 +65,7 @@ type AnswerFile = Result<(), OpenRefusal>;
 /// Of [`Request::Copied`].
 type AnswerCopied = Option<CopiedCode>;
 
-/// What was found out about a file: [`Found`] without its descriptor.
+/// What was found out about a file: [`FoundFile`] without its descriptor.
 #[derive(Serialize, Deserialize)]
 struct Opened {
     served: bool,
@@ -111,7 +111,7 @@ enum Within {
 }
 
 impl Within {
-    fn of(tgid: u32, wanted: &Wanted) -> Within {
+    fn of(tgid: u32, wanted: &FileQuery) -> Within {
         match wanted.inode.major {
             0 => Within::Device(wanted.inode.minor),
             _ => Within::Process(tgid),
@@ -126,7 +126,7 @@ impl Opener {
     }
 
     /// Opens a file as [`opening::open_wanted`] does, for the process `tgid`.
-    pub(super) fn open(&mut self, tgid: u32, wanted: &Wanted) -> Result<Found, Unopened> {
+    pub(super) fn open(&mut self, tgid: u32, wanted: &FileQuery) -> Result<FoundFile, Unopened> {
         let request = Request::Mapped {
             inode: wanted.inode,
             path: wanted.path.as_os_str().as_bytes().to_vec(),
@@ -137,7 +137,7 @@ impl Opener {
         let roots: Vec<_> = wanted.roots.iter().take(MAX_DESCRIPTORS).map(|dir| dir.as_fd()).collect();
         match self.run::<Answer>(tgid, Within::of(tgid, wanted), &request, &roots)? {
             (Ok(Opened { served, key, deleted_or_replaced, program_in_memory }), Some(fd)) => {
-                Ok(Found { fd, served, key, deleted_or_replaced, program_in_memory })
+                Ok(FoundFile { fd, served, key, deleted_or_replaced, program_in_memory })
             }
             (Ok(_), None) => Err(NO_ROOM),
             (Err(why), _) => Err(why),
@@ -145,7 +145,12 @@ impl Opener {
     }
 
     /// Copies what [`open`](Self::open) found, which a program serves.
-    pub(super) fn copy(&mut self, tgid: u32, wanted: &Wanted, found: &Found) -> Result<OwnedFd, Unopened> {
+    pub(super) fn copy(
+        &mut self,
+        tgid: u32,
+        wanted: &FileQuery,
+        found: &FoundFile,
+    ) -> Result<OwnedFd, Unopened> {
         let copy = Copy::new().map_err(OpenRefusal::from)?;
         let request = Request::Copy { size: found.key.size };
         let files = [found.fd.as_fd(), copy.as_fd()];
@@ -208,7 +213,7 @@ impl Opener {
     ) -> Result<(T, Option<OwnedFd>), Unopened> {
         let (tenant, limit) = (|| Tenant::of(tgid), self.limit);
         let hangs = |left: &mut Left| matches!(left.child.try_wait(), Ok(None));
-        let turn = self.left.turn(limit, tenant, hangs, |left| left.over == within);
+        let turn = self.left.admit(limit, tenant, hangs, |left| left.over == within);
         let turn = turn.ok_or(Unopened::TooSlow)?;
         let mut answer = self.ask(request, roots, turn.limit);
         if matches!(answer, Err(Unopened::NoOpener)) {
@@ -288,7 +293,7 @@ pub fn main() -> i32 {
             Request::Mapped { inode, path, named_deleted, live, mapped_at } => {
                 let path = Arc::from(bytes_path(&path));
                 let roots = roots.into_iter().map(Arc::new).collect();
-                answer_mapped(&channel, &Wanted { inode, path, named_deleted, live, roots, mapped_at })
+                answer_mapped(&channel, &FileQuery { inode, path, named_deleted, live, roots, mapped_at })
             }
             Request::Copy { size } => {
                 let mut files = roots.into_iter();
@@ -301,7 +306,7 @@ pub fn main() -> i32 {
             Request::Below { path, uid } => {
                 let root = roots.first().ok_or(OpenRefusal::ProcessGone);
                 let below = |root: &OwnedFd| {
-                    root::open_regular(root.as_fd(), bytes_path(&path), Owner::TargetOrRoot, uid)
+                    root::open_regular(root.as_fd(), bytes_path(&path), FileOwner::TargetOrRoot, uid)
                 };
                 answer_file(&channel, root.and_then(below))
             }
@@ -314,9 +319,9 @@ pub fn main() -> i32 {
     0
 }
 
-fn answer_mapped(channel: &Parent, wanted: &Wanted) -> Result<(), ChannelError> {
+fn answer_mapped(channel: &Parent, wanted: &FileQuery) -> Result<(), ChannelError> {
     match opening::open_wanted(wanted) {
-        Ok(Found { fd, served, key, deleted_or_replaced, program_in_memory }) => {
+        Ok(FoundFile { fd, served, key, deleted_or_replaced, program_in_memory }) => {
             let opened = Opened { served, key, deleted_or_replaced, program_in_memory };
             channel.send(&Answer::Ok(opened), &[fd.as_fd()], None)
         }

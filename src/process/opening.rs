@@ -11,11 +11,11 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 
 use super::event::Inode;
-use super::file::{ContentKey, Found, Unopened};
+use super::file::{ContentKey, FoundFile, Unopened};
 use super::ioctl;
 use super::maps::{Maps, MapsEntry};
 use super::process_dir::ProcessDir;
-use super::root::{self, OpenRefusal, Owner};
+use super::root::{self, FileOwner, OpenRefusal};
 use super::served_file::is_served;
 
 /// File systems whose `stat` names another device than their mappings: `include/uapi/linux/magic.h`.
@@ -27,7 +27,7 @@ const STAMP_SLACK: i128 = 20_000_000;
 
 /// Which file is wanted, and where it may be found.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct FileQuery {
     pub(super) inode: Inode,
     pub(super) path: Arc<Path>,
     pub(super) named_deleted: bool,
@@ -40,7 +40,7 @@ pub(super) struct Wanted {
 }
 
 /// Opens it.
-pub(super) fn open_wanted(wanted: &Wanted) -> Result<Found, Unopened> {
+pub(super) fn open_wanted(wanted: &FileQuery) -> Result<FoundFile, Unopened> {
     let mut refused = Unopened::ProcessGone;
     if let Some((tgid, start, end)) = wanted.live {
         match through_process(wanted, tgid, start, end) {
@@ -75,7 +75,7 @@ pub(super) fn content_key(fd: BorrowedFd<'_>) -> Option<ContentKey> {
 }
 
 /// Through `/proc/PID/map_files`, which leads to the mapped file itself, deleted or not.
-fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<Found, Unopened> {
+fn through_process(wanted: &FileQuery, tgid: u32, start: u64, end: u64) -> Result<FoundFile, Unopened> {
     let process = ProcessDir::open(tgid).map_err(OpenRefusal::from)?;
     // Of a process whose first thread has ended, another one's.
     let task = process.running().map_err(OpenRefusal::from)?.dir;
@@ -98,13 +98,13 @@ fn through_process(wanted: &Wanted, tgid: u32, start: u64, end: u64) -> Result<F
     }
     let (file, served) = readable(fd)?;
     let at_path = |dir: &Arc<OwnedFd>| {
-        root::find(dir.as_fd(), &wanted.path, Owner::Any)
+        root::find(dir.as_fd(), &wanted.path, FileOwner::Any)
             .is_ok_and(|(_, there)| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
     };
     let deleted_or_replaced = wanted.named_deleted || !wanted.roots.iter().any(at_path);
     let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
     let program_in_memory = is_program_in_memory(wanted, &file);
-    Ok(Found { fd: file, served, key, deleted_or_replaced, program_in_memory })
+    Ok(FoundFile { fd: file, served, key, deleted_or_replaced, program_in_memory })
 }
 
 /// Opens the regular file of a mapping of the process that has this directory in `/proc`, to read it; none that a program
@@ -128,7 +128,7 @@ fn readable(found: OwnedFd) -> Result<(OwnedFd, bool), OpenRefusal> {
 /// Who maps code of a memfd is a runtime that generates it (.NET maps it twice, to write and to run), or a program that
 /// was put into memory to be executed or loaded: only the latter begins with the head of an ELF file. Nothing else of a
 /// file's content is looked at here.
-fn is_program_in_memory(wanted: &Wanted, file: &OwnedFd) -> bool {
+fn is_program_in_memory(wanted: &FileQuery, file: &OwnedFd) -> bool {
     let mut head = [0; 4];
     wanted.path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:")
         && pread(file, &mut head, 0).is_ok_and(|read| read == head.len())
@@ -140,8 +140,8 @@ fn map_file(task: BorrowedFd<'_>, start: u64, end: u64) -> Result<OwnedFd, Errno
 }
 
 /// By its path below a root. Its process may have ended: what is there now must be proved to be what was mapped.
-fn by_path(wanted: &Wanted, root: BorrowedFd<'_>) -> Result<Found, Unopened> {
-    let (fd, stat) = root::find(root, &wanted.path, Owner::Any)?;
+fn by_path(wanted: &FileQuery, root: BorrowedFd<'_>) -> Result<FoundFile, Unopened> {
+    let (fd, stat) = root::find(root, &wanted.path, FileOwner::Any)?;
     regular(&stat)?;
     if !is_inode(wanted.inode, &stat, fd.as_fd()) {
         return Err(Unopened::Replaced);
@@ -158,7 +158,7 @@ fn by_path(wanted: &Wanted, root: BorrowedFd<'_>) -> Result<Found, Unopened> {
         return Err(Unopened::Replaced);
     }
     let key = content_key(file.as_fd()).ok_or(OpenRefusal::Missing)?;
-    Ok(Found { fd: file, served, key, deleted_or_replaced: false, program_in_memory: false })
+    Ok(FoundFile { fd: file, served, key, deleted_or_replaced: false, program_in_memory: false })
 }
 
 fn regular(stat: &Stat) -> Result<(), OpenRefusal> {

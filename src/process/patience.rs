@@ -114,7 +114,7 @@ impl<C> Hanging<C> {
 
     /// How long one more call is waited for, of `limit`: together those of a tenant cost a few limits. None if too many
     /// hang, or of this tenant one that is the `same`. `hangs` tells of each call whether it still does.
-    pub(crate) fn turn(
+    pub(crate) fn admit(
         &mut self,
         limit: Duration,
         tenant: impl FnOnce() -> Tenant,
@@ -219,7 +219,7 @@ impl Patience {
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, OutOfPatience> {
         let same = |held: &Held| held.tgid == tgid;
-        let turn = self.hanging.turn(self.limit, &tenant, |held| held.hangs(), same).ok_or(OutOfPatience)?;
+        let turn = self.hanging.admit(self.limit, &tenant, |held| held.hangs(), same).ok_or(OutOfPatience)?;
         let (answer, answered) = sync_channel(1);
         let job: Job = Box::new(move || drop(answer.send(job())));
         if self.worker.is_none() {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::event::{EventKind, Inode, Mapped, ProcessEvent, is_of_no_file};
-use super::files::Files;
+use super::event::{EventKind, Inode, MmapRecord, ProcessEvent, is_of_no_file};
+use super::files::FileTable;
 use super::mappings::{Mapping, Mappings, Object, Vdso};
 use super::procfs::Stat;
-use super::reading::{Expected, ReadMaps};
+use super::reading::{ExpectedProgram, ReadMaps};
 use super::root::TargetRoot;
 use super::search_time::MovedSearches;
 use super::unlocated::Unlocated;
@@ -42,7 +42,7 @@ impl Before {
 
 /// One program in one process.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct ProcessImage {
     pub(super) tgid: u32,
     /// Thread group that made the process.
     pub(super) parent: u32,
@@ -82,10 +82,16 @@ pub(super) struct Program {
     pub(super) moved: MovedSearches,
 }
 
-impl Program {
+impl ProcessImage {
     /// One that was there before us.
-    pub(super) fn adopted(tgid: u32, stat: &Stat, threads: Vec<u32>, from: MonoNs, seen: MonoNs) -> Program {
-        Program {
+    pub(super) fn adopted(
+        tgid: u32,
+        stat: &Stat,
+        threads: Vec<u32>,
+        from: MonoNs,
+        seen: MonoNs,
+    ) -> ProcessImage {
+        ProcessImage {
             seen,
             tgid,
             parent: stat.parent,
@@ -110,8 +116,8 @@ impl Program {
     }
 
     /// The child of `parent` that was forked at `at`, which is `ticks` since boot.
-    pub(super) fn forked(tgid: u32, parent: &Program, at: MonoNs, ticks: u64) -> Program {
-        Program {
+    pub(super) fn forked(tgid: u32, parent: &ProcessImage, at: MonoNs, ticks: u64) -> ProcessImage {
+        ProcessImage {
             tgid,
             parent: parent.tgid,
             id: None,
@@ -131,20 +137,23 @@ impl Program {
     }
 
     /// The child of somebody who is not known.
-    pub(super) fn forked_by_stranger(tgid: u32, parent: u32, at: MonoNs, ticks: u64) -> Program {
+    pub(super) fn forked_by_stranger(tgid: u32, parent: u32, at: MonoNs, ticks: u64) -> ProcessImage {
         let start_ticks = (ticks.saturating_sub(FORK_TICKS), ticks + 1);
-        Program { parent, start_ticks, ..Program::stranger(tgid, at) }
+        ProcessImage { parent, start_ticks, ..ProcessImage::stranger(tgid, at) }
     }
 
     /// One whose beginning was missed.
-    pub(super) fn stranger(tgid: u32, at: MonoNs) -> Program {
+    pub(super) fn stranger(tgid: u32, at: MonoNs) -> ProcessImage {
         let stat = Stat { comm: Vec::new(), state: b'R', parent: 0, threads: 1, ..Stat::default() };
-        Program { start_ticks: (0, u64::MAX), ..Program::adopted(tgid, &stat, vec![tgid], at, MonoNs(0)) }
+        ProcessImage {
+            start_ticks: (0, u64::MAX),
+            ..ProcessImage::adopted(tgid, &stat, vec![tgid], at, MonoNs(0))
+        }
     }
 
     /// The program that takes its place by exec.
-    pub(super) fn replaced(&self, at: MonoNs, name: &Arc<[u8]>) -> Program {
-        Program {
+    pub(super) fn replaced(&self, at: MonoNs, name: &Arc<[u8]>) -> ProcessImage {
+        ProcessImage {
             id: None,
             forked: false,
             from: at,
@@ -182,8 +191,8 @@ impl Program {
         self.id.is_none() && self.exec.is_none_or(|exec| exec == id.exec) && self.may_start_at(ticks)
     }
 
-    pub(super) fn expected(&self) -> Expected {
-        Expected { tgid: self.tgid, start_ticks: self.start_ticks, start_stack: self.start_stack }
+    pub(super) fn expected(&self) -> ExpectedProgram {
+        ExpectedProgram { tgid: self.tgid, start_ticks: self.start_ticks, start_stack: self.start_stack }
     }
 
     /// Takes in an event of a thread. Returns whether the process has ended with it.
@@ -202,14 +211,14 @@ impl Program {
     }
 
     /// Takes in a mapping that was made; whether it took the place of a file's code.
-    pub(super) fn map(&mut self, at: MonoNs, mapped: &Mapped, files: &mut Files) -> bool {
+    pub(super) fn map(&mut self, at: MonoNs, mapped: &MmapRecord, files: &mut FileTable) -> bool {
         let end = mapped.start.saturating_add(mapped.len);
         let object = object(mapped.offset, end, mapped.inode, &mapped.path, files);
         Arc::make_mut(&mut self.maps).map(Mapping { start: mapped.start, end, object, from: at })
     }
 
     /// Takes in what was read from `/proc`.
-    pub(super) fn learn(&mut self, read: &ReadMaps, read_at: MonoNs, most: usize, files: &mut Files) {
+    pub(super) fn learn(&mut self, read: &ReadMaps, read_at: MonoNs, most: usize, files: &mut FileTable) {
         let maps = Arc::make_mut(&mut self.maps);
         // Read again: what was not there the first time has come since.
         let from = match self.before {
@@ -241,7 +250,7 @@ impl Program {
 }
 
 /// What a mapping is of that begins at `offset` and ends at the address `end`, by how the kernel names it.
-fn object(offset: u64, end: u64, inode: Inode, path: &Arc<std::path::Path>, files: &mut Files) -> Object {
+fn object(offset: u64, end: u64, inode: Inode, path: &Arc<std::path::Path>, files: &mut FileTable) -> Object {
     if path.as_os_str() == "[vdso]" {
         return Object::Vdso(Vdso::ending_at(end), offset);
     }

@@ -17,7 +17,7 @@ const MAX_PATHS: usize = 16 << 20;
 
 /// Which program is meant: another one may have its pid by now.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Expected {
+pub(super) struct ExpectedProgram {
     pub(super) tgid: u32,
     /// Its start lies between these clock ticks since boot.
     pub(super) start_ticks: (u64, u64),
@@ -25,7 +25,7 @@ pub(super) struct Expected {
     pub(super) start_stack: u64,
 }
 
-impl Expected {
+impl ExpectedProgram {
     pub(super) fn is(&self, stat: &Stat) -> bool {
         let (from, to) = self.start_ticks;
         (from..=to).contains(&stat.start_ticks)
@@ -46,7 +46,7 @@ pub(super) struct ReadMaps {
 }
 
 /// The executable mappings of a program that is alive, `most` of them.
-pub(super) fn read_maps(expected: Expected, most: usize) -> Result<ReadMaps, Unlocated> {
+pub(super) fn read_maps(expected: ExpectedProgram, most: usize) -> Result<ReadMaps, Unlocated> {
     let process = ProcessDir::open(expected.tgid).map_err(why)?;
     if !expected.is(&process.stat().map_err(why)?) {
         return Err(Unlocated::ProcessGone);

@@ -46,7 +46,7 @@ pub struct TargetRoot {
 
 /// Who must own a file for us to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum FileOwner {
     /// Whoever: the file is verified in another way.
     Any,
     /// The process's own user or root; the last component of the path must not be a symlink either.
@@ -123,7 +123,7 @@ impl TargetRoot {
     ///
     /// # Errors
     /// Why not.
-    pub fn open_regular(&self, path: &Path, owner: Owner) -> Result<OwnedFd, OpenRefusal> {
+    pub fn open_regular(&self, path: &Path, owner: FileOwner) -> Result<OwnedFd, OpenRefusal> {
         open_regular(self.dir(), path, owner, self.uid)
     }
 
@@ -163,15 +163,19 @@ impl Roots {
     }
 
     /// Forgets roots that nobody keeps any more.
-    pub(super) fn tidy(&mut self) {
+    pub(super) fn evict_unused(&mut self) {
         self.known.retain(|_, dir| dir.strong_count() > 0);
     }
 }
 
 /// The inode at a path below a root, not opened: an `O_PATH` descriptor and its `stat`.
-pub(super) fn find(root: BorrowedFd<'_>, path: &Path, owner: Owner) -> Result<(OwnedFd, Stat), OpenRefusal> {
+pub(super) fn find(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    owner: FileOwner,
+) -> Result<(OwnedFd, Stat), OpenRefusal> {
     let mut flags = OFlags::PATH | OFlags::CLOEXEC;
-    if owner == Owner::TargetOrRoot {
+    if owner == FileOwner::TargetOrRoot {
         flags |= OFlags::NOFOLLOW;
     }
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -192,14 +196,14 @@ pub(super) fn find(root: BorrowedFd<'_>, path: &Path, owner: Owner) -> Result<(O
 pub(super) fn open_regular(
     root: BorrowedFd<'_>,
     path: &Path,
-    owner: Owner,
+    owner: FileOwner,
     uid: u32,
 ) -> Result<OwnedFd, OpenRefusal> {
     let (found, stat) = find(root, path, owner)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenRefusal::NotRegular);
     }
-    if owner == Owner::TargetOrRoot && stat.st_uid != uid && stat.st_uid != 0 {
+    if owner == FileOwner::TargetOrRoot && stat.st_uid != uid && stat.st_uid != 0 {
         return Err(OpenRefusal::ForeignOwner);
     }
     if is_served(found.as_fd()) {

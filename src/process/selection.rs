@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::cgroup::{container_named, pod_named};
-use super::container::{Container, Names, Node, is_roots};
+use super::container::{Container, ContainerNames, Node, is_roots};
 use super::group::{Group, NoGroup};
 use super::hierarchies::Hierarchies;
 use super::hierarchy::Hierarchy;
@@ -146,7 +146,12 @@ impl Selection {
     }
 
     /// The directories of pods.
-    fn pods(&self, names: &Names, dirs: &[PathBuf], presence: Presence) -> Result<Vec<PathBuf>, NoTarget> {
+    fn pods(
+        &self,
+        names: &ContainerNames,
+        dirs: &[PathBuf],
+        presence: Presence,
+    ) -> Result<Vec<PathBuf>, NoTarget> {
         let of = |dir: &Path| {
             let uid = pod_named(dir.file_name()?.as_bytes())?;
             let pod = names.pods.iter().find(|pod| pod.uid == uid);
@@ -172,7 +177,7 @@ impl Selection {
     fn containers(
         &self,
         asked: &[String],
-        names: &Names,
+        names: &ContainerNames,
         dirs: &[PathBuf],
         presence: Presence,
     ) -> Result<Vec<PathBuf>, NoTarget> {

@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::covered::CoveredCode;
-use super::event::{EventKind, Mapped, ProcessEvent};
-use super::files::Files;
+use super::event::{EventKind, MmapRecord, ProcessEvent};
+use super::files::FileTable;
 use super::opener::OpenersCost;
 use super::options::ProcessOptions;
 use super::procfs;
-use super::program::Program;
+use super::program::ProcessImage;
 use super::reading;
 use super::root::Roots;
 use super::search_time::SearchTime;
@@ -73,7 +73,7 @@ pub struct Counts {
 pub struct Processes {
     pub(super) options: ProcessOptions,
     /// By thread group id, programs by time.
-    pub(super) timelines: HashMap<u32, Vec<Program>>,
+    pub(super) timelines: HashMap<u32, Vec<ProcessImage>>,
     /// Programs that have ended, and when.
     ended: VecDeque<(MonoNs, u32)>,
     /// Processes with mappings that were covered by others.
@@ -82,7 +82,7 @@ pub struct Processes {
     pub(super) touched: BTreeSet<u32>,
     /// See [`Processes::take_covered`].
     pub(super) covered: Vec<CoveredCode>,
-    pub(super) files: Files,
+    pub(super) files: FileTable,
     pub(super) roots: Roots,
     /// Our own root: the last guess for a path.
     pub(super) own_root: Option<Arc<TargetRoot>>,
@@ -114,7 +114,7 @@ impl Processes {
             changed: BTreeSet::new(),
             touched: BTreeSet::new(),
             covered: Vec::new(),
-            files: Files::new(&options),
+            files: FileTable::new(&options),
             roots,
             own_root,
             patience: Patience::new(options.patience),
@@ -225,8 +225,8 @@ impl Processes {
             }
         }
         self.timelines.shrink_to(self.timelines.len() * 2);
-        self.files.tidy();
-        self.roots.tidy();
+        self.files.evict_unused();
+        self.roots.evict_unused();
         let programs = self.timelines.values().flatten();
         // Forks share theirs.
         self.counts.mappings = programs.map(|p| p.maps.len().div_ceil(Arc::strong_count(&p.maps))).sum();
@@ -264,7 +264,7 @@ impl Processes {
         self.files.openers_cost()
     }
 
-    pub(super) fn program(&mut self, tgid: u32, index: usize) -> Option<&mut Program> {
+    pub(super) fn program(&mut self, tgid: u32, index: usize) -> Option<&mut ProcessImage> {
         self.timelines.get_mut(&tgid)?.get_mut(index)
     }
 
@@ -303,7 +303,7 @@ impl Processes {
         let Some(stat) = procfs::stat(tgid) else { return false };
         let threads = if stat.threads > 1 { reading::thread_ids(tgid) } else { vec![tgid] };
         self.end(tgid, from, false);
-        self.timelines.entry(tgid).or_default().push(Program::adopted(tgid, &stat, threads, from, seen));
+        self.timelines.entry(tgid).or_default().push(ProcessImage::adopted(tgid, &stat, threads, from, seen));
         self.touched.insert(tgid);
         true
     }
@@ -314,8 +314,8 @@ impl Processes {
         let ticks = (event.at.0 + MonoNs::boot_offset()) / self.tick;
         let parent_program = self.timelines.get(&parent).and_then(|line| line.last());
         let program = match parent_program {
-            Some(parent) => Program::forked(event.tgid, parent, event.at, ticks),
-            None => Program::forked_by_stranger(event.tgid, parent, event.at, ticks),
+            Some(parent) => ProcessImage::forked(event.tgid, parent, event.at, ticks),
+            None => ProcessImage::forked_by_stranger(event.tgid, parent, event.at, ticks),
         };
         self.timelines.entry(event.tgid).or_default().push(program);
         self.touched.insert(event.tgid);
@@ -325,17 +325,17 @@ impl Processes {
         let last = self.timelines.get(&event.tgid).and_then(|line| line.last());
         let next = match last {
             Some(program) => program.replaced(event.at, name),
-            None => Program::stranger(event.tgid, event.at).replaced(event.at, name),
+            None => ProcessImage::stranger(event.tgid, event.at).replaced(event.at, name),
         };
         self.end(event.tgid, event.at, false);
         self.timelines.entry(event.tgid).or_default().push(next);
         self.touched.insert(event.tgid);
     }
 
-    fn map(&mut self, event: &ProcessEvent, mapped: &Mapped) {
+    fn map(&mut self, event: &ProcessEvent, mapped: &MmapRecord) {
         let line = self.timelines.entry(event.tgid).or_default();
         if line.is_empty() {
-            line.push(Program::stranger(event.tgid, event.at));
+            line.push(ProcessImage::stranger(event.tgid, event.at));
         }
         let Some(program) = line.last_mut() else { return };
         let (kept, shared) = (program.maps.len(), Arc::strong_count(&program.maps) > 1);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::Vdso;
 use super::code::CodeSource;
-use super::event::{EventKind, Inode, Mapped, ProcessEvent};
+use super::event::{EventKind, Inode, MmapRecord, ProcessEvent};
 use super::options::ProcessOptions;
 use super::table::{Processes, Which};
-use super::{Location, Unlocated};
+use super::{MappedLocation, Unlocated};
 use crate::sample::{MonoNs, ProcessId};
 
 /// A pid that no process has: above every `pid_max`.
@@ -51,7 +51,7 @@ impl Story {
     fn map(&mut self, ms: u64, tgid: u32, ino: u64) {
         let inode = Inode { major: 250, minor: 3, ino, generation: 1 };
         let path = Arc::from(Path::new("/nowhere/to/be/found"));
-        let mapped = Mapped { start: 0x1000, len: 0x1000, offset: 0, inode, path };
+        let mapped = MmapRecord { start: 0x1000, len: 0x1000, offset: 0, inode, path };
         self.tell(ms, tgid, tgid, EventKind::Mmap(mapped));
     }
 
@@ -64,8 +64,8 @@ impl Story {
     fn mapped(&mut self, ms: u64, id: ProcessId) -> Result<u64, Unlocated> {
         let at = self.at(ms);
         match self.processes.locate(id, at, 0x1800) {
-            Location::File { file, offset: 0x800 } => Ok(file.inode.ino),
-            Location::Unknown(why) => Err(why),
+            MappedLocation::File { file, offset: 0x800 } => Ok(file.inode.ino),
+            MappedLocation::Unknown(why) => Err(why),
             other => panic!("{other:?}"),
         }
     }
@@ -280,8 +280,13 @@ fn mappings_are_limited_and_it_is_said() {
     story.map(1, PID, 10);
     for i in 1..1000 {
         let path = Arc::from(Path::new(""));
-        let mapped =
-            Mapped { start: 0x10_000 + i * 0x2000, len: 0x1000, offset: 0, inode: Inode::default(), path };
+        let mapped = MmapRecord {
+            start: 0x10_000 + i * 0x2000,
+            len: 0x1000,
+            offset: 0,
+            inode: Inode::default(),
+            path,
+        };
         story.tell(2, PID, PID, EventKind::Mmap(mapped));
     }
     assert_eq!(story.processes.counts().mappings_refused, 900);
@@ -289,7 +294,7 @@ fn mappings_are_limited_and_it_is_said() {
     assert_eq!(story.mapped(3, id), Ok(10));
     let at = story.at(3);
     let beyond = story.processes.locate(id, at, 0x10_000 + 999 * 0x2000);
-    assert!(matches!(beyond, Location::Unknown(Unlocated::TooManyMappings)), "{beyond:?}");
+    assert!(matches!(beyond, MappedLocation::Unknown(Unlocated::TooManyMappings)), "{beyond:?}");
 }
 
 #[test]
@@ -301,7 +306,7 @@ fn forks_of_a_hoarder_do_not_multiply_what_is_kept() {
     let anonymous = |i: u64| {
         let path = Arc::from(Path::new(""));
         let start = 0x10_000 + i * 0x2000;
-        EventKind::Mmap(Mapped { start, len: 0x1000, offset: 0, inode: Inode::default(), path })
+        EventKind::Mmap(MmapRecord { start, len: 0x1000, offset: 0, inode: Inode::default(), path })
     };
     (0..1000).for_each(|i| story.tell(2, PID, PID, anonymous(i)));
     for child in 1..1000 {
@@ -343,10 +348,10 @@ fn what_was_seen_in_proc_is_not_overwritten_by_older_events() {
     let now = MonoNs::now();
     let here = our_own_function as *const () as u64;
     let location = story.processes.locate(id, now, here);
-    assert!(matches!(location, Location::File { .. }), "{location:?}");
+    assert!(matches!(location, MappedLocation::File { .. }), "{location:?}");
     assert_ne!(story.comm(0, id), "before");
-    assert!(matches!(story.processes.locate(id, now, 0x10), Location::Unknown(Unlocated::NotMapped)));
-    assert!(matches!(story.processes.locate(id, now, 0xffff_ffff_ff60_0400), Location::Vsyscall));
+    assert!(matches!(story.processes.locate(id, now, 0x10), MappedLocation::Unknown(Unlocated::NotMapped)));
+    assert!(matches!(story.processes.locate(id, now, 0xffff_ffff_ff60_0400), MappedLocation::Vsyscall));
 }
 
 #[test]
@@ -363,7 +368,7 @@ fn what_took_long_to_read_is_read_again_seldom() {
             (program.read_took, program.reread) = (took, before);
         }
         let nowhere = processes.locate(id, now, 0x10);
-        assert!(matches!(nowhere, Location::Unknown(Unlocated::NotMapped)), "{nowhere:?}");
+        assert!(matches!(nowhere, MappedLocation::Unknown(Unlocated::NotMapped)), "{nowhere:?}");
         processes.program(own, 0).unwrap().reread != before
     };
     assert!(is_read(0, 2000 * MS), "for the first time");

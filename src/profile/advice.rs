@@ -1,37 +1,41 @@
 //! What to do about frames without a name, by the reason and by what is known of the file.
 
 use super::file_trait::FileTrait;
-use super::frame::{Module, Why};
+use super::frame::{Module, UnknownReason};
 
 /// What to do about frames without a name, by the reason: a sentence or two.
 #[must_use]
-pub fn for_unknown(why: Why) -> &'static str {
+pub fn for_unknown(why: UnknownReason) -> &'static str {
     match why {
-        Why::NoSymbol => "The files are those under `Without symbols`, with what to do about each.",
-        Why::NotMapped => {
+        UnknownReason::NoSymbol => "The files are those under `Without symbols`, with what to do about each.",
+        UnknownReason::NotMapped => {
             "Code between it and the leaf keeps no frame pointers; nothing beyond it is believed."
         }
-        Why::MappingsUnread => {
+        UnknownReason::MappingsUnread => {
             "The kernel did not list the mappings in time (-v says which process holds it up), or they are too many."
         }
-        Why::ProcessGone => "Normal where processes live for a few milliseconds only.",
-        Why::FileUnavailable => {
+        UnknownReason::ProcessGone => "Normal where processes live for a few milliseconds only.",
+        UnknownReason::FileUnavailable => {
             "`jbpf-prof doctor` says whether a capability is missing; else look whether the file system answers."
         }
-        Why::BadFile => "`readelf -a FILE` says what is wrong with the file.",
-        Why::WorkerFailed => "The warnings say how many files were given up; please report them.",
-        Why::AnonymousCode => {
+        UnknownReason::BadFile => "`readelf -a FILE` says what is wrong with the file.",
+        UnknownReason::WorkerFailed => "The warnings say how many files were given up; please report them.",
+        UnknownReason::AnonymousCode => {
             "Runtimes write a map of their code if told to: node --perf-basic-prof, python -X perf. Packed programs have their code there, too."
         }
-        Why::NoAgent => "The row of the JVM says why; with --java off nobody asks.",
-        Why::NotLogged => "A few are normal. If there are many, please report the JVM's version.",
-        Why::CodeMoved => "Normal while a JVM compiles: profile it when it is warm.",
-        Why::MethodGone => "Normal where classes are loaded and dropped all the time.",
-        Why::LogCut => "The row of the JVM says where its log was cut; more memory for its container helps.",
-        Why::NoCode => "A few are normal. --java agent knows what was there before.",
-        Why::BadMemory => "Use --java agent, and please report the JVM's version.",
-        Why::KernelHidden => "Set kernel.kptr_restrict to 0 or 1, and run as root or with CAP_SYSLOG.",
-        Why::NotKernelText => "Normal after a kernel module was unloaded; else please report it.",
+        UnknownReason::NoAgent => "The row of the JVM says why; with --java off nobody asks.",
+        UnknownReason::NotLogged => "A few are normal. If there are many, please report the JVM's version.",
+        UnknownReason::CodeMoved => "Normal while a JVM compiles: profile it when it is warm.",
+        UnknownReason::MethodGone => "Normal where classes are loaded and dropped all the time.",
+        UnknownReason::LogCut => {
+            "The row of the JVM says where its log was cut; more memory for its container helps."
+        }
+        UnknownReason::NoCode => "A few are normal. --java agent knows what was there before.",
+        UnknownReason::BadMemory => "Use --java agent, and please report the JVM's version.",
+        UnknownReason::KernelHidden => {
+            "Set kernel.kptr_restrict to 0 or 1, and run as root or with CAP_SYSLOG."
+        }
+        UnknownReason::NotKernelText => "Normal after a kernel module was unloaded; else please report it.",
     }
 }
 
@@ -81,7 +85,7 @@ mod tests {
         let mut files: Vec<Module> = FileTrait::ALL.iter().map(|one| module("/srv/x", &[*one])).collect();
         files.extend(["/srv/x", "/usr/lib/x.so", ""].map(|path| module(path, &[])));
         let of_files = files.iter().map(for_nameless);
-        for advice in Why::ALL.into_iter().map(for_unknown).chain(of_files) {
+        for advice in UnknownReason::ALL.into_iter().map(for_unknown).chain(of_files) {
             assert!(advice.len() > 20 && advice.ends_with('.'), "{advice}");
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::labels::ContainerLabels;
-use super::view::View;
+use super::view::ProfileView;
 
 /// A container's ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct ContainerRow {
     pub ticks: u64,
 }
 
-impl View<'_> {
+impl ProfileView<'_> {
     /// Containers, and what is in none, the most ticks first; nothing if there are no containers.
     #[must_use]
     pub fn containers(&self) -> Vec<ContainerRow> {

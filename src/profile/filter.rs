@@ -73,7 +73,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::Glob;
-    use crate::profile::{Accounts, Frame, Kind, Labels, Profile, Why};
+    use crate::profile::{Accounts, Frame, Kind, Labels, Profile, UnknownReason};
     use crate::sample::Event;
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         all.add(&none, &stack(&["p", "a.main", "a.f"]), 5, 50);
         all.add(&none, &stack(&["p", "a.main", "a.g"]), 3, 30);
         let mut unknown = stack(&["q"]);
-        unknown.push(Arc::new(Frame::unknown(Why::NoSymbol, None, 7)));
+        unknown.push(Arc::new(Frame::unknown(UnknownReason::NoSymbol, None, 7)));
         all.add(&none, &unknown, 2, 20);
         *all.accounts_mut(Event::Cpu) = Accounts { ticks: 11, filtered: 1, kept: 10, ..Accounts::default() };
         all.check().unwrap();

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::trie::{NodeId, Trie};
-use super::view::View;
+use super::view::ProfileView;
 
 /// How a profile is walked.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl Fold<'_> {
     /// The first that `visit` returns.
     pub fn walk<E>(
         &self,
-        view: &View<'_>,
+        view: &ProfileView<'_>,
         mut visit: impl FnMut(Folded) -> Result<(), E>,
     ) -> Result<Boxless, E> {
         let (leaves, trie) = (view.leaves(), view.trie());

@@ -10,7 +10,7 @@ pub use crate::text::{clean, is_clean};
 
 /// Why a frame has no name. The label is what is printed: `[unknown: label]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Why {
+pub enum UnknownReason {
     /// No mapping covers the address.
     NotMapped,
     /// The process's mappings could not be read in time, or are more than are kept.
@@ -47,49 +47,49 @@ pub enum Why {
     NotKernelText,
 }
 
-impl Why {
+impl UnknownReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Why; 17] = [
-        Why::NotMapped,
-        Why::MappingsUnread,
-        Why::ProcessGone,
-        Why::FileUnavailable,
-        Why::NoSymbol,
-        Why::BadFile,
-        Why::WorkerFailed,
-        Why::AnonymousCode,
-        Why::NoAgent,
-        Why::NotLogged,
-        Why::CodeMoved,
-        Why::MethodGone,
-        Why::LogCut,
-        Why::NoCode,
-        Why::BadMemory,
-        Why::KernelHidden,
-        Why::NotKernelText,
+    pub const ALL: [UnknownReason; 17] = [
+        UnknownReason::NotMapped,
+        UnknownReason::MappingsUnread,
+        UnknownReason::ProcessGone,
+        UnknownReason::FileUnavailable,
+        UnknownReason::NoSymbol,
+        UnknownReason::BadFile,
+        UnknownReason::WorkerFailed,
+        UnknownReason::AnonymousCode,
+        UnknownReason::NoAgent,
+        UnknownReason::NotLogged,
+        UnknownReason::CodeMoved,
+        UnknownReason::MethodGone,
+        UnknownReason::LogCut,
+        UnknownReason::NoCode,
+        UnknownReason::BadMemory,
+        UnknownReason::KernelHidden,
+        UnknownReason::NotKernelText,
     ];
 
     /// The stable label, lower case.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
-            Why::NotMapped => "not mapped",
-            Why::MappingsUnread => "mappings unread",
-            Why::ProcessGone => "process gone",
-            Why::FileUnavailable => "file unavailable",
-            Why::NoSymbol => "no symbol",
-            Why::BadFile => "bad file",
-            Why::WorkerFailed => "worker failed",
-            Why::AnonymousCode => "anonymous code",
-            Why::NoAgent => "no agent",
-            Why::NotLogged => "not logged",
-            Why::CodeMoved => "code moved",
-            Why::MethodGone => "method gone",
-            Why::LogCut => "log cut",
-            Why::NoCode => "no code there",
-            Why::BadMemory => "bad memory",
-            Why::KernelHidden => "kernel hidden",
-            Why::NotKernelText => "not kernel text",
+            UnknownReason::NotMapped => "not mapped",
+            UnknownReason::MappingsUnread => "mappings unread",
+            UnknownReason::ProcessGone => "process gone",
+            UnknownReason::FileUnavailable => "file unavailable",
+            UnknownReason::NoSymbol => "no symbol",
+            UnknownReason::BadFile => "bad file",
+            UnknownReason::WorkerFailed => "worker failed",
+            UnknownReason::AnonymousCode => "anonymous code",
+            UnknownReason::NoAgent => "no agent",
+            UnknownReason::NotLogged => "not logged",
+            UnknownReason::CodeMoved => "code moved",
+            UnknownReason::MethodGone => "method gone",
+            UnknownReason::LogCut => "log cut",
+            UnknownReason::NoCode => "no code there",
+            UnknownReason::BadMemory => "bad memory",
+            UnknownReason::KernelHidden => "kernel hidden",
+            UnknownReason::NotKernelText => "not kernel text",
         }
     }
 }
@@ -137,7 +137,7 @@ pub struct Frame {
     /// Java: `package.Class.method`, dotted.
     pub name: Arc<str>,
     /// Why the name is unknown: set if and only if `kind` is [`Kind::Unknown`].
-    pub unknown: Option<Why>,
+    pub unknown: Option<UnknownReason>,
     /// Source file, as far as it is known.
     pub file: Option<Arc<str>>,
     /// Source line, 0 if unknown.
@@ -170,7 +170,7 @@ impl Frame {
 
     /// A frame whose name is not known.
     #[must_use]
-    pub fn unknown(why: Why, module: Option<Arc<Module>>, address: u64) -> Frame {
+    pub fn unknown(why: UnknownReason, module: Option<Arc<Module>>, address: u64) -> Frame {
         let name = module.as_ref().map_or("", |m| m.base_name()).into();
         Frame { name, unknown: Some(why), module, address, ..Frame::named(Kind::Unknown, "") }
     }
@@ -178,7 +178,7 @@ impl Frame {
 
 #[cfg(test)]
 mod tests {
-    use super::Why;
+    use super::UnknownReason;
 
     #[test]
     fn troubleshooting_knows_each_reason() {
@@ -193,6 +193,6 @@ mod tests {
             assert!(row.len() == 3 && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
         }
         let told: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
-        assert_eq!(told, Why::ALL.map(Why::label), "docs/troubleshooting.md");
+        assert_eq!(told, UnknownReason::ALL.map(UnknownReason::label), "docs/troubleshooting.md");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use super::frame::{Frame, Kind, Module, Why};
+use super::frame::{Frame, Kind, Module, UnknownReason};
 use super::strings::{StrId, Strings};
 
 /// Frames that a profile may have; the rest become [`FrameTable::FULL`]. 4 million are some 300 MB.
@@ -34,7 +34,7 @@ pub struct Symbol {
     /// As in [`Frame::name`].
     pub name: StrId,
     /// As in [`Frame::unknown`].
-    pub unknown: Option<Why>,
+    pub unknown: Option<UnknownReason>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -22,8 +22,8 @@ pub mod trie;
 pub mod view;
 
 pub use accounts::Accounts;
-pub use frame::{Frame, Kind, Module, Why};
+pub use frame::{Frame, Kind, Module, UnknownReason};
 pub use labels::Labels;
 pub use report::RunReport;
 pub use samples::Profile;
-pub use view::View;
+pub use view::ProfileView;

@@ -209,7 +209,7 @@ impl Profile {
         self.add_in(0, stack, labels, event, weight);
     }
 
-    /// The same in a second from the beginning of the profile on: see [`View::by_second`](super::View::by_second).
+    /// The same in a second from the beginning of the profile on: see [`View::by_second`](super::ProfileView::by_second).
     pub fn add_in(&mut self, second: u16, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
         match self.samples.entry((stack, labels, event, second)) {
             Entry::Occupied(mut sum) => *sum.get_mut() += weight,

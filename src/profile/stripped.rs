@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::advice::for_nameless;
-use super::frame::{Frame, Module, Why};
+use super::frame::{Frame, Module, UnknownReason};
 use super::tables::Ticks;
-use super::view::View;
+use super::view::ProfileView;
 
 /// Stands between the file and the first address of a function, as in disassemblers and samply.
 const MARK: &str = "!fun_";
@@ -47,7 +47,7 @@ fn is_hex(digits: &str) -> bool {
 pub fn is_nameless(frame: &Frame) -> bool {
     let Some(module) = &frame.module else { return false };
     let start = frame.name.strip_prefix(module.base_name()).and_then(|rest| rest.strip_prefix(MARK));
-    frame.unknown == Some(Why::NoSymbol) || start.is_some_and(is_hex)
+    frame.unknown == Some(UnknownReason::NoSymbol) || start.is_some_and(is_hex)
 }
 
 /// A file whose functions have no names.
@@ -63,7 +63,7 @@ pub struct StrippedRow {
     pub total: u64,
 }
 
-impl View<'_> {
+impl ProfileView<'_> {
     /// Files whose functions have no names, those with the most ticks first.
     #[must_use]
     pub fn stripped(&self) -> Vec<StrippedRow> {
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(files, ["libz.so.1", "a+0x1", "c+0xyz", "c+0x", "libz.so.1"]);
         let (deflate, slide) = (native(&z, "deflate"), native(&z, &by_start(&z, 0x3c40)));
         let (start, foreign) = (native(&c, &by_start(&c, 0x891a0)), native(&c, "libz.so.1!fun_3c40"));
-        let bare = Arc::new(Frame::unknown(Why::NoSymbol, Some(Arc::clone(&z)), 9));
+        let bare = Arc::new(Frame::unknown(UnknownReason::NoSymbol, Some(Arc::clone(&z)), 9));
         let mut p = Profile::new();
         for (stack, n) in [
             (vec![&start, &deflate, &slide, &slide], 5),

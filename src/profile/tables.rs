@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::frame::Why;
+use super::frame::UnknownReason;
 use super::frames::FrameId;
 use super::kind::{Kind, Origin};
 use super::strings::StrId;
 use super::trie::NodeId;
-use super::view::View;
+use super::view::ProfileView;
 
 /// A function, however it was compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct ProcessRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownRow {
     /// The reason.
-    pub why: Why,
+    pub why: UnknownReason,
     /// Such frames, each as often as it was sampled.
     pub frames: u64,
     /// Ticks whose leaf is such a frame.
@@ -87,8 +87,8 @@ impl Unknown {
     }
 }
 
-fn of_kernel(why: Why) -> bool {
-    matches!(why, Why::KernelHidden | Why::NotKernelText)
+fn of_kernel(why: UnknownReason) -> bool {
+    matches!(why, UnknownReason::KernelHidden | UnknownReason::NotKernelText)
 }
 
 /// Which kinds are one function if their names are equal: a name says only whether it looks like C++.
@@ -109,7 +109,7 @@ pub(super) struct Ticks {
     pub(super) total: u64,
 }
 
-impl View<'_> {
+impl ProfileView<'_> {
     /// Functions, the most ticks of their own first.
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionRow> {
@@ -146,7 +146,7 @@ impl View<'_> {
 
     /// Each symbol's row, if it is a function, and the rows.
     fn families(&self) -> (Vec<Option<usize>>, Vec<FunctionRow>) {
-        let mut ids: HashMap<(Origin, StrId, Option<Why>), usize> = HashMap::new();
+        let mut ids: HashMap<(Origin, StrId, Option<UnknownReason>), usize> = HashMap::new();
         let mut rows = Vec::new();
         let symbols = self.frames().symbols().iter().enumerate();
         let function = symbols.map(|(at, symbol)| {
@@ -266,7 +266,7 @@ impl<K: Eq + Hash> Sums<K> {
 mod tests {
     use std::sync::Arc;
 
-    use crate::profile::{Frame, Kind, Labels, Module, Profile, Why};
+    use crate::profile::{Frame, Kind, Labels, Module, Profile, UnknownReason};
 
     use crate::sample::Event;
 
@@ -333,16 +333,24 @@ mod tests {
     fn unknown_frames_by_reason() {
         let mut p = Profile::new();
         let module = Arc::new(Module::at("/usr/lib/libx.so"));
-        let gone = Arc::new(Frame::unknown(Why::CodeMoved, None, 1));
-        let bare = |address| Arc::new(Frame::unknown(Why::NoSymbol, Some(Arc::clone(&module)), address));
-        let hidden = Arc::new(Frame::unknown(Why::KernelHidden, None, 9));
+        let gone = Arc::new(Frame::unknown(UnknownReason::CodeMoved, None, 1));
+        let bare =
+            |address| Arc::new(Frame::unknown(UnknownReason::NoSymbol, Some(Arc::clone(&module)), address));
+        let hidden = Arc::new(Frame::unknown(UnknownReason::KernelHidden, None, 9));
         let process = named(Kind::Process, "x");
         let labels = Labels::default();
         p.add(&labels, &[process.clone(), bare(1), bare(2), gone], 2, 0);
         p.add(&labels, &[process.clone(), named(Kind::Marker, "[truncated]"), bare(3), hidden], 3, 0);
         let u = p.of_event(Event::Cpu).unknown();
         let told: Vec<_> = u.rows.iter().map(|r| (r.why, r.frames, r.leaves)).collect();
-        assert_eq!(told, [(Why::NoSymbol, 7, 0), (Why::KernelHidden, 3, 3), (Why::CodeMoved, 2, 2)]);
+        assert_eq!(
+            told,
+            [
+                (UnknownReason::NoSymbol, 7, 0),
+                (UnknownReason::KernelHidden, 3, 3),
+                (UnknownReason::CodeMoved, 2, 2)
+            ]
+        );
         assert_eq!((u.user_frames, u.user(), u.leaves(), u.truncated), (9, 9, 5, 3));
     }
 }

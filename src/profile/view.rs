@@ -13,7 +13,7 @@ use crate::sample::Event;
 
 /// Samples of a profile, with accounts of their own.
 #[derive(Clone, Debug)]
-pub struct View<'p> {
+pub struct ProfileView<'p> {
     profile: &'p Profile,
     event: Event,
     /// By leaf, then by labels.
@@ -27,14 +27,21 @@ pub struct View<'p> {
 impl Profile {
     /// The samples of an event.
     #[must_use]
-    pub fn of_event(&self, event: Event) -> View<'_> {
+    pub fn of_event(&self, event: Event) -> ProfileView<'_> {
         let (samples, by_second) = summed(self.samples_of(|of| of == event));
-        View { profile: self, event, samples, by_second, accounts: self.accounts(event), has_labels: true }
+        ProfileView {
+            profile: self,
+            event,
+            samples,
+            by_second,
+            accounts: self.accounts(event),
+            has_labels: true,
+        }
     }
 
     /// The samples of each event.
     #[must_use]
-    pub fn views(&self) -> Vec<View<'_>> {
+    pub fn views(&self) -> Vec<ProfileView<'_>> {
         self.events().into_iter().map(|event| self.of_event(event)).collect()
     }
 
@@ -43,14 +50,14 @@ impl Profile {
     /// # Errors
     /// One sentence with both sums.
     pub fn check(&self) -> Result<(), String> {
-        self.views().iter().try_for_each(View::check)
+        self.views().iter().try_for_each(ProfileView::check)
     }
 }
 
-impl<'p> View<'p> {
+impl<'p> ProfileView<'p> {
     /// The samples by what `key` says of their labels, in the order of the keys: a view each, with their ticks as its
     /// accounts. Lost ticks are nobody's and in none of them.
-    pub fn split<K: Ord>(&self, key: impl Fn(&Labels) -> K) -> impl Iterator<Item = (K, View<'p>)> {
+    pub fn split<K: Ord>(&self, key: impl Fn(&Labels) -> K) -> impl Iterator<Item = (K, ProfileView<'p>)> {
         let mut groups: BTreeMap<K, Vec<Sample>> = BTreeMap::new();
         for sample in self.by_second() {
             groups.entry(key(self.profile.labels(sample.labels))).or_default().push(*sample);
@@ -60,18 +67,25 @@ impl<'p> View<'p> {
 
     /// The lost ticks, and no samples.
     #[must_use]
-    pub fn lost(&self) -> View<'p> {
+    pub fn lost(&self) -> ProfileView<'p> {
         let lost = self.accounts.lost.clone();
         self.only(Vec::new(), Accounts { ticks: self.accounts.lost_total(), lost, ..Accounts::default() })
     }
 
-    fn only(&self, samples: Vec<Sample>, accounts: Accounts) -> View<'p> {
+    fn only(&self, samples: Vec<Sample>, accounts: Accounts) -> ProfileView<'p> {
         let (samples, by_second) = summed(samples);
         let kept: u64 = samples.iter().map(|sample| sample.weight.count).sum();
         let (ticks, period_ns, one_in) =
             (accounts.ticks + kept, self.accounts.period_ns, self.accounts.one_in);
         let accounts = Accounts { ticks, kept, period_ns, one_in, ..accounts };
-        View { profile: self.profile, event: self.event, samples, by_second, accounts, has_labels: true }
+        ProfileView {
+            profile: self.profile,
+            event: self.event,
+            samples,
+            by_second,
+            accounts,
+            has_labels: true,
+        }
     }
 
     /// Of what they are.
@@ -83,11 +97,11 @@ impl<'p> View<'p> {
     /// The samples of a container, or of what is in none. The others count as filtered. Lost ticks stay: nobody knows
     /// whose they were.
     #[must_use]
-    pub fn of_container(&self, container: Option<&ContainerLabels>) -> View<'p> {
+    pub fn of_container(&self, container: Option<&ContainerLabels>) -> ProfileView<'p> {
         let own = |sample: &&Sample| self.labels(sample.labels).container.as_deref() == container;
         let [samples, by_second] =
             [&self.samples, &self.by_second].map(|rows| rows.iter().filter(own).copied().collect());
-        let mut view = View { samples, by_second, accounts: self.accounts.clone(), ..*self };
+        let mut view = ProfileView { samples, by_second, accounts: self.accounts.clone(), ..*self };
         let out = view.accounts.kept.saturating_sub(view.total().count);
         view.accounts.kept -= out;
         view.accounts.filtered += out;
@@ -96,7 +110,7 @@ impl<'p> View<'p> {
 
     /// The same, of nobody: what differs by its labels alone is one sample.
     #[must_use]
-    pub fn without_labels(mut self) -> View<'p> {
+    pub fn without_labels(mut self) -> ProfileView<'p> {
         self.has_labels = false;
         self.samples.dedup_by(|next, first| {
             let same = next.leaf == first.leaf;

@@ -2,7 +2,7 @@
 
 /// Why the walk of the user stack ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
+pub enum StopReason {
     /// The outermost frame was reached.
     Root,
     /// The limit of 1,024 frames was reached, or that of what a walk may read: the root side is missing.
@@ -27,19 +27,19 @@ pub enum End {
     Uretprobe,
 }
 
-impl End {
+impl StopReason {
     /// Every reason, in the order of `JP_ENDS` in `bpf/abi.h`.
-    pub const ALL: [End; 11] = [
-        End::Root,
-        End::Depth,
-        End::BadRead,
-        End::NotUp,
-        End::BadPc,
-        End::NoUser,
-        End::NoTable,
-        End::NoRule,
-        End::NoBlob,
-        End::NoFrame,
-        End::Uretprobe,
+    pub const ALL: [StopReason; 11] = [
+        StopReason::Root,
+        StopReason::Depth,
+        StopReason::BadRead,
+        StopReason::NotUp,
+        StopReason::BadPc,
+        StopReason::NoUser,
+        StopReason::NoTable,
+        StopReason::NoRule,
+        StopReason::NoBlob,
+        StopReason::NoFrame,
+        StopReason::Uretprobe,
     ];
 }

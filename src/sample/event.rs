@@ -30,7 +30,7 @@ pub enum Unit {
 
 /// How many samples of an event there should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum Expectation {
     /// One for each period of time of each CPU.
     Periodic,
     /// One for so many of the events, which the source counts.
@@ -44,7 +44,7 @@ struct Facts {
     alias: Option<&'static str>,
     title: &'static str,
     unit: Unit,
-    expected: Expected,
+    expected: Expectation,
 }
 
 impl Event {
@@ -54,7 +54,7 @@ impl Event {
 
     #[rustfmt::skip]
     fn facts(self) -> Facts {
-        use Expected::{OneIn, Periodic};
+        use Expectation::{OneIn, Periodic};
         use Unit::{Count, Nanoseconds};
         let (name, alias, title, unit, expected) = match self {
             Event::Cpu => ("cpu", Some("cpu-clock"), "CPU time", Nanoseconds, Periodic),
@@ -92,7 +92,7 @@ impl Event {
 
     /// How many samples of it there should be.
     #[must_use]
-    pub fn expected(self) -> Expected {
+    pub fn expected(self) -> Expectation {
         self.facts().expected
     }
 

@@ -9,7 +9,7 @@ pub mod identity;
 pub mod stack;
 mod word;
 
-pub use end::End;
+pub use end::StopReason;
 pub use event::Event;
 pub use identity::{MonoNs, ProcessId};
 pub use stack::{Count, Leaf, Stack, StackKey};

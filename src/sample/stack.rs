@@ -1,6 +1,6 @@
 //! A stack as the kernel saw it: addresses, leaf first, with how it was interrupted and why the walk ended.
 
-use super::{End, Event, MonoNs, ProcessId, UserWord};
+use super::{Event, MonoNs, ProcessId, StopReason, UserWord};
 
 /// What one counter counts: equal keys are one stack of one program (and thread, if threads were asked for).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ pub struct Stack {
     /// How user code was left.
     pub leaf: Leaf,
     /// Why the user walk ended.
-    pub end: End,
+    pub end: StopReason,
     /// Kernel addresses: the first is a leaf, the others are return addresses.
     pub kernel: Vec<u64>,
     /// User frames.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::idle::Idle;
-use super::part::Part;
+use super::part::RunPart;
 use super::sampler::{Batch, Totals};
 use super::tally::EventTally;
 use super::waiting::{Queue, Waiting};
@@ -22,7 +22,7 @@ use crate::world::World;
 
 /// How stacks are shown.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct View {
+pub(super) struct StackDisplay {
     /// A frame for each thread.
     pub(super) per_thread: bool,
     /// Thread names with their numbers.
@@ -85,9 +85,9 @@ impl Last {
 /// Turns batches into profiles, one for each part.
 pub(super) struct Aggregator {
     /// Those whose stacks are not all named; the last is not over.
-    parts: VecDeque<Part>,
+    parts: VecDeque<RunPart>,
     idle: Idle,
-    view: View,
+    view: StackDisplay,
     /// Ticks of threads whose names may be a part of theirs.
     cut_names: u64,
     waiting: Queue,
@@ -96,9 +96,9 @@ pub(super) struct Aggregator {
 }
 
 impl Aggregator {
-    pub(super) fn new(idle: Idle, view: View) -> Aggregator {
+    pub(super) fn new(idle: Idle, view: StackDisplay) -> Aggregator {
         Aggregator {
-            parts: VecDeque::from([Part::new(view.first)]),
+            parts: VecDeque::from([RunPart::new(view.first)]),
             idle,
             view,
             cut_names: 0,
@@ -110,13 +110,13 @@ impl Aggregator {
     /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
     pub(super) fn samples(&self) -> u64 {
         let of = |tally: &EventTally| tally.kept - tally.hidden_idle(self.idle.shown);
-        let samples = |part: &Part| part.tally.events().map(of).sum::<u64>();
+        let samples = |part: &RunPart| part.tally.events().map(of).sum::<u64>();
         let samples = self.parts.iter().rev().map(samples);
         samples.into_iter().find(|samples| *samples > 0).unwrap_or(0)
     }
 
     /// The oldest part that is over, if no stack of it still waits, and what was known at its end.
-    pub(super) fn take_part(&mut self) -> Option<(Part, Totals)> {
+    pub(super) fn take_part(&mut self) -> Option<(RunPart, Totals)> {
         let (last, totals) = self.parts.front()?.end.clone()?;
         if self.waiting.reaches_back_to(last) {
             return None;
@@ -147,15 +147,15 @@ impl Aggregator {
         let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|(last, _)| *last);
         let due = self.waiting.take_due(number, over, &world.readiness);
         self.resolve_each(world, due);
-        world.symbolizer.meet(late.iter().map(|(stack, _)| stack));
+        world.symbolizer.prefetch_interpreted(late.iter().map(|(stack, _)| stack));
         if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
             part.end = Some((number, totals));
-            self.parts.push_back(Part::new(self.view.first));
+            self.parts.push_back(RunPart::new(self.view.first));
         }
         self.waiting.add(number, late);
         let oldest = self.waiting.oldest().unwrap_or(end);
         world.processes.retire(oldest.min(self.ends[0]));
-        world.symbolizer.tidy(&world.processes);
+        world.symbolizer.evict_unused(&world.processes);
         self.ends = [self.ends[1], end];
         world.waiting = self.waiting.processes();
         world.window += 1;
@@ -168,7 +168,7 @@ impl Aggregator {
 
     /// Adds a window's counts to its part's.
     fn count(&mut self, number: u64, counted: &Window) {
-        let Part { tally, most_stacks, .. } = self.part(number);
+        let RunPart { tally, most_stacks, .. } = self.part(number);
         for Counted { event, frameless, counters, kept } in &counted.events {
             let tally = tally.of(*event);
             tally.counters.add(counters);
@@ -199,15 +199,15 @@ impl Aggregator {
 
     /// Which part has a window.
     fn part_at(&self, window: u64) -> usize {
-        let over = |part: &Part| part.end.as_ref().is_some_and(|(last, _)| *last < window);
+        let over = |part: &RunPart| part.end.as_ref().is_some_and(|(last, _)| *last < window);
         self.parts.iter().take_while(|part| over(part)).count()
     }
 
     /// The part of a window.
-    fn part(&mut self, window: u64) -> &mut Part {
+    fn part(&mut self, window: u64) -> &mut RunPart {
         let at = self.part_at(window);
         if at == self.parts.len() {
-            self.parts.push_back(Part::new(self.view.first));
+            self.parts.push_back(RunPart::new(self.view.first));
         }
         &mut self.parts[at]
     }

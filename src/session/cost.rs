@@ -53,7 +53,7 @@ impl Steadiness {
     }
 
     /// A window has come: if it is `last`, the end begins with it. `busy`: something is still beginning.
-    pub(super) fn look(
+    pub(super) fn observe(
         &mut self,
         (busy, last): (bool, bool),
         program: Option<RunStats>,

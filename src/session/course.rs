@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::cost::{cost, resident};
 use super::outcome::{Outcome, Vitals};
-use super::part::Part;
+use super::part::RunPart;
 use super::sampler::{EventTotals, Totals};
 use super::stop_reason::{advice, label};
 use super::tally::EventTally;
@@ -25,7 +25,7 @@ use crate::profile::report::{EndedIn, EventReport, MAX_ENDED_IN};
 use crate::profile::samples::TimeSpan;
 use crate::profile::{Accounts, Module, Profile, RunReport};
 use crate::sample::event::Unit;
-use crate::sample::{End, Event};
+use crate::sample::{Event, StopReason};
 use crate::symbolize::Stats;
 use crate::world::PartReport;
 
@@ -34,7 +34,7 @@ use crate::world::PartReport;
 const SET: SignedDuration = SignedDuration::from_millis(100);
 
 /// How far a session is: where its next part starts.
-pub(super) struct Course {
+pub(super) struct PartAssembler {
     /// Where the last one ended; none before the first.
     ended_at: Option<Timestamp>,
     machine: MachineTime,
@@ -52,21 +52,21 @@ struct Told {
     expected: u64,
 }
 
-impl Course {
-    pub(super) fn begin() -> Course {
+impl PartAssembler {
+    pub(super) fn begin() -> PartAssembler {
         let machine = MachineTime::now();
-        Course { ended_at: None, machine, told: Duration::ZERO, told_of: BTreeMap::new() }
+        PartAssembler { ended_at: None, machine, told: Duration::ZERO, told_of: BTreeMap::new() }
     }
 
     /// Puts together what a part gives, with what the stages said of it. The next one starts where it ends.
     pub(super) fn part(
         &mut self,
-        (part, totals): (Part, &Totals),
+        (part, totals): (RunPart, &Totals),
         said: PartReport,
         (symbols, openers): &(Stats, OpenersCost),
         settings: &Settings,
     ) -> Outcome {
-        let Part { mut profile, mut tally, most_stacks, .. } = part;
+        let RunPart { mut profile, mut tally, most_stacks, .. } = part;
         let duration = totals.duration.saturating_sub(self.told);
         self.told = totals.duration;
         let mut events = Vec::new();
@@ -173,7 +173,7 @@ fn ends(tally: &EventTally) -> Vec<(String, u64)> {
 
 /// In which files' code walks ended before the root, those with the most ticks first.
 fn ended_in(tally: &EventTally) -> Vec<EndedIn> {
-    let row = |((file, end), &ticks): (&(Arc<Module>, End), &u64)| EndedIn {
+    let row = |((file, end), &ticks): (&(Arc<Module>, StopReason), &u64)| EndedIn {
         file: file.path.to_string(),
         why: label(*end).to_owned(),
         advice: advice(*end, file).unwrap_or_default().to_owned(),
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn parts_follow_each_other_and_a_clock_that_is_set() {
-        let mut course = Course::begin();
+        let mut course = PartAssembler::begin();
         // When a part of ten seconds ends by a clock, and when it began.
         let hour = 3_600_000;
         for (ended_ms, began_ms) in [
@@ -282,7 +282,7 @@ mod tests {
         (tally.counters.ticks, tally.counters.filtered) = (100, 9);
         for (shown, rows) in [(false, [28, 60, 9, 3]), (true, [88, 0, 9, 3])] {
             let idle = tally.hidden_idle(shown);
-            let accounts = Course::begin().accounts(&tally, &of, idle);
+            let accounts = PartAssembler::begin().accounts(&tally, &of, idle);
             accounts.check().unwrap();
             let first = EventReport { accounts, idle, ..EventReport::default() };
             let report = RunReport { first, ..RunReport::default() };

@@ -28,11 +28,11 @@ use crate::host;
 use crate::targets::groups::Groups;
 use crate::world::World;
 
-pub use crate::plan::{AgentRule, Control, Java, OptedIn, Refused, Settings, Target};
+pub use crate::plan::{AgentRule, Control, JavaNaming, OptedIn, Refused, Settings, Target};
 pub use crate::process::container::Node;
 pub use outcome::{Outcome, Vitals};
 
-use aggregator::{Aggregator, View};
+use aggregator::{Aggregator, StackDisplay};
 use idle::Idle;
 use launch::Launched;
 use sampler::{Limits, News, Sampler};
@@ -92,7 +92,7 @@ pub fn run_parts(
     let world = World::look(settings, groups, launched.as_ref().map(Launched::pid))?;
     let Settings { per_thread, raw_threads, seconds, .. } = *settings;
     let aggregator =
-        Aggregator::new(idle, View { per_thread, raw_threads, seconds, first: settings.first() });
+        Aggregator::new(idle, StackDisplay { per_thread, raw_threads, seconds, first: settings.first() });
     let mut stages = Stages::prepare(settings, control, world, ready.unwind, aggregator);
 
     let news = sampler.news.take().context("the sampler has no news")?;

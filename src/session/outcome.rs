@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::profile::filter::Glob;
-use crate::profile::{Profile, RunReport, View};
+use crate::profile::{Profile, ProfileView, RunReport};
 use crate::unwind::Usage;
 
 /// What a session gives: for all of its time, or for a part of it.
@@ -22,7 +22,7 @@ pub struct Outcome {
 impl Outcome {
     /// The samples of each event, in the order in which they were asked for.
     #[must_use]
-    pub fn views(&self) -> Vec<View<'_>> {
+    pub fn views(&self) -> Vec<ProfileView<'_>> {
         let others = self.report.others.iter().map(|of| of.event);
         std::iter::once(self.report.first.event)
             .chain(others)

@@ -7,8 +7,8 @@ use super::sampler::Totals;
 use super::tally::Tally;
 use crate::profile::kind::Origin;
 use crate::profile::stripped::is_nameless;
-use crate::profile::{Frame, Kind, Module, Profile, Why};
-use crate::sample::{Count, End, Event, MonoNs, Stack};
+use crate::profile::{Frame, Kind, Module, Profile, UnknownReason};
+use crate::sample::{Count, Event, MonoNs, Stack, StopReason};
 
 /// Nanoseconds.
 const SECOND: u64 = 1_000_000_000;
@@ -16,7 +16,7 @@ const SECOND: u64 = 1_000_000_000;
 const MAX_FILES: usize = 4096;
 
 /// What the ticks of some windows in a row have become.
-pub(super) struct Part {
+pub(super) struct RunPart {
     pub(super) profile: Profile,
     pub(super) tally: Tally,
     /// The event by which runtimes' rows of the report count.
@@ -30,9 +30,9 @@ pub(super) struct Part {
     pub(super) end: Option<(u64, Totals)>,
 }
 
-impl Part {
-    pub(super) fn new(first: Event) -> Part {
-        Part {
+impl RunPart {
+    pub(super) fn new(first: Event) -> RunPart {
+        RunPart {
             profile: Profile::new(),
             tally: Tally::default(),
             first,
@@ -81,7 +81,7 @@ impl Part {
         ticks.all += count.ticks;
         if frames.iter().any(|frame| frame.kind.origin() == Origin::Java) {
             ticks.managed += count.ticks;
-            if end == End::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
+            if end == StopReason::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
                 ticks.rootless += count.ticks;
             }
         }
@@ -104,16 +104,16 @@ fn begins_thread(root: &Frame) -> bool {
 }
 
 /// How the walk ended, as far as its frames show: one that left the code has ended there, whatever it read beyond.
-fn end(stack: &Stack, frames: &[Arc<Frame>]) -> End {
-    let astray = frames.first().is_some_and(|root| root.unknown == Some(Why::NotMapped));
-    if astray && stack.user.len() > 1 { End::BadPc } else { stack.end }
+fn end(stack: &Stack, frames: &[Arc<Frame>]) -> StopReason {
+    let astray = frames.first().is_some_and(|root| root.unknown == Some(UnknownReason::NotMapped));
+    if astray && stack.user.len() > 1 { StopReason::BadPc } else { stack.end }
 }
 
 /// The file of the frame whose caller was not found; none if it is in none, or nothing is missing.
-fn ended_in(end: End, frames: &[Arc<Frame>]) -> Option<Arc<Module>> {
-    if matches!(end, End::Root | End::Depth | End::NoUser) {
+fn ended_in(end: StopReason, frames: &[Arc<Frame>]) -> Option<Arc<Module>> {
+    if matches!(end, StopReason::Root | StopReason::Depth | StopReason::NoUser) {
         return None;
     }
-    let last = frames.iter().find(|frame| frame.unknown != Some(Why::NotMapped))?;
+    let last = frames.iter().find(|frame| frame.unknown != Some(UnknownReason::NotMapped))?;
     last.module.clone().filter(|_| last.kind != Kind::Kernel)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 
 use crate::capture::online::Online;
-use crate::capture::program::Program;
+use crate::capture::program::BpfProgram;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::CaptureOptions;
 use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, WaitMap, Window};
@@ -117,7 +117,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    fn of(program: &Program) -> anyhow::Result<Ready> {
+    fn of(program: &BpfProgram) -> anyhow::Result<Ready> {
         Ok(Ready {
             unwind: program.unwind_memory()?,
             cgroups: program.cgroups()?,
@@ -302,9 +302,9 @@ impl Run {
                 self.cpus = self.cpus.max(self.capture.cpus().len());
                 // Read before the window turns: a tick in between is missed by neither.
                 let totals = ends_part.then(|| self.totals(begin)).transpose()?;
-                let window = self.capture.turn()?;
+                let window = self.capture.take_window()?;
                 // Whoever dropped the receiver does not want the rest.
-                if !self.tell(window, totals, sink) || stopping {
+                if !self.send_window(window, totals, sink) || stopping {
                     break;
                 }
                 if ends_part {
@@ -333,13 +333,13 @@ impl Run {
         // This may be what has failed.
         let _ = self.capture.stop();
         if let Ok(totals) = self.totals(begin) {
-            let window = self.capture.turn().unwrap_or_default();
-            self.tell(window, Some(totals), sink);
+            let window = self.capture.take_window().unwrap_or_default();
+            self.send_window(window, Some(totals), sink);
         }
     }
 
     /// Whether somebody wants the window.
-    fn tell(&mut self, window: Window, totals: Option<Totals>, sink: &Sink) -> bool {
+    fn send_window(&mut self, window: Window, totals: Option<Totals>, sink: &Sink) -> bool {
         self.take_events();
         let program = self.capture.run_stats();
         let events = std::mem::take(&mut self.events);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Outcome;
 use super::aggregator::Aggregator;
 use super::cost::Steadiness;
-use super::course::Course;
+use super::course::PartAssembler;
 use super::progress::Progress;
 use super::sampler::Batch;
 use super::targets_stage::TargetsStage;
@@ -33,7 +33,7 @@ pub(super) struct Stages<'a> {
     stages: Vec<Box<dyn Stage>>,
     aggregator: Aggregator,
     progress: Progress,
-    course: Course,
+    course: PartAssembler,
     steadiness: Steadiness,
     /// Of processes that have ended, too.
     limits: LimitsMet,
@@ -56,7 +56,7 @@ impl<'a> Stages<'a> {
             stages,
             aggregator,
             progress: Progress::new(settings.progress, settings.duration),
-            course: Course::begin(),
+            course: PartAssembler::begin(),
             steadiness: Steadiness::begin(),
             limits: LimitsMet::default(),
             settings,
@@ -71,7 +71,7 @@ impl<'a> Stages<'a> {
     /// Sampling begins now.
     pub(super) fn begin(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.on_begin(&mut self.world));
-        (self.course, self.steadiness) = (Course::begin(), Steadiness::begin());
+        (self.course, self.steadiness) = (PartAssembler::begin(), Steadiness::begin());
     }
 
     /// What happened to processes since.
@@ -84,7 +84,7 @@ impl<'a> Stages<'a> {
     pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
         let is_beginning = self.stages.iter().any(|stage| stage.is_beginning());
         let ends_part = batch.totals.is_some();
-        self.steadiness.look((is_beginning, ends_part), batch.program, || self.world.costs());
+        self.steadiness.observe((is_beginning, ends_part), batch.program, || self.world.costs());
         self.events(&batch.events);
         let mut stacks = self.world.take_in(&mut batch.window.stacks);
         self.world.readiness.clear();
@@ -98,8 +98,8 @@ impl<'a> Stages<'a> {
         self.note_limits();
         self.progress.show(self.aggregator.samples());
         if control.take_evict() {
-            self.world.symbolizer.shed();
-            self.stages.iter_mut().for_each(|stage| stage.shed());
+            self.world.symbolizer.release_memory();
+            self.stages.iter_mut().for_each(|stage| stage.release_memory());
         }
     }
 

@@ -2,45 +2,45 @@
 
 use crate::profile::Module;
 use crate::profile::file_trait::FileTrait;
-use crate::sample::End;
+use crate::sample::StopReason;
 
 /// The label of a stop reason, in reports.
-pub(super) fn label(end: End) -> &'static str {
+pub(super) fn label(end: StopReason) -> &'static str {
     match end {
-        End::Root => "root",
-        End::Depth => "deeper than 1,024 frames, or too dear to walk",
-        End::BadRead => "stack not readable",
-        End::NotUp => "caller's frame not above its own",
-        End::BadPc => "return address that is not in code",
-        End::NoUser => "no user stack",
-        End::NoTable => "no frame pointer and no unwind table",
-        End::NoRule => "unwind rule that is not followed",
-        End::NoBlob => "a JVM's code heap where no code is in use",
-        End::NoFrame => "a JVM's frame while it was made, changed or left",
-        End::Uretprobe => "return address replaced by a uretprobe",
+        StopReason::Root => "root",
+        StopReason::Depth => "deeper than 1,024 frames, or too dear to walk",
+        StopReason::BadRead => "stack not readable",
+        StopReason::NotUp => "caller's frame not above its own",
+        StopReason::BadPc => "return address that is not in code",
+        StopReason::NoUser => "no user stack",
+        StopReason::NoTable => "no frame pointer and no unwind table",
+        StopReason::NoRule => "unwind rule that is not followed",
+        StopReason::NoBlob => "a JVM's code heap where no code is in use",
+        StopReason::NoFrame => "a JVM's frame while it was made, changed or left",
+        StopReason::Uretprobe => "return address replaced by a uretprobe",
     }
 }
 
 /// What to do about stacks that stopped so in code of this file: a sentence or two that are true of it. None where nothing
 /// is missing.
-pub(super) fn advice(end: End, file: &Module) -> Option<&'static str> {
+pub(super) fn advice(end: StopReason, file: &Module) -> Option<&'static str> {
     Some(match end {
-        End::Root | End::NoUser => return None,
-        End::Depth => "Endless recursion, or a stack that was made so: its root is [truncated].",
-        End::BadRead => {
+        StopReason::Root | StopReason::NoUser => return None,
+        StopReason::Depth => "Endless recursion, or a stack that was made so: its root is [truncated].",
+        StopReason::BadRead => {
             "The stack was swapped out, or the code switched to a stack that is gone. A few are normal."
         }
-        End::NotUp | End::BadPc => {
+        StopReason::NotUp | StopReason::BadPc => {
             "The code switches stacks, or says something false of its frames. A few are normal."
         }
-        End::NoTable => for_no_table(file),
-        End::NoRule => {
+        StopReason::NoTable => for_no_table(file),
+        StopReason::NoRule => {
             "Hand-written assembler, mostly: its frames are described by a rule that is not followed."
         }
-        End::Uretprobe => {
+        StopReason::Uretprobe => {
             "Another tool traces returns there, and the kernel's list lacks this one. A few are normal."
         }
-        End::NoBlob | End::NoFrame => {
+        StopReason::NoBlob | StopReason::NoFrame => {
             "A few are normal: the JVM was about to make, change or drop that code."
         }
     })
@@ -69,13 +69,15 @@ mod tests {
     #[test]
     fn each_stop_reason_has_a_label_and_advice_for_each_file() {
         let traits = FileTrait::ALL.map(|one| FileTraits::default().with(one, true));
-        for end in End::ALL {
+        for end in StopReason::ALL {
             assert!(!label(end).is_empty(), "{end:?}");
             for traits in traits.into_iter().chain([FileTraits::default()]) {
                 let file = Module { traits, ..Module::at("/srv/x") };
                 match advice(end, &file) {
                     Some(advice) => assert!(advice.len() > 20 && advice.ends_with('.'), "{end:?}: {advice}"),
-                    None => assert!(matches!(end, End::Root | End::NoUser), "{end:?} {traits:?}"),
+                    None => {
+                        assert!(matches!(end, StopReason::Root | StopReason::NoUser), "{end:?} {traits:?}");
+                    }
                 }
             }
         }
@@ -85,7 +87,7 @@ mod tests {
     fn advice_goes_by_the_file() {
         let of = |path: &str, one| {
             let traits = FileTraits::default().with(one, true);
-            advice(End::NoTable, &Module { traits, ..Module::at(path) }).unwrap()
+            advice(StopReason::NoTable, &Module { traits, ..Module::at(path) }).unwrap()
         };
         assert!(of("/srv/x", FileTrait::Packed).contains("upx -d"));
         assert!(of("/srv/x", FileTrait::Go).contains("Go"));
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn troubleshooting_has_each_stop_reason() {
         let page = include_str!("../../docs/troubleshooting.md");
-        for end in End::ALL.into_iter().filter(|end| *end != End::Root) {
+        for end in StopReason::ALL.into_iter().filter(|end| *end != StopReason::Root) {
             assert!(page.contains(label(end)), "{}", label(end));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::capture::abi::Counters;
 use crate::profile::Module;
-use crate::sample::{End, Event, ProcessId};
+use crate::sample::{Event, ProcessId, StopReason};
 use crate::world::RuntimeTicks;
 
 /// What was counted besides the profile, of each event and of processes.
@@ -38,9 +38,9 @@ pub(super) struct EventTally {
     /// Ticks whose frames never arrived.
     pub(super) frameless: u64,
     /// How the user walks ended, by ticks.
-    pub(super) ends: HashMap<End, u64>,
+    pub(super) ends: HashMap<StopReason, u64>,
     /// Of walks that did not reach the root, in which files' code they ended.
-    pub(super) ended_in: HashMap<(Arc<Module>, End), u64>,
+    pub(super) ended_in: HashMap<(Arc<Module>, StopReason), u64>,
 }
 
 impl EventTally {

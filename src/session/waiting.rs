@@ -75,7 +75,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{End, Event, Leaf, StackKey};
+    use crate::sample::{Event, Leaf, StackKey, StopReason};
     use crate::world::NameDelay;
 
     /// One that is followed, one that has ended, one of which it is not known yet.
@@ -93,7 +93,7 @@ mod tests {
     fn stacks(tgid: u32, number: usize) -> Vec<(Stack, Count)> {
         let process = ProcessId { tgid, start: 1, exec: 1 };
         let key = StackKey { process, tid: 0, comm: 0, cgroup: 0, event: Event::Cpu, stack: 0 };
-        let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, End::Root);
+        let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, StopReason::Root);
         let stack = Stack { key, at, comm, leaf, end, kernel: Vec::new(), user: Vec::new() };
         vec![(stack, Count { ticks: 1, weight: 1 }); number]
     }

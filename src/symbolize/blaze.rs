@@ -25,16 +25,16 @@ const MAX_KEPT: usize = 4 << 20;
 
 /// A symbol as a table has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Symbol {
+pub(super) struct ElfSymbol {
     pub(super) name: String,
     pub(super) start: u64,
     /// Bytes; none if the table does not say it.
     pub(super) size: Option<u64>,
 }
 
-impl Symbol {
-    fn of(sym: &Sym<'_>) -> Symbol {
-        Symbol { name: sym.name.to_string(), start: sym.addr, size: sym.size.map(|size| size as u64) }
+impl ElfSymbol {
+    fn of(sym: &Sym<'_>) -> ElfSymbol {
+        ElfSymbol { name: sym.name.to_string(), start: sym.addr, size: sym.size.map(|size| size as u64) }
     }
 
     /// Whether it is a function of DWARF that has several parts: blazesym found the address in one of them.
@@ -51,15 +51,15 @@ impl Symbol {
 
 /// A place in a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Location {
+pub(super) struct SourceLocation {
     pub(super) file: Option<String>,
     /// 0 if unknown.
     pub(super) line: u32,
 }
 
-impl Location {
-    fn of(info: Option<&CodeInfo<'_>>) -> Location {
-        info.map_or_else(Location::default, |info| Location {
+impl SourceLocation {
+    fn of(info: Option<&CodeInfo<'_>>) -> SourceLocation {
+        info.map_or_else(SourceLocation::default, |info| SourceLocation {
             file: Some(info.to_path().to_string_lossy().into_owned()),
             line: info.line.unwrap_or(0),
         })
@@ -70,11 +70,11 @@ impl Location {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SourceCode {
     /// The function that has code of its own; none if DWARF has none.
-    pub(super) function: Option<Symbol>,
+    pub(super) function: Option<ElfSymbol>,
     /// Where that function is.
-    pub(super) own: Location,
+    pub(super) own: SourceLocation,
     /// The functions that were inlined, outermost first, each with where it is; a name may be empty.
-    pub(super) inlined: Vec<(String, Location)>,
+    pub(super) inlined: Vec<(String, SourceLocation)>,
 }
 
 /// A file, and what blazesym holds of it.
@@ -117,7 +117,7 @@ impl Blaze {
     }
 
     /// The symbols that are nearest to each address, as blazesym understands it: one may end before it.
-    pub(super) fn symbols(&self, addresses: &[u64]) -> Vec<Option<Symbol>> {
+    pub(super) fn symbols(&self, addresses: &[u64]) -> Vec<Option<ElfSymbol>> {
         if self.no_names.get() {
             return vec![None; addresses.len()];
         }
@@ -127,7 +127,7 @@ impl Blaze {
             return vec![None; addresses.len()];
         };
         let symbol = |found: &Symbolized<'_>| match found {
-            Symbolized::Sym(sym) => Some(Symbol::of(sym)),
+            Symbolized::Sym(sym) => Some(ElfSymbol::of(sym)),
             Symbolized::Unknown(_) => None,
         };
         found.iter().map(symbol).collect()
@@ -167,7 +167,7 @@ impl Blaze {
     }
 
     /// Gives back what DWARF takes if it is much; whether there is still some.
-    pub(super) fn rest(&self) -> bool {
+    pub(super) fn trim(&self) -> bool {
         if self.taken.get() > MAX_KEPT {
             self.forget_lines();
         }
@@ -200,10 +200,14 @@ fn symbolizer(lines: bool) -> Symbolizer {
 }
 
 /// blazesym asks the symbol table if DWARF has no function: that is what it says itself then, `own`.
-fn source_code(found: &Symbolized<'_>, own: Option<&Symbol>) -> Option<SourceCode> {
+fn source_code(found: &Symbolized<'_>, own: Option<&ElfSymbol>) -> Option<SourceCode> {
     let Symbolized::Sym(sym) = found else { return None };
-    let function = Some(Symbol::of(sym)).filter(|symbol| Some(symbol) != own && !symbol.name.is_empty());
+    let function = Some(ElfSymbol::of(sym)).filter(|symbol| Some(symbol) != own && !symbol.name.is_empty());
     let inlined = sym.inlined.iter();
-    let inlined = inlined.map(|one| (one.name.to_string(), Location::of(one.code_info.as_ref())));
-    Some(SourceCode { function, own: Location::of(sym.code_info.as_deref()), inlined: inlined.collect() })
+    let inlined = inlined.map(|one| (one.name.to_string(), SourceLocation::of(one.code_info.as_ref())));
+    Some(SourceCode {
+        function,
+        own: SourceLocation::of(sym.code_info.as_deref()),
+        inlined: inlined.collect(),
+    })
 }

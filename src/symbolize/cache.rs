@@ -38,7 +38,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= self.capacity {
-            self.turn();
+            self.rotate();
         }
         self.young.insert(key, value);
     }
@@ -48,12 +48,12 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         let is_time = now.0.saturating_sub(self.aged.0) >= every;
         if is_time {
             self.aged = now;
-            self.turn();
+            self.rotate();
         }
         is_time
     }
 
-    fn turn(&mut self) {
+    fn rotate(&mut self) {
         self.old = std::mem::take(&mut self.young);
     }
 

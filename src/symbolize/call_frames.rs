@@ -7,20 +7,20 @@ use gimli::{
     UnwindOffset, UnwindSection,
 };
 
-pub(super) type Reader<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type SliceReader<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Visits the description of each function. One that cannot be read is left out; where not even its length can be read,
 /// it hides those behind it.
 pub(super) fn each<'d, S, B>(
     frames: &S,
     bases: &BaseAddresses,
-    mut visit: impl FnMut(&FrameDescriptionEntry<Reader<'d>>) -> ControlFlow<B>,
+    mut visit: impl FnMut(&FrameDescriptionEntry<SliceReader<'d>>) -> ControlFlow<B>,
 ) -> ControlFlow<B>
 where
-    S: UnwindSection<Reader<'d>>,
+    S: UnwindSection<SliceReader<'d>>,
 {
     // Most functions have the CIE of the one before.
-    let mut known: Option<(usize, CommonInformationEntry<Reader<'d>>)> = None;
+    let mut known: Option<(usize, CommonInformationEntry<SliceReader<'d>>)> = None;
     let mut entries = frames.entries(bases);
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };

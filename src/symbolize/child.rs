@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::message::{Kept, MAX_MESSAGE, Request, Response};
+use super::message::{MAX_MESSAGE, WorkerObject, WorkerRequest, WorkerResponse};
 use super::worker;
 use crate::process::channel::ChannelError;
 use crate::process::child::ChildProcess;
@@ -41,10 +41,10 @@ pub(crate) enum Lost {
 /// CPU, on a busy host or since its cgroup has used up its time, is not slow.
 fn ask(
     worker: &ChildProcess,
-    request: &Request,
+    request: &WorkerRequest,
     with: &[BorrowedFd<'_>],
     limit: Duration,
-) -> Result<Response, ChannelError> {
+) -> Result<WorkerResponse, ChannelError> {
     let mut last = None;
     let counts = |part: Duration| {
         let Some(stat) = procfs::stat(worker.pid()) else { return true };
@@ -125,7 +125,11 @@ impl Child {
 
     /// Asks about what is of nobody in particular, and waits for the answer. If the worker is lost by it, the next one is
     /// started at once.
-    pub(crate) fn ask(&mut self, request: &Request, with: &[BorrowedFd<'_>]) -> Result<Response, Lost> {
+    pub(crate) fn ask(
+        &mut self,
+        request: &WorkerRequest,
+        with: &[BorrowedFd<'_>],
+    ) -> Result<WorkerResponse, Lost> {
         self.ask_about(&Tenant::unknown(), request, with)
     }
 
@@ -133,12 +137,12 @@ impl Child {
     pub(crate) fn ask_about(
         &mut self,
         tenant: &Tenant,
-        request: &Request,
+        request: &WorkerRequest,
         with: &[BorrowedFd<'_>],
-    ) -> Result<Response, Lost> {
+    ) -> Result<WorkerResponse, Lost> {
         let hangs = |left: &mut Process| matches!(left.try_wait(), Ok(None));
         let limit = self.deadline.next();
-        self.left.turn(limit, || tenant.clone(), hangs, |_| false).ok_or(Lost::NotAsked)?;
+        self.left.admit(limit, || tenant.clone(), hangs, |_| false).ok_or(Lost::NotAsked)?;
         if self.running.is_none() && self.spawn().is_err() {
             return Err(Lost::NotAsked);
         }
@@ -160,10 +164,10 @@ impl Child {
     }
 
     /// Has the worker give back what it was given as the one of that `generation`: those after it never had it.
-    pub(crate) fn forget(&mut self, generation: u64, kept: Kept) {
+    pub(crate) fn forget(&mut self, generation: u64, kept: WorkerObject) {
         if generation == self.generation {
             // One that is lost over it has it no more.
-            let _ = self.ask(&Request::Forget(kept), &[]);
+            let _ = self.ask(&WorkerRequest::Forget(kept), &[]);
         }
     }
 

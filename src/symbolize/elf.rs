@@ -77,7 +77,7 @@ impl Section {
 
 /// A table in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct TableSection {
     pub(super) address: u64,
     pub(super) offset: u64,
     pub(super) size: u64,
@@ -102,24 +102,24 @@ impl Segment {
 
 /// Where the bytes are.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum ElfSource {
     File(File),
     /// Unpacked out of another file.
     Memory(Vec<u8>),
 }
 
-impl Source {
+impl ElfSource {
     fn size(&self) -> std::io::Result<u64> {
         match self {
-            Source::File(file) => Ok(file.metadata()?.len()),
-            Source::Memory(bytes) => Ok(bytes.len() as u64),
+            ElfSource::File(file) => Ok(file.metadata()?.len()),
+            ElfSource::Memory(bytes) => Ok(bytes.len() as u64),
         }
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
         match self {
-            Source::File(file) => file.read_at(buffer, offset),
-            Source::Memory(bytes) => {
+            ElfSource::File(file) => file.read_at(buffer, offset),
+            ElfSource::Memory(bytes) => {
                 let tail = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
                 let len = tail.len().min(buffer.len());
                 buffer[..len].copy_from_slice(&tail[..len]);
@@ -132,14 +132,14 @@ impl Source {
 /// An open ELF file with its headers.
 #[derive(Debug)]
 pub struct Elf {
-    source: Source,
+    source: ElfSource,
     class: Class,
     machine: u16,
     entry: u64,
     sections: Vec<Section>,
     segments: Vec<Segment>,
     /// The header of `.eh_frame`.
-    eh_frame_header: Option<Found>,
+    eh_frame_header: Option<TableSection>,
     /// Offset and size of what the dynamic linker reads.
     dynamic: Option<(u64, u64)>,
     /// Offsets and sizes of notes that are loaded.
@@ -148,7 +148,7 @@ pub struct Elf {
 
 impl Elf {
     /// Reads the headers of a file as they are.
-    pub(super) fn read_headers(source: Source) -> Result<Elf, ElfError> {
+    pub(super) fn read_headers(source: ElfSource) -> Result<Elf, ElfError> {
         let mut ident = [0_u8; 64];
         read_exact(&source, &mut ident[..52], 0)?;
         if ident[..4] != *b"\x7fELF" || ident[5] != 1 {
@@ -255,7 +255,7 @@ impl Elf {
     }
 
     /// The header of `.eh_frame`, by the program headers.
-    pub(super) fn eh_frame_header(&self) -> Option<Found> {
+    pub(super) fn eh_frame_header(&self) -> Option<TableSection> {
         self.eh_frame_header
     }
 
@@ -265,12 +265,12 @@ impl Elf {
     }
 
     /// Adds a section that is loaded; another one of that name counts as empty. Its number is returned.
-    pub(super) fn put_section(&mut self, name: &str, found: Found, link: u32) -> u32 {
+    pub(super) fn put_section(&mut self, name: &str, found: TableSection, link: u32) -> u32 {
         self.sections
             .iter_mut()
             .filter(|section| section.name == name)
             .for_each(|false_one| false_one.size = 0);
-        let Found { address: addr, offset, size } = found;
+        let TableSection { address: addr, offset, size } = found;
         let (name, kind, flags) = (name.to_owned(), SHT_PROGBITS, 0);
         self.sections.push(Section { name, kind, flags, addr, offset, size, link });
         u32::try_from(self.sections.len() - 1).unwrap_or(0)
@@ -283,9 +283,9 @@ impl Elf {
     }
 
     /// The segments with code, as far as the file has them.
-    pub(super) fn code(&self) -> impl Iterator<Item = Found> {
+    pub(super) fn code(&self) -> impl Iterator<Item = TableSection> {
         let code = self.segments.iter().filter(|segment| segment.executable);
-        code.map(|s| Found { address: s.addr, offset: s.offset, size: s.file_size })
+        code.map(|s| TableSection { address: s.addr, offset: s.offset, size: s.file_size })
     }
 
     /// The virtual addresses that are mapped from the file, and whether they are mapped to be written to.
@@ -329,16 +329,16 @@ impl Elf {
     /// The descriptor, to map it; none if the file is in memory.
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.source {
-            Source::File(file) => Some(file),
-            Source::Memory(_) => None,
+            ElfSource::File(file) => Some(file),
+            ElfSource::Memory(_) => None,
         }
     }
 
     /// Memory that is held for the file itself, bytes.
     pub(crate) fn memory(&self) -> usize {
         match &self.source {
-            Source::File(_) => 0,
-            Source::Memory(bytes) => bytes.len(),
+            ElfSource::File(_) => 0,
+            ElfSource::Memory(bytes) => bytes.len(),
         }
     }
 
@@ -386,7 +386,7 @@ impl Elf {
                 }
                 PT_DYNAMIC => self.dynamic = Some((offset, size)),
                 PT_NOTE => self.notes.push((offset, size)),
-                PT_GNU_EH_FRAME => self.eh_frame_header = Some(Found { address, offset, size }),
+                PT_GNU_EH_FRAME => self.eh_frame_header = Some(TableSection { address, offset, size }),
                 _ => {}
             }
         }
@@ -464,7 +464,7 @@ fn find_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-fn read_exact(source: &Source, buffer: &mut [u8], offset: u64) -> Result<(), ElfError> {
+fn read_exact(source: &ElfSource, buffer: &mut [u8], offset: u64) -> Result<(), ElfError> {
     let len = buffer.len() as u64;
     let mut filled = 0;
     while filled < buffer.len() {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use super::child::{Child, Lost};
 use super::debug_files;
-use super::frames::{Frames, Shared, unknown};
+use super::frames::{FrameChain, FrameInterner, unknown};
 use super::lookup::WantedFile;
-use super::message::{DebugKind, FileFacts, Kept, Request, Response};
+use super::message::{DebugKind, FileFacts, WorkerObject, WorkerRequest, WorkerResponse};
 use super::place::{AddressSpaces, FileHandle};
 use crate::process::{FileId, FileUse};
-use crate::profile::Why;
+use crate::profile::UnknownReason;
 use crate::profile::frame::Module;
 
 /// Offsets in one request.
@@ -25,7 +25,7 @@ const MAX_BAD: usize = 4096;
 /// Why one attempt to read a file ended.
 enum Failure {
     /// The file is at fault, or absent: another attempt would end the same way.
-    File(Why),
+    File(UnknownReason),
     /// The worker was lost over it.
     Worker(Lost),
 }
@@ -37,26 +37,32 @@ struct FileState {
     generation: u64,
     /// Whether it must keep it; none of an image of our own.
     usage: Option<FileUse>,
-    bad: Option<Why>,
+    bad: Option<UnknownReason>,
     /// Workers were lost over it: its DWARF is left alone.
     no_lines: bool,
 }
 
 /// Files and the worker that reads them.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub(crate) struct NativeFiles {
     files: HashMap<FileId, FileState>,
     debug_dir: PathBuf,
-    shared: Shared,
+    shared: FrameInterner,
     /// Workers that were lost over a file.
     pub(crate) lost: u64,
     /// Files that were given up because workers were lost over them.
     pub(crate) poisoned: u64,
 }
 
-impl Files {
-    pub(crate) fn new(debug_dir: PathBuf) -> Files {
-        Files { files: HashMap::new(), debug_dir, shared: Shared::default(), lost: 0, poisoned: 0 }
+impl NativeFiles {
+    pub(crate) fn new(debug_dir: PathBuf) -> NativeFiles {
+        NativeFiles {
+            files: HashMap::new(),
+            debug_dir,
+            shared: FrameInterner::default(),
+            lost: 0,
+            poisoned: 0,
+        }
     }
 
     /// The frames at the wanted offsets of a file, in order. A worker that dies over it is replaced, and the file tried once
@@ -68,7 +74,7 @@ impl Files {
         spaces: &mut impl AddressSpaces,
         id: FileId,
         wanted: &WantedFile,
-    ) -> Vec<Frames> {
+    ) -> Vec<FrameChain> {
         let WantedFile { file, offsets, .. } = wanted;
         let mut frames = Vec::with_capacity(offsets.len());
         let mut lost = 0;
@@ -78,14 +84,14 @@ impl Files {
             match self.attempt(child, spaces, (id, wanted), &rest[..rest.len().min(BATCH)]) {
                 Ok(more) => frames.extend(more),
                 Err(Failure::File(w)) => why = Some(w),
-                Err(Failure::Worker(Lost::NotAsked)) => why = Some(Why::WorkerFailed),
+                Err(Failure::Worker(Lost::NotAsked)) => why = Some(UnknownReason::WorkerFailed),
                 Err(Failure::Worker(how)) => {
                     self.lost += 1;
                     lost += 1;
                     let gives_up = lost > 1 || how == Lost::TooSlow;
                     let state = self.state(id, file);
                     if gives_up && state.no_lines {
-                        why = Some(Why::WorkerFailed);
+                        why = Some(UnknownReason::WorkerFailed);
                         state.bad = why;
                         self.poisoned += 1;
                     } else if gives_up {
@@ -99,15 +105,15 @@ impl Files {
             }
         }
         let module = Arc::clone(&self.state(id, file).module);
-        let unknown = |&offset: &u64| unknown(why.unwrap_or(Why::NoSymbol), Some(&module), offset);
-        let missing: Vec<Frames> = offsets[frames.len()..].iter().map(unknown).collect();
+        let unknown = |&offset: &u64| unknown(why.unwrap_or(UnknownReason::NoSymbol), Some(&module), offset);
+        let missing: Vec<FrameChain> = offsets[frames.len()..].iter().map(unknown).collect();
         frames.extend(missing);
         frames
     }
 
     /// Forgets the names that nobody uses any more.
-    pub(crate) fn tidy(&mut self) {
-        self.shared.tidy();
+    pub(crate) fn evict_unused(&mut self) {
+        self.shared.evict_unused();
     }
 
     fn state(&mut self, id: FileId, file: &FileHandle) -> &mut FileState {
@@ -127,7 +133,7 @@ impl Files {
             state.bad.is_none() && state.usage.as_ref().is_some_and(|usage| !usage.is_mapped())
         };
         for (id, state) in self.files.extract_if(|_, state| unmapped(state)) {
-            child.forget(state.generation, Kept::File(id.0));
+            child.forget(state.generation, WorkerObject::File(id.0));
         }
         // What is bad is remembered as long as there is room.
         if self.files.len() > MAX_BAD {
@@ -141,19 +147,19 @@ impl Files {
         spaces: &mut impl AddressSpaces,
         (id, wanted): (FileId, &WantedFile),
         offsets: &[u64],
-    ) -> Result<Vec<Frames>, Failure> {
+    ) -> Result<Vec<FrameChain>, Failure> {
         self.give(child, spaces, id, wanted)?;
         let state = self.state(id, &wanted.file);
         let (module, lines) = (Arc::clone(&state.module), !state.no_lines);
-        let request = Request::Names { file: id.0, offsets: offsets.to_vec(), lines };
+        let request = WorkerRequest::Names { file: id.0, offsets: offsets.to_vec(), lines };
         match child.ask(&request, &[]).map_err(Failure::Worker)? {
-            Response::Names(names) if !names.answers.is_empty() => {
+            WorkerResponse::Names(names) if !names.answers.is_empty() => {
                 let frames = self.shared.frames(&names, offsets, Some(&module)).into_iter().zip(offsets);
                 Ok(frames
                     .map(|(frames, &offset)| frames.unwrap_or_else(|why| unknown(why, Some(&module), offset)))
                     .collect())
             }
-            _ => Err(Failure::File(Why::WorkerFailed)),
+            _ => Err(Failure::File(UnknownReason::WorkerFailed)),
         }
     }
 
@@ -174,7 +180,7 @@ impl Files {
             child.restart();
             self.forget_good();
         }
-        let facts = match ask_file(child, &Request::Open { file: id.0 }, &*fd) {
+        let facts = match ask_file(child, &WorkerRequest::Open { file: id.0 }, &*fd) {
             Err(Failure::File(why)) => {
                 self.state(id, file).bad = Some(why);
                 return Err(Failure::File(why));
@@ -220,7 +226,7 @@ impl Files {
                 DebugKind::Stripped | DebugKind::Package => continue,
             };
             let host = host.and_then(|build_id| debug_files::of_host(&self.debug_dir, build_id));
-            let request = Request::Debug { file: id.0, kind };
+            let request = WorkerRequest::Debug { file: id.0, kind };
             if let Some(fd) = host
                 && let Some(more) = fitting(ask_file(child, &request, &fd))?
             {
@@ -262,9 +268,9 @@ fn fitting(said: Result<FileFacts, Failure>) -> Result<Option<FileFacts>, Failur
     }
 }
 
-fn ask_file(child: &mut Child, request: &Request, fd: &impl AsFd) -> Result<FileFacts, Failure> {
+fn ask_file(child: &mut Child, request: &WorkerRequest, fd: &impl AsFd) -> Result<FileFacts, Failure> {
     match child.ask(request, &[fd.as_fd()]).map_err(Failure::Worker)? {
-        Response::File(facts) => facts.map_err(Failure::File),
-        _ => Err(Failure::File(Why::WorkerFailed)),
+        WorkerResponse::File(facts) => facts.map_err(Failure::File),
+        _ => Err(Failure::File(UnknownReason::WorkerFailed)),
     }
 }

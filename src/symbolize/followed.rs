@@ -3,9 +3,9 @@
 use std::fs::File;
 
 use super::changes::Changes;
-use super::message::{Changed, Follow, LogStats, Request, Watch};
+use super::message::{Changed, Follow, LogStats, Watch, WorkerRequest};
 use crate::jvm::code;
-use crate::jvm::vm::{Blobs, VmLayout};
+use crate::jvm::vm::{StubBlobs, VmLayout};
 use crate::process::patience::Tenant;
 use crate::sample::{MonoNs, ProcessId};
 
@@ -30,7 +30,7 @@ pub struct JvmLog {
     /// What was read is given back to the kernel: only for a log that nobody else reads.
     pub consume: bool,
     /// Generated code that the log does not tell of.
-    pub blobs: Blobs,
+    pub blobs: StubBlobs,
 }
 
 /// The memory of a JVM, and what is needed to read it.
@@ -48,17 +48,17 @@ pub struct JvmMemory {
 
 /// What of a JVM is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Part {
+pub(super) enum JvmData {
     Log,
     Memory,
 }
 
 /// What of which JVM.
-pub(super) type Key = (ProcessId, Part);
+pub(super) type FollowedKey = (ProcessId, JvmData);
 
 /// Where names of a JVM come from.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum FollowedSource {
     Log {
         log: JvmLog,
         /// What lies before this was given back to the kernel.
@@ -91,7 +91,7 @@ impl Losses {
 #[derive(Debug)]
 pub(super) struct Followed {
     pub(super) number: u64,
-    pub(super) source: Source,
+    pub(super) source: FollowedSource,
     /// Whose it is.
     pub(super) tenant: Tenant,
     /// The worker that has it.
@@ -107,7 +107,7 @@ pub(super) struct Followed {
 
 impl Followed {
     /// Nothing is read yet. `tenant`: whose it is.
-    pub(super) fn new(number: u64, source: Source, tenant: Tenant) -> Followed {
+    pub(super) fn new(number: u64, source: FollowedSource, tenant: Tenant) -> Followed {
         Followed {
             number,
             source,
@@ -123,7 +123,7 @@ impl Followed {
 
     /// Gives back to the kernel what has been read, and tells the agent. The worker cannot: it may write no file.
     pub(super) fn release(&mut self) {
-        if let Source::Log { log, released } = &mut self.source
+        if let FollowedSource::Log { log, released } = &mut self.source
             && log.consume
             && self.stats.read_to > *released
         {
@@ -135,23 +135,23 @@ impl Followed {
 
     pub(super) fn file(&self) -> &File {
         match &self.source {
-            Source::Log { log, .. } => &log.file,
-            Source::Memory(memory) => &memory.file,
+            FollowedSource::Log { log, .. } => &log.file,
+            FollowedSource::Memory(memory) => &memory.file,
         }
     }
 
     /// The request to read what there is now, for a worker that has it (`given`) or gets it with the request.
-    pub(super) fn reading(&self, given: bool, raw: bool) -> Request {
+    pub(super) fn reading(&self, given: bool, raw: bool) -> WorkerRequest {
         let jvm = self.number;
         match &self.source {
-            Source::Log { log: JvmLog { clock_offset_ns, blobs, .. }, .. } => {
+            FollowedSource::Log { log: JvmLog { clock_offset_ns, blobs, .. }, .. } => {
                 let follow = || Follow { clock_offset_ns: *clock_offset_ns, raw, blobs: blobs.clone() };
-                Request::ReadLog { jvm, follow: (!given).then(follow) }
+                WorkerRequest::ReadLog { jvm, follow: (!given).then(follow) }
             }
-            Source::Memory(memory) => {
+            FollowedSource::Memory(memory) => {
                 let JvmMemory { layout, coarse, .. } = &**memory;
                 let watch = || Box::new(Watch { layout: layout.clone(), coarse: *coarse, raw });
-                Request::ReadMemory { jvm, watch: (!given).then(watch) }
+                WorkerRequest::ReadMemory { jvm, watch: (!given).then(watch) }
             }
         }
     }
@@ -171,9 +171,9 @@ impl Followed {
     /// Whether there may be something to read. `ran`: since the last time.
     pub(super) fn is_due(&self, ran: bool, now: MonoNs) -> bool {
         match &self.source {
-            Source::Log { .. } => true,
+            FollowedSource::Log { .. } => true,
             // Memory that nobody has asked about has nothing to tell.
-            Source::Memory(memory) => {
+            FollowedSource::Memory(memory) => {
                 (memory.code || self.generation > 0) && (ran || now.0 >= self.read.0.saturating_add(LOOK))
             }
         }
@@ -182,8 +182,8 @@ impl Followed {
     /// Whether it names compiled code.
     pub(super) fn names_code(&self) -> bool {
         match &self.source {
-            Source::Log { .. } => true,
-            Source::Memory(memory) => memory.code,
+            FollowedSource::Log { .. } => true,
+            FollowedSource::Memory(memory) => memory.code,
         }
     }
 
@@ -201,14 +201,14 @@ mod tests {
     fn memory(code: bool, generation: u64) -> Followed {
         let file = File::open("/dev/null").unwrap();
         let memory = JvmMemory { file, layout: made::layout(), code, coarse: false };
-        let new = Followed::new(1, Source::Memory(Box::new(memory)), Tenant::unknown());
+        let new = Followed::new(1, FollowedSource::Memory(Box::new(memory)), Tenant::unknown());
         Followed { generation, read: MonoNs(100), ..new }
     }
 
     fn log() -> Followed {
         let file = File::open("/dev/null").unwrap();
-        let log = JvmLog { file, clock_offset_ns: 0, consume: true, blobs: Blobs::default() };
-        Followed::new(1, Source::Log { log, released: 0 }, Tenant::unknown())
+        let log = JvmLog { file, clock_offset_ns: 0, consume: true, blobs: StubBlobs::default() };
+        Followed::new(1, FollowedSource::Log { log, released: 0 }, Tenant::unknown())
     }
 
     #[test]

@@ -13,7 +13,7 @@ use gimli::{
 use serde::{Deserialize, Serialize};
 
 use super::branch_mark;
-use super::call_frames::{Reader, each};
+use super::call_frames::{SliceReader, each};
 use super::coroutine;
 use super::elf::{Elf, ElfError, SHF_COMPRESSED};
 use super::go_table::{GoTable, OnStack};
@@ -118,7 +118,7 @@ struct Builder<'e> {
 impl Builder<'_> {
     fn all<'d, S>(&mut self, frames: &S, bases: &BaseAddresses) -> Result<(), NoTable>
     where
-        S: UnwindSection<Reader<'d>>,
+        S: UnwindSection<SliceReader<'d>>,
     {
         let mut context = UnwindContext::new();
         let all = each(frames, bases, |fde| match self.one(frames, bases, fde, &mut context) {
@@ -133,11 +133,11 @@ impl Builder<'_> {
         &mut self,
         frames: &S,
         bases: &BaseAddresses,
-        fde: &FrameDescriptionEntry<Reader<'d>>,
+        fde: &FrameDescriptionEntry<SliceReader<'d>>,
         context: &mut UnwindContext<usize>,
     ) -> Result<(), NoTable>
     where
-        S: UnwindSection<Reader<'d>>,
+        S: UnwindSection<SliceReader<'d>>,
     {
         let (start, end) = (fde.initial_address(), fde.end_address());
         let Some(code) = self.elf.code_at(start, end) else { return Ok(()) };
@@ -270,10 +270,10 @@ fn rule<'d, S>(
     row: &UnwindTableRow<usize>,
     machine: Machine,
     frames: &S,
-    cie: &CommonInformationEntry<Reader<'d>>,
+    cie: &CommonInformationEntry<SliceReader<'d>>,
 ) -> Rule
 where
-    S: UnwindSection<Reader<'d>>,
+    S: UnwindSection<SliceReader<'d>>,
 {
     let operations = |expression: &UnwindExpression<usize>| operations(expression, machine, frames, cie);
     let ra = match row.register(machine.number(X86_64::RA)) {
@@ -384,10 +384,10 @@ fn operations<'d, S>(
     expression: &UnwindExpression<usize>,
     machine: Machine,
     frames: &S,
-    cie: &CommonInformationEntry<Reader<'d>>,
+    cie: &CommonInformationEntry<SliceReader<'d>>,
 ) -> Vec<Step>
 where
-    S: UnwindSection<Reader<'d>>,
+    S: UnwindSection<SliceReader<'d>>,
 {
     let Ok(expression) = expression.get(frames) else { return vec![Step::Other] };
     let mut operations = expression.operations(cie.encoding());
@@ -405,7 +405,7 @@ where
     }
 }
 
-fn step(machine: Machine, operation: &Operation<Reader<'_>>) -> Step {
+fn step(machine: Machine, operation: &Operation<SliceReader<'_>>) -> Step {
     match *operation {
         Operation::RegisterOffset { register, offset, .. } => {
             Step::Register(machine.register(register), offset)

@@ -57,13 +57,13 @@ fn by_table(frame: Frame, rule: Rule) -> Option<Frame> {
 /// Evaluates an expression with a stack that begins with `initial`.
 fn evaluate(
     expression: &UnwindExpression<usize>,
-    frames: &EhFrame<Reader<'_>>,
-    cie: &CommonInformationEntry<Reader<'_>>,
+    frames: &EhFrame<SliceReader<'_>>,
+    cie: &CommonInformationEntry<SliceReader<'_>>,
     frame: Frame,
     initial: Option<u64>,
 ) -> Option<u64> {
     let expression = expression.get(frames).ok()?;
-    let mut evaluation: Evaluation<Reader<'_>> = expression.evaluation(cie.encoding());
+    let mut evaluation: Evaluation<SliceReader<'_>> = expression.evaluation(cie.encoding());
     initial.into_iter().for_each(|value| evaluation.set_initial_value(value));
     let mut result = evaluation.evaluate().ok()?;
     loop {
@@ -94,8 +94,8 @@ fn evaluate(
 fn by_gimli(
     frame: Frame,
     row: &UnwindTableRow<usize>,
-    frames: &EhFrame<Reader<'_>>,
-    cie: &CommonInformationEntry<Reader<'_>>,
+    frames: &EhFrame<SliceReader<'_>>,
+    cie: &CommonInformationEntry<SliceReader<'_>>,
 ) -> Option<Frame> {
     let cfa = match row.cfa() {
         CfaRule::RegisterAndOffset { register: X86_64::RSP, offset } => frame.sp.wrapping_add_signed(*offset),

@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use super::message::{Label, Names};
+use super::message::{FunctionLabel, NameAnswers};
 use crate::profile::frame::Module;
 use crate::profile::stripped::{by_block, by_start};
-use crate::profile::{Frame, Kind, Why};
+use crate::profile::{Frame, Kind, UnknownReason};
 
 /// The frames of one address, outermost first: a function and what was inlined into it.
-pub(crate) type Frames = Arc<[Arc<Frame>]>;
+pub(crate) type FrameChain = Arc<[Arc<Frame>]>;
 
 /// Distinct texts, and frames, that are shared; then sharing starts anew.
 const MAX_SHARED: usize = 128 << 10;
 
 /// Shares equal texts, and equal frames of generated code.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct FrameInterner {
     texts: HashSet<Arc<str>, RandomState>,
     frames: HashSet<Arc<Frame>, RandomState>,
 }
 
-impl Shared {
+impl FrameInterner {
     /// Forgets what nobody else holds any more.
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn evict_unused(&mut self) {
         self.frames.retain(|frame| Arc::strong_count(frame) > 1);
         self.frames.shrink_to_fit();
         self.texts.retain(|text| Arc::strong_count(text) > 1);
@@ -60,31 +60,36 @@ impl Shared {
     /// The frames of `addresses`, as far as `names` has answers.
     pub(crate) fn frames(
         &mut self,
-        names: &Names,
+        names: &NameAnswers,
         addresses: &[u64],
         module: Option<&Arc<Module>>,
-    ) -> Vec<Result<Frames, Why>> {
+    ) -> Vec<Result<FrameChain, UnknownReason>> {
         let texts: Vec<Arc<str>> = names.texts.iter().map(|t| self.text(t)).collect();
         let text = |place: u32| texts.get(place as usize).cloned();
         let frames = names.answers.iter().zip(addresses).map(|(answer, &address)| {
             let names = answer.as_ref().map_err(|&why| why)?;
             // The worker is not believed: an answer without names, or with places that are none, is none.
-            let frames: Option<Frames> = names
+            let frames: Option<FrameChain> = names
                 .iter()
                 .map(|name| {
-                    if let (Label::At(place), Some(module)) = (name.label, module) {
+                    if let (FunctionLabel::At(place), Some(module)) = (name.label, module) {
                         let block = self.text(&by_block(module, place));
-                        let unknown = Frame::unknown(Why::NoSymbol, Some(Arc::clone(module)), address);
+                        let unknown =
+                            Frame::unknown(UnknownReason::NoSymbol, Some(Arc::clone(module)), address);
                         return Some(Arc::new(Frame { name: block, ..unknown }));
                     }
                     if name.kind == Kind::Unknown {
                         // A method of which the log does not say the name.
-                        return Some(Arc::new(Frame::unknown(Why::LogCut, module.cloned(), address)));
+                        return Some(Arc::new(Frame::unknown(
+                            UnknownReason::LogCut,
+                            module.cloned(),
+                            address,
+                        )));
                     }
                     let called = match (name.label, module) {
-                        (Label::Text(place), _) => text(place)?,
-                        (Label::Start(start), Some(module)) => self.text(&by_start(module, start)),
-                        (Label::Start(_) | Label::At(_), _) => return None,
+                        (FunctionLabel::Text(place), _) => text(place)?,
+                        (FunctionLabel::Start(start), Some(module)) => self.text(&by_start(module, start)),
+                        (FunctionLabel::Start(_) | FunctionLabel::At(_), _) => return None,
                     };
                     let frame = Frame {
                         file: name.file.and_then(text),
@@ -97,36 +102,38 @@ impl Shared {
                     Some(if module.is_some() { Arc::new(frame) } else { self.frame(frame) })
                 })
                 .collect();
-            frames.filter(|f| !f.is_empty()).ok_or(Why::WorkerFailed)
+            frames.filter(|f| !f.is_empty()).ok_or(UnknownReason::WorkerFailed)
         });
         frames.collect()
     }
 }
 
 /// One frame whose name is not known.
-pub(crate) fn unknown(why: Why, module: Option<&Arc<Module>>, address: u64) -> Frames {
+pub(crate) fn unknown(why: UnknownReason, module: Option<&Arc<Module>>, address: u64) -> FrameChain {
     Arc::from([Arc::new(Frame::unknown(why, module.cloned(), address))])
 }
 
 /// One frame that stands for something else than code.
-pub(crate) fn single(kind: Kind, name: &str, module: Option<Arc<Module>>, address: u64) -> Frames {
+pub(crate) fn single(kind: Kind, name: &str, module: Option<Arc<Module>>, address: u64) -> FrameChain {
     Arc::from([Arc::new(Frame { module, address, ..Frame::named(kind, name) })])
 }
 
 /// The interpreter, when it is not in a method.
-pub(crate) fn interpreter() -> Frames {
+pub(crate) fn interpreter() -> FrameChain {
     single(Kind::JavaInterpreted, "Interpreter", None, 0)
 }
 
 /// The page of x86-64 that is no mapping.
-pub(crate) fn vsyscall(pc: u64) -> Frames {
+pub(crate) fn vsyscall(pc: u64) -> FrameChain {
     let module = Module::at("[vsyscall]");
     single(Kind::Native, "[vsyscall]", Some(Arc::new(module)), pc)
 }
 
 /// A file that could not be had may be there the next time; all else stays as it is.
-pub(crate) fn is_lasting(frames: &Frames) -> bool {
-    !frames.iter().any(|f| matches!(f.unknown, Some(Why::FileUnavailable | Why::ProcessGone)))
+pub(crate) fn is_lasting(frames: &FrameChain) -> bool {
+    !frames
+        .iter()
+        .any(|f| matches!(f.unknown, Some(UnknownReason::FileUnavailable | UnknownReason::ProcessGone)))
 }
 
 #[cfg(test)]
@@ -135,13 +142,13 @@ mod tests {
 
     #[test]
     fn names_that_nobody_uses_go() {
-        let mut shared = Shared::default();
+        let mut shared = FrameInterner::default();
         let kept = shared.text("kept");
         let frame = Frame::named(Kind::Java, Arc::clone(&kept));
         let held = shared.frame(frame.clone());
         let gone = shared.text("gone");
         shared.frame(Frame::named(Kind::Java, gone));
-        shared.tidy();
+        shared.evict_unused();
         assert_eq!((shared.frames.len(), shared.texts.len()), (1, 1));
         assert!(Arc::ptr_eq(&held, &shared.frame(frame)) && Arc::ptr_eq(&kept, &shared.text("kept")));
     }

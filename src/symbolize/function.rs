@@ -13,7 +13,7 @@ pub enum Called {
 
 /// One function of a native stack frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct NativeFunction {
     /// [`Kind::Native`], [`Kind::Cpp`] or [`Kind::NativeInlined`].
     pub kind: Kind,
     /// What it is called.

@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::demangle::MAX_NAME;
 use super::elf::{EM_X86_64, Elf};
 use super::fields::Class;
-use super::function::{Called, Function};
-use super::go_table::image::{Image, Mapped};
+use super::function::{Called, NativeFunction};
+use super::go_table::image::{Image, MappedImage};
 use super::go_table::{GoCall, GoTable};
 use super::program_headers;
 use crate::profile::Kind;
@@ -34,7 +34,7 @@ impl GoCode {
     }
 
     /// The functions at `address`, outermost first; `None` if it is no Go code.
-    pub(crate) fn functions(&self, elf: &Elf, address: u64) -> Option<Vec<Function>> {
+    pub(crate) fn functions(&self, elf: &Elf, address: u64) -> Option<Vec<NativeFunction>> {
         let calls = self.0.as_ref()?.calls(elf, address);
         let inlined = calls.len().checked_sub(1)?;
         let kinds = std::iter::once(Kind::Native).chain(std::iter::repeat_n(Kind::NativeInlined, inlined));
@@ -42,8 +42,8 @@ impl GoCode {
     }
 }
 
-fn function(call: &GoCall, kind: Kind) -> Function {
-    Function {
+fn function(call: &GoCall, kind: Kind) -> NativeFunction {
+    NativeFunction {
         kind,
         called: Called::Name(clean(&call.name, MAX_NAME)),
         file: call.file.as_ref().map(|file| clean(file, MAX_NAME)),
@@ -65,8 +65,8 @@ impl Image for Elf {
         filled
     }
 
-    fn mapped(&self) -> Vec<Mapped> {
-        Elf::mapped(self).map(|(addresses, writable)| Mapped { addresses, writable }).collect()
+    fn mapped(&self) -> Vec<MappedImage> {
+        Elf::mapped(self).map(|(addresses, writable)| MappedImage { addresses, writable }).collect()
     }
 
     fn is_code(&self, addresses: Range<u64>) -> bool {

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::ops::Range;
 
 use super::message::{
-    Changed, Follow, JavaMethodAt, JavaPc, Label, LogStats, Mark, Name, NamesBuilder, Response,
+    Changed, Follow, FunctionLabel, JavaMethodAt, JavaPc, LogStats, Mark, Name, NameAnswersBuilder,
+    WorkerResponse,
 };
 use crate::jvm::code::{CodeOptions, CodeTimeline, FrameKind, Hold, JavaFrame, Miss};
-use crate::profile::{Kind, Why};
+use crate::profile::{Kind, UnknownReason};
 use crate::sample::MonoNs;
 
 /// Changed ranges that are told one by one.
@@ -16,16 +17,16 @@ const MAX_RANGES: usize = 16 << 10;
 /// What names a JVM's code: its agent's log, or its memory.
 pub(super) trait JavaSource {
     /// Reads what there is now, and says what has changed.
-    fn read(&mut self) -> Response;
+    fn read(&mut self) -> WorkerResponse;
 
     /// Names addresses.
-    fn names(&mut self, lookups: &[JavaPc]) -> Response;
+    fn names(&mut self, lookups: &[JavaPc]) -> WorkerResponse;
 
     /// Names frames of the interpreter.
-    fn methods(&mut self, lookups: &[JavaMethodAt]) -> Response;
+    fn methods(&mut self, lookups: &[JavaMethodAt]) -> WorkerResponse;
 
     /// Names Java threads.
-    fn threads(&mut self, numbers: &[u32]) -> Response;
+    fn threads(&mut self, numbers: &[u32]) -> WorkerResponse;
 }
 
 /// A log that is followed.
@@ -45,7 +46,7 @@ impl JavaLog {
 }
 
 impl JavaSource for JavaLog {
-    fn read(&mut self) -> Response {
+    fn read(&mut self) -> WorkerResponse {
         // What was read before still answers, and the next reading goes on from there.
         let readable = self.timeline.read(&self.file).is_ok();
         let facts = self.timeline.facts();
@@ -62,17 +63,17 @@ impl JavaSource for JavaLog {
             cut: facts.is_cut(),
             given_up: false,
         };
-        Response::Log(stats, changed(self.timeline.take_changed()))
+        WorkerResponse::Log(stats, changed(self.timeline.take_changed()))
     }
 
-    fn names(&mut self, lookups: &[JavaPc]) -> Response {
-        let mut names = NamesBuilder::default();
+    fn names(&mut self, lookups: &[JavaPc]) -> WorkerResponse {
+        let mut names = NameAnswersBuilder::default();
         let mut code = self.timeline.lookups();
         for lookup in lookups {
             let times = (MonoNs(lookup.from), MonoNs(lookup.to));
             let Some((hold, found)) = code.lookup_until(lookup.pc, lookup.leaf, times) else {
                 names.mark(Mark::Split);
-                if names.answer(Err(Why::CodeMoved)) {
+                if names.answer(Err(UnknownReason::CodeMoved)) {
                     continue;
                 }
                 break;
@@ -86,25 +87,25 @@ impl JavaSource for JavaLog {
             let answer = match found {
                 // Outermost first.
                 Ok(found) => Ok(found.frames.iter().rev().map(|frame| name(frame, &mut names)).collect()),
-                Err(Miss::Never) => Err(Why::NotLogged),
-                Err(Miss::Moved) => Err(Why::CodeMoved),
-                Err(Miss::Cut) => Err(Why::LogCut),
+                Err(Miss::Never) => Err(UnknownReason::NotLogged),
+                Err(Miss::Moved) => Err(UnknownReason::CodeMoved),
+                Err(Miss::Cut) => Err(UnknownReason::LogCut),
             };
             if !names.answer(answer) {
                 break;
             }
         }
-        Response::Names(names.finish())
+        WorkerResponse::Names(names.finish())
     }
 
     /// A log tells of compiled code only.
-    fn methods(&mut self, _: &[JavaMethodAt]) -> Response {
-        Response::Refused
+    fn methods(&mut self, _: &[JavaMethodAt]) -> WorkerResponse {
+        WorkerResponse::Refused
     }
 
     /// Nor does it tell of threads.
-    fn threads(&mut self, _: &[u32]) -> Response {
-        Response::Refused
+    fn threads(&mut self, _: &[u32]) -> WorkerResponse {
+        WorkerResponse::Refused
     }
 }
 
@@ -116,7 +117,7 @@ pub(super) fn changed(ranges: Vec<Range<u64>>) -> Changed {
     Changed::Ranges(ranges.into_iter().map(|range| (range.start, range.end)).collect())
 }
 
-pub(super) fn name(frame: &JavaFrame, names: &mut NamesBuilder) -> Name {
+pub(super) fn name(frame: &JavaFrame, names: &mut NameAnswersBuilder) -> Name {
     let kind = match frame.kind {
         FrameKind::Compiled => Kind::Java,
         FrameKind::Inlined => Kind::JavaInlined,
@@ -127,5 +128,5 @@ pub(super) fn name(frame: &JavaFrame, names: &mut NamesBuilder) -> Name {
         FrameKind::Unnamed => Kind::Unknown,
     };
     let file = frame.method.as_ref().and_then(|m| m.file.as_ref()).map(|f| names.text(f));
-    Name { kind, label: Label::Text(names.text(&frame.name)), file, line: frame.line, bci: frame.bci }
+    Name { kind, label: FunctionLabel::Text(names.text(&frame.name)), file, line: frame.line, bci: frame.bci }
 }

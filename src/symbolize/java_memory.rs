@@ -3,9 +3,9 @@
 use std::fs::File;
 
 use super::java_log::{JavaSource, changed, name};
-use super::message::{JavaMethodAt, JavaPc, LogStats, Mark, NamesBuilder, Response, Watch};
-use crate::jvm::vm::{Asked, AskedMethod, ProcessMemory, VmCode, VmMiss};
-use crate::profile::Why;
+use super::message::{JavaMethodAt, JavaPc, LogStats, Mark, NameAnswersBuilder, Watch, WorkerResponse};
+use crate::jvm::vm::{AddressQuery, MethodQuery, ProcessMemory, VmCode, VmMiss};
+use crate::profile::UnknownReason;
 use crate::sample::MonoNs;
 
 /// The memory of a JVM that is watched.
@@ -22,18 +22,18 @@ impl JavaMemory {
 }
 
 impl JavaSource for JavaMemory {
-    fn read(&mut self) -> Response {
+    fn read(&mut self) -> WorkerResponse {
         let gone = self.code.check(MonoNs::now());
         let stats = self.code.stats();
         let code = stats.known as u64;
         let stats = LogStats { readable: stats.readable, code, replayed: true, ..LogStats::default() };
-        Response::Log(stats, changed(gone))
+        WorkerResponse::Log(stats, changed(gone))
     }
 
-    fn names(&mut self, lookups: &[JavaPc]) -> Response {
-        let asked = lookups.iter().map(|l| Asked { pc: l.pc, leaf: l.leaf, at: MonoNs(l.from) });
+    fn names(&mut self, lookups: &[JavaPc]) -> WorkerResponse {
+        let asked = lookups.iter().map(|l| AddressQuery { pc: l.pc, leaf: l.leaf, at: MonoNs(l.from) });
         let answers = self.code.lookup(&asked.collect::<Vec<_>>());
-        let mut names = NamesBuilder::default();
+        let mut names = NameAnswersBuilder::default();
         for (lookup, answer) in lookups.iter().zip(answers) {
             if self.code.changes(lookup.pc, lookup.leaf, MonoNs(lookup.from), MonoNs(lookup.to)) {
                 names.mark(Mark::Split);
@@ -52,34 +52,34 @@ impl JavaSource for JavaMemory {
                 break;
             }
         }
-        Response::Names(names.finish())
+        WorkerResponse::Names(names.finish())
     }
 
-    fn methods(&mut self, lookups: &[JavaMethodAt]) -> Response {
-        let asked = lookups.iter().map(|l| AskedMethod { method: l.method, bcp: l.bcp, at: MonoNs(l.from) });
-        let mut names = NamesBuilder::default();
+    fn methods(&mut self, lookups: &[JavaMethodAt]) -> WorkerResponse {
+        let asked = lookups.iter().map(|l| MethodQuery { method: l.method, bcp: l.bcp, at: MonoNs(l.from) });
+        let mut names = NameAnswersBuilder::default();
         for answer in self.code.interpreted(&asked.collect::<Vec<_>>()) {
             let answer = answer.map(|frame| vec![name(&frame, &mut names)]).map_err(|miss| match miss {
-                VmMiss::Moved => Why::MethodGone,
+                VmMiss::Moved => UnknownReason::MethodGone,
                 other => why(other),
             });
             if !names.answer(answer) {
                 break;
             }
         }
-        Response::Names(names.finish())
+        WorkerResponse::Names(names.finish())
     }
 
-    fn threads(&mut self, numbers: &[u32]) -> Response {
-        Response::Threads(self.code.thread_names(numbers))
+    fn threads(&mut self, numbers: &[u32]) -> WorkerResponse {
+        WorkerResponse::Threads(self.code.thread_names(numbers))
     }
 }
 
-fn why(miss: VmMiss) -> Why {
+fn why(miss: VmMiss) -> UnknownReason {
     match miss {
-        VmMiss::None => Why::NoCode,
-        VmMiss::Moved => Why::CodeMoved,
-        VmMiss::Gone => Why::ProcessGone,
-        VmMiss::Nonsense => Why::BadMemory,
+        VmMiss::None => UnknownReason::NoCode,
+        VmMiss::Moved => UnknownReason::CodeMoved,
+        VmMiss::Gone => UnknownReason::ProcessGone,
+        VmMiss::Nonsense => UnknownReason::BadMemory,
     }
 }

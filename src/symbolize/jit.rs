@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::child::{Child, Lost};
-use super::frames::{Frames, Shared, unknown};
-use super::message::{JitPc, Kept, Names, PerfMapFacts, Request, Response};
+use super::frames::{FrameChain, FrameInterner, unknown};
+use super::message::{JitPc, NameAnswers, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
 use super::perfmap::MAX_STEPS;
 use super::place::AddressSpaces;
 use crate::limits::{Limit, LimitsMet};
 use crate::process::{Ancestor, OpenRefusal, Unopened};
-use crate::profile::Why;
+use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId};
 
 const MAX_PROCESSES: usize = 256;
@@ -105,7 +105,7 @@ pub(crate) struct JitMaps {
     asked: u64,
     raw: bool,
     again_after: Duration,
-    shared: Shared,
+    shared: FrameInterner,
     /// Workers that were lost over a map.
     pub(crate) lost: u64,
 }
@@ -113,7 +113,7 @@ pub(crate) struct JitMaps {
 impl JitMaps {
     /// A map is looked for, or read on, each time that `again_after` has passed.
     pub(crate) fn new(raw: bool, again_after: Duration) -> JitMaps {
-        let (maps, ancestors, shared) = (HashMap::new(), HashMap::new(), Shared::default());
+        let (maps, ancestors, shared) = (HashMap::new(), HashMap::new(), FrameInterner::default());
         JitMaps { maps, ancestors, next: 0, asked: 0, raw, again_after, shared, lost: 0 }
     }
 
@@ -124,7 +124,7 @@ impl JitMaps {
         spaces: &mut impl AddressSpaces,
         id: ProcessId,
         seen: &[(u64, MonoNs)],
-    ) -> Vec<Frames> {
+    ) -> Vec<FrameChain> {
         let Some(&(_, at)) = seen.first() else { return Vec::new() };
         let writer = Writer::Itself(id);
         let mut answers = self.named_by(child, writer, id, seen, || spaces.perf_map(id, at));
@@ -144,7 +144,7 @@ impl JitMaps {
         user: ProcessId,
         seen: &[(u64, MonoNs)],
         open: impl FnOnce() -> Result<OwnedFd, Unopened>,
-    ) -> Vec<Result<Frames, Why>> {
+    ) -> Vec<Result<FrameChain, UnknownReason>> {
         self.open(child, writer, user, open);
         self.asked += 1;
         if let Some(map) = self.maps.get_mut(&writer) {
@@ -162,9 +162,10 @@ impl JitMaps {
         spaces: &mut impl AddressSpaces,
         (id, at): (ProcessId, MonoNs),
         seen: &[(u64, MonoNs)],
-        answers: &mut [Result<Frames, Why>],
+        answers: &mut [Result<FrameChain, UnknownReason>],
     ) {
-        let is_open = |answer: &Result<Frames, Why>| matches!(answer, Err(Why::AnonymousCode));
+        let is_open =
+            |answer: &Result<FrameChain, UnknownReason>| matches!(answer, Err(UnknownReason::AnonymousCode));
         if !answers.iter().any(is_open) {
             return;
         }
@@ -201,13 +202,13 @@ impl JitMaps {
 
     fn close(&mut self, child: &mut Child, is_due: impl Fn(&MapState) -> bool) {
         for (_, map) in self.maps.extract_if(|_, map| is_due(map)) {
-            child.forget(map.generation, Kept::PerfMap(map.number));
+            child.forget(map.generation, WorkerObject::PerfMap(map.number));
         }
     }
 
     /// Forgets the names that nobody uses any more.
-    pub(crate) fn tidy(&mut self) {
-        self.shared.tidy();
+    pub(crate) fn evict_unused(&mut self) {
+        self.shared.evict_unused();
     }
 
     pub(crate) fn stats(&self) -> PerfMapStats {
@@ -273,7 +274,12 @@ impl JitMaps {
         }
     }
 
-    fn ask(&mut self, child: &mut Child, writer: Writer, seen: &[(u64, MonoNs)]) -> Vec<Result<Frames, Why>> {
+    fn ask(
+        &mut self,
+        child: &mut Child,
+        writer: Writer,
+        seen: &[(u64, MonoNs)],
+    ) -> Vec<Result<FrameChain, UnknownReason>> {
         let mut answers = Vec::with_capacity(seen.len());
         while answers.len() < seen.len() {
             let rest = &seen[answers.len()..];
@@ -284,7 +290,7 @@ impl JitMaps {
                     answers.extend(self.shared.frames(&names, &addresses, None));
                 }
                 Err(None) => {}
-                Ok(_) => answers.resize(seen.len(), Err(Why::WorkerFailed)),
+                Ok(_) => answers.resize(seen.len(), Err(UnknownReason::WorkerFailed)),
                 Err(Some(why)) => answers.resize(seen.len(), Err(why)),
             }
         }
@@ -297,11 +303,11 @@ impl JitMaps {
         child: &mut Child,
         writer: Writer,
         rest: &[(u64, MonoNs)],
-    ) -> Result<Names, Option<Why>> {
-        let map = self.maps.get_mut(&writer).ok_or(Some(Why::AnonymousCode))?;
-        let Ok(file) = &map.file else { return Err(Some(Why::AnonymousCode)) };
+    ) -> Result<NameAnswers, Option<UnknownReason>> {
+        let map = self.maps.get_mut(&writer).ok_or(Some(UnknownReason::AnonymousCode))?;
+        let Ok(file) = &map.file else { return Err(Some(UnknownReason::AnonymousCode)) };
         if map.lost > 1 {
-            return Err(Some(Why::WorkerFailed));
+            return Err(Some(UnknownReason::WorkerFailed));
         }
         let mut exchange = || {
             if map.generation != child.generation() {
@@ -312,12 +318,13 @@ impl JitMaps {
                 (map.tried, map.changed) = (Instant::now(), MonoNs::now());
             }
             let addresses = rest.iter().map(|&(pc, at)| JitPc { pc, earlier: at < map.changed });
-            let request = Request::Jit { map: map.number, addresses: addresses.collect(), raw: self.raw };
+            let request =
+                WorkerRequest::Jit { map: map.number, addresses: addresses.collect(), raw: self.raw };
             child.ask(&request, &[])
         };
         match exchange() {
-            Ok(Response::Names(names)) => Ok(names),
-            Ok(_) | Err(Lost::NotAsked) => Err(Some(Why::WorkerFailed)),
+            Ok(WorkerResponse::Names(names)) => Ok(names),
+            Ok(_) | Err(Lost::NotAsked) => Err(Some(UnknownReason::WorkerFailed)),
             Err(_) => {
                 map.lost += 1;
                 self.lost += 1;
@@ -361,7 +368,9 @@ fn read_map(
     let mut read = None;
     for _ in 0..MAX_STEPS {
         let descriptors: Vec<BorrowedFd<'_>> = file.take().into_iter().collect();
-        let Response::PerfMap(facts) = child.ask(&Request::PerfMap { map }, &descriptors)? else { break };
+        let WorkerResponse::PerfMap(facts) = child.ask(&WorkerRequest::PerfMap { map }, &descriptors)? else {
+            break;
+        };
         read = Some(facts);
         if !facts.more {
             break;

@@ -18,13 +18,15 @@ use ahash::RandomState;
 
 use super::changes::Changes;
 use super::child::{Child, Lost, SHORTEST, WorkerCost};
-use super::followed::{Followed, JvmLog, JvmMemory, Key, Part, Source};
-use super::frames::{Frames, Shared, unknown};
+use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, JvmMemory};
+use super::frames::{FrameChain, FrameInterner, unknown};
 use super::known::{JavaFrames, Seen, Times};
-use super::message::{Changed, JavaMethodAt, JavaPc, Kept, LogStats, Mark, Names, Request, Response};
+use super::message::{
+    Changed, JavaMethodAt, JavaPc, LogStats, Mark, NameAnswers, WorkerObject, WorkerRequest, WorkerResponse,
+};
 use super::method_cache::{MethodAt, MethodCache};
 use crate::process::patience::Tenant;
-use crate::profile::Why;
+use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId};
 
 /// Addresses in one request.
@@ -50,10 +52,10 @@ struct Children {
 }
 
 impl Children {
-    fn of(&mut self, source: &Source, binary: &Path) -> Option<&mut Child> {
+    fn of(&mut self, source: &FollowedSource, binary: &Path) -> Option<&mut Child> {
         let (child, deadline, shortest) = match source {
-            Source::Log { .. } => (&mut self.logs, DEADLINE, 1),
-            Source::Memory(_) => (&mut self.memory, MEMORY_DEADLINE, SHORTEST),
+            FollowedSource::Log { .. } => (&mut self.logs, DEADLINE, 1),
+            FollowedSource::Memory(_) => (&mut self.memory, MEMORY_DEADLINE, SHORTEST),
         };
         if child.is_none() {
             *child = Child::start(binary.to_owned(), deadline, shortest).ok();
@@ -84,27 +86,27 @@ enum Answer {
 
 /// The JVMs that are followed.
 #[derive(Debug)]
-pub(crate) struct Jvms {
+pub(crate) struct JvmNames {
     binary: PathBuf,
     raw: bool,
     children: Children,
-    followed: HashMap<Key, Followed, RandomState>,
+    followed: HashMap<FollowedKey, Followed, RandomState>,
     next: u64,
-    shared: Shared,
+    shared: FrameInterner,
     methods: MethodCache,
     /// Workers that were lost.
     pub(crate) lost: u64,
 }
 
-impl Jvms {
-    pub(crate) fn new(binary: PathBuf, raw: bool, cached: usize) -> Jvms {
-        Jvms {
+impl JvmNames {
+    pub(crate) fn new(binary: PathBuf, raw: bool, cached: usize) -> JvmNames {
+        JvmNames {
             binary,
             raw,
             children: Children::default(),
             followed: HashMap::default(),
             next: 0,
-            shared: Shared::default(),
+            shared: FrameInterner::default(),
             methods: MethodCache::new(cached / INTERPRETED_PART),
             lost: 0,
         }
@@ -117,26 +119,26 @@ impl Jvms {
 
     /// Whether methods that its interpreter runs can be named.
     pub(crate) fn reads_memory(&self, id: ProcessId) -> bool {
-        self.followed.contains_key(&(id, Part::Memory))
+        self.followed.contains_key(&(id, JvmData::Memory))
     }
 
     /// What names the compiled code of a JVM.
-    fn code_of(&self, id: ProcessId) -> Option<(Key, &Followed)> {
-        let keys = [(id, Part::Log), (id, Part::Memory)];
+    fn code_of(&self, id: ProcessId) -> Option<(FollowedKey, &Followed)> {
+        let keys = [(id, JvmData::Log), (id, JvmData::Memory)];
         keys.into_iter().find_map(|key| Some((key, self.followed.get(&key).filter(|f| f.names_code())?)))
     }
 
     /// Follows a log from its start; false if there is no room for one more.
     pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) -> bool {
-        self.begin((id, Part::Log), Source::Log { log, released: 0 })
+        self.begin((id, JvmData::Log), FollowedSource::Log { log, released: 0 })
     }
 
     /// Reads names out of a JVM's memory; false if there is no room for one more.
     pub(crate) fn watch(&mut self, id: ProcessId, memory: JvmMemory) -> bool {
-        self.begin((id, Part::Memory), Source::Memory(Box::new(memory)))
+        self.begin((id, JvmData::Memory), FollowedSource::Memory(Box::new(memory)))
     }
 
-    fn begin(&mut self, key: Key, source: Source) -> bool {
+    fn begin(&mut self, key: FollowedKey, source: FollowedSource) -> bool {
         if self.followed.len() >= MAX_FOLLOWED && !self.followed.contains_key(&key) {
             return false;
         }
@@ -149,20 +151,20 @@ impl Jvms {
 
     /// Forgets a JVM that has ended and whose stacks are all named.
     pub(crate) fn forget(&mut self, id: ProcessId) {
-        self.leave((id, Part::Log));
-        self.leave((id, Part::Memory));
+        self.leave((id, JvmData::Log));
+        self.leave((id, JvmData::Memory));
     }
 
-    fn leave(&mut self, key: Key) {
+    fn leave(&mut self, key: FollowedKey) {
         self.have_forgotten(key);
         self.followed.remove(&key);
     }
 
     /// Has the worker forget what it knows of a JVM.
-    fn have_forgotten(&mut self, key: Key) {
+    fn have_forgotten(&mut self, key: FollowedKey) {
         if let Some(number) = self.followed.get(&key).filter(|f| f.generation > 0).map(|f| f.number) {
             // One that is lost over it has it no more.
-            let _ = self.ask(key, &Request::Forget(Kept::Jvm(number)), false);
+            let _ = self.ask(key, &WorkerRequest::Forget(WorkerObject::Jvm(number)), false);
         }
     }
 
@@ -181,9 +183,10 @@ impl Jvms {
     /// Lets the worker read what the logs have now, and look at the memory of those that ran.
     pub(crate) fn read_logs(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
         let now = MonoNs::now();
-        let due =
-            |(key, followed): (&Key, &Followed)| followed.is_due(ran.contains(&key.0), now).then_some(*key);
-        let keys: Vec<Key> = self.followed.iter().filter_map(due).collect();
+        let due = |(key, followed): (&FollowedKey, &Followed)| {
+            followed.is_due(ran.contains(&key.0), now).then_some(*key)
+        };
+        let keys: Vec<FollowedKey> = self.followed.iter().filter_map(due).collect();
         for key in keys {
             // Once more if the worker was lost; what it knew is then read again from the start.
             if !self.read_log(key) {
@@ -211,7 +214,7 @@ impl Jvms {
                 Answer::Frames(one) => vec![one; times.len()],
                 Answer::Split => {
                     let each: Vec<JavaPc> = times.iter().map(|&at| lookup(*seen, &[at])).collect();
-                    let moved = || lost(seen.pc, Why::CodeMoved);
+                    let moved = || lost(seen.pc, UnknownReason::CodeMoved);
                     let answers = self.code(id, &each).into_iter();
                     let frames = answers.map(|a| if let Answer::Frames(f) = a { f } else { moved() });
                     // The code came or went in between: not good for other times.
@@ -228,21 +231,22 @@ impl Jvms {
         id: ProcessId,
         at: MethodAt,
         time: MonoNs,
-    ) -> Option<(Frames, Times)> {
+    ) -> Option<(FrameChain, Times)> {
         self.methods.get(id, at, time)
     }
 
     /// The frames of methods that the interpreter ran, each with the first time it was seen; to be asked soon after the
     /// last. Good for all times until now.
-    pub(crate) fn methods(&mut self, id: ProcessId, wanted: &[(MethodAt, u64)]) -> Vec<Frames> {
+    pub(crate) fn methods(&mut self, id: ProcessId, wanted: &[(MethodAt, u64)]) -> Vec<FrameChain> {
         let lookups: Vec<JavaMethodAt> = wanted
             .iter()
             .map(|&(MethodAt { method, bcp }, from)| JavaMethodAt { method, bcp, from })
             .collect();
         let until = MonoNs::now().0;
-        let request = |jvm, lookups: &[JavaMethodAt]| Request::Methods { jvm, lookups: lookups.to_vec() };
+        let request =
+            |jvm, lookups: &[JavaMethodAt]| WorkerRequest::Methods { jvm, lookups: lookups.to_vec() };
         let mut answers = Vec::with_capacity(wanted.len());
-        self.answers((id, Part::Memory), &lookups, request, |jvms, names, asked| {
+        self.answers((id, JvmData::Memory), &lookups, request, |jvms, names, asked| {
             let methods: Vec<u64> = asked.iter().map(|lookup| lookup.method).collect();
             let frames = jvms.shared.frames(names, &methods, None).into_iter().zip(methods);
             answers.extend(
@@ -253,23 +257,23 @@ impl Jvms {
             self.methods.insert(id, at, (from, until), Arc::clone(frames));
         }
         let missing = wanted.iter().skip(answers.len());
-        answers.extend(missing.map(|(at, _)| unknown(Why::WorkerFailed, None, at.method)));
+        answers.extend(missing.map(|(at, _)| unknown(UnknownReason::WorkerFailed, None, at.method)));
         answers
     }
 
     /// What a JVM calls its threads with these numbers, which are those of its own PID namespace; raw text. There is none
     /// of threads that are not Java's, and none if the memory cannot be read.
     pub(crate) fn thread_names(&mut self, id: ProcessId, numbers: &[u32]) -> Vec<Option<String>> {
-        let key = (id, Part::Memory);
+        let key = (id, JvmData::Memory);
         let mut names = Vec::with_capacity(numbers.len());
         for numbers in numbers.chunks(BATCH) {
             if !self.is_given(key) && !self.read_log(key) {
                 break;
             }
             let Some(jvm) = self.followed.get(&key).map(|followed| followed.number) else { break };
-            let request = Request::Threads { jvm, numbers: numbers.to_vec() };
+            let request = WorkerRequest::Threads { jvm, numbers: numbers.to_vec() };
             match self.ask(key, &request, false) {
-                Some(Response::Threads(some)) if some.len() == numbers.len() => names.extend(some),
+                Some(WorkerResponse::Threads(some)) if some.len() == numbers.len() => names.extend(some),
                 _ => break,
             }
         }
@@ -278,8 +282,8 @@ impl Jvms {
     }
 
     /// Forgets the names that nobody uses any more.
-    pub(crate) fn tidy(&mut self) {
-        self.shared.tidy();
+    pub(crate) fn evict_unused(&mut self) {
+        self.shared.evict_unused();
     }
 
     pub(crate) fn cost(&self) -> WorkerCost {
@@ -298,14 +302,14 @@ impl Jvms {
     fn code(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(lookups.len());
         if let Some((key, _)) = self.code_of(id) {
-            let request = |jvm, lookups: &[JavaPc]| Request::Java { jvm, lookups: lookups.to_vec() };
-            let logged = key.1 == Part::Log;
+            let request = |jvm, lookups: &[JavaPc]| WorkerRequest::Java { jvm, lookups: lookups.to_vec() };
+            let logged = key.1 == JvmData::Log;
             self.answers(key, lookups, request, |jvms, names, asked| {
                 answers.extend(jvms.unfold(names, asked, logged));
             });
         }
         let missing = lookups.iter().skip(answers.len());
-        answers.extend(missing.map(|l| Answer::Frames(lost(l.pc, Why::WorkerFailed))));
+        answers.extend(missing.map(|l| Answer::Frames(lost(l.pc, UnknownReason::WorkerFailed))));
         answers
     }
 
@@ -313,10 +317,10 @@ impl Jvms {
     /// comes after that.
     fn answers<T>(
         &mut self,
-        key: Key,
+        key: FollowedKey,
         lookups: &[T],
-        request: impl Fn(u64, &[T]) -> Request,
-        mut take: impl FnMut(&mut Jvms, &Names, &[T]),
+        request: impl Fn(u64, &[T]) -> WorkerRequest,
+        mut take: impl FnMut(&mut JvmNames, &NameAnswers, &[T]),
     ) {
         let (mut rest, mut losses) = (lookups, 0);
         while !rest.is_empty() {
@@ -334,18 +338,22 @@ impl Jvms {
     }
 
     /// `None`: the worker was lost.
-    fn attempt(&mut self, key: Key, request: impl FnOnce(u64) -> Request) -> Option<Names> {
+    fn attempt(
+        &mut self,
+        key: FollowedKey,
+        request: impl FnOnce(u64) -> WorkerRequest,
+    ) -> Option<NameAnswers> {
         if !self.is_given(key) && !self.read_log(key) {
             return None;
         }
         let number = self.followed.get(&key)?.number;
         match self.ask(key, &request(number), false)? {
-            Response::Names(names) => Some(names),
-            _ => Some(Names::default()),
+            WorkerResponse::Names(names) => Some(names),
+            _ => Some(NameAnswers::default()),
         }
     }
 
-    fn unfold(&mut self, names: &Names, lookups: &[JavaPc], logged: bool) -> Vec<Answer> {
+    fn unfold(&mut self, names: &NameAnswers, lookups: &[JavaPc], logged: bool) -> Vec<Answer> {
         let addresses: Vec<u64> = lookups.iter().map(|l| l.pc).collect();
         let frames = self.shared.frames(names, &addresses, None).into_iter().zip(addresses);
         let mut answers: Vec<Answer> = frames
@@ -364,19 +372,19 @@ impl Jvms {
     }
 
     /// Whether the worker of today has what names this JVM.
-    fn is_given(&mut self, key: Key) -> bool {
+    fn is_given(&mut self, key: FollowedKey) -> bool {
         let Some(followed) = self.followed.get(&key) else { return false };
         let child = self.children.of(&followed.source, &self.binary);
         child.is_some_and(|child| child.generation() == followed.generation)
     }
 
     /// Gives the log or the memory to the worker if it does not have it, and lets it read; false if the worker was lost.
-    fn read_log(&mut self, key: Key) -> bool {
+    fn read_log(&mut self, key: FollowedKey) -> bool {
         let given = self.is_given(key);
         let Some(followed) = self.followed.get(&key) else { return true };
         let request = followed.reading(given, self.raw);
         match self.ask(key, &request, !given) {
-            Some(Response::Log(stats, changed)) => {
+            Some(WorkerResponse::Log(stats, changed)) => {
                 if let Some(followed) = self.followed.get_mut(&key) {
                     // A worker that is new to it cannot know what has gone since the last one looked.
                     followed.changes.note(if given { &changed } else { &Changed::Everywhere });
@@ -393,7 +401,7 @@ impl Jvms {
     }
 
     /// Asks the worker of a JVM, handing it what names it if it is to have it; `None` if it was lost.
-    fn ask(&mut self, key: Key, request: &Request, give: bool) -> Option<Response> {
+    fn ask(&mut self, key: FollowedKey, request: &WorkerRequest, give: bool) -> Option<WorkerResponse> {
         let now = MonoNs::now();
         let followed = self.followed.get_mut(&key).filter(|followed| !followed.is_given_up(now))?;
         let child = self.children.of(&followed.source, &self.binary)?;
@@ -414,9 +422,9 @@ impl Jvms {
 }
 
 /// The log that takes most, if all take more than `most` bytes.
-fn one_too_many(followed: &HashMap<Key, Followed, RandomState>, most: u64) -> Option<Key> {
-    let logs = || followed.iter().filter(|((_, part), _)| *part == Part::Log);
-    let memory = |(_, followed): (&Key, &Followed)| followed.stats.memory;
+fn one_too_many(followed: &HashMap<FollowedKey, Followed, RandomState>, most: u64) -> Option<FollowedKey> {
+    let logs = || followed.iter().filter(|((_, part), _)| *part == JvmData::Log);
+    let memory = |(_, followed): (&FollowedKey, &Followed)| followed.stats.memory;
     let all: u64 = logs().map(memory).sum();
     let largest = || logs().max_by_key(|&log| memory(log)).map(|(key, _)| *key);
     (all > most).then(largest)?
@@ -428,7 +436,7 @@ fn lookup(seen: Seen, times: &[u64]) -> JavaPc {
     JavaPc { pc: seen.pc, leaf: seen.leaf, from, to }
 }
 
-fn lost(pc: u64, why: Why) -> JavaFrames {
+fn lost(pc: u64, why: UnknownReason) -> JavaFrames {
     JavaFrames { frames: unknown(why, None, pc), before_attach: false, lasting: false, logged: false }
 }
 
@@ -439,11 +447,11 @@ mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
-    use crate::jvm::vm::Blobs;
+    use crate::jvm::vm::StubBlobs;
 
     fn log() -> JvmLog {
         let file = File::open("/dev/null").unwrap();
-        JvmLog { file, clock_offset_ns: 0, consume: true, blobs: Blobs::default() }
+        JvmLog { file, clock_offset_ns: 0, consume: true, blobs: StubBlobs::default() }
     }
 
     fn process(tgid: u32) -> ProcessId {
@@ -454,7 +462,7 @@ mod tests {
     fn who_asks_is_told_when_there_is_no_room_for_one_more() {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-        let mut jvms = Jvms::new(PathBuf::from("/nowhere"), false, 1);
+        let mut jvms = JvmNames::new(PathBuf::from("/nowhere"), false, 1);
         let most = u32::try_from(MAX_FOLLOWED).unwrap();
         assert!((1..=most).all(|tgid| jvms.follow(process(tgid), log())));
         assert!(!jvms.follow(process(most + 1), log()) && !jvms.follows(process(most + 1)));
@@ -465,13 +473,13 @@ mod tests {
 
     #[test]
     fn of_logs_that_take_too_much_the_largest_is_given_up() {
-        let mut jvms = Jvms::new(PathBuf::from("/nowhere"), false, 1);
+        let mut jvms = JvmNames::new(PathBuf::from("/nowhere"), false, 1);
         for (tgid, memory) in [(1, MOST_OF_LOGS / 2), (2, MOST_OF_LOGS), (3, MOST_OF_LOGS / 2), (4, 1)] {
             jvms.follow(process(tgid), log());
-            jvms.followed.get_mut(&(process(tgid), Part::Log)).unwrap().stats.memory = memory;
+            jvms.followed.get_mut(&(process(tgid), JvmData::Log)).unwrap().stats.memory = memory;
         }
         jvms.bound_logs();
-        let given_up = |tgid| jvms.followed[&(process(tgid), Part::Log)].is_given_up(MonoNs(0));
+        let given_up = |tgid| jvms.followed[&(process(tgid), JvmData::Log)].is_given_up(MonoNs(0));
         let first_or_third = [1, 3].into_iter().filter(|&tgid| given_up(tgid)).count();
         assert!(given_up(2) && first_or_third == 1 && !given_up(4));
         assert_eq!(one_too_many(&jvms.followed, MOST_OF_LOGS), None);

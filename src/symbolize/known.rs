@@ -7,7 +7,7 @@ use ahash::RandomState;
 
 use super::cache::Cache;
 use super::changes::Changes;
-use super::frames::Frames;
+use super::frames::FrameChain;
 use crate::sample::{MonoNs, ProcessId};
 
 /// Addresses are looked up anew this often, ns: what is asked of a file keeps it open, and what is asked of a JVM's memory
@@ -34,7 +34,7 @@ impl Seen {
 /// The frames of one Java address.
 #[derive(Clone, Debug)]
 pub(crate) struct JavaFrames {
-    pub(crate) frames: Frames,
+    pub(crate) frames: FrameChain,
     pub(crate) before_attach: bool,
     /// Good until the code there changes.
     pub(crate) lasting: bool,
@@ -44,9 +44,9 @@ pub(crate) struct JavaFrames {
 
 /// What is known of an address.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum KnownAddress {
     /// Good as long as the mappings stay.
-    Code(Frames),
+    Code(FrameChain),
     /// Good moreover as long as the JVM's code stays.
     Java(JavaFrames),
 }
@@ -86,7 +86,7 @@ struct Space {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    answer: Answer,
+    answer: KnownAddress,
     /// When it was looked up; of Java's code, the first time that it is known to be there.
     from: MonoNs,
     /// The reading of the JVM's code at which it was known to hold.
@@ -134,18 +134,18 @@ impl Known {
         seen: Seen,
         at: MonoNs,
         changes: Option<&Changes>,
-    ) -> Option<(Answer, Times)> {
+    ) -> Option<(KnownAddress, Times)> {
         let entry = self.entries.get_mut(&(space, key(seen)))?;
         let is_renewed = match &entry.answer {
-            Answer::Code(_) => true,
-            Answer::Java(java) => !java.logged,
+            KnownAddress::Code(_) => true,
+            KnownAddress::Java(java) => !java.logged,
         };
         if is_renewed && at.0.saturating_sub(entry.from.0) >= RENEWED {
             return None;
         }
         let times = match entry.answer {
-            Answer::Code(_) => Times::ALL,
-            Answer::Java(_) => {
+            KnownAddress::Code(_) => Times::ALL,
+            KnownAddress::Java(_) => {
                 let changes = changes?;
                 if at < entry.from || changes.changed_after(seen.pc, entry.reading) {
                     return None;
@@ -163,7 +163,7 @@ impl Known {
         &mut self,
         (space, seen): (SpaceNumber, Seen),
         from: MonoNs,
-        answer: Answer,
+        answer: KnownAddress,
         changes: Option<&Changes>,
     ) {
         let reading = changes.map_or(0, Changes::now);
@@ -194,7 +194,7 @@ fn key(Seen { pc, leaf }: Seen) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Why;
+    use crate::profile::UnknownReason;
     use crate::symbolize::frames::unknown;
     use crate::symbolize::message::Changed;
 
@@ -209,13 +209,13 @@ mod tests {
         let (mut known, mut changes) = (Known::new(100), Changes::default());
         let space = known.space(ID, MonoNs(50), MonoNs(1)).unwrap();
         let frames = JavaFrames {
-            frames: unknown(Why::NotLogged, None, 0),
+            frames: unknown(UnknownReason::NotLogged, None, 0),
             before_attach: false,
             lasting: true,
             logged: true,
         };
         let insert = |known: &mut Known, changes: &Changes, seen, at| {
-            known.insert((space, seen), MonoNs(at), Answer::Java(frames.clone()), Some(changes));
+            known.insert((space, seen), MonoNs(at), KnownAddress::Java(frames.clone()), Some(changes));
         };
         insert(&mut known, &changes, seen(0x10_0000), 50);
         insert(&mut known, &changes, seen(0x20_0000), 50);
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn a_space_lasts_until_its_mappings_change() {
         let mut known = Known::new(100);
-        let frames = unknown(Why::NoSymbol, None, 0);
+        let frames = unknown(UnknownReason::NoSymbol, None, 0);
         let first = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
-        known.insert((first, seen(0x1000)), MonoNs(50), Answer::Code(frames), None);
+        known.insert((first, seen(0x1000)), MonoNs(50), KnownAddress::Code(frames), None);
         assert!(known.get(first, seen(0x1000), MonoNs(40), None).is_some());
         assert_eq!(known.space(ID, MonoNs(39), MonoNs(40)), None, "other mappings then");
         assert_eq!(known.space(ID, MonoNs(70), MonoNs(40)), Some(first));
@@ -254,13 +254,13 @@ mod tests {
         let mut known = Known::new(100);
         let changes = Changes::default();
         let space = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
-        let frames = unknown(Why::NoSymbol, None, 0);
+        let frames = unknown(UnknownReason::NoSymbol, None, 0);
         let java =
             |logged| JavaFrames { frames: frames.clone(), before_attach: false, lasting: true, logged };
         let answers = [
-            (0x1000, Answer::Code(frames.clone())),
-            (0x2000, Answer::Java(java(false))),
-            (0x3000, Answer::Java(java(true))),
+            (0x1000, KnownAddress::Code(frames.clone())),
+            (0x2000, KnownAddress::Java(java(false))),
+            (0x3000, KnownAddress::Java(java(true))),
         ];
         for (pc, answer) in answers {
             known.insert((space, seen(pc)), MonoNs(50), answer, Some(&changes));
@@ -277,7 +277,12 @@ mod tests {
         for second in 0..600 {
             let at = MonoNs(second * 1_000_000_000);
             let space = known.space(ID, at, at).unwrap();
-            known.insert((space, seen(0x1000)), at, Answer::Code(unknown(Why::NoSymbol, None, 0)), None);
+            known.insert(
+                (space, seen(0x1000)),
+                at,
+                KnownAddress::Code(unknown(UnknownReason::NoSymbol, None, 0)),
+                None,
+            );
             assert!(known.get(space, seen(0x1000), at, None).is_some());
             assert!(known.entries.len() <= 121, "after {second} s");
         }

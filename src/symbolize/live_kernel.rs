@@ -13,7 +13,7 @@ use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 
 use super::cache::Cache;
 use super::kernel::{KernelName, KernelSymbols};
-use crate::profile::{Frame, Kind, Why};
+use crate::profile::{Frame, Kind, UnknownReason};
 
 const RENEW_AFTER: Duration = Duration::from_secs(1);
 const CACHED: usize = 16 << 10;
@@ -24,7 +24,7 @@ const MODULES: &str = "/sys/module";
 #[derive(Debug)]
 pub(crate) struct Kernel {
     symbols: KernelSymbols,
-    frames: Cache<u64, Result<Arc<Frame>, Why>>,
+    frames: Cache<u64, Result<Arc<Frame>, UnknownReason>>,
     loaded: Loaded,
     checked: Instant,
     directory: PathBuf,
@@ -59,13 +59,13 @@ impl Kernel {
         }
     }
 
-    /// The frame of a kernel address, or why there is none; [`Why::KernelHidden`] if all of the kernel is hidden.
-    pub(crate) fn frame(&mut self, address: u64) -> Result<Arc<Frame>, Why> {
+    /// The frame of a kernel address, or why there is none; [`UnknownReason::KernelHidden`] if all of the kernel is hidden.
+    pub(crate) fn frame(&mut self, address: u64) -> Result<Arc<Frame>, UnknownReason> {
         if let Some(frame) = self.frames.get(&address) {
             // Where a BPF program was, another one may be; where nothing was, one of both.
             let lasting = match &frame {
                 Ok(frame) => frame.module.as_ref().is_none_or(|m| &*m.path != "[bpf]"),
-                Err(why) => *why == Why::KernelHidden,
+                Err(why) => *why == UnknownReason::KernelHidden,
             };
             if lasting || !self.renew_if_changed() {
                 return frame;
@@ -79,8 +79,8 @@ impl Kernel {
             KernelName::Function(name, module) => {
                 Ok(Arc::new(Frame { module: Some(module), address, ..Frame::named(Kind::Kernel, name) }))
             }
-            KernelName::Hidden => Err(Why::KernelHidden),
-            KernelName::Unknown => Err(Why::NotKernelText),
+            KernelName::Hidden => Err(UnknownReason::KernelHidden),
+            KernelName::Unknown => Err(UnknownReason::NotKernelText),
         };
         self.frames.insert(address, frame.clone());
         frame

@@ -4,26 +4,26 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
-use super::frames::{Frames, unknown};
-use super::known::{Answer, JavaFrames, Seen, SpaceNumber};
+use super::frames::{FrameChain, unknown};
+use super::known::{JavaFrames, KnownAddress, Seen, SpaceNumber};
 use super::method_cache::MethodAt;
 use super::place::FileHandle;
 use crate::process::FileId;
-use crate::profile::Why;
+use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId, UserWord};
 
 /// What a word of a stack asks for.
-pub(super) enum Asked {
+pub(super) enum WordQuery {
     Code(Seen),
     Method(MethodAt),
 }
 
-impl From<UserWord> for Asked {
-    fn from(word: UserWord) -> Asked {
+impl From<UserWord> for WordQuery {
+    fn from(word: UserWord) -> WordQuery {
         match word {
-            UserWord::Leaf(pc) => Asked::Code(Seen { pc, leaf: true }),
-            UserWord::Return(pc) | UserWord::Followed(pc) => Asked::Code(Seen { pc, leaf: false }),
-            UserWord::Interpreted { method, bcp } => Asked::Method(MethodAt { method, bcp }),
+            UserWord::Leaf(pc) => WordQuery::Code(Seen { pc, leaf: true }),
+            UserWord::Return(pc) | UserWord::Followed(pc) => WordQuery::Code(Seen { pc, leaf: false }),
+            UserWord::Interpreted { method, bcp } => WordQuery::Method(MethodAt { method, bcp }),
         }
     }
 }
@@ -39,7 +39,7 @@ pub(super) struct Step {
 
 /// Where one user address leads to, before the worker was asked.
 pub(super) enum Slot {
-    Known(Frames),
+    Known(FrameChain),
     Native(FileId, u64),
     Jit(ProcessId, u64),
     JavaKnown(JavaFrames),
@@ -60,7 +60,7 @@ pub(super) struct WantedFile {
 
 /// What the worker must be asked for one chunk.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct WorkerBatch {
     pub(super) native: HashMap<FileId, WantedFile, RandomState>,
     /// Each address with the time it was seen.
     pub(super) jit: HashMap<ProcessId, Vec<(u64, MonoNs)>>,
@@ -71,16 +71,16 @@ pub(super) struct Wanted {
 
 /// What it answered.
 #[derive(Default)]
-pub(super) struct Found {
-    pub(super) native: HashMap<(FileId, u64), Frames, RandomState>,
-    pub(super) jit: HashMap<(ProcessId, u64), Frames, RandomState>,
+pub(super) struct BatchAnswer {
+    pub(super) native: HashMap<(FileId, u64), FrameChain, RandomState>,
+    pub(super) jit: HashMap<(ProcessId, u64), FrameChain, RandomState>,
     pub(super) java: HashMap<(ProcessId, Seen, u64), JavaFrames, RandomState>,
-    pub(super) interpreted: HashMap<(ProcessId, MethodAt), Frames, RandomState>,
+    pub(super) interpreted: HashMap<(ProcessId, MethodAt), FrameChain, RandomState>,
 }
 
-impl Found {
+impl BatchAnswer {
     /// What an address stands for.
-    pub(super) fn frames(&self, slot: &Slot) -> Frames {
+    pub(super) fn frames(&self, slot: &Slot) -> FrameChain {
         let frames = match slot {
             Slot::Known(frames) => Some(frames),
             Slot::Native(id, offset) => self.native.get(&(*id, *offset)),
@@ -89,19 +89,19 @@ impl Found {
             Slot::Java(id, seen, at) => self.java.get(&(*id, *seen, *at)).map(|java| &java.frames),
             Slot::Interpreted(id, method) => self.interpreted.get(&(*id, *method)),
         };
-        frames.map_or_else(|| unknown(Why::WorkerFailed, None, 0), Frames::clone)
+        frames.map_or_else(|| unknown(UnknownReason::WorkerFailed, None, 0), FrameChain::clone)
     }
 
     /// What its frames are at other times too.
-    pub(super) fn lasting(&self, slot: &Slot, frames: &Frames) -> Option<Answer> {
+    pub(super) fn lasting(&self, slot: &Slot, frames: &FrameChain) -> Option<KnownAddress> {
         // What is not known may be known the next time.
         if frames.iter().any(|frame| frame.unknown.is_some()) {
             return None;
         }
         match slot {
-            Slot::Known(_) | Slot::Native(..) => Some(Answer::Code(Frames::clone(frames))),
+            Slot::Known(_) | Slot::Native(..) => Some(KnownAddress::Code(FrameChain::clone(frames))),
             Slot::Java(id, seen, at) => {
-                self.java.get(&(*id, *seen, *at)).filter(|java| java.lasting).cloned().map(Answer::Java)
+                self.java.get(&(*id, *seen, *at)).filter(|java| java.lasting).cloned().map(KnownAddress::Java)
             }
             Slot::Jit(..) | Slot::JavaKnown(_) | Slot::Interpreted(..) => None,
         }

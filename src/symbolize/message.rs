@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::frame_rules::NoTable;
-use crate::jvm::vm::Blobs;
+use crate::jvm::vm::StubBlobs;
 use crate::jvm::vm::VmLayout;
 use crate::profile::file_trait::FileTraits;
-use crate::profile::{Kind, Why};
+use crate::profile::{Kind, UnknownReason};
 
-/// What the broker asks. Each request has one [`Response`].
+/// What the broker asks. Each request has one [`WorkerResponse`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub(crate) enum WorkerRequest {
     /// The descriptor with this message is the file of that number.
     Open { file: u64 },
     /// The descriptor is a debug file of `file`.
@@ -35,14 +35,14 @@ pub(crate) enum Request {
     /// What the JVM calls its threads with these numbers, which are those of its own PID namespace.
     Threads { jvm: u64, numbers: Vec<u32> },
     /// This is not asked about any more.
-    Forget(Kept),
+    Forget(WorkerObject),
     /// The unwind table of the file whose descriptor is with this message, or of a part of it around an offset.
     UnwindTable { around: Option<u64> },
 }
 
 /// What a worker keeps for later questions, with the descriptors that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kept {
+pub(crate) enum WorkerObject {
     /// A file, and its debug files.
     File(u64),
     PerfMap(u64),
@@ -51,12 +51,12 @@ pub(crate) enum Kept {
 
 /// What the worker answers.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Response {
+pub(crate) enum WorkerResponse {
     /// To `Open` and `Debug`.
-    File(Result<FileFacts, Why>),
+    File(Result<FileFacts, UnknownReason>),
     /// To `Names`, `Jit`, `Java`, `Methods`: an answer for each address, in order. There may be fewer than were asked for, to keep the
     /// message short; then the rest is asked again.
-    Names(Names),
+    Names(NameAnswers),
     /// To `PerfMap`.
     PerfMap(PerfMapFacts),
     /// To `ReadLog` and `ReadMemory`, with what has changed in the code since the last time.
@@ -147,7 +147,7 @@ pub(crate) struct Follow {
     /// Names keep the numbers that differ from run to run.
     pub(crate) raw: bool,
     /// Generated code that the log does not tell of.
-    pub(crate) blobs: Blobs,
+    pub(crate) blobs: StubBlobs,
 }
 
 /// How to read a JVM's memory.
@@ -229,17 +229,17 @@ pub(crate) enum Mark {
 
 /// Answers, with each text once.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Names {
+pub(crate) struct NameAnswers {
     pub(crate) texts: Vec<String>,
-    pub(crate) answers: Vec<Result<Vec<Name>, Why>>,
+    pub(crate) answers: Vec<Result<Vec<Name>, UnknownReason>>,
     /// What is to be said about some answers, by their places. Java only.
     pub(crate) marks: Vec<(u32, Mark)>,
 }
 
 /// What a function is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Label {
-    /// A place in [`Names::texts`].
+pub(crate) enum FunctionLabel {
+    /// A place in [`NameAnswers::texts`].
     Text(u32),
     /// Nothing names it; it begins at this address, as the file counts them.
     Start(u64),
@@ -247,11 +247,11 @@ pub(crate) enum Label {
     At(u64),
 }
 
-/// One function; of several, the outermost comes first. Numbers are places in [`Names::texts`].
+/// One function; of several, the outermost comes first. Numbers are places in [`NameAnswers::texts`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Name {
     pub(crate) kind: Kind,
-    pub(crate) label: Label,
+    pub(crate) label: FunctionLabel,
     pub(crate) file: Option<u32>,
     pub(crate) line: u32,
     pub(crate) bci: Option<u32>,
@@ -260,14 +260,14 @@ pub(crate) struct Name {
 impl Name {
     /// Code that no symbol covers, at this address as the file counts them.
     pub(crate) fn nameless(address: u64) -> Name {
-        Name { kind: Kind::Unknown, label: Label::At(address), file: None, line: 0, bci: None }
+        Name { kind: Kind::Unknown, label: FunctionLabel::At(address), file: None, line: 0, bci: None }
     }
 }
 
-/// Collects [`Names`] up to a size.
+/// Collects [`NameAnswers`] up to a size.
 #[derive(Debug, Default)]
-pub(crate) struct NamesBuilder {
-    names: Names,
+pub(crate) struct NameAnswersBuilder {
+    names: NameAnswers,
     places: HashMap<String, u32>,
     bytes: usize,
 }
@@ -277,7 +277,7 @@ pub(crate) const MAX_MESSAGE: usize = 32 << 20;
 /// Answers beyond this are left for the next request, bytes (estimated).
 const MAX_ANSWER: usize = MAX_MESSAGE / 4;
 
-impl NamesBuilder {
+impl NameAnswersBuilder {
     /// The place of `text`.
     pub(crate) fn text(&mut self, text: &str) -> u32 {
         if let Some(&place) = self.places.get(text) {
@@ -291,7 +291,7 @@ impl NamesBuilder {
     }
 
     /// Adds an answer; false if it was the last that fits.
-    pub(crate) fn answer(&mut self, answer: Result<Vec<Name>, Why>) -> bool {
+    pub(crate) fn answer(&mut self, answer: Result<Vec<Name>, UnknownReason>) -> bool {
         self.bytes += 2 + answer.as_ref().map_or(0, |names| names.len() * size_of::<Name>());
         self.names.answers.push(answer);
         self.bytes < MAX_ANSWER
@@ -303,7 +303,7 @@ impl NamesBuilder {
         self.names.marks.push((next, mark));
     }
 
-    pub(crate) fn finish(self) -> Names {
+    pub(crate) fn finish(self) -> NameAnswers {
         self.names
     }
 }

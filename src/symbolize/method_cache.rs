@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cache::Cache;
-use super::frames::Frames;
+use super::frames::FrameChain;
 use super::known::Times;
 use crate::sample::{MonoNs, ProcessId};
 
@@ -18,7 +18,7 @@ pub(crate) struct MethodAt {
 
 #[derive(Clone, Debug)]
 struct Answer {
-    frames: Frames,
+    frames: FrameChain,
     holds: Times,
 }
 
@@ -38,7 +38,7 @@ impl MethodCache {
     }
 
     /// The frames of a method at a time, if they are known, and when else they are the same.
-    pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: MonoNs) -> Option<(Frames, Times)> {
+    pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: MonoNs) -> Option<(FrameChain, Times)> {
         let answers = self.0.get_mut(&(id, at))?;
         let about = answers.iter().filter(|answer| answer.holds.contain(time));
         // The nearest look; of two the first, when more was known of that time.
@@ -47,7 +47,13 @@ impl MethodCache {
     }
 
     /// Notes an answer about times `from..=until`. What was the same before is the same in between.
-    pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, (from, until): (u64, u64), frames: Frames) {
+    pub(crate) fn insert(
+        &mut self,
+        id: ProcessId,
+        at: MethodAt,
+        (from, until): (u64, u64),
+        frames: FrameChain,
+    ) {
         self.0.age(MonoNs(until), KEPT);
         let answer = Answer { frames, holds: Times { from, until } };
         let Some(answers) = self.0.get_mut(&(id, at)) else {
@@ -68,7 +74,7 @@ impl MethodCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Why;
+    use crate::profile::UnknownReason;
     use crate::symbolize::frames::unknown;
 
     const ID: ProcessId = ProcessId { tgid: 1, start: 2, exec: 3 };
@@ -77,7 +83,8 @@ mod tests {
     #[test]
     fn an_answer_holds_for_its_time() {
         let mut cache = MethodCache::new(10);
-        let (frames, others) = (unknown(Why::BadMemory, None, 0), unknown(Why::MethodGone, None, 0));
+        let (frames, others) =
+            (unknown(UnknownReason::BadMemory, None, 0), unknown(UnknownReason::MethodGone, None, 0));
         cache.insert(ID, AT, (10, 20), frames.clone());
         let times = [9, 10, 20, 21];
         assert_eq!(times.map(|time| cache.get(ID, AT, MonoNs(time)).is_some()), [false, true, true, false]);
@@ -95,7 +102,8 @@ mod tests {
     #[test]
     fn what_was_proven_of_a_time_stays_when_there_is_another_method() {
         let mut cache = MethodCache::new(10);
-        let names = [Why::BadMemory, Why::NotLogged, Why::MethodGone].map(|why| unknown(why, None, 0));
+        let names = [UnknownReason::BadMemory, UnknownReason::NotLogged, UnknownReason::MethodGone]
+            .map(|why| unknown(why, None, 0));
         let [first, second, gone] = &names;
         cache.insert(ID, AT, (10, 20), first.clone());
         cache.insert(ID, AT, (25, 30), second.clone());

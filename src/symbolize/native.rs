@@ -4,21 +4,21 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 
-use super::blaze::{Blaze, Location, SourceCode};
+use super::blaze::{Blaze, SourceCode, SourceLocation};
 use super::coroutine;
 use super::demangle::{MAX_NAME, demangle};
 use super::elf::{Elf, ElfError};
 use super::entry;
 use super::extents::Extents;
 use super::file_traits;
-use super::function::{Called, Function};
+use super::function::{Called, NativeFunction};
 use super::go::GoCode;
 use super::message::{DebugLink, FileFacts};
 use super::plt::Plt;
-use super::shared::Shared;
+use super::shared::SharedDwarf;
 use super::symbol_file::{Covering, SymbolFile};
 use crate::profile::frame::clean;
-use crate::profile::{Kind, Why};
+use crate::profile::{Kind, UnknownReason};
 
 /// A mapped file with what has been read of it; each part is read when it is first needed.
 pub struct Native {
@@ -27,7 +27,7 @@ pub struct Native {
     mini: OnceCell<Option<SymbolFile>>,
     /// The file that its DWARF refers to.
     alternate: Option<Elf>,
-    shared: RefCell<Option<Shared>>,
+    shared: RefCell<Option<SharedDwarf>>,
     plt: OnceCell<Plt>,
     extents: OnceCell<Extents>,
     go: OnceCell<GoCode>,
@@ -114,9 +114,13 @@ impl Native {
         self.own.add_package(file.into());
     }
 
-    /// The functions at each of these file offsets, outermost first: at least one, or [`Why::NoSymbol`] if no symbol covers the
+    /// The functions at each of these file offsets, outermost first: at least one, or [`UnknownReason::NoSymbol`] if no symbol covers the
     /// offset and nothing else tells of which function it is. Without `lines` DWARF is not read.
-    pub fn functions_at(&self, offsets: &[u64], lines: bool) -> Vec<Result<Vec<Function>, Why>> {
+    pub fn functions_at(
+        &self,
+        offsets: &[u64],
+        lines: bool,
+    ) -> Vec<Result<Vec<NativeFunction>, UnknownReason>> {
         let addresses: Vec<Option<u64>> = offsets.iter().map(|&offset| self.address_of(offset)).collect();
         let mut asked: Vec<u64> = addresses.iter().flatten().copied().collect();
         asked.sort_unstable();
@@ -131,7 +135,7 @@ impl Native {
             found.insert(address, self.named(address, symbol, code.unwrap_or_default()));
         }
         let answer = |address: &Option<u64>| found.get(&(*address)?).cloned();
-        addresses.iter().map(|address| answer(address).unwrap_or(Err(Why::NoSymbol))).collect()
+        addresses.iter().map(|address| answer(address).unwrap_or(Err(UnknownReason::NoSymbol))).collect()
     }
 
     /// The address at a file offset, as the file counts them.
@@ -149,9 +153,9 @@ impl Native {
     }
 
     /// Gives back memory that is quickly had again; whether it still holds some.
-    pub(crate) fn rest(&self) -> bool {
+    pub(crate) fn trim(&self) -> bool {
         *self.shared.borrow_mut() = None;
-        self.dwarf().and_then(SymbolFile::lines_so_far).is_some_and(Blaze::rest)
+        self.dwarf().and_then(SymbolFile::lines_so_far).is_some_and(Blaze::trim)
     }
 
     /// Gives back all of that: others are asked for now.
@@ -161,7 +165,12 @@ impl Native {
     }
 
     /// The functions at an address: what the symbols say, then what DWARF says, then the place alone.
-    fn named(&self, address: u64, symbol: Option<Covering>, code: SourceCode) -> Result<Vec<Function>, Why> {
+    fn named(
+        &self,
+        address: u64,
+        symbol: Option<Covering>,
+        code: SourceCode,
+    ) -> Result<Vec<NativeFunction>, UnknownReason> {
         let SourceCode { function, own, inlined } = code;
         // Linkers leave the DWARF of functions that they took out, at addresses that others have now.
         let removed = symbol.as_ref().zip(function.as_ref()).is_some_and(|(symbol, function)| {
@@ -172,9 +181,10 @@ impl Native {
         let raw = symbol.map(|symbol| symbol.name).or_else(|| of_dwarf().map(|f| f.name.into_bytes()));
         let (called, kind) = match raw.or_else(|| self.plt().find(&self.own.elf, address)) {
             Some(raw) => called(&raw),
-            None => self.extent(address).ok_or(Why::NoSymbol)?,
+            None => self.extent(address).ok_or(UnknownReason::NoSymbol)?,
         };
-        let outer = Function { kind, called, file: own.file.map(|file| clean_path(&file)), line: own.line };
+        let outer =
+            NativeFunction { kind, called, file: own.file.map(|file| clean_path(&file)), line: own.line };
         Ok(std::iter::once(outer).chain(inlined.into_iter().filter_map(inlined_function)).collect())
     }
 
@@ -209,7 +219,7 @@ impl Native {
         };
         let mut shared = self.shared.borrow_mut();
         if shared.is_none() {
-            *shared = Shared::read(&file.elf, alternate).ok();
+            *shared = SharedDwarf::read(&file.elf, alternate).ok();
         }
         addresses.iter().map(|&address| shared.as_ref()?.source_code(address)).collect()
     }
@@ -292,9 +302,9 @@ fn called(raw: &[u8]) -> (Called, Kind) {
 }
 
 /// An inlined function without a name is left out: its caller's line is known.
-fn inlined_function((name, at): (String, Location)) -> Option<Function> {
+fn inlined_function((name, at): (String, SourceLocation)) -> Option<NativeFunction> {
     let (name, _) = Some(name).filter(|name| !name.is_empty()).map(|name| demangle(name.as_bytes()))?;
-    Some(Function {
+    Some(NativeFunction {
         kind: Kind::NativeInlined,
         called: Called::Name(name),
         file: at.file.map(|file| clean_path(&file)),

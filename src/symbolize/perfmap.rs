@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 
 use super::demangle::MAX_NAME;
 use super::message::PerfMapFacts;
-use crate::profile::Why;
+use crate::profile::UnknownReason;
 use crate::profile::frame::clean;
 
 /// Read of the end of one file at most, bytes: maps of 168 MB were seen (sandstorm-io/blackrock 37).
@@ -119,11 +119,12 @@ impl PerfMap {
     ///
     /// # Errors
     /// Why there is no name.
-    pub fn find(&self, address: u64, raw: bool, earlier: bool) -> Result<String, Why> {
+    pub fn find(&self, address: u64, raw: bool, earlier: bool) -> Result<String, UnknownReason> {
         let code = self.code.range(..=address).next_back().map(|(_, code)| code);
-        let code = code.filter(|code| address < code.end && !self.facts.more).ok_or(Why::AnonymousCode)?;
+        let code =
+            code.filter(|code| address < code.end && !self.facts.more).ok_or(UnknownReason::AnonymousCode)?;
         if earlier && code.replaced_in == self.readings && self.readings > 1 {
-            return Err(Why::CodeMoved);
+            return Err(UnknownReason::CodeMoved);
         }
         let name = self.name_of(code);
         Ok(if raw { clean(name, MAX_NAME) } else { clean(&without_tier(name), MAX_NAME) })
@@ -246,7 +247,11 @@ mod tests {
             if !facts.more {
                 return facts;
             }
-            assert_eq!(map.find(0x10000, true, false), Err(Why::AnonymousCode), "the end is not known yet");
+            assert_eq!(
+                map.find(0x10000, true, false),
+                Err(UnknownReason::AnonymousCode),
+                "the end is not known yet"
+            );
         }
         panic!("it has no end");
     }
@@ -377,7 +382,7 @@ mod tests {
             [0x10000, 0x20000].map(|at| [true, false].map(|earlier| map.find(at, true, earlier)))
         };
         let known = |name: &str| [Ok(name.to_owned()), Ok(name.to_owned())];
-        let moved = |name: &str| [Err(Why::CodeMoved), Ok(name.to_owned())];
+        let moved = |name: &str| [Err(UnknownReason::CodeMoved), Ok(name.to_owned())];
         assert_eq!(grow(b"10000 10 a\n10000 10 b\n20000 10 c\n"), [known("b"), known("c")]);
         assert_eq!(grow(b"10000 20 d\n20000 10 c\n"), [moved("d"), known("c")]);
         assert_eq!(grow(b""), [moved("d"), known("c")]);

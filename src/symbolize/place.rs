@@ -4,8 +4,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::process::{Ancestor, FileId, Location, MappedFile, Processes, Unlocated, Unopened, Vdso};
-use crate::profile::Why;
+use crate::process::{Ancestor, FileId, MappedFile, MappedLocation, Processes, Unlocated, Unopened, Vdso};
+use crate::profile::UnknownReason;
 use crate::profile::frame::Module;
 use crate::profile::frame::clean;
 use crate::sample::{MonoNs, ProcessId};
@@ -48,12 +48,12 @@ impl FileHandle {
     /// A descriptor to read it from.
     ///
     /// # Errors
-    /// [`Why::FileUnavailable`], or [`Why::ProcessGone`].
-    pub fn fd(&self) -> Result<Arc<OwnedFd>, Why> {
+    /// [`UnknownReason::FileUnavailable`], or [`UnknownReason::ProcessGone`].
+    pub fn fd(&self) -> Result<Arc<OwnedFd>, UnknownReason> {
         match self {
             FileHandle::Mapped(file) => file.fd().map_err(|why| match why {
-                Unopened::ProcessGone => Why::ProcessGone,
-                _ => Why::FileUnavailable,
+                Unopened::ProcessGone => UnknownReason::ProcessGone,
+                _ => UnknownReason::FileUnavailable,
             }),
             FileHandle::Image { name: _, fd } => Ok(Arc::clone(fd)),
         }
@@ -62,7 +62,7 @@ impl FileHandle {
 
 /// Where an address leads to.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum CodePlace {
     /// Into a file.
     File {
         /// Names it for good.
@@ -84,13 +84,13 @@ pub enum Place {
     /// Into the vsyscall page of x86-64.
     Vsyscall,
     /// Nowhere, and why.
-    Unknown(Why),
+    Unknown(UnknownReason),
 }
 
 /// The address spaces of processes, now and in the past.
 pub trait AddressSpaces {
     /// Where `pc` led to in program `id` at the time `at`.
-    fn place(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> Place;
+    fn place(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> CodePlace;
 
     /// Since when the mappings of program `id`, which ran at `at`, are what they are now; none if that is not known.
     fn mapped_since(&mut self, id: ProcessId, at: MonoNs) -> Option<MonoNs>;
@@ -144,20 +144,20 @@ pub trait AddressSpaces {
 }
 
 impl AddressSpaces for Processes {
-    fn place(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> Place {
+    fn place(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> CodePlace {
         match self.locate(id, at, pc) {
-            Location::File { file, .. } if is_generated(&file) => Place::Generated,
-            Location::File { file, offset } => {
-                Place::File { id: file.id, file: FileHandle::Mapped(file), offset }
+            MappedLocation::File { file, .. } if is_generated(&file) => CodePlace::Generated,
+            MappedLocation::File { file, offset } => {
+                CodePlace::File { id: file.id, file: FileHandle::Mapped(file), offset }
             }
-            Location::Anonymous { start: _, end: _ } => Place::Generated,
-            Location::Vdso { vdso, offset } => Place::Vdso { vdso, offset },
-            Location::Vsyscall => Place::Vsyscall,
-            Location::Unknown(Unlocated::ProcessGone) => Place::Unknown(Why::ProcessGone),
-            Location::Unknown(Unlocated::NotMapped) => Place::Unknown(Why::NotMapped),
-            Location::Unknown(Unlocated::TooSlow | Unlocated::NoDescriptor | Unlocated::TooManyMappings) => {
-                Place::Unknown(Why::MappingsUnread)
-            }
+            MappedLocation::Anonymous { start: _, end: _ } => CodePlace::Generated,
+            MappedLocation::Vdso { vdso, offset } => CodePlace::Vdso { vdso, offset },
+            MappedLocation::Vsyscall => CodePlace::Vsyscall,
+            MappedLocation::Unknown(Unlocated::ProcessGone) => CodePlace::Unknown(UnknownReason::ProcessGone),
+            MappedLocation::Unknown(Unlocated::NotMapped) => CodePlace::Unknown(UnknownReason::NotMapped),
+            MappedLocation::Unknown(
+                Unlocated::TooSlow | Unlocated::NoDescriptor | Unlocated::TooManyMappings,
+            ) => CodePlace::Unknown(UnknownReason::MappingsUnread),
         }
     }
 

@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, ParsedEhFrameHdr, Pointer};
 
-use super::call_frames::Reader;
-use super::elf::{Elf, ElfError, Found, Section, Source};
+use super::call_frames::SliceReader;
+use super::elf::{Elf, ElfError, ElfSource, Section, TableSection};
 use super::fields::{Class, Fields};
 
 /// Bytes that are read of a dynamic section; real ones have less than 1 KiB.
@@ -41,15 +41,15 @@ impl Elf {
     /// # Errors
     /// If it is no ELF file, or one whose headers lie.
     pub fn read(file: File) -> Result<Elf, ElfError> {
-        Elf::complete(Source::File(file))
+        Elf::complete(ElfSource::File(file))
     }
 
     /// Reads the headers of a file that is in memory.
     pub(crate) fn read_memory(bytes: Vec<u8>) -> Result<Elf, ElfError> {
-        Elf::complete(Source::Memory(bytes))
+        Elf::complete(ElfSource::Memory(bytes))
     }
 
-    fn complete(source: Source) -> Result<Elf, ElfError> {
+    fn complete(source: ElfSource) -> Result<Elf, ElfError> {
         let mut elf = Elf::read_headers(source)?;
         complete(&mut elf);
         Ok(elf)
@@ -78,7 +78,7 @@ fn is_loaded(elf: &Elf, name: &str) -> bool {
 }
 
 /// The call frame information: it ends with the last description of which the header's table knows.
-fn call_frames(elf: &Elf) -> Option<Found> {
+fn call_frames(elf: &Elf) -> Option<TableSection> {
     let header = elf.eh_frame_header()?;
     let mut bytes = vec![0; usize::try_from(header.size.min(MAX_HEADER)).ok()?];
     let read = elf.read_some(&mut bytes, header.offset).ok()?;
@@ -89,11 +89,11 @@ fn call_frames(elf: &Elf) -> Option<Found> {
     let (offset, left) = elf.offset_of(address)?;
     let end = Some(header.size).filter(|&size| size <= MAX_HEADER).and_then(|_| end(elf, &parsed, &bases));
     let told = end.and_then(|end| end.checked_sub(address)).filter(|&size| (1..=left).contains(&size));
-    Some(Found { address, offset, size: told.unwrap_or(left.min(MAX_ENDLESS)) })
+    Some(TableSection { address, offset, size: told.unwrap_or(left.min(MAX_ENDLESS)) })
 }
 
 /// The address after the last description of the header's table.
-fn end(elf: &Elf, header: &ParsedEhFrameHdr<Reader<'_>>, bases: &BaseAddresses) -> Option<u64> {
+fn end(elf: &Elf, header: &ParsedEhFrameHdr<SliceReader<'_>>, bases: &BaseAddresses) -> Option<u64> {
     let table = header.table()?;
     let mut entries = table.iter(bases);
     let mut last = None;
@@ -136,9 +136,9 @@ pub(super) fn relocations(elf: &Elf) -> Option<Range<u64>> {
 }
 
 /// What lies at an address, if the file has all of it.
-fn found(elf: &Elf, address: u64, size: u64) -> Option<Found> {
+fn found(elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
     let (offset, left) = elf.offset_of(address)?;
-    (1..=left).contains(&size).then_some(Found { address, offset, size })
+    (1..=left).contains(&size).then_some(TableSection { address, offset, size })
 }
 
 /// The dynamic section: tags and their values.
@@ -160,7 +160,7 @@ impl Dynamic {
         self.0.iter().find(|(known, _)| *known == tag).map(|(_, value)| *value)
     }
 
-    fn table(&self, elf: &Elf, address: u64, size: u64) -> Option<Found> {
+    fn table(&self, elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
         found(elf, self.value(address)?, self.value(size)?)
     }
 

@@ -12,18 +12,18 @@ use addr2line::{Context, Frame};
 use gimli::{CloneStableDeref, Dwarf, EndianReader, LittleEndian, Reader as _, SectionId, StableDeref};
 use memmap2::Mmap;
 
-use super::blaze::{Location, SourceCode, Symbol};
+use super::blaze::{ElfSymbol, SourceCode, SourceLocation};
 use super::elf::{Elf, ElfError};
 use super::image;
 
 /// Bytes of a mapped file.
 #[derive(Clone, Debug)]
-pub(super) struct Bytes {
+pub(super) struct MappedBytes {
     file: Arc<Mmap>,
     range: Range<usize>,
 }
 
-impl Deref for Bytes {
+impl Deref for MappedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -32,22 +32,22 @@ impl Deref for Bytes {
 }
 
 // SAFETY: the bytes lie in the mapping, which does not move with this value or its clones and lives as long as one of them.
-unsafe impl StableDeref for Bytes {}
+unsafe impl StableDeref for MappedBytes {}
 // SAFETY: as above: a clone has the same bytes.
-unsafe impl CloneStableDeref for Bytes {}
+unsafe impl CloneStableDeref for MappedBytes {}
 
-pub(super) type Reader = EndianReader<LittleEndian, Bytes>;
+pub(super) type MappedReader = EndianReader<LittleEndian, MappedBytes>;
 
 /// The debug information of a file and of the one that it shares with others.
-pub(super) struct Shared(Context<Reader>);
+pub(super) struct SharedDwarf(Context<MappedReader>);
 
-impl Shared {
+impl SharedDwarf {
     /// Reads the units' headers.
     ///
     /// # Errors
     /// If one of them is no file that can be read.
-    pub(super) fn read(own: &Elf, shared: &Elf) -> Result<Shared, ElfError> {
-        context(own, Some(shared)).map(Shared)
+    pub(super) fn read(own: &Elf, shared: &Elf) -> Result<SharedDwarf, ElfError> {
+        context(own, Some(shared)).map(SharedDwarf)
     }
 
     /// What it says of an address.
@@ -57,7 +57,7 @@ impl Shared {
 }
 
 /// Reads the units' headers of a file, with those of the one that it shares with others.
-pub(super) fn context(own: &Elf, shared: Option<&Elf>) -> Result<Context<Reader>, ElfError> {
+pub(super) fn context(own: &Elf, shared: Option<&Elf>) -> Result<Context<MappedReader>, ElfError> {
     let mut dwarf = load(own)?;
     if let Some(shared) = shared {
         dwarf.set_sup(load(shared)?);
@@ -66,7 +66,7 @@ pub(super) fn context(own: &Elf, shared: Option<&Elf>) -> Result<Context<Reader>
 }
 
 /// What `addr2line` says of an address, in our words.
-pub(super) fn source_code(context: &Context<Reader>, address: u64) -> Option<SourceCode> {
+pub(super) fn source_code(context: &Context<MappedReader>, address: u64) -> Option<SourceCode> {
     let mut calls = Vec::new();
     let mut frames = context.find_frames(address).skip_all_loads().ok()?;
     while let Ok(Some(frame)) = frames.next() {
@@ -74,13 +74,13 @@ pub(super) fn source_code(context: &Context<Reader>, address: u64) -> Option<Sou
     }
     // They come innermost first; the last one is the function with code of its own, or a line without one.
     let (name, own) = calls.pop()?;
-    let function = (!name.is_empty()).then_some(Symbol { name, start: 0, size: None });
+    let function = (!name.is_empty()).then_some(ElfSymbol { name, start: 0, size: None });
     Some(SourceCode { function, own, inlined: calls.into_iter().rev().collect() })
 }
 
-fn call(frame: Frame<'_, Reader>) -> (String, Location) {
+fn call(frame: Frame<'_, MappedReader>) -> (String, SourceLocation) {
     let name = frame.function.and_then(|function| Some(function.name.to_string_lossy().ok()?.into_owned()));
-    let location = frame.location.map_or_else(Location::default, |location| Location {
+    let location = frame.location.map_or_else(SourceLocation::default, |location| SourceLocation {
         file: location.file.map(str::to_owned),
         line: location.line.unwrap_or(0),
     });
@@ -88,7 +88,7 @@ fn call(frame: Frame<'_, Reader>) -> (String, Location) {
 }
 
 /// The DWARF of a file, unpacked if it has to be.
-fn load(elf: &Elf) -> Result<Dwarf<Reader>, ElfError> {
+fn load(elf: &Elf) -> Result<Dwarf<MappedReader>, ElfError> {
     let unpacked = match elf.file() {
         Some(_) if !image::has_packed_dwarf(elf) => None,
         _ => Some(Elf::read(File::from(image::write(elf, true)?))?),
@@ -104,7 +104,7 @@ fn load(elf: &Elf) -> Result<Dwarf<Reader>, ElfError> {
         let start = section.map_or(0, |section| usize::try_from(section.offset).unwrap_or(usize::MAX));
         let size = section.map_or(0, |section| usize::try_from(section.size).unwrap_or(0));
         let range = start..start.saturating_add(size);
-        Ok(Reader::new(Bytes { file: Arc::clone(&file), range }, LittleEndian))
+        Ok(MappedReader::new(MappedBytes { file: Arc::clone(&file), range }, LittleEndian))
     })
 }
 

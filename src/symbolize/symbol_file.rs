@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use lzma_rust2::XzReader;
 
 use super::aliases::Aliases;
-use super::blaze::{Blaze, Symbol};
+use super::blaze::{Blaze, ElfSymbol};
 use super::elf::{Elf, SHF_EXECINSTR, Section};
 use super::image;
 
@@ -75,8 +75,8 @@ impl SymbolFile {
     /// The functions that cover these addresses.
     pub(super) fn covering(&self, addresses: &[u64]) -> Vec<Option<Covering>> {
         let Some(blaze) = self.blaze() else { return vec![None; addresses.len()] };
-        let covering = |(symbol, &address): (Option<Symbol>, &u64)| {
-            let Symbol { name, start, .. } = symbol.filter(|symbol| symbol.covers(address))?;
+        let covering = |(symbol, &address): (Option<ElfSymbol>, &u64)| {
+            let ElfSymbol { name, start, .. } = symbol.filter(|symbol| symbol.covers(address))?;
             let name = self.aliases().find(&self.elf, start, address).unwrap_or_else(|| name.into_bytes());
             Some(Covering { name, start })
         };
@@ -97,7 +97,7 @@ impl SymbolFile {
         if !self.elf.has_symtab() {
             return None;
         }
-        let Symbol { start, .. } =
+        let ElfSymbol { start, .. } =
             self.blaze()?.symbols(&[address]).pop()?.filter(|symbol| symbol.size.is_none())?;
         let is_one = |s: &Section| s.flags & SHF_EXECINSTR != 0 && s.holds(start) && s.holds(address);
         self.elf.sections().iter().find(|section| is_one(section))?;

@@ -2,32 +2,32 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 
 use super::cache::Cache;
 use super::child::{Child, SHORTEST, WorkerCost};
+use super::config::SymbolConfig;
 use super::eviction::Eviction;
-use super::files::Files;
+use super::files::NativeFiles;
 use super::followed::{JvmLog, JvmMemory};
-use super::frames::{Frames, interpreter, is_lasting, unknown, vsyscall};
+use super::frames::{FrameChain, interpreter, is_lasting, unknown, vsyscall};
 use super::jit::{JitMaps, PerfMapStats};
-use super::jvms::{JavaLeaves, Jvms};
-use super::known::{Answer, Known, Seen, SpaceNumber, Times};
+use super::jvms::{JavaLeaves, JvmNames};
+use super::known::{Known, KnownAddress, Seen, SpaceNumber, Times};
 use super::live_kernel::Kernel;
-use super::lookup::{Asked, Found, Slot, Step, Wanted, WantedFile, WantedMethods};
+use super::lookup::{BatchAnswer, Slot, Step, WantedFile, WantedMethods, WordQuery, WorkerBatch};
 use super::message::LogStats;
 use super::method_cache::MethodAt;
-use super::place::{AddressSpaces, Place};
+use super::place::{AddressSpaces, CodePlace};
 use super::vdso;
 use super::walk::{LastWalk, Named, Unfolding, Walk};
 use crate::limits::LimitsMet;
 use crate::process::FileId;
-use crate::profile::{Frame, Kind, Why};
-use crate::sample::{End, MonoNs, ProcessId, Stack, UserWord};
+use crate::profile::{Frame, Kind, UnknownReason};
+use crate::sample::{MonoNs, ProcessId, Stack, StopReason, UserWord};
 
 /// Stacks that are worked on at a time: bounds the memory for what is on its way, and that for their frames if they are
 /// taken as many at a time.
@@ -37,43 +37,6 @@ const MAX_NOTED: usize = 4096;
 /// No file of a process has this number.
 pub(super) const VDSO: FileId = FileId(u64::MAX);
 pub(super) const COMPAT_VDSO: FileId = FileId(u64::MAX - 1);
-
-/// How symbols are found.
-#[derive(Clone, Debug)]
-pub struct SymbolConfig {
-    /// The binary that becomes the worker: this one.
-    pub binary: PathBuf,
-    /// Leave names of generated code as their runtimes write them.
-    pub raw_names: bool,
-    /// How long the worker may take for one request.
-    pub deadline: Duration,
-    /// Resident memory above which the worker is replaced by a fresh one, bytes: not more often than every 5 s, and up to
-    /// every 60 s if the next one grows to this as quickly. Above twice as much it is replaced at once.
-    pub worker_memory: u64,
-    /// Places in files whose frames are kept, and addresses of processes; up to twice as many of each.
-    pub cached: usize,
-    /// How often a perf map is looked for, or read on, at most.
-    pub perf_map_interval: Duration,
-    /// Where separate debug files lie under their build ids.
-    pub debug_dir: PathBuf,
-}
-
-impl SymbolConfig {
-    /// The usual limits, with `binary` as worker.
-    #[must_use]
-    pub fn new(binary: PathBuf) -> SymbolConfig {
-        SymbolConfig {
-            binary,
-            raw_names: false,
-            deadline: Duration::from_secs(5),
-            worker_memory: 48 << 20,
-            cached: 64 << 10,
-            // Each window may have code that is younger than the one before, and windows are a second.
-            perf_map_interval: Duration::from_millis(200),
-            debug_dir: PathBuf::from("/usr/lib/debug"),
-        }
-    }
-}
 
 /// What symbolizing did and cost so far.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +52,7 @@ pub struct Stats {
     /// Native addresses whose frames are kept.
     pub cached: usize,
     /// Frames without a name, by reason, over all stacks that were given.
-    pub unknown: HashMap<Why, u64>,
+    pub unknown: HashMap<UnknownReason, u64>,
     /// Perf maps of other runtimes, of processes that are known.
     pub perf_maps: PerfMapStats,
     /// How often the kernel's symbols were read.
@@ -105,18 +68,18 @@ pub struct Stats {
 pub struct Symbolizer {
     pub(super) child: Child,
     kernel: Kernel,
-    pub(super) files: Files,
+    pub(super) files: NativeFiles,
     pub(super) jit: JitMaps,
-    pub(super) jvms: Jvms,
+    pub(super) jvms: JvmNames,
     /// JVMs that no agent reports on.
     pub(super) silent_jvms: HashSet<ProcessId>,
     pub(super) java_leaves: HashMap<ProcessId, JavaLeaves>,
     pub(super) known: Known,
-    pub(super) native: Cache<(FileId, u64), Frames>,
+    pub(super) native: Cache<(FileId, u64), FrameChain>,
     pub(super) vdso: Option<Arc<OwnedFd>>,
     pub(super) compat_vdso: OnceLock<Option<Arc<OwnedFd>>>,
     pub(super) eviction: Eviction,
-    unknown: HashMap<Why, u64>,
+    unknown: HashMap<UnknownReason, u64>,
 }
 
 impl Symbolizer {
@@ -129,9 +92,9 @@ impl Symbolizer {
         Ok(Symbolizer {
             child,
             kernel: Kernel::read(),
-            files: Files::new(config.debug_dir),
+            files: NativeFiles::new(config.debug_dir),
             jit: JitMaps::new(config.raw_names, config.perf_map_interval),
-            jvms: Jvms::new(config.binary, config.raw_names, config.cached),
+            jvms: JvmNames::new(config.binary, config.raw_names, config.cached),
             silent_jvms: HashSet::new(),
             java_leaves: HashMap::new(),
             known: Known::new(config.cached),
@@ -160,7 +123,7 @@ impl Symbolizer {
         self.jvms.watch(process, memory)
     }
 
-    /// Notes that a process is a JVM without agent: its code is [`Why::NoAgent`], not merely anonymous.
+    /// Notes that a process is a JVM without agent: its code is [`UnknownReason::NoAgent`], not merely anonymous.
     pub fn note_jvm(&mut self, process: ProcessId) {
         if !self.jvms.follows(process) && self.silent_jvms.len() < MAX_NOTED {
             self.silent_jvms.insert(process);
@@ -175,7 +138,7 @@ impl Symbolizer {
     }
 
     /// What the JVMs whose memory is read call their threads.
-    pub(crate) fn jvms(&mut self) -> &mut Jvms {
+    pub(crate) fn jvms(&mut self) -> &mut JvmNames {
         &mut self.jvms
     }
 
@@ -190,7 +153,7 @@ impl Symbolizer {
     /// shares with the one before is told once: stacks that are sorted from their roots cost least.
     ///
     /// A walk by frame pointers that comes through code without them reads return addresses where there are none. One
-    /// that leads to no code proves that it is none, and so is all beyond it: that frame, [`Why::NotMapped`], is then
+    /// that leads to no code proves that it is none, and so is all beyond it: that frame, [`UnknownReason::NotMapped`], is then
     /// the outermost.
     pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Named> {
         let frames = stacks.chunks(CHUNK).flat_map(|chunk| self.chunk(chunk, spaces)).collect();
@@ -236,7 +199,7 @@ impl Symbolizer {
     }
 
     fn chunk(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Named> {
-        let mut wanted = Wanted::default();
+        let mut wanted = WorkerBatch::default();
         let mut last = LastWalk::default();
         let walks: Vec<Walk> =
             stacks.iter().map(|stack| self.walk(stack, &mut last, spaces, &mut wanted)).collect();
@@ -252,16 +215,16 @@ impl Symbolizer {
         stack: &'s Stack,
         last: &mut LastWalk<'s>,
         spaces: &mut impl AddressSpaces,
-        wanted: &mut Wanted,
+        wanted: &mut WorkerBatch,
     ) -> Walk {
         let (id, at) = (stack.key.process, stack.at);
         let space = spaces.mapped_since(id, at).and_then(|mapped| self.known.space(id, at, mapped));
         let shared = last.shared_with(stack, space);
         let mut steps = Vec::with_capacity(stack.user.len() - shared);
         for (depth, word) in stack.user.iter().take(stack.user.len() - shared).enumerate() {
-            let seen = match Asked::from(*word) {
-                Asked::Code(seen) => seen,
-                Asked::Method(method) => {
+            let seen = match WordQuery::from(*word) {
+                WordQuery::Code(seen) => seen,
+                WordQuery::Method(method) => {
                     let (slot, times) = self.interpreted((id, at), method, wanted);
                     steps.push((Step { slot, astray: false, new_in: None }, times));
                     continue;
@@ -272,7 +235,7 @@ impl Symbolizer {
                 continue;
             }
             let place = spaces.place(id, at, seen.probe());
-            let nowhere = matches!(place, Place::Unknown(Why::NotMapped));
+            let nowhere = matches!(place, CodePlace::Unknown(UnknownReason::NotMapped));
             let astray = depth > 0 && nowhere;
             let slot = self.slot((id, at), seen, place, wanted);
             let ends = astray && matches!(slot, Slot::Known(_));
@@ -302,29 +265,35 @@ impl Symbolizer {
     ) -> Option<(Slot, Times)> {
         let (answer, times) = self.known.get(space?, seen, at, self.jvms.changes(id))?;
         let slot = match answer {
-            Answer::Code(frames) => Slot::Known(frames),
-            Answer::Java(frames) => Slot::JavaKnown(frames),
+            KnownAddress::Code(frames) => Slot::Known(frames),
+            KnownAddress::Java(frames) => Slot::JavaKnown(frames),
         };
         Some((slot, times))
     }
 
-    fn slot(&mut self, (id, at): (ProcessId, MonoNs), seen: Seen, place: Place, wanted: &mut Wanted) -> Slot {
+    fn slot(
+        &mut self,
+        (id, at): (ProcessId, MonoNs),
+        seen: Seen,
+        place: CodePlace,
+        wanted: &mut WorkerBatch,
+    ) -> Slot {
         let pc = seen.probe();
         let (file_id, file, offset) = match place {
-            Place::File { id, file, offset } => (id, file, offset),
-            Place::Vdso { vdso, offset } => match self.vdso(vdso) {
+            CodePlace::File { id, file, offset } => (id, file, offset),
+            CodePlace::Vdso { vdso, offset } => match self.vdso(vdso) {
                 Some((id, image)) => (id, image, offset),
-                None => return Slot::Known(unknown(Why::FileUnavailable, None, offset)),
+                None => return Slot::Known(unknown(UnknownReason::FileUnavailable, None, offset)),
             },
-            Place::Generated => {
+            CodePlace::Generated => {
                 return self.generated((id, at), seen, wanted);
             }
-            Place::Vsyscall => return Slot::Known(vsyscall(pc)),
+            CodePlace::Vsyscall => return Slot::Known(vsyscall(pc)),
             // The code cache grows all the time; the JVM itself knows what it has put where.
-            Place::Unknown(Why::NotMapped) if self.jvms.follows(id) => {
+            CodePlace::Unknown(UnknownReason::NotMapped) if self.jvms.follows(id) => {
                 return self.generated((id, at), seen, wanted);
             }
-            Place::Unknown(why) => return Slot::Known(unknown(why, None, pc)),
+            CodePlace::Unknown(why) => return Slot::Known(unknown(why, None, pc)),
         };
         match self.native.get(&(file_id, offset)) {
             Some(frames) => Slot::Known(frames),
@@ -337,7 +306,7 @@ impl Symbolizer {
     }
 
     /// Code without a file: Java's, or another runtime's.
-    fn generated(&mut self, (id, at): (ProcessId, MonoNs), seen: Seen, wanted: &mut Wanted) -> Slot {
+    fn generated(&mut self, (id, at): (ProcessId, MonoNs), seen: Seen, wanted: &mut WorkerBatch) -> Slot {
         if self.jvms.follows(id) {
             let times = wanted.java.entry(id).or_default().entry(seen).or_default();
             if times.last() != Some(&at.0) {
@@ -347,7 +316,7 @@ impl Symbolizer {
         }
         let pc = seen.probe();
         if self.silent_jvms.contains(&id) {
-            return Slot::Known(unknown(Why::NoAgent, None, pc));
+            return Slot::Known(unknown(UnknownReason::NoAgent, None, pc));
         }
         wanted.jit.entry(id).or_default().push((pc, at));
         Slot::Jit(id, pc)
@@ -358,7 +327,7 @@ impl Symbolizer {
         &mut self,
         (id, at): (ProcessId, MonoNs),
         method: MethodAt,
-        wanted: &mut Wanted,
+        wanted: &mut WorkerBatch,
     ) -> (Slot, Times) {
         if method.method == 0 || !self.jvms.reads_memory(id) {
             return (Slot::Known(interpreter()), Times::ALL);
@@ -373,8 +342,8 @@ impl Symbolizer {
 
     /// Names the methods in these stacks that interpreters ran, to have the names when the stacks are symbolized: stacks
     /// may wait for what a JVM has to say of its compiled code, but methods can be gone by then.
-    pub fn meet<'a>(&mut self, stacks: impl Iterator<Item = &'a Stack>) {
-        let mut wanted = Wanted::default();
+    pub fn prefetch_interpreted<'a>(&mut self, stacks: impl Iterator<Item = &'a Stack>) {
+        let mut wanted = WorkerBatch::default();
         for stack in stacks {
             for word in &stack.user {
                 if let UserWord::Interpreted { method, bcp } = *word {
@@ -382,10 +351,10 @@ impl Symbolizer {
                 }
             }
         }
-        self.ask_interpreted(wanted.interpreted, &mut Found::default());
+        self.ask_interpreted(wanted.interpreted, &mut BatchAnswer::default());
     }
 
-    fn ask_interpreted(&mut self, wanted: WantedMethods, found: &mut Found) {
+    fn ask_interpreted(&mut self, wanted: WantedMethods, found: &mut BatchAnswer) {
         for (id, wanted) in wanted {
             let wanted: Vec<(MethodAt, u64)> = wanted.into_iter().collect();
             let frames = self.jvms.methods(id, &wanted);
@@ -393,8 +362,8 @@ impl Symbolizer {
         }
     }
 
-    fn ask(&mut self, wanted: Wanted, spaces: &mut impl AddressSpaces) -> Found {
-        let mut found = Found::default();
+    fn ask(&mut self, wanted: WorkerBatch, spaces: &mut impl AddressSpaces) -> BatchAnswer {
+        let mut found = BatchAnswer::default();
         let lost = self.jvms.lost;
         for (id, mut wanted) in wanted.native {
             wanted.offsets.sort_unstable();
@@ -433,22 +402,24 @@ impl Symbolizer {
     }
 
     /// A stack's frames. `last`: the stack that was unfolded before it.
-    fn unfold(&mut self, stack: &Stack, walk: Walk, last: &mut Unfolding, found: &Found) -> Named {
+    fn unfold(&mut self, stack: &Stack, walk: Walk, last: &mut Unfolding, found: &BatchAnswer) -> Named {
         self.count_java_leaf(stack, &walk.steps, found);
         let Walk { steps, mut shared } = walk;
-        let mut cut = stack.end == End::Depth;
+        let mut cut = stack.end == StopReason::Depth;
         let mut own = Vec::with_capacity(steps.len());
         for (Step { slot, astray, new_in }, word) in steps.into_iter().zip(&stack.user) {
             let frames = found.frames(&slot);
-            if let (Some(space), Asked::Code(seen)) = (new_in, Asked::from(*word))
+            if let (Some(space), WordQuery::Code(seen)) = (new_in, WordQuery::from(*word))
                 && let Some(answer) = found.lasting(&slot, &frames)
             {
                 self.known.insert((space, seen), stack.at, answer, self.jvms.changes(stack.key.process));
             }
             // A JVM's log may know of code before its mapping is known.
-            let nowhere = |f: &&Arc<Frame>| matches!(f.unknown, Some(Why::NotMapped | Why::NotLogged));
+            let nowhere = |f: &&Arc<Frame>| {
+                matches!(f.unknown, Some(UnknownReason::NotMapped | UnknownReason::NotLogged))
+            };
             if let Some(nothing) = frames.iter().find(nowhere).filter(|_| astray) {
-                own.push(unknown(Why::NotMapped, None, nothing.address));
+                own.push(unknown(UnknownReason::NotMapped, None, nothing.address));
                 // What was found beyond it is none of this stack.
                 (shared, cut) = (0, false);
                 break;
@@ -465,7 +436,7 @@ impl Symbolizer {
     }
 
     /// How much of the time in Java fell into code of which the debug records are coarse.
-    fn count_java_leaf(&mut self, stack: &Stack, steps: &[Step], found: &Found) {
+    fn count_java_leaf(&mut self, stack: &Stack, steps: &[Step], found: &BatchAnswer) {
         let java = match steps.first().map(|step| &step.slot) {
             Some(Slot::JavaKnown(java)) => java,
             Some(&Slot::Java(id, seen, at)) => match found.java.get(&(id, seen, at)) {
@@ -488,8 +459,8 @@ impl Symbolizer {
         for address in stack.kernel_probes() {
             match self.kernel.frame(address) {
                 Ok(frame) => frames.push(frame),
-                Err(Why::KernelHidden) => {
-                    *self.unknown.entry(Why::KernelHidden).or_default() += 1;
+                Err(UnknownReason::KernelHidden) => {
+                    *self.unknown.entry(UnknownReason::KernelHidden).or_default() += 1;
                     return vec![Arc::new(Frame::named(Kind::Kernel, "[kernel]"))];
                 }
                 Err(why) => frames.push(Arc::new(Frame::unknown(why, None, address))),

@@ -6,7 +6,7 @@ use super::Symbolizer;
 use super::child::Lost;
 use super::compat_vdso;
 use super::frame_rules::NoTable;
-use super::message::{Request, Response, TableBytes};
+use super::message::{TableBytes, WorkerRequest, WorkerResponse};
 use super::place::FileHandle;
 use super::symbolizer::{COMPAT_VDSO, VDSO};
 use crate::process::{FileId, Vdso};
@@ -29,18 +29,18 @@ impl Symbolizer {
     /// Why there is none; all but [`NoTable::Unavailable`] stay as they are, and the file need not be asked for again.
     pub fn unwind_table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
         let fd = file.fd().map_err(|_| NoTable::Unavailable)?;
-        let mut answer = self.child.ask(&Request::UnwindTable { around }, &[fd.as_fd()]);
+        let mut answer = self.child.ask(&WorkerRequest::UnwindTable { around }, &[fd.as_fd()]);
         if answer.as_ref().is_err_and(|how| *how == Lost::Died) {
             // What it was asked before may have killed it.
             self.files.lost += 1;
-            answer = self.child.ask(&Request::UnwindTable { around }, &[fd.as_fd()]);
+            answer = self.child.ask(&WorkerRequest::UnwindTable { around }, &[fd.as_fd()]);
         }
         match answer {
-            Ok(Response::UnwindTable(Ok(TableBytes { bytes, start, end }))) => {
+            Ok(WorkerResponse::UnwindTable(Ok(TableBytes { bytes, start, end }))) => {
                 let table = Table::from_bytes(bytes).ok_or(NoTable::BadFile)?;
                 Ok(TablePart { table, window: TableWindow { start, end } })
             }
-            Ok(Response::UnwindTable(Err(why))) => Err(why),
+            Ok(WorkerResponse::UnwindTable(Err(why))) => Err(why),
             Ok(_) => Err(NoTable::BadFile),
             Err(Lost::NotAsked) => Err(NoTable::Unavailable),
             Err(_) => {

@@ -26,7 +26,7 @@ impl Symbolizer {
 
     /// Forgets the processes that are not known any more, and has files closed that none maps; names that nobody uses go
     /// some minutes later. To be called each window.
-    pub fn tidy(&mut self, spaces: &impl AddressSpaces) {
+    pub fn evict_unused(&mut self, spaces: &impl AddressSpaces) {
         let is_known = |id| spaces.is_known(id);
         self.known.forget_ended(is_known);
         self.jit.forget_ended(&mut self.child, is_known);
@@ -37,13 +37,13 @@ impl Symbolizer {
     }
 
     fn forget_names(&mut self) {
-        self.files.tidy();
-        self.jit.tidy();
-        self.jvms.tidy();
+        self.files.evict_unused();
+        self.jit.evict_unused();
+        self.jvms.evict_unused();
     }
 
     /// Gives back the memory of what can be learnt again: cached frames, and the worker for files.
-    pub fn shed(&mut self) {
+    pub fn release_memory(&mut self) {
         self.native.clear();
         self.known.clear();
         self.forget_names();

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use super::frames::Frames;
+use super::frames::FrameChain;
 use super::known::{SpaceNumber, Times};
 use super::lookup::Step;
 use super::vthread;
-use crate::profile::{Frame, Kind, Why};
-use crate::sample::{End, Stack};
+use crate::profile::{Frame, Kind, UnknownReason};
+use crate::sample::{Stack, StopReason};
 
 /// A stack's frames, root first, as far as they are others than those of the stack that was named before it.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ impl<'s> LastWalk<'s> {
     /// How many of the outermost words of `next`, which has its code in `space`, lead where those of the last stack do.
     /// Never the leaf.
     pub(super) fn shared_with(&self, next: &Stack, space: Option<SpaceNumber>) -> usize {
-        let is_cut = |stack: &Stack| stack.end == End::Depth;
+        let is_cut = |stack: &Stack| stack.end == StopReason::Depth;
         let same_space =
             |last: &&&Stack| space.is_some() && space == self.space && is_cut(last) == is_cut(next);
         let Some(last) = self.stack.as_ref().filter(same_space) else { return 0 };
@@ -90,7 +90,7 @@ pub(super) struct Unfolding {
     /// Where a virtual thread begins.
     mount: Option<usize>,
     /// Frames without a name.
-    unknown: Vec<(usize, Why)>,
+    unknown: Vec<(usize, UnknownReason)>,
 }
 
 impl Unfolding {
@@ -105,7 +105,7 @@ impl Unfolding {
     }
 
     /// Puts the frames of the next words, leaf first, on top; nothing else of user code comes after them.
-    pub(super) fn extend(&mut self, named: &mut Named, words: &[Frames]) {
+    pub(super) fn extend(&mut self, named: &mut Named, words: &[FrameChain]) {
         let Named { same, frames } = named;
         let first = self.ends.len();
         for word in words.iter().rev() {
@@ -123,7 +123,7 @@ impl Unfolding {
     }
 
     /// Why frames of the user's code have no name, of each that has none.
-    pub(super) fn unknown(&self) -> impl Iterator<Item = Why> + '_ {
+    pub(super) fn unknown(&self) -> impl Iterator<Item = UnknownReason> + '_ {
         self.unknown.iter().map(|(_, why)| *why)
     }
 }

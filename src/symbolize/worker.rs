@@ -7,18 +7,19 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::elf::Elf;
 use super::frame_rules::{self, NoTable};
-use super::function::{Called, Function};
+use super::function::{Called, NativeFunction};
 use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
 use super::memory;
 use super::message::{
-    DebugKind, FileFacts, JitPc, Kept, Label, MAX_MESSAGE, Name, NamesBuilder, Request, Response, TableBytes,
+    DebugKind, FileFacts, FunctionLabel, JitPc, MAX_MESSAGE, Name, NameAnswersBuilder, TableBytes,
+    WorkerObject, WorkerRequest, WorkerResponse,
 };
 use super::native::Native;
 use super::perfmap::PerfMap;
 use super::sandbox;
 use crate::process::channel::{Channel, ChannelError};
-use crate::profile::{Kind, Why};
+use crate::profile::{Kind, UnknownReason};
 use crate::unwind::{TablePart, TableWindow};
 
 /// The hidden first argument that makes a worker of this binary.
@@ -63,63 +64,68 @@ struct Worker {
 }
 
 impl Worker {
-    fn answer(&mut self, request: Request, descriptor: Option<OwnedFd>) -> Response {
+    fn answer(&mut self, request: WorkerRequest, descriptor: Option<OwnedFd>) -> WorkerResponse {
         match (request, descriptor) {
-            (Request::Open { file }, Some(fd)) => Response::File(self.open(file, fd)),
-            (Request::Debug { file, kind }, Some(fd)) => Response::File(self.add_debug(file, kind, fd)),
-            (Request::Names { file, offsets, lines }, None) => self.names(file, &offsets, lines),
-            (Request::PerfMap { map }, fd) => self.read_map(map, fd),
-            (Request::Jit { map, addresses, raw }, None) => match self.maps.get(&map) {
+            (WorkerRequest::Open { file }, Some(fd)) => WorkerResponse::File(self.open(file, fd)),
+            (WorkerRequest::Debug { file, kind }, Some(fd)) => {
+                WorkerResponse::File(self.add_debug(file, kind, fd))
+            }
+            (WorkerRequest::Names { file, offsets, lines }, None) => self.names(file, &offsets, lines),
+            (WorkerRequest::PerfMap { map }, fd) => self.read_map(map, fd),
+            (WorkerRequest::Jit { map, addresses, raw }, None) => match self.maps.get(&map) {
                 Some((_, perf_map)) => jit(perf_map, &addresses, raw),
-                None => Response::Refused,
+                None => WorkerResponse::Refused,
             },
-            (Request::ReadLog { jvm, follow: Some(follow) }, Some(fd)) => {
+            (WorkerRequest::ReadLog { jvm, follow: Some(follow) }, Some(fd)) => {
                 self.begin(jvm, Box::new(JavaLog::new(File::from(fd), follow)))
             }
-            (Request::ReadMemory { jvm, watch: Some(watch) }, Some(fd)) => {
+            (WorkerRequest::ReadMemory { jvm, watch: Some(watch) }, Some(fd)) => {
                 self.begin(jvm, Box::new(JavaMemory::new(File::from(fd), *watch)))
             }
-            (Request::ReadLog { jvm, follow: None } | Request::ReadMemory { jvm, watch: None }, None) => {
-                self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.read())
+            (
+                WorkerRequest::ReadLog { jvm, follow: None } | WorkerRequest::ReadMemory { jvm, watch: None },
+                None,
+            ) => self.jvms.get_mut(&jvm).map_or(WorkerResponse::Refused, |source| source.read()),
+            (WorkerRequest::Java { jvm, lookups }, None) => {
+                self.jvms.get_mut(&jvm).map_or(WorkerResponse::Refused, |source| source.names(&lookups))
             }
-            (Request::Java { jvm, lookups }, None) => {
-                self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.names(&lookups))
+            (WorkerRequest::Methods { jvm, lookups }, None) => {
+                self.jvms.get_mut(&jvm).map_or(WorkerResponse::Refused, |source| source.methods(&lookups))
             }
-            (Request::Methods { jvm, lookups }, None) => {
-                self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.methods(&lookups))
+            (WorkerRequest::Threads { jvm, numbers }, None) => {
+                self.jvms.get_mut(&jvm).map_or(WorkerResponse::Refused, |source| source.threads(&numbers))
             }
-            (Request::Threads { jvm, numbers }, None) => {
-                self.jvms.get_mut(&jvm).map_or(Response::Refused, |source| source.threads(&numbers))
-            }
-            (Request::Forget(kept), None) => {
+            (WorkerRequest::Forget(kept), None) => {
                 self.forget(kept);
-                Response::Done
+                WorkerResponse::Done
             }
-            (Request::UnwindTable { around }, Some(fd)) => Response::UnwindTable(unwind_table(fd, around)),
-            _ => Response::Refused,
+            (WorkerRequest::UnwindTable { around }, Some(fd)) => {
+                WorkerResponse::UnwindTable(unwind_table(fd, around))
+            }
+            _ => WorkerResponse::Refused,
         }
     }
 
     /// What is closed here keeps no file system from being unmounted, and no space of a deleted file.
-    fn forget(&mut self, kept: Kept) {
+    fn forget(&mut self, kept: WorkerObject) {
         match kept {
-            Kept::File(file) => {
+            WorkerObject::File(file) => {
                 self.files.remove(&file);
                 self.recent.retain(|&recent| recent != file);
             }
-            Kept::PerfMap(map) => drop(self.maps.remove(&map)),
-            Kept::Jvm(jvm) => drop(self.jvms.remove(&jvm)),
+            WorkerObject::PerfMap(map) => drop(self.maps.remove(&map)),
+            WorkerObject::Jvm(jvm) => drop(self.jvms.remove(&jvm)),
         }
     }
 
-    fn begin(&mut self, jvm: u64, source: Box<dyn JavaSource>) -> Response {
+    fn begin(&mut self, jvm: u64, source: Box<dyn JavaSource>) -> WorkerResponse {
         self.jvms.entry(jvm).insert_entry(source).get_mut().read()
     }
 
-    fn names(&mut self, file: u64, offsets: &[u64], lines: bool) -> Response {
-        let Some(native) = self.files.get(&file) else { return Response::Refused };
+    fn names(&mut self, file: u64, offsets: &[u64], lines: bool) -> WorkerResponse {
+        let Some(native) = self.files.get(&file) else { return WorkerResponse::Refused };
         let names = names(native, offsets, lines);
-        let holds_lines = native.rest();
+        let holds_lines = native.trim();
         memory::give_back_files();
         self.recent.retain(|&recent| recent != file);
         if holds_lines {
@@ -132,15 +138,15 @@ impl Worker {
         names
     }
 
-    fn open(&mut self, number: u64, fd: OwnedFd) -> Result<FileFacts, Why> {
-        let native = Native::open(File::from(fd)).map_err(|_| Why::BadFile)?;
+    fn open(&mut self, number: u64, fd: OwnedFd) -> Result<FileFacts, UnknownReason> {
+        let native = Native::open(File::from(fd)).map_err(|_| UnknownReason::BadFile)?;
         let facts = native.facts();
         self.files.insert(number, native);
         Ok(facts)
     }
 
-    fn add_debug(&mut self, number: u64, kind: DebugKind, fd: OwnedFd) -> Result<FileFacts, Why> {
-        let native = self.files.get_mut(&number).ok_or(Why::BadFile)?;
+    fn add_debug(&mut self, number: u64, kind: DebugKind, fd: OwnedFd) -> Result<FileFacts, UnknownReason> {
+        let native = self.files.get_mut(&number).ok_or(UnknownReason::BadFile)?;
         let file = File::from(fd);
         let added = match kind {
             DebugKind::Stripped => native.add_debug_file(file),
@@ -150,17 +156,17 @@ impl Worker {
                 Ok(())
             }
         };
-        added.map_err(|_| Why::BadFile)?;
+        added.map_err(|_| UnknownReason::BadFile)?;
         Ok(native.facts())
     }
 
-    fn read_map(&mut self, number: u64, fd: Option<OwnedFd>) -> Response {
+    fn read_map(&mut self, number: u64, fd: Option<OwnedFd>) -> WorkerResponse {
         if let Some(fd) = fd {
             self.maps.insert(number, (File::from(fd), PerfMap::default()));
         }
         match self.maps.get_mut(&number) {
-            Some((file, map)) => Response::PerfMap(map.read(file)),
-            None => Response::Refused,
+            Some((file, map)) => WorkerResponse::PerfMap(map.read(file)),
+            None => WorkerResponse::Refused,
         }
     }
 }
@@ -172,17 +178,17 @@ fn unwind_table(fd: OwnedFd, around: Option<u64>) -> Result<TableBytes, NoTable>
     Ok(TableBytes { bytes: table.into_bytes(), start, end })
 }
 
-fn names(native: &Native, offsets: &[u64], lines: bool) -> Response {
-    let mut names = NamesBuilder::default();
+fn names(native: &Native, offsets: &[u64], lines: bool) -> WorkerResponse {
+    let mut names = NameAnswersBuilder::default();
     for (functions, &offset) in native.functions_at(offsets, lines).into_iter().zip(offsets) {
-        let place = native.address_of(offset).filter(|_| functions == Err(Why::NoSymbol));
+        let place = native.address_of(offset).filter(|_| functions == Err(UnknownReason::NoSymbol));
         let nameless = place.map(|place| vec![Name::nameless(place)]);
         let answer = functions.map(|functions| {
-            let name = |f: Function| Name {
+            let name = |f: NativeFunction| Name {
                 kind: f.kind,
                 label: match f.called {
-                    Called::Name(name) => Label::Text(names.text(&name)),
-                    Called::Start(start) => Label::Start(start),
+                    Called::Name(name) => FunctionLabel::Text(names.text(&name)),
+                    Called::Start(start) => FunctionLabel::Start(start),
                 },
                 file: f.file.map(|file| names.text(&file)),
                 line: f.line,
@@ -194,19 +200,19 @@ fn names(native: &Native, offsets: &[u64], lines: bool) -> Response {
             break;
         }
     }
-    Response::Names(names.finish())
+    WorkerResponse::Names(names.finish())
 }
 
-fn jit(map: &PerfMap, addresses: &[JitPc], raw: bool) -> Response {
-    let mut names = NamesBuilder::default();
+fn jit(map: &PerfMap, addresses: &[JitPc], raw: bool) -> WorkerResponse {
+    let mut names = NameAnswersBuilder::default();
     for &JitPc { pc, earlier } in addresses {
         let answer = map.find(pc, raw, earlier).map(|name| {
-            let label = Label::Text(names.text(&name));
+            let label = FunctionLabel::Text(names.text(&name));
             vec![Name { kind: Kind::Jit, label, file: None, line: 0, bci: None }]
         });
         if !names.answer(answer) {
             break;
         }
     }
-    Response::Names(names.finish())
+    WorkerResponse::Names(names.finish())
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::plan::allowance::{Allowance, cpu_time, next_look};
+use crate::plan::allowance::{TimeAllowance, cpu_time, next_look};
 use crate::process::cgroup::Membership;
-use crate::process::container::{Container as Found, Names, Node};
+use crate::process::container::{Container as Found, ContainerNames, Node};
 use crate::process::hierarchies::Hierarchies;
 use crate::process::hierarchy::Hierarchy;
 use crate::process::{EventKind, ProcessEvent};
@@ -42,7 +42,7 @@ pub(crate) struct Containers {
     /// Those whose names are still to come: group, its directory, until when.
     unnamed: Vec<(u64, PathBuf, Instant)>,
     next_look: Instant,
-    noticing: Allowance,
+    noticing: TimeAllowance,
     next_names: Instant,
 }
 
@@ -59,7 +59,7 @@ impl Containers {
             next_leave: now + LEAVE_EVERY,
             unnamed: Vec::new(),
             next_look: now,
-            noticing: Allowance::new(NOTICE_PART, NOTICE_SAVED, now),
+            noticing: TimeAllowance::new(NOTICE_PART, NOTICE_SAVED, now),
             next_names: now,
         };
         let names = containers.node.names();
@@ -135,7 +135,7 @@ impl Containers {
     }
 
     /// Learns all groups that are there.
-    fn look_through(&mut self, names: &Names) {
+    fn look_through(&mut self, names: &ContainerNames) {
         let (now, began) = (Instant::now(), cpu_time());
         for dir in self.hierarchies.dirs(self.naming).into_iter().take(MAX_KNOWN) {
             if let Some(id) = number(&dir).filter(|id| !self.known.contains_key(id)) {
@@ -158,7 +158,7 @@ impl Containers {
         Some((number(&dir)?, dir))
     }
 
-    fn learn(&mut self, id: u64, names: &Names, dir: &Path) {
+    fn learn(&mut self, id: u64, names: &ContainerNames, dir: &Path) {
         if self.known.len() >= MAX_KNOWN {
             self.known.clear();
             self.unnamed.clear();
@@ -200,7 +200,7 @@ fn number(dir: &Path) -> Option<u64> {
     std::fs::metadata(dir).ok().map(|meta| meta.ino())
 }
 
-fn container(names: &Names, dir: &Path) -> Option<Arc<ContainerLabels>> {
+fn container(names: &ContainerNames, dir: &Path) -> Option<Arc<ContainerLabels>> {
     let Found { id, name, container, pod, pod_uid, namespace } = names.container(dir)?;
     Some(Arc::new(ContainerLabels {
         id: id.into(),

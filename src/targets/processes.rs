@@ -54,7 +54,7 @@ impl Targets {
     /// Takes in what has happened, in the order of time. A descendant is recognised by its ancestors at its ticks; this
     /// finds those whose parents have ended, too.
     pub(crate) fn follow(&mut self, events: &[ProcessEvent]) -> Vec<Change> {
-        let mut changes: Vec<Change> = events.iter().filter_map(|event| self.hear(event)).collect();
+        let mut changes: Vec<Change> = events.iter().filter_map(|event| self.on_event(event)).collect();
         let unsure = events.iter().any(|event| match event.kind {
             // What was not heard may have been an exit.
             EventKind::Lost(_) => true,
@@ -72,7 +72,7 @@ impl Targets {
         self.running.is_empty()
     }
 
-    fn hear(&mut self, event: &ProcessEvent) -> Option<Change> {
+    fn on_event(&mut self, event: &ProcessEvent) -> Option<Change> {
         let id = match self.what {
             What::Process => event.is_leader().then_some(event.tgid)?,
             What::Thread => event.tid,

@@ -1,5 +1,5 @@
 //! Which pages are in use. Those that were given back may still be read by a walk that is running: they are used again
-//! only after they were [settled](Pages::settle).
+//! only after they were [settled](Pages::wait_for_walks).
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl Pages {
     }
 
     /// What was given back can be taken again.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn wait_for_walks(&mut self) {
         for (mut first, mut count) in std::mem::take(&mut self.retired) {
             if let Some(&after) = self.free.get(&(first + count)) {
                 self.free.remove(&(first + count));
@@ -89,15 +89,15 @@ mod tests {
             (None, 7, 10),
             "not before they are settled"
         );
-        pages.settle();
+        pages.wait_for_walks();
         assert_eq!((pages.take(4), pages.retired(), pages.used()), (Some(7), 0, 7));
         pages.retire(b, 3);
         assert_eq!(pages.end(), 11, "a walk may still read what was given back");
-        pages.settle();
+        pages.wait_for_walks();
         assert_eq!(pages.end(), 11, "the last is in use");
         assert_eq!(pages.take(6), Some(1), "neighbours are one run again");
         pages.retire(7, 4);
-        pages.settle();
+        pages.wait_for_walks();
         assert_eq!(pages.end(), 7);
     }
 }

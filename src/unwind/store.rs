@@ -36,7 +36,7 @@ pub trait TableMemory {
     fn withdraw(&mut self, tgid: u32);
 
     /// Returns when no walk runs any more that could have seen what was there before.
-    fn settle(&mut self);
+    fn wait_for_walks(&mut self);
 
     /// Gives back what it can of pages that are not used: those from `end` on.
     fn shrink(&mut self, end: u32);
@@ -44,18 +44,18 @@ pub trait TableMemory {
 
 /// How much may be loaded.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub struct TableBudget {
     /// Pages of all.
     pub pages: u32,
     /// Pages of the tables that one process needs, so that no process takes them all.
     pub of_one_process: u32,
 }
 
-impl Default for Budget {
-    fn default() -> Budget {
+impl Default for TableBudget {
+    fn default() -> TableBudget {
         // Page 0 stands for none.
         let pages = CHUNKS * CHUNK_PAGES - 1;
-        Budget { pages, of_one_process: pages / 3 }
+        TableBudget { pages, of_one_process: pages / 3 }
     }
 }
 
@@ -96,10 +96,10 @@ pub struct Usage {
 
 /// What is loaded.
 #[derive(Debug)]
-pub struct Store<M> {
+pub struct TableStore<M> {
     memory: M,
     pages: Pages,
-    budget: Budget,
+    budget: TableBudget,
     tables: HashMap<TableKey, Loaded>,
     spaces: HashMap<u32, Placed>,
     keys: [RandomState; 2],
@@ -107,10 +107,10 @@ pub struct Store<M> {
     refused: u64,
 }
 
-impl<M: TableMemory> Store<M> {
+impl<M: TableMemory> TableStore<M> {
     /// Nothing is loaded yet.
-    pub fn new(memory: M, budget: Budget) -> Store<M> {
-        Store {
+    pub fn new(memory: M, budget: TableBudget) -> TableStore<M> {
+        TableStore {
             memory,
             pages: Pages::new(budget.pages),
             budget,
@@ -234,7 +234,7 @@ impl<M: TableMemory> Store<M> {
     }
 
     /// Gives back the tables that no process needs now, and the memory that is free then.
-    pub fn shed(&mut self) {
+    pub fn release_memory(&mut self) {
         self.make_room(u32::MAX);
         self.memory.shrink(self.pages.end());
     }
@@ -269,7 +269,7 @@ impl<M: TableMemory> Store<M> {
     fn place(&mut self, bytes: &[u8]) -> Option<(u32, u32)> {
         let pages = u32::try_from(bytes.len().div_ceil(PAGE)).ok()?;
         if self.pages.retired() >= SETTLE {
-            self.settle();
+            self.wait_for_walks();
         }
         let first = loop {
             match self.pages.take(pages) {
@@ -305,14 +305,14 @@ impl<M: TableMemory> Store<M> {
             }
         }
         if evicted > 0 {
-            self.settle();
+            self.wait_for_walks();
         }
         evicted > 0
     }
 
-    fn settle(&mut self) {
-        self.memory.settle();
-        self.pages.settle();
+    fn wait_for_walks(&mut self) {
+        self.memory.wait_for_walks();
+        self.pages.wait_for_walks();
     }
 }
 

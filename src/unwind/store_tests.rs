@@ -69,7 +69,7 @@ impl TableMemory for Fake {
         assert!(self.0.borrow_mut().spaces.remove(&tgid).is_some());
     }
 
-    fn settle(&mut self) {
+    fn wait_for_walks(&mut self) {
         let mut kernel = self.0.borrow_mut();
         kernel.seen = kernel.reachable();
     }
@@ -97,9 +97,9 @@ fn space(of: u64, ranges: u64) -> Space {
     Space { layout, ranges: (1..=ranges).map(range).collect() }
 }
 
-fn store(pages: u32) -> (Store<Fake>, Fake) {
+fn store(pages: u32) -> (TableStore<Fake>, Fake) {
     let fake = Fake::default();
-    (Store::new(fake.clone(), Budget { pages, of_one_process: pages / 3 }), fake)
+    (TableStore::new(fake.clone(), TableBudget { pages, of_one_process: pages / 3 }), fake)
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn what_nobody_needs_is_given_back_and_comes_again() {
     let before = store.usage().bytes;
     store.remove(2);
     assert_eq!(store.usage().bytes, before, "it may come again");
-    store.shed();
+    store.release_memory();
     assert!(needed.is_some_and(|key| store.has(key)) && idle.is_some_and(|key| !store.has(key)));
     assert!(store.usage().bytes < before);
     let bytes = fake.0.borrow().pages.len() * PAGE;

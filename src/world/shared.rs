@@ -88,7 +88,7 @@ impl World {
         let (mut ran, mut seen) = (Vec::new(), HashSet::new());
         for (stack, _) in stacks.iter() {
             let key = &stack.key;
-            self.processes.meet(key.process, stack.at);
+            self.processes.mark_seen(key.process, stack.at);
             if seen.insert((key.process, key.cgroup)) {
                 ran.push((key.process, key.cgroup));
             }

@@ -53,7 +53,7 @@ pub(crate) trait Stage {
     }
 
     /// Gives back memory that can be had again.
-    fn shed(&mut self) {}
+    fn release_memory(&mut self) {}
 }
 
 /// Ticks of a process, by whether Java ran.

@@ -111,7 +111,7 @@ impl Source {
     }
 }
 
-/// The name of a type that is public.
+/// The name of a type that other files can use.
 fn public_type(item: &Item) -> Option<String> {
     let (visibility, name) = match item {
         Item::Struct(item) => (&item.vis, &item.ident),
@@ -120,7 +120,7 @@ fn public_type(item: &Item) -> Option<String> {
         Item::Type(item) => (&item.vis, &item.ident),
         _ => return None,
     };
-    matches!(visibility, Visibility::Public(_)).then(|| name.to_string())
+    (!matches!(visibility, Visibility::Inherited)).then(|| name.to_string())
 }
 
 fn absolute(modules: &BTreeSet<Module>, module: &Module, name: &[String]) -> Vec<String> {

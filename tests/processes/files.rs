@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::mapper::{Heard, Mapper, content, file_at, options, programs};
 use jbpf_prof::process::{
-    Location, OpenRefusal, Owner, ProcessOptions, Processes, TargetRoot, Unopened, Which, maps, procfs,
+    FileOwner, MappedLocation, OpenRefusal, ProcessOptions, Processes, TargetRoot, Unopened, Which, maps,
+    procfs,
 };
 use jbpf_prof::sample::MonoNs;
 
@@ -287,7 +288,7 @@ fn descriptors_are_few_and_files_keep_their_identity() {
     for _ in 0..2 {
         let mut ids = Vec::new();
         for &start in &starts {
-            let Location::File { file, .. } = processes.locate(mapper.id, MonoNs::now(), start) else {
+            let MappedLocation::File { file, .. } = processes.locate(mapper.id, MonoNs::now(), start) else {
                 panic!()
             };
             file.fd().unwrap();
@@ -323,7 +324,7 @@ fn paths_of_tenants_lead_nowhere_else() {
     let root = TargetRoot::of(mapper.tgid).unwrap();
     let open = |name: &str, owner| root.open_regular(&PathBuf::from("/tmp").join(name), owner);
     for name in ["absolute", "up", "magic", "fifo", "dir", "none"] {
-        let why = open(name, Owner::Any).unwrap_err();
+        let why = open(name, FileOwner::Any).unwrap_err();
         let right = match name {
             "fifo" | "dir" => why == OpenRefusal::NotRegular,
             _ => why == OpenRefusal::Missing,
@@ -332,10 +333,10 @@ fn paths_of_tenants_lead_nowhere_else() {
     }
     let ino = |fd: std::os::fd::OwnedFd| rustix::fs::fstat(fd.as_fd()).unwrap().st_ino;
     let own = fs::metadata(jail.join("tmp/own")).unwrap().ino();
-    assert_eq!(ino(open("own", Owner::TargetOrRoot).unwrap()), own);
-    assert_eq!(ino(open("own-link", Owner::Any).unwrap()), own);
-    assert_eq!(open("own-link", Owner::TargetOrRoot).unwrap_err(), OpenRefusal::NotRegular);
-    assert_eq!(open("foreign", Owner::TargetOrRoot).unwrap_err(), OpenRefusal::ForeignOwner);
+    assert_eq!(ino(open("own", FileOwner::TargetOrRoot).unwrap()), own);
+    assert_eq!(ino(open("own-link", FileOwner::Any).unwrap()), own);
+    assert_eq!(open("own-link", FileOwner::TargetOrRoot).unwrap_err(), OpenRefusal::NotRegular);
+    assert_eq!(open("foreign", FileOwner::TargetOrRoot).unwrap_err(), OpenRefusal::ForeignOwner);
     drop(mapper);
     assert_eq!(TargetRoot::of(1 << 23).unwrap_err(), OpenRefusal::ProcessGone);
 }

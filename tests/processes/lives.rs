@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::mapper::{Heard, Mapper, content, file_at, identity, options, programs, sideband, until_exit};
 use jbpf_prof::capture::sideband::Sideband;
 use jbpf_prof::process::cgroup::Membership;
-use jbpf_prof::process::{EventKind, Location, Processes, TargetRoot, Vdso, Which};
+use jbpf_prof::process::{EventKind, MappedLocation, Processes, TargetRoot, Vdso, Which};
 use jbpf_prof::sample::MonoNs;
 
 #[test]
@@ -60,7 +60,7 @@ fn a_process_that_has_ended_is_located_and_its_files_are_opened() {
         let EventKind::Mmap(mapped) = &event.kind else { continue };
         let at = MonoNs(exit.0 - 1);
         match processes.locate(id, at, mapped.start + 16) {
-            Location::File { file, offset } => {
+            MappedLocation::File { file, offset } => {
                 assert_eq!((&file.path, offset), (&mapped.path, mapped.offset + 16));
                 let fd = file.fd().unwrap_or_else(|why| panic!("{}: {why}", file.path.display()));
                 let mut magic = [0; 4];
@@ -69,7 +69,7 @@ fn a_process_that_has_ended_is_located_and_its_files_are_opened() {
                 assert!(!file.deleted_or_replaced);
                 named += 1;
             }
-            Location::Vdso { offset, vdso } => assert_eq!((offset, vdso), (16, Vdso::Native)),
+            MappedLocation::Vdso { offset, vdso } => assert_eq!((offset, vdso), (16, Vdso::Native)),
             other => panic!("{mapped:?}: {other:?}"),
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use jbpf_prof::capture::sideband::Sideband;
 use jbpf_prof::process::{
-    EventKind, Location, MappedFile, ProcessEvent, ProcessOptions, Processes, Which, procfs,
+    EventKind, MappedFile, MappedLocation, ProcessEvent, ProcessOptions, Processes, Which, procfs,
 };
 use jbpf_prof::sample::{MonoNs, ProcessId};
 use tempfile::TempDir;
@@ -98,7 +98,7 @@ impl Drop for Mapper {
 
 pub fn file_at(processes: &mut Processes, mapper: &Mapper, at: MonoNs) -> Arc<MappedFile> {
     match processes.locate(mapper.id, at, mapper.address) {
-        Location::File { file, .. } => file,
+        MappedLocation::File { file, .. } => file,
         other => panic!("{other:?}"),
     }
 }

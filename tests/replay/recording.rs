@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 
 use jbpf_prof::process::maps::{MapsEntry, parse_maps};
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;
-use jbpf_prof::unwind::{Budget, Code, HotSpot, PAGE, ProgramLayout, Range, Space, Store, TableMemory};
+use jbpf_prof::unwind::{
+    Code, HotSpot, PAGE, ProgramLayout, Range, Space, TableBudget, TableMemory, TableStore,
+};
 
 use testkit::{scratch, sources};
 
@@ -198,7 +200,7 @@ fn maps_of(file: &Path) -> Vec<MapsEntry> {
 /// The pages that the profiler would load, and where the space begins; `file` says where the file of a mapping is.
 fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&HotSpot>) -> (Vec<u8>, u32) {
     let pages = Rc::new(RefCell::default());
-    let mut store = Store::new(Pages(Rc::clone(&pages)), Budget::default());
+    let mut store = TableStore::new(Pages(Rc::clone(&pages)), TableBudget::default());
     let (mut ranges, mut tables): (Vec<Range>, Vec<_>) = Default::default();
     for entry in maps.iter().filter(|entry| !entry.path.as_os_str().is_empty()) {
         let bytes = if *entry.path == *Path::new(VDSO) { own_vdso() } else { fs::read(file(entry)).ok() };
@@ -254,7 +256,7 @@ impl TableMemory for Pages {
 
     fn withdraw(&mut self, _: u32) {}
 
-    fn settle(&mut self) {}
+    fn wait_for_walks(&mut self) {}
 
     fn shrink(&mut self, _: u32) {}
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use jbpf_prof::process::{FileId, Owner, TargetRoot, Unopened};
-use jbpf_prof::profile::{Frame, Why};
-use jbpf_prof::sample::{End, Event, Leaf, MonoNs, ProcessId, Stack, StackKey, UserWord};
-use jbpf_prof::symbolize::{AddressSpaces, FileHandle, Named, Place, SymbolConfig, Symbolizer};
+use jbpf_prof::process::{FileId, FileOwner, TargetRoot, Unopened};
+use jbpf_prof::profile::{Frame, UnknownReason};
+use jbpf_prof::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
+use jbpf_prof::symbolize::{AddressSpaces, CodePlace, FileHandle, Named, SymbolConfig, Symbolizer};
 
 /// File `n` lies at `(n + 1) << 32`; above this is generated code.
 pub(crate) const GENERATED: u64 = 1 << 46;
@@ -88,16 +88,16 @@ impl Space {
 }
 
 impl AddressSpaces for Space {
-    fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> Place {
+    fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> CodePlace {
         if pc >= GENERATED {
-            return Place::Generated;
+            return CodePlace::Generated;
         }
         let number = pc >> 32;
         match number.checked_sub(1).and_then(|n| self.files.get(n as usize)) {
             Some(file) => {
-                Place::File { id: FileId(number), file: file.clone(), offset: pc & u64::from(u32::MAX) }
+                CodePlace::File { id: FileId(number), file: file.clone(), offset: pc & u64::from(u32::MAX) }
             }
-            None => Place::Unknown(Why::NotMapped),
+            None => CodePlace::Unknown(UnknownReason::NotMapped),
         }
     }
 
@@ -112,7 +112,7 @@ impl AddressSpaces for Space {
     fn perf_map(&mut self, _: ProcessId, _: MonoNs) -> Result<OwnedFd, Unopened> {
         let root = TargetRoot::of(self.perf_map_pid.ok_or(Unopened::ProcessGone)?)?;
         let path = PathBuf::from(format!("/tmp/perf-{}.map", root.ns_pid));
-        Ok(root.open_regular(&path, Owner::TargetOrRoot)?)
+        Ok(root.open_regular(&path, FileOwner::TargetOrRoot)?)
     }
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn start() -> Symbolizer {
 }
 
 /// A stack, leaf first.
-pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: End) -> Stack {
+pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: StopReason) -> Stack {
     let process = ProcessId { tgid: 4242, start: 1, exec: 1 };
     Stack {
         key: StackKey { process, tid: 0, comm: 0, cgroup: 0, event: Event::Cpu, stack: 0 },
@@ -155,7 +155,7 @@ pub(crate) fn frames(
 
 /// The frames of one leaf address.
 pub(crate) fn leaf(symbolizer: &mut Symbolizer, space: &mut Space, pc: u64) -> Vec<Arc<Frame>> {
-    let stacks = [stack(&[UserWord::Leaf(pc)], &[], End::Root)];
+    let stacks = [stack(&[UserWord::Leaf(pc)], &[], StopReason::Root)];
     symbolizer.symbolize(&stacks, space).remove(0).frames
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use jbpf_prof::profile::Why;
-use jbpf_prof::sample::{End, UserWord};
+use jbpf_prof::profile::UnknownReason;
+use jbpf_prof::sample::{StopReason, UserWord};
 use jbpf_prof::symbolize::Symbolizer;
 use jbpf_prof::symbolize::function::Called;
 use jbpf_prof::symbolize::native::Native;
@@ -101,7 +101,8 @@ fn random_damage_never_costs_more_than_the_file() {
         fs::write(&path, damaged(&good, &mut random)).unwrap();
         let base = space.add(&path);
         let user: Vec<UserWord> = (0..64).map(|i| UserWord::Leaf(base + 0x1000 + i * 8)).collect();
-        let frames = symbolizer.symbolize(&[stack(&user, &[], End::Root)], &mut space).remove(0).frames;
+        let frames =
+            symbolizer.symbolize(&[stack(&user, &[], StopReason::Root)], &mut space).remove(0).frames;
         assert!(frames.len() >= user.len(), "round {round}");
         named += frames.iter().filter(|f| f.unknown.is_none()).count();
     }
@@ -243,7 +244,10 @@ fn a_file_truncated_while_it_is_mapped_costs_a_worker_and_no_more() {
     assert_eq!(names(&leaf(&mut symbolizer, &mut space, base + inner)), ["outer", "middle", "innermost"]);
     File::options().write(true).open(&binary).unwrap().set_len(0).unwrap();
     let frames = leaf(&mut symbolizer, &mut space, base + helper);
-    assert!(matches!(frames[0].unknown, Some(Why::BadFile | Why::WorkerFailed)), "{frames:?}");
+    assert!(
+        matches!(frames[0].unknown, Some(UnknownReason::BadFile | UnknownReason::WorkerFailed)),
+        "{frames:?}"
+    );
     assert_eq!(symbolizer.stats().worker_lost, 1);
     Healthy::add(&mut space, dir.path()).check(&mut symbolizer, &mut space);
     assert_eq!(symbolizer.stats().worker_lost, 1);
@@ -283,7 +287,7 @@ fn a_worker_that_does_not_answer_is_given_up_in_time() {
     let stats = symbolizer.stats();
     assert_eq!((stats.worker_lost, stats.files_poisoned), (1, 0));
     signal(&symbolizer, Signal::STOP);
-    assert_eq!(leaf(&mut symbolizer, &mut space, helper)[0].unknown, Some(Why::WorkerFailed));
+    assert_eq!(leaf(&mut symbolizer, &mut space, helper)[0].unknown, Some(UnknownReason::WorkerFailed));
     let stats = symbolizer.stats();
     assert_eq!((stats.worker_lost, stats.files_poisoned), (2, 1));
     healthy.check(&mut symbolizer, &mut space);
@@ -308,7 +312,10 @@ fn what_is_no_elf_file_is_a_bad_file() {
     let bases: Vec<u64> = files.into_iter().map(|(name, fd)| space.add_open(name, fd)).collect();
     for base in bases {
         let frames = leaf(&mut symbolizer, &mut space, base + 0x1040);
-        assert!(matches!(frames[0].unknown, Some(Why::BadFile | Why::NoSymbol)), "{frames:?}");
+        assert!(
+            matches!(frames[0].unknown, Some(UnknownReason::BadFile | UnknownReason::NoSymbol)),
+            "{frames:?}"
+        );
     }
     assert_eq!(symbolizer.stats().worker_lost, 0);
     Healthy::add(&mut space, dir.path()).check(&mut symbolizer, &mut space);

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use jbpf_prof::jvm::vm::{Blob, Blobs};
-use jbpf_prof::profile::{Frame, Kind, Why};
-use jbpf_prof::sample::{End, MonoNs, ProcessId, Stack, UserWord};
+use jbpf_prof::jvm::vm::{StubBlob, StubBlobs};
+use jbpf_prof::profile::{Frame, Kind, UnknownReason};
+use jbpf_prof::sample::{MonoNs, ProcessId, Stack, StopReason, UserWord};
 use jbpf_prof::symbolize::{JvmLog, Symbolizer};
 use jvm_symbols_log::encode::{self, code_flag};
 use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
@@ -21,7 +21,7 @@ const SIZE: u32 = 0x100;
 
 /// A log as it is followed.
 fn followed(file: File) -> JvmLog {
-    JvmLog { file, clock_offset_ns: 0, consume: false, blobs: Blobs::default() }
+    JvmLog { file, clock_offset_ns: 0, consume: false, blobs: StubBlobs::default() }
 }
 
 /// A log, written.
@@ -108,7 +108,7 @@ const OTHER: ProcessId = ProcessId { tgid: 4343, start: 1, exec: 1 };
 
 /// The frames of a stack of one word at a time, in tenths of a second.
 fn at(symbolizer: &mut Symbolizer, word: UserWord, tenths: u64) -> Vec<std::sync::Arc<Frame>> {
-    let mut stack = stack(&[word], &[], End::Root);
+    let mut stack = stack(&[word], &[], StopReason::Root);
     stack.key.process = JVM;
     stack.at = MonoNs(tenths * SECOND / 10);
     symbolizer.symbolize(&[stack], &mut Space::default()).remove(0).frames
@@ -147,7 +147,7 @@ fn inlined_chains_stubs_and_code_nobody_named() {
     // A call that is the last instruction returns to the address behind the code.
     let end = CODE + u64::from(SIZE);
     assert_eq!(names(&at(&mut symbolizer, UserWord::Return(end), 20)), ["a.b.Outer.run"]);
-    assert_eq!(at(&mut symbolizer, UserWord::Leaf(end), 20)[0].unknown, Some(Why::NotLogged));
+    assert_eq!(at(&mut symbolizer, UserWord::Leaf(end), 20)[0].unknown, Some(UnknownReason::NotLogged));
 
     let frames = at(&mut symbolizer, UserWord::Return(CODE + 0x1010), 20);
     assert_eq!((names(&frames), frames[0].kind), (vec!["Interpreter"], Kind::JavaInterpreted));
@@ -173,12 +173,12 @@ fn an_address_is_named_after_its_owner_at_the_time() {
     for _ in 0..2 {
         assert_eq!(names(&at(&mut symbolizer, word, 40)), ["p.Old.m"]);
         assert_eq!(names(&at(&mut symbolizer, word, 130)), ["p.New.m"]);
-        assert_eq!(at(&mut symbolizer, word, 98)[0].unknown, Some(Why::CodeMoved));
+        assert_eq!(at(&mut symbolizer, word, 98)[0].unknown, Some(UnknownReason::CodeMoved));
     }
     // All at once.
     let stacks: Vec<_> = [130, 40, 140, 50, 98, 40]
         .map(|tenths| {
-            let mut stack = stack(&[word], &[], End::Root);
+            let mut stack = stack(&[word], &[], StopReason::Root);
             stack.key.process = JVM;
             stack.at = MonoNs(tenths * SECOND / 10);
             stack
@@ -202,7 +202,8 @@ fn stacks_of_few_roots(words: &[UserWord], leaf: UserWord) -> Vec<Stack> {
             let mut user: Vec<UserWord> =
                 (0..random(7)).map(|_| words[random(words.len() * words.len()) / words.len()]).collect();
             user.insert(0, if random(5) == 0 { UserWord::Leaf(77) } else { leaf });
-            let mut stack = stack(&user, &[], if random(8) == 0 { End::Depth } else { End::Root });
+            let mut stack =
+                stack(&user, &[], if random(8) == 0 { StopReason::Depth } else { StopReason::Root });
             stack.key.process = if random(5) == 0 { OTHER } else { JVM };
             stack.at = MonoNs([4, 5, 13, 14][random(4)] * SECOND);
             stack
@@ -263,7 +264,7 @@ fn stacks_that_share_their_root_are_named_as_each_by_itself() {
     for name in ["[truncated]", "[vthread]", "p.Old.m", "p.New.m", "a.b.Mid.call", "Interpreter"] {
         assert!(shown(name) > 20, "{name}: {}", shown(name));
     }
-    let astray = |symbolizer: &Symbolizer| symbolizer.stats().unknown.get(&Why::NotMapped).copied();
+    let astray = |symbolizer: &Symbolizer| symbolizer.stats().unknown.get(&UnknownReason::NotMapped).copied();
     assert_eq!(astray(&together).unwrap(), astray(&alone).unwrap() * 2);
 }
 
@@ -316,8 +317,9 @@ fn what_was_read_is_given_back() {
 fn code_that_was_read_from_the_code_cache_has_its_name_until_the_log_says_otherwise() {
     let mut log = Log::new();
     let method = [log.method("a.B", "run")];
-    let stubs = |places: &[u64]| places.iter().map(|&start| Blob { start, size: SIZE, name: 0 }).collect();
-    let blobs = Blobs { names: vec!["Interpreter".into()], blobs: stubs(&[CODE, CODE + 0x1000]) };
+    let stubs =
+        |places: &[u64]| places.iter().map(|&start| StubBlob { start, size: SIZE, name: 0 }).collect();
+    let blobs = StubBlobs { names: vec!["Interpreter".into()], blobs: stubs(&[CODE, CODE + 0x1000]) };
     log.load(0, 3 * SECOND, CODE, &method);
     let mut symbolizer = start();
     symbolizer.follow_jvm(JVM, JvmLog { blobs, ..followed(log.reader()) });
@@ -332,7 +334,7 @@ fn code_that_was_read_from_the_code_cache_has_its_name_until_the_log_says_otherw
     assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(CODE + 1), 40)), ["a.B.run"]);
     assert_eq!(
         at(&mut symbolizer, UserWord::Leaf(CODE + 0x1000 + u64::from(SIZE)), 20)[0].unknown,
-        Some(Why::NotLogged)
+        Some(UnknownReason::NotLogged)
     );
 }
 
@@ -349,7 +351,10 @@ fn garbage_and_an_endless_log_are_cut() {
             symbolizer.read_logs(&HashSet::new());
         }
         let frames = at(&mut symbolizer, UserWord::Leaf(CODE), 20);
-        assert!(matches!(frames[0].unknown, Some(Why::LogCut | Why::NotLogged)), "{frames:?}");
+        assert!(
+            matches!(frames[0].unknown, Some(UnknownReason::LogCut | UnknownReason::NotLogged)),
+            "{frames:?}"
+        );
     }
     let no_log = tempfile::tempfile().unwrap();
     symbolizer.follow_jvm(JVM, followed(no_log));
@@ -361,12 +366,12 @@ fn garbage_and_an_endless_log_are_cut() {
 fn a_jvm_without_agent_is_told_apart() {
     let mut symbolizer = start();
     let word = UserWord::Leaf(CODE);
-    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::AnonymousCode));
+    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::AnonymousCode));
     symbolizer.note_jvm(JVM);
-    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::NoAgent));
+    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::NoAgent));
     symbolizer.follow_jvm(JVM, followed(Log::new().reader()));
     symbolizer.read_logs(&HashSet::new());
-    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::NotLogged));
+    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::NotLogged));
     symbolizer.forget(JVM);
-    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(Why::AnonymousCode));
+    assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::AnonymousCode));
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::io;
 
-use jbpf_prof::profile::{Kind, Why};
-use jbpf_prof::sample::{End, UserWord};
+use jbpf_prof::profile::{Kind, UnknownReason};
+use jbpf_prof::sample::{StopReason, UserWord};
 use jbpf_prof::symbolize::kernel::{KernelName, KernelSymbols};
 
 use crate::common::{Space, names, stack, start};
@@ -22,23 +22,25 @@ fn known_functions_of_the_running_kernel() {
     let (mut symbolizer, mut space) = (start(), Space::default());
     if read == 0 {
         println!("SKIP: known_functions_of_the_running_kernel: kptr_restrict hides addresses from us");
-        let stacks = [stack(&[UserWord::Leaf(1)], &[0xffff_ffff_8100_0000, 5], End::Root)];
+        let stacks = [stack(&[UserWord::Leaf(1)], &[0xffff_ffff_8100_0000, 5], StopReason::Root)];
         let frames = symbolizer.symbolize(&stacks, &mut space).remove(0).frames;
         assert_eq!(&*frames[1].name, "[kernel]");
         assert_eq!(frames.len(), 2);
         return;
     }
     let kernel = [read, read + 1, end + 1, end];
-    let frames = symbolizer.symbolize(&[stack(&[], &kernel, End::NoUser)], &mut space).remove(0).frames;
+    let frames =
+        symbolizer.symbolize(&[stack(&[], &kernel, StopReason::NoUser)], &mut space).remove(0).frames;
     // Root first; all but the leaf are return addresses, so one less is looked up.
     assert_eq!(frames[0].unknown, None, "the last byte of text: {:?}", frames[0]);
-    assert_eq!(frames[1].unknown, Some(Why::NotKernelText));
+    assert_eq!(frames[1].unknown, Some(UnknownReason::NotKernelText));
     assert_eq!(names(&frames[2..]), ["vfs_read", "vfs_read"]);
     assert_eq!(frames[3].kind, Kind::Kernel);
     assert_eq!(&*frames[3].module.as_ref().unwrap().path, "[kernel]");
     let outside = [0xffff_8880_0000_1000, 0x1000, u64::MAX];
-    let frames = symbolizer.symbolize(&[stack(&[], &outside, End::NoUser)], &mut space).remove(0).frames;
-    assert!(frames.iter().all(|f| f.unknown == Some(Why::NotKernelText)), "{frames:?}");
+    let frames =
+        symbolizer.symbolize(&[stack(&[], &outside, StopReason::NoUser)], &mut space).remove(0).frames;
+    assert!(frames.iter().all(|f| f.unknown == Some(UnknownReason::NotKernelText)), "{frames:?}");
 }
 
 const KALLSYMS: &str = "\

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use jbpf_prof::profile::{Kind, Why};
-use jbpf_prof::sample::{End, UserWord};
+use jbpf_prof::profile::{Kind, UnknownReason};
+use jbpf_prof::sample::{StopReason, UserWord};
 use jbpf_prof::symbolize::Symbolizer;
 
 use crate::common::{
@@ -45,7 +45,7 @@ fn a_stack_is_root_first_and_returns_lie_in_the_caller() {
     let outer = size.lines().find(|l| l.ends_with(" outer")).unwrap();
     let size = u64::from_str_radix(outer.split(' ').nth(1).unwrap(), 16).unwrap();
     let user = [UserWord::Leaf(at("other_unit")), UserWord::Return(at("outer") + size)];
-    let frames = symbolizer.symbolize(&[stack(&user, &[], End::Depth)], &mut space).remove(0).frames;
+    let frames = symbolizer.symbolize(&[stack(&user, &[], StopReason::Depth)], &mut space).remove(0).frames;
     assert_eq!(names(&frames), ["[truncated]", "outer", "other_unit"]);
     assert_eq!(frames[0].kind, Kind::Marker);
 }
@@ -57,15 +57,15 @@ fn code_that_no_symbol_covers_is_unknown() {
     let (mut symbolizer, mut space) = (start(), Space::default());
     let base = space.add(&binary);
     let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&binary, "no_size"));
-    assert_eq!((frames.len(), frames[0].unknown), (1, Some(Why::NoSymbol)), "{frames:?}");
+    assert_eq!((frames.len(), frames[0].unknown), (1, Some(UnknownReason::NoSymbol)), "{frames:?}");
     let (file, block) = frames[0].name.split_once("+0x").unwrap();
     let inside = address_of(&binary, "no_size") - u64::from_str_radix(block, 16).unwrap();
     assert!(file == "chain" && inside < 256, "{frames:?}");
     let frames = leaf(&mut symbolizer, &mut space, base + 0x7fff_ffff);
-    assert_eq!(frames[0].unknown, Some(Why::NoSymbol));
+    assert_eq!(frames[0].unknown, Some(UnknownReason::NoSymbol));
     let frames = leaf(&mut symbolizer, &mut space, 77);
-    assert_eq!(frames[0].unknown, Some(Why::NotMapped));
-    assert_eq!(symbolizer.stats().unknown[&Why::NoSymbol], 2);
+    assert_eq!(frames[0].unknown, Some(UnknownReason::NotMapped));
+    assert_eq!(symbolizer.stats().unknown[&UnknownReason::NoSymbol], 2);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn functions_of_stripped_files_are_told_apart_by_their_places() {
         }
         // Assembler without call frame information belongs to no function that is known.
         let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&full, "no_size"));
-        assert_eq!(frames[0].unknown, Some(Why::NoSymbol), "{frames:?}");
+        assert_eq!(frames[0].unknown, Some(UnknownReason::NoSymbol), "{frames:?}");
     }
     assert_eq!(symbolizer.stats().worker_lost, 0);
 }
@@ -200,7 +200,7 @@ fn a_symbol_without_a_size_names_the_function_that_begins_there() {
         let after = leaf(&mut symbolizer, &mut space, base + at + 4);
         assert_ne!(names(&after), ["sizeless"], "its code ends there");
         let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&full, "no_size"));
-        assert_eq!(frames[0].unknown, Some(Why::NoSymbol), "how far it reaches is not known");
+        assert_eq!(frames[0].unknown, Some(UnknownReason::NoSymbol), "how far it reaches is not known");
     }
 }
 
@@ -223,7 +223,7 @@ fn a_function_without_a_size_reaches_to_the_next_symbol() {
     // What is a label only names nothing, and what stands behind a function's end is nobody's.
     assert_eq!(
         (at(3).unknown, &*at(4).name, at(5).unknown),
-        (Some(Why::NoSymbol), "other", Some(Why::NoSymbol))
+        (Some(UnknownReason::NoSymbol), "other", Some(UnknownReason::NoSymbol))
     );
 }
 
@@ -261,16 +261,16 @@ fn where_a_file_is_entered_code_without_description_is_the_entrys() {
         let base = space.add(file);
         let mut frames = |word: fn(u64) -> UserWord, symbol: &str| {
             let user = [word(base + offset_of(&full, symbol))];
-            symbolizer.symbolize(&[stack(&user, &[], End::Root)], &mut space).remove(0).frames
+            symbolizer.symbolize(&[stack(&user, &[], StopReason::Root)], &mut space).remove(0).frames
         };
         assert_eq!(names(&frames(UserWord::Leaf, " enter")), [first]);
         assert_eq!(names(&frames(UserWord::Return, " after_first")), [first]);
         assert_eq!(names(&frames(UserWord::Return, " after_second")), [second]);
         // Of this call nobody knows whether it leads to where a function begins, and of the jump, whose it is.
-        assert_eq!(frames(UserWord::Return, " after_third")[0].unknown, Some(Why::NoSymbol));
-        assert_eq!(frames(UserWord::Leaf, " after_third")[0].unknown, Some(Why::NoSymbol));
+        assert_eq!(frames(UserWord::Return, " after_third")[0].unknown, Some(UnknownReason::NoSymbol));
+        assert_eq!(frames(UserWord::Leaf, " after_third")[0].unknown, Some(UnknownReason::NoSymbol));
         let after = frames(UserWord::Return, " last");
-        assert_eq!(after[0].unknown, Some(Why::NoSymbol), "padding is nobody's: {after:?}");
+        assert_eq!(after[0].unknown, Some(UnknownReason::NoSymbol), "padding is nobody's: {after:?}");
     }
 }
 
@@ -282,12 +282,12 @@ fn a_return_address_outside_of_all_code_ends_the_stack() {
     let base = space.add(&binary);
     let at = |name: &str| base + offset_of(&binary, name);
     let (leaf, garbage, rest) = (UserWord::Leaf(at("other_unit")), UserWord::Return(77), at(" main") + 1);
-    let astray = stack(&[leaf, garbage, UserWord::Return(rest)], &[], End::Depth);
+    let astray = stack(&[leaf, garbage, UserWord::Return(rest)], &[], StopReason::Depth);
     // Where the processor itself was is no matter of belief.
-    let jumped = stack(&[UserWord::Leaf(77), UserWord::Return(rest)], &[], End::Root);
+    let jumped = stack(&[UserWord::Leaf(77), UserWord::Return(rest)], &[], StopReason::Root);
     let frames = frames(&mut symbolizer, &[astray, jumped], &mut space);
     assert_eq!(names(&frames[0]), ["", "other_unit"]);
-    assert_eq!((frames[0][0].unknown, frames[0][0].address), (Some(Why::NotMapped), 76));
+    assert_eq!((frames[0][0].unknown, frames[0][0].address), (Some(UnknownReason::NotMapped), 76));
     assert_eq!(names(&frames[1]), ["main", ""]);
 }
 
@@ -337,11 +337,11 @@ fn files_with_one_build_id_keep_their_own_names() {
 fn the_vdso_is_named() {
     use jbpf_prof::process::{Unopened, Vdso};
     use jbpf_prof::sample::{MonoNs, ProcessId};
-    use jbpf_prof::symbolize::{AddressSpaces, Place};
+    use jbpf_prof::symbolize::{AddressSpaces, CodePlace};
     struct InVdso;
     impl AddressSpaces for InVdso {
-        fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> Place {
-            if pc == 0 { Place::Vsyscall } else { Place::Vdso { vdso: Vdso::Native, offset: pc } }
+        fn place(&mut self, _: ProcessId, _: MonoNs, pc: u64) -> CodePlace {
+            if pc == 0 { CodePlace::Vsyscall } else { CodePlace::Vdso { vdso: Vdso::Native, offset: pc } }
         }
         fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
             None
@@ -355,7 +355,7 @@ fn the_vdso_is_named() {
     }
     // Every 16 bytes of the image: one of them is in clock_gettime.
     let user: Vec<UserWord> = (0..0x1800 / 16).map(|i| UserWord::Leaf(i * 16)).collect();
-    let frames = start().symbolize(&[stack(&user, &[], End::Root)], &mut InVdso).remove(0).frames;
+    let frames = start().symbolize(&[stack(&user, &[], StopReason::Root)], &mut InVdso).remove(0).frames;
     let names = names(&frames);
     assert!(names.iter().any(|n| n.contains("clock_gettime")), "{names:?}");
     assert_eq!(*names.last().unwrap(), "[vsyscall]");

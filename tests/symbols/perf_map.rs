@@ -10,9 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use jbpf_prof::process::Unopened;
-use jbpf_prof::profile::{Frame, Kind, Why};
-use jbpf_prof::sample::{End, MonoNs, ProcessId, UserWord};
-use jbpf_prof::symbolize::{AddressSpaces, Place, Symbolizer};
+use jbpf_prof::profile::{Frame, Kind, UnknownReason};
+use jbpf_prof::sample::{MonoNs, ProcessId, StopReason, UserWord};
+use jbpf_prof::symbolize::{AddressSpaces, CodePlace, Symbolizer};
 
 use crate::common::{GENERATED, Space, config, leaf, names, stack};
 
@@ -44,7 +44,7 @@ impl Drop for Runtime {
 }
 
 fn is_anonymous(frames: &[std::sync::Arc<Frame>]) -> bool {
-    frames.len() == 1 && frames[0].unknown == Some(Why::AnonymousCode)
+    frames.len() == 1 && frames[0].unknown == Some(UnknownReason::AnonymousCode)
 }
 
 #[test]
@@ -102,10 +102,10 @@ fn the_map_of_a_process_that_is_gone_is_closed() {
         let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
         links.filter_map(|link| fs::read_link(link.unwrap().path()).ok()).any(|to| to == runtime.map)
     };
-    symbolizer.tidy(&space);
+    symbolizer.evict_unused(&space);
     assert!(is_open(worker) && is_open(std::process::id()));
     space.perf_map_pid = None;
-    symbolizer.tidy(&space);
+    symbolizer.evict_unused(&space);
     assert!(!is_open(worker) && !is_open(std::process::id()));
     assert_eq!((symbolizer.worker_pid(), symbolizer.stats().worker_lost), (Some(worker), 0));
 }
@@ -115,8 +115,8 @@ fn the_map_of_a_process_that_is_gone_is_closed() {
 struct Many(HashMap<u32, u32>);
 
 impl AddressSpaces for Many {
-    fn place(&mut self, _: ProcessId, _: MonoNs, _: u64) -> Place {
-        Place::Generated
+    fn place(&mut self, _: ProcessId, _: MonoNs, _: u64) -> CodePlace {
+        CodePlace::Generated
     }
 
     fn mapped_since(&mut self, _: ProcessId, _: MonoNs) -> Option<MonoNs> {
@@ -142,7 +142,7 @@ fn one_process_too_many_costs_the_map_that_was_not_used_for_longest() {
     let mut pcs = GENERATED..;
     let mut assert_named = |many: &mut Many, tgid| {
         // What was asked before is known without the map.
-        let mut asked = stack(&[UserWord::Leaf(pcs.next().unwrap())], &[], End::Root);
+        let mut asked = stack(&[UserWord::Leaf(pcs.next().unwrap())], &[], StopReason::Root);
         asked.key.process = ProcessId { tgid, start: 1, exec: 1 };
         let frames = symbolizer.symbolize(&[asked], many).remove(0).frames;
         assert_eq!(names(&frames), [format!("of-{tgid}")]);

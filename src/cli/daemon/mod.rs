@@ -98,7 +98,7 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
             memory: space("max-memory", options.max_memory, "128MiB")?,
         },
         kill_switch: Some(options.kill_switch.unwrap_or_else(|| "/run/jbpf-prof/stop".into())),
-        java: options.java.map_or(session::Java::Vm, Into::into),
+        java: options.java.map_or(session::JavaNaming::Vm, Into::into),
         agent_for,
         kubelet,
         attach_timeout: time("attach-timeout", options.attach_timeout, "10s")?,
@@ -215,7 +215,7 @@ mod tests {
         .unwrap();
         assert_eq!((config.hz, config.window_s), (29.0, 30));
         assert_eq!(config.budget, BudgetLimits { cpu: 0.005, memory: 64 << 20 });
-        assert_eq!(config.java, session::Java::Off);
+        assert_eq!(config.java, session::JavaNaming::Off);
         let sinks: Vec<_> =
             config.sinks.iter().map(|s| (s.protocol, s.url.as_str(), s.labels.clone())).collect();
         let labels = BTreeMap::from(
@@ -229,7 +229,7 @@ mod tests {
             ]
         );
         let usual = from_file("", &[]).unwrap();
-        assert_eq!((usual.hz, usual.window_s, usual.java), (19.0, 10, session::Java::Vm));
+        assert_eq!((usual.hz, usual.window_s, usual.java), (19.0, 10, session::JavaNaming::Vm));
     }
 
     /// Flags of one kind are a sink of that name, whose spool is where it was.

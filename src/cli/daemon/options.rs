@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args as _;
 use serde::{Deserialize, Serialize};
 
-use super::super::choice::{Java, LogLevel};
+use super::super::choice::{JavaChoice, LogLevel};
 use super::super::number;
 use crate::failure::{Exit, Failure};
 use crate::sample::Event;
@@ -83,7 +83,7 @@ pub(super) struct Options {
 
     /// Where Java names come from [default: vm, which loads nothing into JVMs].
     #[arg(long, value_enum, help_heading = "Java")]
-    pub(super) java: Option<Java>,
+    pub(super) java: Option<JavaChoice>,
     /// With `java = "vm"`: the agent for JVMs that were started with this variable.
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Java")]
     pub(super) agent_env: Option<Vec<String>>,

@@ -59,7 +59,7 @@ pub struct Trust {
 
 /// What a sink answered.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct SinkResponse {
     pub(super) status: StatusCode,
     /// The status that gRPC gives in a header or trailer.
     pub(super) grpc_status: Option<String>,
@@ -86,7 +86,7 @@ impl Client {
     ///
     /// # Errors
     /// When no answer came in time.
-    pub(super) async fn push(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
+    pub(super) async fn push(&self, request: Request<Full<Bytes>>) -> anyhow::Result<SinkResponse> {
         let (head, body) = self.exchange(request, MAX_ANSWER).await?.into_parts();
         let text = |headers: &hyper::HeaderMap, name: &str| {
             headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
@@ -96,7 +96,7 @@ impl Client {
         let trailer = |name: &str| body.trailers().and_then(|all| text(all, name)).or_else(|| header(name));
         let seconds = || header("retry-after")?.parse().ok().map(Duration::from_secs);
         let details = trailer("grpc-status-details-bin");
-        Ok(Answer {
+        Ok(SinkResponse {
             status: head.status,
             grpc_status: trailer("grpc-status"),
             retry_after: details.and_then(|details| retry_info::delay(&details)).or_else(seconds),

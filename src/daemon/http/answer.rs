@@ -4,14 +4,14 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Response, StatusCode, header};
 
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type HttpResponse = Response<Full<Bytes>>;
 
 /// A sentence.
-pub(super) fn say(status: StatusCode, text: &str) -> Answer {
+pub(super) fn say(status: StatusCode, text: &str) -> HttpResponse {
     answer(status, "text/plain; charset=utf-8", format!("{text}\n").into())
 }
 
-pub(super) fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
+pub(super) fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> HttpResponse {
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();

@@ -12,29 +12,29 @@ use hyper::body::Bytes;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::answer::{Answer, answer, say};
-use super::query::{LONGEST, Query, Wanted};
+use super::answer::{HttpResponse, answer, say};
+use super::query::{LONGEST, Query, SampleQuery};
 use crate::daemon::state::State;
-use crate::daemon::window::{Window, now_ms};
+use crate::daemon::window::{PackedWindow, now_ms};
 use crate::output::{self, Format, Look, pprof};
 use crate::profile::Profile;
 
 /// Nodes of the stacks of a merged profile: 16 MiB, of which the frames that they name take several times as much.
 const MAX_NODES: usize = 1 << 20;
 
-pub(super) fn metrics(state: &State) -> Answer {
+pub(super) fn metrics(state: &State) -> HttpResponse {
     answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", state.exposition().into())
 }
 
-pub(super) fn health(state: &State) -> Answer {
+pub(super) fn health(state: &State) -> HttpResponse {
     verdict(state.health())
 }
 
-pub(super) fn ready(state: &State) -> Answer {
+pub(super) fn ready(state: &State) -> HttpResponse {
     verdict(state.readiness())
 }
 
-fn verdict(found: Result<&'static str, String>) -> Answer {
+fn verdict(found: Result<&'static str, String>) -> HttpResponse {
     match found {
         Ok(said) => say(StatusCode::OK, said),
         Err(said) => say(StatusCode::SERVICE_UNAVAILABLE, &said),
@@ -42,7 +42,7 @@ fn verdict(found: Result<&'static str, String>) -> Answer {
 }
 
 /// `/windows?from=&to=`: what is kept.
-pub(super) fn windows(state: &State, query: Option<&str>) -> Answer {
+pub(super) fn windows(state: &State, query: Option<&str>) -> HttpResponse {
     let asked = Query::parse(query, &["from", "to"]).and_then(|query| {
         Ok((query.time_ms("from")?.unwrap_or(0), query.time_ms("to")?.unwrap_or(u64::MAX)))
     });
@@ -62,9 +62,9 @@ pub(super) fn windows(state: &State, query: Option<&str>) -> Answer {
 }
 
 /// `/window?from=&to=&format=`: what is kept of a time, merged; the last minute if no time is named.
-pub(super) async fn window(state: &State, query: Option<&str>) -> Answer {
+pub(super) async fn window(state: &State, query: Option<&str>) -> HttpResponse {
     let asked = || -> Result<_, String> {
-        let names = [&["from", "to", "format"][..], &Wanted::NAMES].concat();
+        let names = [&["from", "to", "format"][..], &SampleQuery::NAMES].concat();
         let query = Query::parse(query, &names)?;
         let to = query.time_ms("to")?.unwrap_or_else(now_ms);
         let from = query.time_ms("from")?.unwrap_or_else(|| to.saturating_sub(60_000));
@@ -87,9 +87,9 @@ pub(super) async fn window(state: &State, query: Option<&str>) -> Answer {
 }
 
 /// `/profile?seconds=&format=`: the windows from the one that is under way on, until so many seconds are over.
-pub(super) async fn profile(state: &State, query: Option<&str>) -> Answer {
+pub(super) async fn profile(state: &State, query: Option<&str>) -> HttpResponse {
     let asked = || -> Result<_, String> {
-        let names = [&["seconds", "format"][..], &Wanted::NAMES].concat();
+        let names = [&["seconds", "format"][..], &SampleQuery::NAMES].concat();
         let query = Query::parse(query, &names)?;
         Ok((query.seconds()?, query.format()?, query.wanted()))
     };
@@ -123,11 +123,11 @@ pub(super) async fn profile(state: &State, query: Option<&str>) -> Answer {
 
 /// A packed window, wherever it is.
 enum Packed {
-    Live(Arc<Window>),
+    Live(Arc<PackedWindow>),
     File(PathBuf),
 }
 
-async fn made(windows: Vec<Packed>, wanted: Wanted, format: &'static Format) -> Answer {
+async fn made(windows: Vec<Packed>, wanted: SampleQuery, format: &'static Format) -> HttpResponse {
     let work = tokio::task::spawn_blocking(move || make(&windows, &wanted, format));
     match work.await {
         Ok(Ok(body)) => answer(StatusCode::OK, format.media_type, body),
@@ -136,7 +136,7 @@ async fn made(windows: Vec<Packed>, wanted: Wanted, format: &'static Format) -> 
     }
 }
 
-fn make(windows: &[Packed], wanted: &Wanted, format: &Format) -> anyhow::Result<Bytes> {
+fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Result<Bytes> {
     let mut merged = Profile::with_room(MAX_NODES);
     for window in windows {
         let mut one = match window {
@@ -179,7 +179,7 @@ mod tests {
             (accounts.ticks, accounts.kept) = (ticks, ticks);
             // 1970, as if the clock had been set back by far.
             profile.span.duration_ns = 1_000_000_000;
-            Arc::new(Window::pack(&profile, ended).unwrap())
+            Arc::new(PackedWindow::pack(&profile, ended).unwrap())
         };
         let answer = runtime.block_on(async {
             let asked = profile(&state, Some("seconds=100&format=folded"));

@@ -28,7 +28,7 @@ use super::directory::make_private;
 use super::state::State;
 
 pub use address::Address;
-use answer::{Answer, say};
+use answer::{HttpResponse, say};
 
 /// Connections at once; more wait.
 const MAX_CONNECTIONS: usize = 64;
@@ -105,18 +105,18 @@ pub(super) async fn serve(listener: Listener, surface: Surface, server: Arc<Serv
         match &listener {
             Listener::Tcp(tcp) => match tcp.accept().await {
                 Ok((stream, _)) => _ = tokio::spawn(converse(stream, surface, server, permit)),
-                Err(error) => rest(&error).await,
+                Err(error) => pause_accepting(&error).await,
             },
             Listener::Unix(unix) => match unix.accept().await {
                 Ok((stream, _)) => _ = tokio::spawn(converse(stream, surface, server, permit)),
-                Err(error) => rest(&error).await,
+                Err(error) => pause_accepting(&error).await,
             },
         }
     }
 }
 
 /// Accepting fails when there are no descriptors: to try again at once would keep a CPU busy.
-async fn rest(error: &io::Error) {
+async fn pause_accepting(error: &io::Error) {
     log::warn!("HTTP: no connection could be accepted: {error}");
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
@@ -142,7 +142,7 @@ async fn converse(
 }
 
 impl Server {
-    async fn answer(&self, surface: Surface, request: &Request<Incoming>) -> Answer {
+    async fn answer(&self, surface: Surface, request: &Request<Incoming>) -> HttpResponse {
         if request.method() != Method::GET {
             return say(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood");
         }
@@ -183,7 +183,7 @@ impl Server {
     }
 
     /// What is said to somebody who lacks the token, if one is needed.
-    fn refuse(&self, request: &Request<Incoming>) -> Option<Answer> {
+    fn refuse(&self, request: &Request<Incoming>) -> Option<HttpResponse> {
         let file = self.token_file.as_ref()?;
         let Ok(token) = secret(file) else {
             log::warn!("HTTP: the file of the token cannot be read: everybody is refused");

@@ -62,9 +62,9 @@ impl Query {
     }
 
     /// Which samples are wanted.
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(super) fn wanted(&self) -> SampleQuery {
         let pattern = |name: &str| self.get(name).map(Glob::new);
-        Wanted {
+        SampleQuery {
             process: pattern("process"),
             namespace: pattern("namespace"),
             pod: pattern("pod"),
@@ -75,7 +75,7 @@ impl Query {
 
 /// Which samples are wanted, by their labels; all, if nothing is said.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct SampleQuery {
     process: Option<Glob>,
     namespace: Option<Glob>,
     pod: Option<Glob>,
@@ -83,12 +83,12 @@ pub(super) struct Wanted {
     container: Option<Glob>,
 }
 
-impl Wanted {
+impl SampleQuery {
     /// Names in a query.
     pub(super) const NAMES: [&str; 4] = ["process", "namespace", "pod", "container"];
 
     pub(super) fn is_all(&self) -> bool {
-        let Wanted { process, namespace, pod, container } = self;
+        let SampleQuery { process, namespace, pod, container } = self;
         [process, namespace, pod, container].iter().all(|pattern| pattern.is_none())
     }
 
@@ -130,7 +130,7 @@ fn decode(text: &str) -> Result<String, String> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{ContainerLabels, Labels, Query, Wanted, pprof};
+    use super::{ContainerLabels, Labels, Query, SampleQuery, pprof};
     use crate::output::svg;
 
     const KNOWN: [&str; 5] = ["seconds", "format", "from", "to", "process"];
@@ -165,7 +165,7 @@ mod tests {
         };
         let labels = Labels { container: Some(Arc::new(container)), ..Labels::default() };
         let chosen = |text: &str| {
-            let wanted = Query::parse(Some(text), &Wanted::NAMES).unwrap().wanted();
+            let wanted = Query::parse(Some(text), &SampleQuery::NAMES).unwrap().wanted();
             assert!(
                 !wanted.is_all() && !wanted.matches(&Labels::default()),
                 "{text}: what is in none is not"

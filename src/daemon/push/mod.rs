@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use super::client::{Auth, Client, Trust};
 use crate::profile::Profile;
-use outcome::{Outcome, judge};
+use outcome::{DeliveryOutcome, judge};
 pub use protocol::Protocol;
 use retry::Retry;
 use spool::Spool;
@@ -115,30 +115,36 @@ impl Sink {
             };
             let bytes = body.len() as u64;
             let outcome = self.attempt(body).await;
-            if let Some(wait) = self.settle(&mut retry, number, bytes, outcome) {
+            if let Some(wait) = self.record_result(&mut retry, number, bytes, outcome) {
                 tokio::time::sleep(wait).await;
             }
         }
     }
 
     /// Takes in what came of an attempt; how long to wait before the next one, if at all.
-    fn settle(&self, retry: &mut Retry, number: u64, bytes: u64, of_attempt: Outcome) -> Option<Duration> {
+    fn record_result(
+        &self,
+        retry: &mut Retry,
+        number: u64,
+        bytes: u64,
+        of_attempt: DeliveryOutcome,
+    ) -> Option<Duration> {
         let (why, retry_after) = match retry.outcome(number, of_attempt) {
-            Outcome::Sent => {
+            DeliveryOutcome::Sent => {
                 retry.begin_anew();
                 self.spool.done(number);
                 let mut stats = self.counted();
                 (stats.sent, stats.bytes) = (stats.sent + 1, stats.bytes + bytes);
                 return None;
             }
-            Outcome::Refused(why) => {
+            DeliveryOutcome::Refused(why) => {
                 log::warn!("{}: a window was refused: {why}", self.name());
                 self.spool.done(number);
                 self.counted().refused += 1;
                 return None;
             }
-            Outcome::Failed(why, retry_after) => (why, retry_after),
-            Outcome::Unreached(why) => (why, None),
+            DeliveryOutcome::Failed(why, retry_after) => (why, retry_after),
+            DeliveryOutcome::Unreached(why) => (why, None),
         };
         log::info!("{}: not taken, to be tried again: {why}", self.name());
         self.spool.put_back();
@@ -146,14 +152,14 @@ impl Sink {
         Some(retry.pause(retry_after))
     }
 
-    async fn attempt(&self, body: Vec<u8>) -> Outcome {
+    async fn attempt(&self, body: Vec<u8>) -> DeliveryOutcome {
         let request = match self.request(body) {
             Ok(request) => request,
-            Err(error) => return Outcome::Unreached(format!("{error:#}")),
+            Err(error) => return DeliveryOutcome::Unreached(format!("{error:#}")),
         };
         match self.client.push(request).await {
             Ok(answer) => judge(&answer, self.config.protocol.spoken().is_grpc()),
-            Err(error) => Outcome::Unreached(format!("{error:#}")),
+            Err(error) => DeliveryOutcome::Unreached(format!("{error:#}")),
         }
     }
 
@@ -194,16 +200,16 @@ mod tests {
         Sink::open(config, spool, Path::new("/nowhere")).unwrap()
     }
 
-    fn failed() -> Outcome {
-        Outcome::Failed("gRPC status 13".to_owned(), None)
+    fn failed() -> DeliveryOutcome {
+        DeliveryOutcome::Failed("gRPC status 13".to_owned(), None)
     }
 
     /// Attempts at all that waits, until it is sent or refused; `most` of them.
-    fn attempt_all(sink: &Sink, most: usize, mut outcome: impl FnMut(&[u8]) -> Outcome) -> usize {
+    fn attempt_all(sink: &Sink, most: usize, mut outcome: impl FnMut(&[u8]) -> DeliveryOutcome) -> usize {
         let mut retry = Retry::default();
         for attempts in 0..most {
             let Some((number, body)) = sink.spool.take() else { return attempts };
-            sink.settle(&mut retry, number, body.len() as u64, outcome(&body));
+            sink.record_result(&mut retry, number, body.len() as u64, outcome(&body));
         }
         most
     }
@@ -213,7 +219,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let sink = sink(root.path(), 100);
         ["one", "bad", "bad", "two"].iter().for_each(|body| sink.spool.put(body.as_bytes()));
-        let fails_at_bad = |body: &[u8]| if body == b"bad" { failed() } else { Outcome::Sent };
+        let fails_at_bad = |body: &[u8]| if body == b"bad" { failed() } else { DeliveryOutcome::Sent };
         assert_eq!(attempt_all(&sink, 100, fails_at_bad), 34);
         let stats = PushStats { sent: 2, failed: 30, refused: 2, bytes: 6, spooled: 0, dropped: 0 };
         assert_eq!(sink.stats(), stats);
@@ -224,13 +230,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let sink = sink(root.path(), 6);
         ["one", "two"].iter().for_each(|body| sink.spool.put(body.as_bytes()));
-        assert_eq!(attempt_all(&sink, 100, |_| Outcome::Unreached("nobody is there".to_owned())), 100);
+        assert_eq!(
+            attempt_all(&sink, 100, |_| DeliveryOutcome::Unreached("nobody is there".to_owned())),
+            100
+        );
         assert_eq!(sink.stats(), PushStats { failed: 100, spooled: 6, ..PushStats::default() });
         sink.spool.put(b"new");
         let mut taken = Vec::new();
         attempt_all(&sink, 100, |body| {
             taken.push(body.to_vec());
-            Outcome::Sent
+            DeliveryOutcome::Sent
         });
         assert_eq!(taken, [*b"two", *b"new"], "the oldest went, although it had been tried");
         assert_eq!(sink.stats().dropped, 1);

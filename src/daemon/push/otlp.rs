@@ -72,7 +72,7 @@ impl Speak for OtlpGrpc {
 fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<Vec<u8>>> {
     let common: Vec<(String, String)> = labels.clone().into_iter().collect();
     let views = profile.views();
-    let parts: Vec<otlp::Part<'_>> = views
+    let parts: Vec<otlp::ResourceView<'_>> = views
         .iter()
         .flat_map(|view| service::split(view, Service::as_resource))
         .map(|(Service { name, attributes }, part)| {
@@ -90,7 +90,7 @@ fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Resul
 }
 
 /// Requests of at most [`MOST_BYTES`] each that tell of these services together. A service is not divided.
-fn requests(services: &[otlp::Part<'_>]) -> Vec<Vec<u8>> {
+fn requests(services: &[otlp::ResourceView<'_>]) -> Vec<Vec<u8>> {
     let request = otlp::request(services);
     if request.len() <= MOST_BYTES || services.len() < 2 {
         return vec![request];

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::daemon::client::Answer;
+use crate::daemon::client::SinkResponse;
 
 /// What came of an attempt.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum DeliveryOutcome {
     Sent,
     /// It will not be taken at any time.
     Refused(String),
@@ -18,23 +18,25 @@ pub(super) enum Outcome {
 
 /// What an answer means. Refused is what stays so: the request makes no sense, or is too large. Anything else may be
 /// otherwise the next time, more often than OTLP has it: somebody may renew the token by which we are known.
-pub(super) fn judge(answer: &Answer, grpc: bool) -> Outcome {
-    let Answer { status, grpc_status, retry_after } = answer;
+pub(super) fn judge(answer: &SinkResponse, grpc: bool) -> DeliveryOutcome {
+    let SinkResponse { status, grpc_status, retry_after } = answer;
     if grpc && status.is_success() {
         return match (grpc_status.as_deref(), retry_after) {
-            (Some("0"), _) => Outcome::Sent,
+            (Some("0"), _) => DeliveryOutcome::Sent,
             // INVALID_ARGUMENT, UNIMPLEMENTED; and RESOURCE_EXHAUSTED, by which servers refuse a message that is too
             // large, unless it says when to come again.
             (Some(code @ ("3" | "12")), _) | (Some(code @ "8"), None) => {
-                Outcome::Refused(format!("gRPC status {code}"))
+                DeliveryOutcome::Refused(format!("gRPC status {code}"))
             }
-            (code, _) => Outcome::Failed(format!("gRPC status {}", code.unwrap_or("missing")), *retry_after),
+            (code, _) => {
+                DeliveryOutcome::Failed(format!("gRPC status {}", code.unwrap_or("missing")), *retry_after)
+            }
         };
     }
     match status.as_u16() {
-        200..=299 => Outcome::Sent,
-        400 | 411 | 413 | 415 | 422 => Outcome::Refused(format!("HTTP status {status}")),
-        _ => Outcome::Failed(format!("HTTP status {status}"), *retry_after),
+        200..=299 => DeliveryOutcome::Sent,
+        400 | 411 | 413 | 415 | 422 => DeliveryOutcome::Refused(format!("HTTP status {status}")),
+        _ => DeliveryOutcome::Failed(format!("HTTP status {status}"), *retry_after),
     }
 }
 
@@ -44,20 +46,25 @@ mod tests {
 
     use super::*;
 
-    fn judged(status: u16, grpc_status: Option<&str>, retry_after: Option<Duration>, grpc: bool) -> Outcome {
+    fn judged(
+        status: u16,
+        grpc_status: Option<&str>,
+        retry_after: Option<Duration>,
+        grpc: bool,
+    ) -> DeliveryOutcome {
         let status = StatusCode::from_u16(status).unwrap();
-        judge(&Answer { status, grpc_status: grpc_status.map(str::to_owned), retry_after }, grpc)
+        judge(&SinkResponse { status, grpc_status: grpc_status.map(str::to_owned), retry_after }, grpc)
     }
 
     #[test]
     fn what_was_taken_and_what_never_will_be() {
-        assert_eq!(judged(200, None, None, false), Outcome::Sent);
-        assert_eq!(judged(200, Some("0"), None, true), Outcome::Sent);
+        assert_eq!(judged(200, None, None, false), DeliveryOutcome::Sent);
+        assert_eq!(judged(200, Some("0"), None, true), DeliveryOutcome::Sent);
         for (status, grpc) in
             [(400, None), (413, None), (200, Some("3")), (200, Some("12")), (200, Some("8"))]
         {
             let outcome = judged(status, grpc, None, grpc.is_some());
-            assert!(matches!(outcome, Outcome::Refused(_)), "{status} {grpc:?}: {outcome:?}");
+            assert!(matches!(outcome, DeliveryOutcome::Refused(_)), "{status} {grpc:?}: {outcome:?}");
         }
     }
 
@@ -77,7 +84,7 @@ mod tests {
             let wait = Some(Duration::from_secs(7));
             let outcome = judged(status, grpc, wait, of_grpc);
             assert!(
-                matches!(outcome, Outcome::Failed(_, told) if told == wait),
+                matches!(outcome, DeliveryOutcome::Failed(_, told) if told == wait),
                 "{status} {grpc:?}: {outcome:?}"
             );
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::outcome::Outcome;
+use super::outcome::DeliveryOutcome;
 use crate::backoff::Backoff;
 
 /// The first wait after a failure, and the longest.
@@ -28,17 +28,17 @@ pub(super) struct Retry {
 
 impl Retry {
     /// What came of an attempt to send the request `number`: one that has failed too often is refused.
-    pub(super) fn outcome(&mut self, number: u64, of_attempt: Outcome) -> Outcome {
+    pub(super) fn outcome(&mut self, number: u64, of_attempt: DeliveryOutcome) -> DeliveryOutcome {
         match of_attempt {
-            Outcome::Failed(why, retry_after) => {
+            DeliveryOutcome::Failed(why, retry_after) => {
                 if self.number != number {
                     (self.number, self.failures) = (number, 0);
                 }
                 self.failures += 1;
                 if self.failures >= MOST_FAILURES {
-                    return Outcome::Refused(format!("{why}, {MOST_FAILURES} times"));
+                    return DeliveryOutcome::Refused(format!("{why}, {MOST_FAILURES} times"));
                 }
-                Outcome::Failed(why, retry_after)
+                DeliveryOutcome::Failed(why, retry_after)
             }
             other => other,
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jvm_symbols_log::{PcDecoder, PcFrame};
 
-use super::methods::{JavaMethod, MethodId, Methods};
+use super::methods::{JavaMethod, LoggedMethods, MethodId};
 
 /// What sort of Java frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ pub(super) struct Compiled {
 
 impl Compiled {
     /// Its debug records, none read yet; `methods` are the log's.
-    pub(super) fn records<'a>(&'a self, methods: &'a Methods) -> Records<'a> {
+    pub(super) fn records<'a>(&'a self, methods: &'a LoggedMethods) -> Records<'a> {
         let decoder = PcDecoder::new(&self.debug, self.methods.len());
         Records { compiled: self, methods, decoder, read: Read::Nothing, asked: 0 }
     }
@@ -98,7 +98,7 @@ impl Compiled {
 #[derive(Debug)]
 pub(super) struct Records<'a> {
     compiled: &'a Compiled,
-    methods: &'a Methods,
+    methods: &'a LoggedMethods,
     decoder: PcDecoder<'a>,
     read: Read,
     asked: u32,

@@ -81,7 +81,7 @@ const BYTES_OF_TEXT: usize = 64;
 
 /// All methods of a log.
 #[derive(Debug)]
-pub(super) struct Methods {
+pub(super) struct LoggedMethods {
     raw: bool,
     max: usize,
     max_bytes: usize,
@@ -92,9 +92,9 @@ pub(super) struct Methods {
     refused: u64,
 }
 
-impl Methods {
-    pub(super) fn new(raw: bool, max: usize, max_bytes: usize) -> Methods {
-        Methods {
+impl LoggedMethods {
+    pub(super) fn new(raw: bool, max: usize, max_bytes: usize) -> LoggedMethods {
+        LoggedMethods {
             raw,
             max,
             max_bytes,

@@ -8,9 +8,9 @@ use jvm_symbols_log::{Code, Load, Method, Sink, Stub, Unload};
 
 use super::frames::{Compiled, JavaFrame, Records};
 use super::index::{self, CodeId, Index};
-use super::methods::Methods;
+use super::methods::LoggedMethods;
 use super::options::{CodeLimits, CodeOptions};
-use crate::jvm::vm::{Blob, Blobs};
+use crate::jvm::vm::{StubBlob, StubBlobs};
 use crate::jvm::{names, stub_names};
 use crate::sample::MonoNs;
 
@@ -27,7 +27,7 @@ pub enum Miss {
 
 /// What an address stood for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct CodeFound {
     /// Innermost first.
     pub frames: Vec<JavaFrame>,
     /// It lies in a method that was compiled before the attach: its debug records lie at calls and safepoints only, so
@@ -35,9 +35,9 @@ pub struct Found {
     pub before_attach: bool,
 }
 
-impl Found {
+impl CodeFound {
     /// What is true whichever of two it was, if that is its methods: of the same name, and perhaps on the same line.
-    fn common(mut self, other: &Found) -> Option<Found> {
+    fn common(mut self, other: &CodeFound) -> Option<CodeFound> {
         self.before_attach |= other.before_attach;
         let same = self.frames.len() == other.frames.len();
         let mut frames = self.frames.iter_mut().zip(&other.frames);
@@ -46,7 +46,7 @@ impl Found {
 }
 
 /// What an owner takes, bytes: an entry of a table half of which may be empty.
-const BYTES_OF_OWNER: usize = 2 * size_of::<(CodeId, Owner)>();
+const BYTES_OF_OWNER: usize = 2 * size_of::<(CodeId, CodeOwner)>();
 /// Never ended.
 const ALIVE: u64 = u64::MAX;
 
@@ -58,7 +58,7 @@ enum What {
 
 /// Code at its place in time; times are the JVM's.
 #[derive(Debug)]
-pub(super) struct Owner {
+pub(super) struct CodeOwner {
     range: Range<u64>,
     from: u64,
     until: u64,
@@ -69,7 +69,7 @@ pub(super) struct Owner {
     what: What,
 }
 
-impl Owner {
+impl CodeOwner {
     fn overlaps(&self, range: &Range<u64>) -> bool {
         self.range.start < range.end && range.start < self.range.end
     }
@@ -82,19 +82,19 @@ impl Owner {
     fn found<'o>(
         &'o self,
         pc: u64,
-        methods: &'o Methods,
-        last: &mut Option<(&'o Owner, Records<'o>)>,
-    ) -> Found {
+        methods: &'o LoggedMethods,
+        last: &mut Option<(&'o CodeOwner, Records<'o>)>,
+    ) -> CodeFound {
         let compiled = match &self.what {
             What::Stub(name) => {
-                return Found { frames: vec![JavaFrame::stub(name)], before_attach: false };
+                return CodeFound { frames: vec![JavaFrame::stub(name)], before_attach: false };
             }
             What::Method(compiled) => compiled,
         };
         let read = last.take().filter(|(owner, _)| std::ptr::eq(*owner, self));
         let (_, records) = last.insert(read.unwrap_or_else(|| (self, compiled.records(methods))));
         let offset = u32::try_from(pc - self.range.start).unwrap_or(u32::MAX);
-        Found { frames: records.frames(offset), before_attach: self.replayed }
+        CodeFound { frames: records.frames(offset), before_attach: self.replayed }
     }
 
     fn bytes(&self) -> usize {
@@ -109,9 +109,9 @@ impl Owner {
 /// Who owned an address at a time.
 #[derive(Debug)]
 pub(super) struct Held<'o> {
-    owner: &'o Owner,
+    owner: &'o CodeOwner,
     /// Code that came there after it, and may have been there already.
-    rivals: Vec<&'o Owner>,
+    rivals: Vec<&'o CodeOwner>,
 }
 
 impl Held<'_> {
@@ -129,17 +129,17 @@ impl Held<'_> {
 /// What addresses stand for, asked one after the other.
 #[derive(Debug)]
 pub(super) struct Answers<'o> {
-    methods: &'o Methods,
+    methods: &'o LoggedMethods,
     /// Of the compiled method that was asked last.
-    last: Option<(&'o Owner, Records<'o>)>,
+    last: Option<(&'o CodeOwner, Records<'o>)>,
 }
 
 impl<'o> Answers<'o> {
     /// What `pc` stood for: what is true of each that it may have been.
-    pub(super) fn of(&mut self, held: &Held<'o>, pc: u64) -> Result<Found, Miss> {
+    pub(super) fn of(&mut self, held: &Held<'o>, pc: u64) -> Result<CodeFound, Miss> {
         let found = held.owner.found(pc, self.methods, &mut self.last);
         let common =
-            |found: Found, rival: &&'o Owner| found.common(&rival.found(pc, self.methods, &mut None));
+            |found: CodeFound, rival: &&'o CodeOwner| found.common(&rival.found(pc, self.methods, &mut None));
         held.rivals.iter().try_fold(found, common).ok_or(Miss::Moved)
     }
 }
@@ -148,8 +148,8 @@ impl<'o> Answers<'o> {
 #[derive(Debug)]
 pub(super) struct Owners {
     options: CodeOptions,
-    methods: Methods,
-    owners: HashMap<CodeId, Owner>,
+    methods: LoggedMethods,
+    owners: HashMap<CodeId, CodeOwner>,
     index: Index,
     next: CodeId,
     /// Code that ended, by when: what pruning looks at.
@@ -180,7 +180,7 @@ impl Owners {
         let limits = &options.limits;
         Owners {
             options,
-            methods: Methods::new(options.raw_names, limits.methods, limits.name_bytes),
+            methods: LoggedMethods::new(options.raw_names, limits.methods, limits.name_bytes),
             owners: HashMap::new(),
             index: Index::default(),
             next: 0,
@@ -205,7 +205,7 @@ impl Owners {
         // A call may be a method's last instruction.
         let within = if leaf { pc } else { pc.checked_sub(1).ok_or(Miss::Never)? };
         let at = at.0.saturating_add_signed(self.options.clock_offset);
-        let mut here: Vec<&Owner> = self
+        let mut here: Vec<&CodeOwner> = self
             .index
             .at(within)
             .iter()
@@ -267,8 +267,8 @@ impl Owners {
     }
 
     /// Takes generated code that no record tells of.
-    pub(super) fn add(&mut self, blobs: &Blobs) {
-        for &Blob { start, size, name } in &blobs.blobs {
+    pub(super) fn add(&mut self, blobs: &StubBlobs) {
+        for &StubBlob { start, size, name } in &blobs.blobs {
             let Some(name) = blobs.names.get(usize::from(name)) else { continue };
             let unknown = Code {
                 replayed: true,
@@ -381,7 +381,7 @@ impl Owners {
         }
         let told = if code.replayed { 0 } else { code.time };
         let owner =
-            Owner { range, from, until, told, sequence: code.sequence, replayed: code.replayed, what };
+            CodeOwner { range, from, until, told, sequence: code.sequence, replayed: code.replayed, what };
         let id = self.next;
         if !self.index.insert(id, &owner.range) {
             self.refused += 1;

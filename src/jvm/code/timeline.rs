@@ -7,8 +7,8 @@ use jvm_symbols_log::header::flag;
 use jvm_symbols_log::{BadHeader, Counts, End, Header, LogKind, ReadAt, Reader};
 
 use super::options::CodeOptions;
-use super::owners::{Answers, Found, Held, Miss, Owners};
-use crate::jvm::vm::Blobs;
+use super::owners::{Answers, CodeFound, Held, Miss, Owners};
+use crate::jvm::vm::StubBlobs;
 use crate::sample::MonoNs;
 
 /// How long an answer is good.
@@ -95,7 +95,7 @@ impl CodeTimeline {
     }
 
     /// Takes generated code that the log does not tell of, as of from the start.
-    pub fn add(&mut self, blobs: &Blobs) {
+    pub fn add(&mut self, blobs: &StubBlobs) {
         self.owners.add(blobs);
     }
 
@@ -146,7 +146,7 @@ impl CodeTimeline {
     ///
     /// # Errors
     /// [`Miss`] says why there is no answer.
-    pub fn lookup(&self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Found, Miss> {
+    pub fn lookup(&self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<CodeFound, Miss> {
         self.lookups().lookup(pc, is_leaf_pc, at)
     }
 
@@ -170,7 +170,7 @@ impl<'a> Lookups<'a> {
     ///
     /// # Errors
     /// [`Miss`] says why there is no answer.
-    pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<Found, Miss> {
+    pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<CodeFound, Miss> {
         self.found(pc, self.timeline.owners.at(pc, is_leaf_pc, at))
     }
 
@@ -183,7 +183,7 @@ impl<'a> Lookups<'a> {
         pc: u64,
         is_leaf_pc: bool,
         (from, to): (MonoNs, MonoNs),
-    ) -> Option<(Hold, Result<Found, Miss>)> {
+    ) -> Option<(Hold, Result<CodeFound, Miss>)> {
         let owners = &self.timeline.owners;
         let first = owners.at(pc, is_leaf_pc, from);
         let last = (from != to).then(|| owners.at(pc, is_leaf_pc, to));
@@ -202,7 +202,7 @@ impl<'a> Lookups<'a> {
         Some((hold, self.found(pc, first)))
     }
 
-    fn found(&mut self, pc: u64, held: Result<Held<'a>, Miss>) -> Result<Found, Miss> {
+    fn found(&mut self, pc: u64, held: Result<Held<'a>, Miss>) -> Result<CodeFound, Miss> {
         match held {
             Ok(held) => self.answers.of(&held, pc),
             Err(Miss::Never) if self.timeline.facts.is_cut() => Err(Miss::Cut),

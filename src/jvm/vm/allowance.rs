@@ -7,17 +7,17 @@ use crate::jvm::memory::Memory;
 /// What a read costs beside its bytes: a system call.
 const CALL: u64 = 512;
 
-/// Memory of which only so much is read until the next [`Allowance::renew`]; beyond, nothing is there. A page holds up to
+/// Memory of which only so much is read until the next [`BoundedMemory::renew`]; beyond, nothing is there. A page holds up to
 /// hundreds of addresses that a liar can make lead to megabytes each.
 #[derive(Debug)]
-pub(super) struct Allowance<M> {
+pub(super) struct BoundedMemory<M> {
     memory: M,
     left: Cell<u64>,
 }
 
-impl<M: Memory> Allowance<M> {
-    pub(super) fn new(memory: M) -> Allowance<M> {
-        Allowance { memory, left: Cell::new(0) }
+impl<M: Memory> BoundedMemory<M> {
+    pub(super) fn new(memory: M) -> BoundedMemory<M> {
+        BoundedMemory { memory, left: Cell::new(0) }
     }
 
     /// Lets so many bytes be read.
@@ -30,7 +30,7 @@ impl<M: Memory> Allowance<M> {
     }
 }
 
-impl<M: Memory> Memory for Allowance<M> {
+impl<M: Memory> Memory for BoundedMemory<M> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         match self.left.get().checked_sub(buffer.len() as u64 + CALL) {
             Some(left) => {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::debug_info::DebugInfo;
 use super::heaps::is_used;
-use super::layout::{Parts, Place, VmLayout};
+use super::layout::{BlobPlace, Parts, VmLayout};
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 
 /// Largest blob that is believed, bytes. HotSpot compiles no bytecode beyond 8,000 bytes (`HugeMethodLimit`); the largest
@@ -61,32 +61,32 @@ impl Identity {
 
 /// A blob as it was when it was read.
 #[derive(Clone, Debug)]
-pub(super) struct Blob {
+pub(super) struct CodeBlob {
     pub(super) start: u64,
     pub(super) identity: Identity,
-    pub(super) kind: Kind,
+    pub(super) kind: BlobKind,
     /// The structure as it was read.
     header: Vec<u8>,
 }
 
 /// What a blob is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BlobKind {
     /// A compiled method; where its `Method` is.
     Method(u64),
     /// Anything else, by HotSpot's name.
     Stub(Vec<u8>),
 }
 
-impl Blob {
+impl CodeBlob {
     /// The blob that begins at `start`, if there is one that is in use.
-    pub(super) fn read<M: Memory>(memory: &M, layout: &VmLayout, start: u64) -> Result<Blob, Nonsense> {
+    pub(super) fn read<M: Memory>(memory: &M, layout: &VmLayout, start: u64) -> Result<CodeBlob, Nonsense> {
         let header = header(memory, layout, start)?;
         let text = memory.string(word_in(&header, layout.blob.name)?)?;
         let is_method = is_method(&text);
         let identity = Identity::of(&header, layout, start, is_method)?;
-        let kind = if is_method { Kind::Method(identity.compilation.1) } else { Kind::Stub(text) };
-        Ok(Blob { start, identity, kind, header })
+        let kind = if is_method { BlobKind::Method(identity.compilation.1) } else { BlobKind::Stub(text) };
+        Ok(CodeBlob { start, identity, kind, header })
     }
 
     /// All of the blob.
@@ -180,9 +180,9 @@ fn header<M: Memory>(memory: &M, layout: &VmLayout, start: u64) -> Result<Vec<u8
 }
 
 /// Where a part of the blob at `start` is.
-fn place(header: &[u8], start: u64, place: Place) -> Result<u64, Nonsense> {
+fn place(header: &[u8], start: u64, place: BlobPlace) -> Result<u64, Nonsense> {
     match place {
-        Place::Offset(field) => start.checked_add(u64::from(half_in(header, field)?)).ok_or(Nonsense),
-        Place::Address(field) => word_in(header, field),
+        BlobPlace::Offset(field) => start.checked_add(u64::from(half_in(header, field)?)).ok_or(Nonsense),
+        BlobPlace::Address(field) => word_in(header, field),
     }
 }

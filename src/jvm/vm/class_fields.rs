@@ -2,7 +2,7 @@
 
 use super::layout::{self, FieldTable};
 use super::methods::Pool;
-use super::unsigned5::Stream;
+use super::unsigned5::Unsigned5Stream;
 use crate::jvm::memory::{Memory, Nonsense, half_in, short_in};
 
 /// Most bytes of a class's table. No class of the JDK that is asked about has a hundred fields.
@@ -33,7 +33,7 @@ impl FieldTable {
     pub(super) fn of<M: Memory>(
         self,
         memory: &M,
-        layout: &layout::Methods,
+        layout: &layout::MethodOffsets,
         class: u64,
     ) -> Result<Vec<ObjectField>, Nonsense> {
         let pool = Pool::of_class(memory, layout, class)?;
@@ -88,7 +88,7 @@ fn stream(table: &[u8], skip: usize) -> Result<Vec<Place>, Nonsense> {
     const INITIALIZED: u32 = 1;
     const GENERIC: u32 = 1 << 2;
     const CONTENDED: u32 = 1 << 4;
-    let mut stream = Stream::new(table, true);
+    let mut stream = Unsigned5Stream::new(table, true);
     let count = stream.number().ok_or(Nonsense)?;
     stream.number().ok_or(Nonsense)?;
     for _ in 0..skip {
@@ -112,7 +112,7 @@ impl Place {
     fn named<M: Memory>(
         self,
         memory: &M,
-        layout: &layout::Methods,
+        layout: &layout::MethodOffsets,
         pool: &Pool,
     ) -> Result<ObjectField, Nonsense> {
         let name = pool.symbol(memory, layout, self.name)?;

@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::allowance::Allowance;
-use super::blob::{Blob, Identity, Kind};
+use super::allowance::BoundedMemory;
+use super::blob::{BlobKind, CodeBlob, Identity};
 use super::debug_info::{DebugInfo, Spot};
-use super::heaps::Heaps;
-use super::interpreted::{AskedMethod, Interpreted};
+use super::heaps::CodeHeaps;
+use super::interpreted::{Interpreted, MethodQuery};
 use super::layout::VmLayout;
-use super::methods::Methods;
+use super::methods::MethodReader;
 use super::miss::VmMiss;
 use super::thread_names::ThreadNames;
 use super::unloads::Unloads;
@@ -42,7 +42,7 @@ const CALL_STUB: &str = "call_stub";
 
 /// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct AddressQuery {
     /// An address in the JVM's memory.
     pub pc: u64,
     /// The instruction there was about to run; otherwise a call returns there.
@@ -51,7 +51,7 @@ pub struct Asked {
     pub at: MonoNs,
 }
 
-impl Asked {
+impl AddressQuery {
     /// An address within the code that is asked about: a call may be a method's last instruction.
     fn within(self) -> u64 {
         if self.leaf { self.pc } else { self.pc.saturating_sub(1) }
@@ -71,7 +71,7 @@ pub struct VmStats {
 
 /// What is said about an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct VmAnswer {
     /// The frames, innermost first.
     pub frames: Result<Vec<JavaFrame>, VmMiss>,
     /// It holds until [`VmCode::check`] names the address.
@@ -92,11 +92,11 @@ struct Known {
 /// The code of one JVM.
 #[derive(Debug)]
 pub struct VmCode<M> {
-    memory: Allowance<M>,
+    memory: BoundedMemory<M>,
     layout: VmLayout,
     raw: bool,
     /// None if it has ended. They stay where they are, and grow.
-    heaps: Option<Heaps>,
+    heaps: Option<CodeHeaps>,
     /// They were read since the last check.
     fresh: bool,
     /// When the last check was.
@@ -115,7 +115,7 @@ impl<M: Memory> VmCode<M> {
     /// known before the first [`check`](Self::check).
     #[must_use]
     pub fn new(memory: M, layout: VmLayout, raw: bool) -> VmCode<M> {
-        let memory = Allowance::new(memory);
+        let memory = BoundedMemory::new(memory);
         let (known, gone) = (HashMap::new(), Vec::new());
         let (interpreted, unloads) = (Interpreted::new(&layout.classes), layout.classes.unloads);
         let (heaps, checked, fresh, went) = (None, MonoNs::default(), false, 0);
@@ -180,17 +180,17 @@ impl<M: Memory> VmCode<M> {
     /// Whether the answer about an address is another at `to` than at `from`.
     #[must_use]
     pub fn changes(&self, pc: u64, leaf: bool, from: MonoNs, to: MonoNs) -> bool {
-        let within = Asked { pc, leaf, at: from }.within();
+        let within = AddressQuery { pc, leaf, at: from }.within();
         self.gone.iter().any(|(range, seen)| range.contains(&within) && from <= *seen && *seen < to)
     }
 
     /// The answers, in the order of the questions.
-    pub fn lookup(&mut self, asked: &[Asked]) -> Vec<Answer> {
+    pub fn lookup(&mut self, asked: &[AddressQuery]) -> Vec<VmAnswer> {
         let mut order: Vec<(u64, usize)> = asked.iter().map(|a| a.within()).zip(0..).collect();
         order.sort_unstable();
-        let unknown = Answer { frames: Err(VmMiss::None), lasting: false };
+        let unknown = VmAnswer { frames: Err(VmMiss::None), lasting: false };
         let mut answers = vec![unknown; asked.len()];
-        let mut methods = Methods::new(self.raw);
+        let mut methods = MethodReader::new(self.raw);
         let mut rest = order.as_slice();
         // What lies in one blob is answered together: it is read once.
         while let Some(&(within, _)) = rest.first() {
@@ -198,7 +198,7 @@ impl<M: Memory> VmCode<M> {
             let end = blob.as_ref().map_or(within, |blob| blob.range().end - 1);
             let (group, others) = rest.split_at(rest.partition_point(|&(within, _)| within <= end));
             rest = others;
-            let group: Vec<(Asked, usize)> =
+            let group: Vec<(AddressQuery, usize)> =
                 group.iter().filter_map(|&(_, place)| Some((*asked.get(place)?, place))).collect();
             let questions = group.iter().map(|&(asked, _)| asked);
             let found = self.within(blob, questions, &mut methods);
@@ -212,31 +212,31 @@ impl<M: Memory> VmCode<M> {
     }
 
     fn read_heaps(&mut self) {
-        self.heaps = Heaps::read(&self.memory, &self.layout.heaps).ok();
+        self.heaps = CodeHeaps::read(&self.memory, &self.layout.heaps).ok();
         self.fresh = true;
     }
 
     /// The blob that has this address now.
-    fn blob(&mut self, pc: u64) -> Option<Blob> {
+    fn blob(&mut self, pc: u64) -> Option<CodeBlob> {
         if !self.fresh && !self.heaps.as_ref()?.contain(pc) {
             self.read_heaps();
         }
         let start = self.heaps.as_ref()?.blob_of(&self.memory, &self.layout.heaps, pc)?;
-        Blob::read(&self.memory, &self.layout, start).ok().filter(|blob| blob.range().contains(&pc))
+        CodeBlob::read(&self.memory, &self.layout, start).ok().filter(|blob| blob.range().contains(&pc))
     }
 
     /// Answers about addresses within one blob.
     fn within(
         &mut self,
-        blob: Option<Blob>,
-        asked: impl Iterator<Item = Asked>,
-        methods: &mut Methods,
-    ) -> Vec<Answer> {
+        blob: Option<CodeBlob>,
+        asked: impl Iterator<Item = AddressQuery>,
+        methods: &mut MethodReader,
+    ) -> Vec<VmAnswer> {
         let info = blob.as_ref().map(|blob| match blob.kind {
-            Kind::Method(_) => blob.debug_info(&self.memory, &self.layout).map(Some),
-            Kind::Stub(_) => Ok(None),
+            BlobKind::Method(_) => blob.debug_info(&self.memory, &self.layout).map(Some),
+            BlobKind::Stub(_) => Ok(None),
         });
-        let found: Vec<(Asked, Result<Vec<JavaFrame>, VmMiss>)> = asked
+        let found: Vec<(AddressQuery, Result<Vec<JavaFrame>, VmMiss>)> = asked
             .map(|asked| {
                 let frames = match (&blob, &info) {
                     (Some(blob), Some(Ok(info))) => self.frames(blob, info.as_ref(), asked, methods),
@@ -247,7 +247,7 @@ impl<M: Memory> VmCode<M> {
             .collect();
         // Up to JDK 19 code that nobody can be in any more stays a while without its method.
         let there = blob.as_ref().is_none_or(|blob| {
-            blob.kind != Kind::Method(0) && blob.identity.is_at(&self.memory, &self.layout, blob.start)
+            blob.kind != BlobKind::Method(0) && blob.identity.is_at(&self.memory, &self.layout, blob.start)
         });
         let since = blob.as_ref().map_or(MonoNs::default(), |blob| self.since(blob));
         let lasting = there && blob.is_some_and(|blob| self.know(&blob, since));
@@ -258,18 +258,18 @@ impl<M: Memory> VmCode<M> {
                     || asked.at < since
                     || self.changes(asked.pc, asked.leaf, asked.at, MonoNs(u64::MAX));
                 let frames = if moved { Err(VmMiss::Moved) } else { frames };
-                Answer { lasting: lasting && frames.is_ok(), frames }
+                VmAnswer { lasting: lasting && frames.is_ok(), frames }
             })
             .collect()
     }
 
     /// Since when a blob that was just read is known to be there, as far as no look has told of its going.
-    fn since(&mut self, blob: &Blob) -> MonoNs {
+    fn since(&mut self, blob: &CodeBlob) -> MonoNs {
         if let Some(known) = self.known.get(&blob.start).filter(|known| known.identity == blob.identity) {
             return known.since;
         }
         match &mut self.unloads {
-            Some(unloads) if matches!(blob.kind, Kind::Method(_)) => {
+            Some(unloads) if matches!(blob.kind, BlobKind::Method(_)) => {
                 unloads.renew(&self.memory);
                 unloads.since()
             }
@@ -287,7 +287,7 @@ impl<M: Memory> VmCode<M> {
     }
 
     /// Has a blob looked at again from now on; `false` if there are too many.
-    fn know(&mut self, blob: &Blob, since: MonoNs) -> bool {
+    fn know(&mut self, blob: &CodeBlob, since: MonoNs) -> bool {
         let room = self.known.len() < MAX_KNOWN || self.known.contains_key(&blob.start);
         if room {
             let known = Known { identity: blob.identity, range: blob.range(), since, asked: self.checked };
@@ -298,18 +298,18 @@ impl<M: Memory> VmCode<M> {
 
     fn frames(
         &self,
-        blob: &Blob,
+        blob: &CodeBlob,
         info: Option<&DebugInfo>,
-        asked: Asked,
-        methods: &mut Methods,
+        asked: AddressQuery,
+        methods: &mut MethodReader,
     ) -> Result<Vec<JavaFrame>, VmMiss> {
         let code = blob.code();
         if !code.contains(&asked.within()) {
             return Err(VmMiss::None);
         }
         let (root, info) = match (&blob.kind, info) {
-            (Kind::Method(root), Some(info)) => (*root, info),
-            (Kind::Stub(name), _) => {
+            (BlobKind::Method(root), Some(info)) => (*root, info),
+            (BlobKind::Stub(name), _) => {
                 let call_stub = !asked.leaf && Some(asked.pc) == self.layout.call_stub_return;
                 let name = if call_stub {
                     CALL_STUB.to_owned()
@@ -318,7 +318,7 @@ impl<M: Memory> VmCode<M> {
                 };
                 return Ok(vec![JavaFrame::stub(&name.into())]);
             }
-            (Kind::Method(_), None) => return Err(VmMiss::Nonsense),
+            (BlobKind::Method(_), None) => return Err(VmMiss::Nonsense),
         };
         let offset = u32::try_from(asked.pc - code.start).map_err(|_| VmMiss::Nonsense)?;
         let chain = info.chain(&self.layout, offset).map_err(|_| VmMiss::Nonsense)?;
@@ -339,12 +339,12 @@ impl<M: Memory> VmCode<M> {
     }
 
     /// The method at this address.
-    fn method(&self, at: u64, known: &mut Methods) -> Result<Arc<JavaMethod>, VmMiss> {
+    fn method(&self, at: u64, known: &mut MethodReader) -> Result<Arc<JavaMethod>, VmMiss> {
         known.at(&self.memory, &self.layout, at).map(|found| found.method).ok_or(VmMiss::Nonsense)
     }
 
     /// Frames of the interpreter, in the order of the questions.
-    pub fn interpreted(&mut self, asked: &[AskedMethod]) -> Vec<Result<JavaFrame, VmMiss>> {
+    pub fn interpreted(&mut self, asked: &[MethodQuery]) -> Vec<Result<JavaFrame, VmMiss>> {
         self.interpreted.frames(&self.memory, &self.layout, self.raw, asked)
     }
 }

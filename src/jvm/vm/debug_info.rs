@@ -2,7 +2,7 @@
 //! (code/pcDesc.hpp, code/scopeDesc.cpp, code/debugInfoRec.cpp; the same from JDK 8 to 25).
 
 use super::layout::{Nmethods, VmLayout};
-use super::unsigned5::Stream;
+use super::unsigned5::Unsigned5Stream;
 use crate::jvm::memory::{Nonsense, half_in, word_in};
 
 /// Longest chain of inlined methods that is believed. HotSpot inlines 9 or 15 deep (`MaxInlineLevel`), and lambda forms
@@ -48,7 +48,7 @@ impl DebugInfo {
     fn unfold(&self, mut scope: u32, null_free: bool) -> Option<Vec<Spot>> {
         let mut chain = Vec::new();
         while scope != NO_SCOPE {
-            let mut numbers = Stream::new(self.scopes.get(scope as usize..)?, null_free);
+            let mut numbers = Unsigned5Stream::new(self.scopes.get(scope as usize..)?, null_free);
             let (sender, method, bci) = (numbers.number()?, numbers.number()?, numbers.number()?);
             if chain.len() >= MAX_CHAIN {
                 return None;

@@ -3,9 +3,11 @@
 //! The few facts that are in no table have their source beside them, and `tests/vm.rs` holds them to what JVMTI says on
 //! each JDK.
 
-use super::layout::{Blobs, Classes, Frames, Graph, Heaps, Methods, Nmethods, Parts, VmLayout};
+use super::layout::{
+    BlobOffsets, Classes, FrameOffsets, Graph, HeapOffsets, MethodOffsets, Nmethods, Parts, VmLayout,
+};
 use super::loaders::ClassLinks;
-use super::tables::Tables;
+use super::tables::FieldTables;
 use super::thread_names;
 use super::unloads::{PerfData, Unloads};
 use crate::jvm::memory::{Memory, Nonsense};
@@ -107,7 +109,7 @@ const NULL_FREE_SINCE: u32 = 20;
 impl VmLayout {
     /// Reads the tables of the JVM whose `libjvm.so` is mapped at `base`.
     pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<VmLayout, Nonsense> {
-        let tables = Tables(VmStructs::read(memory, base, &[FIELDS, thread_names::FIELDS], TYPES)?);
+        let tables = FieldTables(VmStructs::read(memory, base, &[FIELDS, thread_names::FIELDS], TYPES)?);
         let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;
         let version = JavaVersion::parse(&clean(&memory.string(release)?, 80)).ok_or(Nonsense)?;
         let call_stub = tables.address("StubRoutines", "_call_stub_return_address");
@@ -115,7 +117,7 @@ impl VmLayout {
         let classes = classes(memory, &tables, &method, version.feature);
         Ok(VmLayout {
             heaps: heaps(&tables)?,
-            blob: Blobs {
+            blob: BlobOffsets {
                 name: tables.offset("CodeBlob", "_name")?,
                 size: tables.offset("CodeBlob", "_size")?,
                 code: tables.place(("CodeBlob", "_code_begin"), ("CodeBlob", "_code_offset"))?,
@@ -132,7 +134,7 @@ impl VmLayout {
     }
 }
 
-fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
+fn heaps(tables: &FieldTables) -> Result<HeapOffsets, Nonsense> {
     let (at, array) = match tables.address("CodeCache", "_heaps") {
         Ok(at) => {
             let length = tables.first(&[("GrowableArrayBase", "_len"), ("GenericGrowableArray", "_len")])?;
@@ -145,7 +147,7 @@ fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
     let block = tables.offset("HeapBlock", "_header")?;
     let (length, used) =
         (tables.offset("HeapBlock::Header", "_length")?, tables.offset("HeapBlock::Header", "_used")?);
-    Ok(Heaps {
+    Ok(HeapOffsets {
         at,
         array,
         memory: space("_memory")?,
@@ -161,7 +163,7 @@ fn heaps(tables: &Tables) -> Result<Heaps, Nonsense> {
     })
 }
 
-fn classes<M: Memory>(memory: &M, tables: &Tables, methods: &Methods, feature: u32) -> Classes {
+fn classes<M: Memory>(memory: &M, tables: &FieldTables, methods: &MethodOffsets, feature: u32) -> Classes {
     let entry = |name| tables.offset("PerfDataEntry", name);
     let head = |name| tables.offset("PerfDataPrologue", name);
     let perf_data = || {
@@ -181,7 +183,7 @@ fn classes<M: Memory>(memory: &M, tables: &Tables, methods: &Methods, feature: u
     Classes { unloads: unloads.ok(), links, graph, permanent: permanent.unwrap_or_default() }
 }
 
-fn class_links(tables: &Tables) -> Result<ClassLinks, Nonsense> {
+fn class_links(tables: &FieldTables) -> Result<ClassLinks, Nonsense> {
     let loader = tables.first(&[("Klass", "_class_loader_data"), ("InstanceKlass", "_class_loader_data")])?;
     // JDK 8 does not tell of two of them: they are where klass.hpp and classLoaderData.hpp have them, the link before the
     // loader's data, the first class four words before the next loader.
@@ -193,7 +195,7 @@ fn class_links(tables: &Tables) -> Result<ClassLinks, Nonsense> {
     Ok(ClassLinks { loader, first, next, kind: tables.offset("Klass", "_layout_helper")? })
 }
 
-fn graph(tables: &Tables, feature: u32) -> Result<Graph, Nonsense> {
+fn graph(tables: &FieldTables, feature: u32) -> Result<Graph, Nonsense> {
     let system = || {
         let system = tables.address("SystemDictionary", "_java_system_loader");
         Some((system.ok()?, tables.offset("ClassLoaderData", "_class_loader").ok()?))
@@ -207,9 +209,9 @@ fn graph(tables: &Tables, feature: u32) -> Result<Graph, Nonsense> {
     })
 }
 
-fn frames(tables: &Tables, has_mirror: bool) -> Result<Frames, Nonsense> {
+fn frames(tables: &FieldTables, has_mirror: bool) -> Result<FrameOffsets, Nonsense> {
     let complete = tables.offset("CodeBlob", "_frame_complete_offset")?;
-    Ok(Frames {
+    Ok(FrameOffsets {
         size: tables.offset("CodeBlob", "_frame_size")?,
         complete,
         // Two numbers of two bytes follow each other since JDK 24, before numbers of four (code/codeBlob.hpp).
@@ -221,7 +223,7 @@ fn frames(tables: &Tables, has_mirror: bool) -> Result<Frames, Nonsense> {
     })
 }
 
-fn nmethods(tables: &Tables) -> Result<Nmethods, Nonsense> {
+fn nmethods(tables: &FieldTables) -> Result<Nmethods, Nonsense> {
     let own = |name| tables.offset("nmethod", name);
     let parts = match own("_immutable_data") {
         Ok(immutable) => Parts::Outside {
@@ -252,10 +254,10 @@ fn nmethods(tables: &Tables) -> Result<Nmethods, Nonsense> {
     })
 }
 
-fn methods(tables: &Tables) -> Result<Methods, Nonsense> {
+fn methods(tables: &FieldTables) -> Result<MethodOffsets, Nonsense> {
     let constant = |name| tables.offset("ConstMethod", name);
     let pool = |name| tables.offset("ConstantPool", name);
-    Ok(Methods {
+    Ok(MethodOffsets {
         const_method: tables.offset("Method", "_constMethod")?,
         const_method_size: tables.size("ConstMethod")?,
         constants: constant("_constants")?,

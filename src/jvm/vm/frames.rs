@@ -1,7 +1,7 @@
 //! What the walker must know of a JVM's generated code: where it lies, and where it is said what frames it has.
 
 use super::heaps::{Heap, each};
-use super::layout::{Place, VmLayout};
+use super::layout::{BlobPlace, VmLayout};
 use super::stubs::stubs_of;
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 use crate::unwind::hotspot::{BLOB_BYTES, CodeSpan, MAX_HEAPS, MAX_STUBS};
@@ -62,8 +62,8 @@ fn interpreter<M: Memory>(memory: &M, layout: &VmLayout) -> Result<CodeSpan, Non
 fn block(layout: &VmLayout) -> Result<BlockFields, Nonsense> {
     let blob = layout.heaps.block_size;
     let (code, code_is_offset) = match layout.blob.code {
-        Place::Offset(field) => (field, true),
-        Place::Address(field) => (field, false),
+        BlobPlace::Offset(field) => (field, true),
+        BlobPlace::Address(field) => (field, false),
     };
     // All of it must be in what the walker reads.
     let field = |offset: u64| u32::try_from(offset).ok().filter(|at| *at <= BLOB_BYTES - 8).ok_or(Nonsense);
@@ -80,11 +80,11 @@ fn block(layout: &VmLayout) -> Result<BlockFields, Nonsense> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made::{BASE, Bytes, CODE, INTERPRETER, NAMES, QUEUE, layout};
+    use super::super::made::{BASE, CODE, FakeMemory, INTERPRETER, NAMES, QUEUE, layout};
     use super::*;
 
-    fn jvm() -> (Bytes, VmLayout) {
-        let memory = Bytes::with_heap(20);
+    fn jvm() -> (FakeMemory, VmLayout) {
+        let memory = FakeMemory::with_heap(20);
         memory.text(NAMES + 0x300, "StubRoutines (1)");
         memory.block(0, 3, 1, BASE + NAMES + 0x100, (64, 300));
         memory.block(3, 2, 1, BASE + NAMES + 0x300, (64, 200));
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn lies_are_nonsense() {
-        type Lie = fn(&Bytes, &mut VmLayout);
+        type Lie = fn(&FakeMemory, &mut VmLayout);
         let lies: [(&str, Lie); 7] = [
             ("no Java yet", |_, layout| layout.call_stub_return = None),
             ("Java elsewhere", |_, layout| layout.call_stub_return = Some(7)),

@@ -24,11 +24,11 @@ pub(super) struct Heap {
 
 /// All of them, as they were when they were read: they grow.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heaps(Vec<Heap>);
+pub(super) struct CodeHeaps(Vec<Heap>);
 
-impl Heaps {
-    pub(super) fn read<M: Memory>(memory: &M, layout: &layout::Heaps) -> Result<Heaps, Nonsense> {
-        Ok(Heaps(each(memory, layout)?.into_iter().collect::<Result<_, _>>()?))
+impl CodeHeaps {
+    pub(super) fn read<M: Memory>(memory: &M, layout: &layout::HeapOffsets) -> Result<CodeHeaps, Nonsense> {
+        Ok(CodeHeaps(each(memory, layout)?.into_iter().collect::<Result<_, _>>()?))
     }
 
     /// Whether the address lies in one of them, as far as they had grown: the segment map grows after the memory.
@@ -45,7 +45,12 @@ impl Heaps {
     }
 
     /// Where the blob begins that has this address; `None` if nothing in use is there.
-    pub(super) fn blob_of<M: Memory>(&self, memory: &M, layout: &layout::Heaps, pc: u64) -> Option<u64> {
+    pub(super) fn blob_of<M: Memory>(
+        &self,
+        memory: &M,
+        layout: &layout::HeapOffsets,
+        pc: u64,
+    ) -> Option<u64> {
         let heap = self.of(pc)?;
         let mut segment = (pc - heap.memory.0) >> heap.segment_log2;
         for _ in 0..MAX_STEPS {
@@ -68,7 +73,7 @@ impl Heaps {
 /// Each heap by itself: one that makes no sense (of code compiled ahead of time) does not hide the others.
 pub(super) fn each<M: Memory>(
     memory: &M,
-    layout: &layout::Heaps,
+    layout: &layout::HeapOffsets,
 ) -> Result<Vec<Result<Heap, Nonsense>>, Nonsense> {
     let first = memory.word(layout.at)?;
     let Some((length, data)) = layout.array else {
@@ -86,7 +91,7 @@ pub(super) fn each<M: Memory>(
 }
 
 impl Heap {
-    fn read<M: Memory>(memory: &M, layout: &layout::Heaps, at: u64) -> Result<Heap, Nonsense> {
+    fn read<M: Memory>(memory: &M, layout: &layout::HeapOffsets, at: u64) -> Result<Heap, Nonsense> {
         let fields = [
             layout.memory.1,
             layout.segment_map.1,
@@ -110,13 +115,13 @@ impl Heap {
 }
 
 /// Whether the block before a blob is in use. `bytes` begin with the block.
-pub(super) fn is_used(bytes: &[u8], layout: &layout::Heaps) -> bool {
+pub(super) fn is_used(bytes: &[u8], layout: &layout::HeapOffsets) -> bool {
     // A `bool`: anything else is none.
     byte_in(bytes, layout.block_used) == Ok(1)
 }
 
 /// How many segments a block has, its blob included. `bytes` begin with the block.
-pub(super) fn segments(bytes: &[u8], layout: &layout::Heaps) -> Result<u64, Nonsense> {
+pub(super) fn segments(bytes: &[u8], layout: &layout::HeapOffsets) -> Result<u64, Nonsense> {
     if layout.block_length_is_half {
         half_in(bytes, layout.block_length).map(u64::from)
     } else {

@@ -10,11 +10,11 @@
 //! count is believed what reads the same twice, and what is met for the first time. So is, in any JVM, a method that has
 //! come to the place of one that was redefined.)
 
-use super::allowance::Allowance;
+use super::allowance::BoundedMemory;
 use super::layout::{Classes, VmLayout};
 use super::loaders::Loaders;
-use super::looks::{Evidence, Looks};
-use super::methods::{Found, Methods};
+use super::looks::{Evidence, MethodLooks};
+use super::methods::{MethodInfo, MethodReader};
 use super::miss::VmMiss;
 use super::unloads::UnloadHistory;
 use crate::jvm::code::{FrameKind, JavaFrame};
@@ -23,7 +23,7 @@ use crate::sample::MonoNs;
 
 /// A question about a frame of the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskedMethod {
+pub struct MethodQuery {
     /// The `Method*`.
     pub method: u64,
     /// The address of the bytecode that was running or calling; 0 if it is not known.
@@ -35,7 +35,7 @@ pub struct AskedMethod {
 /// Methods that interpreters run, of one JVM.
 #[derive(Debug, Default)]
 pub(super) struct Interpreted {
-    looks: Looks,
+    looks: MethodLooks,
     unloads: Option<UnloadHistory>,
     loaders: Loaders,
 }
@@ -60,10 +60,10 @@ impl Interpreted {
     /// The frames of questions, in their order.
     pub(super) fn frames<M: Memory>(
         &mut self,
-        memory: &Allowance<M>,
+        memory: &BoundedMemory<M>,
         layout: &VmLayout,
         raw: bool,
-        asked: &[AskedMethod],
+        asked: &[MethodQuery],
     ) -> Vec<Result<JavaFrame, VmMiss>> {
         let counted = |interpreted: &Interpreted| interpreted.unloads.as_ref().map(UnloadHistory::count);
         let before = counted(self);
@@ -96,23 +96,23 @@ impl Interpreted {
     /// number of, what leads to the same place leads to the same names.
     fn find<M: Memory>(
         &mut self,
-        memory: &Allowance<M>,
+        memory: &BoundedMemory<M>,
         layout: &VmLayout,
         raw: bool,
         unloaded: Option<u64>,
-        asked: &[AskedMethod],
-    ) -> Vec<Option<Found>> {
-        let (mut methods, now) = (Methods::new(raw), MonoNs::now());
-        let found = |&AskedMethod { method, .. }: &AskedMethod| {
-            let is_there = |found: &Found| found.is_at(memory, &layout.method, method);
+        asked: &[MethodQuery],
+    ) -> Vec<Option<MethodInfo>> {
+        let (mut methods, now) = (MethodReader::new(raw), MonoNs::now());
+        let found = |&MethodQuery { method, .. }: &MethodQuery| {
+            let is_there = |found: &MethodInfo| found.is_at(memory, &layout.method, method);
             let known = unloaded.and_then(|unloaded| self.looks.known(method, unloaded, now));
             known.filter(is_there).or_else(|| methods.at(memory, layout, method).filter(is_there))
         };
-        let found: Vec<Option<Found>> = asked.iter().map(found).collect();
+        let found: Vec<Option<MethodInfo>> = asked.iter().map(found).collect();
         self.loaders.begin();
         for (found, asked) in found.iter().zip(asked) {
             if let Some(found) = found {
-                self.loaders.meet(memory, found.class, asked.at);
+                self.loaders.note_class(memory, found.class, asked.at);
             }
         }
         self.check(memory);
@@ -120,7 +120,11 @@ impl Interpreted {
     }
 
     /// Since when a method is known to be what it is now, of which a tick was seen.
-    fn since(&mut self, AskedMethod { method, at, .. }: AskedMethod, now: Option<&Found>) -> Option<MonoNs> {
+    fn since(
+        &mut self,
+        MethodQuery { method, at, .. }: MethodQuery,
+        now: Option<&MethodInfo>,
+    ) -> Option<MonoNs> {
         let Some(unloads) = &self.unloads else {
             return self.looks.compare(method, now, Evidence::default());
         };
@@ -134,7 +138,7 @@ impl Interpreted {
 }
 
 /// The frame of a method that is where it was seen.
-fn frame(found: &Found, bcp: u64) -> Result<JavaFrame, VmMiss> {
+fn frame(found: &MethodInfo, bcp: u64) -> Result<JavaFrame, VmMiss> {
     let is_native = found.bytecodes.is_empty();
     let bci = bcp.checked_sub(found.bytecodes.start).filter(|_| found.bytecodes.contains(&bcp));
     if bci.is_none() && bcp != 0 && !is_native {
@@ -153,14 +157,14 @@ fn frame(found: &Found, bcp: u64) -> Result<JavaFrame, VmMiss> {
 mod tests {
     use super::super::VmCode;
     use super::super::loaders::ClassLinks;
-    use super::super::made::{BASE, Bytes, METHOD, layout};
+    use super::super::made::{BASE, FakeMemory, METHOD, layout};
     use super::super::unloads::Unloads;
     use super::*;
 
     /// Where a method that a test makes has its bytecodes: four.
     const BYTECODES: u64 = 0x100 + 64;
 
-    fn code(bytes: &Bytes) -> VmCode<&Bytes> {
+    fn code(bytes: &FakeMemory) -> VmCode<&FakeMemory> {
         let mut code = VmCode::new(bytes, layout(), false);
         code.check(MonoNs::now());
         code
@@ -170,13 +174,13 @@ mod tests {
     const UNLOADED: u64 = 0x3000;
 
     /// The same, and it counts classes that were unloaded; the loader of method 0 has three classes.
-    fn counting(bytes: &Bytes, unloaded: u64) -> VmCode<&Bytes> {
+    fn counting(bytes: &FakeMemory, unloaded: u64) -> VmCode<&FakeMemory> {
         let mut code = VmCode::new(bytes, counted(bytes, unloaded), false);
         code.check(MonoNs::now());
         code
     }
 
-    fn counted(bytes: &Bytes, unloaded: u64) -> VmLayout {
+    fn counted(bytes: &FakeMemory, unloaded: u64) -> VmLayout {
         let (class, second, third, loader) = (METHOD + 0x400, METHOD + 0x440, METHOD + 0x480, METHOD + 0x4c0);
         [class, second, third].iter().for_each(|class| bytes.word(class + 16, BASE + loader));
         bytes.word(loader, BASE + third);
@@ -193,19 +197,19 @@ mod tests {
     }
 
     /// Name, line and index of a frame that was seen just now.
-    fn ask(code: &mut VmCode<&Bytes>, method: u64, bcp: u64) -> Result<String, VmMiss> {
+    fn ask(code: &mut VmCode<&FakeMemory>, method: u64, bcp: u64) -> Result<String, VmMiss> {
         seen(code, method, bcp, MonoNs::now())
     }
 
-    fn seen(code: &mut VmCode<&Bytes>, method: u64, bcp: u64, at: MonoNs) -> Result<String, VmMiss> {
-        let frame = code.interpreted(&[AskedMethod { method, bcp, at }]).remove(0)?;
+    fn seen(code: &mut VmCode<&FakeMemory>, method: u64, bcp: u64, at: MonoNs) -> Result<String, VmMiss> {
+        let frame = code.interpreted(&[MethodQuery { method, bcp, at }]).remove(0)?;
         assert_eq!(frame.kind, FrameKind::Interpreted);
         Ok(format!("{}:{}@{}", frame.name, frame.line, frame.bci.map_or(-1, i64::from)))
     }
 
     #[test]
     fn a_method_has_its_name_and_its_bytecode_its_line() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let mut code = code(&bytes);
         for (bcp, told) in [(0, "p.C.m:10@0"), (3, "p.C.m:10@3")] {
@@ -225,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_method_that_goes_is_not_believed_for_the_ticks_before() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let method = bytes.java(0, "old");
         let mut code = code(&bytes);
         let before = MonoNs::now();
@@ -244,13 +248,13 @@ mod tests {
 
     #[test]
     fn names_are_read_again_when_a_class_has_gone_and_now_and_then() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let method = bytes.java(0, "old");
         let layout = counted(&bytes, 0);
-        let memory = Allowance::new(&bytes);
+        let memory = BoundedMemory::new(&bytes);
         memory.renew(1 << 20);
         let mut interpreted = Interpreted::new(&layout.classes);
-        let asked = [AskedMethod { method, bcp: 0, at: MonoNs(u64::MAX) }];
+        let asked = [MethodQuery { method, bcp: 0, at: MonoNs(u64::MAX) }];
         let told = |interpreted: &mut Interpreted| {
             interpreted.frames(&memory, &layout, false, &asked).remove(0).unwrap().name.to_string()
         };
@@ -270,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_classes_that_were_unloaded_may_have_given_its_place_to_is_not_believed() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let (old, first) = (bytes.java(0, "old"), bytes.java(1, "first"));
         let mut code = counting(&bytes, 0);
         assert!(ask(&mut code, old, 0).is_ok());
@@ -295,7 +299,7 @@ mod tests {
 
     /// A method whose loader has its class only, which has gone; until something else is written there it reads as before,
     /// and so it was met.
-    fn met_after_it_has_gone(bytes: &Bytes) -> (VmCode<&Bytes>, u64) {
+    fn met_after_it_has_gone(bytes: &FakeMemory) -> (VmCode<&FakeMemory>, u64) {
         let method = bytes.java(0, "old");
         let mut code = counting(bytes, 0);
         bytes.word(METHOD + 0x4c0, BASE + METHOD + 0x400);
@@ -309,7 +313,7 @@ mod tests {
 
     #[test]
     fn names_of_what_has_gone_are_not_those_of_what_comes_to_its_place() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let (mut code, method) = met_after_it_has_gone(&bytes);
         bytes.java(0, "new");
         assert_eq!(ask(&mut code, method, 0), Err(VmMiss::Moved), "it is not what was there");
@@ -318,7 +322,7 @@ mod tests {
 
     #[test]
     fn what_came_and_went_since_something_had_gone_has_no_name_of_a_third() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let (mut code, method) = met_after_it_has_gone(&bytes);
         // Another comes, is seen, and goes; then one comes that has the name of the first.
         let between = MonoNs::now();
@@ -329,7 +333,7 @@ mod tests {
 
     #[test]
     fn what_went_before_it_was_met_is_gone_and_no_nonsense() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let mut code = counting(&bytes, 0);
         let before = MonoNs::now();
@@ -342,7 +346,7 @@ mod tests {
 
     #[test]
     fn the_last_ticks_of_a_process_have_the_names_that_were_known() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let (known, other) = (bytes.java(0, "known"), bytes.java(1, "other"));
         let mut code = code(&bytes);
         assert!(ask(&mut code, known, 0).is_ok());
@@ -353,14 +357,14 @@ mod tests {
 
     #[test]
     fn lies_cost_frames_and_nothing_else() {
-        let lie = |tell: fn(&Bytes)| {
-            let bytes = Bytes::made();
+        let lie = |tell: fn(&FakeMemory)| {
+            let bytes = FakeMemory::made();
             let method = bytes.java(0, "m");
             tell(&bytes);
             ask(&mut code(&bytes), method, 0)
         };
         assert!(lie(|_| ()).is_ok());
-        type Lie = fn(&Bytes);
+        type Lie = fn(&FakeMemory);
         let lies: [(&str, Lie); 8] = [
             ("a method nowhere", |b| b.word(METHOD + 8, u64::MAX - 3)),
             ("a method of itself", |b| b.word(METHOD + 8, BASE + METHOD)),
@@ -374,7 +378,7 @@ mod tests {
         for (what, tell) in lies {
             assert_eq!(lie(tell), Err(VmMiss::Nonsense), "{what}");
         }
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         bytes.word(METHOD + 0x400, u64::MAX);
         let mut code = code(&bytes);
         for method in [0, 8, BASE - 1, BASE + METHOD, u64::MAX] {
@@ -384,7 +388,7 @@ mod tests {
 
     #[test]
     fn only_so_much_is_read_and_remembered_of_one_jvm() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let mut code = code(&bytes);
         // Lines to the end of memory: each time that it is asked about they are read again.

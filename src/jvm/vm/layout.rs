@@ -10,11 +10,11 @@ use crate::jvm::memory::Memory;
 /// Where things are in one JVM: plain numbers, offsets in bytes unless said otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmLayout {
-    pub(super) heaps: Heaps,
-    pub(super) blob: Blobs,
+    pub(super) heaps: HeapOffsets,
+    pub(super) blob: BlobOffsets,
     pub(super) nmethod: Nmethods,
-    pub(super) method: Methods,
-    pub(super) frames: Frames,
+    pub(super) method: MethodOffsets,
+    pub(super) frames: FrameOffsets,
     pub(super) classes: Classes,
     /// Where threads have their names, if this JVM tells it.
     pub(super) threads: Option<Threads>,
@@ -26,7 +26,7 @@ pub struct VmLayout {
 
 /// The code heaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Heaps {
+pub(super) struct HeapOffsets {
     /// Address of the pointer to the one heap (JDK 8), or to the array of them.
     pub(super) at: u64,
     /// In the array: number of heaps, and their pointers; `None` for the one heap.
@@ -46,16 +46,16 @@ pub(super) struct Heaps {
 
 /// What all code blobs have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Blobs {
+pub(super) struct BlobOffsets {
     pub(super) name: u64,
     pub(super) size: u64,
-    pub(super) code: Place,
-    pub(super) code_end: Place,
+    pub(super) code: BlobPlace,
+    pub(super) code_end: BlobPlace,
 }
 
 /// What stacks are walked by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Frames {
+pub(super) struct FrameOffsets {
     /// In a blob: the size of its frames, and from where in its code on they are there, in four bytes or two.
     pub(super) size: u64,
     pub(super) complete: u64,
@@ -70,7 +70,7 @@ pub(super) struct Frames {
 
 /// How a blob says where a part of it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Place {
+pub(super) enum BlobPlace {
     /// By an offset from its beginning, in this field of four bytes.
     Offset(u64),
     /// By an address, in this field.
@@ -95,7 +95,7 @@ pub(super) struct Nmethods {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Parts {
     /// In the blob (JDK 8 to 22): metadata, scopes, records, dependencies follow each other.
-    Inside { metadata: u64, scopes: Place, records: u64, dependencies: u64 },
+    Inside { metadata: u64, scopes: BlobPlace, records: u64, dependencies: u64 },
     /// Outside (JDK 25): the immutable part ends with records and scopes, the mutable one has relocations and metadata
     /// (`metadata_begin` in nmethod.hpp).
     Outside {
@@ -111,7 +111,7 @@ pub(super) enum Parts {
 
 /// From a `Method*` to its names and lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Methods {
+pub(super) struct MethodOffsets {
     pub(super) const_method: u64,
     /// The structure's own size: bytecodes and line table follow.
     pub(super) const_method_size: u64,

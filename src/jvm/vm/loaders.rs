@@ -103,7 +103,7 @@ impl Loaders {
 
     /// Notes that this class was met, in whose place something ran `at` that time; to be followed by
     /// [`renew`](Self::renew) and [`watch_met`](Self::watch_met).
-    pub(super) fn meet<M: Memory>(&mut self, memory: &M, class: u64, at: MonoNs) {
+    pub(super) fn note_class<M: Memory>(&mut self, memory: &M, class: u64, at: MonoNs) {
         let Some(links) = self.links else { return };
         if let Some(met) = self.asked.get_mut(&class) {
             met.at = met.at.max(at);
@@ -271,7 +271,7 @@ impl ClassLinks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made::{BASE, Bytes};
+    use super::super::made::{BASE, FakeMemory};
     use super::super::unloads::Unloads;
     use super::*;
 
@@ -283,7 +283,7 @@ mod tests {
     const STAYS: u64 = BASE + 0x4800;
 
     /// Adds a class to the list of [`LOADER`].
-    fn load(bytes: &Bytes, number: u64) -> u64 {
+    fn load(bytes: &FakeMemory, number: u64) -> u64 {
         let class = 0x5000 + number * 64;
         bytes.word(class + 16, LOADER);
         bytes.word(class + 24, bytes.get(LOADER - BASE));
@@ -293,7 +293,7 @@ mod tests {
 
     /// Since when classes are known to be there.
     fn look(
-        bytes: &Bytes,
+        bytes: &FakeMemory,
         loaders: &mut Loaders,
         unloads: &mut UnloadHistory,
         classes: &[u64],
@@ -303,20 +303,20 @@ mod tests {
 
     /// The same, of ticks at that time.
     fn look_after(
-        (bytes, at): (&Bytes, MonoNs),
+        (bytes, at): (&FakeMemory, MonoNs),
         loaders: &mut Loaders,
         unloads: &mut UnloadHistory,
         classes: &[u64],
     ) -> Vec<Option<MonoNs>> {
         loaders.begin();
-        classes.iter().for_each(|&class| loaders.meet(&bytes, class, at));
+        classes.iter().for_each(|&class| loaders.note_class(&bytes, class, at));
         loaders.renew(&bytes, unloads);
         loaders.watch_met(&bytes, unloads, |loader| loader == STAYS);
         classes.iter().map(|&class| loaders.since(class)).collect()
     }
 
-    fn begin(permanent: &[Permanent]) -> (Bytes, Loaders, UnloadHistory) {
-        let bytes = Bytes::made();
+    fn begin(permanent: &[Permanent]) -> (FakeMemory, Loaders, UnloadHistory) {
+        let bytes = FakeMemory::made();
         let unloads = Unloads::at(&&bytes, BASE + UNLOADED).unwrap();
         (bytes, Loaders::new(Some(LINKS), permanent, 0), UnloadHistory::new(unloads))
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::methods::Found;
+use super::methods::MethodInfo;
 use crate::sample::MonoNs;
 
 /// Methods that are remembered of one JVM, and the bytes, about, that they may take: then all are forgotten. A warm Scala
@@ -18,9 +18,9 @@ const RENEWED: u64 = 60_000_000_000;
 
 /// What a `Method*` led to when it was last asked about.
 #[derive(Clone, Debug)]
-struct Look {
+struct MethodLook {
     /// Nothing, if what was there had gone.
-    found: Option<Found>,
+    found: Option<MethodInfo>,
     /// It is not known to have been there before.
     since: Option<MonoNs>,
     /// At least so many classes had been unloaded when this one was still there.
@@ -31,7 +31,7 @@ struct Look {
     read: MonoNs,
 }
 
-impl Look {
+impl MethodLook {
     /// Memory that it takes, about.
     fn bytes(&self) -> usize {
         self.found.as_ref().map_or(0, |found| found.method.bytes())
@@ -51,24 +51,24 @@ pub(super) struct Evidence {
 
 /// The looks at the methods of one JVM.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
-    looks: HashMap<u64, Look>,
+pub(super) struct MethodLooks {
+    looks: HashMap<u64, MethodLook>,
     bytes: usize,
     /// When those were last forgotten that nobody had asked about.
     thinned: MonoNs,
 }
 
-impl Looks {
+impl MethodLooks {
     /// What was found at a method when it was last asked about, if it is known that it has not gone since: so many classes
     /// have been unloaded.
-    pub(super) fn known(&self, method: u64, unloaded: u64, now: MonoNs) -> Option<Found> {
+    pub(super) fn known(&self, method: u64, unloaded: u64, now: MonoNs) -> Option<MethodInfo> {
         let look = self.looks.get(&method)?;
         let holds = look.unloaded == unloaded && now.0 < look.read.0.saturating_add(RENEWED);
         look.found.clone().filter(|_| holds)
     }
 
     /// Since when it is known to be there, and what it is.
-    pub(super) fn last(&self, method: u64) -> Option<(Option<MonoNs>, Option<&Found>)> {
+    pub(super) fn last(&self, method: u64) -> Option<(Option<MonoNs>, Option<&MethodInfo>)> {
         self.looks.get(&method).map(|look| (look.since, look.found.as_ref()))
     }
 
@@ -79,7 +79,7 @@ impl Looks {
     pub(super) fn compare(
         &mut self,
         method: u64,
-        now: Option<&Found>,
+        now: Option<&MethodInfo>,
         Evidence { since, gone, gone_at_tick }: Evidence,
     ) -> Option<MonoNs> {
         let at = MonoNs::now();
@@ -87,13 +87,13 @@ impl Looks {
             // What never was a method may become one; or it was one, and went with the classes that have gone since.
             if let Some(found) = now {
                 let unloaded = gone_at_tick;
-                self.insert(method, Look { found: Some(found.clone()), since, unloaded, at, read: at });
+                self.insert(method, MethodLook { found: Some(found.clone()), since, unloaded, at, read: at });
             }
             return since;
         };
         if look.found.as_ref() != now {
             self.bytes -= look.bytes();
-            *look = Look { found: now.cloned(), since: Some(at), unloaded: gone_at_tick, at, read: at };
+            *look = MethodLook { found: now.cloned(), since: Some(at), unloaded: gone_at_tick, at, read: at };
             self.bytes += look.bytes();
             return look.since;
         }
@@ -101,7 +101,7 @@ impl Looks {
         if now.is_some() && gone.saturating_sub(look.unloaded) > 1 {
             (look.since, look.unloaded) = (since, gone_at_tick);
         }
-        let same = |a: &Found, b: &Found| Arc::ptr_eq(&a.method, &b.method);
+        let same = |a: &MethodInfo, b: &MethodInfo| Arc::ptr_eq(&a.method, &b.method);
         if !look.found.as_ref().zip(now).is_some_and(|(a, b)| same(a, b)) {
             (look.found, look.read) = (now.cloned(), at);
         }
@@ -109,7 +109,7 @@ impl Looks {
         look.since
     }
 
-    fn insert(&mut self, method: u64, look: Look) {
+    fn insert(&mut self, method: u64, look: MethodLook) {
         let bytes = look.bytes();
         if self.looks.len() >= MAX_LOOKS || self.bytes + bytes > MAX_BYTES {
             self.looks.clear();
@@ -127,7 +127,7 @@ impl Looks {
         let last = std::mem::replace(&mut self.thinned, now);
         self.looks.retain(|_, look| look.at >= last);
         self.looks.shrink_to_fit();
-        self.bytes = self.looks.values().map(Look::bytes).sum();
+        self.bytes = self.looks.values().map(MethodLook::bytes).sum();
     }
 
     /// As if all names had been read long ago.
@@ -139,20 +139,20 @@ impl Looks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::allowance::Allowance;
-    use super::super::made::{Bytes, layout};
-    use super::super::methods::Methods;
+    use super::super::allowance::BoundedMemory;
+    use super::super::made::{FakeMemory, layout};
+    use super::super::methods::MethodReader;
     use super::*;
 
     #[test]
     fn what_nobody_asks_about_any_more_is_forgotten() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let (used, past) = (bytes.java(0, "used"), bytes.java(1, "past"));
-        let memory = Allowance::new(&bytes);
+        let memory = BoundedMemory::new(&bytes);
         memory.renew(1 << 20);
-        let mut looks = Looks::default();
-        let ask = |looks: &mut Looks, method: u64| {
-            let found = Methods::new(false).at(&memory, &layout(), method).unwrap();
+        let mut looks = MethodLooks::default();
+        let ask = |looks: &mut MethodLooks, method: u64| {
+            let found = MethodReader::new(false).at(&memory, &layout(), method).unwrap();
             looks.compare(method, Some(&found), Evidence::default());
         };
         looks.thin(MonoNs::now());

@@ -10,8 +10,10 @@ use std::ops::Range;
 use self::library::{LOADERS, PERF_DATA};
 pub use self::threads::{NAME, NUMBER, STRING};
 use self::threads::{THREADS, THREADS_END};
-use super::layout::{Blobs, Classes, Frames, Heaps, Methods, Nmethods, Parts, Place};
-use super::{Asked, AskedMethod, Memory, VmCode, VmLayout, blobs, hotspot};
+use super::layout::{
+    BlobOffsets, BlobPlace, Classes, FrameOffsets, HeapOffsets, MethodOffsets, Nmethods, Parts,
+};
+use super::{AddressQuery, Memory, MethodQuery, VmCode, VmLayout, blobs, hotspot};
 use crate::jvm::inspection::inspect;
 use crate::sample::MonoNs;
 
@@ -43,9 +45,9 @@ const CALL_STUB_RETURN: u64 = BASE + CODE + 0x1000 + 16 + 0x110;
 
 /// Memory that can be written.
 #[derive(Clone, Debug)]
-pub struct Bytes(pub RefCell<Vec<u8>>);
+pub struct FakeMemory(pub RefCell<Vec<u8>>);
 
-impl Memory for &Bytes {
+impl Memory for &FakeMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let bytes = self.0.borrow();
         let from = address.checked_sub(BASE).and_then(|at| bytes.get(usize::try_from(at).ok()?..));
@@ -56,7 +58,7 @@ impl Memory for &Bytes {
     }
 }
 
-impl Bytes {
+impl FakeMemory {
     /// Writes bytes.
     pub fn put(&self, at: u64, bytes: &[u8]) {
         let at = usize::try_from(at).expect("small");
@@ -86,8 +88,8 @@ impl Bytes {
     }
 
     /// A heap with nothing in it.
-    pub fn made() -> Bytes {
-        let bytes = Bytes(RefCell::new(vec![0; SIZE]));
+    pub fn made() -> FakeMemory {
+        let bytes = FakeMemory(RefCell::new(vec![0; SIZE]));
         bytes.word(POINTER, BASE + HEAP);
         for (place, value) in [(0, CODE), (8, CODE_END), (16, MAP), (24, MAP + (CODE_END - CODE) / 128)] {
             bytes.word(HEAP + place, BASE + value);
@@ -175,7 +177,7 @@ impl Bytes {
 /// Where things are in it.
 pub fn layout() -> VmLayout {
     VmLayout {
-        heaps: Heaps {
+        heaps: HeapOffsets {
             at: BASE + POINTER,
             array: None,
             memory: (0, 8),
@@ -187,17 +189,22 @@ pub fn layout() -> VmLayout {
             block_length: 0,
             block_length_is_half: false,
         },
-        blob: Blobs { name: 0, size: 8, code: Place::Offset(12), code_end: Place::Offset(16) },
+        blob: BlobOffsets { name: 0, size: 8, code: BlobPlace::Offset(12), code_end: BlobPlace::Offset(16) },
         nmethod: Nmethods {
             size: 64,
             method: 32,
             compile_id: 40,
-            parts: Parts::Inside { metadata: 44, scopes: Place::Offset(48), records: 52, dependencies: 56 },
+            parts: Parts::Inside {
+                metadata: 44,
+                scopes: BlobPlace::Offset(48),
+                records: 52,
+                dependencies: 56,
+            },
             record_size: 16,
             record_pc: 0,
             record_scope: 4,
         },
-        frames: Frames {
+        frames: FrameOffsets {
             size: 20,
             complete: 24,
             complete_is_short: false,
@@ -208,7 +215,7 @@ pub fn layout() -> VmLayout {
         },
         classes: Classes::default(),
         threads: None,
-        method: Methods {
+        method: MethodOffsets {
             const_method: 8,
             const_method_size: 64,
             constants: 0,
@@ -233,8 +240,8 @@ pub fn layout() -> VmLayout {
 
 /// A JVM with a method that has another one inlined, an interpreter and a loader, and all places in it that are read.
 #[must_use]
-pub fn jvm() -> (Bytes, Vec<Range<u64>>) {
-    let bytes = Bytes::made();
+pub fn jvm() -> (FakeMemory, Vec<Range<u64>>) {
+    let bytes = FakeMemory::made();
     let (outer, inner) = (bytes.java(0, "outer"), bytes.java(1, "inner"));
     bytes.method(0, 7, outer, inner);
     bytes.interpreter();
@@ -260,7 +267,7 @@ pub fn jvm() -> (Bytes, Vec<Range<u64>>) {
 
 /// Reads of a memory all that is read of JVMs: version and flags, layout, what stacks are walked by, stubs, and the
 /// frames of addresses and of the interpreter and a thread's name, before and after it is changed. Returns how many have names.
-pub fn read(bytes: &Bytes, change: impl FnOnce(&Bytes)) -> usize {
+pub fn read(bytes: &FakeMemory, change: impl FnOnce(&FakeMemory)) -> usize {
     let library = BASE + LIBRARY;
     // What is refused costs names only.
     let _ = inspect(&bytes, library);
@@ -276,16 +283,18 @@ pub fn read(bytes: &Bytes, change: impl FnOnce(&Bytes)) -> usize {
 }
 
 /// Asks about addresses and methods.
-fn ask(code: &mut VmCode<&Bytes>) -> usize {
+fn ask(code: &mut VmCode<&FakeMemory>) -> usize {
     let at = MonoNs::now();
     let start = BASE + CODE + 16 + 0x100;
     let pcs = [0, 0x20, 0x41, 0x3ff, 0x400, 0x1000];
-    let asked: Vec<Asked> =
-        pcs.iter().flat_map(|pc| [true, false].map(|leaf| Asked { pc: start + pc, leaf, at })).collect();
+    let asked: Vec<AddressQuery> = pcs
+        .iter()
+        .flat_map(|pc| [true, false].map(|leaf| AddressQuery { pc: start + pc, leaf, at }))
+        .collect();
     let answers = code.lookup(&asked);
     assert_eq!(answers.len(), asked.len());
     let methods = [0, 1].map(|number| BASE + METHOD + number * 0x1000);
-    let asked = methods.map(|method| AskedMethod { method, bcp: method + 0x100 + 64, at });
+    let asked = methods.map(|method| MethodQuery { method, bcp: method + 0x100 + 64, at });
     let interpreted = code.interpreted(&asked);
     assert_eq!(interpreted.len(), asked.len());
     let threads = code.thread_names(&[NUMBER, NUMBER + 1]);

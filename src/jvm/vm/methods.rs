@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jvm_symbols_log::LineEntry;
 
 use super::layout::{self, VmLayout};
-use super::unsigned5::Stream;
+use super::unsigned5::Unsigned5Stream;
 use crate::jvm::code::JavaMethod;
 use crate::jvm::memory::{Memory, Nonsense, half_in, short_in, word_in};
 
@@ -23,7 +23,7 @@ const SHORT_SYMBOL: usize = 128;
 
 /// A method, and where its bytecodes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct MethodInfo {
     pub(super) method: Arc<JavaMethod>,
     /// Addresses; none of a native method.
     pub(super) bytecodes: Range<u64>,
@@ -32,9 +32,9 @@ pub(super) struct Found {
     pub(super) class: u64,
 }
 
-impl Found {
+impl MethodInfo {
     /// Whether `method` still leads to what was found there.
-    pub(super) fn is_at<M: Memory>(&self, memory: &M, layout: &layout::Methods, method: u64) -> bool {
+    pub(super) fn is_at<M: Memory>(&self, memory: &M, layout: &layout::MethodOffsets, method: u64) -> bool {
         let header = ConstMethod::read(memory, layout, method);
         header.and_then(|header| header.links(layout)) == Ok(self.links)
     }
@@ -57,14 +57,18 @@ struct ConstMethod {
 }
 
 impl ConstMethod {
-    fn read<M: Memory>(memory: &M, layout: &layout::Methods, method: u64) -> Result<ConstMethod, Nonsense> {
+    fn read<M: Memory>(
+        memory: &M,
+        layout: &layout::MethodOffsets,
+        method: u64,
+    ) -> Result<ConstMethod, Nonsense> {
         let at = memory.word(place(method, layout.const_method)?)?;
         let mut header = vec![0; usize::try_from(layout.const_method_size).map_err(|_| Nonsense)?];
         memory.read_all(at, &mut header)?;
         Ok(ConstMethod { at, header })
     }
 
-    fn links(&self, layout: &layout::Methods) -> Result<Links, Nonsense> {
+    fn links(&self, layout: &layout::MethodOffsets) -> Result<Links, Nonsense> {
         Ok(Links {
             const_method: self.at,
             constants: word_in(&self.header, layout.constants)?,
@@ -83,20 +87,20 @@ struct Class {
 
 /// Methods that were read for one request.
 #[derive(Debug)]
-pub(super) struct Methods {
+pub(super) struct MethodReader {
     raw: bool,
-    methods: HashMap<u64, Option<Found>>,
+    methods: HashMap<u64, Option<MethodInfo>>,
     classes: HashMap<u64, Option<Class>>,
 }
 
-impl Methods {
+impl MethodReader {
     /// With `raw` names keep the numbers that differ from run to run.
-    pub(super) fn new(raw: bool) -> Methods {
-        Methods { raw, methods: HashMap::new(), classes: HashMap::new() }
+    pub(super) fn new(raw: bool) -> MethodReader {
+        MethodReader { raw, methods: HashMap::new(), classes: HashMap::new() }
     }
 
     /// The method of this `Method*`.
-    pub(super) fn at<M: Memory>(&mut self, memory: &M, layout: &VmLayout, method: u64) -> Option<Found> {
+    pub(super) fn at<M: Memory>(&mut self, memory: &M, layout: &VmLayout, method: u64) -> Option<MethodInfo> {
         if let Some(known) = self.methods.get(&method) {
             return known.clone();
         }
@@ -105,7 +109,12 @@ impl Methods {
         found
     }
 
-    fn read<M: Memory>(&mut self, memory: &M, layout: &VmLayout, method: u64) -> Result<Found, Nonsense> {
+    fn read<M: Memory>(
+        &mut self,
+        memory: &M,
+        layout: &VmLayout,
+        method: u64,
+    ) -> Result<MethodInfo, Nonsense> {
         let l = &layout.method;
         let const_method = ConstMethod::read(memory, l, method)?;
         let links = const_method.links(l)?;
@@ -118,7 +127,7 @@ impl Methods {
         let begin = place(links.const_method, l.const_method_size)?;
         let end = place(begin, u64::from(links.code_size))?;
         let method = JavaMethod::new(&class.name, &name, &class.file, lines, self.raw);
-        Ok(Found { method: Arc::new(method), bytecodes: begin..end, links, class: pool.holder })
+        Ok(MethodInfo { method: Arc::new(method), bytecodes: begin..end, links, class: pool.holder })
     }
 }
 
@@ -127,7 +136,7 @@ fn place(base: u64, offset: u64) -> Result<u64, Nonsense> {
 }
 
 impl Class {
-    fn read<M: Memory>(memory: &M, layout: &layout::Methods, class: u64) -> Result<Class, Nonsense> {
+    fn read<M: Memory>(memory: &M, layout: &layout::MethodOffsets, class: u64) -> Result<Class, Nonsense> {
         let name = class_name(memory, layout, class)?;
         Ok(Class { name: with_hidden_suffix(name), file: source_file(memory, layout, class)? })
     }
@@ -136,14 +145,18 @@ impl Class {
 /// The name of a class, as the JVM has it.
 pub(super) fn class_name<M: Memory>(
     memory: &M,
-    layout: &layout::Methods,
+    layout: &layout::MethodOffsets,
     class: u64,
 ) -> Result<Vec<u8>, Nonsense> {
     symbol(memory, layout, memory.word(place(class, layout.class_name)?)?)
 }
 
 /// The class's own pool has it: that of a method handle's intrinsic has its name and signature only.
-fn source_file<M: Memory>(memory: &M, layout: &layout::Methods, class: u64) -> Result<Vec<u8>, Nonsense> {
+fn source_file<M: Memory>(
+    memory: &M,
+    layout: &layout::MethodOffsets,
+    class: u64,
+) -> Result<Vec<u8>, Nonsense> {
     let at = |offset: u64| place(class, offset);
     let pool = Pool::of_class(memory, layout, class)?;
     let index = match (layout.file_in_pool, layout.file_in_class) {
@@ -167,7 +180,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    fn read<M: Memory>(memory: &M, layout: &layout::Methods, at: u64) -> Result<Pool, Nonsense> {
+    fn read<M: Memory>(memory: &M, layout: &layout::MethodOffsets, at: u64) -> Result<Pool, Nonsense> {
         let mut header = vec![0; usize::try_from(layout.pool_size).map_err(|_| Nonsense)?];
         memory.read_all(at, &mut header)?;
         let holder = word_in(&header, layout.pool_holder)?;
@@ -178,7 +191,7 @@ impl Pool {
     /// The pool of a class.
     pub(super) fn of_class<M: Memory>(
         memory: &M,
-        layout: &layout::Methods,
+        layout: &layout::MethodOffsets,
         class: u64,
     ) -> Result<Pool, Nonsense> {
         Pool::read(memory, layout, memory.word(place(class, layout.class_pool)?)?)
@@ -188,7 +201,7 @@ impl Pool {
     pub(super) fn symbol<M: Memory>(
         &self,
         memory: &M,
-        layout: &layout::Methods,
+        layout: &layout::MethodOffsets,
         index: u16,
     ) -> Result<Vec<u8>, Nonsense> {
         if index == 0 || u32::from(index) >= self.length {
@@ -199,7 +212,7 @@ impl Pool {
     }
 }
 
-fn symbol<M: Memory>(memory: &M, layout: &layout::Methods, at: u64) -> Result<Vec<u8>, Nonsense> {
+fn symbol<M: Memory>(memory: &M, layout: &layout::MethodOffsets, at: u64) -> Result<Vec<u8>, Nonsense> {
     let mut first = [0; SHORT_SYMBOL];
     let got = memory.read(at, &mut first);
     let first = first.get(..got).ok_or(Nonsense)?;
@@ -244,7 +257,7 @@ fn lines<M: Memory>(
     let size = end.checked_sub(begin).ok_or(Nonsense)?;
     let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
     memory.read_all(place(*at, begin)?, &mut bytes)?;
-    let mut stream = Stream::new(&bytes, layout.null_free);
+    let mut stream = Unsigned5Stream::new(&bytes, layout.null_free);
     let (mut entries, mut bci, mut line) = (Vec::new(), 0_u32, 0_u32);
     while entries.len() < MAX_LINES {
         match stream.byte() {

@@ -29,12 +29,12 @@ mod thread_names;
 mod unloads;
 mod unsigned5;
 
-pub use code::{Answer, Asked, VmCode, VmStats};
+pub use code::{AddressQuery, VmAnswer, VmCode, VmStats};
 pub(super) use frames::hotspot;
-pub use interpreted::AskedMethod;
+pub use interpreted::MethodQuery;
 pub use layout::VmLayout;
 pub use miss::VmMiss;
 pub(super) use stubs::blobs;
-pub use stubs::{Blob, Blobs};
+pub use stubs::{StubBlob, StubBlobs};
 
 pub use super::memory::{Memory, Nonsense, ProcessMemory};

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::layout::{Classes, Graph, Methods, VmLayout};
+use super::layout::{Classes, Graph, MethodOffsets, VmLayout};
 use super::loaders::{ClassLinks, Permanent};
 use super::methods::class_name;
 use crate::jvm::memory::{Memory, Nonsense};
@@ -43,7 +43,7 @@ impl Graph {
         &self,
         memory: &M,
         links: &ClassLinks,
-        methods: &Methods,
+        methods: &MethodOffsets,
     ) -> Vec<Permanent> {
         let begun = |loader| {
             let first = links.first_of(memory, loader).ok()?;
@@ -83,7 +83,7 @@ impl Graph {
         memory: &M,
         loader: u64,
         links: &ClassLinks,
-        methods: &Methods,
+        methods: &MethodOffsets,
     ) -> bool {
         let of = |class: u64| memory.word(place(class, links.loader)?);
         let Ok(boot) = self.boot(memory, links) else { return false };

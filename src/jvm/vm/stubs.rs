@@ -23,9 +23,9 @@ const MAX_NAMES: usize = 256;
 /// Longest name, characters.
 const MAX_NAME: usize = 64;
 
-/// Generated code: where it lies, and its name's place in [`Blobs::names`].
+/// Generated code: where it lies, and its name's place in [`StubBlobs::names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blob {
+pub struct StubBlob {
     /// First address.
     pub start: u64,
     /// Length, bytes.
@@ -36,19 +36,19 @@ pub struct Blob {
 
 /// What a code cache holds besides methods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blobs {
+pub struct StubBlobs {
     /// HotSpot's names, each once, fit to print.
     pub names: Vec<String>,
     /// The code.
-    pub blobs: Vec<Blob>,
+    pub blobs: Vec<StubBlob>,
 }
 
 /// Reads the code cache. `base` is where `libjvm.so` is mapped.
-pub(in crate::jvm) fn blobs<M: Memory>(memory: &M, base: u64) -> Result<Blobs, Nonsense> {
+pub(in crate::jvm) fn blobs<M: Memory>(memory: &M, base: u64) -> Result<StubBlobs, Nonsense> {
     walk(memory, &VmLayout::read(memory, base)?)
 }
 
-fn walk<M: Memory>(memory: &M, layout: &VmLayout) -> Result<Blobs, Nonsense> {
+fn walk<M: Memory>(memory: &M, layout: &VmLayout) -> Result<StubBlobs, Nonsense> {
     let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
     for heap in each(memory, &layout.heaps)?.iter().flatten() {
         // Where a heap begins to make no sense its walk ends; the others do make sense.
@@ -61,8 +61,8 @@ fn walk<M: Memory>(memory: &M, layout: &VmLayout) -> Result<Blobs, Nonsense> {
 pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &VmLayout, heap: &Heap) -> Vec<(String, (u64, u64))> {
     let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
     let _ = walk.heap(heap);
-    let Blobs { names, blobs } = walk.finish();
-    let name = |blob: &Blob| names.get(usize::from(blob.name)).cloned().unwrap_or_default();
+    let StubBlobs { names, blobs } = walk.finish();
+    let name = |blob: &StubBlob| names.get(usize::from(blob.name)).cloned().unwrap_or_default();
     blobs.iter().map(|blob| (name(blob), (blob.start, blob.start + u64::from(blob.size)))).collect()
 }
 
@@ -117,8 +117,8 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// What reads the same once more.
-    fn finish(self) -> Blobs {
-        let mut blobs = Blobs::default();
+    fn finish(self) -> StubBlobs {
+        let mut blobs = StubBlobs::default();
         for (start, identity) in &self.found {
             let (from, to) = identity.code;
             let Some(Some(text)) = self.names.get(&identity.name) else { continue };
@@ -134,7 +134,7 @@ impl<M: Memory> Walk<'_, M> {
                 }
                 blobs.names.push(text.clone());
             }
-            blobs.blobs.push(Blob { start: from, size, name });
+            blobs.blobs.push(StubBlob { start: from, size, name });
         }
         blobs
     }
@@ -142,15 +142,15 @@ impl<M: Memory> Walk<'_, M> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made::{BASE, Bytes, CODE, HEAP, NAMES, layout};
+    use super::super::made::{BASE, CODE, FakeMemory, HEAP, NAMES, layout};
     use super::*;
 
     const SEGMENT: u64 = 128;
 
-    impl Bytes {
+    impl FakeMemory {
         /// A heap of `segments`.
-        pub(in crate::jvm::vm) fn with_heap(segments: u64) -> Bytes {
-            let memory = Bytes::made();
+        pub(in crate::jvm::vm) fn with_heap(segments: u64) -> FakeMemory {
+            let memory = FakeMemory::made();
             memory.word(HEAP + 8, BASE + CODE + segments * SEGMENT);
             memory.text(NAMES + 0x100, "Interpreter");
             memory.text(NAMES + 0x200, "native nmethod");
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn all_but_methods_and_free_blocks_are_found() {
-        let memory = Bytes::with_heap(20);
+        let memory = FakeMemory::with_heap(20);
         memory.block(0, 3, 1, INTERPRETER, (64, 300));
         memory.block(3, 2, 0, INTERPRETER, (64, 200));
         memory.block(5, 4, 1, NATIVE, (64, 200));
@@ -189,13 +189,16 @@ mod tests {
         let found = walk(&&memory, &layout()).unwrap();
         assert_eq!(found.names, ["Interpreter"]);
         let expected = [(CODE + 64, 236), (CODE + 9 * SEGMENT + 64, 192)];
-        assert_eq!(found.blobs, expected.map(|(start, size)| Blob { start: BASE + start, size, name: 0 }));
+        assert_eq!(
+            found.blobs,
+            expected.map(|(start, size)| StubBlob { start: BASE + start, size, name: 0 })
+        );
     }
 
     #[test]
     fn blocks_that_lie_are_passed_over_or_end_the_walk() {
-        type Lie = fn(&Bytes);
-        let good = |memory: &Bytes| memory.block(0, 1, 1, INTERPRETER, (64, 100));
+        type Lie = fn(&FakeMemory);
+        let good = |memory: &FakeMemory| memory.block(0, 1, 1, INTERPRETER, (64, 100));
         let lies: [(&str, Lie); 7] = [
             ("endless", |m| m.block(1, u64::MAX, 1, INTERPRETER, (64, 100))),
             ("longer than the heap", |m| m.block(1, 30, 1, INTERPRETER, (64, 100))),
@@ -206,7 +209,7 @@ mod tests {
             ("neither used nor free", |m| m.block(1, 1, 7, INTERPRETER, (64, 100))),
         ];
         for (what, lie) in lies {
-            let memory = Bytes::with_heap(4);
+            let memory = FakeMemory::with_heap(4);
             good(&memory);
             lie(&memory);
             assert_eq!(walk(&&memory, &layout()).unwrap().blobs.len(), 1, "{what}");
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_heap_that_makes_no_sense_does_not_hide_the_others() {
-        let memory = Bytes::with_heap(4);
+        let memory = FakeMemory::with_heap(4);
         memory.block(0, 1, 1, INTERPRETER, (64, 100));
         // An array of two: one of no segment size, and the good one.
         let (array, pointers) = (0x300, 0x340);

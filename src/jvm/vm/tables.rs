@@ -1,6 +1,6 @@
 //! Fields of HotSpot's structures by their names, as its own tables have them.
 
-use super::layout::Place;
+use super::layout::BlobPlace;
 use crate::jvm::memory::Nonsense;
 use crate::jvm::vm_structs::{Field, VmStructs};
 
@@ -8,9 +8,9 @@ use crate::jvm::vm_structs::{Field, VmStructs};
 const MAX_OFFSET: u64 = 4096;
 
 /// Looks fields up, and refuses what cannot be.
-pub(super) struct Tables(pub(super) VmStructs);
+pub(super) struct FieldTables(pub(super) VmStructs);
 
-impl Tables {
+impl FieldTables {
     pub(super) fn address(&self, class: &'static str, name: &'static str) -> Result<u64, Nonsense> {
         self.0.field(class, name).ok_or(Nonsense)
     }
@@ -33,10 +33,10 @@ impl Tables {
         fields.iter().find_map(|&(class, name)| self.offset(class, name).ok()).ok_or(Nonsense)
     }
 
-    pub(super) fn place(&self, address: Field, offset: Field) -> Result<Place, Nonsense> {
+    pub(super) fn place(&self, address: Field, offset: Field) -> Result<BlobPlace, Nonsense> {
         match self.offset(address.0, address.1) {
-            Ok(field) => Ok(Place::Address(field)),
-            Err(Nonsense) => self.offset(offset.0, offset.1).map(Place::Offset),
+            Ok(field) => Ok(BlobPlace::Address(field)),
+            Err(Nonsense) => self.offset(offset.0, offset.1).map(BlobPlace::Offset),
         }
     }
 }

@@ -2,32 +2,32 @@
 
 use super::layout::Classes;
 use super::made::{
-    BASE, Bytes, CODE, HEAP, LIBRARY, MAP, METHOD, NAME, NUMBER, POINTER, STRING, jvm, layout, read,
+    BASE, CODE, FakeMemory, HEAP, LIBRARY, MAP, METHOD, NAME, NUMBER, POINTER, STRING, jvm, layout, read,
 };
 use super::unloads::Unloads;
-use super::{Answer, Asked, AskedMethod, VmCode, VmLayout, VmMiss};
+use super::{AddressQuery, MethodQuery, VmAnswer, VmCode, VmLayout, VmMiss};
 use crate::jvm::inspection::inspect;
 use crate::sample::MonoNs;
 
-fn code(bytes: &Bytes) -> VmCode<&Bytes> {
+fn code(bytes: &FakeMemory) -> VmCode<&FakeMemory> {
     let mut code = VmCode::new(bytes, layout(), false);
     code.check(MonoNs(0));
     code
 }
 
-fn ask(code: &mut VmCode<&Bytes>, pc: u64, leaf: bool, at: u64) -> Answer {
-    code.lookup(&[Asked { pc, leaf, at: MonoNs(at) }]).remove(0)
+fn ask(code: &mut VmCode<&FakeMemory>, pc: u64, leaf: bool, at: u64) -> VmAnswer {
+    code.lookup(&[AddressQuery { pc, leaf, at: MonoNs(at) }]).remove(0)
 }
 
 /// Name, line and index of each frame, innermost first.
-fn told(answer: &Answer) -> Result<Vec<String>, VmMiss> {
+fn told(answer: &VmAnswer) -> Result<Vec<String>, VmMiss> {
     let frames = answer.frames.as_ref().map_err(|&miss| miss)?;
     Ok(frames.iter().map(|f| format!("{}:{}@{}", f.name, f.line, f.bci.map_or(-1, i64::from))).collect())
 }
 
 #[test]
 fn the_layout_is_what_the_library_says() {
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     bytes.library("17.0.1+1", false);
     assert_eq!(VmLayout::read(&&bytes, BASE + LIBRARY), Ok(layout()));
     let inspection = inspect(&&bytes, BASE + LIBRARY).unwrap();
@@ -53,7 +53,7 @@ fn what_is_fuzzed_has_names_if_it_is_left_as_it_is() {
 #[test]
 fn threads_have_the_names_that_their_objects_have() {
     for (release, shorts) in [("17.0.1+1", true), ("21.0.1+1", false)] {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         bytes.library(release, true);
         bytes.threads(shorts);
         let layout = VmLayout::read(&&bytes, BASE + LIBRARY).unwrap();
@@ -69,7 +69,7 @@ fn threads_have_the_names_that_their_objects_have() {
 
 #[test]
 fn an_address_has_the_chain_of_the_record_at_or_above() {
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     let (outer, inner) = (bytes.java(0, "outer"), bytes.java(1, "inner"));
     let start = bytes.method(0, 7, outer, inner);
     let mut code = code(&bytes);
@@ -90,7 +90,7 @@ fn an_address_has_the_chain_of_the_record_at_or_above() {
 
 #[test]
 fn stubs_have_their_blobs_names() {
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     let start = BASE + bytes.blob(32, "StubRoutines (1)") + 0x100;
     let mut code = code(&bytes);
     let stub = Ok(vec!["StubRoutines (1):0@-1".to_owned()]);
@@ -101,7 +101,7 @@ fn stubs_have_their_blobs_names() {
 
 #[test]
 fn code_that_goes_is_not_believed_for_the_ticks_before() {
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     let (old, new) = (bytes.java(0, "old"), bytes.java(1, "new"));
     let start = bytes.method(0, 7, old, old);
     let mut code = code(&bytes);
@@ -128,7 +128,7 @@ fn code_that_goes_is_not_believed_for_the_ticks_before() {
 #[test]
 fn a_method_that_is_met_after_a_class_has_gone_is_not_believed_for_the_ticks_before() {
     const UNLOADED: u64 = 0x3000;
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
     let [first, second, third] = [0, 32, 64].map(|segment| bytes.method(segment, 7, method, method));
     let mut layout = layout();
@@ -149,7 +149,7 @@ fn a_method_that_is_met_after_a_class_has_gone_is_not_believed_for_the_ticks_bef
 #[test]
 fn stubs_stay_whatever_goes() {
     const UNLOADED: u64 = 0x3000;
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     let stub = BASE + bytes.blob(0, "StubRoutines (1)") + 0x110;
     let mut layout = layout();
     layout.classes.unloads = Some(Unloads::at(&&bytes, BASE + UNLOADED).unwrap());
@@ -161,7 +161,7 @@ fn stubs_stay_whatever_goes() {
 
 #[test]
 fn a_heap_that_has_grown_is_met_with_the_next_check() {
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
     let start = bytes.method(32, 7, method, method);
     let end = bytes.get(HEAP + 8);
@@ -175,7 +175,7 @@ fn a_heap_that_has_grown_is_met_with_the_next_check() {
 
 #[test]
 fn code_that_nobody_asks_about_is_not_looked_at_for_ever() {
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
     let (often, once) = (bytes.method(0, 7, method, method), bytes.method(32, 8, method, method));
     let mut code = code(&bytes);
@@ -192,7 +192,7 @@ fn code_that_nobody_asks_about_is_not_looked_at_for_ever() {
 
 #[test]
 fn a_process_that_has_ended_is_told_as_such() {
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
     let start = bytes.method(0, 7, method, method);
     let mut code = code(&bytes);
@@ -205,8 +205,8 @@ fn a_process_that_has_ended_is_told_as_such() {
 
 #[test]
 fn lies_cost_frames_and_nothing_else() {
-    let lie = |tell: fn(&Bytes)| {
-        let bytes = Bytes::made();
+    let lie = |tell: fn(&FakeMemory)| {
+        let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let start = bytes.method(0, 7, method, method);
         tell(&bytes);
@@ -219,7 +219,7 @@ fn lies_cost_frames_and_nothing_else() {
     assert_eq!(lie(|b| b.put(CODE + 16 + 0x624, &[4])), Err(VmMiss::Nonsense));
     // Offsets and sizes without end.
     for field in [44, 48, 52, 56] {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let start = bytes.method(0, 7, method, method);
         bytes.half(blob + field, u32::MAX);
@@ -251,7 +251,7 @@ fn whatever_stands_in_memory_costs_frames_only() {
     let places = [(HEAP, 0x40), (POINTER, 0x120), (MAP, 0x40), (CODE, 0x840), (METHOD, 0x800)];
     let (mut right, mut wrong, mut described) = (0, 0, 0);
     for _ in 0..4_000 {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let start = bytes.method(0, 7, method, method);
         bytes.interpreter();
@@ -277,7 +277,7 @@ fn whatever_stands_in_memory_costs_frames_only() {
         }
         described += usize::from(super::hotspot(&&bytes, &layout()).is_ok());
         let mut code = code(&bytes);
-        let asked = AskedMethod { method, bcp: method + 0x100 + 64, at: MonoNs(10) };
+        let asked = MethodQuery { method, bcp: method + 0x100 + 64, at: MonoNs(10) };
         assert_eq!(code.interpreted(&[asked]).len(), 1);
         for pc in [0, 0x20, 0x41, 0x3ff] {
             match told(&ask(&mut code, start + pc, true, 10)) {
@@ -292,16 +292,16 @@ fn whatever_stands_in_memory_costs_frames_only() {
 
 #[test]
 fn only_so_much_is_read_of_one_jvm() {
-    let bytes = Bytes::made();
+    let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
     // Records of a megabyte, read again for each address: the memory is one, the blobs are many.
     let starts: Vec<u64> = (0..16).map(|i| bytes.method(i * 32, 7, method, method)).collect();
     let mut code = code(&bytes);
     let mut asked = 0_u32;
     let enough = loop {
-        let answers: Vec<Answer> = starts
+        let answers: Vec<VmAnswer> = starts
             .iter()
-            .flat_map(|&start| code.lookup(&[Asked { pc: start, leaf: true, at: MonoNs(1) }]))
+            .flat_map(|&start| code.lookup(&[AddressQuery { pc: start, leaf: true, at: MonoNs(1) }]))
             .collect();
         asked += 1;
         if answers.iter().any(|answer| told(answer) == Err(VmMiss::Nonsense)) || asked > 20_000 {

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::class_fields::ObjectField;
 use super::layout::{FieldTable, List, Narrow, Threads, VmLayout};
-use super::tables::Tables;
+use super::tables::FieldTables;
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 use crate::jvm::vm_structs::Field;
 
@@ -97,7 +97,7 @@ impl Narrow {
     }
 }
 
-pub(super) fn threads(tables: &Tables, feature: u32) -> Result<Threads, Nonsense> {
+pub(super) fn threads(tables: &FieldTables, feature: u32) -> Result<Threads, Nonsense> {
     let list = || {
         Ok::<_, Nonsense>(List::Array {
             list: tables.address("ThreadsSMRSupport", "_java_thread_list")?,

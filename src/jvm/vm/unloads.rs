@@ -134,12 +134,12 @@ impl UnloadHistory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made::{BASE, Bytes};
+    use super::super::made::{BASE, FakeMemory};
     use super::*;
 
     #[test]
     fn a_time_has_the_count_that_was_seen_before_it() {
-        let bytes = Bytes::made();
+        let bytes = FakeMemory::made();
         let mut history = UnloadHistory::new(Unloads::at(&&bytes, BASE + POINTER).unwrap());
         let first = MonoNs::now();
         assert_eq!([history.count(), history.at_least(first)], [0, 0]);
@@ -162,8 +162,8 @@ mod tests {
         PerfData { start: BASE + POINTER, first: 24, count: 28, length: 0, name: 4, value: 16 };
 
     /// Performance data with these counters.
-    fn data(names: &[&str]) -> Bytes {
-        let bytes = Bytes::made();
+    fn data(names: &[&str]) -> FakeMemory {
+        let bytes = FakeMemory::made();
         bytes.word(POINTER, BASE + DATA);
         bytes.half(DATA + 24, 32);
         bytes.half(DATA + 28, u32::try_from(names.len()).unwrap());
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn data_without_the_counter_or_without_sense_has_none() {
         assert_eq!(Unloads::find(&&data(&["a"]), &LAYOUT), Err(Nonsense));
-        assert_eq!(Unloads::find(&&Bytes::made(), &LAYOUT), Err(Nonsense));
+        assert_eq!(Unloads::find(&&FakeMemory::made(), &LAYOUT), Err(Nonsense));
         let endless = data(&["a"]);
         endless.half(DATA + 28, u32::MAX);
         endless.half(DATA + 32, 0);

@@ -10,15 +10,15 @@ const BITS: u32 = 6;
 
 /// A stream of numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Stream<'a> {
+pub(super) struct Unsigned5Stream<'a> {
     bytes: &'a [u8],
     /// What each byte is more than it means: 0, or 1 since JDK 20.
     excess: u8,
 }
 
-impl<'a> Stream<'a> {
-    pub(super) fn new(bytes: &'a [u8], null_free: bool) -> Stream<'a> {
-        Stream { bytes, excess: u8::from(null_free) }
+impl<'a> Unsigned5Stream<'a> {
+    pub(super) fn new(bytes: &'a [u8], null_free: bool) -> Unsigned5Stream<'a> {
+        Unsigned5Stream { bytes, excess: u8::from(null_free) }
     }
 
     pub(super) fn byte(&mut self) -> Option<u8> {
@@ -55,14 +55,14 @@ mod tests {
     #[test]
     fn numbers_are_read_in_both_forms() {
         // By the definition in unsigned5.hpp: b0 + 64 b1 + 4096 b2 …, digits from 192 (191) on are followed by more.
-        let old = |bytes: &[u8]| Stream::new(bytes, false).number();
+        let old = |bytes: &[u8]| Unsigned5Stream::new(bytes, false).number();
         assert_eq!([old(&[0]), old(&[191]), old(&[192, 0])], [Some(0), Some(191), Some(192)]);
         assert_eq!(old(&[255, 191]), Some(255 + 191 * 64));
         let long = [192_u32 << 6, 192 << 12, 192 << 18, 255 << 24]
             .iter()
             .fold(192_u32, |sum, n| sum.wrapping_add(*n));
         assert_eq!(old(&[192, 192, 192, 192, 255, 255]), Some(long));
-        let new = |bytes: &[u8]| Stream::new(bytes, true).number();
+        let new = |bytes: &[u8]| Unsigned5Stream::new(bytes, true).number();
         assert_eq!([new(&[1]), new(&[191]), new(&[192, 1])], [Some(0), Some(190), Some(191)]);
         assert_eq!(new(&[255, 2]), Some(254 + 64));
         assert_eq!([new(&[0]), new(&[]), new(&[192]), new(&[192, 0])], [None; 4]);
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn signs_are_the_lowest_bit() {
-        let mut stream = Stream::new(&[0, 1, 2, 3, 4], false);
+        let mut stream = Unsigned5Stream::new(&[0, 1, 2, 3, 4], false);
         let all: Vec<i32> = std::iter::from_fn(|| stream.signed()).collect();
         assert_eq!(all, [0, -1, 1, -2, 2]);
     }

@@ -13,7 +13,7 @@ pub(super) use model::{LABEL_PID, LABEL_PROCESS, LABEL_THREAD};
 pub use read::read;
 pub use write::write;
 
-use super::format::{Format, Needs, Reading};
+use super::format::{Format, FormatReader, Needs};
 use model::GZIP;
 
 /// pprof.
@@ -23,5 +23,5 @@ pub static FORMAT: Format = Format {
     needs: Needs::NONE,
     several: true,
     write: |views, _, out| write(views, out),
-    read: Reading::By { magic: GZIP, read: |input| read(input) },
+    read: FormatReader::By { magic: GZIP, read: |input| read(input) },
 };

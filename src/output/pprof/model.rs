@@ -4,20 +4,20 @@ use crate::sample::Event;
 
 /// What one value of a sample is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum ValueColumn {
     /// How many samples of the event.
     Samples,
     /// What they stand for.
     Value,
 }
 
-impl Column {
+impl ValueColumn {
     /// Type and unit in the file: of time on a CPU `samples/count` and `cpu/nanoseconds`, as Go's profiler has them.
     pub(super) fn name(self, event: Event) -> (String, &'static str) {
         match (self, event) {
-            (Column::Samples, Event::Cpu) => ("samples".to_owned(), "count"),
-            (Column::Samples, _) => (format!("{} samples", event.name()), "count"),
-            (Column::Value, _) => (event.name().to_owned(), event.unit().name()),
+            (ValueColumn::Samples, Event::Cpu) => ("samples".to_owned(), "count"),
+            (ValueColumn::Samples, _) => (format!("{} samples", event.name()), "count"),
+            (ValueColumn::Value, _) => (event.name().to_owned(), event.unit().name()),
         }
     }
 }

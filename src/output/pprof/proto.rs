@@ -4,17 +4,17 @@
 
 /// All of a file.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Profile {
+pub(super) struct ProtoProfile {
     #[prost(message, repeated, tag = "1")]
     pub(super) sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) sample: Vec<Sample>,
+    pub(super) sample: Vec<ProtoSample>,
     #[prost(message, repeated, tag = "3")]
-    pub(super) mapping: Vec<Mapping>,
+    pub(super) mapping: Vec<ProtoMapping>,
     #[prost(message, repeated, tag = "4")]
-    pub(super) location: Vec<Location>,
+    pub(super) location: Vec<ProtoLocation>,
     #[prost(message, repeated, tag = "5")]
-    pub(super) function: Vec<Function>,
+    pub(super) function: Vec<ProtoFunction>,
     #[prost(string, repeated, tag = "6")]
     pub(super) string_table: Vec<String>,
     #[prost(int64, tag = "9")]
@@ -40,18 +40,18 @@ pub(super) struct ValueType {
 
 /// A stack, leaf first, with one value for each sample type.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Sample {
+pub(super) struct ProtoSample {
     #[prost(uint64, repeated, tag = "1")]
     pub(super) location_id: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
     pub(super) value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
-    pub(super) label: Vec<Label>,
+    pub(super) label: Vec<ProtoLabel>,
 }
 
 /// A label: text or a number.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub(super) struct Label {
+pub(super) struct ProtoLabel {
     #[prost(int64, tag = "1")]
     pub(super) key: i64,
     #[prost(int64, tag = "2")]
@@ -62,7 +62,7 @@ pub(super) struct Label {
 
 /// A mapped file.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub(super) struct Mapping {
+pub(super) struct ProtoMapping {
     #[prost(uint64, tag = "1")]
     pub(super) id: u64,
     #[prost(int64, tag = "5")]
@@ -81,7 +81,7 @@ pub(super) struct Mapping {
 
 /// An address; several lines where functions were inlined, the innermost first.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Location {
+pub(super) struct ProtoLocation {
     #[prost(uint64, tag = "1")]
     pub(super) id: u64,
     #[prost(uint64, tag = "2")]
@@ -103,7 +103,7 @@ pub(super) struct Line {
 
 /// A function.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub(super) struct Function {
+pub(super) struct ProtoFunction {
     #[prost(uint64, tag = "1")]
     pub(super) id: u64,
     #[prost(int64, tag = "2")]

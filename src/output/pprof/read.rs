@@ -9,14 +9,14 @@ use flate2::read::MultiGzDecoder;
 use prost::Message;
 
 use super::model::{
-    COMMENT, Column, GZIP, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
-    LABEL_NAMESPACE, LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID,
+    COMMENT, GZIP, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
+    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, ValueColumn,
 };
-use super::proto::{self, Function, Label, Location};
+use super::proto::{self, ProtoFunction, ProtoLabel, ProtoLocation};
 use crate::output::{folded, name};
 use crate::profile::labels::ContainerLabels;
 use crate::profile::samples::{TimeSpan, Weight};
-use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, Why};
+use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
 use crate::sample::Event;
 use crate::sample::event::Unit;
 
@@ -39,16 +39,16 @@ pub fn read(input: &mut (impl Read + ?Sized)) -> anyhow::Result<Profile> {
         bytes = unpacked;
     }
     ensure!(bytes.len() as u64 <= MAX_BYTES, "it unpacks to more than {MAX_BYTES} bytes");
-    let file = proto::Profile::decode(bytes.as_slice()).context("it is no pprof file")?;
+    let file = proto::ProtoProfile::decode(bytes.as_slice()).context("it is no pprof file")?;
     drop(bytes);
     ensure!(!file.sample_type.is_empty() && !file.string_table.is_empty(), "it is no pprof file");
     Reader::new(&file)?.profile()
 }
 
 struct Reader<'a> {
-    file: &'a proto::Profile,
+    file: &'a proto::ProtoProfile,
     strings: Vec<Arc<str>>,
-    functions: HashMap<u64, &'a Function>,
+    functions: HashMap<u64, &'a ProtoFunction>,
     modules: HashMap<u64, Arc<Module>>,
     /// The frames of each location, the outermost first.
     locations: HashMap<u64, Vec<Arc<Frame>>>,
@@ -57,7 +57,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(file: &'a proto::Profile) -> anyhow::Result<Reader<'a>> {
+    fn new(file: &'a proto::ProtoProfile) -> anyhow::Result<Reader<'a>> {
         let strings = file.string_table.iter().map(|s| s.as_str().into()).collect();
         let functions = file.function.iter().map(|f| (f.id, f)).collect();
         let (modules, locations) = (HashMap::new(), HashMap::new());
@@ -86,10 +86,10 @@ impl<'a> Reader<'a> {
         let counted = Event::ALL.into_iter().filter(|event| *event != Event::Cpu);
         let mut columns: Vec<(Event, usize, Option<usize>)> = counted
             .filter_map(|event| {
-                Some((event, find(Column::Samples.name(event))?, find(Column::Value.name(event))))
+                Some((event, find(ValueColumn::Samples.name(event))?, find(ValueColumn::Value.name(event))))
             })
             .collect();
-        let samples = find(Column::Samples.name(Event::Cpu));
+        let samples = find(ValueColumn::Samples.name(Event::Cpu));
         if samples.is_some() || columns.is_empty() {
             let ns = types.iter().position(|(_, unit)| *unit == "nanoseconds");
             columns.insert(0, (Event::Cpu, samples.unwrap_or(0), ns));
@@ -177,10 +177,10 @@ impl<'a> Reader<'a> {
         Ok(if bare { Vec::new() } else { stack })
     }
 
-    fn labels(&self, list: &[Label]) -> anyhow::Result<Labels> {
+    fn labels(&self, list: &[ProtoLabel]) -> anyhow::Result<Labels> {
         let mut labels = Labels::default();
         let mut container = ContainerLabels::default();
-        for Label { key, str, num } in list {
+        for ProtoLabel { key, str, num } in list {
             match &**self.text(*key)? {
                 LABEL_PROCESS => labels.process = Arc::clone(self.text(*str)?),
                 LABEL_THREAD => labels.thread = Arc::clone(self.text(*str)?),
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
         Ok(labels)
     }
 
-    fn frames(&self, location: &Location) -> anyhow::Result<Vec<Arc<Frame>>> {
+    fn frames(&self, location: &ProtoLocation) -> anyhow::Result<Vec<Arc<Frame>>> {
         let module = match location.mapping_id {
             0 => None,
             id => Some(
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
             ),
         };
         if location.line.is_empty() {
-            let unknown = Frame::unknown(Why::NoSymbol, module.cloned(), location.address);
+            let unknown = Frame::unknown(UnknownReason::NoSymbol, module.cloned(), location.address);
             return Ok(vec![Arc::new(unknown)]);
         }
         let mut frames: Vec<Arc<Frame>> = Vec::new();
@@ -228,13 +228,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A frame without its place.
-    fn frame(&self, function: &Function, inlined: bool, outer: Option<Kind>) -> anyhow::Result<Frame> {
+    fn frame(&self, function: &ProtoFunction, inlined: bool, outer: Option<Kind>) -> anyhow::Result<Frame> {
         let text = self.text(function.name)?;
         let label = self.text(function.system_name)?;
         let kind = Kind::labelled(label);
         let mut frame = match kind {
             Some(Kind::Unknown) => {
-                name::parse_unknown(text).unwrap_or_else(|| Frame::unknown(Why::NoSymbol, None, 0))
+                name::parse_unknown(text).unwrap_or_else(|| Frame::unknown(UnknownReason::NoSymbol, None, 0))
             }
             Some(Kind::Thread) => Frame::named(Kind::Thread, folded::bare(text)),
             Some(kind) => Frame::named(kind, Arc::clone(text)),

@@ -10,15 +10,17 @@ use flate2::write::GzEncoder;
 use prost::Message;
 
 use super::model::{
-    COMMENT, Column, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME,
-    LABEL_NAMESPACE, LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID,
+    COMMENT, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
+    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, ValueColumn,
 };
-use super::proto::{self, Function, Label, Line, Location, Mapping, Sample, ValueType};
+use super::proto::{
+    self, Line, ProtoFunction, ProtoLabel, ProtoLocation, ProtoMapping, ProtoSample, ValueType,
+};
 use crate::output::{folded, name};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::{ContainerLabels, LabelsId};
 use crate::profile::trie::{NodeId, Trie};
-use crate::profile::{Accounts, Kind, Labels, Module, View};
+use crate::profile::{Accounts, Kind, Labels, Module, ProfileView};
 use crate::sample::Event;
 use crate::sample::event::Unit;
 
@@ -26,7 +28,7 @@ use crate::sample::event::Unit;
 ///
 /// # Errors
 /// What the writer says.
-pub fn write(views: &[View<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn write(views: &[ProfileView<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(first) = views.first() else { bail!("there is no event to write") };
     let mut writer = Writer::new(first, columns(views), out);
     for view in views {
@@ -40,31 +42,31 @@ pub fn write(views: &[View<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// What the values of a sample are: an event, and whether it is the number of its samples or what those stand for.
-fn columns(views: &[View<'_>]) -> Vec<(Event, Column)> {
-    let of = |view: &View<'_>| {
+fn columns(views: &[ProfileView<'_>]) -> Vec<(Event, ValueColumn)> {
+    let of = |view: &ProfileView<'_>| {
         let has_value = view.total().value > 0 || view.accounts().period_ns > 0 || view.accounts().one_in > 0;
-        let value = has_value.then_some((view.event(), Column::Value));
-        [Some((view.event(), Column::Samples)), value].into_iter().flatten()
+        let value = has_value.then_some((view.event(), ValueColumn::Value));
+        [Some((view.event(), ValueColumn::Samples)), value].into_iter().flatten()
     };
     views.iter().flat_map(of).collect()
 }
 
 struct Writer<'a, W: Write> {
-    view: &'a View<'a>,
-    columns: Vec<(Event, Column)>,
+    view: &'a ProfileView<'a>,
+    columns: Vec<(Event, ValueColumn)>,
     out: GzEncoder<W>,
     buffer: Vec<u8>,
     strings: StringTable,
     functions: HashMap<(u32, Option<Arc<str>>), u64>,
-    function_list: Vec<Function>,
+    function_list: Vec<ProtoFunction>,
     mappings: HashMap<Arc<Module>, u64>,
-    mapping_list: Vec<Mapping>,
-    locations: Vec<Location>,
-    labels: HashMap<LabelsId, Vec<Label>>,
+    mapping_list: Vec<ProtoMapping>,
+    locations: Vec<ProtoLocation>,
+    labels: HashMap<LabelsId, Vec<ProtoLabel>>,
 }
 
 impl<'a, W: Write> Writer<'a, W> {
-    fn new(view: &'a View<'a>, columns: Vec<(Event, Column)>, out: W) -> Writer<'a, W> {
+    fn new(view: &'a ProfileView<'a>, columns: Vec<(Event, ValueColumn)>, out: W) -> Writer<'a, W> {
         Writer {
             view,
             columns,
@@ -81,7 +83,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     /// Messages may be written in pieces: repeated fields of all pieces are put together by whoever reads.
-    fn put(&mut self, piece: &proto::Profile) -> anyhow::Result<()> {
+    fn put(&mut self, piece: &proto::ProtoProfile) -> anyhow::Result<()> {
         self.buffer.clear();
         piece.encode(&mut self.buffer).context("encoding")?;
         Ok(self.out.write_all(&self.buffer)?)
@@ -91,10 +93,10 @@ impl<'a, W: Write> Writer<'a, W> {
     fn value(&self, count: u64, value: u64) -> Vec<i64> {
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
         let event = self.view.event();
-        let of = |(of, column): &(Event, Column)| match column {
+        let of = |(of, column): &(Event, ValueColumn)| match column {
             _ if *of != event => 0,
-            Column::Samples => signed(count),
-            Column::Value => signed(value),
+            ValueColumn::Samples => signed(count),
+            ValueColumn::Value => signed(value),
         };
         self.columns.iter().map(of).collect()
     }
@@ -123,8 +125,8 @@ impl<'a, W: Write> Writer<'a, W> {
                 None => self.label(sample.labels),
             };
             let value = self.value(sample.weight.count, sample.weight.value);
-            let sample = vec![Sample { location_id, value, label }];
-            self.put(&proto::Profile { sample, ..Default::default() })?;
+            let sample = vec![ProtoSample { location_id, value, label }];
+            self.put(&proto::ProtoProfile { sample, ..Default::default() })?;
         }
         Ok(())
     }
@@ -135,18 +137,18 @@ impl<'a, W: Write> Writer<'a, W> {
         for (reason, n) in &accounts.lost {
             let location_id = vec![self.marker(&folded::reason(reason)), self.marker(name::LOST)];
             let value = self.value(*n, n.saturating_mul(each));
-            let sample = vec![Sample { location_id, value, label: Vec::new() }];
-            self.put(&proto::Profile { sample, ..Default::default() })?;
+            let sample = vec![ProtoSample { location_id, value, label: Vec::new() }];
+            self.put(&proto::ProtoProfile { sample, ..Default::default() })?;
         }
         Ok(())
     }
 
-    fn label(&mut self, id: LabelsId) -> Vec<Label> {
+    fn label(&mut self, id: LabelsId) -> Vec<ProtoLabel> {
         let Labels { pid, process, thread, tid, cgroup, container } = self.view.labels(id);
         let mut list = Vec::new();
         let mut text = |key: &str, value: &str| {
             if !value.is_empty() {
-                list.push(Label { key: self.strings.id(key), str: self.strings.id(value), num: 0 });
+                list.push(ProtoLabel { key: self.strings.id(key), str: self.strings.id(value), num: 0 });
             }
         };
         text(LABEL_PROCESS, process);
@@ -164,7 +166,7 @@ impl<'a, W: Write> Writer<'a, W> {
             [(LABEL_PID, u64::from(*pid)), (LABEL_TID, u64::from(*tid)), (LABEL_CGROUP, *cgroup)]
         {
             if num != 0 {
-                list.push(Label { key: self.strings.id(key), str: 0, num: num.cast_signed() });
+                list.push(ProtoLabel { key: self.strings.id(key), str: 0, num: num.cast_signed() });
             }
         }
         self.labels.insert(id, list.clone());
@@ -195,7 +197,7 @@ impl<'a, W: Write> Writer<'a, W> {
 
     fn add_location(&mut self, mapping_id: u64, address: u64, line: Vec<Line>) -> u64 {
         let id = self.locations.len() as u64 + 1;
-        self.locations.push(Location { id, mapping_id, address, line });
+        self.locations.push(ProtoLocation { id, mapping_id, address, line });
         id
     }
 
@@ -221,7 +223,7 @@ impl<'a, W: Write> Writer<'a, W> {
     fn add_function(&mut self, name: &str, kind: Kind, file: &str) -> u64 {
         let id = self.function_list.len() as u64 + 1;
         let (name, system_name) = (self.strings.id(name), self.strings.id(kind.facts().label));
-        self.function_list.push(Function { id, name, system_name, filename: self.strings.id(file) });
+        self.function_list.push(ProtoFunction { id, name, system_name, filename: self.strings.id(file) });
         id
     }
 
@@ -232,23 +234,23 @@ impl<'a, W: Write> Writer<'a, W> {
         let id = self.mapping_list.len() as u64 + 1;
         let filename = self.strings.id(&module.path);
         let build_id = self.strings.id(&module.build_id_text());
-        self.mapping_list.push(Mapping { id, filename, build_id, ..Mapping::default() });
+        self.mapping_list.push(ProtoMapping { id, filename, build_id, ..ProtoMapping::default() });
         self.mappings.insert(Arc::clone(module), id);
         id
     }
 
     /// All that samples refer to, and what is said once.
-    fn tables(&mut self, views: &[View<'_>]) -> anyhow::Result<()> {
+    fn tables(&mut self, views: &[ProfileView<'_>]) -> anyhow::Result<()> {
         let strings = &mut self.strings;
         let mut of =
             |(kind, unit): (String, &str)| ValueType { r#type: strings.id(&kind), unit: strings.id(unit) };
         let sample_type = self.columns.iter().map(|(event, column)| of(column.name(*event))).collect();
         let first = views.first().unwrap_or(self.view);
-        let period_type = Some(of(Column::Value.name(first.event())));
+        let period_type = Some(of(ValueColumn::Value.name(first.event())));
         let comment = views.iter().flat_map(comments).map(|c| strings.id(&c)).collect();
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
         let Accounts { period_ns, one_in, .. } = first.accounts();
-        let piece = proto::Profile {
+        let piece = proto::ProtoProfile {
             sample_type,
             mapping: std::mem::take(&mut self.mapping_list),
             location: std::mem::take(&mut self.locations),
@@ -266,7 +268,7 @@ impl<'a, W: Write> Writer<'a, W> {
 }
 
 /// The accounts as comments. Those of time on a CPU have no event in their names, as before there were others.
-fn comments(view: &View<'_>) -> Vec<String> {
+fn comments(view: &ProfileView<'_>) -> Vec<String> {
     let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns, one_in } = view.accounts();
     let event = if view.event() == Event::Cpu { String::new() } else { format!("{}.", view.event().name()) };
     let mut list = Vec::new();
@@ -318,7 +320,7 @@ struct Chains {
 }
 
 impl Chains {
-    fn of(view: &View<'_>) -> Chains {
+    fn of(view: &ProfileView<'_>) -> Chains {
         let from = view.trie();
         let mut trie = Trie::new(usize::MAX);
         let mut chain = vec![NodeId::ROOT; from.len()];
@@ -344,7 +346,7 @@ impl Chains {
     }
 
     /// The node above a chain that ends at `leaf`.
-    fn caller(&self, view: &View<'_>, leaf: NodeId) -> NodeId {
+    fn caller(&self, view: &ProfileView<'_>, leaf: NodeId) -> NodeId {
         let length = self.trie.up(self.chain[leaf.index()]).count();
         (0..length).fold(leaf, |at, _| view.trie().parent(at))
     }

@@ -1,7 +1,7 @@
 //! What the report says of one event: where its samples went, and how whole their stacks are.
 
 use super::detail::Detail;
-use super::layout::{Column, advice, base_name, percent, share, table, thousands, wrap};
+use super::layout::{ColumnAlignment, advice, base_name, percent, share, table, thousands, wrap};
 use crate::profile::RunReport;
 use crate::profile::advice::for_unknown;
 use crate::profile::report::{EndedIn, EventReport};
@@ -96,7 +96,11 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
                 [thousands(*frames), thousands(*leaves), why.label().to_owned()]
             })
             .collect();
-        let columns = [Column::Right("frames"), Column::Right("leaves"), Column::Left("unknown because")];
+        let columns = [
+            ColumnAlignment::Right("frames"),
+            ColumnAlignment::Right("leaves"),
+            ColumnAlignment::Left("unknown because"),
+        ];
         lines.extend(table(columns, &rows, usize::MAX));
         let much = |row: &&UnknownRow| row.frames * MUCH > unknown.user_frames || row.leaves * MUCH > kept;
         for UnknownRow { why, .. } in unknown.rows.iter().filter(much) {
@@ -106,7 +110,11 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
     let row = |EndedIn { file, why, ticks, .. }: &EndedIn| [thousands(*ticks), why.clone(), file.clone()];
     let rows: Vec<[String; 3]> = of.ended_in.iter().take(detail.rows).map(row).collect();
     if !rows.is_empty() {
-        let columns = [Column::Right(noun(of.event)), Column::Left("ended because"), Column::Rest("in")];
+        let columns = [
+            ColumnAlignment::Right(noun(of.event)),
+            ColumnAlignment::Left("ended because"),
+            ColumnAlignment::Rest("in"),
+        ];
         lines.extend(table(columns, &rows, detail.width));
         let much = |row: &&EndedIn| row.ticks * MUCH > kept;
         let shown: Vec<&EndedIn> = of.ended_in.iter().take(detail.rows).filter(much).collect();

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::output::name;
 use crate::profile::labels::ContainerLabels;
-use crate::profile::{Profile, RunReport, View};
+use crate::profile::{Profile, ProfileView, RunReport};
 
 /// Version of the object's shape: grows when a field changes its meaning or goes.
 const SCHEMA: u32 = 1;
@@ -101,7 +101,7 @@ pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Resul
     Ok(text)
 }
 
-fn tables(profile: &View<'_>, lines: bool) -> Tables {
+fn tables(profile: &ProfileView<'_>, lines: bool) -> Tables {
     let frames = profile.frames();
     let named = |symbol: u32| {
         let symbol = &frames.symbols()[symbol as usize];

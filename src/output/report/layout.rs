@@ -87,7 +87,7 @@ pub(super) fn wrap(text: &str, indent: usize, most: usize) -> Vec<String> {
 
 /// How a column's text stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum ColumnAlignment {
     /// At the left.
     Left(&'static str),
     /// At the right: numbers.
@@ -96,16 +96,20 @@ pub(super) enum Column {
     Rest(&'static str),
 }
 
-impl Column {
+impl ColumnAlignment {
     fn title(self) -> &'static str {
         match self {
-            Column::Left(t) | Column::Right(t) | Column::Rest(t) => t,
+            ColumnAlignment::Left(t) | ColumnAlignment::Right(t) | ColumnAlignment::Rest(t) => t,
         }
     }
 }
 
 /// Rows under titles, two spaces before each column.
-pub(super) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]], most: usize) -> Vec<String> {
+pub(super) fn table<const N: usize>(
+    columns: [ColumnAlignment; N],
+    rows: &[[String; N]],
+    most: usize,
+) -> Vec<String> {
     let titles = columns.map(|c| c.title().to_owned());
     let all = || std::iter::once(&titles).chain(rows);
     let mut widths = [0; N];
@@ -120,9 +124,9 @@ pub(super) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]], 
             for ((column, cell), column_width) in columns.iter().zip(row).zip(widths) {
                 line.push_str("  ");
                 match column {
-                    Column::Left(_) => line.push_str(&format!("{cell:<column_width$}")),
-                    Column::Right(_) => line.push_str(&format!("{cell:>column_width$}")),
-                    Column::Rest(_) => {
+                    ColumnAlignment::Left(_) => line.push_str(&format!("{cell:<column_width$}")),
+                    ColumnAlignment::Right(_) => line.push_str(&format!("{cell:>column_width$}")),
+                    ColumnAlignment::Rest(_) => {
                         let rest = most.saturating_sub(width(&line)).max(8);
                         line.push_str(&cut_middle(cell, rest));
                     }
@@ -158,7 +162,7 @@ pub(super) fn base_name(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Column, bytes, cut, cut_middle, percent, share, table, thousands, wrap};
+    use super::{ColumnAlignment, bytes, cut, cut_middle, percent, share, table, thousands, wrap};
 
     #[test]
     fn numbers() {
@@ -179,7 +183,7 @@ mod tests {
         assert_eq!(cut_middle("org.example.Server.handle", 16), "org.e…ver.handle");
         assert_eq!(wrap("one two three", 2, 10), ["  one two", "  three"]);
         let lines = table(
-            [Column::Right("n"), Column::Rest("name")],
+            [ColumnAlignment::Right("n"), ColumnAlignment::Rest("name")],
             &[["10".into(), "a.long.name.of.a.function".into()], ["7".into(), "b".into()]],
             24,
         );

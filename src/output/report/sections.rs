@@ -2,11 +2,11 @@
 
 use super::detail::Detail;
 use super::event::noun;
-use super::layout::{Column, advice, base_name, bytes, cut, percent, share, table, thousands, wrap};
+use super::layout::{ColumnAlignment, advice, base_name, bytes, cut, percent, share, table, thousands, wrap};
 use crate::limits::{Limit, LimitRow};
 use crate::output::name;
 use crate::profile::report::{Cost, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
-use crate::profile::{RunReport, View};
+use crate::profile::{ProfileView, RunReport};
 
 /// What ran, where and when.
 pub(super) fn head(report: &RunReport, width: usize) -> Vec<String> {
@@ -51,7 +51,8 @@ pub(super) fn limits(report: &RunReport, detail: Detail) -> Vec<String> {
         .take(detail.rows)
         .map(|row| [thousands(row.left_out), row.limit.what().to_owned(), row.subject.clone()])
         .collect();
-    let columns = [Column::Right("number"), Column::Left("left out"), Column::Rest("of")];
+    let columns =
+        [ColumnAlignment::Right("number"), ColumnAlignment::Left("left out"), ColumnAlignment::Rest("of")];
     let mut lines = section("Limits that were met", columns, &rows, all.len(), detail);
     let met = Limit::all().filter(|limit| all.iter().any(|row| row.limit == *limit));
     lines.extend(met.flat_map(|limit| wrap(limit.advice(), 2, detail.width)));
@@ -66,13 +67,13 @@ pub(super) fn jvms(report: &RunReport, width: usize) -> Vec<String> {
     let mut lines = vec!["JVMs".to_owned()];
     let rows: Vec<[String; 7]> = report.jvms.iter().map(jvm_row).collect();
     let columns = [
-        Column::Right("pid"),
-        Column::Left("version"),
-        Column::Right("ticks"),
-        Column::Right("Java"),
-        Column::Right("to the root"),
-        Column::Left("names"),
-        Column::Rest("main"),
+        ColumnAlignment::Right("pid"),
+        ColumnAlignment::Left("version"),
+        ColumnAlignment::Right("ticks"),
+        ColumnAlignment::Right("Java"),
+        ColumnAlignment::Right("to the root"),
+        ColumnAlignment::Left("names"),
+        ColumnAlignment::Rest("main"),
     ];
     let mut table = table(columns, &rows, width).into_iter();
     lines.extend(table.next());
@@ -193,7 +194,7 @@ fn group_notes(group: &GroupReport) -> Vec<String> {
 }
 
 /// Containers, and what is in none.
-pub(super) fn containers(profile: &View<'_>, detail: Detail) -> Vec<String> {
+pub(super) fn containers(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.containers();
     let shown = profile.accounts().shown();
     let rows: Vec<[String; 4]> = all
@@ -208,16 +209,16 @@ pub(super) fn containers(profile: &View<'_>, detail: Detail) -> Vec<String> {
         })
         .collect();
     let columns = [
-        Column::Right("share"),
-        Column::Right(noun(profile.event())),
-        Column::Left("id"),
-        Column::Rest("container"),
+        ColumnAlignment::Right("share"),
+        ColumnAlignment::Right(noun(profile.event())),
+        ColumnAlignment::Left("id"),
+        ColumnAlignment::Rest("container"),
     ];
     section("Containers", columns, &rows, all.len(), detail)
 }
 
 /// The hottest processes.
-pub(super) fn processes(profile: &View<'_>, detail: Detail) -> Vec<String> {
+pub(super) fn processes(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.processes();
     let shown = profile.accounts().shown();
     let rows: Vec<[String; 3]> = all
@@ -232,12 +233,16 @@ pub(super) fn processes(profile: &View<'_>, detail: Detail) -> Vec<String> {
             [percent(row.ticks, shown), thousands(row.ticks), who]
         })
         .collect();
-    let columns = [Column::Right("share"), Column::Right(noun(profile.event())), Column::Rest("process")];
+    let columns = [
+        ColumnAlignment::Right("share"),
+        ColumnAlignment::Right(noun(profile.event())),
+        ColumnAlignment::Rest("process"),
+    ];
     section("Processes", columns, &rows, all.len(), detail)
 }
 
 /// The hottest functions.
-pub(super) fn functions(profile: &View<'_>, detail: Detail) -> Vec<String> {
+pub(super) fn functions(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.functions();
     let shown = profile.accounts().shown();
     let frames = profile.frames();
@@ -254,13 +259,17 @@ pub(super) fn functions(profile: &View<'_>, detail: Detail) -> Vec<String> {
             ]
         })
         .collect();
-    let columns =
-        [Column::Right("self"), Column::Right("total"), Column::Left("kind"), Column::Rest("function")];
+    let columns = [
+        ColumnAlignment::Right("self"),
+        ColumnAlignment::Right("total"),
+        ColumnAlignment::Left("kind"),
+        ColumnAlignment::Rest("function"),
+    ];
     section("Functions", columns, &rows, all.len(), detail)
 }
 
 /// Files whose functions have no names, and where those may be had.
-pub(super) fn stripped(profile: &View<'_>, detail: Detail) -> Vec<String> {
+pub(super) fn stripped(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.stripped();
     let shown = profile.accounts().shown();
     let rows: Vec<[String; 3]> = all
@@ -268,7 +277,8 @@ pub(super) fn stripped(profile: &View<'_>, detail: Detail) -> Vec<String> {
         .take(detail.rows)
         .map(|row| [percent(row.itself, shown), percent(row.total, shown), row.path.to_string()])
         .collect();
-    let columns = [Column::Right("self"), Column::Right("total"), Column::Rest("file")];
+    let columns =
+        [ColumnAlignment::Right("self"), ColumnAlignment::Right("total"), ColumnAlignment::Rest("file")];
     let mut lines = section("Without symbols", columns, &rows, all.len(), detail);
     if !lines.is_empty() {
         lines.extend(wrap("Such functions are called FILE!fun_ADDRESS.", 2, detail.width));
@@ -280,7 +290,7 @@ pub(super) fn stripped(profile: &View<'_>, detail: Detail) -> Vec<String> {
 }
 
 /// The hottest lines.
-pub(super) fn lines(profile: &View<'_>, detail: Detail) -> Vec<String> {
+pub(super) fn lines(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.lines();
     let shown = profile.accounts().shown();
     let rows: Vec<[String; 3]> = all
@@ -291,13 +301,17 @@ pub(super) fn lines(profile: &View<'_>, detail: Detail) -> Vec<String> {
             [percent(row.itself, shown), thousands(row.itself), place]
         })
         .collect();
-    let columns = [Column::Right("self"), Column::Right(noun(profile.event())), Column::Rest("line")];
+    let columns = [
+        ColumnAlignment::Right("self"),
+        ColumnAlignment::Right(noun(profile.event())),
+        ColumnAlignment::Rest("line"),
+    ];
     section("Lines", columns, &rows, all.len(), detail)
 }
 
 fn section<const N: usize>(
     title: &str,
-    columns: [Column; N],
+    columns: [ColumnAlignment; N],
     rows: &[[String; N]],
     all: usize,
     detail: Detail,

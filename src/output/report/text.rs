@@ -2,7 +2,7 @@
 
 use super::detail::Detail;
 use super::{event, sections};
-use crate::profile::{Profile, RunReport, View};
+use crate::profile::{Profile, ProfileView, RunReport};
 
 /// The report as lines of text, plain, each no longer than asked for (but for the narrowest of terminals), with a newline
 /// after each.
@@ -41,7 +41,7 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
 }
 
 /// Whose an event's samples are, and where.
-fn tables(view: &View<'_>, detail: Detail) -> [Vec<String>; 5] {
+fn tables(view: &ProfileView<'_>, detail: Detail) -> [Vec<String>; 5] {
     [
         sections::containers(view, detail),
         sections::processes(view, detail),

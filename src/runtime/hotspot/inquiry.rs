@@ -5,12 +5,12 @@ use std::sync::mpsc::Sender;
 
 use super::agent_rule;
 use crate::jvm::{self, AttachOptions, Attached, Failed, Jvm, Opened, Refusal};
-use crate::plan::{AgentRule, Java, Refused};
+use crate::plan::{AgentRule, JavaNaming, Refused};
 use crate::process::container::Node;
 use crate::sample::MonoNs;
 
 /// A JVM, by its pid, and what it says of itself.
-pub(super) type Described = (u32, jvm::Described);
+pub(super) type DescribedJvm = (u32, jvm::JvmDescription);
 
 /// How a JVM was met.
 pub(super) enum Met {
@@ -30,7 +30,7 @@ impl Met {
 pub(super) struct Inquiry {
     pub(super) tgid: u32,
     pub(super) met: Met,
-    pub(super) java: Java,
+    pub(super) java: JavaNaming,
     /// To whom the agent is attached where names are read out of memory.
     pub(super) agent_for: Vec<AgentRule>,
     pub(super) node: Node,
@@ -39,7 +39,7 @@ pub(super) struct Inquiry {
 }
 
 /// What came of it.
-pub(super) struct Answer {
+pub(super) struct AttachOutcome {
     pub(super) jvm: Option<Jvm>,
     /// Why its stacks are walked by frame pointers alone.
     pub(super) undescribed: Option<Refusal>,
@@ -64,7 +64,7 @@ pub(super) enum Got {
 
 impl Inquiry {
     /// Asks. What stacks are walked by is told as soon as it is known.
-    pub(super) fn answer(self, described: &Sender<Described>) -> Answer {
+    pub(super) fn answer(self, described: &Sender<DescribedJvm>) -> AttachOutcome {
         let Inquiry { tgid, met, java, agent_for, node, refused, options } = self;
         let late = met.is_late();
         let jvm = match met {
@@ -73,7 +73,7 @@ impl Inquiry {
         };
         let Some(jvm) = jvm else {
             let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
-            return Answer { jvm: None, undescribed: Some(Refusal::Exited), no_agent: None, names };
+            return AttachOutcome { jvm: None, undescribed: Some(Refusal::Exited), no_agent: None, names };
         };
         // Nobody listens any more when the session is over.
         let tell = |it| described.send((tgid, it)).unwrap_or_default();
@@ -109,16 +109,16 @@ impl Inquiry {
         // One that has just begun makes more of its stubs while it starts.
         let again = again.or_else(|| (late || first.is_none()).then(describe));
         let undescribed = [first, again].into_iter().flatten().reduce(Option::and).flatten();
-        Answer { jvm: Some(jvm), undescribed, no_agent, names }
+        AttachOutcome { jvm: Some(jvm), undescribed, no_agent, names }
     }
 }
 
 /// Whether a JVM should have the agent; `is_allowed`: by a rule, where memory is the source of the others.
-fn attaches(java: Java, is_allowed: impl FnOnce() -> bool) -> bool {
+fn attaches(java: JavaNaming, is_allowed: impl FnOnce() -> bool) -> bool {
     match java {
-        Java::Auto | Java::Agent => true,
-        Java::Vm => is_allowed(),
-        Java::Off => false,
+        JavaNaming::Auto | JavaNaming::Agent => true,
+        JavaNaming::Vm => is_allowed(),
+        JavaNaming::Off => false,
     }
 }
 
@@ -138,16 +138,16 @@ fn attach(
 
 #[cfg(test)]
 mod tests {
-    use super::{Java, attaches};
+    use super::{JavaNaming, attaches};
 
     #[test]
     fn rules_are_for_where_memory_is_read() {
         for (java, is_allowed, asked) in [
-            (Java::Auto, false, true),
-            (Java::Agent, false, true),
-            (Java::Vm, true, true),
-            (Java::Vm, false, false),
-            (Java::Off, true, false),
+            (JavaNaming::Auto, false, true),
+            (JavaNaming::Agent, false, true),
+            (JavaNaming::Vm, true, true),
+            (JavaNaming::Vm, false, false),
+            (JavaNaming::Off, true, false),
         ] {
             assert_eq!(attaches(java, || is_allowed), asked, "{java:?} {is_allowed}");
         }

@@ -40,19 +40,19 @@ struct Known {
 
 /// The names of threads that ran.
 #[derive(Debug, Default)]
-pub(super) struct JavaThreads {
+pub(super) struct JavaThreadNames {
     /// Names with their numbers.
     raw: bool,
     known: HashMap<Thread, Known>,
 }
 
-impl JavaThreads {
-    pub(super) fn new(raw: bool) -> JavaThreads {
-        JavaThreads { raw, known: HashMap::new() }
+impl JavaThreadNames {
+    pub(super) fn new(raw: bool) -> JavaThreadNames {
+        JavaThreadNames { raw, known: HashMap::new() }
     }
 
     /// Reads the names of the threads of these stacks, in the order of time, whose window is over.
-    pub(super) fn look(&mut self, world: &mut World, stacks: &[(Stack, Count)]) {
+    pub(super) fn name_threads(&mut self, world: &mut World, stacks: &[(Stack, Count)]) {
         self.forget(world);
         // Of a process whose memory is read, what the kernel calls it; of others nothing.
         let mut processes: HashMap<ProcessId, Option<Arc<[u8]>>> = HashMap::new();

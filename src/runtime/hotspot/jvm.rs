@@ -6,12 +6,12 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::inquiry::{Answer, Described, Got, NoAgent};
+use super::inquiry::{AttachOutcome, DescribedJvm, Got, NoAgent};
 use crate::jvm::vm::VmLayout;
 use crate::jvm::{
-    self, AttachOptions, Attached, Failed, Inspection, JavaVersion, Jvm, Opened, Refusal, Source,
+    self, AttachOptions, Attached, Failed, Inspection, JavaVersion, Jvm, LogSource, Opened, Refusal,
 };
-use crate::plan::Java;
+use crate::plan::JavaNaming;
 use crate::process::cgroup::Membership;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
@@ -29,7 +29,7 @@ pub(super) type Throttled = HashMap<EntryId, ThrottleTotals>;
 /// How it stands with the names of a JVM.
 enum Names {
     /// Being attached to or opened, in a thread of its own.
-    Attaching(JoinHandle<Answer>),
+    Attaching(JoinHandle<AttachOutcome>),
     Attached(Box<Attached>),
     /// Read out of its memory.
     Opened(Box<Opened>),
@@ -48,7 +48,7 @@ const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 pub(super) struct Entry {
     tgid: u32,
     /// Where its names were to come from.
-    java: Java,
+    java: JavaNaming,
     /// None until it was looked at.
     jvm: Option<Jvm>,
     names: Names,
@@ -78,8 +78,8 @@ impl Entry {
     /// One that this thread attaches to; `cpu`: how its cgroup was throttled until now.
     pub(super) fn attaching(
         tgid: u32,
-        java: Java,
-        thread: JoinHandle<Answer>,
+        java: JavaNaming,
+        thread: JoinHandle<AttachOutcome>,
         late: bool,
         cpu: CpuSnapshot,
     ) -> Entry {
@@ -146,7 +146,7 @@ impl Entry {
     }
 
     /// Asks one that came during the run once more what its stacks are walked by, when it is time.
-    pub(super) fn describe_again(&mut self, options: &AttachOptions, described: &Sender<Described>) {
+    pub(super) fn describe_again(&mut self, options: &AttachOptions, described: &Sender<DescribedJvm>) {
         let is_due = AGAIN.get(self.again).is_some_and(|after| self.began.elapsed() >= *after);
         if !self.late || !is_due || self.is_open() || self.is_closed() {
             return;
@@ -165,7 +165,7 @@ impl Entry {
     }
 
     /// Takes the result of an attach.
-    fn settle(&mut self, result: Result<Got, Failed>) {
+    fn take_result(&mut self, result: Result<Got, Failed>) {
         self.took = self.began.elapsed();
         match result {
             Ok(Got::Log(attached)) => {
@@ -184,7 +184,7 @@ impl Entry {
         }
     }
 
-    fn tell(&self) {
+    fn log_names(&self) {
         let (pid, name) = self.jvm.as_ref().map_or((0, "?"), |jvm| (jvm.process.tgid, jvm.main.as_str()));
         match &self.names {
             Names::Attached(attached) => {
@@ -209,7 +209,7 @@ impl Entry {
         }
         let Names::Attaching(thread) = std::mem::replace(&mut self.names, Names::Off) else { return results };
         // A thread that panics ends the profiler: a release is built so.
-        if let Ok(Answer { jvm, undescribed, no_agent, names }) = thread.join() {
+        if let Ok(AttachOutcome { jvm, undescribed, no_agent, names }) = thread.join() {
             if let (Some(jvm), Some(NoAgent { why, .. })) = (&jvm, &no_agent) {
                 log::info!("JVM {} ({}): {why}, its memory is read instead", jvm.process.tgid, jvm.main);
             }
@@ -217,8 +217,8 @@ impl Entry {
             self.jvm = jvm;
             self.undescribed = undescribed;
             self.no_agent = no_agent.map(|it| it.why);
-            self.settle(names);
-            self.tell();
+            self.take_result(names);
+            self.log_names();
         }
         if let Some(process) = self.bound.take() {
             self.bind(process, symbolizer);
@@ -248,7 +248,7 @@ impl Entry {
                 let log = JvmLog {
                     file,
                     clock_offset_ns: attached.clock_offset,
-                    consume: attached.source == Source::Late,
+                    consume: attached.source == LogSource::Late,
                     blobs: attached.blobs.clone(),
                 };
                 symbolizer.follow_jvm(process, log)
@@ -330,14 +330,14 @@ impl Entry {
         let ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
         match &self.names {
             Names::Attached(attached) => match (attached.source, self.late) {
-                (Source::AtStart, _) => NameSource::AgentAtStart,
-                (Source::Late, true) => NameSource::AgentDuringRun { ms },
-                (Source::Late, false) => NameSource::AgentLate { ms },
+                (LogSource::AtStart, _) => NameSource::AgentAtStart,
+                (LogSource::Late, true) => NameSource::AgentDuringRun { ms },
+                (LogSource::Late, false) => NameSource::AgentLate { ms },
             },
             Names::Opened(_) => NameSource::Memory { ms },
             Names::Refused(refusal) => {
                 let JvmRefusal { label, mut hint } = refused(refusal);
-                if self.java == Java::Agent && self.memory.is_some() && refusal.leaves_memory() {
+                if self.java == JavaNaming::Agent && self.memory.is_some() && refusal.leaves_memory() {
                     hint.push_str(" --java auto and --java vm read its names out of its memory.");
                 }
                 NameSource::Refused { label, hint }
@@ -379,9 +379,9 @@ mod tests {
         let hierarchies = Hierarchies::below(tmp.path(), v1);
         stat(1, 70);
         let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
-        let answer = Answer { jvm: None, undescribed: None, no_agent: None, names };
+        let answer = AttachOutcome { jvm: None, undescribed: None, no_agent: None, names };
         let thread = std::thread::spawn(move || answer);
-        let mut entry = Entry::attaching(own, Java::Agent, thread, true, hierarchies.snapshot(&of));
+        let mut entry = Entry::attaching(own, JavaNaming::Agent, thread, true, hierarchies.snapshot(&of));
         stat(3, 100);
         assert_eq!(entry.measure(&hierarchies), Some(ThrottleTotals { times: 2, usec: 30 }));
         stat(7, 120);

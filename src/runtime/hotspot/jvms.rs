@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::inquiry::{Described, Inquiry, Met};
-use super::java_threads::JavaThreads;
+use super::inquiry::{DescribedJvm, Inquiry, Met};
+use super::java_threads::JavaThreadNames;
 use super::jvm::{Entry, Throttled};
 use crate::jvm::{self, AttachOptions};
-use crate::plan::{AgentRule, Control, Java, OptedIn, Refused, Settings, Target};
+use crate::plan::{AgentRule, Control, JavaNaming, OptedIn, Refused, Settings, Target};
 use crate::process::cgroup::Membership;
 use crate::process::container::Node;
 use crate::process::hierarchies::Hierarchies;
@@ -39,8 +39,8 @@ struct Queued {
 }
 
 /// All JVMs that are profiled.
-pub(super) struct Jvms {
-    java: Java,
+pub(super) struct HotSpotJvms {
+    java: JavaNaming,
     target: Target,
     children: bool,
     options: AttachOptions,
@@ -64,15 +64,15 @@ pub(super) struct Jvms {
     /// Why those that were there before could not be looked for.
     undiscovered: Option<String>,
     /// What they call their threads; none if threads are not told apart.
-    pub(super) threads: Option<JavaThreads>,
+    pub(super) threads: Option<JavaThreadNames>,
     /// How they were throttled in parts that are not reported yet, by the part's last window.
     throttled: BTreeMap<u64, Throttled>,
     /// What their stacks are walked by, from the threads that ask for it.
-    described: (Sender<Described>, Receiver<Described>),
+    described: (Sender<DescribedJvm>, Receiver<DescribedJvm>),
 }
 
-impl Jvms {
-    pub(super) fn new(settings: &Settings, control: &Control) -> Jvms {
+impl HotSpotJvms {
+    pub(super) fn new(settings: &Settings, control: &Control) -> HotSpotJvms {
         settings.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::open);
         let options = AttachOptions {
             timeout: settings.attach_timeout,
@@ -80,7 +80,7 @@ impl Jvms {
             interrupt: control.interrupted(),
             ..AttachOptions::new(settings.binary.clone())
         };
-        Jvms {
+        HotSpotJvms {
             java: settings.java,
             target: settings.target.clone(),
             children: settings.children,
@@ -98,7 +98,7 @@ impl Jvms {
             refused: settings.refused.clone(),
             results: BTreeMap::new(),
             undiscovered: None,
-            threads: settings.per_thread.then(|| JavaThreads::new(settings.raw_threads)),
+            threads: settings.per_thread.then(|| JavaThreadNames::new(settings.raw_threads)),
             throttled: BTreeMap::new(),
             described: channel(),
         }
@@ -112,7 +112,7 @@ impl Jvms {
     /// Hands on what the stacks of JVMs are walked by, as far as it was found out. Methods that their interpreters run have
     /// names from then on.
     pub(super) fn hand_on_descriptions(&mut self, world: &mut World) {
-        for (tgid, jvm::Described { hotspot, memory, layout }) in self.described.1.try_iter() {
+        for (tgid, jvm::JvmDescription { hotspot, memory, layout }) in self.described.1.try_iter() {
             if let Some(entry) = self.entries.get_mut(&tgid) {
                 entry.take_description(memory, layout, &mut world.symbolizer);
             }
@@ -221,7 +221,7 @@ impl Jvms {
     /// Attaches to the JVMs that have just mapped `libjvm.so`. Until it is known how its stacks are walked those of a JVM that
     /// starts do not reach the root.
     pub(super) fn attach_new(&mut self, world: &mut World) {
-        let Jvms { mapped, entries, queue, .. } = self;
+        let HotSpotJvms { mapped, entries, queue, .. } = self;
         // Those that were there before had no turn, and have it when they run.
         let begun = |tgid: &u32, at: &mut MonoNs| {
             *at != MonoNs::default() && !entries.contains_key(tgid) && world.walks(*tgid)
@@ -283,7 +283,7 @@ impl Jvms {
 
     /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system. Those that
     /// are interrupted clean up and end.
-    pub(super) fn settle(&mut self, symbolizer: &mut Symbolizer) {
+    pub(super) fn wait_for_attaches(&mut self, symbolizer: &mut Symbolizer) {
         self.queue.clear();
         self.ask_nobody_else();
         self.join(true, symbolizer);
@@ -417,7 +417,7 @@ impl Jvms {
 
     /// Says whose names come late: what is read out of memory is there as soon as it runs, and nothing comes of one that
     /// refused.
-    pub(super) fn tell_readiness(&self, readiness: &mut Readiness) {
+    pub(super) fn report_readiness(&self, readiness: &mut Readiness) {
         self.queue.iter().for_each(|queued| readiness.set(queued.tgid, NameDelay::Undecided));
         for (tgid, entry) in &self.entries {
             if entry.is_open() {

@@ -1,6 +1,6 @@
 //! JVMs as a stage of a session.
 
-use super::jvms::Jvms;
+use super::jvms::HotSpotJvms;
 use crate::limits::{Limit, LimitsMet};
 use crate::plan::{Control, Settings};
 use crate::process::ProcessEvent;
@@ -8,10 +8,10 @@ use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
 
 /// The stage of HotSpot's JVMs.
 pub(in crate::runtime) fn stage(settings: &Settings, control: &Control) -> Box<dyn Stage> {
-    Box::new(Jvms::new(settings, control))
+    Box::new(HotSpotJvms::new(settings, control))
 }
 
-impl Stage for Jvms {
+impl Stage for HotSpotJvms {
     fn name(&self) -> &'static str {
         "HotSpot"
     }
@@ -41,9 +41,9 @@ impl Stage for Jvms {
             self.end_part(world.window);
         }
         if let Some(threads) = &mut self.threads {
-            threads.look(world, window.stacks);
+            threads.name_threads(world, window.stacks);
         }
-        self.tell_readiness(&mut world.readiness);
+        self.report_readiness(&mut world.readiness);
     }
 
     fn on_tick(&mut self, world: &mut World) {
@@ -53,7 +53,7 @@ impl Stage for Jvms {
     }
 
     fn on_end(&mut self, world: &mut World) {
-        self.settle(&mut world.symbolizer);
+        self.wait_for_attaches(&mut world.symbolizer);
         self.note_read(&world.symbolizer.read_logs(&world.waiting));
         self.release();
     }

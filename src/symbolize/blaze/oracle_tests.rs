@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::super::elf::{Elf, SHF_COMPRESSED};
-use super::super::shared::{self, Shared};
+use super::super::shared::{self, SharedDwarf};
 use super::super::symbol_file::SymbolFile;
 use super::*;
 
@@ -173,7 +173,7 @@ fn shared_debug_information_says_what_the_files_said_before() {
         dwz.arg("-m").arg(&shared).args(["-M", "shared"]).args([&one, &two]);
         assert!(dwz.status().unwrap().success());
         let (own, shared) = (elf(&one), elf(&shared));
-        let shared = Shared::read(&own, &shared).unwrap();
+        let shared = SharedDwarf::read(&own, &shared).unwrap();
         let oracle = shared::context(&elf(&before), None).unwrap();
         let text = own.section(".text").unwrap();
         let mut inlined = 0;

@@ -1,9 +1,9 @@
 //! What the table says of one function (`runtime._func`).
 
-use super::header::{Header, Version};
+use super::header::{GoTableHeader, Version};
 use super::image::{Image, number, word};
 use super::module::ModuleData;
-use super::values::{Allowance, Values};
+use super::values::{ReadAllowance, Values};
 
 /// The table of values that says which inlined call an instruction belongs to (`abi.PCDATA_InlTreeIndex`).
 const INLINED: u32 = 2;
@@ -39,7 +39,12 @@ pub(super) struct GoFunction {
 
 impl GoFunction {
     /// The function that has code at `pc`.
-    pub(super) fn at(image: &dyn Image, header: &Header, module: &ModuleData, pc: u64) -> Option<GoFunction> {
+    pub(super) fn at(
+        image: &dyn Image,
+        header: &GoTableHeader,
+        module: &ModuleData,
+        pc: u64,
+    ) -> Option<GoFunction> {
         let (mut low, mut high) = (0, header.functions);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -56,7 +61,7 @@ impl GoFunction {
     /// The function of this number, by address.
     pub(super) fn numbered(
         image: &dyn Image,
-        header: &Header,
+        header: &GoTableHeader,
         module: &ModuleData,
         index: u64,
     ) -> Option<GoFunction> {
@@ -93,10 +98,10 @@ impl GoFunction {
     pub(super) fn value(
         &self,
         image: &dyn Image,
-        header: &Header,
+        header: &GoTableHeader,
         table: u32,
         pc: u64,
-        allowance: &Allowance,
+        allowance: &ReadAllowance,
     ) -> Option<i32> {
         if table == 0 {
             return Some(-1);
@@ -109,9 +114,9 @@ impl GoFunction {
     pub(super) fn values<'i>(
         &self,
         image: &'i dyn Image,
-        header: &Header,
+        header: &GoTableHeader,
         table: u32,
-        allowance: &'i Allowance,
+        allowance: &'i ReadAllowance,
     ) -> Option<Values<'i>> {
         let address =
             header.values.checked_add(u64::from(table)).filter(|&at| table != 0 && at < header.rows)?;
@@ -119,7 +124,7 @@ impl GoFunction {
     }
 
     /// The name of its unit's file of this number.
-    pub(super) fn file(&self, image: &dyn Image, header: &Header, file: i32) -> Option<Vec<u8>> {
+    pub(super) fn file(&self, image: &dyn Image, header: &GoTableHeader, file: i32) -> Option<Vec<u8>> {
         let index = u64::from(self.unit) + u64::from(u32::try_from(file).ok()?);
         let at = header.units.checked_add(index * 4).filter(|&at| self.unit != NONE && at < header.files)?;
         header.text(image, header.files, header.values, number(image, at)?, MAX_PATH)
@@ -127,22 +132,22 @@ impl GoFunction {
 }
 
 /// Bytes of a number in the list of functions.
-fn row(header: &Header) -> u8 {
+fn row(header: &GoTableHeader) -> u8 {
     if header.version == Version::Go116 { header.word } else { 4 }
 }
 
 /// Where the function of this number begins; that behind the last one is where the last one ends.
-fn start(image: &dyn Image, header: &Header, module: &ModuleData, index: u64) -> Option<u64> {
+fn start(image: &dyn Image, header: &GoTableHeader, module: &ModuleData, index: u64) -> Option<u64> {
     let size = row(header);
     let at = header.rows.checked_add(index * 2 * u64::from(size))?;
     code(module, header, word(image, at, size)?)
 }
 
-fn code(module: &ModuleData, header: &Header, value: u64) -> Option<u64> {
+fn code(module: &ModuleData, header: &GoTableHeader, value: u64) -> Option<u64> {
     if header.version == Version::Go116 { Some(value) } else { module.text.checked_add(value) }
 }
 
-fn tree(image: &dyn Image, header: &Header, data: u64) -> Option<u64> {
+fn tree(image: &dyn Image, header: &GoTableHeader, data: u64) -> Option<u64> {
     if header.version == Version::Go116 {
         let size = u64::from(header.word);
         let data = data.checked_next_multiple_of(size)?;

@@ -18,7 +18,7 @@ pub(super) enum Version {
 
 /// Where the parts of a table are: addresses.
 #[derive(Clone, Debug)]
-pub(super) struct Header {
+pub(super) struct GoTableHeader {
     pub(super) base: u64,
     pub(super) version: Version,
     /// Bytes of the smallest instruction.
@@ -38,9 +38,9 @@ pub(super) struct Header {
     pub(super) rows: u64,
 }
 
-impl Header {
+impl GoTableHeader {
     /// Reads the header that may stand at `base`.
-    pub(super) fn read(image: &dyn Image, base: u64) -> Option<Header> {
+    pub(super) fn read(image: &dyn Image, base: u64) -> Option<GoTableHeader> {
         let mut beginning = [0; 8];
         if image.read(base, &mut beginning) < beginning.len() || !is_beginning(&beginning) {
             return None;
@@ -53,7 +53,7 @@ impl Header {
         };
         let field = |number: u64| word(image, base.checked_add(8 + number * u64::from(size))?, size);
         let part = |number: u64| base.checked_add(field(parts + number)?);
-        let header = Header {
+        let header = GoTableHeader {
             base,
             version,
             quantum,

@@ -26,7 +26,7 @@ pub(crate) trait Image {
     /// As many of `buffer`'s bytes as the file has from a virtual address on.
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
     /// The addresses that are mapped from the file.
-    fn mapped(&self) -> Vec<Mapped>;
+    fn mapped(&self) -> Vec<MappedImage>;
     /// Whether one executable segment has all of these addresses.
     fn is_code(&self, addresses: Range<u64>) -> bool;
     /// The address of a section.
@@ -39,7 +39,7 @@ pub(crate) trait Image {
 
 /// Addresses that are mapped from the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mapped {
+pub(crate) struct MappedImage {
     pub(crate) addresses: Range<u64>,
     pub(crate) writable: bool,
 }

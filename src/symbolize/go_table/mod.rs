@@ -21,12 +21,12 @@ mod hostile_tests;
 mod oracle_tests;
 
 use function::GoFunction;
-use header::Header;
+use header::GoTableHeader;
 use image::Image;
 use module::ModuleData;
 pub(crate) use stack::OnStack;
 use trees::Trees;
-use values::Allowance;
+use values::ReadAllowance;
 
 /// Inlined calls of one address; Go's compiler stops far below.
 const MAX_INLINED: usize = 128;
@@ -47,7 +47,7 @@ pub(crate) struct GoCall {
 /// Where the line table of one file is, and what its code is.
 #[derive(Debug)]
 pub(crate) struct GoTable {
-    header: Header,
+    header: GoTableHeader,
     module: ModuleData,
     trees: Trees,
 }
@@ -56,7 +56,7 @@ impl GoTable {
     /// Finds the table of a program. `None` if it has none, or one that contradicts itself.
     pub(crate) fn find(image: &dyn Image) -> Option<GoTable> {
         let found = |base| {
-            let header = Header::read(image, base)?;
+            let header = GoTableHeader::read(image, base)?;
             let module = ModuleData::find(image, &header)?;
             Some((header, module))
         };
@@ -91,7 +91,7 @@ impl GoTable {
         name: &[u8],
         address: u64,
     ) -> Option<Vec<GoCall>> {
-        let allowance = Allowance::default();
+        let allowance = ReadAllowance::default();
         let mut calls = Vec::new();
         let mut at = address;
         while calls.len() <= MAX_INLINED {

@@ -2,8 +2,8 @@
 //! describes. No symbol leads there in a stripped file; but it begins with pointers to the table and to each of its
 //! parts, and nothing else does.
 
-use super::header::{Header, Version};
-use super::image::{Image, Mapped, aligned, pieces, word};
+use super::header::{GoTableHeader, Version};
+use super::image::{Image, MappedImage, aligned, pieces, word};
 
 /// Pointers that are read: the fields that are asked for are among the first ones.
 const WORDS: usize = 49;
@@ -41,7 +41,7 @@ pub(super) struct ModuleData {
 
 impl ModuleData {
     /// Finds the data that belong to a table.
-    pub(super) fn find(image: &dyn Image, header: &Header) -> Option<ModuleData> {
+    pub(super) fn find(image: &dyn Image, header: &GoTableHeader) -> Option<ModuleData> {
         let in_place = || places(image, header).into_iter();
         let found = in_place().find_map(|place| ModuleData::of(image, header, &words(image, header, place)));
         found.or_else(|| {
@@ -63,7 +63,7 @@ impl ModuleData {
         })
     }
 
-    fn of(image: &dyn Image, header: &Header, words: &[u64]) -> Option<ModuleData> {
+    fn of(image: &dyn Image, header: &GoTableHeader, words: &[u64]) -> Option<ModuleData> {
         let parts = [header.names, header.units, header.files, header.values, header.rows, header.rows];
         let word = |at: usize| words.get(at).copied();
         let mut pointers = PARTS.iter().zip(parts);
@@ -82,20 +82,20 @@ impl ModuleData {
     }
 }
 
-fn words(image: &dyn Image, header: &Header, place: u64) -> Vec<u64> {
+fn words(image: &dyn Image, header: &GoTableHeader, place: u64) -> Vec<u64> {
     let size = u64::from(header.word);
     let address = |index: usize| place.checked_add(index as u64 * size);
     (0..WORDS).map_while(|index| word(image, address(index)?, header.word)).collect()
 }
 
 /// Where the file has a pointer to the table in data that are written to, and a pointer to its names behind it.
-fn places(image: &dyn Image, header: &Header) -> Vec<u64> {
+fn places(image: &dyn Image, header: &GoTableHeader) -> Vec<u64> {
     let size = usize::from(header.word);
     let pointers = [header.base, header.names].map(u64::to_le_bytes);
     let pointers = pointers.iter().flat_map(|bytes| bytes.iter().take(size)).copied().collect::<Vec<u8>>();
     let mut places = Vec::new();
     let mut left = MAX_SEARCHED;
-    for Mapped { addresses, writable } in image.mapped() {
+    for MappedImage { addresses, writable } in image.mapped() {
         if !writable {
             continue;
         }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::blaze::{Location, SourceCode, Symbol};
+use super::super::blaze::{ElfSymbol, SourceCode, SourceLocation};
 use super::super::elf::Elf;
 use super::super::symbol_file::SymbolFile;
 use super::*;
@@ -56,7 +56,7 @@ fn build(dir: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
 fn by_dwarf(path: &Path, addresses: &[u64]) -> Vec<Vec<GoCall>> {
     let file = SymbolFile::of(Elf::read(File::open(path).unwrap()).unwrap());
     let blaze = file.lines().unwrap();
-    let call = |name: String, at: Location| GoCall {
+    let call = |name: String, at: SourceLocation| GoCall {
         name: for_print(name.as_bytes()),
         // The directory stands before each name that is no path.
         file: at.file.map(|file| file.strip_prefix("./").unwrap_or(&file).as_bytes().to_vec()),
@@ -64,7 +64,7 @@ fn by_dwarf(path: &Path, addresses: &[u64]) -> Vec<Vec<GoCall>> {
     };
     let calls = |(code, symbol)| {
         let SourceCode { function, own, inlined } = code?;
-        let name = function.or(symbol).map_or_else(String::new, |symbol: Symbol| symbol.name);
+        let name = function.or(symbol).map_or_else(String::new, |symbol: ElfSymbol| symbol.name);
         let outer = std::iter::once(call(name, own));
         let mut calls: Vec<GoCall> =
             outer.chain(inlined.into_iter().map(|(name, at)| call(name, at))).collect();

@@ -8,8 +8,8 @@ use std::ops::{ControlFlow, Range};
 
 use super::GoTable;
 use super::function::GoFunction;
-use super::image::{Image, Mapped};
-use super::values::Allowance;
+use super::image::{Image, MappedImage};
+use super::values::ReadAllowance;
 
 /// Bytes of values that are read of one file: twice what the largest Go programs need.
 const MAX_BYTES: usize = 512 << 20;
@@ -34,7 +34,7 @@ impl GoTable {
         mut each: impl FnMut(Range<u64>, OnStack) -> ControlFlow<E>,
     ) -> ControlFlow<E> {
         let image = Paged { image, base: self.header.base, pages: RefCell::default() };
-        let allowance = Allowance::of(MAX_BYTES);
+        let allowance = ReadAllowance::of(MAX_BYTES);
         for index in 0..self.header.functions {
             let Some(function) = GoFunction::numbered(&image, &self.header, &self.module, index) else {
                 continue;
@@ -94,7 +94,7 @@ impl Image for Paged<'_> {
         }
     }
 
-    fn mapped(&self) -> Vec<Mapped> {
+    fn mapped(&self) -> Vec<MappedImage> {
         self.image.mapped()
     }
 

@@ -4,7 +4,7 @@
 //! that moves from version to version. The field is the one by which the descriptions of many functions make sense.
 
 use super::function::GoFunction;
-use super::header::{Header, Version};
+use super::header::{GoTableHeader, Version};
 use super::image::{Image, number};
 use super::module::ModuleData;
 
@@ -37,7 +37,7 @@ pub(super) struct Inlined {
 
 impl Trees {
     /// Finds them.
-    pub(super) fn find(image: &dyn Image, header: &Header, module: &ModuleData) -> Trees {
+    pub(super) fn find(image: &dyn Image, header: &GoTableHeader, module: &ModuleData) -> Trees {
         if header.version == Version::Go116 {
             return Trees::Addressed;
         }
@@ -66,7 +66,7 @@ impl Trees {
     pub(super) fn record(
         &self,
         image: &dyn Image,
-        header: &Header,
+        header: &GoTableHeader,
         function: &GoFunction,
         index: u32,
     ) -> Option<Inlined> {

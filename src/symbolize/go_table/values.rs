@@ -11,17 +11,17 @@ const PIECE: usize = 256;
 const MAX_BYTES: usize = 4 << 20;
 
 /// What may still be read, bytes.
-pub(super) struct Allowance(Cell<usize>);
+pub(super) struct ReadAllowance(Cell<usize>);
 
-impl Default for Allowance {
-    fn default() -> Allowance {
-        Allowance(Cell::new(MAX_BYTES))
+impl Default for ReadAllowance {
+    fn default() -> ReadAllowance {
+        ReadAllowance(Cell::new(MAX_BYTES))
     }
 }
 
-impl Allowance {
-    pub(super) fn of(bytes: usize) -> Allowance {
-        Allowance(Cell::new(bytes))
+impl ReadAllowance {
+    pub(super) fn of(bytes: usize) -> ReadAllowance {
+        ReadAllowance(Cell::new(bytes))
     }
 
     fn take(&self, bytes: usize) -> Option<()> {
@@ -40,7 +40,7 @@ pub(super) struct Values<'i> {
 }
 
 /// A value, and up to which instruction it holds.
-pub(super) struct Value {
+pub(super) struct PcValue {
     pub(super) value: i32,
     pub(super) end: u64,
 }
@@ -49,7 +49,7 @@ impl<'i> Values<'i> {
     /// The table at `address` of a function that begins at `entry`.
     pub(super) fn new(
         image: &'i dyn Image,
-        allowance: &'i Allowance,
+        allowance: &'i ReadAllowance,
         address: u64,
         entry: u64,
         quantum: u8,
@@ -61,9 +61,9 @@ impl<'i> Values<'i> {
 
 /// Ends with the table, or where it cannot be read. (`runtime.step`.)
 impl Iterator for Values<'_> {
-    type Item = Value;
+    type Item = PcValue;
 
-    fn next(&mut self) -> Option<Value> {
+    fn next(&mut self) -> Option<PcValue> {
         let difference = self.bytes.number()?;
         // A difference of zero ends the table, unless it is the first one.
         if difference == 0 && self.at != self.entry {
@@ -72,13 +72,13 @@ impl Iterator for Values<'_> {
         let negative = if difference & 1 == 1 { u32::MAX } else { 0 };
         self.value = self.value.wrapping_add(((difference >> 1) ^ negative).cast_signed());
         self.at = self.at.checked_add(u64::from(self.bytes.number()?) * u64::from(self.quantum))?;
-        Some(Value { value: self.value, end: self.at })
+        Some(PcValue { value: self.value, end: self.at })
     }
 }
 
 struct Bytes<'i> {
     image: &'i dyn Image,
-    allowance: &'i Allowance,
+    allowance: &'i ReadAllowance,
     piece: [u8; PIECE],
     filled: usize,
     next: usize,

@@ -1,7 +1,7 @@
 //! `libjvm.so` as it lies in memory, with the tables by which HotSpot describes itself, and what they lead to.
 
 use super::threads;
-use super::{BASE, Bytes, CALL_STUB_RETURN, INTERPRETER, LIBRARY, METHOD, POINTER};
+use super::{BASE, CALL_STUB_RETURN, FakeMemory, INTERPRETER, LIBRARY, METHOD, POINTER};
 
 /// The fields that [`super::layout`] is about: class, name, whether the value is an address, and the value.
 const FIELDS: &[(&str, &str, bool, u64)] = &[
@@ -78,7 +78,7 @@ pub(super) const PERF_DATA: u64 = LOADERS + 0x80;
 
 /// What has been written of a library: one thing behind the other.
 struct Library<'a> {
-    bytes: &'a Bytes,
+    bytes: &'a FakeMemory,
     end: u64,
 }
 
@@ -143,7 +143,7 @@ impl Library<'_> {
     }
 }
 
-impl Bytes {
+impl FakeMemory {
     /// Adds the library: a JVM of this release that describes itself as [`super::layout`] says, with a flag, and with `classes`
     /// that may go. Returns where it ends.
     pub fn library(&self, release: &str, classes: bool) -> u64 {

@@ -1,6 +1,6 @@
 //! Threads with names: what leads from the JVM's list of them to the characters.
 
-use super::{BASE, Bytes};
+use super::{BASE, FakeMemory};
 
 /// Pointers: to the list of threads, to the classes of strings and of threads; what makes addresses of compressed
 /// pointers; then what they lead to.
@@ -50,7 +50,7 @@ pub(super) const SHORTS: &[(&str, &str, bool, u64)] =
     &[("InstanceKlass", "_fields", false, 40), ("InstanceKlass", "_java_fields_count", false, 48)];
 pub(super) const STREAM: &[(&str, &str, bool, u64)] = &[("InstanceKlass", "_fieldinfo_stream", false, 40)];
 
-impl Bytes {
+impl FakeMemory {
     /// A thread with a name, in a heap with compressed pointers; the classes' fields as JDK 21 has them, or (`shorts`) as
     /// before.
     pub fn threads(&self, shorts: bool) {
