@@ -25,7 +25,7 @@ fn a_command_line_that_makes_no_sense_is_a_usage_error() {
         (vec!["-c", "x"], "invalid value 'x' for '--count <N>'"),
         (vec!["-c", "18446744073709551615"], "--count 18446744073709551615: the period can be 7 days"),
         (vec!["-F", "99", "-c", "1000000"], "--frequency and --count: both say"),
-        (vec!["-e", "cycles"], "no event is called so; there are cpu, page-faults"),
+        (vec!["-e", "cycles"], "unknown event; known events are cpu, page-faults"),
         (vec!["-e", "cpu,cpu"], "--event cpu is named twice"),
         (vec!["-e", "page-faults", "-F", "99"], "--frequency is of time, and page-faults is counted"),
         (vec!["-e", "page-faults", "-c", "0"], "--count 0: choose at least 1"),

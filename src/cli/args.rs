@@ -11,16 +11,45 @@ use super::number;
 use crate::output::{FORMATS, Format};
 use crate::sample::Event;
 
-/// Profiles a whole machine: kernel, native code, JVMs and Java with its inlined methods, in one picture.
+/// The end of `--help`.
+const EXAMPLES: &str = "\
+Examples:
+  Profile the whole machine for 30 seconds:
+    sudo jbpf-prof -d 30
+  Profile one process and its descendants:
+    sudo jbpf-prof -d 30 -p 4711 --children
+  Profile one container, or all pods of a namespace:
+    sudo jbpf-prof -d 30 --container 3f2a9c
+    sudo jbpf-prof -d 30 --namespace prod
+  Profile a command from its first instruction:
+    sudo jbpf-prof -o build.svg -- make -j8
+  Write the picture and a file for 'go tool pprof':
+    sudo jbpf-prof -d 30 -o cpu.svg -o cpu.pb.gz
+  Find who causes page faults, one sample for 100 faults:
+    sudo jbpf-prof -d 30 -e page-faults -c 100
+
+Exit codes:
+  0  done
+  1  failed, for example an output file could not be written
+  2  the command line or a settings file is invalid
+  3  this host lacks a permission or a kernel feature (see 'jbpf-prof doctor')
+  4  the target has ended, does not exist, or refused
+
+Coming from async-profiler: -a is --all and means processes, -d is --duration, -f is -o, -t is
+--per-thread.";
+
+/// Sample where a Linux machine spends its CPU time and draw a flame graph.
+///
+/// jbpf-prof samples every CPU from the kernel with eBPF. One picture shows kernel, native code, the JVM, and Java with its
+/// inlined methods. Run it as root; 'jbpf-prof doctor' checks permissions.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "jbpf-prof",
     version,
     args_conflicts_with_subcommands = true,
     max_term_width = 100,
-    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 this host cannot, 4 the target is gone or refuses.\n\
-                  Note for users of async-profiler: -a is --all (processes, not events), -d is --duration, \
-                  -f does not exist, -t does not exist (see --per-thread)."
+    after_help = "Run 'jbpf-prof --help' for details and examples.",
+    after_long_help = EXAMPLES
 )]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -32,31 +61,31 @@ pub(super) struct Args {
 /// What else the program does.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Sub {
-    /// Sample for ever: keep the windows of the last hours, tell them by HTTP, push them to Pyroscope or OpenTelemetry.
+    /// Run continuously: keep profiles on disk, serve them over HTTP, push them to Pyroscope or OpenTelemetry.
     Daemon(Box<Daemon>),
-    /// Ask the daemon of this host whether it is well.
+    /// Check the health of the daemon on this host: exit code 0 if healthy, 1 if not.
     Health {
-        /// Its file of settings.
+        /// Read the address of the daemon from this settings file.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// Whether windows come, too.
+        /// Check also that the daemon has stored a profile lately.
         #[arg(long)]
         ready: bool,
     },
-    /// List the JVMs of this host, and whether the agent can be attached to them.
+    /// List the JVMs on this host and where their Java names would come from.
     Jvms,
-    /// Say what this host allows, in a form for bug reports.
+    /// Check the permissions and kernel features of this host; include the output in bug reports.
     Doctor,
-    /// Write the agent to a file, for JVMs that are to load it at their start (`-agentpath:FILE`).
+    /// Write the Java agent to a file, for JVMs that load it at startup with -agentpath:FILE.
     Agent {
-        /// File to write, `-` for standard output; the JVM must be able to read the file.
+        /// Write to this file, or to standard output if it is `-`. The user of the JVM must be able to read the file.
         file: PathBuf,
     },
     #[command(about = convert_help())]
     Convert {
-        /// Profile to read.
+        /// Read this profile.
         input: PathBuf,
-        /// File to write, `-` for standard output; the extension says the format.
+        /// Write to this file, or to standard output if it is `-`. The extension selects the format.
         output: PathBuf,
         #[arg(long, value_name = "FORMAT", help_heading = "Output", help = format_help())]
         format: Option<String>,
@@ -68,27 +97,28 @@ pub(super) enum Sub {
 /// The main job.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Record {
-    /// Seconds to sample (`30`, `30s`, `5m`, `1h`); until Ctrl-C if not given.
-    #[arg(short, long, value_name = "TIME", help_heading = "When", allow_negative_numbers = true)]
+    /// Sample for this time: 30, 30s, 5m, 1h [default: until Ctrl-C].
+    #[arg(short, long, value_name = "TIME", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(super) duration: Option<String>,
-    /// Samples a second on each CPU [default: 99].
+    /// Take this many samples a second on each CPU [default: 99].
     #[arg(
         short = 'F',
         long,
         value_name = "HZ",
         value_parser = number::rate,
-        help_heading = "When",
+        help_heading = "Sampling",
         allow_negative_numbers = true
     )]
     pub(super) frequency: Option<u64>,
-    /// Nanoseconds of CPU time between two samples, instead of a frequency; for events that are counted, one sample for
-    /// so many of them [default: 1].
+    /// Take one sample for each N events [default: 1].
+    ///
+    /// For the event cpu, N is the CPU time between two samples in nanoseconds and replaces --frequency.
     #[arg(
         short,
         long,
         value_name = "N",
         value_parser = number::period,
-        help_heading = "When",
+        help_heading = "Sampling",
         allow_negative_numbers = true
     )]
     pub(super) count: Option<u64>,
@@ -100,55 +130,61 @@ pub(super) struct Record {
         value_parser = event,
         value_delimiter = ',',
         default_value = "cpu",
-        help_heading = "What",
-        help = format!("What to sample, a comma list: {}", Event::names())
+        help_heading = "Sampling",
+        help = format!("Sample these events (comma-separated): {}", Event::names())
     )]
     pub(super) event: Vec<Event>,
-    /// All processes; the default.
-    #[arg(short, long, help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    /// Profile all processes. This is the default.
+    #[arg(short, long, help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) all: bool,
-    /// These processes only (a comma list, repeatable).
-    #[arg(short, long, value_name = "PID", value_parser = number::pid, value_delimiter = ',', help_heading = "What")]
+    /// Profile only these process ids (comma-separated, repeatable).
+    #[arg(short, long, value_name = "PID", value_parser = number::pid, value_delimiter = ',', help_heading = "Target")]
     pub(super) pid: Vec<u32>,
-    /// With -p: the descendants of these processes too.
-    #[arg(long, help_heading = "What", requires = "pid")]
+    /// Profile the descendants of the processes of --pid, too.
+    #[arg(long, help_heading = "Target", requires = "pid")]
     pub(super) children: bool,
-    /// These threads only (a comma list, repeatable).
+    /// Profile only these thread ids (comma-separated, repeatable).
     #[arg(
         long,
         value_name = "TID",
         value_parser = number::tid,
         value_delimiter = ',',
-        help_heading = "What",
+        help_heading = "Target",
         conflicts_with = "pid"
     )]
     pub(super) tid: Vec<u32>,
-    /// This cgroup only, with all below it: its directory, or its path as in /proc/PID/cgroup; repeatable.
-    #[arg(short = 'G', long, value_name = "PATH", help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    /// Profile only this cgroup and the cgroups below it (repeatable).
+    ///
+    /// PATH is a directory below /sys/fs/cgroup, or a path as in /proc/PID/cgroup.
+    #[arg(short = 'G', long, value_name = "PATH", help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) cgroup: Vec<PathBuf>,
-    /// These containers only: ids, their beginnings, or names (a comma list, repeatable).
-    #[arg(long, value_name = "ID|NAME", value_delimiter = ',', help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    /// Profile only these containers (comma-separated, repeatable).
+    ///
+    /// A container is named by its id, the first characters of its id, or its name.
+    #[arg(long, value_name = "ID|NAME", value_delimiter = ',', help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) container: Vec<String>,
-    /// These pods only, or containers of these pods: names or uids.
-    #[arg(long, value_name = "NAME|UID", value_delimiter = ',', help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    /// Profile only the containers of these pods (comma-separated, repeatable).
+    #[arg(long, value_name = "NAME|UID", value_delimiter = ',', help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) pod: Vec<String>,
-    /// Pods and containers of these Kubernetes namespaces only.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "What", conflicts_with_all = ["pid", "tid"])]
+    /// Profile only these Kubernetes namespaces (comma-separated, repeatable).
+    ///
+    /// With --pod or --container, both must match.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) namespace: Vec<String>,
-    /// These CPUs only (a list such as 0-3,8).
-    #[arg(short = 'C', long, value_name = "CPUS", help_heading = "What")]
+    /// Sample only these CPUs, for example 0-3,8.
+    #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Target")]
     pub(super) cpu: Option<String>,
-    /// User frames only.
-    #[arg(short = 'U', long, help_heading = "What", conflicts_with = "all_kernel")]
+    /// Record only user frames.
+    #[arg(short = 'U', long, help_heading = "Target", conflicts_with = "all_kernel")]
     pub(super) all_user: bool,
-    /// Kernel frames only.
-    #[arg(short = 'K', long, help_heading = "What")]
+    /// Record only kernel frames.
+    #[arg(short = 'K', long, help_heading = "Target")]
     pub(super) all_kernel: bool,
-    /// Show idle CPUs too.
-    #[arg(long, help_heading = "What")]
+    /// Include the time in which CPUs are idle.
+    #[arg(long, help_heading = "Target")]
     pub(super) idle: bool,
-    /// Show the profiler itself too.
-    #[arg(long, help_heading = "What")]
+    /// Include the profiler itself.
+    #[arg(long, help_heading = "Target")]
     pub(super) include_self: bool,
     /// Accepted and without effect: stacks are always recorded.
     #[arg(short = 'g', hide = true)]
@@ -160,36 +196,42 @@ pub(super) struct Record {
     pub(super) format: Option<String>,
     #[command(flatten)]
     pub(super) picture: Picture,
-    /// Only stacks with a frame of this name; `*` stands for any text, repeatable.
+    /// Keep only stacks with a frame of this name; * matches any text (repeatable).
     #[arg(short = 'I', long, value_name = "NAME", help_heading = "Output")]
     pub(super) include: Vec<String>,
-    /// No stacks with a frame of this name; `*` stands for any text, repeatable.
+    /// Drop stacks with a frame of this name; * matches any text (repeatable).
     #[arg(short = 'X', long, value_name = "NAME", help_heading = "Output")]
     pub(super) exclude: Vec<String>,
-    /// Beside each output file one for each container (FILE-CONTAINER.EXT), and one for what is in none.
+    /// Write one more file for each container, FILE-CONTAINER.EXT.
+    ///
+    /// One further file has the processes that are in no container.
     #[arg(long, help_heading = "Output")]
     pub(super) per_container: bool,
-    /// A frame for each thread.
+    /// Add a frame for each thread above its process.
     #[arg(long, help_heading = "Output")]
     pub(super) per_thread: bool,
-    /// Java names with their run-specific numbers (`Foo$$Lambda$17/0x…`).
+    /// Keep the numbers in Java names that change from run to run, as in Foo$$Lambda$17/0x….
     #[arg(long, help_heading = "Output")]
     pub(super) raw_names: bool,
-    /// Thread names with their numbers instead of `pool-#-thread-#`.
+    /// Keep the numbers in thread names instead of pool-#-thread-#.
     #[arg(long, help_heading = "Output")]
     pub(super) raw_threads: bool,
-    /// The report, on standard output, or on standard error if a profile goes there; json is for machines.
+    /// Print the report as text, as JSON for programs, or not at all.
+    ///
+    /// The report goes to standard output, or to standard error if a profile goes to standard output.
     #[arg(long, value_enum, default_value = "text", help_heading = "Output")]
     pub(super) report: Report,
-    /// Methods by line in the report: `Class.method @ (bci, line)`.
+    /// List methods by line in the report: Class::method @ (bci, line).
     #[arg(long, help_heading = "Output")]
     pub(super) lines: bool,
 
-    /// Where Java names come from: `auto` attaches the agent to each profiled JVM and reads the memory of those that refuse
-    /// it, `agent` only attaches, `vm` only reads and loads nothing into any JVM, `off` names no compiled code.
+    /// Choose the source of Java names.
+    ///
+    /// auto attaches the agent to each profiled JVM, and reads the memory of JVMs that refuse the agent. agent only
+    /// attaches. vm only reads memory and loads nothing into any JVM. off names no compiled Java code.
     #[arg(long, value_enum, default_value = "auto", help_heading = "Java")]
     pub(super) java: JavaChoice,
-    /// How long attaching to one JVM may take.
+    /// Stop waiting for a JVM that does not answer the attach request after this time.
     #[arg(
         long,
         value_name = "TIME",
@@ -198,27 +240,29 @@ pub(super) struct Record {
         allow_negative_numbers = true
     )]
     pub(super) attach_timeout: String,
-    /// Attach even to builds of HotSpot that are known to crash in the events that the agent uses.
+    /// Attach the agent even to HotSpot builds with known crashes in JVMTI.
     #[arg(long, help_heading = "Java")]
     pub(super) force_attach: bool,
 
-    /// Kernel types (BTF) from this file, for kernels that have none; it must belong to root.
+    /// Read kernel types (BTF) from this file, for kernels without /sys/kernel/btf/vmlinux.
+    ///
+    /// The file must belong to root and must not be writable by other users.
     #[arg(long, value_name = "FILE", help_heading = "Host")]
     pub(super) btf_path: Option<PathBuf>,
-    /// Where the node's file system is mounted, for the names of containers and pods (/var/log/pods and their like).
+    /// Read the names of containers and pods from the node's file system mounted here.
     #[arg(long, value_name = "DIR", default_value = "/", help_heading = "Host")]
     pub(super) node_root: PathBuf,
-    /// No progress and no report.
+    /// Print neither progress nor report.
     #[arg(short, long, help_heading = "Host")]
     pub(super) quiet: bool,
-    /// Tell what each stage does, on standard error; twice: of each window too.
+    /// Log what jbpf-prof does to standard error; -vv logs each window, too.
     #[arg(short, long, action = clap::ArgAction::Count, help_heading = "Host", conflicts_with = "quiet")]
     pub(super) verbose: u8,
-    /// The same by name: -v is info, -vv is debug.
+    /// Set the log level; -v is info, -vv is debug.
     #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Host", conflicts_with = "verbose")]
     pub(super) log_level: Option<LogLevel>,
 
-    /// Start this command and profile it, with its descendants, from its first instruction.
+    /// Start this command and profile it and its descendants from the first instruction.
     #[arg(last = true, value_name = "CMD",
         conflicts_with_all = ["pid", "tid", "cgroup", "container", "pod", "namespace"])]
     pub(super) launch: Vec<OsString>,
@@ -226,7 +270,7 @@ pub(super) struct Record {
 
 /// An event by its name.
 pub(super) fn event(name: &str) -> Result<Event, String> {
-    Event::named(name).ok_or_else(|| format!("no event is called so; there are {}", Event::names()))
+    Event::named(name).ok_or_else(|| format!("unknown event; known events are {}", Event::names()))
 }
 
 /// The extensions of formats, for people: `.a, .b or .c`.
@@ -242,28 +286,28 @@ fn extensions(which: impl Fn(&Format) -> bool) -> String {
 /// What `--output` says of itself: the formats are those that there are.
 fn output_help() -> String {
     format!(
-        "File to write, repeatable; {} by its extension. `-` is standard output; pipes and devices are written to; \
-         without an extension they get folded stacks [default: an SVG named by date and time]",
+        "Write the profile to this file (repeatable): {} by its extension, - for standard output \
+         [default: an SVG named by date and time]",
         extensions(|_| true)
     )
 }
 
 fn convert_help() -> String {
-    format!("Convert a profile: {} to {}", extensions(Format::is_read), extensions(|_| true))
+    format!("Convert a profile from {} to {}", extensions(Format::is_read), extensions(|_| true))
 }
 
 fn format_help() -> String {
     let names: Vec<&str> = FORMATS.iter().map(|format| format.extension()).collect();
-    format!("Format of the output, whatever its name: {}", names.join(", "))
+    format!("Write this format, whatever the extension of the file: {}", names.join(", "))
 }
 
 /// How a flame graph looks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Picture {
-    /// Title of the flame graph.
+    /// Set the title of the flame graph.
     #[arg(long, value_name = "TEXT", help_heading = "Output")]
     pub(super) title: Option<String>,
-    /// Leave out frames narrower than this many pixels.
+    /// Omit frames narrower than this, in pixels.
     #[arg(
         long,
         value_name = "PX",
@@ -273,10 +317,10 @@ pub(super) struct Picture {
         allow_negative_numbers = true
     )]
     pub(super) minwidth: f64,
-    /// Stacks from the leaf: who calls it.
+    /// Merge stacks from the leaf, to show who calls a function.
     #[arg(long, help_heading = "Output")]
     pub(super) reverse: bool,
-    /// The root on top (an icicle graph).
+    /// Draw the root at the top (icicle graph).
     #[arg(long, help_heading = "Output")]
     pub(super) inverted: bool,
 }
@@ -286,9 +330,9 @@ pub(super) struct Picture {
 pub enum Report {
     /// For people.
     Text,
-    /// For machines.
+    /// For programs.
     Json,
-    /// None.
+    /// No report.
     None,
 }
 

@@ -232,11 +232,27 @@ mod tests {
         );
     }
 
-    /// The help is part of the interface: `help.txt` changes with it, by hand.
+    /// Help is a part of the interface: it changes on purpose only. With `UPDATE_GOLDEN=1` the files are written anew.
     #[test]
     fn help_is_what_it_was() {
         use clap::CommandFactory;
-        let help = super::args::Args::command().term_width(100).render_help().to_string();
-        assert_eq!(help.trim_end(), include_str!("help.txt").trim_end(), "now:\n{help}");
+        let mut all = super::args::Args::command().term_width(100).max_term_width(100);
+        all.build();
+        let names = all.get_subcommands().map(|command| command.get_name().to_owned());
+        let names: Vec<String> = names.filter(|name| name != "help").collect();
+        let commands = names.iter().map(|name| (name.as_str(), all.find_subcommand(name).unwrap().clone()));
+        for (name, command) in commands.chain([("jbpf-prof", all.clone())]) {
+            let mut command = command.term_width(100).max_term_width(100);
+            for (length, help) in [("short", command.render_help()), ("long", command.render_long_help())] {
+                let file = format!("{}/src/cli/help/{name}-{length}.txt", env!("CARGO_MANIFEST_DIR"));
+                let help: Vec<String> =
+                    help.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
+                let help = help.join("\n").trim_end().to_owned() + "\n";
+                if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                    std::fs::write(&file, &help).unwrap();
+                }
+                assert_eq!(help, std::fs::read_to_string(&file).unwrap_or_default(), "{file}");
+            }
+        }
     }
 }

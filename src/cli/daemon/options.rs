@@ -40,10 +40,10 @@ pub(super) struct SinkOptions {
 /// The command line of `daemon`.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Daemon {
-    /// File of settings (TOML); each setting below is a key of the same name, and a flag wins.
+    /// Read settings from this TOML file. Each option below is a key of the same name; an option on the command line wins.
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Only say whether the settings are valid.
+    /// Check the settings and exit.
     #[arg(long)]
     pub(super) check: bool,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(in crate::cli) struct Daemon {
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub(super) struct Options {
-    /// Samples a second on each CPU, at most [default: 19].
+    /// Take at most this many samples a second on each CPU [default: 19].
     #[arg(short = 'F', long, value_name = "HZ", value_parser = number::daemon_rate, help_heading = "Sampling")]
     pub(super) frequency: Option<f64>,
     #[arg(
@@ -62,120 +62,120 @@ pub(super) struct Options {
         value_name = "EVENT",
         value_delimiter = ',',
         help_heading = "Sampling",
-        help = format!("What to sample, a comma list: {} [default: cpu]", Event::names())
+        help = format!("Sample these events (comma-separated): {} [default: cpu]", Event::names())
     )]
     pub(super) events: Option<Vec<String>>,
-    /// One sample for so many events, of those that are counted [default: 1000].
+    /// Take one sample for each N events, for all events but cpu [default: 1000].
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub(super) event_count: Option<u64>,
-    /// Length of a window [default: 10s].
+    /// Store one profile for each period of this length [default: 10s].
     #[arg(long, value_name = "TIME", help_heading = "Sampling")]
     pub(super) window: Option<String>,
-    /// CPU time that the profiler may use, in percent of the host's; the rate is lowered to keep within it [default: 0.5].
+    /// Limit the CPU time of the profiler, in percent of the host; the sampling rate adapts [default: 0.5].
     #[arg(long, value_name = "PERCENT", value_parser = number::percent, help_heading = "Sampling")]
     pub(super) max_cpu: Option<f64>,
-    /// Memory that it may use, BPF maps included; caches are given back to keep within it [default: 128MiB].
+    /// Limit the memory of the profiler with its BPF maps; caches are evicted above the limit [default: 128MiB].
     #[arg(long, value_name = "SIZE", help_heading = "Sampling")]
     pub(super) max_memory: Option<String>,
-    /// While there is a file of this name nothing is sampled [default: /run/jbpf-prof/stop].
+    /// Pause sampling while this file exists [default: /run/jbpf-prof/stop].
     #[arg(long, value_name = "FILE", help_heading = "Sampling")]
     pub(super) kill_switch: Option<PathBuf>,
 
-    /// Where Java names come from [default: vm, which loads nothing into JVMs].
+    /// Choose the source of Java names [default: vm, which loads nothing into JVMs].
     #[arg(long, value_enum, help_heading = "Java")]
     pub(super) java: Option<JavaChoice>,
-    /// With `java = "vm"`: the agent for JVMs that were started with this variable.
+    /// With --java vm: attach the agent to JVMs with this environment variable.
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Java")]
     pub(super) agent_env: Option<Vec<String>>,
-    /// With `java = "vm"`: the agent for JVMs in cgroups with such a path; `*` stands for any text.
+    /// With --java vm: attach the agent to JVMs in cgroups with this path; * matches any text.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', help_heading = "Java")]
     pub(super) agent_cgroup: Option<Vec<String>>,
-    /// With `java = "vm"`: the agent for JVMs in pods with such a NAMESPACE/NAME; `*` stands for any text.
+    /// With --java vm: attach the agent to JVMs in pods with this NAMESPACE/NAME; * matches any text.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', help_heading = "Java")]
     pub(super) agent_pod: Option<Vec<String>>,
-    /// With `java = "vm"`: the agent for JVMs in pods with such an annotation, which the kubelet is asked for.
+    /// With --java vm: attach the agent to JVMs in pods with this annotation. Needs --kubelet-url.
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Java")]
     pub(super) agent_annotation: Option<Vec<String>>,
-    /// How long attaching to one JVM may take [default: 10s].
+    /// Stop waiting for a JVM that does not answer the attach request after this time [default: 10s].
     #[arg(long, value_name = "TIME", help_heading = "Java")]
     pub(super) attach_timeout: Option<String>,
 
-    /// The kubelet of this node, such as `https://node:10250`.
+    /// Ask this kubelet for annotations of pods, for example https://node:10250.
     #[arg(long, value_name = "URL", help_heading = "Kubelet")]
     pub(super) kubelet_url: Option<String>,
-    /// File of the bearer token for it.
+    /// Read the bearer token for the kubelet from this file.
     #[arg(long, value_name = "FILE", help_heading = "Kubelet")]
     pub(super) kubelet_token_file: Option<PathBuf>,
-    /// Certificates to trust instead of the host's.
+    /// Trust these CA certificates for the kubelet instead of those of the host.
     #[arg(long, value_name = "FILE", help_heading = "Kubelet")]
     pub(super) kubelet_ca_file: Option<PathBuf>,
-    /// Name in its certificate, if it is not the one in the URL.
+    /// Expect this name in the certificate of the kubelet [default: the host of the URL].
     #[arg(long, value_name = "NAME", help_heading = "Kubelet")]
     pub(super) kubelet_name: Option<String>,
 
-    /// Where windows are kept, and what waits to be pushed [default: /var/lib/jbpf-prof].
+    /// Store profiles and the spools of sinks in this directory [default: /var/lib/jbpf-prof].
     #[arg(long, value_name = "DIR", help_heading = "Keeping")]
     pub(super) directory: Option<PathBuf>,
-    /// Disk space for windows; the oldest go first [default: 1GiB].
+    /// Limit the disk space of stored profiles; the oldest are removed first [default: 1GiB].
     #[arg(long, value_name = "SIZE", help_heading = "Keeping")]
     pub(super) keep_size: Option<String>,
-    /// Age of the oldest window [default: 24h].
+    /// Remove stored profiles that are older than this [default: 24h].
     #[arg(long, value_name = "TIME", help_heading = "Keeping")]
     pub(super) keep_age: Option<String>,
 
-    /// Address of /metrics, /healthz and /readyz, which name no tenant; `off` for none [default: 127.0.0.1:9919].
+    /// Serve /metrics, /healthz and /readyz on this address, or `off` [default: 127.0.0.1:9919].
     #[arg(long, value_name = "ADDRESS", help_heading = "HTTP")]
     pub(super) metrics: Option<String>,
-    /// Address of these and of profiles; not a local one needs a token [default: unix:/run/jbpf-prof/api.sock].
+    /// Serve profiles, too, on this address. Non-local addresses need --token-file [default: unix:/run/jbpf-prof/api.sock].
     #[arg(long, value_name = "ADDRESS", help_heading = "HTTP")]
     pub(super) api: Option<String>,
-    /// File of the bearer token that profiles need.
+    /// Require the bearer token in this file for profiles.
     #[arg(long, value_name = "FILE", help_heading = "HTTP")]
     pub(super) token_file: Option<PathBuf>,
-    /// Profiles that may be made at the same time [default: 2].
+    /// Limit the profiles that are made at the same time [default: 2].
     #[arg(long, value_name = "N", value_parser = number::profiles, help_heading = "HTTP")]
     pub(super) concurrent_profiles: Option<usize>,
 
-    /// Grafana Pyroscope, such as `https://pyroscope.example:4040`.
+    /// Push profiles to this Grafana Pyroscope, for example https://pyroscope.example:4040.
     #[arg(long, value_name = "URL", help_heading = "Pushing")]
     pub(super) pyroscope_url: Option<String>,
-    /// File of the bearer token for it.
+    /// Read the bearer token for Pyroscope from this file.
     #[arg(long, value_name = "FILE", help_heading = "Pushing")]
     pub(super) pyroscope_token_file: Option<PathBuf>,
-    /// User of basic authentication.
+    /// Authenticate as this user at Pyroscope.
     #[arg(long, value_name = "NAME", help_heading = "Pushing")]
     pub(super) pyroscope_user: Option<String>,
-    /// File of the user's password.
+    /// Read the password of the Pyroscope user from this file.
     #[arg(long, value_name = "FILE", help_heading = "Pushing")]
     pub(super) pyroscope_password_file: Option<PathBuf>,
-    /// Certificates to trust instead of the host's.
+    /// Trust these CA certificates for Pyroscope instead of those of the host.
     #[arg(long, value_name = "FILE", help_heading = "Pushing")]
     pub(super) pyroscope_ca_file: Option<PathBuf>,
-    /// Tenant (X-Scope-OrgID).
+    /// Push as this tenant (X-Scope-OrgID).
     #[arg(long, value_name = "NAME", help_heading = "Pushing")]
     pub(super) pyroscope_tenant: Option<String>,
-    /// OpenTelemetry Collector, such as http://collector:4318.
+    /// Push profiles to this OpenTelemetry Collector, for example http://collector:4318.
     #[arg(long, value_name = "URL", help_heading = "Pushing")]
     pub(super) otlp_url: Option<String>,
-    /// What it speaks there: http or grpc [default: http].
+    /// Use this protocol for OpenTelemetry: http or grpc [default: http].
     #[arg(long, value_name = "PROTOCOL", help_heading = "Pushing")]
     pub(super) otlp_protocol: Option<String>,
-    /// File of the bearer token for it.
+    /// Read the bearer token for OpenTelemetry from this file.
     #[arg(long, value_name = "FILE", help_heading = "Pushing")]
     pub(super) otlp_token_file: Option<PathBuf>,
-    /// User of basic authentication.
+    /// Authenticate as this user at the OpenTelemetry Collector.
     #[arg(long, value_name = "NAME", help_heading = "Pushing")]
     pub(super) otlp_user: Option<String>,
-    /// File of the user's password.
+    /// Read the password of the OpenTelemetry user from this file.
     #[arg(long, value_name = "FILE", help_heading = "Pushing")]
     pub(super) otlp_password_file: Option<PathBuf>,
-    /// Certificates to trust instead of the host's.
+    /// Trust these CA certificates for OpenTelemetry instead of those of the host.
     #[arg(long, value_name = "FILE", help_heading = "Pushing")]
     pub(super) otlp_ca_file: Option<PathBuf>,
-    /// Labels of everything that is pushed, such as cluster=a,node=b.
+    /// Add these labels to all pushed profiles, for example cluster=a,node=b.
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Pushing")]
     pub(super) labels: Option<Vec<String>>,
-    /// Disk space for what waits for a sink; the oldest go first [default: 64MiB].
+    /// Limit the disk space of the spool of each sink; the oldest profiles are dropped first [default: 64MiB].
     #[arg(long, value_name = "SIZE", help_heading = "Pushing")]
     pub(super) spool_size: Option<String>,
 
@@ -184,7 +184,7 @@ pub(super) struct Options {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) sink: Vec<SinkOptions>,
 
-    /// What is told on standard error [default: warn].
+    /// Set the log level of standard error [default: warn].
     #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Log")]
     pub(super) log_level: Option<LogLevel>,
 }
