@@ -387,8 +387,8 @@ fn what_is_not_there_has_its_sentence() {
     let twins = ["1", "2"].map(|end| Group::make(group.path(), &format!("{}{end}", &id("e")[..63])));
     let node = tempfile::tempdir().unwrap();
     let cases: [(&[&str], i32, &str); 6] = [
-        (&["-G", "/no/such/group"], 4, "there is no cgroup /no/such/group"),
-        (&["-G", node.path().to_str().unwrap()], 2, "is no cgroup"),
+        (&["-G", "/no/such/group"], 4, "cgroup /no/such/group does not exist"),
+        (&["-G", node.path().to_str().unwrap()], 2, "is not a cgroup"),
         (&["--container", "no-such-container"], 4, "no container here is called no-such-container"),
         (&["--container", &id("e")[..20]], 2, "is the beginning of several containers' ids: there are"),
         (&["--pod", "no-such-pod"], 4, "no pod here is called no-such-pod"),
@@ -402,7 +402,8 @@ fn what_is_not_there_has_its_sentence() {
     let empty = profiler::run(both).success();
     assert!(empty.stderr.contains("has no process now"), "{}", empty.stderr);
     assert_eq!(empty.stdout, "", "nothing ran in it");
-    profiler::run(["--per-container", "-d", "1", "-o", "-"]).refused(2, "--per-container writes files");
+    profiler::run(["--per-container", "-d", "1", "-o", "-"])
+        .refused(2, "--per-container writes several files");
     drop(twins);
 }
 

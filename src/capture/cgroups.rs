@@ -48,7 +48,7 @@ impl CgroupMap {
     pub fn choose(&self, group: GroupId) -> anyhow::Result<()> {
         self.0
             .update(Cgroup::of(group).as_bytes(), &[1], MapFlags::ANY)
-            .context("more than 4,096 cgroups cannot be chosen")
+            .context("at most 4,096 cgroups can be selected")
     }
 
     /// Removes a group that is gone.

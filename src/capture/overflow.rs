@@ -80,7 +80,7 @@ impl PerCpu {
     fn mark_unsampled(&mut self, cpu: u32, now: MonoNs, error: &io::Error) {
         let name = self.event.name();
         self.unsampled.entry(cpu).or_insert_with(|| {
-            log::warn!("CPU {cpu} cannot be sampled: {error}; its samples of {name} are missed until it can");
+            log::warn!("CPU {cpu} cannot be sampled: {error}; samples of {name} there count as missed");
             now
         });
     }

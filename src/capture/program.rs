@@ -152,7 +152,7 @@ impl BpfProgram {
                 .maps
                 .wanted_tids
                 .update(&tid.to_ne_bytes(), &[1], MapFlags::ANY)
-                .with_context(|| format!("thread {tid}: more than 4,096 threads cannot be chosen"))?;
+                .with_context(|| format!("thread {tid}: at most 4,096 threads can be selected"))?;
         }
         Ok(program)
     }

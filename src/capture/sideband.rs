@@ -122,7 +122,7 @@ impl Sideband {
             match self.open_cpu(cpu) {
                 Ok(()) => drop(self.deaf.remove(&cpu)),
                 Err(error) if self.deaf.insert(cpu) => {
-                    log::warn!("CPU {cpu}: what happens to processes there is not heard of: {error}");
+                    log::warn!("CPU {cpu}: process events of this CPU are not received: {error}");
                 }
                 // That is known.
                 Err(_) => continue,

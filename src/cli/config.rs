@@ -148,22 +148,20 @@ fn events(record: &Record) -> Result<Vec<Event>, Failure> {
     let mut events: Vec<Event> = Vec::new();
     for event in &record.event {
         if events.contains(event) {
-            return Err(Failure::usage(format!("--event {} is named twice", event.name())));
+            return Err(Failure::usage(format!("--event {} is given twice", event.name())));
         }
         events.push(*event);
     }
     let counted = events.iter().find(|event| event.unit() != Unit::Nanoseconds);
     let is_time = events.iter().any(|event| event.unit() == Unit::Nanoseconds);
     match (record.frequency, record.count, counted) {
-        (Some(_), Some(_), None) => {
-            Err(Failure::usage("--frequency and --count: both say how often the time is sampled; give one"))
-        }
+        (Some(_), Some(_), None) => Err(Failure::usage("--frequency and --count: use only one of them")),
         (Some(_), _, Some(event)) if !is_time => Err(Failure::usage(format!(
-            "--frequency is of time, and {0} is counted: --count N samples each Nth of the {0}",
+            "--frequency applies to the event cpu; for {0} use --count N, which samples each Nth of the {0}",
             event.name()
         ))),
         (_, Some(0), Some(event)) => {
-            Err(Failure::usage(format!("--count 0: choose at least 1, which samples all {}", event.name())))
+            Err(Failure::usage(format!("--count 0: use 1 or more; 1 samples all {}", event.name())))
         }
         _ => Ok(events),
     }
@@ -180,14 +178,15 @@ fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result
     if let Some(count) = record.count.filter(|_| events == [Event::Cpu]) {
         let (fastest, longest) = (1_000_000_000 / MAX_RATE, MAX_DURATION.as_nanos() as u64);
         return match count {
-            0 => Err(Failure::usage("--count 0: the period must be at least 1 ns of CPU time")),
+            0 => Err(Failure::usage("--count 0: use at least 1 ns of CPU time")),
             count if count < fastest => {
-                warnings
-                    .push(format!("--count {count}: cpu-clock ticks every {fastest} ns at most; using that"));
+                warnings.push(format!(
+                    "--count {count}: cpu-clock ticks at most every {fastest} ns; using {fastest}"
+                ));
                 Ok((1e9 / count as f64, fastest))
             }
             count if count > longest => {
-                Err(Failure::usage(format!("--count {count}: the period can be 7 days of CPU time at most")))
+                Err(Failure::usage(format!("--count {count}: use at most 7 days of CPU time")))
             }
             count => Ok((1e9 / count as f64, count)),
         };
@@ -195,14 +194,14 @@ fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result
     let requested = record.frequency.unwrap_or(DEFAULT_RATE);
     let mut rate = requested;
     if rate == 0 {
-        return Err(Failure::usage("--frequency 0: choose at least 1 sample a second"));
+        return Err(Failure::usage("--frequency 0: use at least 1 sample a second"));
     }
     let path = "/proc/sys/kernel/perf_event_max_sample_rate";
     let allowed = std::fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(MAX_RATE);
     let most = allowed.clamp(1, MAX_RATE);
     if rate > most {
         warnings.push(format!(
-            "--frequency {rate}: this host allows {most} samples a second ({path}); using that"
+            "--frequency {rate}: this host allows {most} samples a second ({path}); using {most}"
         ));
         rate = most;
     }
@@ -217,7 +216,7 @@ fn target(pids: Vec<u32>, tids: Vec<u32>, launch: Vec<OsString>) -> Result<Targe
         if id != 0 && Path::new(&format!("/proc/{id}")).exists() {
             return Ok(());
         }
-        Err(Failure::target(format!("{what} {id}: there is none; see `ps`")))
+        Err(Failure::target(format!("{what} {id} does not exist; `ps` lists what runs")))
     };
     pids.iter().try_for_each(|&pid| exists("process", pid))?;
     tids.iter().try_for_each(|&tid| exists("thread", tid))?;
@@ -245,7 +244,10 @@ fn groups(record: &Record, warnings: &mut Vec<String>) -> Result<Option<Selectio
         Ok(groups) => {
             let empty = groups.iter().filter(|group| !group.is_populated());
             warnings.extend(empty.map(|group| {
-                format!("cgroup {} has no process now; those that come are profiled", group.dir.display())
+                format!(
+                    "cgroup {} has no process now; processes that join it are profiled",
+                    group.dir.display()
+                )
             }));
             Ok(Some(selection))
         }
@@ -271,11 +273,11 @@ fn outputs(record: &Record) -> Result<Outputs, Failure> {
         destination.probe().map_err(failed)?;
         if record.per_container && destination.file().is_none() {
             return Err(Failure::usage(format!(
-                "--per-container writes files, and {destination} is no file"
+                "--per-container writes several files, but {destination} is no file"
             )));
         }
         if known.iter().any(|other| other.is(&destination)) {
-            return Err(Failure::usage(format!("--output {output} is named twice")));
+            return Err(Failure::usage(format!("--output {output} is given twice")));
         }
         outputs.with_stdout |= destination.is_stdout();
         known.push(destination);
@@ -309,7 +311,7 @@ fn default_name(format: Option<&Format>) -> PathBuf {
 
 pub(super) fn look(picture: &Picture) -> Result<Look, Failure> {
     if !(0.0..=1200.0).contains(&picture.minwidth) {
-        return Err(Failure::usage(format!("--minwidth {}: choose 0 to 1200 pixels", picture.minwidth)));
+        return Err(Failure::usage(format!("--minwidth {}: use 0 to 1200 pixels", picture.minwidth)));
     }
     let mut look = Look { min_width: picture.minwidth, ..Look::default() };
     if let Some(title) = &picture.title {
@@ -321,7 +323,7 @@ pub(super) fn look(picture: &Picture) -> Result<Look, Failure> {
 
 /// Reads `30`, `30s`, `1.5s`, `500ms`, `5m`, `1h`.
 pub(super) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
-    let bad = || Failure::usage(format!("{flag} {text}: not a time; write 30, 30s, 5m or 1h"));
+    let bad = || Failure::usage(format!("{flag} {text}: expected a time, such as 30, 30s, 5m or 1h"));
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let (number, unit) = units
         .iter()
@@ -330,7 +332,7 @@ pub(super) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
     let seconds = number.parse::<f64>().map_err(|_| bad())? * unit;
     match Duration::try_from_secs_f64(seconds) {
         Ok(time) if time.is_zero() || time > MAX_DURATION => {
-            Err(Failure::usage(format!("{flag} {text}: choose more than nothing and at most 7 days")))
+            Err(Failure::usage(format!("{flag} {text}: use more than 0 and at most 7 days")))
         }
         Ok(time) => Ok(time),
         Err(_) => Err(bad()),
@@ -340,7 +342,7 @@ pub(super) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
 fn cpus(text: &str) -> Result<Vec<u32>, Failure> {
     match crate::capture::online::parse_ranges(text) {
         Some(cpus) if !cpus.is_empty() => Ok(cpus),
-        _ => Err(Failure::usage(format!("--cpu {text}: write a list such as 0-3,8"))),
+        _ => Err(Failure::usage(format!("--cpu {text}: expected a list of CPUs, such as 0-3,8"))),
     }
 }
 

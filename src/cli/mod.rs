@@ -170,7 +170,7 @@ mod tests {
             ("--btf-path /tmp -o -".to_owned(), Exit::Host, "--btf-path"),
             ("--btf-path /nowhere -o -".to_owned(), Exit::Host, "--btf-path"),
             ("convert a.folded b.png".to_owned(), Exit::Usage, "b.png"),
-            ("-o - -o /dev/stdout".to_owned(), Exit::Usage, "standard output is named twice"),
+            ("-o - -o /dev/stdout".to_owned(), Exit::Usage, "standard output is given twice"),
             ("--per-container -o /dev/null".to_owned(), Exit::Usage, "/dev/null is no file"),
             ("-o /dev/fd/999999".to_owned(), Exit::Failed, "descriptor 999999 is not open"),
         ];

@@ -15,7 +15,7 @@ use anyhow::Context;
 /// One sentence: the directory and what is wrong with it.
 pub(super) fn files(directory: &Path, extension: &str, what: &str) -> anyhow::Result<Vec<(String, u64)>> {
     make_private(directory)?;
-    let said = || format!("cannot keep {what} in {}", directory.display());
+    let said = || format!("cannot store {what} in {}", directory.display());
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).with_context(said)? {
         let entry = entry.with_context(said)?;
@@ -37,7 +37,7 @@ pub(super) fn files(directory: &Path, extension: &str, what: &str) -> anyhow::Re
 /// One sentence: the directory and what is wrong.
 pub(super) fn make_private(directory: &Path) -> anyhow::Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    made.with_context(|| format!("cannot make the directory {}", directory.display()))
+    made.with_context(|| format!("cannot create the directory {}", directory.display()))
 }
 
 /// Whether an error says that there is no room.

@@ -65,7 +65,7 @@ impl Desk {
     pub(super) fn hand(&self, outcome: Outcome) {
         self.state.enter(Phase::Sampling);
         if let Err(TrySendError::Full(_)) = self.send.try_send(News::Window(Box::new(outcome))) {
-            log::warn!("a window is skipped: {WAITING} others wait for the disk");
+            log::warn!("a profile is dropped: {WAITING} others wait for the disk");
             self.state.metrics().skipped += 1;
         }
     }
@@ -103,16 +103,16 @@ impl Keeper {
                 if let Some(store) = &self.state.store
                     && let Err(error) = store.add(&window, now_ms())
                 {
-                    log::warn!("a window is lost: {error:#}");
+                    log::warn!("a profile is lost: {error:#}");
                 }
                 // That nobody waits for it is usual.
                 let _ = self.state.windows.send(Arc::new(window));
             }
-            Err(error) => log::warn!("a window is lost: {error:#}"),
+            Err(error) => log::warn!("a profile is lost: {error:#}"),
         }
         for sink in &self.state.sinks {
             if let Err(error) = sink.offer(&outcome.profile) {
-                log::warn!("{}: a window is lost: {error:#}", sink.name());
+                log::warn!("{}: a profile is lost: {error:#}", sink.name());
             }
         }
     }
@@ -128,12 +128,12 @@ impl Keeper {
         metrics.hz = self.budget.hz();
         let Some(control) = &self.control else { return };
         if let Some(hz) = rate {
-            log::warn!("the rate is {hz:.1} Hz from now on, to keep within max-cpu");
+            log::warn!("the sampling rate is now {hz:.1} Hz, to stay within max-cpu");
             metrics.lowered += u64::from(hz < before);
             control.set_period(period_ns(hz));
         }
         if evict {
-            log::warn!("caches are given back, to keep within max-memory: {} KiB are used", memory >> 10);
+            log::warn!("caches are evicted, to stay within max-memory: {} KiB are used", memory >> 10);
             metrics.evictions += 1;
             control.evict();
         }

@@ -129,7 +129,7 @@ impl Kubelet {
             }
             Err(error) => {
                 let level = if again { log::Level::Info } else { log::Level::Warn };
-                log::log!(level, "the kubelet does not say which pods opt in, to be asked again: {error:#}");
+                log::log!(level, "the kubelet does not list the pods that opt in; retrying: {error:#}");
                 looks.failed += 1;
                 None
             }
@@ -143,7 +143,7 @@ impl Kubelet {
 
 /// Reads a list of pods.
 fn opted_in(answer: impl Read, annotations: &[(String, String)]) -> anyhow::Result<HashMap<String, bool>> {
-    let pods: Pods = serde_json::from_reader(answer).context("what it said is no list of pods")?;
+    let pods: Pods = serde_json::from_reader(answer).context("the answer is not a list of pods")?;
     let pods = pods.items.into_iter().map(|Pod { metadata }| {
         let has = metadata.annotations.unwrap_or_default();
         let wants = annotations.iter().any(|(name, value)| has.get(name) == Some(value));

@@ -230,7 +230,7 @@ impl Sampler {
                 if self.state.metrics().windows() == 0 {
                     return Err(error);
                 }
-                log::warn!("sampling failed, and is tried again in {} s: {error:#}", AGAIN_AFTER.as_secs());
+                log::warn!("sampling failed; retrying in {} s: {error:#}", AGAIN_AFTER.as_secs());
                 self.state.metrics().failures += 1;
                 self.state.enter(Phase::Failed(format!("{error:#}")));
                 self.sleep_or_end(AGAIN_AFTER);

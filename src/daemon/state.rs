@@ -89,10 +89,10 @@ impl State {
         let silent = since.elapsed();
         match phase {
             Phase::Starting if silent > BEGINS_WITHIN => {
-                Err(format!("sampling has been about to begin for {} s", silent.as_secs()))
+                Err(format!("sampling has been starting for {} s", silent.as_secs()))
             }
             Phase::Sampling if silent > self.window * 3 + Duration::from_secs(30) => {
-                Err(format!("no window has come for {} s", silent.as_secs()))
+                Err(format!("no profile was stored for {} s", silent.as_secs()))
             }
             Phase::Starting => Ok("starting"),
             Phase::Sampling => Ok("sampling"),
@@ -138,6 +138,6 @@ mod tests {
         state.enter(Phase::Failed("no perf events".to_owned()));
         assert_eq!(state.readiness(), Err("no perf events".to_owned()));
         state.enter(Phase::Sampling);
-        assert!(state.readiness().is_err(), "no window has come");
+        assert!(state.readiness().is_err(), "no profile was stored");
     }
 }

@@ -83,7 +83,7 @@ pub fn discover() -> Result<Vec<Jvm>, Errno> {
     let found = pids.into_iter().filter_map(&mut look).collect();
     if slow > 0 {
         log::warn!(
-            "JVMs: {slow} processes did not let their mappings be read in time; whether they are JVMs is unknown"
+            "JVMs: the mappings of {slow} processes could not be read in time; JVMs among them are unknown"
         );
     }
     Ok(found)

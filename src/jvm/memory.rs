@@ -10,7 +10,7 @@ const MAX_STRING: usize = 512;
 
 /// The memory could not be read, or makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the JVM's memory makes no sense")]
+#[error("the JVM's memory is inconsistent")]
 pub struct Nonsense;
 
 /// Something with addresses: `/proc/PID/mem`, or bytes in a test.

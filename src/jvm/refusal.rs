@@ -121,33 +121,35 @@ impl Refusal {
             Refusal::Exited => "The process ended before it could be attached to.",
             Refusal::NoAnswer => "Check with `jcmd PID VM.version` whether its attach listener works.",
             Refusal::NotLoaded(_) => {
-                "The JVM's own words are in the report; an antivirus or SELinux rule can be the cause."
+                "Run with -v --java agent to see the JVM's error. Antivirus software or an SELinux rule can be the cause."
             }
             Refusal::NoLog => {
-                "The agent could not make its log: the JVM's memory or descriptor limit may be reached."
+                "The agent could not create its log. The JVM may have reached its memory or descriptor limit."
             }
             Refusal::NoThreads => {
-                "A forked child of a JVM, or a program that loaded libjvm.so and made no JVM, cannot have the agent."
+                "The agent cannot run in a forked child of a JVM, or in a program that loaded libjvm.so without creating a JVM."
             }
             Refusal::KnownCrash(_) => "Update the JVM, or accept the risk with --force-attach.",
             Refusal::UnknownVersion => {
-                "Known crashes cannot be told for this build; accept the risk with --force-attach."
+                "jbpf-prof cannot check this build for known crashes. Accept the risk with --force-attach."
             }
             Refusal::NotHotSpot => "Only HotSpot (OpenJDK and its distributions, 8 and later) is supported.",
             Refusal::ZeroVm => {
-                "A Zero VM interprets Java by a loop in C++, whose frames do not say which method runs: use a Server VM."
+                "A Zero VM interprets Java in a C++ loop, and its frames do not show which method runs. Use a Server VM."
             }
-            Refusal::LayoutUnknown => "Only the agent can name its code: use --java auto or --java agent.",
+            Refusal::LayoutUnknown => {
+                "Only the agent can name the code of this JVM. Use --java auto or --java agent."
+            }
             Refusal::NotPermitted => {
                 "Run as root with CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SETUID and CAP_SETGID."
             }
             Refusal::HelperStuck => {
-                "Something (a user-space file system, a tracer) holds the process's memory or files."
+                "A user-space file system or a tracer blocks access to the process's memory or files."
             }
             Refusal::OutOfResources(_) => {
                 "Raise the limits of open files, processes and memory that jbpf-prof runs with, or ask fewer JVMs."
             }
-            Refusal::HelperFailed(_) => "This is a fault of jbpf-prof; please report it.",
+            Refusal::HelperFailed(_) => "This is a bug in jbpf-prof. Please report it.",
         }
     }
 

@@ -86,8 +86,8 @@ mod tests {
             ("e.svg", "a flame graph is a picture"),
             ("none.folded", "No such file"),
             ("empty.pb.gz", "it is empty"),
-            ("junk.pb.gz", "no pprof file"),
-            ("junk.folded", "line 2: no whole number at its end"),
+            ("junk.pb.gz", "not a pprof profile"),
+            ("junk.folded", "line 2: the count at the end is not a whole number"),
             (".", "it is a directory"),
         ] {
             fs::write(path("empty.pb.gz"), "").unwrap();

@@ -142,14 +142,14 @@ fn follow(name: &Path) -> anyhow::Result<Way> {
             _ => return Ok(Way::File(place, shown)),
         }
         if fstatfs(&entry).is_ok_and(|fs| fs.f_type == PROC_SUPER_MAGIC) {
-            bail!("{} is what another process has open: name the file itself", shown.display());
+            bail!("{} belongs to another process's descriptors: name the file itself", shown.display());
         }
         let text = readlinkat(&entry, "", Vec::new()).map_err(io::Error::from)?;
         next = PathBuf::from(OsStr::from_bytes(text.as_bytes()));
         shown = shown.parent().unwrap_or(Path::new("")).join(&next);
         before = Some(Link { directory: place.directory, owner: stat.st_uid });
     }
-    bail!("its symbolic links lead in a circle, or there are more than {MAX_LINKS}")
+    bail!("its symbolic links form a loop, or there are more than {MAX_LINKS}")
 }
 
 /// A symbolic link: the directory that it stands in, and whose it is.
@@ -198,7 +198,7 @@ fn entry_of(place: &DirectoryEntry) -> anyhow::Result<Option<OwnedFd>> {
     match rustix::fs::openat(&place.directory, &place.name, flags, Mode::empty()) {
         Ok(entry) => Ok(Some(entry)),
         Err(Errno::NOENT) => Ok(None),
-        Err(e) => Err(io::Error::from(e)).context("what is there now cannot be looked at"),
+        Err(e) => Err(io::Error::from(e)).context("the existing file cannot be examined"),
     }
 }
 
@@ -209,7 +209,7 @@ fn check_pipe(place: &DirectoryEntry, pipe: &Stat) -> anyhow::Result<()> {
     let everybody = Mode::from_raw_mode(directory.st_mode).contains(Mode::SVTX | Mode::WOTH);
     let owner = pipe.st_uid;
     if everybody && owner != directory.st_uid && owner != geteuid().as_raw() {
-        bail!("this pipe of user {owner} is in a directory where everybody may write: make it elsewhere");
+        bail!("this pipe of user {owner} is in a world-writable directory: create it elsewhere");
     }
     Ok(())
 }
@@ -259,7 +259,7 @@ mod tests {
         }
         assert_eq!(fs::read_dir(inside("runs")).unwrap().count(), 2);
         symlink("circle", inside("circle")).unwrap();
-        assert!(put(&inside("circle")).unwrap_err().ends_with("in a circle, or there are more than 40"));
+        assert!(put(&inside("circle")).unwrap_err().ends_with("form a loop, or there are more than 40"));
         symlink("none/a.svg", inside("nowhere")).unwrap();
         assert!(put(&inside("nowhere")).unwrap_err().contains("there is no directory none"));
     }
@@ -304,7 +304,7 @@ mod tests {
         let pipe = inside("pipe");
         fifo(&pipe);
         chown(&pipe, Some(4711), Some(4711)).unwrap();
-        assert!(put(&pipe).unwrap_err().contains("this pipe of user 4711 is in a directory where everybody"));
+        assert!(put(&pipe).unwrap_err().contains("this pipe of user 4711 is in a world-writable directory"));
     }
 
     #[test]
@@ -351,8 +351,8 @@ mod tests {
         let of_other = |name: &str| format!("/proc/{}/{name}", other.id());
         for (name, why) in [
             ("/dev/fd/1000000".to_owned(), "descriptor 1000000 is not open"),
-            (of_other("fd/1"), "is what another process has open"),
-            (of_other("exe"), "is what another process has open"),
+            (of_other("fd/1"), "belongs to another process"),
+            (of_other("exe"), "belongs to another process"),
         ] {
             let said = put(Path::new(&name)).unwrap_err();
             assert!(said.starts_with("cannot write ") && said.contains(why), "{said}");

@@ -65,11 +65,11 @@ impl DirectoryEntry {
         let stat = match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(()),
-            Err(e) => return Err(e).context("what is there now cannot be looked at"),
+            Err(e) => return Err(e).context("the existing file cannot be examined"),
         };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile if self.is_mounted() => {
-                bail!("this one file is a mount, which cannot be replaced: mount its directory instead")
+                bail!("this file is a mount point and cannot be replaced: mount its directory instead")
             }
             FileType::RegularFile | FileType::Symlink => Ok(()),
             FileType::Directory => bail!("it is a directory"),
@@ -101,7 +101,7 @@ impl DirectoryEntry {
                 Err(e) => return Err(io::Error::from(e).into()),
             }
         }
-        bail!("no name for a temporary file is free")
+        bail!("no temporary file name is available")
     }
 
     pub(super) fn replace(

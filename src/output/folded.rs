@@ -139,8 +139,12 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
         if text.is_empty() || text.starts_with("# ") {
             continue;
         }
-        let Some((stack, count)) = text.rsplit_once(' ') else { bail!("line {number}: no count at its end") };
-        let Ok(count) = count.parse::<u64>() else { bail!("line {number}: no whole number at its end") };
+        let Some((stack, count)) = text.rsplit_once(' ') else {
+            bail!("line {number}: the count at the end is missing")
+        };
+        let Ok(count) = count.parse::<u64>() else {
+            bail!("line {number}: the count at the end is not a whole number")
+        };
         let weight = Weight { count, value: 0 };
         sum = sum
             .checked_add(weight)

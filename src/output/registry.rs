@@ -12,7 +12,7 @@ pub static FORMATS: [&Format; 4] = [&svg::FORMAT, &folded::FORMAT, &pprof::FORMA
 
 /// No format has this name or extension.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: no format has this {part}; known are {known}")]
+#[error("{what}: unknown {part}; known are {known}")]
 pub struct UnknownFormat {
     what: String,
     part: &'static str,

@@ -115,14 +115,14 @@ fn open(place: &DirectoryEntry, seen: &Stat, reader_wait: Duration) -> anyhow::R
             Ok(opened) => break opened,
             Err(Errno::NXIO) if is_pipe && begun.elapsed() < reader_wait => sleep(Duration::from_millis(50)),
             Err(Errno::NXIO) if is_pipe => {
-                bail!("nothing reads this pipe, after {} s: start its reader first", reader_wait.as_secs())
+                bail!("no process reads this pipe after {} s: start the reader first", reader_wait.as_secs())
             }
             Err(e) => return Err(io::Error::from(e).into()),
         }
     };
     let stat = fstat(&opened).map_err(io::Error::from)?;
     if (stat.st_dev, stat.st_ino, stat.st_mode) != (seen.st_dev, seen.st_ino, seen.st_mode) {
-        bail!("another file stands there now");
+        bail!("another file has replaced it");
     }
     Ok(opened.into())
 }
@@ -208,12 +208,12 @@ mod tests {
         let seen = stat(&path).unwrap();
         let place = DirectoryEntry::open(CWD, &path).unwrap();
         let said = open(&place, &seen, Duration::ZERO).unwrap_err();
-        assert!(said.to_string().starts_with("nothing reads this pipe"), "{said}");
+        assert!(said.to_string().starts_with("no process reads this pipe"), "{said}");
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "another's").unwrap();
         assert_eq!(
             open(&place, &seen, Duration::ZERO).unwrap_err().to_string(),
-            "another file stands there now"
+            "another file has replaced it"
         );
     }
 }

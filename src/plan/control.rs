@@ -40,7 +40,7 @@ impl Control {
     /// Ends the session: no tick runs a tenth of a second later. `why` is for the log.
     pub fn stop(&self, why: &str) {
         if !self.stop.swap(true, Ordering::Relaxed) {
-            log::info!("sampling: to end, since {why}");
+            log::info!("sampling: stopping: {why}");
             raise(self.wake.as_ref());
         }
     }

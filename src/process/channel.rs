@@ -24,7 +24,7 @@ pub const MAX_DESCRIPTORS: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// The other side is gone.
-    #[error("it ended without an answer")]
+    #[error("the process ended without an answer")]
     Closed,
     /// It took longer than it may.
     #[error("no answer in time")]

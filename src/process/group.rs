@@ -41,16 +41,16 @@ pub struct Group {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoGroup {
     /// Nothing of this name.
-    #[error("there is no cgroup {}; `systemd-cgls` or `ls /sys/fs/cgroup` shows those that are there", .0.display())]
+    #[error("cgroup {} does not exist; `systemd-cgls` or `ls /sys/fs/cgroup` lists cgroups", .0.display())]
     Missing(PathBuf),
     /// Something else.
-    #[error("{} is no cgroup: give a directory of a cgroup file system, such as /sys/fs/cgroup/NAME, or the path that /proc/PID/cgroup shows", .0.display())]
+    #[error("{} is not a cgroup: use a directory of a cgroup file system, such as /sys/fs/cgroup/NAME, or a path as in /proc/PID/cgroup", .0.display())]
     Other(PathBuf),
     /// `name=systemd` and its like.
-    #[error("{} is in a hierarchy without controller, which BPF cannot ask for: give the same group in another one, such as that of `memory`", .0.display())]
+    #[error("{} is in a hierarchy without a controller, which BPF cannot read: select the same group in another hierarchy, such as `memory`", .0.display())]
     NoController(PathBuf),
     /// No one has it as deep.
-    #[error("{} lies deeper than {MAX_LEVEL} levels: give one above it", .0.display())]
+    #[error("{} is more than {MAX_LEVEL} levels deep: select a cgroup above it", .0.display())]
     TooDeep(PathBuf),
 }
 

@@ -217,14 +217,14 @@ impl Opener {
         let turn = turn.ok_or(Unopened::TooSlow)?;
         let mut answer = self.ask(request, roots, turn.limit);
         if matches!(answer, Err(Unopened::NoOpener)) {
-            log::warn!("processes: an opener has ended");
+            log::warn!("processes: a helper has ended");
             self.replace(tenant, within);
             answer = self.ask(request, roots, turn.limit);
         }
         match answer {
             Err(Unopened::TooSlow) => {
                 if let Some(ChildProcess { process: mut child, .. }) = self.running.take() {
-                    log::warn!("processes: an opener is lost over a file of process {tgid}");
+                    log::warn!("processes: a helper crashed or timed out on a file of process {tgid}");
                     let _ = child.kill();
                     self.left.add(turn, tenant, Left { child, over: within });
                 }

@@ -233,7 +233,7 @@ impl Patience {
             return Ok(result);
         }
         let place = procfs::read(&format!("{}/wchan", worker.task())).unwrap_or_default();
-        log::info!("processes: {tgid} holds up a call that waits in {}", String::from_utf8_lossy(&place));
+        log::info!("processes: process {tgid} blocks a call in {}", String::from_utf8_lossy(&place));
         // The thread is left alone: it leaves when its job has ended and it finds its queue closed.
         let back = Arc::new(AtomicBool::new(false));
         self.hanging.add(turn, tenant, Held { tgid, back: Arc::clone(&back) });

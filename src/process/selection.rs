@@ -46,7 +46,7 @@ pub enum NoTarget {
         known: Vec<String>,
     },
     /// A beginning of several ids.
-    #[error("{asked} is the beginning of several containers' ids: {}", list(.known))]
+    #[error("{asked} matches the ids of several containers: {}", list(.known))]
     Ambiguous {
         /// The beginning.
         asked: String,
@@ -381,6 +381,6 @@ mod tests {
         let of = |presence| selection.containers(&selection.containers, &names, &dirs, presence);
         assert_eq!(of(Presence::Free), Ok(Vec::new()));
         let said = of(Presence::Needed).unwrap_err();
-        assert!(said.to_string().starts_with("abcabc is the beginning of several containers' ids"), "{said}");
+        assert!(said.to_string().starts_with("abcabc matches the ids of several containers"), "{said}");
     }
 }

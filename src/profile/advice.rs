@@ -7,30 +7,30 @@ use super::frame::{Module, UnknownReason};
 #[must_use]
 pub fn for_unknown(why: UnknownReason) -> &'static str {
     match why {
-        UnknownReason::NoSymbol => "The files are those under `Without symbols`, with what to do about each.",
+        UnknownReason::NoSymbol => "`Without symbols` below lists the files and what to do about each.",
         UnknownReason::NotMapped => {
-            "Code between it and the leaf keeps no frame pointers; nothing beyond it is believed."
+            "Code between this frame and the leaf keeps no frame pointers. jbpf-prof does not trust the rest of the stack."
         }
         UnknownReason::MappingsUnread => {
-            "The kernel did not list the mappings in time (-v says which process holds it up), or they are too many."
+            "The kernel did not list the mappings in time (-v names the process that delays it), or the process has too many mappings."
         }
-        UnknownReason::ProcessGone => "Normal where processes live for a few milliseconds only.",
+        UnknownReason::ProcessGone => "Normal where processes live for a few milliseconds.",
         UnknownReason::FileUnavailable => {
-            "`jbpf-prof doctor` says whether a capability is missing; else look whether the file system answers."
+            "Check with `jbpf-prof doctor` whether a capability is missing, and whether the file system answers."
         }
-        UnknownReason::BadFile => "`readelf -a FILE` says what is wrong with the file.",
-        UnknownReason::WorkerFailed => "The warnings say how many files were given up; please report them.",
+        UnknownReason::BadFile => "Check the file with `readelf -a FILE`.",
+        UnknownReason::WorkerFailed => "The warnings count the files that were given up. Please report them.",
         UnknownReason::AnonymousCode => {
-            "Runtimes write a map of their code if told to: node --perf-basic-prof, python -X perf. Packed programs have their code there, too."
+            "Let the runtime write a perf map: node --perf-basic-prof, python -X perf. Packed programs have their code there, too."
         }
-        UnknownReason::NoAgent => "The row of the JVM says why; with --java off nobody asks.",
+        UnknownReason::NoAgent => "The row of the JVM shows the reason. With --java off there are no names.",
         UnknownReason::NotLogged => "A few are normal. If there are many, please report the JVM's version.",
         UnknownReason::CodeMoved => "Normal while a JVM compiles: profile it when it is warm.",
         UnknownReason::MethodGone => "Normal where classes are loaded and dropped all the time.",
         UnknownReason::LogCut => {
-            "The row of the JVM says where its log was cut; more memory for its container helps."
+            "The row of the JVM shows where the log was cut. More memory for the container helps."
         }
-        UnknownReason::NoCode => "A few are normal. --java agent knows what was there before.",
+        UnknownReason::NoCode => "A few are normal. With --java agent the names of removed code are known.",
         UnknownReason::BadMemory => "Use --java agent, and please report the JVM's version.",
         UnknownReason::KernelHidden => {
             "Set kernel.kptr_restrict to 0 or 1, and run as root or with CAP_SYSLOG."
@@ -44,21 +44,21 @@ pub fn for_unknown(why: UnknownReason) -> &'static str {
 pub fn for_nameless(file: &Module) -> &'static str {
     let traits = file.traits;
     if traits.has(FileTrait::Packed) {
-        "The file unpacks itself (UPX): unpack it with upx -d."
+        "The file is packed (UPX). Unpack it with upx -d."
     } else if traits.has(FileTrait::Go) {
-        "A Go program whose function table could not be read: please report `go version FILE`."
+        "jbpf-prof could not read the function table of this Go program. Please report the output of `go version FILE`."
     } else if traits.has(FileTrait::NoSections) {
-        "The file has no section headers, so that no debug file fits it: do not remove them."
+        "The file has no section headers, so no debug file fits. Keep the section headers."
     } else if traits.has(FileTrait::Huge) {
-        "Browsers and programs that contain one are stripped by their makers, who publish symbols apart, if at all."
+        "Makers of browsers strip their programs. Some publish the symbols separately."
     } else if traits.has(FileTrait::Musl) && is_of_distribution(&file.path) {
-        "On Alpine the package NAME-dbg has the names."
+        "On Alpine, install the package NAME-dbg."
     } else if traits.has(FileTrait::NoBuildId) {
-        "The file has no build id, by which debug files are found: do not strip it, or link it with -Wl,--build-id."
+        "The file has no build id, so debug files cannot be found. Do not strip the file, or link it with -Wl,--build-id."
     } else if is_of_distribution(&file.path) {
-        "The distribution's debug packages have the names: on Debian and Ubuntu `find-dbgsym-packages FILE` (package debian-goodies) says which, on Fedora `debuginfo-install`."
+        "Install the debug package of the distribution: `find-dbgsym-packages FILE` (package debian-goodies) names it on Debian and Ubuntu, `debuginfo-install` installs it on Fedora."
     } else {
-        "Do not strip the file, or keep what objcopy --only-keep-debug makes of it below /usr/lib/debug/.build-id."
+        "Do not strip the file, or put the output of objcopy --only-keep-debug below /usr/lib/debug/.build-id."
     }
 }
 

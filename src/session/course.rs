@@ -198,7 +198,7 @@ fn warnings(profile: &Profile, totals: &Totals, symbols: &Stats) -> Vec<String> 
     }
     if symbols.worker_lost > 0 {
         warnings.push(format!(
-            "the symbol worker ended or did not answer {} times and was started again; {} files were given up",
+            "the symbol worker crashed or timed out {} times and was restarted; {} files were given up",
             symbols.worker_lost, symbols.files_poisoned
         ));
     }

@@ -53,7 +53,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<(Outcome, anyhow::Result<()>)>
     let sampled = run_parts(settings, &control, |outcome| whole = Some(outcome));
     let Some(mut outcome) = whole else {
         sampled?;
-        bail!("sampling ended before it began");
+        bail!("sampling ended before the first sample");
     };
     let sampled = sampled.context("sampling ended early");
     if let Err(error) = &sampled {

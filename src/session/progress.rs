@@ -36,7 +36,7 @@ impl Progress {
 fn line(elapsed: Duration, duration: Option<Duration>, samples: u64) -> String {
     let seconds = elapsed.as_secs();
     let Some(duration) = duration else {
-        return format!("sampling … {seconds} s, {samples} samples (Ctrl-C ends it)");
+        return format!("sampling … {seconds} s, {samples} samples (stop with Ctrl-C)");
     };
     let share = (elapsed.as_secs_f64() / duration.as_secs_f64().max(0.001)).min(1.0);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
@@ -57,6 +57,6 @@ mod tests {
                 && at(15).starts_with(&("█".repeat(15) + "░"))
                 && at(90).contains("█ 90/30 s")
         );
-        assert_eq!(line(Duration::from_secs(3), None, 7), "sampling … 3 s, 7 samples (Ctrl-C ends it)");
+        assert_eq!(line(Duration::from_secs(3), None, 7), "sampling … 3 s, 7 samples (stop with Ctrl-C)");
     }
 }

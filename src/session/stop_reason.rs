@@ -8,15 +8,15 @@ use crate::sample::StopReason;
 pub(super) fn label(end: StopReason) -> &'static str {
     match end {
         StopReason::Root => "root",
-        StopReason::Depth => "deeper than 1,024 frames, or too dear to walk",
+        StopReason::Depth => "more than 1,024 frames, or too many memory reads",
         StopReason::BadRead => "stack not readable",
         StopReason::NotUp => "caller's frame not above its own",
         StopReason::BadPc => "return address that is not in code",
         StopReason::NoUser => "no user stack",
         StopReason::NoTable => "no frame pointer and no unwind table",
-        StopReason::NoRule => "unwind rule that is not followed",
+        StopReason::NoRule => "unwind rule that is not supported",
         StopReason::NoBlob => "a JVM's code heap where no code is in use",
-        StopReason::NoFrame => "a JVM's frame while it was made, changed or left",
+        StopReason::NoFrame => "a JVM's frame during its creation, change or return",
         StopReason::Uretprobe => "return address replaced by a uretprobe",
     }
 }
@@ -26,22 +26,24 @@ pub(super) fn label(end: StopReason) -> &'static str {
 pub(super) fn advice(end: StopReason, file: &Module) -> Option<&'static str> {
     Some(match end {
         StopReason::Root | StopReason::NoUser => return None,
-        StopReason::Depth => "Endless recursion, or a stack that was made so: its root is [truncated].",
+        StopReason::Depth => {
+            "Endless recursion, or a stack built to be expensive. The root of the stack is [truncated]."
+        }
         StopReason::BadRead => {
-            "The stack was swapped out, or the code switched to a stack that is gone. A few are normal."
+            "The stack was swapped out, or the code switched to a stack that was freed. A few are normal."
         }
         StopReason::NotUp | StopReason::BadPc => {
-            "The code switches stacks, or says something false of its frames. A few are normal."
+            "The code switches stacks, or its unwind information is wrong. A few are normal."
         }
         StopReason::NoTable => for_no_table(file),
         StopReason::NoRule => {
-            "Hand-written assembler, mostly: its frames are described by a rule that is not followed."
+            "Mostly hand-written assembler with an unwind rule that jbpf-prof does not support."
         }
         StopReason::Uretprobe => {
-            "Another tool traces returns there, and the kernel's list lacks this one. A few are normal."
+            "Another tool traces function returns there, and the kernel's list of return addresses lacks this one. A few are normal."
         }
         StopReason::NoBlob | StopReason::NoFrame => {
-            "A few are normal: the JVM was about to make, change or drop that code."
+            "The JVM was creating, changing or removing that code. A few are normal."
         }
     })
 }
@@ -49,15 +51,15 @@ pub(super) fn advice(end: StopReason, file: &Module) -> Option<&'static str> {
 fn for_no_table(file: &Module) -> &'static str {
     let has = |one| file.traits.has(one);
     if has(FileTrait::Packed) {
-        "The file unpacks itself (UPX), so nothing describes its frames: unpack it with upx -d."
+        "The file is packed (UPX) and has no unwind information. Unpack it with upx -d."
     } else if has(FileTrait::Go) {
-        "Go's runtime changes stacks there, and in its assembler keeps no frame pointer. A few are normal."
+        "Go's runtime switches stacks there, and its assembler keeps no frame pointer. A few are normal."
     } else if has(FileTrait::Musl) || file.base_name().contains("musl") {
         "musl itself has neither unwind tables nor frame pointers. Build the program with -fno-omit-frame-pointer."
     } else if has(FileTrait::NoSections) {
-        "The file has no section headers and no usable PT_GNU_EH_FRAME: keep both, or build with -fno-omit-frame-pointer."
+        "The file has neither section headers nor a usable PT_GNU_EH_FRAME. Keep one of them, or build with -fno-omit-frame-pointer."
     } else {
-        "A few are processes that had just begun. If there are many, build the file with -fno-omit-frame-pointer, or without -fno-asynchronous-unwind-tables."
+        "A few come from processes that had just started. If there are many, build the file with -fno-omit-frame-pointer, or without -fno-asynchronous-unwind-tables."
     }
 }
 

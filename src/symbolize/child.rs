@@ -152,7 +152,7 @@ impl Child {
         match answer {
             Ok(response) => Ok(response),
             Err(error) => {
-                log::warn!("symbols: a worker is lost: {error}");
+                log::warn!("symbols: a worker crashed or timed out: {error}");
                 self.replace(tenant);
                 if matches!(error, ChannelError::TimedOut) {
                     self.deadline.missed();
@@ -180,7 +180,7 @@ impl Child {
         self.end(tenant);
         // The next question tries again.
         if let Err(error) = self.spawn() {
-            log::warn!("symbols: no other worker can be started now: {error:#}");
+            log::warn!("symbols: cannot start a worker now: {error:#}");
         }
     }
 

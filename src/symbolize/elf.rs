@@ -52,7 +52,7 @@ pub enum ElfError {
         value: u64,
     },
     /// It is no little-endian ELF file, or its headers contradict each other.
-    #[error("not an ELF file that can be read: {0}")]
+    #[error("not a readable ELF file: {0}")]
     Malformed(&'static str),
 }
 

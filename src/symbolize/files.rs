@@ -97,7 +97,7 @@ impl NativeFiles {
                     } else if gives_up {
                         state.no_lines = true;
                         log::warn!(
-                            "symbols: {} has no lines and inlined functions: workers were lost over it",
+                            "symbols: {} has no lines and inlined functions, because workers crashed or timed out while reading it",
                             state.module.path
                         );
                     }

@@ -54,7 +54,7 @@ impl Symbolizer {
     pub(super) fn evict(&mut self) {
         let held = self.child.resident();
         if self.eviction.replaces(held, Instant::now()) {
-            log::info!("symbols: the worker holds {} KiB and is replaced", held >> 10);
+            log::info!("symbols: replacing the worker, which uses {} KiB", held >> 10);
             self.child.restart();
         }
     }

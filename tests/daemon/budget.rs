@@ -45,7 +45,7 @@ fn a_rate_that_costs_too_much_is_lowered_and_told_and_no_tick_is_lost() {
     let hz = daemon.metric("frequency_hertz");
     assert!((99.0 * 0.5..=99.0 * 0.9).contains(&hz), "{hz} Hz");
     assert!(daemon.metric("cpu_share") > 0.0001, "{}", daemon.metrics());
-    let said = format!("the rate is {hz:.1} Hz from now on, to keep within max-cpu");
+    let said = format!("the sampling rate is now {hz:.1} Hz, to stay within max-cpu");
     assert!(daemon.said().contains(&said), "{}", daemon.said());
     // It holds from the next window that begins.
     let before = daemon.files().len();

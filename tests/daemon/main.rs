@@ -322,8 +322,8 @@ fn settings_are_checked_and_mistakes_have_one_sentence() {
         profiler::run(["daemon", "--check", "--config", file.to_str().unwrap()])
     };
     assert_eq!(check("frequency = 19\nkeep-age = \"6h\"\n").success().stdout, "the settings are valid\n");
-    check("keep-days = 3\n").refused(2, "there is no setting keep-days; did you mean keep-age?");
-    check("api = \"0.0.0.0:9\"\n").refused(2, "name a token-file");
+    check("keep-days = 3\n").refused(2, "unknown setting keep-days; did you mean keep-age?");
+    check("api = \"0.0.0.0:9\"\n").refused(2, "set token-file");
     profiler::run(["daemon", "--check", "--config", "/nowhere.toml"])
         .refused(1, "/nowhere.toml: No such file");
 }
@@ -339,6 +339,6 @@ fn a_directory_that_cannot_be_is_said_at_once() {
     fs::write(home.join("data"), "a file").unwrap();
     let at = home.join("data").display().to_string();
     profiler::run(["daemon", "--directory", &at, "--metrics", "off", "--api", "off"])
-        .refused(1, "cannot make the directory");
+        .refused(1, "cannot create the directory");
     assert!(Path::new(&at).is_file());
 }

@@ -56,7 +56,7 @@ pub(super) fn health_address(file: Option<&Path>) -> Result<Address, Failure> {
     let (metrics, api) = addresses(&options)?;
     metrics
         .or(api)
-        .ok_or_else(|| Failure::usage("a daemon of these settings listens nowhere: metrics and api are off"))
+        .ok_or_else(|| Failure::usage("the daemon listens on no address: metrics and api are both off"))
 }
 
 fn config(options: Options) -> Result<DaemonConfig, Failure> {
@@ -70,22 +70,22 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
     let window = time("window", options.window, "10s")?;
     if window.subsec_nanos() != 0 || !WINDOWS.contains(&window.as_secs()) {
         return Err(Failure::usage(format!(
-            "window: choose whole seconds, {} to {}",
+            "window: use whole seconds, {} to {}",
             WINDOWS.start(),
             WINDOWS.end()
         )));
     }
     let percent = options.max_cpu.unwrap_or(0.5);
     if !(0.01..=100.0).contains(&percent) {
-        return Err(Failure::usage(format!("max-cpu {percent}: choose 0.01 to 100 percent of the host")));
+        return Err(Failure::usage(format!("max-cpu {percent}: use 0.01 to 100 percent of the host")));
     }
     let hz = options.frequency.unwrap_or(19.0);
     if !(1.0..=MAX_HZ).contains(&hz) {
-        return Err(Failure::usage(format!("frequency {hz}: choose 1 to {MAX_HZ} samples a second")));
+        return Err(Failure::usage(format!("frequency {hz}: use 1 to {MAX_HZ} samples a second")));
     }
     let directory = options.directory.unwrap_or_else(|| "/var/lib/jbpf-prof".into());
     if !directory.is_absolute() {
-        return Err(Failure::usage(format!("directory {}: write the whole path", directory.display())));
+        return Err(Failure::usage(format!("directory {}: use an absolute path", directory.display())));
     }
     Ok(DaemonConfig {
         binary: PathBuf::from(OWN_BINARY),
@@ -121,7 +121,7 @@ fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
     for name in names {
         let event = event(name).map_err(|why| Failure::usage(format!("events {name}: {why}")))?;
         if events.contains(&event) {
-            return Err(Failure::usage(format!("events {name}: it is named twice")));
+            return Err(Failure::usage(format!("events {name}: given twice")));
         }
         events.push(event);
     }
@@ -138,7 +138,7 @@ fn addresses(options: &Options) -> Result<(Option<Address>, Option<Address>), Fa
     let api = address("api", &options.api, "unix:/run/jbpf-prof/api.sock")?;
     match &api {
         Some(address) if !address.is_local() && options.token_file.is_none() => Err(Failure::usage(format!(
-            "api {address}: others can reach this address, so profiles need a token there: name a token-file"
+            "api {address}: this address is not local, so profiles need a token: set token-file"
         ))),
         _ => Ok((metrics, api)),
     }
@@ -166,7 +166,7 @@ fn kubelet(options: &Options) -> Result<Option<KubeletConfig>, Failure> {
     match (&options.kubelet_url, annotations.is_empty()) {
         (Some(url), false) if url.starts_with("http:") && (token.is_some() || trust != Trust::default()) => {
             Err(Failure::usage(format!(
-                "kubelet-url {url}: a token is sent to https only, and nobody has a certificate else"
+                "kubelet-url {url}: use https; the token and the kubelet's certificate need TLS"
             )))
         }
         (Some(url), false) => Ok(Some(KubeletConfig {
@@ -176,10 +176,12 @@ fn kubelet(options: &Options) -> Result<Option<KubeletConfig>, Failure> {
             annotations,
             opted_in: OptedIn::default(),
         })),
-        (None, false) => Err(Failure::usage("agent-annotation: the kubelet knows them: name a kubelet-url")),
+        (None, false) => {
+            Err(Failure::usage("agent-annotation: annotations come from the kubelet: set kubelet-url"))
+        }
         (None, true) if token.is_none() && trust == Trust::default() => Ok(None),
         _ => Err(Failure::usage(
-            "kubelet: nothing is asked of it without an agent-annotation and a kubelet-url",
+            "kubelet: the settings of the kubelet have no effect without agent-annotation and kubelet-url",
         )),
     }
 }
@@ -264,36 +266,36 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_what_is_right() {
         for (text, said) in [
-            ("frequenzy = 19", "FILE: there is no setting frequenzy; did you mean frequency?"),
+            ("frequenzy = 19", "FILE: unknown setting frequenzy; did you mean frequency?"),
             ("keep_size = \"1GiB\"", "did you mean keep-size?"),
             ("a = [", "FILE: line 1: "),
             ("window = \"10s\"\nfrequency = \"x\"", "FILE: frequency: "),
-            ("window = \"1.5s\"", "window: choose whole seconds"),
+            ("window = \"1.5s\"", "window: use whole seconds"),
             ("frequency = 0", "frequency 0"),
             ("max-cpu = 0", "max-cpu 0"),
-            ("max-memory = \"much\"", "max-memory much: not a size"),
-            ("api = \"0.0.0.0:80\"", "name a token-file"),
-            ("metrics = \"here\"", "metrics here: no address"),
+            ("max-memory = \"much\"", "max-memory much: expected a size"),
+            ("api = \"0.0.0.0:80\"", "set token-file"),
+            ("metrics = \"here\"", "metrics here: expected an address"),
             ("pyroscope-url = \"ftp://x\"", "pyroscope-url ftp://x"),
-            ("otlp-url = \"http://x\"\notlp-user = \"u\"", "otlp: name a token-file"),
-            ("otlp-url = \"http://x\"\notlp-protocol = \"udp\"", "choose http or grpc"),
+            ("otlp-url = \"http://x\"\notlp-user = \"u\"", "otlp: set either token-file"),
+            ("otlp-url = \"http://x\"\notlp-protocol = \"udp\"", "use http or grpc"),
             ("[[sink]]\nurl = \"http://x\"", "there are pyroscope, otlp-http, otlp-grpc"),
-            ("[[sink]]\ntype = \"pyroscope\"\nurl = \"x\"", "pyroscope-url x: no address"),
-            ("[[sink]]\nname = \"a/b\"\ntype = \"pyroscope\"\nurl = \"http://x\"", "sink a/b: a name has"),
+            ("[[sink]]\ntype = \"pyroscope\"\nurl = \"x\"", "pyroscope-url x: expected a URL"),
+            ("[[sink]]\nname = \"a/b\"\ntype = \"pyroscope\"\nurl = \"http://x\"", "sink a/b: use letters"),
             ("[[sink]]\nuri = \"http://x\"", "FILE: sink: unknown field `uri`"),
             (
                 "pyroscope-url = \"http://x\"\n[[sink]]\ntype = \"pyroscope\"\nurl = \"http://y\"",
-                "sink pyroscope: two have this name",
+                "sink pyroscope: two sinks have this name",
             ),
-            ("labels = [\"x\"]", "labels x: write NAME=VALUE"),
-            ("agent-annotation = [\"a=b\"]", "name a kubelet-url"),
-            ("kubelet-url = \"https://n:10250\"", "without an agent-annotation"),
-            ("kubelet-name = \"n\"", "without an agent-annotation"),
+            ("labels = [\"x\"]", "labels x: expected NAME=VALUE"),
+            ("agent-annotation = [\"a=b\"]", "set kubelet-url"),
+            ("kubelet-url = \"https://n:10250\"", "without agent-annotation"),
+            ("kubelet-name = \"n\"", "without agent-annotation"),
             (
                 "agent-annotation = [\"a=b\"]\nkubelet-url = \"http://n:10255\"\nkubelet-token-file = \"/t\"",
-                "a token is sent to https only",
+                "use https",
             ),
-            ("directory = \"here\"", "write the whole path"),
+            ("directory = \"here\"", "use an absolute path"),
         ] {
             let was = from_file(text, &[]).unwrap_err();
             assert!(was.contains(said) && !was.contains('\n'), "{text}: {was}");

@@ -226,5 +226,5 @@ fn known(table: &toml::Table) -> Result<(), String> {
     let Some(stray) = table.keys().find(|key| !names.contains(&key.as_str())) else { return Ok(()) };
     let nearest =
         names.iter().max_by(|a, b| strsim::jaro_winkler(stray, a).total_cmp(&strsim::jaro_winkler(stray, b)));
-    Err(format!("there is no setting {stray}; did you mean {}?", nearest.copied().unwrap_or_default()))
+    Err(format!("unknown setting {stray}; did you mean {}?", nearest.copied().unwrap_or_default()))
 }

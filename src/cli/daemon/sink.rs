@@ -26,7 +26,7 @@ pub(super) fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
         let config = sink.config(&common)?;
         if !names.insert(config.name.clone()) {
             return Err(Failure::usage(format!(
-                "sink {}: two have this name, which is that of what waits for it; give one another name",
+                "sink {}: two sinks have this name; names must be unique, since each sink has a spool of its name",
                 config.name
             )));
         }
@@ -54,7 +54,7 @@ fn otlp(options: &Options) -> Result<Option<SinkOptions>, Failure> {
     let protocol = match options.otlp_protocol.as_deref() {
         None | Some("http") => Protocol::OtlpHttp,
         Some("grpc") => Protocol::OtlpGrpc,
-        Some(other) => return Err(Failure::usage(format!("otlp-protocol {other}: choose http or grpc"))),
+        Some(other) => return Err(Failure::usage(format!("otlp-protocol {other}: use http or grpc"))),
     };
     Ok(Some(SinkOptions {
         name: Some("otlp".to_owned()),
@@ -77,7 +77,7 @@ impl SinkOptions {
         let name = self.name.unwrap_or_else(|| self.protocol.clone());
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if name.is_empty() || !name.chars().all(fits) {
-            return Err(Failure::usage(format!("sink {name}: a name has letters, digits, - and _")));
+            return Err(Failure::usage(format!("sink {name}: use letters, digits, - and _ only")));
         }
         let mut all = common.labels.clone();
         all.extend(labels(&self.labels)?);
@@ -103,8 +103,6 @@ fn auth(sink: &str, given: (Option<PathBuf>, Option<String>, Option<PathBuf>)) -
         (None, None, None) => Ok(Auth::None),
         (Some(token), None, None) => Ok(Auth::Bearer(token)),
         (None, Some(user), Some(password)) => Ok(Auth::Basic(user, password)),
-        _ => Err(Failure::usage(format!(
-            "{sink}: name a token-file, or a user and a password-file, and not both"
-        ))),
+        _ => Err(Failure::usage(format!("{sink}: set either token-file, or user and password-file"))),
     }
 }

@@ -8,14 +8,14 @@ pub(super) fn valid_url(name: &str, url: &str) -> Result<String, Failure> {
     if is_url(url) {
         return Ok(url.to_owned());
     }
-    Err(Failure::usage(format!("{name} {url}: no address; write https://host:port")))
+    Err(Failure::usage(format!("{name} {url}: expected a URL, such as https://host:port")))
 }
 
 /// `NAME=VALUE`.
 pub(super) fn pair(name: &str, text: &str) -> Result<(String, String), Failure> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(Failure::usage(format!("{name} {text}: write NAME=VALUE"))),
+        _ => Err(Failure::usage(format!("{name} {text}: expected NAME=VALUE"))),
     }
 }
 
@@ -34,5 +34,5 @@ pub(super) fn size(name: &str, text: &str) -> Result<u64, Failure> {
         .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
         .unwrap_or((text, 1));
     let bytes = number.trim().parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0);
-    bytes.ok_or_else(|| Failure::usage(format!("{name} {text}: not a size; write 128MiB or 1GiB")))
+    bytes.ok_or_else(|| Failure::usage(format!("{name} {text}: expected a size, such as 128MiB or 1GiB")))
 }

@@ -37,7 +37,7 @@ impl Auth {
             }
         };
         let mut value = HeaderValue::from_str(&value)
-            .context("the token or password has characters that no header may have")?;
+            .context("the token or password has characters that HTTP headers do not allow")?;
         value.set_sensitive(true);
         Ok(Some(value))
     }
@@ -51,7 +51,7 @@ pub(in crate::daemon) fn secret(file: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() || text.len() > MAX_SECRET {
-        bail!("{} holds no secret: it is empty or too large", file.display());
+        bail!("{} is empty or too large to be a secret", file.display());
     }
     Ok(text.to_owned())
 }

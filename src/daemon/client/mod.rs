@@ -168,7 +168,7 @@ impl Client {
         let mut builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         if let Some(name) = &self.trust.name {
             let name =
-                ServerName::try_from(name.clone()).with_context(|| format!("{name} is no host's name"))?;
+                ServerName::try_from(name.clone()).with_context(|| format!("{name} is not a host name"))?;
             builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
         }
         let connector = if self.http2 {
@@ -190,7 +190,7 @@ impl Client {
 fn trusted(file: Option<&Path>) -> anyhow::Result<RootCertStore> {
     let system = || SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
     let Some(file) = file.or_else(system) else {
-        bail!("there is no file of trusted certificates on this host; name one (ca-file)");
+        bail!("this host has no file of trusted CA certificates; set ca-file");
     };
     let said = || format!("cannot read certificates from {}", file.display());
     let mut roots = RootCertStore::empty();
@@ -199,7 +199,7 @@ fn trusted(file: Option<&Path>) -> anyhow::Result<RootCertStore> {
         let _ = roots.add(certificate.with_context(said)?);
     }
     if roots.is_empty() {
-        bail!("{} holds no certificate", file.display());
+        bail!("{} contains no certificate", file.display());
     }
     Ok(roots)
 }

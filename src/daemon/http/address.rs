@@ -39,7 +39,7 @@ impl FromStr for Address {
 }
 
 fn bad(text: &str) -> String {
-    format!("{text}: no address; write 127.0.0.1:9919, [::]:9919 or unix:/run/jbpf-prof/api.sock")
+    format!("{text}: expected an address, such as 127.0.0.1:9919, [::]:9919 or unix:/run/jbpf-prof/api.sock")
 }
 
 impl fmt::Display for Address {

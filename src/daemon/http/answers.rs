@@ -69,7 +69,7 @@ pub(super) async fn window(state: &State, query: Option<&str>) -> HttpResponse {
         let to = query.time_ms("to")?.unwrap_or_else(now_ms);
         let from = query.time_ms("from")?.unwrap_or_else(|| to.saturating_sub(60_000));
         if from >= to || u128::from(to - from) > LONGEST.as_millis() {
-            return Err(format!("from must be before to, by {} s at most", LONGEST.as_secs()));
+            return Err(format!("from must be before to, by at most {} s", LONGEST.as_secs()));
         }
         Ok((from, to, query.format()?, query.wanted()))
     };
@@ -114,7 +114,7 @@ pub(super) async fn profile(state: &State, query: Option<&str>) -> HttpResponse 
             // It comes after its end, later while JVMs are being asked for its names.
             Err(_) => {
                 if let Err(why) = state.outlook() {
-                    return say(StatusCode::SERVICE_UNAVAILABLE, &format!("no windows come: {why}"));
+                    return say(StatusCode::SERVICE_UNAVAILABLE, &format!("no profiles are stored: {why}"));
                 }
             }
         }
@@ -143,7 +143,9 @@ fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Re
             Packed::Live(window) => pprof::read(&mut window.bytes.as_slice())?,
             // One that was removed meanwhile was too old.
             Packed::File(path) => match File::open(path) {
-                Ok(file) => pprof::read(&mut BufReader::new(file)).context("a kept window cannot be read")?,
+                Ok(file) => {
+                    pprof::read(&mut BufReader::new(file)).context("a stored profile cannot be read")?
+                }
                 Err(_) => continue,
             },
         };

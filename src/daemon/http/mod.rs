@@ -79,7 +79,10 @@ async fn remove_socket(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {
             if tokio::net::UnixStream::connect(path).await.is_ok() {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there already"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another process already listens there",
+                ));
             }
             fs::remove_file(path)
         }
@@ -186,7 +189,7 @@ impl Server {
     fn refuse(&self, request: &Request<Incoming>) -> Option<HttpResponse> {
         let file = self.token_file.as_ref()?;
         let Ok(token) = secret(file) else {
-            log::warn!("HTTP: the file of the token cannot be read: everybody is refused");
+            log::warn!("HTTP: the token file cannot be read; all requests for profiles are refused");
             return Some(say(StatusCode::FORBIDDEN, "there is no token that could be right"));
         };
         let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());

@@ -25,7 +25,7 @@ impl Query {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
             if !known.contains(&name.as_str()) {
-                return Err(format!("nothing is asked by {name:?}; there are {}", known.join(", ")));
+                return Err(format!("unknown parameter {name:?}; known parameters are {}", known.join(", ")));
             }
             pairs.push((name, value));
         }
@@ -41,7 +41,7 @@ impl Query {
         let text = self.get("seconds").unwrap_or("10");
         match text.parse() {
             Ok(seconds @ 1..=LONGEST_WAIT_S) => Ok(seconds),
-            _ => Err(format!("seconds={text}: choose 1 to {LONGEST_WAIT_S}")),
+            _ => Err(format!("seconds={text}: use 1 to {LONGEST_WAIT_S}")),
         }
     }
 
@@ -57,7 +57,7 @@ impl Query {
         let seconds =
             text.parse::<f64>().ok().filter(|s| (0.0..1e11).contains(s)).map(|s| (s * 1000.0) as u64);
         let stamp = || text.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_millisecond()).ok());
-        let bad = || format!("{name}={text}: no time; write seconds since 1970, or 2026-11-22T10:00:00Z");
+        let bad = || format!("{name}={text}: expected a time: seconds since 1970, or 2026-11-22T10:00:00Z");
         seconds.or_else(stamp).map(Some).ok_or_else(bad)
     }
 
@@ -116,14 +116,14 @@ fn decode(text: &str) -> Result<String, String> {
             b'%' => {
                 let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
                 let (Some(high), Some(low)) = (digit(rest.next()), digit(rest.next())) else {
-                    return Err(format!("{text:?} is not encoded as URLs are"));
+                    return Err(format!("{text:?} is not valid URL encoding"));
                 };
                 (high * 16 + low) as u8
             }
             byte => byte,
         });
     }
-    String::from_utf8(bytes).map_err(|_| format!("{text:?} is no UTF-8"))
+    String::from_utf8(bytes).map_err(|_| format!("{text:?} is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_said() {
-        assert!(Query::parse(Some("secs=3"), &KNOWN).err().unwrap().contains("there are seconds, format"));
+        assert!(Query::parse(Some("secs=3"), &KNOWN).err().unwrap().contains("known parameters are seconds, format"));
         assert!(Query::parse(Some("process=%zz"), &KNOWN).is_err());
         assert!(Query::parse(Some("process=%ff"), &KNOWN).is_err());
         for bad in ["seconds=0", "seconds=x", "seconds=301"] {

@@ -138,7 +138,7 @@ impl Sink {
                 return None;
             }
             DeliveryOutcome::Refused(why) => {
-                log::warn!("{}: a window was refused: {why}", self.name());
+                log::warn!("{}: a profile was refused: {why}", self.name());
                 self.spool.done(number);
                 self.counted().refused += 1;
                 return None;
@@ -146,7 +146,7 @@ impl Sink {
             DeliveryOutcome::Failed(why, retry_after) => (why, retry_after),
             DeliveryOutcome::Unreached(why) => (why, None),
         };
-        log::info!("{}: not taken, to be tried again: {why}", self.name());
+        log::info!("{}: push failed, will retry: {why}", self.name());
         self.spool.put_back();
         self.counted().failed += 1;
         Some(retry.pause(retry_after))

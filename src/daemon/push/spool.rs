@@ -51,7 +51,7 @@ impl Spool {
         let bytes = request.len() as u64;
         if bytes > self.most {
             log::warn!(
-                "spool {}: a request of {bytes} bytes is dropped, it has room for {}",
+                "spool {}: a profile of {bytes} bytes is dropped; the spool has room for {}",
                 self.directory.display(),
                 self.most
             );
@@ -70,7 +70,7 @@ impl Spool {
             }
         };
         if let Err(error) = &written {
-            log::warn!("spool {}: a request is dropped: {error:#}", self.directory.display());
+            log::warn!("spool {}: a profile is dropped: {error:#}", self.directory.display());
         }
         self.with(|index| match written {
             Ok(()) => {

@@ -72,7 +72,7 @@ impl fmt::Display for ReadFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReadFailure::Header(bad) => bad.fmt(f),
-            ReadFailure::Io(e) => write!(f, "records of the symbol log cannot be read: {e}"),
+            ReadFailure::Io(e) => write!(f, "records of the agent's log cannot be read: {e}"),
         }
     }
 }

@@ -26,7 +26,7 @@ const MAX_BYTES: u64 = 512 << 20;
 /// Reads a file, gzipped or not.
 ///
 /// # Errors
-/// When it is no pprof file or refers to what is not in it.
+/// When the file is not a pprof profile or refers to what is not in it.
 pub fn read(input: &mut (impl Read + ?Sized)) -> anyhow::Result<Profile> {
     let mut bytes = Vec::new();
     Read::take(&mut *input, MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -35,13 +35,13 @@ pub fn read(input: &mut (impl Read + ?Sized)) -> anyhow::Result<Profile> {
         MultiGzDecoder::new(bytes.as_slice())
             .take(MAX_BYTES + 1)
             .read_to_end(&mut unpacked)
-            .context("it cannot be unpacked")?;
+            .context("the file cannot be decompressed")?;
         bytes = unpacked;
     }
-    ensure!(bytes.len() as u64 <= MAX_BYTES, "it unpacks to more than {MAX_BYTES} bytes");
-    let file = proto::ProtoProfile::decode(bytes.as_slice()).context("it is no pprof file")?;
+    ensure!(bytes.len() as u64 <= MAX_BYTES, "the file decompresses to more than {MAX_BYTES} bytes");
+    let file = proto::ProtoProfile::decode(bytes.as_slice()).context("the file is not a pprof profile")?;
     drop(bytes);
-    ensure!(!file.sample_type.is_empty() && !file.string_table.is_empty(), "it is no pprof file");
+    ensure!(!file.sample_type.is_empty() && !file.string_table.is_empty(), "the file is not a pprof profile");
     Reader::new(&file)?.profile()
 }
 
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
 
     fn text(&self, at: i64) -> anyhow::Result<&Arc<str>> {
         let found = usize::try_from(at).ok().and_then(|at| self.strings.get(at));
-        found.with_context(|| format!("it names string {at} of {}", self.strings.len()))
+        found.with_context(|| format!("the file refers to string {at} of {}", self.strings.len()))
     }
 
     fn profile(&self) -> anyhow::Result<Profile> {
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         let mut sums: BTreeMap<Event, Weight> = BTreeMap::new();
         for sample in &self.file.sample {
             let value = |at: usize| -> anyhow::Result<u64> {
-                let value = sample.value.get(at).context("a sample has fewer values than it says")?;
+                let value = sample.value.get(at).context("a sample has fewer values than sample types")?;
                 u64::try_from(*value).context("a sample has a negative value")
             };
             let stack = self.stack(&sample.location_id)?;
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
             for &(event, samples, stands_for) in &self.columns {
                 let weight = Weight { count: value(samples)?, value: stands_for.map_or(Ok(0), value)? };
                 let sum = sums.entry(event).or_default();
-                *sum = sum.checked_add(weight).context("its samples sum to more than 63 bits")?;
+                *sum = sum.checked_add(weight).context("the samples sum to more than 63 bits")?;
                 match lost {
                     Some(reason) => {
                         profile.accounts_mut(event).lose(folded::bare(reason).to_owned(), weight.count);
@@ -169,8 +169,10 @@ impl<'a> Reader<'a> {
     fn stack(&self, leaf_first: &[u64]) -> anyhow::Result<Vec<Arc<Frame>>> {
         let mut stack = Vec::with_capacity(leaf_first.len());
         for id in leaf_first.iter().rev() {
-            let frames =
-                self.locations.get(id).with_context(|| format!("it names location {id}, which it lacks"))?;
+            let frames = self
+                .locations
+                .get(id)
+                .with_context(|| format!("the file refers to location {id}, which does not exist"))?;
             stack.extend(frames.iter().cloned());
         }
         let bare = matches!(stack.as_slice(), [only] if only.kind == Kind::Marker && &*only.name == folded::NO_FRAMES);
@@ -206,7 +208,9 @@ impl<'a> Reader<'a> {
         let module = match location.mapping_id {
             0 => None,
             id => Some(
-                self.modules.get(&id).with_context(|| format!("it names mapping {id}, which it lacks"))?,
+                self.modules
+                    .get(&id)
+                    .with_context(|| format!("the file refers to mapping {id}, which does not exist"))?,
             ),
         };
         if location.line.is_empty() {
@@ -216,8 +220,10 @@ impl<'a> Reader<'a> {
         let mut frames: Vec<Arc<Frame>> = Vec::new();
         for (at, line) in location.line.iter().rev().enumerate() {
             let id = line.function_id;
-            let function =
-                self.functions.get(&id).with_context(|| format!("it names function {id}, which it lacks"))?;
+            let function = self
+                .functions
+                .get(&id)
+                .with_context(|| format!("the file refers to function {id}, which does not exist"))?;
             let mut frame = self.frame(function, at > 0, frames.last().map(|f| f.kind))?;
             frame.line = u32::try_from(line.line).unwrap_or(0);
             frame.address = location.address;

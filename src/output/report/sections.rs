@@ -53,7 +53,7 @@ pub(super) fn limits(report: &RunReport, detail: Detail) -> Vec<String> {
         .collect();
     let columns =
         [ColumnAlignment::Right("number"), ColumnAlignment::Left("left out"), ColumnAlignment::Rest("of")];
-    let mut lines = section("Limits that were met", columns, &rows, all.len(), detail);
+    let mut lines = section("Limits reached", columns, &rows, all.len(), detail);
     let met = Limit::all().filter(|limit| all.iter().any(|row| row.limit == *limit));
     lines.extend(met.flat_map(|limit| wrap(limit.advice(), 2, detail.width)));
     lines
@@ -115,11 +115,11 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
         ));
     }
     if let NameSource::Refused { label, hint } = &jvm.names {
-        notes.push(format!("No names for its Java code: {label}. {hint}"));
+        notes.push(format!("This JVM's Java code has no names: {label}. {hint}"));
     }
     match (&jvm.no_agent, &jvm.names) {
         (Some(JvmRefusal { label, hint }), NameSource::Memory { .. }) => {
-            notes.push(format!("Names come from its memory, not from the agent: {label}. {hint}"));
+            notes.push(format!("Names come from the JVM's memory, not from the agent: {label}. {hint}"));
         }
         (Some(JvmRefusal { label, hint }), _) => {
             notes.push(format!("The agent could not be attached: {label}. {hint}"));
@@ -134,7 +134,7 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
             }
         };
         notes.push(format!(
-            "Its stacks are walked by frame pointers alone{share}: {why}. Start it with -XX:+PreserveFramePointer."
+            "This JVM's stacks are unwound by frame pointers only{share}: {why}. Start it with -XX:+PreserveFramePointer."
         ));
     }
     if let Some(before) = jvm.compiled_before.filter(|b| *b >= 0.01) {
@@ -149,13 +149,16 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
     }
     if let Some(throttling) = jvm.throttling.filter(|t| t.times > 0) {
         notes.push(format!(
-            "Its cgroup was throttled {} times, {:.1} s altogether.",
+            "The cgroup of this JVM was throttled {} times, {:.1} s in total.",
             thousands(throttling.times),
             throttling.usec as f64 / 1e6
         ));
     }
     if jvm.log_cut {
-        notes.push(format!("Its log was cut at {}: some of its code has no name.", bytes(jvm.log_bytes)));
+        notes.push(format!(
+            "The agent's log was cut at {}: some Java code has no name.",
+            bytes(jvm.log_bytes)
+        ));
     }
     notes
 }
@@ -178,17 +181,17 @@ fn group_notes(group: &GroupReport) -> Vec<String> {
     let mut notes = Vec::new();
     let GroupReport { limit_cpus, periods, throttled_periods, throttled_usec, .. } = group;
     if limit_cpus.is_some() || *throttled_periods > 0 {
-        let limit = limit_cpus.map(|cpus| format!("It may use {cpus:.2} CPUs."));
+        let limit = limit_cpus.map(|cpus| format!("The CPU limit is {cpus:.2} CPUs."));
         notes.push(format!(
-            "{} Throttled in {} of {} periods, {:.1} s altogether.",
-            limit.as_deref().unwrap_or("Its CPU limit was lifted."),
+            "{} Throttled in {} of {} periods, {:.1} s in total.",
+            limit.as_deref().unwrap_or("The CPU limit was removed."),
             thousands(*throttled_periods),
             thousands(*periods),
             seconds(*throttled_usec),
         ));
     }
     if let Some(usec) = group.pressure_usec.filter(|usec| *usec > 0) {
-        notes.push(format!("Some of its threads waited for a CPU in {:.1} s of the time.", seconds(usec)));
+        notes.push(format!("Threads waited for a CPU during {:.1} s.", seconds(usec)));
     }
     notes
 }
@@ -369,11 +372,11 @@ mod tests {
         };
         assert_eq!(
             group(Some(0.5), 0),
-            "It may use 0.50 CPUs. Throttled in 0 of 30 periods, 0.0 s altogether."
+            "The CPU limit is 0.50 CPUs. Throttled in 0 of 30 periods, 0.0 s in total."
         );
         assert_eq!(
             group(None, 2),
-            "Its CPU limit was lifted. Throttled in 2 of 30 periods, 0.0 s altogether."
+            "The CPU limit was removed. Throttled in 2 of 30 periods, 0.0 s in total."
         );
         assert_eq!(group(None, 0), "");
     }

@@ -211,7 +211,7 @@ impl Entry {
         // A thread that panics ends the profiler: a release is built so.
         if let Ok(AttachOutcome { jvm, undescribed, no_agent, names }) = thread.join() {
             if let (Some(jvm), Some(NoAgent { why, .. })) = (&jvm, &no_agent) {
-                log::info!("JVM {} ({}): {why}, its memory is read instead", jvm.process.tgid, jvm.main);
+                log::info!("JVM {} ({}): {why}; reading its memory instead", jvm.process.tgid, jvm.main);
             }
             results.extend(no_agent.as_ref().filter(|it| it.asked).map(|it| it.why.to_string()));
             self.jvm = jvm;

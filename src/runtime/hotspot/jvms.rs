@@ -131,8 +131,9 @@ impl HotSpotJvms {
             Target::Launch(_) => Some(Vec::new()),
         };
         let mut found = jvm::discover().unwrap_or_else(|error| {
-            let why =
-                format!("JVMs that ran before could not be looked for, their Java has no names: {error:#}");
+            let why = format!(
+                "jbpf-prof could not search for running JVMs, so their Java code has no names: {error:#}"
+            );
             log::warn!("{why}");
             self.undiscovered = Some(why);
             Vec::new()
@@ -411,7 +412,7 @@ impl HotSpotJvms {
                 let cpu = self.cpu_of(tgid);
                 self.entries.insert(tgid, Entry::attaching(tgid, self.java, thread, late, cpu));
             }
-            Err(e) => log::warn!("JVM {tgid} is not asked: {e}"),
+            Err(e) => log::warn!("JVM {tgid}: cannot attach: {e}"),
         }
     }
 
