@@ -84,12 +84,12 @@ impl Limit {
             Limit::CodeRanges => Telling {
                 name: "code-ranges",
                 what: "ranges of code beyond those that the unwinder holds",
-                advice: "Code there is walked by frame pointers; code that was seen to run is held first.",
+                advice: "Code there is unwound by frame pointers. Code that ran has priority.",
             },
             Limit::EndedPrograms => Telling {
                 name: "ended-programs",
                 what: "ended programs forgotten before their last stacks had names",
-                advice: "Code of these programs is [unknown: process gone]; choose processes with -p.",
+                advice: "Code of these programs is [unknown: process gone]. Select processes with -p.",
             },
             Limit::PerfMap => Telling {
                 name: "perf-map",
@@ -99,29 +99,29 @@ impl Limit {
             Limit::UnwindTables => Telling {
                 name: "unwind-tables",
                 what: "unwind tables",
-                advice: "This code is walked by frame pointers; choose processes with -p to make room.",
+                advice: "This code is unwound by frame pointers. Select processes with -p to make room.",
             },
             Limit::UnwindTableParts => Telling {
                 name: "unwind-table-parts",
                 what: "stacks in code whose part of the unwind table is not loaded",
-                advice: "The table of this file is too large as a whole: its busiest parts are loaded, other code is walked by \
-                 frame pointers.",
+                advice: "The table of this file is too large. jbpf-prof loads its busiest parts and unwinds other code by frame \
+                 pointers.",
             },
             Limit::Stacks => Telling {
                 name: "stacks",
                 what: "stacks beyond those that a profile holds",
-                advice: "Of these stacks the known part is kept, with [profile full] above it.",
+                advice: "These stacks keep their known part, with [profile full] above it.",
             },
             Limit::Jvms => Telling {
                 name: "jvms",
                 what: "JVMs whose Java code could not be read",
-                advice: "Too many JVMs run at once, or no descriptors are left: raise `ulimit -n`, or choose some with -p.",
+                advice: "Too many JVMs run, or no descriptors are left. Raise `ulimit -n`, or select JVMs with -p.",
             },
             Limit::ThreadNames => Telling {
                 name: "thread-names",
                 what: "ticks of threads whose names may be longer than the 15 bytes that the kernel keeps",
-                advice: "Such threads are told apart by these bytes only. Java threads have their own names where the JVM's memory \
-            is read.",
+                advice: "Only these bytes distinguish such threads. Java threads have their full names where jbpf-prof reads the \
+            JVM's memory.",
             },
         }
     }

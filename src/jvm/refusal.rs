@@ -105,7 +105,7 @@ impl Refusal {
                 "Mount its /tmp without noexec, or start the JVM with -agentpath for the agent."
             }
             Refusal::TmpNotWritable => {
-                "Give the JVM a writable /tmp with room for 1 MiB, or start it with -agentpath for the agent."
+                "Give the JVM a writable /tmp with free space, or start it with -agentpath for the agent."
             }
             Refusal::SignalNotCaught => {
                 "A JVM that is starting can be attached to a moment later; with -Xrs its socket must exist in /tmp."

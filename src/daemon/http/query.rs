@@ -188,7 +188,12 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_said() {
-        assert!(Query::parse(Some("secs=3"), &KNOWN).err().unwrap().contains("known parameters are seconds, format"));
+        assert!(
+            Query::parse(Some("secs=3"), &KNOWN)
+                .err()
+                .unwrap()
+                .contains("known parameters are seconds, format")
+        );
         assert!(Query::parse(Some("process=%zz"), &KNOWN).is_err());
         assert!(Query::parse(Some("process=%ff"), &KNOWN).is_err());
         for bad in ["seconds=0", "seconds=x", "seconds=301"] {

@@ -40,7 +40,7 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
 fn profiled(name: &str) -> anyhow::Result<Folded> {
     let target = Target::start(&mut native(name));
     let run = profiler::record(&["-F", "499", "-d", "2", "-p", &target.pid().to_string()])?;
-    ensure!(!run.stderr.contains("is lost"), "{name}: a worker was lost over it");
+    ensure!(!run.stderr.contains("a worker crashed or timed out"), "{name}: a worker was lost over it");
     let user = run.folded.keep(|stack| !stack.iter().any(|frame| frame.ends_with("_[k]")));
     ensure!(
         user.total() >= ENOUGH,
