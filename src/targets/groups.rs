@@ -26,8 +26,8 @@ const MAX_PATH: usize = 300;
 /// BPF and `/proc` do not agree, so that the wrong processes would be sampled.
 fn misread(hierarchy: Hierarchy, wrong: usize, compared: usize) -> Failure {
     Failure::host(format!(
-        "the cgroups of {hierarchy} are not those that BPF sees there: {wrong} of {compared} processes are in other \
-         ones; name the same group in another hierarchy, or its processes by -p"
+        "BPF and /proc disagree about cgroups in {hierarchy}: {wrong} of {compared} processes differ; select the same \
+         group in another hierarchy, or use -p"
     ))
 }
 

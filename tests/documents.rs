@@ -1,0 +1,234 @@
+//! The documents say what is there: links lead somewhere, files and flags exist, and the headings of the manual are sentences
+//! that the program prints.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// All documents, with their paths from the root of the repository.
+fn documents() -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut directories: Vec<PathBuf> = ["", "docs", "bench", "bpf", ".github", "deploy"]
+        .iter()
+        .map(|dir| Path::new(ROOT).join(dir))
+        .collect();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let is_root = directory == Path::new(ROOT).join("");
+            if path.is_dir() && !is_root && !path.ends_with("programs") {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.insert(path.strip_prefix(ROOT).unwrap().to_owned(), text);
+            }
+        }
+    }
+    assert!(found.len() > 20, "this test reads nothing: {found:?}");
+    found
+}
+
+/// Lines outside blocks of code.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// The anchor that GitHub gives a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter(|(_, line)| line.starts_with('#'));
+    headings.map(|(_, line)| anchor(line.trim_start_matches('#'))).collect()
+}
+
+/// Targets of links, `](target)`, with their lines.
+fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    prose(text).flat_map(|(number, line)| {
+        let parts = line.split("](").skip(1);
+        parts.filter_map(move |rest| rest.split_once(')')).map(move |(target, _)| (number, target))
+    })
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let documents = documents();
+    let (mut broken, mut checked) = (Vec::new(), 0);
+    for (path, text) in &documents {
+        for (number, target) in links(text) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (file, fragment) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() {
+                path.clone()
+            } else {
+                let joined = Path::new(ROOT).join(path.parent().unwrap()).join(file);
+                let Ok(real) = joined.canonicalize() else {
+                    broken.push(format!("{}:{number}: {target}", path.display()));
+                    continue;
+                };
+                real.strip_prefix(Path::new(ROOT).canonicalize().unwrap()).unwrap().to_owned()
+            };
+            checked += 1;
+            if !fragment.is_empty()
+                && !documents.get(&file).is_some_and(|text| anchors(text).contains(fragment))
+            {
+                broken.push(format!("{}:{number}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(checked > 100, "only {checked} links were checked");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Paths in code spans, such as `src/main.rs`.
+#[test]
+fn files_that_are_named_exist() {
+    const TOP: [&str; 9] =
+        ["src/", "bpf/", "tests/", "vmtest/", "bench/", "benches/", "deploy/", "docs/", "scripts/"];
+    let (mut missing, mut checked) = (Vec::new(), 0);
+    for (path, text) in documents() {
+        if path == Path::new("CHANGELOG.md") {
+            continue;
+        }
+        for (number, line) in prose(&text) {
+            for span in line.split('`').skip(1).step_by(2) {
+                let is_path = TOP.iter().any(|top| span.starts_with(top))
+                    && !span.contains("NAME")
+                    && span.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+                if is_path {
+                    checked += 1;
+                    if !Path::new(ROOT).join(span).exists() {
+                        missing.push(format!("{}:{number}: {span}", path.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(checked > 100, "only {checked} paths were checked");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Options in code spans, `--all`: help or a settings key has each of them.
+#[test]
+fn options_that_are_named_exist() {
+    let help: String = fs::read_dir(Path::new(ROOT).join("src/cli/help"))
+        .unwrap()
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    let known: BTreeSet<&str> = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).collect();
+    let (mut missing, mut checked) = (Vec::new(), 0);
+    for (path, text) in documents() {
+        if !["README.md", "docs/getting-started.md", "docs/java.md", "docs/containers.md", "docs/daemon.md"]
+            .iter()
+            .any(|name| path == Path::new(name))
+        {
+            continue;
+        }
+        for line in text.lines().filter(|line| line.contains("jbpf-prof ")) {
+            let command = line.split("jbpf-prof ").nth(1).unwrap_or_default();
+            let command = command.split(['`', '|', '#', '(']).next().unwrap_or_default();
+            let command = command.split(" -- ").next().unwrap_or_default();
+            for word in command.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2) {
+                let option = word.split(['=', ',', '.', ';', ')', ':']).next().unwrap_or_default();
+                checked += 1;
+                if !known.contains(option) {
+                    missing.push(format!("{}: {word}: {line}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(checked > 30, "only {checked} options were checked");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// What the program can print: the texts in its source, without what is put in.
+fn texts() -> String {
+    let mut all = String::new();
+    let mut directories = vec![Path::new(ROOT).join("src")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
+                let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+                let lines: Vec<&str> = lines.collect();
+                // Quoted quotes are nowhere in what headings say.
+                let code = lines.join("\n").replace("\\\"", "").replace("'\"'", "");
+                let texts = code.split('"').skip(1).step_by(2).map(without_arguments);
+                texts.for_each(|text| all += &(text + "\n"));
+            }
+        }
+    }
+    all
+}
+
+/// A format string without its `{…}`, and without the ends of lines that continue.
+fn without_arguments(text: &str) -> String {
+    let mut words = text.split("\\\n");
+    let mut joined = words.next().unwrap_or_default().to_owned();
+    words.for_each(|more| joined += more.trim_start());
+    let mut parts = joined.split('{');
+    let mut fixed = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        fixed += part.split_once("} ").or_else(|| part.split_once('}')).map_or(part, |(_, rest)| rest);
+    }
+    fixed
+}
+
+/// Headings of the manual below these are messages, with words in capitals for what differs.
+const CHAPTERS: [&str; 5] = ["The host", "Ticks", "Cgroups, containers, pods", "Frames", "Java"];
+
+#[test]
+fn the_manuals_headings_are_what_the_program_prints() {
+    let texts = texts();
+    let manual = fs::read_to_string(Path::new(ROOT).join("docs/troubleshooting.md")).unwrap();
+    let (mut chapter, mut strange, mut checked) = ("", Vec::new(), 0);
+    for (_, line) in prose(&manual) {
+        if let Some(name) = line.strip_prefix("# ") {
+            chapter = name;
+        }
+        let Some(heading) = line.strip_prefix("## ").filter(|_| CHAPTERS.contains(&chapter)) else {
+            continue;
+        };
+        checked += 1;
+        for part in heading.split(", is ").flat_map(fixed) {
+            if !texts.contains(&part) {
+                strange.push(format!("{heading}: {part:?}"));
+            }
+        }
+    }
+    assert!(checked > 40, "only {checked} headings were checked");
+    assert!(strange.is_empty(), "{strange:#?}");
+}
+
+/// The parts of a heading that are the same in each case.
+fn fixed(heading: &str) -> Vec<String> {
+    let heading = heading.trim_matches(['[', ']']);
+    let heading =
+        heading.strip_prefix("unknown: ").or_else(|| heading.strip_prefix("ended: ")).unwrap_or(heading);
+    let heading = heading.split(" (").next().unwrap_or_default();
+    let is_placeholder = |word: &str| {
+        let word = word.trim_matches(|c: char| c.is_ascii_punctuation());
+        ["N", "WHY", "PATH", "FILE", "PID", "NAME", "or"].contains(&word) || word.parse::<u32>().is_ok()
+    };
+    let words: Vec<&str> = heading.split(' ').collect();
+    let parts = words.split(|word| is_placeholder(word)).map(|part| part.join(" "));
+    let parts = parts.map(|part| part.trim_matches([':', '[', ']']).to_owned());
+    parts.filter(|part| part.len() > 3).collect()
+}
