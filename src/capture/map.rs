@@ -8,7 +8,8 @@ use libbpf_rs::{MapHandle, MapType};
 pub(super) fn create(
     kind: MapType,
     name: &str,
-    (key, value): (usize, usize),
+    key: usize,
+    value: usize,
     entries: u32,
 ) -> io::Result<MapHandle> {
     let opts = libbpf_sys::bpf_map_create_opts {

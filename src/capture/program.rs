@@ -333,13 +333,13 @@ fn program_of<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> &'o m
 
 /// The smallest thing that bpf(2) can be asked for: who is refused that is refused all of it.
 fn probe() -> anyhow::Result<()> {
-    create(MapType::Array, "jp_probe", (size_of::<u32>(), size_of::<u32>()), 1)
+    create(MapType::Array, "jp_probe", size_of::<u32>(), size_of::<u32>(), 1)
         .map_err(|error| Denied::of("bpf", error))
         .context("the first BPF map")?;
     Ok(())
 }
 
 fn count_map(entries: u32) -> anyhow::Result<MapHandle> {
-    create(MapType::Hash, "jp_counts", (size_of::<Key>(), size_of::<Value>()), entries)
+    create(MapType::Hash, "jp_counts", size_of::<Key>(), size_of::<Value>(), entries)
         .with_context(|| format!("count map of {entries} entries"))
 }

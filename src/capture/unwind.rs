@@ -34,7 +34,7 @@ impl UnwindMemory {
         while self.pages.len() <= number as usize {
             let next = u32::try_from(self.pages.len())?;
             ensure!(u64::from(next) < self.most, "RLIMIT_NOFILE leaves no descriptor for more unwind tables");
-            let map = create(MapType::Array, "jp_pages", (size_of::<u32>(), PAGE), CHUNK_PAGES)
+            let map = create(MapType::Array, "jp_pages", size_of::<u32>(), PAGE, CHUNK_PAGES)
                 .context("pages for unwind tables")?;
             self.publish_chunk(next, &map)?;
             self.pages.push(map);

@@ -95,7 +95,7 @@ fn settings(
     record: Record,
     groups: Option<Selection>,
     events: &[Event],
-    (requested_hz, period_ns): (f64, u64),
+    Rate { requested_hz, period_ns }: Rate,
     needs: Needs,
 ) -> Result<Settings, Failure> {
     // The log and a bar that is drawn over would be in each other's way.
@@ -172,9 +172,14 @@ fn period(event: Event, count: Option<u64>, period_ns: u64) -> u64 {
     if event.unit() == Unit::Nanoseconds { period_ns } else { count.unwrap_or(1) }
 }
 
-/// The rate that was asked for, and the period in nanoseconds that it comes to.
+/// The rate that was asked for, samples a second, and its period, ns of CPU time.
+struct Rate {
+    requested_hz: f64,
+    period_ns: u64,
+}
+
 #[allow(clippy::cast_precision_loss)]
-fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result<(f64, u64), Failure> {
+fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result<Rate, Failure> {
     if let Some(count) = record.count.filter(|_| events == [Event::Cpu]) {
         let (fastest, longest) = (1_000_000_000 / MAX_RATE, MAX_DURATION.as_nanos() as u64);
         return match count {
@@ -183,12 +188,12 @@ fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result
                 warnings.push(format!(
                     "--count {count}: cpu-clock ticks at most every {fastest} ns; using {fastest}"
                 ));
-                Ok((1e9 / count as f64, fastest))
+                Ok(Rate { requested_hz: 1e9 / count as f64, period_ns: fastest })
             }
             count if count > longest => {
                 Err(Failure::usage(format!("--count {count}: use at most 7 days of CPU time")))
             }
-            count => Ok((1e9 / count as f64, count)),
+            count => Ok(Rate { requested_hz: 1e9 / count as f64, period_ns: count }),
         };
     }
     let requested = record.frequency.unwrap_or(DEFAULT_RATE);
@@ -208,7 +213,7 @@ fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result
     if rate.is_multiple_of(50) {
         warnings.push(format!("--frequency {rate} may run in step with timers; {} does not", rate - 1));
     }
-    Ok((requested as f64, 1_000_000_000 / rate))
+    Ok(Rate { requested_hz: requested as f64, period_ns: 1_000_000_000 / rate })
 }
 
 fn target(pids: Vec<u32>, tids: Vec<u32>, launch: Vec<OsString>) -> Result<Target, Failure> {

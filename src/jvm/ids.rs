@@ -13,12 +13,19 @@ pub(super) fn die_with_parent(parent: u32) -> bool {
     asked && getppid().is_some_and(|p| p.as_raw_nonzero().get().unsigned_abs() == parent)
 }
 
+/// User and group of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UserIds {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
 /// Runs `act` with effective ids (and so file system ids) of the target, no other groups, and no capability in
 /// force. Real and saved ids stay ours, so that the target's user can neither signal nor trace us.
 ///
 /// Only for a process with one thread: on Linux ids belong to threads.
 pub(super) fn as_target<T>(
-    (uid, gid): (u32, u32),
+    UserIds { uid, gid }: UserIds,
     parent: u32,
     act: impl FnOnce() -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::ids::as_target;
+use super::ids::{UserIds, as_target};
 use super::memory::ProcessMemory;
 use super::refusal::Refusal;
 use super::status::catches_sigquit;
@@ -58,8 +58,8 @@ impl AttachTarget {
         Ok(AttachTarget { tgid, uid, gid, ns_pid, start_ticks, mapped, pidfd, process, root })
     }
 
-    pub(super) fn ids(&self) -> (u32, u32) {
-        (self.uid, self.gid)
+    pub(super) fn ids(&self) -> UserIds {
+        UserIds { uid: self.uid, gid: self.gid }
     }
 
     pub(super) fn pidfd(&self) -> BorrowedFd<'_> {

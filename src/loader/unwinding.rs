@@ -347,7 +347,7 @@ impl<M: TableMemory> Unwinding<M> {
         let layout = ProgramLayout { start_code, end_code, start_stack };
         let mut keys: Vec<Option<TableKey>> = tabled.iter().map(|tabled| tabled.key).collect();
         let mut ranges: Vec<Range> = tabled.into_iter().map(|tabled| tabled.range).collect();
-        if !self.add_heaps((tgid, layout), &mut ranges, &mut keys) {
+        if !self.add_heaps(tgid, layout, &mut ranges, &mut keys) {
             again = again.or(Some(Instant::now() + LAST_PAUSE));
         }
         self.missing.wait(tgid, again);
@@ -359,7 +359,8 @@ impl<M: TableMemory> Unwinding<M> {
     /// Adds the code heaps of a JVM to what it has mapped. Whether there was room.
     fn add_heaps(
         &mut self,
-        (tgid, layout): (u32, ProgramLayout),
+        tgid: u32,
+        layout: ProgramLayout,
         ranges: &mut Vec<Range>,
         tables: &mut Vec<Option<TableKey>>,
     ) -> bool {

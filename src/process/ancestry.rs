@@ -63,7 +63,8 @@ impl Processes {
     /// Why not.
     pub fn open_ancestors_file(
         &mut self,
-        (id, at): (ProcessId, MonoNs),
+        id: ProcessId,
+        at: MonoNs,
         ancestor: Ancestor,
         path: impl Fn(u32) -> String,
     ) -> Result<OwnedFd, Unopened> {
@@ -82,8 +83,10 @@ impl Processes {
     /// Of which of these addresses in a program an ancestor's file tells the truth: see the head of this file.
     pub fn inherited(
         &mut self,
-        (id, at): (ProcessId, MonoNs),
-        (ancestor, file): (Ancestor, BorrowedFd<'_>),
+        id: ProcessId,
+        at: MonoNs,
+        ancestor: Ancestor,
+        file: BorrowedFd<'_>,
         addresses: &[u64],
     ) -> Vec<bool> {
         let Ancestor { tgid, forked, .. } = ancestor;

@@ -167,7 +167,7 @@ fn code_is_an_ancestors_if_neither_an_exec_nor_a_mapping_has_come_since() {
     let of = |story: &mut Story, id, ms| {
         let at = story.at(ms);
         let ancestor = *story.processes.ancestors(id, at).last().unwrap();
-        story.processes.inherited((id, at), (ancestor, file.as_fd()), &[0x1800, 0x9000])
+        story.processes.inherited(id, at, ancestor, file.as_fd(), &[0x1800, 0x9000])
     };
     assert_eq!(of(&mut story, ids[0], LATE + 4), [false, false], "the file was written since");
     for child in &ids[1..] {

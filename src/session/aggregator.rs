@@ -226,13 +226,13 @@ impl Aggregator {
             let named = world.symbolizer.symbolize(stacks, &mut world.processes);
             for ((stack, count), named) in stacks.iter().zip(counts).zip(named) {
                 last.replace(named);
-                self.add(world, (stack, *count), &mut last, window);
+                self.add(world, stack, *count, &mut last, window);
             }
         }
     }
 
     /// Adds a stack, of which `last` has the frames.
-    fn add(&mut self, world: &mut World, (stack, count): (&Stack, Count), last: &mut Last, window: u64) {
+    fn add(&mut self, world: &mut World, stack: &Stack, count: Count, last: &mut Last, window: u64) {
         let event = stack.key.event;
         let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.ticks);
         if waits {
@@ -244,7 +244,7 @@ impl Aggregator {
         self.part(window).note(stack, count, &last.frames);
         let (labels, cut) = match &last.shown {
             Some(shown) if (shown.owner, shown.waits) == (owner(stack), waits) => (shown.labels, shown.cut),
-            _ => self.show(world, (stack, waits), last, window),
+            _ => self.show(world, stack, waits, last, window),
         };
         self.cut_names += if cut { count.ticks } else { 0 };
         let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
@@ -259,7 +259,8 @@ impl Aggregator {
     fn show(
         &mut self,
         world: &mut World,
-        (stack, waits): (&Stack, bool),
+        stack: &Stack,
+        waits: bool,
         last: &mut Last,
         window: u64,
     ) -> (LabelsId, bool) {

@@ -55,7 +55,8 @@ impl Steadiness {
     /// A window has come: if it is `last`, the end begins with it. `busy`: something is still beginning.
     pub(super) fn observe(
         &mut self,
-        (busy, last): (bool, bool),
+        busy: bool,
+        last: bool,
         program: Option<RunStats>,
         children: impl FnOnce() -> (Stats, OpenersCost),
     ) {

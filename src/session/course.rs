@@ -61,7 +61,8 @@ impl PartAssembler {
     /// Puts together what a part gives, with what the stages said of it. The next one starts where it ends.
     pub(super) fn part(
         &mut self,
-        (part, totals): (RunPart, &Totals),
+        part: RunPart,
+        totals: &Totals,
         said: PartReport,
         (symbols, openers): &(Stats, OpenersCost),
         settings: &Settings,

@@ -84,7 +84,7 @@ impl<'a> Stages<'a> {
     pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
         let is_beginning = self.stages.iter().any(|stage| stage.is_beginning());
         let ends_part = batch.totals.is_some();
-        self.steadiness.observe((is_beginning, ends_part), batch.program, || self.world.costs());
+        self.steadiness.observe(is_beginning, ends_part, batch.program, || self.world.costs());
         self.events(&batch.events);
         let mut stacks = self.world.take_in(&mut batch.window.stacks);
         self.world.readiness.clear();
@@ -136,7 +136,7 @@ impl<'a> Stages<'a> {
             let mut said = PartReport::default();
             let end = PartEnd { window: part.last_window(), ticks: &part.tally.runtimes, symbols: &costs.0 };
             self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut said));
-            let mut outcome = self.course.part((part, &totals), said, &costs, self.settings);
+            let mut outcome = self.course.part(part, &totals, said, &costs, self.settings);
             outcome.report.cost.steady = self.steadiness.steady();
             let mut limits = self.limits.clone();
             limits.note(Limit::Stacks, "", outcome.profile.cut());

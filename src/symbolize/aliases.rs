@@ -59,7 +59,7 @@ pub(super) struct Aliases {
     /// By where they begin, the shorter first.
     aliases: Vec<Alias>,
     starts: Vec<Start>,
-    strings: Option<(u64, u64)>,
+    strings: Option<StringTable>,
 }
 
 impl Aliases {
@@ -84,7 +84,11 @@ impl Aliases {
             }
         }
         aliases.shrink_to_fit();
-        Ok(Aliases { aliases, starts, strings: Some((strings.offset, strings.size)) })
+        Ok(Aliases {
+            aliases,
+            starts,
+            strings: Some(StringTable { offset: strings.offset, size: strings.size }),
+        })
     }
 
     /// Memory that is held, bytes.
@@ -126,8 +130,15 @@ impl Aliases {
     }
 }
 
-/// The NUL-terminated text at `at` of the string table (offset, size).
-pub(super) fn name_at(elf: &Elf, (offset, size): (u64, u64), at: u32) -> Option<Vec<u8>> {
+/// Where a string table is in its file, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StringTable {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// The NUL-terminated text at `at` of the string table.
+pub(super) fn name_at(elf: &Elf, StringTable { offset, size }: StringTable, at: u32) -> Option<Vec<u8>> {
     let (start, left) = (offset.checked_add(u64::from(at))?, size.checked_sub(u64::from(at))?);
     let mut name = Vec::new();
     let mut want = 128_usize;

@@ -81,7 +81,7 @@ impl NativeFiles {
         let mut why = self.state(id, file).bad;
         while frames.len() < offsets.len() && why.is_none() {
             let rest = &offsets[frames.len()..];
-            match self.attempt(child, spaces, (id, wanted), &rest[..rest.len().min(BATCH)]) {
+            match self.attempt(child, spaces, id, wanted, &rest[..rest.len().min(BATCH)]) {
                 Ok(more) => frames.extend(more),
                 Err(Failure::File(w)) => why = Some(w),
                 Err(Failure::Worker(Lost::NotAsked)) => why = Some(UnknownReason::WorkerFailed),
@@ -145,7 +145,8 @@ impl NativeFiles {
         &mut self,
         child: &mut Child,
         spaces: &mut impl AddressSpaces,
-        (id, wanted): (FileId, &WantedFile),
+        id: FileId,
+        wanted: &WantedFile,
         offsets: &[u64],
     ) -> Result<Vec<FrameChain>, Failure> {
         self.give(child, spaces, id, wanted)?;
@@ -187,7 +188,7 @@ impl NativeFiles {
             }
             answer => answer?,
         };
-        let facts = self.give_debug_files(child, spaces, (id, wanted), facts)?;
+        let facts = self.give_debug_files(child, spaces, id, wanted, facts)?;
         let generation = child.generation();
         let state = self.state(id, file);
         state.generation = generation;
@@ -208,7 +209,8 @@ impl NativeFiles {
         &mut self,
         child: &mut Child,
         spaces: &mut impl AddressSpaces,
-        (id, wanted): (FileId, &WantedFile),
+        id: FileId,
+        wanted: &WantedFile,
         mut facts: FileFacts,
     ) -> Result<FileFacts, Failure> {
         for kind in [DebugKind::Stripped, DebugKind::Shared, DebugKind::Package] {

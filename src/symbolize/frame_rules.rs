@@ -150,18 +150,18 @@ impl Builder<'_> {
             return Ok(());
         }
         if fde.cie().entry_len() > MAX_CIE {
-            return self.add(code, (start, end), Rule::Other);
+            return self.add(code, start, end, Rule::Other);
         }
         if coroutine::has_length(end - start) && coroutine::begins(self.elf, start) {
             // The byte before it is asked for.
-            return self.add(code, (start.saturating_sub(1), end), Rule::End);
+            return self.add(code, start.saturating_sub(1), end, Rule::End);
         }
         if branch_mark::stands_before(self.elf, start) {
-            self.add(code, (start.saturating_sub(branch_mark::LEN), start), branch_mark::RULE)?;
+            self.add(code, start.saturating_sub(branch_mark::LEN), start, branch_mark::RULE)?;
         }
         if self.machine == Machine::I386 && coroutine::begins_behind(self.elf, start, end) {
             // The byte before it is asked for: a `ret`, at which no tick ever is.
-            self.add(code, (end, end.saturating_add(2)), Rule::End)?;
+            self.add(code, end, end.saturating_add(2), Rule::End)?;
         }
         let mut from = start;
         if start == self.elf.entry()
@@ -169,22 +169,22 @@ impl Builder<'_> {
             && rule(row, self.machine, frames, fde.cie()) == Rule::End
         {
             from = start + ENDBR;
-            self.add(code, (start, from), Rule::End)?;
+            self.add(code, start, from, Rule::End)?;
         }
         let Ok(mut rows) = fde.rows(frames, bases, context) else {
-            return self.add(code, (start, end), Rule::Other);
+            return self.add(code, start, end, Rule::Other);
         };
         if (start..end).contains(&self.elf.entry()) {
             self.after_entry = Some(end);
         }
         let mut to = from;
         while let Ok(Some(row)) = rows.next_row() {
-            let range = (row.start_address().max(from), row.end_address().min(end));
-            self.add(code, range, rule(row, self.machine, frames, fde.cie()))?;
-            to = range.1.max(to);
+            let (start, end) = (row.start_address().max(from), row.end_address().min(end));
+            self.add(code, start, end, rule(row, self.machine, frames, fde.cie()))?;
+            to = end.max(to);
         }
         // What follows an instruction that cannot be read.
-        self.add(code, (to, end), Rule::Other)
+        self.add(code, to, end, Rule::Other)
     }
 
     /// Notes where Go's code has no frame: there its callers would be missed by frame pointer.
@@ -199,7 +199,7 @@ impl Builder<'_> {
                 OnStack::ReturnAddress => Rule::Frame { cfa: Cfa::Sp(word), fp: Fp::Same },
                 OnStack::Frame => Rule::None,
             };
-            match self.add(code, (addresses.start, addresses.end), rule) {
+            match self.add(code, addresses.start, addresses.end, rule) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(why) => ControlFlow::Break(why),
             }
@@ -252,11 +252,11 @@ impl Builder<'_> {
         let next = self.table.next_from(start.wrapping_sub(code)).and_then(|next| next.checked_add(code));
         let end = next.map_or(end, |next| next.min(end));
         let small = end.saturating_sub(start) <= MAX_START_CODE;
-        if small { self.add(code, (start, end), Rule::Other) } else { Ok(()) }
+        if small { self.add(code, start, end, Rule::Other) } else { Ok(()) }
     }
 
     /// Notes what holds for a range of addresses; `code` is what an address exceeds its offset in the file by.
-    fn add(&mut self, code: u64, (start, end): (u64, u64), rule: Rule) -> Result<(), NoTable> {
+    fn add(&mut self, code: u64, start: u64, end: u64, rule: Rule) -> Result<(), NoTable> {
         if start >= end {
             return Ok(());
         }

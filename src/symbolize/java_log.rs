@@ -70,8 +70,8 @@ impl JavaSource for JavaLog {
         let mut names = NameAnswersBuilder::default();
         let mut code = self.timeline.lookups();
         for lookup in lookups {
-            let times = (MonoNs(lookup.from), MonoNs(lookup.to));
-            let Some((hold, found)) = code.lookup_until(lookup.pc, lookup.leaf, times) else {
+            let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
+            let Some((hold, found)) = code.lookup_until(lookup.pc, lookup.leaf, from, to) else {
                 names.mark(Mark::Split);
                 if names.answer(Err(UnknownReason::CodeMoved)) {
                     continue;

@@ -130,7 +130,7 @@ impl JitMaps {
         let mut answers = self.named_by(child, writer, id, seen, || spaces.perf_map(id, at));
         // What is not known of its own map may be of younger code than an ancestor's.
         if self.maps.get(&writer).is_none_or(|map| !map.facts.more && map.facts.left_out == 0) {
-            self.ask_ancestors(child, spaces, (id, at), seen, &mut answers);
+            self.ask_ancestors(child, spaces, id, at, seen, &mut answers);
         }
         let frames = answers.into_iter().zip(seen);
         frames.map(|(answer, &(pc, _))| answer.unwrap_or_else(|why| unknown(why, None, pc))).collect()
@@ -160,7 +160,8 @@ impl JitMaps {
         &mut self,
         child: &mut Child,
         spaces: &mut impl AddressSpaces,
-        (id, at): (ProcessId, MonoNs),
+        id: ProcessId,
+        at: MonoNs,
         seen: &[(u64, MonoNs)],
         answers: &mut [Result<FrameChain, UnknownReason>],
     ) {
@@ -180,7 +181,7 @@ impl JitMaps {
             let Some(Ok(file)) = self.maps.get(&writer).map(|map| &map.file) else { continue };
             let open: Vec<usize> = (0..seen.len()).filter(|&n| answers.get(n).is_some_and(is_open)).collect();
             let addresses: Vec<u64> = open.iter().map(|&n| seen[n].0).collect();
-            let inherited = spaces.inherited(id, at, (ancestor, file.as_fd()), &addresses);
+            let inherited = spaces.inherited(id, at, ancestor, file.as_fd(), &addresses);
             let open: Vec<usize> =
                 open.into_iter().zip(inherited).filter_map(|(n, is)| is.then_some(n)).collect();
             if open.is_empty() {

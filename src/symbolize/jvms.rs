@@ -254,7 +254,7 @@ impl JvmNames {
             );
         });
         for (&(at, from), frames) in wanted.iter().zip(&answers) {
-            self.methods.insert(id, at, (from, until), Arc::clone(frames));
+            self.methods.insert(id, at, from, until, Arc::clone(frames));
         }
         let missing = wanted.iter().skip(answers.len());
         answers.extend(missing.map(|(at, _)| unknown(UnknownReason::WorkerFailed, None, at.method)));

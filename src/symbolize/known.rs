@@ -161,7 +161,8 @@ impl Known {
     /// `changes`.
     pub(crate) fn insert(
         &mut self,
-        (space, seen): (SpaceNumber, Seen),
+        space: SpaceNumber,
+        seen: Seen,
         from: MonoNs,
         answer: KnownAddress,
         changes: Option<&Changes>,
@@ -215,7 +216,7 @@ mod tests {
             logged: true,
         };
         let insert = |known: &mut Known, changes: &Changes, seen, at| {
-            known.insert((space, seen), MonoNs(at), KnownAddress::Java(frames.clone()), Some(changes));
+            known.insert(space, seen, MonoNs(at), KnownAddress::Java(frames.clone()), Some(changes));
         };
         insert(&mut known, &changes, seen(0x10_0000), 50);
         insert(&mut known, &changes, seen(0x20_0000), 50);
@@ -241,7 +242,7 @@ mod tests {
         let mut known = Known::new(100);
         let frames = unknown(UnknownReason::NoSymbol, None, 0);
         let first = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
-        known.insert((first, seen(0x1000)), MonoNs(50), KnownAddress::Code(frames), None);
+        known.insert(first, seen(0x1000), MonoNs(50), KnownAddress::Code(frames), None);
         assert!(known.get(first, seen(0x1000), MonoNs(40), None).is_some());
         assert_eq!(known.space(ID, MonoNs(39), MonoNs(40)), None, "other mappings then");
         assert_eq!(known.space(ID, MonoNs(70), MonoNs(40)), Some(first));
@@ -263,7 +264,7 @@ mod tests {
             (0x3000, KnownAddress::Java(java(true))),
         ];
         for (pc, answer) in answers {
-            known.insert((space, seen(pc)), MonoNs(50), answer, Some(&changes));
+            known.insert(space, seen(pc), MonoNs(50), answer, Some(&changes));
         }
         let mut holds =
             |at| [0x1000, 0x2000, 0x3000].map(|pc| known.get(space, seen(pc), at, Some(&changes)).is_some());
@@ -278,7 +279,8 @@ mod tests {
             let at = MonoNs(second * 1_000_000_000);
             let space = known.space(ID, at, at).unwrap();
             known.insert(
-                (space, seen(0x1000)),
+                space,
+                seen(0x1000),
                 at,
                 KnownAddress::Code(unknown(UnknownReason::NoSymbol, None, 0)),
                 None,

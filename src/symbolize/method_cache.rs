@@ -47,13 +47,7 @@ impl MethodCache {
     }
 
     /// Notes an answer about times `from..=until`. What was the same before is the same in between.
-    pub(crate) fn insert(
-        &mut self,
-        id: ProcessId,
-        at: MethodAt,
-        (from, until): (u64, u64),
-        frames: FrameChain,
-    ) {
+    pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, from: u64, until: u64, frames: FrameChain) {
         self.0.age(MonoNs(until), KEPT);
         let answer = Answer { frames, holds: Times { from, until } };
         let Some(answers) = self.0.get_mut(&(id, at)) else {
@@ -85,17 +79,17 @@ mod tests {
         let mut cache = MethodCache::new(10);
         let (frames, others) =
             (unknown(UnknownReason::BadMemory, None, 0), unknown(UnknownReason::MethodGone, None, 0));
-        cache.insert(ID, AT, (10, 20), frames.clone());
+        cache.insert(ID, AT, 10, 20, frames.clone());
         let times = [9, 10, 20, 21];
         assert_eq!(times.map(|time| cache.get(ID, AT, MonoNs(time)).is_some()), [false, true, true, false]);
         assert!(cache.get(ID, MethodAt { bcp: 0, ..AT }, MonoNs(15)).is_none());
-        cache.insert(ID, AT, (25, 30), frames);
+        cache.insert(ID, AT, 25, 30, frames);
         let times = [9, 10, 22, 30, 31];
         assert_eq!(
             times.map(|time| cache.get(ID, AT, MonoNs(time)).is_some()),
             [false, true, true, true, false]
         );
-        cache.insert(ID, AT, (35, 40), others);
+        cache.insert(ID, AT, 35, 40, others);
         assert_eq!([30, 33, 35].map(|time| cache.get(ID, AT, MonoNs(time)).is_some()), [true, false, true]);
     }
 
@@ -105,13 +99,13 @@ mod tests {
         let names = [UnknownReason::BadMemory, UnknownReason::NotLogged, UnknownReason::MethodGone]
             .map(|why| unknown(why, None, 0));
         let [first, second, gone] = &names;
-        cache.insert(ID, AT, (10, 20), first.clone());
-        cache.insert(ID, AT, (25, 30), second.clone());
-        cache.insert(ID, AT, (10, 40), gone.clone());
+        cache.insert(ID, AT, 10, 20, first.clone());
+        cache.insert(ID, AT, 25, 30, second.clone());
+        cache.insert(ID, AT, 10, 40, gone.clone());
         let told = [10, 15, 27, 35].map(|time| cache.get(ID, AT, MonoNs(time)).unwrap().0);
         assert_eq!(told, [first, first, second, gone].map(Clone::clone));
         for at in 50..50 + 2 * ANSWERS as u64 {
-            cache.insert(ID, AT, (at, at), names[at as usize % 2].clone());
+            cache.insert(ID, AT, at, at, names[at as usize % 2].clone());
         }
         assert!(cache.get(ID, AT, MonoNs(15)).is_none(), "so many are kept");
     }

@@ -136,7 +136,8 @@ pub trait AddressSpaces {
         &mut self,
         _id: ProcessId,
         _at: MonoNs,
-        _map: (Ancestor, BorrowedFd<'_>),
+        _ancestor: Ancestor,
+        _map: BorrowedFd<'_>,
         addresses: &[u64],
     ) -> Vec<bool> {
         vec![false; addresses.len()]
@@ -188,17 +189,18 @@ impl AddressSpaces for Processes {
         at: MonoNs,
         ancestor: Ancestor,
     ) -> Result<OwnedFd, Unopened> {
-        self.open_ancestors_file((id, at), ancestor, perf_map_path)
+        self.open_ancestors_file(id, at, ancestor, perf_map_path)
     }
 
     fn inherited(
         &mut self,
         id: ProcessId,
         at: MonoNs,
-        map: (Ancestor, BorrowedFd<'_>),
+        ancestor: Ancestor,
+        map: BorrowedFd<'_>,
         addresses: &[u64],
     ) -> Vec<bool> {
-        Processes::inherited(self, (id, at), map, addresses)
+        Processes::inherited(self, id, at, ancestor, map, addresses)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::aliases::name_at;
+use super::aliases::{StringTable, name_at};
 use super::elf::{EM_X86_64, Elf};
 use super::fields::{Class, Fields};
 
@@ -67,7 +67,7 @@ impl Plt {
         let strings = elf.strings_of(table)?;
         let at = u64::from(symbol).checked_mul(24).filter(|at| at + 24 <= table.size)?;
         let record = elf.bytes(table.offset + at, 24, 24).ok()?;
-        name_at(elf, (strings.offset, strings.size), Fields(&record).u32(0))
+        name_at(elf, StringTable { offset: strings.offset, size: strings.size }, Fields(&record).u32(0))
     }
 }
 

@@ -225,7 +225,7 @@ impl Symbolizer {
             let seen = match WordQuery::from(*word) {
                 WordQuery::Code(seen) => seen,
                 WordQuery::Method(method) => {
-                    let (slot, times) = self.interpreted((id, at), method, wanted);
+                    let (slot, times) = self.interpreted(id, at, method, wanted);
                     steps.push((Step { slot, astray: false, new_in: None }, times));
                     continue;
                 }
@@ -237,7 +237,7 @@ impl Symbolizer {
             let place = spaces.place(id, at, seen.probe());
             let nowhere = matches!(place, CodePlace::Unknown(UnknownReason::NotMapped));
             let astray = depth > 0 && nowhere;
-            let slot = self.slot((id, at), seen, place, wanted);
+            let slot = self.slot(id, at, seen, place, wanted);
             let ends = astray && matches!(slot, Slot::Known(_));
             let times = match slot {
                 // The leaf of this stack may be a return address of another, which then goes astray.
@@ -273,7 +273,8 @@ impl Symbolizer {
 
     fn slot(
         &mut self,
-        (id, at): (ProcessId, MonoNs),
+        id: ProcessId,
+        at: MonoNs,
         seen: Seen,
         place: CodePlace,
         wanted: &mut WorkerBatch,
@@ -286,12 +287,12 @@ impl Symbolizer {
                 None => return Slot::Known(unknown(UnknownReason::FileUnavailable, None, offset)),
             },
             CodePlace::Generated => {
-                return self.generated((id, at), seen, wanted);
+                return self.generated(id, at, seen, wanted);
             }
             CodePlace::Vsyscall => return Slot::Known(vsyscall(pc)),
             // The code cache grows all the time; the JVM itself knows what it has put where.
             CodePlace::Unknown(UnknownReason::NotMapped) if self.jvms.follows(id) => {
-                return self.generated((id, at), seen, wanted);
+                return self.generated(id, at, seen, wanted);
             }
             CodePlace::Unknown(why) => return Slot::Known(unknown(why, None, pc)),
         };
@@ -306,7 +307,7 @@ impl Symbolizer {
     }
 
     /// Code without a file: Java's, or another runtime's.
-    fn generated(&mut self, (id, at): (ProcessId, MonoNs), seen: Seen, wanted: &mut WorkerBatch) -> Slot {
+    fn generated(&mut self, id: ProcessId, at: MonoNs, seen: Seen, wanted: &mut WorkerBatch) -> Slot {
         if self.jvms.follows(id) {
             let times = wanted.java.entry(id).or_default().entry(seen).or_default();
             if times.last() != Some(&at.0) {
@@ -325,7 +326,8 @@ impl Symbolizer {
     /// A method that a JVM's interpreter ran.
     fn interpreted(
         &mut self,
-        (id, at): (ProcessId, MonoNs),
+        id: ProcessId,
+        at: MonoNs,
         method: MethodAt,
         wanted: &mut WorkerBatch,
     ) -> (Slot, Times) {
@@ -347,7 +349,7 @@ impl Symbolizer {
         for stack in stacks {
             for word in &stack.user {
                 if let UserWord::Interpreted { method, bcp } = *word {
-                    self.interpreted((stack.key.process, stack.at), MethodAt { method, bcp }, &mut wanted);
+                    self.interpreted(stack.key.process, stack.at, MethodAt { method, bcp }, &mut wanted);
                 }
             }
         }
@@ -412,7 +414,7 @@ impl Symbolizer {
             if let (Some(space), WordQuery::Code(seen)) = (new_in, WordQuery::from(*word))
                 && let Some(answer) = found.lasting(&slot, &frames)
             {
-                self.known.insert((space, seen), stack.at, answer, self.jvms.changes(stack.key.process));
+                self.known.insert(space, seen, stack.at, answer, self.jvms.changes(stack.key.process));
             }
             // A JVM's log may know of code before its mapping is known.
             let nowhere = |f: &&Arc<Frame>| {

@@ -205,7 +205,7 @@ fn what_is_true_of_both_is_told_if_either_may_have_run() {
     let hold = |from, to| {
         let time = |tenths: u64| MonoNs(tenths * SECOND / 10);
         let mut lookups = timeline.lookups();
-        lookups.lookup_until(CODE + 0x21, true, (time(from), time(to))).map(|(hold, _)| hold)
+        lookups.lookup_until(CODE + 0x21, true, time(from), time(to)).map(|(hold, _)| hold)
     };
     assert_eq!(
         [(40, 44), (44, 44), (44, 46), (46, 49), (49, 51), (51, 90)].map(|(from, to)| hold(from, to)),

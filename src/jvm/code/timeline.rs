@@ -182,7 +182,8 @@ impl<'a> Lookups<'a> {
         &mut self,
         pc: u64,
         is_leaf_pc: bool,
-        (from, to): (MonoNs, MonoNs),
+        from: MonoNs,
+        to: MonoNs,
     ) -> Option<(Hold, Result<CodeFound, Miss>)> {
         let owners = &self.timeline.owners;
         let first = owners.at(pc, is_leaf_pc, from);
