@@ -1,7 +1,7 @@
-//! How long 200,000 distinct stacks of about 60 frames take to become files, and how much memory: `cargo bench --bench
-//! formats`. Fails above 2 seconds or 250 MB. There is one thread, so CPU time is what it takes on a machine with nothing
-//! else to do; the wall clock is printed beside it.
-#![allow(clippy::print_stdout, clippy::panic, clippy::unwrap_used)] // a program for a person at a terminal
+//! Measures time and memory for writing 200,000 distinct stacks of about 60 frames to files: `cargo bench --bench
+//! formats`. Fails above 2 seconds of CPU time or 250 MB. With one thread, CPU time is the wall time on an idle
+//! machine; the wall time is printed, too.
+#![allow(clippy::print_stdout, clippy::panic, clippy::unwrap_used)] // prints for a person at a terminal
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ const STACKS: u64 = 200_000;
 const FUNCTIONS: u64 = 12_000;
 const PERIOD_NS: u64 = 10_101_010;
 
-/// A random walk in a graph of calls, as programs have it: each function calls a few others, the first ones most often.
+/// A random walk in a call graph like that of real programs: each function calls a few others, the first ones most
+/// often.
 struct Walk {
     state: u64,
     frames: Vec<Arc<Frame>>,
@@ -53,7 +54,7 @@ impl Walk {
         let mut at = self.below(4);
         (0..depth)
             .map(|level| {
-                // The further from the root, the more ways there are to go on.
+                // A function has more callees the further it is from the root.
                 let ways = if level < 30 { 1 + u64::from(self.below(16) == 0) } else { 3 };
                 at = (at * 5 + 1 + self.below(ways)) % FUNCTIONS;
                 let line = self.below(if level < 30 { 1 } else { 2 });

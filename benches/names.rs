@@ -1,6 +1,6 @@
-//! Names of native code on this machine: 200 addresses each of its executables and libraries, through the symbolizer and its
-//! worker. Prints how long that takes and how much memory the worker has at most; with `NAMES_LIST=FILE` it writes each
-//! address with its frames there, so that two binaries can be compared:
+//! Symbolizes native code of this machine: 200 addresses in each of its executables and libraries, with the symbolizer
+//! and its worker. Prints the time and the peak memory of the worker. With `NAMES_LIST=FILE`, writes each address with
+//! its frames to that file, so that two binaries can be compared:
 //!
 //! ```text
 //! JBPF_PROF_BINARY=before NAMES_LIST=before.txt cargo bench --bench names
@@ -8,8 +8,8 @@
 //! diff before.txt after.txt
 //! ```
 //!
-//! `NAMES_FILES` names the files, one a line, `NAMES_EACH` says how many addresses of each.
-#![allow(clippy::print_stdout, clippy::panic, clippy::unwrap_used)] // a program for a person at a terminal
+//! `NAMES_FILES` is a file with paths, one a line; `NAMES_EACH` is the number of addresses in each.
+#![allow(clippy::print_stdout, clippy::panic, clippy::unwrap_used)] // prints for a person at a terminal
 
 #[allow(dead_code)] // the tests use more of it
 #[path = "../tests/symbols/common.rs"]
@@ -32,7 +32,7 @@ use jbpf_prof::symbolize::{SymbolConfig, Symbolizer};
 use common::{Space, stack};
 
 const EACH: u64 = 200;
-/// Words of one stack.
+/// Addresses in one stack.
 const DEPTH: usize = 100;
 const DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/lib", "/usr/libexec"];
 
@@ -57,14 +57,14 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Whether it is an ELF file that is executed or mapped.
+/// Whether the file is an ELF executable or library.
 fn is_program(path: &Path) -> bool {
     let mut magic = [0; 18];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     read.is_ok() && magic[..4] == *b"\x7fELF" && matches!(magic[16], 2 | 3)
 }
 
-/// Offsets all over the code of a file, in no order; the same in each run.
+/// Random offsets in the code of a file; the same in each run.
 fn offsets(elf: &Elf, each: u64) -> Vec<u64> {
     let code = elf.code_ranges();
     let size: u64 = code.iter().map(|range| range.end - range.start).sum();
@@ -82,7 +82,7 @@ fn offsets(elf: &Elf, each: u64) -> Vec<u64> {
     (0..each).filter_map(|_| offset()).collect()
 }
 
-/// A stack of leaves.
+/// A stack that has only leaves.
 fn leaves(words: &[u64]) -> Stack {
     let words: Vec<UserWord> = words.iter().map(|&pc| UserWord::Leaf(pc)).collect();
     stack(&words, &[], StopReason::Root)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
-/* The cgroups of a task, v1 and v2, and whether they lie in a chosen one. */
+/* The cgroups of a task, v1 and v2, and whether the task lies in a chosen one. */
 #ifndef JP_CGROUP_H
 #define JP_CGROUP_H
 
@@ -12,8 +12,8 @@
 #include "kernel.h"
 
 /*
- * Chosen groups -> unused. Written by the loader, at the start and when a container begins or ends that was chosen by
- * its name. Full: the loader refuses so many.
+ * Chosen groups -> unused. The loader writes the map at the start, and when a container that was chosen by name begins
+ * or ends. Full: the loader reports an error.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -22,7 +22,7 @@ struct {
 	__type(value, __u8);
 } chosen_cgroups SEC(".maps");
 
-/* The place of a v1 hierarchy's controller in css_set.subsys; -1 if this kernel has no such controller. */
+/* The index of a v1 hierarchy's controller in css_set.subsys; -1 if this kernel does not have the controller. */
 static __always_inline long subsys_of(__u32 hierarchy)
 {
 	switch (hierarchy) {
@@ -37,7 +37,7 @@ static __always_inline long subsys_of(__u32 hierarchy)
 	return -1;
 }
 
-/* The group of `set` in a hierarchy. For v1 that of the controller's own hierarchy: its groups are those of the tasks. */
+/* The group of `set` in a hierarchy; a controller of v1 stands for its hierarchy. */
 static __always_inline struct cgroup *cgroup_in(struct css_set *set, __u32 hierarchy)
 {
 	struct cgroup_subsys_state *css = NULL;
@@ -53,7 +53,7 @@ static __always_inline struct cgroup *cgroup_in(struct css_set *set, __u32 hiera
 	return BPF_CORE_READ(css, cgroup);
 }
 
-/* The id of a group's ancestor at a level that is not above its own; that of itself at its own. */
+/* The id of a group's ancestor at `level`, which is at most the group's own level; there, the group's own id. */
 static __always_inline __u64 ancestor_id(struct cgroup *group, int level)
 {
 	struct cgroup *ancestor = NULL;
@@ -71,8 +71,8 @@ static __always_inline __u64 ancestor_id(struct cgroup *group, int level)
 }
 
 /*
- * From the root downwards, as deep as a chosen group may lie: a group of any depth is told by its ancestors, and nobody
- * costs more by nesting groups.
+ * Compares the ancestors with the chosen groups, from the root down to JP_MAX_LEVEL. Deeper groups match by their
+ * ancestors, so that nesting groups deeper does not raise the cost of a sample.
  */
 static __always_inline bool lies_in_chosen(const volatile struct jp_config *config, struct cgroup *group,
 					   __u32 hierarchy)

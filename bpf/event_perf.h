@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * Perf events, which are on every CPU and run a program at each overflow. A sample stands for its period: nanoseconds of
- * CPU time since the tick before, or so many events. Each has a program of its own, which knows which event it is of.
+ * Perf events: each CPU has one of each kind, which runs a program at each overflow. A sample stands for its period:
+ * nanoseconds of CPU time since the tick before, or a number of events. Each event has its own program.
  */
 #ifndef JP_EVENT_PERF_H
 #define JP_EVENT_PERF_H

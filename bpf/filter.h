@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
-/* Whose ticks are wanted: decided before anything is walked, so that what is not wanted costs almost nothing. */
+/* Which samples are wanted. The filter runs before the unwinder, so that an unwanted sample costs almost nothing. */
 #ifndef JP_FILTER_H
 #define JP_FILTER_H
 
@@ -11,13 +11,13 @@
 #include "cgroup.h"
 #include "kernel.h"
 
-/* How many generations up a descendant of a wanted process is recognised by its ancestors alone. */
+/* How many generations of ancestors are searched for a wanted process. */
 #define JP_MAX_ANCESTORS 32
 
 /*
- * tgid -> unused. Written by the loader (targets, the command it started, descendants that are there or that it sees begin)
- * and by `descends` below; deleted by the loader when the process has ended, whoever wrote it. Full: descendants are then
- * found by their ancestors at each tick, until there is room.
+ * tgid -> unused. The loader writes targets, the command that it started, and their descendants, as it finds them or
+ * sees them begin; `descends` below writes too. The loader deletes every process that has ended. Full: each sample of a
+ * descendant searches its ancestors until there is room.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -26,7 +26,7 @@ struct {
 	__type(value, __u8);
 } wanted_tgids SEC(".maps");
 
-/* tid -> unused. Written by the loader once; deleted by it when the thread has ended. Full: the loader refuses so many. */
+/* tid -> unused. The loader writes threads once and deletes ended ones. Full: the loader reports an error. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -34,7 +34,7 @@ struct {
 	__type(value, __u8);
 } wanted_tids SEC(".maps");
 
-/* Whether an ancestor of `task` is wanted; if so it is noted, so that the next tick need not ask. */
+/* Whether an ancestor of `task` is wanted. If so, adds the process to the map: its next sample needs no search. */
 static __always_inline bool descends(struct task_struct *task, __u32 tgid)
 {
 	__u8 one = 1;
@@ -55,7 +55,7 @@ static __always_inline bool descends(struct task_struct *task, __u32 tgid)
 	return false;
 }
 
-/* Whether `task` is the profiler itself or a child of it that was not started to be profiled. */
+/* Whether `task` is the profiler itself, or a child that it did not start as the target. */
 static __always_inline bool is_own(const volatile struct jp_config *config, struct task_struct *task, __u32 tgid)
 {
 	if (!config->own_tgid)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * CPUs that wait for work. Where in the kernel they do is for whoever has its symbols to say; it is few places, and a
- * stack of process 0 with such a leaf is walked only to be hidden.
+ * Idle CPUs: process 0 waits for work at few addresses in the kernel. User space has the kernel's symbols and finds
+ * the addresses. Stacks of process 0 with such a leaf would be hidden anyway: their ticks are only counted.
  */
 #ifndef JP_IDLE_H
 #define JP_IDLE_H
@@ -13,8 +13,8 @@
 #include "abi.h"
 
 /*
- * 0 -> the places. Written by the loader as it meets them; empty as long as idleness is asked for. Full: ticks elsewhere
- * have stacks as before.
+ * 0 -> the addresses. The loader adds addresses that it finds in samples; with --idle the map stays empty. Full: ticks
+ * at other addresses still have stacks.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

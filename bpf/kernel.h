@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
-/* The few kernel fields used, declared by hand: CO-RE relocates them by name on the kernel that runs. */
+/* The kernel fields that the program uses. CO-RE relocates them by name on the running kernel. */
 #ifndef JP_KERNEL_H
 #define JP_KERNEL_H
 
@@ -14,7 +14,7 @@ struct kernfs_node {
 struct cgroup {
 	struct kernfs_node *kn;
 	int level;                  /* the root of its hierarchy is 0 */
-	struct cgroup *ancestors[]; /* by level, itself included; 6.1: was ancestor_ids */
+	struct cgroup *ancestors[]; /* by level, the group itself included; before 6.1: ancestor_ids */
 };
 
 struct cgroup___ids {
@@ -26,7 +26,7 @@ struct cgroup_subsys_state {
 	struct cgroup *cgroup;
 };
 
-/* Which controllers a kernel has, and so their numbers, is chosen when it is built. */
+/* A kernel's build configuration decides which controllers it has, and so their numbers. */
 enum cgroup_subsys_id {
 	cpuset_cgrp_id,
 	cpu_cgrp_id,
@@ -46,10 +46,10 @@ enum cgroup_subsys_id {
 
 struct css_set {
 	struct cgroup_subsys_state *subsys[1]; /* by enum cgroup_subsys_id */
-	struct cgroup *dfl_cgrp;               /* the group of v2 */
+	struct cgroup *dfl_cgrp;               /* the v2 group */
 };
 
-/* Of uprobes: kernels without them have none of these. */
+/* Of uprobes: kernels without uprobes lack these types. */
 struct xol_area {
 	unsigned long vaddr;
 };
@@ -59,13 +59,13 @@ struct uprobes_state {
 };
 
 struct return_instance {
-	unsigned long stack; /* where the return address stood, on x86 */
+	unsigned long stack; /* x86: the stack slot of the return address */
 	unsigned long orig_ret_vaddr;
 	struct return_instance *next;
 };
 
 struct uprobe_task {
-	unsigned long vaddr;     /* the instruction of which a copy runs at xol_vaddr */
+	unsigned long vaddr;     /* the instruction whose copy runs at xol_vaddr */
 	unsigned long xol_vaddr;
 	struct return_instance *return_instances;
 };
@@ -83,9 +83,9 @@ struct task_struct {
 	struct mm_struct *mm;
 	int pid;
 	int tgid;
-	__u64 start_boottime; /* 5.5: was real_start_time */
-	__u64 self_exec_id;   /* 5.7: was a u32 */
-	__u64 parent_exec_id; /* what the parent's was at the fork */
+	__u64 start_boottime; /* before 5.5: real_start_time */
+	__u64 self_exec_id;   /* before 5.7: a u32 */
+	__u64 parent_exec_id; /* self_exec_id of the parent at the fork */
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	struct css_set *cgroups;

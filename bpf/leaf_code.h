@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * What the instructions around a leaf's ip say of its frame: whether it is there, half pushed, or gone already.
+ * Finds out from the instructions around a leaf's ip whether its frame is complete, half pushed, or already removed.
  *
- * x86-64 only: the prologues, epilogues and safepoint polls that HotSpot's compilers write, JDK 8 to 25.
+ * x86-64 only: the prologues, epilogues and safepoint polls that HotSpot's compilers emit, JDK 8 to 25.
  */
 #ifndef JP_LEAF_CODE_H
 #define JP_LEAF_CODE_H
@@ -11,15 +11,14 @@
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 
-/* What the instructions around a leaf's ip say of its frame. */
 enum frame_state {
 	FRAME_whole,
 	FRAME_none,      /* the return address is at sp */
-	FRAME_pushed_fp, /* fp is at sp, above it the return address */
+	FRAME_pushed_fp, /* fp is at sp, the return address above it */
 	FRAME_unknown,
 };
 
-/* Instructions up to ip, and from it on. */
+/* Bytes of code before ip, and from ip on. */
 #define JP_CODE_BEFORE 32
 #define JP_CODE_AFTER 16
 
@@ -30,16 +29,19 @@ struct instructions {
 #define JP_BYTE(i) code->bytes[JP_CODE_BEFORE + (i)]
 #define JP_IS(at, a, b, c) (JP_BYTE(at) == (a) && JP_BYTE((at) + 1) == (b) && JP_BYTE((at) + 2) == (c))
 
-/* A conditional jump right before `ret`: whatever comes of it, it changes no stack. */
+/* A conditional jump right before `ret`: taken or not, the jump does not change the stack. */
 #define JP_JUMP_AND_RETURN(at) (JP_BYTE(at) == 0x0f && (JP_BYTE((at) + 1) & 0xf0) == 0x80 && JP_BYTE((at) + 6) == 0xc3)
 
-/* Whether push fp was the last instruction, and not mov reg, x: where classes lie at 0x55000000 this ends likewise. */
+/*
+ * Whether the last instruction was push fp (0x55). A mov reg, x is excluded: if classes lie at 0x55000000, x ends with
+ * the same byte.
+ */
 static __always_inline bool has_pushed_fp(const struct instructions *code)
 {
 	return JP_BYTE(-1) == 0x55 && !(JP_BYTE(-6) == 0x41 && (JP_BYTE(-5) & 0xf8) == 0xb8);
 }
 
-/* push fp; mov fp, sp; ...; leave or pop fp; ret: in code of any kind. */
+/* push fp; mov fp, sp; ...; leave or pop fp; ret: these forms are the same in code of any kind. */
 static __always_inline enum frame_state state_by_ip(const struct instructions *code)
 {
 	if (JP_BYTE(0) == 0xc3 || JP_BYTE(0) == 0x55)
@@ -49,7 +51,7 @@ static __always_inline enum frame_state state_by_ip(const struct instructions *c
 	return FRAME_unknown;
 }
 
-/* Between `pop fp` and `ret` a method looks whether it is to wait for a safepoint, or for an exception. */
+/* Between `pop fp` and `ret`, a method polls for a safepoint or an exception. */
 static __always_inline bool is_return_poll(const struct instructions *code)
 {
 	/* JDK 8: test [rip + x], eax, or for far pages mov r10, x; test [r10], eax. */
@@ -80,8 +82,8 @@ static __always_inline bool is_return_poll(const struct instructions *code)
 }
 
 /*
- * Native methods of JDK 25, after `leave`: test byte [r15 + x], 1; je y; mov r10, z; mov [r15 + w], r10; jmp v. At any of
- * these.
+ * ip is at one of these instructions, which follow `leave` in native methods of JDK 25: test byte [r15 + x], 1; je y;
+ * mov r10, z; mov [r15 + w], r10; jmp v.
  */
 static __always_inline bool is_native_poll(const struct instructions *code)
 {
@@ -98,14 +100,14 @@ static __always_inline bool is_native_poll(const struct instructions *code)
 	return false;
 }
 
-/* In code that has not said that its frame is whole; `done` bytes of it lie before ip. */
+/* The state before the code's frame is complete; `done` bytes of the code lie before ip. */
 static __always_inline enum frame_state state_in_prologue(const struct instructions *code, __u64 done)
 {
 	if (done >= 1 && has_pushed_fp(code))
 		return FRAME_pushed_fp;
 	if (done >= 4 && JP_BYTE(-4) == 0x55 && JP_IS(-3, 0x48, 0x8b, 0xec))
 		return FRAME_pushed_fp;
-	/* sub rsp, x: then a barrier follows, and the frame is there. */
+	/* After sub rsp, x only a barrier follows: the frame is complete. */
 	#pragma clang loop unroll(disable)
 	for (int i = 4; i <= JP_CODE_BEFORE; i++) {
 		if (i > done)

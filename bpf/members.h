@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
-/* Which processes are in chosen cgroups, as the filter sees it. */
+/* An iterator that lists which processes the filter sees in chosen cgroups. */
 #ifndef JP_MEMBERS_H
 #define JP_MEMBERS_H
 
@@ -14,7 +14,7 @@
 
 #define PF_EXITING 0x4 /* include/linux/sched.h */
 
-/* Run by no event: the loader reads it, to compare with /proc what the filter sees. */
+/* The loader reads this iterator, to compare the filter's view with /proc. Events do not run it. */
 SEC("iter/task")
 int members(struct bpf_iter__task *ctx)
 {
@@ -25,8 +25,8 @@ int members(struct bpf_iter__task *ctx)
 		return 0;
 	member.tgid = BPF_CORE_READ(task, tgid);
 	/*
-	 * Of what has ended v1 shows the root to /proc, and a first thread that has ended before the others stays behind when
-	 * they are moved: neither tells whether both see the same.
+	 * Exiting tasks are left out, because /proc can differ: v1 shows them in the root group. A first thread that
+	 * ended before the others keeps its group when those are moved.
 	 */
 	if (BPF_CORE_READ(task, pid) != member.tgid || BPF_CORE_READ(task, flags) & PF_EXITING)
 		return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * Registers: those of the event, and those with which a task last left user mode. What else differs by architecture is
- * in the headers of x86-64's own ways to step (leaf_code.h, step_epilogue.h, step_hotspot.h, step_i386.h,
- * step_interpreter.h), in step_table.h and in uprobes.h.
+ * Registers: those of the event, and those with which a task last left user mode. Other code that depends on the
+ * architecture is in step_table.h, in uprobes.h, and in the headers that are for x86-64 only (leaf_code.h,
+ * step_epilogue.h, step_hotspot.h, step_i386.h, step_interpreter.h).
  */
 #ifndef JP_REGS_H
 #define JP_REGS_H
@@ -14,20 +14,20 @@
 #include <bpf/bpf_helpers.h>
 #include "kernel.h"
 
-/* What a walk starts from. */
+/* The registers from which unwinding starts. */
 struct regs {
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
-	bool syscall; /* user mode was left by a system call: ip is a return address */
-	bool i386;    /* user mode was 32-bit code */
-	/* x86-64, where HotSpot's interpreter enters a method: the return address, the method, the caller's sp. */
+	bool syscall; /* the task left user mode by a system call: ip is a return address */
+	bool i386;    /* the task ran 32-bit code */
+	/* x86-64, while HotSpot's interpreter enters a method: the return address, the method, the caller's sp. */
 	__u64 ax, bx, r13;
 };
 
 #if defined(__TARGET_ARCH_x86)
 
-/* What a perf event's program gets. uapi: struct bpf_perf_event_data begins with bpf_user_pt_regs_t, x86's struct pt_regs. */
+/* The context of perf event programs (uapi): struct bpf_perf_event_data begins with x86's struct pt_regs. */
 struct perf_context {
 	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
 	__u64 sample_period;
@@ -40,22 +40,22 @@ struct pt_regs {
 	unsigned long ax;
 	unsigned long orig_ax;
 	unsigned long ip;
-	unsigned short cs; /* 6.9: was a long; FRED has something else above it */
+	unsigned short cs; /* before 6.9: a long; FRED uses the bits above */
 	unsigned long sp;
 } __attribute__((preserve_access_index));
 
-/* The segment of 32-bit code: __USER32_CS, and FLAT_USER_CS32 of Xen's guests without hardware support. */
+/* The segment of 32-bit code: __USER32_CS, or FLAT_USER_CS32 in Xen guests without hardware support. */
 #define IS_I386(cs) (((cs) & 0xffff) == 0x23 || ((cs) & 0xffff) == 0xe023)
 #define PERF_IP(ctx) ((ctx)->ip)
-/* Before 5.15 the registers are found by the size of the stack: 16 KiB (KASAN kernels have 32, and no names then). */
+/* Before 5.15 the stack size locates the registers: 16 KiB (KASAN kernels: 32 KiB, and user frames have no names). */
 #define JP_THREAD_SIZE (16 * 1024)
 /* sizeof(struct pt_regs) of kernels without FRED, i.e. before 6.9: 21 words. */
 #define JP_PT_REGS_SIZE (21 * 8)
-#define JP_USER_BITS 56 /* five-level page tables; no more fit below the tag of a word */
+#define JP_USER_BITS 56 /* five-level page tables; addresses must fit below the tag of a word */
 
 /*
- * Member by member: a whole struct would be made on the stack and copied from there with the bytes between its members,
- * which nobody has written. The verifier of 5.15 refuses to read these.
+ * Assigns member by member. clang would build a whole struct on the stack and copy it with its padding bytes, which are
+ * not initialized. The verifier of 5.15 refuses to read such bytes.
  */
 static __always_inline void load_perf_regs(struct regs *r, struct perf_context *ctx)
 {
@@ -78,7 +78,7 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->bx = BPF_CORE_READ(p, bx);
 	r->r13 = BPF_CORE_READ(p, r13);
 	r->i386 = IS_I386(BPF_CORE_READ(p, cs));
-	/* The system call's number; every other entry leaves -1 (since 5.8, arch/x86/include/asm/idtentry.h). */
+	/* The system call's number; every other entry stores -1 (since 5.8, arch/x86/include/asm/idtentry.h). */
 	r->syscall = (long)BPF_CORE_READ(p, orig_ax) >= 0;
 }
 
@@ -130,7 +130,7 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 #define JP_USER_MIN 4096
 
 /*
- * By the address and not by the code segment or pstate: with FRED (6.9) the upper bits of pt_regs.cs have another
+ * The address decides, not the code segment or pstate: with FRED (6.9) the upper bits of pt_regs.cs have another
  * meaning.
  */
 static __always_inline bool in_kernel(__u64 ip)
@@ -138,7 +138,7 @@ static __always_inline bool in_kernel(__u64 ip)
 	return (__s64)ip < 0;
 }
 
-/* The registers with which `task`, now in the kernel, left user mode. */
+/* Loads the registers with which `task`, which is in the kernel now, left user mode. */
 static __always_inline void user_regs(struct regs *r, struct task_struct *task)
 {
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) { /* 5.15 */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * A sample, of whichever event: it is counted, filtered, its kernel and user stack are walked, and one is added to the
- * stack's counter. Only a stack that is new in its window leaves the kernel; of a CPU that waits for work there is only a
- * number.
+ * Takes a sample of any event: counts and filters it, unwinds the kernel stack and the user stack, and adds one to the
+ * stack's counter. The program sends a stack to user space only if the stack is new in its window. Ticks of idle CPUs
+ * are only counted.
  */
 #ifndef JP_SAMPLE_H
 #define JP_SAMPLE_H
@@ -28,14 +28,14 @@
 const volatile struct jp_config config;
 
 /*
- * The window: which of the two of everything is written. The loader flips it and then waits, by an update of `counts`,
- * until no program runs any more that has read the old value.
+ * The window's parity: which of the two count maps and sets of counters the program writes. The loader flips the
+ * parity. Then it updates `counts`, which waits until every program has ended that read the old value.
  */
 __u32 parity;
 
 /*
- * 0 -> when the loader was woken the last time because a walk came to code that it had not told of: a process has begun,
- * or has mapped something. Written and read by ticks, without order: to be woken twice does no harm.
+ * 0 -> when the program last woke the loader because of code that the loader has not loaded: a process began, or mapped
+ * a file. Programs read and write the time without synchronization, because waking the loader twice does no harm.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -44,7 +44,7 @@ struct {
 	__type(value, __u64);
 } woken SEC(".maps");
 
-/* parity and event -> counters, per CPU. Written here, read by the loader after the flip (then final) and zeroed by it. */
+/* parity and event -> counters of each CPU. After the flip they are final: the loader reads them and sets them to 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, JP_PARITIES * JP_EVENT_COUNT);
@@ -53,13 +53,14 @@ struct {
 } counters SEC(".maps");
 
 /*
- * parity -> (stack -> count). Written here, drained and emptied by the loader after the flip. The loader makes the
- * inner maps: entries >= 2 x rate x CPUs x window, since each tick makes at most one. Full: lost as counts_full.
+ * parity -> (stack -> count). The program writes the maps; the loader empties one after the flip. The loader creates
+ * the inner maps with 2 x rate x CPUs x window entries, in 1,024..1,048,576; a sample adds at most one entry. Full: the
+ * sample is lost as counts_full.
  */
 struct count_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
-	/* By size: clang leaves only a forward declaration of types that are named two pointers away. */
+	/* Sizes and not types, because clang emits only a forward declaration of types behind two pointers. */
 	__uint(key_size, sizeof(struct jp_key));
 	__uint(value_size, sizeof(struct jp_value));
 };
@@ -71,15 +72,15 @@ struct {
 } counts SEC(".maps");
 
 /*
- * New stacks: struct jp_record and its words. Written here, consumed by the loader each window or at half full. Sized
- * by the loader: rate x CPUs x 1 KiB in 1..64 MiB. Full: the tick is lost as ring_full.
+ * New stacks: struct jp_record and its words. The loader reads the ring at the end of each window, or when it is half
+ * full. The loader sets its size: rate x CPUs x 1 KiB, in 1..64 MiB. Full: the sample is lost as ring_full.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } stacks SEC(".maps");
 
-/* A global function, so that its stack is not below that of the walk. */
+/* A global function, so that its stack does not add to that of the unwinder. */
 __attribute__((noinline)) int start_walk(__u32 slot)
 {
 	struct scratch *s = scratch_at(slot);
@@ -89,7 +90,7 @@ __attribute__((noinline)) int start_walk(__u32 slot)
 	return 0;
 }
 
-/* The walk of the user stack from `regs` on. A global function: the verifier looks at it once, not once for each event. */
+/* Unwinds the user stack from `regs` on. A global function: the verifier checks it once, not once for each event. */
 __attribute__((noinline)) int walk_stack(__u32 slot)
 {
 	struct scratch *s = scratch_at(slot);
@@ -101,7 +102,7 @@ __attribute__((noinline)) int walk_stack(__u32 slot)
 	return 0;
 }
 
-/* Kernel and user words of `task`, which was at `regs`; false if nothing that is wanted ran. */
+/* Collects the kernel words and user words of `task` from `regs` on; false if there are no words. */
 static __always_inline bool walk(void *ctx, struct scratch *s, struct task_struct *task)
 {
 	struct regs *r = &s->regs;
@@ -129,14 +130,14 @@ static __always_inline bool walk(void *ctx, struct scratch *s, struct task_struc
 		s->n = kernel_words;
 	}
 	/*
-	 * Within an exec the new program has no code yet, and the registers are still those with which the old one made
-	 * the system call. The kernel notes where code begins when all of it is mapped, just before it sets the registers.
+	 * During an exec the new program has no code yet, and the registers are those with which the old program made
+	 * the system call. The kernel sets start_code when all code is mapped, just before it sets the registers.
 	 */
 	if (config.user && mm && BPF_CORE_READ(mm, start_code)) {
 		s->record.leaf = JP_LEAF_user;
 		if (kernel) {
 			user_regs(r, task);
-			/* At the end of an exec: the first instruction is still to come. */
+			/* At the end of an exec: ip is the first instruction, not a return address. */
 			if (r->sp == BPF_CORE_READ(mm, start_stack))
 				r->syscall = false;
 			s->record.leaf = r->syscall ? JP_LEAF_syscall : JP_LEAF_fault;
@@ -144,7 +145,7 @@ static __always_inline bool walk(void *ctx, struct scratch *s, struct task_struc
 		if (r->ip)
 			walk_stack(s->walk.slot);
 		else
-			s->record.leaf = JP_LEAF_none; /* an io_uring worker: has memory but no user code */
+			s->record.leaf = JP_LEAF_none; /* an io_uring worker has user memory but no user code */
 	}
 	s->record.kernel_words = kernel_words;
 	s->record.user_words = s->n - kernel_words;
@@ -171,7 +172,7 @@ static __always_inline void identify(struct scratch *s, struct task_struct *task
 	key->event = event;
 }
 
-/* Whether the loader is to be woken, to look at what has happened to processes. */
+/* Whether to wake the loader so that it looks for new processes and mappings. */
 static __always_inline bool has_news(struct scratch *s, __u64 now)
 {
 	__u32 zero = 0;
@@ -196,7 +197,7 @@ static __always_inline bool announce(struct scratch *s, __u32 window)
 	record->ktime = bpf_ktime_get_ns();
 	if (bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) > config.ring_half || has_news(s, record->ktime))
 		flags = BPF_RB_FORCE_WAKEUP;
-	/* VERIFIER(5.10): n came back from the map, its bound is gone; state it again. Noticed by: the load itself. */
+	/* VERIFIER(5.10): n was read from the map, so its bound must be stated again. Noticed by: the load itself. */
 	if (size > sizeof(*record) + sizeof(s->words))
 		return false;
 	return bpf_ringbuf_output(&stacks, record, size, flags) == 0;
@@ -222,7 +223,7 @@ static __always_inline void count(struct scratch *s, struct jp_counters *c, __u3
 		err = bpf_map_update_elem(map, &s->record.key, &first, BPF_NOEXIST);
 		if (!err)
 			return;
-		if (err == -EEXIST) /* another CPU was first */
+		if (err == -EEXIST) /* another CPU inserted it first */
 			value = bpf_map_lookup_elem(map, &s->record.key);
 		if (!value) {
 			c->lost[err == -E2BIG ? JP_LOSS_counts_full : JP_LOSS_counts_busy]++;
@@ -233,7 +234,7 @@ static __always_inline void count(struct scratch *s, struct jp_counters *c, __u3
 	__sync_fetch_and_add(&value->weight, first.weight);
 }
 
-/* A sample that is being taken. */
+/* A sample in progress. */
 struct taking {
 	struct scratch *s;
 	struct jp_counters *c;
@@ -242,11 +243,11 @@ struct taking {
 };
 
 /*
- * Begins a sample of the current task for `event`, which came at `ip`; false if none is to be taken. Then the registers go into the
- * scratch and `end_sample` follows. Both are inlined into the program of each event, since their contexts are of different
- * types; the walk is not.
- * VERIFIER(5.10): the registers go to the scratch at once: here they would take 64 bytes of the 512 that the stacks of a
- * whole chain of calls may have. Noticed by: the load itself.
+ * Begins a sample of the current task for `event`, which came at `ip`; false if the sample is not wanted or is lost.
+ * The caller then loads the registers into the scratch and calls `end_sample`. Each event's program inlines both
+ * functions, because the types of their contexts differ; the unwinder is not inlined.
+ * VERIFIER(5.10): the registers go directly to the scratch. On the stack they would take 64 of the 512 bytes that a
+ * whole chain of calls may use. Noticed by: the load itself.
  */
 static __always_inline bool begin_sample(struct taking *t, __u32 event, __u64 ip)
 {
@@ -277,7 +278,7 @@ static __always_inline bool begin_sample(struct taking *t, __u32 event, __u64 ip
 	return true;
 }
 
-/* Walks from the registers in the scratch, and counts the stack; of its event it stands for `weight`. */
+/* Unwinds from the registers in the scratch, and counts the stack with `weight`, in the unit of its event. */
 static __always_inline int end_sample(struct taking *t, void *ctx, __u64 weight)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();

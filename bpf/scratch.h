@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
-/* A stack under construction, and how far its walk has come. */
+/* The scratch: the stack that is being recorded, and the state of the unwinder. */
 #ifndef JP_SCRATCH_H
 #define JP_SCRATCH_H
 
@@ -11,108 +11,108 @@
 #include "regs.h"
 
 /*
- * What a walk may read of the user's memory: 8 reads a frame, of which honest frames need up to 5. One that fails counts
- * as more, since the kernel handles a page fault then. Whoever has laid out memory so that a walk needs more gets a stack
- * without its root, and nobody else waits meanwhile.
+ * The limit on reads of user memory for one sample: 8 reads a frame; ordinary frames need up to 5. A failed read counts
+ * as JP_FAILED_READ, because the kernel handles a page fault for it. A tenant that lays out its memory so that
+ * unwinding needs more gets a stack without its root, and does not delay anything else.
  */
 #define JP_MAX_READS (8 * JP_MAX_USER_FRAMES)
 #define JP_FAILED_READ 32
 
-/* An fp that is not known: no frame pointer, and not the 0 of the root either. */
+/* An unknown fp: not a valid frame pointer, and not the 0 that marks the root. */
 #define JP_NO_FP 1
 
-/* How many programs can be at work on one CPU at a time. */
+/* How many programs can run on one CPU at a time. */
 #define JP_NESTING 2
 
-/* Where the walk of a user stack is. */
+/* The state of the unwinder in a user stack. */
 struct walk {
-	__u32 slot; /* of the scratch that it is in */
+	__u32 slot; /* of the scratch that has this struct */
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
-	/* Of the tick; a signal's frame and what lies above it has others. */
+	/* The registers at the sample; 0 above a signal frame. */
 	__u64 ax;
 	__u64 bx;
 	__u64 r13;
-	/* Around the last ip: one of the process's ranges, or what lies between two such. */
+	/* Around the last ip: a range of the process, or the gap between two ranges. */
 	__u64 start;
 	__u64 end;
 	__u64 bias;
 	__u32 table;
 	__u32 code; /* enum jp_code */
 	__u64 blob; /* in a code heap: where the last CodeBlob begins */
-	/* The process's ranges: their first page (0: they are not known) and how many they are. */
+	/* The address space of the process: its first page (0: not loaded), and the number of its ranges. */
 	__u32 space;
 	__u32 ranges;
 	/* ip is an instruction that was about to run, not a return address. */
 	__u32 leaf;
-	/* What `leaf` was for the frame that is being left. */
+	/* `leaf` of the frame that the current step leaves. */
 	__u32 at_leaf;
-	/* It is a return address that a frame pointer led to, see JP_WORD_FOLLOWED. */
+	/* ip is a return address that the unwinder found by frame pointer, see JP_WORD_FOLLOWED. */
 	__u32 followed;
-	/* The frame that was left last is one of a code heap. */
+	/* The previous frame is in a code heap. */
 	__u32 generated;
-	/* It is one of a file. */
+	/* The previous frame is in a file. */
 	__u32 from_file;
-	/* It came to code that lies in no range of its process, or the process has none. */
+	/* An ip was outside all loaded ranges of the process, or the process has no loaded ranges. */
 	__u32 untold;
-	/* The page of uprobes.h: 0 before it was looked for, JP_NO_UPROBES. Then the next of the return addresses, which are so
-	 * many at most. */
+	/* The page of uprobes.h: 0 until the first search, or JP_NO_UPROBES. Then the next entry in the list of
+	 * return addresses, and how many entries may still be read. */
 	__u64 uprobes;
 	__u64 uretprobe;
 	__s32 uretprobes;
-	/* It goes through 32-bit code. */
+	/* The stack is one of 32-bit code. */
 	__u32 i386;
-	/* How much it may still read; nothing if it is not above 0. */
+	/* How many reads are left; 0 or less: none. */
 	__s32 reads;
-	/* What the hashes of steps begin with, see step_again.h: random, another one each second and for each process. */
+	/* Seed of the step cache's hashes, see step_again.h: random, and different each second and for each process. */
 	__u64 seed;
-	struct jp_rule rule __attribute__((aligned(8))); /* set as one word */
+	struct jp_rule rule __attribute__((aligned(8))); /* written as one word */
 };
 
 /*
- * A part of the user stack, read in one go up to the end of its page: frames lie close together, a read of 16 bytes costs
- * as much as one of some hundred, and what was not touched for a while comes from memory faster in one piece.
+ * A part of the user stack, which one read copies, up to the end of its page. Frames lie close together, a read of 16
+ * bytes costs as much as a read of some hundred, and memory outside the CPU's caches comes faster in one piece.
  */
 #define JP_PART_WORDS 128 /* a power of two */
-#define JP_USER_PAGE 4096 /* where pages are larger, parts are smaller than they could be */
+#define JP_USER_PAGE 4096 /* where pages are larger, parts are smaller than possible */
 
 struct stack_part {
 	__u64 start;
 	__u64 words[JP_PART_WORDS];
-	__u32 n; /* so many of them are there, from `start` on; 0: none */
+	__u32 n; /* how many words are valid, from address `start` on */
 };
 
-/* A return address is found among so many words: a call may save all registers. */
+/* How many words find_return searches for a return address: a call may save all registers. */
 #define JP_SLOTS 64
 
-/* Bytes of a segment map that are read in one go. */
+/* Bytes of a segment map in one read. */
 #define JP_SEGMENTS 64 /* a power of two */
 
-/* Code after a call that is gone through: a barrier's stub restores up to all registers. */
+/* How much code after a call saved_registers searches: a barrier's stub may restore all registers. */
 #define JP_CODE_BYTES 256
 
 struct scratch {
 	struct jp_record record;
 	__u64 words[JP_MAX_KERNEL_WORDS + JP_MAX_USER_WORDS];
-	/* Outside of the record's bytes: */
-	__u32 busy; /* a program is at work on it */
-	struct regs regs; /* where the walk of the user stack begins */
+	/* Not sent with the record: */
+	__u32 busy; /* a program uses this scratch */
+	struct regs regs; /* where unwinding of the user stack begins */
 	__u64 hash;
 	__u32 n; /* words so far */
 	__u32 end;
 	struct walk walk;
 	struct stack_part part;
-	__u64 slots[JP_SLOTS]; /* of the user's stack */
-	__u8 code[JP_CODE_BYTES + 8]; /* what follows an instruction */
+	__u64 slots[JP_SLOTS]; /* words of the user stack */
+	__u8 code[JP_CODE_BYTES + 8]; /* code that follows an instruction */
 	__u8 segments[JP_SEGMENTS];
 	__u8 blob[JP_BLOB_BYTES + 8] __attribute__((aligned(8))); /* the block that was read last */
 };
 
 /*
- * One per CPU and slot, too large for the BPF stack. A program may be interrupted by one of another event: raw tracepoints'
- * programs are not kept out by `bpf_prog_active`, as those of perf events are among themselves. Each takes a slot that is
- * free and gives it back when it ends. The loader makes as many as the events of a run can need; no more are there.
+ * One scratch for each CPU and slot, because it is too large for the BPF stack. A program of another event may
+ * interrupt a program: `bpf_prog_active` keeps programs of perf events apart, but not those of raw tracepoints. Each
+ * program takes a free slot and gives it back at its end. The loader creates as many slots as the events of a run need.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -127,8 +127,8 @@ static __always_inline struct scratch *scratch_at(__u32 slot)
 }
 
 /*
- * A scratch that nobody uses on this CPU; NULL if there is none. Whoever interrupts between the look and the mark has ended
- * before the mark is made, and has given back what it took: programs run where no other task takes the CPU meanwhile.
+ * A free scratch of this CPU; NULL if all are in use. A program that interrupts between the check and the mark ends,
+ * and gives its scratch back, before the mark is written: no other task can take the CPU while a program runs.
  */
 static __always_inline struct scratch *take_scratch(void)
 {
@@ -150,7 +150,7 @@ static __always_inline void give_back(struct scratch *s)
 	*(volatile __u32 *)&s->busy = 0;
 }
 
-/* Mixes a word into the hash; the seed is random, so collisions cannot be made. */
+/* Mixes a word into the hash. The seed is random, so that a tenant cannot construct collisions. */
 static __always_inline __u64 mix(__u64 hash, __u64 word)
 {
 	hash ^= word;
@@ -158,7 +158,7 @@ static __always_inline __u64 mix(__u64 hash, __u64 word)
 	return hash ^ (hash >> 29);
 }
 
-/* Appends a word; false if there is no room (JP_MAX_USER_FRAMES steps always have it). */
+/* Appends a word; false if there is no room. There is always room for the words of JP_MAX_USER_FRAMES steps. */
 static __always_inline bool push(struct scratch *s, __u64 tag, __u64 pc)
 {
 	__u32 n = s->n;
@@ -172,13 +172,13 @@ static __always_inline bool push(struct scratch *s, __u64 tag, __u64 pc)
 	return true;
 }
 
-/* Zero if `address` is one of user space, or within JP_USER_BITS bits above `low`. */
+/* Zero if `address` is a user address at or above `low`: less than 2^JP_USER_BITS bytes above it. */
 static __always_inline __u64 out_of_user(__u64 address, __u64 low)
 {
 	return (address - low) >> JP_USER_BITS;
 }
 
-/* Reads of the user's memory, as long as the walk may. Nonzero if it cannot be read. */
+/* Reads user memory within the limit on reads; nonzero on failure. */
 static __always_inline long read_user(struct walk *w, void *to, __u32 size, __u64 from)
 {
 	long err;
@@ -191,15 +191,15 @@ static __always_inline long read_user(struct walk *w, void *to, __u32 size, __u6
 }
 
 /*
- * Reads the two words at `at` of the user stack: from the part that is there already, else with what lies above them,
- * since the walk goes up. Nonzero if they cannot be read.
+ * Reads the two words at `at` of the user stack: from the part that was read last, or with a new part that begins at
+ * `at`, because the unwinder moves up the stack. Nonzero on failure.
  */
 static __always_inline long read_stack(struct walk *w, struct stack_part *part, __u64 frame[2], __u64 at)
 {
 	__u64 word = (at - part->start) / sizeof(__u64);
 	__u32 size = JP_USER_PAGE - (at & (JP_USER_PAGE - 1));
 
-	/* No part has words of two pages. */
+	/* A part lies within one page. */
 	if ((at & 7) || size < 2 * sizeof(__u64))
 		return read_user(w, frame, 2 * sizeof(__u64), at);
 	if (word + 1 >= part->n) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * A step that a walk has gone before: from a frame of compiled Java code, or of code with an unwind table, to its caller. A
- * thread's outer frames are mostly those of the tick before, and its stack is read anyhow; what the JVM has noted of each
- * frame's code, and the rows of a table, lie far apart, and at 99 Hz they are out of the caches.
+ * The step cache: repeats a step of an earlier sample, from a frame of compiled Java code, or of code with an unwind
+ * table, to its caller. A thread's outer frames are mostly those of the sample before, and the unwinder reads the stack
+ * anyway. A code blob's description and the rows of a table lie far apart; at 99 Hz they are not in the CPU's caches.
  */
 #ifndef JP_STEP_AGAIN_H
 #define JP_STEP_AGAIN_H
@@ -15,27 +15,27 @@
 #include "scratch.h"
 
 #define JP_STEPS (1 << 14)
-#define JP_STEPS_AGE_SHIFT 30 /* of ns: a step is believed for 1.07 s at most */
+#define JP_STEPS_AGE_SHIFT 30 /* of ns: a step is valid for 1.07 s at most */
 
 struct jp_step {
-	__u64 check; /* all that the step is, hashed: it is believed if this fits */
-	__u32 from;  /* where it begins, hashed */
+	__u64 check; /* hash of the whole step: the step is valid if the hash matches */
+	__u32 from;  /* hash of where the step begins */
 	__u32 way;   /* JP_WAY */
 };
 
-/* How a step goes: the frame's bytes, whether they were reckoned from fp, and where the caller's fp is. */
+/* A packed step: the frame's size in bytes, whether it was computed from fp, and where the caller's fp is. */
 #define JP_WAY(size, by_fp, saved) ((__u32)(size) | (__u32)(by_fp) << 31 | (__u32)(saved) << 24)
 #define JP_WAY_SIZE(way) ((way) & 0xffffff)
 #define JP_WAY_BY_FP(way) ((way) >> 31)
 #define JP_WAY_SAVED(way) ((way) >> 24 & 0x7f)
-/* The caller's fp is so many words below the frame's end, or: */
-#define JP_SAVED_same 0 /* it is as it was */
-#define JP_SAVED_lost 1 /* nobody knows */
-#define JP_SAVED_next 2 /* next to the return address */
+/* `saved` is the distance of the caller's fp below the frame's end, in words, or: */
+#define JP_SAVED_same 0 /* fp is unchanged */
+#define JP_SAVED_lost 1 /* the caller's fp is unknown */
+#define JP_SAVED_next 2 /* the word below the return address */
 
 /*
- * By where a frame lies. Written and read by ticks, on all CPUs without order: what two have mixed does not fit. Nobody
- * empties it; what is a second old does not fit either.
+ * Steps by the address of the frame. Programs on all CPUs read and write without synchronization: `check` rejects a
+ * step that two of them mixed, and a step that is a second old. The map is never emptied.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -45,9 +45,9 @@ struct {
 } steps SEC(".maps");
 
 /*
- * Where a step from this sp is noted: those of one stack one after the other, those of threads apart. Of frames of 16 bytes
- * every other is forgotten, and whoever has frames at the same addresses can push another's out; that costs those the way
- * through the tables.
+ * The entry of a step from this sp. Steps of one stack are neighbours, stacks of different threads lie apart. Adjacent
+ * frames of 16 bytes share an entry. A process with frames at the same addresses can evict the steps of another one,
+ * which then needs the tables again.
  */
 static __always_inline struct jp_step *step_at(__u64 sp)
 {
@@ -69,8 +69,8 @@ static __always_inline __u64 check_of(struct walk *w, __u64 from, __u64 caller, 
 }
 
 /*
- * Reads the caller's fp and the return address of the frame that ends at `end` into `frame`: what lies lower first, then
- * the rest is there already. Nonzero if they cannot be read.
+ * Reads the caller's fp and the return address of the frame that ends at `end` into `frame`. The lower word is read
+ * first: the part that this read copies then has the other word. Nonzero on failure.
  */
 static __always_inline long read_caller(struct walk *w, struct stack_part *part, __u64 frame[2], __u64 end, __u32 saved)
 {
@@ -89,10 +89,9 @@ static __always_inline long read_caller(struct walk *w, struct stack_part *part,
 }
 
 /*
- * Goes where a walk of the same second has gone from the same place, if the same return address stands there, and fp is
- * the same where the step was reckoned from that. False if none has. That other code came to ip within that second, of
- * which a frame at the same sp has another size, while the word that was the return address stays: that is what is not
- * proven.
+ * Repeats a step of the same second from the same ip and sp, if the return address is the same, and also fp if the step
+ * was computed from fp. False if the cache has no such step. Not detected: within one second other code is placed at
+ * ip, its frame at the same sp has another size, and the old return address is left on the stack.
  */
 static __always_inline bool step_again(struct walk *w, struct stack_part *part)
 {
@@ -113,7 +112,7 @@ static __always_inline bool step_again(struct walk *w, struct stack_part *part)
 	return true;
 }
 
-/* Notes the step from where the walk is to `caller`, if it is one that can be noted. */
+/* Stores the step from the current frame to `caller` in the cache, if its size and `saved` fit into a packed step. */
 static __always_inline void note_step(struct walk *w, __u64 size, bool by_fp, __u32 saved, __u64 caller)
 {
 	struct jp_step *step = step_at(w->sp);

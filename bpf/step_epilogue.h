@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * A step by the code itself, where generated code is about to leave its frame: what it will do is what there is to do.
- * So Python's trampolines (-X perf), which keep no frame pointer and have no table, are left: a call, and then this.
+ * A step by the code itself, where generated code is about to remove its frame: the unwinder does what that code will
+ * do. Python's trampolines (-X perf) need this step. They have neither frame pointers nor tables; each is a call, then
+ * an epilogue.
  */
 #ifndef JP_STEP_EPILOGUE_H
 #define JP_STEP_EPILOGUE_H
@@ -16,8 +17,9 @@
 #if defined(__TARGET_ARCH_x86)
 
 /*
- * Goes to the caller from: add n, rsp; ret. False if something else stands there, or nothing was called from where that
- * leads: a ret may be a jump, and what stands behind a call that does not return belongs to others.
+ * Goes to the caller from: add n, rsp; ret. False if ip is at other code, or if the address to return to does not
+ * follow a call. The check is needed because a ret may be a jump, and because the code after a call that does not
+ * return belongs to another function.
  */
 static __always_inline bool step_epilogue(struct walk *w)
 {

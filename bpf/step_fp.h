@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
-/* A step by frame pointer: [fp] is the caller's fp, [fp + 8] the return address, on x86-64 and arm64 alike. */
+/* A step by frame pointer: [fp] is the caller's fp, [fp + 8] the return address, on both x86-64 and arm64. */
 #ifndef JP_STEP_FP_H
 #define JP_STEP_FP_H
 
@@ -8,7 +8,7 @@
 #include "abi.h"
 #include "scratch.h"
 
-/* Goes to the caller; the end if there is no way, else JP_WALKING. */
+/* Goes to the caller: JP_WALKING, or the stop reason. */
 static __always_inline __u32 step_fp(struct walk *w, struct stack_part *part)
 {
 	__u64 fp = w->fp;

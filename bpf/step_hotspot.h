@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * A step in a code heap of a JVM: HotSpot knows for each code blob how large its frames are, and for interpreted methods
- * where in the frame the method is. src/jvm/vm/ finds where that is written.
+ * A step in a code heap of a JVM. HotSpot stores the frame size of each code blob, and interpreter frames have the
+ * method in a fixed place. src/jvm/vm/ finds the offsets.
  *
- * x86-64 only. A frame of compiled code (and of the stubs that have frames of one size) ends with the caller's fp and
- * the return address, JDK 8 to 25 with or without -XX:+PreserveFramePointer: MacroAssembler::verified_entry and
+ * x86-64 only. A frame of compiled code (and of stubs whose frames have one size) ends with the caller's fp and the
+ * return address, in JDK 8 to 25, with or without -XX:+PreserveFramePointer: MacroAssembler::verified_entry and
  * C1_MacroAssembler::build_frame push fp, "so that on return to interpreter rbp will be restored correctly".
  */
 #ifndef JP_STEP_HOTSPOT_H
@@ -22,15 +22,15 @@
 #include "step_interpreter.h"
 #include "step_table.h"
 
-/* A step through the segment map goes up to 254 segments back: this reaches 512 KiB, and the large blobs are known. */
+/* One step in the segment map goes back up to 254 segments: 32 steps reach 512 KiB, and the larger blobs are known. */
 #define JP_SEGMENT_STEPS 32
-/* In the segment map: nothing begins here. */
+/* In the segment map: no block has this segment. */
 #define JP_SEGMENT_FREE 0xff
 
 /*
- * From a leaf in code that nobody describes to where that jumps, if that is a code heap: mov r10, x; jmp r10. An archive
- * of class data has such jumps to the interpreter's entries and to adapters, since its methods cannot have their
- * addresses (SharedRuntime::generate_trampoline, JDK 9 to 15). A global function, see find_range.
+ * For a leaf in code of a file without a table: if the code is mov r10, x; jmp r10 into a code heap, moves ip to the
+ * jump's target. A class data archive has such jumps to interpreter entries and adapters, because its methods cannot
+ * contain their addresses (SharedRuntime::generate_trampoline, JDK 9 to 15). A global function, see find_range.
  */
 __attribute__((noinline)) int follow_jump(__u32 slot)
 {
@@ -56,7 +56,7 @@ __attribute__((noinline)) int follow_jump(__u32 slot)
 	return 0;
 }
 
-/* Returns from a frame of which nothing is on the stack but the return address, at `sp`, and perhaps fp below it. */
+/* Leaves a frame that has only the return address on the stack at `sp`, or the caller's fp and the return address. */
 static __always_inline __u32 step_return(struct walk *w, __u64 sp, bool pushed_fp)
 {
 	__u64 frame[2];
@@ -71,9 +71,9 @@ static __always_inline __u32 step_return(struct walk *w, __u64 sp, bool pushed_f
 }
 
 /*
- * Reads the block around ip into the scratch; false if none is in use there. A global function, see find_range.
- * VERIFIER(all): that the first bytes of the segment map come in one read stays outside of the loop, or each step doubles
- * the states. Noticed by: the load itself (1 M instructions).
+ * Reads the block around ip into the scratch; false if no block is in use there. A global function, see find_range.
+ * VERIFIER(all): the first read of the segment map, of many bytes, stays outside of the loop. Inside, each step would
+ * double the states. Noticed by: the load itself (1 M instructions).
  */
 __attribute__((noinline)) int find_blob(__u32 slot)
 {
@@ -87,13 +87,13 @@ __attribute__((noinline)) int find_blob(__u32 slot)
 	vm = (struct jp_vm *)page_of(s->walk.table);
 	if (!vm)
 		return false;
-	/* After a call the code may have ended. */
+	/* A call may be the code's last instruction; then its return address is outside of the code. */
 	segment = (s->walk.ip - (s->walk.at_leaf ? 0 : 1) - s->walk.start) >> (vm->segment_shift & 63);
 	before = segment < JP_SEGMENTS ? segment : JP_SEGMENTS - 1;
-	/* All of it on one page, for the next may not be there. */
+	/* The read stays within one page, because another page may not be mapped. */
 	if (before > ((s->walk.bias + segment) & 4095))
 		before = (s->walk.bias + segment) & 4095;
-	/* VERIFIER(5.10): clang knows how much that is at most and would leave out the masks. Noticed by: the load itself. */
+	/* VERIFIER(5.10): clang knows the bound and would omit the masks below. Noticed by: the load itself. */
 	asm volatile("" : "+r"(before));
 	if (read_user(&s->walk, s->segments, sizeof(s->segments), s->walk.bias + segment - before))
 		return false;
@@ -119,13 +119,13 @@ __attribute__((noinline)) int find_blob(__u32 slot)
 	return s->blob[vm->used & (JP_BLOB_BYTES - 1)] == 1;
 }
 
-/* What find_blob has read says at `at`. */
+/* The s32 at offset `at` of the block that find_blob has read. */
 static __always_inline __s32 blob_half(struct scratch *s, __u32 at)
 {
 	return *(__s32 *)(s->blob + (at & (JP_BLOB_BYTES - 1)));
 }
 
-/* Where the code of the block begins that find_blob has read. */
+/* The address of the code of the block that find_blob has read. */
 static __always_inline __u64 blob_begin(struct scratch *s, struct jp_vm *vm)
 {
 	if (vm->begin_is_offset)
@@ -141,7 +141,7 @@ static __always_inline bool keeps_fp(struct scratch *s, struct jp_vm *vm)
 	return !read_user(&s->walk, &code, sizeof(code), blob_begin(s, vm)) && code == 0xec8b4855;
 }
 
-/* How much of its frame a leaf has. A global function, see find_range. */
+/* enum frame_state: how much of its frame a leaf has. A global function, see find_range. */
 __attribute__((noinline)) int leaf_state(__u32 slot)
 {
 	struct scratch *s = scratch_at(slot);
@@ -183,7 +183,7 @@ static __always_inline bool is_stub(struct jp_vm *vm, __u64 ip)
 	return false;
 }
 
-/* Whether `pc` is an address to which generated code returns: after a call, or where the interpreter lets it return to. */
+/* Whether `pc` is a return address in generated code: after a call, or anywhere in the interpreter. */
 static __always_inline bool is_return(struct walk *w, struct jp_vm *vm, __u64 pc)
 {
 	if (!is_generated(vm, pc))
@@ -192,9 +192,9 @@ static __always_inline bool is_return(struct walk *w, struct jp_vm *vm, __u64 pc
 }
 
 /*
- * Goes to the caller of generated code, which is generated code too, by the first return address from sp on. Where a
- * call that is none of Java's saves registers there is more on the stack than the code's frame. With `saved_fp` the
- * word below the return address is the caller's fp. A global function, see find_range.
+ * Goes to the caller of generated code, which is generated code too, by the first return address from sp on. Where code
+ * saves registers for a call that is not a Java call, the stack has more words than the code's frame. With `saved_fp`,
+ * the word below the return address is the caller's fp. A global function, see find_range.
  */
 __attribute__((noinline)) int find_return(__u32 slot, __u32 saved_fp)
 {
@@ -214,7 +214,7 @@ __attribute__((noinline)) int find_return(__u32 slot, __u32 saved_fp)
 
 		if (!is_return(&s->walk, vm, pc))
 			continue;
-		/* No call stands before the places to which calls of the interpreter return; but its frames need fp. */
+		/* The interpreter's return addresses do not follow a call, but fp must be valid for such a frame. */
 		if (is_interpreter(vm, pc) &&
 		    !is_above(saved_fp ? s->slots[i - 1] : s->walk.fp, s->walk.sp + 8 * i))
 			continue;
@@ -228,9 +228,9 @@ __attribute__((noinline)) int find_return(__u32 slot, __u32 saved_fp)
 }
 
 /*
- * Bytes that are on the stack beyond the frame of compiled code at ip. The barrier of a collector has a stub behind the
- * method's code: sub sp, x; stores and a call into the JVM; loads; add sp, x; jmp (ZSaveLiveRegisters of JDK 15 to 21,
- * SaveLiveRegisters of later ones, for ZGC, and for G1 since 24). A global function, see find_range.
+ * Bytes on the stack beyond the frame of compiled code at ip. A collector's barrier has a stub behind the method's
+ * code: sub sp, x; stores and a call into the JVM; loads; add sp, x; jmp (ZSaveLiveRegisters of JDK 15 to 21, later
+ * SaveLiveRegisters, for ZGC, and for G1 since 24). A global function, see find_range.
  */
 __attribute__((noinline)) int saved_registers(__u32 slot)
 {
@@ -246,7 +246,7 @@ __attribute__((noinline)) int saved_registers(__u32 slot)
 
 		if (code[0] != 0x48 || (code[1] & 0xfd) != 0x81)
 			continue;
-		/* A stub that begins. */
+		/* sub sp, x: another stub begins here, so ip is not in a stub. */
 		if (code[2] == 0xec)
 			return 0;
 		if (code[2] == 0xc4 && (next == 0xe9 || next == 0xeb))
@@ -255,7 +255,7 @@ __attribute__((noinline)) int saved_registers(__u32 slot)
 	return 0;
 }
 
-/* From code with frames of `size` words; `called`: it has called code that is not generated. */
+/* A step from code with frames of `size` words; `called`: the code has called code that is not generated. */
 static __always_inline __u32 step_sized(struct walk *w, struct stack_part *part, struct jp_vm *vm, __u64 size,
 					bool called)
 {
@@ -272,11 +272,11 @@ static __always_inline __u32 step_sized(struct walk *w, struct stack_part *part,
 			return JP_END_bad_read;
 	}
 	if (!is_generated(vm, frame[1])) {
-		/* C1's runtime stubs keep fp while they make the rest of their frame and take it apart (enter, pusha). */
+		/* C1's runtime stubs keep fp while they build and remove the rest of their frame (enter, pusha). */
 		w->sp = w->at_leaf && w->fp >= w->sp && w->fp < end ? w->fp : end;
 		return find_return(w->slot, true);
 	}
-	/* From a leaf it goes by registers, too, and from a call of native code by what stands behind that. */
+	/* Not cached: a step from a leaf uses registers too, a step after a native call the code behind the call. */
 	if (!w->at_leaf && !called)
 		note_step(w, end - w->sp, false, JP_SAVED_next, frame[1]);
 	w->sp = end;
@@ -286,10 +286,10 @@ static __always_inline __u32 step_sized(struct walk *w, struct stack_part *part,
 }
 
 /*
- * From a leaf without frame. An adapter between compiled and interpreted code takes the return address from the stack
- * while it moves the arguments (SharedRuntime::gen_i2c_adapter and gen_c2i_adapter of x86_64): then rax has it, and for
- * a compiled caller r13 has its stack pointer. Other code without frames is called by native code: jni_fast_GetIntField,
- * flush_icache_stub.
+ * A step from a leaf without a frame. An adapter between compiled and interpreted code pops the return address while it
+ * moves the arguments (SharedRuntime::gen_i2c_adapter and gen_c2i_adapter of x86_64): then rax has the return address,
+ * and for a compiled caller r13 has the caller's stack pointer. Native code calls the other code without frames:
+ * jni_fast_GetIntField, flush_icache_stub.
  */
 static __always_inline __u32 step_adapter(struct walk *w, struct jp_vm *vm)
 {
@@ -308,12 +308,13 @@ static __always_inline __u32 step_adapter(struct walk *w, struct jp_vm *vm)
 }
 
 /*
- * From code of which the JVM knows no frame size. Stubs keep fp, all but the smallest, which are leaves like everything
- * else of that kind: stubs of virtual and interface calls, adapters, the intrinsics of method handles.
+ * A step from code without a frame size. All stubs keep fp but the smallest ones. Those are leaves, like the other code
+ * without a frame size: stubs of virtual and interface calls, adapters, intrinsics of method handles.
  *
- * A virtual thread that was resumed has few of its frames on the stack of its carrier. The last of them seems to have
- * been called by a stub, which would bring more of them; above it lies a ContinuationEntry without pointers to code,
- * and then the return address of what has mounted the thread (thaw_fast in continuationFreezeThaw.cpp, JDK 21 and 25).
+ * A resumed virtual thread has few of its frames on its carrier's stack. The last one seems to be called by a stub,
+ * which would copy more frames to the stack when the frame returns. Above it lies a ContinuationEntry without pointers
+ * to code, then the return address of the code that mounted the thread (thaw_fast in continuationFreezeThaw.cpp, JDK 21
+ * and 25).
  */
 static __always_inline __u32 step_unsized(struct scratch *s, struct jp_vm *vm, __s32 size)
 {
@@ -321,7 +322,7 @@ static __always_inline __u32 step_unsized(struct scratch *s, struct jp_vm *vm, _
 	struct stack_part *part = &s->part;
 	__u32 end;
 
-	/* Of C1: barriers make a frame (StubAssembler::prologue), Runtime1::generate_unwind_exception does not. */
+	/* C1: barriers build a frame (StubAssembler::prologue), Runtime1::generate_unwind_exception does not. */
 	if (size < 0) {
 		if (!keeps_fp(s, vm) || !is_above(w->fp, w->sp))
 			return find_return(w->slot, false);
@@ -335,15 +336,16 @@ static __always_inline __u32 step_unsized(struct scratch *s, struct jp_vm *vm, _
 	if (!is_above(w->fp, w->sp))
 		return JP_END_no_frame;
 	end = step_fp(w, part);
-	/* Methods' entry barriers leave room for a stack pointer below the return address (generate_method_entry_barrier). */
+	/* Method entry barriers leave a word for an sp below the return address (generate_method_entry_barrier). */
 	return end == JP_WALKING && w->ip == ~0ULL ? step_return(w, w->sp, false) : end;
 }
 
 /*
- * By frame pointer from compiled code that has called generated code, in a JVM with -XX:+PreserveFramePointer: what it has
- * noted of that code lies apart and is out of the caches at 99 Hz. Its other code with frames keeps fp as well, and that of
- * resumed virtual threads leads up their stack (with the flag thaw_fast is not used, JDK 21 to 25). Not where fp is sp:
- * JDK 8 keeps sp there while it calls method handles (rbp_mh_SP_save). What leads to no generated code is looked up.
+ * A step by frame pointer from compiled code that has called generated code, in a JVM with -XX:+PreserveFramePointer.
+ * This is cheaper than the code blob's description, which is not in the CPU's caches at 99 Hz. All other code with
+ * frames keeps fp too, and fp of a resumed virtual thread leads up its stack (with the flag the JVM does not use
+ * thaw_fast, JDK 21 to 25). Excluded is fp == sp: JDK 8 keeps sp in fp while it calls method handles (rbp_mh_SP_save).
+ * False if fp does not lead to generated code; then the blob is looked up.
  */
 static __always_inline bool step_kept_fp(struct walk *w, struct stack_part *part, struct jp_vm *vm)
 {
@@ -359,7 +361,7 @@ static __always_inline bool step_kept_fp(struct walk *w, struct stack_part *part
 	return true;
 }
 
-/* From a frame in a code heap: notes it and goes to the caller. A global function, see find_range. */
+/* Records a frame in a code heap and goes to its caller. A global function, see find_range. */
 __attribute__((noinline)) int step_hotspot(__u32 slot)
 {
 	struct scratch *s = scratch_at(slot);
@@ -377,7 +379,7 @@ __attribute__((noinline)) int step_hotspot(__u32 slot)
 	vm = (struct jp_vm *)page_of(w->table);
 	if (vm && is_interpreter(vm, w->ip))
 		return step_interpreter(slot);
-	/* A resumed frame returns to the first instruction of a stub, which has called nobody. */
+	/* A resumed frame returns to the first instruction of a stub, which does not follow a call. */
 	is_call = vm && w->ip >= vm->continuation && w->ip < vm->continuation_end ? is_return(w, vm, w->ip) : !w->at_leaf;
 	push(s, is_call ? JP_WORD_RETURN : JP_WORD_LEAF, w->ip);
 	if (!vm)
@@ -393,7 +395,7 @@ __attribute__((noinline)) int step_hotspot(__u32 slot)
 	if (state == FRAME_none || state == FRAME_pushed_fp) {
 		int end = step_return(w, w->sp, state == FRAME_pushed_fp);
 
-		/* Only stubs are called by others. */
+		/* Only stubs have callers that are not generated code. */
 		return end == JP_WALKING && size > 0 && !is_generated(vm, w->ip) ? JP_END_no_frame : end;
 	}
 	if (size <= 0)

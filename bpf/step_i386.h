@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * A step in 32-bit code on a 64-bit kernel: as step_fp.h and step_table.h go, by words of four bytes. Such programs are
- * few, so that nothing of them is kept from walk to walk.
+ * A step in 32-bit code on a 64-bit kernel: as in step_fp.h and step_table.h, with words of four bytes. Such programs
+ * are rare, so the step cache does not keep their steps.
  */
 #ifndef JP_STEP_I386_H
 #define JP_STEP_I386_H
@@ -16,13 +16,13 @@
 /* From the saved esp of struct sigcontext_32 to its eip (arch/x86/include/uapi/asm/sigcontext.h). */
 #define JP_I386_SAVED_IP 28
 
-/* The address of what a rule calls `n` bytes from `base`; addresses wrap at 4 GiB. */
+/* The address `n` bytes from `base`; addresses wrap at 4 GiB. */
 static __always_inline __u64 i386_at(__u64 base, __s32 n)
 {
 	return (__u32)(base + n);
 }
 
-/* The walk goes up, word by word: each step pops the return address at least. */
+/* Each step moves up the stack by at least one word, the return address. */
 static __always_inline bool is_i386_caller(struct walk *w, __u64 sp)
 {
 	return !(sp & 3) && sp >= w->sp + sizeof(__u32);
@@ -96,7 +96,7 @@ static __always_inline __u32 step_i386_table(struct walk *w)
 	return JP_WALKING;
 }
 
-/* From a leaf that may have nothing on the stack but its return address; false if it has that not on top. */
+/* Leaves a leaf without a frame; false if the top of the stack is not a return address. */
 static __always_inline bool step_i386_bare(struct walk *w)
 {
 	__u32 top;
@@ -108,7 +108,7 @@ static __always_inline bool step_i386_bare(struct walk *w)
 	return true;
 }
 
-/* Notes a frame of 32-bit code and goes to its caller. A global function, see find_range. */
+/* Records a frame of 32-bit code and goes to its caller. A global function, see find_range. */
 __attribute__((noinline)) int step_i386(__u32 slot)
 {
 	struct scratch *s = scratch_at(slot);

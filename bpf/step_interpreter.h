@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * A step from a frame of HotSpot's interpreter, which says in the frame what method it runs and where its caller's frame
- * is; and what the steps in generated code have in common. x86-64 only.
+ * A step from a frame of HotSpot's interpreter. The frame has the method and the caller's stack pointer. Also helpers
+ * of all steps in generated code. x86-64 only.
  */
 #ifndef JP_STEP_INTERPRETER_H
 #define JP_STEP_INTERPRETER_H
@@ -14,15 +14,15 @@
 #include "scratch.h"
 #include "step_table.h"
 
-/* The frame of a Java method is smaller: the class file format has at most 65,535 slots each for locals and operands. */
+/* A Java frame is smaller: the class file format allows at most 65,535 slots each for locals and operands. */
 #define JP_MAX_JAVA_FRAME (2 << 20)
-/* A frame of the interpreter (frame_x86.hpp, JDK 8 to 25): words from fp, and how many below it all versions have. */
+/* An interpreter frame (frame_x86.hpp, JDK 8 to 25): words from fp, and how many words below fp all versions have. */
 #define JP_INTERPRETER_SENDER_SP -1
 #define JP_INTERPRETER_LAST_SP -2
 #define JP_INTERPRETER_METHOD -3
 #define JP_INTERPRETER_FIXED 8
 
-/* Whether `address` is a word's, at or above `low` and not far. */
+/* Whether `address` is aligned to words, and less than JP_MAX_JAVA_FRAME bytes above `low`. */
 static __always_inline bool is_above(__u64 address, __u64 low)
 {
 	return !(address & 7) && address - low < JP_MAX_JAVA_FRAME;
@@ -38,7 +38,7 @@ static __always_inline bool is_interpreter(struct jp_vm *vm, __u64 pc)
 	return pc >= vm->interpreter && pc < vm->interpreter_end;
 }
 
-/* Appends the two words of an interpreted method. */
+/* Appends the two words of an interpreted method; invalid addresses become 0. */
 static __always_inline bool push_interpreted(struct scratch *s, __u64 method, __u64 bcp)
 {
 	bool known = !out_of_user(method, JP_USER_MIN);
@@ -48,9 +48,9 @@ static __always_inline bool push_interpreted(struct scratch *s, __u64 method, __
 }
 
 /*
- * Where an entry of the interpreter that needs no frame is about to return (Math's, Thread.currentThread's): pop reg; mov
- * rsp, r13; jmp reg (TemplateInterpreterGenerator of x86, JDK 8 to 25). What is popped still stands below. `around`: the
- * code 8 bytes before ip and after it.
+ * Goes to the caller of an interpreter entry without a frame (Math's, Thread.currentThread's) that is about to return:
+ * pop reg; mov rsp, r13; jmp reg (TemplateInterpreterGenerator of x86, JDK 8 to 25). After the pop, the return address
+ * is still below sp. `around`: 8 bytes of code before ip, and 8 from ip on. False at other code.
  */
 static __always_inline bool is_entry_done(struct walk *w, const __u8 *around)
 {
@@ -69,8 +69,9 @@ static __always_inline bool is_entry_done(struct walk *w, const __u8 *around)
 }
 
 /*
- * Where the interpreter has taken its frame away and is about to return: pop r13; mov rsp, rbx; jmp r13 (the end of
- * InterpreterMacroAssembler::remove_activation and of TemplateTable::_return, JDK 8 to 25). False elsewhere.
+ * Goes to the caller where the interpreter has removed its frame and is about to return: pop r13; mov rsp, rbx; jmp r13
+ * (the end of InterpreterMacroAssembler::remove_activation and of TemplateTable::_return, JDK 8 to 25). False at other
+ * code.
  */
 static __always_inline bool is_interpreter_gone(struct walk *w, const __u8 *code)
 {
@@ -94,7 +95,7 @@ static __always_inline bool is_interpreter_gone(struct walk *w, const __u8 *code
 	return false;
 }
 
-/* From a leaf in the interpreter that has no frame: not any more, or never. Notes it if so. */
+/* Leaves a leaf in the interpreter whose frame is already removed, or that never has one, and records it. */
 static __always_inline bool step_frameless(struct scratch *s, struct walk *w, const __u8 *around)
 {
 	__u64 method = w->bx;
@@ -108,9 +109,10 @@ static __always_inline bool step_frameless(struct scratch *s, struct walk *w, co
 }
 
 /*
- * From a frame of the interpreter. Its frames have all that is needed; while that of the leaf is not there yet, the
- * registers have it: the method in rbx, and in r13 the caller's stack pointer (once there is a frame r13 is the bytecode
- * pointer, which does not point to the stack). A global function, see find_range.
+ * A step from a frame of the interpreter. A complete frame has the method, the bytecode pointer and the caller's stack
+ * pointer. While the frame of a leaf is not complete, the registers have them: rbx the method, r13 the caller's stack
+ * pointer. In a complete frame r13 is the bytecode pointer, which is not a stack address. A global function, see
+ * find_range.
  */
 __attribute__((noinline)) int step_interpreter(__u32 slot)
 {
@@ -134,10 +136,10 @@ __attribute__((noinline)) int step_interpreter(__u32 slot)
 	if (w->at_leaf && built && is_above(w->r13, w->sp)) {
 		__u64 ip;
 
-		/* It is taken from the stack while room for the locals is made. */
+		/* The interpreter pops the return address while it makes room for the locals: then rax has it. */
 		if (read_user(w, &ip, sizeof(ip), w->sp) || !is_generated(vm, ip))
 			ip = w->ax;
-		/* If it is nowhere, what was called has returned just now, and r13 is left of it. */
+		/* If neither has it, a callee has just returned, and r13 is left over from the callee. */
 		if (is_generated(vm, ip)) {
 			push_interpreted(s, w->bx, 0);
 			w->ip = ip;
@@ -153,7 +155,7 @@ __attribute__((noinline)) int step_interpreter(__u32 slot)
 	method = slots[JP_INTERPRETER_FIXED + JP_INTERPRETER_METHOD];
 	sender_sp = slots[JP_INTERPRETER_FIXED + JP_INTERPRETER_SENDER_SP];
 	bcp = slots[vm->bcp & 1];
-	/* Until what was called has returned, and r13 is about to be restored: mov r13, [fp + x]. */
+	/* A call is running, or the callee has returned and r13 is not restored yet: mov r13, [fp + x]. */
 	calls = slots[JP_INTERPRETER_FIXED + JP_INTERPRETER_LAST_SP] ||
 		(around[8] == 0x4c && around[9] == 0x8b && around[10] == 0x6d);
 	if (!built) {
@@ -162,14 +164,14 @@ __attribute__((noinline)) int step_interpreter(__u32 slot)
 		if (w->fp == w->sp)
 			sender_sp = w->r13;
 	} else if (w->at_leaf && !calls && w->r13 - bcp + 0xffff < 2 * 0xffff) {
-		/* On the stack is where the last call was; a leaf has gone on since, in the same method. */
+		/* The stack has the bytecode of the last call; a leaf has moved on since, within the same method. */
 		bcp = w->r13;
 	}
 	push_interpreted(s, method, bcp);
 	w->sp = w->fp + 16;
 	w->fp = slots[JP_INTERPRETER_FIXED];
 	w->ip = slots[JP_INTERPRETER_FIXED + 1];
-	/* Where a method handle's last argument was taken from the stack, the return address has moved up to its place. */
+	/* Popping a method handle's last argument from the stack moves the return address up to its place. */
 	if (sender_sp == w->sp - 8 && is_interpreter(vm, w->ip))
 		return JP_WALKING;
 	if (!is_above(sender_sp, w->sp))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * A step by unwind table: what the compiler says of the frame at each instruction (.eh_frame), made compact by
- * src/unwind/. Tables are of x86 only: the return address lies below the CFA. For those of 32-bit code see step_i386.h.
+ * A step by unwind table: the compiler's description of the frame at each instruction (.eh_frame), made compact by
+ * src/unwind/. There are tables for x86 only: the return address lies below the CFA. step_i386.h has the 32-bit step.
  */
 #ifndef JP_STEP_TABLE_H
 #define JP_STEP_TABLE_H
@@ -15,7 +15,7 @@
 #include "scratch.h"
 #include "step_again.h"
 
-/* A row can be found in so many steps of a binary search, a range in so many. */
+/* Steps of the binary searches for a row and for a range. */
 #define JP_ROW_STEPS 11   /* 1,024 rows in a step of code */
 #define JP_RANGE_STEPS 10 /* JP_MAX_RANGES */
 
@@ -24,8 +24,8 @@ struct table_page {
 };
 
 /*
- * chunk -> its pages. Written by the loader, which makes the inner maps when they are needed. A page that is not there
- * ends the step as if there were no table.
+ * chunk -> its pages. The loader writes the map, and creates the inner maps when it needs them. A step that needs a
+ * missing page behaves as if there were no table.
  */
 struct chunk_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -40,9 +40,7 @@ struct {
 	__array(values, struct chunk_map);
 } chunks SEC(".maps");
 
-/*
- * tgid -> the first page of its space. Written by the loader. Full: further processes are walked by frame pointers.
- */
+/* tgid -> first page of its address space, written by the loader. Full: frame pointers unwind further processes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -62,7 +60,7 @@ static __always_inline struct table_page *page_of(__u32 page)
 #define JP_PAGE_WORDS (JP_PAGE_SIZE / sizeof(__u32))
 #define JP_PAGE_RANGES (JP_PAGE_SIZE / sizeof(struct jp_range))
 
-/* The word at `at` of the table, or 0: then it has no rows. */
+/* The word at `at` of the table; 0 if the page is missing: then the search finds no rows. */
 static __always_inline __u32 word_of(__u32 table, __u32 at)
 {
 	__u32 *page = (__u32 *)page_of(table + at / JP_PAGE_WORDS);
@@ -78,8 +76,8 @@ static __always_inline struct jp_range *range_of(__u32 space, __u32 slot)
 }
 
 /*
- * The first page of the space of the process. One that was just forked has its parent's, until the loader has told its
- * own: both have executed nothing since, so that they have one layout.
+ * The first page of the process's address space. A process that was just forked uses its parent's, until the loader has
+ * loaded its own. Both have the same layout, as long as neither has called exec since the fork.
  */
 static __always_inline __u32 *space_of(struct task_struct *task, __u32 tgid)
 {
@@ -97,7 +95,7 @@ static __always_inline __u32 *space_of(struct task_struct *task, __u32 tgid)
 	return bpf_map_lookup_elem(&spaces, &tgid);
 }
 
-/* Finds the space of the process, if the loader has told it and the process has not become another program since. */
+/* Finds the address space of the process, if it is loaded and the process has not called exec since. */
 static __always_inline void find_space(struct walk *w, struct task_struct *task, __u32 tgid)
 {
 	__u32 *page = space_of(task, tgid);
@@ -123,9 +121,9 @@ static __always_inline void find_space(struct walk *w, struct task_struct *task,
 }
 
 /*
- * How many of the ranges begin at or below ip. `page`: where they all lie, or NULL: then each is looked up.
- * VERIFIER(all): which of the two it is stays outside of the loop, or each step doubles the states. Noticed by: the load
- * takes seconds.
+ * How many of the ranges begin at or below ip. `page`: the page that has all ranges, or NULL: then each is looked up.
+ * VERIFIER(all): the choice between the two stays outside of the loop. Inside, each step would double the states.
+ * Noticed by: the load takes seconds.
  */
 static __always_inline __u32 ranges_below(struct walk *w, struct jp_range *page)
 {
@@ -150,8 +148,8 @@ static __always_inline __u32 ranges_below(struct walk *w, struct jp_range *page)
 }
 
 /*
- * Finds the range of ip. A global function: the verifier looks at it once, not once for each frame. Its argument is
- * the scratch's slot: for 5.10 it can be no pointer.
+ * Finds the range of ip. A global function: the verifier checks it once, not once for each frame. Its argument is the
+ * scratch's slot, because 5.10 does not allow a pointer.
  */
 __attribute__((noinline)) int find_range(__u32 slot)
 {
@@ -192,7 +190,7 @@ __attribute__((noinline)) int find_range(__u32 slot)
 	return 0;
 }
 
-/* The first of the rows from word `low` up to word `high` that is above the offset. `page` as in ranges_below. */
+/* The first row from word `low` up to word `high` that is above the offset, or `high`. `page` as in ranges_below. */
 static __always_inline __u32 row_above(__u32 table, __u32 *page, __u32 low, __u32 high, __u32 offset)
 {
 	#pragma clang loop unroll(disable)
@@ -224,10 +222,10 @@ __attribute__((noinline)) int find_rule(__u32 slot)
 		return 0;
 	*(__u64 *)&s->walk.rule = JP_CFA_none;
 	table = (struct jp_table *)page_of(s->walk.table);
-	/* Code runs in the other mode only where somebody has mapped another machine's file. */
+	/* The two differ only if the process mapped a file that is built for the other mode. */
 	if (!table || table->i386 != s->walk.i386)
 		return 0;
-	/* After a call the function may have ended. */
+	/* A call may be the function's last instruction; then its return address belongs to the next function. */
 	offset = s->walk.ip - s->walk.bias - (s->walk.at_leaf ? 0 : 1);
 	if ((offset >> JP_STEP_SHIFT) - table->first >= table->steps)
 		return 0;
@@ -236,7 +234,7 @@ __attribute__((noinline)) int find_rule(__u32 slot)
 	rule = table->rules;
 	low = rows + word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step);
 	high = rows + word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step + 1);
-	/* The last row at or below the offset may be that of the step before. */
+	/* The last row at or below the offset may belong to the step before. */
 	page = (__u32 *)page_of(s->walk.table + low / JP_PAGE_WORDS);
 	if (!page)
 		return 0;
@@ -248,13 +246,13 @@ __attribute__((noinline)) int find_rule(__u32 slot)
 		return 0;
 	rule += 2 * (word_of(s->walk.table, low - 1) >> JP_STEP_SHIFT);
 	page = (__u32 *)page_of(s->walk.table + rule / JP_PAGE_WORDS);
-	/* Rules begin at even words: both of one are on one page. */
+	/* Rules begin at even words, so both words of a rule are on one page. */
 	if (page)
 		*(__u64 *)&s->walk.rule = *(__u64 *)&page[rule % JP_PAGE_WORDS & ~1];
 	return 0;
 }
 
-/* From a frame that the kernel made for a signal handler: to what was interrupted, on whatever stack. */
+/* Leaves a frame that the kernel built for a signal handler: goes to the interrupted code, on any stack. */
 static __always_inline __u32 step_signal(struct walk *w)
 {
 	__u64 saved[2];
@@ -274,7 +272,7 @@ static __always_inline __u32 step_signal(struct walk *w)
 	return JP_WALKING;
 }
 
-/* Whether an instruction stands before `pc` that calls: call x; call reg; call [reg]; call [reg + byte]; call [reg + x]. */
+/* Whether `pc` follows a call: call x; call reg; call [reg]; call [reg + byte]; call [reg + x]. */
 static __always_inline bool follows_call(struct walk *w, __u64 pc)
 {
 	__u8 code[8];
@@ -285,7 +283,7 @@ static __always_inline bool follows_call(struct walk *w, __u64 pc)
 	       (code[5] == 0xff && (code[6] & 0x38) == 0x10) || (code[2] == 0xff && (code[3] & 0x38) == 0x10);
 }
 
-/* From a leaf that may have nothing on the stack but its return address; false if it has that not on top. */
+/* Leaves a leaf without a frame; false if the top of the stack is not a return address. */
 static __always_inline bool step_bare(struct walk *w)
 {
 	__u64 top;
@@ -297,7 +295,7 @@ static __always_inline bool step_bare(struct walk *w)
 	return true;
 }
 
-/* Where the rule says that the caller's fp is, as steps are noted; JP_SAVED_other: elsewhere. */
+/* Where the caller's fp is by the rule, as a packed step has it; JP_SAVED_other: a packed step cannot hold it. */
 #define JP_SAVED_other 0x80
 
 static __always_inline __u32 saved_by(const struct jp_rule *rule)
@@ -314,7 +312,7 @@ static __always_inline __u32 saved_by(const struct jp_rule *rule)
 	}
 }
 
-/* Goes to the caller by w->rule; the end if there is no way, else JP_WALKING. */
+/* Goes to the caller by w->rule: JP_WALKING, or the stop reason. */
 static __always_inline __u32 step_table(struct walk *w, struct stack_part *part)
 {
 	__u64 frame[2];
@@ -343,7 +341,7 @@ static __always_inline __u32 step_table(struct walk *w, struct stack_part *part)
 		cfa += fp;
 		by_fp = true;
 	}
-	/* The return address at least was pushed: each step goes up. */
+	/* Each step moves up the stack by at least the return address. */
 	if ((cfa & 7) | out_of_user(cfa, w->sp + 8))
 		return JP_END_not_up;
 	if (read_caller(w, part, frame, cfa, saved == JP_SAVED_other ? JP_SAVED_same : saved))
@@ -351,7 +349,7 @@ static __always_inline __u32 step_table(struct walk *w, struct stack_part *part)
 	if (saved == JP_SAVED_other &&
 	    read_user(w, frame, sizeof(*frame), (w->rule.fp_kind == JP_FP_at_cfa ? cfa : fp) + w->rule.fp_at))
 		return JP_END_bad_read;
-	/* From a leaf it goes by registers, too. */
+	/* Not cached: a step from a leaf uses registers too. */
 	if (!w->at_leaf && !by_memory)
 		note_step(w, cfa - w->sp, by_fp, saved, frame[1]);
 	w->sp = cfa;

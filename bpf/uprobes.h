@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * What probes of other tools do to user code. A uretprobe replaces a function's return address by that of the kernel's
- * trampoline, and the kernel keeps the true one in a list of the task (struct return_instance). The instruction in whose
- * place a uprobe stands runs as a copy. Trampoline and copies lie in one page of the process, [uprobes] in
- * /proc/PID/maps, which the kernel makes when it first needs it (kernel/events/uprobes.c).
+ * Handles what the probes of other tools do to user code. A uretprobe replaces a function's return address by that of
+ * the kernel's trampoline, and the kernel keeps the true address in a list of the task (struct return_instance). A
+ * uprobe replaces an instruction, and the kernel runs a copy of the instruction. Trampoline and copies lie in one page
+ * of the process, [uprobes] in /proc/PID/maps, which the kernel creates when it first needs it
+ * (kernel/events/uprobes.c).
  *
- * The task that the tick has interrupted is the only one that changes its list, so the list stands still meanwhile.
+ * Only the task itself changes its list, and the sample has interrupted that task, so the list does not change.
  */
 #ifndef JP_UPROBES_H
 #define JP_UPROBES_H
@@ -23,11 +24,11 @@
 #define JP_UPROBES_SIZE 4096 /* of the page */
 #define JP_UPROBES_SLOT 128  /* UPROBE_XOL_SLOT_BYTES; the first slot is the trampoline's */
 #define JP_NO_UPROBES ~0ULL  /* instead of the page's address */
-/* MAX_URETPROBE_DEPTH: of further calls the return address stays. */
+/* MAX_URETPROBE_DEPTH: the kernel does not replace the return addresses of deeper calls. */
 #define JP_URETPROBE_DEPTH 64
 #define JP_LONGEST_INSTRUCTION 15
 
-/* The task's list of return addresses, from its beginning on. */
+/* Starts again at the first entry of the task's list of return addresses. */
 static __always_inline void begin_uretprobes(struct walk *w)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -38,7 +39,7 @@ static __always_inline void begin_uretprobes(struct walk *w)
 		w->uretprobe = (__u64)BPF_CORE_READ(task, utask, return_instances);
 }
 
-/* Finds where the page of this process lies. */
+/* Finds the [uprobes] page of this process. */
 static __always_inline void find_uprobes(struct walk *w)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -56,7 +57,7 @@ static __always_inline void find_uprobes(struct walk *w)
 	begin_uretprobes(w);
 }
 
-/* Whether ip, which lies in no code that is known, lies in the page. The page is looked for once a walk. */
+/* Whether ip, which lies outside all known code, lies in the [uprobes] page. The page is looked up once a sample. */
 static __always_inline bool in_uprobes(struct walk *w)
 {
 	if (!w->uprobes)
@@ -64,16 +65,16 @@ static __always_inline bool in_uprobes(struct walk *w)
 	return w->ip - w->uprobes < JP_UPROBES_SIZE;
 }
 
-/* Bytes of a word on the user's stack. */
+/* Bytes of a word on the user stack. */
 static __always_inline __u64 word_size(struct walk *w)
 {
 	return w->i386 ? sizeof(__u32) : sizeof(__u64);
 }
 
 /*
- * Goes to the caller of a function whose return address stood at `slot` or at `other_slot` of the stack. The list has the
- * innermost call first, as the walk does, so that each look goes on behind the last one. Tail calls have one slot
- * together, and the kernel notes the true address for each of them.
+ * Goes to the caller of a function whose return address was at `slot` or `other_slot` of the stack. The list begins
+ * with the innermost call, as the unwinder does, so each search continues after the last match. Tail calls share one
+ * slot; the kernel stores the true address in each of their entries.
  */
 static __always_inline __u32 follow_uretprobe(struct walk *w, __u64 slot, __u64 other_slot)
 {
@@ -104,9 +105,10 @@ static __always_inline __u32 follow_uretprobe(struct walk *w, __u64 slot, __u64 
 #define JP_INT3 0xcc
 
 /*
- * From a leaf in the trampoline: its function has returned. The trampoline is an int3, or in 64-bit code since 6.11 push rax; push rcx;
- * push r11; mov rax, x; syscall; pop r11; pop rcx; ret (arch/x86/kernel/uprobes.c). The system call stores the true
- * address where rax was; meanwhile the kernel's copy of sp is the one before the pushes.
+ * Leaves a leaf in the trampoline, whose function has returned. The trampoline is an int3, or in 64-bit code since
+ * 6.11: push rax; push rcx; push r11; mov rax, x; syscall; pop r11; pop rcx; ret (arch/x86/kernel/uprobes.c). The
+ * system call overwrites the pushed rax with the true address; during the call, the kernel's copy of sp is the one
+ * before the pushes.
  */
 static __always_inline __u32 leave_trampoline(struct walk *w)
 {
@@ -141,7 +143,7 @@ static __always_inline __u32 leave_trampoline(struct walk *w)
 			return JP_END_uretprobe;
 		begin_uretprobes(w);
 	}
-	/* The system call has stored it, or is about to: then rax is there still. */
+	/* The system call has stored the true address there. If not yet, the word is rax and does not follow a call. */
 	if (read_user(w, &w->ip, sizeof(w->ip), slot) || !follows_call(w, w->ip))
 		return JP_END_uretprobe;
 	w->sp = slot + 8;
@@ -156,8 +158,9 @@ static __always_inline __u32 follow_return(struct walk *w)
 }
 
 /*
- * From behind a probe's int3 back to it: the kernel does so too, but only after it has let interrupts in (handle_swbp), and
- * the instruction that int3 stands for was not run. Behind int3 that fill up to where code is aligned no ip is odd.
+ * Moves ip from behind a probe's int3 back to the int3, because the instruction that it replaces has not run. The
+ * kernel does the same, but only after it enables interrupts (handle_swbp). An ip behind int3 that pad code up to its
+ * alignment is even, so only an odd ip is moved.
  */
 static __always_inline void leave_int3(struct walk *w)
 {
@@ -171,7 +174,7 @@ static __always_inline void leave_int3(struct walk *w)
 
 #else
 
-/* arm64 replaces the link register, so that the list does not say where on the stack the address went to. */
+/* On arm64 a uretprobe replaces the link register, so the list does not have the address's place on the stack. */
 static __always_inline __u32 leave_trampoline(struct walk *w)
 {
 	(void)w;
@@ -184,7 +187,7 @@ static __always_inline __u32 follow_return(struct walk *w)
 	return JP_END_uretprobe;
 }
 
-/* brk leaves pc where it is. */
+/* brk does not move pc. */
 static __always_inline void leave_int3(struct walk *w)
 {
 	(void)w;
@@ -193,8 +196,9 @@ static __always_inline void leave_int3(struct walk *w)
 #endif
 
 /*
- * From an ip in the page: from a copy to the instruction in whose place the probe stands, from the trampoline to the
- * function's caller. `untold`: what it was before this ip was looked for. A global function, see find_range.
+ * Leaves the [uprobes] page: goes from a copy to the instruction that the probe replaces, or from the trampoline to the
+ * function's caller. `untold`: the value before the search for this ip, which is restored. A global function, see
+ * find_range.
  */
 __attribute__((noinline)) int leave_uprobes(__u32 slot, __u32 untold)
 {
@@ -218,7 +222,7 @@ __attribute__((noinline)) int leave_uprobes(__u32 slot, __u32 untold)
 	} else if (w->ip == w->uprobes && !w->leaf) {
 		end = follow_return(w);
 	} else {
-		/* The caller is about to go on, and no call comes before that. */
+		/* The caller's next instruction is about to run, as in a leaf. */
 		w->leaf = true;
 		end = leave_trampoline(w);
 	}

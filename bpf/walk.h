@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * The walk of a user stack, leaf first. At each frame the pc decides how to go to the caller; each way of stepping is a
- * header of its own.
+ * The unwinder of user stacks, leaf first. At each frame the pc decides which kind of step leads to the caller; each
+ * kind has its own header.
  */
 #ifndef JP_WALK_H
 #define JP_WALK_H
@@ -18,7 +18,7 @@
 #include "step_table.h"
 #include "uprobes.h"
 
-/* Chooses the way and goes it. */
+/* Goes to the caller of a frame outside code heaps, by the kind of step that w->rule demands. */
 static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 {
 	__u32 end;
@@ -29,10 +29,10 @@ static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 			return JP_WALKING;
 		/* fall through */
 	case JP_CFA_none:
-		/* Code that keeps frame pointers is not looked at: what it calls is mostly its like. */
+		/* Callers of JIT code are not checked: code with frame pointers mostly calls code with them. */
 		if (w->space && w->code != JP_CODE_file && (w->at_leaf || w->from_file) && step_epilogue(w))
 			return JP_WALKING;
-		/* JIT code has frame pointers or not; a file's code would have been walked by its table, if that has it. */
+		/* Unconfirmed where a table may be missing. JIT code never has a table. */
 		w->followed = !w->space || (w->code == JP_CODE_file && !w->table);
 		end = step_fp(w, part);
 		if (end == JP_WALKING || end == JP_END_root)
@@ -50,9 +50,9 @@ static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 }
 
 /*
- * From a frame of code that lies in no code heap: notes it and goes to its caller. A global function, see find_range.
- * VERIFIER(5.10): apart from walk_frame, or its stack adds to that of step_hotspot: 512 bytes are for a whole chain of
- * calls. Noticed by: the load itself.
+ * Records a frame of code outside code heaps and goes to its caller. A global function, see find_range.
+ * VERIFIER(5.10): separate from walk_frame, or its stack would add to that of step_hotspot: a whole chain of calls has
+ * 512 bytes. Noticed by: the load itself.
  */
 __attribute__((noinline)) int step_code(__u32 slot)
 {
@@ -70,7 +70,7 @@ __attribute__((noinline)) int step_code(__u32 slot)
 	again = w->table && !w->at_leaf && step_again(w, &s->part);
 	if (w->table && !again)
 		find_rule(slot);
-	/* The kernel lets a signal handler return to the beginning of its trampoline, which has called nobody. */
+	/* A signal handler returns to the start of its trampoline, which does not follow a call: the word is a leaf. */
 	tag = w->at_leaf || w->rule.cfa_kind == JP_CFA_signal ? JP_WORD_LEAF : JP_WORD_RETURN;
 	if (tag == JP_WORD_RETURN && w->followed)
 		tag = JP_WORD_FOLLOWED;
@@ -80,7 +80,7 @@ __attribute__((noinline)) int step_code(__u32 slot)
 	return again ? JP_WALKING : step(w, &s->part);
 }
 
-/* Notes the frame at which the walk is and goes to its caller. A global function, see find_range. */
+/* Records the current frame and goes to its caller. A global function, see find_range. */
 __attribute__((noinline)) int walk_frame(__u32 slot)
 {
 	struct scratch *s = scratch_at(slot);
@@ -114,7 +114,7 @@ __attribute__((noinline)) int walk_frame(__u32 slot)
 	return step_hotspot(slot);
 }
 
-/* Where the walk of a task's stack begins: at `r`. */
+/* Prepares the unwinder to start at the registers `r` of a task. */
 static __always_inline void begin_walk(struct scratch *s, const struct regs *r, struct task_struct *task, __u32 tgid)
 {
 	s->walk.ip = r->ip;
@@ -126,7 +126,7 @@ static __always_inline void begin_walk(struct scratch *s, const struct regs *r, 
 	s->walk.leaf = !r->syscall;
 	s->walk.i386 = r->i386;
 	if (r->i386) {
-		/* Nobody clears the halves that 32-bit code does not see. */
+		/* The upper halves, which 32-bit code does not see, may hold anything. */
 		s->walk.sp = (__u32)r->sp;
 		s->walk.fp = (__u32)r->fp;
 	}
@@ -138,14 +138,14 @@ static __always_inline void begin_walk(struct scratch *s, const struct regs *r, 
 	if (s->record.leaf == JP_LEAF_fault)
 		leave_int3(&s->walk);
 	find_space(&s->walk, task, tgid);
-	/* A fork has its parent's space for a while, and a space may be another process's soon. */
+	/* The tgid is needed too: a fork uses its parent's space for a while, and pages of a space are reused. */
 	s->walk.seed = mix(s->walk.seed, (__u64)tgid << 32 | s->walk.space);
 }
 
 /*
- * Walks to the root.
- * VERIFIER(all): what happens at a frame is in global functions, which are verified by themselves; here only the loop
- * is. Noticed by: the load itself (1 M instructions, or 8,192 branches on a path).
+ * Unwinds up to the root.
+ * VERIFIER(all): global functions, which are verified one by one, do the work of a frame; here is only the loop.
+ * Noticed by: the load itself (1 M instructions, or 8,192 branches on a path).
  */
 static __always_inline void walk_frames(struct scratch *s)
 {
@@ -155,7 +155,7 @@ static __always_inline void walk_frames(struct scratch *s)
 	for (int i = 0; i < JP_MAX_USER_FRAMES; i++) {
 		__u32 ended = walk_frame(s->walk.slot);
 
-		/* Spent: what is not read any more says nothing of how the stack ends. */
+		/* The reads are used up: a read that failed for this reason is not the stop reason. */
 		if (s->walk.reads <= 0)
 			break;
 		if (ended != JP_WALKING) {

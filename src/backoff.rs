@@ -1,22 +1,22 @@
-//! Pauses between attempts that fail: doubled each time, up to the longest.
+//! Backoff: pauses between failing attempts, doubled after each failure up to a maximum.
 
 use std::time::Duration;
 
-/// How many attempts have failed in a row.
+/// Counts attempts that failed in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// An attempt has failed: how long to wait before the next one, `first` after the first failure.
+    /// Counts a failure and returns the pause before the next attempt. The pause after the first failure is `first`.
     pub fn pause(&mut self, first: Duration, longest: Duration) -> Duration {
         let factor = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
         self.failures = self.failures.saturating_add(1);
         first.saturating_mul(factor).min(longest)
     }
 
-    /// An attempt has succeeded.
+    /// Resets the count after a success.
     pub fn begin_anew(&mut self) {
         self.failures = 0;
     }

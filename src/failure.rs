@@ -1,28 +1,28 @@
-//! An error that decides the exit code. A leaf: every room may fail so.
+//! An error that decides the exit code. Every room may import this file.
 
 use std::fmt;
 
 /// The exit codes of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     Done = 0,
-    /// Failed.
+    /// An error of any other kind.
     Failed = 1,
-    /// The command line cannot be understood.
+    /// The command line or a setting is invalid.
     Usage = 2,
-    /// This host does not allow it.
+    /// This host does not allow sampling.
     Host = 3,
     /// The target is gone or refuses.
     Target = 4,
 }
 
-/// An error whose kind decides the exit code; its text is one sentence.
+/// An error that has an exit code and a message of one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The kind.
+    /// The exit code.
     pub exit: Exit,
-    /// What, where, what to do.
+    /// What happened, where, and what to do; empty if the message is printed already.
     pub message: String,
 }
 
@@ -35,30 +35,30 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// A usage error.
+    /// An error with [`Exit::Usage`].
     #[must_use]
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { exit: Exit::Usage, message: message.into() }
     }
 
-    /// This host does not allow it.
+    /// An error with [`Exit::Host`].
     #[must_use]
     pub fn host(message: impl Into<String>) -> Failure {
         Failure { exit: Exit::Host, message: message.into() }
     }
 
-    /// The target is gone or refuses.
+    /// An error with [`Exit::Target`].
     #[must_use]
     pub fn target(message: impl Into<String>) -> Failure {
         Failure { exit: Exit::Target, message: message.into() }
     }
 }
 
-/// The exit code of any error: that of the [`Failure`] in its chain or that explains it, else [`Exit::Failed`].
+/// The exit code of an error: that of the [`Failure`] in its chain or in its context, else [`Exit::Failed`].
 #[must_use]
 pub fn code_of(error: &anyhow::Error) -> Exit {
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
-    // The parts of a chain do not show what anyhow was given as context; the error as a whole does.
+    // anyhow's context is not part of the chain; only a downcast of the whole error finds a failure there.
     cause.or_else(|| error.downcast_ref::<Failure>()).map_or(Exit::Failed, |failure| failure.exit)
 }
 

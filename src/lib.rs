@@ -1,7 +1,7 @@
 //! jbpf-prof, an eBPF whole-system profiler with first-class Java.
 //!
-//! `docs/architecture.md` shows the way of a sample and the rooms of the source; `tests/layers` holds the imports to it. The library
-//! exists so that tests and fuzz targets reach the parsers; the product is the binary.
+//! `docs/architecture.md` describes the way of a sample and the rooms of the source; `tests/layers` checks the imports.
+//! The product is the binary. The library lets tests and fuzz targets reach the parsers.
 
 pub mod backoff;
 pub mod capture;

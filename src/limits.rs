@@ -1,5 +1,5 @@
-//! Limits of the profiler that a run met: which one, for which file or process, and how much was left out. A leaf: every
-//! room notes what it cuts, the report prints it, the daemon counts it. Nothing is cut in silence.
+//! Limits that a run reached: which limit, for which file or process, and how much was left out. Every room may import
+//! this file to note what it leaves out; the report prints the limits, and the daemon counts them.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,38 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
-    /// Executable mappings that are kept of one process, and of all.
+    /// Executable mappings of one process, and of all processes.
     Mappings,
-    /// Ranges of executable code that the BPF program holds of one process.
+    /// Ranges of executable code of one process in the BPF program's maps.
     CodeRanges,
-    /// Programs that have ended and whose last stacks wait for their names.
+    /// Ended programs whose last stacks wait for symbolization.
     EndedPrograms,
     /// Bytes of a perf map.
     PerfMap,
-    /// Memory for unwind tables in the kernel.
+    /// Kernel memory for unwind tables.
     UnwindTables,
-    /// Parts of an unwind table that is too large to be loaded as a whole.
+    /// Parts of an unwind table that is too large to load as a whole.
     UnwindTableParts,
-    /// Different stacks in a profile.
+    /// Distinct stacks in a profile.
     Stacks,
-    /// JVMs that are read at once.
+    /// JVMs whose memory is read at the same time.
     Jvms,
-    /// Bytes that the kernel keeps of a thread's name.
+    /// Bytes of a thread's name in the kernel.
     ThreadNames,
 }
 
-/// How a limit is told.
+/// How reports show a limit.
 struct Telling {
-    /// Stable name: of the metric's label and in JSON.
+    /// Stable name, in JSON and in the metric's label.
     name: &'static str,
-    /// What is left out, after a number: `executable mappings`.
+    /// What is left out, as it stands after a number: `executable mappings`.
     what: &'static str,
-    /// What follows for the profile, and what to do: a sentence.
+    /// The effect on the profile, and what to do: one sentence.
     advice: &'static str,
 }
 
 impl Limit {
-    /// Every limit.
+    /// All limits.
     pub fn all() -> impl Iterator<Item = Limit> {
         [
             Limit::Mappings,
@@ -56,7 +56,7 @@ impl Limit {
         .into_iter()
     }
 
-    /// Its stable name, lower case with hyphens.
+    /// The stable name, lower case with hyphens.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.telling().name
@@ -68,7 +68,7 @@ impl Limit {
         self.telling().what
     }
 
-    /// What follows for the profile, and what to do about it: a sentence.
+    /// The effect on the profile, and what to do about it: one sentence.
     #[must_use]
     pub fn advice(self) -> &'static str {
         self.telling().advice
@@ -127,21 +127,21 @@ impl Limit {
     }
 }
 
-/// Rows that are kept; further subjects share one row for each limit, which has the largest of them.
+/// Rows that are kept. Further subjects share one row for each limit, which has the largest number of them.
 const MAX_ROWS: usize = 1024;
 
-/// Stands for the subjects that have no row of their own.
+/// The subject of the shared row.
 const OTHERS: &str = "others";
 
-/// The limits that were met. One row for each limit and subject.
+/// The limits that a run reached, with one row for each limit and subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitsMet {
     rows: BTreeMap<(Limit, String), u64>,
 }
 
 impl LimitsMet {
-    /// Notes how much is left out so far for a subject (a file, a process; empty: the whole run); replaces what was noted
-    /// for it. Nothing left out is no row.
+    /// Notes how much was left out so far for a subject: a file, a process, or (empty) the whole run. Replaces an
+    /// earlier number. 0 adds no row.
     pub fn note(&mut self, limit: Limit, subject: &str, left_out: u64) {
         if left_out == 0 {
             return;
@@ -156,14 +156,14 @@ impl LimitsMet {
         }
     }
 
-    /// Takes in the rows of another room, or of a later look at the same one.
+    /// Adds the rows of another room, or newer rows of the same room, which replace the older ones.
     pub fn merge(&mut self, other: LimitsMet) {
         for ((limit, subject), left_out) in other.rows {
             self.note(limit, &subject, left_out);
         }
     }
 
-    /// The rows, by limit, then by subject.
+    /// The rows, sorted by limit and then by subject.
     #[must_use]
     pub fn rows(&self) -> Vec<LimitRow> {
         let row = |((limit, subject), &left_out): (&(Limit, String), &u64)| LimitRow {
@@ -175,14 +175,14 @@ impl LimitsMet {
     }
 }
 
-/// A limit that was met.
+/// A limit that a run reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitRow {
-    /// Which.
+    /// The limit.
     pub limit: Limit,
-    /// The file or process, fit to print; empty for the whole run.
+    /// The file or process, as printable text; empty for the whole run.
     pub subject: String,
-    /// How much was left out, in what [`Limit::what`] says.
+    /// How much was left out, in the unit of [`Limit::what`].
     pub left_out: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `jbpf-prof`: see the library crate for the layout.
+//! The binary `jbpf-prof`. `docs/architecture.md` describes the source.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let own = args.next().unwrap_or_default();
     let first = args.next();
-    // Child processes are this binary again, told by a hidden first argument.
+    // Child processes are this binary with a hidden first argument.
     let child = match first.as_ref().and_then(|a| a.to_str()) {
         Some("__worker") => Some(named(c"jbpf-worker", symbolize::worker::main)),
         Some(process::opener::ARGUMENT) => Some(named(c"jbpf-opener", process::opener::main)),
@@ -41,9 +41,9 @@ fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// A child process, called in lists of processes what it is: after `/proc/self/exe` it would be `exe`.
+/// Runs a child process under a name of its own: started as `/proc/self/exe`, process lists would show `exe`.
 fn named(name: &CStr, main: impl FnOnce() -> i32) -> i32 {
-    // A name is a help to people; nothing depends on it.
+    // An error is ignored: the name only helps people.
     _ = rustix::thread::set_name(name);
     main()
 }
@@ -77,7 +77,6 @@ fn run(command: Command) -> anyhow::Result<Exit> {
     }
 }
 
-/// The daemon.
 fn always_on(job: &cli::daemon::Job) -> anyhow::Result<Exit> {
     if job.check {
         print("the settings are valid\n")?;
@@ -89,7 +88,7 @@ fn always_on(job: &cli::daemon::Job) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What this host does not allow: an error if nothing can be sampled at all.
+/// Checks this host and prints its refusals. An error if nothing can be sampled at all.
 fn may_sample(own_btf: bool) -> anyhow::Result<Vec<host::HostRefusal>> {
     let refusals = host::check(own_btf);
     for refusal in &refusals {
@@ -101,7 +100,6 @@ fn may_sample(own_btf: bool) -> anyhow::Result<Vec<host::HostRefusal>> {
     Ok(refusals)
 }
 
-/// The main job.
 fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     cli::log::begin(config.log);
     config.warnings.iter().for_each(|warning| say(warning));
@@ -112,7 +110,7 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     sampled.map(|()| Exit::Done)
 }
 
-/// Writes what a run has given, and its report.
+/// Writes the outputs of a run and its report.
 fn write(config: &RecordConfig, mut outcome: session::Outcome) -> anyhow::Result<()> {
     outcome.filter(&config.include, &config.exclude);
     for target in &config.outputs {
@@ -138,7 +136,7 @@ fn write(config: &RecordConfig, mut outcome: session::Outcome) -> anyhow::Result
     if !config.profile_to_stdout {
         print(&text)?;
     } else {
-        // Standard output holds the profile; standard error may be closed.
+        // Standard output has the profile; standard error may be closed.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
     Ok(())
@@ -148,7 +146,7 @@ fn print(text: &str) -> anyhow::Result<()> {
     output::stream::to_stdout(|out| Ok(out.write_all(text.as_bytes())?))
 }
 
-/// One line for the user; standard error may be closed.
+/// Prints a line to standard error, which may be closed.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "jbpf-prof: {text}");
 }

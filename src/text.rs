@@ -1,9 +1,10 @@
-//! Foreign text made fit to print. A leaf: every room may use it.
+//! Makes untrusted text printable. Every room may import this file.
 
 use std::borrow::Cow;
 
-/// Whether a character may be printed anywhere: no control character, nothing that turns the direction of text or
-/// breaks a line (bidirectional marks and overrides, line and paragraph separators), no noncharacter (XML forbids them).
+/// Whether a character is safe to print: no control character, no character that changes the direction of text or
+/// breaks a line (bidirectional marks and overrides, line and paragraph separators), no noncharacter (XML forbids
+/// them).
 fn printable(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -11,23 +12,23 @@ fn printable(c: char) -> bool {
         && u32::from(c) & 0xfffe != 0xfffe
 }
 
-/// Whether [`clean`] would leave the text as it is.
+/// Whether [`clean`] would return the text unchanged.
 #[must_use]
 pub fn is_clean(text: &str, max: usize) -> bool {
     text.chars().all(printable) && (text.len() <= max || text.chars().nth(max).is_none())
 }
 
-/// Makes foreign text fit to print: control characters (ESC, newline, DEL, C1), bidirectional overrides, line
-/// separators and noncharacters become `?`, bytes that are no UTF-8 become U+FFFD, and text of more than `max` characters
-/// is shortened as [`shortened`] does.
+/// Makes untrusted text printable. Control characters (ESC, newline, DEL, C1), bidirectional overrides, line separators
+/// and noncharacters become `?`; invalid UTF-8 becomes U+FFFD. [`shortened`] shortens text of more than `max`
+/// characters.
 #[must_use]
 pub fn clean(bytes: &[u8], max: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
     shortened(text.chars().map(|c| if printable(c) { c } else { '?' }).collect(), max)
 }
 
-/// Text of more than `max` characters as `head…1234abcd…tail` of `max` characters. The eight digits are a hash of the
-/// whole text: names that differ stay different, and a name is the same in each run, file and format.
+/// Shortens text of more than `max` characters to `head…1234abcd…tail` of `max` characters. The eight digits are a hash
+/// of the whole text: different names stay different, and a name is the same in each run, file and format.
 #[must_use]
 pub fn shortened(text: String, max: usize) -> String {
     if text.len() <= max {
@@ -46,10 +47,10 @@ pub fn shortened(text: String, max: usize) -> String {
     format!("{head}…{:08x}…{tail}", hash(text.as_bytes()))
 }
 
-/// Characters that stand for the middle of a shortened text: a hash between two marks.
+/// Characters in place of the middle of a shortened text: a hash between two `…`.
 const MARK: usize = 10;
 
-/// FNV-1a of 64 bits, folded to 32. Without a key: a program that makes two of its names collide misleads its owner only.
+/// FNV-1a of 64 bits, folded to 32, without a key: a program with two colliding names misleads only its owner.
 fn hash(bytes: &[u8]) -> u32 {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -57,8 +58,8 @@ fn hash(bytes: &[u8]) -> u32 {
     (hash >> 32) as u32 ^ hash as u32
 }
 
-/// Modified UTF-8 made UTF-8: it writes characters beyond U+FFFF as two surrogates of three bytes each (JVM specification,
-/// 4.4.7).
+/// Converts modified UTF-8 to UTF-8. The modified form writes characters above U+FFFF as two surrogates of three bytes
+/// each (JVM specification, 4.4.7).
 #[must_use]
 pub fn standard_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.contains(&0xed) {
@@ -107,7 +108,7 @@ mod tests {
         assert!(
             clean(last.as_bytes(), 1024).ends_with("ää1") && clean(other.as_bytes(), 1024).ends_with("ää2")
         );
-        // The same in each run, and what was shortened once is not shortened to another name.
+        // The hash is the same in each run, and shortening a shortened name changes nothing.
         assert_eq!(clean("abc".repeat(20).as_bytes(), 30), "abcabcabca…9a84666e…cabcabcabc");
         assert_eq!(clean(one.as_bytes(), 1024), one);
         assert_eq!(shortened(one.clone(), 4096), one);

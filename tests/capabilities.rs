@@ -1,4 +1,4 @@
-//! The DaemonSet's capabilities: what is lost without each, as the table in `docs/kubernetes.md` says.
+//! The DaemonSet's capabilities: without each one, the losses are those in the table of `docs/kubernetes.md`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::fs;
@@ -14,9 +14,9 @@ use testkit::profiler::{self, binary};
 use testkit::target::Target;
 use testkit::{is_root, manifest, native, scratch};
 
-/// The profiler with the manifest's capabilities but these.
+/// The profiler with the manifest's capabilities, except these.
 fn without(left_out: &[&str]) -> Command {
-    // As `setpriv` calls them.
+    // The names as `setpriv` spells them.
     let names = manifest::listed("add").into_iter().map(|name| name.to_lowercase());
     let kept = names.filter(|name| !left_out.contains(&name.as_str()));
     let set: String = kept.map(|name| format!(",+{name}")).collect();
@@ -25,7 +25,7 @@ fn without(left_out: &[&str]) -> Command {
     command
 }
 
-/// A copy of the program `native` that runs as nobody under another name, in a directory with this mode.
+/// A copy of the program `native` that the user nobody runs under another name, in a directory with this mode.
 fn copy(name: &str, mode: u32) -> (Target, PathBuf) {
     let dir = scratch(name);
     let file = dir.join(name);
@@ -37,7 +37,7 @@ fn copy(name: &str, mode: u32) -> (Target, PathBuf) {
     (Target::start(as_nobody().arg(&file)), file)
 }
 
-/// The same, in a file system that only it sees.
+/// The same, in a file system that only this program sees.
 fn in_its_own_mounts(name: &str) -> Target {
     let dir = scratch(name);
     let file = dir.join(name);
@@ -51,7 +51,7 @@ fn in_its_own_mounts(name: &str) -> Target {
     Target::start(Command::new("unshare").args(["--mount", "sh", "-c", &script]))
 }
 
-/// What three seconds of all have, with these capabilities left out.
+/// A profile of all processes for three seconds, with these capabilities left out.
 fn profile(left_out: &[&str]) -> Folded {
     let run = profiler::finish(
         without(left_out).args(["-a", "-F", "999", "-d", "3", "-o", "-", "--report", "none"]),
@@ -106,7 +106,7 @@ fn the_agent_takes_the_ids_of_a_jvm_and_without_that_its_memory_is_read() {
     if !is_root() {
         return;
     }
-    // Where nobody can read them, wherever this repository is.
+    // Copies the classes to where the user nobody can read them, wherever this repository is.
     let own = tempfile::tempdir_in("/tmp").unwrap();
     fs::set_permissions(own.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let to = own.path().to_str().unwrap();

@@ -1,4 +1,4 @@
-//! Capture alone, on real ticks (root): the accounts add up, stacks arrive, filters hold.
+//! Capture alone, on real ticks (needs root): accounts add up, stacks arrive, filters work.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::time::Duration;
@@ -28,13 +28,13 @@ fn options(filter: Filter) -> CaptureOptions {
     }
 }
 
-/// CPU time that this thread has used.
+/// The CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
 }
 
-/// Burns 300 ms of CPU time in this thread in each window; gives the windows and what the events themselves counted.
+/// Burns 300 ms of CPU time in this thread in each window; returns the windows and the events' own count of periods.
 fn capture(options: &CaptureOptions, windows: usize) -> (Vec<Window>, u64) {
     let mut capture = Capture::prepare(options).unwrap();
     capture.start().unwrap();
@@ -71,7 +71,7 @@ fn accounts_add_up() {
         assert_eq!(w.events[0].kept, w.stacks.iter().map(|(_, c)| c.ticks).sum::<u64>());
         ticks += w.events[0].counters.ticks;
     }
-    // How many of them come is the host's matter; `whole` looks at hosts that have time.
+    // How many periods become ticks depends on the host; `whole` tests hosts that have time.
     assert!(periods > 1_100, "{periods} periods in 1.2 s of a busy CPU at 999 Hz");
     assert!((100..=periods).contains(&ticks), "{ticks} ticks in {periods} periods");
 }
@@ -109,7 +109,7 @@ fn nothing_is_counted_after_a_stop() {
     if !is_root() {
         return;
     }
-    // All CPUs are walking stacks for a good part of the time: most stops meet a run.
+    // All CPUs unwind stacks for much of the time, so most stops come during a run of the BPF program.
     let often = CaptureOptions { events: vec![(Event::Cpu, 50_000)], ..options(Filter::default()) };
     let mut capture = Capture::prepare(&often).unwrap();
     let mut ticks = 0;
@@ -133,13 +133,13 @@ fn nothing_is_counted_after_a_stop() {
     assert!(ticks > 100, "{ticks} ticks");
 }
 
-/// As where a CPU goes again between both calls.
+/// The same happens when a CPU goes offline again between the two calls.
 #[test]
 fn an_event_that_cannot_be_started_fails_nothing_while_another_ticks() {
     if !is_root() {
         return;
     }
-    // A filter of system calls is its thread's for good. PERF_EVENT_IOC_ENABLE is `_IO('$', 0)`.
+    // A seccomp filter stays with its thread. PERF_EVENT_IOC_ENABLE is `_IO('$', 0)`.
     let is_enable = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 0x2400).unwrap();
     let rules = [(libc::SYS_ioctl, vec![SeccompRule::new(vec![is_enable]).unwrap()])].into();
     let no = SeccompAction::Errno(libc::ENODEV.unsigned_abs());
@@ -151,7 +151,7 @@ fn an_event_that_cannot_be_started_fails_nothing_while_another_ticks() {
         capture.start().unwrap();
         let cpus = capture.cpus();
         seccompiler::apply_filter(&filter).unwrap();
-        // All but one go, and come back.
+        // All CPUs but one go, and come back.
         capture.follow_hotplug(&cpus[..1]);
         capture.follow_hotplug(&cpus);
         assert_eq!(capture.cpus(), cpus[..1]);

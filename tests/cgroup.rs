@@ -1,4 +1,4 @@
-//! Profiles of cgroups, containers and pods: all of their own samples, and nobody else's.
+//! Profiles of cgroups, containers and pods: all samples of the target, and no samples of other processes.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::io::Read as _;
@@ -23,7 +23,7 @@ fn start(group: &Group, program: &str) -> Target {
     Target::start(&mut group.enter(&native::program(program)))
 }
 
-/// Asserts that a profile has samples, and of these programs only.
+/// Asserts that a profile has samples, all of them of these programs.
 #[track_caller]
 fn assert_only(folded: &Folded, programs: &[&str]) {
     assert!(folded.total() > 50, "the profile is empty:\n{}", folded.top(10));
@@ -31,7 +31,7 @@ fn assert_only(folded: &Folded, programs: &[&str]) {
     assert_eq!(others.total(), 0, "{}", others.top(10));
 }
 
-/// Without the shell that enters a group and then becomes the program: a profile that has begun before may have it.
+/// Removes the shell that enters a group and then executes the program; a profile that began earlier may have it.
 fn entered(folded: &Folded) -> Folded {
     folded.keep(|stack| stack[0] != "sh")
 }
@@ -63,7 +63,7 @@ fn a_groups_profile_is_whole_and_its_own_in_each_hierarchy() {
     }
 }
 
-/// As in a container of containerd or CRI-O where v2 alone is used.
+/// The same view as in a container of containerd or CRI-O on a host that uses only v2.
 #[test]
 fn groups_outside_our_own_cgroup_namespace_are_called_as_the_host_calls_them() {
     if !is_root() {
@@ -155,7 +155,7 @@ fn two_groups_and_not_the_third() {
     let [one, two, three] = ["one", "two", "three"].map(|name| Group::own(&naming(), name));
     let targets = [start(&one, "native"), start(&two, "kernel")];
     let _third = start(&three, "unique");
-    // One by its directory, one as /proc/PID/cgroup shows it.
+    // One group by its directory, one by the path that /proc/PID/cgroup shows.
     let path = format!("/{}", two.path().file_name().unwrap().to_str().unwrap());
     let pids = targets.each_ref().map(Target::pid);
     let profile = record_watching(&pids, 2, &args(&["-G", &one.arg(), "-G", &path]));
@@ -163,7 +163,7 @@ fn two_groups_and_not_the_third() {
     profile.assert_samples_of(&pids, profile.folded.total());
 }
 
-/// A cgroup as the kubelet and containerd make it, with its names in the node's files.
+/// A pod's cgroup as the kubelet and containerd make it, with its names in the node's files.
 struct Pod {
     container: Group,
     _pod: Group,
@@ -175,7 +175,7 @@ impl Pod {
         Pod::make_unnamed(kubepods, node, uid, names, id)
     }
 
-    /// Says what the container is called.
+    /// Writes the log file whose name has the names of the container.
     fn tell(node: &Path, [namespace, pod, container]: [&str; 3], id: &str) {
         let logs = node.join("var/log/containers");
         std::fs::create_dir_all(&logs).unwrap();
@@ -196,7 +196,7 @@ impl Pod {
     }
 }
 
-/// What the report says of containers: namespace, pod, container, id; and ticks.
+/// The containers in the report: namespace, pod, container, id; and ticks.
 fn rows(report: &Value) -> Vec<([String; 4], u64)> {
     let rows = report["containers"].as_array().unwrap().iter();
     let text = |row: &Value, name: &str| row["container"][name].as_str().unwrap_or("-").to_owned();
@@ -226,7 +226,7 @@ fn pods_by_name_with_their_labels_and_those_that_come_later() {
     let whole = (["prod", "shop-0", "app", &first].map(str::to_owned), one.folded.total());
     assert_eq!(rows(&one.report), [whole]);
 
-    // A pod of the same namespace that begins while it runs: no group of it was there.
+    // A pod of the same namespace starts during the run; its group did not exist before.
     let (later, _late, _target) = std::thread::scope(|scope| {
         let run = scope.spawn(|| record(6, &args(&["--namespace", "prod", "--node-root", root])));
         std::thread::sleep(Duration::from_secs(2));
@@ -241,12 +241,12 @@ fn pods_by_name_with_their_labels_and_those_that_come_later() {
     assert_eq!(names, expected.map(|names| names.map(str::to_owned)));
 }
 
-/// What is reported of all processes when something happens while they are sampled.
+/// The report of all processes while `happens` runs.
 fn report_of_all(node: &Path, happens: impl FnOnce()) -> Value {
     profiler::while_sampling(&[], &["-a", "--node-root", node.to_str().unwrap()], happens).report
 }
 
-/// The kubelet says what a container is called when it runs already; and one may be gone before its stacks come.
+/// The kubelet names a container after it has started. A container may be gone before its stacks are read.
 #[test]
 fn a_name_that_comes_late_and_lives_that_are_short() {
     if !is_root() {
@@ -257,7 +257,7 @@ fn a_name_that_comes_late_and_lives_that_are_short() {
     let late = Pod::make_unnamed(&kubepods, node.path(), UIDS[0], names, &id("a"));
     let _target = start(&late.container, "native");
     let report = report_of_all(node.path(), || {
-        // A whole window at least has no name for it.
+        // At least one whole window has no name for this container.
         std::thread::sleep(Duration::from_millis(2500));
         Pod::tell(node.path(), names, &id("a"));
         for digit in ["b", "c", "d", "e"] {
@@ -272,7 +272,7 @@ fn a_name_that_comes_late_and_lives_that_are_short() {
     let ticks = |names: [&str; 4]| rows.iter().find(|row| row.0 == names).map_or(0, |row| row.1);
     let (named, before) = (["prod", "late", "app", &id("a")], ["prod", "late", "", &id("a")]);
     assert!(ticks(named) > 100 && ticks(before) > 100, "{rows:?}");
-    // Where very many programs begin one of them may be met too late.
+    // If very many programs start, the profiler may notice one of them too late.
     let met = ["b", "c", "d", "e"].iter().filter(|digit| ticks(["", "", "", &id(digit)]) > 20).count();
     assert!(met >= 3, "{met}: {rows:?}");
 }
@@ -327,7 +327,7 @@ fn each_container_has_a_file_and_its_labels() {
     assert_eq!(rest.total() + sum, all.total(), "each sample is in one file");
 }
 
-/// How many tenths of a second were sampled.
+/// The sampled time in tenths of a second.
 fn tenths(report: &Value) -> f64 {
     report["duration_s"].as_f64().unwrap() * 10.0
 }
@@ -362,7 +362,7 @@ fn of_two_jvms_the_throttled_one_is_told() {
     };
     let slow = Program::new("Shares").start_in(&group);
     let free = Program::new("Shares").start(&Jdk::host());
-    // Only now: it would be long in getting ready.
+    // The limit is set only now: with it the JVM would take long to become ready.
     group.limit(200);
     let pids = format!("{},{}", slow.pid(), free.pid());
     let report = record(2, &args(&["-p", &pids])).report;
@@ -372,7 +372,7 @@ fn of_two_jvms_the_throttled_one_is_told() {
     };
     let told = &jvm(&slow)["throttling"];
     let n = |name: &str| told[name].as_u64().unwrap_or_else(|| panic!("{}", jvm(&slow)));
-    // It wants all of a CPU and has a fifth, so that it waits in each tenth of a second of the profile.
+    // The JVM wants a whole CPU and gets a fifth, so it is throttled in each tenth of a second of the profile.
     assert!(n("times") >= 5 && n("times") as f64 <= tenths(&report) + 2.0, "{told} of {}", tenths(&report));
     assert!(n("usec") > 200_000, "{told}");
     assert_eq!(jvm(&free)["throttling"], Value::Null);
@@ -412,8 +412,8 @@ fn shares() -> Vec<String> {
     flags.map(str::to_owned).to_vec()
 }
 
-/// JVMs in containers of runc: read-only root, no capability, no shell, another user, its own pid namespace; and in a user
-/// namespace as well.
+/// JVMs in containers of runc: read-only root, no capability, no shell, another user, its own PID namespace. Then the
+/// same in a user namespace.
 #[test]
 fn a_jvm_in_a_container_by_the_containers_name() {
     in_container(21, |jdk| {
@@ -439,7 +439,7 @@ fn a_jvm_in_a_container_by_the_containers_name() {
     });
 }
 
-/// runc's own state tells the names of its containers.
+/// The names of runc's containers come from runc's own state files.
 #[test]
 fn containers_of_runc_have_their_names() {
     in_container(21, |jdk| {
@@ -451,7 +451,7 @@ fn containers_of_runc_have_their_names() {
         let programs = native::program("native");
         let binds = [(programs.parent().unwrap(), "/tmp/native")];
         let target = container::start_named(&name, &container::config(jdk.root().unwrap(), &command, &binds));
-        // As runc writes it, where it keeps its state by itself.
+        // The file as runc writes it, in runc's default place.
         let text = std::fs::read(scratch(&name).join("state").join(&name).join("state.json")).unwrap();
         std::fs::write(state.join("state.json"), text).unwrap();
         let profile =

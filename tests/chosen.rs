@@ -1,4 +1,4 @@
-//! Chosen processes: who they are when numbers are given away, who descends from them, and when the last has ended.
+//! Selected processes: their identity when pids are reused, their descendants, and the run's end after the last one.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::process::Command;
@@ -11,7 +11,7 @@ use testkit::spent::{Watch, spend};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch};
 
-/// Milliseconds of CPU time after which a program ends that nobody waits for.
+/// Milliseconds of CPU time after which a program ends; no test waits for that.
 const LONG: &str = "20000";
 
 #[test]
@@ -24,7 +24,7 @@ fn whoever_is_given_the_number_of_one_that_has_ended_is_not_chosen() {
     let mut with_pid = Command::new(native::program("with_pid"));
     with_pid.arg(number.to_string()).arg(native::program("turn_a")).arg(LONG);
     let mut stranger = None;
-    // It ends though the number is somebody's.
+    // The run ends although another process has the pid.
     let profile = until_it_ends(&["-p", &format!("{number},{other}")], || {
         spend(number, Duration::from_secs(1));
         drop(first);
@@ -39,7 +39,7 @@ fn whoever_is_given_the_number_of_one_that_has_ended_is_not_chosen() {
     assert!(procfs::stat(number).is_some_and(|stat| stat.comm == b"turn_a"), "it has ended by itself");
     let of = |name: &str| profile.folded.count(|stack| stack[0] == name);
     assert!(of("native") > 200 && of("kernel") > 200, "{}", profile.folded.top(10));
-    // In the window in which its forerunner ended it may still be taken for that one.
+    // In the window in which its predecessor ended, the new process may still be taken for it.
     assert!(of("turn_a") < 2_500, "{} samples of 5,000 ticks", of("turn_a"));
 }
 
@@ -48,7 +48,7 @@ fn descendants_are_profiled_when_all_between_have_ended() {
     if !is_root() {
         return;
     }
-    // The middle one is there before the profiler, and gone when the one that it makes begins to work.
+    // The middle process starts before the profiler, and is gone when its own child begins to work.
     let (first, middle) = (
         "sh -c \"$0\" \"$@\"; exit 0",
         "echo ready\n\

@@ -1,4 +1,4 @@
-//! 32-bit programs on a 64-bit kernel, end to end: the same stacks of known shape as of others.
+//! 32-bit programs on a 64-bit kernel, end to end: the same stacks of known shape as for 64-bit programs.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use testkit::profiler::profile;
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, skip};
 
-/// The kernel's headers: those of 64 bits are no others, and a compiler for 32 bits does not look there.
+/// The kernel's headers, which are the same for 64 bits; a compiler for 32 bits does not search them.
 const HEADERS: &str = "/usr/include/x86_64-linux-gnu";
 
-/// Compiles a program for 32 bits; none where that cannot be, or where this kernel does not run it.
+/// Compiles a program for 32 bits; `None` if the compiler cannot, or if this kernel does not run the program.
 fn compiled(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     if !is_root() {
         return None;
@@ -40,7 +40,7 @@ fn frames(args: &[&str]) -> Option<Folded> {
     Some(profile(&target, 2, &[]).folded)
 }
 
-/// Asserts that these names, the roots first, stand in nearly all stacks that have the last of them.
+/// Asserts that nearly all stacks with the last of these names have all of them in this order, roots first.
 #[track_caller]
 fn assert_callers(all: &Folded, names: &[&str]) {
     let (leaf, own) = (names.last().unwrap(), |frame: &&String| names.iter().any(|name| is(frame, name)));
@@ -95,7 +95,7 @@ fn coroutines_begin_where_libc_begins_them() {
     assert_callers(&all, &[&["in_coroutine"][..], &["chain"; 40], &["by_value", "work"]].concat());
 }
 
-/// The kernel is entered in its own vdso, which 64-bit programs do not have.
+/// The kernel is entered from the vdso of 32-bit programs, which 64-bit programs do not have.
 #[test]
 fn system_calls_have_callers() {
     let Some(program) = compiled("kernel.c", "kernel-32", &["-fomit-frame-pointer"]) else { return };

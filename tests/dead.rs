@@ -1,5 +1,5 @@
-//! File systems whose server takes requests and never answers, and memory that is locked for good by them: that costs
-//! the process that is in it its names, and nobody else anything.
+//! File systems whose server accepts requests and never answers, and memory locks that such servers hold up forever:
+//! the affected process loses its names, other processes lose nothing.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::fs::File;
@@ -19,7 +19,7 @@ use testkit::spent::spend;
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, skip};
 
-/// Whether there can be such file systems here.
+/// Whether this kernel can mount such file systems.
 fn has_fuse() -> bool {
     let there = Path::new("/dev/fuse").exists();
     if !there {
@@ -28,13 +28,13 @@ fn has_fuse() -> bool {
     there
 }
 
-/// The program `dead_fs` in one of its ways, and the process that runs.
+/// The program `dead_fs` in one of its modes, and the pid of the process that runs.
 fn dead_fs(way: &str, with: &Path) -> (Target, u32) {
     let dir = scratch(&format!("mounted-{way}"));
     Target::start_by(Command::new(native::program("dead_fs")).arg(way).arg(dir).arg(with))
 }
 
-/// How long a run may take beside its sampling: some calls are given up, each after half a second.
+/// How long a run may take in addition to its sampling: some calls are given up, each after half a second.
 const BESIDE: Duration = Duration::from_secs(15);
 
 #[test]
@@ -42,7 +42,7 @@ fn a_file_system_that_does_not_answer_costs_its_own_names_only() {
     only_its_own_names_are_lost("file");
 }
 
-/// Whoever closes a file there, or ends with it open, waits for its server, and no signal ends that.
+/// A process that closes a file there, or ends with it open, waits for the server, and no signal ends that.
 #[test]
 fn a_file_system_that_does_not_let_go_of_a_file_costs_its_own_names_only() {
     only_its_own_names_are_lost("close");
@@ -59,7 +59,7 @@ fn only_its_own_names_are_lost(way: &str) {
     let begun = Instant::now();
     let profile = record_watching(&[pid, victim.pid()], 3, &["--all".to_owned()]);
     assert!(begun.elapsed() < Duration::from_secs(3) + BESIDE, "{:?}", begun.elapsed());
-    // The program's name is that of its file there: `file`.
+    // The process is named after its file there: `file`.
     let of_dead = profile.folded.keep(|stack| stack[0] == "file");
     profile.assert_samples_of(&[pid], of_dead.total());
     let nameless = of_dead.count(|stack| stack.iter().any(|f| f == "[unknown: file unavailable (file)]"));
@@ -69,7 +69,7 @@ fn only_its_own_names_are_lost(way: &str) {
     assert!(of_victim.within("main").total() * 10 > of_victim.total() * 9, "{}", of_victim.top(10));
 }
 
-/// Most answer, and many let root read them (`allow_other`): mounts of object stores, of other hosts, unions.
+/// Most such servers answer, and many let root read (`allow_other`): mounts of object stores, of other hosts, unions.
 #[test]
 fn a_program_on_a_file_system_that_answers_has_its_names() {
     if !is_root() || !has_fuse() {
@@ -82,8 +82,8 @@ fn a_program_on_a_file_system_that_answers_has_its_names() {
     assert!(folded.within("main").within("burn40").total() * 10 > folded.total() * 3, "{}", folded.top(10));
 }
 
-/// Who runs generated code may have a perf map in its `/tmp`. To look for it must cost no thread of ours: a process with
-/// one that waits for such a file system cannot end.
+/// A process with generated code may have a perf map in its `/tmp`. The search for it must not block a thread of the
+/// profiler: a process with a thread that waits for such a file system cannot end.
 #[test]
 fn a_tmp_that_does_not_answer_costs_the_names_of_generated_code_only() {
     only_generated_code_is_nameless("jit", Path::new("/tmp"));
@@ -111,7 +111,7 @@ fn only_generated_code_is_nameless(way: &str, dir: &Path) {
     assert!(nameless * 10 > of_dead.total() * 9, "{}", of_dead.top(10));
 }
 
-/// It has even mapped a `libjvm.so`, so that it looks like a JVM that is to be attached to.
+/// The process has also mapped a `libjvm.so`, so it looks like a JVM to attach to.
 #[test]
 fn a_process_that_holds_its_memory_lock_costs_its_own_names_only() {
     if !is_root() || !has_fuse() {
@@ -119,7 +119,7 @@ fn a_process_that_holds_its_memory_lock_costs_its_own_names_only() {
     }
     let jdk = Jdk::host();
     let (_dead, pid) = dead_fs("lock", &libjvm(&jdk));
-    // Proof that nobody gets the lock: what needs it does not come back.
+    // Proof that the lock is never free: a read that needs it does not return.
     let cat = Command::new("timeout").args(["1", "cat", &format!("/proc/{pid}/cmdline")]).output().unwrap();
     assert_eq!(cat.status.code(), Some(124), "the lock is free: this test would not test");
     let victim = Program::new("Shares").start(&jdk);
@@ -133,12 +133,12 @@ fn a_process_that_holds_its_memory_lock_costs_its_own_names_only() {
     let of_victim = profile.folded.keep(|stack| stack[0] == "java");
     profile.assert_samples_of(&[victim.pid()], of_victim.total());
     assert!(of_victim.within("Shares.round").total() * 10 > of_victim.total() * 9, "{}", of_victim.top(10));
-    // Listing the JVMs asks every process, too.
+    // Listing the JVMs reads every process, too.
     let listed = run(["jvms"]).success();
     assert!(listed.stdout.contains(&victim.pid().to_string()), "{}", listed.stdout);
 }
 
-/// What holds it may pass: a process that once answered too late has its names from then on.
+/// The cause may end: a process that once answered too late has its names from then on.
 #[test]
 fn a_process_that_lets_its_memory_lock_go_has_its_names_again() {
     if !is_root() || !has_fuse() {
@@ -156,7 +156,7 @@ fn a_process_that_lets_its_memory_lock_go_has_its_names_again() {
     assert!(folded.within("locked_work").total() * 10 > folded.total(), "{}", folded.top(10));
 }
 
-/// Reading such memory holds up the worker that does it, for good.
+/// Reading such memory blocks its worker forever.
 #[test]
 fn jvms_whose_memory_does_not_answer_cost_others_nothing() {
     if !is_root() || !has_fuse() {
@@ -168,7 +168,7 @@ fn jvms_whose_memory_does_not_answer_cost_others_nothing() {
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
     let mut symbolizer =
         Symbolizer::start(SymbolConfig::new(env!("CARGO_BIN_EXE_jbpf-prof").into())).unwrap();
-    // No process has these numbers: they are of one tenant.
+    // No process has these pids; all belong to one tenant.
     for tgid in u32::MAX - 8..u32::MAX {
         assert_eq!(
             leaf_in(&mut symbolizer, tgid, memory.try_clone().unwrap()),
@@ -177,7 +177,7 @@ fn jvms_whose_memory_does_not_answer_cost_others_nothing() {
     }
     assert_eq!(symbolizer.stats().worker_lost, 8, "then it has lost its turn");
     let empty = tempfile::tempfile().unwrap();
-    // Deadlines are short after so many that were missed, and a host may be busy.
+    // Deadlines are short after so many timeouts, and a host may be busy.
     let others = |_| leaf_in(&mut symbolizer, std::process::id(), empty.try_clone().unwrap());
     assert!(
         (0..5).map(others).any(|why| why == Some(UnknownReason::ProcessGone)),
@@ -185,10 +185,10 @@ fn jvms_whose_memory_does_not_answer_cost_others_nothing() {
     );
 }
 
-/// Why an address of a JVM with this memory has no name.
+/// The unknown reason of an address in a JVM with this memory.
 fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<UnknownReason> {
     let process = ProcessId { tgid, start: 1, exec: 1 };
-    // The code heaps at 0x40000000, where `dead_fs` has mapped its file; the rest is nothing.
+    // The code heaps at 0x40000000, where `dead_fs` has mapped its file; all other fields are zero.
     let mut layout = [0; 4096];
     layout[..5].copy_from_slice(&[0x80, 0x80, 0x80, 0x80, 0x04]);
     let layout = postcard::from_bytes(&layout).unwrap();
@@ -205,7 +205,7 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Unknown
     symbolizer.symbolize(&[stack], &mut Generated).remove(0).frames.first().and_then(|frame| frame.unknown)
 }
 
-/// Address spaces with nothing but generated code.
+/// Address spaces with only generated code.
 struct Generated;
 
 impl AddressSpaces for Generated {

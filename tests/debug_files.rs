@@ -16,10 +16,10 @@ fn run(command: &mut Command) -> String {
     finish(command).success().stdout
 }
 
-/// Compiles the program with its debug information.
+/// Compiles `inlined.c` with debug information.
 fn compile(flags: &[&str], to: &Path) {
     let mut cc = Command::new("cc");
-    // Files beside the output are named by it.
+    // The files beside the output are named after it.
     cc.args(["-O2", "-g", "-Wl,--build-id"]).args(flags).arg(sources().join("inlined.c")).arg("-o").arg(to);
     run(cc.current_dir(to.parent().unwrap()));
 }
@@ -28,12 +28,12 @@ fn folded(target: &Target) -> Folded {
     profile(target, 1, &[]).folded.keep(|stack| stack[0] == "svc")
 }
 
-/// The share of samples that are in the inlined function, by name.
+/// The share of samples in the inlined function, by its name.
 fn share(folded: &Folded) -> f64 {
     folded.share(|stack| stack.windows(2).any(|pair| is(&pair[0], "work") && pair[1] == "rotate_[i]"))
 }
 
-/// A root directory with a stripped program in it, and its debug file where nobody looks for it.
+/// A root directory with a stripped program, and its debug file at a place that is not searched.
 struct Root {
     directory: tempfile::TempDir,
     build_id: String,
@@ -46,7 +46,7 @@ impl Root {
         for mount in ["bin", "proc", "dev", "sys", "tmp"] {
             fs::create_dir(inside(mount)).unwrap();
         }
-        // Another user goes in.
+        // Another user enters the directory.
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         let (full, debug, svc) = (inside("full"), inside("svc.debug"), inside("bin/svc"));
         compile(&["-static"], &full);
@@ -89,7 +89,7 @@ fn debug_files_in_a_container_are_read() {
     }
 }
 
-/// Whoever could not have made the program does not name its code, nor does a file of another build.
+/// Debug files are ignored if others than the program's makers can write them, or if they are of another build.
 #[test]
 fn debug_files_of_others_are_left_alone() {
     if !is_root() || lacks("runc") {

@@ -1,5 +1,5 @@
-//! Events other than time, end to end: each is counted where it happened, and the accounts add up to what the kernel
-//! counted.
+//! Events other than CPU time, end to end: each is counted where it happens, and the accounts add up to the kernel's
+//! own count.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::fs;
@@ -12,10 +12,10 @@ use testkit::profiler::{Profile, out_file, run, until_it_ends, while_sampling};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch};
 
-/// Rounds of a program, each of which touches 10 new pages in one function and 30 in another one.
+/// The number of rounds of a program; each touches 10 new pages in one function and 30 in another one.
 const ROUNDS: u64 = 200;
 
-/// A file that says that the rounds may begin, and is not there yet.
+/// The path of a file whose creation starts the rounds.
 fn go(name: &str) -> PathBuf {
     let file = scratch("go").join(name);
     let _ = fs::remove_file(&file);
@@ -32,7 +32,7 @@ fn touched(target: &mut Target, go: &Path, more: &[&str]) -> Profile {
     })
 }
 
-/// Asserts that every fault was counted once, and those of the two functions where they happened.
+/// Asserts that every fault was counted once, and the faults of the two functions in these functions.
 #[track_caller]
 fn assert_all(profile: &Profile, functions: [&str; 2]) {
     for (name, pages) in functions.into_iter().zip([10, 30]) {
@@ -69,7 +69,7 @@ fn page_faults_are_counted_where_they_happen() {
     }
 }
 
-/// A command begins when its events run, not before, however busy the machine is.
+/// A command begins only when its events run, however busy the machine is.
 #[test]
 fn a_command_is_sampled_from_its_beginning() {
     if !is_root() {
@@ -78,7 +78,7 @@ fn a_command_is_sampled_from_its_beginning() {
     let go = go("command");
     fs::write(&go, "").unwrap();
     let program = native::with_flags("touched.c", "touched-fp", &["-fno-omit-frame-pointer"]);
-    // Its output would stand in the report.
+    // The program's output would be in the report.
     let command = format!("exec {} {} {ROUNDS} end >/dev/null", program.display(), go.display());
     let args = ["-e", "page-faults,cpu", "--", "sh", "-c", &command];
     assert_all(&until_it_ends(&args, || ()), ["touch10", "touch30"]);
@@ -110,7 +110,7 @@ fn a_sample_of_one_in_many_stands_for_all_of_them() {
     let mut target = Target::start(Command::new(program).arg(&go).arg(ROUNDS.to_string()));
     let profile = touched(&mut target, &go, &["-e", "page-faults,cpu", "-c", "10"]);
     assert_eq!(profile.report["accounts"]["one_in"], 10);
-    // The kernel counts to ten on each CPU, whoever runs there: chance decides on what is left over.
+    // The kernel counts to ten on each CPU, for all processes together, so chance decides on the remainder.
     let near = |pages: u64| pages * ROUNDS / 10 - 20..=pages * ROUNDS / 10 + 20;
     for (name, pages) in [("touch10", 10), ("touch30", 30)] {
         let stacks = profile.folded.within(name);
@@ -118,7 +118,7 @@ fn a_sample_of_one_in_many_stands_for_all_of_them() {
     }
 }
 
-/// Each event is a file of its own beside the first one's, for formats that hold only one.
+/// Formats that hold only one event get a file for each event, beside the first one's.
 #[test]
 fn each_event_has_its_file() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! Bad input and hostile or broken targets: each has one clear sentence, a documented exit code, and harms nobody.
+//! Bad input, hostile or broken targets: each gives one clear message, a documented exit code, and harms nothing else.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::os::unix::net::UnixStream;
@@ -57,7 +57,7 @@ fn ordinary_users_are_told_that_it_needs_root() {
     let mut command = Command::new(binary());
     command.args(["--all", "-d", "1", "-o"]).arg(&out);
     if rustix::process::geteuid().is_root() {
-        // The binary may lie where nobody else can reach it.
+        // Other users may be unable to reach the binary's directory.
         let copy = std::env::temp_dir().join(format!("jbpf-prof-{}", std::process::id()));
         std::fs::copy(binary(), &copy).unwrap();
         let mut command = Command::new(&copy);
@@ -75,9 +75,9 @@ fn what_does_not_exist_is_gone() {
     if !is_root() {
         return;
     }
-    // Above the largest pid_max.
+    // The pid is above the largest `pid_max`.
     run(["-p", "4194999", "-d", "1", "-o", "-"]).refused(4, "4194999");
-    // More CPUs than a kernel can be built for.
+    // No kernel can be built for so many CPUs.
     run(["-C", "0,9999", "-d", "1", "-o", "-"]).refused(4, "CPU 9999 is not online");
 }
 
@@ -112,7 +112,7 @@ fn outputs_that_cannot_be_written_fail_before_sampling() {
     let picture = dir.join("is-a-directory.svg");
     std::fs::create_dir_all(&picture).unwrap();
     for out in [picture, dir.join("no-such-directory/x.svg"), "/proc/x.svg".into()] {
-        // A run that would sample would take an hour.
+        // A run that samples by mistake would take an hour.
         run(["--all", "-d", "3600", "-o", out.to_str().unwrap()]).refused(1, out.to_str().unwrap());
     }
 }
@@ -126,7 +126,7 @@ fn a_full_disk_leaves_no_half_file() {
     let dir = scratch("full");
     let out = dir.join("x.folded");
     std::fs::write(&out, "from an earlier run\n").unwrap();
-    // Files of at most 8 blocks of 512 bytes; the signal for it is ignored, so that writing fails.
+    // Files may have at most 8 blocks of 512 bytes. The shell ignores SIGXFSZ, so the write fails instead.
     let script = "ulimit -f 8; trap '' XFSZ; exec \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).arg(binary());
@@ -136,7 +136,7 @@ fn a_full_disk_leaves_no_half_file() {
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "a temporary file was left");
 }
 
-/// The kernel says so only when the disk has no block left.
+/// The kernel reports the full disk only when no block is left.
 #[test]
 fn a_disk_that_fills_up_leaves_no_half_file() {
     if !is_root() {
@@ -169,7 +169,7 @@ fn a_disk_that_fills_up_leaves_no_half_file() {
     profiler::finish(&mut command).refused(1, "No space left on device");
 }
 
-/// A worker that is killed is started again, and what it was asked is asked again.
+/// The profiler restarts a worker that was killed, and repeats the queries that this worker had not answered.
 #[test]
 fn a_killed_worker_costs_no_names() {
     if !is_root() {
@@ -186,7 +186,7 @@ fn a_killed_worker_costs_no_names() {
     for worker in workers {
         kill_process(Pid::from_raw(worker.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
     }
-    // Nobody has asked for these names yet.
+    // `second` was stopped until now, so the profiler has not asked for its names yet.
     second.signal(Signal::CONT);
     std::thread::sleep(Duration::from_millis(1500));
     sampling.signal(Signal::INT);
@@ -223,7 +223,7 @@ fn interrupted_it_writes_what_there_is() {
     }
     for signal in [Signal::INT, Signal::TERM] {
         let out = out_file("folded");
-        // A command begins when sampling has; this one says when there is something to write.
+        // A command starts after sampling has begun; its `ready` says that there are samples to write.
         let mut profiler = Command::new(binary());
         profiler.args(["-F", "999", "--report", "json", "-o"]).arg(&out).args(["--", "sh", "-c"]);
         profiler.arg("\"$0\" 300; exec \"$1\"").arg(native::program("short")).arg(native::program("native"));
@@ -231,13 +231,13 @@ fn interrupted_it_writes_what_there_is() {
         let mut profiler = Target::start(&mut profiler);
         profiler.signal(signal);
         let profile = profiler::read(&out, report_after_ready(&mut profiler), watch.end());
-        // 300 ms of its own CPU time; a few of them go to its beginning and to looking at the clock.
+        // `short` works for 300 ms of CPU time; startup and clock reads take a few of them.
         let work = profile.folded.within("short_lived_work").total();
         assert!(profile.by_chance(295).contains(&work), "{signal:?}: {work}\n{}", profile.folded.top(5));
     }
 }
 
-/// A terminal sends it to the profiler's own children too: they have still to name what was sampled.
+/// A terminal sends SIGINT to the profiler's children too, and they must still symbolize what was sampled.
 #[test]
 fn ctrl_c_in_a_terminal_costs_no_names() {
     if !is_root() {
@@ -252,12 +252,12 @@ fn ctrl_c_in_a_terminal_costs_no_names() {
     assert!(nameless < 0.1, "{}", profile.folded.top(5));
 }
 
-/// No JVM has so long.
+/// Longer than `ENDS_WITHIN`, so that only the signal can end a wait in time.
 const ATTACH_TIMEOUT: [&str; 2] = ["--attach-timeout", "60"];
-/// How long a run may take after Ctrl-C on a machine that is busy with other things.
+/// How long a run may take after Ctrl-C on a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Files in `/tmp` of a profiler with this pid or any other that attaches to this JVM.
+/// Files in `/tmp` of a profiler with this pid, and of any profiler that attaches to this JVM.
 fn traces(profiler: u32, jvm: u32) -> Vec<String> {
     let (trigger, agent) = (format!(".attach_pid{jvm}"), format!(".jvm-symbols-{profiler}-"));
     let names = std::fs::read_dir("/tmp").unwrap().map(|entry| entry.unwrap().file_name());
@@ -267,7 +267,7 @@ fn traces(profiler: u32, jvm: u32) -> Vec<String> {
         .collect()
 }
 
-/// Waits until something is so, as long as JVMs have.
+/// Waits up to 50 s for a condition.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(50);
     while !is_so() {
@@ -276,8 +276,8 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A JVM that answers nobody as long as the connection lasts: HotSpot serves one client after the other, and this one says
-/// nothing.
+/// A JVM that answers no other client while the returned connection is open: HotSpot serves one client at a time, and
+/// this client sends nothing.
 fn held_up(jdk: &Jdk) -> (Target, UnixStream) {
     let target = Program::new("Shares").start(jdk);
     let pid = target.pid().to_string();
@@ -308,7 +308,7 @@ fn ctrl_c_ends_an_attach_that_is_not_answered() {
     assert_eq!(jvm(&report)["names"]["refused"]["label"], "interrupted", "{}", report["jvms"]);
     assert_eq!(report["warnings"], serde_json::json!([]));
     assert!(out.exists(), "what there is is written");
-    // The JVM reads the request that nobody waits for any more, and then serves the next client.
+    // The JVM reads the request of the profiler that has ended, and then serves the next client.
     drop(silent);
     let again = profile(&target, 1, &[]);
     assert!(jvm(&again.report)["names"]["agent_late"].is_object(), "{}", again.report["jvms"]);
@@ -337,7 +337,7 @@ fn a_jvm_that_has_just_begun_does_not_hold_up_the_end() {
     assert_eq!(jvm(&profile.report)["names"]["refused"]["label"], "interrupted", "{}", profile.report);
 }
 
-/// What the report says of the only JVM.
+/// The only row of `jvms` in the report.
 fn jvm(report: &serde_json::Value) -> &serde_json::Value {
     assert_eq!(report["jvms"].as_array().map(Vec::len), Some(1), "{}", report["jvms"]);
     &report["jvms"][0]
@@ -364,7 +364,7 @@ fn jvms_that_refuse_are_left_alone_and_named() {
         let refused = &jvm(&profile.report)["names"]["refused"];
         assert_eq!(refused["label"], label, "{}", profile.report["jvms"]);
         assert!(refused["hint"].as_str().is_some_and(|hint| hint.contains("--java auto")), "{refused}");
-        // It is profiled all the same.
+        // The JVM is profiled nevertheless, without Java names.
         profile.assert_samples_of(&[target.pid()], profile.folded.total());
         assert!(nameless(&profile) > 0.9, "{}", profile.folded.top(5));
         assert!(target.is_alive());
@@ -383,12 +383,12 @@ fn without_the_agent_a_jvm_is_not_touched() {
     assert_eq!(of_attaching(target.pid()), Vec::<String>::new());
     assert!(target.is_alive());
     assert_eq!(target.lines(), ["ready"], "nothing was printed by the JVM");
-    // That is what there is to be seen where one is attached to.
+    // `of_attaching` does see the traces of an attach.
     self::profile(&target, 1, &[]);
     assert!(of_attaching(target.pid()).iter().any(|trace| trace.contains("jvm-symbols")));
 }
 
-/// What an attach leaves in a JVM: mappings and descriptors of the agent's, the socket that HotSpot then listens on.
+/// The traces of an attach: the agent's mappings and descriptors, HotSpot's socket, and the trigger file.
 fn of_attaching(pid: u32) -> Vec<String> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
@@ -442,7 +442,7 @@ fn a_jvm_survives_being_attached_to_while_it_starts() {
     }
 }
 
-/// Scripts that prepare something and then execute `java`: the process is old, and its JVM is not.
+/// Scripts prepare something and then execute `java`: the process is old, but its JVM is new.
 #[test]
 fn a_jvm_that_a_shell_becomes_is_not_judged_before_it_is_linked() {
     if !is_root() {

@@ -1,5 +1,5 @@
-//! A small profile in every format, compared with the files in `tests/golden`. `UPDATE_GOLDEN=1` writes them anew: look
-//! at the difference before believing it.
+//! A small profile in every format, compared with the files in `tests/golden`. `UPDATE_GOLDEN=1` rewrites these files:
+//! check the difference.
 
 #![allow(clippy::unwrap_used)]
 use std::fs;
@@ -100,7 +100,7 @@ fn server() -> ContainerLabels {
     }
 }
 
-/// A JVM with the agent whose log was cut, one that was read instead, and one that has no names.
+/// A JVM with the agent whose log was cut, a JVM whose memory was read instead, and a JVM without names.
 fn jvm_reports() -> Vec<JvmReport> {
     let mut reached = JvmReport {
         pid: 4711,
@@ -245,7 +245,7 @@ fn report_for_machines() {
     assert_eq!(back, run_report(&p));
 }
 
-/// Title, colour, place and width of each frame: all that is ours in a picture.
+/// Title, colour, place and width of each frame: the parts of a picture that jbpf-prof itself decides.
 #[test]
 fn picture() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Processes that are not what most are: whose first thread has ended, or that have mapped what makes them hard to read. All
-//! that they run has its names.
+//! Unusual processes: their first thread has ended, or their mappings make them hard to read. All their code has its
+//! names.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::fs;
@@ -15,7 +15,7 @@ use testkit::profiler::{profile, record, run, while_sampling};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch};
 
-/// Where names may come from.
+/// The sources of Java names.
 const SOURCES: [&str; 2] = ["agent", "vm"];
 
 #[test]
@@ -37,7 +37,7 @@ fn a_group_of_a_program_whose_first_thread_has_ended() {
         return;
     }
     let program = native::without_frame_pointers("leave.c");
-    // In v1 the group of what has ended is `/`.
+    // In v1 the cgroup of an ended thread is `/`.
     for (hierarchy, point) in hierarchies() {
         let group = Group::own(&point, "leave");
         let target = Target::start(&mut group.enter(&program));
@@ -92,7 +92,7 @@ fn another_libjvm_that_is_mapped_as_data_is_not_the_jvm() {
     }
     let copy = scratch("indexed").join("libjvm.so");
     fs::copy(libjvm(&Jdk::host()), &copy).unwrap();
-    // The kernel fills the gaps between libraries first, from above: as many pages as these have, and more.
+    // The kernel fills the gaps between libraries first, from above: the file needs more pages than these gaps have.
     let target = Program::new("Mapped").args(&[copy.to_str().unwrap(), "8192"]).start(&Jdk::host());
     let maps = fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
     let first = maps.lines().find(|line| line.ends_with("/libjvm.so")).unwrap();
@@ -108,7 +108,7 @@ fn a_jvm_that_has_very_many_files_mapped() {
     if !is_root() {
         return;
     }
-    // Long paths: a process may have 65,530 mappings, and 16 MiB were once too much.
+    // Long paths: a process may have 65,530 mappings, and the profiler once gave up at 16 MiB of text.
     let dir = (0..4).fold(scratch("segments"), |dir, _| dir.join("x".repeat(200)));
     fs::create_dir_all(&dir).unwrap();
     let file = dir.join("segment.dat");
@@ -122,7 +122,7 @@ fn a_jvm_that_has_very_many_files_mapped() {
     assert_named(&profile.folded, 200, "agent");
 }
 
-/// The stacks of `leave.c` are whole.
+/// Asserts that the stacks of `leave.c` are whole.
 #[track_caller]
 fn assert_whole(all: &Folded, what: &str) {
     let whole = all.share(|stack| {
@@ -132,7 +132,7 @@ fn assert_whole(all: &Folded, what: &str) {
     assert!(all.total() > 200 && whole > 0.9, "{what}: {whole} are whole:\n{}", all.top(5));
 }
 
-/// All that the program `Shares` does has its names.
+/// Asserts that the work of the program `Shares` has its names.
 #[track_caller]
 fn assert_named(all: &Folded, enough: u64, source: &str) {
     let named = all.share(|stack| {
@@ -142,7 +142,7 @@ fn assert_named(all: &Folded, enough: u64, source: &str) {
     assert!(all.total() > enough && named > 0.9, "{source}: {named}:\n{}", all.top(5));
 }
 
-/// The program `Shares` in a JVM that `leave_jvm` makes, on its second thread.
+/// The program `Shares` on the second thread of `leave_jvm`, which makes the JVM.
 fn leave_jvm() -> Target {
     let jdk = Jdk::host();
     let program = scratch("leave").join("leave_jvm");

@@ -1,4 +1,4 @@
-//! Go, end to end: programs as they are shipped, without symbols and DWARF.
+//! Go, end to end: programs as users ship them, without symbols and DWARF.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// Takes a program's section headers away.
+/// Removes a program's section headers.
 fn without_sections(program: &Path) {
     let mut bytes = std::fs::read(program).unwrap();
     bytes[40..48].fill(0);
@@ -25,7 +25,7 @@ fn without_sections(program: &Path) {
     std::fs::write(program, bytes).unwrap();
 }
 
-/// From where Go's programs begin to what computes. What has `_[i]` was inlined.
+/// The frames from the start of a Go program to the function that computes. `_[i]` marks inlined functions.
 fn chain(caller: &str) -> [&str; 7] {
     let main = ["runtime.goexit", "runtime.main", "main.main"];
     [main[0], main[1], main[2], caller, "main.repeat[...]", "main.mix_[i]", "main.rotate_[i]"]
@@ -51,7 +51,7 @@ fn stripped_programs_have_the_names_that_whole_ones_have() {
         let target = Target::start(&mut Command::new(&program));
         let Profile { folded: all, report, .. } = profile(&target, 2, &[]);
         assert!(all.total() > 200, "{name}: {}", all.top(5));
-        // `repeat` has no frame: by frame pointer its caller would be missed.
+        // `repeat` has no frame: frame pointers would skip its caller.
         let by = |caller, length| all.share(|stack| in_order(stack, &chain(caller)[..length]));
         let (heavy, light) = (by("main.heavy", 5), by("main.light", 5));
         assert!(heavy + light > 0.98, "{name}: {heavy} and {light} have their functions:\n{}", all.top(10));
@@ -62,7 +62,7 @@ fn stripped_programs_have_the_names_that_whole_ones_have() {
     }
 }
 
-/// Whether a stack has these frames in this order, others between them.
+/// Whether a stack has these frames in this order, possibly with others between them.
 fn in_order(stack: &[String], frames: &[&str]) -> bool {
     let mut rest = stack.iter();
     frames.iter().all(|frame| rest.any(|one| one == frame))
@@ -79,7 +79,7 @@ fn stripped_programs_with_c_code_have_the_names_of_go() {
         let program = build("calls_c.go", name, flags);
         let target = Target::start(&mut Command::new(&program));
         let all = profile(&target, 2, &[]).folded;
-        // `work` is C and has no name any more; what called it changed stacks.
+        // `work` is C and has no name any more; its caller switched stacks.
         let right = all.share(|stack| stack.iter().any(|frame| frame == "runtime.asmcgocall"));
         assert!(all.total() > 200 && right > 0.98, "{name}: {right}\n{}", all.top(10));
     }

@@ -1,4 +1,4 @@
-//! Hosts that lack something, and a profiler that gets no time: what is missing is named, and nothing is lost silently.
+//! Hosts that lack something, a profiler that gets no time: errors name what is missing, no sample is lost silently.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::{BTreeMap, HashSet};
@@ -19,7 +19,7 @@ use testkit::spent::Watch;
 use testkit::target::Target;
 use testkit::{cgroup, is_root, native, scratch, skip, sources};
 
-/// The profiler under a command that takes something away from it.
+/// The profiler, started by a command that takes something away from it.
 fn under(words: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(binary());
@@ -49,7 +49,7 @@ fn a_missing_capability_is_named() {
         let name = format!("CAP_{}", vital.to_uppercase());
         profiler::finish(command.args(["--all", "-d", "1", "-o", "-"])).refused(3, &name);
     }
-    // Without this one the run goes on, and says what is lost.
+    // Without this capability the run goes on, and a warning says what is lost.
     let target = native::start("native");
     let mut command = under(&["setpriv", "--bounding-set=-sys_ptrace"]);
     command.args(["-p", &target.pid().to_string(), "-d", "1", "-o", "-", "--report", "none"]);
@@ -57,18 +57,18 @@ fn a_missing_capability_is_named() {
     assert!(run.stderr.contains("CAP_SYS_PTRACE is missing"), "{}", run.stderr);
 }
 
-/// Runs the profiler under a filter as a container's runtime makes it: these system calls give this error.
+/// Runs the profiler under a seccomp filter like a container runtime's: these system calls fail with this error.
 fn without(calls: &[i64], errno: Errno, args: &[&str]) -> profiler::Run {
     filtered(calls.iter().map(|call| (*call, Vec::new())).collect(), errno, args)
 }
 
-/// The same for some calls only: those to which a rule applies.
+/// The same, only for calls that match a rule.
 fn filtered(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: Errno, args: &[&str]) -> profiler::Run {
     let no = SeccompAction::Errno(errno.raw_os_error().unsigned_abs());
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let filter: BpfProgram =
         SeccompFilter::new(rules, SeccompAction::Allow, no, arch).unwrap().try_into().unwrap();
-    // A filter is a thread's and its children's.
+    // A filter applies to a thread and its children.
     let filtered = || {
         seccompiler::apply_filter(&filter).unwrap();
         profiler::finish(Command::new(binary()).args(args))
@@ -97,7 +97,7 @@ fn a_filter_of_system_calls_is_told_by_the_call() {
     }
 }
 
-/// Without `openat2` names are lost, and that is said; the run goes on.
+/// Without `openat2` names are lost, which is a warning; the run goes on.
 #[test]
 fn a_filter_that_does_not_know_openat2_is_a_warning() {
     if !is_root() {
@@ -108,17 +108,17 @@ fn a_filter_that_does_not_know_openat2_is_a_warning() {
     let run = without(&[libc::SYS_openat2], Errno::NOSYS, &line).success();
     assert!(run.stderr.contains("the system call is denied: openat2, as if"), "{}", run.stderr);
     let folded = Folded::parse(&run.stdout);
-    // Its file is found through the process, which is alive.
+    // The file is found through its process, which is alive.
     assert!(folded.total() > 20 && folded.within("main").total() * 10 > folded.total() * 9, "{}", run.stdout);
 }
 
-/// The clock cannot be stopped: an error when all has been sampled.
+/// The clock cannot be stopped: an error after everything has been sampled.
 #[test]
 fn sampling_that_fails_late_gives_what_there_is_and_is_a_failure() {
     if !is_root() {
         return;
     }
-    // PERF_EVENT_IOC_DISABLE, `_IO('$', 1)`.
+    // PERF_EVENT_IOC_DISABLE is `_IO('$', 1)`.
     let is_disable = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, 0x2401).unwrap();
     let rules = BTreeMap::from([(libc::SYS_ioctl, vec![SeccompRule::new(vec![is_disable]).unwrap()])]);
     let (target, out) = (native::start("native"), out_file("folded"));
@@ -150,7 +150,7 @@ fn few_descriptors_are_enough() {
     assert_eq!(of_target.count(|s| s.iter().any(|f| f.starts_with("[unknown"))), 0, "{}", of_target.top(10));
 }
 
-/// A host of 512 CPUs needs more than the usual 1,024; here it is 24, which is too little for two CPUs.
+/// A host of 512 CPUs needs more descriptors than the usual 1,024; here the limit is 24, too low for two CPUs.
 #[test]
 fn a_soft_limit_of_descriptors_is_raised_and_the_command_keeps_it() {
     if !is_root() {
@@ -162,7 +162,7 @@ fn a_soft_limit_of_descriptors_is_raised_and_the_command_keeps_it() {
     assert_eq!(run.stdout, "24\n4096\n");
 }
 
-/// Counts are the kernel's: they wait for whoever is stopped.
+/// The kernel keeps the counts until a stopped profiler reads them.
 #[test]
 fn a_profiler_that_is_stopped_for_seconds_loses_nothing() {
     if !is_root() {
@@ -178,20 +178,20 @@ fn a_profiler_that_is_stopped_for_seconds_loses_nothing() {
     std::thread::sleep(Duration::from_millis(2_500));
     profiler.signal(Signal::CONT);
     let profile = profiler::read(&out, report_after_ready(&mut profiler), watch.end());
-    // 3 s of CPU time, of which some milliseconds go to beginning twice and to looking at the clock.
+    // 3 s of CPU time; two starts and clock reads take some milliseconds of it.
     let work = profile.folded.within("short_lived_work").total();
     let right = profile.by_chance(2_960);
     assert!(right.contains(&work), "{work}:\n{}", profile.folded.top(5));
     assert_eq!(profile.folded.count(|stack| stack[0] == "[lost]"), 0, "{}", profile.folded.top(5));
 }
 
-/// What a tenant calls its programs reaches terminals, pictures and parsers.
+/// Tenants choose the names of their programs, and these reach terminals, pictures and parsers.
 #[test]
 fn names_of_tenants_steer_no_terminal_and_no_browser() {
     if !is_root() {
         return;
     }
-    // The program's file gives the process its name, too, and without symbols its frames.
+    // The name of the program's file is also the name of the process and, without symbols, of its frames.
     let evil = scratch("evil").join("\x1b[2J;\n<b>&\"x");
     std::fs::copy(native::program("native"), &evil).unwrap();
     assert!(Command::new("strip").arg(&evil).status().unwrap().success());
@@ -217,7 +217,7 @@ fn names_of_tenants_steer_no_terminal_and_no_browser() {
     assert_eq!(folded, text(&back), "and the same on the way back");
 }
 
-/// Command lines and environments hold passwords; profiles are handed around.
+/// Command lines and environments hold passwords, and users share profiles.
 #[test]
 fn secrets_of_processes_are_in_no_output() {
     if !is_root() {
@@ -275,7 +275,7 @@ fn ten_thousand_threads_cost_no_descriptors() {
     assert!((10..200).contains(&most), "{most} descriptors");
 }
 
-/// A cgroup that may have so much memory, bytes.
+/// A cgroup with this memory limit, in bytes; `None` where no limit is possible.
 fn limited(bytes: u64) -> Option<Group> {
     let all = cgroup::hierarchies();
     let point = |name| all.iter().find(|(own, _)| own == name).map(|(_, point)| point.as_path());
@@ -294,7 +294,7 @@ fn limited(bytes: u64) -> Option<Group> {
     Some(group)
 }
 
-/// A directory with copies of a program that does what `short` does, with thousands of functions and their lines.
+/// A directory with copies of a program that works like `short`, with thousands of functions and their lines.
 fn copies_of_a_large_program(number: u32) -> PathBuf {
     let dir = scratch("large");
     let mut source = format!("#include \"{}\"\n", sources().join("short.c").display());
@@ -313,7 +313,7 @@ fn copies_of_a_large_program(number: u32) -> PathBuf {
     copies
 }
 
-/// What was read of one file does not stay for good: a node has more files than memory.
+/// Data of one file does not stay in memory forever: a node's files are larger than its memory.
 #[test]
 fn little_memory_is_enough_for_many_programs() {
     if !is_root() {
@@ -324,7 +324,7 @@ fn little_memory_is_enough_for_many_programs() {
     let out = out_file("folded");
     let mut command = group.enter(&binary());
     command.args(["-F", "999", "--report", "json", "-o"]).arg(&out);
-    // What is profiled is not in the group.
+    // The profiled programs leave the group.
     let all = "echo $$ > \"$0\" && for copy in \"$1\"/*; do \"$copy\" 10; done";
     command.args(["--", "sh", "-c", all]).arg(group.path().join("../cgroup.procs")).arg(&copies);
     let run = profiler::finish(&mut command).success();
@@ -333,7 +333,7 @@ fn little_memory_is_enough_for_many_programs() {
     let work = profile.folded.keep(|stack| stack[0].starts_with("large-"));
     let programs: HashSet<&String> = work.stacks().map(|(stack, _)| &stack[0]).collect();
     assert!(programs.len() > 290, "{} programs", programs.len());
-    // The kernel and the loader begin and end each of them.
+    // Each program also has samples of the kernel and the loader, at its start and its end.
     let worked = work.share(|stack| stack.iter().any(|frame| frame == "short_lived_work"));
     assert!(worked > 0.8, "{worked}:\n{}", work.top(10));
     let unknown = work.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));

@@ -1,4 +1,4 @@
-//! Stacks of JVMs with default flags: whole and true to the program, whatever compiles or interprets it, on every JDK.
+//! Stacks of JVMs with default flags, on every JDK: whole and true to the program, in compiled and interpreted code.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::process::Command;
@@ -43,7 +43,7 @@ fn jdk_25_in_a_container() {
     in_container(25, calls_are_true);
 }
 
-/// Both compilers, and the first one alone.
+/// With both compilers, and with the first one alone.
 fn calls_are_true(jdk: &Jdk) {
     for flags in [&[][..], &["-XX:TieredStopAtLevel=1"]] {
         calls_are_true_with(jdk, flags);
@@ -76,13 +76,13 @@ fn faults_and_deoptimization_leave_stacks_whole() {
     }
 }
 
-/// Signals in compiled code, traps out of it, and code that another class has made wrong.
+/// Signals in compiled code, traps out of it, and code that a newly loaded class invalidates.
 fn faults_and_deoptimization(jdk: &Jdk) {
     let program =
         default_flags("Faults").dont_inline("Faults*::*").flags(&["-XX:-OmitStackTraceInFastThrow"]);
     let target = program.start(jdk);
     let main = profile(&target, 2, &["--per-thread", "--java", "vm"]).folded.keep(is_main_thread);
-    // What the kernel had a handler return to lies in libc.
+    // Signal handlers return to a trampoline in libc.
     let is_fault = |pair: &[String]| {
         let trampolines = ["__restore_rt", "libc.so.6!fun_", "libpthread"];
         pair[0].starts_with("Faults$Phase.") && trampolines.iter().any(|name| pair[1].starts_with(name))
@@ -113,13 +113,13 @@ fn one_code_heap_wide_class_pointers_and_frame_pointers_make_no_difference() {
     }
 }
 
-/// It has sp in fp while it calls method handles.
+/// JDK 8 keeps sp in fp while it calls method handles.
 #[test]
 fn frame_pointers_of_jdk_8_make_no_difference() {
     in_container(8, |jdk| calls_are_true_with(jdk, &[FRAME_POINTERS]));
 }
 
-/// `Calls`, of which it is known who calls whom.
+/// Profiles `Calls`, a program whose methods have known callers.
 fn calls_are_true_with(jdk: &Jdk, flags: &[&str]) {
     let native = ["-Dsun.reflect.inflationThreshold=2147483647", "-Djdk.reflect.useNativeAccessorOnly=true"];
     let program = default_flags("Calls").dont_inline("Calls*::*").flags(&native).flags(flags).args(&["40"]);
@@ -139,7 +139,7 @@ fn calls_are_true_with(jdk: &Jdk, flags: &[&str]) {
     eprintln!("{what}: {} samples, {rooted} reach the root, {told} as the program calls", main.total());
     assert!(rooted > 0.98, "{what}: only {rooted} of the stacks reach the root:\n{}", main.top(10));
     let lies = main.keep(|stack| calls(stack).is_err());
-    // A class that is initialized, a method that is replaced while it is looked up.
+    // Exceptions are class initialization, and a method that is replaced during its lookup.
     assert!(told > 0.99, "{what}: only {told} of the stacks are as the program calls:\n{}", lies.top(10));
     for method in ["leaf", "deep", "shape", "kind", "fail", "copy", "numbers", "digest", "reflect"] {
         let seen = main.count(|stack| stack.iter().any(|frame| is(frame, &format!("Calls.{method}"))));
@@ -147,14 +147,14 @@ fn calls_are_true_with(jdk: &Jdk, flags: &[&str]) {
     }
 }
 
-/// Whether a stack ended in `numbers`. Compiled code of JDK 8 calls the C functions of exp and pow behind registers that it has
-/// pushed (`MacroAssembler::fp_runtime_fallback`, macroAssembler_x86.cpp): there its frame has another size than the JVM
-/// notes, and the walk ends. How often depends on how fast this CPU's own instructions for them are.
+/// Whether unwinding stopped in `numbers`. Compiled code of JDK 8 pushes registers before it calls the C functions of
+/// exp and pow (`MacroAssembler::fp_runtime_fallback`, macroAssembler_x86.cpp). The frame then has another size than
+/// the JVM records. How often this happens depends on how fast this CPU's own instructions for exp and pow are.
 fn is_floating_point_fallback(stack: &[String]) -> bool {
     stack.get(2).is_some_and(|root| is(root, "Calls.numbers"))
 }
 
-/// Whether a stack's methods of `Calls` can have called each other so. Frames without name prove nothing.
+/// Checks that the methods of `Calls` in a stack can have called each other. Frames without a name prove nothing.
 fn calls(stack: &[String]) -> Result<(), String> {
     let own: Vec<&str> = stack
         .iter()
@@ -186,7 +186,6 @@ fn calls(stack: &[String]) -> Result<(), String> {
     if begun { Ok(()) } else { Err(format!("{first} is called by nobody")) }
 }
 
-/// A thousand frames of the interpreter.
 fn recursion_is_interpreted_whole(jdk: &Jdk) {
     let target = default_flags("Deep").flags(&["-Xint"]).args(&["1000", "10"]).start(jdk);
     let main = main_thread(&target, &[]);
@@ -195,7 +194,7 @@ fn recursion_is_interpreted_whole(jdk: &Jdk) {
     let rooted = main.share(reaches_root);
     eprintln!("JDK {} -Xint: {rooted} reach the root, {whole} have a thousand frames", jdk.version);
     assert!(rooted > 0.98, "only {rooted} of the stacks reach the root:\n{}", main.top(3));
-    // The recursion goes down and up again, too.
+    // Some samples fall on the way down or up, with fewer frames.
     assert!(whole > 0.8, "only {whole} of the stacks have a thousand frames:\n{}", main.top(3));
 }
 
@@ -268,7 +267,7 @@ fn a_command_is_whole_from_its_first_instruction() {
     if !is_root() {
         return;
     }
-    // It lives some windows: what is interpreted in its last one has no name.
+    // The command lives for several windows; methods that are interpreted in the last one have no name.
     let all = profile_of_command(&default_flags("Shares").args(&["4000"]).host_command(&Jdk::host()));
     let java = all.keep(|stack| stack.iter().any(|frame| frame.ends_with("_[j]") || frame.ends_with("_[0]")));
     let rooted = java.share(reaches_root);
@@ -296,8 +295,8 @@ fn a_command_is_walked_as_its_jvm_says_as_soon_as_that_runs_java_on_jdk_25() {
     on_host(25, stubs_are_whole_from_the_start);
 }
 
-/// By frame pointers alone nothing that Java has called from here would reach the root, and without knowing of the stubs
-/// that were made last nothing of theirs.
+/// With frame pointers alone, code that Java calls here does not reach the root. Without the descriptions of the newest
+/// stubs, code in these stubs does not reach the root either.
 fn stubs_are_whole_from_the_start(jdk: &Jdk) {
     let all = profile_of_command(&default_flags("Ciphers").args(&["5000"]).host_command(jdk));
     let java = all.keep(|stack| stack.iter().any(|frame| bare(frame) == "Ciphers.encrypt"));
@@ -312,7 +311,7 @@ fn stubs_are_whole_from_the_start(jdk: &Jdk) {
     );
 }
 
-/// What a profiler sees of a command that it starts, and that ends by itself.
+/// The profile of a command that the profiler starts and that ends by itself.
 fn profile_of_command(command: &[String]) -> Folded {
     let out = out_file("folded");
     let mut run = Target::start(
@@ -375,14 +374,14 @@ fn virtual_threads_stand_on_their_carriers_on_jdk_25_in_a_container() {
     in_container(25, virtual_threads);
 }
 
-/// A release that is newer than those that are tested always calls its stubs as nobody did before.
+/// Each JDK release that was newer than the tested ones has renamed its stubs.
 #[test]
 #[ignore = "Debian drops it when the next one is out: scripts/jdk-roots.sh 26"]
 fn virtual_threads_stand_on_their_carriers_on_jdk_26() {
     in_container(26, virtual_threads);
 }
 
-/// By what the JVM says of its code, and by frame pointers, which it mends when it resumes a thread.
+/// Unwinds by VMStructs, and by frame pointers, which the JVM patches when it resumes a thread.
 fn virtual_threads(jdk: &Jdk) {
     for flags in [&[][..], &[FRAME_POINTERS]] {
         virtual_threads_with(jdk, flags);
@@ -400,7 +399,7 @@ fn virtual_threads_with(jdk: &Jdk, flags: &[&str]) {
     let all = profile_enough(&target, &[], |all| all.within("Virtual.burn"));
     let count = |stack: &[String], name: &str| stack.iter().filter(|frame| is(frame, name)).count();
     let carried = |stack: &[String]| {
-        // Whatever is interpreted has no name; the mount point never is.
+        // Interpreted frames have no name; the mount point is never interpreted.
         let mount = stack.iter().position(|frame| mounts(frame));
         let burn = stack.iter().position(|frame| is(frame, "Virtual.burn"));
         let marks = stack.iter().enumerate().filter(|(_, frame)| *frame == "[vthread]");
@@ -416,7 +415,7 @@ fn virtual_threads_with(jdk: &Jdk, flags: &[&str]) {
     let by_memory = profile(&target, 1, &["--java", "vm"]).folded.within("Virtual.burn");
     let told = by_memory.share(carried);
     assert!(told > 0.98, "only {told} of the stacks have their carriers by memory:\n{}", by_memory.top(5));
-    // Whole, or what is missing is told.
+    // The stack is whole, or the return barrier marks the missing frames.
     let told = resumed.share(|stack| {
         let all = count(stack, "Virtual.resumed") == DEPTH;
         carried(stack) && (all || stack.iter().any(|frame| resumes(frame)))
@@ -424,19 +423,19 @@ fn virtual_threads_with(jdk: &Jdk, flags: &[&str]) {
     assert!(told > 0.98, "only {told} of the resumed stacks are true:\n{}", resumed.top(5));
 }
 
-/// Whether a virtual thread begins with this frame.
+/// Whether this frame is the first one of a virtual thread.
 fn mounts(frame: &str) -> bool {
     frame.contains("Continuation.enterSpecial") || resumes(frame)
 }
 
-/// Whether a frame is the stub that stands for those that are in the heap: `Cont thaw return barrier` in JDK 21,
-/// `cont_returnBarrier` in 25; memory has one name for it and its neighbours.
+/// Whether a frame is the stub in place of frames that are in the heap: `Cont thaw return barrier` in JDK 21,
+/// `cont_returnBarrier` in JDK 25. Read from memory, the stub and its neighbours have one name.
 fn resumes(frame: &str) -> bool {
     ["Cont thaw return barrier", "cont_returnBarrier"].contains(&frame)
         || frame.starts_with("StubRoutines (continuation")
 }
 
-/// The host's other programs wait while a stack is walked. With no bound but the number of frames this took 45 ms.
+/// The host's other programs wait while a stack is unwound. With only the limit on frames one stack took 45 ms.
 #[test]
 fn a_stack_that_is_made_to_be_dear_takes_little_time() {
     if !is_root() || !cfg!(target_arch = "x86_64") {
@@ -451,12 +450,12 @@ fn a_stack_that_is_made_to_be_dear_takes_little_time() {
         assert!(cut > 0.5, "{words}: {}", dear.top(5));
         let cost = seen.report["cost"]["bpf_s"].as_f64().unwrap() / seen.account("kept") as f64;
         eprintln!("{words}: {:.0} µs of BPF for each stack", cost * 1e6);
-        // It was 44 ms where the words lead nowhere.
+        // Before there was a limit, unreadable words cost 44 ms.
         assert!(cost < 0.01, "{words}: {cost} s of BPF for each stack");
     }
 }
 
-/// A program as its users start it.
+/// A program with the flags that its users give it.
 fn default_flags(main: &str) -> Program {
     Program::new(main).without(FRAME_POINTERS)
 }

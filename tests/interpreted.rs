@@ -31,12 +31,12 @@ fn jdk_25() {
     in_container(25, |jdk| is_true(jdk, "vm"));
 }
 
-/// The interpreter only, without frame pointers in compiled code: there is none.
+/// Runs only in the interpreter, without the flag for frame pointers in compiled code.
 fn interpreted(main: &str) -> Program {
     Program::new(main).without(FRAME_POINTERS).flags(&["-Xint"])
 }
 
-/// Names, shares and whole stacks.
+/// Checks names, shares and whole stacks.
 fn is_true(jdk: &Jdk, java: &str) {
     let target = interpreted("Chains").start(jdk);
     let main = main_thread(&target, &["--java", java]);
@@ -52,7 +52,7 @@ fn is_true(jdk: &Jdk, java: &str) {
     assert_eq!(compiled, 0, "--java {java}: nothing is compiled:\n{}", main.top(10));
 }
 
-/// The methods of a stack that begin so, all of them interpreted.
+/// The interpreted methods of a class in a stack.
 fn own<'a>(stack: &'a [String], class: &'a str) -> impl Iterator<Item = &'a str> {
     stack.iter().filter_map(move |frame| frame.strip_prefix(class)?.strip_suffix("_[0]"))
 }
@@ -73,7 +73,7 @@ fn interpreted_methods_stand_above_compiled_ones_and_below() {
     if !is_root() {
         return;
     }
-    // `leaf` is compiled, what calls it is not, fifty times over.
+    // `leaf` is compiled; its callers, fifty frames deep, are not.
     let target = Program::new("Deep")
         .without(FRAME_POINTERS)
         .flags(&["-XX:CompileCommand=exclude,Deep::down", "-XX:CompileCommand=exclude,Deep::main"])
@@ -137,7 +137,7 @@ fn methods_of_classes_that_come_and_go_have_their_names_or_say_that_they_went() 
     those_that_stay_have_their_names(&all, &["Unloaded.main_[0]", "Unloaded.burn_[0]"]);
 }
 
-/// An application server has thousands of loaders.
+/// An application server has thousands of class loaders.
 #[test]
 fn methods_that_stay_have_their_names_among_many_loaders() {
     on_host(17, among_many_loaders);
@@ -154,7 +154,7 @@ fn among_many_loaders(jdk: &Jdk) {
     those_that_stay_have_their_names(&all, &["Unloaded.main_[0]", "Unloaded.burn_[0]"]);
 }
 
-/// Methods of the application's loader, of which few classes come from, while many go that are not its own.
+/// Checks methods of the application's loader: it loads few classes, while many classes of other loaders go.
 fn those_that_stay_have_their_names(all: &Folded, stack: &[&str]) {
     let java = all.keep(|stack| stack.iter().any(|frame| frame == "call_stub"));
     let whole = java.share(|frames| stack.iter().all(|method| frames.iter().any(|frame| frame == method)));

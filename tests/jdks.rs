@@ -1,4 +1,4 @@
-//! Every JDK that apt can bring: on the host, and in containers as another user with a read-only root file system.
+//! Every JDK that apt provides: on the host, and in containers as another user with a read-only root file system.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::BTreeSet;
@@ -62,14 +62,14 @@ fn a_jvm_that_refuses_is_left_alone_and_named() {
     }
 }
 
-/// Alpine's C library: the agent and the helper are the same.
+/// The same agent and helper run with Alpine's C library.
 #[test]
 #[ignore = "the only build for musl that registries have is in a package that is not free: scripts/jdk-roots.sh 17-musl"]
 fn jdk_17_with_musl_in_a_container() {
     in_container("17-musl", is_true);
 }
 
-/// Names, shares, roots, and nothing left behind.
+/// Checks names, shares and roots, and that nothing is left behind.
 fn is_true(jdk: &Jdk) {
     let target = Program::new("Shares").dont_inline("Shares::burn*").start(jdk);
     let tmp = format!("/proc/{}/root/tmp", target.pid());
@@ -82,7 +82,7 @@ fn is_true(jdk: &Jdk) {
     assert!(jvm["names"]["agent_late"].is_object(), "names come from {}", jvm["names"]);
     assert_eq!(jvm["name"], "Shares", "{jvm}");
     assert!(is_of(jdk, jvm["version"].as_str().unwrap()), "{jvm}");
-    // Most of what is hot was compiled before: it was warm.
+    // Most hot code was compiled before, because the program was warm.
     assert!(jvm["compiled_before"].as_f64().is_some_and(|share| share > 0.5), "{jvm}");
     is_listed(jdk, &target);
 
@@ -92,10 +92,10 @@ fn is_true(jdk: &Jdk) {
     }
     let rooted = main.share(reaches_root);
     assert!(rooted > 0.95, "only {rooted} of the stacks reach the root:\n{}", main.top(10));
-    // Generated code that is no method has its name, too, where its event is known to crash the JVM.
+    // Generated code other than methods has its name too, where its JVMTI event is known to crash the JVM.
     let not_logged = main.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown: not logged")));
     assert!(not_logged < 0.005, "{not_logged} has generated code without name:\n{}", main.top(10));
-    // Libraries without symbols (Debian's libc, the libjvm of 8) stand before the program's own frames.
+    // Libraries without symbols (Debian's libc, the libjvm of 8) come before the program's own frames.
     let unknown = main.share(|stack| {
         let own = stack.iter().position(|frame| frame.starts_with("Shares.")).unwrap_or(0);
         stack[own..].iter().any(|frame| frame.starts_with("[unknown"))
@@ -118,7 +118,7 @@ fn is_of(jdk: &Jdk, version: &str) -> bool {
     number.and_then(|number| number.parse().ok()) == Some(jdk.version)
 }
 
-/// `jbpf-prof jvms` has a row for it, which says whose and where it is.
+/// `jbpf-prof jvms` has a row for the JVM, with its user and its container.
 fn is_listed(jdk: &Jdk, target: &Target) {
     let table = run(["jvms"]).success().stdout;
     let pid = target.pid().to_string();
@@ -136,7 +136,7 @@ fn is_listed(jdk: &Jdk, target: &Target) {
     );
 }
 
-/// A listener whose file a cleaner of `/tmp` took does not begin anew before JDK 14: SIGQUIT would print a thread dump.
+/// Before JDK 14 a JVM whose socket a cleaner of `/tmp` took does not listen again: SIGQUIT prints a thread dump.
 #[test]
 fn an_old_jvm_whose_socket_is_gone_is_read_and_listed_as_such() {
     for version in [8, 11] {
@@ -163,7 +163,7 @@ fn an_old_jvm_whose_socket_is_gone_is_read_and_listed_as_such() {
     }
 }
 
-/// The profiler is there before it, and asks it as soon as it runs.
+/// The profiler runs before the JVM starts, and attaches as soon as the JVM runs.
 fn survives_its_start(jdk: &Jdk) {
     for _ in 0..3 {
         let sampling = Sampling::begin(&["--all"]);
@@ -191,7 +191,7 @@ fn refuses(jdk: &Jdk, flags: &[(&str, &str)]) {
     }
 }
 
-/// Whether a file is of an attach that is over. On the host `/tmp` is that of other tests, too, which attach meanwhile.
+/// Whether a file is left of an attach that is over. On the host other tests use `/tmp` too and attach meanwhile.
 fn is_left(name: &str, target: &Target) -> bool {
     let own = name.strip_prefix(".attach_pid").and_then(|pid| pid.parse().ok());
     let maker = name.strip_prefix(".jvm-symbols-").and_then(|rest| rest.split('-').next());

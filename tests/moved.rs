@@ -1,5 +1,5 @@
-//! Code that a process has moved into memory of no file, for huge pages, has the names and the callers that it has in its
-//! file; if it is proven to be that code.
+//! Code that a process has moved to memory without a file, for huge pages, has the names and callers that it has in its
+//! file, if it is proven to be that code.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ fn moved(args: &[&str]) -> Target {
     Target::start(Command::new(program()).args(args))
 }
 
-/// Whether the code of the chain lies in memory of no file now: executable, with neither file nor name.
+/// Whether the chain's code is in executable memory with neither file nor name now.
 fn has_moved(target: &Target) -> bool {
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
     maps.lines().any(|line| line.contains(" r-xp 00000000 00:00 0") && !line.contains('['))
 }
 
-/// Whether the stack is the one that the program has, frame by frame.
+/// Whether a stack is the program's, frame by frame.
 fn is_right(stack: &[String]) -> bool {
     let user: Vec<&String> = stack.iter().filter(|frame| !frame.ends_with("_[k]")).collect();
     let chain = ["main", "outer", "middle", "work"];
@@ -61,7 +61,7 @@ fn a_programs_own_code_has_its_names_and_callers() {
     }
 }
 
-/// What was walked by the file's table while nobody knew of the move was walked by the right one.
+/// The file's table, used while the move was not known, was the right one.
 #[test]
 fn code_that_is_moved_while_it_is_profiled_loses_nothing() {
     if !is_root() {
@@ -76,7 +76,7 @@ fn code_that_is_moved_while_it_is_profiled_loses_nothing() {
     }
 }
 
-/// Such code is looked for once there are samples of it: those of the first window have no callers.
+/// Such code is searched for once it has samples: samples of the first window have no callers.
 #[test]
 fn code_of_a_library_and_code_that_was_copied_elsewhere_are_found_by_samples() {
     if !is_root() {
@@ -98,8 +98,8 @@ fn code_of_a_library_and_code_that_was_copied_elsewhere_are_found_by_samples() {
     }
 }
 
-/// Frame pointers lead through code that nothing is known of, so that no such stack ends early: it is looked for all the
-/// same. (Of the first window a leaf without a frame of its own has its caller's caller.)
+/// Frame pointers lead through unknown code, so no such stack ends early; the code is searched for nevertheless. (In
+/// the first window a leaf without its own frame has its caller's caller.)
 #[test]
 fn copied_code_with_frame_pointers_has_its_names() {
     if !is_root() {
@@ -130,7 +130,7 @@ fn a_page_that_differs_is_unknown() {
     assert_eq!(guessed, 0, "{}", all.top(10));
 }
 
-/// Node moves its own code if it is told to, and if the kernel has huge pages for who asks for them.
+/// Node moves its own code with this option, if the kernel gives huge pages on request.
 #[test]
 fn node_with_large_pages() {
     if !is_root() || lacks("node") {

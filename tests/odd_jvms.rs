@@ -10,7 +10,7 @@ use testkit::profiler::{profile, record_watching, run};
 use testkit::target::Target;
 use testkit::{is_root, native};
 
-/// JPype's under gunicorn, or what else forks with a JVM in it: nobody in the child answers, and nobody is waited for.
+/// A JVM in a program that forks, such as JPype under gunicorn: no thread in the child answers, and no run waits.
 #[test]
 fn a_forked_child_of_a_jvm_is_named_by_its_memory_at_once() {
     if !is_root() {
@@ -53,7 +53,7 @@ fn a_child_that_a_jvm_forks_during_the_run_is_named_too() {
     assert!(turns > 50, "{turns}:\n{}", forked.folded.top(5));
 }
 
-/// A JVM that forks so many seconds after it is warm.
+/// A JVM in a program that forks this many seconds after the JVM is warm.
 fn forking(seconds: u32) -> Target {
     let jdk = Jdk::host();
     let home = jdk.home().unwrap();

@@ -1,4 +1,4 @@
-//! What options of the main job do, on real programs: each changes what it says, and nothing else.
+//! The options of the main command on real programs: each changes what its help says, and nothing else.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,16 +24,16 @@ fn a_period_is_one_of_cpu_time() {
     if !is_root() {
         return;
     }
-    // On the one CPU that is sampled: one with nothing to do may be woken for no tick at all on a virtual machine.
+    // The target runs on the one sampled CPU: on a virtual machine an idle CPU may wake for no tick at all.
     let target = Target::start(Command::new("taskset").args(["-c", "0"]).arg(native::program("native")));
-    // 400 a second.
+    // 400 Hz.
     let profile = profile_by(&["-c", "2500000", "-C", "0"], &target, 3);
     assert_eq!(profile.account("period_ns"), 2_500_000);
     for rate in ["requested_hz", "effective_hz"] {
         assert_eq!(profile.report[rate], 400.0, "{rate}");
     }
     let (expected, missed) = (profile.account("expected"), profile.account("missed"));
-    // The events' own count in such periods; their ticks come as often, but for those that the host took.
+    // `expected` is the events' own count in such periods; as many ticks come, except those that the host stole.
     assert!(missed * 4 < expected, "{missed} of {expected} are missed");
     profile.assert_samples_of(&[target.pid()], profile.folded.total());
 }
@@ -76,7 +76,7 @@ fn raw_names_are_those_of_this_run() {
     assert!(folded.total() > 100 && named > 0.9, "{named} have {lambda}:\n{}", folded.top(5));
 }
 
-/// It takes the request and answers nothing, as a JVM in an endless pause.
+/// The fake JVM accepts the request and answers nothing, like a JVM in an endless pause.
 #[test]
 fn a_jvm_that_does_not_answer_costs_the_timeout_and_no_more() {
     if !is_root() {
@@ -99,7 +99,7 @@ fn libjvm(jdk: &Jdk) -> PathBuf {
     jdk.home().unwrap().join("lib/server/libjvm.so")
 }
 
-/// A JVM that says of itself that it is of a build that crashes in the events that the agent needs.
+/// A JVM with the version of a build that crashes in the events that the agent needs.
 #[test]
 fn a_build_that_may_crash_is_attached_to_if_that_is_forced() {
     if !is_root() {
@@ -126,7 +126,7 @@ fn a_build_that_may_crash_is_attached_to_if_that_is_forced() {
     assert!(target.is_alive());
 }
 
-/// Copies a JDK's `libjvm.so`, but that its version is that of the first JDK 13: `17.0.15+` is `13.0.00+`.
+/// Copies a JDK's `libjvm.so` with the version of the first JDK 13: `17.0.15+` becomes `13.0.00+`.
 fn age(jdk: &Jdk, to: &Path) {
     let release = std::fs::read_to_string(jdk.home().unwrap().join("release")).unwrap();
     let version = release.lines().find_map(|line| line.strip_prefix("JAVA_RUNTIME_VERSION=\"")).unwrap();
@@ -137,7 +137,7 @@ fn age(jdk: &Jdk, to: &Path) {
     assert!(sed.stdout(File::create(to).unwrap()).status().unwrap().success());
 }
 
-/// Where nothing is said of outputs there is a picture in the current directory, named by the time, and the report names it.
+/// Without `--output` a run writes a flame graph, named by the time, to the current directory, and reports its name.
 #[test]
 fn the_usual_output_is_a_picture_named_by_the_time() {
     if !is_root() {
@@ -158,7 +158,7 @@ fn the_usual_output_is_a_picture_named_by_the_time() {
     assert!(said.contains(picture), "{said}");
 }
 
-/// In a mount namespace with a /dev of its own, so that a fault takes no link of the machine away.
+/// Runs in a mount namespace with its own /dev, so that a bug cannot remove a link of this machine.
 const OUTPUTS: &str = r#"
 set -euo pipefail
 cd "$0"; profiler=$1; pid=$2
@@ -198,7 +198,7 @@ fn outputs_that_are_no_files_are_written_to_and_stay() {
         assert_eq!(text(name), stacks, "{name}");
     }
     assert_eq!(text("file.folded"), format!("first\n{stacks}last\n"), "it is written to where it is");
-    // The report goes where no profile goes.
+    // The report goes to the stream that gets no profile.
     for (profile, report) in [("profile.folded", "report"), ("profile.substituted", "report.substituted")] {
         let folded = Folded::parse(&text(profile));
         assert!(folded.total() > 10, "{}", folded.top(5));
@@ -217,7 +217,7 @@ fn quiet_is_without_a_word() {
     assert!(out.exists());
 }
 
-/// A bar on a terminal, of which nothing is left at the end; none in a pipe.
+/// On a terminal a bar shows the progress and is erased at the end; a pipe gets no bar.
 #[test]
 fn progress_is_for_terminals() {
     if !is_root() {
@@ -234,7 +234,7 @@ fn progress_is_for_terminals() {
     assert_eq!((in_pipe.stdout.as_str(), in_pipe.stderr.as_str()), ("", ""));
 }
 
-/// A kernel without types of its own is given them by a file.
+/// A file provides the types of a kernel that has no BTF of its own.
 #[test]
 fn types_of_the_kernel_may_come_from_a_file() {
     if !is_root() {
@@ -258,7 +258,7 @@ fn types_of_the_kernel_may_come_from_a_file() {
     std::fs::remove_file(btf).unwrap();
 }
 
-/// A program burns two seconds of CPU time in one function, then becomes another one with a function of its own.
+/// A program burns two seconds of CPU time in one function, then executes another program with its own function.
 #[test]
 fn a_timeline_says_when() {
     if !is_root() {
@@ -287,18 +287,18 @@ fn a_timeline_says_when() {
         (seconds.first().copied().unwrap(), seconds.last().copied().unwrap())
     };
     let (early, late) = (when("turn_a", "work_of_a"), when("turn_b", "work_of_b"));
-    // The second in which the one became the other is of both.
+    // The second in which the exec happens has samples of both programs.
     assert!(early.0 <= 1 && early.1 <= late.0, "{early:?} {late:?}");
 }
 
-/// A sample of a timeline: in which second it stands, its frames from the root, and how many ticks it is.
+/// A sample of a timeline: the second in which it was taken, its frames from the root, and its number of ticks.
 struct Timed {
     second: u64,
     stack: Vec<String>,
     weight: u64,
 }
 
-/// The samples of each thread of a profile in Firefox's format, by the thread's name; the tables refer to each other by row.
+/// The samples of each thread of a Firefox profile, by the thread's name; its tables refer to each other by row.
 fn timelines(profile: &Value) -> BTreeMap<String, Vec<Timed>> {
     let row = |column: &Value, row: &Value| column[usize::try_from(row.as_u64().unwrap()).unwrap()].clone();
     let samples = |thread: &Value| {
@@ -355,14 +355,14 @@ fn pictures_look_as_they_were_asked_to() {
     };
     let (usual, upside, leaf_first) = (convert(&[]), convert(&["--inverted"]), convert(&["--reverse"]));
     assert!(usual.has("burn10") && !usual.text.contains("Noon"));
-    // y goes down.
+    // The y coordinate grows downwards.
     let below = |picture: &Picture, one: &str, other: &str| picture.y(one) > picture.y(other);
     assert!(below(&first, "native", "burn40") && below(&usual, "native", "burn40"));
     assert!(below(&upside, "burn40", "native"));
     assert!(below(&leaf_first, "burn40", "native"));
 }
 
-/// A flame graph: its text, and its boxes.
+/// A flame graph: its text, and the names and y coordinates of its boxes.
 struct Picture {
     text: String,
     boxes: Vec<(String, f64)>,
@@ -385,7 +385,7 @@ impl Picture {
         self.boxes.iter().any(|(own, _)| is(own, name))
     }
 
-    /// How far from the top the first box of this name is.
+    /// The y coordinate of the first box with this name.
     fn y(&self, name: &str) -> f64 {
         let found = self.boxes.iter().find(|(own, _)| is(own, name));
         found.unwrap_or_else(|| panic!("no {name} in {:?}", self.boxes)).1

@@ -1,4 +1,4 @@
-//! Other runtimes by the perf maps that they write: their functions have their names, shares and callers.
+//! Other runtimes, symbolized by the perf maps that they write: functions have their names, shares and callers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::BTreeSet;
@@ -10,28 +10,28 @@ use testkit::profiler::{profile, profile_enough, record};
 use testkit::target::Target;
 use testkit::{assert_share, is_root, native, scratch, sources};
 
-/// A runtime: its command, without the program, and how its map calls a function.
+/// A runtime: its command without the program, and the prefix of functions in its map.
 struct Runtime {
     command: Vec<String>,
     program: &'static str,
     prefix: &'static str,
 }
 
-/// Node, if this machine has it: nothing else here needs it, so that test.sh does not bring it.
+/// Node, if this machine has it. No other test needs Node, so test.sh does not install it.
 fn node(program: &'static str) -> Option<Runtime> {
     let works = Command::new("node").arg("--version").output().is_ok_and(|o| o.status.success());
     if !works {
         eprintln!("LEFT OUT: this machine has no node");
         return None;
     }
-    // Its interpreter's frames are in no map, and when it compiles is a matter of how fast the machine is: each function is
-    // to have code of its own from its first call on.
+    // Interpreter frames of Node are in no map, and when Node compiles depends on the machine's speed. With this flag
+    // each function has its own code from its first call on.
     let command = ["node", "--perf-basic-prof", "--no-turbo-inlining", "--always-sparkplug"];
     let command = command.map(str::to_owned).to_vec();
     Some(Runtime { command, program, prefix: "JS:" })
 }
 
-/// A Python that writes perf maps, if this machine has one: Debian 12 has 3.11.
+/// A Python that writes perf maps, if this machine has one; Debian 12 has 3.11, which does not.
 fn python() -> Option<Runtime> {
     let kept = std::env::home_dir().map(|home| home.join(".pyenv/versions"));
     let kept = kept.and_then(|versions| std::fs::read_dir(versions).ok()).into_iter().flatten().flatten();
@@ -51,7 +51,7 @@ fn python() -> Option<Runtime> {
     Some(Runtime { command, program: "shares.py", prefix: "py::" })
 }
 
-/// One that runs; its map goes with it.
+/// A running runtime; its map is removed on drop.
 struct Running(Target);
 
 impl Drop for Running {
@@ -63,12 +63,12 @@ impl Drop for Running {
 impl Runtime {
     fn start(&self) -> Running {
         let mut command = Command::new(&self.command[0]);
-        // Node leaves a log where it runs.
+        // Node writes a log to its working directory.
         command.args(&self.command[1..]).arg(sources().join(self.program)).current_dir(scratch("logs"));
         Running(Target::start(&mut command))
     }
 
-    /// Where a function stands in a stack: `JS:burn10 /…/shares.js:7:16`, `py::burn10:/…/shares.py`.
+    /// The index of a function in a stack: `JS:burn10 /…/shares.js:7:16`, `py::burn10:/…/shares.py`.
     fn place(&self, stack: &[String], function: &str) -> Option<usize> {
         let name = format!("{}{function}", self.prefix);
         stack.iter().position(|frame| {
@@ -118,7 +118,7 @@ fn what_node_has_just_compiled_has_its_name() {
     assert!(unknown < 0.02, "{unknown} have no name:\n{}", folded.top(10));
 }
 
-/// Its trampolines have neither frame pointers nor tables.
+/// Python's trampolines have neither frame pointers nor unwind tables.
 #[test]
 fn functions_of_python() {
     if !is_root() {
@@ -129,14 +129,14 @@ fn functions_of_python() {
     }
 }
 
-/// There its map is `/tmp/perf-1.map`, and no file of ours.
+/// In these namespaces the map is `/tmp/perf-1.map`, which is no file of the host.
 #[test]
 fn functions_of_a_runtime_in_namespaces_of_its_own() {
     if !is_root() {
         return;
     }
     for runtime in [node("shares.js"), python()].into_iter().flatten() {
-        // The program may lie below the /tmp that is covered.
+        // The program's file may be below the /tmp that is covered.
         let script = "exec 3<\"$0\" && mount -t tmpfs none /tmp && cat <&3 >/tmp/it && exec \"$@\" /tmp/it";
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]);
@@ -148,7 +148,7 @@ fn functions_of_a_runtime_in_namespaces_of_its_own() {
     }
 }
 
-/// Workers have the code that their parent had when it forked them, and its names; not those of what was there before.
+/// A worker has its parent's code as of the fork, and its names. Code that a worker placed there later has no name.
 fn assert_workers_have_their_names(folded: &Folded, least: f64) {
     let of = |worker: &str| folded.keep(|stack| stack[0] == worker);
     let named = |folded: &Folded| folded.share(|stack| stack.iter().any(|frame| frame == "before_fork_[j]"));
@@ -175,8 +175,8 @@ fn code_from_before_a_fork_that_was_seen_has_them_too() {
         return;
     }
     let program = native::program("forked_jit").display().to_string();
-    // It says `ready` where the report is to be.
+    // The program prints `ready` where the report is expected.
     let args = ["--", "sh", "-c", "exec \"$0\" 4 >/dev/null", &program].map(str::to_owned);
-    // The program ends after four seconds and removes its map: of the last of them nothing is proven any more.
+    // The program ends after four seconds and removes its map, so no name of the last second is proven.
     assert_workers_have_their_names(&record(30, &args).folded, 0.6);
 }

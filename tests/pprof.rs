@@ -1,4 +1,4 @@
-//! A profile of a JVM as Go's own tool reads it: stacks with their inlined functions, lines, files of code, labels.
+//! A profile of a JVM as Go's own tool reads it: stacks with inlined functions, lines, mappings, labels.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use testkit::java::{Jdk, Program};
 use testkit::profiler::{out_file, run};
 use testkit::{is_root, lacks, sources};
 
-/// What the tool prints of a profile.
+/// The tool's output for a profile.
 fn pprof(how: &[&str], file: &Path) -> String {
     let output =
         Command::new("go").args(["tool", "pprof", "-sample_index=samples"]).args(how).arg(file).output();
@@ -46,12 +46,12 @@ fn go_finds_the_stacks_lines_files_and_labels_of_a_jvm() {
     assert!(raw.contains(own), "{raw}");
 }
 
-/// The tool has the stacks that the folded file has, root last, each with its count; what was inlined is marked.
+/// Asserts that the tool has the folded file's stacks, root last, with their counts, and marks inlined functions.
 #[track_caller]
 fn assert_traces(traces: &str, folded: &Folded) {
     let mut found: BTreeMap<Vec<String>, u64> = BTreeMap::new();
     for trace in traces.split("-----------+").skip(1) {
-        // The rest of the rule, then labels with a colon after their names, then a count before the first frame.
+        // The rest of the separator, then labels with a colon after their names, then a count before the first frame.
         let mut lines =
             trace.lines().skip(1).skip_while(|line| line.split("  ").next().unwrap().ends_with(':'));
         let Some((count, leaf)) = lines.next().and_then(|line| line.trim_start().split_once(' ')) else {
@@ -71,7 +71,7 @@ fn assert_traces(traces: &str, folded: &Folded) {
     assert_eq!(found, right);
 }
 
-/// Each frame of an inlined chain has the line that its method's source says.
+/// Asserts that each frame of an inlined chain has the line of its method's source.
 #[track_caller]
 fn assert_lines(raw: &str) {
     let source = std::fs::read_to_string(sources().join("InlinedShares.java")).unwrap();
@@ -93,7 +93,7 @@ fn assert_lines(raw: &str) {
     assert!(!places.is_empty(), "{raw}");
     for (at, line) in places {
         assert!(body.contains(&line), "{line} is none of the lines {body:?}");
-        // Newer versions of Go tell the column, too.
+        // Newer versions of Go also print the column.
         let place = |text: &&str| {
             let place = text.split(" s=").next().unwrap().trim();
             place.strip_suffix(":0").unwrap_or(place).to_owned()
@@ -103,7 +103,7 @@ fn assert_lines(raw: &str) {
     }
 }
 
-/// The JVM's own frames are of its library, which has the build id that it has in the file.
+/// Asserts that the JVM's own frames are in its library, with the build id of that file.
 #[track_caller]
 fn assert_files(raw: &str, folded: &Folded) {
     assert!(folded.within("jni_invoke_static").total() > 50, "{}", folded.top(5));

@@ -1,4 +1,4 @@
-//! Processes that are gone before anybody can ask them: their samples keep their names, and nobody else's.
+//! Processes that end before they can be read: their samples keep their own names, and get no others.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::process::Command;
@@ -23,7 +23,7 @@ fn short_processes_keep_their_names() {
     if !is_root() {
         return;
     }
-    // Most of what these do is to begin and to end: 600 a second on two CPUs, of 8 ms each.
+    // These processes mostly start and end: 600 a second on two CPUs, of 8 ms each.
     let spawns = [(); 3].map(|()| {
         Target::start(Command::new(native::program("spawn")).args([path("short"), "2".into(), "8".into()]))
     });
@@ -34,13 +34,13 @@ fn short_processes_keep_their_names() {
     let of_short = family.keep(|stack| stack[0] == "short");
     let work = of_short.within("short_lived_work").total();
     assert!(work * 4 > of_short.total(), "{}", of_short.top(10));
-    // Exec, page faults and exit are the kernel's; user code has a name of the program, its loader or libc. What goes
-    // astray are walks through a loader that has no frame pointers and of which it is not yet told where it lies.
+    // Exec, page faults and exit are in the kernel. User code has a name of the program, its loader or libc. Wrong
+    // stacks come from a loader without frame pointers whose place is not known yet.
     let bad = of_short.keep(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
     let unknown = bad.total() as f64 / of_short.total() as f64;
     eprintln!("{:.2} % of {} samples have unknown frames", unknown * 100.0, of_short.total());
     assert!(unknown < 0.02, "{unknown} of the samples have unknown frames:\n{}", bad.top(10));
-    // Code that ran is known; whether it is the program's that was executed, or that of the one before.
+    // The leaf is known, whether it is code of the executed program or of the one before.
     let leaf = bad.count(|stack| stack.last().is_some_and(|frame| frame.starts_with("[unknown")));
     assert!(leaf * 500 < of_short.total(), "{leaf} samples have an unknown leaf:\n{}", bad.top(10));
     let execs = bad
@@ -59,13 +59,13 @@ fn children_are_followed_if_asked_for() {
     let work = with.folded.within("short_lived_work").total();
     assert!(work * 10 > with.folded.total() * 8, "{}", with.folded.top(10));
     let without = profile(&spawn, 2, &[]);
-    // The children that it waited for went on all the time.
+    // The children that it waited for ran all the time.
     assert!(without.ticks_of(&[spawn.pid()]).0 > 100.0);
     let others = without.folded.count(|stack| stack.iter().any(|f| is(f, "short_lived_work")));
     assert_eq!(others, 0, "{}", without.folded.top(10));
 }
 
-/// Asserts that each of the two programs that take turns has its own work and nothing of the other's, and samples enough.
+/// Asserts that each of the two alternating programs has enough samples, its own work, and nothing of the other's.
 #[track_caller]
 fn assert_turns(all: &Folded) {
     for (name, own, other) in [("turn_a", "work_of_a", "work_of_b"), ("turn_b", "work_of_b", "work_of_a")] {
@@ -84,7 +84,7 @@ fn assert_turns(all: &Folded) {
     }
 }
 
-/// A command that starts a program where everything always lies at the same addresses.
+/// A command that starts a program with everything at the same addresses each time.
 fn without_aslr(program: &str) -> Command {
     let mut command = Command::new("setarch");
     command.arg("-R").arg(program);
@@ -108,7 +108,7 @@ fn programs_that_had_one_pid_one_after_the_other_have_their_own_names() {
     if !is_root() {
         return;
     }
-    // Pids go round: this one is free for a while.
+    // Pids are given out in a circle, so this one stays free for a while.
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let pid = gone.id().to_string();
@@ -135,7 +135,7 @@ fn programs_that_had_one_pid_one_after_the_other_have_their_own_names() {
     }
 }
 
-/// Logs and memories of JVMs that a process has open.
+/// The number of agent logs and JVM memories that a process has open.
 fn java_files(pid: u32) -> usize {
     let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
@@ -143,7 +143,7 @@ fn java_files(pid: u32) -> usize {
     links.filter(|link| link.to_str().is_some_and(is_java)).count()
 }
 
-/// Waits until a process has none, or some.
+/// Waits until a process has some of them open, or none.
 fn wait_for_java_files(pid: u32, some: bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while (java_files(pid) > 0) != some {
@@ -152,7 +152,7 @@ fn wait_for_java_files(pid: u32, some: bool) {
     }
 }
 
-/// A build starts thousands of them while it is profiled.
+/// A build starts thousands of JVMs while it is profiled.
 #[test]
 fn jvms_that_have_ended_leave_their_rows_and_no_open_files() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! Threads of Java have the names that Java gives them, read out of the JVM's memory.
+//! Java threads have the names that Java gives them, read from the JVM's memory.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use testkit::java::{Jdk, Program, in_container, on_host};
 use testkit::profiler::{binary, profile};
 use testkit::target::Target;
 
-/// As the kernel would cut them they are two names.
+/// Cut by the kernel, these are only two names.
 const NAMES: [&str; 5] = [
     "inventory-service-reader-1",
     "inventory-service-reader-2",
@@ -62,7 +62,7 @@ fn are_whole(jdk: &Jdk) {
         assert!(NAMES.iter().all(|name| looks.names.contains(*name)), "{flags:?}: {:?}", looks.names);
     }
     if jdk.version >= 17 {
-        // Its objects move at any moment, so that a pointer may lead to another thread's name.
+        // ZGC moves objects at any moment, so a pointer may lead to another thread's name.
         let looks = names_of(jdk, &["-XX:+UseZGC"]);
         assert!(looks.names.is_empty(), "JDK {}: {:?}", jdk.version, looks.names);
     }
@@ -70,11 +70,11 @@ fn are_whole(jdk: &Jdk) {
 
 struct Looks {
     names: BTreeSet<String>,
-    /// How many of the threads of `NAMES` had a name, on average.
+    /// The average share of the threads of `NAMES` that had a name.
     share: f64,
 }
 
-/// Reads the names of all threads, many times: no thread has another's, or two.
+/// Reads the names of all threads many times; asserts that no thread has two names, or another thread's.
 fn names_of(jdk: &Jdk, flags: &[&str]) -> Looks {
     const LOOKS: usize = 60;
     let target = Program::new("Pools").flags(flags).start(jdk);
@@ -106,7 +106,7 @@ fn names_of(jdk: &Jdk, flags: &[&str]) -> Looks {
     Looks { names, share }
 }
 
-/// The threads of a process, as its own PID namespace counts them.
+/// The tids of a process in its own PID namespace.
 fn numbers(target: &Target) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
     let status = |thread: fs::DirEntry| procfs::parse_status(&fs::read(thread.path().join("status")).ok()?);
@@ -121,7 +121,7 @@ fn pools_are_told_apart_by_the_names_that_java_gives_them() {
     }
 }
 
-/// There the kernel has one name for all threads of a JVM.
+/// In this container the kernel has one name for all threads of a JVM.
 #[test]
 fn pools_are_told_apart_in_a_container_on_jdk_8() {
     in_container(8, |jdk| tells_pools_apart(jdk, &["--java", "vm"]));

@@ -1,4 +1,4 @@
-//! Programs whose truth is known, profiled end to end: shares, lines, depth, names over time.
+//! Programs of known truth, profiled end to end: shares, lines, depth, names over time.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use testkit::folded::{Folded, bare, is, user_leaf};
@@ -16,7 +16,7 @@ fn native_functions_have_their_shares() {
     let target = native::start("native");
     let all = profile_enough(&target, &[], |all| all);
     if cfg!(target_arch = "x86_64") {
-        // GCC gives leaf functions no frame even with -fno-omit-frame-pointer: only their unwind tables tell the caller.
+        // GCC gives leaf functions no frame even with -fno-omit-frame-pointer: only unwind tables lead to their caller.
         let called = all.share(|stack| stack.iter().any(|frame| frame == "main"));
         assert!(called > 0.99, "only {called} of the leaves have their caller:\n{}", all.top(10));
     }
@@ -32,7 +32,7 @@ fn kernel_work_stands_under_the_call_that_asked_for_it() {
     }
     let target = native::start("kernel");
     let all = profile_enough(&target, &[], |all| all);
-    // libc's read() keeps no frame of its own: without unwind tables `copy`, which called it, is not seen.
+    // libc's read() keeps no frame of its own: without unwind tables its caller `copy` is missing.
     let asking = if cfg!(target_arch = "x86_64") { "copy" } else { "main" };
     let read = all.share(|stack| {
         let main = stack.iter().position(|frame| frame == asking);
@@ -88,7 +88,7 @@ fn inlined_methods_have_their_shares_and_chains() {
     }
 }
 
-/// Whether exactly this chain of inlined methods stands on the compiled method `round`.
+/// Whether a stack has exactly this chain of inlined methods above the compiled method `round`.
 fn is_chain(stack: &[String], chain: &[&str]) -> bool {
     let java: Vec<&String> = stack.iter().filter(|frame| bare(frame).starts_with("InlinedShares.")).collect();
     let Some(round) = java.iter().position(|frame| *frame == "InlinedShares.round_[j]") else { return false };
@@ -136,7 +136,7 @@ fn deep(stack: &[String]) -> usize {
     stack.iter().filter(|frame| is(frame, "Deep.down")).count()
 }
 
-/// The commonest stacks without a thousand equal frames.
+/// The commonest stacks, with equal adjacent frames merged.
 fn shortened(folded: &Folded) -> String {
     let mut text = String::new();
     for line in folded.top(8).lines() {
@@ -160,13 +160,13 @@ fn a_method_that_is_compiled_again_elsewhere_keeps_its_name() {
     let moves = left(target.lines()) - before;
     assert!(moves >= 4, "the code moved only {moves} times: this test did not test");
     let named = main.self_share("Moved.hot");
-    // Between two compilations it is interpreted, under the same name. The rest is `main` and the clock that it reads.
+    // Between two compilations the method is interpreted, under the same name. The rest is `main` and its clock reads.
     assert!(named > 0.99, "only {named} of the time has the name:\n{}", main.top(10));
     let unknown = main.share(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
     assert!(unknown < 0.005, "{unknown} has unknown frames:\n{}", main.top(10));
 }
 
-/// How often the code of `Moved.hot` was thrown away.
+/// How often the code of `Moved.hot` was discarded.
 fn left(lines: &[String]) -> usize {
     lines.iter().filter(|line| line.contains("Moved::hot") && line.contains("made not entrant")).count()
 }
@@ -185,16 +185,16 @@ fn a_class_that_was_unloaded_is_named_while_it_lived_on_jdk_21() {
 
 fn names_what_was_unloaded(jdk: &Jdk) {
     let mut program = Program::new("Unloaded");
-    // Since JDK 20 the collection that unloads a class frees its code at once. Where it was is other code soon, and that is
-    // the next class's, of the same name, if nothing else is compiled; nobody can tell of another who ran last.
+    // Since JDK 20 the collection that unloads a class frees its code at once, and other code soon has its place. If
+    // nothing else is compiled, that is the next class's, of the same name. With other code the last owner is unknown.
     if jdk.version >= 20 {
         program = program.flags(&["-XX:CompileCommand=compileonly,Unloaded$Burner::*"]);
     }
     let (all, _) = while_classes_go(jdk, &program, &[]);
     let named = all.self_share("Unloaded$Burner.applyAsLong");
-    // Each class begins in the interpreter, and the collector takes its time.
+    // Each class begins in the interpreter, and collections take time.
     assert!(named > 0.85, "only {named} of the time has the name:\n{}", all.top(10));
-    // What the interpreter runs is named out of memory, after its window: not if its class has gone meanwhile.
+    // Interpreted methods are named from memory, after their window, unless their class is gone by then.
     let unknown = |frame: &String| frame.starts_with("[unknown");
     let gone = |stack: &[String]| user_leaf(stack) == Some("[unknown: method gone]");
     let interpreted = all.share(gone);
@@ -219,7 +219,7 @@ fn threads_are_told_apart() {
         let name = format!("[worker-{} tid=", i + 1);
         assert_share(&name, workers.share(|stack| stack[1].starts_with(&name)), *truth, workers.total());
     }
-    // By default the numbers of a pool are folded, and without --per-thread there are no threads.
+    // By default the numbers of a pool are folded; without --per-thread there are no threads.
     let folded = profile(&target, 2, &["--per-thread"]).folded;
     assert!(folded.count(|stack| stack[1].starts_with("[worker-#")) > 50, "{}", folded.top(10));
     assert_eq!(folded.count(|stack| stack[1].starts_with("[worker-1")), 0);
@@ -238,7 +238,7 @@ fn names_that_the_jvm_invents_are_the_same_in_each_run() {
         let paths = ["Lambdas.viaLambda", "Lambdas.viaProxy", "Lambdas.viaReflection"].map(|via| {
             let path = all.within(via);
             assert!(path.share(|stack| user_leaf(stack).is_some_and(|l| is(l, "Lambdas.burn"))) > 0.9);
-            // The commonest way down from `via`: rare ones are those before the last compilation.
+            // The commonest path down from `via`; rare ones are from before the last compilation.
             let mut ways = std::collections::BTreeMap::new();
             for (stack, count) in path.stacks() {
                 let from = stack.iter().position(|frame| is(frame, via)).unwrap();

@@ -1,4 +1,4 @@
-//! Code without frame pointers, end to end: stacks of known shape, in C, C++, libraries as they are shipped.
+//! Code without frame pointers, end to end: stacks of known shape in C, C++ and shipped libraries.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::process::Command;
@@ -8,7 +8,7 @@ use testkit::profiler::{profile, profile_enough, record};
 use testkit::target::Target;
 use testkit::{is_root, lacks, native, scratch, skip, sources};
 
-/// Whether this machine's code has unwind tables for us.
+/// Whether these tests can run: unwind tables need x86-64, profiling needs root.
 fn applies() -> bool {
     let applies = cfg!(target_arch = "x86_64");
     if !applies {
@@ -21,7 +21,7 @@ fn frames(args: &[&str]) -> Target {
     Target::start(Command::new(native::without_frame_pointers("frames.c")).args(args))
 }
 
-/// Asserts that nearly all stacks begin where threads and programs begin.
+/// Asserts that nearly all stacks reach the root.
 #[track_caller]
 fn assert_whole(what: &str, folded: &Folded) {
     assert!(folded.total() > 200, "{what}: only {} samples", folded.total());
@@ -30,7 +30,7 @@ fn assert_whole(what: &str, folded: &Folded) {
     assert!(whole >= 0.98, "{what}: only {whole} of the stacks reach the root:\n{}", folded.top(10));
 }
 
-/// Whether these names stand in the stack in this order, others between them.
+/// Whether a stack has these names in this order, possibly with others between them.
 fn has_in_order(stack: &[String], names: &[&str]) -> bool {
     let mut rest = stack.iter();
     names.iter().all(|name| rest.any(|frame| is(frame, name)))
@@ -56,7 +56,7 @@ fn a_chain_through_libc_is_whole_frame_by_frame() {
     }
 }
 
-/// 1,000 calls are whole without a frame pointer among them; of 1,500 the root side is missing, and that is said.
+/// A stack of 1,000 calls without frame pointers is whole. A stack of 1,500 calls lacks its root side and is marked.
 #[test]
 fn deep_stacks_are_whole_or_marked() {
     if !applies() {
@@ -78,7 +78,7 @@ fn deep_stacks_are_whole_or_marked() {
     assert!(marked > 0.995, "only {marked} of the stacks are marked:\n{}", all.top(1));
 }
 
-/// What a program has mapped is asked for when it is first seen to run, not when the window has ended in which it was.
+/// A program's mappings are read when the program is first seen to run, not at the end of that window.
 #[test]
 fn programs_that_live_for_less_than_a_window_have_whole_stacks() {
     if !applies() {
@@ -95,7 +95,7 @@ fn programs_that_live_for_less_than_a_window_have_whole_stacks() {
     assert!(whole > 0.75, "only {whole} of the stacks reach the root:\n{}", all.top(5));
 }
 
-/// They are gone before anybody could have told what they have mapped: it is what their parent has.
+/// These children end before their mappings can be read, so the profiler uses their parent's mappings.
 #[test]
 fn children_that_live_shortly_have_whole_stacks() {
     if !applies() {
@@ -136,7 +136,7 @@ fn slots_of_the_linkage_table_have_callers() {
     assert_whole("slot", &all);
     let slots = all.keep(|stack| user_leaf(stack).is_some_and(|leaf| is(leaf, "slot")));
     assert!(slots.total() * 2 > all.total(), "{}", all.top(10));
-    // Where it has pushed and where it has not, it has the same caller.
+    // The caller is the same before and after the push.
     let called = slots.share(|stack| {
         let leaf = stack.iter().rposition(|frame| is(frame, "slot")).unwrap();
         is(&stack[leaf - 1], "main")
@@ -160,7 +160,7 @@ fn signal_handlers_stand_on_what_they_interrupted() {
     }
 }
 
-/// musl does not describe the code to which handlers return, nor does Go's runtime.
+/// musl and Go's runtime do not describe the code to which signal handlers return.
 #[test]
 fn signal_handlers_stand_on_what_they_interrupted_where_libc_does_not_say_so() {
     if !applies() {
@@ -175,7 +175,7 @@ fn signal_handlers_stand_on_what_they_interrupted_where_libc_does_not_say_so() {
     assert!(right > 0.995, "only {right} of the stacks cross the signal:\n{}", work.top(10));
 }
 
-/// Packers and `sstrip` leave none.
+/// Packers and `sstrip` remove the section headers.
 #[test]
 fn a_program_without_section_headers_has_whole_stacks_and_exported_names() {
     if !applies() {
@@ -197,7 +197,7 @@ fn a_program_without_section_headers_has_whole_stacks_and_exported_names() {
     assert!(right > 0.99, "only {right} of the stacks are whole:\n{}", all.top(5));
 }
 
-/// Nobody has called a coroutine. What lies on its stack where a caller's frame would is none.
+/// A coroutine has no caller. The word in the place of a caller's frame is not a return address.
 #[test]
 fn coroutines_begin_where_libc_begins_them() {
     if !applies() {
@@ -219,14 +219,14 @@ fn coroutines_begin_where_libc_begins_them() {
     assert_eq!(ends(&profile.report, "root"), ends(&profile.report, ""), "{}", profile.report["ends"]);
 }
 
-/// Ticks of walks that ended in a way whose label begins so.
+/// Ticks of stacks whose stop reason begins with this label.
 fn ends(report: &serde_json::Value, label: &str) -> u64 {
     let ends = report["ends"].as_array().unwrap();
     let ends = ends.iter().filter(|end| end[0].as_str().unwrap().starts_with(label));
     ends.map(|end| end[1].as_u64().unwrap()).sum()
 }
 
-/// Debuggers' frame descriptions are followed where there are no others; those of start code are there always.
+/// Frame descriptions for debuggers are used where there are no others. Start code always has others.
 #[test]
 fn frames_that_only_debug_information_describes_are_whole() {
     if !applies() {
@@ -246,7 +246,7 @@ fn frames_that_only_debug_information_describes_are_whole() {
     assert!(right > 0.995, "only {right} of the stacks have all frames:\n{}", work.top(5));
 }
 
-/// Nobody is told that a library is unloaded: what comes to its place is walked by its table until it is looked again.
+/// The profiler is not notified when a library is unloaded: until the next look the old table unwinds the new code.
 #[test]
 fn a_library_in_the_place_of_another_one_has_its_own_callers_or_none() {
     if !applies() {
@@ -270,7 +270,7 @@ fn a_library_in_the_place_of_another_one_has_its_own_callers_or_none() {
     assert_eq!(all.within("never").total(), 0, "{}", all.top(10));
 }
 
-/// Go's frame descriptions do not say that the stack is another one from here on.
+/// Go's frame descriptions do not say that the stack changes here.
 #[test]
 fn where_go_calls_c_no_caller_is_invented() {
     if !applies() {
@@ -296,7 +296,7 @@ fn where_go_calls_c_no_caller_is_invented() {
     assert!(right > 0.995, "only {right} of the stacks have no wrong frames:\n{}", work.top(5));
 }
 
-/// Nothing can be known of its callers. It is said where that is so.
+/// The callers of such code cannot be known; the report says which file lacks descriptions.
 #[test]
 fn a_file_that_describes_no_frames_is_told() {
     if !applies() {
@@ -345,7 +345,6 @@ fn an_interpreter_as_it_is_shipped() {
     assert_whole("python3", &all);
 }
 
-/// A program that lies about its frames has itself to blame, and nobody else notices.
 #[test]
 fn false_frame_descriptions_harm_their_owner_only() {
     if !applies() {
@@ -382,7 +381,7 @@ fn false_frame_descriptions_harm_their_owner_only() {
     }
 }
 
-/// How walks ended is in the report, and the tables are within their budget.
+/// The report has the stop reasons, and the tables stay within their budget.
 #[test]
 fn the_report_says_how_walks_ended() {
     if !applies() {

@@ -1,4 +1,4 @@
-//! Code under probes that another tool has set, end to end: the kernel replaces return addresses and instructions.
+//! Code under probes of another tool, end to end: the kernel replaces return addresses and instructions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::process::Command;
@@ -8,8 +8,8 @@ use testkit::profiler::profile;
 use testkit::target::Target;
 use testkit::{is_root, native, skip};
 
-/// Profiles `uprobes.c`, compiled in both ways, and checks that `right` holds for nearly all its stacks: all but those of
-/// the few instructions between which nobody knows the return address.
+/// Profiles `uprobes.c`, compiled with and without frame pointers, and checks that `right` holds for nearly all stacks.
+/// Exceptions are the few instructions between which the return address is unknown.
 #[track_caller]
 fn check(args: &[&str], right: impl Fn(&[String]) -> bool) {
     if !cfg!(target_arch = "x86_64") {
@@ -36,7 +36,7 @@ fn check(args: &[&str], right: impl Fn(&[String]) -> bool) {
     }
 }
 
-/// No frame is one without a name.
+/// Asserts that nearly all stacks have only named frames.
 #[track_caller]
 fn assert_known(all: &Folded) {
     let unknown = all.keep(|stack| stack.iter().any(|frame| frame.starts_with("[unknown")));
@@ -52,20 +52,20 @@ fn own(stack: &[String]) -> Vec<&str> {
     stack.iter().filter_map(|frame| known.into_iter().find(|name| is(frame, name))).collect()
 }
 
-/// The kernel follows 64 calls of a task, and leaves the return addresses of further ones alone.
+/// The kernel tracks 64 calls of a task, and does not replace the return addresses of further calls.
 #[test]
 fn functions_with_uretprobes_have_their_callers() {
     for depth in [40, 100] {
         check(&["chain", &depth.to_string(), "chain", "by_value", "work"], |stack| {
             let whole = [&["main", "run"][..], &vec!["chain"; depth], &["by_value", "work"]].concat();
             let own = own(stack);
-            // The kernel's part of the probes of `chain` and `by_value` is seen too.
+            // Some samples are in the kernel's part of the probes of `chain` and `by_value`.
             whole.starts_with(&own) && (own.len() == whole.len() || stack.last().unwrap().ends_with("_[k]"))
         });
     }
 }
 
-/// Most time passes in the kernel, in the trampoline, and where a copy of the first instruction runs.
+/// Most time passes in the kernel, in the trampoline, and at a copy of the first instruction.
 #[test]
 fn a_function_that_returns_at_once_has_its_callers() {
     check(&["often", "tiny"], |stack| {
@@ -73,7 +73,7 @@ fn a_function_that_returns_at_once_has_its_callers() {
     });
 }
 
-/// Both have put the trampoline at one place of the stack.
+/// Both functions have put the trampoline into the same word of the stack.
 #[test]
 fn tail_calls_have_the_caller_of_the_first() {
     check(&["tail", "first", "second", "work"], |stack| {
@@ -81,7 +81,7 @@ fn tail_calls_have_the_caller_of_the_first() {
     });
 }
 
-/// Of calls that never return the kernel has entries in its list until it notices.
+/// The kernel's list keeps calls that never return until the kernel notices.
 #[test]
 fn calls_that_were_jumped_over_are_no_callers() {
     check(&["jump", "leaps", "jumps", "lands", "work"], |stack| {

@@ -1,4 +1,4 @@
-//! Names read out of a JVM's memory are those that JVMTI tells the agent, frame by frame, on every JDK.
+//! Names read from a JVM's memory equal the names that JVMTI gives the agent, frame by frame, on every JDK.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn nothing_is_loaded_into_a_jvm_that_forbids_it() {
     let jvm = &first.report["jvms"][0];
     assert_eq!(jvm["pid"], target.pid(), "{jvm}");
     assert!(jvm["names"]["memory"].is_object(), "names come from {}", jvm["names"]);
-    // There is no agent, and the flag is not set.
+    // There is no agent, and DebugNonSafepoints is not set.
     assert_eq!(jvm["compiled_before"], 1.0, "{jvm}");
 
     let main = main_thread(&target, VM);
@@ -101,7 +101,7 @@ fn a_tmp_from_which_nothing_may_be_executed_is_none_of_its_business() {
     });
 }
 
-/// What is stopped before the run, and what is stopped while it runs: neither can hold it up, and what ran has its names.
+/// A JVM stopped before the run, and one stopped during it: neither delays the run, and code that ran has its names.
 #[test]
 fn a_jvm_that_is_stopped_is_named_all_the_same() {
     if !is_root() {
@@ -136,7 +136,7 @@ fn code_that_comes_and_goes_never_has_a_neighbours_name() {
     }
 }
 
-/// There the next class's code gets the place of what was unloaded at once.
+/// On JDK 21 the next class's code takes the place of unloaded code at once.
 #[test]
 fn code_that_comes_and_goes_never_has_a_neighbours_name_on_jdk_21() {
     in_container(21, has_no_neighbours_name);
@@ -150,9 +150,9 @@ fn has_no_neighbours_name(jdk: &Jdk) {
         user_leaf(stack).is_some_and(|leaf| gone.contains(&leaf))
     });
     eprintln!("{named} named, {lost} gone before it was looked at; {gone} classes were unloaded");
-    // Each class begins in the interpreter, and the collector takes its time.
+    // Each class begins in the interpreter, and collections take time.
     assert!(named + lost > 0.85, "only {named} has the name, {lost} says that it moved:\n{}", all.top(10));
-    // These classes live shorter than a window: hardly anything can be proven of them.
+    // These classes live shorter than a window, so hardly any name can be proven.
     assert!(lost > 0.5, "only {lost} says that it moved: this test did not test");
     let others = all.share(|stack| {
         user_leaf(stack)
@@ -161,8 +161,8 @@ fn has_no_neighbours_name(jdk: &Jdk) {
     assert!(others < 0.05, "{others} has another method's name:\n{}", all.top(10));
 }
 
-/// Two classes of one shape, of which one may get the place in memory and in the code cache that the other has left, and
-/// whose callers say which it is: whatever is named is named rightly.
+/// Two classes of one shape. Each may get the other's old place in memory and in the code cache. The callers show which
+/// class ran: every name must be right.
 #[test]
 fn compiled_code_never_has_the_name_of_what_came_to_its_place() {
     on_host(17, tells_two_classes_apart);
@@ -174,7 +174,7 @@ fn compiled_code_never_has_the_name_of_what_came_to_its_place_on_jdk_21() {
 }
 
 fn tells_two_classes_apart(jdk: &Jdk) {
-    // They live for tenths of a second, and for some seconds: memory is looked at each second.
+    // The classes live for tenths of a second, or for some seconds; memory is read once a second.
     for (times, java, named_at_least) in [("300", "agent", 0.3), ("300", "vm", 0.0), ("4000", "vm", 0.3)] {
         let (all, gone) = while_classes_go(jdk, &Program::new("Churn").args(&[times]), &["--java", java]);
         let of = |caller: &str, class: &str| {
@@ -192,13 +192,12 @@ fn tells_two_classes_apart(jdk: &Jdk) {
     }
 }
 
-/// How the profiler is told to read names out of memory.
 const VM: &[&str] = &["--java", "vm"];
 
-/// The usual code cache, one heap only, and none but the first compiler.
+/// With the usual code cache, with one heap only, and with only the first compiler.
 fn agrees(jdk: &Jdk) {
     for flags in [&[][..], &["-XX:-SegmentedCodeCache"], &["-XX:TieredStopAtLevel=1"]] {
-        // JDK 8 has one heap only and does not know the flag.
+        // JDK 8 has only one heap and does not know the flag.
         if jdk.version > 8 || !flags.iter().any(|flag| flag.contains("Segmented")) {
             agrees_with(jdk, flags);
         }
@@ -212,8 +211,8 @@ fn agrees_with(jdk: &Jdk, flags: &[&str]) {
     let memory = ProcessMemory::new(opened.memory.into());
     let mut code = VmCode::new(memory, opened.layout, false);
     let mut tally = Tally::default();
-    // What is compiled or goes away between the two looks is looked at again. HotSpot logs an unload some time after
-    // memory has it: its Service Thread delivers it.
+    // Code that is compiled or freed between the two reads is compared again. HotSpot logs an unload some time after
+    // memory shows it: its Service Thread delivers the event.
     for look in 0..20u64 {
         std::thread::sleep(Duration::from_millis(100 * look.min(5)));
         attached.renew_lease(MonoNs(MonoNs::now().0 + 60_000_000_000)).unwrap();
@@ -243,22 +242,21 @@ fn agrees_with(jdk: &Jdk, flags: &[&str]) {
     assert!(tally.agrees(), "{} of {} are not there", tally.missed, tally.same);
 }
 
-/// What was compared.
 #[derive(Default)]
 struct Tally {
     same: usize,
     frames: usize,
     inlined: usize,
     lines: usize,
-    /// Code that went in the meantime, as the log and as memory have it.
+    /// Addresses that the log (`unlogged`) or the memory (`missed`) no longer has, because the code is gone.
     unlogged: usize,
     missed: usize,
-    /// Addresses in code that JVMTI has no right name for.
+    /// Addresses in code for which JVMTI has no right name.
     intrinsics: usize,
     different: Vec<String>,
 }
 
-/// Which intrinsic of a method handle runs is told by memory only.
+/// Only memory shows which intrinsic of a method handle runs.
 fn is_intrinsic(memory: &[JavaFrame], log: &[JavaFrame]) -> bool {
     let ([JavaFrame { method: Some(one), .. }], [logged]) = (memory, log) else { return false };
     &*one.class == "java.lang.invoke.MethodHandle"
@@ -267,13 +265,13 @@ fn is_intrinsic(memory: &[JavaFrame], log: &[JavaFrame]) -> bool {
 }
 
 impl Tally {
-    /// Log and memory say the same, and of the same code.
+    /// Log and memory give the same frames, and memory misses at most 1 % of the addresses.
     fn agrees(&self) -> bool {
         self.different.is_empty() && self.missed * 100 <= self.same
     }
 
     fn compare(&mut self, log: &CodeTimeline, asked: AddressQuery, found: Result<Vec<JavaFrame>, VmMiss>) {
-        // The log is asked about a moment after the memory was read: what it says then was true before.
+        // The log is read a moment after the memory: code that the log still has was there before.
         let Ok(logged) = log.lookup(asked.pc, asked.leaf, MonoNs::now()) else {
             self.unlogged += 1;
             return;
@@ -296,7 +294,7 @@ impl Tally {
     }
 }
 
-/// Compiled methods as a log has them.
+/// The compiled methods in a log.
 #[derive(Default)]
 struct Loads(Vec<OneLoad>);
 
@@ -307,7 +305,7 @@ struct OneLoad {
 }
 
 impl OneLoad {
-    /// Addresses to ask about: the records', those behind them, and both ends.
+    /// Addresses to compare: those of the records, those behind them, and both ends.
     fn addresses(&self) -> Vec<AddressQuery> {
         let at = MonoNs::now();
         let mut all = vec![AddressQuery { pc: self.start, leaf: true, at }];
@@ -359,7 +357,7 @@ fn options() -> AttachOptions {
 fn jvm_of(target: &Target) -> jvm::Jvm {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        // On a busy machine looking at it may take longer than the product has patience.
+        // On a busy machine reading /proc may take longer than the product's timeout.
         match jvm::find(target.pid()) {
             Some(jvm) => return jvm,
             None => assert!(Instant::now() < until, "{} is no JVM", target.pid()),
@@ -367,7 +365,7 @@ fn jvm_of(target: &Target) -> jvm::Jvm {
     }
 }
 
-/// Attaches the agent and reads what it replays.
+/// Attaches the agent and reads its log until the replay has ended.
 fn follow(target: &Target) -> (Attached, CodeTimeline) {
     let attached = jvm::attach(&jvm_of(target), &options()).unwrap();
     let options = CodeOptions { clock_offset: attached.clock_offset, ..CodeOptions::default() };

@@ -1,4 +1,4 @@
-//! The main job and its relatives on real programs: accounts, selections, commands, bad neighbours.
+//! The profiler on real programs: accounts, selections, commands, hostile neighbours.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::fs::File;
@@ -17,7 +17,7 @@ fn args(list: &[&str]) -> Vec<String> {
     list.iter().map(|a| (*a).to_owned()).collect()
 }
 
-/// Ticks are kept, filtered or lost for a reason, and every output sums to the same.
+/// Asserts that each tick is kept, filtered, or lost for a reason, and that the output sums to kept and lost.
 fn assert_accounts(report: &Value, shown: u64) {
     let accounts = &report["accounts"];
     let n = |name: &str| accounts[name].as_u64().unwrap_or_else(|| panic!("{name} in {accounts}"));
@@ -33,7 +33,7 @@ fn the_whole_machine_adds_up() {
     if !is_root() {
         return;
     }
-    // Names that no other process has: somebody's JVM may be at work here, too.
+    // These names are unique: other JVMs may run on this machine.
     let own = |name: &str, program: &[String]| {
         let link = testkit::scratch("own-names").join(name);
         let _ = std::fs::remove_file(&link);
@@ -51,8 +51,8 @@ fn the_whole_machine_adds_up() {
     assert!(java.within("Shares.round").total() * 10 > java.total() * 9, "{}", java.top(10));
 }
 
-/// What is missed is no place to lose ticks in: a CPU that works ticks as often as its event counts, but for what the host
-/// takes of it.
+/// Missed ticks must not hide lost ones: a busy CPU ticks as often as its event counts, except for the time that the
+/// host steals.
 #[test]
 fn cpus_that_work_miss_no_ticks() {
     if !is_root() {
@@ -100,13 +100,13 @@ fn user_or_kernel_frames_only() {
     }
     let target = native::start("kernel");
     let user = profile(&target, 2, &["-U"]);
-    // The user's part of every stack: whoever asked the kernel for its work is there.
+    // Each sample in the kernel keeps its user frames, so the code that called the kernel is there.
     user.assert_samples_of(&[target.pid()], user.folded.total());
     let kernel_frame = |frame: &String| frame.ends_with("_[k]");
     assert_eq!(user.folded.count(|stack| stack.iter().any(kernel_frame)), 0, "{}", user.folded.top(10));
     let kernel = profile(&target, 2, &["-K"]);
     assert_eq!(kernel.folded.count(|s| !s[1..].iter().all(kernel_frame)), 0, "{}", kernel.folded.top(10));
-    // The program is hardly ever outside of the kernel.
+    // The program is nearly always in the kernel.
     let (least, _) = kernel.ticks_of(&[target.pid()]);
     assert!(kernel.folded.total() as f64 > least * 0.9, "{least}:\n{}", kernel.folded.top(10));
 }
@@ -119,7 +119,7 @@ fn a_command_is_profiled_from_its_first_instruction() {
     let short = native::program("short");
     let profile = record(20, &args(&["--", short.to_str().unwrap(), "1000"]));
     assert_accounts(&profile.report, profile.folded.total());
-    // A second of its own CPU time at 999 Hz; a few milliseconds go to its beginning and to looking at the clock.
+    // The program uses a second of CPU time at 999 Hz; startup and clock reads take a few milliseconds of it.
     let work = profile.folded.within("short_lived_work").total();
     let right = profile.by_chance(985);
     assert!(right.contains(&work), "{work} samples of a second's work:\n{}", profile.folded.top(10));
@@ -155,7 +155,7 @@ fn functions_of_a_stripped_program_are_told_apart() {
     let symbols = String::from_utf8(symbols.stdout).unwrap();
     let target = Target::start(&mut Command::new(&stripped));
     let folded = profile_enough(&target, &[], |all| all);
-    // GCC may clone a function of constant arguments: `burn10.constprop.0`.
+    // GCC may clone a function that has constant arguments: `burn10.constprop.0`.
     for (name, truth) in [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)] {
         let line = symbols.lines().find(|l| l.contains(name)).unwrap();
         let place = format!("stripped!fun_{}", line.split(' ').next().unwrap().trim_start_matches('0'));
@@ -257,7 +257,7 @@ fn asked_to_it_tells_what_each_stage_did() {
     profiler::run(["-v", "-q"]).refused(2, "--quiet");
 }
 
-/// A run has no sample of its own process; asked for, it has.
+/// A profile has samples of the profiler itself only with `--include-self`.
 #[test]
 fn the_profiler_leaves_itself_out_unless_asked() {
     if !is_root() {
@@ -288,22 +288,22 @@ fn the_profiler_leaves_itself_out_unless_asked() {
     assert!(own_ticks(&["--include-self"]) > 0);
 }
 
-/// The number that a row of the report for people begins with, 0 if there is none: thousands are parted by commas.
+/// The number after a label in the text report, 0 if the label is missing. Commas separate thousands.
 fn row(text: &str, label: &str) -> u64 {
     let row = text.lines().find_map(|line| line.strip_prefix(label));
     let number = row.and_then(|row| row.split_whitespace().next());
     number.map_or(0, |number| number.replace(',', "").parse().unwrap())
 }
 
-/// Milliseconds in which CPUs had nothing to do, since the machine began: `idle` and `iowait` of proc(5).
+/// Milliseconds that all CPUs were idle since boot: `idle` and `iowait` of proc(5).
 fn idle_ms() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let times: Vec<u64> = stat.lines().next().unwrap().split_whitespace().flat_map(str::parse).collect();
     (times[3] + times[4]) * 1000 / rustix::param::clock_ticks_per_second()
 }
 
-/// Runs again while nothing idle was seen (the number that is given): on a machine that is busy with other things it may be
-/// that none ever is, and then a test sees less.
+/// Repeats a run, up to five times, while its number of idle samples (the second value) is 0. On a busy machine no CPU
+/// may ever be idle; the test then checks less.
 fn until_idle<T>(run: impl Fn() -> (T, u64)) -> T {
     let mut runs = (0..5).map(|_| run());
     let (mut last, mut idle) = runs.next().unwrap();
@@ -331,14 +331,14 @@ fn idleness_is_hidden_unless_asked_for() {
         assert_accounts(&profile.report, profile.folded.total());
         assert!(hidden <= profile.account("filtered"), "what is hidden is not asked for: {hidden}");
         assert_eq!(if is_shown { hidden } else { shown }, 0, "{how:?}");
-        // A tick comes each millisecond, and none at the beginning and the end.
+        // Each idle millisecond has one tick, except before sampling begins and after it ends.
         assert!(shown + hidden <= idle + idle / 4 + 100, "{shown} {hidden} idle ticks in {idle} ms");
         let of_pid_0 = |row: &&Value| row["pids"] == serde_json::json!([0]);
         let rows = profile.report["processes"].as_array().unwrap().iter().filter(of_pid_0);
         for name in rows.map(|row| row["name"].as_str().unwrap()) {
             assert!(["[idle]", "[interrupts while idle]"].contains(&name), "{name}");
         }
-        // Each stack in the profile is one of those of which it is told how they ended.
+        // The report has the stop reason of each stack in the profile.
         let ends = profile.report["ends"].as_array().unwrap();
         let ends: u64 = ends.iter().map(|end| end[1].as_u64().unwrap()).sum();
         assert_eq!(ends, profile.account("kept"));
@@ -398,7 +398,7 @@ fn what_the_report_says_of_stacks_is_said_of_those_in_the_profile() {
     }
 }
 
-/// Frames of a stack that are neither the kernel's nor the process's name.
+/// Counts user frames: not the kernel's, and not the process's name.
 fn user_frames(stack: &[String]) -> u64 {
     let frames = stack.iter().skip(1).filter(|frame| !frame.ends_with("_[k]") && *frame != "[truncated]");
     frames.count() as u64
@@ -429,22 +429,22 @@ fn a_thread_is_profiled_alone_until_it_ends() {
     assert!(own.folded.total() > 100, "{}", own.folded.top(10));
     assert_eq!(own.folded.count(|stack| stack.iter().any(|f| is(f, "main") || is(f, "in_thread"))), 0);
     assert_from_the_first("until_told", &own.folded);
-    // The first thread has the number of its process.
+    // The first thread's TID is the PID.
     let pid = target.pid().to_string();
     let first = profiler::while_sampling(&[], &["--tid", &pid], || std::thread::sleep(wait));
     assert_from_the_first("main", &first.folded);
     assert!(first.folded.total() > 100, "{}", first.folded.top(10));
 }
 
-/// Asserts that stacks are whole, those of the first of two seconds too. A host that is busy may load the tables while it
-/// samples; when they were loaded for processes that had run, no stack of the two seconds was whole.
+/// Asserts that stacks are whole, also in the first of two seconds. A busy host may load unwind tables while it
+/// samples. When tables were loaded only for processes that had run, no stack of the two seconds was whole.
 #[track_caller]
 fn assert_from_the_first(function: &str, folded: &Folded) {
     let whole = folded.share(|stack| reaches_root(stack) && stack.iter().any(|frame| is(frame, function)));
     assert!(whole > 0.5 || cfg!(not(target_arch = "x86_64")), "{whole} are whole:\n{}", folded.top(10));
 }
 
-/// Held against the kernel's own account of the profiler and of all children that it waited for; a command is none of them.
+/// Compares with the kernel's CPU time of the profiler and of the children that it waited for, without the command.
 #[test]
 fn the_report_tells_what_the_run_cost() {
     if !is_root() {
@@ -454,12 +454,12 @@ fn the_report_tells_what_the_run_cost() {
     let out = dir.path().join("out.folded");
     let mut profiler = Command::new(profiler::binary());
     profiler.args(["-F", "999", "-d", "60", "--report", "json", "-o"]).arg(out).args(["--", "sh", "-c"]);
-    // A file of its own each time: each is opened and read.
+    // Each run executes a new file, which the profiler opens and reads.
     let copies = "i=0; while [ $i -lt 200 ]; do cp \"$0\" \"$1/$i\" && \"$1/$i\" 10; i=$((i+1)); done";
     profiler.arg(copies).arg(native::program("short")).arg(dir.path());
     let report = dir.path().join("report.json");
     let mut profiler = profiler.stdout(File::create(&report).unwrap()).spawn().unwrap();
-    // It has ended and is not waited for yet: then the kernel still tells of it.
+    // The profiler has ended but is not reaped yet, so the kernel still reports its CPU time.
     let ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     waitid(WaitId::Pid(Pid::from_child(&profiler)), ends).unwrap();
     let truth = cpu_time(profiler.id()).unwrap().as_secs_f64();

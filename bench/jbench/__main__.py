@@ -20,21 +20,21 @@ from .tools import AsyncProfiler, JbpfProf, Perf
 FRAME_POINTERS = {"no": [[]], "yes": [[pointers.FLAG]], "both": [[], [pointers.FLAG]]}
 DEBUG_RECORDS = {"exact": [EXACT], "default": [[]], "both": [EXACT, []]}
 PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "convert"]
-# Not among them unless asked for, since they take long: what the daemon costs in minutes and hours, what a filter saves,
+# Parts that only `--part` selects, because they take long: the daemon's cost in minutes and hours, what a filter saves,
 # ten JVMs with and without frame pointers, what other profilers cost, what a node pushes.
 SOAK, POINTERS, RIVALS, SCALING, PAIRED, SINKS = "soak", "pointers", "rivals", "scaling", "paired", "sinks"
 DAEMON = [SOAK, "bystander", "filter", SINKS, "timeline"]
 ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED]
-# Parts that look at a running Java program.
+# Parts that profile a running Java program.
 OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING, PAIRED}
-# What the comparison with async-profiler takes to mean something: samples, and a program that is large enough.
+# What the comparison with async-profiler needs to prove anything: samples, and a program that is large enough.
 SAMPLES, COMPILED, DEEP = 25_000, 12_000, 500
-# Ends of walks that are errors rather than the nature of what was met, as the report calls them.
+# Stop reasons that are errors and not a property of the code, by their labels in the report.
 ERRORS = ["stack not readable", "no frame pointer and no unwind table"]
-# Of BPF for each sample, in microseconds, at this many frames.
+# Time of the BPF program for each sample, in microseconds, at `BPF_DEPTH` frames; keys: with frame pointers or without.
 BPF_US = {True: 20, False: 40}
 BPF_DEPTH = 75
-# The Scala compiler's JVM takes some minutes.
+# The compilers of the Scala compiler's JVM need some minutes.
 SETTLE_SECONDS = 600
 
 
@@ -115,7 +115,7 @@ class Bench:
             convert.measure(self.ours.binary, self.work, self.figures)
 
     def variants(self):
-        """Flags of the JVMs, as often as a program is measured."""
+        """JVM flags for each measurement of a program."""
         pairs = itertools.product(FRAME_POINTERS[self.args.frame_pointers], DEBUG_RECORDS[self.args.debug_records])
         return [[*one, *other, *self.args.flag] for one, other in pairs]
 
@@ -152,7 +152,7 @@ class Bench:
                 paired.measure(self, jvm, self.args.before)
 
     def attach(self, jvm, compiled):
-        """Five late attaches: how long until all names are there, and what that costs the JVM. A larger one takes longer."""
+        """Five late attaches: time until all names are known, and cost to the JVM. Larger programs take longer."""
         figures = self.figures
         figures.heading(f"late attach, {jvm.jdk.name}")
         times, spent, logs = [], [], []
@@ -177,7 +177,7 @@ class Bench:
         reference.start(rate)
         time.sleep(seconds)
         first = reference.stop("first")
-        # The agent comes before the clock starts: both sample the same seconds, but for the first moments.
+        # The agent attaches before the clock starts, so that both sample the same seconds, except the first moments.
         run = self.ours.start("truth", rate, "--pid", str(jvm.pid), "--per-thread", seconds=seconds)
         time.sleep(1)
         reference.start(rate)
@@ -206,7 +206,7 @@ class Bench:
         self.accounts(report)
 
     def ends(self, report, samples):
-        """Why walks ended before the root. The report counts those of all of the JVM's threads: no fewer than Java's."""
+        """Stop reasons before the root. The report counts all threads of the JVM, not only Java's."""
         ends = dict(report.get("ends", []))
         errors = sum(ends.get(error, 0) for error in ERRORS)
         self.figures.say("  errors (bad read, no table), of all of its threads (%)", 100 * share(errors, samples), most=0.5)
@@ -214,7 +214,7 @@ class Bench:
             self.figures.note(f"{100 * share(n, sum(ends.values())):7.3f} %  {end}")
 
     def perf(self, jvm, rate):
-        """perf on the same program, with the JVM's own map of its code, which JDK 17 and later write."""
+        """Profiles the same program with perf, and with the JVM's own perf map, which JDK 17 and later write."""
         if int(jdks.major(jvm.jdk.version)) >= 17:
             jvm.jcmd("Compiler.perfmap")
         perf = Perf(self.work)
@@ -224,7 +224,7 @@ class Bench:
         return stacks
 
     def agreement(self, first, second, ours, judged):
-        """`judged`: there are samples enough for single methods; of few, two runs of one profiler differ by more."""
+        """`judged`: enough samples for single methods. With fewer, two runs of one profiler differ by more."""
         figures = self.figures
         between_runs = variation(first, second)
         figures.say("total variation, two runs of async-profiler", between_runs)
@@ -282,10 +282,10 @@ class Bench:
             self.figures.say(name, value, most=50 if name == hiccup.EXCESS else None)
 
     def cost(self, jvm, rate, frame_pointers, settled):
-        """`settled`: the JVM has compiled what it compiles; before that its code is another one all the time."""
+        """`settled`: the JVM has compiled its hot code. Before that the code changes all the time."""
         figures, seconds = self.figures, self.args.seconds
         figures.heading(f"cost of --all at {rate} Hz, {jvm.jdk.name}, {'settled' if settled else 'while it compiles'}")
-        # The first third is for attaching and for the first names; what is measured as steady comes after.
+        # The first third is for attaching and for the first names; the steady state begins after it.
         run = self.ours.start("cost", rate, "--all", stop_after=seconds, steady_after=seconds / 3)
         stacks, report = self.ours.result(run)
         cost = report.get("cost", {})
@@ -296,7 +296,7 @@ class Bench:
         figures.note(f"cost by the report: {cost}")
         figures.say("from Ctrl-C to the finished files", run.after_stop, "s", most=1)
         figures.say("memory, broker and children", run.peak_kib / 1024, "MiB", most=120)
-        # Filtered ticks cost next to nothing, and are no samples.
+        # Filtered ticks cost next to nothing, and are not samples.
         each, depth = 1e6 * share(bpf, stacks.total()), stacks.mean_depth()
         figures.say("frames of a sample, inlined ones left out, mean", depth)
         figures.say("BPF a sample", each, "us")

@@ -1,4 +1,4 @@
-"""What the daemon costs a JVM that it watches: CPU time of the same work, with and without it, turn by turn."""
+"""The daemon's cost to a JVM that it samples: CPU time of the same work, with and without the daemon, alternating."""
 
 import pathlib
 import statistics
@@ -9,12 +9,12 @@ import time
 from . import jdks
 from .soak import Daemon
 
-# The daemon begins by looking at all processes, and a piece may lie on both sides of a change.
+# The daemon first reads all processes, and a piece of work may be in progress at a change.
 SETTLE_S = 5
 
 
 class Pieces:
-    """CPU time of each piece of a program's work, in milliseconds, as it prints them."""
+    """CPU time of each piece of a program's work, in milliseconds, as the program prints it."""
 
     def __init__(self, stream):
         self.found = []
@@ -25,14 +25,14 @@ class Pieces:
             self.found.append(int(line.split()[0]) / 1e6)
 
     def during(self, seconds):
-        """Those of the next seconds."""
+        """The pieces of the next seconds."""
         first = len(self.found)
         time.sleep(seconds)
         return self.found[first:]
 
 
 def measure(binary, work, figures, jdk, seconds, rounds=6):
-    """Compares the medians of turns that follow each other."""
+    """Compares the medians of consecutive turns."""
     figures.heading(f"bystander: a JVM with and without the daemon, {rounds} turns of {seconds} s each")
     source = pathlib.Path(__file__).parent.parent / "programs/Bystander.java"
     subprocess.run([*jdks.builds(), "-d", work / "bystander", source], check=True)

@@ -1,4 +1,4 @@
-"""What the benchmark needs and the repository does not hold: fetched once, kept outside the repository."""
+"""Files that the benchmark needs and the repository does not have: downloaded once, kept outside the repository."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ SOURCES = ["ast", "parsing", "util", "reporting"]
 
 
 class Cache:
-    """Directories with what was fetched and built."""
+    """Directories of downloaded and built files."""
 
     def __init__(self, directory=None):
         home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -24,7 +24,7 @@ class Cache:
         self.agent = self.directory / "libasyncProfiler.so"
 
     def fill(self):
-        """Fetches and builds what is missing."""
+        """Downloads and builds missing files."""
         for directory in (self.jars, self.classes, self.sources, self.scala_out):
             directory.mkdir(parents=True, exist_ok=True)
         if not all(list(self.jars.glob(wanted)) for wanted in ("scala3-compiler_3-*-sources.jar", "vertx-core-*.jar")):

@@ -1,4 +1,4 @@
-"""200,000 distinct stacks become files: a worst case for the outputs."""
+"""Writes 200,000 distinct stacks to files: a worst case for the outputs."""
 
 import random
 
@@ -8,7 +8,7 @@ STACKS, DEPTH, METHODS = 200_000, 40, 20_000
 
 
 def generate(path):
-    """Stacks that share their roots as real ones do, and differ at their leaves."""
+    """Generates stacks that share their roots and differ at their leaves, like real ones."""
     dice = random.Random(7)
     names = [f"com.example.p{i % 97}.Class{i % 1999}.method{i}_[j]" for i in range(METHODS)]
     seen = set()

@@ -1,10 +1,10 @@
-"""Figures: what was measured, what is promised, and whether it is kept."""
+"""Figures: measurements, their promised bounds, and whether they are within them."""
 
 import math
 
 
 class Figures:
-    """A table that fills line by line."""
+    """A table that prints line by line."""
 
     def __init__(self):
         self.broken, self.weak, self.lacking = [], [], []
@@ -15,17 +15,17 @@ class Figures:
         print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
     def say(self, name, value, unit="", most=None, least=None):
-        """One figure, and its bound if there is one."""
+        """Prints a figure, and checks its bound if it has one."""
         if not self._line(name, value, unit, "BROKEN", most, least):
             self.broken.append(f"{name.strip()} ({self.title})")
 
     def need(self, name, value, least):
-        """One figure that says whether the others can prove what they should: so many samples, so large a program."""
+        """Prints a figure without which others prove little, such as the number of samples; checks its size."""
         if not self._line(name, value, "", "TOO FEW", None, least):
             self.weak.append(f"{name.strip()} ({self.title})")
 
     def lack(self, what, why):
-        """What should have been measured and is left out."""
+        """Notes a measurement that is left out."""
         self.lacking.append(what)
         self.note(f"LEFT OUT: {what}: {why}")
 
@@ -33,7 +33,7 @@ class Figures:
         print(f"    {text}", flush=True)
 
     def verdict(self):
-        """The end of a run: what was not kept, what proves little, what was left out; whether all was kept."""
+        """Prints broken promises, weak figures and missing measurements; returns whether all promises are kept."""
         print(f"\nbroken promises: {'; '.join(self.broken) or 'none'}")
         print(f"too little to prove what is promised: {'; '.join(self.weak) or 'nothing'}")
         print(f"left out: {'; '.join(self.lacking) or 'nothing'}")

@@ -1,4 +1,4 @@
-"""What the filter of cgroups saves: a small group on a busy machine, chosen by -G, against --all, turn by turn."""
+"""What the cgroup filter saves: a small group on a busy machine, with -G and with --all, alternating."""
 
 import os
 import pathlib
@@ -6,14 +6,14 @@ import statistics
 import subprocess
 import sys
 
-# Where containers are told apart, by what is mounted.
+# Cgroup hierarchies that have containers' groups, in order of preference.
 PLACES = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup"]
-# Deep stacks, many of them: an interpreter that counts.
+# Many deep stacks: a busy interpreter.
 BUSY = "def f(n):\n    return 1 if n < 2 else f(n - 1) + f(n - 2)\nwhile True: f(22)"
 
 
 def measure(ours, figures, rate, seconds, turns=4):
-    """What both cost, as their reports say: own CPU time, start included, and the BPF program's."""
+    """Both costs, from the reports: own CPU time including the start, and the BPF program's time."""
     busy = 4 * len(os.sched_getaffinity(0))
     figures.heading(f"filter: -G with one of {busy} busy processes and --all, {rate} Hz, {turns} turns of {seconds} s")
     place = next(pathlib.Path(p) for p in PLACES if os.path.exists(f"{p}/cgroup.procs"))

@@ -1,4 +1,4 @@
-"""How long a program stands still while the agent is attached to it."""
+"""How long a program pauses while the agent is attached."""
 
 import statistics
 import subprocess
@@ -12,7 +12,7 @@ EXCESS = "excess (ms)"
 
 
 def generate(cache):
-    """Compiles classes with 12,000 methods, none of which allocates."""
+    """Compiles classes with 12,000 methods that allocate nothing."""
     directory = cache.directory / "hiccup"
     if (directory / f"Methods{CLASSES - 1}.class").exists():
         return directory
@@ -34,10 +34,10 @@ def generate(cache):
 
 
 def measure(cache, jdk, attach, work, attaches=5):
-    """Windows without attaching, then windows with: `attach(pid)` runs a profiler for a moment."""
+    """Measures windows without attaching, then windows during `attach(pid)`, which runs a profiler for a moment."""
     classes = generate(cache)
     path = f"{classes}:{cache.classes}"
-    # Each method compiled by itself, as in a large program, instead of all in one.
+    # Each method must be compiled by itself, as in a large program, and not inlined.
     flags = [*EXACT, "-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Methods*::m*", "-XX:+UseSerialGC"]
     with Jvm(jdk, path, work / "hiccup.log", "Hiccup", str(CLASSES), flags=flags) as jvm:
         jvm.wait_for("warm", 1, 300)

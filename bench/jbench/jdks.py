@@ -1,15 +1,15 @@
-"""The JDKs that programs run on: the host's, and those of the root file systems that `scripts/jdk-roots.sh` makes."""
+"""The JDKs that run the programs: the host's, and those of the root file systems of `scripts/jdk-roots.sh`."""
 
 import pathlib
 import re
 import shutil
 
 HOST = pathlib.Path("/usr/lib/jvm")
-# What is measured unless asked otherwise: the versions that most services have, and will have.
+# The default: versions that most services have now or will have.
 USUAL = ["17", "25"]
-# A program sees the root's libraries and the JDK's own files in place of the host's, and all else of the host, so that
-# paths and process ids mean the same to everyone. A root without a merged /usr has its C library elsewhere; such an old
-# JDK runs with the host's.
+# A program gets the libraries of the root and the JDK's own files in place of the host's; all other files are the
+# host's. So paths and process ids are the same for all processes. A root without a merged /usr has its C library in
+# another place; such an old JDK runs with the host's libraries.
 ENTER = """
 mount --rbind "$0/etc" /etc
 if [ -L "$0/lib" ]; then mount --rbind "$0/usr" /usr; else mount --rbind "$0/usr/lib/jvm" /usr/lib/jvm; fi
@@ -18,7 +18,7 @@ exec "$@"
 
 
 class Jdk:
-    """A JDK: its version, its home as its programs see it, and how a program is started on it."""
+    """A JDK: its version, its home in its programs' view, and the command that starts a program."""
 
     def __init__(self, home, version, root=None):
         self.home, self.version, self.root = pathlib.Path(home), version, root
@@ -28,7 +28,7 @@ class Jdk:
 
 
 def version(home):
-    """As the JDK's own `release` file states it, such as 17.0.15; none if it is no JDK."""
+    """The version in the JDK's `release` file, such as 17.0.15; None if `home` is not a JDK."""
     try:
         stated = re.search(r'^JAVA_VERSION="(.*)"', (home / "release").read_text(encoding="ascii"), re.M)
     except (FileNotFoundError, NotADirectoryError):
@@ -41,20 +41,20 @@ def major(text):
 
 
 def on_host():
-    """The host's, each once: a home may have several names."""
+    """The JDKs of the host, each once, although a home may have several names."""
     homes = sorted({home.resolve() for home in HOST.glob("*") if (home / "bin/java").exists()})
     return [Jdk(home, stated) for home in homes if (stated := version(home))]
 
 
 def of_root(cache, wanted):
-    """The one in the root file system that was made for this version."""
+    """The JDK in the root file system for this version."""
     root = cache.directory.parent / "jdk-roots" / wanted
     inside = [home for home in (root / "usr/lib/jvm").glob("*") if not home.is_symlink() and (home / "bin/java").exists()]
     return Jdk(f"/{inside[0].relative_to(root)}", version(inside[0]) or wanted, root) if inside else None
 
 
 def chosen(cache, wanted, figures):
-    """The JDKs that are wanted, by version or by home; those of the usual ones that are not here are told."""
+    """The JDKs that the user chose, by version or by home. Those that are missing here are noted."""
     found = []
     for one in wanted or USUAL:
         if "/" in one:
@@ -73,7 +73,7 @@ def chosen(cache, wanted, figures):
 
 
 def tool(name):
-    """A program of the host's newest JDK that has it; the tools of one JDK know the JVMs of all."""
+    """The path of a tool in the newest of the host's JDKs that has the tool; one JDK's tools work with JVMs of all."""
     having = [jdk for jdk in on_host() if (jdk.home / "bin" / name).exists()]
     if having:
         return str(max(having, key=lambda jdk: int(major(jdk.version))).home / "bin" / name)
@@ -81,5 +81,5 @@ def tool(name):
 
 
 def builds():
-    """The one that compiles the programs, for every JDK from 8 on."""
+    """The command that compiles programs for every JDK from 8 on."""
     return [tool("javac"), "--release", "8", "-Xlint:-options"]

@@ -1,4 +1,4 @@
-"""JFR, the JVM's own sampler: it looks at Java threads alone, each 10 ms, and only while they run Java."""
+"""JFR, the JVM's own sampler: it samples only Java threads, each 10 ms, and only while they run Java."""
 
 import collections
 import json
@@ -10,7 +10,7 @@ from .stacks import normal
 
 
 class Jfr:
-    """A recording in a JVM, started and stopped by jcmd."""
+    """A recording in a JVM, which jcmd starts and stops."""
 
     def __init__(self, jvm, directory):
         self.jvm, self.directory = jvm, pathlib.Path(directory)
@@ -25,7 +25,7 @@ class Jfr:
         self.jvm.jcmd("JFR.stop", "name=bench", f"filename={self.file}")
 
     def self_counts(self):
-        """Each method's samples by self time."""
+        """The samples of each method by self time."""
         command = [jdks.tool("jfr"), "print", "--json", "--events", "jdk.ExecutionSample", "--stack-depth", "1", self.file]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         counts = collections.Counter()

@@ -9,10 +9,10 @@ import time
 from . import jdks
 
 FLAGS = ["-Xmx2g"]
-# Debug records for every instruction, not only for calls and safepoints: then profilers agree on what was inlined where.
+# Debug records for every instruction, not only for calls and safepoints: then profilers agree on inlining.
 EXACT = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"]
 
-# A program has settled when, for so long, its JVM's compilers take less than this part of a core.
+# A program is in steady state when its JVM's compilers use less than this share of a core for this time.
 SETTLED_SECONDS, SETTLED_SHARE = 10, 0.05
 COMPILERS = ["C1 CompilerThre", "C2 CompilerThre"]
 
@@ -36,11 +36,11 @@ class Jvm:
         self.process.wait()
 
     def lines(self):
-        """What it has printed, without a line that it has only begun."""
+        """The complete lines that the program has printed."""
         return self.log.read_text(encoding="utf-8").split("\n")[:-1]
 
     def wait_for(self, pattern, count, seconds):
-        """Waits until `count` lines of its output match, and gives them."""
+        """Waits until `count` lines of the output match, and returns the matches."""
         end = time.monotonic() + seconds
         while True:
             found = [m for m in map(re.compile(pattern).match, self.lines()) if m]
@@ -55,8 +55,8 @@ class Jvm:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def load(self, library, options):
-        """Loads an agent by its path, by the attach protocol, which JDK 8 speaks as well; says what the JVM answers."""
-        self.jcmd("VM.version")  # has the JVM listen
+        """Loads an agent by its path. Uses the attach protocol, which JDK 8 supports, too."""
+        self.jcmd("VM.version")  # makes the JVM listen
         with socket.socket(socket.AF_UNIX) as stream:
             stream.connect(f"/tmp/.java_pid{self.pid}")
             stream.sendall("\0".join(["1", "load", str(library), "true", options, ""]).encode())
@@ -65,13 +65,13 @@ class Jvm:
             raise RuntimeError(f"{library}: {options}: {status}: {said}")
 
     def compiled_methods(self):
-        """None if the JVM does not tell, as JDK 8."""
+        """The number of compiled methods; None for JDK 8, which does not report them."""
         if jdks.major(self.jdk.version) == "8":
             return None
         return len(self.jcmd("Compiler.codelist").splitlines())
 
     def settle(self, seconds):
-        """Waits until its compilers have little left to do, for so long at most; says whether that came."""
+        """Waits until the compilers have little work left, at most `seconds`; returns whether that happened."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             before = self.cpu_seconds(*COMPILERS)
@@ -81,7 +81,7 @@ class Jvm:
         return False
 
     def cpu_seconds(self, *threads):
-        """CPU time of all its threads so far, or of those with these names, in nanosecond-exact seconds."""
+        """CPU time of all threads so far, or of those with these names, in seconds with nanosecond precision."""
         total = 0
         for task in pathlib.Path(f"/proc/{self.pid}/task").iterdir():
             try:

@@ -1,4 +1,4 @@
-"""Programs without Java, as compilers make them and distributions ship them: whose stacks are whole, beside perf's."""
+"""Programs without Java, with the flags of compilers and distributions: the share of whole stacks, beside perf's."""
 
 import collections
 import contextlib
@@ -16,7 +16,7 @@ from .tools import Perf, children
 TESTS = BENCH.parent / "tests" / "programs"
 OPTIMIZED = ["-O2", "-g", "-fomit-frame-pointer"]
 POSTGRES = pathlib.Path("/usr/lib/postgresql")
-# Where threads and programs begin, by name: C, Rust and C++ at libc's, Go at its own.
+# Functions with which threads and programs begin: libc's for C, Rust and C++; Go has its own.
 BEGINNINGS = re.compile(
     r"^(_start|main|_*libc_start_(call_)?main.*|_*(GI_+)?clone\d?|start_thread|thread_start"
     r"|runtime\.(goexit|mstart|main|mcall|systemstack|rt0_go)(\.abi0)?)$"
@@ -24,7 +24,7 @@ BEGINNINGS = re.compile(
 
 
 class Whole:
-    """How many stacks of user code begin where threads or programs begin."""
+    """Counts the stacks of user code that begin where threads or programs begin."""
 
     def __init__(self, stacks):
         self.all, self.whole, self.missed = 0, 0, collections.Counter()
@@ -33,7 +33,7 @@ class Whole:
             if not user:
                 continue
             self.all += n
-            # A stripped program's own `_start` has no name: then what it has called tells.
+            # In a stripped program `_start` has no name: then its callees identify the beginning.
             if "[truncated]" not in user and any(BEGINNINGS.match(plain(frame)) for frame in user[:3]):
                 self.whole += n
             else:
@@ -44,12 +44,12 @@ class Whole:
 
 
 def plain(frame):
-    """A function's name without what perf or a linker adds to it."""
+    """A function's name without the additions of perf or a linker."""
     return frame.split("+0x")[0].split("@")[0]
 
 
 def measure(ours, work, figures, rate, seconds):
-    """Each program under both profilers at once, at the same rate."""
+    """Runs each program under both profilers at the same time, at the same rate."""
     for name, program in PROGRAMS:
         with contextlib.ExitStack() as stack:
             pid = program(work, stack)
@@ -72,7 +72,7 @@ def measure(ours, work, figures, rate, seconds):
 
 
 def start(command, stack, **options):
-    """Starts a program, waits until it is ready, and has it ended with the stack."""
+    """Starts a program, and waits until it is ready. The exit stack ends it."""
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
     stack.callback(child.wait)
     stack.callback(child.kill)
@@ -82,7 +82,7 @@ def start(command, stack, **options):
 
 
 def compiled(compiler, arguments, source, *words):
-    """A program that is compiled first; it is not there if its compiler is not."""
+    """A program that must be compiled first; it is left out if its compiler is missing."""
 
     def run(work, stack):
         found = shutil.which(compiler) or shutil.which(compiler, path="/usr/local/go/bin")
@@ -96,14 +96,14 @@ def compiled(compiler, arguments, source, *words):
 
 
 def python(_, stack):
-    # The distribution's own, not one that somebody has built.
+    # The distribution's Python, not one that somebody has built.
     if not os.path.exists("/usr/bin/python3"):
         return None
     return start(["/usr/bin/python3", BENCH / "programs" / "words.py"], stack)
 
 
 def postgres(work, stack):
-    """A server of its own under pgbench."""
+    """Starts a PostgreSQL server with pgbench as load."""
     versions = sorted(POSTGRES.glob("*/bin/postgres"))
     if not versions or not shutil.which("pgbench"):
         return None

@@ -1,4 +1,4 @@
-"""What a change costs: the binary of before and the one of now, in turns, on the same JVM and beside the same processes."""
+"""The cost of a change: the old and the new binary alternate, on the same JVM and beside the same processes."""
 
 import shutil
 import statistics
@@ -6,9 +6,9 @@ import subprocess
 
 from .tools import JbpfProf
 
-# How much more the new one may take, of each figure.
+# The highest ratio of new to old, for each figure.
 MOST = 1.03
-# Processes that are there when a run begins: a node has some hundred.
+# Processes that exist when a run begins; a node has some hundred.
 PROCESSES = 200
 FIGURES = {
     "BPF a sample (us)": lambda run, stacks, report: 1e6 * report["cost"]["bpf_s"] / max(1, stacks.total()),
@@ -21,7 +21,7 @@ FIGURES = {
 
 
 def measure(bench, jvm, before):
-    """In turns, since the host is not the same from minute to minute; each in its place in turn, since the JVM is not."""
+    """Alternates the binaries, because the host changes over time, and their order, because the JVM does."""
     old, ours = both(bench, before)
     for rate in bench.rates:
         bench.figures.heading(f"now to before at {rate} Hz, {jvm.jdk.name}")
@@ -36,7 +36,7 @@ def measure(bench, jvm, before):
 
 
 def both(bench, before):
-    """Both binaries, as files that were just written: how much of a file a process maps goes by how it lies in the page cache."""
+    """Fresh copies of both: how much of a file a process maps depends on its layout in the page cache."""
     copies = [bench.work / name for name in ("before", "now")]
     for binary, copy in zip([before, bench.ours.binary], copies):
         shutil.copy(binary, copy)
@@ -44,7 +44,7 @@ def both(bench, before):
 
 
 def beside_many(bench, old, ours):
-    """A run of a second: what it takes to begin and to end."""
+    """Runs of one second: the cost of start and end."""
     bench.figures.heading(f"now to before, one second beside {PROCESSES} processes")
     idle = [subprocess.Popen(["sleep", "600"]) for _ in range(PROCESSES)]
     try:

@@ -1,4 +1,4 @@
-"""One program with and without frame pointers in Java's code: the profiles differ no more than those of two runs of one."""
+"""One program with and without frame pointers in Java code: the profiles differ no more than equal runs do."""
 
 import collections
 import itertools
@@ -8,15 +8,15 @@ from . import programs
 from .jvm import EXACT
 from .stacks import normal, normalised, variation
 
-# Runs of each kind: ten pairs of one, twenty-five of both.
+# Runs of each kind: ten pairs of equal kind, twenty-five of different kinds.
 RUNS = 5
 FLAG = "-XX:+PreserveFramePointer"
-# A leaf and its callers: what a walk that goes astray gets wrong. Whole stacks are mostly met once.
+# Frames of a leaf and its callers, which a failed unwind gets wrong. Most whole stacks occur only once.
 DEPTH = 4
 
 
 def measure(bench, name, jdk):
-    """Runs of both kinds in turn, each in a JVM of its own: what the JIT compiler makes of a program differs as well."""
+    """Alternates runs of both kinds, each in its own JVM, because the JIT compiles differently each time."""
     bench.figures.heading(f"frame pointers or none: {programs.TITLES[name]} on {jdk.name}, {RUNS} JVMs of each")
     without, with_flag = [], []
     for turn in range(RUNS):

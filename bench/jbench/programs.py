@@ -1,4 +1,4 @@
-"""The Java programs that profilers are compared on: how each is started, and when it is warm."""
+"""The Java programs on which profilers are compared: how each starts, and when it is warm."""
 
 import contextlib
 import shutil
@@ -10,20 +10,20 @@ from .jvm import Jvm
 SCALA, WEB, CHURN = "scala", "web", "churn"
 ALL = [SCALA, WEB, CHURN]
 TITLES = {SCALA: "Scala compiler", WEB: "web service under load", CHURN: "classes that come and go"}
-# Of programs that do the same all the time, until their code is compiled.
+# Warm-up of programs whose work does not change, until their code is compiled.
 WARM_SECONDS = 20
-# The load ends by itself, whatever becomes of us.
+# The load ends by itself, even if the benchmark is killed.
 LOAD_SECONDS = 900
 
 
 def missing(name):
-    """Why a program cannot run here."""
+    """Why a program cannot run here, or None."""
     return "no wrk for its load: apt-get install wrk" if name == WEB and not shutil.which("wrk") else None
 
 
 @contextlib.contextmanager
 def running(name, cache, jdk, log, flags, warm_rounds):
-    """The JVM, warm; a context manager that ends it."""
+    """A context manager with the warm JVM, which it ends."""
     arguments = {
         SCALA: ["CompileLoop", str(cache.sources), str(cache.scala_out), cache.class_path()],
         WEB: ["Web"],

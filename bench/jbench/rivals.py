@@ -1,7 +1,7 @@
-"""What profilers cost one program: each in turn, and none, on the Scala compiler; and whether they name the same methods.
+"""What profilers cost the Scala compiler, each in turn, and whether they name the same methods.
 
-What a profiler does inside the program, in interrupts and signal handlers, is in the CPU time of a round of the program's
-work; what it does beside it, in processes and threads of its own, is its own CPU time.
+The CPU time of a round of the program's work includes the profiler's interrupts and signal handlers. The profiler's own
+CPU time is that of its own processes and threads.
 """
 
 import collections
@@ -21,7 +21,7 @@ ALL = [NONE, OURS, ASYNC, JFR, DWARF]
 
 
 class Turn:
-    """What a profiler cost in one turn: its own CPU time for each second, what it wrote, and a round of the program's work."""
+    """Costs of one turn: own CPU time a second, bytes written, and time of a round of the program."""
 
     def __init__(self, rounds, own, wrote):
         self.wall, self.cpu = (statistics.median(column) for column in zip(*rounds))
@@ -29,7 +29,7 @@ class Turn:
 
 
 class Rivals:
-    """The profilers on one JVM, and the methods that each saw."""
+    """The profilers on one JVM, and the methods that each found."""
 
     def __init__(self, bench, jvm, rate):
         self.bench, self.jvm, self.rate = bench, jvm, rate
@@ -45,7 +45,7 @@ class Rivals:
         return Turn(rounds, own / wall, file.stat().st_size if file else 0)
 
     def rounds(self):
-        """Wall and CPU time of the rounds that begin from now on, for the given seconds or longer."""
+        """Wall and CPU time of the rounds that begin from now on, for at least the given seconds."""
         first = count = len(self.jvm.wait_for(ROUND, 0, 0)) + 1
         self.jvm.wait_for(ROUND, first, PATIENCE_S)
         end = time.monotonic() + self.bench.args.seconds
@@ -54,7 +54,8 @@ class Rivals:
             found = self.jvm.wait_for(ROUND, count, PATIENCE_S)
         return [(float(one[1]), float(one[2])) for one in found[first:]]
 
-    # Each starts one, and gives what stops it: that says what CPU time its own processes took, and what it wrote.
+    # Each method starts a profiler and returns a function that stops it and returns its own CPU time and its output
+    # file.
 
     def none(self):
         return lambda: (0.0, None)
@@ -100,7 +101,7 @@ class Rivals:
 
 
 def measure(bench, jvm, rate):
-    """Turns of all; each is compared with none before and after it, since the program still becomes faster."""
+    """Turns of all profilers, compared with turns of none before and after: the program still gets faster."""
     figures, turns = bench.figures, bench.args.turns
     figures.heading(f"rivals at {rate} Hz, {jvm.jdk.name}: {turns} turns of {bench.args.seconds} s or more each")
     rivals, costs = Rivals(bench, jvm, rate), collections.defaultdict(list)
@@ -131,7 +132,7 @@ def spread(turns):
 
 
 def agreement(figures, selves):
-    """Self time of Java methods, in seconds that followed each other; JFR sees nothing else."""
+    """Self time of Java methods in consecutive turns; JFR samples nothing else."""
     whole = {name: sum(counts, collections.Counter()) for name, counts in selves.items()}
     reference = normalised(whole[ASYNC])
     figures.note("self time of Java methods:")

@@ -17,7 +17,7 @@ WINDOW = re.compile(r"window \d+: (\d+) ticks, (\d+) stacks")
 
 
 def measure(bench, jvm):
-    """Windows as the daemon takes them, of all that runs beside the program."""
+    """Records windows like the daemon's, of all processes beside the program."""
     figures, cpus = bench.figures, len(os.sched_getaffinity(0))
     figures.heading(f"scaling: windows of {WINDOW_S} s, {cpus} CPUs with the program on {jvm.jdk.name}")
     for rate, what in [(DAEMON_HZ, "this host"), (DAEMON_HZ * NODE_CPUS // cpus, f"as {NODE_CPUS} CPUs at {DAEMON_HZ} Hz")]:

@@ -1,4 +1,4 @@
-"""What the daemon holds while it pushes to two sinks: the binary of before and the one of now, beside 128 services."""
+"""The daemon's memory while it pushes to two sinks: the old binary and the new one, beside 128 services."""
 
 import http.server
 import os
@@ -18,7 +18,7 @@ SECONDS = 45
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
-    """Takes everything. The pushes that came, and their bytes, by path."""
+    """Accepts every request, and counts pushes and bytes by path."""
 
     pushes = {}
     protocol_version = "HTTP/1.1"
@@ -38,7 +38,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 
 
 def measure(bench, before):
-    """In turns, as in `paired`. A service is a process name: each program is the shell under a name of its own."""
+    """Alternates the binaries, as `paired` does. Each program is a shell with its own name, so a service."""
     bench.figures.heading(f"the daemon, now to before, {SERVICES} services and two sinks")
     work = bench.work / "sinks"
     work.mkdir()
@@ -64,7 +64,7 @@ def measure(bench, before):
 
 
 def hold(binary, work, url, figures):
-    """The most that the broker held, and what of it is no file's at the end."""
+    """The peak of the broker's memory, and its anonymous memory at the end."""
     shutil.rmtree(work / "data", ignore_errors=True)
     Receiver.pushes.clear()
     daemon = Daemon(binary, work, "--window", "5s", "--frequency", "99", "--max-cpu", "20", "--pyroscope-url", url, "--otlp-url", url)

@@ -1,7 +1,7 @@
-"""The daemon under hours of what hosts do: processes that come and go, classes that come and go, containers, many JVMs.
+"""The daemon under hours of a host's work: processes, classes and containers that come and go, many JVMs.
 
-What it holds must stay flat: the slope of a line through the second half of the looks is printed for memory, kernel
-memory of maps, descriptors, threads and files.
+Its resources must stay flat. The slope of a line through the second half of the measurements is printed for memory,
+kernel memory of maps, descriptors, threads and files.
 """
 
 import json
@@ -17,17 +17,17 @@ import time
 
 from . import jdks
 
-# What may grow by so much an hour before it is called a leak: a cache that is not full yet grows too. Unwind tables lie in
-# maps of 1 MiB, a descriptor each, 60 at most; files are open that running programs have mapped.
+# Growth an hour that is not yet a leak: a cache that is not full grows, too. Unwind tables are in maps of 1 MiB, each
+# with a descriptor, at most 60; files that running programs have mapped are open.
 BOUNDS = {"resident KiB": 4096, "maps KiB": 512, "BPF maps": 1, "mapped files": 8, "other fds": 2}
 BOUNDS |= {"threads": 1, "children": 1, "files": 4}
 CPU, RATE = "own CPU seconds", "rate"
-# It begins by looking at all processes and reading the names of all that runs; told by itself.
+# The daemon first reads all processes and all their names; this time has its own figure.
 START_S = 60
 
 
 class Storm:
-    """Work that is done again and again in a thread of its own until it is ended, or fails."""
+    """Repeats work in a thread until `end`, or until the work fails."""
 
     def __init__(self, work):
         self.ended = threading.Event()
@@ -51,14 +51,14 @@ class Storm:
 
 
 def processes():
-    """Twenty processes that end at once."""
+    """Starts twenty processes that end at once."""
     for child in [subprocess.Popen(["/bin/true"]) for _ in range(20)]:
         child.wait()
     time.sleep(0.1)
 
 
 def container(work):
-    """A container that lives for a moment."""
+    """Runs a container that lives for a moment."""
 
     def one():
         name = f"soak-{time.monotonic_ns()}"
@@ -70,9 +70,9 @@ def container(work):
 
 
 def bundle(work):
-    """A container that only says that it was there, with the host's programs, read-only."""
+    """Makes a bundle for a short read-only container with the host's programs."""
     directory = work / "bundle"
-    # The host's root itself can be no container's: `pivot_root` would have to put it below itself.
+    # The host's root itself cannot be a container's root: `pivot_root` would have to put the root below itself.
     own = [one for one in ("usr", "bin", "lib", "lib64") if pathlib.Path("/", one).exists()]
     for place in ["proc", *own]:
         (directory / "root" / place).mkdir(parents=True)
@@ -95,7 +95,7 @@ def bundle(work):
 
 
 class Daemon:
-    """A daemon that is looked at from outside."""
+    """A daemon that is measured from outside."""
 
     def __init__(self, binary, work, *more):
         self.work = work
@@ -105,7 +105,7 @@ class Daemon:
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
 
     def metrics(self):
-        """Each metric's samples, summed."""
+        """Each metric, summed over its labels."""
         with socket.socket(socket.AF_UNIX) as stream:
             stream.connect(str(self.work / "metrics.sock"))
             stream.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -116,7 +116,7 @@ class Daemon:
         return sums
 
     def look(self):
-        """What it holds, what it used, how fast it samples."""
+        """Resources in use, CPU time, and sampling rate."""
         proc = pathlib.Path(f"/proc/{self.process.pid}")
         metrics = self.metrics()
         children = (proc / f"task/{self.process.pid}/children").read_text().split()
@@ -148,7 +148,7 @@ class Daemon:
 
 
 def slope(points):
-    """The slope of the line of least squares through (hours, value)."""
+    """The slope of the least squares line through (hours, value)."""
     n = len(points)
     mean_x, mean_y = (sum(column) / n for column in zip(*points))
     spread = sum((x - mean_x) ** 2 for x, _ in points)
@@ -156,14 +156,14 @@ def slope(points):
 
 
 def costliest(looks, after):
-    """The most that any minute later than that second used of a CPU."""
+    """The highest CPU use in any minute that begins after this second."""
     points = [(hours * 3600, look[CPU]) for hours, look in looks if hours * 3600 >= after]
     minutes = [(a, b) for a in points for b in points if 55 <= b[0] - a[0] < 65]
     return max(((used - before) / (end - begin) for (begin, before), (end, used) in minutes), default=math.nan)
 
 
 def measure(binary, work, figures, jdk, minutes, jvms):
-    """Runs the daemon for so long under load and says how what it holds grows."""
+    """Runs the daemon under load for some minutes, and reports how its resources grow."""
     figures.heading(f"soak: {minutes} minutes, {jvms} JVMs, processes, containers")
     source = pathlib.Path(__file__).parent.parent / "programs/Churn.java"
     subprocess.run([*jdks.builds(), "-d", work / "churn", source], check=True)
@@ -172,7 +172,7 @@ def measure(binary, work, figures, jdk, minutes, jvms):
         raise RuntimeError("the soak needs runc for its containers: apt-get install runc")
     bundle(work)
     storms.append(Storm(container(work)))
-    # Classes come and go in each: every round defines some anew in a loader of its own.
+    # Each JVM loads and unloads classes: every round defines some in a new loader.
     programs = [
         subprocess.Popen(
             [*jdk.java, "-Xmx64m", "-XX:+UseSerialGC", "-XX:+PreserveFramePointer", "-cp", work / "churn", "Churn"],
@@ -193,7 +193,7 @@ def measure(binary, work, figures, jdk, minutes, jvms):
             try:
                 looks.append(((time.monotonic() - begin) / 3600, daemon.look()))
             except (FileNotFoundError, ConnectionError, KeyError):
-                pass  # it has not begun, or a task has just ended
+                pass  # the daemon has not begun, or a task has just ended
         metrics, end = daemon.metrics(), time.monotonic() - begin
     finally:
         for storm in storms:

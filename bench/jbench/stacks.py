@@ -1,19 +1,20 @@
-"""Folded stacks of several profilers, under common names."""
+"""Folded stacks of several profilers, with common names."""
 
 import collections
 import re
 
 ROOTS = re.compile(r"^(_*(GI_+)?clone\d?|start_thread|thread_native_entry.*|JavaMain|_start)$")
-# The same in a C library without symbols: what makes the thread and what starts it, called by nobody, and the JVM above.
+# The roots in a C library without symbols: the two outermost frames have no caller and no name, and the JVM's frame
+# follows.
 STRIPPED = re.compile(r"^(libc\.so\.6|libpthread[-.0-9]*so.*)!fun_")
 JVM_LIBRARY = re.compile(r"^(libjvm|libjli)\.so|^(thread_native_entry|java_start|ThreadJavaMain|JavaMain)\b")
 JAVA = re.compile(r"_\[(j|i|0|1)\]$")
 KERNEL = re.compile(r"_\[k\]$")
-# Threads of a JVM that never run Java; JDK 8 calls all of its threads by its program's name.
+# Threads of a JVM that never run Java. JDK 8 gives all of its threads the name of its program.
 JVM_THREAD = re.compile(r"\[(C[12] Comp|GC |G1 |VM |Sweeper|Monitor Defl|ZD|ZW|ZS|ZU|XD|XW|Shenandoah)")
 SUFFIX = re.compile(r"_\[[a-z0-9]\]$")
 UNKNOWN = re.compile(r"^\[unknown|^\[deleted|^\[jit|^0x[0-9a-f]+$|^unknown")
-# Time inside async-profiler: its signal handler, and what the kernel does to deliver the signal.
+# Time inside async-profiler: its signal handler, and kernel functions that deliver the signal.
 PROFILER = re.compile(
     r"__restore_rt|asyncProfiler|^(Profiler|PerfEvents|CTimer|StackWalker|VMMethod|VMThread|CallTraceStorage)::"
     r"|^(arch_do_signal_or_restart|get_signal|.*rt_sigreturn|perf_pending_task|perf_pending_irq|.*setup_rt_frame)$"
@@ -21,20 +22,21 @@ PROFILER = re.compile(
 
 
 def normal(frame):
-    """A frame's name as all profilers would write it, its suffix for the kind left out."""
+    """A frame's name in the form that all profilers share, without the suffix for its kind."""
     java = JAVA.search(frame)
     name = SUFFIX.sub("", frame)
     if java:
         name = name.replace("/", ".")
-        # Numbers of one run: hidden classes, lambdas, generated accessors.
+        # Numbers that differ between runs: hidden classes, lambdas, generated accessors.
         name = re.sub(r"[.+/]0x[0-9a-f]+", "", name)
         name = re.sub(r"\$\$Lambda[$/.0-9]*(?=\.[^.]+$)", "$$Lambda", name)
         name = re.sub(r"(Accessor|Proxy)\d+", r"\1", name)
         return name
-    # A stripped library's code is not named: its file's name stands for it, whoever wrote it.
+    # Code of a stripped library has no names: all profilers get the file's name for it.
     if stripped := re.search(r"([^/ (]+\.so[.0-9]*)(?:!fun_[0-9a-f]+)?\)?\]?$", name):
         return f"[{stripped[1]}]"
-    # One name for both in a JVM's memory, where its event for stubs must not be enabled (JDK 11 before its mend).
+    # One name for both kinds: a JVM's memory has no other where its event for stubs must stay off (JDK 11 before its
+    # fix).
     if name in ("vtable stub", "itable stub"):
         return "vtable chunks"
     name = name.replace("(anonymous namespace)", "{anonymous}")
@@ -49,7 +51,7 @@ def normal(frame):
 
 
 class Stacks:
-    """Stacks and how often each was seen. A stack is a list of frames, the root first, without the process's name."""
+    """Stacks and their counts. A stack is a list of frames, the root first, without the process's name."""
 
     def __init__(self):
         self.counts = collections.Counter()
@@ -58,7 +60,7 @@ class Stacks:
 
     @classmethod
     def read(cls, path, process_frame, thread_frame=False):
-        """Reads folded stacks; the first frame may be the process's name, and that after it the thread's."""
+        """Reads folded stacks. The first frame may be the process's name, and the next one the thread's."""
         stacks = cls()
         with open(path, encoding="utf-8", errors="replace") as lines:
             for line in lines:
@@ -85,17 +87,17 @@ class Stacks:
         return {stack: n for stack, n in self.counts.items() if any(JAVA.search(f) for f in stack)}
 
     def java_to_root(self):
-        """Of the stacks with a Java frame, the share whose outermost frame is where threads begin."""
+        """Of the stacks with a Java frame, the share whose outermost frame is a thread's beginning."""
         java = self.java()
         return share(sum(n for stack, n in java.items() if begins(stack)), sum(java.values()))
 
     def java_threads_to_root(self):
-        """The same of all samples of threads that run Java, those within the JVM and the kernel included."""
+        """The same share of all samples of threads that run Java, including those within the JVM and the kernel."""
         reached = sum(n for stack, n in self.java_threads.items() if begins(stack))
         return share(reached, self.java_threads.total())
 
     def roots_missed(self):
-        """Outermost frames of Java threads' stacks that do not begin where threads do."""
+        """Outermost frames of Java threads' stacks that are not a thread's beginning."""
         missed = collections.Counter()
         for stack, n in self.java_threads.items():
             if not begins(stack):
@@ -126,11 +128,11 @@ class Stacks:
         return max(map(len, self.counts), default=0)
 
     def mean_depth(self):
-        """Of what was walked: inlined methods have no frame of their own."""
+        """The mean depth of unwound stacks; inlined methods have no frame of their own there."""
         return share(sum(n * sum(1 for f in s if not f.endswith("_[i]")) for s, n in self.counts.items()), self.total())
 
     def self_counts(self, only_java=False):
-        """Each method's samples by self time, time inside async-profiler left out."""
+        """The samples of each method by self time, without time inside async-profiler."""
         selves = collections.Counter()
         for stack, n in self.counts.items():
             if not stack or only_java and not JAVA.search(stack[-1]):
@@ -144,7 +146,7 @@ class Stacks:
 
 
 def begins(stack):
-    """Whether a stack begins where threads do."""
+    """Whether a stack begins with a thread's first function."""
     if len(stack) >= 3 and STRIPPED.match(stack[0]) and STRIPPED.match(stack[1]):
         return bool(JVM_LIBRARY.match(stack[2]))
     return bool(stack and ROOTS.match(normal(stack[0])))

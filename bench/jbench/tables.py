@@ -1,4 +1,4 @@
-"""The unwind tables of a machine with many processes: how much memory they take."""
+"""The memory of unwind tables on a machine with many processes."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import time
 
 from .cache import BENCH
 
-# What runs on hosts: command lines that wait, and how many of each.
+# Typical programs of hosts: how many of each, and command lines that wait.
 PROCESSES = [
     (50, ["/bin/sh", "-c", "sleep 600; :"]),
     (20, ["/bin/bash", "-c", "sleep 600; :"]),
@@ -26,7 +26,7 @@ UNWINDING = re.compile(r"unwinding: (\d+) tables for (\d+) processes in (\d+) Ki
 
 
 def measure(ours, jdks, figures):
-    """All of these at once, and a profile of everything."""
+    """Starts all of these, and records a profile of all processes."""
     commands = [command for count, command in PROCESSES if shutil.which(command[0]) for _ in range(count)]
     java = ["-XX:+UseSerialGC", "-Xmx64m", BENCH / "programs" / "Wait.java"]
     commands += [[*jdk.java, *java] for jdk in jdks if jdk.root is None for _ in range(JVMS)]
@@ -47,7 +47,7 @@ def measure(ours, jdks, figures):
 
 
 def end(child):
-    """It and what it has started."""
+    """Ends a process and its children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, 9)
     child.wait()

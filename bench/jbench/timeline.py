@@ -1,4 +1,4 @@
-"""What it costs to tell the seconds of a profile apart: json.gz against folded with threads, on the same programs, turn by turn."""
+"""The cost of keeping each sample's second: json.gz against folded with threads, alternating."""
 
 import os
 import statistics

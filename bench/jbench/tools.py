@@ -1,4 +1,4 @@
-"""The profilers: each is started, waited for, and asked what it saw and cost."""
+"""The profilers: how each is started, awaited, and measured."""
 
 import collections
 import json
@@ -14,11 +14,11 @@ from .stacks import Stacks
 
 
 class Finished:
-    """A child process that ended: its output, and what it and its children cost."""
+    """A child process, its output, and the cost of it and its children."""
 
     def __init__(self, command, cwd, stop_after=None, steady_after=None):
         begin = time.monotonic()
-        # Files, not pipes: nobody reads while it runs, and a full pipe would stop it.
+        # Files, not pipes: a pipe that is not read while the process runs would fill and block it.
         self.streams = [tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") for _ in range(2)]
         self.child = subprocess.Popen(command, cwd=cwd, stdout=self.streams[0], stderr=self.streams[1])
         self.peak_kib = 0
@@ -39,7 +39,7 @@ class Finished:
             if stopped is None and self.stop_after and time.monotonic() - self.begin > self.stop_after:
                 self.child.send_signal(signal.SIGINT)
                 stopped = time.monotonic()
-            # To look takes CPU time, and caches from what is measured: where its cost is, there are few looks.
+            # Reading takes CPU time, and evicts caches of the measured processes, so it is rare while the cost matters.
             time.sleep(0.1 if self.steady and stopped is None else 0.01)
         end = time.monotonic()
         self.child.returncode = os.waitstatus_to_exitcode(status)
@@ -52,7 +52,7 @@ class Finished:
         return self
 
     def interrupt(self):
-        """Ends it as Ctrl-C would; perf then says that it was ended so."""
+        """Ends the process like Ctrl-C; perf then exits by the signal."""
         self.child.send_signal(signal.SIGINT)
         self.fine = (0, -signal.SIGINT)
         return self.wait()
@@ -65,7 +65,7 @@ class Finished:
 
 
 class Steady:
-    """What a profiler and its children take while nothing begins or ends: CPU time, and its BPF programs' time."""
+    """Cost of a profiler and its children in steady state: CPU time, and the time of its BPF programs."""
 
     def __init__(self, pid, after):
         self.pid, self.after, self.first, self.last = pid, after, None, None
@@ -78,7 +78,7 @@ class Steady:
         self.first = self.first or self.last
 
     def percent(self):
-        """Of one core."""
+        """The share of one core, in percent."""
         if not self.first or self.last[0] <= self.first[0]:
             return float("nan")
         return 100 * (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
@@ -97,7 +97,7 @@ def cpu_seconds(pid):
 
 
 def bpf_seconds(pid):
-    """Run time of the BPF programs that a process holds; it must have asked the kernel to measure it."""
+    """Run time of the BPF programs of a process, which must have asked the kernel to measure it."""
     programs = {}
     for info in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
@@ -110,7 +110,7 @@ def bpf_seconds(pid):
 
 
 def resident_kib(pid):
-    """Resident memory of a process and its children, memory of files included once a process."""
+    """Resident memory of a process and its children. Memory of mapped files counts once for each process."""
     total = 0
     for one in [pid, *children(pid)]:
         try:
@@ -133,7 +133,7 @@ def children(pid):
 
 
 class JbpfProf:
-    """jbpf-prof, by its command line and its report for machines."""
+    """jbpf-prof, by its command line and its JSON report."""
 
     def __init__(self, binary, directory, options=()):
         self.binary, self.directory = pathlib.Path(binary).resolve(), pathlib.Path(directory)
@@ -176,17 +176,17 @@ class Perf:
         self.directory = pathlib.Path(directory)
 
     def start(self, name, rate, seconds=None, target=("-a",), call_graph="fp"):
-        """Has it sample for some seconds, or until it is interrupted."""
+        """Samples for some seconds, or until it is interrupted."""
         self.data = self.directory / f"{name}.perf.data"
         command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(rate), "--call-graph", call_graph, *target]
         return Finished([*command, "-o", self.data, *(["--", "sleep", str(seconds)] if seconds else [])], self.directory)
 
     def stacks(self, *options):
-        """Folded stacks with the JVM's names; `seconds` of it is how long perf took to name them."""
+        """Folded stacks with the JVM's names; sets `self.seconds` to the time that perf needs to symbolize them."""
         begin = time.monotonic()
         script = self._script(*options, "-F", "comm,pid,tid,ip,sym,dso")
         stacks = Stacks()
-        # A line of name and ids, lines of frames from the leaf, an empty line.
+        # Each block has a line with name and ids, lines of frames from the leaf, and an empty line.
         for block in script.split("\n\n"):
             lines = [line for line in block.splitlines() if line.strip()]
             if lines:
@@ -196,7 +196,7 @@ class Perf:
         return stacks
 
     def shares(self):
-        """Each process's share of all samples, by the name of its main thread; idle CPUs left out."""
+        """Each process's share of all samples, by the name of its main thread, without idle CPUs."""
         names, counts = {}, collections.Counter()
         named = re.compile(r"PERF_RECORD_COMM(?: exec)?: (.*):(\d+)/(\d+)$")
         sample = re.compile(r"^\s*(\d+)/(\d+)")

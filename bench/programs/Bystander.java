@@ -4,7 +4,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 
-/** The same work again and again on one thread; prints what CPU time each piece took, in nanoseconds. */
+/** Repeats the same work on one thread; prints the CPU time of each piece, in nanoseconds. */
 public final class Bystander {
     private Bystander() {}
 

@@ -2,9 +2,9 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.util.function.IntUnaryOperator;
 
-/** Classes that come and go: the same one again and again, each time in a loader of its own, long enough to be compiled. */
+/** Loads and unloads classes: the same class again and again, each time in a new loader, long enough to be compiled. */
 public final class Churn {
-    /** What is loaded anew each time. */
+    /** The class that each round loads. */
     public static final class Work implements IntUnaryOperator {
         @Override
         public int applyAsInt(int x) {
@@ -25,7 +25,7 @@ public final class Churn {
     private Churn() {}
 
     public static void main(String[] args) throws Exception {
-        // A host of such programs is to be busy, not full.
+        // The pause keeps a host of such programs busy, but not overloaded.
         int pause = args.length > 0 ? Integer.parseInt(args[0]) : 100;
         byte[] bytes = bytesOfWork();
         int sum = 0;

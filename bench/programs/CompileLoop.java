@@ -14,8 +14,8 @@ import java.util.stream.Stream;
 /**
  * Compiles Scala sources with the Scala 3 compiler, again and again, in one JVM.
  *
- * <p>Arguments: directory of the sources, directory for the classes, class path. After each round it prints
- * {@code round N SECONDS CPU_SECONDS}, CPU time being that of all threads.
+ * <p>Arguments: directory of the sources, directory for the classes, class path. After each round it prints {@code
+ * round N SECONDS CPU_SECONDS}; the CPU time is that of all threads.
  */
 public final class CompileLoop {
     private CompileLoop() {}

@@ -1,9 +1,9 @@
 /**
  * A program with many compiled methods that allocates nothing and measures its own pauses.
  *
- * <p>Arguments: the number of classes {@code Methods0…} on the class path (generated, see hiccup.py). When they are all
- * warm it prints {@code warm}, and from then on, for each second, {@code worst MICROSECONDS}: the longest time between
- * two steps that take microseconds each.
+ * <p>Arguments: the number of classes {@code Methods0…} on the class path (generated, see hiccup.py). When all are
+ * warm, the program prints {@code warm}, and then, for each second, {@code worst MICROSECONDS}: the longest time
+ * between two steps that take microseconds each.
  */
 public final class Hiccup {
     private static final long WINDOW = 1_000_000_000L;
@@ -11,7 +11,7 @@ public final class Hiccup {
 
     private Hiccup() {}
 
-    /** What each generated class is. */
+    /** The interface of each generated class. */
     public interface Step {
         /** Calls each method of the class once. */
         int run(int seed);

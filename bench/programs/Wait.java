@@ -1,4 +1,4 @@
-/** A JVM that is there. */
+/** An idle JVM. */
 public final class Wait {
     private Wait() {}
 

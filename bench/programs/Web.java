@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
-/** A web service: what it is asked for is picked from a list, sorted and written as JSON. It says which port it has. */
+/** A web service: each request filters and sorts a list, and returns a part as JSON. The program prints its port. */
 public final class Web extends AbstractVerticle {
     private static final class Item {
         private final int id;

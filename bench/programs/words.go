@@ -1,4 +1,4 @@
-// Counts and sorts words again and again, in two goroutines, so that the collector has something to do too.
+// Counts and sorts words again and again, in two goroutines, so that the garbage collector has work, too.
 package main
 
 import (

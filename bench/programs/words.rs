@@ -1,4 +1,4 @@
-//! Counts and sorts words again and again, in two threads, with what the standard library has for it.
+//! Counts and sorts words again and again, in two threads, with the standard library.
 use std::collections::{BTreeMap, HashMap};
 
 fn words(round: u64) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! ELF files: headers, symbol tables, linkage tables, call frame information. DWARF is blazesym's to read, in the worker.
+//! ELF files: headers, symbol tables, linkage tables, call frame information. blazesym reads DWARF, in the worker.
 #![no_main]
 
 use jbpf_prof::process::segments;

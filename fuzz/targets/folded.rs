@@ -1,4 +1,4 @@
-//! Folded stacks of anybody: what is read can be written, and is then read as the same.
+//! Folded stacks from untrusted files: a profile can be written after reading, and keeps its total.
 #![no_main]
 
 use jbpf_prof::output::folded;

@@ -1,5 +1,5 @@
-//! Frame descriptions of a file, made into an unwind table: the first half of the input is the section `.eh_frame`, the
-//! second one `.debug_frame`, of an ELF file that is otherwise right.
+//! Call frame information of a file, converted to an unwind table. The first half of the input is the section
+//! `.eh_frame`, the second half is `.debug_frame`; all else in the ELF file is valid.
 #![no_main]
 
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;

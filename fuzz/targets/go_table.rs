@@ -1,4 +1,4 @@
-//! Programs with Go's line table, in which some bytes are not what they should be.
+//! Programs with Go's line table, in which some bytes are wrong.
 #![no_main]
 
 use jbpf_prof::symbolize::go_made::{LENGTH, MAIN, VERSIONS, program};
@@ -6,14 +6,14 @@ use jbpf_prof::symbolize::function::Called;
 use jbpf_prof::symbolize::native::Native;
 use libfuzzer_sys::fuzz_target;
 
-/// A lie: the number of a byte, the size of the value, the value.
+/// A wrong value: the index of its first byte, its size, its bytes.
 type Lie = [u8; 11];
 
 fuzz_target!(|data: &[u8]| {
     let Some((&version, lies)) = data.split_first() else { return };
     let mut file = program(VERSIONS[usize::from(version) % VERSIONS.len()]);
     for [low, high, form, value @ ..] in lies.as_chunks().0 as &[Lie] {
-        // Code is not read.
+        // The code between both parts is never read.
         let (headers, data) = (0x100, 0x2000);
         let place = usize::from(u16::from_le_bytes([*low, *high])) % (headers + file.len() - data);
         let place = if place < headers { place } else { place - headers + data };

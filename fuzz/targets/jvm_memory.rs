@@ -1,5 +1,5 @@
-//! A JVM's memory, in which some words are not what they should be: its library's tables, its code heap, compiled methods,
-//! classes. Half of them change while it is read.
+//! A JVM's memory, in which some words are wrong: tables of its library, its code heap, compiled methods, classes. Half
+//! of the words change while the memory is read.
 #![no_main]
 
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use jbpf_prof::jvm::vm::made::{BASE, FakeMemory, jvm, read};
 use libfuzzer_sys::fuzz_target;
 
-/// A lie: the number of a byte that is read, size and kind of the value, the value.
+/// A wrong value: the index of a byte that is read, size and kind of the value, its bytes.
 type Lie = [u8; 11];
 
 fn tell(bytes: &FakeMemory, used: &[Range<u64>], lies: &[Lie]) {

@@ -1,4 +1,4 @@
-//! Perf maps of other runtimes, read in two steps as they grow.
+//! Perf maps of other runtimes, read in two steps while they grow.
 #![no_main]
 
 use std::fs::File;

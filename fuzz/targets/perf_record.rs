@@ -1,4 +1,4 @@
-//! Side-band records: no bytes panic, and what is read lies within the record.
+//! Side-band records: no input panics, and all data that is read lies within the record.
 #![no_main]
 
 use jbpf_prof::process::event::{self, RecordHeader};
@@ -6,7 +6,7 @@ use jbpf_prof::process::{EventKind, ProcessOptions, Processes};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    // No call that the table makes here waits, or opens anything.
+    // With these options the table never waits and opens no file.
     let mut processes = Processes::new(ProcessOptions::default());
     let mut rest = data;
     while let Ok(header) = RecordHeader::parse(rest) {

@@ -1,4 +1,4 @@
-//! The log of an agent in a JVM that may be hostile: the header, then all records, each looked at whole.
+//! The log of an agent in a JVM that may be hostile: first the header, then all records with their contents.
 #![no_main]
 
 use jvm_symbols_log::{
@@ -6,7 +6,7 @@ use jvm_symbols_log::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Goes through everything that a record offers.
+/// Decodes all contents of a record.
 #[derive(Default)]
 struct Look(u64);
 
@@ -35,7 +35,7 @@ impl Sink for Look {
 
 fuzz_target!(|data: &[u8]| {
     let _ = Header::read(&data);
-    // Records only: a header of a page would leave the fuzzer little to change.
+    // The input has only records: with a header of a page, most mutations would change the header.
     let mut log = vec![0; HEADER_LEN as usize];
     log.extend(data);
     let quotas = Quotas { bytes: 1 << 20, records: 10_000, frames_per_load: 100_000, ..Quotas::default() };

@@ -1,4 +1,4 @@
-//! What the agent does when the JVM calls it: at load, at attach, at each event.
+//! The agent's reactions to the JVM's calls: load, attach, events.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -14,16 +14,16 @@ use crate::scratch::{Pool, Scratch};
 use crate::slot::{Entered, LogSlot};
 use crate::sys;
 
-/// The log that is made at start, and those of late attaches that can be alive at once.
+/// The log of `-agentpath`, and those of late attaches that can exist at the same time.
 const LOGS: usize = 5;
-/// The place of the log that is made at start.
+/// The index of the log of `-agentpath`.
 const START: usize = 0;
-/// During a replay, counters are written this often.
+/// During a replay, each so many events the counters are written.
 const PUBLISH_EVERY: u64 = 64;
-/// Longest name of a stub.
+/// Longest name of a stub, bytes.
 const MAX_STUB_NAME: usize = 256;
 
-/// All state; one for the life of the JVM, never torn down: events may come after the JVM's death.
+/// All state. The JVM may send events until its process ends, so that the state is never torn down.
 #[derive(Debug)]
 pub struct Agent {
     jvm: Stored,
@@ -32,19 +32,19 @@ pub struct Agent {
     /// Bits of [`event`] that are enabled.
     events: AtomicU32,
     sequence: AtomicU64,
-    /// The thread that replays, 0 if none, and the place of the log it replays into.
+    /// The thread that replays (0: none), and the index of the log that receives the replay.
     replay_thread: AtomicU32,
     replay_place: AtomicUsize,
     logs: [LogSlot; LOGS],
     pool: Pool,
 }
 
-/// When, in which order and how an event came.
+/// Time and order of an event, and whether it comes from a replay.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     time: u64,
     sequence: u64,
-    /// The place that a replay goes to.
+    /// The index of the log that receives the replay.
     replay: Option<usize>,
 }
 
@@ -54,11 +54,11 @@ impl Moment {
     }
 }
 
-/// The logs that an event goes to.
+/// The logs that receive an event.
 type Targets<'a> = [Option<Entered<'a>>; LOGS];
 
 impl Agent {
-    /// At rest.
+    /// An agent that no JVM has called yet.
     #[must_use]
     pub const fn new() -> Agent {
         Agent {
@@ -73,7 +73,7 @@ impl Agent {
         }
     }
 
-    /// `Agent_OnLoad`: logs from the start on, for whoever comes to read.
+    /// `Agent_OnLoad`: logs from the start of the JVM, for any reader.
     pub fn on_load(&self, vm: Option<Vm>, options: &Options<'_>, callbacks: &Callbacks) {
         if let Some(env) = vm.and_then(|vm| self.environment(vm, callbacks))
             && self.make_log(LogKind::Start, options).is_some()
@@ -82,7 +82,7 @@ impl Agent {
         }
     }
 
-    /// `Agent_OnAttach`: a new log for the profiler that attaches, with all code that is there already.
+    /// `Agent_OnAttach`: creates a log for the profiler that attaches, and replays all existing code into the log.
     pub fn on_attach(&self, vm: Option<Vm>, options: &Options<'_>, callbacks: &Callbacks) {
         if let Some(env) = vm.and_then(|vm| self.environment(vm, callbacks))
             && let Some(place) = self.make_log(LogKind::Attach, options)
@@ -92,7 +92,7 @@ impl Agent {
         }
     }
 
-    /// The environment, made at the first call: capabilities, then callbacks.
+    /// The environment, created at the first call: first capabilities, then callbacks.
     fn environment(&self, vm: Vm, callbacks: &Callbacks) -> Option<Env> {
         if let Some(env) = self.jvm.env() {
             return Some(env);
@@ -105,7 +105,7 @@ impl Agent {
         Some(env)
     }
 
-    /// Makes a log in a free place; ends those whose lease is past first.
+    /// Creates a log at a free index, after ending those whose lease is over.
     fn make_log(&self, kind: LogKind, options: &Options<'_>) -> Option<usize> {
         let now = sys::monotonic();
         for log in &self.logs {
@@ -127,7 +127,7 @@ impl Agent {
         places.find(|(_, log)| log.create(&fields)).map(|(place, _)| place)
     }
 
-    /// Turns the events on, for good: code that is compiled while nobody has a lease keeps all debug records.
+    /// Enables the events until the JVM ends: code that is compiled without any lease then has all debug records, too.
     fn enable(&self, env: Env, options: &Options<'_>) {
         for (bit, which, wanted) in [
             (event::UNLOAD, Event::Unload, true),
@@ -144,7 +144,7 @@ impl Agent {
         }
     }
 
-    /// Has the JVM tell what it has compiled before, into one log only.
+    /// Makes the JVM report all code that exists already, into one log only.
     fn replay(&self, env: Env, place: usize, options: &Options<'_>) {
         let now = sys::monotonic();
         for log in self.targets(now, Some(place)).iter().flatten() {
@@ -152,7 +152,7 @@ impl Agent {
         }
         self.replay_place.store(place, Ordering::Relaxed);
         self.replay_thread.store(sys::tid(), Ordering::Release);
-        // Stubs first: a method that has taken a stub's place is told later.
+        // Stubs first: a method that has the address of a former stub must come later in the log.
         let stubs = !options.stubs || env.generate(Event::Stub);
         let loads = env.generate(Event::Load);
         self.replay_thread.store(0, Ordering::Release);
@@ -162,7 +162,7 @@ impl Agent {
         }
     }
 
-    /// Goes into the logs that this event is for.
+    /// Enters the logs that receive an event.
     fn targets(&self, now: u64, replay: Option<usize>) -> Targets<'_> {
         let mut targets = [const { None }; LOGS];
         for (place, (target, log)) in targets.iter_mut().zip(&self.logs).enumerate() {
@@ -218,7 +218,8 @@ impl Agent {
         lent.trim(used);
     }
 
-    /// `CompiledMethodUnload`. Its jmethodID may be that of a class that is gone: only the address counts.
+    /// `CompiledMethodUnload`. Its class may be unloaded already, so that only the address is used and not the
+    /// jmethodID.
     pub fn on_unload(&self, start: usize) {
         let mut body = [0; 40];
         let moment = self.moment();
@@ -263,7 +264,7 @@ impl Default for Agent {
     }
 }
 
-/// Writes a load record, and before it those of its methods that the log does not know.
+/// Writes a load record, after records of its methods that are not in the log yet.
 fn load(
     log: &Entered<'_>,
     (env, jni): (Env, Option<Jni>),

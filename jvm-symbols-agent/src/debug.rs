@@ -1,4 +1,4 @@
-//! The debug records of a compiled method, from what `CompiledMethodLoad` hands over.
+//! Encodes the debug records of a compiled method from the arguments of `CompiledMethodLoad`.
 #![allow(unsafe_code)]
 
 use core::ffi::c_void;
@@ -10,26 +10,26 @@ use jvm_symbols_log::pc_encoder::MAX_DEPTH;
 use crate::jvmti::{AddressLocation, InlineRecord, MethodId, PcStack};
 use crate::scratch::Methods;
 
-/// Most debug records of a method, and most records behind one `compile_info`.
+/// The highest number of debug records of a method, and of records behind one `compile_info`.
 const MAX_PCS: i32 = 1 << 20;
 const MAX_RECORDS: usize = 16;
 const INLINE_INFO: i32 = 2;
 
-/// What one event hands over; good while it lasts.
+/// The arguments of one event; valid during the event.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'e> {
     /// The compiled method.
     pub method: MethodId,
-    /// Its code's first address.
+    /// First address of the code.
     pub start: usize,
-    /// Its length.
+    /// Length of the code in bytes.
     pub size: u32,
     inlines: &'e [PcStack],
     locations: &'e [AddressLocation],
 }
 
 impl<'e> Source<'e> {
-    /// Looks into the arguments of the event.
+    /// Reads the arguments of the event.
     ///
     /// # Safety
     /// `map` has `map_length` entries or is null; `info` is null or a list as jvmticmlr.h defines it.
@@ -41,13 +41,13 @@ impl<'e> Source<'e> {
         (map, map_length): (*const AddressLocation, i32),
         info: *const c_void,
     ) -> Source<'e> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let (inlines, locations) = unsafe { (inline_records(info.cast()), array(map, map_length)) };
         Source { method, start, size, inlines, locations }
     }
 
-    /// Writes the debug records and numbers the methods they name, the compiled one first. Returns the flags of
-    /// [`code_flag`] that hold.
+    /// Encodes the debug records, and numbers the methods that they name, the compiled one first. Returns flags of
+    /// [`code_flag`].
     pub fn encode(&self, methods: &mut Methods, mut encoder: PcEncoder<'_, '_, '_>) -> u8 {
         methods.begin();
         let _ = methods.number(self.method);
@@ -57,7 +57,7 @@ impl<'e> Source<'e> {
         let mut flags = 0;
         let mut last: Option<Chain<'_>> = None;
         for stack in self.inlines {
-            // SAFETY: part of the event's list.
+            // SAFETY: the stack is part of the event's list.
             let chain = unsafe { Chain::new(stack) };
             let (Some(chain), Some(pc)) = (chain, self.offset(stack.pc)) else { continue };
             let kept = last.as_ref().map_or(0, |last| last.common(&chain));
@@ -72,7 +72,7 @@ impl<'e> Source<'e> {
         flags | finish(encoder)
     }
 
-    /// Without inline records there are still the bytecode indices of the compiled method itself.
+    /// Without inline records, encodes the bytecode indices of the compiled method itself.
     fn encode_locations(&self, encoder: &mut PcEncoder<'_, '_, '_>) -> u8 {
         for location in self.locations {
             let Some(pc) = self.offset(location.address) else { continue };
@@ -84,7 +84,7 @@ impl<'e> Source<'e> {
         0
     }
 
-    /// Bytes from the code's start; `None` outside.
+    /// Bytes from the code's start; `None` outside the code.
     fn offset(&self, pc: usize) -> Option<u32> {
         let offset = pc.checked_sub(self.start).and_then(|n| u32::try_from(n).ok())?;
         (offset <= self.size).then_some(offset)
@@ -106,7 +106,7 @@ impl<'e> Chain<'e> {
     /// # Safety
     /// The arrays have as many entries as the record says, or are null.
     unsafe fn new(stack: &PcStack) -> Option<Chain<'e>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let (methods, bcis) =
             unsafe { (array(stack.methods, stack.frames), array(stack.bcis, stack.frames)) };
         let known = !methods.is_empty() && methods.len() == bcis.len() && methods.len() <= MAX_DEPTH;
@@ -117,7 +117,7 @@ impl<'e> Chain<'e> {
         self.methods.iter().copied().zip(self.bcis.iter().copied()).rev()
     }
 
-    /// Frames at the root side that both have.
+    /// The number of outermost frames that both chains share.
     fn common(&self, other: &Chain<'_>) -> usize {
         self.outermost_first().zip(other.outermost_first()).take_while(|(a, b)| a == b).count()
     }
@@ -132,8 +132,8 @@ unsafe fn inline_records<'e>(mut record: *const InlineRecord) -> &'e [PcStack] {
         if record.is_null() {
             break;
         }
-        // SAFETY: the caller's promise: every record has the four fields of the header, and only records of kind 2
-        // have more.
+        // SAFETY: the caller guarantees a list of the header: every record has its four fields, and only records of
+        // kind 2 have more.
         unsafe {
             if (*record).kind == INLINE_INFO && (*record).major == 1 {
                 return array((*record).pcs, (*record).pc_count);
@@ -144,14 +144,14 @@ unsafe fn inline_records<'e>(mut record: *const InlineRecord) -> &'e [PcStack] {
     &[]
 }
 
-/// An array of the JVM's; empty if null, negative or absurd.
+/// An array of the JVM; empty if the pointer is null, or the count negative or absurd.
 ///
 /// # Safety
-/// `first` is null or has `count` entries, good for `'e`.
+/// `first` is null or has `count` entries, valid for `'e`.
 unsafe fn array<'e, T>(first: *const T, count: i32) -> &'e [T] {
     if first.is_null() || count <= 0 || count > MAX_PCS {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { core::slice::from_raw_parts(first, count as usize) }
 }

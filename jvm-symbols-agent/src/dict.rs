@@ -1,8 +1,8 @@
-//! From a jmethodID to where its method was logged, and from the key of a class to a method of it: a hash table that
-//! grows, for several threads, without locks.
+//! Hash table from a jmethodID to its method's log offset, and from a class's key to the offset of one of its methods.
+//! The table grows, and several threads use it without locks.
 //!
-//! The id is a key and nothing else; it is never given back to the JVM from here. Up to JDK 25 the memory of ids is
-//! not reused for another class loader's methods, later ids are numbers that never repeat (JDK-8268406).
+//! The id is only a key; this file never passes it to the JVM. Up to JDK 25 the JVM does not reuse the memory of ids
+//! for methods of another class loader; later ids are numbers that never repeat (JDK-8268406).
 #![allow(unsafe_code)]
 
 use core::ptr::{NonNull, null_mut};
@@ -10,11 +10,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use crate::sys;
 
-/// Slots of the first level; each further one is twice as large.
+/// Slots of the first level; each further level has twice as many.
 const FIRST: usize = 2048;
-/// Levels: room for a quarter of a million methods in 8 MiB, of which only what is needed is ever mapped.
+/// Levels: room for a quarter of a million methods in 8 MiB. Only levels that are needed are mapped.
 const LEVELS: usize = 8;
-/// How far a key may lie from its place.
+/// Slots that are probed for a key.
 const PROBES: usize = 16;
 
 #[derive(Debug)]
@@ -35,7 +35,8 @@ impl Level {
     }
 }
 
-/// The table. A thread may miss what another one is just adding: the method is then logged twice, which is harmless.
+/// The table. A thread may miss an entry that another thread adds at the same time: then the method is logged twice,
+/// which is harmless.
 #[derive(Debug)]
 pub struct Dict {
     levels: [Level; LEVELS],
@@ -48,7 +49,7 @@ impl Dict {
         Dict { levels: [const { Level::new() }; LEVELS] }
     }
 
-    /// Where the method was logged.
+    /// The log offset of the method.
     pub fn get(&self, id: usize) -> Option<u64> {
         for (number, level) in self.levels.iter().enumerate() {
             let slots = level.slots(number)?;
@@ -66,7 +67,8 @@ impl Dict {
         None
     }
 
-    /// Remembers where the method was logged; forgets it if there is no room (it is then logged again).
+    /// Adds the log offset of a method. Without room the entry is dropped, and the method is logged again at its next
+    /// use.
     pub fn insert(&self, id: usize, value: u64) {
         if id == 0 || value == 0 {
             return;
@@ -89,16 +91,16 @@ impl Dict {
         }
     }
 
-    /// Gives all memory back.
+    /// Unmaps all memory.
     ///
     /// # Safety
-    /// No other thread uses the table, now or until this returns.
+    /// No other thread uses the table until this returns.
     pub unsafe fn clear(&self) {
         for (number, level) in self.levels.iter().enumerate() {
             level.used.store(0, Ordering::Relaxed);
             let old = level.slots.swap(null_mut(), Ordering::AcqRel);
             if let Some(old) = NonNull::new(old.cast()) {
-                // SAFETY: the memory came from `slots_or_new` of this level, and nobody else is here.
+                // SAFETY: the memory came from `slots_or_new` of this level, and no other thread uses the table.
                 unsafe { sys::unmap(old, bytes(number)) };
             }
         }
@@ -122,8 +124,8 @@ fn bytes(level: usize) -> usize {
 impl Level {
     fn slots(&self, number: usize) -> Option<&[Slot]> {
         let slots = NonNull::new(self.slots.load(Ordering::Acquire))?;
-        // SAFETY: the pointer was set once, to memory for that many slots, which are atomics and zero at first; it
-        // is given back in `clear` only.
+        // SAFETY: the pointer was set once, to memory for this many slots, which are atomics and zero at first; only
+        // `clear` unmaps it.
         Some(unsafe { core::slice::from_raw_parts(slots.as_ptr(), slots_of(number)) })
     }
 
@@ -139,16 +141,16 @@ impl Level {
             Ordering::Acquire,
         );
         if set.is_err() {
-            // SAFETY: another thread was quicker; nobody has seen this memory.
+            // SAFETY: another thread set its memory first; no thread has seen this memory.
             unsafe { sys::unmap(fresh, bytes(number)) };
         }
         self.slots(number)
     }
 }
 
-/// The slots where `id` may lie.
+/// The slots that may have the key `id`.
 fn probe(slots: &[Slot], id: usize) -> impl Iterator<Item = &Slot> {
-    // Fibonacci hashing: ids are pointers, their low bits carry little.
+    // Fibonacci hashing, because the low bits of ids, which are pointers, differ little.
     let hash = (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let mask = slots.len().wrapping_sub(1);
     (0..PROBES).filter_map(move |step| slots.get((hash as usize).wrapping_add(step) & mask))
@@ -168,7 +170,7 @@ mod tests {
         let found = (1..=100_000).filter(|&i| dict.get(id(i)) == Some(i as u64 * 8)).count();
         assert!(found > 99_900, "{found} of 100000 found");
         assert_eq!(dict.get(id(0)), None);
-        // SAFETY: this thread alone has the table.
+        // SAFETY: only this thread uses the table.
         unsafe { dict.clear() };
         assert_eq!(dict.get(id(1)), None);
     }
@@ -180,7 +182,7 @@ mod tests {
             dict.insert(i << 4, 8);
         }
         assert_eq!(dict.get(1 << 4), Some(8));
-        // SAFETY: this thread alone has the table.
+        // SAFETY: only this thread uses the table.
         unsafe { dict.clear() };
     }
 

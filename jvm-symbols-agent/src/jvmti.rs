@@ -1,20 +1,20 @@
-//! The JVM's functions, reached through numbered slots.
+//! The JVM's functions, called through numbered slots.
 //!
-//! Slots and layouts are those of the JVM TI specification ("Function Table") and of the JNI specification
-//! ("Interface Function Table"); they never change, new functions only follow. `tests/agent.rs` runs them on real
-//! JVMs. Nothing here keeps a pointer of the JVM's beyond the call that gave it, but for the environments.
+//! Slots and layouts are those of the JVM TI specification ("Function Table") and of the JNI specification ("Interface
+//! Function Table"). They never change; new functions are only appended. `tests/agent` runs them on real JVMs. Except
+//! the environments, no pointer of the JVM is kept beyond the call that gave it.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_void};
 use core::ptr::{NonNull, null, null_mut};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// `jmethodID`: a key, and an argument while its event lasts.
+/// `jmethodID`: a key; during its event also an argument.
 pub type MethodId = usize;
 /// `jint jvmtiError`; 0 is success.
 pub type Error = i32;
 
-/// JVM TI 1.2: what JDK 6 to 26 give.
+/// JVM TI 1.2, which JDK 6 to 26 support.
 const JVMTI_VERSION: i32 = 0x3001_0200;
 const JNI_VERSION_1_6: i32 = 0x0001_0006;
 
@@ -84,7 +84,7 @@ pub struct InlineRecord {
     pub kind: i32,
     /// Version 1 is known.
     pub major: i32,
-    /// Any.
+    /// Not checked.
     pub minor: i32,
     /// The next record.
     pub next: *const InlineRecord,
@@ -102,7 +102,7 @@ struct LineNumber {
     line: i32,
 }
 
-/// The callbacks that are set: `jvmtiEventCallbacks` as far as `DynamicCodeGenerated`, from event 50 on.
+/// Pointers of `jvmtiEventCallbacks` from event 50 to `DynamicCodeGenerated`, event 70.
 pub type Callbacks = [Option<NonNull<c_void>>; 21];
 
 /// The functions of an interface: a pointer to a table of pointers.
@@ -113,22 +113,22 @@ type Table = *const *const c_void;
 pub struct Vm(NonNull<Table>);
 
 impl Vm {
-    /// From what the JVM gave.
+    /// Checks the JVM's pointer.
     ///
     /// # Safety
-    /// `raw` is null or a `JavaVM*` that stays good.
+    /// `raw` is null or a `JavaVM*` that stays valid.
     #[must_use]
     pub unsafe fn new(raw: *mut c_void) -> Option<Vm> {
         NonNull::new(raw.cast()).map(Vm)
     }
 
-    /// The pointer again.
+    /// The JVM's pointer.
     #[must_use]
     pub fn raw(self) -> *mut c_void {
         self.0.as_ptr().cast()
     }
 
-    /// A new JVM TI environment.
+    /// Creates a JVM TI environment.
     #[must_use]
     pub fn jvmti(self) -> Option<Env> {
         self.environment(JVMTI_VERSION).map(|env| Env(env.cast()))
@@ -143,7 +143,7 @@ impl Vm {
     fn environment(self, version: i32) -> Option<NonNull<c_void>> {
         type GetEnv = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, i32) -> i32;
         let mut env = null_mut();
-        // SAFETY: a live JavaVM; GetEnv has this type and writes one pointer.
+        // SAFETY: the JavaVM is valid; GetEnv has this type and writes one pointer.
         let result = unsafe {
             let get: GetEnv = function(self.0, jni_index::GET_ENV)?;
             get(self.raw(), &raw mut env, version)
@@ -155,24 +155,24 @@ impl Vm {
 /// Reads a function from a table.
 ///
 /// # Safety
-/// `interface` is live, its table has more than `index` entries, and `F` is the type of that function.
+/// `interface` is valid, its table has more than `index` entries, and `F` is the type of that function.
 unsafe fn function<F: Copy>(interface: NonNull<Table>, index: usize) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<usize>()) };
-    // SAFETY: the caller's promise; the sizes are equal, null is left out.
+    // SAFETY: the caller guarantees it; both types have the same size, and null is excluded.
     unsafe {
         let entry = *(*interface.as_ptr()).add(index);
         if entry.is_null() { None } else { Some(core::mem::transmute_copy(&entry)) }
     }
 }
 
-/// `JNIEnv*` of the thread at hand.
+/// `JNIEnv*` of the current thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Jni(NonNull<Table>);
 
 impl Jni {
     fn delete_local_ref(self, object: NonNull<c_void>) {
         type Delete = unsafe extern "C" fn(*mut c_void, *mut c_void);
-        // SAFETY: a live JNIEnv of this thread, and a local reference that nobody uses any more.
+        // SAFETY: a valid JNIEnv of this thread, and a local reference that is not used afterwards.
         unsafe {
             if let Some(delete) = function::<Delete>(self.0, jni_index::DELETE_LOCAL_REF) {
                 delete(self.0.as_ptr().cast(), object.as_ptr());
@@ -186,16 +186,16 @@ impl Jni {
 pub struct Env(NonNull<Table>);
 
 impl Env {
-    /// From what the JVM gave.
+    /// Checks the JVM's pointer.
     ///
     /// # Safety
-    /// `raw` is null or a `jvmtiEnv*` that stays good.
+    /// `raw` is null or a `jvmtiEnv*` that stays valid.
     #[must_use]
     pub unsafe fn new(raw: *mut c_void) -> Option<Env> {
         NonNull::new(raw.cast()).map(Env)
     }
 
-    /// The pointer again.
+    /// The JVM's pointer.
     #[must_use]
     pub fn raw(self) -> *mut c_void {
         self.0.as_ptr().cast()
@@ -204,11 +204,11 @@ impl Env {
     /// # Safety
     /// `F` is the type of the function with this number.
     unsafe fn function<F: Copy>(self, number: usize) -> Option<F> {
-        // SAFETY: environments are live as long as the JVM; functions are counted from 1.
+        // SAFETY: environments are valid as long as the JVM; functions are counted from 1.
         unsafe { function(self.0, number.wrapping_sub(1)) }
     }
 
-    /// Asks for source file names, line numbers and compiled method events, and nothing else.
+    /// Adds the capabilities for source file names, line numbers and compiled method events.
     #[must_use]
     pub fn add_capabilities(self) -> bool {
         type Add = unsafe extern "C" fn(*mut c_void, *const [u32; 4]) -> Error;
@@ -217,7 +217,7 @@ impl Env {
         const LINE_NUMBERS: u32 = 1 << 12;
         const COMPILED_METHOD_LOAD: u32 = 1 << 27;
         let wanted = [SOURCE_FILE_NAME | LINE_NUMBERS | COMPILED_METHOD_LOAD, 0, 0, 0];
-        // SAFETY: the type of function 142; the struct is read during the call.
+        // SAFETY: the type of function 142; the JVM reads the struct during the call.
         unsafe {
             self.function::<Add>(slot::ADD_CAPABILITIES)
                 .is_some_and(|add| add(self.raw(), &raw const wanted) == 0)
@@ -228,26 +228,26 @@ impl Env {
     #[must_use]
     pub fn set_callbacks(self, callbacks: &Callbacks) -> bool {
         type Set = unsafe extern "C" fn(*mut c_void, *const Callbacks, i32) -> Error;
-        // SAFETY: the type of function 122; the JVM copies as much as the size says.
+        // SAFETY: the type of function 122; the JVM copies no more bytes than the size.
         unsafe {
             self.function::<Set>(slot::SET_EVENT_CALLBACKS)
                 .is_some_and(|set| set(self.raw(), callbacks, size_of::<Callbacks>() as i32) == 0)
         }
     }
 
-    /// Turns an event on, for all threads. (Its last parameter is variadic in the header and never used.)
+    /// Enables an event for all threads. (The last parameter is variadic in the header, and not used.)
     #[must_use]
     pub fn enable(self, event: Event) -> bool {
         type Mode = unsafe extern "C" fn(*mut c_void, i32, i32, *const c_void, ...) -> Error;
         const ENABLE: i32 = 1;
-        // SAFETY: the type of function 2; no thread is named.
+        // SAFETY: the type of function 2; the thread is null.
         unsafe {
             self.function::<Mode>(slot::SET_EVENT_NOTIFICATION_MODE)
                 .is_some_and(|set| set(self.raw(), ENABLE, event as i32, null()) == 0)
         }
     }
 
-    /// Has the event posted, on this thread, for what is there already.
+    /// Makes the JVM send the event, on this thread, for all code that exists already.
     #[must_use]
     pub fn generate(self, event: Event) -> bool {
         type Generate = unsafe extern "C" fn(*mut c_void, i32) -> Error;
@@ -258,7 +258,7 @@ impl Env {
         }
     }
 
-    /// Name of a method.
+    /// The name of a method.
     #[must_use]
     pub fn method_name(self, method: MethodId) -> Option<Text> {
         type Get = unsafe extern "C" fn(
@@ -269,7 +269,7 @@ impl Env {
             *mut *mut c_char,
         ) -> Error;
         let mut name = null_mut();
-        // SAFETY: the type of function 64; the method is one of the event at hand.
+        // SAFETY: the type of function 64; the method is one of the current event.
         let ok = unsafe {
             let get: Get = self.function(slot::GET_METHOD_NAME)?;
             get(self.raw(), method, &raw mut name, null_mut(), null_mut()) == 0
@@ -283,7 +283,7 @@ impl Env {
     pub fn declaring_class(self, jni: Jni, method: MethodId) -> Option<Class> {
         type Get = unsafe extern "C" fn(*mut c_void, MethodId, *mut *mut c_void) -> Error;
         let mut class = null_mut();
-        // SAFETY: the type of function 65; the method is one of the event at hand.
+        // SAFETY: the type of function 65; the method is one of the current event.
         let ok = unsafe {
             let get: Get = self.function(slot::GET_METHOD_DECLARING_CLASS)?;
             get(self.raw(), method, &raw mut class) == 0
@@ -291,12 +291,12 @@ impl Env {
         NonNull::new(class).filter(|_| ok).map(|class| Class { env: self, jni, class })
     }
 
-    /// (bci, line) pairs of a method.
+    /// The line table of a method.
     #[must_use]
     pub fn line_table(self, method: MethodId) -> Option<Lines> {
         type Get = unsafe extern "C" fn(*mut c_void, MethodId, *mut i32, *mut *mut LineNumber) -> Error;
         let (mut count, mut table) = (0, null_mut());
-        // SAFETY: the type of function 70; the method is one of the event at hand.
+        // SAFETY: the type of function 70; the method is one of the current event.
         let ok = unsafe {
             let get: Get = self.function(slot::GET_LINE_NUMBER_TABLE)?;
             get(self.raw(), method, &raw mut count, &raw mut table) == 0
@@ -307,7 +307,7 @@ impl Env {
 
     fn deallocate(self, memory: *mut c_void) {
         type Deallocate = unsafe extern "C" fn(*mut c_void, *mut c_void) -> Error;
-        // SAFETY: the type of function 47; the memory is the JVM's, given to us once.
+        // SAFETY: the type of function 47; the JVM allocated the memory for us, and it is freed once.
         unsafe {
             if let Some(deallocate) = self.function::<Deallocate>(slot::DEALLOCATE) {
                 let _ = deallocate(self.raw(), memory);
@@ -316,7 +316,7 @@ impl Env {
     }
 }
 
-/// A class on loan; the reference is deleted on drop.
+/// A local reference to a class, deleted on drop.
 #[derive(Debug)]
 pub struct Class {
     env: Env,
@@ -325,13 +325,13 @@ pub struct Class {
 }
 
 impl Class {
-    /// `Lpackage/Class;`
+    /// The signature, as `Lpackage/Class;`.
     #[must_use]
     pub fn signature(&self) -> Option<Text> {
         type Get =
             unsafe extern "C" fn(*mut c_void, *mut c_void, *mut *mut c_char, *mut *mut c_char) -> Error;
         let mut text = null_mut();
-        // SAFETY: the type of function 48; the class is a live local reference.
+        // SAFETY: the type of function 48; the class is a valid local reference.
         let ok = unsafe {
             let get: Get = self.env.function(slot::GET_CLASS_SIGNATURE)?;
             get(self.env.raw(), self.class.as_ptr(), &raw mut text, null_mut()) == 0
@@ -340,12 +340,12 @@ impl Class {
         ok.then_some(text)
     }
 
-    /// `Class.java`
+    /// The source file, as `Class.java`.
     #[must_use]
     pub fn source_file(&self) -> Option<Text> {
         type Get = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut *mut c_char) -> Error;
         let mut text = null_mut();
-        // SAFETY: the type of function 50; the class is a live local reference.
+        // SAFETY: the type of function 50; the class is a valid local reference.
         let ok = unsafe {
             let get: Get = self.env.function(slot::GET_SOURCE_FILE_NAME)?;
             get(self.env.raw(), self.class.as_ptr(), &raw mut text) == 0
@@ -361,7 +361,7 @@ impl Drop for Class {
     }
 }
 
-/// A string of the JVM's; given back on drop.
+/// A string that the JVM allocated; freed on drop.
 #[derive(Debug)]
 pub struct Text {
     env: Env,
@@ -373,10 +373,10 @@ impl Text {
         Text { env, text }
     }
 
-    /// Its bytes up to the NUL, `max` at most.
+    /// The bytes before the NUL, at most `max`.
     #[must_use]
     pub fn bytes(&self, max: usize) -> &[u8] {
-        // SAFETY: the JVM's strings end in NUL and live until they are given back.
+        // SAFETY: the JVM's strings end in NUL and are valid until they are freed.
         unsafe { c_bytes(self.text, max) }
     }
 }
@@ -389,16 +389,16 @@ impl Drop for Text {
     }
 }
 
-/// The bytes of a C string, `max` at most; none for null.
+/// The bytes of a C string, at most `max`; empty for null.
 ///
 /// # Safety
-/// `text` is null or readable up to its NUL, for as long as the result is used.
+/// `text` is null or readable up to its NUL, as long as the result is used.
 #[must_use]
 pub unsafe fn c_bytes<'a>(text: *const c_char, max: usize) -> &'a [u8] {
     if text.is_null() {
         return &[];
     }
-    // SAFETY: no byte behind the NUL is read.
+    // SAFETY: no byte after the NUL is read.
     unsafe {
         let mut len = 0;
         while len < max && *text.add(len) != 0 {
@@ -408,7 +408,7 @@ pub unsafe fn c_bytes<'a>(text: *const c_char, max: usize) -> &'a [u8] {
     }
 }
 
-/// A line table of the JVM's; given back on drop.
+/// A line table that the JVM allocated; freed on drop.
 #[derive(Debug)]
 pub struct Lines {
     env: Env,
@@ -417,9 +417,9 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// (bci, line) pairs as the class file has them, `max` at most.
+    /// (bci, line) pairs in the order of the class file, at most `max`.
     pub fn entries(&self, max: usize) -> impl Iterator<Item = (u32, u32)> + '_ {
-        // SAFETY: the JVM gave a table of that many entries.
+        // SAFETY: the JVM returned a table of this many entries.
         let table = unsafe { core::slice::from_raw_parts(self.table.as_ptr(), self.count) };
         table.iter().take(max).map(|entry| (entry.start as u32, entry.line as u32))
     }
@@ -431,7 +431,7 @@ impl Drop for Lines {
     }
 }
 
-/// A `JavaVM*` and a `jvmtiEnv*`, set once and kept as long as the JVM.
+/// A `JavaVM*` and a `jvmtiEnv*`, set once and valid as long as the JVM.
 #[derive(Debug)]
 pub struct Stored {
     vm: AtomicPtr<c_void>,
@@ -439,13 +439,13 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Neither yet.
+    /// Stores nothing yet.
     #[must_use]
     pub const fn new() -> Stored {
         Stored { vm: AtomicPtr::new(null_mut()), env: AtomicPtr::new(null_mut()) }
     }
 
-    /// Keeps both.
+    /// Stores both.
     pub fn set(&self, vm: Vm, env: Env) {
         self.vm.store(vm.raw(), Ordering::Release);
         self.env.store(env.raw(), Ordering::Release);

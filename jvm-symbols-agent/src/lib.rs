@@ -1,10 +1,10 @@
-//! A JVMTI agent that logs what HotSpot compiled and where. It runs inside other people's JVMs: freestanding
-//! (no libc, no allocation by name, no reachable panic), it never exits, blocks or prints.
+//! A JVMTI agent that logs the addresses and names of code that HotSpot compiles. The agent runs inside JVMs of other
+//! people. So it is freestanding (no libc, no allocator, no reachable panic), and never exits, blocks or prints.
 //!
-//! Every attach makes a log of its own, a sealed memfd that the profiler finds under `/proc/PID/fd` by the nonce it
-//! gave. Callbacks write to each log whose lease holds; with none, they return at once.
+//! Every attach creates its own log, a sealed memfd that the profiler finds under `/proc/PID/fd` by the nonce of the
+//! options. Callbacks write to each log that has a lease; without any lease, they return at once.
 #![cfg_attr(feature = "freestanding", no_std)]
-#![allow(unsafe_code)] // the functions that the JVM calls; everything behind them is safe but for the files that say so
+#![allow(unsafe_code)] // the JVM calls these functions; all code behind them is safe, except in files that allow it
 
 pub mod agent;
 pub mod debug;
@@ -26,7 +26,7 @@ use debug::Source;
 use jvmti::{AddressLocation, Callbacks, MethodId, Vm};
 use options::Options;
 
-/// The panic handler names a function that does not exist: a panic that can be reached is an error of the linker.
+/// The panic handler calls a function that does not exist: a reachable panic becomes a linker error.
 #[cfg(feature = "freestanding")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -42,13 +42,13 @@ const MAX_OPTIONS: usize = 4096;
 
 static AGENT: Agent = Agent::new();
 
-/// Called by the JVM for `-agentpath`. Always 0: whatever is wrong with us, the program starts.
+/// The JVM calls this for `-agentpath`. Always returns 0, so that the program starts even if the agent fails.
 ///
 /// # Safety
-/// `vm` is a live `JavaVM*`, `options` null or a C string.
+/// `vm` is a valid `JavaVM*`, `options` null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn Agent_OnLoad(vm: *mut c_void, options: *const c_char, _: *mut c_void) -> i32 {
-    // SAFETY: the JVM's promise.
+    // SAFETY: the JVM guarantees it.
     unsafe {
         let options = Options::parse(jvmti::c_bytes(options, MAX_OPTIONS));
         AGENT.on_load(Vm::new(vm), &options, &callbacks());
@@ -56,14 +56,14 @@ pub unsafe extern "C" fn Agent_OnLoad(vm: *mut c_void, options: *const c_char, _
     0
 }
 
-/// Called by the JVM for a late attach, each time. Always 0: after a failure newer JVMs unmap the library, and an
-/// event that is under way would jump into nothing (jvmtiAgent.cpp).
+/// The JVM calls this for each late attach. Always returns 0: after an error newer JVMs unmap the library, and a
+/// running event would jump to an unmapped address (jvmtiAgent.cpp).
 ///
 /// # Safety
-/// `vm` is a live `JavaVM*`, `options` null or a C string.
+/// `vm` is a valid `JavaVM*`, `options` null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn Agent_OnAttach(vm: *mut c_void, options: *const c_char, _: *mut c_void) -> i32 {
-    // SAFETY: the JVM's promise.
+    // SAFETY: the JVM guarantees it.
     unsafe {
         let options = Options::parse(jvmti::c_bytes(options, MAX_OPTIONS));
         AGENT.on_attach(Vm::new(vm), &options, &callbacks());
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn Agent_OnAttach(vm: *mut c_void, options: *const c_char,
     0
 }
 
-/// Our functions at their places: `jvmtiEventCallbacks` counts from event 50.
+/// The agent's functions at their indices: `jvmtiEventCallbacks` begins with event 50.
 fn callbacks() -> Callbacks {
     let mut callbacks = [None; 21];
     for (event, function) in [

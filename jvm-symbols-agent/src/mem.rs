@@ -1,7 +1,8 @@
-//! The functions that compiled Rust calls by name. They are hidden: no other library ever calls ours, and ours
-//! never reaches another. Assembly, so that the compiler cannot turn their loops into calls of themselves.
+//! Functions that compiled Rust calls by name. They are hidden, so that no other library calls them, and ours calls no
+//! others. They are assembly, because the compiler could turn loops into calls of the functions themselves.
 
-/// Defines functions by their instructions, each in a section of its own, so that what is not called is left out.
+/// Defines functions by their instructions. Each has its own section, so that the linker drops those that are not
+/// called.
 macro_rules! functions {
     ($($name:literal: [$($instruction:literal),* $(,)?])*) => {
         core::arch::global_asm!($(

@@ -1,4 +1,4 @@
-//! A method's record: its names and lines, asked of the JVM while the event that names it lasts.
+//! Method records: names and lines, which the JVM gives during the event that has the method.
 
 use jvm_symbols_log::record::MAX_NAME;
 use jvm_symbols_log::{ClassName, Out, RecordType, encode};
@@ -6,13 +6,13 @@ use jvm_symbols_log::{ClassName, Out, RecordType, encode};
 use crate::jvmti::{Env, Jni, MethodId};
 use crate::slot::Entered;
 
-/// Most entries of a line table.
+/// The highest number of entries of a line table.
 const MAX_LINES: usize = 16 << 10;
 
 /// Marks the keys of classes in the dictionary: no pointer has this bit.
 const CLASS_BIT: u64 = 1 << 63;
 
-/// Where the method is described in this log; describes it if it is not. 0 if the JVM or the log has no answer.
+/// The method's offset in this log; writes its record if there is none. 0 if the JVM or the log refuses.
 pub fn logged(env: Env, jni: Option<Jni>, log: &Entered<'_>, id: MethodId, buffer: &mut [u8]) -> u64 {
     if let Some(offset) = log.dict().get(id) {
         return offset;
@@ -30,13 +30,13 @@ pub fn logged(env: Env, jni: Option<Jni>, log: &Entered<'_>, id: MethodId, buffe
     offset
 }
 
-/// Writes the method's body. Returns the key of its class.
+/// Writes the body of the method's record. Returns the key of its class.
 fn describe(env: Env, jni: Option<Jni>, log: &Entered<'_>, id: MethodId, out: &mut Out<'_>) -> Option<usize> {
     let name = env.method_name(id)?;
     let class = jni.and_then(|jni| env.declaring_class(jni, id));
     let class_name = class.as_ref().and_then(|class| class.signature());
     let class_name = class_name.as_ref().map_or(&[][..], |text| text.bytes(MAX_NAME));
-    // Classes of one name, of several loaders, may come from different files.
+    // Classes with the same name and different class loaders may come from different source files.
     let file = class.as_ref().and_then(|class| class.source_file());
     let file = file.as_ref().map_or(&[][..], |text| text.bytes(MAX_NAME));
     let key = key(class_name, file);
@@ -48,8 +48,7 @@ fn describe(env: Env, jni: Option<Jni>, log: &Entered<'_>, id: MethodId, out: &m
     Some(key)
 }
 
-/// What a class is found by: 63 bits of FNV-1a, so that of a hundred thousand classes two share a key in one of a
-/// thousand million JVMs.
+/// The key of a class: 63 bits of FNV-1a. Two of 100,000 classes share a key in one of 10^9 JVMs.
 fn key(class: &[u8], file: &[u8]) -> usize {
     let bytes = class.iter().chain(&[0]).chain(file);
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {

@@ -1,22 +1,22 @@
 //! The options string: `nonce=HEX,lease=SECONDS,cap=BYTES,path=FILE,stubs=0|1`, each of them optional.
 
-/// Longest lease that is believed, seconds.
+/// Longest lease that is accepted, seconds.
 const MAX_LEASE: u64 = 3600;
 /// Least and most bytes of a log.
 const CAP: (u64, u64) = (8 << 10, 1 << 30);
 
-/// What the profiler, or whoever wrote `-agentpath`, asks for.
+/// Options of an attach or of `-agentpath`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options<'a> {
-    /// So that a profiler finds its own log.
+    /// The nonce by which the profiler finds its own log.
     pub nonce: [u8; 16],
     /// First lease, ns.
     pub lease: u64,
-    /// Most bytes that lie written and not consumed.
+    /// Most bytes that may be written and not consumed.
     pub cap: u64,
-    /// From where the agent was loaded.
+    /// The path from which the agent was loaded.
     pub path: &'a [u8],
-    /// Log generated code that is no method.
+    /// Also log generated code that belongs to no method.
     pub stubs: bool,
 }
 
@@ -27,7 +27,7 @@ impl Default for Options<'_> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads the string; what it does not know or cannot read, it passes over.
+    /// Parses the string; ignores unknown options and invalid values.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Options<'a> {
         let mut options = Options::default();
@@ -67,7 +67,7 @@ fn number(text: &[u8]) -> Option<u64> {
     value
 }
 
-/// Up to 32 hex digits, from the front; anything else is left out.
+/// Reads up to 32 hex digits from the front; other characters count as 0, further ones are ignored.
 fn nonce(text: &[u8]) -> [u8; 16] {
     let mut bytes = [0u8; 16];
     for (byte, pair) in bytes.iter_mut().zip(text.chunks(2)) {

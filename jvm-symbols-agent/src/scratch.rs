@@ -1,5 +1,5 @@
-//! Working memory for callbacks: a few blocks, mapped once and lent out. Nobody waits: without a block, the event is
-//! dropped and counted.
+//! Working memory for callbacks: a few blocks, which are mapped once and lent. No callback waits for a block: without a
+//! free one, the event is dropped and counted.
 #![allow(unsafe_code)]
 
 use core::ptr::{NonNull, null_mut};
@@ -9,23 +9,23 @@ use jvm_symbols_log::Nodes;
 
 use crate::sys;
 
-/// Methods that one compiled method's debug records may name.
+/// Methods that the debug records of one compiled method may name.
 pub const MAX_METHODS: usize = 2048;
 const HASH: usize = MAX_METHODS * 2;
 
-/// One block; all zeros is a good value.
+/// A block. All zeros is a valid value.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Scratch {
-    /// The methods of the event at hand.
+    /// The methods of the current event.
     pub methods: Methods,
-    /// For a load's head: its method table.
+    /// The head of a load record with its method table.
     pub head: [u8; 16 << 10],
-    /// For a method's names and lines.
+    /// A method's names and lines.
     pub names: [u8; 256 << 10],
-    /// For debug records.
+    /// Encoded debug records.
     pub debug: [u8; 1 << 20],
-    /// The chains that they name.
+    /// The chains of the debug records.
     pub nodes: Nodes,
 }
 
@@ -35,13 +35,13 @@ pub struct Scratch {
 pub struct Methods {
     ids: [usize; MAX_METHODS],
     count: usize,
-    /// Tells this event's entries in `hash` from those of earlier ones, so that it need not be cleared.
+    /// Distinguishes entries of this event in `hash` from those of earlier events, so that `hash` need not be cleared.
     event: u32,
     hash: [(u32, u32); HASH],
 }
 
 impl Methods {
-    /// Forgets all methods.
+    /// Removes all methods.
     pub fn begin(&mut self) {
         self.count = 0;
         self.event = self.event.wrapping_add(1);
@@ -53,7 +53,7 @@ impl Methods {
         }
     }
 
-    /// The method's number; `None` if there are too many.
+    /// The method's number; `None` if there are too many methods.
     pub fn number(&mut self, id: usize) -> Option<u32> {
         let hash = (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         for step in 0..HASH {
@@ -79,8 +79,8 @@ impl Methods {
     }
 }
 
-/// The blocks: as many as threads are ever in callbacks at once (Service Thread, Attach Listener, compilers with
-/// stubs), plus one.
+/// The blocks: one for each thread that may be in a callback at the same time (Service Thread, Attach Listener,
+/// compilers with stubs), plus one.
 #[derive(Debug)]
 pub struct Pool {
     blocks: [Block; 4],
@@ -93,7 +93,7 @@ struct Block {
 }
 
 impl Pool {
-    /// No memory yet.
+    /// A pool without memory.
     #[must_use]
     pub const fn new() -> Pool {
         Pool {
@@ -122,7 +122,7 @@ impl Default for Pool {
     }
 }
 
-/// A block on loan.
+/// A block on loan, which drop returns to the pool.
 #[derive(Debug)]
 pub struct Lent<'p> {
     block: &'p Block,
@@ -132,11 +132,11 @@ pub struct Lent<'p> {
 impl Lent<'_> {
     /// The block.
     pub fn get(&mut self) -> &mut Scratch {
-        // SAFETY: the memory is large enough, aligned (mmap), valid as zeros, and lent to this one holder.
+        // SAFETY: the memory is large enough, aligned (mmap), valid as zeros, and lent to this holder only.
         unsafe { self.memory.as_mut() }
     }
 
-    /// Gives the pages of a large buffer back to the system: `used` bytes of debug records were written.
+    /// Returns pages of the debug buffer to the system if the event used many. `used`: bytes of debug records.
     pub fn trim(&mut self, used: usize) {
         const WORTH: usize = 256 << 10;
         if used > WORTH {

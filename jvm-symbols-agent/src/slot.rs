@@ -1,7 +1,8 @@
-//! One log being written: its file, its lease, its end.
+//! The log of one reader: its file, its lease, its end.
 //!
-//! A slot goes Free → Building → Live → Dying → Free. Callbacks enter and leave by a counter; who finds the lease
-//! past makes it Dying, and the last one out closes the file. Nobody waits for anybody.
+//! A slot goes Free → Building → Live → Dying → Closing → Free. A counter holds the number of callbacks inside. The
+//! callback that finds the lease over makes the slot Dying, and the last callback that leaves closes the file. No
+//! callback waits.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -37,12 +38,12 @@ pub struct LogSlot {
     events: AtomicU32,
     replay_begun: AtomicU64,
     replay_done: AtomicU64,
-    /// Where each method was logged.
+    /// The log offset of each method.
     pub dict: Dict,
 }
 
 impl LogSlot {
-    /// No log.
+    /// A slot without a log.
     #[must_use]
     pub const fn new() -> LogSlot {
         LogSlot {
@@ -65,7 +66,7 @@ impl LogSlot {
         }
     }
 
-    /// Makes a log here, if the place is free.
+    /// Creates a log here, if the slot is free.
     pub fn create(&self, fields: &HeaderFields<'_>) -> bool {
         let free = self.state.compare_exchange(FREE, BUILDING, Ordering::AcqRel, Ordering::Acquire);
         if free.is_err() {
@@ -110,14 +111,14 @@ impl LogSlot {
         true
     }
 
-    /// Goes in to write, if the log is alive. One whose lease is past ends here.
+    /// Enters a live log to write. If the lease is over, ends the log and returns `None`.
     pub fn enter(&self, now: u64) -> Option<Entered<'_>> {
         // A slot that is not in use costs one load.
         if !matches!(self.state.load(Ordering::SeqCst), LIVE | DYING) {
             return None;
         }
         self.inside.fetch_add(1, Ordering::SeqCst);
-        let entered = Entered { slot: self }; // dropped, it closes a dying log
+        let entered = Entered { slot: self }; // dropping it closes a dying log
         (self.state.load(Ordering::SeqCst) == LIVE && entered.alive(now)).then_some(entered)
     }
 
@@ -139,17 +140,17 @@ impl LogSlot {
         let _ = sys::pwrite_all(fd, &counters.to_bytes(), at::WRITTEN);
     }
 
-    /// The last one out of a dying log closes it.
+    /// Leaves the log; the last callback that leaves a dying log closes it.
     fn leave(&self) {
         if self.inside.fetch_sub(1, Ordering::SeqCst) != 1 || self.state.load(Ordering::SeqCst) != DYING {
             return;
         }
-        // Who comes in from here on sees that the log is not live and touches nothing.
+        // Callbacks that enter from here on see that the log is not live and touch nothing.
         if self.state.compare_exchange(DYING, CLOSING, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
         }
         if self.inside.load(Ordering::SeqCst) != 0 {
-            // Someone looks at the state right now and leaves again: that one, or the next event, closes.
+            // Another callback has entered to read the state and will leave: it, or the next event, closes the log.
             self.state.store(DYING, Ordering::SeqCst);
             return;
         }
@@ -165,12 +166,13 @@ impl LogSlot {
             sys::close(fd);
         }
         self.fd.store(-1, Ordering::Relaxed);
-        // SAFETY: the state is Closing and nobody was inside: whoever comes in leaves without using the table.
+        // SAFETY: the state is Closing and no callback was inside: callbacks that enter now leave without using the
+        // table.
         unsafe { self.dict.clear() };
         self.state.store(FREE, Ordering::SeqCst);
     }
 
-    /// The descriptor is still our memfd: a program that closes descriptors it does not know may have reused it.
+    /// Whether the descriptor is still our memfd. A program that closes unknown descriptors may have reused its number.
     fn owns(&self, fd: Fd) -> bool {
         let ours = (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed));
         sys::identity(fd) == Ok(ours)
@@ -183,7 +185,7 @@ impl Default for LogSlot {
     }
 }
 
-/// The right to write into a live log.
+/// Permission to write into a live log; drop leaves the log.
 #[derive(Debug)]
 pub struct Entered<'s> {
     slot: &'s LogSlot,
@@ -196,13 +198,13 @@ impl Drop for Entered<'_> {
 }
 
 impl Entered<'_> {
-    /// Where each method was logged.
+    /// The log offset of each method.
     #[must_use]
     pub fn dict(&self) -> &Dict {
         &self.slot.dict
     }
 
-    /// Reads the lease; a log without one lives as long as its JVM.
+    /// Checks the lease. A log of `-agentpath` has none and lives as long as its JVM.
     fn alive(&self, now: u64) -> bool {
         let slot = self.slot;
         let fd = slot.fd();
@@ -231,7 +233,7 @@ impl Entered<'_> {
         true
     }
 
-    /// Appends a record whose body is in two pieces; its offset, or `None` if it was dropped (and counted).
+    /// Appends a record whose body has two pieces. Returns its offset, or `None` if it was dropped (and counted).
     pub fn append(&self, kind: RecordType, first: &[u8], second: &[u8]) -> Option<u64> {
         let slot = self.slot;
         let body = first.len().checked_add(second.len()).and_then(|n| u32::try_from(n).ok());
@@ -243,7 +245,7 @@ impl Entered<'_> {
         };
         let fd = slot.fd();
         let written = sys::pwrite_both(fd, first, second, offset.wrapping_add(Word::LEN)).is_ok();
-        // The word comes last: until then there is no record.
+        // The word comes last: until then readers see no record.
         let word = Word::new(if written { kind } else { RecordType::Skip }, body);
         let closed = sys::pwrite_all(fd, &word.to_bytes(), offset).is_ok();
         if !written || !closed {
@@ -259,7 +261,7 @@ impl Entered<'_> {
         self.slot.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes the counters.
+    /// Writes the counters to the header.
     pub fn publish(&self) {
         self.slot.publish(self.slot.fd());
     }
@@ -270,7 +272,7 @@ impl Entered<'_> {
         self.publish();
     }
 
-    /// Notes that the replay has ended, well or not.
+    /// Notes that the replay has ended. `ok`: it was complete.
     pub fn replay_ends(&self, now: u64, sequence: u64, ok: bool) {
         let mut body = [0; 24];
         let mut out = Out::new(&mut body);
@@ -295,7 +297,7 @@ impl LogSlot {
         let _ = self.state.compare_exchange(LIVE, DYING, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Takes `len` bytes at the end, within cap and limits.
+    /// Reserves `len` bytes at the end, within the cap and the file size limits.
     fn reserve(&self, len: u64) -> Option<u64> {
         let end = |tail: u64| {
             let end = tail.checked_add(len)?;

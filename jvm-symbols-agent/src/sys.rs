@@ -1,4 +1,4 @@
-//! The kernel, called directly: there is no libc to call it for us.
+//! System calls without libc, which is not available to the agent.
 #![allow(unsafe_code)]
 
 use core::arch::asm;
@@ -51,7 +51,7 @@ mod number {
 /// Makes a system call with up to six arguments.
 ///
 /// # Safety
-/// As the call itself demands of its arguments.
+/// The arguments satisfy the requirements of the call.
 #[cfg(target_arch = "x86_64")]
 unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
@@ -67,7 +67,7 @@ unsafe fn call(number: usize, args: [usize; 6]) -> isize {
 /// Makes a system call with up to six arguments.
 ///
 /// # Safety
-/// As the call itself demands of its arguments.
+/// The arguments satisfy the requirements of the call.
 #[cfg(target_arch = "aarch64")]
 unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
@@ -85,14 +85,14 @@ fn checked(result: isize) -> Result<usize, Errno> {
 }
 
 const EINTR: Errno = Errno(-4);
-/// How often an interrupted call is made again.
+/// The highest number of attempts of an interrupted call.
 const TRIES: usize = 16;
 
-/// A file descriptor. Nothing closes it on drop.
+/// A file descriptor, which drop does not close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fd(pub i32);
 
-/// Makes a memfd that can neither shrink nor be sealed otherwise.
+/// Creates a memfd that cannot shrink and takes no further seals.
 pub fn sealed_memfd(name: &core::ffi::CStr) -> Result<Fd, Errno> {
     const MFD_CLOEXEC: usize = 1;
     const MFD_ALLOW_SEALING: usize = 2;
@@ -123,7 +123,7 @@ pub fn close(fd: Fd) {
     let _ = unsafe { call(number::CLOSE, [fd.0 as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// (device, inode) of an open file.
+/// Device and inode of an open file.
 pub fn identity(fd: Fd) -> Result<(u64, u64), Errno> {
     // `struct stat` is 144 bytes on x86_64 and 128 on aarch64; on both st_dev and st_ino come first, 8 bytes each.
     let mut stat = [0u64; 18];
@@ -136,7 +136,7 @@ pub fn identity(fd: Fd) -> Result<(u64, u64), Errno> {
 /// Reads up to `buffer.len()` bytes at `offset`.
 pub fn pread(fd: Fd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
     again(|| {
-        // SAFETY: the buffer is ours to write for its length.
+        // SAFETY: the buffer is writable for its length.
         unsafe {
             call(
                 number::PREAD64,
@@ -146,7 +146,7 @@ pub fn pread(fd: Fd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
     })
 }
 
-/// Writes all of `bytes` at `offset`, or fails.
+/// Writes all `bytes` at `offset`, or fails.
 pub fn pwrite_all(fd: Fd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     let written = again(|| {
         // SAFETY: the bytes are readable for their length.
@@ -160,12 +160,12 @@ pub fn pwrite_all(fd: Fd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     if written == bytes.len() { Ok(()) } else { Err(Errno(0)) }
 }
 
-/// Writes two pieces one after the other at `offset`, or fails.
+/// Writes two pieces, one after the other, at `offset`, or fails.
 pub fn pwrite_both(fd: Fd, first: &[u8], second: &[u8], offset: u64) -> Result<(), Errno> {
     let vectors = [[first.as_ptr() as usize, first.len()], [second.as_ptr() as usize, second.len()]];
     let written = again(|| {
-        // SAFETY: both pieces are readable for their lengths; `struct iovec` is a pointer and a length. On 64 bits
-        // the low half of the offset is all of it.
+        // SAFETY: both pieces are readable for their lengths; `struct iovec` is a pointer and a length. On 64 bits the
+        // low half of the offset is the whole offset.
         unsafe {
             call(
                 number::PWRITEV,
@@ -186,7 +186,7 @@ fn again(mut attempt: impl FnMut() -> isize) -> Result<usize, Errno> {
     Err(EINTR)
 }
 
-/// Gives the pages from `offset` to the end back to the system.
+/// Returns the pages of `len` bytes from `offset` on to the system.
 pub fn punch(fd: Fd, offset: u64, len: u64) {
     const KEEP_SIZE_PUNCH_HOLE: usize = 1 | 2;
     // SAFETY: takes no pointers.
@@ -195,7 +195,7 @@ pub fn punch(fd: Fd, offset: u64, len: u64) {
     };
 }
 
-/// `CLOCK_MONOTONIC` in ns; 0 if it cannot be had.
+/// `CLOCK_MONOTONIC` in ns; 0 if the call fails.
 #[must_use]
 pub fn monotonic() -> u64 {
     const CLOCK_MONOTONIC: usize = 1;
@@ -206,21 +206,21 @@ pub fn monotonic() -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos)
 }
 
-/// This process in its own pid namespace.
+/// The pid of this process in its own pid namespace.
 #[must_use]
 pub fn pid() -> u32 {
     // SAFETY: takes no arguments.
     unsafe { call(number::GETPID, [0; 6]) as u32 }
 }
 
-/// This thread in its own pid namespace.
+/// The id of this thread in its own pid namespace.
 #[must_use]
 pub fn tid() -> u32 {
     // SAFETY: takes no arguments.
     unsafe { call(number::GETTID, [0; 6]) as u32 }
 }
 
-/// The soft limit on the size of files: a write behind it raises SIGXFSZ.
+/// The soft limit on the size of files, bytes: a write beyond it raises SIGXFSZ.
 #[must_use]
 pub fn file_size_limit() -> u64 {
     const RLIMIT_FSIZE: usize = 1;
@@ -232,7 +232,7 @@ pub fn file_size_limit() -> u64 {
     if got.is_ok() { soft } else { u64::MAX }
 }
 
-/// Anonymous memory, zeroed, not reserved.
+/// Maps anonymous memory, zeroed and not reserved.
 pub fn map(len: usize) -> Option<NonNull<u8>> {
     const READ_WRITE: usize = 1 | 2;
     const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
@@ -243,19 +243,19 @@ pub fn map(len: usize) -> Option<NonNull<u8>> {
     NonNull::new(address.ok()? as *mut u8)
 }
 
-/// Gives memory back.
+/// Unmaps memory.
 ///
 /// # Safety
-/// `address` and `len` are those of one [`map`], and nothing refers to that memory any more.
+/// `address` and `len` are those of one [`map`], and no reference to that memory remains.
 pub unsafe fn unmap(address: NonNull<u8>, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let _ = unsafe { call(number::MUNMAP, [address.as_ptr() as usize, len, 0, 0, 0, 0]) };
 }
 
-/// Lets the kernel take back pages that lie wholly in `memory`, which reads as zero or as before afterwards.
+/// Returns the whole pages in `memory` to the kernel. Afterwards they read as zero or as before.
 pub fn forget(memory: &mut [u8]) {
     const MADV_DONTNEED: usize = 4;
-    const PAGE: usize = 64 << 10; // the largest page size there is, so that the range is right for all
+    const PAGE: usize = 64 << 10; // the largest page size, so that the range is right for all
     let from = (memory.as_ptr() as usize).next_multiple_of(PAGE);
     let to = (memory.as_ptr() as usize).wrapping_add(memory.len()) & !(PAGE.wrapping_sub(1));
     if from < to {

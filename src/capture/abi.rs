@@ -1,5 +1,5 @@
-//! The contract with the BPF program: `bpf/abi.h` in Rust, checked by both compilers and by a test that reads the
-//! header's lists and numbers. That each of these structures is plain bytes without padding is proven when it is compiled.
+//! The contract with the BPF program: `bpf/abi.h` in Rust. Both compilers check it, and a test compares the header's
+//! lists and numbers. The derives prove at compile time that each structure is plain bytes without padding.
 
 use std::mem::{offset_of, size_of};
 
@@ -11,14 +11,14 @@ use crate::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason,
 
 /// `JP_ABI_VERSION`.
 pub const VERSION: u16 = 1;
-/// Bits 60..63 of a user word say what it is.
+/// Bits 60..63 of a user word are its tag.
 const TAG_SHIFT: u32 = 60;
 const TAG_RETURN: u64 = 0;
 const TAG_LEAF: u64 = 1;
 const TAG_INTERPRETED: u64 = 3;
 const TAG_FOLLOWED: u64 = 4;
 
-/// The labels of `JP_LOSSES`, in its order: why a tick was lost.
+/// The labels of `JP_LOSSES`, in its order: why a sample was lost.
 pub const LOSSES: [&str; 5] = ["ring full", "counts full", "counts busy", "no scratch", "nested"];
 
 /// `struct jp_key`.
@@ -41,7 +41,7 @@ pub struct Key {
 pub struct Value {
     /// Samples.
     pub count: u64,
-    /// What they stand for.
+    /// Sum of their weights, in the unit of the event.
     pub weight: u64,
 }
 
@@ -61,21 +61,21 @@ struct Record {
     comm: [u8; 16],
 }
 
-/// `struct jp_counters`: of one CPU and one window.
+/// `struct jp_counters`: the counters of one event, on one CPU, in one window.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Counters {
-    /// Times that the program ran.
+    /// Runs of the program: samples taken.
     pub ticks: u64,
-    /// Ticks that were not asked for.
+    /// Samples of tasks or code that the filter excludes.
     pub filtered: u64,
-    /// Ticks of CPUs that waited for work where [`Waits`] says that they do; they have no stacks.
+    /// Ticks of idle CPUs at the addresses in [`Waits`]; they have no stacks.
     pub idle: u64,
-    /// Ticks that were lost, in the order of [`LOSSES`].
+    /// Samples lost, in the order of [`LOSSES`].
     pub lost: [u64; LOSSES.len()],
 }
 
-/// `struct jp_waits`: addresses in the kernel, 0 where no more are known.
+/// `struct jp_waits`: kernel addresses; 0 is a free entry.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Waits(pub [u64; 8]);
@@ -115,7 +115,8 @@ impl Cgroup {
     }
 }
 
-/// Reads what `members` has written: process, its group, and whether it is wanted. What is no record is left out.
+/// Parses the output of the BPF program `members`: a process, its group, and whether the process is wanted. Skips
+/// invalid records.
 pub(super) fn parse_members(bytes: &[u8]) -> impl Iterator<Item = (u32, GroupId, bool)> + '_ {
     bytes.chunks_exact(size_of::<Member>()).filter_map(|bytes| {
         let member = Member::read_from_bytes(bytes).ok()?;
@@ -125,7 +126,7 @@ pub(super) fn parse_members(bytes: &[u8]) -> impl Iterator<Item = (u32, GroupId,
 }
 
 impl Key {
-    /// The key in the words of the other rooms; `None` if it is of no event that we know.
+    /// The key as the other rooms use it; `None` if the event is unknown.
     #[must_use]
     pub fn stack_key(self) -> Option<StackKey> {
         let Key { start, cgroup, stack, comm, tgid, tid, exec, event } = self;
@@ -135,7 +136,7 @@ impl Key {
 }
 
 impl Counters {
-    /// Adds another CPU's or window's counters.
+    /// Adds the counters of another CPU or window.
     pub fn add(&mut self, other: &Counters) {
         let Counters { ticks, filtered, idle, lost } = other;
         self.ticks += ticks;
@@ -146,7 +147,7 @@ impl Counters {
         }
     }
 
-    /// Reads one CPU's bytes; `None` if they are too few.
+    /// Parses one CPU's bytes; `None` if they are too few.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Counters> {
         Counters::read_from_prefix(bytes).ok().map(|(counters, _)| counters)
@@ -161,8 +162,8 @@ fn end(code: u8) -> Option<StopReason> {
     StopReason::ALL.get(usize::from(code)).copied()
 }
 
-/// Reads a record of the ring buffer: the stack, and the parity of the window that counts it. `None` if the bytes are
-/// not a record of this version, which only a program of another build could cause.
+/// Parses a record of the ring buffer: the stack, and the parity of the window that counts it. `None` if the bytes are
+/// not a record of this version, which only a BPF program of another build could cause.
 #[must_use]
 pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
     let (record, words) = Record::read_from_prefix(bytes).ok()?;
@@ -186,7 +187,7 @@ pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
     Some((stack, record.window))
 }
 
-/// The frames that user words make; an interpreted one has two.
+/// Parses user words to frames; an interpreted frame has two words.
 fn user_frames(mut words: impl Iterator<Item = u64>) -> Option<Vec<UserWord>> {
     let value = |word: u64| word & ((1 << TAG_SHIFT) - 1);
     let mut frames = Vec::with_capacity(words.size_hint().0);

@@ -1,5 +1,5 @@
-//! Emptying a count map in one go. A room where `unsafe` is allowed: libbpf-rs has no such call (its batch iterator
-//! takes a short batch for the last one, 0.27).
+//! Empties a count map in batches. `unsafe` is allowed here because libbpf-rs 0.27 lacks a usable call: its batch
+//! iterator stops after the first short batch.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,11 +7,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::abi::{Key, Value};
 
-/// Takes all entries out of a hash map that nobody writes to any more. `entries` is the map's size: a batch of that
-/// size always has room for a whole bucket.
+/// Takes all entries out of a hash map that has no writers any more. `entries` is the map's size: a batch of that size
+/// always has room for a whole bucket.
 ///
 /// # Errors
-/// What the kernel says; `EINVAL` before 5.6.
+/// The kernel's error; `EINVAL` before 5.6.
 pub(super) fn take_all(map: BorrowedFd<'_>, entries: usize) -> io::Result<Vec<(Key, Value)>> {
     let mut keys = vec![Key::default(); entries];
     let mut values = vec![Value::default(); entries];
@@ -21,7 +21,7 @@ pub(super) fn take_all(map: BorrowedFd<'_>, entries: usize) -> io::Result<Vec<(K
         let mut count = u32::try_from(entries).unwrap_or(u32::MAX);
         let from = if started { (&raw mut cursor).cast() } else { std::ptr::null_mut() };
         // SAFETY: `keys` and `values` have room for `count` entries of the map's key and value sizes (abi.rs); the
-        // cursor is as large as the kernel's (u32) needs.
+        // cursor is at least as large as the kernel's (u32).
         let rc = unsafe {
             libbpf_sys::bpf_map_lookup_and_delete_batch(
                 map.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! The filter of cgroups: which are chosen, and what it sees of the processes that there are.
+//! The cgroup filter: the chosen groups, and the groups that the filter sees for each process.
 
 use std::io::Read as _;
 
@@ -12,19 +12,19 @@ use crate::process::group::{GroupId, MAX_LEVEL};
 /// Chosen cgroups.
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
-    /// The groups; what lies below them is chosen with them.
+    /// The groups; all groups below them are chosen too.
     pub chosen: Vec<GroupId>,
-    /// Their levels, as far as they are known; empty if groups at other levels may be chosen later.
+    /// The levels at which the filter compares groups; empty: all levels, because other groups may be chosen later.
     pub levels: Vec<u32>,
 }
 
 impl Cgroups {
-    /// A bit for each hierarchy in which groups are chosen.
+    /// Bit mask of the hierarchies in which groups are chosen.
     pub(super) fn hierarchies(&self) -> u32 {
         self.chosen.iter().fold(0, |bits, group| bits | 1 << group.hierarchy.number())
     }
 
-    /// A bit for each level at which chosen groups may lie.
+    /// Bit mask of the levels at which chosen groups may lie.
     pub(super) fn levels(&self) -> u64 {
         if self.levels.is_empty() {
             return u64::MAX;
@@ -33,7 +33,7 @@ impl Cgroups {
     }
 }
 
-/// Chosen groups, as the running program reads them.
+/// The map of chosen groups, which the running program reads.
 pub struct CgroupMap(MapHandle);
 
 impl CgroupMap {
@@ -44,32 +44,32 @@ impl CgroupMap {
     /// Adds a group.
     ///
     /// # Errors
-    /// When there are 4,096 already.
+    /// When 4,096 groups are chosen already.
     pub fn choose(&self, group: GroupId) -> anyhow::Result<()> {
         self.0
             .update(Cgroup::of(group).as_bytes(), &[1], MapFlags::ANY)
             .context("at most 4,096 cgroups can be selected")
     }
 
-    /// Removes a group that is gone.
+    /// Removes a group that no longer exists.
     pub fn forget(&self, group: GroupId) {
-        // It need not be there.
+        // The map may lack the group.
         let _ = self.0.delete(Cgroup::of(group).as_bytes());
     }
 }
 
-/// What the filter sees of a process in one hierarchy.
+/// The group of a process in one hierarchy, as the filter sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The process, in the initial pid namespace.
     pub tgid: u32,
-    /// Its group.
+    /// The process's group.
     pub group: GroupId,
-    /// Whether that is a chosen one or lies below one.
+    /// Whether the group is a chosen one or lies below one.
     pub wanted: bool,
 }
 
-/// Runs the program that tells of each process what the filter sees.
+/// Runs the iterator program, which lists the groups that the filter sees for each process.
 pub(super) fn members(program: &ProgramMut<'_>) -> anyhow::Result<Vec<Member>> {
     let link = program.attach().context("attaching the iterator of tasks")?;
     let mut iterator = Iter::new(&link).context("the iterator of tasks")?;

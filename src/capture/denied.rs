@@ -1,20 +1,20 @@
-//! System calls that are refused whole, whatever is asked of them.
+//! System calls that the host denies to this process, with any arguments.
 
 use std::io;
 
-/// A system call that is refused although this process has the capabilities for it: a seccomp filter (container
-/// runtimes have one by default) or a security module stands before it.
+/// A system call that is denied although this process has the capabilities for it. The reason is a seccomp filter
+/// (container runtimes have one by default) or a security module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {}", if *.absent { "function not implemented" } else { "permission denied" })]
 pub struct Denied {
-    /// Which.
+    /// The name of the system call.
     pub call: &'static str,
-    /// It seems that the kernel does not have it (`ENOSYS`): so old filters answer for what they do not know.
+    /// The error was `ENOSYS`, as if the kernel lacked the call. Old filters return it for calls that they do not know.
     pub absent: bool,
 }
 
 impl Denied {
-    /// What a system call says, as an error that tells whether it is denied.
+    /// Wraps the error of a system call, if the error means that the call is denied.
     pub(super) fn of(call: &'static str, error: io::Error) -> io::Error {
         let absent = match error.kind() {
             io::ErrorKind::PermissionDenied => false,
@@ -24,7 +24,7 @@ impl Denied {
         io::Error::new(error.kind(), Denied { call, absent })
     }
 
-    /// The one that an error comes from, if it does.
+    /// The `Denied` among the causes of an error.
     #[must_use]
     pub fn behind(error: &anyhow::Error) -> Option<Denied> {
         let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());

@@ -1,10 +1,10 @@
-//! Maps that the loader makes itself, with errors that need no libbpf to be read.
+//! Creates BPF maps, and converts libbpf's errors to those of the standard library.
 
 use std::io;
 
 use libbpf_rs::{MapHandle, MapType};
 
-/// A map with keys and values of these sizes.
+/// Creates a map with keys and values of these sizes, in bytes.
 pub(super) fn create(
     kind: MapType,
     name: &str,
@@ -20,7 +20,7 @@ pub(super) fn create(
     MapHandle::create(kind, Some(name), size(key)?, size(value)?, entries, &opts).map_err(typed)
 }
 
-/// libbpf's error as one of the standard library's, so that who asks for the kind need not know libbpf.
+/// Converts libbpf's error, so that callers can check its kind without libbpf.
 pub(super) fn typed(error: libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,

@@ -1,7 +1,7 @@
-//! Capture: from the tick in the kernel to counted stacks and exact accounts; and from the side-band to what happened
-//! to processes meanwhile.
+//! Capture: loads the BPF programs, reads counted stacks and exact accounts from them, and reads process events from
+//! the kernel's side-band.
 //!
-//! Knows libbpf and perf events; knows no symbols and no Java.
+//! Depends on libbpf and perf events; knows neither symbols nor Java.
 
 pub mod abi;
 mod batch;

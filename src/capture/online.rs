@@ -1,11 +1,11 @@
-//! CPUs that are online.
+//! The list of CPUs that are online.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use anyhow::Context;
 
-/// Which CPUs are online: read again and again, also when no descriptor is left for another file.
+/// The kernel's file of online CPUs. The file stays open, so that it can be read when no descriptor is left.
 #[derive(Debug)]
 pub struct Online(File);
 
@@ -13,18 +13,18 @@ impl Online {
     const PATH: &str = "/sys/devices/system/cpu/online";
 
     /// # Errors
-    /// What the kernel says.
+    /// When the file cannot be opened.
     pub fn open() -> anyhow::Result<Online> {
         Ok(Online(File::open(Online::PATH).with_context(|| format!("CPUs: {}", Online::PATH))?))
     }
 
-    /// Those that are online now.
+    /// The CPUs that are online now.
     ///
     /// # Errors
-    /// What the kernel says, or when it says no list.
+    /// When the file cannot be read, or is not a list of CPUs.
     pub fn cpus(&self) -> anyhow::Result<Vec<u32>> {
         let path = Online::PATH;
-        // No file of sysfs is larger.
+        // Files of sysfs are at most one page.
         let mut page = [0; 4096];
         let length = self.0.read_at(&mut page, 0).with_context(|| format!("CPUs: {path}"))?;
         let text = String::from_utf8_lossy(&page[..length]);
@@ -32,7 +32,7 @@ impl Online {
     }
 }
 
-/// Reads `0-3,5`; `None` if it is not of this form.
+/// Parses a list such as `0-3,5`; `None` if the text has another form.
 pub(crate) fn parse_ranges(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     for part in text.split(',').filter(|p| !p.is_empty()) {

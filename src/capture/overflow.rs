@@ -1,5 +1,5 @@
-//! Perf events of one kind, one on each CPU, each running its BPF program at every period: nanoseconds of CPU time, or so
-//! many events. CPUs that come and go are followed.
+//! Perf events of one kind, one on each CPU. Each runs its BPF program once a period: nanoseconds of CPU time, or a
+//! number of events. Events follow CPUs that go online or offline.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,18 +14,18 @@ use crate::failure::Failure;
 use crate::sample::event::Expectation;
 use crate::sample::{Event, MonoNs};
 
-/// The events, by CPU.
+/// The perf events of one kind on all CPUs.
 pub struct PerCpu {
     event: Event,
-    /// At each overflow.
+    /// The BPF program that runs at each overflow.
     program: OwnedFd,
     period: u64,
-    /// Only these CPUs, if any are named.
+    /// Sample only these CPUs; `None`: all.
     chosen: Option<Vec<u32>>,
     events: BTreeMap<u32, Opened>,
-    /// CPUs that are online and have no event, and since when that is known.
+    /// CPUs that are online without an open event, and since when.
     unsampled: BTreeMap<u32, MonoNs>,
-    /// Periods that ended in perf events that are closed, and on CPUs while they were unsampled.
+    /// Expected samples of perf events that are closed, and of CPUs that were unsampled.
     closed_periods: u64,
 }
 
@@ -35,10 +35,10 @@ struct Opened {
 }
 
 impl PerCpu {
-    /// Opens a stopped perf event on each CPU that is online (and chosen), with `program` at its overflow.
+    /// Opens a stopped perf event on each CPU that is online (and chosen). `program` runs at each overflow.
     ///
     /// # Errors
-    /// When none can be opened, or a chosen CPU is not online: a [`Failure`] of the target.
+    /// When an event cannot be opened, or a chosen CPU is not online: a [`Failure`] of the target.
     pub fn open(
         event: Event,
         period: u64,
@@ -60,7 +60,7 @@ impl PerCpu {
         Ok(all)
     }
 
-    /// Samples that an event owes that says this of itself.
+    /// Samples that an event with this reading should have given.
     fn expected_by(&self, reading: EventReading) -> u64 {
         match self.event.expected() {
             Expectation::Periodic => reading.unsampled_ns() / self.period,
@@ -68,7 +68,8 @@ impl PerCpu {
         }
     }
 
-    /// Samples that a CPU owes that has not been sampled since then: of time, nobody counts other events there.
+    /// Samples that are missing because a CPU was not sampled since `since`. Without a perf event only time is known:
+    /// other events on the CPU are not counted.
     fn expected_since(&self, since: MonoNs, now: MonoNs) -> u64 {
         match self.event.expected() {
             Expectation::Periodic => now.0.saturating_sub(since.0) / self.period,
@@ -76,7 +77,7 @@ impl PerCpu {
         }
     }
 
-    /// What a CPU does from now on is not sampled, though it should be.
+    /// Notes that a CPU that should be sampled has no perf event from now on.
     fn mark_unsampled(&mut self, cpu: u32, now: MonoNs, error: &io::Error) {
         let name = self.event.name();
         self.unsampled.entry(cpu).or_insert_with(|| {
@@ -85,16 +86,16 @@ impl PerCpu {
         });
     }
 
-    /// Ends it for such CPUs: they have an event now, or have gone.
+    /// Ends the unsampled time of CPUs that have an event now or went offline.
     fn resume(&mut self, which: impl Fn(u32) -> bool, now: MonoNs) {
         let resumed: Vec<MonoNs> =
             self.unsampled.extract_if(.., |cpu, _| which(*cpu)).map(|(_, since)| since).collect();
         self.closed_periods += resumed.into_iter().map(|since| self.expected_since(since, now)).sum::<u64>();
     }
 
-    /// Keeps what an event has counted, which is about to be closed.
+    /// Adds the count of an event that is about to be closed.
     fn close(&mut self, opened: &Opened) {
-        // Stopped first: what ticks after the reading would be more than there should have been.
+        // Stops the event first: a sample after the reading would exceed the expected number.
         let _ = perf_event::disable(opened.fd.as_fd());
         self.closed_periods +=
             perf_event::read(opened.fd.as_fd()).map_or(0, |reading| self.expected_by(reading));
@@ -104,7 +105,6 @@ impl PerCpu {
         online.iter().copied().filter(|cpu| self.chosen.as_ref().is_none_or(|c| c.contains(cpu))).collect()
     }
 
-    /// Opens and starts an event.
     fn begin(&mut self, cpu: u32) -> io::Result<()> {
         let opened = self.opened(cpu)?;
         perf_event::enable(opened.fd.as_fd())?;
@@ -112,7 +112,7 @@ impl PerCpu {
         Ok(())
     }
 
-    /// A stopped event.
+    /// Opens a stopped event.
     fn opened(&self, cpu: u32) -> io::Result<Opened> {
         let mut attr = perf_event::software(self.event, self.period);
         let number = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -140,17 +140,18 @@ impl EventSource for PerCpu {
         let mut all = self.events.values();
         all.try_for_each(|opened| perf_event::disable(opened.fd.as_fd()))
             .context("stopping the perf events")?;
-        // A tick runs in a timer's interrupt, which disabling cancels on its CPU (`perf_event::disable`). Another event comes
-        // in the middle of what a CPU does, with interrupts on: its program may have been begun.
+        // A tick runs in a timer's interrupt, which disabling cancels on its CPU (`perf_event::disable`). Another event
+        // comes from code that runs with interrupts enabled: its program may have begun.
         Ok(match self.event.expected() {
             Expectation::Periodic => Stopped::Wholly,
             Expectation::OneIn => Stopped::ButForRuns,
         })
     }
 
-    /// Opens and starts events for CPUs that came online, closes those of CPUs that went, and renews those of CPUs that
-    /// went and came back in between: an event stays off when its CPU comes back. What cannot be had of a CPU now is tried
-    /// again at the next call; its samples are owed until then, and the log says why.
+    /// Opens and starts events for CPUs that came online, and closes those of CPUs that went offline. Also renews
+    /// events of CPUs that went offline and came back in between, because the kernel leaves such events off. A CPU
+    /// whose event cannot be opened is tried again at the next call; until then its samples are missed, and the log has
+    /// the reason.
     fn follow_hotplug(&mut self, online: &[u32]) {
         let stays = |cpu: &u32, opened: &mut Opened| {
             online.contains(cpu) && opened.pulse.has_advanced(opened.fd.as_fd())
@@ -166,20 +167,20 @@ impl EventSource for PerCpu {
             }
             match self.begin(cpu) {
                 Ok(()) => self.resume(|resumed| resumed == cpu, now),
-                // It is gone already.
+                // The CPU is offline again.
                 Err(error) if perf_event::is_offline(&error) => {}
                 Err(error) => self.mark_unsampled(cpu, now, &error),
             }
         }
     }
 
-    /// The events are opened anew, and started.
+    /// Closes the events and opens new ones.
     fn set_period(&mut self, period: u64) -> anyhow::Result<()> {
         let cpus: Vec<u32> = self.cpus();
         for opened in std::mem::take(&mut self.events).into_values() {
             self.close(&opened);
         }
-        // What was owed was so by the period until now.
+        // Missed samples until now are counted with the old period.
         let now = MonoNs::now();
         let unsampled: Vec<MonoNs> =
             self.unsampled.values_mut().map(|since| std::mem::replace(since, now)).collect();
@@ -190,7 +191,7 @@ impl EventSource for PerCpu {
         for cpu in cpus {
             begun = self.begin(cpu);
             if let Err(error) = &begun {
-                // `follow_hotplug` looks at it again.
+                // `follow_hotplug` tries this CPU again.
                 self.mark_unsampled(cpu, MonoNs::now(), error);
             }
         }

@@ -1,4 +1,4 @@
-//! `perf_event_open` and the few calls on its descriptors. A room where `unsafe` is allowed.
+//! `perf_event_open` and the calls on its descriptors, which need `unsafe`.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,23 +10,23 @@ use rustix::io::Errno;
 use super::denied::Denied;
 use crate::sample::Event;
 
-/// Whether an event was refused since its CPU is offline.
+/// Whether opening an event failed because its CPU is offline.
 pub fn is_offline(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NODEV)
 }
 
-/// Opens an event for every task (`pid` -1) or one, on one CPU; the descriptor is closed on exec.
+/// Opens an event for every task (`pid` -1) or one task, on one CPU. The descriptor is closed on exec.
 ///
 /// # Errors
-/// What the kernel says: `ENODEV` for a CPU that [`is_offline`]; [`Denied`] if nobody gets an event here.
+/// The kernel's error: `ENODEV` for a CPU that [`is_offline`]; [`Denied`] if this host denies the call to this process.
 pub fn open(attr: &mut sys::bindings::perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     let flags = libc_flag(sys::bindings::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: `attr` lives through the call and states its own size; the kernel only reads and, on E2BIG, writes it.
+    // SAFETY: `attr` lives through the call and has its own size; the kernel only reads it and, on E2BIG, writes it.
     let fd = unsafe { sys::perf_event_open(attr, pid, cpu, -1, flags) };
     if fd < 0 {
         return Err(Denied::of("perf_event_open", io::Error::last_os_error()));
     }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel has just created this descriptor for us; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -37,23 +37,24 @@ fn libc_flag(flag: u32) -> libc::c_ulong {
 /// Starts counting and sampling.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes no pointer.
+    // SAFETY: the call takes no pointer.
     check(unsafe { sys::ioctls::ENABLE(event.as_raw_fd(), 0) })
 }
 
-/// Stops counting and sampling; when it returns, no tick of this event runs any more, and what its last one wrote is seen.
+/// Stops counting and sampling. When the call returns, no tick of this event runs any more, and all writes of its last
+/// tick are visible.
 ///
-/// The kernel takes an event off its CPU by a call on that CPU (kernel/events/core.c: `event_function_call`, which waits
-/// for `smp_call_function_single`). A tick runs there in a timer's hard interrupt (`perf_swevent_hrtimer`, on PREEMPT_RT
-/// too), which the call cannot interrupt; the call cancels the timer. If the CPU is offline, its going has done the same
+/// The kernel takes an event off its CPU by a call on that CPU (kernel/events/core.c: `event_function_call`, which
+/// waits for `smp_call_function_single`). A tick runs there in a timer's hard interrupt (`perf_swevent_hrtimer`, on
+/// PREEMPT_RT too), which the call cannot interrupt; the call cancels the timer. A CPU that goes offline does the same
 /// (`perf_event_exit_cpu`).
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes no pointer.
+    // SAFETY: the call takes no pointer.
     check(unsafe { sys::ioctls::DISABLE(event.as_raw_fd(), 0) })
 }
 
@@ -64,27 +65,27 @@ fn check(rc: i32) -> io::Result<()> {
 /// Runs the BPF program `program` at each overflow of `event`. The event keeps the program until it is closed.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn set_bpf(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let Ok(program) = u32::try_from(program.as_raw_fd()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    // SAFETY: takes no pointer; the descriptor is alive.
+    // SAFETY: the call takes no pointer; the descriptor is alive.
     check(unsafe { sys::ioctls::SET_BPF(event.as_raw_fd(), program) })
 }
 
-/// What an event says when it is read; [`READ_FORMAT`] must be its format.
+/// A reading of an event whose read format is [`READ_FORMAT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventReading {
-    /// What it counted.
+    /// The event's count: nanoseconds for cpu-clock, else a number of events.
     pub count: u64,
-    /// For how long it was enabled on a CPU that was online, in nanoseconds.
+    /// How long the event was enabled on an online CPU, in nanoseconds.
     pub enabled_ns: u64,
 }
 
 impl EventReading {
-    /// The time for which a cpu-clock event owes ticks, ns: what it counted, and what passed while the kernel held it back
-    /// (`perf_event_max_sample_rate`), when its count stands still.
+    /// The time for which a cpu-clock event should have ticked, in nanoseconds. The count alone is too small: it stands
+    /// still while the kernel throttles the event (`perf_event_max_sample_rate`).
     #[must_use]
     pub fn unsampled_ns(self) -> u64 {
         self.count.max(self.enabled_ns)
@@ -94,10 +95,10 @@ impl EventReading {
 /// The format of [`EventReading`].
 pub const READ_FORMAT: u64 = sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED as u64;
 
-/// Reads an event.
+/// Reads an event's count and time.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn read(event: BorrowedFd<'_>) -> io::Result<EventReading> {
     let mut bytes = [0u8; 16];
     rustix::io::read(event, &mut bytes)?;
@@ -106,8 +107,8 @@ pub fn read(event: BorrowedFd<'_>) -> io::Result<EventReading> {
     Ok(EventReading { count: number(count), enabled_ns: number(enabled) })
 }
 
-/// Whether an event is still at work: when its CPU goes offline the kernel turns it off for good, and if the CPU was back
-/// before anybody looked, nothing but the event's own time shows it.
+/// Checks whether an event still counts. The kernel turns an event off for good when its CPU goes offline. If the CPU
+/// is back before the next check, only the event's own time shows that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Liveness(u64);
 
@@ -121,8 +122,8 @@ impl Liveness {
 
 /// The attributes of a software event with a fixed period, created disabled.
 ///
-/// Of cpu-clock a frequency would be turned into a fixed period by the kernel anyway; of others it would change from moment
-/// to moment. With a period the number of samples that there should be is known.
+/// A period and not a frequency, because then the number of expected samples is known. The kernel would turn a
+/// frequency of cpu-clock into a fixed period anyway; for other events it would change the period all the time.
 #[must_use]
 pub fn software(event: Event, period: u64) -> sys::bindings::perf_event_attr {
     let config = match event {

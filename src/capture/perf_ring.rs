@@ -1,7 +1,8 @@
-//! The ring buffer of a perf event, mapped into memory. A room where `unsafe` is allowed.
+//! The ring buffer of a perf event, mapped into memory, which needs `unsafe`.
 //!
-//! Protocol: `include/uapi/linux/perf_event.h`, `struct perf_event_mmap_page`: the kernel moves `data_head`, we move
-//! `data_tail` after we have copied what lies between; positions only grow, and are taken modulo the size.
+//! Protocol (`include/uapi/linux/perf_event.h`, `struct perf_event_mmap_page`): the kernel moves `data_head`; the
+//! reader copies the bytes between the two positions and then moves `data_tail`. Positions only grow; the index is
+//! modulo the size.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A mapped ring.
+/// A mapped ring buffer.
 #[derive(Debug)]
 pub struct PerfRing {
     base: NonNull<u8>,
@@ -24,10 +25,10 @@ pub struct PerfRing {
 unsafe impl Send for PerfRing {}
 
 impl PerfRing {
-    /// Maps a ring of `size` bytes (a power of two, at least a page) for an event that has none yet.
+    /// Maps a ring of `size` bytes (a power of two, at least a page) for an event without a ring.
     ///
     /// # Errors
-    /// What the kernel says: `EPERM` above `perf_event_mlock_kb` without `CAP_IPC_LOCK`, `ENOMEM`.
+    /// The kernel's error: `EPERM` above `perf_event_mlock_kb` without `CAP_IPC_LOCK`, `ENOMEM`.
     pub fn map(event: BorrowedFd<'_>, size: usize) -> io::Result<PerfRing> {
         let page = rustix::param::page_size();
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
@@ -37,14 +38,14 @@ impl PerfRing {
         Ok(PerfRing { base, page, size })
     }
 
-    /// Appends all bytes that wait to `out` and gives their room back to the kernel. Returns how many.
+    /// Appends all unread bytes to `out` and gives their space back to the kernel. Returns the number of bytes.
     ///
     /// # Errors
-    /// If the kernel's positions make no sense.
+    /// If the kernel's positions are invalid.
     pub fn read(&mut self, out: &mut Vec<u8>) -> io::Result<usize> {
         let head = self.control(std::mem::offset_of!(perf_event_mmap_page, data_head));
         let tail = self.control(std::mem::offset_of!(perf_event_mmap_page, data_tail));
-        // Acquire: the records are read after the position that says they are there.
+        // Acquire: the records must be read after the position that covers them.
         let end = head.load(Ordering::Acquire);
         let begin = tail.load(Ordering::Relaxed);
         let len = usize::try_from(end.wrapping_sub(begin)).unwrap_or(usize::MAX);
@@ -55,8 +56,8 @@ impl PerfRing {
         let first = len.min(self.size - at);
         out.reserve(len);
         // SAFETY: `at + first` and `len - first` are at most `size`, so both copies stay within the data part of the
-        // mapping; `out` has room for `len` more bytes, which are set before its length covers them. The kernel does
-        // not write between tail and head.
+        // mapping; `out` has room for `len` more bytes, which are written before its length covers them. The kernel
+        // does not write between tail and head.
         unsafe {
             let data = self.base.as_ptr().add(self.page);
             let to = out.as_mut_ptr().add(out.len());
@@ -79,7 +80,7 @@ impl PerfRing {
 
 impl Drop for PerfRing {
     fn drop(&mut self) {
-        // SAFETY: made by mmap in `map` with this address and length; nothing borrows from it.
+        // SAFETY: `map` created this mapping with this address and length; nothing borrows from it.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.page + self.size) };
     }
 }

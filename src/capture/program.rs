@@ -1,4 +1,4 @@
-//! The BPF program and its maps: opened, configured, sized and loaded.
+//! Opens, configures, sizes and loads the BPF program and its maps.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -36,48 +36,48 @@ mod skeleton {
 
 use skeleton::{OpenProfilerSkel, ProfilerSkel, ProfilerSkelBuilder};
 
-/// Entries of a count map, at least and at most.
+/// Minimum and maximum entries of a count map.
 const COUNT_ENTRIES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
-/// Bytes of the ring of new stacks, at least and at most.
+/// Minimum and maximum bytes of the ring of new stacks.
 const RING_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
 
-/// Whose ticks are wanted and what of them.
+/// Which samples are wanted, and which of their frames.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Only these processes, if any are named.
+    /// Only these processes; empty: all.
     pub tgids: Vec<u32>,
-    /// And their descendants.
+    /// Also the descendants of `tgids`.
     pub children: bool,
-    /// Only these threads, if any are named.
+    /// Only these threads; empty: all.
     pub tids: Vec<u32>,
     /// Only tasks in chosen cgroups and below them.
     pub cgroups: Option<Cgroups>,
-    /// The hierarchy of cgroups that tells containers apart.
+    /// The cgroup hierarchy that identifies containers.
     pub naming: Hierarchy,
-    /// A process to let through although it is a child of the profiler: the command that it started.
+    /// The command that the profiler started: sampled although it is the profiler's child.
     pub launched: Option<u32>,
-    /// Show the profiler and its children too.
+    /// Sample the profiler and its children too.
     pub include_self: bool,
     /// Count each thread by itself.
     pub threads: bool,
-    /// User frames wanted.
+    /// Record user frames.
     pub user: bool,
-    /// Kernel frames wanted.
+    /// Record kernel frames.
     pub kernel: bool,
 }
 
-/// What is loaded, and how fast samples come at most: sizes go by it.
+/// The events to load, and the highest rate of samples, which determines the sizes of maps.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// The events that are sampled.
     pub events: Vec<Event>,
     /// Samples a second on one CPU, of all events.
     pub rate: u64,
-    /// CPUs that can be online.
+    /// Number of CPUs that can be online.
     pub cpus: u64,
 }
 
-/// The loaded program.
+/// The loaded BPF program.
 pub struct BpfProgram {
     skel: ProfilerSkel<'static>,
     counts: [MapHandle; 2],
@@ -87,13 +87,13 @@ pub struct BpfProgram {
 }
 
 impl BpfProgram {
-    /// Loads the program, for windows of a second.
+    /// Loads the program for windows of one second.
     ///
     /// # Errors
-    /// When bpf(2) is [`Denied`], the kernel has no BTF, refuses the program, or has no memory for the maps.
+    /// When bpf(2) is [`Denied`], or the kernel has no BTF, rejects the program, or has no memory for the maps.
     pub fn load(filter: &Filter, load: &Load, btf: Option<&PathBuf>) -> anyhow::Result<BpfProgram> {
         probe()?;
-        // One per process, alive until its end: the skeleton borrows it and lives in the same struct.
+        // Leaked, because the skeleton borrows the storage and lives in the same struct. A process loads one program.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut builder = ProfilerSkelBuilder::default();
         if let Some(path) = btf {
@@ -105,7 +105,7 @@ impl BpfProgram {
         let entries = u32::try_from((2 * ticks).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
         let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
         open.maps.stacks.set_max_entries(u32::try_from(ring)?)?;
-        // Programs of perf events keep each other out.
+        // The kernel does not run two programs of perf events on one CPU at a time.
         open.maps.scratch.set_max_entries(1)?;
 
         let mut seed = [0u8; 8];
@@ -157,7 +157,7 @@ impl BpfProgram {
         Ok(program)
     }
 
-    /// The program that an event is to run.
+    /// The program of an event.
     #[must_use]
     pub fn fd(&self, event: Event) -> BorrowedFd<'_> {
         let programs = &self.skel.progs;
@@ -176,52 +176,52 @@ impl BpfProgram {
         &self.events
     }
 
-    /// The ring of new stacks.
+    /// The ring buffer of new stacks.
     #[must_use]
     pub fn ring(&self) -> &dyn MapCore {
         &self.skel.maps.stacks
     }
 
-    /// Where unwind tables go.
+    /// The maps of unwind tables.
     ///
     /// # Errors
-    /// When there is no descriptor left.
+    /// When no descriptor is left.
     pub fn unwind_memory(&self) -> anyhow::Result<UnwindMemory> {
         let handle = |map| MapHandle::try_from(map).context("maps of unwind tables");
         let maps = &self.skel.maps;
         Ok(UnwindMemory::new(handle(&maps.chunks)?, handle(&maps.spaces)?))
     }
 
-    /// Which cgroups are chosen: they can change while it runs.
+    /// The map of chosen cgroups, which can change while the program runs.
     ///
     /// # Errors
-    /// When there is no descriptor left.
+    /// When no descriptor is left.
     pub fn cgroups(&self) -> anyhow::Result<CgroupMap> {
         let map = MapHandle::try_from(&self.skel.maps.chosen_cgroups).context("map of cgroups")?;
         Ok(CgroupMap::new(map))
     }
 
-    /// Where CPUs wait for work: nothing is known of that at first.
+    /// The map of addresses of idle CPUs, which is empty at first.
     ///
     /// # Errors
-    /// When there is no descriptor left.
+    /// When no descriptor is left.
     pub fn waits(&self) -> anyhow::Result<WaitMap> {
         let map = MapHandle::try_from(&self.skel.maps.waits).context("map of waits")?;
         Ok(WaitMap::new(map))
     }
 
-    /// What the filter of cgroups sees of all processes; nothing if none are chosen.
+    /// The groups of all processes, as the cgroup filter sees them; empty without a cgroup filter.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
         if self.by_cgroup { super::cgroups::members(&self.skel.progs.members) } else { Ok(Vec::new()) }
     }
 
-    /// Adds a process to those that are wanted.
+    /// Adds a process to the wanted ones.
     ///
     /// # Errors
-    /// When there are 16,384 already.
+    /// When 16,384 processes are wanted already.
     pub fn want(&self, tgid: u32) -> anyhow::Result<()> {
         let key = tgid.to_ne_bytes();
         self.skel
@@ -233,15 +233,15 @@ impl BpfProgram {
 
     /// Removes a process or thread that has ended.
     pub fn forget(&self, id: u32) {
-        // It need not be there.
+        // The maps may lack the id.
         let _ = self.skel.maps.wanted_tgids.delete(&id.to_ne_bytes());
         let _ = self.skel.maps.wanted_tids.delete(&id.to_ne_bytes());
     }
 
-    /// Turns to the other window. Gives the old parity.
+    /// Starts the next window. Returns the old window's parity.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn flip(&mut self) -> anyhow::Result<u32> {
         let old = self.parity;
         self.parity ^= 1;
@@ -254,29 +254,30 @@ impl BpfProgram {
         Ok(old)
     }
 
-    /// Waits until no run of the program is left that began before now: a grace period, up to some tenths of a second.
+    /// Waits until all runs of the program have ended that began before now: a grace period, up to some tenths of a
+    /// second.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn wait_for_runs(&self) -> anyhow::Result<()> {
-        // An update of a map of maps returns only when no program runs any more that could have seen the old state
+        // An update of a map of maps returns only after all programs have ended that could have seen the old state
         // (kernel/bpf/syscall.c: maybe_wait_bpf_programs).
         self.publish(0)
     }
 
-    /// Takes the counts of a window that is over.
+    /// Takes the counts of a window that has ended.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn take_counts(&self, parity: u32) -> anyhow::Result<Vec<(Key, Value)>> {
         let map = &self.counts[(parity & 1) as usize];
         super::batch::take_all(map.as_fd(), map.max_entries() as usize).context("draining the counts")
     }
 
-    /// Takes an event's counters of a window that is over, summed over CPUs.
+    /// Takes an event's counters of a window that has ended, summed over CPUs.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn take_counters(&self, parity: u32, event: Event) -> anyhow::Result<Counters> {
         let key = (parity * Event::ALL.len() as u32 + event as u32).to_ne_bytes();
         let map = &self.skel.maps.counters;
@@ -290,7 +291,7 @@ impl BpfProgram {
         Ok(sum)
     }
 
-    /// Bytes of kernel memory that the maps hold, about: what a pod is charged for.
+    /// Approximate bytes of kernel memory that the maps hold, which count against a pod's memory limit.
     #[must_use]
     pub fn map_bytes(&self) -> u64 {
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
@@ -306,7 +307,7 @@ impl BpfProgram {
             + (16_384 + 4_096 + 8_192) * 80
     }
 
-    /// Distinct stacks that the count map of a window holds.
+    /// The number of distinct stacks that the count map of a window can hold.
     #[must_use]
     pub fn room_for_stacks(&self) -> u32 {
         self.counts[0].max_entries()
@@ -319,7 +320,7 @@ impl BpfProgram {
     }
 }
 
-/// The program of an event, before it is loaded.
+/// The program of an event before the load.
 fn program_of<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> &'o mut OpenProgramMut<'m> {
     let programs = &mut open.progs;
     match event {
@@ -331,7 +332,7 @@ fn program_of<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> &'o m
     }
 }
 
-/// The smallest thing that bpf(2) can be asked for: who is refused that is refused all of it.
+/// Creates the smallest map: a host that denies this call denies all of bpf(2).
 fn probe() -> anyhow::Result<()> {
     create(MapType::Array, "jp_probe", size_of::<u32>(), size_of::<u32>(), 1)
         .map_err(|error| Denied::of("bpf", error))

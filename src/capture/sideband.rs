@@ -1,8 +1,8 @@
-//! What happens to processes, from the kernel's side-band: one dummy perf event a CPU, no tracefs needed.
+//! Reads process events from the kernel's side-band: one dummy perf event a CPU, no tracefs needed.
 //!
-//! Mappings name their file by device, inode and inode generation, not by build id (`attr.build_id`, Linux 5.12): the
-//! kernel gives one or the other, `/proc/PID/maps` knows only the former, a file without build id has only the former,
-//! and a file that is opened after its process has ended is proved to be the right one by `fstat`, without reading it.
+//! Events of mappings identify the file by device, inode and inode generation, not by build id (`attr.build_id`, Linux
+//! 5.12). The kernel gives one or the other; `/proc/PID/maps` and files without build id have only the former. After a
+//! process has ended, `fstat` proves that an opened file is the right one, without reading it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -20,38 +20,38 @@ use crate::process::event::{self, RecordHeader, SAMPLE_TYPE};
 use crate::process::{EventKind, ProcessEvent};
 use crate::sample::MonoNs;
 
-/// Largest and smallest ring a CPU, bytes. The largest fits the default `perf_event_mlock_kb` of 516.
+/// Sizes of a CPU's ring to try, in bytes. The largest fits the default `perf_event_mlock_kb` of 516.
 const RINGS: [usize; 6] = [512 << 10, 256 << 10, 128 << 10, 64 << 10, 32 << 10, 16 << 10];
 
-/// The side-band of all CPUs that were opened.
+/// The side-band of all CPUs.
 #[derive(Debug)]
 pub struct Sideband {
     cpus: BTreeMap<u32, Cpu>,
     /// Readable when a ring is half full.
     ready: OwnedFd,
     ring_size: usize,
-    /// Read, but newer than the last drain: bounded by what the rings hold.
+    /// Events that are newer than the last drain; the size of the rings bounds their number.
     pending: VecDeque<ProcessEvent>,
     scratch: Vec<u8>,
     lost: u64,
     bad: u64,
-    /// CPUs that are online and could not be opened.
+    /// CPUs that are online, but whose side-band could not be opened.
     deaf: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
 struct Cpu {
-    // Unmapped before the descriptor is closed.
+    // The first field, so that the ring is unmapped before the descriptor is closed.
     ring: PerfRing,
     event: OwnedFd,
     pulse: Liveness,
 }
 
 impl Sideband {
-    /// Opens the side-band of these CPUs and enables it.
+    /// Opens and enables the side-band of these CPUs. Skips CPUs that are offline.
     ///
     /// # Errors
-    /// What the kernel says of the first CPU that cannot be opened; CPUs that are offline are left out.
+    /// The kernel's error for the first CPU that cannot be opened.
     pub fn open(cpus: impl IntoIterator<Item = u32>) -> io::Result<Sideband> {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let cpus: Vec<u32> = cpus.into_iter().collect();
@@ -76,10 +76,10 @@ impl Sideband {
         Ok(sideband)
     }
 
-    /// Follows a CPU that came online. Nothing happens if it is open already, or offline.
+    /// Opens the side-band of a CPU that came online. Does nothing if the CPU is open already, or offline.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open_cpu(&mut self, cpu: u32) -> io::Result<()> {
         if self.cpus.contains_key(&cpu) {
             return Ok(());
@@ -96,7 +96,7 @@ impl Sideband {
                 Ok(ring) => {
                     self.ring_size = size;
                     let data = epoll::EventData::new_u64(u64::from(cpu));
-                    // By edges: an event whose CPU has gone hangs up, again and again.
+                    // Edge-triggered, because an event of a CPU that went offline reports a hang-up all the time.
                     epoll::add(&self.ready, &event, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
                     perf_event::enable(event.as_fd())?;
                     self.cpus.insert(cpu, Cpu { ring, event, pulse: Liveness::default() });
@@ -108,8 +108,8 @@ impl Sideband {
         Err(refused)
     }
 
-    /// Opens CPUs that came online, lets go of those that went, renews those that went and came back in between. What
-    /// happened on one before it was opened is unknown: events are lost, nobody knows how many.
+    /// Opens CPUs that came online, closes those that went offline, and renews those that went and came back in
+    /// between. An unknown number of events on a CPU is lost before it is opened, so this adds a `Lost` event.
     pub fn follow_hotplug(&mut self, online: &[u32]) {
         let stays =
             |cpu: u32, open: &mut Cpu| online.contains(&cpu) && open.pulse.has_advanced(open.event.as_fd());
@@ -124,7 +124,7 @@ impl Sideband {
                 Err(error) if self.deaf.insert(cpu) => {
                     log::warn!("CPU {cpu}: process events of this CPU are not received: {error}");
                 }
-                // That is known.
+                // Reported before.
                 Err(_) => continue,
             }
             let (at, kind) = (MonoNs::now(), EventKind::Lost(0));
@@ -132,7 +132,7 @@ impl Sideband {
         }
     }
 
-    /// Lets go of a CPU that went offline; what its ring still holds comes with the next drain.
+    /// Closes a CPU that went offline. The next drain returns the events that its ring still holds.
     pub fn close_cpu(&mut self, cpu: u32) {
         if let Some(mut closed) = self.cpus.remove(&cpu) {
             self.read_ring(&mut closed);
@@ -140,8 +140,8 @@ impl Sideband {
         }
     }
 
-    /// All events up to now, in the order of their times over all CPUs. Events that are newer than the call stay for
-    /// the next one: others of the same time may not have been read yet.
+    /// Returns all events up to now, sorted by time over all CPUs. Events that are newer than the call wait for the
+    /// next call, because other events of the same time may still be unread.
     pub fn drain(&mut self) -> Vec<ProcessEvent> {
         let now = MonoNs::now();
         let mut cpus = std::mem::take(&mut self.cpus);
@@ -154,11 +154,11 @@ impl Sideband {
         self.pending.drain(..ready).collect()
     }
 
-    /// Waits until a ring is half full, or for the given time. Returns whether one is: once for each half, so whoever is
-    /// told must drain.
+    /// Waits until a ring is half full, at most for `limit`. Returns whether a ring is half full. Each half is reported
+    /// once, so the caller must drain.
     ///
     /// # Errors
-    /// What the kernel says; a signal is no error.
+    /// The kernel's error; a signal is not an error.
     pub fn wait(&self, limit: std::time::Duration) -> io::Result<bool> {
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
@@ -169,13 +169,13 @@ impl Sideband {
         }
     }
 
-    /// Records lost so far because a ring was full.
+    /// The number of records lost so far because a ring was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Records so far that were not understood.
+    /// The number of invalid records so far.
     #[must_use]
     pub fn bad(&self) -> u64 {
         self.bad
@@ -207,13 +207,13 @@ impl Sideband {
 }
 
 impl AsFd for Sideband {
-    /// Readable when a ring is half full: for poll and its like.
+    /// A descriptor for poll, readable when a ring is half full.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
 }
 
-/// A dummy event that only tells of processes.
+/// The attributes of a dummy event that only carries side-band records.
 fn attr(ring_size: usize) -> sys::perf_event_attr {
     let mut attr = sys::perf_event_attr {
         type_: sys::PERF_TYPE_SOFTWARE,

@@ -1,58 +1,58 @@
-//! What every source of an event can do, whatever the kernel has for it.
+//! The interface of event sources, independent of the kernel's mechanism.
 
 use crate::sample::Event;
 
-/// What a source itself has counted since the start.
+/// What a source has counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elapsed {
-    /// Whole periods: the samples that there should have been.
+    /// Whole periods: the number of expected samples.
     pub periods: u64,
 }
 
-/// Whether a program may still run when its source has stopped.
+/// Whether a program may still run after its source stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// None runs any more, and what the last one wrote is seen.
+    /// No program runs any more, and all their writes are visible.
     Wholly,
-    /// One that had begun may be on its way: a grace period waits for it.
+    /// A program that had begun may still run; a grace period waits for it.
     ButForRuns,
 }
 
-/// Where samples of one event come from. Made with its BPF program loaded; nothing is sampled before `start`.
+/// A source of samples of one event. Its BPF program is loaded before; sampling begins with `start`.
 pub trait EventSource {
-    /// Of what.
+    /// The event that is sampled.
     fn event(&self) -> Event;
 
     /// What a sample stands for, in the event's unit.
     fn period(&self) -> u64;
 
-    /// Begins.
+    /// Starts sampling.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn start(&self) -> anyhow::Result<()>;
 
-    /// Ends.
+    /// Stops sampling.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn stop(&self) -> anyhow::Result<Stopped>;
 
-    /// Follows CPUs that came or went: `online` are there now.
+    /// Follows CPUs that went online or offline: `online` are online now.
     fn follow_hotplug(&mut self, online: &[u32]);
 
     /// Samples at another period from now on.
     ///
     /// # Errors
-    /// When no CPU can be sampled so: what the kernel says. Nothing is sampled any more then.
+    /// The kernel's error, when no CPU can be sampled at this period. Then nothing is sampled any more.
     fn set_period(&mut self, period: u64) -> anyhow::Result<()>;
 
-    /// CPUs that are sampled now.
+    /// The CPUs that are sampled now.
     fn cpus(&self) -> Vec<u32>;
 
-    /// What the source has counted.
+    /// What the source has counted since the start.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn elapsed(&self) -> anyhow::Result<Elapsed>;
 }

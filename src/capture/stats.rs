@@ -1,18 +1,18 @@
-//! What the BPF program costs: its own run time, counted by the kernel. A room where `unsafe` is allowed: libbpf-rs
-//! has no call for one program's counters (0.27).
+//! The cost of a BPF program: its run time, as the kernel counts it. `unsafe` is allowed here because libbpf-rs 0.27
+//! has no call for one program's counters.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Run time of a program since it was loaded, while statistics were on.
+/// Run time of a program since its load, while statistics were enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunStats {
-    /// Nanoseconds.
+    /// Run time in nanoseconds.
     pub ns: u64,
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Runs that the kernel left out because another BPF program ran on that CPU.
+    /// Runs that the kernel skipped because another BPF program ran on that CPU.
     pub skipped: u64,
 }
 
@@ -24,24 +24,24 @@ impl std::ops::AddAssign for RunStats {
     }
 }
 
-/// Turns on the kernel's run time statistics of BPF programs until the descriptor is closed.
+/// Enables the kernel's run time statistics of BPF programs until the descriptor is closed.
 ///
 /// # Errors
 /// `EINVAL` before 5.8, `EPERM` without `CAP_SYS_ADMIN`.
 pub(super) fn enable() -> io::Result<OwnedFd> {
-    // SAFETY: takes a number and gives a descriptor.
+    // SAFETY: the call takes a number and returns a descriptor.
     let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    // SAFETY: the kernel has just created this descriptor for us; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Reads a program's run time.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(super) fn read(program: BorrowedFd<'_>) -> io::Result<RunStats> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = u32::try_from(size_of_val(&info)).unwrap_or(0);

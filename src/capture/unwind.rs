@@ -1,4 +1,4 @@
-//! Where the BPF program reads unwind tables from: pages in chunks, and the space of each process.
+//! The maps from which the BPF program reads unwind tables: pages in chunks, and the address space of each process.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -9,17 +9,17 @@ use rustix::process::{Resource, getrlimit};
 use super::map::create;
 use crate::unwind::{CHUNK_PAGES, CHUNKS, PAGE, TableMemory};
 
-/// Chunks take no more than one of so many descriptors that the profiler may have.
+/// Chunks take at most one part in this many of the descriptors that the profiler may open.
 const DESCRIPTORS_PART: u64 = 16;
 
-/// The maps, for whoever loads tables; usable from any thread.
+/// The maps of unwind tables; usable from any thread.
 #[derive(Debug)]
 pub struct UnwindMemory {
     chunks: MapHandle,
     spaces: MapHandle,
-    /// Those that were needed so far.
+    /// The chunks so far.
     pages: Vec<MapHandle>,
-    /// How many there may be: each is a descriptor.
+    /// Maximum number of chunks; each takes a descriptor.
     most: u64,
 }
 
@@ -29,7 +29,7 @@ impl UnwindMemory {
         UnwindMemory { chunks, spaces, pages: Vec::new(), most: descriptors / DESCRIPTORS_PART }
     }
 
-    /// The chunk of this number; it and those before it are made if they are not there.
+    /// The chunk with this number. Creates missing chunks up to this one.
     fn chunk(&mut self, number: u32) -> Result<&MapHandle> {
         while self.pages.len() <= number as usize {
             let next = u32::try_from(self.pages.len())?;
@@ -73,19 +73,19 @@ impl TableMemory for UnwindMemory {
     }
 
     fn withdraw(&mut self, tgid: u32) {
-        // It need not be there.
+        // The map may lack the process.
         let _ = self.spaces.delete(&tgid.to_ne_bytes());
     }
 
     fn wait_for_walks(&mut self) {
-        // An update of a map of maps returns only when no program runs any more that could have seen the old state, see
-        // `Program::wait_for_runs`.
+        // An update of a map of maps returns only after all programs have ended that could have seen the old state, see
+        // `BpfProgram::wait_for_runs`.
         if let Some(first) = self.pages.first() {
             let _ = self.publish_chunk(0, first);
         }
     }
 
-    /// The first chunk stays.
+    /// The first chunk stays, because `wait_for_walks` needs one.
     fn shrink(&mut self, end: u32) {
         let used = end.div_ceil(CHUNK_PAGES).max(1);
         for number in (used..self.pages.len() as u32).rev() {

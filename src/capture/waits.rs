@@ -1,4 +1,4 @@
-//! Where in the kernel CPUs wait for work: ticks there are counted and no more.
+//! Kernel addresses at which idle CPUs wait for work. The BPF program only counts ticks there.
 
 use anyhow::Context;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -7,7 +7,7 @@ use zerocopy::IntoBytes as _;
 
 use super::abi::Waits;
 
-/// The places, as the running program reads them; usable from any thread.
+/// The map of these addresses, which the running program reads; usable from any thread.
 #[derive(Debug)]
 pub struct WaitMap {
     map: MapHandle,
@@ -19,11 +19,11 @@ impl WaitMap {
         WaitMap { map, known: Waits::default() }
     }
 
-    /// Adds an address at which process 0 does nothing but wait, as long as there is room: ticks at the others have
-    /// stacks as before.
+    /// Adds an address at which process 0 only waits for work. Ignores the address if the map is full: ticks there
+    /// still have stacks.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn add(&mut self, ip: u64) -> anyhow::Result<()> {
         let mut known = self.known;
         if known.0.contains(&ip) {

@@ -1,4 +1,4 @@
-//! Windows: the profile's beat. Each turn gives the stacks and counts of one window and accounts that add up.
+//! A running capture, which returns window by window the stacks, their counts, and accounts that add up.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,29 +21,29 @@ use super::stats::{self, RunStats};
 use crate::sample::event::Expectation;
 use crate::sample::{Count, Event, Stack, StackKey};
 
-/// One window: its stacks with their counts, and where the other samples went.
+/// One window: its stacks with their counts, and the accounts of its samples.
 #[derive(Debug, Default)]
 pub struct Window {
-    /// Distinct stacks that were counted.
+    /// Distinct stacks, each with its count.
     pub stacks: Vec<(Stack, Count)>,
-    /// Of each event, in the order in which they were asked for.
+    /// The accounts of each event, in the order of the options.
     pub events: Vec<Counted>,
 }
 
-/// What became of an event's samples in a window.
+/// The accounts of an event's samples in a window.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// Of what.
+    /// The event that was sampled.
     pub event: Event,
     /// Samples that were counted for a stack whose frames never arrived; they are lost for this reason.
     pub frameless: u64,
-    /// Sum over CPUs.
+    /// The BPF program's counters, summed over CPUs.
     pub counters: Counters,
-    /// Sum of all counts: `ticks = filtered + idle + kept + Σ lost`.
+    /// Sum of all counts, with `frameless`: `ticks = filtered + idle + kept + Σ lost`.
     pub kept: u64,
 }
 
-/// New stacks that have arrived, by the parity of their window.
+/// New stacks from the ring, by the parity of their window.
 type Arrivals = Rc<RefCell<[Vec<Stack>; 2]>>;
 
 /// A running capture. It belongs to one thread.
@@ -51,33 +51,34 @@ pub struct Capture {
     program: BpfProgram,
     sources: Vec<Box<dyn EventSource>>,
     ring: RingBuffer<'static>,
-    /// Readable when the program has found the ring half full, or code that it was not told of.
+    /// Readable when the program woke us: the ring is half full, or a stack has code that is not loaded.
     woken: OwnedFd,
     arrivals: Arrivals,
     /// Whether a program may be running.
     running: bool,
-    /// Keeps the kernel's run time statistics on; none where the kernel or a capability is missing.
+    /// Keeps the kernel's run time statistics enabled; `None` if the kernel or a missing capability does not allow
+    /// them.
     stats: Option<OwnedFd>,
 }
 
 /// What to capture.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
-    /// What is sampled, each at its period: nanoseconds of CPU time, or so many events.
+    /// The events to sample, each with its period: nanoseconds of CPU time, or a number of events.
     pub events: Vec<(Event, u64)>,
-    /// Only these CPUs, if any are named.
+    /// Only these CPUs; `None`: all.
     pub cpus: Option<Vec<u32>>,
-    /// Whose ticks.
+    /// Which samples are wanted.
     pub filter: Filter,
-    /// Kernel types from a file instead of the kernel.
+    /// A file with the kernel's types (BTF), instead of the kernel's own.
     pub btf: Option<PathBuf>,
 }
 
 impl Capture {
-    /// Loads the program and opens the events; nothing ticks yet.
+    /// Loads the program and opens the events; sampling begins with [`start`](Self::start).
     ///
     /// # Errors
-    /// When this host does not allow it.
+    /// When this host does not allow the capture.
     pub fn prepare(options: &CaptureOptions) -> anyhow::Result<Capture> {
         ensure!(options.events.iter().all(|(_, period)| *period > 0), "a period of 0");
         let cpus = libbpf_rs::num_possible_cpus().context("number of CPUs")? as u64;
@@ -98,26 +99,26 @@ impl Capture {
             0
         })?;
         let ring = builder.build().context("ring buffer")?;
-        // By itself the ring is readable as soon as there is anything in it.
+        // Edge-triggered epoll, because the ring itself is readable as soon as it has any data.
         let woken = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
         let (data, at_once) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET);
         epoll::add(&woken, program.ring().as_fd(), data, at_once).context("ring buffer")?;
         Ok(Capture { program, sources, ring, woken, arrivals, running: false, stats: stats::enable().ok() })
     }
 
-    /// Starts the ticks.
+    /// Starts sampling.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn start(&mut self) -> anyhow::Result<()> {
         self.running = true;
         self.sources.iter().try_for_each(|source| source.start())
     }
 
-    /// Stops the ticks; the last window is still to be turned.
+    /// Stops sampling. The last window is still to be taken.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn stop(&mut self) -> anyhow::Result<()> {
         let mut running = false;
         for source in &self.sources {
@@ -127,11 +128,12 @@ impl Capture {
         Ok(())
     }
 
-    /// Waits up to `timeout`; less if the ring is half full, then takes what has arrived, if a walk came to code that the
-    /// program was not told of (true; at most twenty times a second), or if one of `others` is readable.
+    /// Waits up to `timeout`, or until the BPF program wakes us or one of `others` is readable. Returns whether the
+    /// program woke us: the ring is half full, or a stack has code that is not loaded (at most twenty times a second).
+    /// Then this reads the ring.
     ///
     /// # Errors
-    /// What the kernel says; an interrupting signal is none.
+    /// The kernel's error; an interrupting signal is not an error.
     pub fn wait(&self, timeout: Duration, others: &[BorrowedFd<'_>]) -> anyhow::Result<bool> {
         let descriptors = std::iter::once(self.woken.as_fd()).chain(others.iter().copied());
         let mut ready: Vec<_> = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -143,7 +145,7 @@ impl Capture {
         if ready[0].revents().is_empty() {
             return Ok(false);
         }
-        // Told once each time: that it was told is taken back before the ring is read.
+        // Clears the wake-up before the ring is read, so that a later one is reported again.
         let mut told =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
         epoll::wait(&self.woken, &mut told[..], Some(&Timespec::default()))
@@ -152,10 +154,10 @@ impl Capture {
         Ok(true)
     }
 
-    /// Ends the window and gives it: its counts are final.
+    /// Ends the current window and returns it with its final counts.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn take_window(&mut self) -> anyhow::Result<Window> {
         let old = self.program.flip()?;
         if self.running {
@@ -171,36 +173,36 @@ impl Capture {
         Ok(assemble(arrived, counts, counters.collect::<anyhow::Result<_>>()?))
     }
 
-    /// Follows CPUs that came or went: `online` are there now.
+    /// Follows CPUs that went online or offline: `online` are online now.
     pub fn follow_hotplug(&mut self, online: &[u32]) {
         self.sources.iter_mut().for_each(|source| source.follow_hotplug(online));
     }
 
-    /// Samples an event at another period from now on; each sample weighs what its own period was.
+    /// Samples an event at another period from now on. The weight of a sample is the period at its time.
     ///
     /// # Errors
-    /// When no CPU can be sampled so: what the kernel says. Of that event nothing is sampled any more then.
+    /// The kernel's error, when no CPU can be sampled at this period. Then the event is not sampled any more.
     pub fn set_period(&mut self, event: Event, period: u64) -> anyhow::Result<()> {
         ensure!(period > 0, "a period of 0");
         let mut of_it = self.sources.iter_mut().filter(|source| source.event() == event);
         of_it.try_for_each(|source| source.set_period(period))
     }
 
-    /// CPUs that are sampled.
+    /// The CPUs that are sampled now.
     #[must_use]
     pub fn cpus(&self) -> Vec<u32> {
         self.sources.first().map(|source| source.cpus()).unwrap_or_default()
     }
 
-    /// What the sources themselves have counted, of each event.
+    /// What the source of each event has counted since the start.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn elapsed(&self) -> anyhow::Result<Vec<Elapsed>> {
         self.sources.iter().map(|source| source.elapsed()).collect()
     }
 
-    /// What the BPF programs have cost; none where the kernel does not say.
+    /// The cost of the BPF programs so far; `None` without the kernel's statistics.
     #[must_use]
     pub fn run_stats(&self) -> Option<RunStats> {
         self.stats.as_ref()?;
@@ -211,15 +213,15 @@ impl Capture {
         Some(sum)
     }
 
-    /// The program: its filters can change while it runs.
+    /// The BPF program, whose filters can change while it runs.
     #[must_use]
     pub fn program(&self) -> &BpfProgram {
         &self.program
     }
 }
 
-/// Samples a second on one CPU, at most, as far as sizes go by it. Of events that the kernel counts nobody knows: as many as a
-/// busy program makes, and when there are more, what has no room is lost and said to be.
+/// The highest number of samples a second on one CPU, for the sizes of maps. Events other than time have no bound: this
+/// assumes as many as a busy program causes. Samples beyond the room are lost, and the accounts show them.
 fn rate(event: Event, period: u64) -> u64 {
     const EVENTS: u64 = 10_000;
     let of_a_second = if event.expected() == Expectation::Periodic { 1_000_000_000 } else { EVENTS };
@@ -230,7 +232,7 @@ fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, events: Ve
     let mut by_key: HashMap<StackKey, Stack, RandomState> = HashMap::default();
     by_key.reserve(arrived.len());
     for stack in arrived {
-        // Two CPUs may announce the same stack; the earlier time is the safer one.
+        // Two CPUs may send the same stack; the earlier time is the safer one.
         let at = stack.at;
         let kept = by_key.entry(stack.key).or_insert(stack);
         kept.at = kept.at.min(at);

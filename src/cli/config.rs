@@ -1,4 +1,4 @@
-//! From the command line's text to valid data.
+//! Validates the arguments of a recording.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -19,40 +19,40 @@ use crate::sample::Event;
 use crate::sample::event::Unit;
 use crate::session::{Refused, Settings, Target};
 
-/// This binary, for child processes, whatever became of its path.
+/// This binary, for child processes; works even if its file was moved or deleted.
 pub const OWN_BINARY: &str = "/proc/self/exe";
-/// Samples a second on each CPU: odd, so as not to run in step with what happens a hundred times a second.
+/// Samples a second on each CPU: 99, not 100, so as not to run in step with timers that fire 100 times a second.
 const DEFAULT_RATE: u64 = 99;
-/// More samples a second than the kernel can take: the shortest period of cpu-clock is 10 µs.
+/// The highest rate: the shortest period of cpu-clock is 10 µs.
 const MAX_RATE: u64 = 100_000;
-/// JVMs that are attached to at the same time: each costs it some hundred milliseconds of one CPU.
+/// JVMs that are attached to at the same time. Attaching costs a JVM some hundred milliseconds of one CPU.
 const ATTACH_AT_ONCE: usize = 4;
 const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The main job, valid.
+/// The arguments of a recording, validated.
 #[derive(Clone, Debug)]
 pub struct RecordConfig {
-    /// What to sample.
+    /// Settings of the session.
     pub settings: Settings,
-    /// Where to write it.
+    /// Files to write, with their formats.
     pub outputs: Vec<Output>,
-    /// Whether one of them is standard output: a report there would spoil it.
+    /// Whether an output is standard output: then the report goes to standard error.
     pub profile_to_stdout: bool,
-    /// How pictures look.
+    /// Options of pictures.
     pub look: Look,
-    /// Stacks to keep.
+    /// Keep only stacks that match one of these patterns; empty: keep all.
     pub include: Vec<Glob>,
-    /// Stacks to leave out.
+    /// Remove stacks that match one of these patterns.
     pub exclude: Vec<Glob>,
-    /// The report.
+    /// The form of the report.
     pub report: Report,
-    /// A file for each container, too.
+    /// Also write a file for each container.
     pub per_container: bool,
-    /// Methods by line in it.
+    /// Show methods by line in the report.
     pub lines: bool,
-    /// What the user should know before it begins.
+    /// Warnings to print before the session begins.
     pub warnings: Vec<String>,
-    /// How much the stages tell.
+    /// The log level.
     pub log: LevelFilter,
 }
 
@@ -98,7 +98,7 @@ fn settings(
     Rate { requested_hz, period_ns }: Rate,
     needs: Needs,
 ) -> Result<Settings, Failure> {
-    // The log and a bar that is drawn over would be in each other's way.
+    // The log and the progress bar would overwrite each other.
     let progress = !record.quiet && log_level(&record) == LevelFilter::Off;
     let duration = record.duration.as_deref().map(|d| duration("--duration", d)).transpose()?;
     Ok(Settings {
@@ -133,7 +133,7 @@ fn settings(
     })
 }
 
-/// How much the stages tell: nothing, unless asked to.
+/// The log level: off unless the user asks for a log.
 fn log_level(record: &Record) -> LevelFilter {
     match (record.log_level, record.verbose) {
         (Some(by_name), _) => by_name.into(),
@@ -143,7 +143,8 @@ fn log_level(record: &Record) -> LevelFilter {
     }
 }
 
-/// What is sampled: each event once. A frequency is of time; `-c` is of what is counted, and of time if that is all.
+/// The sampled events, each once. `--frequency` is for time. `--count` is for counted events, or for time without
+/// those.
 fn events(record: &Record) -> Result<Vec<Event>, Failure> {
     let mut events: Vec<Event> = Vec::new();
     for event in &record.event {
@@ -167,12 +168,12 @@ fn events(record: &Record) -> Result<Vec<Event>, Failure> {
     }
 }
 
-/// What a sample of an event stands for.
+/// What one sample stands for: nanoseconds, or a number of occurrences.
 fn period(event: Event, count: Option<u64>, period_ns: u64) -> u64 {
     if event.unit() == Unit::Nanoseconds { period_ns } else { count.unwrap_or(1) }
 }
 
-/// The rate that was asked for, samples a second, and its period, ns of CPU time.
+/// The requested rate, and the resulting period in nanoseconds.
 struct Rate {
     requested_hz: f64,
     period_ns: u64,
@@ -233,7 +234,7 @@ fn target(pids: Vec<u32>, tids: Vec<u32>, launch: Vec<OsString>) -> Result<Targe
     })
 }
 
-/// The chosen cgroups, if any are; each must be there.
+/// The chosen cgroups, if there are any. Each must exist.
 fn groups(record: &Record, warnings: &mut Vec<String>) -> Result<Option<Selection>, Failure> {
     let selection = Selection {
         paths: record.cgroup.clone(),
@@ -291,13 +292,13 @@ fn outputs(record: &Record) -> Result<Outputs, Failure> {
     Ok(outputs)
 }
 
-/// `--format`.
+/// The format that `--format` names.
 pub(super) fn format(name: Option<&str>) -> Result<Option<&'static Format>, Failure> {
     let format = name.map(Format::named).transpose();
     format.map_err(|e| Failure::usage(format!("--format {e}")))
 }
 
-/// What is written where. `option`: how the user gave the name, for messages.
+/// An output from its name. `option`: the option that had the name, for messages.
 pub(super) fn output(option: &str, name: &Path, format: Option<&'static Format>) -> Result<Output, Failure> {
     Output::parse(name, format).map_err(|error| match error {
         BadOutput::Format(unknown) => {
@@ -351,7 +352,7 @@ fn cpus(text: &str) -> Result<Vec<u32>, Failure> {
     }
 }
 
-/// libbpf trusts what it reads there: only root may have written it.
+/// Checks that only root can have written the file, because libbpf trusts its contents.
 fn btf(path: PathBuf) -> Result<PathBuf, Failure> {
     let refused = |why: String| Failure::host(format!("--btf-path {}: {why}", path.display()));
     let meta = std::fs::metadata(&path).map_err(|e| refused(e.to_string()))?;

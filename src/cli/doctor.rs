@@ -1,4 +1,4 @@
-//! `jbpf-prof doctor`: what this host allows, in a form that users paste into bug reports.
+//! `jbpf-prof doctor`: reports what this host allows, in a form that users paste into bug reports.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use crate::failure::Exit;
 use crate::host::{self, HostFacts, HostRefusal, capability};
 use crate::sample::Event;
 
-/// How long the trial samples, and how often: a few hundred ticks.
+/// Duration of the trial, and its period: a few hundred ticks.
 const TRIAL: Duration = Duration::from_millis(300);
 const TRIAL_PERIOD_NS: u64 = 1_001_001;
 
-/// What a trial of the real program saw.
+/// Result of a trial with the real BPF program.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
-    /// Ticks of the clock.
+    /// Ticks of the CPU clock.
     pub ticks: u64,
-    /// Ticks that became samples.
+    /// Ticks whose samples were kept.
     pub kept: u64,
 }
 
-/// Loads the program and samples everything for a moment.
+/// Loads the BPF program and samples everything for 300 ms.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses to load the program or to open an event.
 pub fn trial() -> anyhow::Result<Trial> {
     let filter = Filter { user: true, kernel: true, include_self: true, ..Filter::default() };
     let mut capture = Capture::prepare(&CaptureOptions {
@@ -45,7 +45,7 @@ pub fn trial() -> anyhow::Result<Trial> {
     Ok(Trial { ticks: of.counters.ticks, kept: of.kept })
 }
 
-/// The text and the exit code: [`Exit::Done`] if the main job can run here. `jvms` are lines about the JVMs of the host.
+/// The text, and the exit code: [`Exit::Done`] if recording works here. `jvms`: a line for each JVM of the host.
 #[must_use]
 pub fn report(
     facts: &HostFacts,
@@ -55,7 +55,7 @@ pub fn report(
 ) -> (String, Exit) {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
-        // Writing into a String does not fail.
+        // Writing to a String does not fail.
         let _ = writeln!(text, "{name:<36}{value}");
     };
     line("jbpf-prof", env!("CARGO_PKG_VERSION"));
@@ -108,7 +108,7 @@ pub fn report(
     (text, if works { Exit::Done } else { Exit::Host })
 }
 
-/// Asks this host, and tries.
+/// Gathers facts about this host, runs a trial, and reports both.
 #[must_use]
 pub fn examine(jvms: &[String]) -> (String, Exit) {
     let (facts, trial) = (HostFacts::gather(), trial());

@@ -1,4 +1,4 @@
-//! What of this host explains an error.
+//! Explains errors of a run by facts about this host.
 
 use std::io;
 
@@ -7,15 +7,15 @@ use crate::failure::Failure;
 use crate::host::HostRefusal;
 
 impl From<HostRefusal> for Failure {
-    /// The sentence, what to do, and where to read more.
+    /// The refusal, what to do, and the section to read.
     fn from(refusal: HostRefusal) -> Failure {
         let (hint, anchor) = (refusal.hint(), refusal.anchor());
         Failure::host(format!("{refusal}; {hint} (docs/troubleshooting.md#{anchor})"))
     }
 }
 
-/// What of this host explains an error of a run: if the kernel said no, what was warned of before it, or else the
-/// system call as a whole.
+/// The refusal that explains an error of a run. If the kernel denied permission, a warning from before the run explains
+/// it; otherwise the denied system call does.
 #[must_use]
 pub(super) fn reason(error: &anyhow::Error, warned: &[HostRefusal]) -> Option<HostRefusal> {
     let denied = Denied::behind(error);
@@ -30,7 +30,7 @@ pub(super) fn reason(error: &anyhow::Error, warned: &[HostRefusal]) -> Option<Ho
     warned.or(denied.map(|Denied { call, absent }| HostRefusal::CallDenied { call, absent }))
 }
 
-/// An error of a run, and before it what explains it.
+/// Puts the refusal that explains an error of a run, if there is one, in front of the error.
 #[must_use]
 pub fn explained(error: anyhow::Error, warned: &[HostRefusal]) -> anyhow::Error {
     match reason(&error, warned) {

@@ -9,13 +9,13 @@ use crate::jvm::{self, JvmRow, NamesFrom};
 
 const HEADINGS: [&str; 8] =
     ["PID", "CONTAINER", "USER", "VERSION", "FRAME POINTERS", "ATTACH", "NAMES", "MAIN"];
-/// Digits of a container's id that tell it from the others, as container tools show it.
+/// Digits of a container's id, as container tools show it.
 const SHORT_ID: usize = 12;
 
-/// Looks at every JVM, without attaching. `binary` is this program, to be run as the helper.
+/// Inspects every JVM, without attaching. `binary`: this program, which also runs as the helper.
 ///
 /// # Errors
-/// When `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn rows(binary: &Path) -> anyhow::Result<Vec<JvmRow>> {
     let jvms = jvm::discover().context("looking for JVMs in /proc")?;
     Ok(jvms.iter().map(|jvm| JvmRow::of(jvm, binary)).collect())
@@ -31,7 +31,7 @@ pub fn line(row: &JvmRow) -> String {
     )
 }
 
-/// The table, or a sentence if there is none.
+/// The table, or a sentence if no JVM runs.
 #[must_use]
 pub fn table(rows: &[JvmRow]) -> String {
     if rows.is_empty() {
@@ -47,7 +47,7 @@ fn layout(rows: impl Iterator<Item = [String; 8]>) -> String {
     let mut text = String::new();
     for row in &rows {
         for (cell, width) in row[..7].iter().zip(&widths) {
-            // Writing into a String does not fail.
+            // Writing to a String does not fail.
             let _ = write!(text, "{cell:<width$}  ");
         }
         text.push_str(&row[7]);
@@ -83,7 +83,7 @@ fn cells(row: &JvmRow, user: &dyn Fn(u32) -> Option<String>) -> [String; 8] {
     ]
 }
 
-/// The host's name of a user.
+/// The name that the host's `/etc/passwd` has for a user.
 fn user_name(uid: u32) -> Option<String> {
     named(&std::fs::read_to_string("/etc/passwd").ok()?, uid)
 }

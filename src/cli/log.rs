@@ -1,4 +1,4 @@
-//! The log: what the stages say of their work when asked to, on standard error.
+//! The log on standard error.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -8,15 +8,15 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::text::clean;
 
-/// Characters of a line.
+/// Characters of a line after the time.
 const MAX_LINE: usize = 1000;
 
 static LINES: Lines = Lines { began: OnceLock::new() };
 
-/// Begins the log: each line has the seconds since this call, and nothing in it that could steer a terminal.
+/// Starts the log. Each line begins with the seconds since this call, and control characters are replaced.
 pub fn begin(level: LevelFilter) {
     LINES.began.get_or_init(Instant::now);
-    // One that was begun before stays: it writes the same.
+    // A logger that was installed before writes the same.
     if log::set_logger(&LINES).is_ok() {
         log::set_max_level(level);
     }
@@ -27,7 +27,7 @@ struct Lines {
 }
 
 impl Log for Lines {
-    /// Libraries have nothing to say that users could act on.
+    /// Only lines of jbpf-prof itself: users cannot act on those of libraries.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("jbpf_prof")
     }
@@ -36,7 +36,7 @@ impl Log for Lines {
         if self.enabled(record.metadata()) {
             let seconds = self.began.get().map_or(0.0, |began| began.elapsed().as_secs_f64());
             let line = line(seconds, record.level(), &record.args().to_string());
-            // In one piece, since several threads write; standard error may be closed.
+            // One write for each line, because several threads write. Standard error may be closed.
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }

@@ -1,4 +1,4 @@
-//! The command line: what was asked for, as valid data.
+//! The command line, validated.
 
 mod args;
 mod choice;
@@ -23,41 +23,41 @@ use crate::daemon::Address;
 use crate::failure::{Exit, Failure};
 use crate::output::{Look, OutputTarget};
 
-/// What the program is to do.
+/// The command that the user gave.
 #[derive(Debug)]
 pub enum Command {
-    /// Sample.
+    /// Record one profile (no subcommand).
     Record(Box<RecordConfig>),
-    /// Sample for ever.
+    /// `daemon`: record profiles without an end.
     Daemon(Box<daemon::Job>),
-    /// Ask a daemon how it is.
+    /// `health`: ask a daemon for its health.
     Health {
-        /// Where it listens.
+        /// The daemon's address.
         address: Address,
-        /// Whether windows come, too.
+        /// Also check that the daemon produces windows.
         ready: bool,
     },
-    /// List JVMs.
+    /// `jvms`: list the JVMs of this host.
     Jvms,
-    /// Say what this host allows.
+    /// `doctor`: report what this host allows.
     Doctor,
-    /// Write the agent to a file.
+    /// `agent`: write the agent library to a file.
     Agent {
-        /// Where to.
+        /// The file to write.
         file: PathBuf,
     },
-    /// Convert a profile.
+    /// `convert`: convert a profile to another format.
     Convert {
-        /// From.
+        /// The profile to read.
         input: PathBuf,
-        /// To.
+        /// The file to write, and its format.
         output: OutputTarget,
-        /// How a picture looks.
+        /// Options of pictures.
         look: Look,
     },
 }
 
-/// Reads the command line. Help, version and mistakes that clap finds are printed by it and give their exit code.
+/// Parses the command line. clap itself prints help, version and syntax errors; their failure has no message.
 ///
 /// # Errors
 /// What is wrong, and the exit code.
@@ -65,7 +65,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
     let args = match args::Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
-            // Nobody may be reading.
+            // Standard output may be closed.
             let _ = error.print();
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
             return Err(Failure { exit, message: String::new() });
@@ -232,7 +232,7 @@ mod tests {
         );
     }
 
-    /// Help is a part of the interface: it changes on purpose only. With `UPDATE_GOLDEN=1` the files are written anew.
+    /// Help is part of the interface, so that a change needs new golden files: `UPDATE_GOLDEN=1` writes them.
     #[test]
     fn help_is_what_it_was() {
         use clap::CommandFactory;

@@ -1,4 +1,4 @@
-//! Numbers on the command line: what is no number is refused in words.
+//! Numbers on the command line. Text that is not a number gives an error that says what is expected.
 
 use std::str::FromStr;
 

@@ -1,55 +1,57 @@
-//! The budget that the daemon keeps by itself: what it may use of the host, and what it does when that is too much.
+//! The daemon's budget: limits on its CPU time and memory, and what to do when it exceeds them.
 
 use std::collections::VecDeque;
 
-/// CPU time is judged over so much time at least, and at most: what begins on a host costs us in bursts.
+/// The CPU share is measured over at least and at most this time: new programs on a host cost CPU time in bursts.
 const OVER_S: f64 = 60.0;
 const OVER_MOST_S: f64 = 180.0;
-/// Sampling begins with all processes of the host and the names of all that they run; that is no sign of what a rate costs.
+/// Sampling starts with all processes of the host and the names of all their code. The cost of this phase does not show
+/// the cost of a rate.
 const START_S: f64 = 60.0;
-/// Caches that were just given back fill again; to do it again at once would cost CPU time and gain nothing.
+/// Evicted caches fill again. Evicting them again at once would cost CPU time without lasting effect.
 const EVICT_EVERY_S: f64 = 60.0;
-/// No rate is lower, unless it is wanted so: what is left of the cost is that of programs that begin, not of ticks (a tick
-/// takes microseconds), and a profile of fewer says little.
+/// The lowest automatic rate; a lower rate is used only if the user configured it. Below it the cost comes from
+/// programs that start, not from ticks (a tick takes microseconds), and a profile has too few samples.
 const LEAST_HZ: f64 = 5.0;
-/// The rate goes up again by so much, when there is room for it even if all of the cost grew with it.
+/// The rate rises by this factor when the CPU share is below `COMFORT` of the limit. The share then stays within the
+/// limit even if the whole cost grows with the rate.
 const STEP_UP: f64 = 1.5;
 const COMFORT: f64 = 0.6;
 
-/// The limits.
+/// What the daemon may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetLimits {
-    /// Own CPU time as a share of all of the host's, 0 to 1.
+    /// Own CPU time as a share (0 to 1) of the host's CPU time.
     pub cpu: f64,
-    /// Own memory, BPF maps included, bytes.
+    /// Own memory in bytes, including BPF maps.
     pub memory: u64,
 }
 
-/// What to do now.
+/// The decision at the end of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Verdict {
-    /// A new rate, ticks a second.
+    /// A new rate in ticks per second.
     pub(super) rate: Option<f64>,
-    /// Caches are to be given back.
+    /// Whether to evict caches.
     pub(super) evict: bool,
 }
 
-/// How the budget was used.
+/// The use of the budget so far.
 #[derive(Debug)]
 pub(super) struct BudgetUse {
     limits: BudgetLimits,
     wanted_hz: f64,
     hz: f64,
-    /// When what it costs to start is paid; unknown before the end of the first window.
+    /// When the starting phase ends; `None` before the end of the first window.
     started: Option<f64>,
-    /// (time, own CPU time) at the ends of the last windows, seconds.
+    /// (time, own CPU time) at the ends of the last windows, in seconds.
     points: VecDeque<(f64, f64)>,
     share: f64,
     evicted: Option<f64>,
 }
 
 impl BudgetUse {
-    /// `wanted_hz` is the rate unless it costs too much.
+    /// `wanted_hz` is the configured rate.
     pub(super) fn new(limits: BudgetLimits, wanted_hz: f64) -> BudgetUse {
         let (hz, points) = (wanted_hz, VecDeque::new());
         BudgetUse { limits, wanted_hz, hz, started: None, points, share: 0.0, evicted: None }
@@ -63,14 +65,14 @@ impl BudgetUse {
         self.share
     }
 
-    /// Sampling starts anew.
+    /// A new session starts.
     pub(super) fn restart(&mut self) {
         self.started = None;
         self.points.clear();
     }
 
-    /// Judges at the end of a window: `now` and own CPU time in seconds, own memory in bytes. What a rate costs is
-    /// judged only when it has been in force for long enough.
+    /// Decides at the end of a window: `now` and own CPU time in seconds, own memory in bytes. A rate is judged only
+    /// after it has been in force for [`OVER_S`].
     pub(super) fn judge(&mut self, now: f64, cpu: f64, cpus: u32, memory: u64) -> Verdict {
         let started = *self.started.get_or_insert(now + START_S);
         if now >= started {
@@ -115,7 +117,8 @@ impl BudgetUse {
 mod tests {
     use super::*;
 
-    /// Runs for some minutes at a cost of so much CPU time for each tick, on two CPUs, and gives the rates.
+    /// Simulates twenty minutes on two CPUs and returns the rate after each window. Costs: CPU seconds for each tick,
+    /// and fixed CPU seconds for each second.
     fn rates(cost_of_tick: f64, fixed: f64) -> Vec<f64> {
         let mut budget = BudgetUse::new(BudgetLimits { cpu: 0.005, memory: 100 }, 19.0);
         let (mut cpu, mut rates) = (0.0, Vec::new());
@@ -146,7 +149,7 @@ mod tests {
             if window == 60 {
                 budget.restart();
             }
-            // Two seconds within the first forty, and 0.3 % of the host after that.
+            // Two CPU seconds within the first forty, then 0.3 % of the host.
             cpu += if window % 60 < 4 { 0.5 } else { 0.06 };
             let verdict = budget.judge(f64::from(window) * 10.0, cpu, 2, 0);
             assert_eq!((verdict.rate, budget.hz()), (None, 19.0), "window {window}");

@@ -1,4 +1,4 @@
-//! What the daemon is asked for: plain data, valid by the time it gets here.
+//! The daemon's configuration: plain data that is already validated.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,43 +11,43 @@ use super::store;
 use crate::sample::Event;
 use crate::session::{AgentRule, JavaNaming};
 
-/// All settings of a daemon.
+/// The configuration of a daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DaemonConfig {
-    /// This binary: child processes are it again.
+    /// Path of this binary, for child processes.
     pub binary: PathBuf,
-    /// Samples a second on each CPU, unless they cost too much.
+    /// Ticks per second and CPU; the budget may lower the rate.
     pub hz: f64,
-    /// What is sampled, at least one.
+    /// The sampled events, at least one.
     pub events: Vec<Event>,
-    /// How many events a sample stands for, but for time on a CPU.
+    /// Number of events that one sample stands for, for all events but `cpu`.
     pub one_in: u64,
-    /// Whole seconds of a window.
+    /// Length of a window in whole seconds.
     pub window_s: u32,
-    /// What it may cost.
+    /// Limits on the daemon's own CPU time and memory.
     pub budget: budget::BudgetLimits,
-    /// While there is a file of this name nothing is sampled.
+    /// Sampling pauses while this file exists.
     pub kill_switch: Option<PathBuf>,
-    /// Where Java names come from.
+    /// The source of Java names.
     pub java: JavaNaming,
-    /// Where the agent is allowed, if that is not the rule.
+    /// Where the agent is allowed although `java` does not use it.
     pub agent_for: Vec<AgentRule>,
-    /// The kubelet, if it is to say which pods allow it.
+    /// The kubelet to ask which pods opt in to the agent.
     pub kubelet: Option<KubeletConfig>,
-    /// How long attaching to one JVM may take.
+    /// Time limit for attaching to one JVM.
     pub attach_timeout: Duration,
-    /// Where windows are kept, and what waits for sinks.
+    /// Directory of the stored windows and the spools.
     pub directory: PathBuf,
-    /// How much is kept.
+    /// Limits on the stored windows.
     pub store: store::StoreLimits,
-    /// Where metrics and health are told to anybody.
+    /// Address of metrics and health, without a token.
     pub metrics: Option<Address>,
-    /// Where profiles are told.
+    /// Address of the profiles.
     pub api: Option<Address>,
-    /// The token that profiles need.
+    /// The file with the token that requests for profiles need.
     pub token_file: Option<PathBuf>,
-    /// Profiles that may be made at the same time.
+    /// Maximum number of profiles that are made at the same time.
     pub concurrent_profiles: usize,
-    /// Where windows go.
+    /// The servers to which windows are pushed.
     pub sinks: Vec<SinkConfig>,
 }

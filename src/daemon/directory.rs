@@ -1,4 +1,4 @@
-//! A directory in which the daemon keeps files of one kind, each there whole or not at all, whenever the power goes.
+//! A directory of the daemon for files of one kind. Every file is complete or absent, even after a loss of power.
 
 use std::fs;
 use std::io;
@@ -7,9 +7,9 @@ use std::path::Path;
 
 use anyhow::Context;
 
-/// The files with this extension, which begins with a dot: what their names say before it, and their bytes. The directory
-/// is made if it is not there; what a killed daemon has left half written is removed; what else is there stays. `what`
-/// they are is for the error.
+/// Lists the files with an extension (which begins with a dot): the name before the extension, and the size in bytes.
+/// Creates the directory if necessary and removes temporary files of a killed daemon; other files stay. `what` names
+/// the files in errors.
 ///
 /// # Errors
 /// One sentence: the directory and what is wrong with it.
@@ -22,7 +22,7 @@ pub(super) fn files(directory: &Path, extension: &str, what: &str) -> anyhow::Re
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
         if name.starts_with('.') && name.contains(extension) && name.ends_with(".tmp") {
-            // What cannot be removed now costs room, no more.
+            // A file that cannot be removed only takes space.
             let _ = fs::remove_file(entry.path());
         } else if let Some(stem) = name.strip_suffix(extension) {
             files.push((stem.to_owned(), entry.metadata().map_or(0, |meta| meta.len())));
@@ -31,7 +31,7 @@ pub(super) fn files(directory: &Path, extension: &str, what: &str) -> anyhow::Re
     Ok(files)
 }
 
-/// Makes a directory that only its owner may read: profiles tell what tenants run.
+/// Creates a directory that only its owner may read, because profiles reveal what tenants run.
 ///
 /// # Errors
 /// One sentence: the directory and what is wrong.
@@ -40,7 +40,7 @@ pub(super) fn make_private(directory: &Path) -> anyhow::Result<()> {
     made.with_context(|| format!("cannot create the directory {}", directory.display()))
 }
 
-/// Whether an error says that there is no room.
+/// Whether an error means that the disk or a quota is full.
 pub(super) fn is_full(error: &anyhow::Error) -> bool {
     let full = |e: &io::Error| matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(full)

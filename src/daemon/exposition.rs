@@ -2,14 +2,13 @@
 
 use std::fmt::{Display, Write};
 
-/// The text of metrics.
 #[derive(Debug, Default)]
 pub(super) struct Exposition {
     text: String,
 }
 
 impl Exposition {
-    /// Begins a metric; its samples follow. The name is without the prefix that all have.
+    /// Begins a metric; its samples follow. `name` does not include the common prefix.
     pub(super) fn metric(&mut self, name: &str, kind: &str, help: &str) -> Metric<'_> {
         let name = format!("jbpf_prof_{name}");
         // Writing into a String does not fail.
@@ -17,7 +16,7 @@ impl Exposition {
         Metric { text: &mut self.text, name }
     }
 
-    /// A metric of one sample.
+    /// A metric with one sample.
     pub(super) fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.metric(name, kind, help).sample(&[], value);
     }
@@ -27,7 +26,6 @@ impl Exposition {
     }
 }
 
-/// A metric that is being written.
 pub(super) struct Metric<'a> {
     text: &'a mut String,
     name: String,

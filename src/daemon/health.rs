@@ -1,4 +1,4 @@
-//! `jbpf-prof health`: asks a daemon how it does, for probes in images that hold nothing else.
+//! `jbpf-prof health`: asks a daemon for its health, for probes in images that contain no other program.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -13,10 +13,10 @@ use crate::text::clean;
 const DEADLINE: Duration = Duration::from_secs(5);
 const MAX_ANSWER: u64 = 4096;
 
-/// Asks the daemon that listens at an address; `ready` asks whether windows come, too. Gives what it said.
+/// Asks the daemon at an address for its health; with `ready`, also whether it produces windows. Returns its answer.
 ///
 /// # Errors
-/// When nobody listens there, or the answer is not good.
+/// No daemon listens there, or the daemon reports a problem.
 pub fn ask(address: &Address, ready: bool) -> anyhow::Result<String> {
     let path = if ready { "/readyz" } else { "/healthz" };
     let said = || format!("no answer from a daemon at {address}");
@@ -48,7 +48,7 @@ fn talk(mut stream: impl Read + Write, path: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Who listens at every address is asked at the nearest.
+/// Replaces an unspecified address (`0.0.0.0`, `::`) by the loopback address.
 fn reachable(at: SocketAddr) -> SocketAddr {
     let ip = match at.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -1,5 +1,5 @@
-//! What becomes of each window: counted, judged by the budget, packed, kept, offered to the sinks. A thread of its own,
-//! since disks may take their time: when it is behind, windows are skipped and counted, and sampling goes on.
+//! The keeper's thread: counts each window, applies the budget, and packs, stores and offers the window to the sinks.
+//! Disks may be slow: when the keeper falls behind, windows are dropped and counted, and sampling goes on.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -13,29 +13,29 @@ use super::state::{Phase, State};
 use super::window::{PackedWindow, now_ms};
 use crate::session::{Control, Outcome};
 
-/// Windows that may wait for the disk. Those that waited for a JVM's names come all at once when it has answered: a
-/// minute and more where some sixty JVMs start together.
+/// Capacity of the queue of windows. Windows that waited for a JVM's names arrive together after its answer: a minute
+/// late and more where some sixty JVMs start together.
 const WAITING: usize = 16;
 
-/// What the keeper is told.
+/// Messages to the keeper.
 enum News {
-    /// A session begins; by this it is spoken to.
+    /// A session starts, with its control.
     Begun(Control),
     Window(Box<Outcome>),
     Ended,
 }
 
-/// The way to the keeper.
+/// The sending side of the keeper's queue.
 pub(super) struct Desk {
     send: SyncSender<News>,
     state: Arc<State>,
 }
 
 impl Desk {
-    /// Starts the thread; it ends when the desk is dropped.
+    /// Starts the thread, which ends when the desk is dropped.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// The thread cannot be started.
     pub(super) fn open(
         state: &Arc<State>,
         limits: budget::BudgetLimits,
@@ -53,7 +53,7 @@ impl Desk {
     }
 
     pub(super) fn begun(&self, control: Control) {
-        // The keeper ends after us.
+        // Sending cannot fail: the keeper runs until this sender is dropped.
         let _ = self.send.send(News::Begun(control));
     }
 
@@ -61,7 +61,7 @@ impl Desk {
         let _ = self.send.send(News::Ended);
     }
 
-    /// Hands over a window; never waits.
+    /// Hands over a window without blocking; drops it if the queue is full.
     pub(super) fn hand(&self, outcome: Outcome) {
         self.state.enter(Phase::Sampling);
         if let Err(TrySendError::Full(_)) = self.send.try_send(News::Window(Box::new(outcome))) {
@@ -105,7 +105,7 @@ impl Keeper {
                 {
                     log::warn!("a profile is lost: {error:#}");
                 }
-                // That nobody waits for it is usual.
+                // Sending fails if no reader waits for a window, which is usual.
                 let _ = self.state.windows.send(Arc::new(window));
             }
             Err(error) => log::warn!("a profile is lost: {error:#}"),
@@ -140,7 +140,7 @@ impl Keeper {
     }
 }
 
-/// The period of a rate.
+/// The period in nanoseconds for a rate in Hz.
 pub(super) fn period_ns(hz: f64) -> u64 {
     (1e9 / hz).round() as u64
 }

@@ -1,5 +1,5 @@
-//! The kubelet of this node: which pods opt in to the agent by an annotation. It is asked only where access to it is
-//! given.
+//! Polls the kubelet of this node for the pods that opt in to the agent by an annotation. The daemon does so only if
+//! access to the kubelet is configured.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -14,51 +14,50 @@ use serde::Deserialize;
 use super::client::{Auth, Client, Trust};
 use crate::session::OptedIn;
 
-/// How often it is asked while nobody waits for an answer, and how often at most.
+/// The interval of polls while no JVM waits for an answer, and the shortest interval.
 const EACH: Duration = Duration::from_secs(60);
 const AT_MOST_EACH: Duration = Duration::from_secs(5);
-/// How long an answer may take: JVMs that begin may wait for it.
+/// Timeout of a poll: JVMs that have started may wait for it.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How often sampling begins anew, at most, for annotations of pods that run: whoever may annotate must not be able to
-/// keep it from sampling.
+/// Minimum time between restarts of sampling that annotations of running pods cause. Users who may annotate pods must
+/// not be able to prevent sampling.
 const ANEW_EACH: Duration = Duration::from_secs(600);
-/// Bytes of an answer: some hundred pods, with all that is known of them.
+/// Maximum bytes of an answer: some hundred pods with all their data.
 const MAX_ANSWER: usize = 32 << 20;
 
-/// How the kubelet is reached, and what is looked for.
+/// How to reach the kubelet, and which annotations to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletConfig {
-    /// Where it is: `https://NODE:10250`.
+    /// The kubelet's URL: `https://NODE:10250`.
     pub url: String,
-    /// Who we are to it.
+    /// Credentials for the kubelet.
     pub auth: Auth,
-    /// Whom TLS is to trust.
+    /// Certificates that TLS trusts.
     pub trust: Trust,
-    /// Annotations and their values: a pod that has one of them opts in.
+    /// Annotations and their values: a pod with at least one of them opts in.
     pub annotations: Vec<(String, String)>,
-    /// Where it is told which do.
+    /// Receives the pods that opt in.
     pub opted_in: OptedIn,
 }
 
-/// What it has said so far.
+/// Results of the polls so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KubeletPolls {
-    /// Answers.
+    /// Polls with an answer.
     pub(super) answered: u64,
-    /// Requests without one.
+    /// Polls without an answer.
     pub(super) failed: u64,
     /// Pods that opt in now.
     pub(super) opted_in: usize,
 }
 
-/// The kubelet.
 pub(super) struct Kubelet {
     config: KubeletConfig,
     client: Client,
     looks: Mutex<KubeletPolls>,
 }
 
-/// What is read of its list of pods.
+/// The part of the kubelet's pod list that is read.
 #[derive(Deserialize)]
 struct Pods {
     items: Vec<Pod>,
@@ -77,7 +76,7 @@ struct Metadata {
 }
 
 impl Kubelet {
-    /// `binary` is this one.
+    /// `binary` is the path of this binary.
     pub(super) fn new(config: KubeletConfig, binary: &Path) -> Kubelet {
         let client = Client::new(binary.to_owned(), config.trust.clone(), false);
         Kubelet { config, client, looks: Mutex::default() }
@@ -87,7 +86,7 @@ impl Kubelet {
         KubeletPolls { opted_in: self.config.opted_in.count(), ..*self.counted() }
     }
 
-    /// Asks for ever; `anew`: what JVMs were told of their pods is not so any more.
+    /// Polls forever. Calls `anew` when an answer that a JVM's pod got in this session is no longer true.
     pub(super) async fn run(&self, anew: impl Fn()) {
         let board = &self.config.opted_in;
         let (mut begun_anew, mut fails): (Option<Instant>, bool) = (None, false);
@@ -115,7 +114,7 @@ impl Kubelet {
         opted_in(answer.reader(), annotations)
     }
 
-    /// `again`: the request before this one came to nothing, which was told.
+    /// Counts a poll and logs its error. `again`: the previous poll failed too, and a warning was logged.
     fn note(
         &self,
         pods: anyhow::Result<HashMap<String, bool>>,
@@ -141,7 +140,6 @@ impl Kubelet {
     }
 }
 
-/// Reads a list of pods.
 fn opted_in(answer: impl Read, annotations: &[(String, String)]) -> anyhow::Result<HashMap<String, bool>> {
     let pods: Pods = serde_json::from_reader(answer).context("the answer is not a list of pods")?;
     let pods = pods.items.into_iter().map(|Pod { metadata }| {

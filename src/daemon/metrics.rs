@@ -1,4 +1,4 @@
-//! What the daemon counts: for `/metrics`. Nothing in here is a tenant's: no name of a process, container or pod.
+//! The daemon's counters for `/metrics`, without names of processes, containers or pods: tenants choose those.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::limits::Limit;
 use crate::profile::report::{Cost, NameSource};
 use crate::session::{Outcome, Vitals};
 
-/// Sums since the daemon started, and how it is now.
+/// Totals since the start of the daemon, and its current state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metrics {
     ticks: u64,
@@ -18,25 +18,25 @@ pub(super) struct Metrics {
     kept: u64,
     lost: BTreeMap<String, u64>,
     missed: u64,
-    /// What became of the samples of every event, by its name.
+    /// Numbers of samples by event and result.
     events: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     unknown: BTreeMap<&'static str, u64>,
     user_frames: u64,
-    /// What limits left out, by the limit's name.
+    /// Amount left out because of a limit, by the limit's name.
     limits: Sum<&'static str>,
     windows: u64,
-    /// Windows that were taken while those before them were still being written.
+    /// Windows that were dropped because the queue to the disk was full.
     pub(super) skipped: u64,
-    /// Sessions that ended in an error.
+    /// Sessions that ended with an error.
     pub(super) failures: u64,
     attached: Sum<String>,
     jvms: BTreeMap<&'static str, u64>,
-    /// JVMs that were throttled in the last window, and how long all were since the start, microseconds.
+    /// JVMs that were throttled in the last window, and the total throttled time of all JVMs in microseconds.
     throttled: (u64, u64),
     cpu: Sum<&'static str>,
     vitals: Vitals,
     maps_bytes: u64,
-    /// Own CPU time as a share of the host's, and the rate that is kept to.
+    /// Own CPU time as a share (0 to 1) of the host's, and the current rate.
     pub(super) share: f64,
     pub(super) hz: f64,
     pub(super) lowered: u64,
@@ -44,7 +44,7 @@ pub(super) struct Metrics {
     pub(super) paused: bool,
 }
 
-/// Counters of a session that starts at nothing with each session.
+/// Totals over sessions of counters that restart at 0 with each session.
 #[derive(Clone, Debug, Default)]
 struct Sum<K> {
     total: BTreeMap<K, f64>,
@@ -59,7 +59,7 @@ impl<K: Ord + Clone> Sum<K> {
 }
 
 impl Metrics {
-    /// Takes in a window.
+    /// Adds a window.
     pub(super) fn take(&mut self, outcome: &Outcome) {
         let Outcome { report, vitals, .. } = outcome;
         let accounts = &report.first.accounts;
@@ -111,11 +111,11 @@ impl Metrics {
         self.vitals = vitals.clone();
     }
 
-    /// A session has ended; the next one counts from nothing. What this process itself spent goes on.
+    /// A session has ended, and the next one counts from 0. The CPU time of this process goes on.
     pub(super) fn session_ended(&mut self) {
         self.attached.last.clear();
         self.limits.last.clear();
-        // Its workers have ended as well, and the kernel counts them among the helpers from now on.
+        // The session's workers have ended too, so the kernel counts their CPU time among the helpers from now on.
         let workers = self.cpu.last.remove("workers").unwrap_or(0.0);
         *self.cpu.last.entry("helpers").or_default() += workers;
         self.cpu.last.remove("bpf");
@@ -124,22 +124,22 @@ impl Metrics {
         self.maps_bytes = 0;
     }
 
-    /// Own CPU time so far, seconds.
+    /// Total own CPU time in seconds.
     pub(super) fn cpu_seconds(&self) -> f64 {
         self.cpu.total.values().sum()
     }
 
-    /// Own memory now: resident, and the kernel's for the maps.
+    /// Current own memory in bytes: resident memory, and the kernel's memory for BPF maps.
     pub(super) fn memory(&self) -> u64 {
         self.vitals.resident + self.maps_bytes
     }
 
-    /// Windows so far.
+    /// Number of windows since the start of the daemon.
     pub(super) fn windows(&self) -> u64 {
         self.windows
     }
 
-    /// All of it as Prometheus reads it.
+    /// The metrics in Prometheus's text format.
     pub(super) fn text(
         &self,
         kept: Option<StoreTotals>,

@@ -1,7 +1,7 @@
-//! Always on: sessions one after the other for ever, whose windows are kept, told and pushed.
+//! The daemon: sessions one after another, whose windows are stored, served over HTTP and pushed to sinks.
 //!
-//! Three threads: one samples, one keeps (disk, packing), one talks (HTTP, sinks, signals). None waits for the one after
-//! it.
+//! Three threads form a pipeline: sampling; storing (packing, disk); serving (HTTP, sinks, signals). Each hands over
+//! without blocking, so a slow stage never stalls the one before it.
 
 mod budget;
 pub mod client;
@@ -47,18 +47,18 @@ pub use kubelet::KubeletConfig;
 pub use push::{Protocol, SinkConfig};
 pub use store::StoreLimits;
 
-/// How often it is looked whether the kill switch is there.
+/// How often to check for the kill switch.
 const LOOK: Duration = Duration::from_millis(400);
-/// How long after a failure sampling is tried again.
+/// Pause before sampling is tried again after a failure.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// What sinks are given to take the last window when the daemon is told to end.
+/// How long sinks have to accept the last window when the daemon ends.
 const LAST_PUSH: Duration = Duration::from_secs(2);
 
 /// Runs until SIGTERM or Ctrl-C.
 ///
 /// # Errors
-/// When it cannot begin: this host does not allow sampling, an address is taken, a directory cannot be written. What
-/// fails later is tried again.
+/// The daemon cannot start: this host does not allow sampling, an address is in use, or a directory cannot be written.
+/// Later failures are retried.
 pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("HTTP")?;
     let store = WindowStore::open(&config.directory.join("windows"), config.store)?;
@@ -87,19 +87,19 @@ pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
     let thread = std::thread::Builder::new()
         .name("sessions".into())
         .spawn(move || {
-            // The other side has gone only if it has ended.
+            // The receiver is gone only if `run` has ended already.
             let _ = ended.send(sampler.run());
         })
         .context("starting the thread of sessions")?;
     let outcome = runtime.block_on(watch(config, &switch, end));
-    // The keeper ends with the desk, which ended with the sessions.
+    // The keeper ends when the `Desk` is dropped, at the end of the sessions.
     let well = thread.join().is_ok() && keeper.join().is_ok();
     anyhow::ensure!(well, "a thread of the daemon has panicked");
     finish(&runtime, &state);
     outcome
 }
 
-/// Opens what was asked for and answers there from now on.
+/// Opens the configured addresses and serves them from now on.
 async fn listen(config: &DaemonConfig, state: &Arc<State>) -> anyhow::Result<()> {
     let server = Arc::new(Server {
         state: Arc::clone(state),
@@ -116,7 +116,8 @@ async fn listen(config: &DaemonConfig, state: &Arc<State>) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Keeps asking which pods opt in. JVMs that run are asked for their names again when sampling begins anew.
+/// Polls which pods opt in. When annotations of running JVMs' pods change, sampling restarts: a new session looks at
+/// all JVMs again.
 async fn ask_kubelet(state: &State, switch: &Switch) {
     if let Some(kubelet) = &state.kubelet {
         let anew = |control: &Control| control.stop("pods that run have other annotations: it begins anew");
@@ -124,7 +125,7 @@ async fn ask_kubelet(state: &State, switch: &Switch) {
     }
 }
 
-/// Waits for a signal or the end of sampling, and looks after the kill switch meanwhile.
+/// Waits for a signal or the end of sampling, and checks for the kill switch.
 async fn watch(
     config: &DaemonConfig,
     switch: &Switch,
@@ -142,7 +143,7 @@ async fn watch(
     }
 }
 
-/// Gives the sinks a moment for what was sampled last; what they do not take stays in the spool.
+/// Gives the sinks a moment for the last window; requests that they do not accept stay in the spool.
 fn finish(runtime: &Runtime, state: &State) {
     runtime.block_on(async {
         let taken = async {
@@ -150,12 +151,12 @@ fn finish(runtime: &Runtime, state: &State) {
                 tokio::time::sleep(LOOK).await;
             }
         };
-        // What is left then is pushed by the next daemon.
+        // The next daemon pushes the remaining requests.
         let _ = tokio::time::timeout(LAST_PUSH, taken).await;
     });
 }
 
-/// Whether to sample: the kill switch, and the end of the daemon.
+/// The conditions that stop sampling: the kill switch, and the end of the daemon.
 #[derive(Default)]
 struct Switch {
     off: AtomicBool,
@@ -164,7 +165,7 @@ struct Switch {
 }
 
 impl Switch {
-    /// Looks whether the file is there.
+    /// Checks whether the kill switch exists.
     fn read_file(&self, file: Option<&Path>) {
         let off = file.is_some_and(|file| file.symlink_metadata().is_ok());
         if self.off.swap(off, Ordering::SeqCst) != off {
@@ -180,12 +181,12 @@ impl Switch {
         self.send_control(|control| control.interrupt("a signal came"));
     }
 
-    /// Says something to the session that runs.
+    /// Sends a command to the running session.
     fn send_control(&self, word: impl FnOnce(&Control)) {
         self.control.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(word);
     }
 
-    /// Makes the words for the next session; what was said before they were there is said to it.
+    /// Creates the control of the next session. A stop that was requested before takes effect at once.
     fn next(&self) -> Control {
         let control = Control::default();
         *self.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control.clone());
@@ -204,7 +205,6 @@ impl Switch {
     }
 }
 
-/// Sessions one after the other.
 struct Sampler {
     settings: Settings,
     state: Arc<State>,
@@ -213,7 +213,7 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Runs until the daemon ends. Only the first session's failure to begin is an error.
+    /// Runs until the daemon ends. A failure is an error only before the first window.
     fn run(self) -> anyhow::Result<()> {
         while !self.switch.ends() {
             if self.switch.is_off() {
@@ -247,7 +247,7 @@ impl Sampler {
     }
 }
 
-/// What a sample of an event stands for.
+/// The number of events, or of nanoseconds, that a sample stands for.
 fn period(event: Event, config: &DaemonConfig) -> u64 {
     if event.unit() == Unit::Nanoseconds { keeper::period_ns(config.hz) } else { config.one_in }
 }
@@ -274,7 +274,7 @@ fn settings(config: &DaemonConfig) -> Settings {
         java: config.java,
         agent_for: config.agent_for.clone(),
         refused: Refused::default(),
-        // A host's JVMs must not all be busy with us at the same time.
+        // Limits the load: not all JVMs of a host are busy with an attach at the same time.
         attach_at_once: 1,
         attach_timeout: config.attach_timeout,
         force_attach: false,

@@ -1,5 +1,5 @@
-//! Whose samples a sink is told of: a service, in a container if it is in one. Sinks make a series of each, so there are
-//! few, and nothing that changes with each process is in them.
+//! The service of a sample, as sinks see it: a process name, or a container. Sinks store a series for each service. So
+//! services must be few, without properties that change with each process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,25 +7,24 @@ use std::sync::Arc;
 use crate::profile::labels::ContainerLabels;
 use crate::profile::{Labels, ProfileView};
 
-/// Services of one window that are told apart, those with the most samples; a tenant that renames its processes all
-/// the time must not fill the sink with series.
+/// Maximum services of a window, those with the most samples. Otherwise a tenant that keeps renaming its processes
+/// would fill the sink with series.
 const MOST: usize = 128;
-/// The service of all others.
+/// The service of all remaining samples.
 const OTHER: &str = "other";
-/// The service of ticks that were lost: they are nobody's.
+/// The service of lost ticks, which belong to no process.
 const OWN: &str = "jbpf-prof";
 
-/// A service, as a sink is told of it.
+/// A service with its labels or attributes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Service {
-    /// What it is called.
     pub(super) name: Arc<str>,
-    /// What else tells it apart: name and text.
+    /// Further properties: name and text.
     pub(super) attributes: Vec<(&'static str, Arc<str>)>,
 }
 
 impl Service {
-    /// As OpenTelemetry names things: a container is a resource, by its id.
+    /// Named as in OpenTelemetry's conventions: a container is a resource, identified by its id.
     pub(super) fn as_resource(labels: &Labels) -> Service {
         let Some(of) = known(labels) else { return Service::named(&labels.process) };
         let attributes = [
@@ -40,8 +39,8 @@ impl Service {
         Service::with(own_name(of).unwrap_or(&labels.process), &attributes)
     }
 
-    /// As Pyroscope's own agents label things. What is new with each start of a container is left out: each set of
-    /// labels is a series.
+    /// Labelled as Pyroscope's own agents do. Properties that change with each start of a container are left out,
+    /// because each set of labels is a series.
     pub(super) fn as_series(labels: &Labels) -> Service {
         let Some((of, name)) = known(labels).and_then(|of| Some((of, own_name(of)?))) else {
             return Service::named(&labels.process);
@@ -67,7 +66,7 @@ impl Service {
     }
 }
 
-/// The container, if anything is known of it.
+/// The container, unless it ended before its labels were read.
 fn known(labels: &Labels) -> Option<&ContainerLabels> {
     labels.container.as_deref().filter(|of| !of.is_gone())
 }
@@ -77,8 +76,8 @@ fn own_name(of: &ContainerLabels) -> Option<&Arc<str>> {
     [&of.container, &of.name].into_iter().find(|name| !name.is_empty())
 }
 
-/// The samples of an event by service, in the order of their names; `service` says whose a sample is. Lost ticks are a view of their
-/// own, without samples.
+/// Groups the samples of an event by service, in the order of the services. Lost ticks are a view of their own without
+/// samples.
 pub(super) fn split<'p>(
     view: &ProfileView<'p>,
     service: impl Fn(&Labels) -> Service,

@@ -1,4 +1,4 @@
-//! What the threads of the daemon share: what was counted, what is kept, how sampling does.
+//! State that the daemon's threads share: counters, stored windows, and the phase of sampling.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,37 +11,36 @@ use super::push::Sink;
 use super::store::WindowStore;
 use super::window::PackedWindow;
 
-/// Windows that a slow reader of profiles may be behind.
+/// How many windows a slow reader of profiles may lag behind.
 const BEHIND: usize = 16;
-/// How long a session may take to begin: JVMs are attached to first.
+/// How long the start of a session may take, including attaching to JVMs.
 const BEGINS_WITHIN: Duration = Duration::from_secs(180);
 
-/// How sampling does.
+/// The phase of sampling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It is being prepared.
+    /// A session is starting.
     Starting,
-    /// Windows come.
+    /// A session produces windows.
     Sampling,
-    /// The kill switch is there.
+    /// The kill switch exists.
     Paused,
-    /// It failed, and is to begin again.
+    /// The session failed and is to be restarted.
     Failed(String),
 }
 
 struct Progress {
     phase: Phase,
-    /// When the phase began or the last window came.
+    /// When the phase began or the last window arrived.
     since: Instant,
 }
 
-/// All that is shared.
 pub(super) struct State {
     pub(super) window: Duration,
     pub(super) store: Option<WindowStore>,
     pub(super) sinks: Vec<Arc<Sink>>,
     pub(super) kubelet: Option<Kubelet>,
-    /// Each window as it comes.
+    /// Broadcasts each new window.
     pub(super) windows: broadcast::Sender<Arc<PackedWindow>>,
     metrics: Mutex<Metrics>,
     progress: Mutex<Progress>,
@@ -69,7 +68,7 @@ impl State {
         self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sampling is in this phase from now on; said again with each window.
+    /// Sets the phase and restarts its timeout; called again with each window.
     pub(super) fn enter(&self, phase: Phase) {
         self.metrics().paused = phase == Phase::Paused;
         let mut progress = self.progress();
@@ -83,7 +82,8 @@ impl State {
         self.metrics().text(self.store.as_ref().map(WindowStore::kept), &sinks, looks)
     }
 
-    /// Whether the daemon is alive: if not, it had better be started again. A failed session is tried again by itself.
+    /// Whether the daemon is alive; an error means that a restart would help. A failed session is healthy, because the
+    /// daemon retries it.
     pub(super) fn health(&self) -> Result<&'static str, String> {
         let Progress { phase, since } = &*self.progress();
         let silent = since.elapsed();
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Whether windows come, or will come soon.
+    /// Whether windows arrive now or soon.
     pub(super) fn outlook(&self) -> Result<&'static str, String> {
         let well = self.health()?;
         match &self.progress().phase {
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// Whether windows come.
+    /// Whether windows arrive now.
     pub(super) fn readiness(&self) -> Result<&'static str, String> {
         let well = self.outlook()?;
         let come = self.progress().phase == Phase::Sampling && self.metrics().windows() > 0;

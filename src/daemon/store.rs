@@ -1,7 +1,7 @@
-//! The windows of the last hours, on disk: a file each, bounded by size and age.
+//! The windows of the last hours on disk: one file each, limited by size and age.
 //!
-//! A file is there whole or not at all, whenever the power goes. Its name says when the window was and nothing else, so
-//! nothing that a tenant chose is in it.
+//! Every file is complete or absent, even after a loss of power. Its name contains only the window's time, and no text
+//! that a tenant chose.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,24 +13,23 @@ use super::directory::{self, is_full};
 use super::window::{PackedWindow, Span};
 use crate::output::file;
 
-/// What a file's name ends with.
 const EXTENSION: &str = ".pb.gz";
 
-/// How much is kept.
+/// Limits on the stored windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Bytes of all files.
+    /// Total bytes of all files.
     pub bytes: u64,
-    /// A window that ended longer ago is removed.
+    /// Maximum age, counted from the end of a window.
     pub age: Duration,
 }
 
-/// What is kept, in numbers.
+/// Totals of the stored windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StoreTotals {
     pub(super) windows: usize,
     pub(super) bytes: u64,
-    /// Windows that were removed for want of room or since they were too old.
+    /// Windows that were removed because they were too old or space was needed.
     pub(super) removed: u64,
     /// Windows that could not be written.
     pub(super) lost: u64,
@@ -38,14 +37,14 @@ pub(super) struct StoreTotals {
 
 #[derive(Debug, Default)]
 struct Index {
-    /// By start: length and bytes.
+    /// By start in milliseconds: length in milliseconds and bytes.
     windows: BTreeMap<u64, (u64, u64)>,
     bytes: u64,
     removed: u64,
     lost: u64,
 }
 
-/// A directory of windows. One thread adds to it; any may read.
+/// A directory of windows. One thread adds to it; all threads may read.
 #[derive(Debug)]
 pub(super) struct WindowStore {
     directory: PathBuf,
@@ -54,7 +53,7 @@ pub(super) struct WindowStore {
 }
 
 impl WindowStore {
-    /// Opens the directory, which is made if it is not there, and removes what a killed daemon has left half written.
+    /// Opens the directory, creates it if necessary, and removes temporary files of a killed daemon.
     ///
     /// # Errors
     /// One sentence: the directory and what is wrong with it.
@@ -68,13 +67,13 @@ impl WindowStore {
         Ok(WindowStore { directory: directory.to_owned(), limits, index: Mutex::new(index) })
     }
 
-    /// Keeps a window. Older ones go if there is no room on the disk.
+    /// Stores a window. Removes the oldest windows if the disk is full.
     ///
     /// # Errors
-    /// When it cannot be written although all others are gone.
+    /// The window cannot be written, even after all others were removed.
     pub(super) fn add(&self, window: &PackedWindow, now_ms: u64) -> anyhow::Result<()> {
         let mut span = window.span;
-        // The clock may have been set back: nothing is written over.
+        // The clock may have been set back: an existing window must not be overwritten.
         while self.with(|index| index.windows.contains_key(&span.start_ms)) {
             span.start_ms += 1;
         }
@@ -96,7 +95,7 @@ impl WindowStore {
         Ok(())
     }
 
-    /// Removes what is too old or too much; the newest window stays.
+    /// Removes windows beyond the limits of age and size; the newest window stays.
     fn remove_expired(&self, now_ms: u64) {
         loop {
             let due = self.with(|index| {
@@ -113,7 +112,7 @@ impl WindowStore {
         }
     }
 
-    /// Whether there was one to remove.
+    /// Returns whether there was a window to remove.
     fn remove_oldest(&self) -> bool {
         let Some((start_ms, (length_ms, bytes))) = self.with(|index| index.windows.pop_first()) else {
             return false;
@@ -122,12 +121,12 @@ impl WindowStore {
             index.bytes -= bytes;
             index.removed += 1;
         });
-        // Somebody else may have removed it; if it stays it is met again at the next start.
+        // The file may be gone already. If it stays, the next start of the daemon finds it again.
         let _ = fs::remove_file(self.path(Span { start_ms, length_ms }));
         true
     }
 
-    /// The windows of a time, the oldest first, each with its bytes.
+    /// The windows that overlap a time span, the oldest first, each with its bytes.
     pub(super) fn list(&self, from_ms: u64, to_ms: u64) -> Vec<(Span, u64)> {
         self.with(|index| {
             let all = index
@@ -138,7 +137,6 @@ impl WindowStore {
         })
     }
 
-    /// The file of a window.
     pub(super) fn path(&self, span: Span) -> PathBuf {
         self.directory.join(format!("{:015}-{:07}{EXTENSION}", span.start_ms, span.length_ms))
     }
@@ -153,7 +151,7 @@ impl WindowStore {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Index) -> T) -> T {
-        // Nothing is left half done in there, whoever panicked.
+        // A panic leaves the index consistent: no change to it is interrupted.
         work(&mut self.index.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }
@@ -165,7 +163,7 @@ impl Index {
     }
 }
 
-/// Of a file's name before its extension.
+/// Parses a file's name without its extension.
 fn parse_name(name: &str) -> Option<Span> {
     let (start, length) = name.split_once('-')?;
     let number = |digits: &str| {

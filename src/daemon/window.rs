@@ -1,21 +1,20 @@
-//! A window that is over: its time, and its profile as it is kept and sent.
+//! A finished window: its time, and its packed profile as it is stored and served.
 
 use std::time::{Duration, Instant};
 
 use crate::output::pprof;
 use crate::profile::Profile;
 
-/// A window, packed.
 #[derive(Clone, Debug)]
 pub(super) struct PackedWindow {
     pub(super) span: Span,
-    /// When it ended, by a clock that nobody sets.
+    /// When the window ended, by the monotonic clock.
     pub(super) ended: Instant,
     /// Compressed pprof.
     pub(super) bytes: Vec<u8>,
 }
 
-/// When a window was, by the wall clock.
+/// The time span of a window, by the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
     /// Milliseconds since 1970.
@@ -24,10 +23,10 @@ pub(super) struct Span {
 }
 
 impl PackedWindow {
-    /// Packs the profile of a window that ended at this moment.
+    /// Packs the profile of a window that ended at `ended`.
     ///
     /// # Errors
-    /// What the encoder says.
+    /// The encoder's error.
     pub(super) fn pack(profile: &Profile, ended: Instant) -> anyhow::Result<PackedWindow> {
         let mut bytes = Vec::new();
         pprof::write(&profile.views(), &mut bytes)?;
@@ -44,18 +43,17 @@ impl Span {
         self.start_ms.saturating_add(self.length_ms)
     }
 
-    /// Whether any moment of it lies between two times.
+    /// Whether the span overlaps the given one.
     pub(super) fn touches(self, from_ms: u64, to_ms: u64) -> bool {
         self.start_ms < to_ms && self.end_ms() > from_ms
     }
 
-    /// How old it is.
     pub(super) fn age(self, now_ms: u64) -> Duration {
         Duration::from_millis(now_ms.saturating_sub(self.end_ms()))
     }
 }
 
-/// Milliseconds since 1970, now.
+/// The current time in milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
 }

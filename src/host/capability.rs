@@ -1,24 +1,24 @@
-//! Capabilities of Linux: those that are of use here, and which of them this process has.
+//! The Linux capabilities that jbpf-prof can use, and which of them this process has.
 
 use crate::process::procfs;
 
-/// A capability, by its number in `linux/capability.h`.
+/// A capability, identified by its number in `linux/capability.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
     /// Name without `CAP_`.
     pub name: &'static str,
     bit: u32,
-    /// An older, wider one that includes it.
+    /// An older, broader capability that includes this one.
     included_in: Option<u32>,
-    /// What is not possible without it.
+    /// What fails without this capability, as text for messages.
     pub serves: &'static str,
-    /// Whether nothing works without it.
+    /// Whether nothing can be profiled without this capability.
     pub vital: bool,
 }
 
 const SYS_ADMIN: u32 = 21;
 
-/// Those of use, the vital ones first.
+/// The capabilities that jbpf-prof uses, the vital ones first.
 pub const USED: [Capability; 9] = [
     capability("BPF", 39, true, "BPF programs cannot be loaded").within(SYS_ADMIN),
     capability("PERFMON", 38, true, "perf events cannot be opened").within(SYS_ADMIN),
@@ -57,7 +57,7 @@ impl Capability {
 pub struct Capabilities(u64);
 
 impl Capabilities {
-    /// The effective ones of this process; none if `/proc` does not say.
+    /// The effective capabilities of this process; an empty set if `/proc` cannot be read.
     #[must_use]
     pub fn own() -> Capabilities {
         procfs::read("/proc/self/status")
@@ -66,7 +66,7 @@ impl Capabilities {
             .unwrap_or(Self(0))
     }
 
-    /// From the text of `/proc/PID/status`.
+    /// Parses the line `CapEff` in the text of `/proc/PID/status`; `None` without a valid line.
     #[must_use]
     pub fn parse(status: &[u8]) -> Option<Capabilities> {
         let line = status.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"CapEff:"))?;
@@ -74,14 +74,14 @@ impl Capabilities {
         u64::from_str_radix(digits, 16).ok().map(Capabilities)
     }
 
-    /// Whether it is among them, by itself or within a wider one.
+    /// Whether the set contains `capability`, or a broader one that includes it.
     #[must_use]
     pub fn have(self, capability: Capability) -> bool {
         let has = |bit: u32| self.0 >> bit & 1 == 1;
         has(capability.bit) || capability.included_in.is_some_and(has)
     }
 
-    /// Those of [`USED`] that are missing.
+    /// The capabilities of [`USED`] that this set lacks.
     pub fn missing(self) -> impl Iterator<Item = Capability> {
         USED.into_iter().filter(move |capability| !self.have(*capability))
     }

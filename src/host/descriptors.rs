@@ -1,9 +1,9 @@
-//! How many files may be open.
+//! Raises the limit on open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Lets this process have as many open files as it may be allowed: each CPU takes two, and the usual limit of 1,024 is
-/// there for programs that use `select`, which we do not. Children that it starts from now on inherit that.
+/// Raises the soft limit on open files to the hard limit. Each CPU takes two descriptors. The usual limit of 1,024
+/// protects programs that use `select`, and this program does not. Children that start later inherit the new limit.
 pub fn allow_most() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -11,7 +11,7 @@ pub fn allow_most() {
     }
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => log::info!("descriptors: {maximum:?} instead of {current:?}"),
-        // Then it is as it was; what does not fit says so.
+        // The old limit stays. An operation that runs out of descriptors reports that itself.
         Err(e) => log::info!("descriptors: no more than {current:?}: {e}"),
     }
 }

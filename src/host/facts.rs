@@ -1,4 +1,4 @@
-//! What there is to know of a host before it is profiled.
+//! Facts about a host that decide what can be profiled there.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -10,7 +10,7 @@ use super::capability::Capabilities;
 use super::refusal::Release;
 use crate::process::procfs;
 
-/// Sysctls that matter.
+/// Sysctls that affect profiling.
 const SYSCTLS: [&str; 6] = [
     "kernel.perf_event_paranoid",
     "kernel.perf_event_max_sample_rate",
@@ -22,36 +22,36 @@ const SYSCTLS: [&str; 6] = [
 /// Inode of the initial pid namespace (`PROC_PID_INIT_INO` in linux/proc_ns.h, all versions).
 const INIT_PID_NAMESPACE: u64 = 0xeffffffc;
 
-/// The facts; what cannot be read is absent.
+/// Facts about this host. A fact that cannot be read is `None` or empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFacts {
-    /// The kernel's release and version, whole.
+    /// The kernel's release and version in full.
     pub kernel: String,
-    /// Of it, the numbers.
+    /// Major and minor number of the kernel's release.
     pub release: Option<Release>,
-    /// The machine: `x86_64`.
+    /// The machine, for example `x86_64`.
     pub machine: String,
     /// Name of the distribution, from os-release.
     pub system: Option<String>,
-    /// CPUs online.
+    /// Number of CPUs that this process may use.
     pub cpus: usize,
     /// Effective user id.
     pub euid: u32,
     /// Effective capabilities.
     pub capabilities: Capabilities,
-    /// Size of the kernel's own types, if it has them.
+    /// Size of the kernel's BTF in bytes, if the kernel has BTF.
     pub btf_bytes: Option<u64>,
-    /// Mode of kernel lockdown.
+    /// Active mode of kernel lockdown, for example `integrity`.
     pub lockdown: Option<String>,
-    /// What `openat2` says, if it does not even open `/`.
+    /// The error of `openat2`, if it cannot even open `/`.
     pub openat2: Option<Errno>,
-    /// Whether process ids here are the host's.
+    /// Whether this process is in the host's (initial) pid namespace.
     pub init_pid_namespace: Option<bool>,
-    /// Settings and their values.
+    /// Sysctls by name, with their values.
     pub sysctls: Vec<(&'static str, Option<String>)>,
-    /// Memory that may be locked, in KiB; none if there is no limit.
+    /// Limit on locked memory in KiB; `None` if there is no limit.
     pub memlock_kib: Option<u64>,
-    /// Mounted cgroup hierarchies: where, and `v1` with its controllers or `v2`.
+    /// Mounted cgroup hierarchies: the mount point, then `v2`, or `v1` with its controllers.
     pub cgroups: Vec<(String, String)>,
 }
 
@@ -77,7 +77,7 @@ impl Default for HostFacts {
 }
 
 impl HostFacts {
-    /// Looks around on this host.
+    /// Collects the facts about this host.
     #[must_use]
     pub fn gather() -> HostFacts {
         let uname = rustix::system::uname();
@@ -104,7 +104,7 @@ impl HostFacts {
         }
     }
 
-    /// A sysctl's value, if it is a number.
+    /// The value of a sysctl, if it is a number.
     #[must_use]
     pub fn number(&self, sysctl: &str) -> Option<i64> {
         let (_, value) = self.sysctls.iter().find(|(name, _)| *name == sysctl)?;
@@ -116,7 +116,7 @@ fn text(path: &str) -> Option<String> {
     procfs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// The word in brackets of `none [integrity] confidentiality`.
+/// The word in brackets: `integrity` in `none [integrity] confidentiality`.
 fn chosen(modes: &str) -> Option<String> {
     let (_, rest) = modes.split_once('[')?;
     rest.split_once(']').map(|(mode, _)| mode.to_owned())
@@ -127,7 +127,7 @@ fn pretty_name(os_release: &str) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
-/// The cgroup lines of a table of mounts.
+/// The mount points and kinds of the cgroup mounts in the text of `/proc/self/mounts`.
 fn hierarchies(mounts: &str) -> Vec<(String, String)> {
     mounts
         .lines()

@@ -1,4 +1,4 @@
-//! What this host allows, asked before anything is tried: so that a refusal names its reason and not a failed call.
+//! Checks what this host allows before anything is tried, so that an error names its cause instead of a failed call.
 
 pub mod capability;
 pub mod descriptors;
@@ -11,20 +11,21 @@ use refusal::OPENAT2;
 pub use refusal::{HostRefusal, Release};
 use rustix::io::Errno;
 
-/// The first kernel that the product is tested on.
+/// The oldest kernel that jbpf-prof is tested on.
 pub const OLDEST: Release = Release { major: 5, minor: 10 };
-/// From here on BPF maps are charged to the memory cgroup instead of counting as locked memory.
+/// From this kernel on, BPF maps are charged to the memory cgroup and do not count as locked memory.
 const MAPS_UNLOCKED: Release = Release { major: 5, minor: 11 };
-/// What the maps need at 99 Hz on a large host, in KiB.
+/// Locked memory in KiB that the maps need at 99 Hz on a large host.
 const ENOUGH_LOCKED: u64 = 64 << 10;
 
-/// What stands in the way on this host, the fatal first. `own_btf` says that kernel types come from a file.
+/// Everything on this host that prevents or limits profiling, fatal refusals first. `own_btf` says that the kernel's
+/// types come from a file.
 #[must_use]
 pub fn check(own_btf: bool) -> Vec<HostRefusal> {
     judge(&HostFacts::gather(), own_btf)
 }
 
-/// What the facts forbid.
+/// The refusals that follow from `facts`, fatal ones first. For `own_btf` see [`check`].
 #[must_use]
 pub fn judge(facts: &HostFacts, own_btf: bool) -> Vec<HostRefusal> {
     let mut refusals = Vec::new();

@@ -1,23 +1,23 @@
-//! What keeps a host from being profiled, or from being profiled whole: each with what to do about it.
+//! Reasons why a host cannot be profiled, or only in part, each with a hint about what to do.
 
 use std::fmt;
 
 use super::capability::Capability;
 
-/// What files of other mount namespaces are opened by: without it only names are lost.
+/// The system call that opens files in other mount namespaces. Without it only names are lost.
 pub(super) const OPENAT2: &str = "openat2";
 
-/// A kernel's release, as far as it orders features.
+/// Major and minor version of a kernel. Features are compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
-    /// 6 of 6.12.3.
+    /// `6` in 6.12.3.
     pub major: u32,
-    /// 12 of 6.12.3.
+    /// `12` in 6.12.3.
     pub minor: u32,
 }
 
 impl Release {
-    /// Of a text such as `6.12.3-amd64`.
+    /// Parses a text such as `6.12.3-amd64`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Release> {
         let mut numbers = text.trim().split(|c: char| !c.is_ascii_digit());
@@ -31,53 +31,53 @@ impl fmt::Display for Release {
     }
 }
 
-/// Why this host does not allow something. Those that stop a run are [`HostRefusal::is_fatal`].
+/// Why this host does not allow something. [`HostRefusal::is_fatal`] says whether the refusal stops a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostRefusal {
-    /// Neither root nor the capabilities.
+    /// The user is not root and lacks vital capabilities.
     #[error("this needs root")]
     NotRoot,
-    /// Fatal if the capability is vital.
+    /// A capability is missing. Fatal if the capability is vital.
     #[error("capability CAP_{} is missing: {}", .0.name, .0.serves)]
     MissingCapability(Capability),
-    /// The kernel does not describe its types.
+    /// The kernel has no BTF.
     #[error("this kernel has no BTF (/sys/kernel/btf/vmlinux)")]
     NoBtf,
-    /// Before what is tested.
+    /// The kernel is older than the oldest one that is tested.
     #[error("kernel {have} is too old: {need} is the first that works")]
     KernelTooOld {
-        /// This one.
+        /// The release of this kernel.
         have: Release,
-        /// The first that works.
+        /// The first release that works.
         need: Release,
     },
-    /// Kernel lockdown in its strictest mode: BPF may not read kernel memory.
+    /// Kernel lockdown is in its strictest mode, in which BPF may not read kernel memory.
     #[error("kernel lockdown is in confidentiality mode")]
     Lockdown,
-    /// Process ids of samples are those of the initial pid namespace.
+    /// This process is not in the initial pid namespace, but the process ids of samples are those of that namespace.
     #[error("this is not the host's pid namespace")]
     NotInitPidNamespace,
-    /// Not fatal by itself: distributions differ in what they forbid at 3 and 4.
+    /// Not fatal by itself: distributions differ in what they forbid at levels 3 and 4.
     #[error("kernel.perf_event_paranoid is {0}: perf events may be refused")]
     Paranoid(i32),
-    /// Not fatal: kernel frames lose their names.
+    /// Not fatal: kernel frames have no names.
     #[error("kernel.kptr_restrict is 2: kernel frames are one `[kernel]`")]
     HiddenKernelSymbols,
-    /// Fatal but for `openat2`, without which names are lost.
+    /// A system call is denied. Fatal except for `openat2`, without which only names are lost.
     #[error("the system call is denied: {call}{}", if *.absent { ", as if this kernel had none" } else { "" })]
     CallDenied {
-        /// Its name.
+        /// Name of the system call.
         call: &'static str,
-        /// The answer was `ENOSYS`.
+        /// Whether the error was `ENOSYS`.
         absent: bool,
     },
-    /// Not fatal: before 5.11 maps count as locked memory.
+    /// Not fatal: before Linux 5.11 BPF maps count as locked memory. The number is the limit in KiB.
     #[error("only {0} KiB of memory may be locked: the BPF maps may not fit")]
     LittleLockedMemory(u64),
 }
 
 impl HostRefusal {
-    /// Whether nothing can be profiled.
+    /// Whether nothing can be profiled on this host.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         match self {
@@ -94,7 +94,7 @@ impl HostRefusal {
         }
     }
 
-    /// What to do, in one sentence.
+    /// What to do about the refusal, in one sentence.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -119,7 +119,7 @@ impl HostRefusal {
         }
     }
 
-    /// The heading's anchor in `docs/troubleshooting.md`.
+    /// Anchor of the heading in `docs/troubleshooting.md` that explains the refusal.
     #[must_use]
     pub fn anchor(&self) -> &'static str {
         match self {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn troubleshooting_knows_each_refusal() {
         let page = include_str!("../../docs/troubleshooting.md");
-        // As GitHub makes anchors: lower case, blanks to dashes, other punctuation dropped.
+        // GitHub makes anchors like this: lower case, blanks become dashes, other punctuation is dropped.
         let anchor = |heading: &str| {
             let kept = heading.chars().filter(|c| c.is_ascii_alphanumeric() || " -_".contains(*c));
             kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect::<String>()

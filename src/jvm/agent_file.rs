@@ -1,4 +1,4 @@
-//! The agent as a file in the target's `/tmp`, for as long as it takes to load it.
+//! The agent as a file in the target's `/tmp`, for as long as loading it takes.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -15,27 +15,27 @@ use super::target::{AttachTarget, entry, reopen};
 use crate::process::maps::MapsEntry;
 use crate::process::{errno_of, procfs};
 
-/// The agent, as build.rs made it.
+/// The agent library, as build.rs made it.
 pub const AGENT: &[u8] = include_bytes!(env!("JVM_SYMBOLS_AGENT"));
 
-/// More entries of a `/tmp` are not looked at.
+/// Most entries of a `/tmp` that are read.
 const MAX_ENTRIES: usize = 20_000;
 const PREFIX: &str = ".jvm-symbols-";
 const SUFFIX: &str = ".so";
 const DIGITS: usize = 16;
 
-/// The file's name: who made it, so that a later run knows whether it was left behind; which agent it is, so that
-/// another version is not taken for it; and a random number.
+/// The agent's file name. The maker's pid lets a later run recognise a leftover, the version distinguishes agents, and
+/// the random number makes the name unique.
 pub(super) fn name_for(maker: u32, random: u32) -> String {
     format!("{PREFIX}{maker}-{:08x}{random:08x}{SUFFIX}", version())
 }
 
-/// Tells this agent from others: FNV-1a over its bytes.
+/// Distinguishes this agent from other builds: FNV-1a over its bytes.
 fn version() -> u32 {
     AGENT.iter().fold(0x811c_9dc5, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The name by which this very agent was loaded before, if one of the mappings shows it.
+/// The name under which this build of the agent was loaded before, if one of the mappings shows it.
 pub(super) fn loaded_name(mut maps: impl Iterator<Item = MapsEntry>) -> Option<String> {
     let version = format!("-{:08x}", version());
     maps.find_map(|entry| {
@@ -46,7 +46,7 @@ pub(super) fn loaded_name(mut maps: impl Iterator<Item = MapsEntry>) -> Option<S
     })
 }
 
-/// The maker's pid, if that is such a name.
+/// The maker's pid, if `name` is an agent's file name.
 pub(super) fn maker_of(name: &str) -> Option<u32> {
     let (maker, random) = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('-')?;
     let hex = random.len() == DIGITS && random.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -54,11 +54,11 @@ pub(super) fn maker_of(name: &str) -> Option<u32> {
     if hex && digits { maker.parse().ok() } else { None }
 }
 
-/// The target's `/tmp`, if a library can be put there and loaded from there.
+/// The target's `/tmp`, if a library can be written there and loaded from there.
 pub(super) fn usable_tmp(target: &AttachTarget) -> Result<OwnedFd, Refusal> {
     let tmp = target.directory("tmp").map_err(|errno| match errno {
         Errno::NOENT if target.has_exited() => Refusal::Exited,
-        // A filter of system calls that does not know openat2.
+        // A filter of system calls does not know openat2.
         Errno::PERM | Errno::NOSYS => Refusal::NotPermitted,
         _ => Refusal::TmpNotWritable,
     })?;
@@ -77,7 +77,7 @@ pub(super) fn usable_tmp(target: &AttachTarget) -> Result<OwnedFd, Refusal> {
     Ok(tmp)
 }
 
-/// Puts the agent there under that name, calls `load`, and removes it, whatever comes of it.
+/// Writes the agent's file, calls `load`, and removes the file whatever the result.
 pub(super) fn with_agent<T>(
     target: &AttachTarget,
     tmp: &OwnedFd,
@@ -85,8 +85,8 @@ pub(super) fn with_agent<T>(
     parent: u32,
     load: impl FnOnce() -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
-    // Root's file cannot be changed by anybody in between. A file system of a user namespace that does not know root
-    // (EOVERFLOW), or a network one that does not trust it, takes the target's own.
+    // No other process can change root's file in between. Where root cannot write, the target's user makes the file: a
+    // user namespace may not map root (EOVERFLOW), and a network file system may not trust root.
     let made = match make(tmp.as_fd(), name) {
         Err(Errno::OVERFLOW | Errno::ACCESS | Errno::PERM) => {
             as_target(target.ids(), parent, || Ok(make(tmp.as_fd(), name)))?
@@ -100,14 +100,14 @@ pub(super) fn with_agent<T>(
     result
 }
 
-/// Makes the file, or leaves nothing.
+/// Makes the whole file, or leaves nothing behind.
 fn make(tmp: BorrowedFd<'_>, name: &str) -> Result<Stat, Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o555);
     let mut file = File::from(openat(tmp, name, flags, mode)?);
     let stat = fstat(&file)?;
     let written = file.write_all(AGENT).map_err(|e| errno_of(&e));
-    // The umask may have taken the right to read from it.
+    // The umask may have removed read permission.
     if let Err(errno) = written.and_then(|()| fchmod(&file, mode)) {
         remove(tmp, name, &stat);
         return Err(errno);
@@ -115,7 +115,7 @@ fn make(tmp: BorrowedFd<'_>, name: &str) -> Result<Stat, Errno> {
     Ok(stat)
 }
 
-/// Removes the file of that name, if it is one of ours.
+/// Removes the file of that name, if the profiler made it.
 pub(super) fn remove_named(target: &AttachTarget, tmp: BorrowedFd<'_>, name: &str) -> Result<(), Refusal> {
     if maker_of(name).is_some()
         && let Some(stat) = entry(tmp, name)?.filter(|stat| is_ours(target, stat))
@@ -125,7 +125,7 @@ pub(super) fn remove_named(target: &AttachTarget, tmp: BorrowedFd<'_>, name: &st
     Ok(())
 }
 
-/// Removes what profilers left that were killed. Not what one that lives has put there.
+/// Removes the files of profilers that were killed. Files of profilers that still run stay.
 pub(super) fn remove_leftovers(target: &AttachTarget, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
     let Ok(directory) = reopen(tmp, OFlags::RDONLY | OFlags::DIRECTORY) else { return Ok(()) };
     let Ok(entries) = Dir::new(directory) else { return Ok(()) };
@@ -149,13 +149,13 @@ fn is_ours(target: &AttachTarget, stat: &Stat) -> bool {
         && stat.st_nlink == 1
 }
 
-/// Whether the process that has this pid now was there at that time (seconds since the epoch).
+/// Whether the process that has this pid now already ran at `time` (seconds since the epoch).
 fn lived_at(pid: u32, time: i64) -> bool {
     let Some(stat) = procfs::stat(pid) else { return false };
     let seconds_since_boot =
         i64::try_from(procfs::clock_ticks(stat.start_ticks).as_secs()).unwrap_or(i64::MAX);
     let boot = clock_gettime(ClockId::Realtime).tv_sec - clock_gettime(ClockId::Boottime).tv_sec;
-    // Each of these is rounded to a second.
+    // Each of these times is rounded to a second.
     boot.saturating_add(seconds_since_boot) <= time.saturating_add(2)
 }
 

@@ -1,4 +1,4 @@
-//! The profiler's side: a helper is started for one JVM, given a deadline, and cleaned up after.
+//! Attaching, in the profiler's own process: starts a helper for one JVM, gives it a deadline, and cleans up after it.
 
 use std::fs::File;
 use std::io;
@@ -28,18 +28,18 @@ use crate::process::child::{ChildProcess, first_readable, is_readable};
 use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
 
-/// A helper keeps its deadline itself; after this much more it is killed.
+/// A helper keeps its own deadline; it is killed this much later.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long a killed helper may take to go.
+/// How long a killed helper may take to exit.
 const PARTING: Duration = Duration::from_secs(1);
-/// How long cleaning up may take: of a helper that is interrupted, and after one that was killed.
+/// How long cleaning up may take: in an interrupted helper, or after a killed helper.
 const CLEANING: Duration = Duration::from_secs(1);
 /// How long reading the tables may take.
 const INSPECTING: Duration = Duration::from_secs(2);
-/// The same, of one that has begun during the run: with little CPU it takes long until its tables are there.
+/// How long reading the tables of a JVM that started during the run may take: with little CPU they are complete late.
 const DESCRIBING: Duration = Duration::from_secs(5);
 
-/// Helpers that were killed and have not gone: something holds them in the kernel. With them the JVM's pid.
+/// Killed helpers that have not exited, because the kernel blocks them, each with the pid of its JVM.
 static STUCK: Mutex<Vec<(u32, Child)>> = Mutex::new(Vec::new());
 
 /// How to attach.
@@ -47,7 +47,7 @@ static STUCK: Mutex<Vec<(u32, Child)>> = Mutex::new(Vec::new());
 pub struct AttachOptions {
     /// Deadline of the whole attach, replay included.
     pub timeout: Duration,
-    /// Attach even where the build may crash.
+    /// Attach even to builds that may crash.
     pub force: bool,
     /// This program, to be run as the helper.
     pub binary: PathBuf,
@@ -55,12 +55,12 @@ pub struct AttachOptions {
     pub lease: Duration,
     /// Most bytes of log that lie unread in the JVM's memory.
     pub log_cap: u64,
-    /// Readable from when nobody wants an answer any more.
+    /// Becomes readable when the result is no longer wanted.
     pub interrupt: Option<Arc<OwnedFd>>,
 }
 
 impl AttachOptions {
-    /// Ten seconds, a lease of 15 seconds, 32 MiB, not to be interrupted.
+    /// Ten seconds, a lease of 15 seconds, 32 MiB, no interrupt.
     #[must_use]
     pub fn new(binary: PathBuf) -> AttachOptions {
         AttachOptions {
@@ -81,31 +81,31 @@ impl AttachOptions {
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogSource {
-    /// The agent was loaded into the running JVM: what was compiled before is replayed.
+    /// The agent was loaded into the running JVM: a replay reports code that was compiled before.
     Late,
     /// The JVM was started with the agent (`-agentpath`).
     AtStart,
 }
 
-/// A JVM whose agent writes a log for us.
+/// A JVM whose agent writes a log for the profiler.
 #[derive(Debug)]
 pub struct Attached {
-    /// The log, open for reading and (for lease and consumption) writing; it outlives the JVM.
+    /// The log, open for reading, and for writing the lease and the consumed offset; it outlives the JVM.
     pub log: File,
-    /// Where it comes from.
+    /// Where the log comes from.
     pub source: LogSource,
-    /// How far the JVM's `CLOCK_MONOTONIC`, in which the log is written, is ahead of the host's, nanoseconds.
+    /// How far the JVM's `CLOCK_MONOTONIC`, the clock of the log, is ahead of the host's, nanoseconds.
     pub clock_offset: i64,
     /// When the log was begun, on the host's clock.
     pub started: MonoNs,
-    /// Generated code that is no method, where the log does not tell of it.
+    /// Stubs and adapters, if the log does not contain them.
     pub blobs: StubBlobs,
     /// What the JVM's tables say.
     pub inspection: Inspection,
 }
 
 impl Attached {
-    /// Lets the agent write until then. A log from the start has no lease: nothing happens.
+    /// Lets the agent write until `until`. A log from the start has no lease: nothing happens.
     ///
     /// # Errors
     /// As of writing to the log.
@@ -116,7 +116,7 @@ impl Attached {
         }
     }
 
-    /// Ends the lease: the log's memory is free now; at its next event the agent frees what else it holds.
+    /// Ends the lease: the log's memory is free now; at its next event the agent frees the other memory that it holds.
     ///
     /// # Errors
     /// As of writing to the log.
@@ -127,17 +127,17 @@ impl Attached {
         }
     }
 
-    /// A time of the log as the host's clock has it.
+    /// Converts a time of the log to the host's clock.
     #[must_use]
     pub fn host_time(&self, of_log: u64) -> MonoNs {
         MonoNs(of_log.saturating_add_signed(self.clock_offset.saturating_neg()))
     }
 }
 
-/// An attach that failed, and what was learnt on the way.
+/// A failed attach, and what it learnt about the JVM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// Why.
+    /// Why the attach failed.
     pub refusal: Refusal,
     /// What the JVM's tables say, if they were read.
     pub inspection: Option<Box<Inspection>>,
@@ -146,25 +146,22 @@ pub struct Failed {
 /// Reads version and flags from the JVM's own tables.
 ///
 /// # Errors
-/// Why not.
+/// The [`Refusal`] that kept the helper from reading the tables.
 pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
     outlook(jvm, binary).map(|outlook| outlook.inspection)
 }
 
-/// What can be told of a JVM without attaching.
+/// What can be known of a JVM without attaching.
 #[derive(Debug)]
 pub(super) struct Outlook {
     pub(super) inspection: Inspection,
     /// Why an attach would be refused.
     pub(super) refusal: Option<Refusal>,
-    /// Its memory says where its code is described.
+    /// The JVM's memory says where its code is described.
     pub(super) is_readable: bool,
 }
 
-/// Looks at a JVM without attaching.
-///
-/// # Errors
-/// Why not.
+/// Inspects a JVM without attaching.
 pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<Outlook, Refusal> {
     let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, Task::Inspect)?;
     match answer {
@@ -176,21 +173,21 @@ pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<Outlook, Refusal> {
     }
 }
 
-/// How the stacks of a JVM are walked, and the methods named that its interpreter runs.
+/// How to unwind the stacks of a JVM and name its interpreted methods.
 #[derive(Debug)]
 pub struct JvmDescription {
-    /// What they are walked by.
+    /// The unwind description.
     pub hotspot: HotSpot,
-    /// `/proc/PID/mem`: of this program alone, whatever its pid is given to.
+    /// `/proc/PID/mem`: bound to this program even if the pid is reused.
     pub memory: File,
-    /// Where methods are described there.
+    /// Where that memory describes methods.
     pub layout: VmLayout,
 }
 
-/// Reads what the stacks of a JVM are walked by, from its own tables.
+/// Reads from a JVM's own tables how to unwind its stacks.
 ///
 /// # Errors
-/// Why not.
+/// The [`Refusal`], if the tables cannot be read or do not describe the stacks.
 pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<JvmDescription, Refusal> {
     let limit = if jvm.mapped.is_some() { DESCRIBING } else { INSPECTING };
     match ask(jvm, options, limit, Task::Describe)? {
@@ -203,24 +200,24 @@ pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<JvmDescription, Re
     }
 }
 
-/// A JVM's memory, and what its own tables say of it.
+/// A JVM's open memory, and what its own tables say.
 #[derive(Debug)]
 pub struct Opened {
-    /// `/proc/PID/mem`: of this program alone, whatever its pid is given to.
+    /// `/proc/PID/mem`: bound to this program even if the pid is reused.
     pub memory: File,
-    /// Where code is described there.
+    /// Where that memory describes code.
     pub layout: VmLayout,
-    /// What stacks are walked by, if they can be.
+    /// The unwind description, if the tables have one.
     pub hotspot: Option<HotSpot>,
     /// Version and flags.
     pub inspection: Inspection,
 }
 
 impl Opened {
-    /// What [`describe`] would tell.
+    /// The result that [`describe`] would give.
     ///
     /// # Errors
-    /// If its stacks cannot be walked, or there are too many open files.
+    /// If the stacks cannot be unwound, or there are too many open files.
     pub fn described(&self) -> Result<JvmDescription, Refusal> {
         let hotspot = self.hotspot.clone().ok_or(Refusal::LayoutUnknown)?;
         let memory = self.memory.try_clone().map_err(|e| Refusal::of_own("its memory", &e))?;
@@ -228,10 +225,10 @@ impl Opened {
     }
 }
 
-/// Opens the memory of a JVM. Nothing is asked of it and nothing changes in it.
+/// Opens the memory of a JVM. The JVM gets no request and is not changed.
 ///
 /// # Errors
-/// Why not.
+/// The [`Refusal`], with the inspection if the tables were read.
 pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
     let unread = |refusal| Failed { refusal, inspection: None };
     let (answer, memory) = ask(jvm, options, options.timeout, Task::Open).map_err(unread)?;
@@ -247,10 +244,10 @@ pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
     }
 }
 
-/// Loads the agent into a JVM, or finds it loaded. Nothing stays in its file system.
+/// Loads the agent into a JVM, or finds it loaded. No file stays in the JVM's file system.
 ///
 /// # Errors
-/// Why not; the JVM is as before.
+/// The [`Refusal`], with the inspection if the tables were read; the JVM is as before.
 pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
     let unread = |refusal| Failed { refusal, inspection: None };
     let mut random = [0; 20];
@@ -285,13 +282,13 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
     })
 }
 
-/// A helper sends a descriptor with what it has opened: if there is none, we had no room for it.
+/// A helper sends a descriptor of everything it opened: a missing one means that this process had no room.
 fn no_descriptor() -> Refusal {
     Refusal::of_own("a descriptor from the helper", &io::Error::from_raw_os_error(libc::EMFILE))
 }
 
-/// Runs one helper, unless it is interrupted before that. Where it may have been at work on an attach when it was killed or
-/// died, another one cleans up.
+/// Runs one helper, unless the request is interrupted before that. If a helper was killed or died during an attach,
+/// another helper cleans up after it.
 fn ask(
     jvm: &Jvm,
     options: &AttachOptions,
@@ -327,8 +324,8 @@ fn ask(
     answer
 }
 
-/// Waits for a helper's answer. One that is interrupted hears that nothing more will be said, and cleans up itself: it knows
-/// what it has made.
+/// Waits for a helper's reply. An interrupted helper is notified by the closed side of the socket and cleans up itself:
+/// it knows which files it made.
 fn await_reply(
     channel: &Channel<UnixStream>,
     limit: Duration,
@@ -346,15 +343,15 @@ fn await_reply(
             }
         }
     }
-    // It has begun to answer: what remains is small.
+    // The helper has begun to reply: the remainder is small.
     receive(channel, Some(Instant::now() + CLEANING)).map_err(|refusal| match refusal {
-        // Whoever ends all of a service's processes at once, the helper too, wants this.
+        // A service manager that kills all processes of the service at once, including the helper, causes this.
         Refusal::HelperFailed(_) if options.is_interrupted() => Refusal::Interrupted,
         refusal => refusal,
     })
 }
 
-/// It has answered, or its time is over.
+/// Ends a helper that has replied, or whose time is over.
 fn part_from(tgid: u32, child: ChildProcess) {
     if let Some(child) = child.end(PARTING) {
         STUCK.lock().unwrap_or_else(PoisonError::into_inner).push((tgid, child));

@@ -1,4 +1,4 @@
-//! What a JVM runs, for people to read: its main class or jar. Command lines lie; nothing is decided by them.
+//! The main class or jar of a JVM, for people to read. Command lines can lie, so no decision depends on them.
 
 use crate::text::clean;
 
@@ -7,8 +7,8 @@ const MAX: usize = 200;
 
 /// The launcher of a JDK and of a JRE.
 const LAUNCHER: &[u8] = b"java";
-/// Options of the `java` launcher that take the next argument as their value: `IsClassPathOption`, `IsLauncherOption` and
-/// `IsModuleOption` in libjli/java.c of JDK 8 to 25, and what JDK 28 takes so too (JDK-8387729).
+/// Options of the `java` launcher that take the next argument as their value: `IsClassPathOption`, `IsLauncherOption`
+/// and `IsModuleOption` in libjli/java.c of JDK 8 to 25, and the additions of JDK 28 (JDK-8387729).
 const WITH_VALUE: [&[u8]; 21] = [
     b"-cp",
     b"-classpath",
@@ -32,7 +32,7 @@ const WITH_VALUE: [&[u8]; 21] = [
     b"--sun-misc-unsafe-memory-access",
     b"--finalization",
 ];
-/// What runs source files, and says so itself (`com.sun.tools.javac.launcher.Main`; since JDK 22 `SourceLauncher`).
+/// The class that runs source files (`com.sun.tools.javac.launcher.Main`; since JDK 22 `SourceLauncher`).
 const SOURCE_LAUNCHER: &[u8] = b"jdk.compiler/com.sun.tools.javac.launcher.";
 
 /// The main class, module or jar of `/proc/PID/cmdline`; the program's own name if it is no `java` launcher.
@@ -45,14 +45,14 @@ pub(super) fn main_of(cmdline: &[u8]) -> String {
     clean(main.unwrap_or(program), MAX)
 }
 
-/// Whether a name is that of the launcher alone: what it launches is in an argument file.
+/// Whether `main` is only the launcher's name: the main class is then in an argument file.
 #[must_use]
 pub(super) fn is_launcher(main: &str) -> bool {
     main.as_bytes() == LAUNCHER
 }
 
-/// The main class, module or jar of a command as the launcher notes it in the JVM: `org.example.Main arguments`,
-/// `/opt/app/server.jar arguments`. What follows may be secret and is left out.
+/// The main class, module or jar of a command as the launcher passes it to the JVM: `org.example.Main arguments`,
+/// `/opt/app/server.jar arguments`. The arguments may be secret and are left out.
 #[must_use]
 pub(super) fn main_of_command(command: &[u8]) -> String {
     const JAR: &[u8] = b".jar";

@@ -1,4 +1,4 @@
-//! One deadline for all of an attach.
+//! One deadline for a whole attach.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::refusal::Refusal;
 
-/// Until when, and for whom: who asked may want no answer any more.
+/// The end of an attach: a time, or the moment at which the profiler no longer wants the result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     end: Instant,
@@ -16,7 +16,7 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// `asker`: the socket on which it is over when the other side will say nothing more.
+    /// `asker`: the socket to the profiler; a write side that is shut down interrupts the attach.
     pub(super) fn after(limit: Duration, asker: BorrowedFd<'static>) -> Deadline {
         Deadline { end: Instant::now() + limit, asker }
     }
@@ -63,7 +63,7 @@ impl Deadline {
         if ended { Err(Refusal::Exited) } else { self.check() }
     }
 
-    /// Which of these have something to say within `limit`; who asked comes first.
+    /// Which descriptors become ready within `limit`; an interrupt by the asker comes first.
     fn wait<const N: usize>(self, what: [PollFd<'_>; N], limit: Duration) -> Result<[bool; N], Refusal> {
         let mut all = vec![PollFd::from_borrowed_fd(self.asker, PollFlags::RDHUP)];
         all.extend(what);

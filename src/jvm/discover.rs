@@ -1,4 +1,4 @@
-//! Finding JVMs: every process that executes `libjvm.so`, whoever's it is and in whatever namespaces.
+//! Finding JVMs: every process that executes `libjvm.so`, of any user and in any namespaces.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,50 +17,50 @@ use crate::process::procfs::{self, MAX_ARGUMENTS};
 use crate::process::{OutOfPatience, Patience};
 use crate::sample::{MonoNs, ProcessId};
 
-/// A process that maps a file called `libjvm.so` to execute it. All but the numbers is what the process says of itself: text is
-/// for people to read.
+/// A process that maps a file called `libjvm.so` to execute it. The process itself controls every field except the
+/// numbers: text is for people to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jvm {
-    /// Which process. From `/proc` its start is exact to one clock tick (10 ms) and `exec` is 0; compare with
-    /// [`is_same_process`].
+    /// Which process. The start time comes from `/proc` and is exact to one clock tick (10 ms), and `exec` is 0;
+    /// compare with [`is_same_process`].
     pub process: ProcessId,
-    /// Its start in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub start_ticks: u64,
-    /// Its pid in the innermost pid namespace it is in.
+    /// Pid in the innermost pid namespace of the process.
     pub ns_pid: u32,
-    /// Effective user id, in our user namespace.
+    /// Effective user id, in the profiler's user namespace.
     pub uid: u32,
-    /// Effective group id, in our user namespace.
+    /// Effective group id, in the profiler's user namespace.
     pub gid: u32,
     /// Main class, module or jar; else the program's name.
     pub main: String,
-    /// Container id, as a guess from its cgroup.
+    /// Container id, as a guess from the cgroup.
     pub container: Option<String>,
-    /// Path of `libjvm.so` as its maps have it: any bytes, not fit to print.
+    /// Path of `libjvm.so` as the process's maps have it: any bytes, not fit to print.
     pub libjvm: PathBuf,
-    /// Address at which its first page is mapped.
+    /// Address at which the first page of `libjvm.so` is mapped.
     pub(super) base: u64,
-    /// When it was mapped, if that was seen.
+    /// When `libjvm.so` was mapped, if the profiler saw that.
     pub(super) mapped: Option<MonoNs>,
 }
 
 impl Jvm {
-    /// The same, which mapped `libjvm.so` at that time. Its process may be much older: what executes a JVM has often been
-    /// a shell for a while.
+    /// Sets the time at which the process mapped `libjvm.so`. The process may be much older: often a shell ran in it
+    /// before it executed the JVM.
     #[must_use]
     pub fn mapped_at(self, at: MonoNs) -> Jvm {
         Jvm { mapped: Some(at), ..self }
     }
 }
 
-/// Whether a pid with a start time from `/proc/PID/stat` (clock ticks since boot, rounded down) is the process that
-/// BPF saw (nanoseconds). The exec id is not in `/proc` and so is not compared.
+/// Whether a pid with a start time from `/proc/PID/stat` (clock ticks since boot, rounded down) is the process that BPF
+/// saw (nanoseconds). `/proc` has no exec id, so exec ids are not compared.
 #[must_use]
 pub fn is_same_process(start_ticks: u64, tgid: u32, bpf: ProcessId) -> bool {
     tgid == bpf.tgid && bpf.start / procfs::clock_tick() == start_ticks
 }
 
-/// Every JVM on the host that `/proc` shows us, in the order of pids.
+/// All JVMs on the host that `/proc` shows, in the order of pids.
 /// A process whose memory lock is held for long is left out, and the log says how many.
 ///
 /// # Errors
@@ -89,13 +89,13 @@ pub fn discover() -> Result<Vec<Jvm>, Errno> {
     Ok(found)
 }
 
-/// One process by its pid: `None` if it is no JVM, has ended, or does not let itself be read.
+/// The JVM with this pid; `None` if the process is no JVM, has exited, or cannot be read.
 #[must_use]
 pub fn find(tgid: u32) -> Option<Jvm> {
     Patience::new(PATIENCE).run(tgid, move || look_at(tgid)).ok().flatten()
 }
 
-/// All through one descriptor of `/proc/PID`, so that a reused pid cannot mix two processes.
+/// Reads everything through one descriptor of `/proc/PID`, so that a reused pid cannot mix two processes.
 fn look_at(tgid: u32) -> Option<Jvm> {
     let process = ProcessDir::open(tgid).ok()?;
     let Running { dir, stat } = process.running().ok()?;
@@ -117,8 +117,8 @@ fn look_at(tgid: u32) -> Option<Jvm> {
     })
 }
 
-/// Where the `libjvm.so` begins that a process executes, and its path. Indexers, scanners and packers map another one as
-/// data. All mappings are looked at only of processes that execute none.
+/// Base address and path of the `libjvm.so` that a process executes. Indexers, scanners and packers map another
+/// `libjvm.so` as data. Only processes without an executable `libjvm.so` have all their mappings read.
 fn libjvm_of(task: BorrowedFd<'_>) -> Option<(u64, PathBuf)> {
     let mut maps = Maps::open(task).ok()?;
     while let Some(Ok(entry)) = maps.next() {

@@ -1,7 +1,7 @@
-//! Exported symbols of a library as it lies in memory: found as the dynamic linker finds them, by the library's own
-//! hash table. No file is opened, so neither a deleted `libjvm.so` nor a false one at its path matters.
+//! Exported symbols of a library in memory, found by the library's own hash table as the dynamic linker finds them. No
+//! file is opened, so neither a deleted `libjvm.so` nor a false one at its path matters.
 //!
-//! ELF64 only (elf(5); the GNU hash table is described in the binutils and glibc sources).
+//! ELF64 only (elf(5); the binutils and glibc sources describe the GNU hash table).
 
 use super::memory::{Memory, Nonsense, half_in, word_in};
 
@@ -16,14 +16,14 @@ const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const SYMBOL: u64 = 24;
-/// A chain longer than this is no hash table.
+/// A longer chain means that the table is corrupt.
 const MAX_CHAIN: u32 = 4096;
 
 /// A library in memory.
 #[derive(Debug)]
 pub(super) struct Exported<'a, M> {
     memory: &'a M,
-    /// What is added to the addresses in the file.
+    /// The difference between addresses in memory and in the file.
     bias: u64,
     symbols: u64,
     strings: u64,
@@ -41,7 +41,7 @@ impl<'a, M: Memory> Exported<'a, M> {
     pub(super) fn at(memory: &'a M, base: u64) -> Result<Exported<'a, M>, Nonsense> {
         let mut header = [0; 64];
         memory.read_all(base, &mut header)?;
-        // Class 64; the byte order is that of this machine, as it runs here.
+        // Class 64; the byte order is this machine's, since the library runs here.
         if !header.starts_with(b"\x7fELF\x02") {
             return Err(Nonsense);
         }
@@ -62,7 +62,7 @@ impl<'a, M: Memory> Exported<'a, M> {
         let length = word_in(dynamic, 40)?.min(MAX_DYNAMIC);
         let mut entries = vec![0; usize::try_from(length).map_err(|_| Nonsense)?];
         memory.read_all(bias.wrapping_add(word_in(dynamic, 16)?), &mut entries)?;
-        // glibc writes absolute addresses into the section, musl leaves it alone.
+        // glibc writes absolute addresses into the section, musl does not change it.
         let address = |value: u64| if value < base { bias.wrapping_add(value) } else { value };
         let entry = |tag: u64| {
             let mut words = entries.chunks_exact(16).map(|e| (word_in(e, 0), word_in(e, 8)));
@@ -85,7 +85,7 @@ impl<'a, M: Memory> Exported<'a, M> {
         }
     }
 
-    /// What a variable of eight bytes holds.
+    /// The value of a variable of eight bytes.
     pub(super) fn value(&self, name: &str) -> Result<u64, Nonsense> {
         self.memory.word(self.symbol(name)?)
     }
@@ -136,7 +136,7 @@ impl<'a, M: Memory> Exported<'a, M> {
         Err(Nonsense)
     }
 
-    /// The symbol's address if that is its name.
+    /// The symbol's address if the symbol at `index` has this name.
     fn if_named(&self, index: u32, name: &[u8]) -> Result<Option<u64>, Nonsense> {
         let mut symbol = [0; SYMBOL as usize];
         self.memory.read_all(self.symbols.wrapping_add(u64::from(index) * SYMBOL), &mut symbol)?;
@@ -156,7 +156,7 @@ impl<'a, M: Memory> Exported<'a, M> {
 mod tests {
     use super::*;
 
-    /// Memory that is everywhere, and empty.
+    /// Memory with zeros at every address.
     struct Zeros;
 
     impl Memory for Zeros {

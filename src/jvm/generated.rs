@@ -1,10 +1,10 @@
-//! Classes that a JVM or a known generator makes at run time: what of their names is made up for one run.
+//! Names of classes that a JVM or a known generator makes at run time: removes the part that is made up for one run.
 //!
-//! Only exact shapes count. A class of the user whose name merely looks generated keeps it: two classes that became one
-//! would be a false answer, a number too many is only noise.
+//! Only exact shapes count. A user's class whose name merely looks generated keeps it: two classes merged into one
+//! would be a false result, while a leftover number is only noise.
 
-/// The name of a class, dotted, without what its generator made up for this run; `None` if nothing of it is made up.
-/// `file`: its source file, empty if it has none; `hidden`: the JVM says that the class is a hidden one.
+/// The name of a class, dotted, without what its generator made up for this run; `None` if no part is made up. `file`
+/// is the source file, empty if the class has none; `hidden`: the JVM says that the class is a hidden one.
 pub(super) fn without_run_number(dotted: &str, file: &[u8], hidden: bool) -> Option<String> {
     let bare = without_hash(dotted);
     let (package, simple) = bare.rsplit_once('.').unwrap_or(("", bare));
@@ -16,7 +16,7 @@ pub(super) fn without_run_number(dotted: &str, file: &[u8], hidden: bool) -> Opt
     Some(if package.is_empty() { simple.to_owned() } else { format!("{package}.{simple}") })
 }
 
-/// What is the same in each run of a class's simple name.
+/// The part of a class's simple name that is the same in each run.
 fn stem<'a>(package: &str, simple: &'a str, file: &[u8]) -> Option<&'a str> {
     // Clojure's evaluated forms (`Compiler.eval`), of the prompt only: a function of a file may be called `eval1`.
     if let Some(number) = after(simple, "$eval")
@@ -25,7 +25,7 @@ fn stem<'a>(package: &str, simple: &'a str, file: &[u8]) -> Option<&'a str> {
     {
         return simple.strip_suffix(number);
     }
-    // A compiler says what it compiled; these generators do not, so that none of a file is theirs.
+    // A compiler names the source file; these generators name none, so a class with a file is not theirs.
     let without_file = || of_the_jdk(package, simple).or_else(|| of_byte_buddy(simple));
     let found = if file.is_empty() { without_file() } else { of_java_lang_invoke(package, simple) };
     found.or_else(|| of_cglib(simple)).or_else(|| of_javassist(simple))
@@ -47,7 +47,7 @@ fn of_the_jdk<'a>(package: &str, simple: &'a str) -> Option<&'a str> {
         "sun.reflect" | "jdk.internal.reflect" => {
             ACCESSORS.into_iter().find(|accessor| numbered(accessor)).and_then(|a| simple.get(..a.len()))
         }
-        // In the package of an interface that is not public.
+        // A proxy of an interface that is not public is in the interface's package.
         _ => numbered("$Proxy").then_some("$Proxy"),
     }
 }
@@ -77,8 +77,8 @@ fn of_byte_buddy(simple: &str) -> Option<&str> {
     (is_random(random) || marker == "$MockitoMock" && is_number(random)).then_some(name)
 }
 
-/// CGLIB's `DefaultNamingPolicy` (`Service$$EnhancerByCGLIB$$1a2b3c4d`, `…_2` if it is taken), with the tags of Spring,
-/// Guice and Mockito 1, and `SpringNamingPolicy` since 6.0 (`Service$$SpringCGLIB$$0`, `…$$FastClass$$0`).
+/// CGLIB's `DefaultNamingPolicy` (`Service$$EnhancerByCGLIB$$1a2b3c4d`, `…_2` if that is taken), with the tags of
+/// Spring, Guice and Mockito 1, and `SpringNamingPolicy` since 6.0 (`Service$$SpringCGLIB$$0`, `…$$FastClass$$0`).
 fn of_cglib(simple: &str) -> Option<&str> {
     const TAGS: [&str; 4] = ["ByCGLIB", "BySpringCGLIB", "ByGuice", "ByMockitoWithCGLIB"];
     let (name, last) = simple.rsplit_once("$$")?;
@@ -104,8 +104,8 @@ fn of_javassist(simple: &str) -> Option<&str> {
     is_number(number).then(|| &simple[..simple.len() - number.len() - 1])
 }
 
-/// Before JDK 15 a class without a name of its own has the hash of its mirror behind its host's
-/// (`InstanceKlass::signature_name`): `java/lang/invoke/LambdaForm$MH/1234567`. A class of the user may be called `100`.
+/// Before JDK 15 the name of an anonymous class is its host's name, then the hash of its mirror
+/// (`InstanceKlass::signature_name`): `java/lang/invoke/LambdaForm$MH/1234567`. A user's class may be called `100`.
 fn without_hash(dotted: &str) -> &str {
     match dotted.rsplit_once('.') {
         Some((host, hash)) if is_number(hash) && is_anonymous_host(host) => host,
@@ -113,14 +113,14 @@ fn without_hash(dotted: &str) -> &str {
     }
 }
 
-/// Whose classes without a name are known; no user's class is in a package of the JDK's own name.
+/// Whether the host's anonymous classes are known; user classes cannot be in a `java.` package.
 fn is_anonymous_host(host: &str) -> bool {
     host.starts_with("java.")
         || after(host, "$$Lambda$").is_some_and(is_number)
         || host.ends_with("$$StringConcat")
 }
 
-/// `jdk.proxy2.$Proxy7` and `com.sun.proxy.jdk.proxy2.$Proxy7`: the package is numbered too, one for each class loader.
+/// `jdk.proxy2.$Proxy7` and `com.sun.proxy.jdk.proxy2.$Proxy7`: each class loader has its own numbered package.
 fn numbered_package(package: &str, simple: &str) -> String {
     let outer = ["com.sun.proxy.jdk.proxy", "jdk.proxy"];
     let numbered = outer.into_iter().find(|outer| package.strip_prefix(outer).is_some_and(is_number));
@@ -130,7 +130,7 @@ fn numbered_package(package: &str, simple: &str) -> String {
     }
 }
 
-/// What stands behind the last `marker`.
+/// The text behind the last `marker`.
 fn after<'a>(name: &'a str, marker: &str) -> Option<&'a str> {
     name.rsplit_once(marker).map(|(_, tail)| tail)
 }
@@ -144,14 +144,14 @@ fn is_hex(text: &str, most: usize) -> bool {
     (1..=most).contains(&text.len()) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Eight letters and digits, as of Byte Buddy's `RandomString`, which are no words of a programmer: `Builders`,
-/// `FooMaker`. Of what is random one in a hundred looks like words and stays.
+/// Eight letters and digits, as of Byte Buddy's `RandomString`, that are not a programmer's words: `Builders`,
+/// `FooMaker`. One random text in a hundred looks like words and stays.
 fn is_random(text: &str) -> bool {
     const LENGTH: usize = 8;
     text.len() == LENGTH && text.bytes().all(|b| b.is_ascii_alphanumeric()) && !is_words(text)
 }
 
-/// Letters only, each word of two or more, of which the first is a capital or, in the first word, need not be.
+/// Camel case: letters only, each word two letters or longer, with a capital first (optional in the first word).
 fn is_words(text: &str) -> bool {
     let mut word = 0;
     for (at, b) in text.bytes().enumerate() {
@@ -168,7 +168,7 @@ fn is_words(text: &str) -> bool {
 mod tests {
     use super::without_run_number;
 
-    /// Of a class without a source file.
+    /// The pretty name of a class without a source file.
     fn pretty(dotted: &str) -> String {
         of_file(dotted, "")
     }
@@ -220,7 +220,7 @@ mod tests {
             assert_eq!(without_run_number(kept, b"", false), None, "{kept}");
             assert_eq!(without_run_number(kept, b"X.java", false), None, "{kept}");
         }
-        // A compiler wrote these: no generator names a source file of them.
+        // A compiler wrote these: no generator names a source file for them.
         assert_eq!(of_file("Maker$ByteBuddy$x7Gamma1", "Maker.java"), "Maker$ByteBuddy$x7Gamma1");
         assert_eq!(of_file("a.F$$Lambda$1", "F.java"), "a.F$$Lambda$1");
         assert_eq!(of_file("a.$Proxy1", "Proxies.kt"), "a.$Proxy1");

@@ -1,5 +1,5 @@
-//! The helper: a child process for one JVM, gone after one answer. It opens what the JVM controls (memory, files,
-//! its attach socket), and may hang or be killed at any point.
+//! The helper: a child process that handles one request about one JVM and exits. The process opens what the JVM
+//! controls (memory, files, attach socket), and may hang or be killed at any point.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -33,18 +33,18 @@ use crate::unwind::HotSpot;
 /// The hidden argument that makes the program a helper.
 pub const ARGUMENT: &str = "__jvm-helper";
 
-/// A JVM younger than this may still be starting: not a word of its tables is final before it catches SIGQUIT.
+/// A younger JVM may still be starting: its tables are not final before it runs Java (`runs_java`).
 const STARTING: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Longest `release` file that is read, bytes.
 const MAX_RELEASE: u64 = 64 << 10;
-/// Where a Java runtime's top lies above `libjvm.so`: `lib/server`, or `jre/lib/amd64/server` on JDK 8.
+/// How many levels above `libjvm.so` the runtime's top directory is: `lib/server`, or `jre/lib/amd64/server` on JDK 8.
 const LEVELS_ABOVE: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// The child's entry: one request from the socket that is its standard input, one answer. Returns the exit code.
+/// The helper's entry: one request from the socket that is its standard input, one reply. Returns the exit code.
 #[must_use]
 pub fn main() -> i32 {
-    // Before anything else: whoever started this may be gone already.
+    // First of all: the parent may have exited already.
     let Some(parent) = getppid().map(|p| p.as_raw_nonzero().get().unsigned_abs()) else { return 1 };
     if !die_with_parent(parent) || rustix::thread::set_no_new_privs(true).is_err() {
         return 1;
@@ -76,7 +76,7 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
                 inspect(&target.memory()?, request.base).map_err(|_| gone_or_foreign(&target))?;
             vendor(&mut inspection);
             answer.foreseen = foreseen(&target, request.parent, &inspection, deadline).err();
-            // Only what it is found by: that is small.
+            // The reply has the layout only, which is small.
             answer.layout =
                 VmLayout::read(&target.memory()?, request.base).ok().filter(|_| !inspection.is_zero);
             answer.inspection = Some(inspection);
@@ -125,8 +125,8 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
     }
 }
 
-/// Reads the tables of a JVM that has got so far that they are right: it runs Java, or its socket is there.
-/// A JVM that is young when it is first looked at gets all the time there is: with little CPU its start takes long.
+/// Reads the tables of a JVM once they are final: it runs Java, or its socket exists. A JVM that is young at first gets
+/// all the time up to the deadline: with little CPU it starts slowly.
 fn when_started(
     target: &AttachTarget,
     request: &HelperRequest,
@@ -151,15 +151,15 @@ fn when_started(
     }
 }
 
-/// Reads what the stacks of a JVM are walked by, once it is there: code heaps, interpreter and stubs are made long before
-/// anything can be attached to, but after the libraries are mapped.
+/// Reads how to unwind the stacks of a JVM, as soon as its tables say that. Code heaps, interpreter and stubs are made
+/// long before attaching is possible, but after the libraries are mapped.
 fn when_described(
     target: &AttachTarget,
     request: &HelperRequest,
     deadline: Deadline,
 ) -> Result<(ProcessMemory, VmLayout, HotSpot), Refusal> {
     let memory = target.memory()?;
-    // With little CPU its start takes long: one that was seen to begin is waited for until it could be attached to.
+    // With little CPU a JVM starts slowly: one whose start was seen is waited for until attaching would be possible.
     let begun = request.mapped.is_some();
     let mut early: Option<VmLayout> = None;
     loop {
@@ -167,7 +167,7 @@ fn when_described(
             true => runs_java(&target.proc_file("status")?),
             false => target.age() >= STARTING,
         };
-        // What is read of all there is costs more than a look whether it is there.
+        // Reading everything costs more than checking whether the interpreter exists.
         if started || early.as_ref().is_none_or(|layout| layout.has_interpreter(&memory)) {
             let read = VmLayout::read(&memory, request.base).ok();
             early = match read.map(|layout| (hotspot(&memory, &layout), layout)) {
@@ -197,8 +197,8 @@ fn when_described(
     }
 }
 
-/// Opens a JVM's memory, and reads its tables, once it has got so far that its flags are final (with `-Xrs`, when it is old
-/// enough): its libraries are mapped before that.
+/// Opens a JVM's memory and reads its tables, once its flags are final (with `-Xrs`, once it is old enough). Its
+/// libraries are mapped before that.
 fn open_memory(
     target: &AttachTarget,
     request: &HelperRequest,
@@ -223,7 +223,7 @@ fn gone_or_foreign(target: &AttachTarget) -> Refusal {
     if is_gone(target) { Refusal::Exited } else { Refusal::NotHotSpot }
 }
 
-/// A process that is ending has no memory some time before it has ended.
+/// An exiting process loses its memory some time before it has exited.
 fn is_gone(target: &AttachTarget) -> bool {
     target.has_exited() || target.maps().is_ok_and(|mut maps| maps.next().is_none())
 }
@@ -253,33 +253,33 @@ fn attach(
     let habits = Habits::of(inspection);
     loop {
         let socket = connection(target, &tmp, parent, habits, deadline)?;
-        // The JVM listens: nobody needs a trigger any more.
+        // The JVM listens: the trigger is not needed any more.
         remove_stale_trigger(target, tmp.as_fd())?;
         load(target, &tmp, &socket, parent, order, stubs, deadline)?;
         match logs_of(target)?.into_iter().find(|log| log.header.nonce == order.nonce) {
             Some(found) => {
-                // What the log may not tell is read from outside. Without it some frames have no name.
+                // Code that the log may not report is read from the JVM's memory. If that fails, some frames have no
+                // name.
                 let unseen = || target.memory().ok().and_then(|memory| blobs(&memory, base).ok());
                 let blobs = if stubs { None } else { unseen() };
                 let facts = facts(&found, blobs.unwrap_or_default());
                 return Ok((found, facts));
             }
-            // It listens before its tool interface is ready.
+            // The JVM listens before its tool interface is ready.
             None if target.age() < STARTING => deadline.pause(target.pidfd(), PAUSE)?,
             None => return Err(Refusal::NoLog),
         }
     }
 }
 
-/// How long the log may get before it is read: its pages count against the memory limits of the JVM's cgroups. No more
-/// than `most`, a fiftieth of the tightest limit, and a quarter of what is left.
+/// Most unread bytes of the log: its pages count against the memory limits of the JVM's cgroups. The cap is at most
+/// `most`, a fiftieth of the tightest limit, and a quarter of the memory left.
 fn cap(target: &AttachTarget, most: u64) -> u64 {
     let cgroups = target.proc_file("cgroup").unwrap_or_default();
     let room = Hierarchies::mounted().memory(&Membership::parse(&cgroups).absolute());
     room.map_or(most, |room| most.min(room.limit / 50).min(room.left / 4))
 }
 
-/// Has the JVM load the agent.
 fn load(
     target: &AttachTarget,
     tmp: &OwnedFd,
@@ -289,7 +289,7 @@ fn load(
     stubs: bool,
     deadline: Deadline,
 ) -> Result<(), Refusal> {
-    // What dlopen knows by this very path it does not load a second time.
+    // dlopen does not load a library a second time if it knows this very path.
     let is_free = |name: &String| entry(tmp.as_fd(), name).is_ok_and(|there| there.is_none());
     let loaded = loaded_name(target.maps()?).filter(is_free);
     let name = loaded.unwrap_or_else(|| order.file_name.clone());
@@ -305,7 +305,7 @@ fn load(
     }
 }
 
-/// Who made the JVM, by the `release` file of its runtime; read as the target's user.
+/// The JVM's vendor by the `release` file of its runtime; read as the target's user.
 fn vendor_beside(target: &AttachTarget, request: &HelperRequest) -> String {
     let read = || {
         let mut bytes = Vec::new();

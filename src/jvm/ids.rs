@@ -1,4 +1,5 @@
-//! Acting as the target's user: what a JVM accepts, and what an attacker in its place could do anyway.
+//! Acting as the target's user. A JVM accepts that user, and an attacker in the JVM's place has the user's rights
+//! anyway.
 
 use rustix::process::{Gid, Uid};
 use rustix::process::{Signal, getgid, getppid, getuid, set_parent_process_death_signal};
@@ -6,8 +7,8 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::refusal::Refusal;
 
-/// Dies with the process that started it: also after each change of ids, which makes the kernel forget the wish.
-/// `false` if that process has ended already.
+/// Makes this process die with its parent. Needed again after each change of ids, which resets the kernel's setting.
+/// `false` if the parent has already exited.
 pub(super) fn die_with_parent(parent: u32) -> bool {
     let asked = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
     asked && getppid().is_some_and(|p| p.as_raw_nonzero().get().unsigned_abs() == parent)
@@ -20,8 +21,8 @@ pub(super) struct UserIds {
     pub(super) gid: u32,
 }
 
-/// Runs `act` with effective ids (and so file system ids) of the target, no other groups, and no capability in
-/// force. Real and saved ids stay ours, so that the target's user can neither signal nor trace us.
+/// Runs `act` with the target's effective ids (and so file system ids), no other groups, and no effective capability.
+/// Real and saved ids stay the profiler's, so that the target's user can neither signal nor trace this process.
 ///
 /// Only for a process with one thread: on Linux ids belong to threads.
 pub(super) fn as_target<T>(

@@ -1,5 +1,5 @@
-//! What a JVM says of itself in its own tables: version, flags, threads, main class. Command lines lie, and do not show what
-//! came from `JAVA_TOOL_OPTIONS`, argument files or defaults.
+//! What a JVM's own tables (VMStructs) say: version, flags, threads, main class. Command lines can lie, and do not show
+//! options from `JAVA_TOOL_OPTIONS`, argument files or defaults.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use super::version::JavaVersion;
 use super::vm_structs::{Field, VmStructs};
 use crate::text::clean;
 
-/// JDK 25 has about 1,500 flags.
+/// Most flags that are read. JDK 25 has about 1,500.
 const MAX_FLAGS: u64 = 16_384;
 const FLAG_SIZES: std::ops::RangeInclusive<u64> = 16..=256;
 
@@ -38,21 +38,22 @@ const FIELDS: &[Field] = &[
     threads::FIELDS[6],
     threads::FIELDS[7],
 ];
-/// In what a build for the Zero interpreter says of itself: `OpenJDK 64-Bit Zero VM (17.0.19+10) for linux-amd64 …`.
+/// Part of the version text of a build with the Zero interpreter: `OpenJDK 64-Bit Zero VM (17.0.19+10) for linux-amd64
+/// …`.
 const ZERO: &str = " Zero VM (";
-/// So much of the main class and its arguments is read, bytes: the name comes first.
+/// Bytes of the main class and its arguments that are read: the name comes first.
 const MAX_COMMAND: usize = 512;
 
-/// The flags that matter to us. `None`: this JVM has no such flag.
+/// The flags that matter to the profiler. `None`: this JVM has no such flag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flags {
     /// Compiled code keeps frame pointers: stacks reach the root.
     pub preserve_frame_pointer: Option<bool>,
     /// Attaching is switched off; SIGQUIT would print a thread dump.
     pub disable_attach_mechanism: Option<bool>,
-    /// Agents may be loaded late (JDK 9 and later; before, always).
+    /// Agents may be loaded late. The flag exists since JDK 9; earlier JDKs always allow it.
     pub enable_dynamic_agent_loading: Option<bool>,
-    /// `-Xrs`: SIGQUIT is not caught, the attach socket is there from the start.
+    /// `-Xrs`: the JVM does not catch SIGQUIT, and its attach socket exists from the start.
     pub reduce_signal_usage: Option<bool>,
     /// Compiled code has debug records everywhere, not only at calls and safepoints.
     pub debug_non_safepoints: Option<bool>,
@@ -63,13 +64,12 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Whether compiled code is known to keep frame pointers.
     pub(super) fn keeps_frame_pointers(&self) -> bool {
         self.preserve_frame_pointer == Some(true)
     }
 
-    /// Whether objects are moved while the program runs: a pointer that was just read may lead to what another object has
-    /// become.
+    /// Whether the collector moves objects while the program runs: a pointer that was just read may lead to another
+    /// object.
     pub(super) fn moves_objects_meanwhile(&self) -> bool {
         self.z_collector == Some(true) || self.shenandoah_collector == Some(true)
     }
@@ -78,31 +78,31 @@ impl Flags {
 /// What the JVM's own tables say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspection {
-    /// Its version; `None` if its text is not understood.
+    /// The version; `None` if its text is not understood.
     pub version: Option<JavaVersion>,
     /// The version as `java -version` writes it, fit to print: `17.0.15+6-Debian-1deb12u1`, `1.8.0_462-b08`.
     pub release: String,
-    /// Who made it, by the `release` file beside it; empty if there is none.
+    /// The vendor according to the `release` file of the Java runtime; empty if there is no such file.
     pub vendor: String,
-    /// Flags.
+    /// The flags that the profiler uses.
     pub flags: Flags,
-    /// Main class, module or jar, fit to print; empty if the JVM has not noted it: only launchers tell it.
+    /// Main class, module or jar, fit to print; empty if no launcher passed it to the JVM.
     pub main: String,
-    /// It has the Zero interpreter: Java runs in a loop of C++.
+    /// The build has the Zero interpreter: a loop in C++ runs the Java code.
     pub is_zero: bool,
-    /// Its Java threads, if its tables say where they are.
+    /// The JVM's Java threads; `None` if its tables do not say where they are.
     pub(super) threads: Option<JavaThreads>,
 }
 
 impl Inspection {
-    /// What the JVM runs: by its command line, `found`, unless that names the launcher alone.
+    /// The main class, module or jar from the command line (`found`), unless `found` names only the launcher.
     #[must_use]
     pub fn main_or(&self, found: &str) -> String {
         if is_launcher(found) && !self.main.is_empty() { self.main.clone() } else { found.to_owned() }
     }
 }
 
-/// Java 8's HotSpot counts for itself: `25.462-b08`.
+/// Rewrites the release of Java 8, whose HotSpot has its own version number: `25.462-b08`.
 fn in_javas_words(release: String, version: Option<JavaVersion>) -> String {
     match release.strip_prefix("25.") {
         Some(rest) if version.is_some_and(|version| version.feature == 8) => format!("1.8.0_{rest}"),
@@ -110,7 +110,7 @@ fn in_javas_words(release: String, version: Option<JavaVersion>) -> String {
     }
 }
 
-/// Reads version and flags. `base` is where `libjvm.so` is mapped.
+/// `base` is where `libjvm.so` is mapped.
 pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, Nonsense> {
     let tables = VmStructs::read(memory, base, &[FIELDS], &FLAG_CLASSES)?;
     let string = |name| -> Result<Vec<u8>, Nonsense> {
@@ -127,7 +127,7 @@ pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, No
     Ok(Inspection { version, release, vendor: String::new(), flags, main, is_zero, threads })
 }
 
-/// The main class and its arguments, as the launcher told it; empty if it did not.
+/// The main class and its arguments, as the launcher passed them to the JVM; empty if it did not.
 fn command<M: Memory>(memory: &M, tables: &VmStructs) -> Vec<u8> {
     let text = tables.field("Arguments", "_java_command").and_then(|at| memory.word(at).ok()).unwrap_or(0);
     let mut bytes = vec![0; if text == 0 { 0 } else { MAX_COMMAND }];
@@ -169,7 +169,7 @@ fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsen
     Ok(flags)
 }
 
-/// Who made a Java runtime, from its `release` file: the value of `IMPLEMENTOR`, fit to print.
+/// The vendor of a Java runtime: the value of `IMPLEMENTOR` in its `release` file, fit to print.
 #[must_use]
 pub(super) fn vendor_of(release_file: &[u8]) -> String {
     let line = release_file.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"IMPLEMENTOR="));
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(vendor_of(b"JAVA_VERSION=\"17\"\n"), "");
     }
 
-    /// Memory that answers every address with the same bytes.
+    /// Memory that has the same bytes at every address.
     struct Echo(Vec<u8>);
 
     impl Memory for Echo {
@@ -217,7 +217,7 @@ mod tests {
         {
             assert_eq!(inspect(&Echo(pattern), 0x7000_0000_0000).err(), Some(Nonsense));
         }
-        // A header that is plausible, in front of noise.
+        // A plausible header in front of noise.
         let mut page = vec![0_u8; 4096];
         page[..5].copy_from_slice(b"\x7fELF\x02");
         page[32] = 64;

@@ -1,4 +1,4 @@
-//! Making a JVM listen: the file `.attach_pidN` and SIGQUIT, on which HotSpot starts its attach listener.
+//! Making a JVM listen: the file `.attach_pidN` and SIGQUIT make HotSpot start its attach listener.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::refusal::Refusal;
 use super::status::catches_sigquit;
 use super::target::{AttachTarget, entry};
 
-/// How often the socket is looked for.
+/// Pause between two checks for the socket.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How old a JVM must be to be sent a signal.
+/// Minimum age of a JVM that is sent a signal.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// What a JVM's listener is known to do.
+/// What a JVM's attach listener is known to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
-    /// It starts on SIGQUIT; with `-Xrs` it runs from the start.
+    /// The listener starts on SIGQUIT; with `-Xrs` it runs from the start.
     pub(super) starts_on_signal: bool,
-    /// SIGQUIT also makes a listener whose socket file is gone start anew (JDK-8225690, in all since 14); others
-    /// print a thread dump.
+    /// SIGQUIT also restarts a listener whose socket file is gone (JDK-8225690, in all since 14); other releases print
+    /// a thread dump.
     pub(super) starts_anew: bool,
 }
 
@@ -46,13 +46,13 @@ pub(super) fn connection(
     habits: Habits,
     deadline: Deadline,
 ) -> Result<OwnedFd, Refusal> {
-    // HotSpot before 11 wants its own effective ids at the other end, and within a user namespace every version does.
+    // HotSpot before 11 requires its own effective ids at the other end; within a user namespace every version does.
     let look = || as_target(target.ids(), parent, || connect_to(target, tmp, deadline));
     loop {
         if let Some(socket) = look()? {
             return Ok(socket);
         }
-        // The file of a listener that starts early is removed again by the rest of HotSpot's start.
+        // HotSpot's startup removes the socket file of a listener that starts early.
         if target.age() >= SETTLED {
             break;
         }
@@ -71,7 +71,7 @@ pub(super) fn connection(
                 return Ok(socket);
             }
             looks += 1;
-            // A second signal only if the listener runs and lacks its file: else it prints a thread dump.
+            // A second signal is safe only if the listener runs without its file: otherwise it prints a thread dump.
             if again && looks.is_multiple_of(100) && listens_without_file(target)? {
                 again = false;
                 target.quit_if_caught(parent)?;
@@ -90,7 +90,7 @@ pub(super) fn connection(
     }
 }
 
-/// Refuses a JVM that would not begin to listen when it is asked to.
+/// Refuses a JVM that would not begin to listen on a signal.
 fn check_start(target: &AttachTarget, habits: Habits) -> Result<(), Refusal> {
     if !habits.starts_on_signal {
         return Err(Refusal::SignalNotCaught);
@@ -101,7 +101,7 @@ fn check_start(target: &AttachTarget, habits: Habits) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Why [`connection`] would fail, as far as it can be told without a signal.
+/// Why [`connection`] would fail, as far as that is known without a signal.
 pub(super) fn foresee(
     target: &AttachTarget,
     tmp: &OwnedFd,
@@ -125,8 +125,7 @@ pub(super) fn foresee(
     }
 }
 
-/// Whether the JVM has a socket open that it bound as its listener's, though there is no file to connect to (a cleaner
-/// of `/tmp` took it).
+/// Whether the JVM has its listener's socket open although the socket's file is gone (a cleaner of `/tmp` removed it).
 fn listens_without_file(target: &AttachTarget) -> Result<bool, Refusal> {
     let name = format!("/tmp/.java_pid{}", target.ns_pid);
     let sockets = target.proc_file("net/unix")?;
@@ -141,7 +140,7 @@ fn listens_without_file(target: &AttachTarget) -> Result<bool, Refusal> {
     Ok(!bound.is_empty() && target.links()?.iter().any(|(_, link)| bound.contains(link)))
 }
 
-/// Removes what a killed helper left: an empty `.attach_pidN` of the target's user and closed to all others.
+/// Removes what a killed helper left: an empty `.attach_pidN` of the target's user that is closed to all others.
 pub(super) fn remove_stale_trigger(target: &AttachTarget, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
     let name = trigger_name(target);
     if let Some(stat) = entry(tmp, &name)?.filter(|stat| is_ours(stat) && stat.st_uid == target.uid) {
@@ -150,9 +149,9 @@ pub(super) fn remove_stale_trigger(target: &AttachTarget, tmp: BorrowedFd<'_>) -
     Ok(())
 }
 
-/// Sees to it that the JVM finds a trigger that it believes in; the file, if it was made here. HotSpot looks in its
-/// working directory first and, if it finds a file there, nowhere else; then in `/tmp`. It must belong to its user or
-/// root.
+/// Makes sure that the JVM finds a trigger that it accepts. Returns the file if this call made it. HotSpot looks in its
+/// working directory first and, if it finds a file there, nowhere else; then in `/tmp`. The file must belong to the
+/// JVM's user or root.
 fn set_trigger(target: &AttachTarget, tmp: &OwnedFd) -> Result<Option<Stat>, Refusal> {
     let name = trigger_name(target);
     if has_trigger_in_cwd(target, tmp, &name)? {
@@ -162,7 +161,7 @@ fn set_trigger(target: &AttachTarget, tmp: &OwnedFd) -> Result<Option<Stat>, Ref
     match openat(tmp, &name, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => fstat(&file).map(Some).map_err(|_| Refusal::TmpNotWritable),
         Err(Errno::EXIST) => match entry(tmp.as_fd(), &name)? {
-            // Another client's, at work now; or what a killed one left, which is ours to remove.
+            // The file of another client at work now, or a leftover of a killed one, which this call may remove.
             Some(stat) if is_believed(target, &stat) => Ok(is_ours(&stat).then_some(stat)),
             _ => Err(Refusal::Blocked),
         },
@@ -170,9 +169,9 @@ fn set_trigger(target: &AttachTarget, tmp: &OwnedFd) -> Result<Option<Stat>, Ref
     }
 }
 
-/// Whether the JVM finds a trigger in its working directory that it believes in; one that it does not is in the way.
+/// Whether the JVM's working directory has a trigger that it accepts; a file that it does not accept is in the way.
 fn has_trigger_in_cwd(target: &AttachTarget, tmp: &OwnedFd, name: &str) -> Result<bool, Refusal> {
-    // A working directory that its own user may not look into hides the file from the JVM, too.
+    // A working directory that the JVM's own user may not search hides the file from the JVM, too.
     let in_cwd = target.working_directory().and_then(|cwd| entry(cwd.as_fd(), name)).unwrap_or(None);
     let Some(stat) = in_cwd else { return Ok(false) };
     let is_it = |other: Stat| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino);
@@ -182,7 +181,7 @@ fn has_trigger_in_cwd(target: &AttachTarget, tmp: &OwnedFd, name: &str) -> Resul
     if is_believed(target, &stat) { Ok(true) } else { Err(Refusal::Blocked) }
 }
 
-/// Whether the JVM believes a trigger.
+/// Whether the JVM accepts a trigger file.
 fn is_believed(target: &AttachTarget, stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && (stat.st_uid == target.uid || stat.st_uid == 0)
@@ -192,14 +191,14 @@ fn trigger_name(target: &AttachTarget) -> String {
     format!(".attach_pid{}", target.ns_pid)
 }
 
-/// As we make them; jcmd's have the permissions of its umask.
+/// Whether the profiler made the file: jcmd's files have the permissions of jcmd's umask.
 fn is_ours(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_size == 0
         && Mode::from_raw_mode(stat.st_mode) == Mode::RUSR | Mode::WUSR
 }
 
-/// Removes the file at a name, if it is still the one that is meant.
+/// Removes the file at a name, if it is still the same file.
 pub(super) fn remove(directory: BorrowedFd<'_>, name: &str, meant: &Stat) {
     let same = |there: &Stat| (there.st_dev, there.st_ino) == (meant.st_dev, meant.st_ino);
     if entry(directory, name).is_ok_and(|there| there.as_ref().is_some_and(same)) {

@@ -1,4 +1,5 @@
-//! The agent's logs among a JVM's descriptors: memfds that nobody can cut short under a reader.
+//! The agent's logs among a JVM's descriptors: memfds that are sealed, so that no process can truncate them under a
+//! reader.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -12,20 +13,20 @@ use super::target::{AttachTarget, reopen};
 
 /// `TMPFS_MAGIC` of `linux/magic.h`: memfds live there.
 const TMPFS: u64 = 0x0102_1994;
-/// A JVM may show very many, if it wants to annoy us.
+/// Most logs of one JVM: a hostile JVM may show very many.
 const MAX_LOGS: usize = 64;
-/// Offsets grow while pages behind are freed; beyond this there is no log.
+/// Largest offset of a log. Offsets grow while the pages before them are freed.
 const MAX_SIZE: u64 = 1 << 42;
 
-/// A log.
+/// A log of the agent.
 #[derive(Debug)]
 pub(super) struct LogFile {
-    /// To read, and to write the lease.
+    /// Open for reading, and for writing the lease.
     pub(super) file: File,
     pub(super) header: Header,
 }
 
-/// Every log that a JVM has open. What looks like one and is none is left out.
+/// All logs that a JVM has open. Files that only look like a log are left out.
 pub(super) fn logs_of(target: &AttachTarget) -> Result<Vec<LogFile>, Refusal> {
     let directory = target.descriptors()?;
     let name = format!("/memfd:{MEMFD_NAME} (deleted)");
@@ -35,7 +36,7 @@ pub(super) fn logs_of(target: &AttachTarget) -> Result<Vec<LogFile>, Refusal> {
 }
 
 fn open_log(descriptors: BorrowedFd<'_>, number: &str) -> Option<LogFile> {
-    // The link's text is no proof, and opening may have effects: look before.
+    // The link's text proves nothing, and opening may have side effects: check the file before opening it.
     let found: OwnedFd = openat(descriptors, number, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let stat = fstat(&found).ok()?;
     let size = u64::try_from(stat.st_size).ok()?;
@@ -63,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// What the agent makes, sealed so.
+    /// A log as the agent makes it, with these seals.
     fn log(seals: SealFlags) -> File {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create(MEMFD_NAME, flags).unwrap());
@@ -85,7 +86,7 @@ mod tests {
         file
     }
 
-    /// What is found at a descriptor of ours that may have been put in a log's place since its link was read.
+    /// The log behind a descriptor of this process, whose file may have changed since its link was read.
     fn found(descriptor: impl AsFd) -> Option<LogFile> {
         let own = rustix::fs::open("/proc/self/fd", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
         open_log(own.as_fd(), &descriptor.as_fd().as_raw_fd().to_string())
@@ -104,7 +105,7 @@ mod tests {
         assert!(found(&garbage).is_none());
         let (pipe, _writer) = rustix::pipe::pipe().unwrap();
         assert!(found(&pipe).is_none());
-        // To open a terminal could make it ours: no device is opened. This one is everywhere, and anyone may have its path.
+        // Opening a terminal could make it the controlling one. So no device is opened, and /dev/null stands for all.
         let device = rustix::fs::open("/dev/null", OFlags::PATH, Mode::empty()).unwrap();
         assert!(found(device).is_none());
         let on_disk = File::open(std::env::current_exe().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Reading the memory of a JVM, bounded. Every value found there may be a lie: it leads to a refusal, never to a
-//! crash, a loop or much memory. Only in the helper: a page behind a user-space file system can make a read wait.
+//! Bounded reads of a JVM's memory. Every value there may be forged: a bad value leads to a refusal, never to a crash,
+//! an endless loop or high memory use. Only the helper reads: a page behind a user-space file system can block a read.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -13,9 +13,9 @@ const MAX_STRING: usize = 512;
 #[error("the JVM's memory is inconsistent")]
 pub struct Nonsense;
 
-/// Something with addresses: `/proc/PID/mem`, or bytes in a test.
+/// Memory with addresses: `/proc/PID/mem`, or bytes in a test.
 pub trait Memory {
-    /// Fills `buffer` from the front as far as memory goes; returns how many bytes.
+    /// Fills `buffer` from the front as far as memory goes; returns the number of bytes.
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
 
     /// Fills all of `buffer`.
@@ -29,7 +29,7 @@ pub trait Memory {
     /// A word of eight bytes.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the address cannot be read.
     fn word(&self, address: u64) -> Result<u64, Nonsense> {
         let mut bytes = [0; 8];
         self.read_all(address, &mut bytes)?;
@@ -39,12 +39,12 @@ pub trait Memory {
     /// A string that ends with a zero byte, at most 512 bytes long; empty for a null pointer.
     ///
     /// # Errors
-    /// If it is not there, or too long.
+    /// If the address cannot be read, or the string is too long.
     fn string(&self, address: u64) -> Result<Vec<u8>, Nonsense> {
         if address == 0 {
             return Ok(Vec::new());
         }
-        // A first short read saves copying: names are short.
+        // Most names are short: a short first read copies less.
         for size in [64, MAX_STRING] {
             let mut bytes = vec![0; size];
             let got = self.read(address, &mut bytes);
@@ -62,7 +62,7 @@ pub trait Memory {
 pub struct ProcessMemory(File);
 
 impl ProcessMemory {
-    /// Reads from this descriptor of it.
+    /// Memory behind an open descriptor of `/proc/PID/mem`.
     #[must_use]
     pub fn new(mem: OwnedFd) -> ProcessMemory {
         ProcessMemory(File::from(mem))
@@ -88,12 +88,12 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// The word at `offset` in `bytes`.
+/// The word of eight bytes at `offset` in `bytes`.
 pub(super) fn word_in(bytes: &[u8], offset: u64) -> Result<u64, Nonsense> {
     array_in(bytes, offset).map(u64::from_ne_bytes)
 }
 
-/// The half word at `offset` in `bytes`.
+/// The four bytes at `offset` in `bytes`.
 pub(super) fn half_in(bytes: &[u8], offset: u64) -> Result<u32, Nonsense> {
     array_in(bytes, offset).map(u32::from_ne_bytes)
 }

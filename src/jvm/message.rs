@@ -1,4 +1,4 @@
-//! What the profiler asks of a helper, and what it hears.
+//! The messages between the profiler and a helper.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -16,32 +16,30 @@ use crate::unwind::HotSpot;
 /// Longest message, bytes.
 const MAX_MESSAGE: usize = 128 << 10;
 
-/// What to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HelperRequest {
     pub(super) tgid: u32,
     pub(super) start_ticks: u64,
     /// When `libjvm.so` was mapped, if that is known.
     pub(super) mapped: Option<MonoNs>,
-    /// Where `libjvm.so` begins in its memory.
+    /// Where `libjvm.so` begins in the process's memory.
     pub(super) base: u64,
-    /// Its path as the maps have it.
+    /// The path of `libjvm.so` as the maps have it.
     pub(super) libjvm: Vec<u8>,
     /// Pid of the profiler.
     pub(super) parent: u32,
-    /// How long it may take.
+    /// How long the helper may take.
     pub(super) limit: Duration,
     pub(super) task: Task,
 }
 
-/// What to do with the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Task {
     Inspect,
-    /// Read what its stacks are walked by, once it has got so far that there are some, and hand out its memory.
+    /// Read how to unwind the JVM's stacks, as soon as its code heaps exist, and send the descriptor of its memory.
     Describe,
     Attach(Order),
-    /// Read where its code is described, and by what its stacks are walked, and hand out its memory, readable.
+    /// Read where the JVM describes its code and how to unwind its stacks, and send the descriptor of its memory.
     Open,
     /// Remove what a killed helper may have left: the trigger and the agent's file of this name.
     Clean(String),
@@ -57,24 +55,23 @@ pub(super) struct Order {
     pub(super) force: bool,
 }
 
-/// What came of it.
+/// The result of a task.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct HelperReply {
     /// What the JVM's tables say, if they were read.
     pub(super) inspection: Option<Inspection>,
-    /// Why an attach would be refused, if that was looked at.
+    /// Why an attach would be refused, if the task checked that.
     pub(super) foreseen: Option<Refusal>,
-    /// Why it went no further.
+    /// Why the helper stopped early.
     pub(super) refusal: Option<Refusal>,
-    /// Of an attach that succeeded; the log's descriptor comes beside it.
+    /// Of a successful attach; the log's descriptor comes beside it.
     pub(super) log: Option<LogFacts>,
-    /// Of memory that was opened; its descriptor comes beside it.
+    /// Of opened memory; the memory's descriptor comes beside it.
     pub(super) layout: Option<VmLayout>,
-    /// What its stacks are walked by.
+    /// How to unwind the JVM's stacks.
     pub(super) hotspot: Option<HotSpot>,
 }
 
-/// Of a log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LogFacts {
     pub(super) at_start: bool,
@@ -82,7 +79,7 @@ pub(super) struct LogFacts {
     pub(super) started: u64,
     /// How far that clock is ahead of the host's, ns.
     pub(super) clock_offset: i64,
-    /// Generated code that the log does not tell of.
+    /// Stubs and adapters that the log does not contain.
     pub(super) blobs: StubBlobs,
 }
 
@@ -95,7 +92,7 @@ pub(super) fn send<T: Serialize>(
     Ok(channel.send(message, descriptor.as_slice(), None)?)
 }
 
-/// Receives one message and its descriptor; waits until it comes, or until then.
+/// Receives one message and its descriptor; waits at most until `until`.
 pub(super) fn receive<T: DeserializeOwned>(
     channel: &Channel<impl AsFd>,
     until: Option<Instant>,

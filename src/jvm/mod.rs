@@ -1,8 +1,8 @@
-//! JVMs: finding them, reading their flags, attaching to them, and what their agent logs.
+//! JVMs: discovery, flags, attaching, and the names of their code.
 //!
-//! [`discover()`] finds them through `/proc`. All that touches what a JVM controls (its memory, its files, its attach
-//! socket) happens in a [`helper`], a child process with a deadline: [`inspect`] and [`attach()`] start one. Knows
-//! nothing of BPF or formats.
+//! [`discover()`] finds JVMs in `/proc`. A [`helper`], a child process with a deadline, touches everything that a JVM
+//! controls: its memory, its files, its attach socket. [`inspect`] and [`attach()`] start such a helper. This module
+//! does not depend on BPF or on output formats.
 
 mod agent_file;
 mod attach;

@@ -6,8 +6,8 @@ use crate::text::{clean, shortened, standard_utf8};
 /// Longest name that is printed, characters.
 const MAX_NAME: usize = 1024;
 
-/// A class from its JVM signature, `Lpackage/Class;` in modified UTF-8, and its source file, empty if unknown. With `raw`
-/// the numbers that the JVM, or a code generator, made up for this run stay.
+/// A class name from the JVM signature, `Lpackage/Class;` in modified UTF-8. `file` is its source file, empty if
+/// unknown. With `raw` the name keeps the numbers that the JVM, or a code generator, made up for this run.
 #[must_use]
 pub fn class(signature: &[u8], file: &[u8], raw: bool) -> String {
     let bare = signature.strip_prefix(b"L").and_then(|s| s.strip_suffix(b";")).unwrap_or(signature);
@@ -32,7 +32,7 @@ pub fn text(bytes: &[u8]) -> String {
     shortened(whole(bytes), MAX_NAME)
 }
 
-/// Text made fit to print, all of it.
+/// The whole text, made fit to print.
 fn whole(bytes: &[u8]) -> String {
     clean(&standard_utf8(bytes), usize::MAX)
 }
@@ -75,7 +75,7 @@ mod tests {
         let of = |last: char| (text(format!("{long}{last}").as_bytes()), long.clone() + &last.to_string());
         let ((one, _), (two, _)) = (of('1'), of('2'));
         assert!(one != two && one.ends_with("xx1") && two.ends_with("xx2"));
-        // Numbers of a run are no part of the name that is shortened.
+        // Numbers of a run are removed before a name is shortened.
         let lambda = |number| class(format!("L{long}$$Lambda${number};").as_bytes(), b"", false);
         assert_eq!(lambda(1), lambda(23));
         assert!(lambda(1).ends_with("xx$$Lambda") && lambda(1).starts_with("xx"));

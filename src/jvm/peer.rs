@@ -1,10 +1,10 @@
-//! Who is at the other end of a socket.
+//! The process at the other end of a socket.
 #![allow(unsafe_code)] // rustix's SO_PEERCRED holds that a pid is never 0, which it is for a peer outside our namespace
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// The process that listens at the other end of a connected unix socket, as our pid namespace numbers it; 0 if it
-/// lies outside. `None` if the kernel does not say.
+/// The process that listens at the other end of a connected unix socket, as the profiler's pid namespace numbers it; 0
+/// if the process is outside. `None` if the kernel does not say.
 pub(super) fn listener_of(socket: BorrowedFd<'_>) -> Option<u32> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

@@ -1,28 +1,28 @@
-//! What an agent may ask of which build: crashes of HotSpot in the very events that the agent enables.
+//! What an agent may do in which build: HotSpot can crash in the very events that the agent enables.
 
 use super::refusal::Refusal;
 use super::version::JavaVersion;
 
-/// JDK-8173361: code that was freed while its load event waited in the Service Thread's queue. Fixed in 14; 13u and
-/// 11u followed within 2020 (openjdk/jdk13u-dev pull request 87, of January 2021, names the parity with 11u), so
-/// updates from April 2021 on have it; in 8u in 2022 (openjdk/jdk8u-dev pull request 9).
+/// JDK-8173361: code was freed while its load event waited in the Service Thread's queue. JDK 14 has the fix. 13u and
+/// 11u followed within 2020 (openjdk/jdk13u-dev pull request 87, of January 2021, names the parity with 11u): updates
+/// from April 2021 on have it. 8u followed in 2022 (openjdk/jdk8u-dev pull request 9).
 const LOAD_EVENT: &str = "JDK-8173361";
 /// JDK-8305165: in 8u only, that fix protected nothing until 8u382 (openjdk/jdk8u-dev pull request 293).
 const LOAD_EVENT_8U: &str = "JDK-8305165";
 
-/// What may be asked of a build.
+/// What the agent may do in a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permitted {
-    /// `DynamicCodeGenerated` may be enabled: the names of stubs and adapters.
+    /// The agent may enable `DynamicCodeGenerated`: the names of stubs and adapters.
     pub stubs: bool,
 }
 
-/// Decides by the version; `force` permits what would be refused, but never the event for stubs: most of them can be read
-/// from outside.
+/// Decides by the version. `force` permits builds that would be refused, but never the event for stubs: most of them
+/// can be read from the JVM's memory.
 ///
 /// JDK-8268364 (jmethodIDs of a class being unloaded; fixed in 18, 17.0.14 and 11.0.26, by openjdk/jdk17u-dev pull
-/// request 2839 and openjdk/jdk11u-dev 2935 of September 2024) forbids nothing: it takes an id that was kept, and the
-/// agent uses one only within the load event, while HotSpot keeps the code and so its classes alive.
+/// request 2839 and openjdk/jdk11u-dev 2935 of September 2024) forbids nothing. The crash needs an id that was kept.
+/// The agent uses an id only within the load event, while HotSpot keeps the code and so its classes alive.
 ///
 /// # Errors
 /// [`Refusal::KnownCrash`], [`Refusal::UnknownVersion`].
@@ -47,9 +47,9 @@ fn load_event_crash(version: JavaVersion) -> Option<&'static str> {
     (version < first_safe).then_some(LOAD_EVENT)
 }
 
-/// JDK-8212155: enabling `DynamicCodeGenerated` races with posting it. Fixed in 17; the fixes for 11u and 8u
-/// (openjdk/jdk11u-dev pull request 3051 of June 2025, openjdk/jdk8u-dev 674 of August 2025) came with the updates of
-/// October 2025.
+/// JDK-8212155: enabling `DynamicCodeGenerated` races with posting it. JDK 17 has the fix. 11u and 8u
+/// (openjdk/jdk11u-dev pull request 3051 of June 2025, openjdk/jdk8u-dev 674 of August 2025) have it since the updates
+/// of October 2025.
 fn stub_event_is_safe(version: JavaVersion) -> bool {
     match version.feature {
         8 => version.update >= 472,

@@ -1,4 +1,4 @@
-//! What must hold of a JVM before it is asked for the agent, and what more can be told without asking.
+//! Conditions for loading the agent into a JVM, and which refusals can be predicted without attaching.
 
 use std::os::fd::OwnedFd;
 
@@ -13,17 +13,16 @@ use super::policy::permitted;
 use super::refusal::Refusal;
 use super::target::AttachTarget;
 
-/// A JVM that may be asked.
+/// A JVM that may be asked to load the agent.
 #[derive(Debug)]
 pub(super) struct Askable {
-    /// Its `/tmp`.
     pub(super) tmp: OwnedFd,
-    /// The agent may ask for the event of stubs.
+    /// The agent may enable the event of stubs.
     pub(super) stubs: bool,
 }
 
 impl Askable {
-    /// Checks all that is known without a word to the JVM; `force` permits builds that may crash.
+    /// Checks everything that is known without contacting the JVM; `force` permits builds that may crash.
     pub(super) fn check(
         target: &AttachTarget,
         inspection: &Inspection,
@@ -47,7 +46,7 @@ impl Askable {
     }
 }
 
-/// Why an attach would be refused. The JVM is not asked to listen, and nothing is asked of one that listens.
+/// Predicts why an attach would be refused. The JVM is not asked to listen; a listening JVM gets no request.
 pub(super) fn foreseen(
     target: &AttachTarget,
     parent: u32,

@@ -1,5 +1,6 @@
-//! HotSpot's attach protocol, version 1: `1\0load\0path\0true\0options\0`, answered by a status line and text
-//! (`attachListener` of JDK 8 to 25). A listener serves one client after the other; one that is silent holds up all.
+//! HotSpot's attach protocol, version 1: the request is `1\0load\0path\0true\0options\0`, the reply a status line and
+//! text (`attachListener` of JDK 8 to 25). A listener serves one client after the other; a silent client blocks all
+//! others.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::time::Duration;
@@ -18,20 +19,20 @@ use super::refusal::Refusal;
 use super::target::{AttachTarget, refusal};
 use crate::text::clean;
 
-/// A JVM with a large heap takes some tenths of a second to end.
+/// How long a JVM that hung up may take to exit. A large heap takes some tenths of a second.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
-/// Longest answer that is read, bytes.
+/// Longest reply that is read, bytes.
 const MAX_REPLY: usize = 64 << 10;
 /// Longest argument that HotSpot takes, bytes (`AttachOperation::arg_length_max`).
 const MAX_ARGUMENT: usize = 1024;
 
-/// Connects to the JVM's socket in its `tmp`; `None` if there is none, or nobody listens behind it.
+/// Connects to the JVM's socket in its `tmp`; `None` if there is no socket, or no process listens on it.
 pub(super) fn connect_to(
     target: &AttachTarget,
     tmp: &OwnedFd,
     deadline: Deadline,
 ) -> Result<Option<OwnedFd>, Refusal> {
-    // O_PATH: the very file that is checked is connected to, not what its name means a moment later.
+    // O_PATH: the checks and the connection use the same file, even if its name leads elsewhere a moment later.
     let name = format!(".java_pid{}", target.ns_pid);
     let found = match openat(tmp, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Ok(found) => found,
@@ -44,18 +45,19 @@ pub(super) fn connect_to(
     {
         return Err(Refusal::Blocked);
     }
-    // The path in the process's own root may be longer than a socket address; this one never is.
+    // The path in the process's own root may be too long for a socket address; this path never is.
     let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(refusal)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(refusal)?;
     loop {
         match connect(&socket, &address) {
             Ok(()) => break,
-            // Its queue of clients is full.
+            // The listener's queue of clients is full.
             Err(Errno::AGAIN) => deadline.pause(target.pidfd(), Duration::from_millis(20))?,
             Err(Errno::INTR) => deadline.check()?,
             Err(Errno::CONNREFUSED | Errno::NOENT) => return Ok(None),
-            // Root's, of a JVM that had this pid and was killed: the next one may not replace it in a sticky /tmp.
+            // The socket is root's, of a JVM that had this pid and was killed; a sticky /tmp keeps the next JVM from
+            // replacing it.
             Err(Errno::ACCESS) => return Err(Refusal::Blocked),
             Err(errno) => return Err(refusal(errno)),
         }
@@ -63,7 +65,7 @@ pub(super) fn connect_to(
     if listener_of(socket.as_fd()) == Some(target.tgid) { Ok(Some(socket)) } else { Err(Refusal::Blocked) }
 }
 
-/// The request to load the library at `path` (as the JVM names it).
+/// The request to load the library at `path`, a path in the JVM's own root.
 pub(super) fn load_request(path: &str, options: &str) -> Result<Vec<u8>, Refusal> {
     if [path, options].iter().any(|text| text.len() > MAX_ARGUMENT || text.contains('\0')) {
         return Err(Refusal::HelperFailed("an argument of the request is too long".into()));
@@ -71,7 +73,7 @@ pub(super) fn load_request(path: &str, options: &str) -> Result<Vec<u8>, Refusal
     Ok(format!("1\0load\0{path}\0true\0{options}\0").into_bytes())
 }
 
-/// Sends a request and reads the answer to its end.
+/// Sends a request and reads the whole reply.
 pub(super) fn exchange(
     target: &AttachTarget,
     socket: &OwnedFd,
@@ -95,19 +97,19 @@ pub(super) fn exchange(
             Ok((_, 0)) => break,
             Ok((_, got)) => reply.extend_from_slice(chunk.get(..got).unwrap_or_default()),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // The JVM closes hard when it dies; what came before may be whole.
+            // A JVM that dies resets the connection; the reply so far may be whole.
             Err(_) => break,
         }
         if reply.len() > MAX_REPLY {
             return Err(Refusal::NoAnswer);
         }
-        // A flood that never pauses must not outrun the deadline.
+        // A peer that sends without a pause must not outrun the deadline.
         deadline.check()?;
     }
     if reply.is_empty() { Err(unanswered(target, deadline)) } else { Ok(reply) }
 }
 
-/// Why the JVM has hung up: a process that ends closes its files, and is seen to have ended when its memory is freed.
+/// Why the JVM hung up. A process that exits closes its files first; its end shows only when its memory is freed.
 fn unanswered(target: &AttachTarget, deadline: Deadline) -> Refusal {
     match deadline.pause(target.pidfd(), ENDS_WITHIN) {
         Err(Refusal::Exited) => Refusal::Exited,
@@ -115,8 +117,8 @@ fn unanswered(target: &AttachTarget, deadline: Deadline) -> Refusal {
     }
 }
 
-/// Understands the answer to `load`. First a line with the status of the command, then what the agent returned: on
-/// JDK 8 a bare number, since 9 `return code: N`, since 21 on failure of `dlopen` a status of 0 and a text.
+/// Parses the reply to `load`. The first line is the status of the command; the agent's return value follows. JDK 8
+/// writes a bare number, 9 and later `return code: N`. Since 21 a failed `dlopen` gives a status of 0 and a text.
 pub(super) fn parse_reply(reply: &[u8]) -> Result<(), Refusal> {
     let text = String::from_utf8_lossy(reply);
     let (status, rest) = text.split_once('\n').unwrap_or((&text, ""));
@@ -129,7 +131,7 @@ pub(super) fn parse_reply(reply: &[u8]) -> Result<(), Refusal> {
     if rest.contains("Dynamic agent loading is not enabled") {
         return Err(Refusal::AgentLoadingDisabled);
     }
-    // What dlopen says of a file system without the right to execute.
+    // What dlopen says of a noexec file system.
     if rest.contains("failed to map segment") || rest.contains("Operation not permitted") {
         return Err(Refusal::NoexecTmp);
     }

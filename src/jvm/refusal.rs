@@ -4,7 +4,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// Why not. `Display` is the stable label.
+/// Why a JVM was not attached to or not read. `Display` is the stable label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// `-XX:+DisableAttachMechanism`.
@@ -13,16 +13,16 @@ pub enum Refusal {
     /// `-XX:-EnableDynamicAgentLoading`.
     #[error("agent loading disabled")]
     AgentLoadingDisabled,
-    /// Its `/tmp` is mounted without the right to execute.
+    /// The JVM's `/tmp` is mounted noexec.
     #[error("noexec tmp")]
     NoexecTmp,
-    /// Its `/tmp` is missing, read-only, full, or closed to us.
+    /// The JVM's `/tmp` is missing, read-only, full, or closed to the profiler.
     #[error("tmp not writable")]
     TmpNotWritable,
-    /// It does not catch SIGQUIT, which would end it: still starting, or `-Xrs` without its socket.
+    /// The JVM does not catch SIGQUIT, which would kill it: it is still starting, or has `-Xrs` and no socket.
     #[error("signal not caught")]
     SignalNotCaught,
-    /// Somebody's file stands where the request to listen belongs, or what stands for the socket is none of its own.
+    /// Another user's file is in place of the attach request, or the socket file is not the JVM's own.
     #[error("attach file blocked")]
     Blocked,
     /// The deadline passed.
@@ -31,56 +31,56 @@ pub enum Refusal {
     /// The run was ended before the JVM had answered.
     #[error("interrupted")]
     Interrupted,
-    /// It is stopped, traced or frozen.
+    /// The process is stopped, traced or frozen.
     #[error("stopped")]
     Stopped,
-    /// It has ended, or its pid belongs to another process now.
+    /// The process has exited, or its pid belongs to another process now.
     #[error("exited")]
     Exited,
-    /// Its attach listener closed the connection, or said something that is no answer.
+    /// The attach listener closed the connection, or its reply cannot be parsed.
     #[error("no answer")]
     NoAnswer,
-    /// It refused to load the agent, in its own words (cleaned, cut).
+    /// The JVM refused to load the agent; the JVM's own words (cleaned, cut).
     #[error("agent not loaded")]
     NotLoaded(String),
-    /// It loaded the agent, and no log of it can be found.
+    /// The JVM loaded the agent, and the agent's log cannot be found.
     #[error("no log")]
     NoLog,
-    /// None of the JVM's threads is in the process: it was forked from a JVM and has a copy of its memory, or it has loaded
-    /// `libjvm.so` and made no JVM.
+    /// None of the JVM's threads is in the process. The process was forked from a JVM with a copy of its memory, or
+    /// loaded `libjvm.so` without making a JVM.
     #[error("no JVM threads")]
     NoThreads,
-    /// Its build may crash in the events that the agent needs; the bug's name.
+    /// The build may crash in the events that the agent needs; the bug's name.
     #[error("known crash {0}")]
     KnownCrash(String),
-    /// A HotSpot whose version is not understood, so that known crashes cannot be told.
+    /// A HotSpot whose version is not understood, so that known crashes cannot be excluded.
     #[error("unknown version")]
     UnknownVersion,
-    /// Its `libjvm.so` has not HotSpot's tables (OpenJ9, a look-alike), or they make no sense.
+    /// The `libjvm.so` does not have HotSpot's tables (OpenJ9, a look-alike), or they make no sense.
     #[error("not HotSpot")]
     NotHotSpot,
-    /// A HotSpot that interprets Java by a loop in C++, and compiles nothing: its Java frames are no frames of the machine.
+    /// A HotSpot whose interpreter is a loop in C++, without a compiler: its Java frames are not machine frames.
     #[error("Zero VM")]
     ZeroVm,
-    /// A HotSpot whose tables do not say where its compiled code is described, or not as in any release we know.
+    /// A HotSpot whose tables do not say where its compiled code is described, or not as in any known release.
     #[error("layout unknown")]
     LayoutUnknown,
-    /// The kernel or its policy forbids us what it takes.
+    /// The kernel or its policy forbids a necessary system call.
     #[error("not permitted")]
     NotPermitted,
     /// An earlier helper for this process still hangs.
     #[error("helper stuck")]
     HelperStuck,
-    /// The host or our limits have no more files, processes or memory for us.
+    /// The host, or the profiler's limits, have no more files, processes or memory.
     #[error("out of resources")]
     OutOfResources(String),
-    /// Our own helper process failed.
+    /// The helper process itself failed.
     #[error("helper failed")]
     HelperFailed(String),
 }
 
 impl Refusal {
-    /// What it means that the system refuses something to us, and not for what the JVM is or does.
+    /// The refusal for a failed system call of the profiler itself, whatever the JVM is or does.
     pub(super) fn of_own(what: &str, error: &io::Error) -> Refusal {
         let words = format!("{what}: {error}");
         match error.raw_os_error() {
@@ -91,7 +91,7 @@ impl Refusal {
         }
     }
 
-    /// One sentence: what can be done about it.
+    /// One sentence: what the user can do.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -153,7 +153,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the memory of a JVM that refused the agent so may have the names: it is there, and can be looked at.
+    /// Whether names may still be read from the JVM's memory after it refused the agent for this reason.
     #[must_use]
     pub fn leaves_memory(&self) -> bool {
         !matches!(
@@ -167,7 +167,7 @@ impl Refusal {
         )
     }
 
-    /// What the JVM or the helper said, where it said something.
+    /// The words of the JVM or the helper, if there are any.
     #[must_use]
     pub fn detail(&self) -> Option<&str> {
         match self {

@@ -8,21 +8,21 @@ use super::inspection::Inspection;
 use super::refusal::Refusal;
 use super::version::JavaVersion;
 
-/// Where a run takes a JVM's names from, if it is not told where.
+/// The symbol source of a JVM in a run without an explicit choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamesFrom {
     /// The agent, attached.
     Agent,
     /// The JVM's memory, since attaching would be refused.
     Memory,
-    /// Nowhere.
+    /// Neither: the JVM's code gets no names.
     Nothing,
 }
 
-/// A JVM as people are shown it. All text is fit to print.
+/// A JVM as `jbpf-prof jvms` shows it. All text is fit to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JvmRow {
-    /// Pid, as we see it.
+    /// Pid in the profiler's pid namespace.
     pub pid: u32,
     /// Container id, as a guess.
     pub container: Option<String>,
@@ -30,22 +30,22 @@ pub struct JvmRow {
     pub uid: u32,
     /// Version as the JVM writes it; empty if its tables could not be read.
     pub version: String,
-    /// Who made it; empty if unknown.
+    /// The vendor; empty if unknown.
     pub vendor: String,
     /// Main class, module or jar.
     pub main: String,
     /// Compiled code keeps frame pointers; `None` if unknown.
     pub frame_pointers: Option<bool>,
-    /// Of a JVM that is newer: the newest feature release that jbpf-prof is tested with.
+    /// For a JVM newer than the tested ones: the newest feature release that jbpf-prof is tested with.
     pub newer_than: Option<u32>,
-    /// Why attaching would be refused, as far as can be told without trying.
+    /// Why attaching would be refused, as far as that is known without trying.
     pub refusal: Option<Refusal>,
-    /// Where its names would come from.
+    /// Where the JVM's names would come from.
     pub names: NamesFrom,
 }
 
 impl JvmRow {
-    /// Looks at a JVM without attaching.
+    /// Inspects a JVM without attaching.
     #[must_use]
     pub fn of(jvm: &Jvm, binary: &Path) -> JvmRow {
         let unseen = |refusal| Outlook {

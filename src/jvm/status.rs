@@ -1,25 +1,25 @@
-//! `/proc/PID/status` and its neighbours, as far as attaching needs them.
+//! The parts of `/proc/PID/status` and `/proc/PID/timens_offsets` that attaching needs.
 
 /// Bits of SIGQUIT and SIGTERM in the signal masks: signals 3 and 15.
 const SIGQUIT_BIT: u64 = 1 << 2;
 const SIGTERM_BIT: u64 = 1 << 14;
 
-/// Whether a process has a handler for SIGQUIT, by the text of `/proc/PID/status`. Without one, SIGQUIT ends it.
+/// Whether a process has a handler for SIGQUIT, by the text of `/proc/PID/status`. Without a handler SIGQUIT kills it.
 #[must_use]
 pub(super) fn catches_sigquit(status: &[u8]) -> bool {
     signals(status).is_some_and(|(caught, ignored)| caught & !ignored & SIGQUIT_BIT != 0)
 }
 
-/// Whether a JVM runs Java by now, so that it can be attached to and all that it is described by is there. Since JDK 19
-/// and 17.0.3 SIGQUIT is caught long before (JDK-8279124, JDK-8292695); for SIGTERM `java.lang.Terminator` sets a handler,
-/// on all JDKs, unless it was ignored from the start. With `-Xrs` never.
+/// Whether a JVM runs Java by now: attaching is possible and its tables are complete. Since JDK 19 and 17.0.3 SIGQUIT
+/// is caught long before that (JDK-8279124, JDK-8292695). On all JDKs `java.lang.Terminator` sets a handler for
+/// SIGTERM, unless SIGTERM was ignored from the start. Always false with `-Xrs`.
 #[must_use]
 pub(super) fn runs_java(status: &[u8]) -> bool {
     catches_sigquit(status)
         && signals(status).is_some_and(|(caught, ignored)| (caught | ignored) & SIGTERM_BIT != 0)
 }
 
-/// The masks of signals that are caught, and that are ignored.
+/// The masks of caught and of ignored signals.
 fn signals(status: &[u8]) -> Option<(u64, u64)> {
     let mask = |name: &[u8]| {
         let line = status.split(|&b| b == b'\n').skip(1).find_map(|line| line.strip_prefix(name))?;
@@ -28,8 +28,8 @@ fn signals(status: &[u8]) -> Option<(u64, u64)> {
     Some((mask(b"SigCgt:")?, mask(b"SigIgn:")?))
 }
 
-/// How far a process's `CLOCK_MONOTONIC` is ahead of the host's, nanoseconds, by the text of
-/// `/proc/PID/timens_offsets` (time_namespaces(7)). 0 where there are no time namespaces.
+/// How far a process's `CLOCK_MONOTONIC` is ahead of the host's, nanoseconds, by the text of `/proc/PID/timens_offsets`
+/// (time_namespaces(7)). 0 where there are no time namespaces.
 #[must_use]
 pub(super) fn monotonic_offset(offsets: &[u8]) -> i64 {
     let read = || {

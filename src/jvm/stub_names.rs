@@ -1,7 +1,7 @@
-//! Names of generated code as every release has them.
+//! Names of generated code, the same for every release.
 
-/// The name of a stub without what its release puts around it: `call_stub` is that in JDK 8 to 25, `Stub Generator
-/// call_stub_stub` in 26 and 27, and `call_stub_stub (stub gen)` in 28.
+/// The name of a stub without what its release adds: JDK 8 to 25 say `call_stub`, 26 and 27 `Stub Generator
+/// call_stub_stub`, and 28 `call_stub_stub (stub gen)`.
 #[must_use]
 pub(super) fn plain(name: &str) -> &str {
     let bare = name.strip_prefix("Stub Generator ").or_else(|| name.strip_suffix(" (stub gen)"));

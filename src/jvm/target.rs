@@ -1,4 +1,4 @@
-//! The one process a helper deals with, held by descriptors from before the first check on.
+//! The one process that a helper works on, held by descriptors from before the first check.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -23,10 +23,10 @@ use crate::sample::MonoNs;
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A JVM may have very many descriptors.
+/// Most descriptors of a JVM that are read.
 const MAX_DESCRIPTORS: usize = 200_000;
 
-/// A process.
+/// The process that a helper works on.
 #[derive(Debug)]
 pub(super) struct AttachTarget {
     pub(super) tgid: u32,
@@ -41,11 +41,11 @@ pub(super) struct AttachTarget {
 }
 
 impl AttachTarget {
-    /// Takes hold of the process with that pid, if it is the one that started then; `mapped`: when it mapped its JVM, if
+    /// Opens the process with that pid, if it started at `start_ticks`. `mapped`: when it mapped its `libjvm.so`, if
     /// that is known.
     pub(super) fn open(tgid: u32, start_ticks: u64, mapped: Option<MonoNs>) -> Result<AttachTarget, Refusal> {
         let pid = i32::try_from(tgid).ok().and_then(Pid::from_raw).ok_or(Refusal::Exited)?;
-        // The pidfd first: if what is opened next is the process that is meant, then so was this.
+        // The pidfd comes first: if the directory opened next belongs to the right process, so does the pidfd.
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(refusal)?;
         let process = ProcessDir::open(tgid).map_err(refusal)?;
         if process.stat().map_err(refusal)?.start_ticks != start_ticks {
@@ -66,8 +66,9 @@ impl AttachTarget {
         self.pidfd.as_fd()
     }
 
-    /// How long ago the JVM began: it has mapped its library, or at least its process was started. One that was seen to
-    /// begin and gets little CPU time is as young as that, down to a third.
+    /// Time since the JVM began: since it mapped its library or, if that is unknown, since its process started. If the
+    /// mapping was seen, the process's CPU time counts, but at least a third of the wall time: a JVM with little CPU
+    /// starts slowly.
     pub(super) fn age(&self) -> Duration {
         if let Some(mapped) = self.mapped {
             let wall = Duration::from_nanos(MonoNs::now().0.saturating_sub(mapped.0));
@@ -86,34 +87,33 @@ impl AttachTarget {
         poll(&mut process, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Its memory, readable.
     pub(super) fn memory(&self) -> Result<ProcessMemory, Refusal> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         Ok(ProcessMemory::new(openat(&self.task()?, "mem", flags, Mode::empty()).map_err(refusal)?))
     }
 
-    /// A file of its `/proc` directory.
+    /// A file in the process's `/proc` directory.
     pub(super) fn proc_file(&self, name: &str) -> Result<Vec<u8>, Refusal> {
         self.process.read(name).map_err(refusal)
     }
 
-    /// What it has mapped to be executed.
+    /// The executable mappings.
     pub(super) fn maps(&self) -> Result<impl Iterator<Item = MapsEntry>, Refusal> {
         Ok(Maps::open(self.task()?.as_fd()).map_err(refusal)?.map_while(Result::ok))
     }
 
-    /// The directory in `/proc` of a thread of it that runs: the first one may have ended.
+    /// The `/proc` directory of a thread that runs: the first thread may have exited.
     fn task(&self) -> Result<OwnedFd, Refusal> {
         Ok(self.process.running().map_err(refusal)?.dir)
     }
 
-    /// Its descriptors, a directory to read.
+    /// The directory of the process's descriptors, readable.
     pub(super) fn descriptors(&self) -> Result<OwnedFd, Refusal> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(&self.task()?, "fd", flags, Mode::empty()).map_err(refusal)
     }
 
-    /// Its descriptors: their numbers and what their links say, which is no proof of anything.
+    /// Numbers and link texts of the process's descriptors. A link text proves nothing.
     pub(super) fn links(&self) -> Result<Vec<(String, Vec<u8>)>, Refusal> {
         let directory = self.descriptors()?;
         let listing = reopen(directory.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
@@ -128,7 +128,7 @@ impl AttachTarget {
         Ok(numbers.filter_map(link).collect())
     }
 
-    /// The ids of its threads in their own pid namespace, as many as `most`.
+    /// The ids of at most `most` threads, in the process's own pid namespace.
     pub(super) fn thread_ids(&self, most: usize) -> Result<impl Iterator<Item = u32>, Refusal> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let tasks = openat(self.process.first(), "task", flags, Mode::empty()).map_err(refusal)?;
@@ -142,7 +142,7 @@ impl AttachTarget {
         Ok(numbers.take(most).filter_map(own))
     }
 
-    /// A directory below its root, by the path as it names it.
+    /// A directory below the process's root, by its path there.
     pub(super) fn directory(&self, path: &str) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         // EAGAIN: a rename was under way, and the kernel cannot prove that the path stayed inside.
@@ -155,7 +155,7 @@ impl AttachTarget {
         }
     }
 
-    /// A regular file below its root, opened for reading by the path as it names it.
+    /// A regular file below the process's root, opened for reading by its path there.
     pub(super) fn regular_file(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -166,25 +166,25 @@ impl AttachTarget {
         reopen(found.as_fd(), OFlags::RDONLY)
     }
 
-    /// Its working directory.
     pub(super) fn working_directory(&self) -> Result<OwnedFd, Refusal> {
         openat(&self.task()?, "cwd", DIRECTORY, Mode::empty()).map_err(refusal)
     }
 
-    /// Whether all of it is stopped or traced, so that no signal and no request would be answered.
+    /// Whether the whole process is stopped or traced, so that it answers neither a signal nor a request.
     pub(super) fn is_stopped(&self) -> Result<bool, Refusal> {
         let stat = self.process.running().map_err(refusal)?.stat;
         Ok(matches!(stat.state, b'T' | b't'))
     }
 
-    /// SIGQUIT, if it is caught: it ends every process that does not. To the process that was opened, whatever its
-    /// pid belongs to by now. With the target's ids: its user may send it, others only with CAP_KILL.
+    /// Sends SIGQUIT if the process catches it: SIGQUIT ends every process that does not. The pidfd makes sure that the
+    /// signal goes to the opened process even if the pid is reused. The signal is sent with the target's ids: its user
+    /// may send it, other users need CAP_KILL.
     pub(super) fn quit_if_caught(&self, parent: u32) -> Result<(), Refusal> {
         if !catches_sigquit(&self.proc_file("status")?) {
             return Err(if self.has_exited() { Refusal::Exited } else { Refusal::SignalNotCaught });
         }
         as_target(self.ids(), parent, || {
-            // It may execute another program at any time: once more, directly before.
+            // The process may execute another program at any time: check once more directly before the signal.
             if self.proc_file("status").is_ok_and(|status| !catches_sigquit(&status)) {
                 return Err(Refusal::SignalNotCaught);
             }
@@ -193,13 +193,13 @@ impl AttachTarget {
     }
 }
 
-/// Opens what an `O_PATH` descriptor stands for.
+/// Opens the file behind an `O_PATH` descriptor.
 pub(super) fn reopen(found: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())
 }
 
-/// What stands at a name in a directory, not followed; `None` if nothing does.
+/// The file at a name in a directory, without following links; `None` if there is no such file.
 pub(super) fn entry(directory: BorrowedFd<'_>, name: &str) -> Result<Option<Stat>, Refusal> {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -208,7 +208,7 @@ pub(super) fn entry(directory: BorrowedFd<'_>, name: &str) -> Result<Option<Stat
     }
 }
 
-/// What an error of a system call on the process or its files means.
+/// The refusal for a failed system call on the process or its files.
 pub(super) fn refusal(errno: Errno) -> Refusal {
     match errno {
         Errno::SRCH | Errno::NOENT => Refusal::Exited,

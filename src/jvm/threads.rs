@@ -1,8 +1,9 @@
-//! Whether the process that has a JVM's memory has its threads too.
+//! Whether a process that has a JVM's memory has the JVM's threads too.
 //!
-//! A child that is forked from a JVM and executes nothing (JPype under gunicorn, a daemon that forks after it made a JVM) has
-//! all of the memory and one thread. So has a program that loaded `libjvm.so` and made no JVM, and one that destroyed it.
-//! Nobody is there to answer an attach; and who catches SIGQUIT there may be somebody else, whom it ends.
+//! A child that is forked from a JVM and executes no other program (JPype under gunicorn, a daemon that forks after it
+//! made a JVM) has all of the memory and one thread. A program that loaded `libjvm.so` and made no JVM, or destroyed
+//! its JVM, has no Java threads either. No thread there can answer an attach. A SIGQUIT handler there may belong to
+//! other code, and SIGQUIT would end the process.
 
 use std::collections::HashSet;
 
@@ -13,7 +14,7 @@ use super::refusal::Refusal;
 use super::target::AttachTarget;
 use super::vm_structs::{Field, VmStructs};
 
-/// Where threads are: up to JDK 11 in a list, later in an array (`Threads`, `ThreadsSMRSupport` in runtime/threadSMR.hpp).
+/// The threads: up to JDK 11 a list, later an array (`Threads`, `ThreadsSMRSupport` in runtime/threadSMR.hpp).
 pub(super) const FIELDS: [Field; 8] = [
     ("Threads", "_thread_list"),
     ("JavaThread", "_next"),
@@ -22,17 +23,17 @@ pub(super) const FIELDS: [Field; 8] = [
     ("ThreadsList", "_threads"),
     ("OSThread", "_thread_id"),
     ("Thread", "_osthread"),
-    // The same up to JDK 24.
+    // The same field up to JDK 24.
     ("JavaThread", "_osthread"),
 ];
 
-/// Threads that are read: those of the JVM itself are among the first of an array, and any that lives proves it.
+/// Most threads that are read. The JVM's own threads are among the first of an array, and one living thread is enough.
 const MAX_THREADS: u64 = 64;
-/// Threads of a process in a pid namespace of its own that are looked at.
+/// Most threads that are checked in a process with its own pid namespace.
 const MAX_TASKS: usize = 4096;
 const MAX_OFFSET: u64 = 4096;
 
-/// The Java threads of a JVM, by the ids that they have in their own pid namespace. Empty if it has none.
+/// The Java threads of a JVM, by their ids in their own pid namespace. Empty if the JVM has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JavaThreads(Vec<u32>);
 
@@ -49,7 +50,7 @@ fn read_ids<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Vec<u32>, Nonse
     let mut ids = Vec::new();
     let mut add = |thread: u64| -> Result<(), Nonsense> {
         let own = memory.word(thread.saturating_add(os_thread))?;
-        // None yet of one that is being made.
+        // A thread that is being made has no `OSThread` yet.
         if own != 0 {
             let mut bytes = [0; 4];
             memory.read_all(own.saturating_add(id), &mut bytes)?;
@@ -105,7 +106,7 @@ mod tests {
 
     const THREADS: [u64; 3] = [0x1000, 0x2000, 0x3000];
 
-    /// Three threads, the last of which has no id yet: each with the next one, and what the system knows it by.
+    /// Three linked threads with their `OSThread`s; the last thread has none yet.
     fn memory() -> FakeMemory {
         let bytes = FakeMemory::made();
         for (place, at) in (0..).zip(THREADS) {

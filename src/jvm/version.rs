@@ -1,4 +1,4 @@
-//! Which build of HotSpot: what the known crashes are told by.
+//! The version of a HotSpot build, by which known crashes are recognised.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The newest feature release that the tests run on, of 8, 11, 17, 21 and this one.
 const NEWEST_TESTED: u32 = 25;
 
-/// A Java version as far as updates are told apart: 8u372 is `8.0.372`, 17.0.15+6 is `17.0.15+6`.
+/// A Java version, precise enough to distinguish updates: 8u372 is `8.0.372`, 17.0.15+6 is `17.0.15+6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JavaVersion {
     /// The feature release: 8, 11, 17, ….
@@ -16,7 +16,7 @@ pub struct JavaVersion {
     pub interim: u32,
     /// The update.
     pub update: u32,
-    /// The build, 0 if not told.
+    /// The build, 0 if unknown.
     pub build: u32,
 }
 
@@ -27,13 +27,13 @@ impl JavaVersion {
         JavaVersion { feature, interim, update, build: 0 }
     }
 
-    /// The newest feature release that is tested, of one that is newer.
+    /// For a version newer than the tested ones: the newest feature release that is tested.
     #[must_use]
     pub fn newer_than(self) -> Option<u32> {
         (self.feature > NEWEST_TESTED).then_some(NEWEST_TESTED)
     }
 
-    /// Reads what a JVM says of itself (`Abstract_VM_Version::_s_vm_release`) or the `release` file says of it:
+    /// Parses the text of a JVM (`Abstract_VM_Version::_s_vm_release`) or of a `release` file:
     /// `17.0.15+6-Debian-1deb12u1`, `25.0.3+9-LTS`, `21+35`, `1.8.0_372-b07`, and HotSpot 25, which is Java 8:
     /// `25.372-b07`.
     #[must_use]
@@ -44,7 +44,7 @@ impl JavaVersion {
         }
         let (feature, rest) = number(text)?;
         let (interim, rest) = part(rest);
-        // Since Java 9 a build follows a `+`; HotSpot 25.N-bM is of Java 8, and 25-beta+M is not.
+        // Since Java 9 the build follows a `+`. HotSpot 25.N-bM is Java 8, and 25-beta+M is not.
         if feature == 25
             && let Some(build) = build(rest)
         {
@@ -68,7 +68,7 @@ impl fmt::Display for JavaVersion {
     }
 }
 
-/// `.N` at the front, 0 if there is none.
+/// `.N` at the front, 0 if there is no such part.
 fn part(text: &str) -> (u32, &str) {
     text.strip_prefix('.').and_then(number).unwrap_or((0, text))
 }
@@ -78,7 +78,7 @@ fn build(text: &str) -> Option<u32> {
     text.strip_prefix("-b").and_then(number).map(|(build, _)| build)
 }
 
-/// Digits at the front, and what follows.
+/// Digits at the front, and the text after them.
 fn number(text: &str) -> Option<(u32, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at_checked(end)?;

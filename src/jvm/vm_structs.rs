@@ -1,19 +1,19 @@
-//! HotSpot's description of itself: the tables behind `gHotSpotVMStructs` and `gHotSpotVMTypes`, which it exports
-//! for debuggers (`runtime/vmStructs.hpp` of JDK 8 to 25). Only the entries that are asked for are kept.
+//! VMStructs, HotSpot's description of itself for debuggers: the exported tables behind `gHotSpotVMStructs` and
+//! `gHotSpotVMTypes` (`runtime/vmStructs.hpp` of JDK 8 to 25). Only requested entries are kept.
 
 use std::collections::HashMap;
 
 use super::exported::Exported;
 use super::memory::{Memory, Nonsense, half_in, word_in};
 
-/// JDK 25 has about 3,000 fields and 1,000 types.
+/// Most entries of a table. JDK 25 has about 3,000 fields and 1,000 types.
 const MAX_ENTRIES: u64 = 32_768;
 const ENTRY_SIZES: std::ops::RangeInclusive<u64> = 16..=256;
 
-/// A field that is asked for: class and name.
+/// A requested field: class and name.
 pub(super) type Field = (&'static str, &'static str);
 
-/// Where things are in one JVM.
+/// The requested entries of one JVM's tables.
 #[derive(Debug, Default)]
 pub(super) struct VmStructs {
     /// Address of static fields, offset of others.
@@ -23,7 +23,7 @@ pub(super) struct VmStructs {
 }
 
 impl VmStructs {
-    /// Reads the tables, keeping what is asked for.
+    /// Reads the tables and keeps the requested entries.
     pub(super) fn read<M: Memory>(
         memory: &M,
         base: u64,
@@ -120,7 +120,7 @@ fn entries<M: Memory>(
     Err(Nonsense)
 }
 
-/// Strings that were read, by address: the tables name the same ones again and again.
+/// Strings that were read, by address: many entries have the same names.
 struct Names<'a, M> {
     memory: &'a M,
     known: HashMap<u64, Vec<u8>>,

@@ -1,5 +1,5 @@
-//! Processes that have more code mapped than the BPF program can hold of one: which ranges it has. What was seen to run comes
-//! first, then what is walked by a table.
+//! Chooses ranges for processes with more ranges of code than the BPF program can hold of one process. Ranges with
+//! samples come first, then ranges with an unwind table.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,20 +7,19 @@ use crate::limits::{Limit, LimitsMet};
 use crate::unwind::space::MAX_RANGES;
 use crate::unwind::{Code, Range, TableKey};
 
-/// By process.
 #[derive(Debug, Default)]
 pub(super) struct Crowded(HashMap<u32, Process>);
 
 #[derive(Debug, Default)]
 struct Process {
-    /// Ranges that the BPF program has not, by their first address, with the address after their last.
+    /// Ranges that are not loaded, sorted: first address, and address after the last.
     left_out: Vec<(u64, u64)>,
-    /// First addresses of ranges that were seen to run.
+    /// First addresses of ranges that had samples while they were left out.
     ran: BTreeSet<u64>,
 }
 
 impl Crowded {
-    /// Leaves out ranges of a process, with their tables, until there is room for all.
+    /// Removes the least useful ranges of a process, with their tables, until there is room for the others.
     pub(super) fn thin(&mut self, tgid: u32, ranges: &mut Vec<Range>, tables: &mut Vec<Option<TableKey>>) {
         let excess = ranges.len().saturating_sub(MAX_RANGES);
         if excess == 0 {
@@ -45,7 +44,7 @@ impl Crowded {
         tables.retain(|_| at.next().is_none_or(|at| !out.contains(&at)));
     }
 
-    /// Takes in the addresses of a stack; whether the process has run what the BPF program has not.
+    /// Notes the addresses of a stack. Returns whether code ran, for the first time, in a range that is left out.
     pub(super) fn note(&mut self, tgid: u32, stack: impl Iterator<Item = u64>) -> bool {
         let Some(Process { left_out, ran }) = self.0.get_mut(&tgid) else { return false };
         let mut missed = false;
@@ -58,12 +57,11 @@ impl Crowded {
         missed
     }
 
-    /// A process has ended.
     pub(super) fn remove(&mut self, tgid: u32) {
         self.0.remove(&tgid);
     }
 
-    /// Notes how much is left out.
+    /// Notes how many ranges of each process are left out.
     pub(super) fn limits(&self, met: &mut LimitsMet) {
         for (tgid, process) in &self.0 {
             met.note(Limit::CodeRanges, &format!("process {tgid}"), process.left_out.len() as u64);
@@ -79,7 +77,7 @@ mod tests {
         Range { start: at * 0x1000, end: (at + 1) * 0x1000, code, table: 0 }
     }
 
-    /// So many ranges of files without tables, then a code heap.
+    /// `count` ranges of files without tables, then a code heap.
     fn many(count: u64) -> (Vec<Range>, Vec<Option<TableKey>>) {
         let files = (0..count).map(|at| range(at, Code::File(0)));
         let ranges: Vec<Range> = files.chain([range(count, Code::Heap(0))]).collect();

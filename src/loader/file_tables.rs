@@ -1,23 +1,24 @@
-//! The unwind tables of a file. Most files have one, or none. Of a file whose table would be too large there are tables of
-//! parts: of the code in which stacks were, as far as there is room.
+//! The unwind tables of a file. Most files have one table or no table. A file whose table would be too large has tables
+//! of parts instead, for code that was on stacks, as far as there is room.
 
 use std::time::{Duration, Instant};
 
 use crate::process::CodeRange;
 use crate::unwind::{Code, MAX_BYTES, MAX_PART_BYTES, Range, TableKey, TablePart, TableWindow};
 
-/// Parts of one file that are loaded: all together as large as the table of a whole file may be.
+/// Maximum number of loaded parts of one file: together as large as the table of a whole file may be.
 const MAX_PARTS: usize = MAX_BYTES / MAX_PART_BYTES;
-/// How long a part stays at least before that of other code takes its place: it is built from all descriptions of its file.
+/// The shortest time before another part may replace a part: to build a part, the worker reads all descriptions of its
+/// file.
 const STAYS: Duration = Duration::from_secs(60);
 
-/// What is known of one file.
+/// The tables of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FileTables {
     parts: Vec<Part>,
-    /// Code outside of the parts may have a table that is not there yet.
+    /// Tables of further parts can be built.
     more: bool,
-    /// Stacks in whose code there was no room for the table of a part.
+    /// Number of stacks that needed a part for which there was no room.
     pub(super) refused: u64,
 }
 
@@ -32,13 +33,13 @@ struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableAt {
     Loaded(TableKey),
-    /// No table tells of this code.
+    /// No table describes this code.
     Never,
-    /// The table of its part was not built.
+    /// The table of this part of the file is not built yet.
     Unbuilt,
 }
 
-/// A range of a process's code, with its table.
+/// A range of a process's code with its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TabledRange {
     pub(super) range: Range,
@@ -46,38 +47,37 @@ pub(super) struct TabledRange {
 }
 
 impl FileTables {
-    /// Of a file that has no table.
+    /// A file without a table.
     pub(super) fn none() -> FileTables {
         FileTables::default()
     }
 
-    /// Of a file that has this one table.
+    /// A file with one table.
     pub(super) fn one(part: &TablePart, key: TableKey, now: Instant) -> FileTables {
         let parts = vec![Part { window: part.window, key, since: now }];
         FileTables { parts, ..FileTables::default() }
     }
 
-    /// Of a file whose table would be too large: no part is there yet.
+    /// A file whose table would be too large, without any part yet.
     pub(super) fn in_parts() -> FileTables {
         FileTables { more: true, ..FileTables::default() }
     }
 
-    /// Whether tables of further parts can be had.
+    /// Whether tables of further parts can be built.
     pub(super) fn has_more(&self) -> bool {
         self.more
     }
 
-    /// Nothing else can be had of the file.
+    /// No further part of the file can be built.
     pub(super) fn end(&mut self) {
         self.more = false;
     }
 
-    /// Whether a table of the file was loaded.
     pub(super) fn has_table(&self) -> bool {
         !self.parts.is_empty()
     }
 
-    /// Forgets the tables that are not loaded any more; false if nothing is known of the file then.
+    /// Removes the tables that are no longer loaded; false if the table of the whole file is among them.
     pub(super) fn retain(&mut self, is_loaded: impl Fn(TableKey) -> bool) -> bool {
         let before = self.parts.len();
         self.parts.retain(|part| is_loaded(part.key));
@@ -93,7 +93,7 @@ impl FileTables {
         }
     }
 
-    /// Makes room for one more part; false if those that are there are too young to go.
+    /// Makes room for one more part; false if all loaded parts are younger than [`STAYS`].
     pub(super) fn make_room(&mut self, now: Instant) -> bool {
         if self.parts.len() < MAX_PARTS {
             return true;
@@ -105,13 +105,12 @@ impl FileTables {
         true
     }
 
-    /// Adds the table of a part.
     pub(super) fn add(&mut self, part: &TablePart, key: TableKey, now: Instant) {
         self.parts.push(Part { window: part.window, key, since: now });
         self.parts.sort_by_key(|part| part.window.start);
     }
 
-    /// A range of code, cut where one table ends and another one, or none, begins.
+    /// Cuts a range of code into ranges that each have one table or no table.
     pub(super) fn cut(&self, range: &CodeRange) -> Vec<TabledRange> {
         let CodeRange { start, end, offset, .. } = *range;
         let address = |at: u64| at.saturating_sub(offset).saturating_add(start).clamp(start, end);

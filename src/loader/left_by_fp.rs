@@ -1,18 +1,19 @@
-//! Frames that were left by frame pointer before their file's table was loaded: where that was wrong.
+//! Finds steps by frame pointer that were wrong, once the unwind table of the frame's file is there.
 
 use crate::sample::StopReason;
 use crate::unwind::{Cfa, Fp, Rule};
 
-/// How a walk has ended at a frame with this rule that was left by frame pointer; `None` if it may have been right. A
-/// function that calls nobody, or has just begun, mostly has its caller's frame pointer: there `leaf` may be right.
+/// The stop reason at a frame with this rule that the unwinder left by frame pointer; `None` if the step may be right.
+/// A leaf function, or a function that has just begun, mostly has its caller's frame pointer, so there the step may be
+/// right if `leaf`.
 pub(super) fn end_at(rule: Rule, leaf: bool) -> Option<StopReason> {
     match rule {
         Rule::None
         | Rule::Bare
         | Rule::Frame { cfa: Cfa::Fp(16), fp: Fp::AtCfa(-16) }
-        // In 32-bit code.
+        // The same rule in 32-bit code.
         | Rule::Frame { cfa: Cfa::Fp(8), fp: Fp::AtCfa(-8) }
-        // GCC's realigned stacks have a copy of the return address where others have it.
+        // GCC's realigned stacks have a copy of the return address at the usual place.
         | Rule::Frame { cfa: Cfa::AtFp(..), .. } => None,
         Rule::Frame { fp: Fp::Same, .. } | Rule::Plt { .. } if leaf => None,
         Rule::End => Some(StopReason::Root),

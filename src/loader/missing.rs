@@ -1,21 +1,20 @@
-//! Unwind tables that could not be had, or for which there was no room: when they are asked for again, ever more seldom.
+//! Retries with backoff for unwind tables that were unavailable, or for which there was no room.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::process::FileId;
 
-/// The first pause; each one is twice as long, up to the last.
+/// The first pause. Each further pause is twice as long, up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LAST_PAUSE: Duration = Duration::from_secs(64);
-/// Files that are remembered.
 const MAX_FILES: usize = 16_384;
 
-/// What is missing, and who misses it.
+/// Files whose tables are missing, and processes that need those tables.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     files: HashMap<FileId, Tried>,
-    /// Processes whose code has no table yet, and when they are looked at again.
+    /// Processes whose code lacks a table, and when to load them again.
     processes: HashMap<u32, Instant>,
 }
 
@@ -26,12 +25,12 @@ struct Tried {
 }
 
 impl Missing {
-    /// When a file is asked for again, if that is not now.
+    /// When to request a file's table again; `None`: now.
     pub(super) fn until(&self, file: FileId, now: Instant) -> Option<Instant> {
         self.files.get(&file).map(|tried| tried.next).filter(|next| *next > now)
     }
 
-    /// A file's table was asked for in vain.
+    /// A request for a file's table failed.
     pub(super) fn add(&mut self, file: FileId, now: Instant) {
         if self.files.len() >= MAX_FILES {
             self.files.retain(|_, tried| tried.next > now);
@@ -43,12 +42,12 @@ impl Missing {
         self.files.insert(file, Tried { next: now + pause, pause });
     }
 
-    /// A file's table is there, or it has none.
+    /// A file's table is loaded, or the file is known to have no table.
     pub(super) fn remove(&mut self, file: FileId) {
         self.files.remove(&file);
     }
 
-    /// A process misses something until that time, or nothing.
+    /// Schedules a process for `until`; `None`: the process misses no table.
     pub(super) fn wait(&mut self, tgid: u32, until: Option<Instant>) {
         match until {
             Some(until) => drop(self.processes.insert(tgid, until)),
@@ -56,7 +55,7 @@ impl Missing {
         }
     }
 
-    /// Processes that it is time to look at again.
+    /// Takes the processes whose time has come.
     pub(super) fn take_due(&mut self, now: Instant) -> impl Iterator<Item = u32> {
         self.processes.extract_if(move |_, until| *until <= now).map(|(tgid, _)| tgid)
     }

@@ -1,4 +1,4 @@
-//! Loading unwind tables: which processes need which, in which order, and what is done where they are missing or wrong.
+//! Loads unwind tables: which processes need which tables, in which order, and how to handle missing or wrong tables.
 
 mod crowded;
 mod file_tables;

@@ -1,18 +1,19 @@
-//! Where code of files is looked for in memory of no file: wherever there were samples of it.
+//! Searches moved code: file code that programs copied to anonymous memory. Samples there choose the addresses to
+//! search.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::process::Processes;
 use crate::sample::{Count, MonoNs, ProcessId, Stack};
 
-/// Looks for code of files in memory of no file, at the addresses of these stacks. `is_described`: the process says itself
-/// what it generates.
+/// Searches anonymous memory for code of files, at the addresses of these stacks. Skips processes that `is_described`
+/// accepts, because their runtime describes all generated code.
 pub(super) fn find_moved(
     stacks: &[(Stack, Count)],
     processes: &mut Processes,
     is_described: impl Fn(u32) -> bool,
 ) {
-    // Few processes have such memory, and most of those have been searched in vain.
+    // Few processes have such memory, and most of those are not due for another search.
     let mut searched: HashMap<ProcessId, Option<Samples>> = HashMap::new();
     let mut pages: HashSet<(u32, u64)> = HashSet::new();
     for (stack, _) in stacks.iter().filter(|(stack, _)| !stack.user.is_empty()) {
@@ -35,9 +36,8 @@ pub(super) fn find_moved(
     }
 }
 
-/// Where a program ran in memory of no file.
+/// Addresses in anonymous memory at which a program ran.
 struct Samples {
-    /// When it ran.
     at: MonoNs,
     addresses: Vec<u64>,
 }

@@ -1,17 +1,17 @@
-//! Code that has taken the place of other code. Until the kernel side is loaded it walks by the table of what was there
-//! before: callers that it found so are none.
+//! Code that replaced other code at the same addresses. Until the new address space is loaded, the BPF program unwinds
+//! by the table of the old code. The callers that it finds that way are wrong.
 
 use std::collections::HashMap;
 
 use crate::process::CoveredCode;
 use crate::sample::{MonoNs, Stack, StopReason};
 
-/// Walks that are under way while it is loaded take no longer, ns.
+/// Upper bound for the time of a sample that is in progress while the address space is loaded, in nanoseconds.
 const LONGEST_WALK: u64 = 10_000_000;
-/// Places that are loaded apart in one process.
+/// Maximum number of separate places of one process.
 const MAX_PLACES: usize = 16;
 
-/// By process, what is there instead of what the kernel side knew.
+/// By process, the places whose code was replaced.
 #[derive(Debug, Default)]
 pub(super) struct Replaced(HashMap<u32, Vec<Place>>);
 
@@ -20,40 +20,40 @@ struct Place {
     start: u64,
     end: u64,
     from: MonoNs,
-    /// When the kernel side was loaded.
+    /// When the new address space was loaded.
     loaded: Option<MonoNs>,
 }
 
 impl Place {
-    /// Whether a stack that was seen `at` a time was walked as if the other code were still there.
+    /// Whether a stack of time `at` may have been unwound by the old code's table.
     fn misled(&self, at: MonoNs) -> bool {
         self.from <= at && self.loaded.is_none_or(|loaded| at.0 < loaded.0 + LONGEST_WALK)
     }
 }
 
 impl Replaced {
-    /// The kernel side does not know of it yet.
+    /// Adds code that is not loaded into the BPF program's maps yet.
     pub(super) fn add(&mut self, code: &CoveredCode) {
         let CoveredCode { tgid, start, end, at, .. } = *code;
         let places = self.0.entry(tgid).or_default();
         if places.len() < MAX_PLACES {
             places.push(Place { start, end, from: at, loaded: None });
         } else {
-            // Whoever maps that much is not believed anywhere.
+            // A process with that many places is not trusted: its stacks are cut after the first user frame.
             let from = places.iter().map(|place| place.from).min().unwrap_or(at);
             *places = vec![Place { start: 0, end: u64::MAX, from, loaded: None }];
         }
     }
 
-    /// The kernel side was loaded what a process has mapped, or that it is walked by no table any more.
+    /// The new address space of a process was loaded, or its old one was removed.
     pub(super) fn mark_loaded(&mut self, tgid: u32, now: MonoNs) {
         for place in self.0.get_mut(&tgid).into_iter().flatten() {
             place.loaded.get_or_insert(now);
         }
     }
 
-    /// Ends a stack where it was walked by another one's table; whether it was. A fork is walked by what its `parent` has
-    /// mapped until it is loaded of.
+    /// Cuts a stack after the first frame in replaced code, whose caller was found by the wrong table. Returns whether
+    /// the stack was cut. A fork is unwound by the address space of its `parent` until its own is loaded.
     pub(super) fn cut(&self, stack: &mut Stack, parent: impl FnOnce() -> Option<u32>) -> bool {
         if self.0.is_empty() {
             return false;
@@ -73,7 +73,7 @@ impl Replaced {
         true
     }
 
-    /// All stacks up to a time have been seen.
+    /// Removes places that only matter for stacks up to a time; all those have been processed.
     pub(super) fn retire(&mut self, until: MonoNs) {
         self.0.retain(|_, places| {
             places.retain(|place| place.loaded.is_none_or(|loaded| until.0 < loaded.0 + LONGEST_WALK));
@@ -94,7 +94,7 @@ mod tests {
         CoveredCode { tgid: TGID, parent: 1, start, end: start + 0x1000, at: MonoNs(at) }
     }
 
-    /// How many frames are left of a stack that was seen at a time, and how it has ended.
+    /// The number of frames left of a stack of time `at`, and its stop reason.
     fn left(replaced: &Replaced, tgid: u32, at: u64) -> (usize, StopReason) {
         let process = ProcessId { tgid, start: 1, exec: 1 };
         let mut stack = Stack {
@@ -107,7 +107,7 @@ mod tests {
             user: vec![
                 UserWord::Leaf(0x5000),
                 UserWord::Interpreted { method: 0x7010, bcp: 0x7010 },
-                // The call is the last instruction there.
+                // The call is the last instruction of the replaced code.
                 UserWord::Return(0x8000),
                 UserWord::Return(0x9000),
             ],

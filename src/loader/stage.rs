@@ -7,7 +7,7 @@ use crate::unwind::Usage;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
 
 impl Unwinding {
-    /// Loads what runtimes said of the code that they generate.
+    /// Loads the descriptions that runtimes gave of their generated code.
     fn load_described(&mut self, world: &mut World) {
         let described = std::mem::take(&mut world.described);
         self.describe(described, &mut world.processes, &mut world.symbolizer);

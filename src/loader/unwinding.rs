@@ -1,5 +1,5 @@
-//! Keeps the walker's unwind tables up to date: of each process that may be sampled, what it has mapped, and the tables
-//! of that code.
+//! Keeps the unwinder's data up to date: for each process that may be sampled, its address space and the unwind tables
+//! of its code.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,26 +26,25 @@ use crate::unwind::{
     TablePart, TableStore, Usage,
 };
 
-/// Loading takes one part of the time in so many in the long run; what is left over is kept up to this.
+/// Loading may take one part in this many of all time in the long run; unused time is saved up to `MOST_SAVED`.
 const PART: u32 = 10;
 const MOST_SAVED: Duration = Duration::from_secs(1);
-/// How long it may hold up the start, and each beat after it.
+/// How long loading may delay the start of sampling, and each `load_some` after that.
 const AT_START: Duration = Duration::from_secs(3);
 const AT_BEAT: Duration = Duration::from_millis(100);
-/// Files whose tables are remembered by their numbers: containers have many of one content.
+/// Files whose table keys are kept. The limit is generous, because containers have many files with the same content.
 const MAX_FILES: usize = 16_384;
-/// Rules that are remembered.
 const MAX_RULES: usize = 1 << 16;
 
-/// Where tables come from.
+/// The source of unwind tables.
 pub(crate) trait TableSource {
-    /// A vdso, as a file.
+    /// The file of a vdso.
     fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)>;
 
-    /// The table of a file, or of a part of it around an offset.
+    /// Builds the table of a file, or of the part of a file around an offset.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no table.
     fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable>;
 }
 
@@ -59,24 +58,24 @@ impl TableSource for Symbolizer {
     }
 }
 
-/// What is loaded, and what is still to be.
+/// The loader of unwind tables: the store of loaded data, and the queues of processes to load.
 pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
     store: TableStore<M>,
     wanted: WalkScope,
-    /// The tables of files that were asked for.
+    /// The tables of files, as far as they were requested.
     tables: HashMap<FileId, FileTables>,
-    /// What was asked of tables lately.
+    /// A cache of recently used rules.
     rules: HashMap<(TableKey, u64), Rule>,
-    /// JVMs, and what fork keeps and exec changes of the process that was one.
+    /// JVMs, and the layout that identifies the JVM's program: exec changes the layout.
     jvms: HashMap<u32, (HotSpot, Option<ProgramLayout>)>,
-    /// Processes to look at, those that run first.
+    /// Processes to load: those with samples first, then those in `due`.
     running: BTreeSet<u32>,
     due: BTreeSet<u32>,
-    /// Processes whose stacks were walked without a table that is there now.
+    /// Processes with stacks that were unwound without a table that is loaded now.
     late: BTreeSet<u32>,
-    /// The last one of them that was: they take turns.
+    /// The last process taken from `due`: they take turns.
     last: u32,
-    /// A process that maps one file after the other must not keep us busy.
+    /// Limits the time for loading: a process that maps file after file must not keep us busy.
     allowance: TimeAllowance,
     missing: Missing,
     replaced: Replaced,
@@ -85,7 +84,6 @@ pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
 }
 
 impl<M: TableMemory> Unwinding<M> {
-    /// Nothing is loaded yet.
     pub(crate) fn new(memory: M, wanted: WalkScope) -> Unwinding<M> {
         Unwinding {
             store: TableStore::new(memory, TableBudget::default()),
@@ -105,18 +103,17 @@ impl<M: TableMemory> Unwinding<M> {
         }
     }
 
-    /// Loads what is needed before the first tick.
+    /// Loads the first tables, before sampling begins.
     pub(crate) fn begin(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn TableSource) {
         self.note_changes(processes, Instant::now());
         self.advance(processes, groups, tables, Instant::now() + AT_START);
     }
 
-    /// Whether something is still to be loaded.
     pub(crate) fn has_work(&self) -> bool {
         !(self.running.is_empty() && self.due.is_empty())
     }
 
-    /// Loads some of what is missing.
+    /// Loads queued processes, as long as the allowance permits.
     pub(crate) fn load_some(
         &mut self,
         processes: &mut Processes,
@@ -132,14 +129,14 @@ impl<M: TableMemory> Unwinding<M> {
         }
     }
 
-    /// Notes which processes are to be looked at.
+    /// Queues the processes that changed or are due for a retry, and notes replaced code.
     fn note_changes(&mut self, processes: &mut Processes, now: Instant) {
         self.due.append(&mut processes.take_touched());
         self.due.extend(self.missing.take_due(now));
-        // A fork is walked by what its parent has mapped until it is told of.
+        // A fork is unwound by its parent's address space until its own is loaded.
         for code in processes.take_covered() {
             if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
-                // Code that was moved into memory of no file, to the same place, was walked by the right table.
+                // Code that a program moved to anonymous memory at the same addresses still has the right table.
                 let others = processes.not_restored(&code);
                 others
                     .iter()
@@ -148,8 +145,8 @@ impl<M: TableMemory> Unwinding<M> {
         }
     }
 
-    /// Notes what the stacks of JVMs are walked by. That is there at once: it takes little time, and that of their
-    /// libraries' tables may be owed for long.
+    /// Loads the descriptions of JVMs immediately: they are small, while loading the unwind tables of the JVMs'
+    /// libraries may have to wait for the allowance.
     pub(crate) fn describe(
         &mut self,
         jvms: Vec<(u32, HotSpot)>,
@@ -167,9 +164,9 @@ impl<M: TableMemory> Unwinding<M> {
         self.allowance.spend(begun.elapsed());
     }
 
-    /// Notes the processes of a window's stacks that were walked without tables, and ends those stacks where a file's table,
-    /// which came too late for the walk, says that the frame pointer that was followed is none, or that was not the table
-    /// of what is there. `end` is the window's.
+    /// Queues the processes of a window's stacks that were unwound without tables, and cuts wrong stacks. A stack is
+    /// wrong where a file's table, which came too late for the unwinder, shows that the frame pointer was invalid, or
+    /// where the unwinder used the table of replaced code. `end` is the end of the window.
     pub(crate) fn on_stacks(
         &mut self,
         stacks: &mut [(Stack, Count)],
@@ -198,7 +195,7 @@ impl<M: TableMemory> Unwinding<M> {
                 self.ask_for_part(stack, processes, tables);
             }
         }
-        // At once: their tables are there, and the time that those took may be owed for long.
+        // Without waiting for the allowance: the tables of these processes are loaded already.
         for tgid in std::mem::take(&mut self.late) {
             if let Some(code) = processes.code(tgid) {
                 self.load(tgid, code, tables, Instant::now());
@@ -207,7 +204,7 @@ impl<M: TableMemory> Unwinding<M> {
         self.replaced.retire(end);
     }
 
-    /// Has the table built of that part of a file in whose code a stack ended.
+    /// Builds the table for the part of a large file in whose code a stack ended.
     fn ask_for_part(&mut self, stack: &Stack, processes: &mut Processes, tables: &mut dyn TableSource) {
         let (id, at) = (stack.key.process, stack.at);
         let Some(left) = stack.user.last().and_then(|word| word.probe()) else { return };
@@ -233,13 +230,13 @@ impl<M: TableMemory> Unwinding<M> {
         }
     }
 
-    /// What holds at an offset of a file of a process, as far as it is known or there is time to find it out. The process was
-    /// walked without it.
+    /// The rule at an offset of a file, for a stack of a process that was unwound without it. Builds the table if it is
+    /// missing and the allowance permits; else [`Rule::None`].
     fn rule(&mut self, tgid: u32, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn TableSource) -> Rule {
         let now = Instant::now();
         let may_build = !self.allowance.now(now).is_zero();
         let mut known = self.known(file.id);
-        // A part that is there may have been built for another process.
+        // A loaded part may have been built for another process.
         let is_late = known.as_ref().is_none_or(FileTables::has_more);
         if known.is_none() && may_build {
             known = self.build(file.id, &FileHandle::Mapped(Arc::clone(file)), tables);
@@ -260,7 +257,7 @@ impl<M: TableMemory> Unwinding<M> {
         *self.rules.entry((key, offset)).or_insert_with(|| self.store.rule(key, offset))
     }
 
-    /// Loads what is missing, until a time; what is left comes with the next call.
+    /// Loads queued processes until a time; the others wait for the next call.
     fn advance(
         &mut self,
         processes: &mut Processes,
@@ -285,18 +282,18 @@ impl<M: TableMemory> Unwinding<M> {
         self.jvms.remove(&tgid);
         self.missing.wait(tgid, None);
         self.crowded.remove(tgid);
-        // Its last stacks are still to be met.
+        // Stacks of the process may still arrive, so its places stay in `replaced` for now.
         self.replaced.mark_loaded(tgid, MonoNs::now());
     }
 
-    /// Gives back what no process needs now.
+    /// Evicts all tables that no process needs.
     pub(crate) fn release_memory(&mut self) {
         self.rules.clear();
         self.rules.shrink_to_fit();
         self.store.release_memory();
     }
 
-    /// What there was no room for.
+    /// The limits that were reached.
     pub(crate) fn limits(&self) -> LimitsMet {
         let mut met = self.limits.clone();
         met.note(Limit::UnwindTables, "", self.store.usage().refused);
@@ -304,12 +301,11 @@ impl<M: TableMemory> Unwinding<M> {
         met
     }
 
-    /// What is loaded, in numbers.
     pub(crate) fn usage(&self) -> Usage {
         self.store.usage()
     }
 
-    /// The next process that has changed and matters.
+    /// The next process in `due` that is loaded already, or is wanted and alive.
     fn next_due(&mut self, processes: &Processes, groups: &Groups) -> Option<u32> {
         loop {
             let next = self.due.range(self.last.saturating_add(1)..).next().or_else(|| self.due.first());
@@ -324,8 +320,8 @@ impl<M: TableMemory> Unwinding<M> {
         }
     }
 
-    /// When the time is over the process comes again for the tables that are not there yet; for those that could not be had
-    /// it does later.
+    /// Loads a process. If tables are missing after `until`, the process is queued again; for tables that are
+    /// unavailable, it is queued after a backoff.
     fn load(&mut self, tgid: u32, code: ProcessCode, tables: &mut dyn TableSource, until: Instant) {
         let ProcessCode { start_code, end_code, start_stack, ranges } = code;
         let mut tabled: Vec<TabledRange> = Vec::with_capacity(ranges.len());
@@ -356,7 +352,8 @@ impl<M: TableMemory> Unwinding<M> {
         self.replaced.mark_loaded(tgid, MonoNs::now());
     }
 
-    /// Adds the code heaps of a JVM to what it has mapped. Whether there was room.
+    /// Adds the code heaps of a JVM to the ranges of its process. Returns whether the JVM's description could be
+    /// loaded.
     fn add_heaps(
         &mut self,
         tgid: u32,
@@ -372,7 +369,7 @@ impl<M: TableMemory> Unwinding<M> {
         let Some(vm) = self.store.load_vm(jvm) else { return false };
         for CodeHeap { span: (start, end), segment_map } in &jvm.heaps {
             let at = ranges.partition_point(|range| range.end <= *start);
-            // It is what the JVM says; where a file is mapped it is wrong.
+            // The JVM's memory gives the addresses. They are wrong if a file is mapped there.
             if ranges.get(at).is_none_or(|next| *end <= next.start) {
                 let code = unwind::Code::Heap(*segment_map);
                 ranges.insert(at, Range { start: *start, end: *end, code, table: 0 });
@@ -382,13 +379,13 @@ impl<M: TableMemory> Unwinding<M> {
         true
     }
 
-    /// The tables of a file, if they were asked for and are still loaded.
+    /// The tables of a file, if they were requested and are still loaded.
     fn known(&mut self, id: FileId) -> Option<FileTables> {
         let tables = self.tables.get_mut(&id)?;
         tables.retain(|key| self.store.has(key)).then(|| tables.clone())
     }
 
-    /// Has the table of a file built and loads it, unless that was tried in vain not long ago.
+    /// Builds and loads the table of a file, unless its backoff has not ended.
     fn build(&mut self, id: FileId, file: &FileHandle, tables: &mut dyn TableSource) -> Option<FileTables> {
         let now = Instant::now();
         if self.missing.until(id, now).is_some() {
@@ -412,7 +409,7 @@ impl<M: TableMemory> Unwinding<M> {
         Some(built)
     }
 
-    /// The same for the part of a large file that has the code at `offset`.
+    /// Builds and loads the table for the part of a large file that has the code at `offset`.
     fn build_part(&mut self, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn TableSource) {
         let now = Instant::now();
         let Some(known) = self.tables.get_mut(&file.id) else { return };

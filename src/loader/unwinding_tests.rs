@@ -1,4 +1,4 @@
-//! Tables that are missing at first, code that takes the place of other code, and frame pointers that are none.
+//! Tests of tables that are missing at first, of replaced code, and of invalid frame pointers.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -10,7 +10,7 @@ use crate::sample::{Event, Leaf, ProcessId, StackKey};
 use crate::unwind::{Cfa, Fp};
 use crate::unwind::{PAGE, TableBuilder, TableWindow};
 
-/// What the kernel side would read.
+/// The pages that the BPF program would read.
 #[derive(Clone, Debug, Default)]
 struct Kernel(Rc<RefCell<HashMap<u32, Vec<u8>>>>);
 
@@ -37,11 +37,11 @@ impl TableMemory for Kernel {
     fn shrink(&mut self, _: u32) {}
 }
 
-/// Gives one table for all files, or none now.
+/// A source that has one table for all files, or no table for now.
 #[derive(Default)]
 struct OneTable {
     there: bool,
-    /// It is too large as a whole.
+    /// The whole table is too large.
     large: bool,
     asked: usize,
 }
@@ -65,7 +65,7 @@ impl TableSource for OneTable {
     }
 }
 
-/// Our own process, in which `here` is code of a file.
+/// A loader, the test's own process, and an address in its code.
 fn own() -> (Unwinding<Kernel>, Processes, u64) {
     let mut processes = Processes::new(ProcessOptions::default());
     assert_eq!(processes.scan(&Which::Tgids(&[std::process::id()])), 1);
@@ -76,13 +76,12 @@ const OWN: fn() -> u32 = std::process::id;
 /// No process has this number.
 const CHILD: u32 = 4_194_305;
 
-/// Has the process of the test loaded as far as that goes.
 fn load(unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, tables: &mut OneTable) {
     let code = processes.code(OWN()).unwrap();
     unwinding.load(OWN(), code, tables, Instant::now() + AT_START);
 }
 
-/// A stack of it, seen now.
+/// A stack of the test's own process at the current time.
 fn stack(user: Vec<UserWord>) -> Stack {
     let start = procfs::stat(OWN()).unwrap().start_ticks * procfs::clock_tick();
     let process = ProcessId { tgid: OWN(), start, exec: 0 };
@@ -112,7 +111,7 @@ fn a_table_that_was_unavailable_is_asked_for_again() {
         assert_eq!(tables.asked, asked, "not at once");
     }
     tables.there = true;
-    // Nothing has happened to the process but time.
+    // Only time passes; the process does not change.
     std::thread::sleep(Duration::from_millis(2_100));
     unwinding.note_changes(&mut processes, Instant::now());
     assert_eq!(unwinding.due, [OWN()].into());
@@ -127,7 +126,7 @@ fn a_table_that_was_unavailable_is_asked_for_again() {
 fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
     let (mut unwinding, mut processes, here) = own();
     let mut tables = OneTable { there: true, ..OneTable::default() };
-    // There was no time for it.
+    // The deadline has passed, so no table is built.
     let code = processes.code(OWN()).unwrap();
     unwinding.load(OWN(), code, &mut tables, Instant::now());
     unwinding.due.clear();

@@ -1,4 +1,4 @@
-//! Profiles made by a generator that always makes the same ones, for tests.
+//! Reproducible pseudo-random profiles for tests.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::profile::labels::ContainerLabels;
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
 use crate::sample::Event;
 
-/// A generator of numbers (splitmix64).
+/// A generator of pseudo-random numbers (splitmix64).
 pub(super) struct Numbers(u64);
 
 impl Numbers {
@@ -28,7 +28,7 @@ impl Numbers {
     }
 }
 
-/// Names that try to be something else.
+/// Names that imitate markup, escape sequences, separators, counts and markers.
 pub(super) fn hostile_names() -> Vec<String> {
     let names: Vec<String> = [
         "\u{1b}[31mred\u{1b}]0;title\u{7}",
@@ -71,7 +71,7 @@ pub(super) fn hostile_names() -> Vec<String> {
     names
 }
 
-/// A profile whose accounts add up. `hostile`: names from [`hostile_names`], else tame ones.
+/// A profile whose accounts add up. `hostile` takes names from [`hostile_names`], else names are harmless.
 pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
     let mut numbers = Numbers::new(seed);
     let names: Vec<String> =
@@ -121,7 +121,7 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
     p
 }
 
-/// With an id: one of which nothing is known is none.
+/// Always with an id: pprof reads a container with only empty fields as no container.
 fn container(numbers: &mut Numbers, names: &[String]) -> ContainerLabels {
     let mut text = || numbers.pick(names).as_str().into();
     let (namespace, pod, container, name, pod_uid) = (text(), text(), text(), text(), text());
@@ -147,7 +147,7 @@ fn frame(numbers: &mut Numbers, names: &[String], modules: &[Arc<Module>]) -> Fr
     }
 }
 
-/// Stacks as they are found: inlined frames share the address of the frame they were inlined into.
+/// Stacks as in real profiles: inlined frames share the address of the frame that they were inlined into.
 pub(super) fn plausible(seed: u64) -> Vec<(Labels, Vec<Arc<Frame>>, u64)> {
     let mut numbers = Numbers::new(seed);
     let library =

@@ -1,4 +1,4 @@
-//! From one format to another.
+//! Conversion between formats.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -18,7 +18,7 @@ pub fn convert(input: &Path, target: &OutputTarget, look: &Look) -> anyhow::Resu
     write(&read(input)?.views(), target, look).map(drop)
 }
 
-/// Reads folded stacks or pprof, whichever it is.
+/// Reads folded stacks or pprof and detects the format.
 ///
 /// # Errors
 /// One sentence with the path and what is wrong.
@@ -38,8 +38,8 @@ pub fn read(input: &Path) -> anyhow::Result<Profile> {
     read_from(&mut BufReader::new(file), format).with_context(said)
 }
 
-/// What begins as all files of a format do is of that format, else the name decides; without a name it is of a format whose
-/// files may begin in any way.
+/// Detects the format by magic bytes, else by the file's name. Other input is read in the first format whose files may
+/// begin with anything.
 fn read_from(input: &mut impl BufRead, format: Option<&Format>) -> anyhow::Result<Profile> {
     let start = input.fill_buf()?;
     if start.is_empty() {

@@ -1,7 +1,7 @@
-//! What stands behind the name of an output: a file that is replaced as a whole, or a stream that is written to.
+//! The file or stream behind the name of an output. A file is replaced as a whole, a stream is written to.
 //!
-//! A program that runs as root and writes `NAME.tmp`, then renames it over `/dev/stdout`, has taken the machine's link
-//! away (netdata 18642). So links are followed here, and what is no regular file is never replaced.
+//! A program that runs as root, writes `NAME.tmp` and renames it over `/dev/stdout` destroys the machine's link
+//! (netdata 18642). So this module follows links, and replaces only regular files.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,42 +18,43 @@ use rustix::process::geteuid;
 use super::file::DirectoryEntry;
 use super::stream::{OutputStream, STDERR, STDOUT};
 
-/// Links that are followed, as by the kernel.
+/// Maximum number of links to follow, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// What stands behind the name of an output.
+/// The file or stream behind the name of an output.
 #[derive(Debug)]
 pub struct Destination(Way);
 
 #[derive(Debug)]
 enum Way {
-    /// A regular file, or nothing yet: where, and its path.
+    /// A regular file or a free name: its directory entry and its path.
     File(DirectoryEntry, PathBuf),
-    /// What is written to directly.
+    /// An open descriptor, a pipe or a device.
     Stream(OutputStream),
 }
 
-/// Writes to what a user has named: `-` and `/dev/stdout` are standard output, pipes and character devices are written to
-/// directly, a file is replaced as a whole, and links are followed (see [`Destination::find`]).
+/// Writes to a name that a user gave. `-` and `/dev/stdout` are standard output. Pipes and character devices are
+/// written to directly, a file is replaced as a whole, and links are followed (see [`Destination::find`]).
 ///
 /// # Errors
-/// One sentence: the name and what is wrong. A file is the old one then.
+/// One sentence: the name and what is wrong. An existing file stays as it was.
 pub fn write(name: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let destination = Destination::find(name)?;
     destination.write(write).with_context(|| format!("cannot write {destination}"))
 }
 
 impl Destination {
-    /// Follows the links of a name. A link of another user than this one and root is followed only to a directory of that
-    /// user: whoever plants a link in `/tmp` could otherwise choose a file of root that root overwrites.
+    /// Follows the links of a name. A link of a user other than root and this one is followed only into that user's own
+    /// directories. Otherwise a link planted in `/tmp` could make root overwrite any of its files.
     ///
     /// # Errors
-    /// One sentence: the name and why nothing can be written there.
+    /// One sentence: the name and why it cannot be written to.
     pub fn find(name: &Path) -> anyhow::Result<Destination> {
         follow(name).map(Destination).with_context(|| format!("cannot write {}", name.display()))
     }
 
-    /// Whether it could be written to: to be asked before the work, not after it. It has no effect on what is there.
+    /// Checks that the destination could be written to, without changing it, so that the user sees the error before the
+    /// work and not after it.
     ///
     /// # Errors
     /// One sentence: the name and what is wrong.
@@ -72,13 +73,13 @@ impl Destination {
         }
     }
 
-    /// Whether what is written here arrives where standard output does.
+    /// Whether output to this destination arrives where standard output does.
     #[must_use]
     pub fn is_stdout(&self) -> bool {
         matches!(&self.0, Way::Stream(stream) if stream.is_stdout())
     }
 
-    /// The path of a file, links being followed.
+    /// The path of a file after following links; `None` for a stream.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         match &self.0 {
@@ -87,7 +88,7 @@ impl Destination {
         }
     }
 
-    /// Whether both are one file or stream.
+    /// Whether both are the same file or stream.
     #[must_use]
     pub fn is(&self, other: &Destination) -> bool {
         let inode =
@@ -113,7 +114,7 @@ fn follow(name: &Path) -> anyhow::Result<Way> {
     if name == Path::new("-") {
         return Ok(Way::Stream(OutputStream::descriptor(STDOUT)?));
     }
-    // What to open next, from the directory of the link before it, and the same as a path to show.
+    // The path to open next, relative to the directory of the previous link, and the same path for messages.
     let (mut next, mut shown) = (name.to_owned(), name.to_owned());
     let mut before: Option<Link> = None;
     for _ in 0..=MAX_LINKS {
@@ -138,7 +139,7 @@ fn follow(name: &Path) -> anyhow::Result<Way> {
             FileType::CharacterDevice => {
                 return Ok(Way::Stream(OutputStream::Named(place, Box::new(stat), shown)));
             }
-            // What cannot be replaced is refused when it is asked or written.
+            // Entries that cannot be replaced are refused later, by `probe` and `write`.
             _ => return Ok(Way::File(place, shown)),
         }
         if fstatfs(&entry).is_ok_and(|fs| fs.f_type == PROC_SUPER_MAGIC) {
@@ -152,7 +153,7 @@ fn follow(name: &Path) -> anyhow::Result<Way> {
     bail!("its symbolic links form a loop, or there are more than {MAX_LINKS}")
 }
 
-/// A symbolic link: the directory that it stands in, and whose it is.
+/// A symbolic link: its directory and its owner.
 struct Link {
     directory: OwnedFd,
     owner: u32,
@@ -178,7 +179,7 @@ impl Link {
     }
 }
 
-/// The number of a descriptor of this process, if a path names one.
+/// The number of the descriptor of this process that a path names, if it names one.
 fn own_descriptor(path: &Path) -> Option<i32> {
     if path == Path::new("/dev/stdout") {
         return Some(STDOUT);
@@ -192,7 +193,7 @@ fn own_descriptor(path: &Path) -> Option<i32> {
     number.to_str()?.parse().ok().filter(|number| *number >= 0)
 }
 
-/// What stands at a place, without following it; nothing if there is nothing yet.
+/// Opens the entry without following a link; `None` if the name is free.
 fn entry_of(place: &DirectoryEntry) -> anyhow::Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(&place.directory, &place.name, flags, Mode::empty()) {
@@ -202,8 +203,8 @@ fn entry_of(place: &DirectoryEntry) -> anyhow::Result<Option<OwnedFd>> {
     }
 }
 
-/// Refuses a pipe that another user has put where everybody may, as the kernel does with `fs.protected_fifos`: its maker
-/// would have the profile, or would let it wait for ever.
+/// Refuses a pipe that another user created in a directory where everyone may write, as the kernel does with
+/// `fs.protected_fifos`. The owner of the pipe could read the profile, or block the writer forever.
 fn check_pipe(place: &DirectoryEntry, pipe: &Stat) -> anyhow::Result<()> {
     let directory = fstat(&place.directory).map_err(io::Error::from)?;
     let everybody = Mode::from_raw_mode(directory.st_mode).contains(Mode::SVTX | Mode::WOTH);
@@ -264,7 +265,7 @@ mod tests {
         assert!(put(&inside("nowhere")).unwrap_err().contains("there is no directory none"));
     }
 
-    /// Needs root: the links are of another user.
+    /// Needs root, to create links of another user.
     #[test]
     fn a_planted_link_is_followed_to_its_makers_own_files_only() {
         if !rustix::process::geteuid().is_root() {
@@ -320,7 +321,7 @@ mod tests {
             assert_eq!(reader.join().unwrap().len(), PICTURE.len() * 100_000, "{name}");
         }
         assert!(!fs::symlink_metadata(inside("pipe")).unwrap().is_file());
-        // Nobody reads, and nobody needs to.
+        // No process reads the pipe, and `probe` needs no reader.
         Destination::find(&inside("pipe")).unwrap().probe().unwrap();
         let before = fs::symlink_metadata("/dev/null").unwrap();
         put(Path::new("/dev/null")).unwrap();

@@ -1,4 +1,4 @@
-//! Writing a file whole or not at all.
+//! Atomic writing of files: whole or not at all.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,13 +12,14 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Writes a file under a temporary name in the same directory, then renames it: under the final name stands the old file
-/// or the whole new one, never half of it, also after the machine has lost power. A symbolic link of that name is
-/// replaced, not followed: this function is for names that the program chose in a directory of its own.
-/// [`destination::write`](super::destination::write) is for names that a user gave.
+/// Writes a file under a temporary name in the same directory and renames it. The final name always has the old file or
+/// the whole new one, even after a loss of power.
+///
+/// A symbolic link of that name is replaced, not followed: this function is for names that the program chose in its own
+/// directory. [`destination::write`](super::destination::write) is for names that a user gave.
 ///
 /// # Errors
-/// One sentence: the path and what is wrong. Nothing is left behind.
+/// One sentence: the path and what is wrong. No temporary file remains.
 pub fn replace_synced(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
@@ -28,7 +29,6 @@ pub fn replace_synced(
     place.replace(write, true).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A name in a directory that is held open.
 #[derive(Debug)]
 pub(super) struct DirectoryEntry {
     pub(super) directory: OwnedFd,
@@ -36,7 +36,7 @@ pub(super) struct DirectoryEntry {
 }
 
 impl DirectoryEntry {
-    /// The place of a path, which is one from `base` if it is relative.
+    /// Opens the directory of a path; a relative path starts at `base`.
     pub(super) fn open(base: BorrowedFd<'_>, path: &Path) -> anyhow::Result<DirectoryEntry> {
         let Some(name) = path.file_name() else { bail!("it names no file") };
         let directory = match path.parent() {
@@ -52,7 +52,7 @@ impl DirectoryEntry {
         }
     }
 
-    /// Whether a file could be written there: to be asked before the work, not after it.
+    /// Checks that a file could be written there, so that the user sees the error before the work and not after it.
     pub(super) fn probe(&self) -> anyhow::Result<()> {
         self.is_free()?;
         let (_, temporary) = self.create()?;
@@ -60,7 +60,7 @@ impl DirectoryEntry {
         Ok(())
     }
 
-    /// Refuses what must not be replaced. (Renaming would turn `/dev/null` into a file.)
+    /// Refuses entries that must not be replaced. (Renaming would turn `/dev/null` into a file.)
     fn is_free(&self) -> anyhow::Result<()> {
         let stat = match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -79,8 +79,8 @@ impl DirectoryEntry {
         }
     }
 
-    /// Whether something is mounted over the file, as containers have single files of their host. A rename over that
-    /// fails with EBUSY.
+    /// Whether the file itself is a mount point: containers mount single files of their host. A rename over a mount
+    /// point fails with EBUSY.
     fn is_mounted(&self) -> bool {
         let statx = rustix::fs::statx(
             &self.directory,
@@ -121,7 +121,7 @@ impl DirectoryEntry {
         done
     }
 
-    /// Nothing more can be done if this fails: the first error is the one to tell.
+    /// Ignores errors: the caller reports the first error.
     fn remove(&self, temporary: &OsStr) {
         let _ = rustix::fs::unlinkat(self.directory.as_fd(), temporary, AtFlags::empty());
     }
@@ -131,7 +131,7 @@ fn temporary_name(name: &OsStr) -> anyhow::Result<OsString> {
     let mut random = [0u8; 8];
     getrandom(&mut random, GetRandomFlags::empty()).context("random numbers")?;
     let mut text = OsString::from(".");
-    // The final name may have up to 255 bytes; the temporary one must not need more.
+    // The final name may have up to 255 bytes; the temporary name must not exceed them.
     if name.len() < 200 {
         text.push(name);
     }
@@ -152,19 +152,19 @@ fn fill(
     Ok(())
 }
 
-/// Writes with a buffer; gives back what was written to.
+/// Writes with a buffer and returns the inner writer.
 pub(super) fn buffered<W: Write>(
     to: W,
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<W> {
     let mut out = BufWriter::with_capacity(1 << 16, to);
     let done = write(&mut out).and_then(|()| Ok(out.flush()?));
-    // A writer that failed once would try again when it is dropped.
+    // `BufWriter` would retry the failed write when it is dropped.
     let (to, _) = out.into_parts();
     done.map(|()| to)
 }
 
-/// Stops before RLIMIT_FSIZE does: beyond it the kernel sends SIGXFSZ, which kills.
+/// Stops before RLIMIT_FSIZE does: beyond that limit the kernel sends SIGXFSZ, which kills the process.
 struct Limited {
     file: File,
     room: u64,

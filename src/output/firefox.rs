@@ -1,8 +1,9 @@
-//! The Firefox Profiler's format, for <https://profiler.firefox.com>: threads over time. Its JSON is written by Mozilla's own
-//! crate, in gzip.
+//! The format of the Firefox Profiler, <https://profiler.firefox.com>: threads over time. Mozilla's own crate writes
+//! its JSON, in gzip.
 //!
-//! Time is known by the second: a second is divided among a thread's samples of it, in the order of their stacks, and a sample
-//! stands at the end of its part. A profile that does not tell seconds apart is divided as a whole.
+//! A profile knows time only by the second. Each second is divided among a thread's samples in that second, in the
+//! order of their stacks. A sample is placed at the end of its part. A profile that does not distinguish seconds is
+//! divided as a whole.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -25,10 +26,10 @@ use crate::profile::trie::NodeId;
 use crate::profile::{Kind, Labels, ProfileView};
 use crate::sample::event::Unit;
 
-/// Nanoseconds.
+/// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// Firefox Profiler.
+/// The Firefox Profiler's format.
 pub static FORMAT: Format = Format {
     names: &["json.gz", "firefox"],
     media_type: "application/gzip",
@@ -38,10 +39,10 @@ pub static FORMAT: Format = Format {
     read: FormatReader::Never("a Firefox profile is for looking at; convert what it was made from"),
 };
 
-/// Writes a profile.
+/// Writes the samples of one event.
 ///
 /// # Errors
-/// What the writer says.
+/// The error of `out`.
 pub fn write(view: &ProfileView<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut gzip = GzEncoder::new(out, Compression::default());
     serde_json::to_writer(&mut gzip, &Threads::of(view)).context("writing a Firefox profile")?;
@@ -49,7 +50,7 @@ pub fn write(view: &ProfileView<'_>, out: &mut dyn Write) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A profile that is being put together.
+/// A profile under construction.
 struct Threads<'v, 'p> {
     view: &'v ProfileView<'p>,
     profile: Profile,
@@ -61,7 +62,6 @@ struct Threads<'v, 'p> {
 }
 
 impl<'p> Threads<'_, 'p> {
-    /// The whole profile.
     fn of(view: &ProfileView<'p>) -> Profile {
         let accounts = view.accounts();
         let interval = if accounts.period_ns > 0 { accounts.period_ns } else { SECOND };
@@ -87,7 +87,7 @@ impl<'p> Threads<'_, 'p> {
 
     fn add_samples(&mut self) {
         let mut samples = self.view.by_second().to_vec();
-        // A second of a thread at a time; in it by stack.
+        // Group by thread and second; order by stack within each second.
         samples.sort_by_key(|sample| (sample.labels, sample.second, sample.leaf));
         let told = samples.iter().any(|sample| sample.second > 0);
         let length = if told { SECOND } else { self.view.span().duration_ns.max(SECOND) };
@@ -95,7 +95,8 @@ impl<'p> Threads<'_, 'p> {
             let thread = self.thread(samples[0].labels);
             let all: u64 = samples.iter().map(|sample| sample.weight.count).sum();
             let (begin, mut sum) = (u64::from(samples[0].second) * SECOND, 0);
-            // A viewer takes a sample's CPU time for the time since the sample before it: that begins with the second.
+            // A viewer spreads a sample's CPU time over the time since the previous sample. An empty sample at the
+            // start of each second keeps the time of the first sample within its second.
             self.profile.add_sample(thread, timestamp(begin), None, CpuDelta::from_nanos(0), 0);
             for &Sample { leaf, weight, .. } in samples {
                 sum += weight.count;
@@ -106,7 +107,7 @@ impl<'p> Threads<'_, 'p> {
         }
     }
 
-    /// Ticks that were lost are nobody's, as in every format.
+    /// Lost ticks belong to no thread, as in every format, so they get a process of their own.
     fn add_lost(&mut self) {
         let accounts = self.view.accounts();
         if accounts.lost_total() == 0 {
@@ -127,7 +128,7 @@ impl<'p> Threads<'_, 'p> {
         let is_time = self.view.event().unit() == Unit::Nanoseconds;
         let cpu = CpuDelta::from_nanos(if is_time { value } else { 0 });
         let (mut left, mut cpu) = (count, cpu);
-        // Weights have 31 bits.
+        // Weights have 31 bits, so a larger count becomes several samples.
         while left > 0 {
             let weight = i32::try_from(left).unwrap_or(i32::MAX);
             self.profile.add_sample(thread, timestamp(at), stack, cpu, weight);
@@ -152,7 +153,7 @@ impl<'p> Threads<'_, 'p> {
         thread
     }
 
-    /// The stack of a leaf: its frames but those of process and thread, which are rows of their own here.
+    /// The stack of a leaf without the frames of process and thread, which are rows in this format.
     fn stack(&mut self, thread: ThreadHandle, leaf: NodeId) -> Option<StackHandle> {
         let (mut missing, mut stack) = (Vec::new(), None);
         for node in self.view.trie().up(leaf) {
@@ -197,7 +198,7 @@ impl<'p> Threads<'_, 'p> {
     }
 }
 
-/// Its colours are few: those that are nearest to those of our pictures.
+/// The format has few colours; these are the nearest to those of the flame graph.
 const CATEGORIES: [(Origin, &str, CategoryColor); 6] = [
     (Origin::Java, "Java", CategoryColor::Green),
     (Origin::Jvm, "JVM", CategoryColor::LightGreen),
@@ -207,12 +208,12 @@ const CATEGORIES: [(Origin, &str, CategoryColor); 6] = [
     (Origin::Kernel, "Kernel", CategoryColor::Orange),
 ];
 
-/// Nanoseconds from the beginning of the profile.
+/// `ns` counts from the beginning of the profile.
 fn timestamp(ns: u64) -> Timestamp {
     Timestamp::from_nanos_since_reference(ns)
 }
 
-/// A part of a length: `part` of `all`.
+/// `part / all` of a length.
 fn share(length: u64, part: u64, all: u64) -> u64 {
     let part = u128::from(length) * u128::from(part) / u128::from(all.max(1));
     u64::try_from(part).unwrap_or(length)
@@ -229,7 +230,7 @@ mod tests {
     use crate::profile::{Frame as OurFrame, Profile as OurProfile};
     use crate::sample::Event;
 
-    /// One thread that ran `early` in its second 0 and `late` in its second 2, and a tick that was lost.
+    /// One thread that ran `early` in second 0 and `late` in second 2, and one lost tick.
     fn profile() -> OurProfile {
         let mut profile = OurProfile::new();
         let labels =

@@ -1,4 +1,5 @@
-//! Folded stacks: `comm;root;…;leaf count`, one line a stack, in the order of their frames; lost ticks as `[lost];[reason] count`.
+//! Folded stacks: `comm;root;…;leaf count`, one stack per line, in the order of their frames. Lost ticks are lines
+//! `[lost];[reason] count`.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -15,16 +16,16 @@ use crate::profile::trie::NodeId;
 use crate::profile::{Accounts, Kind, Labels, Profile, ProfileView};
 use crate::sample::Event;
 
-/// Bytes that a line may have; 1,024 frames of the longest names are some megabytes.
+/// Maximum bytes of a line; 1,024 frames of the longest names are some megabytes.
 const MAX_LINE: usize = 16 << 20;
 
-/// What stands for a sample without a stack.
+/// Marker frame of a sample without a stack.
 pub(super) const NO_FRAMES: &str = "[no frames]";
 
-/// What stands for stacks whose outermost frame is too small for the picture.
+/// Marker frame of stacks whose outermost frame is too small for the picture.
 pub(super) const TOO_SMALL: &str = "[too small]";
 
-/// Folded stacks.
+/// The folded stacks format.
 pub static FORMAT: Format = Format {
     names: &["folded", "collapsed"],
     media_type: "text/plain; charset=utf-8",
@@ -34,10 +35,10 @@ pub static FORMAT: Format = Format {
     read: FormatReader::By { magic: b"", read: |input| read(input) },
 };
 
-/// Writes a profile.
+/// Writes the samples of one event.
 ///
 /// # Errors
-/// What the writer says.
+/// The error of `out`.
 pub fn write(view: &ProfileView<'_>, out: &mut dyn Write) -> io::Result<()> {
     let texts = Texts::of(view.frames());
     texts.lines(view, 0.0, false, |line| writeln!(out, "{line}"))?;
@@ -47,11 +48,11 @@ pub fn write(view: &ProfileView<'_>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The texts of a profile's symbols; two symbols may have one text.
+/// The texts of a profile's symbols; several symbols may share a text.
 pub(super) struct Texts {
-    /// Sorted.
+    /// Sorted, without duplicates.
     pub(super) list: Vec<String>,
-    /// The place of each symbol's text in the list.
+    /// For each symbol the index of its text in `list`.
     pub(super) items: Vec<u32>,
 }
 
@@ -61,12 +62,12 @@ impl Texts {
         let mut list = all.clone();
         list.sort_unstable();
         list.dedup();
-        // What was sorted from the same texts has each of them.
+        // The search always succeeds, because `list` contains every text.
         let items = all.iter().map(|t| list.binary_search(t).unwrap_or(0) as u32).collect();
         Texts { list, items }
     }
 
-    /// A view's lines, one at a time: there may be gigabytes of them. See [`Fold`] for `least` and `reverse`.
+    /// Passes a view's lines one at a time, because they may be gigabytes. See [`Fold`] for `least` and `reverse`.
     pub(super) fn lines<E>(
         &self,
         view: &ProfileView<'_>,
@@ -75,7 +76,7 @@ impl Texts {
         mut each: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut line = String::new();
-        // Where the text of each depth ends.
+        // For each depth, the end of its text in `line`.
         let mut ends: Vec<usize> = Vec::new();
         let fold = Fold { items: &self.items, least, reverse };
         let bare = fold.walk(view, |folded| {
@@ -103,20 +104,20 @@ impl Texts {
     }
 }
 
-/// Lost ticks as lines.
 pub(super) fn lost(accounts: &Accounts) -> impl Iterator<Item = String> + '_ {
     accounts.lost.iter().map(|(why, n)| format!("{};{} {n}", name::LOST, reason(why)))
 }
 
-/// A reason as a frame.
+/// A marker frame for the reason of a loss.
 pub(super) fn reason(why: &str) -> String {
     format!("[{}]", why.replace(';', "|"))
 }
 
-/// Reads folded stacks of ours or of others, as time on a CPU: a file does not say of what it is. Counts have no period, so weights in nanoseconds are 0.
+/// Reads folded stacks of any writer. A file does not contain its event, so the samples become `cpu` samples. Their
+/// period is unknown, so weights in nanoseconds are 0.
 ///
 /// # Errors
-/// When a line is no stack with a count; the line's number is said, its text is not.
+/// A line is not a stack with a count. The error has the line's number, but not its text.
 pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
     let mut profile = Profile::new();
     let mut accounts = Accounts::default();
@@ -165,7 +166,7 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
     Ok(profile)
 }
 
-/// What stands around frames and lines of others; wider spaces are a part of a name.
+/// Spaces that other writers put around frames and lines; non-ASCII spaces are a part of a name.
 fn is_space(c: char) -> bool {
     c.is_ascii_whitespace()
 }
@@ -175,13 +176,13 @@ pub(super) fn bare(text: &str) -> &str {
     text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text)
 }
 
-/// Frames that are remembered at each place of a stack; large programs have some ten thousand.
+/// Maximum cached frames for each place of a stack; large programs have some ten thousand.
 const MAX_PARSED: usize = 1 << 16;
 
-/// Frames by their text: a file names few of them, often.
+/// A cache of frames by text: a file contains few distinct frames, each many times.
 #[derive(Default)]
 struct Parsed {
-    /// By what a text's meaning depends on beside itself: see [`Parsed::place`].
+    /// One map for each combination that changes the meaning of a text; see [`Parsed::place`].
     places: [HashMap<Box<str>, (Kind, FrameId)>; 6],
     stack: Vec<FrameId>,
 }
@@ -218,7 +219,8 @@ impl Parsed {
         frame
     }
 
-    /// The outermost frame is a process, the next may be a thread; what is inlined is so into Java or into others.
+    /// The outermost frame is a process, the next one may be a thread, and an inlined frame is Java or native like its
+    /// parent.
     fn place(at: usize, parent: Option<Kind>) -> usize {
         at.min(2) * 2 + usize::from(Kind::inlined_in(parent) == Kind::JavaInlined)
     }

@@ -1,57 +1,55 @@
-//! What a format is.
+//! The description of a format.
 
 use std::io::{BufRead, Write};
 
 use super::look::Look;
 use crate::profile::{Profile, ProfileView};
 
-/// A format of profiles. Each has a file of this room, and a line in [`FORMATS`](super::FORMATS); whoever lists formats (errors, help,
-/// HTTP) lists those.
+/// A format of profiles. Each has a module in `output` and an entry in [`FORMATS`](super::FORMATS), from which errors,
+/// help and HTTP take their lists.
 #[derive(Debug)]
 pub struct Format {
-    /// Extensions of its files without their first dot, and what `--format` takes; the first is the usual one.
+    /// File extensions without the first dot, and the values of `--format`; the first is the usual one.
     pub names: &'static [&'static str],
-    /// Of an answer by HTTP.
+    /// Media type of an HTTP response.
     pub media_type: &'static str,
-    /// What a profile must tell apart for it.
+    /// The properties of samples that a profile must distinguish for this format.
     pub needs: Needs,
-    /// Whether a file of it can hold several events; of one that cannot there is a file each.
+    /// Whether a file can hold several events; otherwise each event gets its own file.
     pub several: bool,
-    /// Writes the events of a profile, which are one if it holds no more; formats that are no pictures have no use for the
-    /// look.
+    /// Writes the events of a profile; one event, unless `several`. Only pictures use the look.
     pub(super) write: fn(&[ProfileView<'_>], &Look, &mut dyn Write) -> anyhow::Result<()>,
-    /// How it is read.
     pub(super) read: FormatReader,
 }
 
-/// What a profile must tell apart for a format; a run does what one of its outputs needs.
+/// The properties of samples that a profile must distinguish for a format. A run distinguishes whatever one of its
+/// outputs needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// The second of each sample.
     pub seconds: bool,
-    /// Threads.
+    /// The thread of each sample.
     pub threads: bool,
 }
 
 impl Needs {
-    /// Nothing but stacks.
+    /// Stacks only.
     pub(super) const NONE: Needs = Needs { seconds: false, threads: false };
 }
 
-/// How a format is read.
 #[derive(Debug)]
 pub(super) enum FormatReader {
-    /// It is not: a sentence says why.
+    /// The format cannot be read; the sentence explains why.
     Never(&'static str),
     By {
-        /// The first bytes of every such file; empty if any may be.
+        /// The first bytes of every file of the format; empty if files may begin with anything.
         magic: &'static [u8],
         read: fn(&mut dyn BufRead) -> anyhow::Result<Profile>,
     },
 }
 
 impl Format {
-    /// Whether files of it can be read.
+    /// Whether files of this format can be read.
     #[must_use]
     pub fn is_read(&self) -> bool {
         matches!(self.read, FormatReader::By { .. })

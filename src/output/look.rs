@@ -1,17 +1,17 @@
-//! How a picture looks.
+//! The appearance of a flame graph.
 
-/// What the picture looks like.
+/// The appearance of a flame graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
-    /// Above the picture; what was sampled, if there is none.
+    /// Above the picture; by default the sampled event.
     pub title: Option<String>,
-    /// Below the title; [`subtitle`](super::svg::subtitle) makes one from the accounts if there is none.
+    /// Below the title; by default [`subtitle`](super::svg::subtitle) makes one from the accounts.
     pub subtitle: Option<String>,
-    /// Frames narrower than this, in pixels of a picture 1,200 wide, are left out; their ticks stay in their callers.
+    /// Frames narrower than this, in pixels of a picture 1,200 wide, are left out; their samples stay in their callers.
     pub min_width: f64,
-    /// Stacks with the leaf at the bottom: who calls it.
+    /// Merges stacks from the leaf, to show who calls it.
     pub reverse: bool,
-    /// The root on top.
+    /// Draws the root at the top.
     pub inverted: bool,
 }
 

@@ -1,6 +1,7 @@
-//! Output: one file a format, from `profile` only.
+//! Output formats, one module each; the formats depend on `profile` only.
 //!
-//! Every format's ticks sum to the same, [`Accounts::shown`](crate::profile::Accounts::shown): samples and lost ticks.
+//! The samples of every format sum to [`Accounts::shown`](crate::profile::Accounts::shown): kept samples and lost
+//! ticks.
 
 pub mod convert;
 pub mod destination;
@@ -29,11 +30,11 @@ pub use look::Look;
 pub use per_container::write_each;
 pub use registry::{BadOutput, FORMATS, OutputTarget, UnknownFormat};
 
-/// Writes the events of a profile where they are to go: those of a format that holds one only each into a file of its own,
-/// the first into the one that was named. Gives the files.
+/// Writes the events of a profile to a target and returns the written files. A format that holds only one event gets a
+/// file for each event; the first event goes into the named file.
 ///
 /// # Errors
-/// One sentence with the path and what is wrong; there is no half file then.
+/// One sentence with the path and what is wrong; no partial file remains.
 pub fn write(
     views: &[ProfileView<'_>],
     target: &OutputTarget,
@@ -53,7 +54,7 @@ pub fn write(
 /// Writes events of a profile in a format.
 ///
 /// # Errors
-/// What the writer says.
+/// The error of the format or of `out`.
 pub fn encode(
     views: &[ProfileView<'_>],
     format: &Format,

@@ -1,14 +1,14 @@
-//! What a frame is called in text: the conventions of folded stacks, written and read back.
+//! Names of frames in text: writing and parsing the conventions of folded stacks.
 
 use crate::profile::frames::{FrameTable, Symbol};
 use crate::profile::stripped::file_of_block;
 use crate::profile::tables::LineRow;
 use crate::profile::{Frame, Kind, Module, UnknownReason};
 
-/// The outermost frame of ticks that were lost; the reason is its child.
+/// The outermost frame of lost ticks; its child is the reason.
 pub const LOST: &str = "[lost]";
 
-/// A symbol as every format names it: unknown ones say why, and in which file.
+/// A symbol's name in every format; an unknown frame has its reason and file instead.
 #[must_use]
 pub fn plain(frames: &FrameTable, symbol: &Symbol) -> String {
     let name = frames.name(symbol);
@@ -42,8 +42,8 @@ pub fn with_line(frames: &FrameTable, row: &LineRow) -> String {
     }
 }
 
-/// A symbol as a frame of a folded line: no `;`, nothing that looks like a count at the end, no space at its ends or in a
-/// process's name, the suffix of its kind.
+/// A symbol as a frame of a folded line, with the suffix of its kind. The text contains no `;`, no space at its ends,
+/// and no space in a process's name. Its end does not look like a count.
 #[must_use]
 pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
     let mut text: String = plain(frames, symbol).chars().map(|c| if c == ';' { '|' } else { c }).collect();
@@ -54,7 +54,7 @@ pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
         text.push('_');
     }
     if text == LOST {
-        // A process may call itself so; only ticks that were lost may.
+        // A process may have this name; only lost ticks may use it.
         text = "[lost?]".to_owned();
     }
     text = seen(&text);
@@ -62,7 +62,7 @@ pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
     guard(text)
 }
 
-/// Spaces at the ends of a name as `␣`: readers of folded lines drop them, and `" a"` is not `"a"`.
+/// Replaces spaces at the ends of a name by `␣`: readers of folded lines strip them, and `" a"` differs from `"a"`.
 fn seen(text: &str) -> String {
     let begun = text.trim_start_matches(' ');
     let bare = begun.trim_end_matches(' ');
@@ -70,11 +70,10 @@ fn seen(text: &str) -> String {
     format!("{}{bare}{}", SPACE.repeat(before), SPACE.repeat(behind))
 }
 
-/// A space that is seen.
+/// A visible space.
 const SPACE: &str = "\u{2423}";
 
-/// Two shapes that readers of folded lines take for something else: a number after a space is a count, and `# ` opens a
-/// comment.
+/// Guards two forms that readers of folded lines misread: a number after a space is a count, and `# ` begins a comment.
 fn guard(mut text: String) -> String {
     if text.starts_with("# ") {
         text.replace_range(1..2, SPACE);
@@ -88,7 +87,7 @@ fn guard(mut text: String) -> String {
     text
 }
 
-/// The frame that a folded frame's text stands for, as far as text can say; `at` is its depth, 0 for the outermost.
+/// The frame for a folded frame's text, as far as text determines it; `at` is its depth, 0 for the outermost.
 #[must_use]
 pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
     if let Some(frame) = parse_unknown(text) {
@@ -111,7 +110,7 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
     Frame::named(kind, name)
 }
 
-/// The unknown frame that `[unknown: why (file)]` stands for.
+/// The unknown frame for `[unknown: why (file)]`.
 #[must_use]
 pub fn parse_unknown(text: &str) -> Option<Frame> {
     let inner = text.strip_prefix("[unknown: ")?.strip_suffix(']')?;
@@ -125,16 +124,16 @@ pub fn parse_unknown(text: &str) -> Option<Frame> {
     Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })
 }
 
-/// The name of a thread: the second frame, in brackets.
+/// The name of a thread, which is the second frame, in brackets.
 fn thread(text: &str, at: usize) -> Option<&str> {
     let name = text.strip_prefix('[')?.strip_suffix(']')?;
     (at == 1 && !name.is_empty() && !MARKERS.contains(&text)).then_some(name)
 }
 
-/// Frames in brackets that are no threads.
+/// Frames in brackets that are not threads.
 const MARKERS: [&str; 4] = [LOST, "[truncated]", "[profile full]", "[vthread]"];
 
-/// A name without a suffix.
+/// The kind of a name without a suffix.
 fn guess(text: &str, at: usize) -> Kind {
     let brackets = text.starts_with('[') && text.ends_with(']');
     if at == 0 && !MARKERS.contains(&text) {

@@ -1,8 +1,9 @@
-//! OTLP profiles: what an OpenTelemetry Collector takes, `opentelemetry.proto.profiles.v1development` of proto 1.10.0.
+//! OTLP profiles for an OpenTelemetry Collector: `opentelemetry.proto.profiles.v1development` of proto 1.10.0.
 //!
-//! A resource for each service, with one profile of `samples/count`; its period is nanoseconds of CPU time. Frame kinds
-//! are the attribute `profile.frame.type`; what OpenTelemetry has no word for is said by `jbpf_prof.frame.kind`. Lost
-//! ticks are samples with the stack `[lost]` and the reason, as in every other format.
+//! Each service is a resource with one profile. Its values are `samples/count` with a period in nanoseconds for the
+//! `cpu` event, and numbers of events for other events. Frame kinds are the attribute `profile.frame.type`;
+//! `jbpf_prof.frame.kind` has the exact kind, even where OpenTelemetry has no name for it. Lost ticks are samples with
+//! the stack `[lost]` and the reason, as in every other format.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,13 +21,13 @@ use super::{folded, name};
 use crate::profile::{Accounts, Frame, Kind, Labels, ProfileView};
 use crate::sample::event::Unit;
 
-/// The version of opentelemetry-proto whose messages these are.
+/// The version of opentelemetry-proto that defines these messages.
 pub const PROTO_VERSION: &str = "1.10.0";
 
-/// A resource: its attributes, and what ran in it.
+/// A resource: its attributes and its samples.
 pub type ResourceView<'p> = (Vec<(String, String)>, ProfileView<'p>);
 
-/// Encodes an export request.
+/// Encodes an export request as a protobuf message.
 #[must_use]
 pub fn request(parts: &[ResourceView<'_>]) -> Vec<u8> {
     let mut dictionary = Dictionary::default();
@@ -57,14 +58,14 @@ fn resource((attributes, view): &ResourceView<'_>, dictionary: &mut Dictionary) 
 
 fn encode(view: &ProfileView<'_>, dictionary: &mut Dictionary) -> otlp::Profile {
     let event = view.event();
-    // Of time on a CPU a profile has the number of samples, of which its period says what each stands for; of other events
-    // their number.
+    // For the `cpu` event the values are numbers of samples, and the period is the time that one sample stands for. For
+    // other events the values are numbers of events.
     let counts_samples = event.unit() == Unit::Nanoseconds;
     let Accounts { period_ns, one_in, .. } = *view.accounts();
     let (kind, period, each) =
         if counts_samples { ("samples", period_ns, 1) } else { (event.name(), one_in, one_in.max(1)) };
     let mut samples = Vec::new();
-    // Locations of the view's frames, by their number.
+    // Locations of the view's frames, by frame number.
     let mut known: HashMap<u32, i32> = HashMap::new();
     for sample in view.samples() {
         let mut locations = Vec::new();
@@ -109,7 +110,7 @@ fn text(value: &str) -> AnyValue {
     AnyValue { value: Some(Value::StringValue(value.to_owned())) }
 }
 
-/// Things that are kept once and numbered; number 0 is the empty one, as the format wants it.
+/// Interned items; number 0 is the empty item, as the format requires.
 #[derive(Debug)]
 struct Table<T> {
     list: Vec<T>,
@@ -134,7 +135,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
     }
 }
 
-/// An attribute: key and value, of which one is empty.
+/// An attribute: key, text and number; text or number is empty.
 type Attribute = (i32, String, i64);
 /// A location: mapping, address, function, line, attributes.
 type Location = (i32, u64, i32, i64, Vec<i32>);

@@ -1,15 +1,15 @@
-//! Colours by the kind of frame.
+//! Colours by kind of frame.
 
 use crate::profile::Kind;
 
-/// Red, green and blue.
+/// Red, green and blue, 0 to 255 each.
 pub type Rgb = [u8; 3];
 
-/// The colour of a frame: its kind's, a little lighter or darker by its name, so that neighbours are told apart and a
-/// name looks the same in every picture.
+/// The colour of a frame: its kind's, made a little lighter or darker by a hash of the name. Neighbours then differ,
+/// and a name has the same colour in every picture.
 #[must_use]
 pub fn of(kind: Kind, name: &str) -> Rgb {
-    // FNV-1a, whose values never change.
+    // FNV-1a: its values never change, unlike those of the standard library's hasher.
     let hash = name
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));

@@ -1,4 +1,4 @@
-//! A file for each container, beside that of all.
+//! One file for each container, beside the file of the whole profile.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,17 @@ use super::{Look, OutputTarget, write};
 use crate::profile::ProfileView;
 use crate::profile::labels::ContainerLabels;
 
-/// Characters of a container's name in a file's: with its id, the file's own name and the extension it must fit into 255.
+/// Maximum characters of a container's name in a file name. Together with the id, the profile's own name and the
+/// extension it must fit into 255 bytes.
 const MAX_NAME: usize = 100;
-/// Stands for what is in no container.
+/// The name for samples outside of containers.
 const NONE: &str = "no-container";
 
-/// Writes the profile of each container of a profile, and of what is in none, into the directory of `target`, which is a
-/// file. Gives where they are; nothing if there are no containers.
+/// Writes the profile of each container, and of samples outside of containers, into the directory of `target`, which is
+/// a file. Returns the written files: an empty list if there are no containers.
 ///
 /// # Errors
-/// As [`write()`], of the first that could not be written; the others are there then.
+/// The first error of [`write()`]. The files of other containers are still written.
 pub fn write_each(
     views: &[ProfileView<'_>],
     target: &OutputTarget,
@@ -31,7 +32,8 @@ pub fn write_each(
         let container = row.container.as_deref();
         let name = beside(&target.name, container, &mut taken);
         let file = OutputTarget { name, format: target.format };
-        // Somebody who puts something at one container's name keeps no other container from its file.
+        // An obstacle at one container's file name, such as a directory, must not keep other containers from their
+        // files.
         let own: Vec<ProfileView<'_>> = views.iter().map(|view| view.of_container(container)).collect();
         match write(&own, &file, look) {
             Ok(files) => written.extend(files),
@@ -41,7 +43,7 @@ pub fn write_each(
     failed.map_or(Ok(written), Err)
 }
 
-/// `DIR/FILE-CONTAINER.EXT`, which is nobody else's yet.
+/// `DIR/FILE-CONTAINER.EXT`, with a number if that name is taken.
 fn beside(path: &Path, container: Option<&ContainerLabels>, taken: &mut HashSet<PathBuf>) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (stem, extension) = split(&name);
@@ -49,11 +51,11 @@ fn beside(path: &Path, container: Option<&ContainerLabels>, taken: &mut HashSet<
     let numbers = (2..).map(|n| format!("-{n}"));
     let names = std::iter::once(String::new()).chain(numbers);
     let mut paths = names.map(|number| path.with_file_name(format!("{stem}-{own}{number}{extension}")));
-    // The names do not end.
+    // The iterator is endless, so `find` always succeeds.
     paths.find(|path| taken.insert(path.clone())).unwrap_or_default()
 }
 
-/// A container's name and id in letters, digits, dots and hyphens: whoever chose the name chooses no path.
+/// A container's name and id in letters, digits, dots and hyphens: tenants choose the name and must not choose a path.
 fn file_name(container: &ContainerLabels) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' };
     let mut name: String = container.title().chars().take(MAX_NAME).map(safe).collect();

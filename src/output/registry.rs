@@ -1,4 +1,4 @@
-//! All formats, found by name or by the name of a file.
+//! The list of all formats, and the choice of a format by name or by file extension.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,11 @@ use super::destination::Destination;
 use super::format::Format;
 use super::{firefox, folded, pprof, svg};
 
-/// All formats. What is read and has no magic and no name is the first that can be anything.
+/// All formats. Input without magic bytes and extension is read as the first format whose files may begin with
+/// anything.
 pub static FORMATS: [&Format; 4] = [&svg::FORMAT, &folded::FORMAT, &pprof::FORMAT, &firefox::FORMAT];
 
-/// No format has this name or extension.
+/// The error for a name or extension that belongs to no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: unknown {part}; known are {known}")]
 pub struct UnknownFormat {
@@ -20,10 +21,10 @@ pub struct UnknownFormat {
 }
 
 impl Format {
-    /// The format that a file's extension names.
+    /// The format of a file's extension.
     ///
     /// # Errors
-    /// When none does; the error lists those that do.
+    /// The extension is unknown; the error lists the known ones.
     pub fn of(path: &Path) -> Result<&'static Format, UnknownFormat> {
         let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
         extension(&name).map(|(format, _)| format).ok_or_else(|| UnknownFormat {
@@ -33,10 +34,10 @@ impl Format {
         })
     }
 
-    /// A format by the name that `--format` takes: an extension without its dot.
+    /// The format for a value of `--format`: an extension without its dot.
     ///
     /// # Errors
-    /// When no format has it; the error lists the names.
+    /// The name is unknown; the error lists the known ones.
     pub fn named(name: &str) -> Result<&'static Format, UnknownFormat> {
         let found = FORMATS.into_iter().find(|format| format.names.contains(&name));
         found.ok_or_else(|| UnknownFormat {
@@ -47,12 +48,11 @@ impl Format {
     }
 }
 
-/// The names of all formats.
 fn names() -> impl Iterator<Item = &'static str> {
     FORMATS.into_iter().flat_map(|format| format.names).copied()
 }
 
-/// The format that a file's name in lower case ends with, and the length of that extension with its dot.
+/// The format for the end of a file name in lower case, and the length of the extension with its dot.
 fn extension(name: &str) -> Option<(&'static Format, usize)> {
     let ends = |extension: &&str| {
         let stem = name.strip_suffix(*extension).and_then(|rest| rest.strip_suffix('.'));
@@ -63,28 +63,28 @@ fn extension(name: &str) -> Option<(&'static Format, usize)> {
         .find_map(|format| Some((format, 1 + format.names.iter().copied().find(|n| ends(n))?.len())))
 }
 
-/// A file's name before its extension, and the extension if it is one that names a format.
+/// Splits a file name before its extension; the extension is empty if it belongs to no format.
 pub(super) fn split(name: &str) -> (&str, &str) {
     let lower = name.to_lowercase();
     let length = extension(&lower).filter(|_| lower.len() == name.len()).map_or(0, |(_, length)| length);
     name.split_at(name.len() - length)
 }
 
-/// Where a profile goes, and in which format.
+/// The name and the format of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputTarget {
     /// The name that the user gave: a path, or `-` for standard output.
     pub name: PathBuf,
-    /// The format.
+    /// The format to write.
     pub format: &'static Format,
 }
 
 impl OutputTarget {
-    /// The meaning of `-o`'s value. `format` overrules the extension of the name, and that of the file that links lead to.
-    /// A stream (`-`, a pipe, a device) without an extension gets folded stacks.
+    /// Parses the value of `-o`. `format` overrides the extension of the name and of the file that links lead to. A
+    /// stream (`-`, a pipe, a device) without an extension gets folded stacks.
     ///
     /// # Errors
-    /// When no format is named and the extension is none's, or when links lead nowhere.
+    /// No format is given and the extension is unknown, or a link cannot be followed.
     pub fn parse(name: &Path, format: Option<&'static Format>) -> Result<OutputTarget, BadOutput> {
         let destination = Destination::find(name).map_err(BadOutput::Name)?;
         let of_name = || match (Format::of(name), destination.file()) {
@@ -97,19 +97,19 @@ impl OutputTarget {
     }
 }
 
-/// Why nothing can be written to a name.
+/// Why a name cannot be written to.
 #[derive(Debug, thiserror::Error)]
 pub enum BadOutput {
-    /// In no format.
+    /// The format is unknown.
     #[error(transparent)]
     Format(#[from] UnknownFormat),
-    /// Nowhere.
+    /// The destination is not usable.
     #[error("{0:#}")]
     Name(anyhow::Error),
 }
 
 impl OutputTarget {
-    /// Another file beside it: `FILE-WORD.EXT`.
+    /// A target beside this one: `FILE-WORD.EXT`.
     #[must_use]
     pub(super) fn beside(&self, word: &str) -> OutputTarget {
         let name = self.name.file_name().unwrap_or_default().to_string_lossy();

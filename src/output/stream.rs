@@ -17,28 +17,29 @@ use rustix::stdio::{stderr, stdout};
 
 use super::file::{DirectoryEntry, buffered};
 
-/// How long a named pipe may be without a reader when there is something to write.
+/// How long to wait for a reader of a named pipe before the write fails.
 const READER_WAIT: Duration = Duration::from_secs(10);
-/// The numbers of standard output and standard error.
+/// Descriptor numbers.
 pub(super) const STDOUT: i32 = 1;
 pub(super) const STDERR: i32 = 2;
 
 /// An output that is written to directly.
 #[derive(Debug)]
 pub(super) enum OutputStream {
-    /// A descriptor that this process was started with: its number and a duplicate.
+    /// A descriptor inherited at start: its number and a duplicate.
     Descriptor(i32, OwnedFd),
-    /// A named pipe or a character device: where it is, what it was, its path.
+    /// A named pipe or a character device: its directory entry, its file status when it was found, its path.
     Named(DirectoryEntry, Box<Stat>, PathBuf),
 }
 
 impl OutputStream {
-    /// A descriptor of this process.
+    /// Duplicates a descriptor of this process.
     pub(super) fn descriptor(number: i32) -> anyhow::Result<OutputStream> {
         let held = match number {
             STDOUT => fcntl_dupfd_cloexec(stdout(), 3),
             STDERR => fcntl_dupfd_cloexec(stderr(), 3),
-            // Opening /proc/self/fd/N would write a file from its start, not from where it is, and cannot open a socket.
+            // Opening /proc/self/fd/N would start at the beginning of a file instead of its current offset, and fails
+            // for a socket.
             _ => pidfd_open(getpid(), PidfdFlags::empty())
                 .and_then(|own| pidfd_getfd(own, number, PidfdGetfdFlags::empty())),
         };
@@ -57,14 +58,14 @@ impl OutputStream {
         Ok(OutputStream::Descriptor(number, held))
     }
 
-    /// Whether this process may write there. Nothing is opened: the reader of a pipe would see its end.
+    /// Checks the permission to write. The pipe must not be opened: its reader would read end-of-file.
     pub(super) fn probe(&self) -> anyhow::Result<()> {
         let OutputStream::Named(place, ..) = self else { return Ok(()) };
         let allowed = rustix::fs::accessat(&place.directory, &place.name, Access::WRITE_OK, AtFlags::empty());
         Ok(allowed.map_err(io::Error::from)?)
     }
 
-    /// Writes. That the reader has gone is no failure.
+    /// Writes. A closed reader is not an error.
     pub(super) fn write(
         &self,
         write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
@@ -79,7 +80,7 @@ impl OutputStream {
         }
     }
 
-    /// Whether what is written here arrives where standard output does: in the same descriptor, pipe, file or socket.
+    /// Whether output arrives where standard output does: in the same descriptor, pipe, file or socket.
     pub(super) fn is_stdout(&self) -> bool {
         let own = match self {
             OutputStream::Descriptor(STDOUT, _) => return true,
@@ -104,9 +105,9 @@ impl fmt::Display for OutputStream {
     }
 }
 
-/// Opens a named pipe or a device if it is the one that was seen. A pipe's reader may come a little later.
+/// Opens a named pipe or a device if it is still the same file. Waits for the reader of a pipe.
 fn open(place: &DirectoryEntry, seen: &Stat, reader_wait: Duration) -> anyhow::Result<File> {
-    // Without O_NONBLOCK a pipe that nothing reads would never be opened.
+    // Without O_NONBLOCK opening a pipe without a reader would block forever.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let is_pipe = FileType::from_raw_mode(seen.st_mode) == FileType::Fifo;
     let begun = Instant::now();
@@ -127,7 +128,7 @@ fn open(place: &DirectoryEntry, seen: &Stat, reader_wait: Duration) -> anyhow::R
     Ok(opened.into())
 }
 
-/// Waits for room where a descriptor does not block by itself.
+/// Waits for buffer space where the descriptor is non-blocking.
 struct Patient(File);
 
 impl Write for Patient {
@@ -147,17 +148,16 @@ impl Write for Patient {
     }
 }
 
-/// Writes to standard output. That its reader has gone is no failure.
+/// Writes to standard output. A closed reader is not an error.
 ///
 /// # Errors
-/// What the writer says.
+/// The error of `write`, or of standard output.
 pub fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
     OutputStream::descriptor(STDOUT)
         .and_then(|stream| stream.write(write))
         .context("cannot write to standard output")
 }
 
-/// Whether the reader of a pipe has gone.
 #[must_use]
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)

@@ -1,4 +1,4 @@
-//! Flame graphs as SVG, drawn by inferno; the colours are ours, by the kind of frame.
+//! Flame graphs as SVG. The crate inferno draws them; the colours are our own, by kind of frame.
 
 use std::io::{self, Write};
 
@@ -14,10 +14,10 @@ use super::{name, palette};
 use crate::profile::frames::FrameTable;
 use crate::profile::{Accounts, Kind, ProfileView};
 
-/// Pixels that the frames are wide before a browser stretches the picture.
+/// Width of the frames in pixels, before a browser stretches the picture.
 const FRAMES_WIDTH: f64 = 1180.0;
 
-/// Flame graphs.
+/// The flame graph format.
 pub static FORMAT: Format = Format {
     names: &["svg"],
     media_type: "image/svg+xml",
@@ -27,13 +27,13 @@ pub static FORMAT: Format = Format {
     read: FormatReader::Never("a flame graph is a picture; convert reads folded stacks and pprof"),
 };
 
-/// What a picture without samples shows.
+/// The only frame of a picture without samples.
 const NO_SAMPLES: &str = "[no samples]";
 
-/// Draws a profile.
+/// Draws the samples of one event.
 ///
 /// # Errors
-/// What the writer says.
+/// The error of inferno or of `out`.
 pub fn write(view: &ProfileView<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
     let accounts = view.accounts();
     let shown = view.total().count + accounts.lost_total();
@@ -53,14 +53,14 @@ pub fn write(view: &ProfileView<'_>, look: &Look, out: &mut dyn Write) -> anyhow
     let mut options = flamegraph::Options::default();
     let title = look.title.clone().unwrap_or_else(|| format!("jbpf-prof: {}", view.event().title()));
     options.title = crate::profile::frame::clean(title.as_bytes(), 200);
-    // Its place; the text is drawn below, at the left, so that the legend has room beside it.
+    // Reserves the line. The text itself is drawn below, at the left, so that the legend fits beside it.
     options.subtitle = Some("\u{a0}".to_owned());
     options.palette_map = Some(&mut palette);
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 0xfa, g: 0xfa, b: 0xfa }));
     options.direction = if look.inverted { Direction::Inverted } else { Direction::Straight };
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.image_width = None;
-    options.min_width = 0.0; // what is too narrow is gone already, and its ticks are where it was
+    options.min_width = 0.0; // narrow frames are cut off already, and their callers have their samples
     let mut picture = HoldingBack { out: &mut *out, held: Vec::new() };
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut picture)
         .context("drawing")?;
@@ -73,21 +73,21 @@ pub fn write(view: &ProfileView<'_>, look: &Look, out: &mut dyn Write) -> anyhow
     Ok(out.write_all(END)?)
 }
 
-/// Deep Java stacks make pictures of many screens: a browser is to show the root first, which is at the bottom.
+/// Pictures of deep Java stacks are many screens high: this scrolls the browser to the root, which is at the bottom.
 const TO_THE_ROOT: &str =
     "<script>window.addEventListener('load', function () { window.scrollTo(0, 1e7); });</script>";
 
-/// The line below the title, at the left.
 fn subtitle_text(look: &Look, view: &ProfileView<'_>) -> String {
     let text = look.subtitle.clone().unwrap_or_else(|| subtitle(view));
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!("<text x=\"10\" y=\"48\">{text}</text>")
 }
 
-/// How a picture ends.
+/// The end of inferno's picture.
 const END: &[u8] = b"</svg>";
 
-/// Passes on what is written, all but the last bytes, as many as [`END`] has: of deep Java stacks a picture has 15 MB.
+/// Passes on everything but the last bytes, as many as [`END`] has. A picture of deep Java stacks has 15 MB, too much
+/// to buffer.
 struct HoldingBack<W> {
     out: W,
     held: Vec<u8>,
@@ -107,7 +107,7 @@ impl<W: Write> Write for HoldingBack<W> {
     }
 }
 
-/// What the colours mean, of the kinds in the profile: at the right, on the subtitle's line.
+/// The colours of the kinds that occur in the profile: at the right, on the subtitle's line.
 fn legend(kinds: &[Kind]) -> String {
     const LETTER: usize = 7;
     let shown = Kind::ALL.into_iter().filter(|kind| kinds.contains(kind)).map(Kind::facts);
@@ -126,7 +126,7 @@ fn legend(kinds: &[Kind]) -> String {
     text + "</svg>"
 }
 
-/// The rate, the ticks, and what is not in the picture.
+/// The number of samples, their rate or period, and the numbers of lost and missed ticks.
 #[must_use]
 pub fn subtitle(view: &ProfileView<'_>) -> String {
     let accounts = view.accounts();
@@ -146,7 +146,7 @@ pub fn subtitle(view: &ProfileView<'_>) -> String {
     text
 }
 
-/// The kind of each text: of several symbols the first's.
+/// The kind of each text; where symbols share a text, the kind of the first symbol.
 fn kinds(frames: &FrameTable, texts: &Texts) -> Vec<Kind> {
     let mut kinds = vec![Kind::Marker; texts.list.len()];
     for (symbol, &item) in frames.symbols().iter().zip(&texts.items).rev() {

@@ -1,4 +1,4 @@
-//! What is true of every format.
+//! Tests of properties that every format has.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -31,12 +31,11 @@ fn from_pprof(bytes: &[u8]) -> Profile {
     pprof::read(&mut bytes).unwrap()
 }
 
-/// The sum of the counts at the ends of the lines.
 fn sum_of_folded(text: &str) -> u64 {
     text.lines().map(|l| l.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
 }
 
-/// What a picture says of all.
+/// The picture's total number of samples.
 fn sum_of_svg(picture: &str) -> u64 {
     let (_, rest) = picture.split_once("total_samples=\"").unwrap();
     rest.split_once('"').unwrap().0.parse().unwrap()
@@ -50,7 +49,7 @@ fn profiles() -> impl Iterator<Item = Profile> {
     (0..24).map(|seed| arbitrary::profile(seed, seed % 2 == 1))
 }
 
-/// Samples without what pprof has no place for (bytecode indices) and in a form that can be compared.
+/// Samples in a comparable form, without bytecode indices, which pprof cannot hold.
 fn rows(profile: &Profile) -> BTreeMap<(Labels, Vec<String>), (u64, u64)> {
     let mut rows = BTreeMap::new();
     for sample in profile.samples() {
@@ -127,7 +126,7 @@ fn pprof_comes_back_as_it_was() {
 #[test]
 fn pprof_keeps_every_sample_label_line_and_module() {
     let mut profile = Profile::new();
-    // Without the shapes that are one address for pprof and were not here.
+    // `plausible` has no frames that pprof would merge into one address.
     for (labels, stack, weight) in arbitrary::plausible(5) {
         profile.add(&labels, &stack, weight, weight * 10);
     }
@@ -289,7 +288,7 @@ fn go_pprof_opens_it() {
     }
 }
 
-/// A reader of XML that is small and strict enough to see whether text became markup.
+/// A small XML reader, strict enough to detect text that became markup.
 mod xml {
     pub(super) fn check(text: &str) {
         let mut open: Vec<&str> = Vec::new();
@@ -334,7 +333,7 @@ mod xml {
     }
 }
 
-/// Of two events, each has its samples and its accounts; a format that holds one writes each into a file of its own.
+/// Each of two events has its own samples and accounts; a format for one event writes a file for each.
 #[test]
 fn events_stay_apart() {
     let mut profile = arbitrary::profile(3, false);

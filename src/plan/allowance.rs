@@ -1,45 +1,45 @@
-//! How much time something may take in the long run, however much of it there is to do.
+//! Limits the share of time that a recurring task may take, however much work there is.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of this thread until now. What is taken by it costs others nothing while this thread waits for a CPU, or the
-/// machine for its host.
+/// CPU time of this thread so far. CPU time does not count while the thread waits for a CPU, or while the virtual
+/// machine waits for its host.
 pub(crate) fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Looking through all cgroups takes no more CPU time than one part in so many …
+/// Looking through all cgroups takes at most one part in this many of CPU time …
 const LOOK_PART: u32 = 100;
-/// … and is not done more often.
+/// … and two looks are at least this far apart.
 const LOOK_LEAST: Duration = Duration::from_millis(900);
 
-/// When cgroups may be looked through again after a look that began `at` that time, and at that CPU time of this thread.
+/// When cgroups may be looked through again. The last look began at `at`, when this thread had used `cpu` of CPU time.
 pub(crate) fn next_look(at: Instant, cpu: Duration) -> Instant {
     at + ((cpu_time() - cpu) * LOOK_PART).max(LOOK_LEAST)
 }
 
-/// Time that may be spent.
+/// An allowance of time that grows with the clock. Unspent time is saved up to a limit.
 #[derive(Debug)]
 pub(crate) struct TimeAllowance {
-    /// One part of all time in so many.
+    /// One part in this many of all time may be spent.
     part: u32,
-    /// What is left over is kept up to this.
+    /// The most unspent time that is saved.
     most: Duration,
     saved: Duration,
-    /// Spent before it was there.
+    /// Time that was spent in advance. It is paid off before anything is saved again.
     owed: Duration,
     since: Instant,
 }
 
 impl TimeAllowance {
-    /// A full one.
+    /// A new allowance, with all the time that can be saved.
     pub(crate) fn new(part: u32, most: Duration, now: Instant) -> TimeAllowance {
         TimeAllowance { part, most, saved: most, owed: Duration::ZERO, since: now }
     }
 
-    /// What may be spent now.
+    /// Time that may be spent now; zero while time is owed.
     pub(crate) fn now(&mut self, now: Instant) -> Duration {
         let earned = now.saturating_duration_since(self.since) / self.part;
         self.since = now;
@@ -49,7 +49,7 @@ impl TimeAllowance {
         if self.owed.is_zero() { self.saved } else { Duration::ZERO }
     }
 
-    /// It was spent, or more.
+    /// Takes `spent` off, which may be more than was allowed.
     pub(crate) fn spend(&mut self, spent: Duration) {
         self.owed += spent.saturating_sub(self.saved);
         self.saved = self.saved.saturating_sub(spent);
@@ -71,7 +71,7 @@ mod tests {
             if allowance.now(now).is_zero() {
                 now += Duration::from_millis(50);
             } else {
-                // Each piece takes longer than what is left.
+                // Each piece takes longer than the time that is left.
                 let piece = Duration::from_millis(700);
                 allowance.spend(piece);
                 spent += piece;

@@ -1,4 +1,4 @@
-//! What is said to a session while it runs: that it is to end, how often to tick, that it holds too much.
+//! Commands to a running session: end, change the sampling period, free memory.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The words for one session; clones speak to the same one.
+/// A handle to one session. Clones control the same session.
 #[derive(Clone, Debug)]
 pub struct Control {
     stop: Arc<AtomicBool>,
-    /// Readable when the session is to end; none where the kernel had none: it is noticed a beat later then.
+    /// Readable when the session is to end. `None` if the kernel gave no eventfd: the session then notices one polling
+    /// interval later.
     wake: Option<Arc<OwnedFd>>,
-    /// Readable when nothing is to be waited for any more.
+    /// Readable when the session must not wait for anything any more.
     interrupt: Option<Arc<OwnedFd>>,
     period_ns: Arc<AtomicU64>,
     evict: Arc<AtomicBool>,
@@ -31,13 +32,13 @@ impl Default for Control {
     }
 }
 
-/// Makes an event readable for good. It counts as far as it has room, which is more than anybody tells.
+/// Makes an event readable for good. A full counter refuses the write, but no session gets that many commands.
 fn raise(event: Option<&Arc<OwnedFd>>) {
     let _ = event.map(|event| rustix::io::write(event, &1_u64.to_ne_bytes()));
 }
 
 impl Control {
-    /// Ends the session: no tick runs a tenth of a second later. `why` is for the log.
+    /// Ends the session: no sample is taken later than a tenth of a second from now. `why` is for the log.
     pub fn stop(&self, why: &str) {
         if !self.stop.swap(true, Ordering::Relaxed) {
             log::info!("sampling: stopping: {why}");
@@ -45,45 +46,45 @@ impl Control {
         }
     }
 
-    /// The same, and whoever said so waits: JVMs that have not answered yet are given up.
+    /// Like [`Control::stop`], for a caller that waits: JVMs that have not answered yet are given up.
     pub fn interrupt(&self, why: &str) {
         self.stop(why);
         raise(self.interrupt.as_ref());
     }
 
-    /// Readable from [`Control::interrupt`] on.
+    /// An event that is readable from [`Control::interrupt`] on.
     pub(crate) fn interrupted(&self) -> Option<Arc<OwnedFd>> {
         self.interrupt.clone()
     }
 
-    /// Readable from [`Control::stop`] on.
+    /// An event that is readable from [`Control::stop`] on.
     pub(crate) fn wake(&self) -> Option<BorrowedFd<'_>> {
         self.wake.as_ref().map(|wake| wake.as_fd())
     }
 
-    /// Whether the session is to end.
+    /// Whether the session was asked to end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// From the next part on, ticks come at this period; it must not be shorter than the one in the settings, for
-    /// which the maps were made.
+    /// Sets the sampling period, in nanoseconds, from the next part on. The period must not be shorter than the one in
+    /// the settings, which the maps are sized for.
     pub fn set_period(&self, period_ns: u64) {
         self.period_ns.store(period_ns, Ordering::Relaxed);
     }
 
-    /// The period that was asked for since the start, if any.
+    /// The period, in nanoseconds, that was last set with `set_period`, if any.
     pub(crate) fn period(&self) -> Option<u64> {
         Some(self.period_ns.load(Ordering::Relaxed)).filter(|&ns| ns > 0)
     }
 
-    /// Has the session forget what it can learn again.
+    /// Asks the session to evict from its caches what it can read again.
     pub fn evict(&self) {
         self.evict.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that was asked for since the last look.
+    /// Whether [`Control::evict`] was called since the last check.
     pub(crate) fn take_evict(&self) -> bool {
         self.evict.swap(false, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What a session is asked for, and what is told to it while it runs: plain data that every stage may read.
+//! The settings of a session and the commands to it while it runs: plain data that every stage may read.
 
 pub(crate) mod allowance;
 mod control;

@@ -1,4 +1,5 @@
-//! Pods that want the agent, as the kubelet knows them: told by whoever asks it, looked up for each JVM that is met.
+//! Pods that opt in to the agent by an annotation. The daemon's kubelet client fills the list; each JVM's pod is looked
+//! up in it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,37 +7,37 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// How long a JVM's names may wait for what the kubelet says of its pod.
+/// How long the names of a JVM may wait for the kubelet's answer about its pod.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// So long after a look that was waited for in vain nobody waits for another.
+/// For this long after a poll that gave no answer, no caller waits for another poll.
 const HOPELESS: Duration = Duration::from_secs(15);
 /// Answers that are remembered.
 const MOST: usize = 4096;
 
-/// Which pods do. Copies share what they know.
+/// The pods that opt in. Clones share what they know.
 #[derive(Clone, Debug, Default)]
 pub struct OptedIn(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     known: Mutex<Known>,
-    /// A look has ended, or the session.
+    /// Signals that a poll, or the session, has ended.
     told: Condvar,
-    /// Somebody waits for one.
+    /// Signals that a caller waits for a poll.
     wanted: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Whether a pod does, by its uid: what the last look that succeeded said of all, and that those do not which were
-    /// asked about and which it did not know.
+    /// Whether each pod opts in, by its uid, according to the last poll that succeeded. A pod that a caller asked about
+    /// and that the poll did not know is `false`.
     pods: HashMap<String, bool>,
-    /// What was said in this session: JVMs of one pod may have been told different things.
+    /// Answers given in this session. JVMs of one pod may have got different answers.
     said: HashSet<(String, bool)>,
-    /// Looks that have begun, and the number of the last that has ended.
+    /// Number of polls that have begun, and the number of the last one that has ended.
     begun: u64,
     ended: u64,
-    /// When one has failed, or did not know what it was waited for.
+    /// When a poll last failed, or did not know the pod that a caller waited for.
     vain: Option<Instant>,
     /// The session is over.
     closed: bool,
@@ -51,21 +52,21 @@ impl PartialEq for OptedIn {
 impl Eq for OptedIn {}
 
 impl OptedIn {
-    /// A session begins: it asks about all of its JVMs.
+    /// Starts a session, which asks about all of its JVMs anew.
     pub(crate) fn open(&self) {
         let mut known = self.known();
         known.said.clear();
         known.closed = false;
     }
 
-    /// It is over: nobody waits any more.
+    /// Ends the session: waiting callers wake, and later ones do not wait.
     pub(crate) fn close(&self) {
         self.known().closed = true;
         self.0.told.notify_all();
     }
 
-    /// Whether a pod does. For one that is not known it waits for a look that begins after this; where that comes to
-    /// nothing, it does not.
+    /// Whether a pod opts in. For an unknown pod the call waits for a poll that begins after it. If that poll fails or
+    /// does not know the pod, the answer is no.
     pub(crate) fn has(&self, uid: &str) -> bool {
         let end = Instant::now() + PATIENCE;
         let mut known = self.known();
@@ -90,19 +91,19 @@ impl OptedIn {
         has
     }
 
-    /// Ready when a pod was asked about that is not known.
+    /// Completes when a caller has asked about an unknown pod.
     pub async fn wanted(&self) {
         self.0.wanted.notified().await;
     }
 
-    /// A look begins.
+    /// Notes that a poll begins.
     pub fn begin(&self) {
         self.known().begun += 1;
     }
 
-    /// It has ended: all pods of the node by uid, and whether each does; none if the look has failed. Returns whether
-    /// what was said of one of them is not so any more. (One that is not among them may be there the next time: a
-    /// kubelet that has just begun does not know all.)
+    /// Notes that a poll has ended. `pods` has all pods of the node by uid, with whether each opts in; `None` if the
+    /// poll failed. Returns whether an answer given in this session is no longer true. A pod that is missing from
+    /// `pods` does not count: a kubelet that has just started does not know all pods yet.
     pub fn end(&self, pods: Option<HashMap<String, bool>>) -> bool {
         let mut known = self.known();
         known.ended = known.begun;
@@ -114,7 +115,7 @@ impl OptedIn {
         known.said.iter().any(|(uid, said)| known.pods.get(uid).is_some_and(|now| now != said))
     }
 
-    /// How many do.
+    /// Number of pods that opt in.
     #[must_use]
     pub fn count(&self) -> usize {
         self.known().pods.values().filter(|&&has| has).count()
@@ -126,7 +127,7 @@ impl OptedIn {
 }
 
 impl Known {
-    /// Whether the look of this number may still say something of a pod.
+    /// Whether the poll with this number may still bring an answer about a pod.
     fn is_to_wait(&self, uid: &str, look: u64) -> bool {
         let hopeless = self.vain.is_some_and(|then| then.elapsed() < HOPELESS);
         !self.pods.contains_key(uid) && self.ended < look && !hopeless && !self.closed
@@ -141,7 +142,7 @@ mod tests {
         Some(list.iter().map(|&(uid, has)| (uid.to_owned(), has)).collect())
     }
 
-    /// Looks as often as somebody asks for it.
+    /// Runs one poll, with the next of `answers`, each time a caller waits for one.
     fn looks(board: &OptedIn, answers: Vec<Option<HashMap<String, bool>>>) -> std::thread::JoinHandle<()> {
         let board = board.clone();
         std::thread::spawn(move || {
@@ -164,7 +165,7 @@ mod tests {
         let looks = self::looks(&board, vec![pods(&[("a", true), ("c", true)])]);
         assert!(board.has("c") && board.has("a"));
         looks.join().unwrap();
-        // One that a look does not know: nobody waits for another look, for it or for its like.
+        // The poll does not know pod d: no caller waits for another poll, neither for d nor for e.
         let looks = self::looks(&board, vec![pods(&[])]);
         assert!(!board.has("d"));
         looks.join().unwrap();

@@ -1,24 +1,24 @@
-//! JVMs that do not let the agent be attached to them: they are not asked again, in whatever session.
+//! JVMs that refuse the agent: later sessions do not attach to them again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::jvm::{Jvm, Refusal};
 
-/// As many are remembered, of those that have ended too.
+/// Refusals that are remembered, those of JVMs that have ended included.
 const MOST: usize = 4096;
 
-/// Why, by pid and start time. Copies share what they know.
+/// Refusals by pid and start time. Clones share what they know.
 #[derive(Clone, Debug, Default)]
 pub struct Refused(Arc<Mutex<HashMap<(u32, u64), Refusal>>>);
 
 impl Refused {
-    /// Why this one refused, if it did.
+    /// The refusal of a JVM, if there was one.
     pub(crate) fn why(&self, jvm: &Jvm) -> Option<Refusal> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key(jvm)).cloned()
     }
 
-    /// Remembers it, if it is the JVM's own and stays: one that was slow or stopped may be asked by the next session.
+    /// Remembers a refusal that is permanent. The next session may ask a JVM again that was only slow or stopped.
     pub(crate) fn note(&self, jvm: &Jvm, why: &Refusal) {
         if !stays(why) {
             return;

@@ -1,4 +1,4 @@
-//! What a session is asked for: plain data, valid by the time it gets here.
+//! The settings of a session: plain data, validated before it gets here.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,51 +11,51 @@ use crate::process::selection::Selection;
 use crate::profile::filter::Glob;
 use crate::sample::Event;
 
-/// Whose ticks.
+/// Which processes or threads are sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Everything that runs.
+    /// Everything that runs on the host.
     All,
-    /// These processes.
+    /// These processes, by pid.
     Pids(Vec<u32>),
-    /// These threads.
+    /// These threads, by thread id.
     Tids(Vec<u32>),
-    /// The cgroups of containers or others, with all below them.
+    /// These cgroups, of containers or others, and all cgroups below them.
     Groups(Selection),
-    /// This command, from its first instruction, with its descendants.
+    /// This command, which the profiler starts, from its first instruction on, and its descendants.
     Launch(Vec<OsString>),
 }
 
-/// Where Java names come from.
+/// Where the names of Java code come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JavaNaming {
-    /// The agent, attached to every JVM that is profiled; the memory of those that refuse it.
+    /// From the agent, which is attached to every profiled JVM; from the memory of JVMs that refuse the agent.
     Auto,
-    /// The agent, attached to every JVM that is profiled, and nothing else.
+    /// Only from the agent, which is attached to every profiled JVM.
     Agent,
-    /// The memory of every JVM that is profiled: nothing is loaded into it.
+    /// From the memory of every profiled JVM. Nothing is loaded into a JVM.
     Vm,
-    /// Nowhere: no JVM's compiled code is named.
+    /// From nowhere: compiled Java code has no names.
     Off,
 }
 
 impl JavaNaming {
-    /// Whether names are read out of the memory of a JVM that has no agent.
+    /// Whether names are read from the memory of a JVM without the agent.
     pub(crate) fn reads_memory(self) -> bool {
         matches!(self, JavaNaming::Auto | JavaNaming::Vm)
     }
 }
 
-/// JVMs to which the agent is attached although it is not the rule.
+/// Selects JVMs to which the agent is attached even where [`JavaNaming`] does not attach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentRule {
-    /// Those that were started with this variable in their environment, and this value.
+    /// JVMs that were started with this environment variable set to this value.
     Env(String, String),
-    /// Those in a cgroup whose path is like this.
+    /// JVMs in a cgroup whose path matches.
     Cgroup(Glob),
-    /// Those in a pod whose `NAMESPACE/NAME` is like this.
+    /// JVMs in a pod whose `NAMESPACE/NAME` matches.
     Pod(Glob),
-    /// Those in a pod that opts in by an annotation.
+    /// JVMs in a pod that opts in by an annotation.
     OptedIn(OptedIn),
 }
 
@@ -68,66 +68,66 @@ impl AgentRule {
 /// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// This binary: child processes are it again.
+    /// Path of this binary. Child processes run the same binary.
     pub binary: PathBuf,
-    /// Whose ticks.
+    /// Which processes or threads are sampled.
     pub target: Target,
-    /// The node whose containers' names are shown.
+    /// The node whose files name the containers.
     pub node: Node,
-    /// Descendants of the chosen processes too.
+    /// Whether descendants of the chosen processes are sampled too.
     pub children: bool,
-    /// Only these CPUs, if any are named.
+    /// The only CPUs to sample; `None` for all.
     pub cpus: Option<Vec<u32>>,
-    /// What is sampled, at least one, each once, and at which period: nanoseconds of CPU time, or so many events.
+    /// The sampled events, at least one, each once, with their periods: nanoseconds of CPU time, or a number of events.
     pub events: Vec<(Event, u64)>,
-    /// Samples a second that were asked for, before any limit of the host.
+    /// Requested samples a second, before any limit of the host.
     pub requested_hz: f64,
-    /// Whole seconds after which what was sampled is handed over, again and again; only at the end if there is none.
+    /// Length of a part in whole seconds, after which its samples are handed over; `None` for one part until the end.
     pub part: Option<u32>,
-    /// How long to sample; until a signal (or the end of the command) if there is no limit.
+    /// How long to sample; `None` to sample until a signal comes or the command ends.
     pub duration: Option<Duration>,
-    /// User frames wanted.
+    /// Whether user frames are recorded.
     pub user: bool,
-    /// Kernel frames wanted.
+    /// Whether kernel frames are recorded.
     pub kernel: bool,
-    /// Idleness shown.
+    /// Whether idle CPUs are shown.
     pub idle: bool,
-    /// The profiler itself shown.
+    /// Whether the profiler itself is shown.
     pub include_self: bool,
-    /// A frame for each thread.
+    /// Whether stacks have a frame for their thread.
     pub per_thread: bool,
-    /// The second of each sample is told apart.
+    /// Whether the profile keeps the second of each sample.
     pub seconds: bool,
-    /// Thread names with their numbers.
+    /// Whether thread names keep their numbers.
     pub raw_threads: bool,
-    /// Java names with their run-specific numbers.
+    /// Whether Java names keep their run-specific numbers.
     pub raw_names: bool,
-    /// Where Java names come from.
+    /// Where the names of Java code come from.
     pub java: JavaNaming,
-    /// The agent where it is allowed, whatever `java` says of the others.
+    /// JVMs that get the agent, whatever `java` says about other JVMs.
     pub agent_for: Vec<AgentRule>,
-    /// Whom not to ask any more: sessions that are to know of each other have the same.
+    /// JVMs that refused the agent. Sessions with clones of one value know of each other's refusals.
     pub refused: Refused,
-    /// JVMs that are attached to, or opened, at the same time.
+    /// Number of JVMs that are attached to, or opened, at the same time.
     pub attach_at_once: usize,
     /// How long attaching to one JVM may take.
     pub attach_timeout: Duration,
-    /// Attach even to builds of HotSpot that are known to crash.
+    /// Whether to attach even to builds of HotSpot that are known to crash.
     pub force_attach: bool,
-    /// Kernel types from this file instead of the kernel.
+    /// File with the kernel's types (BTF), in place of the kernel's own.
     pub btf: Option<PathBuf>,
-    /// A line that tells how far it is, on standard error.
+    /// Whether to show a progress line on standard error.
     pub progress: bool,
 }
 
 impl Settings {
-    /// The event that was asked for first.
+    /// The event that was requested first.
     #[must_use]
     pub fn first(&self) -> Event {
         self.events.first().map_or_else(Event::default, |(event, _)| *event)
     }
 
-    /// All processes, the clock, everything else off.
+    /// All processes, sampled by the CPU clock with user and kernel frames; everything else is off.
     #[cfg(test)]
     pub(crate) fn for_test() -> Settings {
         Settings {

@@ -1,12 +1,13 @@
-//! Code that a process has from before it was forked: a runtime that forks workers (PHP, Ruby, gunicorn) has described it in
-//! its own perf map only.
+//! Code that a process has from before it was forked: a runtime that forks workers (PHP, Ruby, gunicorn) has described
+//! that code only in its own perf map.
 //!
-//! What is proven of an address in a process, and of a file that one wrote which it descends from by forks alone:
-//! - The mapping is from before the fork. No event tells of a later one; of a process that was there before us, the
-//!   ancestor has a mapping at the same place.
-//! - The file describes what is there. Either both processes still have the same physical page there, so that neither has
-//!   written to it since the fork. Or one of them cannot be asked any more, or the kernel hides the numbers of pages, and
-//!   the file was not written since the fork.
+//! An ancestor is a process from which another one descends by forks alone. Its file names an address of the descendant
+//! only if two facts are proven:
+//! - The mapping is from before the fork. No event reports a later mapping. If the descendant existed before the
+//!   profiler, the ancestor has a mapping at the same place.
+//! - The file describes what is there. Either both processes still have the same physical page there, so that neither
+//!   has written to it since the fork. Or one of them cannot be asked any more, or the kernel hides the numbers of
+//!   pages, and the file was not written since the fork.
 
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -21,19 +22,19 @@ use super::program::MAX_ANCESTORS;
 use super::table::Processes;
 use crate::sample::{MonoNs, ProcessId};
 
-/// A program that another one descends from by forks, without an exec.
+/// A program from which another one descends by forks, without an exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ancestor {
     /// Thread group id.
     pub tgid: u32,
     /// When the program began.
     began: MonoNs,
-    /// When it forked the next one on the way to the descendant.
+    /// When the program forked the next one on the way to the descendant.
     forked: MonoNs,
 }
 
 impl Ancestor {
-    /// Which program it is: its thread group, and when it began. Its descendants share that.
+    /// Identity of the program: its thread group, and when it began. It is the same for all descendants.
     #[must_use]
     pub fn program(&self) -> (u32, MonoNs) {
         (self.tgid, self.began)
@@ -41,7 +42,7 @@ impl Ancestor {
 }
 
 impl Processes {
-    /// Those that a program descends from by forks alone, the nearest first.
+    /// The programs from which a program descends by forks alone, the nearest first.
     pub fn ancestors(&mut self, id: ProcessId, at: MonoNs) -> Vec<Ancestor> {
         let mut found: Vec<Ancestor> = Vec::new();
         let mut last = self.select(id, at).map(|index| (id.tgid, index));
@@ -56,11 +57,11 @@ impl Processes {
         found
     }
 
-    /// Opens a file of an ancestor's own user or root, in its root, or in the descendant's if it has ended. `path` gives
-    /// the path by the id that the ancestor has in its pid namespace.
+    /// Opens a file that belongs to the ancestor's user or to root, in the ancestor's root, or in the descendant's if
+    /// the ancestor has ended. `path` gives the path by the id that the ancestor has in its pid namespace.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the file was not opened.
     pub fn open_ancestors_file(
         &mut self,
         id: ProcessId,
@@ -73,14 +74,14 @@ impl Processes {
             return self.files.open_below(tgid, &root, Path::new(&path(root.ns_pid)));
         }
         let root = self.root(id, at).ok_or(Unopened::ProcessGone)?;
-        // Only without pid namespaces is its id there known.
+        // Only without pid namespaces is the ancestor's id in its namespace known.
         if root.ns_pid != id.tgid {
             return Err(Unopened::ProcessGone);
         }
         self.open_own_file(id, at, Path::new(&path(tgid)))
     }
 
-    /// Of which of these addresses in a program an ancestor's file tells the truth: see the head of this file.
+    /// For each address of a program, whether an ancestor's file is proven to describe it: see the head of this file.
     pub fn inherited(
         &mut self,
         id: ProcessId,
@@ -110,14 +111,14 @@ impl Processes {
             Some(Ok(Some((own, theirs)))) => {
                 own.iter().zip(&theirs).map(|(own, theirs)| is_same_page(*own, *theirs, unwritten)).collect()
             }
-            // One of them has ended, or what they have mapped may not be seen.
+            // One of the processes has ended, or its page map may not be read.
             None | Some(Ok(None)) => vec![unwritten; mapped.len()],
             Some(Err(_)) => vec![false; mapped.len()],
         };
         mapped.into_iter().zip(same).map(|(mapped, same)| mapped && same).collect()
     }
 
-    /// Which program a process was forked from, if it is known and no exec has come between.
+    /// The program that a process was forked from, if it is known and no exec has come in between.
     fn forked_from(&mut self, tgid: u32, index: usize) -> Option<(u32, usize)> {
         let program = self.program(tgid, index)?;
         let (parent, from, forked, alive) =
@@ -125,7 +126,7 @@ impl Processes {
         if forked && let Some(index) = self.parent_of(parent, from) {
             return Some((parent, index));
         }
-        // Exec would have given it another stack.
+        // An exec would have given the process another stack.
         let stack = |tgid: u32| procfs::stat(tgid).map(|stat| stat.start_stack).filter(|stack| *stack != 0);
         let stacks = (alive && parent != 0).then(|| (stack(tgid), stack(parent)))?;
         if stacks.0.is_none() || stacks.0 != stacks.1 {
@@ -152,7 +153,7 @@ impl Processes {
         self.timelines.get(&ancestor.tgid)?.iter().position(|program| program.from == ancestor.began)
     }
 
-    /// Whether what a program has mapped at an address is from before the fork, as far as mappings tell.
+    /// Whether the mapping at an address of a program is from before the fork, as far as mappings show.
     fn is_older(
         &mut self,
         (tgid, own): (u32, Option<usize>),
@@ -164,7 +165,7 @@ impl Processes {
         let Some(own) = own else { return false };
         let from = self.program(tgid, own).and_then(|program| Some(program.maps.find(pc, at)?.from));
         let Some(from) = from else { return false };
-        // One that was there before us has no events of its mappings.
+        // A mapping from before the profiler has no event.
         if from > MonoNs(0) {
             return from <= forked;
         }
@@ -176,7 +177,7 @@ impl Processes {
     }
 }
 
-/// When a file was last written, or changed otherwise, ns since the epoch.
+/// When a file was last written or otherwise changed, ns since the epoch.
 fn written(file: BorrowedFd<'_>) -> Option<i128> {
     let stat = fstat(file).ok()?;
     let time = |seconds: i64, ns: u64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
@@ -184,7 +185,7 @@ fn written(file: BorrowedFd<'_>) -> Option<i128> {
     Some(time(modified.0, modified.1).max(time(changed.0, changed.1)))
 }
 
-/// What `/proc/PID/pagemap` says of pages (Documentation/admin-guide/mm/pagemap.rst).
+/// The entries of `/proc/PID/pagemap` for pages (Documentation/admin-guide/mm/pagemap.rst).
 fn pagemap(tgid: u32, pages: &[u64]) -> Option<Vec<u64>> {
     let file = File::open(format!("/proc/{tgid}/pagemap")).ok()?;
     let read = |page: u64| {
@@ -195,8 +196,8 @@ fn pagemap(tgid: u32, pages: &[u64]) -> Option<Vec<u64>> {
     pages.iter().map(|&page| read(page)).collect()
 }
 
-/// Whether two processes have the same page at an address. Its number is hidden from those without `CAP_SYS_ADMIN`; then a
-/// page that each shares with somebody, in memory that its file has described before the fork, is taken for it.
+/// Whether two processes have the same page at an address. Without `CAP_SYS_ADMIN` the kernel hides the page's number.
+/// Then two pages count as the same if neither is exclusive to its process and the file was not written since the fork.
 fn is_same_page(own: u64, theirs: u64, unwritten: bool) -> bool {
     const PRESENT: u64 = 1 << 63;
     const EXCLUSIVE: u64 = 1 << 56;

@@ -1,4 +1,4 @@
-//! Which cgroup a process is in, and which container that looks like. v1, v2 and both at once.
+//! The cgroups of a process, and the container that their paths suggest. v1, v2 and both at once.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,17 +11,17 @@ use super::procfs;
 /// Hexadecimal digits of a container's id, in every runtime.
 const ID_DIGITS: usize = 64;
 
-/// The cgroups of a process: paths within each hierarchy.
+/// The cgroups of a process: a path within each hierarchy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Membership {
-    /// Path in the one hierarchy of v2.
+    /// Path in the hierarchy of v2.
     pub unified: Option<PathBuf>,
-    /// Path by controller (`cpu`, `memory`, `name=systemd`, …) in those of v1.
+    /// Path in the hierarchies of v1, by controller (`cpu`, `memory`, `name=systemd`, …).
     pub v1: BTreeMap<String, PathBuf>,
 }
 
 impl Membership {
-    /// Reads lines of the form `hierarchy:controllers:path` (`cgroups(7)`); others are skipped. The paths are those that
+    /// Parses lines of the form `hierarchy:controllers:path` (`cgroups(7)`) and skips others. The paths are those that
     /// the reader's cgroup namespace shows.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Membership {
@@ -56,7 +56,7 @@ impl Membership {
         }
     }
 
-    /// The path that says most: that of v2 unless nothing but its root is used, then those of v1.
+    /// The most informative path: that of v2 unless only its root is used, then those of v1.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         let preferred =
@@ -66,25 +66,26 @@ impl Membership {
     }
 
     /// The id of the container, 64 hexadecimal digits, if a path has the form of Docker's, containerd's, CRI-O's or
-    /// Podman's. A guess: whoever may make cgroups may name them so.
+    /// Podman's. This is a guess: a tenant that may make cgroups may name them so.
     #[must_use]
     pub fn container(&self) -> Option<String> {
         self.unified.iter().chain(self.v1.values()).find_map(|path| container_in(path))
     }
 
-    /// The uid of the Kubernetes pod, if a path has the form of the kubelet's. A guess like [`Self::container`].
+    /// The uid of the Kubernetes pod, if a path has the kubelet's form. A guess like [`Self::container`].
     #[must_use]
     pub fn pod(&self) -> Option<String> {
         self.unified.iter().chain(self.v1.values()).find_map(|path| pod_in(path))
     }
 }
 
-/// Containers nest: the innermost one is meant.
+/// The innermost container, as containers nest.
 pub(super) fn container_in(path: &Path) -> Option<String> {
     names(path).rev().find_map(container_named)
 }
 
-/// The id of the container whose cgroup has this name. The monitor beside a container carries its id too, and is none.
+/// The id of the container whose cgroup has this name. The monitor beside a container (`conmon`) carries the
+/// container's id, too, and is skipped.
 pub(super) fn container_named(name: &[u8]) -> Option<String> {
     if name.windows(6).any(|part| part == b"conmon") {
         return None;
@@ -93,7 +94,7 @@ pub(super) fn container_named(name: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(id).into_owned())
 }
 
-/// Whether these are the digits of a container's id.
+/// Whether these bytes are a container's id.
 pub(super) fn is_id(word: &[u8]) -> bool {
     word.len() == ID_DIGITS && word.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -102,8 +103,8 @@ pub(super) fn pod_in(path: &Path) -> Option<String> {
     names(path).rev().find_map(pod_named)
 }
 
-/// `pod<uid>` or, made by systemd, `kubepods-burstable-pod<uid with underscores>.slice`. The uid of a pod that the
-/// kubelet has from a file is a hash: 32 digits.
+/// The uid in `pod<uid>` or, made by systemd, in `kubepods-burstable-pod<uid with underscores>.slice`. A pod that the
+/// kubelet has from a file has a hash of 32 digits as its uid.
 pub(super) fn pod_named(name: &[u8]) -> Option<String> {
     let name = name.strip_suffix(b".slice").unwrap_or(name);
     let at = name.windows(3).rposition(|part| part == b"pod")?;

@@ -1,6 +1,7 @@
-//! Messages between the profiler and its child processes: length-prefixed postcard over a socket, descriptors beside them.
+//! Messages between the profiler and its child processes: length-prefixed postcard over a socket, descriptors beside
+//! them.
 //!
-//! Both sides bound what they take. The profiler gives each answer a deadline; the child waits as long as it must.
+//! Both sides bound what they receive. The profiler gives each answer a deadline; the child waits without one.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,38 +21,38 @@ use serde::de::DeserializeOwned;
 /// Descriptors beside one message, at most.
 pub const MAX_DESCRIPTORS: usize = 64;
 
-/// Why an exchange failed: after any of these the child is given up.
+/// Why an exchange failed. After any of these errors the child is given up.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// The other side is gone.
+    /// The other side has ended.
     #[error("the process ended without an answer")]
     Closed,
-    /// It took longer than it may.
+    /// No answer came before the deadline.
     #[error("no answer in time")]
     TimedOut,
-    /// More descriptors than a message may have.
+    /// The message has more descriptors than allowed.
     #[error("{0} descriptors are too many for a message")]
     TooMany(usize),
-    /// More bytes than a message may have.
+    /// The message has more bytes than allowed.
     #[error("a message of {0} bytes is too long")]
     TooLong(usize),
-    /// It makes no sense.
+    /// The message cannot be decoded.
     #[error("a message that cannot be read: {0}")]
     Garbled(#[from] postcard::Error),
-    /// What the kernel says.
+    /// Another error of the socket.
     #[error("socket: {0}")]
     Socket(Errno),
 }
 
-/// One end of the socket pair.
+/// One end of a socket pair.
 #[derive(Debug)]
 pub struct Channel<S>(pub(crate) S);
 
 impl<S: AsFd> Channel<S> {
-    /// Sends `message` with `descriptors`; `until` bounds the wait for a reader that is stuck.
+    /// Sends `message` with `descriptors`. `until` bounds the wait for a reader that is stuck; `None` waits for ever.
     ///
     /// # Errors
-    /// Why it did not get through.
+    /// Why the message was not sent.
     pub fn send<T: Serialize>(
         &self,
         message: &T,
@@ -67,7 +68,7 @@ impl<S: AsFd> Channel<S> {
             return Err(ChannelError::TooMany(descriptors.len()));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        // In one call: each wakes the other side.
+        // Header and body go in one call, because each call wakes the other side.
         let sent = self.ready(PollFlags::OUT, until, || {
             sendmsg(&self.0, &[IoSlice::new(&header), IoSlice::new(&body)], &mut control, flags)
         })?;
@@ -78,7 +79,7 @@ impl<S: AsFd> Channel<S> {
     /// Receives a message of at most `most` bytes and its descriptors.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why no message was received.
     pub fn receive<T: DeserializeOwned>(
         &self,
         most: usize,
@@ -139,7 +140,7 @@ impl<S: AsFd> Channel<S> {
         Ok(())
     }
 
-    /// Tries `transfer`, waiting for the socket as often as it is not ready.
+    /// Tries `transfer` until it succeeds, and waits for the socket whenever it is not ready.
     fn ready(
         &self,
         flags: PollFlags,

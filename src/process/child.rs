@@ -1,4 +1,4 @@
-//! Child processes of ours, each this binary again, that answer questions: started, asked with a deadline, ended.
+//! Child processes that run this binary and answer questions: started, asked with a deadline, ended.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,12 +25,13 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts this binary as a child that talks over its standard input: what it does goes by its hidden first argument. It
-    /// has no environment, and nothing open that it was not given. The terminal's Ctrl-C, which goes to all of a process
-    /// group, is for us: children that it ended could not finish what we still want of them.
+    /// Starts this binary as a child that talks over its standard input. The hidden first argument selects what the
+    /// child does. The child has no environment, and no open files that it was not given. The terminal's Ctrl-C goes to
+    /// a whole process group. Children are in groups of their own, so that they can finish what the profiler still
+    /// needs.
     ///
     /// # Errors
-    /// When no process can be made.
+    /// When the process cannot be started.
     pub fn start(binary: &Path, argument: &str) -> io::Result<ChildProcess> {
         let (ours, theirs) = UnixStream::pair()?;
         let process = Command::new(binary)
@@ -45,14 +46,14 @@ impl ChildProcess {
         Ok(ChildProcess { process, channel: Channel(ours) })
     }
 
-    /// Its process id.
+    /// Process id of the child.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Asks, and gives the answer, of at most `most` bytes, and its descriptors. It may take `limit` of the time that `counts`,
-    /// see [`wait`], until the answer begins.
+    /// Sends a question and returns the answer, of at most `most` bytes, with its descriptors. The answer must begin
+    /// within `limit` of the time that `counts`, see [`wait`].
     ///
     /// # Errors
     /// Why there is no answer.
@@ -71,7 +72,7 @@ impl ChildProcess {
         self.channel.receive(most, soon())
     }
 
-    /// Kills it and waits for its end, no longer than `limit`: given back if it hangs in the kernel.
+    /// Kills the child and waits for its end, no longer than `limit`. Returns the child if it hangs in the kernel.
     #[must_use]
     pub fn end(mut self, limit: Duration) -> Option<Child> {
         let _ = self.process.kill();
@@ -86,12 +87,12 @@ impl ChildProcess {
     }
 }
 
-/// Whether there is something to receive, within `limit`: a message, or the other side's end.
+/// Whether the socket is readable within `limit`: a message came, or the other side has ended.
 pub fn is_readable(socket: impl AsFd, limit: Duration) -> bool {
     first_readable(&[socket.as_fd()], limit).is_some()
 }
 
-/// The first of these, by their order, in which there is something to receive within `limit`.
+/// Index of the first socket, in the given order, that is readable within `limit`.
 pub fn first_readable(sockets: &[BorrowedFd<'_>], limit: Duration) -> Option<usize> {
     let until = Instant::now() + limit;
     let mut polled: Vec<PollFd<'_>> =

@@ -1,4 +1,4 @@
-//! What code a process has mapped now: for who must know it before there is a sample.
+//! The code that a process has mapped now, for callers that need it before there is a sample.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::program::MAX_ANCESTORS;
 use super::reading;
 use crate::sample::ProcessId;
 
-/// Generations up that are looked at for an ancestor. Numbers that were given to others could lead in a circle; who lives has
-/// fewer that live.
+/// Generations that are searched for an ancestor, since reused pids could lead in a circle. A living process has fewer
+/// living ancestors.
 const MAX_GENERATIONS: usize = 4096;
 
-/// Code of a file at a range of addresses.
+/// A range of addresses with code of a file.
 #[derive(Clone, Debug)]
 pub struct CodeRange {
     /// First address.
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// Where the code is from.
+    /// Where the code comes from.
     pub code: CodeSource,
     /// Offset of the first byte in the file, bytes.
     pub offset: u64,
@@ -31,32 +31,32 @@ pub struct CodeRange {
 /// What a range is mapped from.
 #[derive(Clone, Debug)]
 pub enum CodeSource {
-    /// A file, opened if it could be.
+    /// A file, opened if possible.
     File(Arc<MappedFile>),
     /// A vdso of the kernel.
     Vdso(Vdso),
 }
 
-/// All code of files that a process has mapped, by address.
+/// All code of files that a process has mapped.
 #[derive(Clone, Debug)]
 pub struct ProcessCode {
     /// First address of the program's own code, as the kernel noted it at the exec.
     pub start_code: u64,
     /// Address after the last of the program's own code.
     pub end_code: u64,
-    /// Where its stack begins.
+    /// Address at which the stack begins.
     pub start_stack: u64,
-    /// None over another. Anonymous memory is not among them.
+    /// Ranges by address. They do not overlap, and have no anonymous memory.
     pub ranges: Vec<CodeRange>,
 }
 
 impl Processes {
-    /// Code that was covered since this was asked the last time.
+    /// Code that other mappings have covered since the last call.
     pub fn take_covered(&mut self) -> Vec<CoveredCode> {
         std::mem::take(&mut self.covered)
     }
 
-    /// Processes that began, ended, or mapped something since this was asked the last time.
+    /// Processes that began, ended, or mapped something since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.touched)
     }
@@ -73,14 +73,14 @@ impl Processes {
         self.timelines.get(&tgid).and_then(|line| line.last()).is_some_and(|program| !program.is_alive())
     }
 
-    /// Whether a program is known, or one that may be it: those that have ended are until they are retired.
+    /// Whether a program is known, or one that may be it. Programs that have ended are known until they are retired.
     #[must_use]
     pub fn is_known(&self, id: ProcessId) -> bool {
         let line = self.timelines.get(&id.tgid);
         line.is_some_and(|line| line.iter().any(|program| program.id.is_none_or(|known| known == id)))
     }
 
-    /// Whether a program is known to have been replaced by another one, by an exec.
+    /// Whether a program is known to have been replaced by another one in an exec.
     #[must_use]
     pub fn is_former(&self, id: ProcessId) -> bool {
         let before =
@@ -102,8 +102,8 @@ impl Processes {
         false
     }
 
-    /// The code that a process has mapped, as far as events have told; what was there before them is read from `/proc`.
-    /// `None` if the process has ended, is none of user space, or has become another program of which no event has come
+    /// The code that a process has mapped, according to events. Mappings from before the events are read from `/proc`.
+    /// `None` if the process has ended, has no user space, or has executed another program whose event has not come
     /// yet.
     pub fn code(&mut self, tgid: u32) -> Option<ProcessCode> {
         let index = self.timelines.get(&tgid)?.len().checked_sub(1)?;
@@ -117,7 +117,7 @@ impl Processes {
         if !program.may_start_at(stat.start_ticks) || !covered(stat.start_code) {
             return None;
         }
-        // Found here, a program's own code is walked by its table before there is a sample of it.
+        // A program's own code that was moved, once found here, is unwound by its table before there is a sample of it.
         self.find_moved_between(tgid, index, stat.start_code, stat.end_code);
         let maps = Arc::clone(&self.program(tgid, index)?.maps);
         let ranges = maps.iter().filter_map(|mapping| {

@@ -1,20 +1,21 @@
-//! Names of threads and processes as the kernel has them. Those of pools differ by a number only; folded, they are one.
+//! Names of threads and processes as the kernel keeps them. Names in a thread pool differ only in numbers, which are
+//! folded.
 
 use crate::text::{clean, standard_utf8};
 
-/// Bytes that the kernel keeps of a name (`TASK_COMM_LEN`, with the zero behind it).
+/// Bytes that the kernel keeps of a name (`TASK_COMM_LEN` without the zero at the end).
 pub const MAX_KERNEL: usize = 15;
 
-/// A name of the kernel's as text: a JVM writes characters beyond U+FFFF as surrogates, and of a character that the kernel
-/// has cut in its middle nothing is shown.
+/// A kernel's name as text. A JVM writes characters beyond U+FFFF as surrogates. A character that the kernel has cut in
+/// its middle is not shown.
 #[must_use]
 pub fn text(comm: &[u8]) -> String {
     let text = clean(&standard_utf8(comm), usize::MAX);
     if comm.len() < MAX_KERNEL { text } else { text.trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned() }
 }
 
-/// Replaces each run of digits with `#`: `pool-3-thread-12` and `pool-1-thread-7` are `pool-#-thread-#`. A word that
-/// is one capital and a number is a name (`C1 CompilerThread`, `G1 Conc#0`) and stays.
+/// Replaces each run of digits by `#`: `pool-3-thread-12` and `pool-1-thread-7` become `pool-#-thread-#`. A word of one
+/// capital and a number is a name (`C1 CompilerThread`, `G1 Conc#0`) and stays.
 #[must_use]
 pub fn fold_numbers(name: &str) -> String {
     name.split(' ').map(fold_word).collect::<Vec<_>>().join(" ")
@@ -47,7 +48,7 @@ mod tests {
         assert_eq!(text(&"Größenänderung".as_bytes()[..15]), "Größenänderu");
         assert_eq!(text(&"abcdefghijklmnä".as_bytes()[..15]), "abcdefghijklmn");
         assert_eq!(text(&"abcdefghijklm\u{1f986}".as_bytes()[..15]), "abcdefghijklm");
-        // A JVM's surrogates, of which the last has no other half.
+        // A JVM's surrogates; the last one has no other half.
         let ducks = b"\xed\xa0\xbe\xed\xb6\x86\xed\xa0\xbe\xed\xb6\x86\xed\xa0\xbe";
         assert_eq!(text(ducks), "\u{1f986}\u{1f986}");
         assert_eq!(text(b"a\xff"), "a\u{fffd}");

@@ -1,4 +1,4 @@
-//! Containers and pods, as the node's own files name them: no runtime's socket, no API server.
+//! Names of containers and pods, read from the node's own files: no runtime's socket, no API server.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,40 +12,40 @@ use serde::Deserialize;
 
 use super::cgroup::{container_named, is_id, pod_in, pod_named};
 
-/// Bytes of a runtime's file that are read.
+/// Bytes that are read of a runtime's file.
 const MAX_FILE: u64 = 4 << 20;
-/// Entries of a directory that are read.
+/// Entries that are read of a directory.
 const MAX_ENTRIES: usize = 65_536;
 
-/// A container; what is not known of it is empty.
+/// A container. Unknown fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
-    /// Its id: 64 hexadecimal digits.
+    /// Id: 64 hexadecimal digits.
     pub id: String,
-    /// Its name where people give it one: Docker's, Podman's, runc's.
+    /// Name that people gave the container: Docker's, Podman's, runc's.
     pub name: String,
-    /// Its name in its pod.
+    /// Name in the pod.
     pub container: String,
-    /// The pod.
+    /// Name of the pod.
     pub pod: String,
-    /// The pod's uid.
+    /// Uid of the pod.
     pub pod_uid: String,
-    /// The pod's namespace.
+    /// Namespace of the pod.
     pub namespace: String,
 }
 
-/// Where the node's files are.
+/// The root of the node's file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node(PathBuf);
 
 impl Node {
-    /// The node whose file system is mounted there.
+    /// The node whose file system is mounted at `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Node {
         Node(root.into())
     }
 
-    /// What its files say now.
+    /// The names that the node's files have now.
     #[must_use]
     pub fn names(&self) -> ContainerNames {
         let pods = entries(&self.0.join("var/log/pods")).iter().filter_map(|name| Pod::parse(name)).collect();
@@ -69,7 +69,6 @@ impl Node {
     }
 }
 
-/// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pod {
     pub(super) namespace: String,
@@ -78,7 +77,7 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    /// Of a directory's name in `/var/log/pods`: `NAMESPACE_NAME_UID`. None of them can have an underscore.
+    /// Parses a directory's name in `/var/log/pods`: `NAMESPACE_NAME_UID`. None of the three can have an underscore.
     fn parse(name: &str) -> Option<Pod> {
         let mut parts = name.split('_').map(str::to_owned);
         let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
@@ -86,7 +85,7 @@ impl Pod {
     }
 }
 
-/// What `/var/log/containers` tells of a container.
+/// What a file's name in `/var/log/containers` says of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Log {
     pod: String,
@@ -94,7 +93,7 @@ struct Log {
     container: String,
 }
 
-/// Of a file's name: `POD_NAMESPACE_CONTAINER-ID.log`.
+/// Parses a file's name: `POD_NAMESPACE_CONTAINER-ID.log`.
 fn log(name: &str) -> Option<(String, Log)> {
     let (rest, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
     let mut parts = rest.split('_').map(str::to_owned);
@@ -117,12 +116,12 @@ struct Podman {
 
 #[derive(Default, Deserialize)]
 struct Runc {
-    /// The directory of its group in each hierarchy.
+    /// Directory of the container's cgroup in each hierarchy.
     #[serde(default)]
     cgroup_paths: HashMap<String, PathBuf>,
 }
 
-/// What a node's files said at one time.
+/// The names that a node's files had at one time.
 #[derive(Clone, Debug)]
 pub struct ContainerNames {
     node: Node,
@@ -130,16 +129,18 @@ pub struct ContainerNames {
     logs: HashMap<String, Log>,
     podman: HashMap<String, String>,
     runc: HashMap<PathBuf, String>,
-    /// The groups of each container id and pod uid; listed when a container within another is first met.
+    /// The cgroups of each container id and pod uid. They are listed when the first container within another one is
+    /// looked up.
     groups: OnceLock<Option<HashMap<String, Vec<PathBuf>>>>,
 }
 
 impl ContainerNames {
-    /// The container or at least the pod that a group belongs to. Of containers within each other it is the outermost,
-    /// and only if its group is in a directory of root: whoever was given a group makes others below it, of any name.
+    /// The container, or at least the pod, that a cgroup belongs to. Of nested containers the outermost counts, and
+    /// only if its cgroup is in a directory of root: a tenant that was given a cgroup can make others below it, with
+    /// any name.
     ///
-    /// A node may itself be a container (kind, minikube, k3d): an inner container counts if the node's files say that the
-    /// kubelet has made it, and no group outside of the outer one has its id or its pod's.
+    /// A node may itself be a container (kind, minikube, k3d). Then an inner container counts under two conditions. The
+    /// node's files show that the kubelet has made it, and no cgroup outside of the outer one has its id or its pod's.
     #[must_use]
     pub fn container(&self, dir: &Path) -> Option<Container> {
         let groups: Vec<&Path> = dir.ancestors().collect();
@@ -155,24 +156,24 @@ impl ContainerNames {
         Some(inner.unwrap_or(outer))
     }
 
-    /// Whether a group seems to be of a container within the one that counts: the kubelet may write of it later.
+    /// Whether a cgroup seems to be of a container within the one that counts: the kubelet may write its files later.
     #[must_use]
     pub fn seems_inner(&self, dir: &Path) -> bool {
         let claimed = dir.ancestors().find_map(|group| self.claimed(group));
         claimed.is_some_and(|claimed| self.container(dir).is_some_and(|counts| counts.id != claimed.id))
     }
 
-    /// The container that a group's name, or runc, says it is of.
+    /// The container that a cgroup belongs to according to its name, or to runc.
     fn claimed(&self, group: &Path) -> Option<Container> {
         let id = group.file_name().and_then(|name| container_named(name.as_bytes()));
-        // Podman and CRI-O have runc call their containers by their ids.
+        // In runc, containers of Podman and CRI-O have their ids as names.
         let name = self.runc.get(group).filter(|name| !is_id(name.as_bytes()));
         let claims = (id.is_some() || name.is_some()) && is_roots(group);
         claims.then(|| self.named(id.unwrap_or_default(), name.cloned(), pod_in(group)))
     }
 
-    /// Whether the kubelet's files say that there is such a pod, and that the container is in it if they know it. (They do
-    /// not know the container that holds a pod's namespaces.)
+    /// Whether the kubelet's files have such a pod, and have the container in that pod if they know the container.
+    /// (They do not know the container that holds a pod's namespaces.)
     fn confirms(&self, container: &Container) -> bool {
         let pod = self.pods.iter().find(|pod| pod.uid == container.pod_uid);
         let log = self.logs.get(&container.id);
@@ -180,8 +181,8 @@ impl ContainerNames {
         pod.is_some_and(|pod| log.is_none_or(|log| same(pod, log)))
     }
 
-    /// Whether no group of this container or its pod lies outside of `outer`: within it a tenant may call groups like
-    /// those of others.
+    /// Whether all cgroups of this container and of its pod lie within `outer`. Within it a tenant may name cgroups
+    /// like those of others.
     fn groups_within(&self, outer: &Path, container: &Container) -> bool {
         let Some(groups) = self.groups.get_or_init(|| named_groups(top(outer))) else { return false };
         let of = |id: &String| groups.get(id).into_iter().flatten();
@@ -210,20 +211,20 @@ impl ContainerNames {
     }
 }
 
-/// Whether a group lies in a directory of root: only root can have made it, and given it its name.
+/// Whether a cgroup lies in a directory of root: only root can have made and named it.
 pub(super) fn is_roots(group: &Path) -> bool {
     let above = group.parent().and_then(|above| fs::metadata(above).ok());
     above.is_some_and(|above| above.uid() == 0)
 }
 
-/// The root of the hierarchy that a group is in.
+/// The root of the hierarchy of a cgroup.
 fn top(group: &Path) -> &Path {
     let groups = group.ancestors().take_while(|dir| dir.join("cgroup.procs").exists());
     groups.last().unwrap_or(group)
 }
 
-/// The groups of a hierarchy that are named after containers and pods, by their ids and uids. None if there are too many
-/// groups to look at.
+/// The cgroups of a hierarchy that are named after containers and pods, by id and uid. `None` if there are too many
+/// cgroups.
 fn named_groups(top: &Path) -> Option<HashMap<String, Vec<PathBuf>>> {
     let mut groups: HashMap<String, Vec<PathBuf>> = HashMap::new();
     let (mut waiting, mut seen) = (vec![top.to_owned()], 0);
@@ -244,7 +245,7 @@ fn named_groups(top: &Path) -> Option<HashMap<String, Vec<PathBuf>>> {
     Some(groups)
 }
 
-/// Names in a directory that are text; none if it is not there.
+/// Names in a directory that are valid text; empty if the directory does not exist.
 fn entries(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_ENTRIES);
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
@@ -256,7 +257,7 @@ fn json<T: for<'a> Deserialize<'a>>(file: &Path) -> Option<T> {
     serde_json::from_slice(&text).ok()
 }
 
-/// For tests: files of a node below a directory, all of them with this text.
+/// For tests: a node with these files below a directory, each with its text.
 #[cfg(test)]
 pub(super) fn node_with(root: &Path, files: &[(&str, &str)]) -> Node {
     for (file, text) in files {
@@ -317,7 +318,7 @@ mod tests {
         let in_libpod = PathBuf::from(format!("/proc/fs/libpod-{other}"));
         assert_eq!(names.named(other, None, None).name, "db");
         assert_eq!(names.container(&in_libpod).unwrap().name, "db", "runc knows its id only");
-        // Its parent, /proc/fs, is root's.
+        // Its parent, /proc/fs, belongs to root.
         assert_eq!(names.container(Path::new("/proc/fs/box/inner")).unwrap().name, "box");
         assert_eq!(names.container(Path::new("/proc/fs")), None);
     }
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(names.container(Path::new(&gone)), None);
     }
 
-    /// Needs root: groups in directories of others count for nothing.
+    /// Needs root: cgroups in directories of other users do not count.
     #[test]
     fn an_inner_container_counts_where_the_nodes_files_know_it() {
         if !rustix::process::getuid().is_root() {
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(of(&unknown), outer(), "the node's files know no such pod");
         assert_eq!([&app, &unknown].map(|dir| names().seems_inner(dir)), [false, true]);
         assert_eq!(of(&mixed), outer(), "that container is in another pod");
-        // Another node's container calls its groups like those of this one.
+        // Another node's container has cgroups of the same names.
         group(format!("kubepods/pod{foreign_uid}"));
         assert_eq!(of(&elsewhere), outer());
         assert_eq!(of(&app).0, "web-0");

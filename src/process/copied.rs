@@ -1,8 +1,9 @@
-//! Finds a file's code in memory of no file, and proves it by comparing bytes. Runs in the [opener](super::opener): the
+//! Finds a file's code in anonymous memory, and proves it by comparing bytes. Runs in the [opener](super::opener): the
 //! memory of a process, like its files, can keep a reader waiting for ever.
 //!
-//! Candidates are the files that the process has mapped. Where the loader would have put such a file's code at the very
-//! address, the place names the offset. Else the bytes at the address are looked for in the code of all those files.
+//! Candidates are the files that the process has mapped. If the loader would have put a file's code at the very
+//! address, the place gives the offset. Otherwise the bytes at the address are searched for in the code of all those
+//! files.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,38 +23,38 @@ use super::process_dir::ProcessDir;
 use super::reading::ExpectedProgram;
 use super::segments::{self, HEADER, Segment};
 
-/// What is compared at once: a page is equal or it proves nothing.
+/// Unit of comparison, bytes: a page is equal, or it proves nothing.
 const PAGE: u64 = 4096;
 /// Bytes that are read at once.
 const BLOCK: u64 = 256 << 10;
-/// Fewer equal bytes prove nothing; as many are looked for in a file.
+/// Fewer equal bytes prove nothing. This many are searched for in a file.
 const LEAST: usize = 64;
-/// Parts of one answer; the others are found when they are asked for.
+/// Parts of one answer. The others are found when they are asked for.
 const MAX_PARTS: usize = 160;
-/// How long one search goes on.
+/// How long one search may take.
 const LONGEST: Duration = Duration::from_millis(100);
-/// Mappings that are looked at, of all that a process has.
+/// Mappings of a process that are read, at most.
 const MAX_MAPPINGS: usize = 65_536;
-/// Lines of the maps before and after the address in which its file is looked for.
+/// Lines of the maps before and after an address in which its file is searched for.
 const NEIGHBOURS: usize = 16;
 /// Files that one search opens.
 const MAX_IMAGES: usize = 128;
-/// Mappings of one file that say where the loader has put it.
+/// Mappings of one file that show where the loader has put it.
 const MAX_BIASES: usize = 16;
-/// Code of files in which one search looks for bytes.
+/// Bytes of files' code in which one search looks for bytes.
 const MAX_SEARCHED: u64 = 128 << 20;
 
-/// What is looked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct CopySearch {
     pub(super) program: ExpectedProgram,
-    /// Addresses in memory of no file.
+    /// Addresses in anonymous memory.
     pub(super) addresses: Vec<u64>,
-    /// Whether bytes are looked for in all files, too: dear, and in vain for a runtime that generates code.
+    /// Whether bytes are also searched for in all files. That search is expensive, and in vain for a runtime that
+    /// generates code.
     pub(super) by_bytes: bool,
 }
 
-/// Code of one file that was found in memory of no file.
+/// Code of one file that was found in anonymous memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CopiedCode {
     /// The file, as the process has it mapped elsewhere.
@@ -62,7 +63,7 @@ pub(super) struct CopiedCode {
     pub(super) parts: Vec<CopiedPart>,
 }
 
-/// A range of addresses that has the bytes of the file from an offset on.
+/// A range of addresses with the bytes of the file from an offset on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CopiedPart {
     pub(super) start: u64,
@@ -70,24 +71,24 @@ pub(super) struct CopiedPart {
     pub(super) offset: u64,
 }
 
-/// Looks for code of files in the memory of a process that is alive; of the first file of which there is some.
+/// Looks for code of files in the memory of a living process. Returns the code of the first file that has some.
 pub(super) fn find(search: &CopySearch) -> Option<CopiedCode> {
     let tgid = search.program.tgid;
     let process = ProcessDir::open(tgid).ok()?;
     let running = process.running().ok().filter(|running| search.program.is(&running.stat))?;
-    // It stays that of the program that runs now, whatever the process executes meanwhile.
+    // The descriptor stays with the program that runs now, whatever the process executes meanwhile.
     let memory = openat(&running.dir, "mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let maps = Maps::open_all(running.dir.as_fd()).ok()?;
     let maps: Vec<MapsEntry> = maps.map_while(Result::ok).take(MAX_MAPPINGS).collect();
     let found = Finder::new(running.dir.as_fd(), &maps, File::from(memory)).find(search)?;
-    // Read after the maps: what an exec meanwhile would change.
+    // Read after the maps, because an exec meanwhile would change it.
     let now = process.running().ok()?;
     search.program.same_program(&now.stat).then_some(found)
 }
 
-/// Something that bytes are read from by their addresses or offsets.
+/// A source of bytes, by address or offset.
 trait Bytes {
-    /// Fills the front of `buffer` as far as there is something; how many bytes.
+    /// Fills the front of `buffer` as far as there are bytes. Returns how many.
     fn bytes(&self, at: u64, buffer: &mut [u8]) -> usize;
 }
 
@@ -106,26 +107,26 @@ impl Bytes for File {
     }
 }
 
-/// A file with code, and by how much the loader has moved it.
+/// A file with code, and the distances by which the loader has moved it.
 struct Image {
-    /// The line of the maps by which it was opened.
+    /// The line of the maps by which the file was opened, as an index.
     entry: usize,
     file: File,
     segments: Vec<Segment>,
     biases: Vec<u64>,
 }
 
-/// Code of a file that may be at some addresses.
+/// Addresses at which code of a file may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     start: u64,
     end: u64,
-    /// What its addresses are above the offsets in the file.
+    /// The difference between addresses and offsets in the file.
     above: u64,
 }
 
 impl Place {
-    /// The part of a mapping in which `segment` may lie so that its byte at `offset` is at `address`.
+    /// The part of a mapping in which `segment` may lie if its byte at `offset` is at `address`.
     fn of(segment: &Segment, offset: u64, address: u64, mapping: &MapsEntry) -> Place {
         let first = i128::from(address) - i128::from(offset) + i128::from(segment.offset);
         let within = |at: i128| at.clamp(i128::from(mapping.start), i128::from(mapping.end));
@@ -134,18 +135,18 @@ impl Place {
         Place { start, end, above: address.wrapping_sub(offset) }
     }
 
-    /// Its part in the page of an address.
+    /// The part that lies in the page of an address.
     fn page_of(self, address: u64) -> Place {
         let page = address & !(PAGE - 1);
         Place { start: self.start.max(page), end: self.end.min(page.saturating_add(PAGE)), ..self }
     }
 }
 
-/// Bytes of memory that are looked for in files.
+/// Bytes of memory that are searched for in files.
 struct Wanted<'m> {
     address: u64,
     mapping: &'m MapsEntry,
-    /// How far from the start of a page they lie.
+    /// Distance from the start of the page, bytes.
     in_page: u64,
     bytes: [u8; LEAST],
 }
@@ -165,7 +166,7 @@ struct Finder<'m> {
     task: BorrowedFd<'m>,
     maps: &'m [MapsEntry],
     memory: File,
-    /// Those that have been looked at; none of a file without code.
+    /// Files that have been looked at; `None` for a file without code.
     images: HashMap<Inode, Option<Rc<Image>>>,
     end: Instant,
 }
@@ -188,7 +189,7 @@ impl<'m> Finder<'m> {
             match (&mut found, self.find_in_place(address)) {
                 (Some(found), Some(more)) if found.inode == more.inode => found.parts.extend(more.parts),
                 (none @ None, there) => *none = there,
-                // That of another file is asked for again.
+                // Code of another file is found when it is asked for again.
                 (Some(_), _) => {}
             }
         }
@@ -203,11 +204,11 @@ impl<'m> Finder<'m> {
         Instant::now() >= self.end
     }
 
-    /// The mapping of no file in which an address lies.
+    /// The anonymous mapping in which an address lies, with its index.
     fn mapping(&self, address: u64) -> Option<(usize, &'m MapsEntry)> {
         let at = self.maps.partition_point(|entry| entry.end <= address);
         let found = self.maps.get(at).filter(|entry| entry.start <= address && entry.executable)?;
-        // The kernel's own code has names like this.
+        // Names of the kernel's own code begin like this.
         let is_kernels = found.path.as_os_str().as_encoded_bytes().starts_with(b"[v");
         (is_of_no_file(found.inode, &found.path) && !is_kernels).then_some((at, found))
     }
@@ -232,7 +233,8 @@ impl<'m> Finder<'m> {
         None
     }
 
-    /// The code that has the bytes at one of these addresses, in whatever file, as far from the start of a page.
+    /// The code, in any file, that has the bytes at one of these addresses at the same distance from the start of a
+    /// page.
     fn find_by_bytes(&self, addresses: &[u64]) -> Option<CopiedCode> {
         let wanted: Vec<Wanted<'_>> = addresses.iter().filter_map(|&address| self.wanted(address)).collect();
         let (mut left, mut block) = (MAX_SEARCHED, vec![0; BLOCK as usize]);
@@ -260,7 +262,7 @@ impl<'m> Finder<'m> {
         None
     }
 
-    /// The bytes to look for, if there is anything by which code could be known.
+    /// The bytes to search for; `None` if code cannot be recognised by them.
     fn wanted(&self, address: u64) -> Option<Wanted<'m>> {
         let (_, mapping) = self.mapping(address)?;
         let mut wanted = Wanted { address, mapping, in_page: 0, bytes: [0; LEAST] };
@@ -269,7 +271,7 @@ impl<'m> Finder<'m> {
         (there && !is_uniform(&wanted.bytes)).then_some(wanted)
     }
 
-    /// The parts of a place that have the file's bytes, if the page of an address is among them.
+    /// The parts of a place that have the file's bytes, if the page of `address` is among them.
     fn prove(&self, image: &Image, place: Place, address: u64) -> Option<CopiedCode> {
         let page = place.page_of(address);
         if !(place.start..place.end).contains(&address)
@@ -314,7 +316,7 @@ impl<'m> Finder<'m> {
     }
 }
 
-/// By how much the loader has moved a file, by each of its mappings.
+/// The distances by which the loader has moved a file, from each of its mappings.
 fn biases<'m>(segments: &[Segment], mappings: impl Iterator<Item = &'m MapsEntry>) -> Vec<u64> {
     let mut found = Vec::new();
     for mapping in mappings {
@@ -333,8 +335,8 @@ fn biases<'m>(segments: &[Segment], mappings: impl Iterator<Item = &'m MapsEntry
     found
 }
 
-/// The parts of a place in which memory has the file's bytes, page by page: from `first` on, then what lies before that.
-/// `goes_on` is asked after each block, with the number of parts so far.
+/// The parts of a place in which memory has the file's bytes, page by page: from `first` on, then what lies before it.
+/// `goes_on` gets the number of parts after each block and decides whether to continue.
 fn equal_parts(
     memory: &impl Bytes,
     file: &impl Bytes,
@@ -370,7 +372,7 @@ fn equal_parts(
     parts
 }
 
-/// Makes one part of those that follow each other.
+/// Joins parts that follow each other.
 fn join(parts: &mut Vec<CopiedPart>) {
     parts.sort_unstable_by_key(|part| part.start);
     parts.dedup_by(|next, part| {
@@ -382,7 +384,8 @@ fn join(parts: &mut Vec<CopiedPart>) {
     });
 }
 
-/// Whether these bytes of memory are the file's code. Padding is found everywhere, and may yet become other code.
+/// Whether these bytes of memory are the file's code. Padding proves nothing: it is found everywhere, and may yet
+/// become other code.
 fn proves(memory: &[u8], file: &[u8]) -> bool {
     memory == file && memory.len() >= LEAST && !is_uniform(memory)
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::process::maps::parse_all_maps;
 
-/// Bytes from an address on.
+/// Bytes that begin at an address.
 struct At(u64, Vec<u8>);
 
 impl Bytes for At {
@@ -19,7 +19,7 @@ impl Bytes for At {
 const PAGES: usize = 200;
 const HERE: u64 = 0x7000_0000_0000;
 
-/// As good as code: no page of it is another one.
+/// Bytes that stand for code: no two pages are equal.
 fn code() -> Vec<u8> {
     let mut random = 1_u64;
     let words = std::iter::repeat_with(|| {
@@ -29,7 +29,7 @@ fn code() -> Vec<u8> {
     words.take(PAGES * PAGE as usize / 8).flatten().collect()
 }
 
-/// Where the code of the file from its second page on lies from `HERE` on.
+/// Where the code of the file, from its second page on, lies from `HERE` on.
 fn place(pages: u64) -> Place {
     Place { start: HERE, end: HERE + pages * PAGE, above: HERE - PAGE }
 }
@@ -69,7 +69,7 @@ fn padding_proves_nothing() {
     assert!(!proves(&[], &[]));
 }
 
-/// Whoever copies from the first function to the last leaves zeros around them in their pages.
+/// A program that copies from its first function to its last leaves zeros around them in their pages.
 #[test]
 fn of_the_first_and_the_last_page_the_code_is_compared() {
     let file = At(0, code());
@@ -88,7 +88,7 @@ fn of_the_first_and_the_last_page_the_code_is_compared() {
 fn a_place_lies_within_the_mapping_and_within_the_segment() {
     let segment = Segment { offset: 0x10_0000, address: 0x50_0000, len: 0x8000, executable: true };
     let maps = parse_all_maps(b"401000-403000 r-xp 00000000 00:00 0\n");
-    // The segment would begin below address 0 if it were all there.
+    // The whole segment would begin below address 0.
     let low = Place::of(&segment, 0x10_7000, 0x40_1000, &maps[0]);
     assert_eq!((low.start, low.end), (0x40_1000, 0x40_2000));
     assert_eq!(low.above.wrapping_add(0x10_7000), 0x40_1000);

@@ -1,18 +1,18 @@
-//! What mapping over code leaves behind.
+//! Code that another mapping has covered.
 
 use crate::sample::MonoNs;
 
-/// A file's code that something else was mapped in the place of.
+/// A range in which something else was mapped over a file's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoveredCode {
-    /// Whose.
+    /// Thread group id of the process.
     pub tgid: u32,
-    /// Who made the process.
+    /// Thread group of the process's parent.
     pub parent: u32,
-    /// First address of what is there now.
+    /// First address of the new mapping.
     pub start: u64,
-    /// Address after its last.
+    /// Address after the last of the new mapping.
     pub end: u64,
-    /// Since when it is.
+    /// When the new mapping was made.
     pub at: MonoNs,
 }

@@ -1,8 +1,8 @@
-//! What the kernel says of processes as they come and go: one perf side-band record, parsed.
+//! Parses one perf side-band record: the kernel's report of processes as they come and go.
 //!
-//! The layout of the records is that of `include/uapi/linux/perf_event.h` (enum `perf_event_type`, Linux 6.18), for
-//! an event opened with `sample_id_all` and `sample_type` [`SAMPLE_TYPE`]. Paths and names in them are chosen by the
-//! processes themselves: any bytes.
+//! The layout of the records is that of `include/uapi/linux/perf_event.h` (enum `perf_event_type`, Linux 6.18), for an
+//! event opened with `sample_id_all` and `sample_type` [`SAMPLE_TYPE`]. Processes choose the paths and names in the
+//! records: any bytes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::path::bytes_path;
 use crate::sample::MonoNs;
 
-/// `PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU`: what the trailer of every record says.
+/// `PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU`: the fields in the trailer of every record.
 pub const SAMPLE_TYPE: u64 = 1 << 1 | 1 << 2 | 1 << 7;
 
 /// Size of `struct perf_event_header`, bytes.
@@ -34,28 +34,28 @@ const PROT_EXEC: u32 = 4;
 pub struct ProcessEvent {
     /// When it happened.
     pub at: MonoNs,
-    /// Thread group id in the initial pid namespace; of a fork, the new task's.
+    /// Thread group id in the initial pid namespace; for a fork, that of the new task.
     pub tgid: u32,
-    /// Thread id in the initial pid namespace; of a fork, the new task's.
+    /// Thread id in the initial pid namespace; for a fork, that of the new task.
     pub tid: u32,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
 }
 
 impl ProcessEvent {
-    /// Whether it is the group leader's: a fork of it is a new process, anything else a new thread.
+    /// Whether the event is the group leader's. A leader's fork is a new process, any other fork a new thread.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.tgid == self.tid
     }
 }
 
-/// What happened.
+/// What happened to a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A task was made: a process if it leads its group, else a thread.
     Fork {
-        /// Thread group that made it.
+        /// Thread group of the task that made it.
         parent: u32,
     },
     /// A task ended.
@@ -64,12 +64,12 @@ pub enum EventKind {
     Comm {
         /// The name, at most 15 bytes.
         name: Arc<[u8]>,
-        /// It is another program now: all mappings are gone.
+        /// Whether the task executed another program: all its mappings are gone.
         exec: bool,
     },
     /// Executable memory was mapped, or made executable.
     Mmap(MmapRecord),
-    /// This many records had no room in the ring: what they said is unknown.
+    /// This many records had no room in the ring; their content is unknown.
     Lost(u64),
 }
 
@@ -88,8 +88,8 @@ pub struct MmapRecord {
     pub path: Arc<Path>,
 }
 
-/// An inode, as the kernel's mappings name it: `dev` is that of the super block, which on btrfs and overlayfs is not
-/// what `stat` says.
+/// An inode as the kernel's mappings name it. The device is that of the super block, and `stat` gives another one on
+/// btrfs and overlayfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Inode {
     /// Major number of the device.
@@ -98,20 +98,20 @@ pub struct Inode {
     pub minor: u32,
     /// Inode number.
     pub ino: u64,
-    /// Generation of the inode, where inode numbers are used again; 0 if unknown.
+    /// Generation of the inode, which distinguishes inodes with the same number; 0 if unknown.
     pub generation: u64,
 }
 
-/// Why a record was not understood. Nothing else of the ring is harmed: the header has the length.
+/// Why a record could not be parsed. Other records of the ring are not affected: the header has the length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecord {
-    /// The record is shorter than its kind needs, or its length is none.
+    /// The record is shorter than its kind needs, or its length is below that of a header.
     #[error("record is cut")]
     Cut,
-    /// A name has no end.
+    /// A name has no zero at its end.
     #[error("name without end")]
     NoEnd,
-    /// It names its file by build id, which was not asked for.
+    /// The record names its file by build id, which was not asked for.
     #[error("mapping by build id")]
     BuildId,
 }
@@ -121,7 +121,7 @@ pub enum BadRecord {
 pub struct RecordHeader {
     kind: u32,
     misc: u16,
-    /// Whole length with the header, bytes.
+    /// Whole length including the header, bytes.
     pub size: usize,
 }
 
@@ -139,10 +139,10 @@ impl RecordHeader {
     }
 }
 
-/// Reads one record, header included. `None` for kinds that say nothing of processes.
+/// Parses one record, header included. `None` for kinds that do not concern processes.
 ///
 /// # Errors
-/// [`BadRecord`] if the bytes are no whole record.
+/// [`BadRecord`] if the bytes are not a whole record.
 pub fn parse(record: &[u8]) -> Result<Option<ProcessEvent>, BadRecord> {
     let header = RecordHeader::parse(record)?;
     let record = record.get(HEADER_SIZE..header.size).ok_or(BadRecord::Cut)?;
@@ -178,7 +178,7 @@ pub fn parse(record: &[u8]) -> Result<Option<ProcessEvent>, BadRecord> {
     Ok(Some(ProcessEvent { at, tgid, tid, kind }))
 }
 
-/// The part of an MMAP2 record after pid and tid; `None` if the memory is not executable.
+/// Parses an MMAP2 record after pid and tid; `None` if the memory is not executable.
 fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<MmapRecord>, BadRecord> {
     if misc & MISC_MMAP_BUILD_ID != 0 {
         return Err(BadRecord::BuildId);
@@ -196,7 +196,7 @@ fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<MmapRecord>, BadRec
     Ok(Some(MmapRecord { start, len, offset, inode, path }))
 }
 
-/// The rest of a record, read from the front.
+/// The part of a record that was not parsed yet.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -229,7 +229,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether a mapping that the kernel names so is of no file.
+/// Whether a mapping with this inode and name belongs to no file.
 pub(super) fn is_of_no_file(inode: Inode, path: &Path) -> bool {
     // Shared anonymous memory has an inode, and a name that no path can open.
     let anonymous: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"anon_inode:"];
@@ -301,7 +301,7 @@ mod tests {
         for len in 0..whole.len() {
             assert_eq!(parse(&whole[..len]), Err(BadRecord::Cut), "{len}");
         }
-        // Also when the header says that it is that short.
+        // The error is the same if the header has the short length.
         for body in 0..mmap2(5, b"").len() {
             let cut = parse(&record(RECORD_MMAP2, 0, &mmap2(5, b"")[..body]));
             assert_eq!(cut, Err(BadRecord::Cut), "{body}");

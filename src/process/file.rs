@@ -1,4 +1,4 @@
-//! A file that code is mapped from, opened once and shared by all processes that map it.
+//! A file from which code is mapped, opened once and shared by all processes that map it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,31 +14,33 @@ use super::root::OpenRefusal;
 use crate::backoff::Backoff;
 use crate::sample::MonoNs;
 
-/// Names the content of a file for the life of the profiler; never used again for another one. Files that are hard
-/// links of each other have one.
+/// Identifies the content of a file while the profiler runs. An id is never reused for another content. Hard links of
+/// one file have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
 /// A mapped file.
 #[derive(Debug)]
 pub struct MappedFile {
-    /// Its name in messages to the symbol worker.
+    /// Identifies the file in messages to the symbol worker.
     pub id: FileId,
-    /// The path as the process named it, without ` (deleted)`. Foreign bytes: clean them before they are printed.
+    /// The path as the process named it, without ` (deleted)`. The bytes are not trusted: clean them before they are
+    /// printed.
     pub path: Arc<Path>,
     /// The inode as the mapping names it.
     pub inode: Inode,
-    /// The path does not lead to this file any more. False if it could not be opened.
+    /// Whether the path no longer leads to this file. For a file that could not be opened: whether the kernel says that
+    /// it was deleted.
     pub deleted_or_replaced: bool,
     pub(super) content: Result<Arc<Content>, Unopened>,
 }
 
-/// Tells whether any process that is known still maps a file, under whatever path.
+/// Shows whether any known process still maps a file, under any path.
 #[derive(Clone, Debug)]
 pub struct FileUse(Weak<Content>);
 
 impl FileUse {
-    /// Whether one does.
+    /// Whether a known process still maps the file.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         self.0.strong_count() > 0
@@ -51,69 +53,68 @@ pub enum Unopened {
     /// The path could not be opened.
     #[error(transparent)]
     Refused(#[from] OpenRefusal),
-    /// What is at the path now is another file than the one that was mapped, or was written to since.
+    /// The path now leads to another file than the one that was mapped, or the file was written since.
     #[error("another file is at its path")]
     Replaced,
-    /// The process ended before it was seen, and no root is known in which its path leads to a file.
+    /// The process ended before the profiler saw it, and its path leads to a file in no known root.
     #[error("process gone")]
     ProcessGone,
     /// The file system did not answer in time.
     #[error("took too long")]
     TooSlow,
-    /// Our process that opens files ended over it, twice.
+    /// The opener ended twice while it opened the file.
     #[error("the opener ended")]
     NoOpener,
-    /// A program serves its file system, and there is no memory left for a copy of it.
+    /// A program serves the file system, and no memory is left for a copy of the file.
     #[error("no room for a copy")]
     NoRoom,
-    /// It was closed to keep the number of descriptors low; [`super::Processes::locate`] opens it again.
+    /// The file was closed to keep the number of descriptors low; [`super::Processes::locate`] opens it again.
     #[error("closed meanwhile")]
     Closed,
 }
 
-/// A file that was found.
 #[derive(Debug)]
 pub(super) struct FoundFile {
-    /// To read it from; of one that is served: `O_PATH`, until it is a copy's.
+    /// A descriptor for reading. For a served file it is `O_PATH`, until a copy's takes its place.
     pub(super) fd: OwnedFd,
-    /// A program serves its file system: it is read from a copy.
+    /// Whether a program serves the file system, so that the file is read from a copy.
     pub(super) served: bool,
     pub(super) key: ContentKey,
     pub(super) deleted_or_replaced: bool,
-    /// It is a memfd, and begins as an ELF file does.
+    /// Whether the file is a memfd that begins as an ELF file does.
     pub(super) program_in_memory: bool,
 }
 
 impl MappedFile {
-    /// A descriptor to read it from.
+    /// A descriptor for reading the file.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why the file has no descriptor.
     pub fn fd(&self) -> Result<Arc<OwnedFd>, Unopened> {
         self.content.as_ref().map_err(|why| *why)?.fd().ok_or(Unopened::Closed)
     }
 
-    /// Tells later whether it is still mapped; `None` if it could not be opened.
+    /// A handle that shows later whether the file is still mapped; `None` if the file could not be opened.
     #[must_use]
     pub fn usage(&self) -> Option<FileUse> {
         self.content.as_ref().ok().map(|content| FileUse(Arc::downgrade(content)))
     }
 
-    /// Whether it is memory with the content of a program: a memfd that was executed or loaded, not one that a
-    /// runtime keeps generated code in. False if it could not be opened.
+    /// Whether the file is a program in memory: a memfd that was executed or loaded, not one in which a runtime keeps
+    /// generated code. False if the file could not be opened.
     #[must_use]
     pub fn is_program_in_memory(&self) -> bool {
         self.content.as_ref().is_ok_and(|content| content.program_in_memory)
     }
 
-    /// Size in bytes when it was opened; `None` if it never was.
+    /// Size in bytes when the file was opened; `None` if it never was.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         self.content.as_ref().ok().map(|content| content.key.size)
     }
 }
 
-/// What makes a file another one: inode numbers are used again, contents are written over.
+/// Identifies the content of a file: inode numbers are reused, and contents are overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct ContentKey {
     pub(super) dev: u64,
@@ -123,16 +124,15 @@ pub(super) struct ContentKey {
     pub(super) ctime: (i64, i64),
 }
 
-/// An opened file.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) id: FileId,
     pub(super) key: ContentKey,
     pub(super) program_in_memory: bool,
-    /// Whose memory for copies it takes, if it is read from one.
+    /// The tenant whose share of the memory for copies the file uses, if the file is read from a copy.
     pub(super) copied_for: Option<Tenant>,
     fd: Mutex<Option<Arc<OwnedFd>>>,
-    /// Grows with every use.
+    /// Number of the last use; later uses have greater numbers.
     pub(super) used: AtomicU64,
 }
 
@@ -160,27 +160,26 @@ impl Content {
     }
 }
 
-/// A file as mappings name it, opened or not: one for all mappings of an inode under a path.
+/// A file as mappings name it, opened or not. All mappings of an inode under one path share it.
 #[derive(Debug)]
 pub(super) struct FileRef {
     inode: Inode,
     path: Arc<Path>,
-    /// The kernel says that the path was removed.
+    /// Whether the kernel says that the path was removed.
     named_deleted: bool,
     pub(super) state: Mutex<FileState>,
 }
 
-/// What came of opening it.
+/// The result of opening a file.
 #[derive(Debug, Default)]
 pub(super) struct FileState {
     pub(super) opened: Option<Arc<MappedFile>>,
-    /// When it was last seen to be what was opened.
+    /// When the file was last seen to be unchanged.
     pub(super) checked: MonoNs,
-    /// The process for which it was opened the last time.
+    /// The process for which the file was last opened.
     pub(super) asked_by: u32,
-    /// Attempts in a row that failed.
     pub(super) backoff: Backoff,
-    /// Not tried again before.
+    /// The file is not tried again before this time.
     pub(super) retry_at: MonoNs,
 }
 
@@ -205,7 +204,7 @@ impl FileRef {
         self.named_deleted
     }
 
-    /// Whether both are of one inode. `/proc` does not tell the generation.
+    /// Whether both have one inode. `/proc` does not give the generation.
     pub(super) fn same_file(&self, other: &FileRef) -> bool {
         let (a, b) = (self.inode, other.inode);
         let generations = a.generation == b.generation || a.generation == 0 || b.generation == 0;

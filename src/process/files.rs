@@ -1,4 +1,4 @@
-//! All mapped files: each named once, opened once, and closed again when there are too many.
+//! All mapped files: each is named once, opened once, and closed again when too many are open.
 
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
@@ -19,17 +19,17 @@ use super::root::TargetRoot;
 use super::served::Copies;
 use crate::sample::MonoNs;
 
-/// Descriptors left to the rest of the profiler.
+/// Descriptors that other parts of the profiler may use.
 const RESERVE: u64 = 256;
 /// Files that may be open in any case.
 const FEWEST: usize = 10;
 /// Identities of closed files that are remembered, so that a file keeps its [`FileId`] from one program to the next.
 const MAX_REMEMBERED: usize = 16_384;
-/// After a failure: first pause, doubled each time up to the last; a file that took too long waits the last at once.
+/// The first pause after a failure, which doubles each time up to the last. A file that took too long gets the last
+/// pause at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The table of files.
 #[derive(Debug)]
 pub(super) struct FileTable {
     refs: HashMap<(Inode, Arc<Path>), Arc<FileRef>>,
@@ -58,13 +58,13 @@ impl FileTable {
         }
     }
 
-    /// The one reference to an inode under a path.
+    /// The shared reference to an inode under a path.
     pub(super) fn refer(&mut self, inode: Inode, path: &Arc<Path>) -> Arc<FileRef> {
         let new = || Arc::new(FileRef::new(inode, Arc::clone(path)));
         Arc::clone(self.refs.entry((inode, Arc::clone(path))).or_insert_with(new))
     }
 
-    /// The file of a mapping that was made at `mapped`, if nothing has to be opened for it.
+    /// The file of a mapping that was made at `mapped`, if the file need not be opened for it.
     pub(super) fn known(
         &mut self,
         tgid: u32,
@@ -75,12 +75,13 @@ impl FileTable {
         let mut state = file.state();
         let opened = Arc::clone(state.opened.as_ref()?);
         match &opened.content {
-            // What held it up may lie on one process's way to it only.
+            // The delay may lie only on that process's way to the file.
             Err(Unopened::TooSlow) if state.asked_by != tgid => None,
             Err(_) => (now < state.retry_at).then_some(opened),
             Ok(content) => {
                 content.fd()?;
-                // A program that mapped it since may have found other content in it; of a copy, only its server knows.
+                // A program that mapped the file later may have found other content. Only the server of a copied file
+                // knows whether the file changed.
                 if mapped > state.checked && (content.copied_for.is_some() || !unchanged(content)) {
                     return None;
                 }
@@ -110,7 +111,7 @@ impl FileTable {
         opened
     }
 
-    /// Opens a file that the process `tgid`, or root, keeps below its root, wherever that lies.
+    /// Opens a file below the root of the process `tgid` that belongs to the process's user or to root.
     pub(super) fn open_below(
         &mut self,
         tgid: u32,
@@ -120,12 +121,12 @@ impl FileTable {
         self.run(|opener| opener.open_below(tgid, root, path))
     }
 
-    /// Looks for code of files in memory of no file.
+    /// Looks for code of files in anonymous memory.
     pub(super) fn find_copied(&mut self, search: &CopySearch) -> Result<Option<CopiedCode>, Unopened> {
         self.opener.find_copied(search)
     }
 
-    /// Forgets files that nothing maps any more.
+    /// Evicts files that no process maps any more.
     pub(super) fn evict_unused(&mut self) {
         self.refs.retain(|_, file| Arc::strong_count(file) > 1);
         if self.contents.len() > MAX_REMEMBERED {
@@ -134,41 +135,41 @@ impl FileTable {
         let (mut open, mut copies) = (0, Copies::default());
         for content in self.alive() {
             open += usize::from(content.fd().is_some());
-            // One that is closed here may still be read elsewhere.
+            // A copy that is closed here may still be read elsewhere.
             content.copied_for.iter().for_each(|tenant| copies.add(tenant, content.key.size));
         }
         (self.open, self.copies) = (open, copies);
     }
 
-    /// Files named, and files open.
+    /// Number of files that are named, and number of open files.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.refs.len(), self.alive().filter(|content| content.fd().is_some()).count())
     }
 
-    /// What opening files takes.
+    /// What the processes that open files cost.
     pub(super) fn openers_cost(&self) -> OpenersCost {
         self.opener.cost()
     }
 
-    /// Opens that hang in the kernel now.
+    /// Number of opens that hang in the kernel now.
     pub(super) fn stuck(&self) -> usize {
         self.opener.stuck()
     }
 
-    /// Opens a file; others are closed if there is no room for one more.
+    /// Runs `open`. Other files are closed first if too many are open, and also when no descriptor is left.
     fn run<T>(&mut self, open: impl Fn(&mut Opener) -> Result<T, Unopened>) -> Result<T, Unopened> {
         if self.open >= self.max_open {
             self.close_oldest(self.max_open);
         }
         let found = open(&mut self.opener);
-        // The rest of the profiler has more than its reserve: JVMs and unwind tables take descriptors, too.
+        // Other parts of the profiler may use more than the reserve: JVMs and unwind tables take descriptors, too.
         if matches!(found, Err(NO_ROOM)) && self.give_some_back() {
             return open(&mut self.opener);
         }
         found
     }
 
-    /// Of what a program serves, the copy that there is, or a new one.
+    /// For a served file, takes the existing copy or makes a new one.
     fn copied_if_served(
         &mut self,
         tgid: u32,
@@ -180,7 +181,7 @@ impl FileTable {
             return Ok((found, None));
         }
         let copy = |opener: &mut Opener| opener.copy(tgid, wanted, &found);
-        // One that was closed is counted.
+        // A copy that was closed is counted already.
         if content.is_some_and(|content| content.copied_for.is_some()) {
             return Ok((FoundFile { fd: self.run(copy)?, ..found }, None));
         }
@@ -193,7 +194,7 @@ impl FileTable {
         Ok((FoundFile { fd, ..found }, Some(tenant)))
     }
 
-    /// What is known after an attempt to open a file.
+    /// Notes the result of an attempt to open a file.
     fn note(
         &mut self,
         file: &FileRef,
@@ -257,12 +258,13 @@ impl FileTable {
         self.contents.values().filter_map(|(_, content)| content.upgrade())
     }
 
-    /// Closes some files that can be opened again, for whoever has no descriptor left; whether there were any.
+    /// Closes some files that can be opened again, when no descriptor is left. Returns whether there were any.
     pub(super) fn give_some_back(&mut self) -> bool {
         self.close_oldest(self.open)
     }
 
-    /// Closes the files that were not used for longest, so that a quarter of `room` is free; whether there was one.
+    /// Closes the files that were unused for longest, so that a quarter of `room` is free. Returns whether there were
+    /// any.
     fn close_oldest(&mut self, room: usize) -> bool {
         let mut open: Vec<_> = self.alive().filter(|content| content.fd().is_some()).collect();
         open.sort_by_key(|content| content.used.load(Ordering::Relaxed));
@@ -273,7 +275,7 @@ impl FileTable {
     }
 }
 
-/// Whether an open file is still what it was when it was opened.
+/// Whether an open file is unchanged since it was opened.
 fn unchanged(content: &Content) -> bool {
     content.fd().and_then(|fd| opening::content_key(fd.as_fd())).is_some_and(|now| now == content.key)
 }

@@ -1,4 +1,4 @@
-//! A cgroup as a directory: which one it is, and who is in it.
+//! A cgroup as a directory: its identity, and its processes.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,56 +10,56 @@ use super::hierarchy::Hierarchy;
 
 /// `CGROUP_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of `linux/magic.h`.
 const MAGICS: [i64; 2] = [0x0027_e0eb, 0x6367_7270];
-/// kernfs gives this number to the root of every hierarchy.
+/// kernfs gives this inode number to the root of every hierarchy.
 const ROOT: u64 = 1;
-/// As deep as a group may lie that is chosen: `JP_MAX_LEVEL` of `bpf/abi.h`.
+/// The deepest level at which a chosen cgroup may lie: `JP_MAX_LEVEL` of `bpf/abi.h`.
 pub const MAX_LEVEL: u32 = 63;
 
-/// Which cgroup: kernfs numbers those of a hierarchy, and uses no number twice.
+/// Identity of a cgroup. kernfs numbers the cgroups of a hierarchy and uses no number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId {
-    /// Its hierarchy.
+    /// The hierarchy.
     pub hierarchy: Hierarchy,
-    /// Its number there: the inode number of its directory.
+    /// Number in the hierarchy: the inode number of the directory.
     pub id: u64,
 }
 
-/// A cgroup that was there when it was looked at.
+/// A cgroup that existed when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Which one.
+    /// Identity of the cgroup.
     pub id: GroupId,
-    /// As `/proc/PID/cgroup` writes it.
+    /// Path as `/proc/PID/cgroup` writes it.
     pub path: PathBuf,
-    /// Its directory.
+    /// Directory of the cgroup.
     pub dir: PathBuf,
-    /// How far it is from its hierarchy's root; none if our mounts do not show that.
+    /// Levels below the root of the hierarchy; `None` if our mounts do not show the root.
     pub level: Option<u32>,
 }
 
-/// Why a path is no cgroup to choose.
+/// Why a path gives no cgroup that can be chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoGroup {
-    /// Nothing of this name.
+    /// Nothing has this name.
     #[error("cgroup {} does not exist; `systemd-cgls` or `ls /sys/fs/cgroup` lists cgroups", .0.display())]
     Missing(PathBuf),
-    /// Something else.
+    /// The path leads to something else.
     #[error("{} is not a cgroup: use a directory of a cgroup file system, such as /sys/fs/cgroup/NAME, or a path as in /proc/PID/cgroup", .0.display())]
     Other(PathBuf),
-    /// `name=systemd` and its like.
+    /// The hierarchy has no controller, as `name=systemd`.
     #[error("{} is in a hierarchy without a controller, which BPF cannot read: select the same group in another hierarchy, such as `memory`", .0.display())]
     NoController(PathBuf),
-    /// No one has it as deep.
+    /// The cgroup lies too deep.
     #[error("{} is more than {MAX_LEVEL} levels deep: select a cgroup above it", .0.display())]
     TooDeep(PathBuf),
 }
 
 impl Hierarchies {
-    /// The group that a user names: by its directory, or by the path that `/proc/PID/cgroup` shows, in the first
-    /// hierarchy that has it with processes.
+    /// The cgroup that a user names: by its directory, or by the path that `/proc/PID/cgroup` shows. A path is searched
+    /// for in all hierarchies, and the first in which the cgroup has processes is taken.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such cgroup, or it cannot be chosen.
     pub fn group(&self, named: &Path) -> Result<Group, NoGroup> {
         let missing = || NoGroup::Missing(named.to_owned());
         let own = std::fs::canonicalize(named).ok().filter(|dir| named.is_absolute() && dir.is_dir());
@@ -71,7 +71,7 @@ impl Hierarchies {
         };
         let (magic, device) = kind_and_device(&dir).ok_or_else(missing)?;
         if !MAGICS.contains(&magic) {
-            // `/system.slice` may be a cgroup's path and a directory as well.
+            // `/system.slice` may be a cgroup's path and also a directory.
             let below = named.strip_prefix("/").unwrap_or(named);
             return self.like(below).ok_or_else(|| NoGroup::Other(named.to_owned()));
         }
@@ -81,12 +81,12 @@ impl Hierarchies {
         if group.level.is_some_and(|level| level > MAX_LEVEL) {
             return Err(NoGroup::TooDeep(named.to_owned()));
         }
-        // Runtimes that know v1 only may leave the processes of a group of v2 in its root.
+        // Runtimes that know v1 only may leave the processes of a cgroup of v2 in the root of v2.
         let elsewhere = (!group.is_populated()).then(|| self.like(group.path.strip_prefix("/").ok()?));
         Ok(elsewhere.flatten().filter(Group::is_populated).unwrap_or(group))
     }
 
-    /// The group with this path in the first hierarchy in which it has processes, else in the first that has it.
+    /// The cgroup with this path in the first hierarchy in which it has processes, else in the first that has it.
     fn like(&self, path: &Path) -> Option<Group> {
         if path.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
             return None;
@@ -98,7 +98,7 @@ impl Hierarchies {
         (nth < found.len()).then(|| found.swap_remove(nth))
     }
 
-    /// The group that a directory of a hierarchy is.
+    /// The cgroup whose directory in a hierarchy this is.
     #[must_use]
     pub fn at(&self, hierarchy: Hierarchy, dir: &Path) -> Option<Group> {
         let meta = std::fs::metadata(dir).ok().filter(std::fs::Metadata::is_dir)?;
@@ -106,13 +106,13 @@ impl Hierarchies {
         Some(Group { id, path: self.path_of(hierarchy, dir)?, dir: dir.into(), level: level(dir) })
     }
 
-    /// The group of a process in a hierarchy.
+    /// The cgroup of a process in a hierarchy.
     #[must_use]
     pub fn group_of(&self, hierarchy: Hierarchy, tgid: u32) -> Option<Group> {
         self.at(hierarchy, &self.dir(hierarchy, &Membership::of(tgid).ok()?)?)
     }
 
-    /// All groups of a hierarchy, those above before those below; 65,536 at most.
+    /// Directories of all cgroups of a hierarchy, parents before children; about 65,536 at most.
     #[must_use]
     pub fn dirs(&self, hierarchy: Hierarchy) -> Vec<PathBuf> {
         let root = self.all().find(|(other, _)| *other == hierarchy).map(|(_, point)| point.to_owned());
@@ -121,19 +121,19 @@ impl Hierarchies {
 }
 
 impl Group {
-    /// The processes in it and below it, as this pid namespace knows them.
+    /// The processes in the cgroup and below it, with the pids of this pid namespace.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         below(&self.dir).iter().flat_map(|dir| processes(dir)).collect()
     }
 
-    /// Whether there are any.
+    /// Whether the cgroup, or one below it, has processes.
     #[must_use]
     pub fn is_populated(&self) -> bool {
         below(&self.dir).iter().any(|dir| !processes(dir).is_empty())
     }
 
-    /// Whether a process is in it or below it.
+    /// Whether a process is in the cgroup or below it.
     #[must_use]
     pub fn holds(&self, of: &Membership) -> bool {
         of.in_hierarchy(self.id.hierarchy).is_some_and(|path| path.starts_with(&self.path))
@@ -146,7 +146,7 @@ fn kind_and_device(dir: &Path) -> Option<(i64, u64)> {
     Some((i64::from(kind), std::fs::metadata(dir).ok()?.dev()))
 }
 
-/// How many directories lie between one and the root of its hierarchy; none if that is not to be seen.
+/// Number of levels from the root of its hierarchy down to a directory; `None` if the root cannot be seen.
 fn level(dir: &Path) -> Option<u32> {
     let device = std::fs::metadata(dir).ok()?.dev();
     for (level, above) in (0..).zip(dir.ancestors()) {

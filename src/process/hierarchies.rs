@@ -1,4 +1,4 @@
-//! Where the cgroups of a process are to be found as directories: v1, v2 and both at once.
+//! The directories of a process's cgroups: v1, v2 and both at once.
 
 use std::path::{Path, PathBuf};
 
@@ -7,28 +7,28 @@ use super::hierarchy::{Controller, Hierarchy};
 use super::path::{bytes_path, is_outside};
 use super::procfs;
 
-/// Where the hierarchies are mounted.
+/// The mount points of the cgroup hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchies {
     pub(super) unified: Option<Mount>,
-    /// Of v1, in the order of [`Controller::ALL`].
+    /// Hierarchies of v1, in the order of [`Controller::ALL`].
     pub(super) v1: [Option<Mount>; Controller::ALL.len()],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     point: PathBuf,
-    /// Which cgroup is mounted there.
+    /// The cgroup that is mounted there.
     pub(super) root: PathBuf,
 }
 
 impl Hierarchies {
-    /// As they are mounted in our mount namespace, with the paths of cgroups as our cgroup namespace shows them.
+    /// The hierarchies as they are mounted in our mount namespace, with the paths that our cgroup namespace shows.
     pub(super) fn shown() -> Hierarchies {
         Hierarchies::parse(&procfs::read("/proc/self/mountinfo").unwrap_or_default(), is_seen)
     }
 
-    /// Each with the cgroup that is mounted and its mount point.
+    /// Each hierarchy with the cgroup that is mounted, and its mount point.
     pub(super) fn mounts(&self) -> impl Iterator<Item = (Hierarchy, &Path, &Path)> {
         let v1 = Controller::ALL.into_iter().map(Hierarchy::V1).zip(&self.v1);
         let all = std::iter::once((Hierarchy::V2, &self.unified)).chain(v1);
@@ -36,7 +36,7 @@ impl Hierarchies {
             .map(|(hierarchy, mount)| (hierarchy, mount.root.as_path(), mount.point.as_path()))
     }
 
-    /// Reads `proc_pid_mountinfo(5)`; mounts of a device that are not seen at their points are left out.
+    /// Parses `proc_pid_mountinfo(5)`. Leaves out mounts that `is_seen` does not find at their points, by device.
     fn parse(mountinfo: &[u8], is_seen: impl Fn(&Path, &[u8]) -> bool) -> Hierarchies {
         let mut found = Hierarchies::default();
         for line in mountinfo.split(|&b| b == b'\n') {
@@ -70,15 +70,15 @@ impl Hierarchies {
         found
     }
 
-    /// The directories of a process's cgroup and all above it, in the hierarchy that has the controller. None if they
-    /// cannot be seen from our namespaces.
+    /// The directories of a process's cgroup and of all above it, in the hierarchy that has the controller. Empty if
+    /// our namespaces do not show them.
     pub(super) fn levels(&self, controller: Controller, of: &Membership) -> Vec<PathBuf> {
         let both = [Hierarchy::V1(controller), Hierarchy::V2];
         let found = both.into_iter().find_map(|h| Some((self.mount(h)?, of.in_hierarchy(h)?)));
         found.map(|(mount, path)| mount.levels(path)).unwrap_or_default()
     }
 
-    /// Those that are mounted, each once: where several controllers share one it goes by the first.
+    /// The mounted hierarchies, each once. A hierarchy with several controllers goes by the first one.
     pub fn all(&self) -> impl Iterator<Item = (Hierarchy, &Path)> {
         let mut seen: Vec<&Path> = Vec::new();
         self.mounts().filter_map(move |(hierarchy, _, point)| {
@@ -88,8 +88,8 @@ impl Hierarchies {
         })
     }
 
-    /// The hierarchy that tells containers apart. Where v1 has the controllers that containers are made for, it is that
-    /// of v1: the processes of all of them may be in the root of v2.
+    /// The hierarchy that distinguishes containers. If v1 has a controller that containers are made for, the hierarchy
+    /// is that of v1: all processes may be in the root of v2.
     #[must_use]
     pub fn naming(&self) -> Hierarchy {
         const TELLING: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];
@@ -97,7 +97,7 @@ impl Hierarchies {
         v1.map_or(Hierarchy::V2, Hierarchy::V1)
     }
 
-    /// The directory of a process's group in a hierarchy; none if our mounts do not show it.
+    /// The directory of a process's cgroup in a hierarchy; `None` if our mounts do not show it.
     #[must_use]
     pub fn dir(&self, hierarchy: Hierarchy, of: &Membership) -> Option<PathBuf> {
         self.mount(hierarchy)?.levels(of.in_hierarchy(hierarchy)?).into_iter().next()
@@ -116,7 +116,7 @@ impl Hierarchies {
         }
     }
 
-    /// For tests: a hierarchy of v2, or of a controller of v1, in a directory.
+    /// For tests: one hierarchy in a directory, of v2 or of a controller of v1.
     #[cfg(test)]
     pub(crate) fn below(point: &Path, v1: Option<Controller>) -> Hierarchies {
         let mount = || Some(Mount { point: point.into(), root: "/".into() });
@@ -130,7 +130,8 @@ impl Hierarchies {
     }
 }
 
-/// Whether what is at a mount point is the device that was mounted there, as `MAJOR:MINOR`, and nothing above it.
+/// Whether the device at a mount point is the one that was mounted there, given as `MAJOR:MINOR`. Another mount may lie
+/// over it.
 fn is_seen(point: &Path, device: &[u8]) -> bool {
     let seen =
         rustix::fs::stat(point).map(|stat| (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev)));
@@ -138,7 +139,7 @@ fn is_seen(point: &Path, device: &[u8]) -> bool {
 }
 
 impl Mount {
-    /// The directories of a cgroup and all above it.
+    /// The directories of a cgroup and of all above it, up to the mount point.
     fn levels(&self, cgroup: &Path) -> Vec<PathBuf> {
         let Ok(below) = cgroup.strip_prefix(&self.root) else { return Vec::new() };
         if is_outside(below) {
@@ -148,7 +149,7 @@ impl Mount {
     }
 }
 
-/// For tests: a cgroup's directory below `root`, with these files.
+/// For tests: makes a cgroup's directory below `root`, with these files.
 #[cfg(test)]
 pub(super) fn test_dir(root: &Path, name: &str, files: &[(&str, &str)]) {
     std::fs::create_dir_all(root.join(name)).unwrap();

@@ -1,8 +1,8 @@
-//! A hierarchy of cgroups, and the controllers that may have one of their own.
+//! Hierarchies of cgroups, and the controllers that may have one of their own.
 
 use std::fmt;
 
-/// A controller of v1 that can have a hierarchy of its own. In v2 there is one for all.
+/// A controller that can have a hierarchy of its own in v1. In v2 all controllers share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Controller {
     /// `memory`
@@ -36,7 +36,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// All, in the order of `JP_CONTROLLERS` in `bpf/abi.h`.
+    /// All controllers, in the order of `JP_CONTROLLERS` in `bpf/abi.h`.
     pub const ALL: [Controller; 14] = [
         Controller::Memory,
         Controller::Pids,
@@ -54,7 +54,7 @@ impl Controller {
         Controller::Misc,
     ];
 
-    /// Its name in mount options and in `/proc/PID/cgroup`.
+    /// Name in mount options and in `/proc/PID/cgroup`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,15 +79,15 @@ impl Controller {
 /// A hierarchy of cgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hierarchy {
-    /// The one of v2.
+    /// The hierarchy of v2.
     #[default]
     V2,
-    /// The one of v1 that has this controller.
+    /// The hierarchy of v1 that has this controller.
     V1(Controller),
 }
 
 impl Hierarchy {
-    /// Its number in `bpf/abi.h`.
+    /// Number in `bpf/abi.h`.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -96,7 +96,7 @@ impl Hierarchy {
         }
     }
 
-    /// The one with a number.
+    /// The hierarchy with this number in `bpf/abi.h`.
     #[must_use]
     pub fn numbered(number: u32) -> Option<Hierarchy> {
         let Some(nth) = number.checked_sub(1) else { return Some(Hierarchy::V2) };

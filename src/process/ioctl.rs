@@ -1,4 +1,4 @@
-//! What only `ioctl` tells of files. A room where `unsafe` is allowed.
+//! Facts about files that only `ioctl` gives. This file may use `unsafe`.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ const QUERY_COVERING_OR_NEXT: u64 = 1 << 4;
 /// Longest path that the kernel writes, its final zero included: `PATH_MAX`.
 const MAX_PATH: usize = 4096;
 
-/// The generation of a file's inode, where the file system has one.
+/// Generation of a file's inode, if the file system has generations.
 pub(super) fn inode_generation(file: BorrowedFd<'_>) -> Option<u32> {
     let mut version = [0u8; size_of::<std::ffi::c_long>()];
     // SAFETY: the request writes at most a long, for which there is room, and any bytes are a valid array.
@@ -56,23 +56,22 @@ pub(super) struct Vma {
     /// Offset of the first byte in the file, bytes.
     pub(super) offset: u64,
     pub(super) inode: Inode,
-    /// Path or name; empty if it has none, or one that is longer than the kernel writes.
+    /// Path or name; empty if the mapping has none, or one that is longer than the kernel writes.
     pub(super) name: Vec<u8>,
 }
 
-/// Which mapping is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MappingQuery {
-    /// The one that covers the address.
+    /// The mapping that covers the address.
     Covering,
-    /// The first executable one that covers the address or lies above it.
+    /// The first executable mapping that covers the address or lies above it.
     ExecutableFrom,
 }
 
-/// A mapping of the process whose `/proc/PID/maps` this is.
+/// A mapping of the process whose `/proc/PID/maps` is open as `maps`.
 ///
 /// # Errors
-/// `ENOENT`: there is none. `ESRCH`: the process has no memory any more. `ENOTTY`: Linux before 6.11.
+/// `ENOENT`: no such mapping. `ESRCH`: the process has no memory any more. `ENOTTY`: Linux before 6.11.
 pub(super) fn mapping(maps: BorrowedFd<'_>, address: u64, wanted: MappingQuery) -> Result<Vma, Errno> {
     let mut name = [0u8; MAX_PATH];
     match query(maps, address, wanted, &mut name) {
@@ -93,8 +92,8 @@ fn query(maps: BorrowedFd<'_>, address: u64, wanted: MappingQuery, name: &mut [u
         vma_name_addr: if name.is_empty() { 0 } else { name.as_mut_ptr() as u64 },
         ..ProcmapQuery::default()
     };
-    // SAFETY: the request writes at most `size` bytes to the struct and `vma_name_size` bytes to `vma_name_addr`, for which
-    // there is room; both outlive the call, and any bytes are valid in them.
+    // SAFETY: the request writes at most `size` bytes to the struct and `vma_name_size` bytes to `vma_name_addr`, for
+    // which there is room; both outlive the call, and any bytes are valid in them.
     unsafe { ioctl(maps, Updater::<PROCMAP_QUERY, _>::new(&mut query)) }?;
     let ProcmapQuery { vma_start, vma_end, vma_offset, inode, dev_major, dev_minor, vma_name_size, .. } =
         query;

@@ -1,4 +1,4 @@
-//! From an address of a program at a time to the file and offset that it stands for.
+//! From an address of a program at a time to the file and offset behind it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,49 +15,48 @@ use super::table::Processes;
 use super::unlocated::Unlocated;
 use crate::sample::{MonoNs, ProcessId};
 
-/// Where an address of a process leads to.
+/// Where an address of a process leads.
 #[derive(Clone, Debug)]
 pub enum MappedLocation {
-    /// Into a file. The file may be one that could not be opened, or (a memfd: path `/memfd:…`) a JIT's memory, if it
-    /// is not [a program](MappedFile::is_program_in_memory).
+    /// Into a file. The file may be one that could not be opened. A memfd (path `/memfd:…`) is a JIT's memory if it is
+    /// not [a program](MappedFile::is_program_in_memory).
     File {
         /// The file.
         file: Arc<MappedFile>,
-        /// Offset in it, bytes.
+        /// Offset in the file, bytes.
         offset: u64,
     },
     /// Into anonymous memory: JIT code.
     Anonymous {
         /// First address of the mapping.
         start: u64,
-        /// Address after its last.
+        /// Address after the last of the mapping.
         end: u64,
     },
     /// Into a vdso of the kernel.
     Vdso {
-        /// Which.
+        /// Which vdso.
         vdso: Vdso,
-        /// Offset in its ELF image, bytes.
+        /// Offset in the ELF image of the vdso, bytes.
         offset: u64,
     },
     /// Into the vsyscall page of x86-64.
     Vsyscall,
-    /// Nowhere.
+    /// Nowhere, with the reason.
     Unknown(Unlocated),
 }
 
-/// At this address the kernel of x86-64 has a page that is no mapping.
+/// The vsyscall page of the x86-64 kernel, which is not a mapping.
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
-/// Mappings are read again for an address that is not mapped at most this often a program, ns: what `mremap` moved
-/// has no event.
+/// Pause before a program's mappings are read again for an address that is not mapped, ns. `mremap` makes no event.
 const REREAD: u64 = 1_000_000_000;
-/// Reading them again takes no more than one part in so many of the time: there may be a quarter of a million.
+/// Reading mappings again takes no more than one part in this many of the time: there may be a quarter of a million.
 const REREAD_PART: u64 = 100;
-/// Roots that are tried for a path.
+/// Roots in which a path is tried.
 const MAX_ROOTS: usize = 64;
 
 impl Processes {
-    /// Where `pc` led to in program `id` at the time `at`. Opens the file if it is not open.
+    /// Where `pc` led in program `id` at the time `at`. Opens the file if it is not open.
     pub fn locate(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> MappedLocation {
         if (VSYSCALL..VSYSCALL + 0x1000).contains(&pc) {
             return MappedLocation::Vsyscall;
@@ -83,32 +82,32 @@ impl Processes {
         }
     }
 
-    /// A program was seen to run. To be told of stacks in the order of their times, before anything else is asked of them:
-    /// the first one that has a number decides which program's it is.
+    /// Notes that a program was seen to run. Call this for stacks in the order of their times, before anything else is
+    /// asked about them: the first stack with a process identity decides which program has the identity.
     pub fn mark_seen(&mut self, id: ProcessId, at: MonoNs) {
         let _ = self.select(id, at);
     }
 
-    /// Since when the mappings of a program are what they are now: what [`locate`](Self::locate) finds at an address at a
-    /// time after that is there at all later ones, as long as this stays the same. Where it finds nothing there may be
-    /// memory of no file later. None if the program is not known for certain.
+    /// Since when a program's mappings are what they are now. As long as this time stays the same, an address that
+    /// [`locate`](Self::locate) finds after it leads to the same place at all later times. An address where nothing was
+    /// found may get anonymous memory later. `None` if the program is not known for certain.
     pub fn mapped_since(&mut self, id: ProcessId, at: MonoNs) -> Option<MonoNs> {
         let index = self.select(id, at)?;
         let program = self.program(id.tgid, index)?;
         (program.id == Some(id)).then(|| program.maps.changed())
     }
 
-    /// The root directory and owner of a program, read at first sight and kept; `None` if it had ended by then.
+    /// Root directory and owner of a program, read at the first call and kept; `None` if the program had ended by then.
     pub fn root(&mut self, id: ProcessId, at: MonoNs) -> Option<Arc<TargetRoot>> {
         let index = self.select(id, at)?;
         self.root_of(id.tgid, index)
     }
 
-    /// Opens a regular file of the program's own user or root, by the path that it has in the program's own root. Waits
-    /// for no file system longer than patience lasts.
+    /// Opens a regular file that belongs to the program's user or to root, by its path in the program's own root. The
+    /// timeout bounds the wait for a file system.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the file was not opened.
     pub fn open_own_file(&mut self, id: ProcessId, at: MonoNs, path: &Path) -> Result<OwnedFd, Unopened> {
         let root = self.root(id, at).ok_or(Unopened::ProcessGone)?;
         self.files.open_below(id.tgid, &root, path)
@@ -131,7 +130,7 @@ impl Processes {
         }
     }
 
-    /// Reads the mappings that no event told of. Returns whether any were read.
+    /// Reads the mappings that no event reported. Returns whether any were read.
     pub(super) fn complete(&mut self, tgid: u32, index: usize, ancestors: usize) -> bool {
         let now = MonoNs::now();
         let Some(program) = self.program(tgid, index) else { return false };
@@ -139,7 +138,7 @@ impl Processes {
         let pause = match program.before {
             Before::Failed(_) => return false,
             Before::Unread => 0,
-            // Whoever holds up each reading is asked ever more seldom.
+            // A process that holds up each reading is asked less and less often.
             Before::Held(times) => REREAD << times.min(12),
             Before::Nothing | Before::Read(_) if !alive => return false,
             Before::Nothing | Before::Read(_) => REREAD.max(program.read_took.saturating_mul(REREAD_PART)),
@@ -185,7 +184,7 @@ impl Processes {
         true
     }
 
-    /// A fork that has ended before it was looked at had what its parent had.
+    /// Gives a forked process that ended before it was looked at the mappings of its parent.
     fn inherit(&mut self, tgid: u32, index: usize, ancestors: usize) -> bool {
         let Some(child) = self.program(tgid, index) else { return false };
         if !child.before.is_missing() {
@@ -205,7 +204,7 @@ impl Processes {
         true
     }
 
-    /// Which program the parent ran when it forked.
+    /// The program that the parent ran when it forked.
     pub(super) fn parent_of(&self, parent: u32, forked: MonoNs) -> Option<usize> {
         self.timelines.get(&parent)?.iter().rposition(|program| program.from <= forked)
     }
@@ -246,8 +245,8 @@ impl Processes {
         self.files.open(tgid, file, &wanted, now)
     }
 
-    /// Directories in which a path of a program may lead to its file: its own root, those of its ancestors, all others
-    /// that are known, ours.
+    /// Directories in which a program's path may lead to its file: the root of the program or of its nearest ancestor
+    /// with a known root, then ours, then all others that are known.
     fn likely_roots(&mut self, tgid: u32, index: usize) -> Vec<Arc<OwnedFd>> {
         let mut roots = Vec::new();
         let mut add = |dir: Arc<OwnedFd>| {
@@ -280,7 +279,7 @@ impl Processes {
     }
 }
 
-/// Whether what was read is of this program, not of one that took its place since: one of its files is where it was.
+/// Whether the mappings that were read are of this program, and not of its successor: one of its files is where it was.
 fn still_runs(program: &ProcessImage, entries: &[MapsEntry]) -> bool {
     program.maps.iter().any(|mapping| match &mapping.object {
         Object::File(file, _) => {

@@ -1,7 +1,7 @@
-//! What one program had mapped executable, where, and when.
+//! The executable mappings of one program over time.
 //!
-//! `munmap` makes no event: a mapping lasts until another one covers it. Code at an address that is mapped no more
-//! cannot run, so nothing is asked about it.
+//! `munmap` makes no event, so a mapping lasts until another one covers it. Code at an address that is no longer mapped
+//! cannot run, so no sample has such an address.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use std::sync::Arc;
 use super::file::FileRef;
 use crate::sample::MonoNs;
 
-/// What lies at a range of addresses.
+/// What is mapped at a range of addresses.
 #[derive(Clone, Debug)]
 pub(super) enum Object {
     /// A file, from this offset on.
     File(Arc<FileRef>, u64),
-    /// No file: JIT code, mostly.
+    /// Anonymous memory: JIT code, mostly.
     Anonymous,
-    /// No file, but the bytes of this one, from this offset on: [code that was moved](super::moved).
+    /// Anonymous memory with the bytes of this file, from this offset on: [moved code](super::moved).
     Copied(Arc<FileRef>, u64),
     /// A vdso, from this offset on.
     Vdso(Vdso, u64),
 }
 
-/// For which programs the kernel has made a vdso.
+/// The programs that a vdso is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vdso {
-    /// Those of 64 bits.
+    /// 64-bit programs.
     Native,
-    /// Those of 32 bits.
+    /// 32-bit programs.
     Compat,
 }
 
 impl Vdso {
-    /// Which it is, by where it ends: the kernel places that of 64-bit programs near their stacks, far above 4 GiB.
+    /// The vdso that ends here: the kernel places that of 64-bit programs near their stacks, far above 4 GiB.
     pub(super) fn ending_at(end: u64) -> Vdso {
         if end > 1 << 32 { Vdso::Native } else { Vdso::Compat }
     }
@@ -63,7 +63,7 @@ impl Object {
     }
 }
 
-/// A range that is mapped since some time.
+/// A range, and since when it is mapped.
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
     /// First address.
@@ -71,12 +71,12 @@ pub(super) struct Mapping {
     /// Address after the last.
     pub(super) end: u64,
     pub(super) object: Object,
-    /// Since when.
+    /// When the mapping was made.
     pub(super) from: MonoNs,
 }
 
 impl Mapping {
-    /// The part of it between two addresses that lie within it.
+    /// The part between two addresses that lie within the mapping.
     fn part(&self, start: u64, end: u64) -> Mapping {
         Mapping { start, end, object: self.object.advanced(start - self.start), from: self.from }
     }
@@ -89,18 +89,18 @@ impl Mapping {
 /// The mappings of a program over time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mappings {
-    /// By first address; they do not overlap.
+    /// Current mappings by first address. They do not overlap.
     now: BTreeMap<u64, Mapping>,
-    /// What was covered by others, and until when.
+    /// Mappings that others have covered, and when.
     past: Vec<(Mapping, MonoNs)>,
-    /// When the last of them was made that may have changed what is found at an address where something is: or a little
-    /// later, each time another one.
+    /// When the last mapping was made that counts as a change, or a little later: each such mapping gives a greater
+    /// time.
     changed: MonoNs,
 }
 
 impl Mappings {
-    /// Notes a mapping that was made at a time. What it covers ends then. Whether there was other code than memory of no
-    /// file.
+    /// Adds a mapping that was made at a time. Mappings that it covers end then. Returns whether it covered anything
+    /// but anonymous memory.
     pub(super) fn map(&mut self, new: Mapping) -> bool {
         if new.start >= new.end || self.has(&new) {
             return false;
@@ -109,7 +109,7 @@ impl Mappings {
         let grows = |old: &Mapping| matches!(old.object, Object::Anonymous);
         let replaces = !overlapping.iter().all(grows);
         if replaces || !grows(&new) {
-            // Of an older time too: what was found there until now holds no more.
+            // A mapping of an older time counts, too: what was found there until now is no longer valid.
             self.changed = new.from.max(MonoNs(self.changed.0.saturating_add(1)));
         }
         for old in overlapping {
@@ -129,14 +129,14 @@ impl Mappings {
         replaces
     }
 
-    /// Takes in a mapping that was read from `/proc/PID/maps`. It was there since `new.from` as far as is known;
-    /// where something else was known to be, it has come by the time of reading.
+    /// Adds a mapping that was read from `/proc/PID/maps`. As far as is known, it exists since `new.from`. If another
+    /// object was known to be there, the mapping counts from the time of reading.
     pub(super) fn learn(&mut self, new: Mapping, read_at: MonoNs) {
         if new.start >= new.end || self.has(&new) {
             return;
         }
         let overlapping = self.overlapping(&new);
-        // Of copied code `/proc` says that it is of no file.
+        // `/proc` shows copied code as anonymous memory.
         let is_copy = |old: &&Mapping| matches!(old.object, Object::Copied(..));
         if let Some(copy) =
             overlapping.iter().find(is_copy).filter(|_| matches!(new.object, Object::Anonymous))
@@ -150,8 +150,8 @@ impl Mappings {
         self.map(Mapping { from, ..new });
     }
 
-    /// Notes that memory of no file between two addresses has the bytes of a file, as long as it is there. Whether there is
-    /// such memory.
+    /// Notes that anonymous memory between two addresses has the bytes of a file, as long as that memory is mapped.
+    /// Returns whether there is such memory.
     pub(super) fn note_copy(&mut self, start: u64, end: u64, file: &Arc<FileRef>, offset: u64) -> bool {
         let object = Object::Copied(Arc::clone(file), offset);
         let copy = Mapping { start, end, object, from: MonoNs(0) };
@@ -164,7 +164,7 @@ impl Mappings {
         noted
     }
 
-    /// Memory of no file between two addresses: first addresses, and those after the last.
+    /// The anonymous memory between two addresses: first address, and address after the last, of each piece.
     pub(super) fn anonymous(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let before = self.now.range(..start).next_back().map(|(_, mapping)| mapping);
         let within =
@@ -173,7 +173,7 @@ impl Mappings {
         parts.map(move |part| (part.start.max(start), part.end.min(end))).filter(|(start, end)| start < end)
     }
 
-    /// Of what took the place of other code at a time, the parts between two addresses that are not a copy of that code.
+    /// The parts between two addresses that took the place of other code at time `at` and are not a copy of that code.
     pub(super) fn not_restored(&self, start: u64, end: u64, at: MonoNs) -> Vec<(u64, u64)> {
         let was = |copy: &Mapping| {
             self.past.iter().any(|(old, until)| {
@@ -192,7 +192,7 @@ impl Mappings {
         others
     }
 
-    /// What was at an address at a time.
+    /// The mapping of an address at a time.
     pub(super) fn find(&self, pc: u64, at: MonoNs) -> Option<&Mapping> {
         let now = self.now.range(..=pc).next_back().map(|(_, mapping)| mapping);
         if let Some(mapping) = now.filter(|mapping| mapping.covers(pc) && mapping.from <= at) {
@@ -203,13 +203,13 @@ impl Mappings {
         self.past.iter().rev().find(was).map(|(mapping, _)| mapping)
     }
 
-    /// When what is mapped changed last: what is found at a time after that is what is there now. Memory of no file, where
-    /// there was such or nothing, is no change: a JIT's code grows all the time.
+    /// When the mappings last changed: what is found at a later time is what is mapped now. Anonymous memory in the
+    /// place of such memory, or of nothing, is no change: a JIT's code grows all the time.
     pub(super) fn changed(&self) -> MonoNs {
         self.changed
     }
 
-    /// Present and past mappings.
+    /// Number of current and past mappings.
     pub(super) fn len(&self) -> usize {
         self.now.len() + self.past.len()
     }
@@ -219,18 +219,18 @@ impl Mappings {
         !self.past.is_empty()
     }
 
-    /// Forgets what was covered before a time.
+    /// Evicts mappings that were covered before a time.
     pub(super) fn retire(&mut self, before: MonoNs) {
         self.past.retain(|(_, until)| *until >= before);
         self.past.shrink_to(self.past.len() * 2);
     }
 
-    /// What is mapped now, by address.
+    /// Current mappings, by address.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Mapping> {
         self.now.values()
     }
 
-    /// Whether all of `new` is mapped already, as the same thing.
+    /// Whether all of `new` is mapped already, as the same object.
     pub(super) fn has(&self, new: &Mapping) -> bool {
         let old = self.now.range(..=new.start).next_back();
         old.is_some_and(|(_, old)| new.end <= old.end && consistent(old, new))
@@ -242,12 +242,13 @@ impl Mappings {
         before.into_iter().chain(within).map(|(_, old)| old.clone()).collect()
     }
 
-    /// Inserts where nothing is any more; with a neighbour before it that it continues, it becomes one. A JIT's code
-    /// grows in small steps.
+    /// Inserts a mapping where nothing is any more. If it continues the neighbour before it, both become one: a JIT's
+    /// code grows in small steps.
     fn insert_joined(&mut self, new: Mapping) {
         let before = self.now.range_mut(..new.start).next_back().map(|(_, old)| old);
         match before {
-            // Joined, the new part looks as old as the neighbour: nothing ran there before, or it would not be free.
+            // The joined part seems as old as the neighbour. No harm: nothing ran there before, or the range would not
+            // be free.
             Some(old) if old.end == new.start && consistent(old, &new) => {
                 let replaced = self.past.iter().any(|(p, _)| p.start < new.end && new.start < p.end);
                 if replaced {
@@ -263,7 +264,7 @@ impl Mappings {
     }
 }
 
-/// Whether copied code, within a range that was of a file or a copy of it, is what was there.
+/// Whether copied code, within a range that was of a file or a copy of it, is the code that was there.
 fn is_copy_of(copy: &Mapping, old: &Mapping) -> bool {
     match (&copy.object, &old.object) {
         (Object::Copied(a, offset), Object::File(b, at) | Object::Copied(b, at)) => {
@@ -273,7 +274,7 @@ fn is_copy_of(copy: &Mapping, old: &Mapping) -> bool {
     }
 }
 
-/// Whether two ranges, the second not before the first, are parts of one mapping of the same object.
+/// Whether two ranges are parts of one mapping of the same object.
 fn consistent(a: &Mapping, b: &Mapping) -> bool {
     if a.start <= b.start {
         a.object.continues_at(b.start - a.start, &b.object)
@@ -379,7 +380,7 @@ mod tests {
             maps.map(mapping(0x10_000 + i * 0x1000, 0x11_000 + i * 0x1000, Object::Anonymous, i));
         }
         assert_eq!(maps.len(), 1);
-        // And repeated: mprotect there and back.
+        // The same again, as `mprotect` there and back does.
         maps.map(mapping(0x10_000, 0x11_000, Object::Anonymous, 2000));
         assert_eq!(maps.len(), 1);
     }
@@ -422,7 +423,7 @@ mod tests {
         assert_eq!(what(&maps, 0x2fff, 20), Some((0, 0)));
         assert_eq!(maps.anonymous(0, u64::MAX).collect::<Vec<_>>(), [(0x2000, 0x3000)]);
         assert_eq!(maps.anonymous(0x2800, 0x2900).collect::<Vec<_>>(), [(0x2800, 0x2900)]);
-        // As `/proc` has it.
+        // As `/proc` shows it.
         maps.learn(mapping(0x2000, 0x8000, Object::Anonymous, 0), MonoNs(30));
         assert_eq!(what(&maps, 0x3fff, 40), Some((1, 0x3fff)));
         assert_eq!(what(&maps, 0x7fff, 40), Some((1, 0x7fff)));

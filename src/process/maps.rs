@@ -1,8 +1,9 @@
-//! The executable mappings of a process, one after the other as they are asked for: in little memory, however many there
-//! are. A search engine has 100,000 files mapped as data.
+//! The executable mappings of a process, read one after the other in little memory, however many there are. A search
+//! engine has 100,000 files mapped as data.
 //!
-//! Since Linux 6.11 the kernel finds them without writing a line for each of the others: of 250,000 mappings in 33 ms,
-//! where the text of `/proc/PID/maps`, 45 MB, takes 225 ms to read (Linux 6.18). Older kernels are read by the text.
+//! Since Linux 6.11 the kernel finds executable mappings without writing a line for each of the others. For 250,000
+//! mappings it takes 33 ms. The text of `/proc/PID/maps`, 45 MB, takes 225 ms to read (Linux 6.18). On older kernels
+//! the text is read.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
@@ -18,11 +19,11 @@ use super::ioctl::{self, MappingQuery, Vma};
 use super::path::bytes_path;
 use super::procfs::{decimal, hex};
 
-/// Longest line that is looked at, bytes: a path of `PATH_MAX` bytes, each a line feed that is written as four.
+/// Longest line that is read, bytes: a path of `PATH_MAX` bytes, each a line feed that is written as four.
 const MAX_LINE: u64 = 20 << 10;
-/// What is read at once, bytes; the kernel gives a page at most.
+/// Bytes that are read at once. The kernel gives a page at most.
 const BUFFER: usize = 16 << 10;
-/// Mappings of a file that are looked at for its beginning: a tool may have changed the protection of parts.
+/// Mappings of a file that are searched for its beginning: a tool may have changed the protection of parts.
 const MAX_PARTS: usize = 64;
 
 /// One mapping.
@@ -36,7 +37,7 @@ pub struct MapsEntry {
     pub offset: u64,
     /// The file; all zero for anonymous memory. The generation is not known.
     pub inode: Inode,
-    /// The path as seen from our root, or a name like `[vdso]`; empty for anonymous memory.
+    /// The path as seen from our root, or a name such as `[vdso]`; empty for anonymous memory.
     pub path: Arc<Path>,
     /// Whether it may be executed.
     pub executable: bool,
@@ -48,16 +49,17 @@ pub struct Maps(Way);
 
 #[derive(Debug)]
 enum Way {
-    /// From this address on the kernel is asked.
+    /// Asks the kernel, from this address on.
     Query(File, u64),
     Text(MapsText<BufReader<File>>),
 }
 
 impl Maps {
-    /// Those of the process or thread that has this directory in `/proc`. May wait for its memory lock.
+    /// The executable mappings of the process or thread with this directory in `/proc`. May wait for the process's
+    /// memory lock.
     ///
     /// # Errors
-    /// What the kernel says; `ESRCH` or `ENOENT` if it has ended.
+    /// The kernel's error; `ESRCH` or `ENOENT` if the process has ended.
     pub fn open(task: BorrowedFd<'_>) -> Result<Maps, Errno> {
         let file = open(task)?;
         Ok(match ioctl::mapping(file.as_fd(), 0, MappingQuery::ExecutableFrom) {
@@ -66,7 +68,7 @@ impl Maps {
         })
     }
 
-    /// All mappings, executable or not, of the process or thread that has this directory in `/proc`.
+    /// All mappings, executable or not, of the process or thread with this directory in `/proc`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -79,8 +81,8 @@ impl Maps {
         Maps(Way::Text(MapsText::new(BufReader::with_capacity(BUFFER, file))))
     }
 
-    /// Where the first byte of a file lies, of which this is the mapping that was given last: at it, or below it in the same
-    /// file's mappings. `None` if these do not reach that far.
+    /// Address of the first byte of the file of `of`, the mapping that was returned last. The byte may lie in `of`, or
+    /// below it in mappings of the same file. `None` if these do not reach that far.
     #[must_use]
     pub fn beginning(&self, of: &MapsEntry) -> Option<u64> {
         match &self.0 {
@@ -138,29 +140,29 @@ impl Iterator for Maps {
 pub struct MapsText<R> {
     text: R,
     line: Vec<u8>,
-    /// The last mapping so far of a file's first byte: which file's, and where.
+    /// The last mapping so far of a file's first byte: the file, and the address.
     beginning: Option<(Inode, u64)>,
-    /// Those that are not executable too.
+    /// Whether to give mappings that are not executable, too.
     all: bool,
-    /// Lines that were not understood.
+    /// Lines that could not be parsed.
     pub rejected: usize,
-    /// It could not be read any further.
+    /// Whether an error has ended the reading.
     ended: bool,
 }
 
 impl<R: BufRead> MapsText<R> {
-    /// The executable ones of all that `text` gives.
+    /// The executable mappings in `text`.
     pub fn new(text: R) -> MapsText<R> {
         MapsText { text, line: Vec::new(), beginning: None, all: false, rejected: 0, ended: false }
     }
 
-    /// The next line, without its end; `None` at the end of the text. What is too long is cut.
+    /// The next line, without its end; `None` at the end of the text. A line that is too long is cut.
     fn next_line(&mut self) -> std::io::Result<Option<NextLine<'_>>> {
         self.line.clear();
         self.text.by_ref().take(MAX_LINE).read_until(b'\n', &mut self.line)?;
         let cut = self.line.len() as u64 == MAX_LINE && !self.line.ends_with(b"\n");
         if cut {
-            // Where a name goes on no line begins.
+            // The remainder of a name must not be taken for a line.
             self.text.skip_until(b'\n')?;
         }
         let bytes = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
@@ -168,7 +170,6 @@ impl<R: BufRead> MapsText<R> {
     }
 }
 
-/// A line as it was read.
 struct NextLine<'a> {
     bytes: &'a [u8],
     cut: bool,
@@ -209,7 +210,7 @@ impl<R: BufRead> Iterator for MapsText<R> {
     }
 }
 
-/// The executable mappings in a text, and how many lines were not understood.
+/// The executable mappings in a text, and the number of lines that could not be parsed.
 #[must_use]
 pub fn parse_maps(bytes: &[u8]) -> (Vec<MapsEntry>, usize) {
     let mut text = MapsText::new(bytes);
@@ -243,8 +244,8 @@ impl Line<'_> {
         let (major, minor) = split_once(fields.next()?, b':')?;
         let (major, minor) = (u32::try_from(hex(major)?).ok()?, u32::try_from(hex(minor)?).ok()?);
         let ino = decimal(fields.next()?)?;
-        // Padded with blanks up to column 73; the path itself may begin or end with blanks only if it is relative,
-        // which it never is.
+        // The kernel pads with blanks up to column 73. A path could begin with a blank only if it were relative, which
+        // it never is.
         let path = fields.next().unwrap_or_default().trim_ascii_start();
         let executable = *protection.get(2)? == b'x';
         let inode = Inode { major, minor, ino, generation: 0 };
@@ -252,7 +253,7 @@ impl Line<'_> {
     }
 }
 
-/// The kernel writes a newline in a path as `\012` and changes nothing else.
+/// Undoes the kernel's escaping: a newline in a path is written as `\012`, and nothing else is changed.
 fn unescape(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -334,7 +335,7 @@ mod tests {
             b"7f0000000000-7f0000001000 r--s 00000000 fd:01 77  /var/lib/search/segments/0123456789.cfs\n";
         let last = b"7fff00000000-7fff00001000 r-xp 00001000 fd:01 78  /usr/lib/libc.so\n";
         let many = std::io::repeat(0).take(400_000 * line.len() as u64);
-        // `repeat` of a line: each byte of the endless text is that of its place in the line.
+        // Repeats a line: each byte of the endless text is the one at its place in the line.
         struct Lines<R>(R, &'static [u8], usize);
         impl<R: std::io::Read> std::io::Read for Lines<R> {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -373,7 +374,7 @@ mod tests {
         let all = |maps: Maps| maps.map(Result::unwrap).filter(|e| &*e.path != Path::new("[vsyscall]"));
         let asked: Vec<_> = all(Maps::open(own().as_fd()).unwrap()).collect();
         let text: Vec<_> = all(Maps::read(super::open(own().as_fd()).unwrap())).collect();
-        // Other tests map and unmap: what both see is enough.
+        // Other tests map and unmap memory: it is enough to compare what both readings saw.
         assert!(asked.len() >= 2, "{asked:?}");
         assert!(asked.iter().filter(|entry| text.contains(entry)).count() >= 2, "{asked:?}\n{text:?}");
     }

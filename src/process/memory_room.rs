@@ -1,4 +1,4 @@
-//! How much memory the cgroups of a process grant, and how much of that is left.
+//! The memory limits of a process's cgroups, and how much is left below them.
 
 use std::fs;
 use std::path::Path;
@@ -10,17 +10,18 @@ use super::hierarchy::Controller;
 /// The tightest of a process's memory limits, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRoom {
-    /// The least limit.
+    /// The lowest limit, bytes.
     pub limit: u64,
-    /// The least that is left below a limit, page cache that the kernel would give up first not counted as used.
+    /// The least that is left below a limit, bytes. Page cache that the kernel would reclaim first does not count as
+    /// used.
     pub left: u64,
 }
 
-/// v1 writes "no limit" as the largest number of pages; no machine has this much.
+/// v1 writes "no limit" as the largest number of pages; no machine has this many bytes.
 const NO_LIMIT: u64 = 1 << 60;
 
 impl Hierarchies {
-    /// The limits of a process's cgroup and of those above it; `None` without limit, or if none can be seen.
+    /// The limits of a process's cgroup and of those above it; `None` if there is no limit or none can be seen.
     #[must_use]
     pub fn memory(&self, of: &Membership) -> Option<MemoryRoom> {
         let rooms = self.levels(Controller::Memory, of).into_iter().filter_map(|dir| room(&dir));
@@ -30,7 +31,7 @@ impl Hierarchies {
 
 fn room(dir: &Path) -> Option<MemoryRoom> {
     let text = |name: &str| fs::read_to_string(dir.join(name)).ok();
-    // v2, then v1; the names of the reclaimable page cache include what lies in cgroups below.
+    // v2, then v1. The counters with these names include the reclaimable page cache of cgroups below.
     let files = [
         ("memory.max", "memory.current", "inactive_file "),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),

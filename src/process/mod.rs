@@ -1,6 +1,6 @@
-//! Processes: who they are, what they have mapped, and how to open what they name without being tricked.
+//! Processes: who they are, what they have mapped, and how to open files that they name without being tricked.
 //!
-//! Knows nothing of stacks, symbols or formats.
+//! This room knows nothing of stacks, symbols or formats.
 
 pub mod ancestry;
 pub mod cgroup;
@@ -59,7 +59,7 @@ pub use root::{FileOwner, OpenRefusal, TargetRoot};
 pub use table::{Counts, ProcessInfo, Processes, Which};
 pub use unlocated::Unlocated;
 
-/// What the kernel said; `EIO` if it was not the kernel who said it.
+/// The number of an I/O error; `EIO` if the error is not the kernel's.
 pub(crate) fn errno_of(error: &std::io::Error) -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO)
 }

@@ -1,10 +1,10 @@
-//! Code of a file that its process has moved into memory of no file, mostly to have it in huge pages: when it is looked
-//! for, and what is noted of it. The search itself is in [`copied`](super::copied).
+//! Moved code: a process has copied code of a file into anonymous memory, mostly to have it in huge pages. This file
+//! decides when to search for such code, and notes what is found. The search itself is in [`copied`](super::copied).
 //!
-//! What is found is proven for the time of the search. It holds from the time on at which that memory was mapped: nothing
-//! runs there before the code is in it, and whoever has executed other code there in between has written the file's code,
-//! page by page, over it. It holds until something else is mapped there; a change of the protection is an event of a new
-//! mapping, and has the code looked for again.
+//! A search proves what is in memory at its own time. The result is valid from the time at which that memory was
+//! mapped: nothing runs there before the code is in it. A program that executed other code there in between must have
+//! written the file's code over it, page by page. The result is valid until something else is mapped there. A change of
+//! the protection is an event of a new mapping, and causes a new search.
 
 use super::copied::{CopiedCode, CopiedPart, CopySearch};
 use super::mappings::Object;
@@ -15,10 +15,10 @@ use crate::sample::{MonoNs, ProcessId};
 
 /// Addresses of one search.
 const MAX_ADDRESSES: usize = 64;
-/// Pieces of memory of no file that are looked at where a program's own code should be.
+/// Pieces of anonymous memory that are searched where a program's own code should be.
 const MAX_PIECES: usize = 16;
 impl Processes {
-    /// Whether it is time to look for code of files in memory of no file of a program, and there is such memory.
+    /// Whether it is time to search a program's anonymous memory for code of files, and there is such memory.
     pub fn may_have_moved(&mut self, id: ProcessId, at: MonoNs) -> bool {
         let now = MonoNs::now();
         let Some(index) = self.select(id, at).filter(|_| self.search_time.is_left(now)) else { return false };
@@ -27,7 +27,7 @@ impl Processes {
         self.program(id.tgid, index).filter(due).is_some_and(has_anonymous)
     }
 
-    /// Whether an address of a program leads into memory of no file of which nothing else is known.
+    /// Whether an address of a program leads into anonymous memory that is not known to be moved code.
     pub fn is_anonymous(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> bool {
         let Some(index) = self.select(id, at) else { return false };
         let mut mapping = self.mapping(id.tgid, index, at, pc);
@@ -37,15 +37,15 @@ impl Processes {
         mapping.is_some_and(|mapping| matches!(mapping.object, Object::Anonymous))
     }
 
-    /// Looks for code of files where these addresses of a program lead into memory of no file, unless that was in vain not
-    /// long ago. Whether some was found: [`locate`](Self::locate) and [`code`](Self::code) have it then.
+    /// Looks for code of files where these addresses of a program lead into anonymous memory, unless a recent search
+    /// was in vain. Returns whether some was found: [`locate`](Self::locate) and [`code`](Self::code) have it then.
     pub fn find_moved(&mut self, id: ProcessId, at: MonoNs, addresses: Vec<u64>) -> bool {
         let index = self.select(id, at);
         index.is_some_and(|index| self.search_moved(id.tgid, index, addresses))
     }
 
-    /// Of code that was covered, the parts that are not proven to have the same code again: first addresses, and those
-    /// after the last.
+    /// The parts of covered code that are not proven to have the same code again: first address, and address after the
+    /// last, of each part.
     pub fn not_restored(&mut self, code: &CoveredCode) -> Vec<(u64, u64)> {
         let CoveredCode { tgid, start, end, at, .. } = *code;
         let line = self.timelines.get(&tgid);
@@ -56,11 +56,11 @@ impl Processes {
             .map_or(vec![(start, end)], |program| program.maps.not_restored(start, end, at))
     }
 
-    /// Looks for code of files in memory of no file between two addresses.
+    /// Looks for code of files in anonymous memory between two addresses.
     pub(super) fn find_moved_between(&mut self, tgid: u32, index: usize, start: u64, end: u64) {
         let Some(program) = self.program(tgid, index) else { return };
         let pieces = program.maps.anonymous(start, end).take(MAX_PIECES);
-        // The first page may be shared with what is no code, and any may have been written to.
+        // The first page may be shared with something other than code, and any page may have been written to.
         let pages = pieces.flat_map(|(start, end)| [start + (end - start) / 2, start, end - 1]);
         let addresses: Vec<u64> = pages.collect();
         self.search_moved(tgid, index, addresses);
@@ -74,7 +74,7 @@ impl Processes {
         }
         let Some(program) = self.program(tgid, index).filter(is_due) else { return false };
         addresses.sort_unstable();
-        // A runtime's own code has many: what lies elsewhere has its turn, too.
+        // A runtime's own code has many addresses; steps give addresses elsewhere their turn, too.
         let addresses = addresses.iter().copied().step_by(addresses.len().div_ceil(MAX_ADDRESSES)).collect();
         let by_bytes = program.moved.looks_for_bytes();
         let search = CopySearch { program: program.expected(), addresses, by_bytes };

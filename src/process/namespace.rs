@@ -1,8 +1,9 @@
-//! Paths of cgroups as the host has them, seen from a cgroup namespace (`cgroup_namespaces(7)`).
+//! Paths of cgroups as the host has them, derived inside a cgroup namespace (`cgroup_namespaces(7)`).
 //!
-//! containerd and CRI-O give one to each container where v2 alone is used. In it paths begin at our own cgroup, and those of
-//! others with `/..`, both in `/proc/PID/cgroup` and in `/proc/self/mountinfo`. The kernel does not say where our own cgroup
-//! is; a mount that shows the whole hierarchy does: in one of its directories is our own process.
+//! containerd and CRI-O give each container a cgroup namespace where v2 alone is used. In such a namespace, paths begin
+//! at our own cgroup, and those of other cgroups begin with `/..`, both in `/proc/PID/cgroup` and in
+//! `/proc/self/mountinfo`. The kernel does not say where our own cgroup is. A mount that shows the whole hierarchy
+//! does: in one of its directories is our own process.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -22,15 +23,15 @@ impl Membership {
     /// The cgroups of a process.
     ///
     /// # Errors
-    /// What the kernel says; `ENOENT` or `ESRCH` if the process has ended.
+    /// The kernel's error; `ENOENT` or `ESRCH` if the process has ended.
     pub fn of(tgid: u32) -> Result<Membership, Errno> {
         let process = ProcessDir::open(tgid)?;
-        // A process that has ended and was not waited for keeps its group of v2.
+        // A process that has ended and was not waited for keeps its cgroup of v2.
         let text = process.read("cgroup").or_else(|_| procfs::read_at(process.first(), "cgroup"))?;
         Ok(Membership::parse(&text).absolute())
     }
 
-    /// With the paths that the host has, of those that our cgroup namespace shows (`cgroup_namespaces(7)`).
+    /// Turns the paths that our cgroup namespace shows (`cgroup_namespaces(7)`) into those of the host.
     #[must_use]
     pub fn absolute(mut self) -> Membership {
         for (hierarchy, root) in roots() {
@@ -47,7 +48,7 @@ impl Membership {
 }
 
 impl Hierarchies {
-    /// As they are mounted in our mount namespace.
+    /// The hierarchies as they are mounted in our mount namespace, with the host's paths.
     #[must_use]
     pub fn mounted() -> Hierarchies {
         let mut found = Hierarchies::shown();
@@ -64,8 +65,8 @@ impl Hierarchies {
     }
 }
 
-/// Where the root of our namespace is, in the hierarchies that are mounted from above it: none in the host's namespace, and
-/// none where ours cannot be found.
+/// The root of our namespace, for each hierarchy that is mounted from above it. Empty in the host's namespace, and if
+/// our root cannot be found.
 fn roots() -> &'static BTreeMap<Hierarchy, PathBuf> {
     static ROOTS: OnceLock<BTreeMap<Hierarchy, PathBuf>> = OnceLock::new();
     ROOTS.get_or_init(find_roots)
@@ -80,7 +81,8 @@ fn find_roots() -> BTreeMap<Hierarchy, PathBuf> {
         .collect()
 }
 
-/// The root of our namespace below a mount point, by the cgroup there that our process is in, `own` below that root.
+/// The root of our namespace below a mount point, found by the cgroup with our process. The process is in `own` below
+/// that root.
 fn root_in(point: &Path, own: &Path) -> Option<PathBuf> {
     if is_outside(own) {
         return None;
@@ -91,7 +93,7 @@ fn root_in(point: &Path, own: &Path) -> Option<PathBuf> {
     path.ancestors().nth(levels).map(Path::to_owned)
 }
 
-/// `shown`, which begins at `root`, from the same beginning as that.
+/// The path `shown`, which begins at `root`, from the same beginning as `root` itself.
 fn below_root(root: &Path, shown: &Path) -> PathBuf {
     let mut path = root.to_owned();
     for part in shown.components() {

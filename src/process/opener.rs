@@ -1,9 +1,8 @@
-//! Opening tenants' files in a process of its own: their file systems, and those that lie on the way to them, may never
-//! answer.
+//! Opens tenants' files in a process of its own: their file systems, and those on the way to them, may never answer.
 //!
-//! Who waits for the server of a user-space file system (FUSE) that has taken the request and says nothing cannot be
-//! ended, not even by SIGKILL (`request_wait_answer` in `fs/fuse/dev.c`). A process with such a thread cannot end
-//! either: so it must be another process than the profiler, which is left behind and ends with that file system.
+//! The server of a user-space file system (FUSE) may take a request and never answer. Then not even SIGKILL ends the
+//! thread that waits (`request_wait_answer` in `fs/fuse/dev.c`), and its process cannot end either. So the files are
+//! opened in another process than the profiler, which is left behind and ends with that file system.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -33,16 +32,16 @@ pub const ARGUMENT: &str = "__opener";
 
 /// Longest message, bytes: a path and some hundred numbers.
 const MAX_MESSAGE: usize = 16 << 10;
-/// How long a killed opener may take to go.
+/// How long a killed opener may take to end.
 const PARTING: Duration = Duration::from_secs(1);
-/// There was no room for the descriptor of a file that was opened.
+/// No descriptor was left for a file that was opened.
 const NO_DESCRIPTOR: OpenRefusal = OpenRefusal::Errno(libc::EMFILE);
 pub(super) const NO_ROOM: Unopened = Unopened::Refused(NO_DESCRIPTOR);
 
-/// What to open; root directories come beside it.
+/// What to open. Root directories are sent beside it.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// A file that is mapped.
+    /// Opens a mapped file.
     Mapped {
         inode: Inode,
         path: Vec<u8>,
@@ -50,22 +49,22 @@ enum Request {
         live: Option<(u32, u64, u64)>,
         mapped_at: i128,
     },
-    /// So many bytes of the file that the first descriptor beside it stands for are copied to the second.
+    /// Copies this many bytes from the file of the first descriptor that is sent beside it to the second.
     Copy { size: u64 },
-    /// A regular file of this user or root, below the one root that comes beside it.
+    /// Opens a regular file of this user or root, below the one root that is sent beside it.
     Below { path: Vec<u8>, uid: u32 },
-    /// Code of files is looked for in memory of no file.
+    /// Looks for code of files in anonymous memory.
     Copied(CopySearch),
 }
 
-/// Of [`Request::Mapped`]; the descriptor comes beside it.
+/// Answer to [`Request::Mapped`]; the descriptor is sent beside it.
 type Answer = Result<Opened, Unopened>;
-/// Of [`Request::Copy`] and [`Request::Below`].
+/// Answer to [`Request::Copy`] and [`Request::Below`].
 type AnswerFile = Result<(), OpenRefusal>;
-/// Of [`Request::Copied`].
+/// Answer to [`Request::Copied`].
 type AnswerCopied = Option<CopiedCode>;
 
-/// What was found out about a file: [`FoundFile`] without its descriptor.
+/// What is known of an opened file: [`FoundFile`] without its descriptor.
 #[derive(Serialize, Deserialize)]
 struct Opened {
     served: bool,
@@ -74,16 +73,16 @@ struct Opened {
     program_in_memory: bool,
 }
 
-/// What openers take: of those that have ended, and were waited for, the kernel tells with all our children.
+/// What openers cost. Those that have ended and were waited for are in the kernel's sum of all our children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenersCost {
-    /// CPU time of those that are there.
+    /// CPU time of the openers that exist.
     pub cpu: Duration,
-    /// Resident memory of theirs now, bytes.
+    /// Resident memory of the openers now, bytes.
     pub resident: u64,
 }
 
-/// A running opener, and those that hang.
+/// The running opener, and those that hang.
 #[derive(Debug)]
 pub(super) struct Opener {
     binary: PathBuf,
@@ -99,14 +98,16 @@ struct Left {
     over: Within,
 }
 
-/// Where a file lies that an opener may hang over. A tenant's files there are not asked for again while that opener waits.
+/// Where a file lies over which an opener may hang. A tenant's files there are not asked for again while that opener
+/// waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
-    /// A file system without a block device: it may be somebody's server that does not answer.
+    /// A file system without a block device: its server may not answer.
     Device(u32),
-    /// One with a block device answers; but the path to the file may lead through one that does not.
+    /// A process: its file system has a block device and answers, but the path to the file may lead through one that
+    /// does not.
     Process(u32),
-    /// Where a path is looked for that says nothing of the device.
+    /// A mount namespace, for a path from which the device is not known.
     MountNamespace(u64),
 }
 
@@ -120,7 +121,7 @@ impl Within {
 }
 
 impl Opener {
-    /// One that is started when it is needed. A file may take as long as `limit`.
+    /// An opener that is started on demand. A file may take as long as `limit`.
     pub(super) fn new(binary: PathBuf, limit: Duration) -> Opener {
         Opener { binary, limit, running: None, left: Hanging::at_most(MAX_STUCK) }
     }
@@ -144,7 +145,7 @@ impl Opener {
         }
     }
 
-    /// Copies what [`open`](Self::open) found, which a program serves.
+    /// Copies a file that [`open`](Self::open) found and that a program serves.
     pub(super) fn copy(
         &mut self,
         tgid: u32,
@@ -179,7 +180,7 @@ impl Opener {
         }
     }
 
-    /// Looks for code of files in memory of no file, see [`copied::find`].
+    /// Looks for code of files in anonymous memory, see [`copied::find`].
     pub(super) fn find_copied(&mut self, search: &CopySearch) -> Result<Option<CopiedCode>, Unopened> {
         let tgid = search.program.tgid;
         let request = Request::Copied(search.clone());
@@ -187,7 +188,7 @@ impl Opener {
         Ok(found)
     }
 
-    /// What those take that have not been waited for.
+    /// Cost of the openers that have not been waited for.
     pub(super) fn cost(&self) -> OpenersCost {
         let running = self.running.iter().map(|helper| &helper.process);
         let all = running.chain(self.left.calls().map(|left| &left.child)).map(Child::id);
@@ -197,13 +198,13 @@ impl Opener {
         })
     }
 
-    /// How many hang now.
+    /// Number of openers that hang now.
     pub(super) fn stuck(&self) -> usize {
         self.left.calls().count()
     }
 
-    /// The answer to a request. Only one that does not come in time is held against the process; an opener that ends (it
-    /// may have been killed long ago, for memory, say) is replaced once.
+    /// Sends a request and returns the answer. Only a timeout counts against the process. An opener that has ended (the
+    /// kernel may have killed it long ago for its memory, say) is replaced once.
     fn run<T: DeserializeOwned>(
         &mut self,
         tgid: u32,
@@ -235,7 +236,7 @@ impl Opener {
         answer
     }
 
-    /// Has the next request start another opener: this one is of no use any more.
+    /// Ends this opener, which is of no use any more. The next request starts another one.
     fn replace(&mut self, tenant: impl FnOnce() -> Tenant, over: Within) {
         if let Some(helper) = self.running.take()
             && let Some(child) = helper.end(PARTING)
@@ -252,7 +253,7 @@ impl Opener {
     ) -> Result<(T, Option<OwnedFd>), Unopened> {
         let helper = match &mut self.running {
             Some(running) => running,
-            // Too many open files or processes: what the host allows is no fault of what is asked for.
+            // Too many open files or processes are a limit of the host, and no fault of the request.
             none => {
                 let started = ChildProcess::start(&self.binary, ARGUMENT);
                 none.insert(started.map_err(|e| OpenRefusal::from(errno_of(&e)))?)
@@ -270,20 +271,21 @@ impl Opener {
 impl Drop for Opener {
     fn drop(&mut self) {
         if let Some(helper) = self.running.take() {
-            // One that hangs ends with what it hangs in.
+            // An opener that hangs ends with the file system that it waits for.
             let _ = helper.end(PARTING);
         }
     }
 }
 
-/// To the profiler.
+/// The channel to the profiler.
 type Parent = Channel<BorrowedFd<'static>>;
 
-/// The child's entry: it opens what the socket that is its standard input asks for, until that is closed. Returns the
-/// exit code.
+/// Entry of the child: opens what is requested over the socket that is its standard input, until the socket is closed.
+/// Returns the exit code.
 #[must_use]
 pub fn main() -> i32 {
-    // It may wait for a foreign file system when the profiler is killed. If that has ended already, the socket says so.
+    // The opener may wait for a foreign file system when the profiler is killed. If the profiler has ended already, the
+    // socket shows it.
     if set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
         return 1;
     }
@@ -340,7 +342,7 @@ fn answer_file(channel: &Parent, file: Result<OwnedFd, OpenRefusal>) -> Result<(
 mod tests {
     use super::*;
 
-    /// Programs that are no openers: one ends at once, one works and says nothing.
+    /// Programs that are not openers: one ends at once, one works and never answers.
     const ENDS: &str = "/bin/true";
     const MUTE: &str = "/usr/bin/yes";
 

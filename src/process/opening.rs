@@ -1,5 +1,5 @@
-//! Finding and opening the file of a mapping: through the process that has it mapped, else by its path in a root;
-//! and proving that it is that file. Runs in the [opener](super::opener).
+//! Finds and opens the file of a mapping, through the process that has it mapped or else by its path in a root. Proves
+//! that the file is the mapped one. Runs in the [opener](super::opener).
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -18,11 +18,12 @@ use super::process_dir::ProcessDir;
 use super::root::{self, FileOwner, OpenRefusal};
 use super::served_file::is_served;
 
-/// File systems whose `stat` names another device than their mappings: `include/uapi/linux/magic.h`.
+/// File systems on which `stat` gives another device than mappings do: `include/uapi/linux/magic.h`.
 const BTRFS: u64 = 0x9123_683e;
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// The kernel stamps files with the time of the last tick, and our two clocks are not read at once, nanoseconds.
+/// Tolerance, nanoseconds: the kernel stamps files with the time of the last tick, and our two clocks are not read at
+/// once.
 const STAMP_SLACK: i128 = 20_000_000;
 
 /// Which file is wanted, and where it may be found.
@@ -31,15 +32,14 @@ pub(super) struct FileQuery {
     pub(super) inode: Inode,
     pub(super) path: Arc<Path>,
     pub(super) named_deleted: bool,
-    /// The process, if it is alive, and where it has the file mapped.
+    /// The process, if it is alive, and first address and end of a range in which it has the file mapped.
     pub(super) live: Option<(u32, u64, u64)>,
-    /// Root directories in which the path may lead to it, the likeliest first.
+    /// Root directories in which the path may lead to the file, the likeliest first.
     pub(super) roots: Vec<Arc<OwnedFd>>,
-    /// When it was mapped at the latest, nanoseconds since the epoch.
+    /// When the file was mapped at the latest, nanoseconds since the epoch.
     pub(super) mapped_at: i128,
 }
 
-/// Opens it.
 pub(super) fn open_wanted(wanted: &FileQuery) -> Result<FoundFile, Unopened> {
     let mut refused = Unopened::ProcessGone;
     if let Some((tgid, start, end)) = wanted.live {
@@ -54,7 +54,8 @@ pub(super) fn open_wanted(wanted: &FileQuery) -> Result<FoundFile, Unopened> {
     for dir in &wanted.roots {
         match by_path(wanted, dir.as_fd()) {
             Ok(found) => return Ok(found),
-            // What another root has at that path says nothing of this one's.
+            // Only the first refusal is reported: what another root has at that path says nothing about the likeliest
+            // one.
             Err(why) if refused == Unopened::ProcessGone => refused = why,
             Err(_) => {}
         }
@@ -62,7 +63,7 @@ pub(super) fn open_wanted(wanted: &FileQuery) -> Result<FoundFile, Unopened> {
     Err(refused)
 }
 
-/// What a descriptor's file is like now; does not wait for the file system's owner.
+/// The identity of a descriptor's content now. Does not wait for the file system's server.
 pub(super) fn content_key(fd: BorrowedFd<'_>) -> Option<ContentKey> {
     let flags = rustix::fs::AtFlags::EMPTY_PATH | rustix::fs::AtFlags::STATX_DONT_SYNC;
     let stat = statx(fd, "", flags, StatxFlags::BASIC_STATS).ok()?;
@@ -74,16 +75,16 @@ pub(super) fn content_key(fd: BorrowedFd<'_>) -> Option<ContentKey> {
     })
 }
 
-/// Through `/proc/PID/map_files`, which leads to the mapped file itself, deleted or not.
+/// Opens a file through `/proc/PID/map_files`, which leads to the mapped file itself, deleted or not.
 fn through_process(wanted: &FileQuery, tgid: u32, start: u64, end: u64) -> Result<FoundFile, Unopened> {
     let process = ProcessDir::open(tgid).map_err(OpenRefusal::from)?;
-    // Of a process whose first thread has ended, another one's.
+    // If the first thread has ended, this is another thread's directory.
     let task = process.running().map_err(OpenRefusal::from)?.dir;
     let fd = match map_file(task.as_fd(), start, end) {
-        // What we know as one mapping may be several, or a part of one.
+        // What we know as one mapping may be several for the kernel, or a part of one.
         Err(Errno::NOENT) => {
             let inode = Inode { generation: 0, ..wanted.inode };
-            // Of a file whose code was moved into memory of no file, others are there still.
+            // If a file's code was moved into anonymous memory, other mappings of the file are still there.
             let mut maps = Maps::open_all(task.as_fd()).map_err(OpenRefusal::from)?.map_while(Result::ok);
             let entry = maps.find(|entry| entry.inode == inode).ok_or(Unopened::ProcessGone)?;
             map_file(task.as_fd(), entry.start, entry.end)
@@ -107,8 +108,8 @@ fn through_process(wanted: &FileQuery, tgid: u32, start: u64, end: u64) -> Resul
     Ok(FoundFile { fd: file, served, key, deleted_or_replaced, program_in_memory })
 }
 
-/// Opens the regular file of a mapping of the process that has this directory in `/proc`, to read it; none that a program
-/// serves.
+/// Opens for reading the regular file of a mapping of the process with this directory in `/proc`; `None` if a program
+/// serves the file.
 pub(super) fn open_entry(task: BorrowedFd<'_>, entry: &MapsEntry) -> Option<OwnedFd> {
     let fd = map_file(task, entry.start, entry.end).ok()?;
     let stat = fstat(&fd).ok()?;
@@ -117,7 +118,7 @@ pub(super) fn open_entry(task: BorrowedFd<'_>, entry: &MapsEntry) -> Option<Owne
     (!served).then_some(file)
 }
 
-/// Opens what an `O_PATH` descriptor stands for, unless a program serves it; whether one does.
+/// Opens the file of an `O_PATH` descriptor, unless a program serves it. Returns whether one does.
 fn readable(found: OwnedFd) -> Result<(OwnedFd, bool), OpenRefusal> {
     match is_served(found.as_fd()) {
         true => Ok((found, true)),
@@ -125,9 +126,9 @@ fn readable(found: OwnedFd) -> Result<(OwnedFd, bool), OpenRefusal> {
     }
 }
 
-/// Who maps code of a memfd is a runtime that generates it (.NET maps it twice, to write and to run), or a program that
-/// was put into memory to be executed or loaded: only the latter begins with the head of an ELF file. Nothing else of a
-/// file's content is looked at here.
+/// Whether a file is a program in memory. Code of a memfd may come from a runtime that generates it (.NET maps the
+/// memfd twice, to write and to run). Or a program was put into memory to be executed or loaded. Only a program begins
+/// with the head of an ELF file. Nothing else of a file's content is read here.
 fn is_program_in_memory(wanted: &FileQuery, file: &OwnedFd) -> bool {
     let mut head = [0; 4];
     wanted.path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:")
@@ -139,7 +140,7 @@ fn map_file(task: BorrowedFd<'_>, start: u64, end: u64) -> Result<OwnedFd, Errno
     openat(task, format!("map_files/{start:x}-{end:x}"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// By its path below a root. Its process may have ended: what is there now must be proved to be what was mapped.
+/// Opens a file by its path below a root. Its process may have ended, so the file must be proven to be the mapped one.
 fn by_path(wanted: &FileQuery, root: BorrowedFd<'_>) -> Result<FoundFile, Unopened> {
     let (fd, stat) = root::find(root, &wanted.path, FileOwner::Any)?;
     regular(&stat)?;
@@ -151,7 +152,7 @@ fn by_path(wanted: &FileQuery, root: BorrowedFd<'_>) -> Result<FoundFile, Unopen
     let limit = wanted.mapped_at + STAMP_SLACK;
     let same_inode = match (wanted.inode.generation, ioctl::inode_generation(file.as_fd())) {
         (known @ 1.., Some(version)) => known == u64::from(version),
-        // Without generations, an inode number that was given to a new file shows in its change time.
+        // Without generations, a reused inode number shows in the change time of the new file.
         _ => stamp(stat.st_ctime, i128::from(stat.st_ctime_nsec)) <= limit,
     };
     if !same_inode || stamp(stat.st_mtime, i128::from(stat.st_mtime_nsec)) > limit {

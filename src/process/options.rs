@@ -1,18 +1,18 @@
-//! How much is read and kept of processes.
+//! Limits on what is read and kept of processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::patience::PATIENCE;
 
-/// Limits; the defaults fit a host with some thousand processes.
+/// Limits. The defaults fit a host with some thousand processes.
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
-    /// This binary: the process that opens files of doubtful file systems is it again.
+    /// This binary. It also runs as the process that opens files of untrusted file systems.
     pub binary: PathBuf,
     /// How long reading a `/proc` file or opening a mapped file may take.
     pub patience: Duration,
-    /// Files kept open at most; less if `RLIMIT_NOFILE` wants it.
+    /// Files that are kept open at most; fewer if `RLIMIT_NOFILE` is low.
     pub max_open_files: usize,
     /// Executable mappings of one process at most, past ones included.
     pub max_mappings: usize,

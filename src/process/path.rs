@@ -1,10 +1,10 @@
-//! Paths are bytes.
+//! Paths as bytes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 
-/// The path that these bytes are: any bytes, whatever a process chose.
+/// The path with these bytes, which may have any value: a process chose them.
 #[must_use]
 pub fn bytes_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))

@@ -1,11 +1,11 @@
-//! A limit to how long anything that another process can hold up may take.
+//! Timeouts of calls that another process can hold up.
 //!
-//! `/proc/PID/maps` waits for the process's memory lock: such calls run on a thread that is given up when it takes too
-//! long. So a limited number is given up, then nothing is tried until one returns; and since somebody may hold the locks
-//! of many processes, each tenant has a limit of its own: others are tried while it has used up its patience.
+//! Reading `/proc/PID/maps` waits for the process's memory lock. Such calls run on a thread that is given up when it
+//! takes too long. After a limited number of such threads, nothing is tried until one returns. One tenant may hold the
+//! locks of many processes, so each tenant has a limit of its own. Other tenants' calls are tried while it is used up.
 //!
-//! Only the time counts in which the call sleeps. One that waits for a CPU, and one that stands still with all of a
-//! virtual machine, is held up by nobody.
+//! Only time in which the call sleeps counts. A call that waits for a CPU, or that stands still with its whole virtual
+//! machine, is not held up by another process.
 
 use std::path::Component;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use rustix::thread::gettid;
 use super::cgroup::Membership;
 use super::{TargetRoot, procfs};
 
-/// How long a call of the kernel may take that another process can hold up.
+/// Timeout of a system call that another process can hold up.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
-/// As many calls may hang at once.
+/// Calls that may hang at once.
 pub(super) const MAX_STUCK: usize = 64;
-/// Of these, or of other things that hang, as many of one tenant.
+/// Hanging calls, or other hanging things, that one tenant may have.
 const MAX_OF_ONE: usize = 8;
-/// In so many parts a limit is waited for, and so many times as long in all.
+/// The number of parts in which a limit is waited for, and how many limits a wait takes at most.
 const PARTS: u32 = 10;
 const LONGEST: u32 = 4;
 /// Stack of a helper thread, bytes: it parses lines and opens files.
 const STACK: usize = 256 << 10;
-/// Levels of a cgroup's path that tell tenants apart: those of pods and of systemd's units. Whoever was given a cgroup may
-/// make others below it.
+/// Levels of a cgroup's path that identify a tenant: those of pods and of systemd's units. A tenant that was given a
+/// cgroup may make others below it.
 const LEVELS: usize = 3;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Waits until `answered` has something, which is given some time to wait for it. `None` after `limit` of the time that
-/// `counts`, which is asked after each such part of it, or after four times as much in all.
+/// Waits until `answered` returns something; it is given some time to wait in each call. `None` after `limit` of the
+/// time that counts, or after four times as much in all. `counts` decides for each part of the time whether it counts.
 pub(crate) fn wait<T>(
     limit: Duration,
     mut counts: impl FnMut(Duration) -> bool,
@@ -57,13 +57,13 @@ pub(crate) fn wait<T>(
     None
 }
 
-/// Whether the task sleeps that has this directory in `/proc`, or is gone.
+/// Whether the task with this directory in `/proc` sleeps, or is gone.
 pub(crate) fn sleeps(task: &str) -> bool {
     let stat = procfs::read(&format!("{task}/stat")).unwrap_or_default();
     procfs::parse_stat(&stat).is_none_or(|stat| stat.sleeps())
 }
 
-/// Whose a process is, as far as patience goes.
+/// The owner of a process, to which calls that hang are charged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tenant(String);
 
@@ -73,12 +73,12 @@ impl Tenant {
         Tenant(name.to_owned())
     }
 
-    /// Whose is what no process is known of.
+    /// The owner of things whose process is unknown.
     pub(crate) fn unknown() -> Tenant {
         Tenant(String::new())
     }
 
-    /// By its cgroup, and where none is used by its user.
+    /// The owner of a process: its cgroup, or its user if no cgroup is used.
     pub(crate) fn of(tgid: u32) -> Tenant {
         let cgroups = Membership::of(tgid).unwrap_or_default();
         let names = cgroups.path().into_iter().flat_map(std::path::Path::components);
@@ -92,14 +92,14 @@ impl Tenant {
     }
 }
 
-/// Calls that were given up, and whose they are.
+/// Calls that were given up, with their tenants.
 #[derive(Debug)]
 pub(crate) struct Hanging<C> {
     most: usize,
     calls: Vec<(Tenant, C)>,
 }
 
-/// What is left of patience for one more call: for so long, and of whom, if that had to be found out.
+/// The right to one more call: how long it may take, and whose it is, if that had to be found out.
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(super) limit: Duration,
@@ -107,13 +107,14 @@ pub(crate) struct Turn {
 }
 
 impl<C> Hanging<C> {
-    /// None yet; so many may hang at once.
+    /// No calls hang yet; `most` may hang at once.
     pub(crate) fn at_most(most: usize) -> Hanging<C> {
         Hanging { most, calls: Vec::new() }
     }
 
-    /// How long one more call is waited for, of `limit`: together those of a tenant cost a few limits. None if too many
-    /// hang, or of this tenant one that is the `same`. `hangs` tells of each call whether it still does.
+    /// Admits one more call. Its share of `limit` shrinks with the tenant's hanging calls, so that all of them together
+    /// cost a few limits. `None` if too many calls hang, or one of this tenant that is the `same`. `hangs` checks
+    /// whether a call still hangs.
     pub(crate) fn admit(
         &mut self,
         limit: Duration,
@@ -122,7 +123,7 @@ impl<C> Hanging<C> {
         same: impl Fn(&C) -> bool,
     ) -> Option<Turn> {
         self.calls.retain_mut(|(_, call)| hangs(call));
-        // Who it is matters only when something hangs.
+        // The tenant matters only if something hangs.
         let tenant = (!self.calls.is_empty()).then(tenant);
         let of_it = || self.calls.iter().filter(|(of, _)| tenant.as_ref() == Some(of));
         let before = of_it().count();
@@ -133,7 +134,7 @@ impl<C> Hanging<C> {
         Some(Turn { limit, tenant })
     }
 
-    /// Notes that the call hangs that had this turn.
+    /// Notes that the call with this turn hangs.
     pub(super) fn add(&mut self, turn: Turn, tenant: impl FnOnce() -> Tenant, call: C) {
         self.put(turn.tenant.unwrap_or_else(tenant), call);
     }
@@ -159,7 +160,7 @@ pub struct Patience {
 /// A call that was given up.
 #[derive(Debug)]
 struct Held {
-    /// The process that holds it up.
+    /// The process that holds the call up.
     tgid: u32,
     back: Arc<AtomicBool>,
 }
@@ -170,16 +171,16 @@ impl Held {
     }
 }
 
-/// The helper thread.
+/// The helper thread, which runs calls.
 #[derive(Debug)]
 struct Worker {
     jobs: Sender<Job>,
-    /// Its number; 0 until it runs.
+    /// Thread id; 0 until the thread runs.
     tid: Arc<AtomicI32>,
 }
 
 impl Worker {
-    /// Where `/proc` tells of the thread: of this one, which does not sleep, until that one runs.
+    /// The thread's directory in `/proc`; until the thread runs, that of the calling thread, which does not sleep.
     fn task(&self) -> String {
         match self.tid.load(Ordering::Relaxed) {
             0 => "/proc/thread-self".to_owned(),
@@ -188,13 +189,13 @@ impl Worker {
     }
 }
 
-/// The call did not end in time, or too many before it have not ended yet.
+/// The call did not end in time, or too many earlier calls still hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("took too long")]
 pub struct OutOfPatience;
 
 impl Patience {
-    /// A call may take as long as `limit`.
+    /// Calls that may take as long as `limit`.
     #[must_use]
     pub fn new(limit: Duration) -> Patience {
         Patience { limit, worker: None, hanging: Hanging::at_most(MAX_STUCK) }
@@ -203,7 +204,7 @@ impl Patience {
     /// Runs `job`, which the process `tgid` may hold up, on the helper thread and waits for it.
     ///
     /// # Errors
-    /// [`OutOfPatience`]; the job's result is then dropped when it comes.
+    /// [`OutOfPatience`]; the job's result is dropped when it comes.
     pub fn run<T: Send + 'static>(
         &mut self,
         tgid: u32,
@@ -234,7 +235,7 @@ impl Patience {
         }
         let place = procfs::read(&format!("{}/wchan", worker.task())).unwrap_or_default();
         log::info!("processes: process {tgid} blocks a call in {}", String::from_utf8_lossy(&place));
-        // The thread is left alone: it leaves when its job has ended and it finds its queue closed.
+        // The thread is left alone: it ends when its job has returned and its queue is closed.
         let back = Arc::new(AtomicBool::new(false));
         self.hanging.add(turn, tenant, Held { tgid, back: Arc::clone(&back) });
         if let Some(worker) = self.worker.take() {
@@ -243,7 +244,7 @@ impl Patience {
         Err(OutOfPatience)
     }
 
-    /// How many calls hang now.
+    /// Number of calls that hang now.
     #[must_use]
     pub fn stuck(&self) -> usize {
         self.hanging.calls().filter(|held| held.hangs()).count()
@@ -277,7 +278,7 @@ mod tests {
         move || Tenant::named(name)
     }
 
-    /// As many calls of these tenants as are given; each hangs until its sender is dropped.
+    /// Makes one call for each of these tenants. Each call hangs until its sender is dropped.
     fn hang(patience: &mut Patience, names: &[String]) -> Vec<Sender<()>> {
         let mut tgid = 0;
         let call = |name: &String| {

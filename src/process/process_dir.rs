@@ -1,8 +1,8 @@
-//! `/proc/PID` of a process whose first thread may have ended before the others (`pthread_exit` in `main`). That thread is
-//! a zombie until the last one ends, and what `/proc/PID` shows is the thread's: `maps` and `cmdline` are empty, there is no
-//! `root`, `cwd`, `exe`, `fd`, `mem`, `environ` and `map_files`, and the cgroups of v1 are all `/`. What the process has
-//! stands in `/proc/TID` of any thread that runs. (Not in `/proc/PID/task/TID`: `map_files` and `timens_offsets` are not
-//! there.)
+//! `/proc/PID` of a process whose first thread may have ended before the others (`pthread_exit` in `main`). That thread
+//! is a zombie until the last one ends, and `/proc/PID` shows the thread's state: `maps` and `cmdline` are empty,
+//! `root`, `cwd`, `exe`, `fd`, `mem`, `environ` and `map_files` do not exist, and the cgroups of v1 are all `/`. The
+//! process's own state is in `/proc/TID` of any thread that runs. (Not in `/proc/PID/task/TID`, which has neither
+//! `map_files` nor `timens_offsets`.)
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -11,13 +11,13 @@ use rustix::io::Errno;
 
 use super::procfs::{self, Stat};
 
-/// Threads that are looked at in place of the first one. One that has ended leaves the list at once, unless somebody traces
-/// it, so that mostly the next one runs.
+/// Threads that are tried in place of the first one. A thread that has ended leaves the list at once, unless it is
+/// traced, so that mostly the next one runs.
 const MAX_THREADS: usize = 1024;
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The directory of a process, held open: what is read of it is never another process's that got its pid.
+/// The directory of a process, held open. A process that gets the same pid later is never read through it.
 #[derive(Debug)]
 pub struct ProcessDir {
     tgid: u32,
@@ -27,14 +27,14 @@ pub struct ProcessDir {
 /// A thread that runs, or waits: it has not ended.
 #[derive(Debug)]
 pub struct Running {
-    /// Its directory `/proc/TID`, which shows what belongs to its process.
+    /// The directory `/proc/TID`, which shows what belongs to the process.
     pub dir: OwnedFd,
-    /// What `/proc/PID/stat` would say if the first thread were this one. Its name and start are the first thread's.
+    /// What `/proc/PID/stat` would show if this thread were the first one. Name and start are the first thread's.
     pub stat: Stat,
 }
 
 impl ProcessDir {
-    /// That of a process, by its thread group id.
+    /// Opens the directory of a process, by its thread group id.
     ///
     /// # Errors
     /// `ENOENT` if there is no such process.
@@ -42,13 +42,13 @@ impl ProcessDir {
         Ok(ProcessDir { tgid, first: open(format!("/proc/{tgid}"), DIRECTORY, Mode::empty())? })
     }
 
-    /// That of its first thread: there as long as the process is.
+    /// The directory of the first thread, which exists as long as the process does.
     #[must_use]
     pub fn first(&self) -> BorrowedFd<'_> {
         self.first.as_fd()
     }
 
-    /// What `/proc/PID/stat` says: start and CPU time are the process's, the state is its first thread's.
+    /// The content of `/proc/PID/stat`: start and CPU time are the process's, the state is its first thread's.
     ///
     /// # Errors
     /// `ESRCH` if the process has ended and was waited for.
@@ -59,12 +59,12 @@ impl ProcessDir {
     /// A thread that runs: the first one, if it does.
     ///
     /// # Errors
-    /// `ESRCH` if all have ended.
+    /// `ESRCH` if all threads have ended.
     pub fn running(&self) -> Result<Running, Errno> {
         self.all_running()?.next().ok_or(Errno::SRCH)
     }
 
-    /// The threads that run, the first one first. Others are looked for only if they are asked for.
+    /// The threads that run, the first one first. Others are looked up only if the caller goes on to them.
     ///
     /// # Errors
     /// `ESRCH` if the process has ended and was waited for.
@@ -81,10 +81,10 @@ impl ProcessDir {
         Ok(first.map(|dir| Running { dir, stat }).into_iter().chain(others.filter_map(as_first)))
     }
 
-    /// Reads a file of a thread that runs, whole.
+    /// Reads a whole file of a thread that runs.
     ///
     /// # Errors
-    /// As [`procfs::read_at`]; `ESRCH` if all have ended.
+    /// As [`procfs::read_at`]; `ESRCH` if all threads have ended.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, Errno> {
         procfs::read_at(self.running()?.dir.as_fd(), name)
     }
@@ -99,7 +99,7 @@ impl ProcessDir {
         let others = tids.filter(|tid| *tid != u64::from(self.tgid)).take(MAX_THREADS);
         others.filter_map(|tid| {
             let dir = open(format!("/proc/{tid}"), DIRECTORY, Mode::empty()).ok()?;
-            // What was opened before is this thread, or one that is gone and of which nothing more can be read.
+            // The directory is this thread's, or that of a thread that is gone and can no longer be read.
             accessat(&self.first, format!("task/{tid}"), Access::EXISTS, AtFlags::empty()).ok()?;
             Some(dir)
         })
@@ -110,7 +110,6 @@ fn stat_of(task: BorrowedFd<'_>) -> Result<Stat, Errno> {
     procfs::parse_stat(&procfs::read_at(task, "stat")?).ok_or(Errno::SRCH)
 }
 
-/// Whether a thread has ended.
 fn is_over(stat: &Stat) -> bool {
     matches!(stat.state, b'Z' | b'X')
 }
@@ -141,7 +140,7 @@ mod tests {
             assert_eq!(stat.start_ticks, process.stat().unwrap().start_ticks, "{}", dir.as_raw_fd());
             let status = procfs::read_at(dir.as_fd(), "status").ok();
             let status = status.and_then(|status| procfs::parse_status(&status));
-            // Other tests' threads come and go.
+            // Threads of other tests come and go.
             assert!(status.is_none_or(|status| status.tgid == std::process::id()));
         }
         drop(end);

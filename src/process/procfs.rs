@@ -1,5 +1,5 @@
-//! What `/proc/PID/{stat,status}` say. Names in them are chosen by the processes: any bytes, which never end a
-//! parse or forge a field.
+//! Parses `/proc/PID/{stat,status}`. Processes choose the names in them: any bytes, which never end a parse or forge a
+//! field.
 
 use std::io::Read as _;
 use std::os::fd::BorrowedFd;
@@ -16,20 +16,20 @@ const MAX_FILE: u64 = 64 << 20;
 /// `fs/exec.c`). A process may let the kernel show more of its memory in their place (`PR_SET_MM`).
 pub const MAX_ARGUMENTS: u64 = 6 << 20;
 
-/// What `/proc/PID/stat` says of a process, as far as it is needed.
+/// The fields of `/proc/PID/stat` that are needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Name of the group leader, at most 15 bytes (64 for kernel workers).
     pub comm: Vec<u8>,
-    /// State letter; `Z` and `X` have ended.
+    /// State letter; `Z` and `X` mean that the task has ended.
     pub state: u8,
     /// Thread group of the parent.
     pub parent: u32,
-    /// CPU time that it used, in user space and in the kernel, in clock ticks.
+    /// CPU time in user space and in the kernel, in clock ticks.
     pub cpu_ticks: u64,
-    /// The same of its children that have ended and were waited for.
+    /// CPU time of children that have ended and were waited for, in clock ticks.
     pub children_cpu_ticks: u64,
-    /// Threads, an ended leader included.
+    /// Number of threads, an ended leader included.
     pub threads: u32,
     /// Start of the group leader, in clock ticks since boot.
     pub start_ticks: u64,
@@ -37,19 +37,19 @@ pub struct Stat {
     pub start_code: u64,
     /// Address after the last of the program's own code.
     pub end_code: u64,
-    /// Where its stack begins: chosen at random by every exec, kept by fork. 0 for kernel threads and if hidden.
+    /// Where the stack begins: every exec chooses it at random, fork keeps it. 0 for kernel threads and if hidden.
     pub start_stack: u64,
 }
 
 impl Stat {
-    /// Whether it does not run, and does not wait for a CPU either.
+    /// Whether the task neither runs nor waits for a CPU.
     #[must_use]
     pub fn sleeps(&self) -> bool {
         self.state != b'R'
     }
 }
 
-/// Reads the line of `/proc/PID/stat`. The name is what stands between the first `(` and the *last* `)`.
+/// Parses the line of `/proc/PID/stat`. The name stands between the first `(` and the *last* `)`.
 #[must_use]
 pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     let open = bytes.iter().position(|&b| b == b'(')?;
@@ -73,13 +73,13 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     })
 }
 
-/// The line of `/proc/PID/stat`, read now; none if the process has ended and was waited for.
+/// Reads `/proc/PID/stat`; `None` if the process has ended and was waited for.
 #[must_use]
 pub fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&read(&format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// CPU time that a process has used, without that of its children; zero if there is none any more.
+/// CPU time that a process has used, without that of its children; zero if the process does not exist.
 #[must_use]
 pub fn cpu(pid: u32) -> Duration {
     stat(pid).map_or(Duration::ZERO, |stat| clock_ticks(stat.cpu_ticks))
@@ -93,34 +93,34 @@ pub fn resident(pid: u32) -> u64 {
     pages.map_or(0, |pages| pages * rustix::param::page_size() as u64)
 }
 
-/// A clock tick of `/proc`, ns.
+/// Length of a clock tick of `/proc`, ns.
 #[must_use]
 pub fn clock_tick() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// So many clock ticks of `/proc`.
+/// The duration of this many clock ticks of `/proc`.
 #[must_use]
 pub fn clock_ticks(ticks: u64) -> Duration {
     Duration::from_nanos(ticks.saturating_mul(clock_tick()))
 }
 
-/// Who a process is, from `/proc/PID/status`.
+/// The identity of a process, from `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Its thread group: a thread's status names the process.
+    /// Thread group id: a thread's status names its process.
     pub tgid: u32,
     /// Effective user id.
     pub uid: u32,
     /// Effective group id.
     pub gid: u32,
-    /// The process's id in the innermost pid namespace it is in.
+    /// Process id in the innermost pid namespace of the process.
     pub ns_pid: u32,
-    /// The thread's id there.
+    /// Thread id in that namespace.
     pub ns_tid: u32,
 }
 
-/// Reads `/proc/PID/status`. The name, which the process chooses, is escaped there and stands in the first line.
+/// Parses `/proc/PID/status`. The name, which the process chooses, is escaped there and stands in the first line.
 #[must_use]
 pub fn parse_status(bytes: &[u8]) -> Option<Status> {
     let line = |name: &[u8]| bytes.split(|&b| b == b'\n').skip(1).find_map(|line| line.strip_prefix(name));
@@ -128,7 +128,7 @@ pub fn parse_status(bytes: &[u8]) -> Option<Status> {
         let word = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(nth)?;
         u32::try_from(decimal(word)?).ok()
     };
-    // Kernels without pid namespaces have the second of each only.
+    // Kernels without pid namespaces have only the second name of each pair.
     let innermost = |names: [&[u8]; 2]| {
         let ids = names.into_iter().find_map(line)?;
         let innermost = ids.split(u8::is_ascii_whitespace).rfind(|word| !word.is_empty())?;
@@ -143,19 +143,19 @@ pub fn parse_status(bytes: &[u8]) -> Option<Status> {
     })
 }
 
-/// Reads a file of `/proc` whole.
+/// Reads a whole file in a directory of `/proc`.
 ///
 /// # Errors
-/// What the kernel says; `ESRCH` or `ENOENT` if the process has ended, `EFBIG` if the file is longer than 64 MiB.
+/// The kernel's error; `ESRCH` or `ENOENT` if the process has ended, `EFBIG` if the file is longer than 64 MiB.
 pub fn read_at(dir: BorrowedFd<'_>, name: &str) -> Result<Vec<u8>, Errno> {
     let bytes = read_start(dir, name, MAX_FILE + 1)?;
     if bytes.len() as u64 > MAX_FILE { Err(Errno::FBIG) } else { Ok(bytes) }
 }
 
-/// Reads so many bytes of a file of `/proc`, from its start.
+/// Reads at most `most` bytes of a file in a directory of `/proc`, from its start.
 ///
 /// # Errors
-/// What the kernel says; `ESRCH` or `ENOENT` if the process has ended.
+/// The kernel's error; `ESRCH` or `ENOENT` if the process has ended.
 pub fn read_start(dir: BorrowedFd<'_>, name: &str, most: u64) -> Result<Vec<u8>, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = std::fs::File::from(openat(dir, name, flags, Mode::empty())?);
@@ -164,7 +164,7 @@ pub fn read_start(dir: BorrowedFd<'_>, name: &str, most: u64) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// Reads a file of `/proc` by its path, whole.
+/// Reads a whole file of `/proc` by its path.
 ///
 /// # Errors
 /// As [`read_at`].
@@ -183,7 +183,7 @@ pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
 }
 
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
-    // from_str_radix accepts a sign
+    // `from_str_radix` accepts a sign.
     digits.first().filter(|b| b.is_ascii_alphanumeric())?;
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
 }

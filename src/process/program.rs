@@ -12,78 +12,77 @@ use super::search_time::MovedSearches;
 use super::unlocated::Unlocated;
 use crate::sample::{MonoNs, ProcessId};
 
-/// A fork is reported after the kernel has noted the start, at most this much later, clock ticks.
+/// The fork event may come this much later than the start that the kernel notes, clock ticks.
 const FORK_TICKS: u64 = 500;
 
-/// Ancestors whose roots are tried for a process that has ended.
+/// Ancestors that are searched, such as for the root or the mappings of a process that has ended.
 pub(super) const MAX_ANCESTORS: usize = 8;
 
-/// What is known of the mappings that were there before the first event of the program.
+/// What is known of the mappings from before the program's first event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
-    /// There were none: it began with an exec that was seen.
+    /// There were none: the program began with an exec that was seen.
     Nothing,
     /// They have not been read.
     Unread,
-    /// They were read at this time; what `/proc` shows later may be asked for again, to find what has no event.
+    /// They were read at this time. `/proc` may be read again later, to find mappings without an event.
     Read(MonoNs),
-    /// Reading them took too long, so many times: what holds a process up may pass.
+    /// Reading them took too long, this many times. Another attempt may succeed.
     Held(u32),
     /// They could not be read.
     Failed(Unlocated),
 }
 
 impl Before {
-    /// Whether it may be that they will be read.
+    /// Whether they may still be read.
     pub(super) fn is_missing(self) -> bool {
         matches!(self, Before::Unread | Before::Held(_))
     }
 }
 
-/// One program in one process.
 #[derive(Clone, Debug)]
 pub(super) struct ProcessImage {
     pub(super) tgid: u32,
     /// Thread group that made the process.
     pub(super) parent: u32,
-    /// What the kernel calls it; known from its first sample on.
+    /// The kernel's identity of the program, known from its first sample on.
     pub(super) id: Option<ProcessId>,
-    /// The number of its exec, if it follows from what is known: fork keeps it, each exec adds one.
+    /// The number of the program's exec, if known: fork keeps it, each exec adds one.
     pub(super) exec: Option<u32>,
-    /// Whether its fork was seen: no exec has come since.
+    /// Whether the fork was seen and no exec has come since.
     pub(super) forked: bool,
-    /// When it began; 0 if it was there before us.
+    /// When the program began; 0 if it existed before the profiler.
     pub(super) from: MonoNs,
-    /// When it was looked at in `/proc`: events from before say nothing new. 0 if it was not.
+    /// When the program was looked at in `/proc`: earlier events bring nothing new. 0 if it was not.
     pub(super) seen: MonoNs,
-    /// When the next program took its place, or its last thread ended.
+    /// When the next program took its place, or the last thread ended.
     pub(super) until: Option<MonoNs>,
     /// Whether `until` is the end of the process.
     pub(super) exited: bool,
     /// Name of the group leader.
     pub(super) comm: Arc<[u8]>,
-    /// The start of the process lies between these clock ticks since boot.
+    /// The process started between these clock ticks since boot.
     pub(super) start_ticks: (u64, u64),
-    /// Where its stack begins, if it was there before us or is a fork of such a one; else 0.
+    /// Where the stack begins, if the program existed before the profiler or was forked from such a program; else 0.
     pub(super) start_stack: u64,
-    /// Threads that are alive, sorted.
+    /// Living threads, sorted.
     pub(super) threads: Vec<u32>,
     pub(super) maps: Arc<Mappings>,
     pub(super) before: Before,
-    /// Mappings that were not kept, since it has more than are.
+    /// Mappings that were not kept because the program has too many.
     pub(super) refused: u64,
-    /// Its root and owner, once asked for.
+    /// Root and owner, once they were asked for.
     pub(super) root: Option<Arc<TargetRoot>>,
-    /// When a sample of it was last looked up in vain, and its mappings read again.
+    /// When the mappings were last read again because an address of a sample was not mapped.
     pub(super) reread: MonoNs,
-    /// How long it took to read them, ns.
+    /// How long reading the mappings took, ns.
     pub(super) read_took: u64,
-    /// When code of files is looked for in its memory of no file.
+    /// When to look for code of files in the program's anonymous memory.
     pub(super) moved: MovedSearches,
 }
 
 impl ProcessImage {
-    /// One that was there before us.
+    /// A program that existed before its first event.
     pub(super) fn adopted(
         tgid: u32,
         stat: &Stat,
@@ -115,7 +114,7 @@ impl ProcessImage {
         }
     }
 
-    /// The child of `parent` that was forked at `at`, which is `ticks` since boot.
+    /// The child that `parent` forked at `at`, which is `ticks` since boot.
     pub(super) fn forked(tgid: u32, parent: &ProcessImage, at: MonoNs, ticks: u64) -> ProcessImage {
         ProcessImage {
             tgid,
@@ -136,13 +135,13 @@ impl ProcessImage {
         }
     }
 
-    /// The child of somebody who is not known.
+    /// The child of an unknown process.
     pub(super) fn forked_by_stranger(tgid: u32, parent: u32, at: MonoNs, ticks: u64) -> ProcessImage {
         let start_ticks = (ticks.saturating_sub(FORK_TICKS), ticks + 1);
         ProcessImage { parent, start_ticks, ..ProcessImage::stranger(tgid, at) }
     }
 
-    /// One whose beginning was missed.
+    /// A program whose beginning was missed.
     pub(super) fn stranger(tgid: u32, at: MonoNs) -> ProcessImage {
         let stat = Stat { comm: Vec::new(), state: b'R', parent: 0, threads: 1, ..Stat::default() };
         ProcessImage {
@@ -151,7 +150,7 @@ impl ProcessImage {
         }
     }
 
-    /// The program that takes its place by exec.
+    /// The program that takes this one's place by exec.
     pub(super) fn replaced(&self, at: MonoNs, name: &Arc<[u8]>) -> ProcessImage {
         ProcessImage {
             id: None,
@@ -175,18 +174,18 @@ impl ProcessImage {
         }
     }
 
-    /// Whether the process is known to have ended.
+    /// Whether neither an exec nor an exit is known to have ended the program.
     pub(super) fn is_alive(&self) -> bool {
         self.until.is_none()
     }
 
-    /// Whether the process may be the one with this start, in clock ticks since boot.
+    /// Whether the process may have started at this time, in clock ticks since boot.
     pub(super) fn may_start_at(&self, ticks: u64) -> bool {
         let (from, to) = self.start_ticks;
         (from..=to).contains(&ticks)
     }
 
-    /// Whether it may be the program that the kernel calls so.
+    /// Whether this may be the program with the kernel's identity `id`.
     pub(super) fn may_be(&self, id: ProcessId, ticks: u64) -> bool {
         self.id.is_none() && self.exec.is_none_or(|exec| exec == id.exec) && self.may_start_at(ticks)
     }
@@ -195,7 +194,7 @@ impl ProcessImage {
         ExpectedProgram { tgid: self.tgid, start_ticks: self.start_ticks, start_stack: self.start_stack }
     }
 
-    /// Takes in an event of a thread. Returns whether the process has ended with it.
+    /// Applies an event of a thread. Returns whether the process has ended with it.
     pub(super) fn thread(&mut self, event: &ProcessEvent) -> bool {
         match (&event.kind, self.threads.binary_search(&event.tid)) {
             (EventKind::Fork { .. }, Err(at)) => self.threads.insert(at, event.tid),
@@ -210,17 +209,17 @@ impl ProcessImage {
         ended
     }
 
-    /// Takes in a mapping that was made; whether it took the place of a file's code.
+    /// Adds a mapping that was made. Returns whether it took the place of a file's code.
     pub(super) fn map(&mut self, at: MonoNs, mapped: &MmapRecord, files: &mut FileTable) -> bool {
         let end = mapped.start.saturating_add(mapped.len);
         let object = object(mapped.offset, end, mapped.inode, &mapped.path, files);
         Arc::make_mut(&mut self.maps).map(Mapping { start: mapped.start, end, object, from: at })
     }
 
-    /// Takes in what was read from `/proc`.
+    /// Adds the mappings that were read from `/proc`.
     pub(super) fn learn(&mut self, read: &ReadMaps, read_at: MonoNs, most: usize, files: &mut FileTable) {
         let maps = Arc::make_mut(&mut self.maps);
-        // Read again: what was not there the first time has come since.
+        // On a second reading, what was missing the first time has come since.
         let from = match self.before {
             Before::Read(first) => first,
             _ => self.from,
@@ -249,7 +248,7 @@ impl ProcessImage {
     }
 }
 
-/// What a mapping is of that begins at `offset` and ends at the address `end`, by how the kernel names it.
+/// The object of a mapping that begins at `offset` and ends at the address `end`, by the kernel's name for it.
 fn object(offset: u64, end: u64, inode: Inode, path: &Arc<std::path::Path>, files: &mut FileTable) -> Object {
     if path.as_os_str() == "[vdso]" {
         return Object::Vdso(Vdso::ending_at(end), offset);

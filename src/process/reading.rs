@@ -1,5 +1,5 @@
-//! Reading what a process that was there before us has mapped. Runs under [`Patience`](super::Patience): the memory
-//! lock of a process may be held for as long as it likes.
+//! Reads the mappings of a process that existed before the profiler. Runs under [`Patience`](super::Patience): a
+//! process may hold its memory lock for as long as it likes.
 
 use std::os::fd::AsFd as _;
 
@@ -12,16 +12,16 @@ use super::process_dir::{ProcessDir, Running};
 use super::procfs::{self, Stat};
 use super::unlocated::Unlocated;
 
-/// Paths that are kept of one reading, bytes.
+/// Bytes of paths that are kept of one reading.
 const MAX_PATHS: usize = 16 << 20;
 
-/// Which program is meant: another one may have its pid by now.
+/// The program that is meant: another one may have its pid by now.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct ExpectedProgram {
     pub(super) tgid: u32,
-    /// Its start lies between these clock ticks since boot.
+    /// The process started between these clock ticks since boot.
     pub(super) start_ticks: (u64, u64),
-    /// Where its stack begins; 0 if not known.
+    /// Where the stack begins; 0 if not known.
     pub(super) start_stack: u64,
 }
 
@@ -31,7 +31,7 @@ impl ExpectedProgram {
         (from..=to).contains(&stat.start_ticks)
     }
 
-    /// Whether a thread still runs the program: exec gives it another stack.
+    /// Whether a thread still runs the program: an exec would have given it another stack.
     pub(super) fn same_program(&self, thread: &Stat) -> bool {
         self.start_stack == 0 || self.start_stack == thread.start_stack
     }
@@ -41,11 +41,11 @@ impl ExpectedProgram {
 #[derive(Debug, Default)]
 pub(super) struct ReadMaps {
     pub(super) entries: Vec<MapsEntry>,
-    /// Those that were too many.
+    /// Number of mappings that were too many.
     pub(super) left_out: u64,
 }
 
-/// The executable mappings of a program that is alive, `most` of them.
+/// The executable mappings of a living program, `most` of them.
 pub(super) fn read_maps(expected: ExpectedProgram, most: usize) -> Result<ReadMaps, Unlocated> {
     let process = ProcessDir::open(expected.tgid).map_err(why)?;
     if !expected.is(&process.stat().map_err(why)?) {
@@ -57,11 +57,11 @@ pub(super) fn read_maps(expected: ExpectedProgram, most: usize) -> Result<ReadMa
             Err(Unlocated::NoDescriptor) => return Err(Unlocated::NoDescriptor),
             Err(_) => continue,
         };
-        // Whoever runs has some: this thread has just ended.
+        // A thread that runs has mappings: this one has just ended.
         if read.entries.is_empty() {
             continue;
         }
-        // Read after the maps: what an exec meanwhile would change.
+        // Read after the maps, because an exec meanwhile would change it.
         let after = procfs::parse_stat(&procfs::read_at(dir.as_fd(), "stat").map_err(why)?);
         let same = after.is_some_and(|stat| expected.same_program(&stat));
         return if same { Ok(read) } else { Err(Unlocated::ProcessGone) };
@@ -69,7 +69,7 @@ pub(super) fn read_maps(expected: ExpectedProgram, most: usize) -> Result<ReadMa
     Err(Unlocated::ProcessGone)
 }
 
-/// What an error says of a program: that it is gone, unless it is we who can open nothing.
+/// What an error means: the program is gone, unless we have no descriptor left.
 fn why(error: Errno) -> Unlocated {
     match error {
         Errno::MFILE | Errno::NFILE => Unlocated::NoDescriptor,
@@ -83,7 +83,7 @@ fn collect(maps: impl Iterator<Item = Result<MapsEntry, Errno>>, most: usize) ->
         let mut entry = entry?;
         let length = entry.path.as_os_str().len();
         match read.entries.last() {
-            // A file is mapped in parts, and a JIT maps one after the other.
+            // A file is mapped in parts, and a JIT maps one piece after the other.
             Some(last) if last.path == entry.path => entry.path = last.path.clone(),
             _ => paths += length,
         }
@@ -96,19 +96,19 @@ fn collect(maps: impl Iterator<Item = Result<MapsEntry, Errno>>, most: usize) ->
     Ok(read)
 }
 
-/// What `/proc/PID/stat` says of a process that has memory, as a thread sees it that runs.
+/// `/proc/PID/stat` of a process that has memory, as a thread that runs shows it.
 pub(super) fn stat_with_memory(tgid: u32) -> Option<Stat> {
     let process = ProcessDir::open(tgid).ok()?;
     let mut threads = process.all_running().ok()?.map(|thread| thread.stat);
     threads.find(|stat| stat.start_stack != 0)
 }
 
-/// All threads of a process by their ids.
+/// Ids of all threads of a process, sorted.
 pub(super) fn thread_ids(tgid: u32) -> Vec<u32> {
     numbers(&format!("/proc/{tgid}/task"))
 }
 
-/// All thread groups that there are.
+/// Ids of all thread groups, sorted.
 pub(super) fn tgids() -> Vec<u32> {
     numbers("/proc")
 }

@@ -1,9 +1,9 @@
-//! Opening files by path inside another process's root, without being led out of it or made to wait.
+//! Opens files by path inside another process's root, without being led out of it or blocked.
 //!
 //! An absolute symlink in a container's `/tmp`, opened as `/proc/PID/root/tmp/x`, resolves to the *host's* file. So
 //! every path goes through `openat2(RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)` on a descriptor of the root. A FIFO or
-//! device is never opened (that could block, or do something): `O_PATH` first, then `fstat`, then the real open of
-//! the very same inode through `/proc/self/fd`.
+//! device is never opened, because that could block, or do something. `O_PATH` comes first, then `fstat`, then the real
+//! open of the very same inode through `/proc/self/fd`.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -21,35 +21,36 @@ use super::process_dir::{ProcessDir, Running};
 use super::procfs::{self, Status};
 use super::served_file::is_served;
 
-/// `EAGAIN`: something was renamed meanwhile, and the kernel could not prove that the path stayed inside. Somebody who
-/// renames all the time must not keep us here.
+/// Retries after `EAGAIN`: something was renamed meanwhile, and the kernel could not prove that the path stayed inside.
+/// A process that renames all the time must not keep us here.
 const MAX_RETRIES: usize = 16;
 
-/// A process's root directory (the mount that it lies on: others below it go with the mount namespace) and who the process is, read
-/// through descriptors of its directory in `/proc`, so that a pid that is used again in between gives an error and not a mixture.
+/// A process's root directory and identity. The descriptor holds the mount on which the root lies; mounts below it go
+/// with the mount namespace. Everything is read through descriptors of the process's directory in `/proc`. So a pid
+/// that is reused in between gives an error, and not a mixture of two processes.
 #[derive(Debug)]
 pub struct TargetRoot {
     dir: Arc<OwnedFd>,
     /// Inode number of its mount namespace.
     pub mount_ns: u64,
-    /// Device and inode of the root directory: differs within a mount namespace under chroot.
+    /// Device and inode of the root directory. Under chroot it differs within a mount namespace.
     pub identity: (u64, u64),
     /// Effective user id, in our user namespace.
     pub uid: u32,
     /// Effective group id, in our user namespace.
     pub gid: u32,
-    /// Start of the process in clock ticks since boot: tells it from another one that gets its pid.
+    /// Start of the process in clock ticks since boot, which distinguishes it from a later one with its pid.
     pub start_ticks: u64,
-    /// The process's id in the innermost pid namespace it is in: what it calls itself in file names.
+    /// Process id in the innermost pid namespace: the process uses it in file names.
     pub ns_pid: u32,
 }
 
-/// Who must own a file for us to read it.
+/// Who must own a file that we read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOwner {
-    /// Whoever: the file is verified in another way.
+    /// Any user: the file is verified in another way.
     Any,
-    /// The process's own user or root; the last component of the path must not be a symlink either.
+    /// The process's own user or root. The last component of the path must not be a symlink either.
     TargetOrRoot,
 }
 
@@ -62,10 +63,10 @@ pub enum OpenRefusal {
     /// A directory, FIFO, socket, device, or (where it may not be followed) a symlink.
     #[error("not a regular file")]
     NotRegular,
-    /// It belongs to another user.
+    /// The file belongs to another user.
     #[error("owned by another user")]
     ForeignOwner,
-    /// A program serves its file system, and may never answer.
+    /// A program serves the file system, and may never answer.
     #[error("on a file system that a program serves")]
     Served,
     /// The path leads through a magic link of `/proc` or too many links.
@@ -98,7 +99,7 @@ impl TargetRoot {
     /// The root of a process, by its thread group id in our pid namespace.
     ///
     /// # Errors
-    /// [`OpenRefusal::ProcessGone`], or what the kernel says.
+    /// [`OpenRefusal::ProcessGone`], or the kernel's error.
     pub fn of(tgid: u32) -> Result<TargetRoot, OpenRefusal> {
         let gone = |errno: Errno| if errno == Errno::NOENT { OpenRefusal::ProcessGone } else { errno.into() };
         let process = ProcessDir::open(tgid).map_err(gone)?;
@@ -110,7 +111,8 @@ impl TargetRoot {
         let start_ticks = stat.start_ticks;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(&task, "root", flags, Mode::empty()).map_err(gone)?;
-        // A program may serve it, and is not asked: its numbers do not change. (Of one that denies us root the device comes.)
+        // A program may serve the root. It is not asked, since device and inode do not change. (If it denies root
+        // access, the device still comes.)
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let root = statx(&dir, "", flags, StatxFlags::empty())?;
         let ns = statat(&task, "ns/mnt", AtFlags::empty()).map_err(gone)?;
@@ -122,7 +124,7 @@ impl TargetRoot {
     /// user-space file system: [`Processes::open_own_file`](super::Processes::open_own_file) does not.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the file was not opened.
     pub fn open_regular(&self, path: &Path, owner: FileOwner) -> Result<OwnedFd, OpenRefusal> {
         open_regular(self.dir(), path, owner, self.uid)
     }
@@ -133,20 +135,20 @@ impl TargetRoot {
         self.dir.as_fd()
     }
 
-    /// The same, to keep.
+    /// The same descriptor, to keep.
     pub(super) fn shared_dir(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.dir)
     }
 }
 
-/// The root directories that are kept: processes of one container share a descriptor.
+/// The root directories in use: processes of one container share a descriptor.
 #[derive(Debug, Default)]
 pub(super) struct Roots {
     known: HashMap<(u64, (u64, u64)), Weak<OwnedFd>>,
 }
 
 impl Roots {
-    /// The root of a process, its directory shared with those of others.
+    /// The root of a process. Processes with the same root share its directory.
     pub(super) fn of(&mut self, tgid: u32) -> Result<TargetRoot, OpenRefusal> {
         let mut root = TargetRoot::of(tgid)?;
         let key = (root.mount_ns, root.identity);
@@ -157,18 +159,18 @@ impl Roots {
         Ok(root)
     }
 
-    /// Directories of all roots that somebody keeps.
+    /// Directories of all roots in use.
     pub(super) fn all(&self) -> impl Iterator<Item = Arc<OwnedFd>> + '_ {
         self.known.values().filter_map(Weak::upgrade)
     }
 
-    /// Forgets roots that nobody keeps any more.
+    /// Evicts roots that are no longer in use.
     pub(super) fn evict_unused(&mut self) {
         self.known.retain(|_, dir| dir.strong_count() > 0);
     }
 }
 
-/// The inode at a path below a root, not opened: an `O_PATH` descriptor and its `stat`.
+/// Finds the inode at a path below a root without opening it: an `O_PATH` descriptor and its `stat`.
 pub(super) fn find(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -212,7 +214,7 @@ pub(super) fn open_regular(
     reopen(found.as_fd())
 }
 
-/// Opens for reading what an `O_PATH` descriptor of a regular file stands for.
+/// Opens the regular file of an `O_PATH` descriptor for reading.
 pub(super) fn reopen(found: BorrowedFd<'_>) -> Result<OwnedFd, OpenRefusal> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())?)

@@ -1,36 +1,37 @@
-//! When code of files is looked for in memory of no file, so that searches cost a known part of the time: those of one
-//! program, and those of all.
+//! When to search anonymous memory for code of files. Searches of one program, and of all programs, cost a known part
+//! of the time.
 
 use std::time::Duration;
 
 use crate::backoff::Backoff;
 use crate::sample::MonoNs;
 
-/// A search is not repeated sooner, ns; after one in vain not before the second pause, which doubles each time: a runtime
-/// that generates code has none of a file.
+/// Shortest pause between searches, ns. After a search that found nothing, at least the second pause follows, which
+/// doubles each time: a runtime that generates code has no code of files there.
 const SHORTEST: u64 = 100_000_000;
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1 << 10);
-/// Each third search in vain looks for bytes in all files.
+/// Of this many searches in a row that find nothing, the first also looks for bytes in all files.
 const BY_BYTES_EVERY: u32 = 3;
-/// One program takes one part in so many of the time, all take one in so many; what is left over is kept up to this, ns.
+/// Searches of one program take one part in `PART_OF_ONE` of the time, those of all programs one in `PART_OF_ALL`. Time
+/// that is left over is saved up to `MOST_SAVED`, ns.
 const PART_OF_ONE: u64 = 20;
 const PART_OF_ALL: u64 = 10;
 const MOST_SAVED: u64 = 1_000_000_000;
 
-/// When code of files is looked for in one program's memory.
+/// When to search one program's memory for code of files.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MovedSearches {
-    /// Searches in vain, one after the other.
+    /// Searches in a row that found nothing.
     in_vain: Backoff,
-    /// Not before, for what searching costs.
+    /// No search before this time, because of the cost.
     rested_at: MonoNs,
-    /// Not before, for the searches in vain.
+    /// No search before this time, because of searches that found nothing.
     retry_at: MonoNs,
 }
 
 impl MovedSearches {
-    /// A file's code was covered: it may have been moved.
+    /// Notes that a file's code was covered: it may have been moved.
     pub(super) fn expect(&mut self) {
         self.in_vain.begin_anew();
         self.retry_at = MonoNs(0);
@@ -44,7 +45,7 @@ impl MovedSearches {
         self.in_vain.failures().is_multiple_of(BY_BYTES_EVERY)
     }
 
-    /// A search has ended that took so long, ns.
+    /// Notes the end of a search that took so long, ns.
     pub(super) fn ended(&mut self, now: MonoNs, took: u64, has_found: bool) {
         self.rested_at = MonoNs(now.0 + SHORTEST.max(took.saturating_mul(PART_OF_ONE - 1)));
         if has_found {
@@ -58,9 +59,9 @@ impl MovedSearches {
 /// Time for the searches of all programs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SearchTime {
-    /// What may be spent, ns; less than none if the last search took more.
+    /// Time that may be spent, ns; negative if the last search took more.
     saved: i64,
-    /// When that was so.
+    /// When `saved` was computed.
     at: MonoNs,
 }
 
@@ -99,7 +100,7 @@ mod tests {
             }
             now.0 += SECOND;
         }
-        // Eleven times within the first half hour, then each 17 minutes.
+        // Eleven times within the first half hour, then every 17 minutes.
         assert!((80..110).contains(&times), "{times}");
         assert_eq!(by_bytes, times.div_ceil(BY_BYTES_EVERY));
         searches.expect();

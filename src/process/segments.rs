@@ -1,12 +1,12 @@
-//! The code of an ELF file: which part of it the loader maps executable, and where. A tenant may have written the file.
+//! The segments of an ELF file: which parts the loader maps executable, and where. A tenant may have written the file.
 //!
-//! Facts: `elf(5)`; 64-bit, little-endian. The headers of a file that was changed by `patchelf` lie at its end.
+//! Source: `elf(5)`; 64-bit, little-endian. After `patchelf`, the program headers lie at the end of the file.
 
-/// Bytes of the file's header.
+/// Size of the file's header, bytes.
 pub const HEADER: usize = 64;
-/// Bytes of one program header.
+/// Size of one program header, bytes.
 const ENTRY: usize = 56;
-/// Program headers that are read; linkers make some ten.
+/// Program headers that are read; linkers make about ten.
 const MAX_ENTRIES: u16 = 64;
 const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
@@ -34,7 +34,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The offset in the file of an address that the loader has not moved.
+    /// The offset in the file of an address that the loader has not moved; `None` outside the segment.
     #[must_use]
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let into = address.checked_sub(self.address)?;
@@ -42,7 +42,8 @@ impl Segment {
     }
 }
 
-/// Where the program headers lie, by the file's header; none if it is no ELF file of the kind that is read.
+/// Where the program headers lie, according to the file's header; `None` if the file is not a 64-bit little-endian ELF
+/// file.
 #[must_use]
 pub fn table(header: &[u8; HEADER]) -> Option<SegmentTable> {
     // Class 2: 64-bit. Data 1: little-endian.
@@ -53,7 +54,7 @@ pub fn table(header: &[u8; HEADER]) -> Option<SegmentTable> {
     Some(SegmentTable { offset: long(header, 32)?, len: usize::from(count) * ENTRY })
 }
 
-/// The segments that program headers describe; those that make no sense are left out.
+/// The segments that program headers describe, without invalid ones.
 #[must_use]
 pub fn segments(table: &[u8]) -> Vec<Segment> {
     table.chunks_exact(ENTRY).filter_map(segment).collect()
@@ -83,7 +84,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The segments of this very program.
+    /// The segments of this test's own program.
     fn own() -> (Vec<u8>, Vec<Segment>) {
         let bytes = std::fs::read("/proc/self/exe").unwrap();
         let found = table(bytes.first_chunk().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! The cgroups that a user means: by path, or by the names of containers, pods and namespaces.
+//! The cgroups that a user selects: by path, or by the names of containers, pods and namespaces.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use super::group::{Group, NoGroup};
 use super::hierarchies::Hierarchies;
 use super::hierarchy::Hierarchy;
 
-/// Candidates that an error names.
+/// Candidates that an error lists.
 const MAX_NAMED: usize = 10;
-/// Digits of a container's id that tools show, and the fewest that are taken for a beginning of one.
+/// Digits of a container's id: the fewest that count as the beginning of one, and how many tools show.
 const ID_DIGITS: std::ops::RangeInclusive<usize> = 3..=12;
 
-/// What was asked for. Containers, pods and namespaces narrow each other; paths come on top.
+/// What the user asked for. Containers, pods and namespaces narrow each other; paths are added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// Cgroups, see [`Hierarchies::group`].
@@ -25,27 +25,27 @@ pub struct Selection {
     pub pods: Vec<String>,
     /// Namespaces of pods.
     pub namespaces: Vec<String>,
-    /// Where names come from.
+    /// The node whose files give the names.
     pub node: Node,
 }
 
-/// Why nothing can be chosen.
+/// Why nothing can be selected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTarget {
-    /// A path.
+    /// A path gives no cgroup.
     #[error(transparent)]
     Group(#[from] NoGroup),
-    /// Nothing of that name.
+    /// Nothing has that name.
     #[error("no {what} here is called {asked}; {}", list(.known))]
     Unknown {
-        /// A kind of thing.
+        /// Kind of the target, such as `pod`.
         what: &'static str,
-        /// Its name.
+        /// Name that was asked for.
         asked: String,
-        /// Those that are there.
+        /// Names that exist.
         known: Vec<String>,
     },
-    /// A beginning of several ids.
+    /// Several ids begin like this.
     #[error("{asked} matches the ids of several containers: {}", list(.known))]
     Ambiguous {
         /// The beginning.
@@ -63,34 +63,35 @@ fn list(known: &[String]) -> String {
     }
 }
 
-/// Whether all that was asked for must be there.
+/// Whether everything that was asked for must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
-    /// At the start.
+    /// Yes: at the start.
     Needed,
-    /// Later: what is gone may come back.
+    /// No: later, targets that are gone may come back.
     Free,
 }
 
-/// A container's group, or a pod's.
+/// The cgroup of a container or of a pod.
 struct Candidate {
     container: Container,
     dir: PathBuf,
-    /// Whether root has made it. Others may call theirs as they like: they count where no other has the name.
+    /// Whether root has made the cgroup. Other users may choose any name, so their cgroups count only if root has none
+    /// of that name.
     of_root: bool,
 }
 
 impl Selection {
-    /// Whether what is meant may get other groups while it runs.
+    /// Whether the selection may get other cgroups during the session.
     #[must_use]
     pub fn is_by_name(&self) -> bool {
         !(self.containers.is_empty() && self.pods.is_empty() && self.namespaces.is_empty())
     }
 
-    /// The groups that are meant now, none below another.
+    /// The selected cgroups now, without those below another.
     ///
     /// # Errors
-    /// When something that was asked for is not there.
+    /// When something that was asked for does not exist.
     pub fn groups(&self, hierarchies: &Hierarchies) -> Result<Vec<Group>, NoTarget> {
         let mut groups = Vec::new();
         for path in &self.paths {
@@ -103,7 +104,7 @@ impl Selection {
         Ok(topmost(groups))
     }
 
-    /// The groups that are meant later: those in the places of the first ones, and those of the same names in the same
+    /// The selected cgroups later: those at the paths of the first ones, and those of the same names in the same
     /// hierarchies.
     #[must_use]
     pub fn groups_again(&self, hierarchies: &Hierarchies, first: &[Group]) -> Vec<Group> {
@@ -118,7 +119,8 @@ impl Selection {
         topmost(groups)
     }
 
-    /// From the first hierarchy that has all of them: that which tells containers apart, then the others.
+    /// Finds cgroups by name in the first hierarchy that has all of them. The one that distinguishes containers comes
+    /// before the others.
     fn by_name(
         &self,
         hierarchies: &Hierarchies,
@@ -145,7 +147,7 @@ impl Selection {
         Err(why.unwrap_or_else(unseen))
     }
 
-    /// The directories of pods.
+    /// The directories of the selected pods.
     fn pods(
         &self,
         names: &ContainerNames,
@@ -173,7 +175,7 @@ impl Selection {
         Ok(self.within(&pods).filter(|c| c.of_root).map(|c| c.dir.clone()).collect())
     }
 
-    /// The directories of containers: for each name all that have it, or the one whose id begins so.
+    /// The directories of the selected containers: for each name all that have it, or the one whose id begins so.
     fn containers(
         &self,
         asked: &[String],
@@ -187,7 +189,7 @@ impl Selection {
                 let named = dir.file_name()?;
                 let id = container_named(named.as_bytes()).unwrap_or_default();
                 let known = names.container(dir).unwrap_or_default();
-                // runc's groups, and others', are called like their containers; so is nothing that lies within one.
+                // Cgroups of runc, and others, have the names of their containers; cgroups within a container do not.
                 let name = match (known.name.is_empty(), id.is_empty() && known.id.is_empty()) {
                     (true, true) => bare(&named.to_string_lossy()).to_owned(),
                     _ => known.name,
@@ -225,7 +227,7 @@ impl Selection {
         Ok(found)
     }
 
-    /// Those in the pods and namespaces that were asked for.
+    /// Candidates in the pods and namespaces that were asked for.
     fn within<'a>(&'a self, all: &'a [Candidate]) -> impl Iterator<Item = &'a Candidate> {
         let any = |asked: &[String], names: &[&String]| {
             asked.is_empty() || asked.iter().any(|asked| names.contains(&asked))
@@ -255,7 +257,7 @@ impl Selection {
     }
 }
 
-/// Those that lie below no other.
+/// The cgroups that lie below no other.
 fn topmost(mut groups: Vec<Group>) -> Vec<Group> {
     groups.sort_by(|a, b| (a.id.hierarchy, &a.path).cmp(&(b.id.hierarchy, &b.path)));
     groups.dedup_by(|later, kept| {
@@ -271,7 +273,7 @@ fn sorted(names: impl Iterator<Item = String>) -> Vec<String> {
     names
 }
 
-/// A container for people.
+/// A container's description in a message.
 fn describe(container: &Container) -> String {
     let Container { id, name, container, pod, namespace, .. } = container;
     let short = id.get(..*ID_DIGITS.end()).unwrap_or(id);
@@ -282,7 +284,7 @@ fn describe(container: &Container) -> String {
     }
 }
 
-/// A group's name without what systemd puts around it: `runc-NAME.scope`, `system-NAME.slice`.
+/// A cgroup's name without what systemd puts around it: `runc-NAME.scope`, `system-NAME.slice`.
 fn bare(name: &str) -> &str {
     let inner = name.strip_suffix(".scope").and_then(|name| name.split_once('-'));
     inner.map_or(name, |(_, inner)| inner)
@@ -299,7 +301,7 @@ mod tests {
         format!("ab{}", digit.repeat(62))
     }
 
-    /// A node with two pods in two namespaces, of which one has two containers; one of Docker, one of runc.
+    /// A node with two pods in two namespaces, one of them with two containers; also containers of Docker and runc.
     fn node(root: &Path) -> (Node, Vec<PathBuf>) {
         let files = [
             format!("var/log/pods/prod_shop_{}/app/0.log", UIDS[0]),
@@ -311,7 +313,7 @@ mod tests {
         let files: Vec<(&str, &str)> = files.iter().map(|file| (file.as_str(), "")).collect();
         let docker = format!("var/lib/docker/containers/{}/config.v2.json", id("4"));
         let node = node_with(root, &[&files[..], &[(docker.as_str(), r#"{"Name":"/web"}"#)]].concat());
-        // Directories of root that are always there stand for those of cgroups.
+        // Directories of root that always exist stand for those of cgroups.
         let dirs = [
             format!("/sys/kernel/pod{}", UIDS[0]),
             format!("/sys/kernel/{}", id("1")),

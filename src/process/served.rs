@@ -1,6 +1,7 @@
-//! Copies of files of file systems that a program serves (FUSE). It may be anybody's program, and never answer, not even to a
-//! close: whoever closes such a file, or ends with it open, waits for that, and no signal ends the wait (`fuse_flush` in
-//! `fs/fuse/file.c`). So they are opened in the [opener](super::opener) only; whoever reads one reads a copy.
+//! Copies of files on file systems that a program serves (FUSE). The program may be any user's, and may never answer,
+//! not even to a close. A process that closes such a file, or ends with it open, waits for the program, and no signal
+//! ends the wait (`fuse_flush` in `fs/fuse/file.c`). So such files are opened only in the [opener](super::opener), and
+//! read from a copy.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,11 +14,11 @@ use rustix::io::Errno;
 use super::patience::Tenant;
 use super::root::{self, OpenRefusal};
 
-/// Memory for copies, bytes: of all files that are mapped, and of those of one tenant.
+/// Memory for copies, bytes: of all mapped files, and of those of one tenant.
 const COPIES: u64 = 64 << 20;
 const COPIES_OF_ONE: u64 = 32 << 20;
 
-/// How much memory copies take: of all files that are mapped, and of all that were made since that was counted.
+/// Memory that copies take, by tenant: of all mapped files, and of all that were copied since they were counted.
 #[derive(Debug, Default)]
 pub(super) struct Copies(HashMap<Tenant, u64>);
 
@@ -33,7 +34,7 @@ impl Copies {
     }
 }
 
-/// Memory for a copy. It is the broker's: it can give back what is in it even while who fills it hangs.
+/// Memory for a copy. The memory is the broker's, which can free it even while the process that fills it hangs.
 #[derive(Debug)]
 pub(super) struct Copy(OwnedFd);
 
@@ -42,15 +43,15 @@ impl Copy {
         memfd_create("jbpf-prof copy", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map(Copy)
     }
 
-    /// It is filled: nobody can change it any more.
+    /// Seals the filled copy, so that no process can change it any more.
     pub(super) fn seal(self) -> Result<OwnedFd, Errno> {
         fcntl_add_seals(&self.0, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
         Ok(self.0)
     }
 
-    /// It was not filled in time, and never will be.
+    /// Gives up a copy that was not filled in time, and never will be.
     pub(super) fn give_up(self) {
-        // If one of them failed, the memory would last as long as who hangs.
+        // If one of these calls failed, the memory would last as long as the process that hangs.
         let _ = ftruncate(&self.0, 0);
         let _ = fcntl_add_seals(&self.0, SealFlags::GROW);
     }
@@ -62,7 +63,7 @@ impl AsFd for Copy {
     }
 }
 
-/// Fills a copy with the first `size` bytes of what an `O_PATH` descriptor stands for. When this returns, the file is
+/// Fills a copy with the first `size` bytes of the file of an `O_PATH` descriptor. When this returns, the file is
 /// closed.
 pub(super) fn fill(copy: OwnedFd, found: BorrowedFd<'_>, size: u64) -> Result<(), OpenRefusal> {
     let file = File::from(root::reopen(found)?);

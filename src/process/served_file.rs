@@ -1,4 +1,5 @@
-//! Files of file systems that a program serves (FUSE): whoever reads one waits for that program, for ever if it likes.
+//! Recognises files on file systems that a program serves (FUSE): a reader waits for that program, for ever if it
+//! likes.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,13 +10,14 @@ use super::procfs;
 /// `FUSE_SUPER_MAGIC` of `include/uapi/linux/magic.h`; virtiofs has the same.
 const FUSE: u64 = 0x6573_5546;
 
-/// Whether a program serves the file system of a file, open or `O_PATH`. It is asked by this, and may deny an answer: no
-/// file system of the kernel's does.
+/// Whether a program serves the file system of a file, open or `O_PATH`. The call asks the program, which may deny an
+/// answer; the kernel's own file systems always answer.
 pub(super) fn is_served(file: BorrowedFd<'_>) -> bool {
     fstatfs(file).map_or(true, |fs| u64::try_from(fs.f_type) == Ok(FUSE)) && !is_of_hypervisor(file)
 }
 
-/// Whether it is the hypervisor that serves it, as the root of virtual machines: only the host's root can mount that.
+/// Whether the hypervisor serves the file system, as for the root of virtual machines. Only the host's root can mount
+/// that.
 fn is_of_hypervisor(file: BorrowedFd<'_>) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let Ok(stat) = statx(file, "", flags, StatxFlags::empty()) else { return false };
@@ -23,7 +25,7 @@ fn is_of_hypervisor(file: BorrowedFd<'_>) -> bool {
     has_virtiofs(&mounts, &format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor))
 }
 
-/// Whether a device is that of a virtiofs in `/proc/PID/mountinfo` (proc(5)).
+/// Whether a device is a virtiofs in `/proc/PID/mountinfo` (proc(5)).
 fn has_virtiofs(mounts: &[u8], device: &str) -> bool {
     mounts.split(|&b| b == b'\n').any(|line| {
         let mut fields = line.split(|&b| b == b' ');

@@ -1,4 +1,4 @@
-//! All processes: who they were when.
+//! All processes: which program each of them ran at which time.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,16 +17,17 @@ use super::{Patience, TargetRoot};
 use crate::limits::{Limit, LimitsMet};
 use crate::sample::{MonoNs, ProcessId};
 
-/// Ended programs that are kept for their last stacks, at most. Those have their names within two seconds, and within seven if
-/// a JVM's log names them: of a storm of 2,000 programs a second these are the last.
+/// Ended programs that are kept for their last stacks, at most. Those stacks have their names within two seconds, or
+/// within seven if a JVM's log names them. At 2,000 programs a second, the last eight seconds are kept.
 const MAX_ENDED: usize = 16_384;
-/// How often it is looked which processes there are, ns: one whose end was not told would keep its root and its files open.
+/// How often to check which processes exist, ns. A process whose exit event was lost would keep its root and its files
+/// open.
 const SWEPT_EVERY: u64 = 60_000_000_000;
 
 /// Which processes to read at the start.
 #[derive(Clone, Debug)]
 pub enum Which<'a> {
-    /// All that there are.
+    /// All processes.
     All,
     /// These thread groups.
     Tgids(&'a [u32]),
@@ -37,28 +38,28 @@ pub enum Which<'a> {
 pub struct ProcessInfo {
     /// Thread group id.
     pub tgid: u32,
-    /// Thread group of its parent when it was made or first seen.
+    /// Thread group of the parent when the process was made or first seen.
     pub parent: u32,
-    /// Name of the group leader, at most 15 bytes of any kind.
+    /// Name of the group leader: at most 15 bytes, of any value.
     pub comm: Arc<[u8]>,
-    /// When this program began (fork or exec); 0 if it was there before the profiler.
+    /// When this program began (fork or exec); 0 if it ran before the profiler.
     pub from: MonoNs,
-    /// When all its threads had ended.
+    /// When all threads of the process had ended.
     pub exited: Option<MonoNs>,
 }
 
-/// How much is kept, and what could not be.
+/// How much the table keeps, and what it could not keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Programs, ended ones included.
     pub programs: usize,
     /// Executable mappings.
     pub mappings: usize,
-    /// Files named by them.
+    /// Files that the mappings name.
     pub files: usize,
-    /// Files open.
+    /// Open files.
     pub open_files: usize,
-    /// Ended programs that were forgotten early because too many ended at once.
+    /// Ended programs that were evicted early because too many ended at once.
     pub forgotten: u64,
     /// Mappings that were not kept because there were too many.
     pub mappings_refused: u64,
@@ -72,32 +73,32 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Processes {
     pub(super) options: ProcessOptions,
-    /// By thread group id, programs by time.
+    /// Programs in the order of time, by thread group id.
     pub(super) timelines: HashMap<u32, Vec<ProcessImage>>,
-    /// Programs that have ended, and when.
+    /// Thread groups whose programs have ended, and when.
     ended: VecDeque<(MonoNs, u32)>,
-    /// Processes with mappings that were covered by others.
+    /// Processes with mappings that others have covered.
     changed: BTreeSet<u32>,
-    /// Processes whose code may be another one since it was last asked, see [`Processes::take_touched`].
+    /// Processes whose code may have changed since the last [`Processes::take_touched`].
     pub(super) touched: BTreeSet<u32>,
     /// See [`Processes::take_covered`].
     pub(super) covered: Vec<CoveredCode>,
     pub(super) files: FileTable,
     pub(super) roots: Roots,
-    /// Our own root: the last guess for a path.
+    /// Our own root, in which a path is tried after the roots of the process and its ancestors.
     pub(super) own_root: Option<Arc<TargetRoot>>,
     pub(super) patience: Patience,
-    /// For looking for code of files in memory of no file.
+    /// Time for searching anonymous memory for code of files.
     pub(super) search_time: SearchTime,
-    /// Nothing is known of what happened before.
+    /// When the profiler began: nothing is known of what happened before.
     pub(super) started: MonoNs,
     /// Length of a clock tick in `/proc/PID/stat`, ns.
     pub(super) tick: u64,
-    /// Events were lost, so that a program may be missing.
+    /// Whether events were lost, so that a program may be missing.
     pub(super) unsure: bool,
-    /// Events were lost since the last look at which processes there are.
+    /// Whether events were lost since the last look at which processes exist.
     sweep: bool,
-    /// When that was.
+    /// When that look was.
     swept: MonoNs,
     pub(super) counts: Counts,
 }
@@ -129,8 +130,8 @@ impl Processes {
         }
     }
 
-    /// Notes the processes that are there. Call it after the side-band events have been enabled and before sampling
-    /// starts. Returns how many were found.
+    /// Reads the processes that exist. Call it after the side-band events have been enabled and before sampling starts.
+    /// Returns how many were found.
     pub fn scan(&mut self, which: &Which<'_>) -> usize {
         match which {
             Which::All => reading::tgids().into_iter().filter(|tgid| self.adopt(*tgid, MonoNs(0))).count(),
@@ -138,7 +139,7 @@ impl Processes {
         }
     }
 
-    /// Takes in what happened to a process. Events must come in the order of their times.
+    /// Applies an event. Events must come in the order of their times.
     pub fn apply(&mut self, event: &ProcessEvent) {
         if let EventKind::Lost(n) = event.kind {
             self.counts.events_lost += n;
@@ -146,12 +147,12 @@ impl Processes {
             self.sweep = true;
             return;
         }
-        // Outside our pid namespace, or the idle task.
+        // The process is outside our pid namespace, or the idle task.
         if event.tgid == 0 || event.tgid > i32::MAX.cast_unsigned() {
             return;
         }
         let current = self.timelines.get_mut(&event.tgid).and_then(|line| line.last_mut());
-        // It happened before the process was looked at: what was seen then has it already.
+        // The event is older than our look at the process in `/proc`, which has its effect already.
         if current.as_ref().is_some_and(|program| event.at < program.seen) {
             return;
         }
@@ -186,8 +187,8 @@ impl Processes {
         })
     }
 
-    /// These processes, whether they are there or not, and those of their descendants that are alive and not cut off from
-    /// them by one that has ended; without repetition.
+    /// These processes, whether they exist or not, and their living descendants, each once. A descendant is missing if
+    /// a process between it and the root has ended.
     #[must_use]
     pub fn descendants(&self, roots: &[u32]) -> Vec<u32> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -204,8 +205,8 @@ impl Processes {
         found.into_iter().collect()
     }
 
-    /// Forgets the programs that ended before `before`, and mappings that were covered by others before it. Call it
-    /// once a window; it also counts what is kept.
+    /// Evicts programs that ended before `before`, and mappings that others covered before it. Call it once a window;
+    /// it also counts what is kept.
     pub fn retire(&mut self, before: MonoNs) {
         let now = MonoNs::now();
         if std::mem::take(&mut self.sweep) || now.0.saturating_sub(self.swept.0) >= SWEPT_EVERY {
@@ -228,11 +229,11 @@ impl Processes {
         self.files.evict_unused();
         self.roots.evict_unused();
         let programs = self.timelines.values().flatten();
-        // Forks share theirs.
+        // Forked processes share their mappings.
         self.counts.mappings = programs.map(|p| p.maps.len().div_ceil(Arc::strong_count(&p.maps))).sum();
     }
 
-    /// How much is kept, and what could not be.
+    /// How much the table keeps, and what it could not keep.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let (files, open_files) = self.files.counts();
@@ -246,7 +247,7 @@ impl Processes {
         }
     }
 
-    /// What was left out of processes that are known now.
+    /// What limits left out of the processes that are known now.
     #[must_use]
     pub fn limits(&self) -> LimitsMet {
         let mut met = LimitsMet::default();
@@ -258,7 +259,7 @@ impl Processes {
         met
     }
 
-    /// What opening their files takes.
+    /// What the processes that open files cost.
     #[must_use]
     pub fn openers_cost(&self) -> OpenersCost {
         self.files.openers_cost()
@@ -268,7 +269,7 @@ impl Processes {
         self.timelines.get_mut(&tgid)?.get_mut(index)
     }
 
-    /// Which program of its process a sample belongs to.
+    /// The program of its process that a sample belongs to, as an index.
     pub(super) fn select(&mut self, id: ProcessId, at: MonoNs) -> Option<usize> {
         if id.is_idle() {
             return None;
@@ -285,7 +286,7 @@ impl Processes {
             return Some(index);
         }
         let by_time = line.iter().rposition(|program| program.from <= at && program.may_start_at(ticks));
-        // Its beginning was missed.
+        // The beginning of the program was missed.
         if self.adopt(id.tgid, at) {
             let line = self.timelines.get_mut(&id.tgid)?;
             let program = line.last_mut().filter(|program| program.may_start_at(ticks))?;
@@ -293,11 +294,11 @@ impl Processes {
             program.exec = Some(id.exec);
             return Some(line.len() - 1);
         }
-        // Within an exec, name and number of the program change one after the other.
+        // Within an exec, the name and the number of the program change one after the other.
         by_time.filter(|_| !self.unsure)
     }
 
-    /// Notes a process that is there and of which nothing, or nothing certain, is known. Returns whether it is there.
+    /// Adds a process that exists but is not known for certain. Returns whether it exists.
     pub(super) fn adopt(&mut self, tgid: u32, from: MonoNs) -> bool {
         let seen = MonoNs::now();
         let Some(stat) = procfs::stat(tgid) else { return false };
@@ -309,7 +310,7 @@ impl Processes {
     }
 
     fn fork(&mut self, event: &ProcessEvent, parent: u32) {
-        // Only if its exit was lost.
+        // Ends a program only if the exit event of the last process with this pid was lost.
         self.end(event.tgid, event.at, true);
         let ticks = (event.at.0 + MonoNs::boot_offset()) / self.tick;
         let parent_program = self.timelines.get(&parent).and_then(|line| line.last());
@@ -360,7 +361,7 @@ impl Processes {
         }
     }
 
-    /// Ends the present program of a process, if it has one.
+    /// Ends the current program of a process, if it has one.
     fn end(&mut self, tgid: u32, at: MonoNs, exited: bool) {
         let current = self.timelines.get_mut(&tgid).and_then(|line| line.last_mut());
         if let Some(program) = current.filter(|program| program.is_alive()) {
@@ -390,7 +391,7 @@ impl Processes {
         }
     }
 
-    /// Ends the programs whose exit was lost.
+    /// Ends the programs whose exit event was lost.
     fn sweep_gone(&mut self) {
         let there = reading::tgids();
         let now = MonoNs::now();

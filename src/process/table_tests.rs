@@ -1,4 +1,4 @@
-//! Timelines, told by events of our own making.
+//! Timelines that follow from events of the tests' own making.
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -85,15 +85,15 @@ fn exec_keeps_the_pid_and_changes_everything_else() {
     story.exec(5, PID, "java");
     story.map(6, PID, 20);
     let (sh, java) = (story.id(0, PID, 1), story.id(0, PID, 2));
-    // Whichever comes first.
+    // Either may be asked first.
     assert_eq!(story.mapped(7, java), Ok(20));
     assert_eq!(story.mapped(4, sh), Ok(10));
     assert_eq!((story.comm(4, sh), story.comm(7, java)), ("sh".into(), "java".into()));
-    // A tick within the exec: the new name was told, the number had not changed.
+    // A sample within the exec: the new name was reported, but the number had not changed.
     assert_eq!(story.mapped(4, story.id(0, PID, 1)), Ok(10), "sh is known by its number");
 }
 
-/// What is said of a pid after an exec is said of the new program, though samples of the old one come with its own.
+/// After an exec, a pid stands for the new program, although samples of the old one come with its own identity.
 #[test]
 fn a_program_that_executed_another_one_is_a_former_one() {
     let mut story = Story::new();
@@ -120,7 +120,7 @@ fn an_exec_that_was_not_heard_of_gives_no_wrong_names() {
     assert_eq!(story.mapped(5, story.id(4, PID + 1, 7)), Ok(10), "a fork has the number of its parent");
     story.fork(6, PID, PID + 2);
     story.tell(7, 0, 0, EventKind::Lost(3));
-    // Another number: it is another program by now.
+    // Another number means another program.
     assert_eq!(story.mapped(8, story.id(6, PID + 2, 8)), Err(Unlocated::ProcessGone));
     assert_eq!(story.mapped(8, story.id(0, PID, 8)), Err(Unlocated::ProcessGone));
 }
@@ -191,7 +191,7 @@ fn a_pid_that_is_used_again_is_another_process() {
     let (first, second) = (story.id(0, PID, 1), story.id(100_000, PID, 1));
     assert_eq!((story.mapped(2, first), story.mapped(100_003, second)), (Ok(10), Ok(20)));
     assert_eq!((story.comm(2, first), story.comm(100_003, second)), ("first".into(), "second".into()));
-    // Their starts tell them apart even where the time does not.
+    // Their starts distinguish them even where the time does not.
     let stranger = story.id(50_000, PID, 1);
     assert_eq!(story.mapped(100_003, stranger), Err(Unlocated::ProcessGone));
 }
@@ -324,7 +324,7 @@ fn after_a_loss_processes_that_are_gone_are_forgotten() {
     story.fork(0, 1, PID);
     story.exec(1, PID, "java");
     story.tell(2, 0, 0, EventKind::Lost(5));
-    // Its exit was among them.
+    // Its exit was among the lost events.
     story.processes.retire(story.at(0));
     story.processes.retire(story.at(60_000));
     let counts = story.processes.counts();
@@ -338,7 +338,7 @@ fn what_was_seen_in_proc_is_not_overwritten_by_older_events() {
     assert_eq!(story.processes.scan(&Which::Tgids(&[own])), 1);
     let id =
         ProcessId { tgid: own, start: super::procfs::stat(own).unwrap().start_ticks * 10_000_000, exec: 1 };
-    // Told late: it happened before the scan.
+    // This event comes late: it happened before the scan.
     story.processes.apply(&ProcessEvent {
         at: MonoNs(1),
         tgid: own,
@@ -418,7 +418,7 @@ fn the_code_of_a_process_is_known_before_it_is_sampled() {
     processes.take_touched();
     processes.code(own);
     assert!(processes.take_touched().is_empty(), "asking changes nothing");
-    // No process, and one of the kernel's.
+    // PID is no process, and 2 is a kernel thread.
     assert!(processes.code(PID).is_none() && processes.code(2).is_none());
 }
 

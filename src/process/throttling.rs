@@ -1,4 +1,4 @@
-//! CPU time that a process wanted and did not get: its cgroup's quota, pressure, and what the hypervisor stole.
+//! CPU time that a process wanted and did not get: its cgroup's quota, pressure, and time that the hypervisor stole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ impl Hierarchies {
     }
 }
 
-/// Counters of a cgroup and those above it, at one time.
+/// Counters of a cgroup and of those above it, at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuSnapshot(Vec<Level>);
 
@@ -38,29 +38,29 @@ struct Level {
     periods: u64,
     throttled_periods: u64,
     throttled: Duration,
-    /// CPUs that it may use, if limited.
+    /// CPUs that the cgroup may use, if limited.
     limit: Option<f64>,
-    /// Time in which something of it waited for a CPU.
+    /// Time in which a task of the cgroup waited for a CPU.
     pressure: Option<Duration>,
 }
 
 /// What happened between two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Throttling {
-    /// CPUs that the tightest limit grants at the end; `None` without limit.
+    /// CPUs that the tightest limit grants at the end; `None` without a limit.
     pub limit_cpus: Option<f64>,
     /// Enforcement periods that passed with something to run, at the level that was throttled longest.
     pub periods: u64,
-    /// Periods in which it was throttled.
+    /// Periods in which that level was throttled.
     pub throttled_periods: u64,
-    /// Time that its threads were kept from running, summed over CPUs.
+    /// Time for which its threads were kept from running, summed over CPUs.
     pub throttled: Duration,
-    /// Time in which some thread of the cgroup waited for a CPU, for whatever reason; v2 only.
+    /// Time in which some thread of the process's own cgroup waited for a CPU, for any reason; v2 only.
     pub pressure: Option<Duration>,
 }
 
 impl Throttling {
-    /// Whether there is a limit, or one was felt before it was lifted.
+    /// Whether there is a limit, or one throttled the process before it was lifted.
     #[must_use]
     pub fn was_limited(&self) -> bool {
         self.limit_cpus.is_some() || self.throttled_periods > 0
@@ -84,7 +84,7 @@ fn usec(time: Duration) -> u64 {
 }
 
 impl CpuSnapshot {
-    /// What happened since an earlier snapshot of the same process. Levels that are new are left out.
+    /// What happened since an earlier snapshot of the same process. New levels are left out.
     #[must_use]
     pub fn since(&self, earlier: &CpuSnapshot) -> Throttling {
         let pairs = self.0.iter().filter_map(|now| {
@@ -117,7 +117,7 @@ impl Level {
         Some(Level { dir: dir.into(), limit, pressure, ..Level::of_stat(&stat) })
     }
 
-    /// `cpu.stat`: v1 gives `throttled_time` in nanoseconds, v2 `throttled_usec`.
+    /// Parses `cpu.stat`: v1 gives `throttled_time` in nanoseconds, v2 `throttled_usec`.
     fn of_stat(stat: &str) -> Level {
         let mut level = Level::default();
         for line in stat.lines() {
@@ -135,7 +135,7 @@ impl Level {
     }
 }
 
-/// `max 100000` or `200000 100000`.
+/// Parses `cpu.max`: `max 100000` or `200000 100000`.
 fn quota_v2(max: &str) -> Option<f64> {
     let (quota, period) = max.trim().split_once(' ')?;
     quota_v1(quota, period)
@@ -146,7 +146,7 @@ fn quota_v1(quota: &str, period: &str) -> Option<f64> {
     (quota > 0.0 && period > 0.0 && quota.is_finite() && period.is_finite()).then(|| quota / period)
 }
 
-/// The total of the line `some` of a pressure file, which is in microseconds.
+/// The total, in microseconds, of the line `some` of a pressure file.
 fn some_total(text: &str) -> Option<Duration> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let total = some.split(' ').find_map(|word| word.strip_prefix("total="))?;
@@ -156,14 +156,14 @@ fn some_total(text: &str) -> Option<Duration> {
 /// CPU time of the whole machine since boot, in clock ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineTime {
-    /// All of it, over all CPUs; guests' time is in it once.
+    /// CPU time over all CPUs; the time of guests is included once.
     pub total: u64,
-    /// Time in which a CPU wanted to run and the hypervisor ran something else.
+    /// Time in which a CPU wanted to run while the hypervisor ran something else.
     pub stolen: u64,
 }
 
 impl MachineTime {
-    /// Now, from `/proc/stat`. All zero if that cannot be read.
+    /// The times now, from `/proc/stat`; all zero if the file cannot be read.
     #[must_use]
     pub fn now() -> MachineTime {
         MachineTime::parse(&procfs::read("/proc/stat").unwrap_or_default())
@@ -178,7 +178,7 @@ impl MachineTime {
         MachineTime { total, stolen: ticks.get(7).copied().unwrap_or(0) }
     }
 
-    /// The share of all CPU time since an earlier moment that was stolen, 0 to 1.
+    /// The share of CPU time since an earlier moment that was stolen, 0 to 1.
     #[must_use]
     pub fn stolen_share_since(&self, earlier: &MachineTime) -> f64 {
         let total = self.total.saturating_sub(earlier.total);

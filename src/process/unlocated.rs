@@ -1,16 +1,16 @@
-//! Why an address of a process is no place in a file.
+//! Reasons why an address of a process does not lead into a file.
 
-/// Why an address leads nowhere.
+/// Why an address does not lead into a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unlocated {
     /// No executable mapping covers it.
     NotMapped,
     /// The process had ended before its mappings could be read.
     ProcessGone,
-    /// Its mappings could not be read in time.
+    /// The mappings could not be read in time.
     TooSlow,
-    /// There was no descriptor left to read its mappings with.
+    /// No descriptor was left to read the mappings with.
     NoDescriptor,
-    /// It has more mappings than are kept.
+    /// The process has more mappings than are kept.
     TooManyMappings,
 }

@@ -1,27 +1,29 @@
-//! The accounts: where each tick of the clock went.
+//! The accounts: where each tick or sampled event went.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the ticks went: `ticks = filtered + kept + Σ lost`.
+/// Where the ticks went: `ticks = filtered + kept + Σ lost`. For events other than `cpu` the same fields count samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounts {
-    /// Ticks that the program saw.
+    /// Ticks at which the BPF program ran.
     pub ticks: u64,
-    /// Ticks of what was not asked for (other processes, idle CPUs): in no picture.
+    /// Ticks that the user did not ask for (other processes, idle CPUs): in no picture.
     pub filtered: u64,
     /// Ticks that are samples of the profile.
     pub kept: u64,
-    /// Ticks that should have been samples and are not, by reason; no reason twice.
+    /// Ticks that should have become samples and did not, by reason; each reason once.
     pub lost: Vec<(Cow<'static, str>, u64)>,
-    /// Ticks that should have come and did not: the kernel skips a program while another one runs, and throttles.
+    /// Ticks that should have come and did not: the kernel skips a BPF program while another one runs, and throttles
+    /// events.
     pub missed: u64,
-    /// Ticks that there should have been: the events' own count by their period. `ticks + missed`.
+    /// Ticks expected from the events' own count and their period: `ticks + missed`.
     pub expected: u64,
-    /// Nanoseconds of CPU time between two ticks; 0 if it is not known or not one, or the samples are of another event.
+    /// Nanoseconds of CPU time between two ticks. 0 if the period is unknown or differs, and for other events than
+    /// `cpu`.
     pub period_ns: u64,
-    /// Events that a sample stands for; 0 of time on a CPU, and if it is not known or not one.
+    /// Events that one sample stands for. 0 for the `cpu` event, and if the number is unknown or differs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub one_in: u64,
 }
@@ -50,13 +52,13 @@ impl Accounts {
         self.lost.iter().map(|(_, n)| n).sum()
     }
 
-    /// What every format sums to: samples and lost ticks.
+    /// The sum of every format: kept samples and lost ticks.
     #[must_use]
     pub fn shown(&self) -> u64 {
         self.kept + self.lost_total()
     }
 
-    /// Whether the ticks add up, and so many samples are those that were kept.
+    /// Whether the ticks add up, and `sum` is the number of kept samples.
     ///
     /// # Errors
     /// One sentence with both sums.
@@ -85,7 +87,7 @@ impl Accounts {
         ))
     }
 
-    /// Adds the accounts of another time or host.
+    /// Adds the accounts of another time or host. Periods that differ become 0.
     pub fn merge(&mut self, other: &Accounts) {
         let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns, one_in } = other;
         if *self == Accounts::default() {

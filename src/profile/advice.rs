@@ -1,9 +1,9 @@
-//! What to do about frames without a name, by the reason and by what is known of the file.
+//! Advice on frames without a name, by reason and by the file's traits.
 
 use super::file_trait::FileTrait;
 use super::frame::{Module, UnknownReason};
 
-/// What to do about frames without a name, by the reason: a sentence or two.
+/// Advice on frames without a name for one reason: a sentence or two.
 #[must_use]
 pub fn for_unknown(why: UnknownReason) -> &'static str {
     match why {
@@ -39,7 +39,7 @@ pub fn for_unknown(why: UnknownReason) -> &'static str {
     }
 }
 
-/// What to do about functions that are called `FILE!fun_ADDRESS`, or not at all.
+/// Advice on functions that have a substitute name (`FILE!fun_ADDRESS`) or no name.
 #[must_use]
 pub fn for_nameless(file: &Module) -> &'static str {
     let traits = file.traits;
@@ -62,7 +62,7 @@ pub fn for_nameless(file: &Module) -> &'static str {
     }
 }
 
-/// Whether a path is one at which packages of distributions put code.
+/// Whether a distribution's packages install code at such a path.
 fn is_of_distribution(path: &str) -> bool {
     let usr = path.strip_prefix("/usr").unwrap_or(path);
     ["/bin/", "/sbin/", "/lib/", "/lib64/", "/lib32/", "/libexec/", "/libx32/"]

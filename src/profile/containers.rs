@@ -1,4 +1,4 @@
-//! Containers: how much of a profile is whose.
+//! Containers and their shares of a profile.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,17 +7,18 @@ use std::sync::Arc;
 use super::labels::ContainerLabels;
 use super::view::ProfileView;
 
-/// A container's ticks.
+/// A container's samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRow {
-    /// The container; none is what is in no container.
+    /// The container; `None` for samples outside of containers.
     pub container: Option<Arc<ContainerLabels>>,
-    /// Its ticks.
+    /// Number of samples.
     pub ticks: u64,
 }
 
 impl ProfileView<'_> {
-    /// Containers, and what is in none, the most ticks first; nothing if there are no containers.
+    /// One row for each container and one for samples outside of containers, the most samples first. Empty if no sample
+    /// has a container.
     #[must_use]
     pub fn containers(&self) -> Vec<ContainerRow> {
         let mut ticks: BTreeMap<Option<Arc<ContainerLabels>>, u64> = BTreeMap::new();

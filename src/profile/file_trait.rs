@@ -1,23 +1,23 @@
-//! What is known of a file beside its names.
+//! Properties of ELF files that explain missing names or callers.
 
 use serde::{Deserialize, Serialize};
 
-/// Something about a file that explains why it has no names or no callers.
+/// A property of a file that explains why its frames have no names or no callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileTrait {
-    /// Go's linker made it.
+    /// Linked by Go's linker.
     Go,
-    /// It has no section headers.
+    /// The file has no section headers.
     NoSections,
-    /// It is 32-bit code.
+    /// 32-bit code.
     Bits32,
-    /// It runs with musl, the C library of Alpine.
+    /// Runs with musl, the C library of Alpine.
     Musl,
-    /// It has no build id.
+    /// The file has no build id.
     NoBuildId,
-    /// It unpacks itself when it starts (UPX).
+    /// The program unpacks itself when it starts (UPX).
     Packed,
-    /// Its code has 64 MiB or more: a browser, or a program that contains one.
+    /// 64 MiB or more of code: a browser, or a program that contains one.
     Huge,
 }
 
@@ -34,7 +34,7 @@ impl FileTrait {
     ];
 }
 
-/// A set of [`FileTrait`]s; empty if nothing is known.
+/// A set of [`FileTrait`]s; empty if the file was not examined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileTraits(u8);
 

@@ -1,17 +1,17 @@
-//! Filters: samples by the names of their frames.
+//! Filters that select samples by the names of their frames.
 
 use super::frame::Kind;
 use super::samples::Profile;
 use super::trie::NodeId;
 
-/// A pattern for a whole name; `*` stands for any text.
+/// A pattern for a whole name; `*` matches any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     parts: Vec<String>,
 }
 
 impl Glob {
-    /// A pattern from its text.
+    /// Parses `pattern`; every text is valid.
     #[must_use]
     pub fn new(pattern: &str) -> Glob {
         Glob { parts: pattern.split('*').map(str::to_owned).collect() }
@@ -33,10 +33,10 @@ impl Glob {
 }
 
 impl Profile {
-    /// Keeps the samples with a frame that matches one of `include` (all, if there is none) and none that matches one
-    /// of `exclude`. The others count as filtered, so the accounts still add up.
+    /// Keeps the samples that have a frame matching `include` (all samples, if `include` is empty) and no frame
+    /// matching `exclude`. The other samples count as filtered, so the accounts still add up.
     ///
-    /// Names are matched without suffixes; an unknown frame is matched as `[unknown: why]`.
+    /// Patterns match names without suffixes; an unknown frame has the name `[unknown: why]`.
     pub fn filter(&mut self, include: &[Glob], exclude: &[Glob]) {
         if include.is_empty() && exclude.is_empty() {
             return;

@@ -1,60 +1,61 @@
-//! The profile as pictures see it: stacks of names, without lines, addresses and labels, walked from the outermost in.
+//! The profile as pictures show it: stacks of names, without lines, addresses and labels, walked from the root.
 //!
-//! Frames that differ in what a picture does not show are many nodes of the profile and one here. The walk holds groups
-//! of nodes on its path only, and what is too small is cut off before it is looked at: a picture of a few thousand boxes
-//! costs that, and not a second trie of millions of nodes.
+//! Frames that differ only in what a picture does not show are many nodes of the profile and one box here. The walk
+//! holds only the groups of nodes on its path, and cuts off small groups before it descends into them. A picture of a
+//! few thousand boxes therefore costs a few thousand groups, and not a second trie of millions of nodes.
 
 use std::collections::HashMap;
 
 use super::trie::{NodeId, Trie};
 use super::view::ProfileView;
 
-/// How a profile is walked.
+/// How to walk a profile.
 #[derive(Clone, Copy, Debug)]
 pub struct Fold<'a> {
-    /// A number for each symbol of the profile; symbols of one number are one, and children come in its order.
+    /// A number for each symbol of the profile. Symbols with equal numbers share a box; siblings are visited in
+    /// ascending order of the numbers.
     pub items: &'a [u32],
-    /// What weighs fewer ticks is cut off; its ticks then end where it was cut, so that sums stay.
+    /// Boxes with fewer samples are cut off. Their samples then end at the parent box, so that sums stay equal.
     pub least: f64,
-    /// Leaf first: who is called by whom.
+    /// Begins at the leaf: callers are above their callees.
     pub reverse: bool,
 }
 
 /// A box of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Folded {
-    /// 0 for the outermost.
+    /// 0 for the outermost box.
     pub depth: usize,
-    /// The symbols' number.
+    /// The symbols' number from [`Fold::items`].
     pub item: u32,
-    /// Ticks that end here.
+    /// Samples that end in this box.
     pub ends: u64,
 }
 
-/// Ticks that are in no box.
+/// Samples that are in no box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boxless {
-    /// They have no frames.
+    /// Samples without frames.
     pub frameless: u64,
-    /// Even their outermost box is too small.
+    /// Samples whose outermost box is too small.
     pub cut: u64,
 }
 
-/// Nodes that are one box, each with the ticks that pass it, and ticks that end at all of them.
+/// Nodes that share a box, each with the number of samples that pass through it.
 struct Group {
     depth: usize,
     item: u32,
     members: Vec<(NodeId, u64)>,
 }
 
-/// A node that goes on from a group: by its item.
+/// A child (or, reversed, the parent) of a group's node: its item, the node, its samples.
 type Next = (u32, NodeId, u64);
 
 impl Fold<'_> {
-    /// Visits boxes, each before what is above it. Returns the ticks that are in none.
+    /// Visits boxes, each before the boxes above it. Returns the samples that are in no box.
     ///
     /// # Errors
-    /// The first that `visit` returns.
+    /// The first error that `visit` returns.
     pub fn walk<E>(
         &self,
         view: &ProfileView<'_>,
@@ -68,14 +69,15 @@ impl Fold<'_> {
         let cut = self.split(0, next, &mut waiting);
         while let Some(Group { depth, item: of, members }) = waiting.pop() {
             let (mut ends, next) = graph.next(&members, item);
-            // What waits is above this box, and the box is visited first.
+            // The queued groups are above this box, and this box is visited first.
             ends += self.split(depth + 1, next, &mut waiting);
             visit(Folded { depth, item: of, ends })?;
         }
         Ok(Boxless { frameless, cut })
     }
 
-    /// Makes groups of nodes, the lowest item last. Returns the ticks of those that are too small.
+    /// Groups nodes by item and pushes the groups in descending order, so that the lowest item is popped first. Returns
+    /// the samples of groups that are too small.
     fn split(&self, depth: usize, mut next: Vec<Next>, groups: &mut Vec<Group>) -> u64 {
         next.sort_unstable_by_key(|&(item, node, _)| (item, node));
         let mut cut = 0;
@@ -98,16 +100,16 @@ impl Fold<'_> {
     }
 }
 
-/// Where the walk can go from a node.
+/// The direction of a walk.
 enum Graph<'a> {
-    /// To its parent: reversed.
+    /// From a node to its parent: reversed.
     Up(&'a Trie),
-    /// To its children.
+    /// From a node to its children.
     Down {
-        /// Where each node's children start in `children`; one more says where the last end.
+        /// For each node, where its children start in `children`; one more entry marks the end of the last node's.
         starts: Vec<u32>,
         children: Vec<NodeId>,
-        /// Ticks that end at or below each node.
+        /// Samples that end at or below each node.
         totals: Vec<u64>,
         ends: HashMap<NodeId, u64>,
     },
@@ -130,7 +132,7 @@ impl Graph<'_> {
             starts[at] += starts[at - 1];
         }
         let mut children = vec![NodeId::ROOT; trie.nodes().len()];
-        // Filled from the back: each start is moved down to where it belongs.
+        // Filled from the back: each start moves down until it is at the node's first child.
         starts.rotate_left(1);
         for node in trie.nodes().rev() {
             let place = &mut starts[trie.parent(node).index()];
@@ -143,7 +145,7 @@ impl Graph<'_> {
         Graph::Down { starts, children, totals, ends: leaves.iter().copied().collect() }
     }
 
-    /// The outermost nodes, and the ticks that have none.
+    /// The outermost nodes, and the number of samples without frames.
     fn first(&self, leaves: &[(NodeId, u64)], item: impl Fn(NodeId) -> u32) -> (u64, Vec<Next>) {
         match self {
             Graph::Up(_) => {
@@ -155,7 +157,7 @@ impl Graph<'_> {
         }
     }
 
-    /// The nodes that go on from some, and the ticks that end there.
+    /// The next nodes above `members`, and the number of samples that end at `members`.
     fn next(&self, members: &[(NodeId, u64)], item: impl Fn(NodeId) -> u32) -> (u64, Vec<Next>) {
         let mut end = 0;
         let mut next = Vec::new();
@@ -185,11 +187,11 @@ mod tests {
     use crate::profile::{Frame, Kind, Labels, Profile};
     use crate::sample::Event;
 
-    /// What a walk visits: depth, name, ticks that end there; and the ticks without frames.
+    /// The boxes that a walk visits (depth, name, samples that end there), and the samples in no box.
     fn told(stacks: &[(&str, u64)], least: f64, reverse: bool) -> (Vec<(usize, String, u64)>, Boxless) {
         let mut profile = Profile::new();
         for (at, (stack, ticks)) in stacks.iter().enumerate() {
-            // Each frame has an address of its own: many nodes are one box.
+            // Each frame has its own address, so that many nodes share a box.
             let frames: Vec<Arc<Frame>> = stack
                 .chars()
                 .map(|c| Frame { address: at as u64, ..Frame::named(Kind::Java, c.to_string()) })

@@ -1,4 +1,4 @@
-//! A frame: what ran, by its right name, or why the name is unknown.
+//! A frame: the name of the code that ran, or the reason why the name is unknown.
 
 use std::sync::Arc;
 
@@ -8,47 +8,47 @@ use super::file_trait::FileTraits;
 pub use super::kind::Kind;
 pub use crate::text::{clean, is_clean};
 
-/// Why a frame has no name. The label is what is printed: `[unknown: label]`.
+/// Why a frame has no name. Formats print the label: `[unknown: label]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum UnknownReason {
     /// No mapping covers the address.
     NotMapped,
-    /// The process's mappings could not be read in time, or are more than are kept.
+    /// The process's mappings could not be read in time, or exceed the limit.
     MappingsUnread,
-    /// The process had ended, and its mappings were never seen.
+    /// The process ended before its mappings were read.
     ProcessGone,
-    /// The file could not be opened, is no regular file, or is not the one that was mapped.
+    /// The file could not be opened, is not a regular file, or is not the one that was mapped.
     FileUnavailable,
     /// The file is mapped but has no symbol there.
     NoSymbol,
-    /// The file is no ELF file that can be read.
+    /// The file is not an ELF file, or is damaged.
     BadFile,
     /// Reading the file took too long or ended the symbol worker.
     WorkerFailed,
-    /// Code in anonymous memory, of a runtime that keeps no map.
+    /// Code in anonymous memory, of a runtime without a perf map.
     AnonymousCode,
-    /// Code in a JVM that no agent reports on.
+    /// Code of a JVM without an agent.
     NoAgent,
-    /// Code in a JVM's code cache that its log does not name.
+    /// Code in a JVM's code cache that the agent's log does not name.
     NotLogged,
-    /// The method that was there had been unloaded or replaced around that time.
+    /// The method at this address was unloaded or replaced about that time.
     CodeMoved,
-    /// The method that the interpreter ran had been unloaded or redefined around that time.
+    /// The method that the interpreter ran was unloaded or redefined about that time.
     MethodGone,
-    /// The JVM's log was cut (quota, garbage).
+    /// The agent's log was cut (quota, invalid records).
     LogCut,
-    /// In a JVM's anonymous memory, where it has no code now.
+    /// An address in a JVM's anonymous memory, where the JVM has no code now.
     NoCode,
-    /// What a JVM's memory says about its code makes no sense, or is more than is read of one JVM.
+    /// The code descriptions in a JVM's memory are inconsistent, or exceed the limit for one JVM.
     BadMemory,
     /// The kernel hides its symbols (`kptr_restrict`).
     KernelHidden,
-    /// Not in kernel text, a module or a BPF program.
+    /// The address is not in kernel text, a module or a BPF program.
     NotKernelText,
 }
 
 impl UnknownReason {
-    /// Every reason, in the order of declaration.
+    /// All reasons, in the order of declaration.
     pub const ALL: [UnknownReason; 17] = [
         UnknownReason::NotMapped,
         UnknownReason::MappingsUnread,
@@ -69,7 +69,7 @@ impl UnknownReason {
         UnknownReason::NotKernelText,
     ];
 
-    /// The stable label, lower case.
+    /// The stable label, in lower case.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -94,20 +94,20 @@ impl UnknownReason {
     }
 }
 
-/// The file that code was mapped from.
+/// The file from which code was mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Module {
-    /// The path as the process names it, or `[kernel]`, `[vdso]`, a module's name in brackets.
+    /// The path as the process names it, or `[kernel]`, `[vdso]`, or a kernel module's name in brackets.
     pub path: Arc<str>,
-    /// GNU build id, if it has one.
+    /// GNU build id, if the file has one.
     pub build_id: Option<Arc<[u8]>>,
-    /// What explains why its code has no names. Not a part of what formats keep.
+    /// The properties that explain why its code has no names; formats do not store them.
     #[serde(default)]
     pub traits: FileTraits,
 }
 
 impl Module {
-    /// A module of which only the path is known.
+    /// A module with only a path.
     #[must_use]
     pub fn at(path: impl Into<Arc<str>>) -> Module {
         Module { path: path.into(), build_id: None, traits: FileTraits::default() }
@@ -119,41 +119,40 @@ impl Module {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The build id as tools write it, in hexadecimal digits; empty if it has none.
+    /// The build id in hexadecimal digits, as tools write it; empty if the file has no build id.
     #[must_use]
     pub fn build_id_text(&self) -> String {
         self.build_id.iter().flat_map(|id| id.iter()).map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// One frame of a stack. Text is already fit to print: no control characters (whoever takes a name from outside
-/// cleans it with [`clean`]).
+/// One frame of a stack. Its text contains no control characters: code that reads a name from outside cleans the name
+/// with [`clean`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
-    /// What sort of code.
+    /// Sort of code.
     pub kind: Kind,
-    /// The function, without suffix and without offset; for unknown frames the module's base name or nothing;
-    /// where no symbol covers the place, the base name with the block of addresses.
-    /// Java: `package.Class.method`, dotted.
+    /// The function, without suffix and offset. Java: `package.Class.method`, dotted. Unknown frames: the module's base
+    /// name, or empty. Code without a symbol: the base name with the function's start or the block of addresses.
     pub name: Arc<str>,
-    /// Why the name is unknown: set if and only if `kind` is [`Kind::Unknown`].
+    /// Why the name is unknown: `Some` if and only if `kind` is [`Kind::Unknown`].
     pub unknown: Option<UnknownReason>,
-    /// Source file, as far as it is known.
+    /// Source file, if known.
     pub file: Option<Arc<str>>,
-    /// Source line, 0 if unknown.
+    /// Source line; 0 if unknown.
     pub line: u32,
-    /// Bytecode index, Java only.
+    /// Bytecode index; Java only.
     pub bci: Option<u32>,
-    /// The mapped file; none for Java.
+    /// The mapped file; `None` for Java.
     pub module: Option<Arc<Module>>,
-    /// Address to print in pprof: file offset for modules, absolute for the kernel and for what is not known. 0 for
-    /// generated code: a method is compiled to many places, and to others in the next run. Frames that differ only in
-    /// this are one frame in pictures.
+    /// Address for pprof: the file offset for modules, absolute for the kernel and for unknown code. 0 for JIT code,
+    /// because a method is compiled to many addresses, and to others in the next run. Pictures draw frames that differ
+    /// only in their address as one.
     pub address: u64,
 }
 
 impl Frame {
-    /// A frame with a kind and a name and nothing else.
+    /// A frame with only a kind and a name.
     #[must_use]
     pub fn named(kind: Kind, name: impl Into<Arc<str>>) -> Frame {
         Frame {
@@ -168,7 +167,7 @@ impl Frame {
         }
     }
 
-    /// A frame whose name is not known.
+    /// A frame without a known name; its name is the module's base name.
     #[must_use]
     pub fn unknown(why: UnknownReason, module: Option<Arc<Module>>, address: u64) -> Frame {
         let name = module.as_ref().map_or("", |m| m.base_name()).into();

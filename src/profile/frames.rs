@@ -1,4 +1,4 @@
-//! Frames, kept once and numbered: a symbol is what a picture tells apart, a frame also has its line and address.
+//! Interned frames: a symbol is what a picture distinguishes, a frame also has a line and an address.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use ahash::RandomState;
 use super::frame::{Frame, Kind, Module, UnknownReason};
 use super::strings::{StrId, Strings};
 
-/// Frames that a profile may have; the rest become [`FrameTable::FULL`]. 4 million are some 300 MB.
+/// Limit on the frames of a profile; later ones become [`FrameTable::FULL`]. 4 million frames are some 300 MB.
 const MAX_FRAMES: usize = 4 << 20;
 
-/// Frames whose number is remembered by the address of their `Arc`.
+/// Number of frames whose id is cached by the address of their `Arc`.
 const RECENT: usize = 1 << 14;
 
-/// A frame of a profile.
+/// Number of a frame in a [`FrameTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameId(pub(super) u32);
 
 impl FrameId {
-    /// The frame that an item of a profile's trie stands for.
+    /// The frame of an item of a profile's trie.
     #[must_use]
     pub fn from_item(item: u32) -> FrameId {
         FrameId(item)
     }
 }
 
-/// What pictures tell apart: frames of one symbol are one box.
+/// The part of a frame that pictures show: frames of one symbol share a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Symbol {
-    /// What sort of code.
+    /// Sort of code.
     pub kind: Kind,
     /// As in [`Frame::name`].
     pub name: StrId,
@@ -57,7 +57,7 @@ pub struct FrameTable {
     module_ids: HashMap<Arc<Module>, u32, RandomState>,
     records: Vec<Record>,
     ids: HashMap<Record, u32, RandomState>,
-    /// The `Arc`s are held, so an address that is found here is still the frame that it was.
+    /// The cache holds the `Arc`s, so an address found here still belongs to the same frame.
     recent: Vec<Option<(Arc<Frame>, FrameId)>>,
 }
 
@@ -79,10 +79,10 @@ impl Default for FrameTable {
 }
 
 impl FrameTable {
-    /// Stands for all frames that came when the table was full.
+    /// Stands for every frame that was added when the table was full.
     pub const FULL: FrameId = FrameId(0);
 
-    /// The number of a frame.
+    /// The number of a frame; adds the frame if it is new.
     pub fn intern(&mut self, frame: &Arc<Frame>) -> FrameId {
         let address = Arc::as_ptr(frame) as usize as u64;
         let place = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT;
@@ -152,7 +152,7 @@ impl FrameTable {
         (0..self.records.len() as u32).map(FrameId)
     }
 
-    /// The frame of a number, put together again.
+    /// The frame of a number, assembled from its interned parts.
     #[must_use]
     pub fn get(&self, id: FrameId) -> Frame {
         let Record { symbol, file, line, bci, module, address } = self.records[id.0 as usize];
@@ -169,7 +169,7 @@ impl FrameTable {
         }
     }
 
-    /// The place of a frame's symbol in [`FrameTable::symbols`].
+    /// The index of a frame's symbol in [`FrameTable::symbols`].
     #[must_use]
     pub fn symbol_of(&self, id: FrameId) -> u32 {
         self.records[id.0 as usize].symbol

@@ -1,11 +1,11 @@
-//! What sort of code a frame is, and all that goes by it: one table for all formats.
+//! The kind of a frame, and all that depends on it: one table for all formats.
 
 use serde::{Deserialize, Serialize};
 
-/// What sort of code a frame is: colours, suffixes and filters go by it.
+/// The sort of code of a frame; it determines colours, suffixes and filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
-    /// The process (or its name, where processes of one name are summed) at the root.
+    /// A process at the root, or all processes of one name where they are summed.
     Process,
     /// A thread, under its process.
     Thread,
@@ -21,40 +21,40 @@ pub enum Kind {
     Java,
     /// A Java method that was inlined into a compiled one.
     JavaInlined,
-    /// Java in the interpreter.
+    /// A Java method that HotSpot's interpreter ran.
     JavaInterpreted,
-    /// Code that HotSpot generated and that is no method: stubs, adapters.
+    /// Code that HotSpot generated and that is not a method: stubs, adapters.
     JvmStub,
     /// Code of another runtime's JIT (Node, Python, .NET), named by its perf map.
     Jit,
-    /// Not code: `[truncated]`, `[lost]` and their like.
+    /// Not code: `[truncated]`, `[lost]` and similar frames.
     Marker,
-    /// A frame whose name is not known; [`Frame::unknown`](super::Frame::unknown) says why.
+    /// A frame without a known name; [`Frame::unknown`](super::Frame::unknown) has the reason.
     Unknown,
 }
 
-/// What wrote the code.
+/// The producer of the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
-    /// No code: what stands in a stack for a process, a thread, or something that is missing.
+    /// Not code: a frame that stands for a process, a thread, or a missing part of the stack.
     NotCode,
     /// The kernel.
     Kernel,
-    /// A compiler of C++.
+    /// A C++ compiler.
     Cpp,
-    /// A compiler of another language, ahead of time.
+    /// An ahead-of-time compiler of another language.
     Native,
-    /// Java's programmers.
+    /// Java source code.
     Java,
-    /// A JVM, for its own use.
+    /// HotSpot, for its own use.
     Jvm,
-    /// A runtime that keeps a perf map.
+    /// A runtime that writes a perf map.
     Jit,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
-/// How it is run.
+/// How the code is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
     /// By the CPU itself.
@@ -66,25 +66,25 @@ pub enum Tier {
 /// A row of the table of kinds.
 #[derive(Clone, Copy, Debug)]
 pub struct KindFacts {
-    /// What wrote the code.
+    /// The producer of the code.
     pub origin: Origin,
     /// How it is run.
     pub tier: Tier,
-    /// Whether it is a part of its caller's code.
+    /// Whether the code is inlined into its caller's.
     pub inlined: bool,
-    /// How it is written as a function's `system_name` in pprof: files of any age are read by it.
+    /// `system_name` of a function in pprof. Existing files are read by these labels, so they must not change.
     pub label: &'static str,
-    /// Behind names in folded stacks: tools and people go by it.
+    /// Suffix of names in folded stacks. Other tools and users depend on it.
     pub suffix: &'static str,
-    /// The word beside its colour in pictures; none if it is not told.
+    /// The word beside its colour in pictures; `None` if the legend leaves it out.
     pub legend: Option<&'static str>,
-    /// What OpenTelemetry calls it; none where it has no word.
+    /// OpenTelemetry's name for the kind; `None` if OpenTelemetry has no name for it.
     pub otel: Option<&'static str>,
-    /// What the report calls it.
+    /// The report's name for the kind; empty for frames that are not code or unknown.
     pub language: &'static str,
-    /// The middle of its colours, red, green, blue: green Java (lighter if interpreted), aqua inlined, yellow C++, orange
-    /// kernel, red other native code, as users of async-profiler and flamegraph.pl know them; what is no code is grey or
-    /// blue.
+    /// The middle of its range of colours, as red, green, blue. The colours follow async-profiler and flamegraph.pl:
+    /// green Java (lighter if interpreted), aqua inlined, yellow C++, orange kernel, red other native code. Frames that
+    /// are not code are grey or blue.
     pub colour: [u8; 3],
 }
 
@@ -133,20 +133,20 @@ impl Kind {
         KindFacts { origin, tier, inlined, label, suffix, legend, otel, language, colour }
     }
 
-    /// What wrote the code.
+    /// The producer of the code.
     #[must_use]
     pub fn origin(self) -> Origin {
         self.facts().origin
     }
 
-    /// The kind of a label of [`KindFacts::label`].
+    /// The kind with this [`KindFacts::label`].
     #[must_use]
     pub fn labelled(label: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.facts().label == label)
     }
 
-    /// The kind of what was inlined into `outer`, of which only that is known: native code, unless `outer` is of a language
-    /// that has a kind for it.
+    /// The kind of code that was inlined into `outer`: native code, unless the language of `outer` has its own inlined
+    /// kind.
     #[must_use]
     pub fn inlined_in(outer: Option<Kind>) -> Kind {
         let outer = outer.map(Kind::facts).filter(|outer| outer.tier == Tier::Compiled);
@@ -156,7 +156,7 @@ impl Kind {
         of_outer.unwrap_or(Kind::NativeInlined)
     }
 
-    /// Whether a frame of this kind can be a part of the code of one of kind `outer`.
+    /// Whether a frame of this kind can be inlined into one of kind `outer`.
     #[must_use]
     pub fn is_inlined_into(self, outer: Kind) -> bool {
         let (own, outer) = (self.facts(), outer.facts());

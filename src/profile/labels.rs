@@ -1,4 +1,4 @@
-//! Labels: whose sample it is.
+//! Labels: the process, thread and container of a sample.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,57 +6,56 @@ use std::sync::Arc;
 use ahash::RandomState;
 use serde::{Deserialize, Serialize};
 
-/// What stands for the name of a container that had gone before it was looked at.
+/// The name of a container that ended before its labels were read.
 const GONE: &str = "[gone]";
 
-/// Whose samples: equal labels are one row. Names are fit to print once they are in a profile.
+/// Properties of samples; samples with equal labels share a row. A profile replaces control characters in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Labels {
-    /// Process id in the initial pid namespace; 0 if it is not known or processes of one name are summed.
+    /// Process id in the initial pid namespace; 0 if it is unknown or processes of one name are summed.
     pub pid: u32,
     /// The comm of the group leader.
     pub process: Arc<str>,
-    /// The thread's name; empty unless threads are told apart.
+    /// The thread's name; empty unless threads are separate.
     pub thread: Arc<str>,
-    /// Thread id in the initial pid namespace; 0 unless threads are told apart.
+    /// Thread id in the initial pid namespace; 0 unless threads are separate.
     pub tid: u32,
-    /// kernfs id of the cgroup in the hierarchy that tells containers apart; 0 if it is not known.
+    /// kernfs id of the cgroup in the hierarchy that identifies containers; 0 if unknown.
     pub cgroup: u64,
-    /// The container; none outside of containers.
+    /// The container; `None` outside of containers.
     pub container: Option<Arc<ContainerLabels>>,
 }
 
-/// A container or at least a pod; what is not known of it is empty.
+/// A container, or only its pod; unknown fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ContainerLabels {
     /// The pod's namespace.
     pub namespace: Arc<str>,
-    /// The pod.
+    /// The pod's name.
     pub pod: Arc<str>,
-    /// Its name in its pod.
+    /// The container's name in its pod.
     pub container: Arc<str>,
-    /// Its name outside of pods.
+    /// The container's name outside of pods.
     pub name: Arc<str>,
-    /// Its id: 64 hexadecimal digits.
+    /// The container's id: 64 hexadecimal digits.
     pub id: Arc<str>,
     /// The pod's uid.
     pub pod_uid: Arc<str>,
 }
 
 impl ContainerLabels {
-    /// A container of which nothing is known, since it had gone before it was looked at.
+    /// A container that ended before its labels were read.
     #[must_use]
     pub fn gone() -> ContainerLabels {
         ContainerLabels { name: GONE.into(), ..ContainerLabels::default() }
     }
 
-    /// Whether it is such a one.
+    /// Whether the container ended before its labels were read.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         &*self.name == GONE && self.id.is_empty()
     }
 
-    /// The same with other texts.
     pub(super) fn map(&self, mut text: impl FnMut(&Arc<str>) -> Arc<str>) -> ContainerLabels {
         let ContainerLabels { namespace, pod, container, name, id, pod_uid } = self;
         ContainerLabels {
@@ -69,7 +68,7 @@ impl ContainerLabels {
         }
     }
 
-    /// How people call it: `namespace/pod/container`, a name, or the first digits of its id.
+    /// A title for display: `namespace/pod/container`, a name, or the first digits of the id.
     #[must_use]
     pub fn title(&self) -> String {
         let ContainerLabels { namespace, pod, container, name, .. } = self;
@@ -81,7 +80,7 @@ impl ContainerLabels {
         }
     }
 
-    /// The digits of its id, or else of its pod's uid, that container tools show.
+    /// The first 12 digits of its id, or else of its pod's uid, as container tools show them.
     #[must_use]
     pub fn short_id(&self) -> &str {
         let id = if self.id.is_empty() { &self.pod_uid } else { &self.id };
@@ -89,11 +88,10 @@ impl ContainerLabels {
     }
 }
 
-/// Labels of a profile, told apart by number.
+/// Number of labels in a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelsId(pub(super) u32);
 
-/// Distinct labels, numbered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LabelTable {
     list: Vec<Arc<Labels>>,

@@ -1,7 +1,7 @@
 //! The profile: a trie of frames, weights by labels, and accounts that add up.
 //!
-//! Knows no stage before it and no format after it. Ticks that were lost are no samples: they stay in [`Accounts`], and
-//! each format writes them beside the samples, so that every format sums to `kept + lost`.
+//! This module depends on no stage before it and on no output format. Lost ticks are not samples: they stay in
+//! [`Accounts`], and each format writes them beside the samples, so that every format sums to `kept + lost`.
 
 pub mod accounts;
 pub mod advice;

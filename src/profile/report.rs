@@ -1,4 +1,4 @@
-//! What a run has to say besides its profile: plain data, filled by the session, printed by `output`.
+//! The facts about a run besides its profile: plain data, filled by the session, printed by `output`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::tables::Unknown;
 use crate::limits::LimitRow;
 use crate::sample::Event;
 
-/// A run.
+/// Facts about a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// What was profiled, for people: `all processes`, `pid 4711`, a command.
@@ -26,26 +26,26 @@ pub struct RunReport {
     pub start: String,
     /// Seconds of sampling.
     pub duration_s: f64,
-    /// Ticks a second and CPU that were asked for.
+    /// Requested ticks per second and CPU.
     pub requested_hz: f64,
-    /// And those that the clock was set to.
+    /// Ticks per second and CPU that the clock was set to.
     pub effective_hz: f64,
-    /// What was sampled: the event that was asked for first.
+    /// The event that the user named first.
     #[serde(flatten)]
     pub first: EventReport,
-    /// The other events that were asked for.
+    /// The other events of the run.
     #[serde(default, rename = "events", skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<EventReport>,
     /// JVMs that were sampled or attached to.
     pub jvms: Vec<JvmReport>,
-    /// The cgroups that were chosen.
+    /// The selected cgroups.
     #[serde(default)]
     pub groups: Vec<GroupReport>,
-    /// Time that the hypervisor took from this host in the same seconds, as a share of all CPU time.
+    /// CPU time that the hypervisor took from this host during the run, as a share (0 to 1) of all CPU time.
     pub steal: Option<f64>,
-    /// What the run itself cost.
+    /// Resources that jbpf-prof itself used.
     pub cost: Cost,
-    /// Limits that were met since the run began: what was not read or kept.
+    /// Limits that were reached during the run: parts that were not read or kept.
     #[serde(default)]
     pub limits: Vec<LimitRow>,
     /// Sentences that a reader must not miss.
@@ -54,22 +54,23 @@ pub struct RunReport {
     pub outputs: Vec<String>,
 }
 
-/// What became of an event's samples.
+/// Accounts, unknown frames and stop reasons of an event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventReport {
-    /// Of what.
+    /// The sampled event.
     #[serde(default, skip_serializing_if = "is_cpu")]
     pub event: Event,
     /// Where the samples went.
     pub accounts: Accounts,
-    /// Of the filtered ticks, those of CPUs that had nothing to do; 0 where idleness is shown.
+    /// Of the filtered ticks, those of idle CPUs; 0 where idleness is shown.
     pub idle: u64,
     /// Frames without a name in the profile's stacks.
     pub unknown: Unknown,
-    /// How walks of user stacks ended, by samples: the reason's label. Of all that was sampled: the profile may have less,
-    /// if it was filtered by names.
+    /// Stop reasons of user stacks: label and number of samples. All samples count, including those that a filter by
+    /// name removed from the profile.
     pub ends: Vec<(String, u64)>,
-    /// Files in whose code walks ended before the root, those with the most samples first: at most [`MAX_ENDED_IN`].
+    /// Files in whose code the unwinder stopped before the root, those with the most samples first: at most
+    /// [`MAX_ENDED_IN`].
     #[serde(default)]
     pub ended_in: Vec<EndedIn>,
 }
@@ -79,167 +80,167 @@ fn is_cpu(event: &Event) -> bool {
     *event == Event::Cpu
 }
 
-/// Rows of [`EventReport::ended_in`].
+/// Maximum rows of [`EventReport::ended_in`].
 pub const MAX_ENDED_IN: usize = 100;
 
-/// A file whose frames' callers were not found, and why.
+/// A file with frames whose callers were not found, and the stop reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EndedIn {
-    /// Its path, as the processes that mapped it name it.
+    /// The path in the mount namespace of the processes that mapped it.
     pub file: String,
-    /// The reason's label, as in [`EventReport::ends`].
+    /// The stop reason's label, as in [`EventReport::ends`].
     pub why: String,
-    /// What to do about it: a sentence that is true of this file.
+    /// Advice: a sentence that is true of this file.
     #[serde(default)]
     pub advice: String,
-    /// Ticks whose stacks end there.
+    /// Samples whose stacks end there.
     pub ticks: u64,
 }
 
-/// A JVM and how its code was named.
+/// A JVM and the source of its names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JvmReport {
     /// Process id in the initial pid namespace.
     pub pid: u32,
-    /// Main class or jar, fit to print.
+    /// Main class or jar, without control characters.
     pub name: String,
-    /// Its version, as it says itself.
+    /// Version, as the JVM reports it.
     pub version: String,
-    /// Of a JVM that is newer: the newest feature release that jbpf-prof is tested with.
+    /// For a JVM that is newer: the newest feature release that jbpf-prof is tested with.
     #[serde(default)]
     pub newer_than: Option<u32>,
-    /// Where names come from.
+    /// Symbol source of the JVM's code.
     pub names: NameSource,
-    /// Why they do not come from the agent, where the JVM's memory was read instead.
+    /// Why the agent is not the source, where the JVM's memory was read instead.
     #[serde(default)]
     pub no_agent: Option<JvmRefusal>,
-    /// Whether compiled code keeps frame pointers; none if its flags could not be read.
+    /// Whether compiled code keeps frame pointers; `None` if the JVM's flags could not be read.
     pub frame_pointers: Option<bool>,
-    /// Why its own description of its code could not be had, so that its stacks were walked by frame pointers alone.
+    /// Why the JVM's VMStructs were not available, so that its stacks were unwound by frame pointers alone.
     pub undescribed: Option<String>,
-    /// Share (0 to 1) of Java leaf ticks in code that has debug records at calls and safepoints only: it was compiled
-    /// before the agent came, or there is no agent.
+    /// Share (0 to 1) of Java leaf samples in code with debug records only at calls and safepoints. Such code was
+    /// compiled before the agent was loaded, or there is no agent.
     pub compiled_before: Option<f64>,
-    /// Ticks of the process.
+    /// Samples of the process.
     pub ticks: u64,
-    /// Ticks with a Java frame.
+    /// Samples with a Java frame.
     pub java_ticks: u64,
-    /// Of those, ticks that do not reach the root.
+    /// Of `java_ticks`, samples whose stack does not reach the root.
     pub rootless_ticks: u64,
-    /// Bytes of the agent's log.
+    /// Size of the agent's log in bytes.
     pub log_bytes: u64,
     /// Whether the log was cut.
     pub log_cut: bool,
-    /// CPU throttling of its cgroup in the same seconds; none if it had no quota.
+    /// CPU throttling of the JVM's cgroup during the run; `None` if the cgroup had no quota.
     pub throttling: Option<ThrottleTotals>,
 }
 
-/// Where the names of a JVM's code come from.
+/// The symbol source of a JVM's code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameSource {
-    /// The agent was there from the start (`-agentpath`).
+    /// The agent was loaded at the start of the JVM (`-agentpath`).
     AgentAtStart,
-    /// The agent was attached, in so many milliseconds.
+    /// The agent was attached to a running JVM.
     AgentLate {
-        /// From the request to the last replayed record.
+        /// Milliseconds from the request to the last replayed record.
         ms: u64,
     },
-    /// The JVM came during the run; the agent was attached then.
+    /// The JVM started during the run; the agent was attached then.
     AgentDuringRun {
-        /// From the request to the last replayed record.
+        /// Milliseconds from the request to the last replayed record.
         ms: u64,
     },
-    /// They were read out of the JVM's memory.
+    /// Names were read from the JVM's memory.
     Memory {
-        /// From the request until its memory could be read.
+        /// Milliseconds from the request until the JVM's memory could be read.
         ms: u64,
     },
-    /// Nobody asked for names.
+    /// Names were not requested, or attaching has not finished.
     #[default]
     Off,
-    /// There is no agent.
+    /// Names are not available.
     Refused {
         /// The stable name of the reason: `attach disabled`, `noexec tmp`, ….
         label: String,
-        /// What to do about it.
+        /// Advice on this reason: one or more sentences.
         hint: String,
     },
 }
 
-/// Why something could not be had of a JVM.
+/// Why a JVM or the host refused something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JvmRefusal {
     /// The stable name of the reason: `attach disabled`, `noexec tmp`, ….
     pub label: String,
-    /// What to do about it.
+    /// Advice on this reason: one or more sentences.
     pub hint: String,
 }
 
-/// A cgroup that was chosen, and how it was kept from running in the time of the profile: a service that is throttled
-/// has an innocent flame graph.
+/// A selected cgroup and its CPU throttling during the profile. Throttling is not visible in a flame graph: a throttled
+/// service looks innocent there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupReport {
-    /// As `/proc/PID/cgroup` writes it, fit to print.
+    /// As `/proc/PID/cgroup` writes it, without control characters.
     pub path: String,
     /// `v2`, or `v1` with a controller.
     pub hierarchy: String,
-    /// CPUs that the tightest limit on it grants at the end; none without limit.
+    /// CPUs that the tightest limit grants at the end of the run; `None` without a limit.
     pub limit_cpus: Option<f64>,
-    /// Enforcement periods with something to run, at the level that was throttled longest.
+    /// Enforcement periods with runnable threads, at the level that was throttled longest.
     pub periods: u64,
-    /// Of them, those in which it was throttled.
+    /// Of `periods`, those in which the cgroup was throttled.
     pub throttled_periods: u64,
-    /// How long its threads were kept from running, microseconds, summed over CPUs.
+    /// Time for which threads were throttled, in microseconds, summed over CPUs.
     pub throttled_usec: u64,
-    /// Time in which some thread of it waited for a CPU, microseconds; v2 only.
+    /// Time in which some thread of the cgroup waited for a CPU, in microseconds; v2 only.
     pub pressure_usec: Option<u64>,
 }
 
 /// CPU throttling of a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThrottleTotals {
-    /// Periods in which it was throttled.
+    /// Periods in which the cgroup was throttled.
     pub times: u64,
-    /// For how long altogether, in microseconds.
+    /// Total throttled time in microseconds.
     pub usec: u64,
 }
 
-/// What a run cost.
+/// Resources that a run used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// CPU seconds of the broker.
     pub broker_s: f64,
     /// CPU seconds of the symbol workers.
     pub worker_s: f64,
-    /// CPU seconds of the children that open files and ask JVMs.
+    /// CPU seconds of the children that open files and attach to JVMs.
     pub helpers_s: f64,
-    /// Seconds that the BPF program ran; none where the kernel does not count it.
+    /// Seconds that the BPF program ran; `None` where the kernel does not measure it.
     pub bpf_s: Option<f64>,
     /// Runs of the BPF program.
     pub bpf_runs: u64,
-    /// Most resident memory of the broker, and that of its children at the end, in bytes.
+    /// Peak resident memory of the broker plus that of its children at the end, in bytes.
     pub rss_bytes: u64,
     /// Memory of BPF maps and buffers, in bytes.
     pub maps_bytes: u64,
-    /// What of it was spent while nothing began or ended; none if the run was too short to tell.
+    /// The part of the CPU time after the start and before the end of the run; `None` if the run was too short.
     #[serde(default)]
     pub steady: Option<Steady>,
 }
 
-/// What a run cost between its first seconds, in which names are learnt, and its end, when files are written.
+/// CPU time between the first seconds of a run, in which names are read, and its end, when files are written.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
-    /// How long that was.
+    /// Length of this time in seconds.
     pub seconds: f64,
-    /// CPU seconds, all counted.
+    /// CPU seconds of all processes and the BPF program.
     pub cpu_s: f64,
-    /// When it began, seconds after the first tick.
+    /// Start of this time, in seconds after the first tick.
     pub after_s: f64,
 }
 
 impl Cost {
-    /// All CPU seconds.
+    /// CPU seconds of all processes and the BPF program.
     #[must_use]
     pub fn cpu_s(&self) -> f64 {
         self.broker_s + self.worker_s + self.helpers_s + self.bpf_s.unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! Samples: how often each stack was seen, for whom.
+//! Samples: how often each stack was seen, and with which labels.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -14,21 +14,21 @@ use super::strings::Strings;
 use super::trie::{NodeId, Trie};
 use crate::sample::Event;
 
-/// Nodes that a profile may have: 16 bytes each, so 256 MB at the very most; half a minute of a large program has some
-/// hundred thousand.
+/// Limit on the nodes of a profile. A node has up to 16 bytes, so the limit is 256 MB; half a minute of a large program
+/// has some hundred thousand nodes.
 const MAX_NODES: usize = 16 << 20;
 
-/// What was counted.
+/// How much a sample counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Weight {
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
-    /// What they stand for, in the unit of their event; 0 if the source did not say.
+    /// The amount that the samples stand for, in the unit of their event; 0 if the source did not report it.
     pub value: u64,
 }
 
 impl Weight {
-    /// The sum, if both its parts fit into 63 bits: what formats with signed numbers can hold.
+    /// The sum, if both its parts fit into 63 bits, the limit of formats with signed numbers.
     #[must_use]
     pub fn checked_add(self, other: Weight) -> Option<Weight> {
         let add = |a: u64, b: u64| a.checked_add(b).filter(|sum| i64::try_from(*sum).is_ok());
@@ -43,12 +43,12 @@ impl std::ops::AddAssign for Weight {
     }
 }
 
-/// The time that a profile is from; wall clock, as a label only.
+/// The time span of a profile; wall clock, for display only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSpan {
-    /// Nanoseconds since 1970; 0 if it is not known.
+    /// Nanoseconds since 1970; 0 if unknown.
     pub start_unix_ns: u64,
-    /// Nanoseconds; 0 if it is not known.
+    /// Nanoseconds; 0 if unknown.
     pub duration_ns: u64,
 }
 
@@ -68,31 +68,30 @@ impl TimeSpan {
 /// A row of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The leaf; the stack is the way up from it.
+    /// The leaf; the stack is the path from it up to the root.
     pub leaf: NodeId,
-    /// Whose it is.
+    /// Process, thread and container.
     pub labels: LabelsId,
-    /// Of what.
+    /// The sampled event.
     pub event: Event,
-    /// In which second from the beginning of the profile; 0 in a profile that does not tell seconds apart.
+    /// Seconds since the beginning of the profile; 0 in a profile that does not distinguish seconds.
     pub second: u16,
-    /// How much.
+    /// Number of samples and their amount.
     pub weight: Weight,
 }
 
-/// Stacks, what they weigh for whom, and the accounts of the time they are from: of one event, or of several.
+/// Stacks with their weights and labels, and the accounts of the same time; of one event or of several.
 #[derive(Clone, Debug)]
 pub struct Profile {
     accounts: BTreeMap<Event, Accounts>,
-    /// The time that it is from.
+    /// The time span of the samples.
     pub span: TimeSpan,
     frames: FrameTable,
     labels: LabelTable,
     label_text: Strings,
     trie: Trie,
-    /// By stack, labels, event and second.
     samples: HashMap<(NodeId, LabelsId, Event, u16), Weight, RandomState>,
-    /// The way to the last stack: the next one often begins like it.
+    /// The path to the last stack: the next stack often begins with the same frames.
     last: Vec<(FrameId, NodeId)>,
     cut: u64,
 }
@@ -110,7 +109,7 @@ impl Profile {
         Profile::with_room(MAX_NODES)
     }
 
-    /// An empty profile that will have at most so many nodes of stacks, of 16 bytes each; see [`Profile::cut`].
+    /// An empty profile with a limit on the nodes of its stacks, of up to 16 bytes each; see [`Profile::cut`].
     #[must_use]
     pub fn with_room(nodes: usize) -> Profile {
         Profile {
@@ -126,7 +125,7 @@ impl Profile {
         }
     }
 
-    /// The events of which there are samples or accounts; of an empty profile, time on a CPU.
+    /// The events that have samples or accounts; for an empty profile the default event, `cpu`.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = self.accounts.keys().copied().collect();
@@ -142,12 +141,13 @@ impl Profile {
         self.accounts.get(&event).cloned().unwrap_or_default()
     }
 
-    /// The same, for whoever fills the profile; `kept` is to be the number of the event's samples.
+    /// Accounts to be filled by the caller; `kept` must be the number of the event's samples.
     pub fn accounts_mut(&mut self, event: Event) -> &mut Accounts {
         self.accounts.entry(event).or_default()
     }
 
-    /// Adds a stack of time on a CPU. Its names are made fit to print; what is added for equal labels and an equal stack is summed.
+    /// Adds samples of the `cpu` event. Control characters in names are replaced; equal stacks with equal labels are
+    /// summed.
     pub fn add(&mut self, labels: &Labels, frames_root_first: &[Arc<Frame>], count: u64, weight_ns: u64) {
         let labels = self.intern_labels(labels);
         let stack = self.intern_stack(frames_root_first);
@@ -175,16 +175,16 @@ impl Profile {
         self.frames.intern(frame)
     }
 
-    /// The node of a stack, for [`Profile::add_at`]: a stack that comes again need not be looked up again.
+    /// The node of a stack, for [`Profile::add_at`]. A caller that keeps the node needs no second lookup.
     pub fn intern_stack(&mut self, frames_root_first: &[Arc<Frame>]) -> NodeId {
         let frames: Vec<FrameId> = frames_root_first.iter().map(|frame| self.frames.intern(frame)).collect();
         self.stack_of(&frames)
     }
 
-    /// The node of a stack whose frames are known by number.
+    /// The node of a stack of interned frames.
     ///
-    /// When the profile is full (16 million nodes, 4 million frames) the stack is cut where it leaves the others, see
-    /// [`Profile::cut`].
+    /// When the profile is full (16 million nodes, 4 million frames) the stack is cut at the first frame that needs a
+    /// new node; see [`Profile::cut`].
     pub fn stack_of(&mut self, frames_root_first: &[FrameId]) -> NodeId {
         let same = self.last.iter().zip(frames_root_first).take_while(|((last, _), frame)| last == *frame);
         self.last.truncate(same.count());
@@ -204,12 +204,13 @@ impl Profile {
         at
     }
 
-    /// Adds to a stack and labels that are known by number.
+    /// Adds to an interned stack and interned labels, in second 0.
     pub fn add_at(&mut self, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
         self.add_in(0, stack, labels, event, weight);
     }
 
-    /// The same in a second from the beginning of the profile on: see [`View::by_second`](super::ProfileView::by_second).
+    /// Adds as [`Profile::add_at`], in a second since the beginning of the profile; see
+    /// [`ProfileView::by_second`](super::ProfileView::by_second).
     pub fn add_in(&mut self, second: u16, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
         match self.samples.entry((stack, labels, event, second)) {
             Entry::Occupied(mut sum) => *sum.get_mut() += weight,
@@ -218,7 +219,7 @@ impl Profile {
         }
     }
 
-    /// Adds all of another profile, accounts included.
+    /// Adds all of another profile, including its accounts.
     pub fn merge(&mut self, other: &Profile) {
         let Profile { accounts, span, frames, labels: _, label_text: _, trie, samples: _, last: _, cut } =
             other;
@@ -244,12 +245,12 @@ impl Profile {
         self.cut += cut;
     }
 
-    /// Keeps the samples of some labels only; the others count as filtered.
+    /// Keeps only samples whose labels are wanted; the others count as filtered.
     pub fn keep(&mut self, wanted: impl Fn(&Labels) -> bool) {
         self.retain(|_, labels| wanted(labels));
     }
 
-    /// Takes samples out by what `keep` says of their leaf and labels; they count as filtered.
+    /// Removes samples for which `keep` is false; they count as filtered.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId, &Labels) -> bool) {
         let mut out: BTreeMap<Event, u64> = BTreeMap::new();
         let all = &self.labels;
@@ -265,13 +266,13 @@ impl Profile {
         }
     }
 
-    /// All samples, in an order that depends on what was added and when only.
+    /// All samples, in an order that depends only on what was added and in which order.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
         self.samples_of(|_| true)
     }
 
-    /// The samples of the events that are wanted, in that order.
+    /// The samples of the wanted events, in the order of [`Profile::samples`].
     pub(super) fn samples_of(&self, wanted: impl Fn(Event) -> bool) -> Vec<Sample> {
         let own = self.samples.iter().filter(|((_, _, event, _), _)| wanted(*event));
         let mut all: Vec<Sample> = own
@@ -281,7 +282,7 @@ impl Profile {
         all
     }
 
-    /// The stacks; a node's item is a frame.
+    /// The stacks; a node's item is the number of a frame.
     #[must_use]
     pub fn trie(&self) -> &Trie {
         &self.trie
@@ -305,14 +306,14 @@ impl Profile {
         self.labels.get(id)
     }
 
-    /// How often a stack was cut because the profile was full: more than 0 belongs into the report.
+    /// How often a stack was cut because the profile was full; the report must show a number above 0.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.cut
     }
 }
 
-/// Leaves with their ticks, whoever's, of samples in the order of their leaves.
+/// Leaves with the number of their samples, over all labels; `samples` must be in the order of leaves.
 pub(super) fn leaves(samples: &[Sample]) -> Vec<(NodeId, u64)> {
     let mut leaves: Vec<(NodeId, u64)> = Vec::with_capacity(samples.len());
     for Sample { leaf, weight, .. } in samples {

@@ -1,4 +1,4 @@
-//! Strings, kept once and numbered. Here foreign text is made fit to print, whoever forgot to do it before.
+//! Interned strings. Interning replaces control characters of foreign text, even if the caller did not.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use ahash::RandomState;
 
 use super::frame::{clean, is_clean};
 
-/// Characters that a name may have; longer ones are shortened in their middle.
+/// Maximum characters of a name; the middle of a longer name is cut out.
 pub const MAX_NAME: usize = 4096;
 
-/// A string of a profile.
+/// Number of a string in a [`Strings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StrId(u32);
 
-/// Distinct strings, numbered; number 0 is the empty one.
+/// Distinct strings; number 0 is the empty string.
 #[derive(Clone, Debug)]
 pub struct Strings {
     list: Vec<Arc<str>>,
@@ -33,7 +33,7 @@ impl Strings {
     /// The empty string.
     pub const EMPTY: StrId = StrId(0);
 
-    /// The number of `text`, made fit to print.
+    /// The number of `text` after cleaning and shortening it; adds the string if it is new.
     pub fn intern(&mut self, text: &Arc<str>) -> StrId {
         if let Some(&id) = self.ids.get(&**text) {
             return id;

@@ -1,5 +1,5 @@
-//! Functions of which only the place is known, since their file was stripped of its symbols: how they are called, and
-//! how much of a profile they are.
+//! Functions of stripped files: their substitute names, which are made of file and address, and their share of a
+//! profile.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -15,24 +15,24 @@ const MARK: &str = "!fun_";
 /// Stands between the file and a block of addresses, as in perf and gdb.
 const BLOCK_MARK: &str = "+0x";
 
-/// The name of a function that no symbol names: its file's, and the address at which it begins, as the file counts
-/// them: `libz.so.1.2.13!fun_3c40`. It is the same wherever and whenever the file is mapped.
+/// The substitute name of a function without a symbol: the file's name and the function's first address within the
+/// file, as in `libz.so.1.2.13!fun_3c40`. The name does not depend on where and when the file is mapped.
 #[must_use]
 pub fn by_start(module: &Module, start: u64) -> String {
     format!("{}{MARK}{start:x}", module.base_name())
 }
 
-/// Addresses that share a name where the function is not known, bytes.
+/// Size of a block of addresses that share a name because their function is not known, in bytes.
 const BLOCK: u64 = 256;
 
-/// The name of code of which not even the function's beginning is known: the file's, and the block of addresses that it
-/// is in, as the file counts them: `chromium+0x2d94c00`. Without it all of such a file would be one frame.
+/// The substitute name of code whose function is not known: the file's name and the block of addresses within the file,
+/// as in `chromium+0x2d94c00`. Without blocks all code of such a file would be one frame.
 #[must_use]
 pub fn by_block(module: &Module, address: u64) -> String {
     format!("{}{BLOCK_MARK}{:x}", module.base_name(), address - address % BLOCK)
 }
 
-/// The file in the name of such code, or all of a name that is another.
+/// The file in a name from [`by_block`]; any other name is returned whole.
 #[must_use]
 pub fn file_of_block(name: &str) -> &str {
     name.rsplit_once(BLOCK_MARK).filter(|(_, place)| is_hex(place)).map_or(name, |(file, _)| file)
@@ -42,7 +42,7 @@ fn is_hex(digits: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Whether a frame is called by its place, or has no name since its file has no symbol there.
+/// Whether a frame has a substitute name by function start, or no name because its file has no symbol there.
 #[must_use]
 pub fn is_nameless(frame: &Frame) -> bool {
     let Some(module) = &frame.module else { return false };
@@ -53,18 +53,18 @@ pub fn is_nameless(frame: &Frame) -> bool {
 /// A file whose functions have no names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrippedRow {
-    /// Its path, as the processes that mapped it name it.
+    /// The path in the mount namespace of the processes that mapped it.
     pub path: Arc<str>,
-    /// What to do about it: a sentence that is true of this file.
+    /// Advice: a sentence that is true of this file.
     pub advice: &'static str,
-    /// Ticks in these functions themselves.
+    /// Samples whose leaf is such a function.
     pub itself: u64,
-    /// Ticks in them or in what they called.
+    /// Samples with such a function anywhere in their stack.
     pub total: u64,
 }
 
 impl ProfileView<'_> {
-    /// Files whose functions have no names, those with the most ticks first.
+    /// Files whose functions have no names, those with the most samples first.
     #[must_use]
     pub fn stripped(&self) -> Vec<StrippedRow> {
         let mut ids: HashMap<Arc<str>, usize> = HashMap::new();

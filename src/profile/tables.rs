@@ -1,4 +1,4 @@
-//! Flat tables of a profile: functions, lines, processes, and what is not known.
+//! Flat tables of a profile: functions, lines, processes and unknown frames.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,14 +14,14 @@ use super::strings::StrId;
 use super::trie::NodeId;
 use super::view::ProfileView;
 
-/// A function, however it was compiled.
+/// A function; its compiled, inlined and interpreted forms are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionRow {
-    /// A place in the profile's symbols: the first that was seen of the function.
+    /// An index into the profile's symbols: the first symbol of the function.
     pub symbol: u32,
-    /// Ticks in the function itself.
+    /// Samples whose leaf is the function.
     pub itself: u64,
-    /// Ticks in it or in what it called; recursion counts once.
+    /// Samples with the function anywhere in their stack; recursion counts once.
     pub total: u64,
 }
 
@@ -30,57 +30,57 @@ pub struct FunctionRow {
 pub struct LineRow {
     /// As in [`FunctionRow`].
     pub symbol: u32,
-    /// Source file, as far as it is known.
+    /// Source file, if known.
     pub file: Option<Arc<str>>,
-    /// Source line, 0 if unknown.
+    /// Source line; 0 if unknown.
     pub line: u32,
-    /// Bytecode index, Java only.
+    /// Bytecode index; Java only.
     pub bci: Option<u32>,
-    /// Ticks in the line itself.
+    /// Samples whose leaf is the line.
     pub itself: u64,
 }
 
-/// Processes of one name.
+/// Processes that have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessRow {
     /// The group leader's comm.
     pub name: Arc<str>,
-    /// Their ids, ascending.
+    /// Process ids, ascending.
     pub pids: Vec<u32>,
-    /// Their ticks.
+    /// Samples of these processes.
     pub ticks: u64,
 }
 
-/// Frames that have no name for one reason.
+/// Frames without a name for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownRow {
-    /// The reason.
+    /// Why they have no name.
     pub why: UnknownReason,
-    /// Such frames, each as often as it was sampled.
+    /// Such frames, each counted as often as it was sampled.
     pub frames: u64,
-    /// Ticks whose leaf is such a frame.
+    /// Samples whose leaf is such a frame.
     pub leaves: u64,
 }
 
-/// What is not known of a profile's stacks.
+/// Unknown parts of a profile's stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unknown {
-    /// User frames, each as often as it was sampled.
+    /// User frames, each counted as often as it was sampled.
     pub user_frames: u64,
-    /// Reasons that occur, the most frequent first.
+    /// The reasons that occur, the most frequent first.
     pub rows: Vec<UnknownRow>,
-    /// Ticks whose stack is cut at the root side.
+    /// Samples whose stack is cut on the side of the root.
     pub truncated: u64,
 }
 
 impl Unknown {
-    /// User frames without a name.
+    /// User frames without a name, each counted as often as it was sampled.
     #[must_use]
     pub fn user(&self) -> u64 {
         self.rows.iter().filter(|r| !of_kernel(r.why)).map(|r| r.frames).sum()
     }
 
-    /// Ticks whose leaf has no name.
+    /// Samples whose leaf has no name.
     #[must_use]
     pub fn leaves(&self) -> u64 {
         self.rows.iter().map(|r| r.leaves).sum()
@@ -91,7 +91,8 @@ fn of_kernel(why: UnknownReason) -> bool {
     matches!(why, UnknownReason::KernelHidden | UnknownReason::NotKernelText)
 }
 
-/// Which kinds are one function if their names are equal: a name says only whether it looks like C++.
+/// Kinds of one family with equal names are one function. C++ and native are one family, because only the look of a
+/// name distinguishes them.
 fn family(kind: Kind) -> Option<Origin> {
     match kind.origin() {
         Origin::NotCode => None,
@@ -100,17 +101,15 @@ fn family(kind: Kind) -> Option<Origin> {
     }
 }
 
-/// The ticks of something that frames stand for.
+/// Samples of a row of a table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ticks {
-    /// In itself.
     pub(super) itself: u64,
-    /// In itself or in what it called.
     pub(super) total: u64,
 }
 
 impl ProfileView<'_> {
-    /// Functions, the most ticks of their own first.
+    /// Functions, those with the most self samples first.
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionRow> {
         let (function, mut rows) = self.families();
@@ -124,10 +123,10 @@ impl ProfileView<'_> {
         rows
     }
 
-    /// The ticks of rows, of which each frame has one or none.
+    /// Counts the samples of `rows` rows; `row_of` gives the row of a frame, if the frame has one.
     pub(super) fn ticks(&self, rows: usize, row_of: impl Fn(FrameId) -> Option<usize>) -> Vec<Ticks> {
         let mut ticks = vec![Ticks::default(); rows];
-        // The leaf of the stack that a row was last met in: it counts once for each stack.
+        // For each row, the leaf of the last stack that contains it: a row counts once for each stack.
         let mut met = vec![usize::MAX; rows];
         for (leaf, weight) in self.ending() {
             for (up, node) in self.trie().up(leaf).enumerate() {
@@ -144,7 +143,7 @@ impl ProfileView<'_> {
         ticks
     }
 
-    /// Each symbol's row, if it is a function, and the rows.
+    /// The row of each symbol that is a function, and the rows.
     fn families(&self) -> (Vec<Option<usize>>, Vec<FunctionRow>) {
         let mut ids: HashMap<(Origin, StrId, Option<UnknownReason>), usize> = HashMap::new();
         let mut rows = Vec::new();
@@ -159,12 +158,12 @@ impl ProfileView<'_> {
         (function.collect(), rows)
     }
 
-    /// Leaves with their ticks, without ticks that have no frames.
+    /// Leaves with the number of their samples, without samples that have no frames.
     fn ending(&self) -> impl Iterator<Item = (NodeId, u64)> + use<> {
         self.leaves().into_iter().filter(|(leaf, _)| *leaf != NodeId::ROOT)
     }
 
-    /// Lines in which the ticks were themselves, the most first. Functions without a line have one row.
+    /// Lines with self samples, the most first. A function without line information has one row.
     #[must_use]
     pub fn lines(&self) -> Vec<LineRow> {
         let (function, rows) = self.families();
@@ -186,7 +185,7 @@ impl ProfileView<'_> {
         lines
     }
 
-    /// Processes by name, the most ticks first.
+    /// Processes by name, those with the most samples first.
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessRow> {
         let mut by_name: BTreeMap<Arc<str>, (Vec<u32>, u64)> = BTreeMap::new();
@@ -208,7 +207,7 @@ impl ProfileView<'_> {
         rows
     }
 
-    /// What is not known, by reason.
+    /// Counts unknown and truncated frames, by reason.
     #[must_use]
     pub fn unknown(&self) -> Unknown {
         let frames = self.frames();
@@ -239,7 +238,6 @@ impl ProfileView<'_> {
     }
 }
 
-/// Sums by key.
 struct Sums<K>(HashMap<K, u64>);
 
 impl<K> Default for Sums<K> {

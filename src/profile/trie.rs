@@ -1,62 +1,62 @@
-//! A trie in two flat arrays: 8 bytes a node and 4 to 8 for the index that finds a node's child.
+//! A trie in two flat arrays: 8 bytes a node, and 4 to 8 bytes for the index that finds a node's child.
 
-/// A node of a trie; a child's number is above its parent's.
+/// Number of a node in a [`Trie`]; a child's number is greater than its parent's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// The root, which is the parent of the outermost frames and no frame itself.
+    /// The root: the parent of the outermost frames, and not a frame itself.
     pub const ROOT: NodeId = NodeId(0);
 
-    /// The node's place in arrays that run beside the trie.
+    /// The node's index into arrays parallel to the trie.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Stacks that share what they share from the root on; an item is a number that the owner gives a meaning.
+/// Stacks that share their nodes from the root on. An item is a number with a meaning that the owner gives to it.
 #[derive(Clone, Debug)]
 pub struct Trie {
-    /// (parent, item); the first is the root.
+    /// (parent, item); the first entry is the root.
     nodes: Vec<(u32, u32)>,
-    /// Open addressing by (parent, item); 0, which is nobody's child, is a free place.
+    /// Open addressing by (parent, item). An entry of 0 is free, since the root is never a child.
     index: Vec<u32>,
     most: usize,
 }
 
 impl Trie {
-    /// An empty trie that will have at most `most` nodes.
+    /// An empty trie that grows to at most `most` nodes.
     #[must_use]
     pub fn new(most: usize) -> Trie {
         Trie { nodes: vec![(0, u32::MAX)], index: vec![0; 64], most: most.clamp(1, u32::MAX as usize) }
     }
 
-    /// Number of nodes, the root included.
+    /// Number of nodes, including the root.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // there is always the root
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// All nodes but the root, parents before their children.
+    /// All nodes without the root, parents before their children.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator {
         (1..self.nodes.len() as u32).map(NodeId)
     }
 
-    /// The parent; the root's is the root.
+    /// The parent; the root is its own parent.
     #[must_use]
     pub fn parent(&self, node: NodeId) -> NodeId {
         NodeId(self.nodes[node.index()].0)
     }
 
-    /// The item; the root has none that means anything.
+    /// The item; meaningless for the root.
     #[must_use]
     pub fn item(&self, node: NodeId) -> u32 {
         self.nodes[node.index()].1
     }
 
-    /// From a node up to the outermost frame, the node first.
+    /// The path from a node to the outermost frame, the node first.
     pub fn up(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let mut at = node;
         std::iter::from_fn(move || {
@@ -66,9 +66,10 @@ impl Trie {
         })
     }
 
-    /// The child of `parent` with `item`, made if there is none; none if the trie is full.
+    /// The child of `parent` with `item`, created if it does not exist; `None` if the trie is full.
     pub fn child(&mut self, parent: NodeId, item: u32) -> Option<NodeId> {
-        // A stack's nodes are mostly made one after the other: there the index, which is anywhere in memory, is not needed.
+        // A stack's nodes mostly have consecutive numbers. This check then saves a read of the index, which misses the
+        // CPU's caches.
         let next = parent.0 + 1;
         if self.nodes.get(next as usize) == Some(&(parent.0, item)) {
             return Some(NodeId(next));
@@ -107,7 +108,7 @@ impl Trie {
         }
     }
 
-    /// Both numbers are given in order of arrival, so nobody outside chooses them: mixing is all that is needed.
+    /// Both numbers are assigned in order of arrival, so no attacker chooses them: mixing is enough.
     fn hash(parent: u32, item: u32) -> usize {
         let x = (u64::from(parent) << 32 | u64::from(item)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as usize

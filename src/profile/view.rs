@@ -1,5 +1,5 @@
-//! Samples of a profile as a format writes them: those of an event, of a container, of a service. A view borrows: nothing
-//! is copied for each container or service but its rows.
+//! Samples of a profile as a format writes them: the samples of one event, container or service. A view borrows the
+//! profile: for each container or service it copies only rows.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,14 +11,14 @@ use super::samples::{Profile, Sample, TimeSpan, Weight, leaves};
 use super::trie::{NodeId, Trie};
 use crate::sample::Event;
 
-/// Samples of a profile, with accounts of their own.
+/// Samples of a profile, with their own accounts.
 #[derive(Clone, Debug)]
 pub struct ProfileView<'p> {
     profile: &'p Profile,
     event: Event,
-    /// By leaf, then by labels.
+    /// In the order of leaf, then labels.
     samples: Vec<Sample>,
-    /// The same by second; empty if the profile does not tell seconds apart.
+    /// The same samples by second; empty if the profile does not distinguish seconds.
     by_second: Vec<Sample>,
     accounts: Accounts,
     has_labels: bool,
@@ -45,7 +45,7 @@ impl Profile {
         self.events().into_iter().map(|event| self.of_event(event)).collect()
     }
 
-    /// Whether the accounts of each event add up and the samples are the ones that were kept.
+    /// Whether the accounts of each event add up and agree with the number of samples.
     ///
     /// # Errors
     /// One sentence with both sums.
@@ -55,8 +55,8 @@ impl Profile {
 }
 
 impl<'p> ProfileView<'p> {
-    /// The samples by what `key` says of their labels, in the order of the keys: a view each, with their ticks as its
-    /// accounts. Lost ticks are nobody's and in none of them.
+    /// Groups the samples by a key of their labels: one view for each key, in the order of the keys. The accounts of
+    /// each view count only its samples; lost samples have no labels and are in no group.
     pub fn split<K: Ord>(&self, key: impl Fn(&Labels) -> K) -> impl Iterator<Item = (K, ProfileView<'p>)> {
         let mut groups: BTreeMap<K, Vec<Sample>> = BTreeMap::new();
         for sample in self.by_second() {
@@ -65,7 +65,7 @@ impl<'p> ProfileView<'p> {
         groups.into_iter().map(move |(key, samples)| (key, self.only(samples, Accounts::default())))
     }
 
-    /// The lost ticks, and no samples.
+    /// A view of the lost samples alone: accounts without samples.
     #[must_use]
     pub fn lost(&self) -> ProfileView<'p> {
         let lost = self.accounts.lost.clone();
@@ -88,14 +88,14 @@ impl<'p> ProfileView<'p> {
         }
     }
 
-    /// Of what they are.
+    /// The event of the samples.
     #[must_use]
     pub fn event(&self) -> Event {
         self.event
     }
 
-    /// The samples of a container, or of what is in none. The others count as filtered. Lost ticks stay: nobody knows
-    /// whose they were.
+    /// The samples of a container, or those outside of containers. Samples of others count as filtered. Lost samples
+    /// stay, because their container is not known.
     #[must_use]
     pub fn of_container(&self, container: Option<&ContainerLabels>) -> ProfileView<'p> {
         let own = |sample: &&Sample| self.labels(sample.labels).container.as_deref() == container;
@@ -108,7 +108,7 @@ impl<'p> ProfileView<'p> {
         view
     }
 
-    /// The same, of nobody: what differs by its labels alone is one sample.
+    /// The same samples without labels: samples that differ only in their labels become one.
     #[must_use]
     pub fn without_labels(mut self) -> ProfileView<'p> {
         self.has_labels = false;
@@ -128,26 +128,26 @@ impl<'p> ProfileView<'p> {
         &self.samples
     }
 
-    /// The samples of each second from the beginning of the profile, in the order of their leaves. In a profile that does not
-    /// tell seconds apart all are of second 0.
+    /// The samples of each second from the beginning of the profile, in the order of their leaves. In a profile that
+    /// does not distinguish seconds every sample is in second 0.
     #[must_use]
     pub fn by_second(&self) -> &[Sample] {
         if self.by_second.is_empty() { &self.samples } else { &self.by_second }
     }
 
-    /// Where their ticks went.
+    /// Where the samples went.
     #[must_use]
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
     }
 
-    /// The time that they are from.
+    /// The time span of the profile.
     #[must_use]
     pub fn span(&self) -> TimeSpan {
         self.profile.span
     }
 
-    /// Whose a sample is.
+    /// The labels of a sample: empty after [`ProfileView::without_labels`].
     #[must_use]
     pub fn labels(&self, id: LabelsId) -> &'p Labels {
         static NOBODY: LazyLock<Labels> = LazyLock::new(Labels::default);
@@ -162,13 +162,13 @@ impl<'p> ProfileView<'p> {
         sum
     }
 
-    /// Leaves with their ticks, whoever's, in the order of the nodes.
+    /// Leaves with the number of their samples, over all labels, in the order of the nodes.
     #[must_use]
     pub fn leaves(&self) -> Vec<(NodeId, u64)> {
         leaves(&self.samples)
     }
 
-    /// The nodes of the samples' stacks but the root, parents before their children.
+    /// The nodes of the samples' stacks without the root, parents before their children.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeId> {
         let trie = self.trie();
@@ -189,7 +189,7 @@ impl<'p> ProfileView<'p> {
         nodes
     }
 
-    /// The stacks of the whole profile; a node's item is a frame.
+    /// The stacks of the whole profile; a node's item is the number of a frame.
     #[must_use]
     pub fn trie(&self) -> &'p Trie {
         self.profile.trie()
@@ -207,7 +207,7 @@ impl<'p> ProfileView<'p> {
         self.profile.frames()
     }
 
-    /// Whether the accounts add up and the samples are the ones that were kept.
+    /// Whether the accounts add up and agree with the number of samples.
     ///
     /// # Errors
     /// One sentence with both sums.
@@ -216,8 +216,8 @@ impl<'p> ProfileView<'p> {
     }
 }
 
-/// Samples of an event in the order of their leaves and labels: summed over all seconds, and as they were; nothing as they were
-/// if that is the same.
+/// Returns the samples summed over all seconds, and the samples by second. Both are in the order of leaves and labels;
+/// the second list is empty if both are equal.
 fn summed(by_second: Vec<Sample>) -> (Vec<Sample>, Vec<Sample>) {
     if by_second.iter().all(|sample| sample.second == 0) {
         return (by_second, Vec::new());

@@ -1,6 +1,7 @@
-//! Runtimes whose code is no file's. Each is a stage: it finds its processes, leaves what describes their code to the walker
-//! (`World::described`), has the symbolizer name it, says whose names come late (`World::readiness`), knows whole names of
-//! threads (`World::thread_names`), and adds its rows to the report.
+//! Runtimes, which generate or interpret code that is in no file. Each is a stage: it finds its processes, passes
+//! unwind descriptions to the unwinder (`World::described`), makes the symbolizer name the code, and adds rows to the
+//! report. A runtime reports whose names come late (`World::readiness`) and whole names of threads
+//! (`World::thread_names`).
 
 mod hotspot;
 
@@ -10,7 +11,7 @@ use crate::world::Stage;
 /// Makes the stage of a runtime.
 type Runtime = fn(&Settings, &Control) -> Box<dyn Stage>;
 
-/// All runtimes that are known, in the order in which they are asked.
+/// All known runtimes, in the order in which their stages run.
 const RUNTIMES: [Runtime; 1] = [hotspot::stage];
 
 /// The stages of all runtimes.

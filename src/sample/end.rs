@@ -1,34 +1,34 @@
-//! Why the walk of a user stack ended: the stop reason of the unwinder.
+//! The unwinder's stop reasons.
 
-/// Why the walk of the user stack ended.
+/// Why the unwinder stopped in a user stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopReason {
     /// The outermost frame was reached.
     Root,
-    /// The limit of 1,024 frames was reached, or that of what a walk may read: the root side is missing.
+    /// The limit of 1,024 frames, or of memory reads for one sample, was reached: the root side is missing.
     Depth,
     /// The frame's memory could not be read.
     BadRead,
     /// The next frame does not lie above this one.
     NotUp,
-    /// The return address is no user address; or, found out later, no address of code.
+    /// The return address is not a user address; or user space found that it is not an address of code.
     BadPc,
     /// There is no user stack.
     NoUser,
-    /// The frame pointer led nowhere, in a file's code of which no unwind table was loaded.
+    /// The frame pointer is invalid, and no unwind table for this code of a file was loaded.
     NoTable,
-    /// The unwind table has a rule that is not followed.
+    /// The unwind table has a rule that the unwinder does not support.
     NoRule,
-    /// The pc lies in a JVM's code heap, but in no code that is in use there.
+    /// The pc lies in a JVM's code heap, but not in code that is in use.
     NoBlob,
-    /// A JVM's code was found without a frame as that code has: it was about to be made, changed or left.
+    /// Code of a JVM without the frame that such code has: the frame was being built, changed or removed.
     NoFrame,
-    /// Another tool's uretprobe has replaced the return address, and the true one is not known.
+    /// Another tool's uretprobe replaced the return address, and the true one is unknown.
     Uretprobe,
 }
 
 impl StopReason {
-    /// Every reason, in the order of `JP_ENDS` in `bpf/abi.h`.
+    /// All reasons, in the order of `JP_ENDS` in `bpf/abi.h`.
     pub const ALL: [StopReason; 11] = [
         StopReason::Root,
         StopReason::Depth,

@@ -1,4 +1,4 @@
-//! What is sampled.
+//! The events that can be sampled.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,38 +9,38 @@ pub enum Event {
     /// Time on a CPU.
     #[default]
     Cpu,
-    /// Memory that was touched and was not there.
+    /// Page faults of any kind.
     PageFaults,
-    /// Of those, what was in memory already, or was new.
+    /// Page faults without disk reads: the page was in memory already, or was new.
     MinorFaults,
-    /// Of those, what was read from a disk.
+    /// Page faults that read from a disk.
     MajorFaults,
-    /// A CPU that went from one thread to another one: who had it before.
+    /// A CPU switched from one thread to another; the stack is that of the thread that had the CPU before.
     ContextSwitches,
 }
 
-/// What a weight is in.
+/// The unit of an event's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Nanoseconds.
+    /// Nanoseconds of CPU time.
     Nanoseconds,
     /// A number of events.
     Count,
 }
 
-/// How many samples of an event there should be.
+/// How many samples of an event are expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expectation {
-    /// One for each period of time of each CPU.
+    /// One sample for each period of time on each CPU.
     Periodic,
-    /// One for so many of the events, which the source counts.
+    /// One sample for each period of events, which the source counts.
     OneIn,
 }
 
-/// What is known of an event: all that a new one needs here.
+/// The properties of an event. A new event needs an entry in `Event::facts`.
 struct Facts {
     name: &'static str,
-    /// Another name by which perf knows it.
+    /// perf's other name of the event.
     alias: Option<&'static str>,
     title: &'static str,
     unit: Unit,
@@ -48,7 +48,7 @@ struct Facts {
 }
 
 impl Event {
-    /// Every event.
+    /// All events.
     pub const ALL: [Event; 5] =
         [Event::Cpu, Event::PageFaults, Event::MinorFaults, Event::MajorFaults, Event::ContextSwitches];
 
@@ -66,37 +66,37 @@ impl Event {
         Facts { name, alias, title, unit, expected }
     }
 
-    /// Its name: perf's, and the one in every format.
+    /// The event's name in perf and in all formats.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.facts().name
     }
 
-    /// The event of a name, or of another one by which perf knows it.
+    /// The event with this name, or with this other name of perf.
     #[must_use]
     pub fn named(name: &str) -> Option<Event> {
         Event::ALL.into_iter().find(|event| event.name() == name || event.facts().alias == Some(name))
     }
 
-    /// Every name, for people.
+    /// All names, separated by commas, for messages.
     #[must_use]
     pub fn names() -> String {
         Event::ALL.map(Event::name).join(", ")
     }
 
-    /// What its weights are in.
+    /// The unit of the event's weights.
     #[must_use]
     pub fn unit(self) -> Unit {
         self.facts().unit
     }
 
-    /// How many samples of it there should be.
+    /// How many samples of the event are expected.
     #[must_use]
     pub fn expected(self) -> Expectation {
         self.facts().expected
     }
 
-    /// What a picture of it shows, after the program's name.
+    /// The event's part of a flame graph's title, after the program's name.
     #[must_use]
     pub fn title(self) -> &'static str {
         self.facts().title
@@ -104,7 +104,7 @@ impl Event {
 }
 
 impl Unit {
-    /// Its name in formats.
+    /// The unit's name in formats.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,33 +1,34 @@
-//! Which process, and when: never a pid alone.
+//! Identity of processes, and times. A pid alone does not identify a process.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// A time on `CLOCK_MONOTONIC` of the host, in nanoseconds: what `bpf_ktime_get_ns` gives.
+/// A time on the host's `CLOCK_MONOTONIC`, in nanoseconds, as `bpf_ktime_get_ns` returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct MonoNs(pub u64);
 
 impl MonoNs {
-    /// Now.
+    /// The current time.
     #[must_use]
     pub fn now() -> MonoNs {
         MonoNs(nanoseconds(ClockId::Monotonic))
     }
 
-    /// So much later.
+    /// The time `pause` later.
     #[must_use]
     pub fn after(self, pause: Duration) -> MonoNs {
         MonoNs(self.0.saturating_add(u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How far `CLOCK_BOOTTIME`, in which processes' starts are given, is ahead: the time spent suspended.
+    /// `CLOCK_BOOTTIME` minus `CLOCK_MONOTONIC` in nanoseconds: the time spent suspended. Process start times are on
+    /// the former.
     pub(crate) fn boot_offset() -> u64 {
         nanoseconds(ClockId::Boottime).saturating_sub(nanoseconds(ClockId::Monotonic))
     }
 
-    /// The same instant in nanoseconds since the epoch, as the wall clock is set now.
+    /// The same instant in nanoseconds since the epoch, by the current setting of the wall clock.
     pub(crate) fn wall(self) -> i128 {
         let ago = i128::from(nanoseconds(ClockId::Monotonic)) - i128::from(self.0);
         i128::from(nanoseconds(ClockId::Realtime)) - ago
@@ -39,19 +40,19 @@ fn nanoseconds(clock: ClockId) -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// One program in one process: pids are reused, and exec keeps them.
+/// Identifies one program in one process, because pids are reused, and exec keeps the pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
     /// Thread group id in the initial pid namespace.
     pub tgid: u32,
-    /// `start_boottime` of the group leader, nanoseconds since boot, suspend included.
+    /// `start_boottime` of the group leader: nanoseconds since boot, including time suspended.
     pub start: u64,
-    /// Low 32 bits of the kernel's `self_exec_id`: changes with every exec.
+    /// Low 32 bits of the kernel's `self_exec_id`, which every exec changes.
     pub exec: u32,
 }
 
 impl ProcessId {
-    /// The idle tasks of all CPUs: pid 0.
+    /// Whether these are the idle tasks of all CPUs: pid 0.
     #[must_use]
     pub fn is_idle(self) -> bool {
         self.tgid == 0

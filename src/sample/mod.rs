@@ -1,7 +1,6 @@
-//! The model of a raw sample: whose it is, its words as the walk left them, why the walk ended, and what it was counted
-//! for.
+//! The model of a raw sample: its process, its words as the unwinder recorded them, the stop reason, and its weight.
 //!
-//! A leaf: it imports no other room, so that symbols can be found for a recorded stack without libbpf.
+//! This room imports no other room, so that recorded stacks can be symbolized without libbpf.
 
 mod end;
 pub mod event;

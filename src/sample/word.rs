@@ -1,4 +1,4 @@
-//! A frame of a user stack as the walk left it.
+//! A frame of a user stack as the unwinder recorded it.
 
 /// One frame of the user stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -7,20 +7,21 @@ pub enum UserWord {
     Leaf(u64),
     /// The address after a call.
     Return(u64),
-    /// The same, to which a frame pointer led in code of a file of which no unwind table was there to say that it is one.
+    /// A return address that the unwinder found by frame pointer. No unwind table of the callee's file was loaded, so
+    /// nothing confirms the address.
     Followed(u64),
-    /// A Java method that the interpreter was running. What it says was found in the JVM's memory and may be a lie.
+    /// A Java method in the interpreter. Both addresses come from the JVM's memory and may be false.
     Interpreted {
-        /// Its `Method*`; 0 if the frame was not whole.
+        /// The address of the `Method`; 0 if the frame was not complete.
         method: u64,
-        /// The bytecode that was running or calling, an address too; 0 of a native method, or of one that was being
+        /// The address of the bytecode that was running or calling; 0 in a native method, or while a method was
         /// entered.
         bcp: u64,
     },
 }
 
 impl UserWord {
-    /// Its code's address: within the instruction that was running or calling. None of an interpreted method.
+    /// The address to symbolize: within the instruction that was running or calling. `None` for an interpreted method.
     #[must_use]
     pub fn probe(self) -> Option<u64> {
         match self {

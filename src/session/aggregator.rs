@@ -1,5 +1,5 @@
-//! Sums samples to a profile: each window's stacks get their frames while their processes are still there; those of
-//! runtimes that report late what they compiled wait a window, and then until they are many.
+//! Sums samples to a profile. Each window's stacks are symbolized while their processes still run. Stacks of runtimes
+//! that report compiled code late wait for a window, and then until there are enough of them for one batch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,20 +20,19 @@ use crate::sample::{Count, Event, MonoNs, ProcessId, Stack, StackKey, UserWord};
 use crate::symbolize::{CHUNK, Named};
 use crate::world::World;
 
-/// How stacks are shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StackDisplay {
-    /// A frame for each thread.
+    /// Add a frame for each thread.
     pub(super) per_thread: bool,
-    /// Thread names with their numbers.
+    /// Keep the numbers in thread names.
     pub(super) raw_threads: bool,
-    /// The second of each sample.
+    /// Keep the second of each sample.
     pub(super) seconds: bool,
-    /// The event that was asked for first.
+    /// The first event that the user named.
     pub(super) first: Event,
 }
 
-/// What tells apart how stacks are shown: program, thread, its name, cgroup.
+/// The key of stacks with the same process and thread frames and labels: process identity, tid, comm, cgroup.
 type Owner = ((u32, u64, u32), u32, u64, u64);
 
 fn owner(stack: &Stack) -> Owner {
@@ -48,23 +47,23 @@ fn root_first(stack: &Stack) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
-/// How the stacks of an owner are shown.
+/// The labels of an owner's stacks.
 struct Shown {
     owner: Owner,
     waits: bool,
     labels: LabelsId,
-    /// The thread's name may be a part of it.
+    /// The thread's name may be truncated.
     cut: bool,
 }
 
-/// The stack that was added last: what the next one shares with it is not looked up again.
+/// The stack that was added last. The next stack reuses the frames that both have in common.
 #[derive(Default)]
 struct Last {
     shown: Option<Shown>,
     frames: Vec<Arc<Frame>>,
-    /// Frames of process and thread.
+    /// How many of `path`'s first elements are frames of process and thread.
     roots: usize,
-    /// Process, thread, and those of the stack's frames that were needed, from the root on.
+    /// Frames of process and thread, then interned frames of the stack from the root on, as many as were needed so far.
     path: Vec<FrameId>,
 }
 
@@ -74,7 +73,7 @@ impl Last {
         named.replace(&mut self.frames);
     }
 
-    /// The same stack with these frames of process and thread.
+    /// Replaces the frames of process and thread.
     fn show(&mut self, roots: Vec<FrameId>, shown: Shown) {
         let before = std::mem::replace(&mut self.roots, roots.len());
         self.path.splice(..before, roots);
@@ -84,14 +83,14 @@ impl Last {
 
 /// Turns batches into profiles, one for each part.
 pub(super) struct Aggregator {
-    /// Those whose stacks are not all named; the last is not over.
+    /// Parts that still wait for names of stacks; the last one still gets windows.
     parts: VecDeque<RunPart>,
     idle: Idle,
     view: StackDisplay,
-    /// Ticks of threads whose names may be a part of theirs.
+    /// Ticks of threads whose names may be truncated.
     cut_names: u64,
     waiting: Queue,
-    /// When the last windows ended, the latest last.
+    /// When the last two windows ended, in time order.
     ends: [MonoNs; 2],
 }
 
@@ -107,7 +106,7 @@ impl Aggregator {
         }
     }
 
-    /// Samples so far of the part that is not over; at the end, when the next one is empty, of the last.
+    /// Samples of the current part; while it is empty, of the newest part that has some.
     pub(super) fn samples(&self) -> u64 {
         let of = |tally: &EventTally| tally.kept - tally.hidden_idle(self.idle.shown);
         let samples = |part: &RunPart| part.tally.events().map(of).sum::<u64>();
@@ -115,7 +114,7 @@ impl Aggregator {
         samples.into_iter().find(|samples| *samples > 0).unwrap_or(0)
     }
 
-    /// The oldest part that is over, if no stack of it still waits, and what was known at its end.
+    /// The oldest part that is over, if none of its stacks waits any more, and the totals at its end.
     pub(super) fn take_part(&mut self) -> Option<(RunPart, Totals)> {
         let (last, totals) = self.parts.front()?.end.clone()?;
         if self.waiting.reaches_back_to(last) {
@@ -124,12 +123,12 @@ impl Aggregator {
         Some((self.parts.pop_front()?, totals))
     }
 
-    /// Ticks of threads whose names may be a part of theirs.
+    /// Ticks of threads whose names may be truncated.
     pub(super) fn cut_names(&self) -> u64 {
         self.cut_names
     }
 
-    /// Takes in a window whose stacks the stages have seen.
+    /// Adds a window after all stages have seen its stacks.
     pub(super) fn window(&mut self, world: &mut World, batch: Batch) {
         let Batch { window: counted, events, end, totals, program: _ } = batch;
         let number = world.window;
@@ -166,7 +165,7 @@ impl Aggregator {
         );
     }
 
-    /// Adds a window's counts to its part's.
+    /// Adds a window's counts to its part.
     fn count(&mut self, number: u64, counted: &Window) {
         let RunPart { tally, most_stacks, .. } = self.part(number);
         for Counted { event, frameless, counters, kept } in &counted.events {
@@ -179,13 +178,13 @@ impl Aggregator {
         *most_stacks = counted.stacks.len().max(*most_stacks);
     }
 
-    /// Resolves what still waits, whether its JVM is followed or not.
+    /// Symbolizes all stacks that still wait.
     pub(super) fn finish(&mut self, world: &mut World) {
         let waiting = self.waiting.take_all();
         self.resolve_each(world, waiting);
     }
 
-    /// Resolves stacks of any windows.
+    /// Symbolizes stacks of any windows.
     fn resolve_each(&mut self, world: &mut World, waiting: Vec<Waiting>) {
         let mut by_part: BTreeMap<usize, (u64, Vec<(Stack, Count)>)> = BTreeMap::new();
         for Waiting { window, stack, count } in waiting {
@@ -197,13 +196,13 @@ impl Aggregator {
         }
     }
 
-    /// Which part has a window.
+    /// The index of the part that has `window`.
     fn part_at(&self, window: u64) -> usize {
         let over = |part: &RunPart| part.end.as_ref().is_some_and(|(last, _)| *last < window);
         self.parts.iter().take_while(|part| over(part)).count()
     }
 
-    /// The part of a window.
+    /// The part that has `window`.
     fn part(&mut self, window: u64) -> &mut RunPart {
         let at = self.part_at(window);
         if at == self.parts.len() {
@@ -212,16 +211,16 @@ impl Aggregator {
         &mut self.parts[at]
     }
 
-    /// Resolves stacks of the part that has `window`.
+    /// Symbolizes stacks and adds them to the part that has `window`.
     fn resolve(&mut self, world: &mut World, mut counted: Vec<(Stack, Count)>, window: u64) {
-        // Neighbours share much of their stacks: what one has needed is at hand for the next.
+        // Sorted, neighbours share most of their frames, so that each lookup serves several stacks.
         counted.sort_unstable_by(|(a, _), (b, _)| {
             owner(a).cmp(&owner(b)).then_with(|| root_first(a).cmp(root_first(b)))
         });
         let (stacks, counts): (Vec<Stack>, Vec<Count>) = counted.into_iter().unzip();
-        // Good as long as no process changes its name.
+        // Valid within this call: process names do not change meanwhile.
         let mut last = Last::default();
-        // Frames are many words for each of a stack: not those of a whole window at once.
+        // In chunks, because the frames of all stacks of a window would take much memory.
         for (stacks, counts) in stacks.chunks(CHUNK).zip(counts.chunks(CHUNK)) {
             let named = world.symbolizer.symbolize(stacks, &mut world.processes);
             for ((stack, count), named) in stacks.iter().zip(counts).zip(named) {
@@ -231,7 +230,7 @@ impl Aggregator {
         }
     }
 
-    /// Adds a stack, of which `last` has the frames.
+    /// Adds a stack whose frames are in `last`.
     fn add(&mut self, world: &mut World, stack: &Stack, count: Count, last: &mut Last, window: u64) {
         let event = stack.key.event;
         let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.ticks);
@@ -255,7 +254,7 @@ impl Aggregator {
         profile.add_in(second, node, labels, event, Weight { count: count.ticks, value: count.weight });
     }
 
-    /// Has the process and the thread of a stack shown. `waits`: nothing ran.
+    /// Interns the labels and the frames of process and thread of a stack. `waits`: the CPU was idle.
     fn show(
         &mut self,
         world: &mut World,

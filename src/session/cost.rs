@@ -1,4 +1,4 @@
-//! What the run itself cost: CPU time of the broker and of its children, and memory.
+//! The cost of the session itself: CPU time of the broker and of its children, and memory.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::profile::report::{Cost, Steady};
 use crate::symbolize::Stats;
 use crate::unwind::Usage;
 
-/// When names are learnt and caches are filled, for most programs.
+/// After this time caches are full and the names of most programs are known.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Adds up the cost until now.
+/// The whole cost until now.
 pub(super) fn cost(totals: &Totals, symbols: &Stats, openers: OpenersCost, tables: Usage) -> Cost {
     Cost {
         rss_bytes: peak_rss() + resident_of_children(symbols, openers),
@@ -27,7 +27,7 @@ pub(super) fn cost(totals: &Totals, symbols: &Stats, openers: OpenersCost, table
 fn times(program: Option<RunStats>, symbols: &Stats, openers: OpenersCost) -> Cost {
     let (broker_s, reaped_s) = cpu_seconds();
     let worker_s = (symbols.worker.cpu + symbols.java_worker.cpu).as_secs_f64();
-    // Of the children that have ended, without the workers that were replaced.
+    // Children that have ended, without symbol workers that were replaced: those are in `worker_s`.
     let ended_s = (reaped_s - (symbols.worker.past + symbols.java_worker.past).as_secs_f64()).max(0.0);
     Cost {
         broker_s,
@@ -39,7 +39,7 @@ fn times(program: Option<RunStats>, symbols: &Stats, openers: OpenersCost) -> Co
     }
 }
 
-/// Looks at the cost while nothing begins or ends.
+/// Measures the cost of the steady state, while nothing begins or ends.
 pub(super) struct Steadiness {
     begun: Instant,
     first: Option<(Instant, f64)>,
@@ -47,12 +47,11 @@ pub(super) struct Steadiness {
 }
 
 impl Steadiness {
-    /// Sampling begins.
     pub(super) fn begin() -> Steadiness {
         Steadiness { begun: Instant::now(), first: None, last: None }
     }
 
-    /// A window has come: if it is `last`, the end begins with it. `busy`: something is still beginning.
+    /// A window has come. `busy`: a stage is still beginning with a process. `last`: the window ends a part.
     pub(super) fn observe(
         &mut self,
         busy: bool,
@@ -69,7 +68,7 @@ impl Steadiness {
         }
     }
 
-    /// What it was, if there was a second of it.
+    /// The cost in the steady state, if it lasted at least a second.
     pub(super) fn steady(&self) -> Option<Steady> {
         let ((from, before), (to, after)) = self.first.zip(self.last)?;
         let seconds = to.saturating_duration_since(from).as_secs_f64();
@@ -78,21 +77,21 @@ impl Steadiness {
     }
 }
 
-/// CPU seconds of this process, and of its children that have ended and been waited for.
+/// CPU seconds of this process, and of its children that have ended and were waited for.
 fn cpu_seconds() -> (f64, f64) {
     let stat = procfs::stat(std::process::id()).unwrap_or_default();
     let seconds = |ticks| procfs::clock_ticks(ticks).as_secs_f64();
     (seconds(stat.cpu_ticks), seconds(stat.children_cpu_ticks))
 }
 
-/// The most memory that this process had resident, bytes.
+/// The highest resident memory of this process, bytes.
 fn peak_rss() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
 }
 
-/// The memory that this process and its children have resident now, bytes.
+/// Resident memory of this process and its children now, bytes.
 pub(super) fn resident(symbols: &Stats, openers: OpenersCost) -> u64 {
     procfs::resident(std::process::id()) + resident_of_children(symbols, openers)
 }

@@ -1,4 +1,4 @@
-//! Puts together what a part of a session gives: the profile with its accounts, and what the report tells beside it.
+//! Assembles the outcome of a part of a session: the profile with its accounts, and the report.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,22 +29,22 @@ use crate::sample::{Event, StopReason};
 use crate::symbolize::Stats;
 use crate::world::PartReport;
 
-/// A part that ends so far from where it would by its length says that the clock was set. For less it is slewed, and both
-/// clocks with it; and between our looks at the two we may have to wait for a CPU.
+/// How far a part's end may differ from its start plus its duration. A larger difference means that the wall clock was
+/// set. Smaller corrections are slewed, which affects both clocks, and the thread may wait for a CPU between reading
+/// them.
 const SET: SignedDuration = SignedDuration::from_millis(100);
 
-/// How far a session is: where its next part starts.
+/// Numbers of the session so far, from which the next part's are computed.
 pub(super) struct PartAssembler {
-    /// Where the last one ended; none before the first.
+    /// Wall-clock end of the last part; `None` before the first.
     ended_at: Option<Timestamp>,
     machine: MachineTime,
-    /// Since the start of the session.
+    /// Duration of all parts so far.
     told: Duration,
-    /// Of each event.
     told_of: BTreeMap<Event, Told>,
 }
 
-/// What was told so far of an event's samples.
+/// Samples of an event in all parts so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     ticks: u64,
@@ -58,7 +58,7 @@ impl PartAssembler {
         PartAssembler { ended_at: None, machine, told: Duration::ZERO, told_of: BTreeMap::new() }
     }
 
-    /// Puts together what a part gives, with what the stages said of it. The next one starts where it ends.
+    /// Assembles the outcome of a part. The next part starts where this one ends.
     pub(super) fn part(
         &mut self,
         part: RunPart,
@@ -127,7 +127,7 @@ impl PartAssembler {
         Outcome { profile, report, vitals, ended: totals.ended }
     }
 
-    /// When a part began that ended at this time: where the one before ended, unless the clock was set meanwhile.
+    /// When a part began that ended at `ended_at`: where the last part ended, unless the clock was set meanwhile.
     fn start(&mut self, ended_at: Timestamp, duration: Duration) -> Timestamp {
         let by_end = ended_at.checked_sub(duration).unwrap_or(ended_at);
         let follows = self.ended_at.filter(|last| last.duration_since(by_end).abs() < SET);
@@ -136,8 +136,8 @@ impl PartAssembler {
         start
     }
 
-    /// The accounts of a part. The events' own count is read a moment before its window turns: in the part between that
-    /// comes a tick that is expected in the next one. Over all parts expected = ticks + missed.
+    /// The accounts of a part. The event's own count is read a moment before the window ends. A tick in between is
+    /// taken in this part and expected in the next. Over all parts expected = ticks + missed.
     fn accounts(&mut self, tally: &EventTally, of: &EventTotals, hidden_idle: u64) -> Accounts {
         let ticks = tally.counters.ticks;
         let told = self.told_of.entry(of.event).or_default();
@@ -165,14 +165,14 @@ impl PartAssembler {
     }
 }
 
-/// How the walks of user stacks ended, the most frequent first.
+/// Stop reasons of user stacks, the most frequent first.
 fn ends(tally: &EventTally) -> Vec<(String, u64)> {
     let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
     ends.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     ends
 }
 
-/// In which files' code walks ended before the root, those with the most ticks first.
+/// The files in whose code unwinding stopped before the root, those with the most ticks first.
 fn ended_in(tally: &EventTally) -> Vec<EndedIn> {
     let row = |((file, end), &ticks): (&(Arc<Module>, StopReason), &u64)| EndedIn {
         file: file.path.to_string(),
@@ -250,15 +250,15 @@ mod tests {
     #[test]
     fn parts_follow_each_other_and_a_clock_that_is_set() {
         let mut course = PartAssembler::begin();
-        // When a part of ten seconds ends by a clock, and when it began.
+        // When a part of ten seconds ends by the wall clock, and when it began.
         let hour = 3_600_000;
         for (ended_ms, began_ms) in [
             (100_000, 90_000),
-            // A little late, or early, is in time.
+            // Within the tolerance, late and early.
             (110_003, 100_000),
             (119_980, 110_000),
             (130_000, 120_000),
-            // Forward by an hour, and back by a second.
+            // The clock is set forward by an hour, then back by a second.
             (140_000 + hour, 130_000 + hour),
             (150_002 + hour, 140_000 + hour),
             (159_000 + hour, 149_000 + hour),
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// The number of a row of the report.
+    /// The number in a row of the report.
     fn row(report: &str, label: &str) -> u64 {
         let row = report.lines().find_map(|line| line.strip_prefix(label));
         row.and_then(|row| row.split_whitespace().next()).map_or(0, |n| n.parse().unwrap())

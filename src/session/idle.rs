@@ -1,4 +1,4 @@
-//! Process 0 runs when nothing else does: is a stack of it idleness, or work that an interrupt does there?
+//! Decides whether a stack of process 0 shows an idle CPU or an interrupt on one.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use crate::capture::WaitMap;
 use crate::profile::Frame;
 use crate::sample::Stack;
 
-/// Ticks of one stack in one window that make its place worth one of the few that the capture can know.
+/// Ticks of one stack in one window from which its address is worth one of the few slots in the BPF program's map.
 const OFTEN: u64 = 8;
 
-/// Functions in which a CPU waits for work, by prefix: the halting instruction of each idle driver, and the loop
+/// Prefixes of functions in which a CPU waits for work: the halting instruction of each idle driver, and the loop
 /// around it (kernel/sched/idle.c, drivers/cpuidle, arch/*/kernel/process.c; kernels 5.10 to 6.18).
 const WAITS: &[&str] = &[
     "acpi_idle_",
@@ -35,9 +35,8 @@ const WAITS: &[&str] = &[
     "xen_safe_halt",
 ];
 
-/// What becomes of idleness.
 pub(super) struct Idle {
-    /// It is shown.
+    /// Idle stacks are in the profile (`--idle`).
     pub(super) shown: bool,
     waits: WaitMap,
 }
@@ -47,8 +46,9 @@ impl Idle {
         Idle { shown, waits }
     }
 
-    /// Whether nothing ran. Where that is hidden, and was so more than by chance, the capture learns the place: of the
-    /// next ticks there it makes no stacks, which cost a sleepy machine more than all others.
+    /// Whether the CPU was idle. If idle stacks are hidden and this one is frequent, sends its address to the BPF
+    /// program, which from then on only counts ticks there. On a mostly idle machine these stacks would cost more than
+    /// all others.
     pub(super) fn is_idle(&mut self, stack: &Stack, frames: &[Arc<Frame>], ticks: u64) -> bool {
         if !stack.key.process.is_idle() || frames.last().is_some_and(|leaf| !is_wait(&leaf.name)) {
             return false;
@@ -62,12 +62,12 @@ impl Idle {
     }
 }
 
-/// The address of an idle stack's leaf, where no such stack is wanted any more.
+/// The address of an idle stack's leaf, if such stacks are hidden and this one is frequent.
 fn place_to_learn(shown: bool, kernel: &[u64], ticks: u64) -> Option<u64> {
     if shown || ticks < OFTEN { None } else { kernel.first().copied() }
 }
 
-/// Whether a stack of process 0 with this leaf is idleness.
+/// Whether a stack of process 0 with this leaf is idle.
 fn is_wait(leaf: &str) -> bool {
     WAITS.iter().any(|wait| leaf.starts_with(wait))
 }

@@ -1,8 +1,8 @@
 //! `-- CMD ARGS`: a command that is profiled from its first instruction.
 //!
-//! The child is this binary again (`__launch`), which waits for a byte on a socket and then becomes the command: by then
-//! its pid is in the filter. If it cannot, it answers with the error's number; else the socket closes by itself. Standard
-//! input, output and error are the command's own.
+//! The child is this binary again (`__launch`). The child waits for a byte on a socket, and then executes the command;
+//! by then its pid is in the filter. If exec fails, the child sends the errno; otherwise exec closes the socket. The
+//! command inherits standard input, output and error.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,7 +21,7 @@ use crate::failure::Failure;
 /// The hidden first argument of the waiting child.
 pub const ARGUMENT: &str = "__launch";
 
-/// A started command that waits for [`Launched::go`].
+/// A child that waits for [`Launched::go`] and then executes the command.
 pub struct Launched {
     child: Child,
     command: String,
@@ -33,12 +33,12 @@ impl Launched {
     /// Starts the waiting child.
     ///
     /// # Errors
-    /// When no process can be made.
+    /// If the process cannot be started.
     pub fn start(binary: &Path, command: &[OsString]) -> anyhow::Result<Launched> {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .context("socket pair")?;
-        // Inherited through the first exec; the second closes it.
+        // The child inherits the descriptor through the first exec; the second exec closes it.
         fcntl_setfd(&theirs, FdFlags::empty()).context("socket pair")?;
         let name = command.first().map_or(String::new(), |first| first.display().to_string());
         let child = Command::new(binary)
@@ -50,24 +50,24 @@ impl Launched {
         Ok(Launched { child, command: name, socket, gone: false })
     }
 
-    /// The command's pid.
+    /// The pid of the child, which the command keeps.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets the command begin.
+    /// Lets the child execute the command. Further calls do nothing.
     pub fn go(&mut self) {
         if !std::mem::replace(&mut self.gone, true) {
-            // If the child is gone there is nobody to tell; `has_ended` will say so.
+            // The send fails if the child is gone; then `has_ended` is true.
             let _ = send(&self.socket, &[1], SendFlags::NOSIGNAL);
         }
     }
 
-    /// Whether the command was executed, as far as is known by now.
+    /// Whether the command could be executed, as far as is known by now.
     ///
     /// # Errors
-    /// Why it was not.
+    /// The reason why exec failed.
     pub fn was_run(&self) -> Result<(), Failure> {
         let mut number = [0; 4];
         match recv(&self.socket, &mut number, RecvFlags::DONTWAIT) {
@@ -79,7 +79,7 @@ impl Launched {
         }
     }
 
-    /// Whether the command has ended. It is not waited for: the kernel would count its CPU time as ours.
+    /// Whether the command has ended. Does not reap the child: the kernel would add its CPU time to jbpf-prof's.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -87,24 +87,24 @@ impl Launched {
     }
 }
 
-/// The child's way: waits for its gate, then becomes the command. Returns only if it cannot, with the exit code that
-/// shells use for it.
+/// The main function of the child: waits for the byte, then executes the command. Returns only on failure, with the
+/// exit code that shells use for it.
 #[must_use]
 pub fn child_main(mut args: impl Iterator<Item = OsString>) -> i32 {
     let Some(fd) = args.next().and_then(|a| a.to_str().and_then(|a| a.parse::<i32>().ok())) else { return 2 };
     let Some(command) = args.next() else { return 2 };
-    let Some(socket) = wait_at(fd) else { return 1 }; // the profiler went away before it began
+    let Some(socket) = wait_at(fd) else { return 1 }; // the profiler ended before the start
     let error = Command::new(&command).args(args).exec();
     let number = error.raw_os_error().unwrap_or(libc::EINVAL);
-    // If the profiler is gone there is nobody to tell.
+    // The profiler may be gone.
     let _ = send(&socket, &number.to_ne_bytes(), SendFlags::NOSIGNAL);
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
-/// Waits for the word to begin; gives the socket, which the next exec closes.
+/// Waits for the byte; returns the socket, which the next exec closes.
 #[allow(unsafe_code)]
 fn wait_at(fd: i32) -> Option<OwnedFd> {
-    // SAFETY: the descriptor was inherited for this purpose only, by our own parent; nothing else here owns it.
+    // SAFETY: our parent passed this descriptor for this purpose only; nothing else in this process owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut byte = [0u8; 1];
     let word = rustix::io::retry_on_intr(|| rustix::io::read(&socket, &mut byte));

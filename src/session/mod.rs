@@ -1,4 +1,4 @@
-//! A session: the order of the stages, the beat, the signals. It wires; it holds no algorithm of any stage.
+//! A session: the order of its steps, its main loop and its signals. The algorithms are in the parts.
 
 mod aggregator;
 mod cost;
@@ -38,14 +38,15 @@ use launch::Launched;
 use sampler::{Limits, News, Sampler};
 use stages::Stages;
 
-/// How often the session looks around while it has something to do besides.
+/// How long the main loop waits for a message while a command runs or a stage has work.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// Samples as `settings` say, until the time is over, a signal comes, or the launched command ends. If sampling ends early
-/// there is an error beside what it gave until then.
+/// Samples as `settings` say, until the duration is over, a signal comes, or the launched command ends. If sampling
+/// ends early, the result has the error beside the outcome until then.
 ///
 /// # Errors
-/// When this host does not allow it, the command cannot be run (a [`Failure`](crate::failure::Failure) of the target), or there is nothing to give.
+/// If this host does not allow sampling, if the command cannot be run (a [`Failure`](crate::failure::Failure) of the
+/// target), or if sampling ends without an outcome.
 pub fn run(settings: &Settings) -> anyhow::Result<(Outcome, anyhow::Result<()>)> {
     let control = Control::default();
     stop::at_signals(&control)?;
@@ -62,12 +63,11 @@ pub fn run(settings: &Settings) -> anyhow::Result<(Outcome, anyhow::Result<()>)>
     Ok((outcome, sampled))
 }
 
-/// The same, but signals are left alone: the session ends when `control` says so. What was sampled is handed over for
-/// each part as soon as its stacks have their names, while sampling goes on; what `hand` takes of time is what the next
-/// windows wait for.
+/// Like [`run`], but leaves signals alone: the session ends when `control` says so. `hand` gets each part as soon as
+/// all its stacks have names, while sampling goes on. The next windows wait while `hand` runs.
 ///
 /// # Errors
-/// When this host does not allow it, or sampling ends early; what was sampled until then is handed over.
+/// If this host does not allow sampling, or if sampling ends early; `hand` gets what was sampled until then.
 pub fn run_parts(
     settings: &Settings,
     control: &Control,
@@ -77,7 +77,7 @@ pub fn run_parts(
         Target::Launch(command) => Some(Launched::start(&settings.binary, command)?),
         _ => None,
     };
-    // After that: the command keeps the limit that we were given.
+    // After the launch, so that the command inherits the original limit.
     host::descriptors::allow_most();
     let began = Instant::now();
     let mut groups = Groups::new(settings)?;
@@ -134,7 +134,6 @@ pub fn run_parts(
     sampled
 }
 
-/// What the capture is to do.
 fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) -> CaptureOptions {
     let launched = launched.map(Launched::pid);
     let filter = Filter {

@@ -1,4 +1,4 @@
-//! What a session gives, for all of its time or for a part of it.
+//! The outcome of a session, or of a part of it.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,20 +7,20 @@ use crate::profile::filter::Glob;
 use crate::profile::{Profile, ProfileView, RunReport};
 use crate::unwind::Usage;
 
-/// What a session gives: for all of its time, or for a part of it.
+/// The outcome of a session, or of a part of it.
 pub struct Outcome {
-    /// What ran.
+    /// The stacks of this time, with their accounts.
     pub profile: Profile,
-    /// What else the report tells; costs are those since the start.
+    /// The report; its costs are those since the start of the session.
     pub report: RunReport,
-    /// How the session itself does.
+    /// The state of the session itself.
     pub vitals: Vitals,
-    /// When it was over, by a clock that nobody sets.
+    /// When the session or part ended, by the monotonic clock.
     pub ended: Instant,
 }
 
 impl Outcome {
-    /// The samples of each event, in the order in which they were asked for.
+    /// The samples of each event, in the order in which the user named the events.
     #[must_use]
     pub fn views(&self) -> Vec<ProfileView<'_>> {
         let others = self.report.others.iter().map(|of| of.event);
@@ -30,8 +30,8 @@ impl Outcome {
             .collect()
     }
 
-    /// Leaves out samples by the names of their frames (see [`Profile::filter`]). What the report tells of
-    /// the profile's stacks is told of those that are left; how walks ended and what JVMs did stays that of all.
+    /// Removes samples by the names of their frames (see [`Profile::filter`]). Afterwards accounts and unknown reasons
+    /// count the remaining samples only. Stop reasons and rows of JVMs still count all samples.
     pub fn filter(&mut self, include: &[Glob], exclude: &[Glob]) {
         self.profile.filter(include, exclude);
         for of in std::iter::once(&mut self.report.first).chain(&mut self.report.others) {
@@ -41,19 +41,19 @@ impl Outcome {
     }
 }
 
-/// How a session does at the end of a part.
+/// The state of a session at the end of a part.
 #[derive(Clone, Debug, Default)]
 pub struct Vitals {
-    /// Memory of this process and of the workers that is resident now, bytes.
+    /// Resident memory of this process and of its workers now, bytes.
     pub resident: u64,
-    /// Native addresses whose frames are kept.
+    /// Native addresses in the cache of frames.
     pub cached: usize,
-    /// Most distinct stacks of a window, and how many there can be.
+    /// The highest number of distinct stacks in a window of this part.
     pub most_stacks: usize,
-    /// Distinct stacks that there can be in a window.
+    /// Capacity of a window, in distinct stacks.
     pub room_for_stacks: u32,
-    /// Unwind tables.
+    /// Memory and number of unwind tables.
     pub tables: Usage,
-    /// How often names of a JVM were had, or were not, by result: `agent`, `memory`, or the name of the refusal.
+    /// How often the names of a JVM were found, by result: `agent`, `memory`, or the name of the refusal.
     pub attached: BTreeMap<String, u64>,
 }

@@ -1,4 +1,4 @@
-//! A part of a session: what the samples of some windows in a row have become.
+//! A part of a session: the profile and the counts of consecutive windows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,23 +10,22 @@ use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Module, Profile, UnknownReason};
 use crate::sample::{Count, Event, MonoNs, Stack, StopReason};
 
-/// Nanoseconds.
 const SECOND: u64 = 1_000_000_000;
-/// Files, by reason, in which walks ended that did not reach the root.
+/// The highest number of pairs of file and stop reason that are counted.
 const MAX_FILES: usize = 4096;
 
-/// What the ticks of some windows in a row have become.
+/// The profile and the counts of consecutive windows.
 pub(super) struct RunPart {
     pub(super) profile: Profile,
     pub(super) tally: Tally,
-    /// The event by which runtimes' rows of the report count.
+    /// The event whose ticks the runtimes' rows of the report count.
     first: Event,
-    /// Most stacks of a window, which the count maps must hold.
+    /// The highest number of stacks in a window, for the size of the count maps.
     pub(super) most_stacks: usize,
-    /// When it began, and when its windows ended: only where seconds are told apart.
+    /// Begin of the part and end of each of its windows; set only if the profile keeps seconds.
     begun: Option<MonoNs>,
     ends: BTreeMap<u64, MonoNs>,
-    /// Its last window, and what was known at its end; none while it is not over.
+    /// The last window, and the totals at its end; `None` while the part is not over.
     pub(super) end: Option<(u64, Totals)>,
 }
 
@@ -43,19 +42,19 @@ impl RunPart {
         }
     }
 
-    /// The number of its last window; 0 while it is not over.
+    /// The number of the last window; 0 while the part is not over.
     pub(super) fn last_window(&self) -> u64 {
         self.end.as_ref().map_or(0, |(last, _)| *last)
     }
 
-    /// A window has ended; `before` is when the one before it did, 0 if it is the first of all.
+    /// A window has ended. `before`: the end of the window before, 0 if this is the first window.
     pub(super) fn note_end(&mut self, window: u64, before: MonoNs, end: MonoNs) {
         let first = if before.0 == 0 { MonoNs(end.0.saturating_sub(SECOND)) } else { before };
         self.begun.get_or_insert(first);
         self.ends.insert(window, end);
     }
 
-    /// In which second of the part a window was, by its middle.
+    /// The second of the part in which the middle of a window lies.
     pub(super) fn second_of(&self, window: u64) -> u16 {
         let (Some(begun), Some(end)) = (self.begun, self.ends.get(&window)) else { return 0 };
         let before = self.ends.range(..window).next_back().map_or(begun, |(_, end)| *end);
@@ -63,7 +62,7 @@ impl RunPart {
         u16::try_from(middle.saturating_sub(begun.0) / SECOND).unwrap_or(u16::MAX)
     }
 
-    /// Takes in how a stack ended, and whether Java ran.
+    /// Counts how unwinding stopped, and whether Java ran.
     pub(super) fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
         let end = end(stack, frames);
         let tally = self.tally.of(stack.key.event);
@@ -88,12 +87,12 @@ impl RunPart {
     }
 }
 
-/// Whether a thread begins with this function: glibc's, musl's, HotSpot's, the launcher's. The frame pointer below them
-/// is whatever the creator of the thread left there, so how the walk ended does not say it.
+/// Whether threads begin with this function: glibc's, musl's, HotSpot's, the launcher's. Its frame pointer is a
+/// leftover of the thread's creator, so that the stop reason does not show whether the stack is whole.
 fn begins_thread(root: &Frame) -> bool {
     const BEGINS: &[&str] =
         &["start_thread", "thread_native_entry", "JavaMain", "ThreadJavaMain", "_start", "start"];
-    // A stripped libc has no name for its `start_thread`, which is local; then its file is the name.
+    // A stripped libc has no name for its local function `start_thread`; then the file decides.
     const LIBCS: &[&str] = &["libc.so", "libc-", "libpthread", "ld-musl"];
     if is_nameless(root) {
         return LIBCS.iter().any(|libc| root.name.starts_with(libc));
@@ -103,13 +102,13 @@ fn begins_thread(root: &Frame) -> bool {
             || BEGINS.contains(&&*root.name))
 }
 
-/// How the walk ended, as far as its frames show: one that left the code has ended there, whatever it read beyond.
+/// The stop reason, corrected by the frames: if the outermost return address is not in code, unwinding failed there.
 fn end(stack: &Stack, frames: &[Arc<Frame>]) -> StopReason {
     let astray = frames.first().is_some_and(|root| root.unknown == Some(UnknownReason::NotMapped));
     if astray && stack.user.len() > 1 { StopReason::BadPc } else { stack.end }
 }
 
-/// The file of the frame whose caller was not found; none if it is in none, or nothing is missing.
+/// The file of the outermost frame, whose caller was not found; `None` if the frame has no file or nothing is missing.
 fn ended_in(end: StopReason, frames: &[Arc<Frame>]) -> Option<Arc<Module>> {
     if matches!(end, StopReason::Root | StopReason::Depth | StopReason::NoUser) {
         return None;

@@ -1,12 +1,12 @@
-//! How far the sampling is: a bar on a terminal, nothing in a pipe.
+//! Progress of sampling: a bar on a terminal, nothing in a pipe.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Cells of the bar.
+/// Characters of the bar.
 const WIDTH: usize = 30;
 
-/// A line on standard error that is drawn over.
+/// A line on standard error that each update overwrites.
 pub(super) struct Progress {
     shown: bool,
     begin: Instant,
@@ -21,7 +21,7 @@ impl Progress {
     pub(super) fn show(&self, samples: u64) {
         if self.shown {
             let line = line(self.begin.elapsed(), self.duration, samples);
-            // A terminal that went away is no reason to stop sampling.
+            // Sampling goes on if the terminal is gone.
             let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
         }
     }

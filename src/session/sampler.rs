@@ -1,4 +1,5 @@
-//! The sampling thread: turns the window each second and hands over what came, until it is told to stop.
+//! The sampling thread: ends a window each second and sends its stacks, counts and process events, until it has to
+//! stop.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
@@ -21,98 +22,88 @@ use crate::targets::processes::{Change, Targets};
 
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
-/// How often the thread looks what happened to processes, where nothing tells it that it must.
+/// How often the thread reads process events while nothing wakes it.
 const BEAT: Duration = Duration::from_millis(100);
-/// A program that is seen to begin is still mapping its libraries.
+/// Delay between a stack with unknown code and reading process events: a new program is still mapping its libraries.
 const SETTLING: Duration = Duration::from_millis(10);
-/// Windows that may wait for the stages; when it is slower the windows become longer.
+/// Windows that may wait for the stages. If the stages are slower, windows become longer.
 const WAITING: usize = 8;
-/// Events of processes that are kept before the first tick.
+/// Process events that are kept before the first sample.
 const MAX_EARLY: usize = 1 << 18;
 
-/// What the thread has to say, in the order of time.
+/// Messages from the thread, in time order.
 pub(super) enum News {
-    /// What happened to processes within a window that is not over.
+    /// Process events within a window that is not over.
     Events(Vec<ProcessEvent>),
-    /// A window is over.
     Window(Box<Batch>),
 }
 
-/// What happened in one window.
 pub(super) struct Batch {
     pub(super) window: Window,
-    /// What happened to processes up to the window's end and was not told before, in the order of time.
+    /// Process events up to the window's end that were not sent before, in time order.
     pub(super) events: Vec<ProcessEvent>,
-    /// When the window ended.
     pub(super) end: MonoNs,
-    /// All until now, if the window is the last of a part.
+    /// Totals until now, if the window is the last of a part.
     pub(super) totals: Option<Totals>,
     /// Run time of the BPF program until now.
     pub(super) program: Option<RunStats>,
 }
 
-/// What is known of the sampling since its start.
+/// Totals since the start of sampling.
 #[derive(Clone, Debug)]
 pub(super) struct Totals {
-    /// Of each event.
     pub(super) events: Vec<EventTotals>,
-    /// Run time of the BPF program.
     pub(super) program: Option<RunStats>,
-    /// When the part ended, by the clock that nobody sets …
+    /// When the part ended, by the monotonic clock, which cannot be set.
     pub(super) ended: Instant,
-    /// … and by that of people.
+    /// The same moment by the wall clock.
     pub(super) ended_at: jiff::Timestamp,
     /// From the first tick to the end.
     pub(super) duration: Duration,
-    /// Side-band events that the kernel had no room for.
+    /// Side-band events that the kernel dropped because a ring was full.
     pub(super) lost_events: u64,
     /// Kernel memory of the maps, bytes.
     pub(super) map_bytes: u64,
-    /// Distinct stacks that the count map of a window holds.
+    /// Capacity of the count map of a window, in distinct stacks.
     pub(super) room_for_stacks: u32,
-    /// Most CPUs that ticked at the same time.
+    /// The highest number of CPUs that were sampled at the same time.
     pub(super) cpus: usize,
 }
 
-/// What is known of the samples of an event since the start.
+/// Totals of an event since the start of sampling.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventTotals {
     pub(super) event: Event,
-    /// What the source itself counted.
+    /// The event's own count of the samples that there should have been.
     pub(super) elapsed: Elapsed,
-    /// What a sample stands for, in the part that ends here.
+    /// What one sample stands for in the part that ends here, in the event's unit.
     pub(super) period: u64,
 }
 
 impl Totals {
-    /// Nanoseconds between two ticks; none if time is not sampled.
+    /// Nanoseconds between two ticks, or `None` if the session does not sample CPU time.
     pub(super) fn clock_ns(&self) -> Option<u64> {
         self.events.iter().find(|of| of.event == Event::Cpu).map(|of| of.period)
     }
 }
 
-/// A prepared sampling thread.
 pub(super) struct Sampler {
     thread: JoinHandle<anyhow::Result<()>>,
     go: SyncSender<Go>,
     control: Control,
-    /// It ends when sampling has ended.
+    /// The channel closes when sampling has ended.
     pub(super) news: Option<Receiver<News>>,
-    /// Raised by who waits for news: events come at once then, else with their window.
+    /// The receiver sets this flag while it waits: process events then come at once, else with their window.
     pub(super) eager: Arc<AtomicBool>,
-    /// What the running program can be given.
     pub(super) ready: Option<Ready>,
 }
 
-/// What a loaded program can be given while it runs.
+/// Handles of a loaded program through which other threads change it while it runs.
 pub(super) struct Ready {
-    /// Where unwind tables go.
     pub(super) unwind: UnwindMemory,
-    /// Which cgroups are chosen.
     pub(super) cgroups: CgroupMap,
-    /// Where CPUs wait for work.
     pub(super) waits: WaitMap,
-    /// What the filter of cgroups sees; none if it is not used.
+    /// Processes that the cgroup filter matches; empty if there is no cgroup filter.
     pub(super) members: Vec<Member>,
 }
 
@@ -127,34 +118,33 @@ impl Ready {
     }
 }
 
-/// How long to sample, and how many windows make a part; one part if there is no number.
+/// How long to sample, and how many windows make a part (`None`: the whole session is one part).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) duration: Option<Duration>,
     pub(super) part: Option<u32>,
 }
 
-/// The word to begin.
+/// The command to start sampling.
 struct Go {
     limits: Limits,
-    /// Of the chosen processes.
+    /// Descendants of the chosen processes.
     descendants: Vec<u32>,
-    /// Told when the events run.
+    /// Gets a message when the events run.
     begun: SyncSender<()>,
 }
 
-/// Where the thread puts what it has.
 struct Sink {
     send: SyncSender<News>,
     eager: Arc<AtomicBool>,
 }
 
 impl Sampler {
-    /// Loads the program and opens the events in a thread of their own; returns when they are ready. The side-band
-    /// runs from then on; a stop ends the last window.
+    /// Loads the program and opens the events in a new thread, and returns when they are ready. From then on the thread
+    /// reads the side-band. `control` ends the last window early.
     ///
     /// # Errors
-    /// When this host does not allow it.
+    /// If this host does not allow sampling.
     pub(super) fn prepare(options: CaptureOptions, control: &Control) -> anyhow::Result<Sampler> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (go, may_go) = mpsc::sync_channel(1);
@@ -170,7 +160,7 @@ impl Sampler {
                 let (given, mut run) = match prepared {
                     Ok(prepared) => prepared,
                     Err(error) => {
-                        // The reader waits for exactly this message.
+                        // `prepare` waits for this message.
                         let _ = ready.send(Err(error));
                         return Ok(());
                     }
@@ -187,17 +177,18 @@ impl Sampler {
         Ok(Sampler { thread, go, control: control.clone(), news: Some(news), eager, ready: Some(given) })
     }
 
-    /// Starts the events, and returns when they run: what begins after that is sampled from its first instruction. False if they
-    /// do not: `finish` says why. The chosen processes have these descendants; those since are heard of.
+    /// Starts the events, and returns when they run: a program that starts later is sampled from its first instruction.
+    /// Returns false if the events do not run; `finish` returns the error. The side-band reports descendants that start
+    /// later.
     pub(super) fn go(&self, limits: Limits, descendants: Vec<u32>) -> bool {
         let (begun, has_begun) = mpsc::sync_channel(1);
         self.go.send(Go { limits, descendants, begun }).is_ok() && has_begun.recv().is_ok()
     }
 
-    /// Waits for the end; the batches must be read to their end by then or dropped.
+    /// Waits for the end. The caller must have read all messages, or dropped the receiver.
     ///
     /// # Errors
-    /// What ended the sampling early.
+    /// The error that ended sampling early.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         self.control.stop("it is over");
         drop(self.go);
@@ -205,21 +196,20 @@ impl Sampler {
     }
 }
 
-/// The thread's own state.
 struct Run {
     capture: Capture,
-    /// What is sampled, and the period of each.
+    /// The sampled events and their periods.
     sampled: Vec<(Event, u64)>,
     online: Online,
     sideband: Sideband,
     follow_children: bool,
-    /// None if all are wanted that the filter lets through.
+    /// `None` if the filter names no processes or threads.
     targets: Option<Targets>,
-    /// With a command that was started it is over when that has ended, whatever it leaves behind.
+    /// A session with a launched command ends with the command, even if the command leaves descendants behind.
     launched: bool,
-    /// What happened to processes and is not told yet.
+    /// Process events that are not sent yet.
     events: Vec<ProcessEvent>,
-    /// Most CPUs that ticked at the same time.
+    /// The highest number of CPUs that were sampled at the same time.
     cpus: usize,
 }
 
@@ -227,7 +217,7 @@ impl Run {
     fn prepare(options: &CaptureOptions) -> anyhow::Result<Run> {
         let targets = Targets::of(&options.filter);
         let capture = Capture::prepare(options)?;
-        // Processes run on any CPU, whichever CPUs are sampled.
+        // The side-band needs all CPUs: processes run on any CPU, even if the session samples only some of them.
         let online = Online::open()?;
         let sideband = Sideband::open(online.cpus()?).context("perf events of processes and mappings")?;
         Ok(Run {
@@ -243,13 +233,13 @@ impl Run {
         })
     }
 
-    /// Waits for the word to begin and its limits; none if nobody will say it. JVMs may take seconds to be attached to:
-    /// the side-band is read meanwhile, its rings would overflow.
+    /// Waits for the command to start and its limits; `None` if the sender is gone. Attaching to JVMs may take seconds.
+    /// Meanwhile this reads the side-band, because its rings would overflow.
     fn wait(&mut self, may_go: &Receiver<Go>) -> Option<Go> {
         loop {
             match may_go.recv_timeout(BEAT) {
                 Ok(go) => return Some(go),
-                // What does not fit stays in the rings and is counted as lost there.
+                // Further events stay in the rings, which count the ones that they drop.
                 Err(RecvTimeoutError::Timeout) if self.events.len() < MAX_EARLY => {
                     self.events.extend(self.sideband.drain());
                 }
@@ -259,7 +249,7 @@ impl Run {
         }
     }
 
-    /// Samples until it is told to stop.
+    /// Samples until the duration is over or `control` stops the session.
     fn sample(
         &mut self,
         limits: Limits,
@@ -269,7 +259,7 @@ impl Run {
     ) -> anyhow::Result<()> {
         let begin = Instant::now();
         self.capture.start()?;
-        // Whoever said go waits for it, or is gone.
+        // `go` waits for this message, or has returned already.
         let _ = begun.try_send(());
         let sampled = self.turn_windows(begin, limits, control, sink);
         if sampled.is_err() {
@@ -300,10 +290,10 @@ impl Run {
                 windows += 1;
                 let ends_part = stopping || limits.part.is_some_and(|part| windows >= part);
                 self.cpus = self.cpus.max(self.capture.cpus().len());
-                // Read before the window turns: a tick in between is missed by neither.
+                // Read before the window ends: a tick between the two is in the window and never counts as missed.
                 let totals = ends_part.then(|| self.totals(begin)).transpose()?;
                 let window = self.capture.take_window()?;
-                // Whoever dropped the receiver does not want the rest.
+                // A dropped receiver ends the session.
                 if !self.send_window(window, totals, sink) || stopping {
                     break;
                 }
@@ -328,9 +318,9 @@ impl Run {
         Ok(())
     }
 
-    /// After a failure: what was sampled before is given all the same. Ticks that cannot be read any more are missed.
+    /// After a failure: sends what was sampled before. Ticks that cannot be read any more count as missed.
     fn close(&mut self, begin: Instant, sink: &Sink) {
-        // This may be what has failed.
+        // The failure may be that of `stop` itself.
         let _ = self.capture.stop();
         if let Ok(totals) = self.totals(begin) {
             let window = self.capture.take_window().unwrap_or_default();
@@ -338,7 +328,7 @@ impl Run {
         }
     }
 
-    /// Whether somebody wants the window.
+    /// Returns false if the receiver is gone.
     fn send_window(&mut self, window: Window, totals: Option<Totals>, sink: &Sink) -> bool {
         self.take_events();
         let program = self.capture.run_stats();
@@ -347,7 +337,8 @@ impl Run {
         sink.send.send(News::Window(Box::new(batch))).is_ok()
     }
 
-    /// Waits for something to do. What begins is looked at when it ticks; children must be known before.
+    /// Waits for an event, a stop or the end of the window. Children of chosen processes must be known before their
+    /// first tick, hence the shorter wait. Other new programs can wait until a stack has their code.
     fn wait_until(&self, until: Instant, control: &Control) -> anyhow::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         let wake = control.wake();
@@ -356,7 +347,7 @@ impl Run {
         if self.capture.wait(left, &others)? {
             std::thread::sleep(SETTLING.min(until.saturating_duration_since(Instant::now())));
         }
-        // That a ring is half full is told once; it is read in any case.
+        // Clears the readiness, which epoll reports once; the caller reads the rings in any case.
         self.sideband.wait(Duration::ZERO).context("waiting for events of processes")?;
         Ok(())
     }
@@ -391,7 +382,7 @@ impl Run {
     }
 
     fn follow_hotplug(&mut self) {
-        // The next look is soon.
+        // An error is ignored: the next window tries again.
         if let Ok(online) = self.online.cpus() {
             self.capture.follow_hotplug(&online);
             self.sideband.follow_hotplug(&online);
@@ -404,14 +395,14 @@ impl Run {
         self.events.extend(new);
     }
 
-    /// Tells the filter what has become of the targets.
+    /// Updates the filter of the BPF program after changes of the targets.
     fn follow(&mut self, what: impl FnOnce(&mut Targets) -> Vec<Change>) {
         let Some(targets) = &mut self.targets else { return };
         let program = self.capture.program();
         for change in what(targets) {
             match change {
                 Change::Want(tgid) => {
-                    // Without room it is found by its ancestors, as long as those run.
+                    // If the map is full, the BPF program finds the process by its ancestors, as long as those run.
                     let _ = program.want(tgid);
                 }
                 Change::Forget(id) => program.forget(id),

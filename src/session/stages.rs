@@ -1,4 +1,4 @@
-//! What comes from the sampler goes through the stages, one after the other, and then to the aggregator.
+//! Sends each batch of the sampler through all stages, in order, and then to the aggregator.
 
 use std::time::Instant;
 
@@ -17,8 +17,9 @@ use crate::process::ProcessEvent;
 use crate::runtime;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, World};
 
-/// All stages, in their order: who runs; what a runtime says of its code; with which the walker is given its tables, and
-/// stacks that were walked without them lose what is no frame. Only then are frames named.
+/// All stages, in their order. First, who runs. Then runtimes, whose descriptions of JIT code the unwinder needs. Then
+/// unwinding: it loads unwind tables, and removes wrong frames from stacks that were unwound without them. Symbolizing
+/// comes last.
 fn in_order(settings: &Settings, control: &Control, unwinding: Box<dyn Stage>) -> Vec<Box<dyn Stage>> {
     let mut stages: Vec<Box<dyn Stage>> = vec![Box::new(TargetsStage)];
     stages.extend(runtime::stages(settings, control));
@@ -26,7 +27,7 @@ fn in_order(settings: &Settings, control: &Control, unwinding: Box<dyn Stage>) -
     stages
 }
 
-/// The stages behind the capture, while sampling goes on.
+/// The stages behind the sampler, while sampling goes on.
 pub(super) struct Stages<'a> {
     settings: &'a Settings,
     world: World,
@@ -35,12 +36,12 @@ pub(super) struct Stages<'a> {
     progress: Progress,
     course: PartAssembler,
     steadiness: Steadiness,
-    /// Of processes that have ended, too.
+    /// Limits of the whole session, also of processes that have ended.
     limits: LimitsMet,
 }
 
 impl<'a> Stages<'a> {
-    /// Looks at what is there before the first sample.
+    /// Makes the stages and lets each prepare for the first sample.
     pub(super) fn prepare(
         settings: &'a Settings,
         control: &Control,
@@ -63,24 +64,21 @@ impl<'a> Stages<'a> {
         }
     }
 
-    /// What the stages share.
     pub(super) fn world(&self) -> &World {
         &self.world
     }
 
-    /// Sampling begins now.
     pub(super) fn begin(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.on_begin(&mut self.world));
         (self.course, self.steadiness) = (PartAssembler::begin(), Steadiness::begin());
     }
 
-    /// What happened to processes since.
+    /// Applies process events to the world, then sends them to each stage.
     pub(super) fn events(&mut self, events: &[ProcessEvent]) {
         events.iter().for_each(|event| self.world.processes.apply(event));
         self.stages.iter_mut().for_each(|stage| stage.on_events(&mut self.world, events));
     }
 
-    /// A window has ended.
     pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
         let is_beginning = self.stages.iter().any(|stage| stage.is_beginning());
         let ends_part = batch.totals.is_some();
@@ -109,17 +107,17 @@ impl<'a> Stages<'a> {
         self.stages.iter().for_each(|stage| stage.limits(&mut self.limits));
     }
 
-    /// Whether there is something to do though nothing comes from the sampler.
+    /// Whether a stage has work for the next tick.
     pub(super) fn have_work(&self) -> bool {
         self.stages.iter().any(|stage| stage.has_work())
     }
 
-    /// What is done again and again, whether anything came or not.
+    /// Lets the stages do their periodic work.
     pub(super) fn tick(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.on_tick(&mut self.world));
     }
 
-    /// Sampling has ended: what still waits for its names has them now, or none.
+    /// Sampling has ended: the stacks that still wait are symbolized as far as possible.
     pub(super) fn end(&mut self) {
         let began = Instant::now();
         self.stages.iter_mut().for_each(|stage| stage.on_end(&mut self.world));
@@ -128,7 +126,7 @@ impl<'a> Stages<'a> {
         log::info!("sampling: ended; the last stacks named in {:.0?}", began.elapsed());
     }
 
-    /// Hands over the parts whose stacks have all their names.
+    /// Hands over each part whose stacks all have their names.
     pub(super) fn hand_over(&mut self, hand: &mut impl FnMut(Outcome)) {
         while let Some((part, totals)) = self.aggregator.take_part() {
             let costs = self.world.costs();

@@ -5,14 +5,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::plan::Control;
 
-/// Takes over the signals: from here on the first one stops the session.
+/// Installs the signal handlers: from now on the first signal ends the session.
 ///
 /// # Errors
-/// When signals cannot be caught.
+/// If the handlers cannot be installed.
 pub(super) fn at_signals(control: &Control) -> anyhow::Result<()> {
     let control = control.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("signals")?;
-    // Caught from here on: one that comes while JVMs are attached ends the session, not the program.
+    // Installed here, not in the thread: a signal while JVMs are attached then ends the session, not the program.
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
@@ -37,7 +37,7 @@ pub(super) fn at_signals(control: &Control) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The user insists: nothing is written. 130 is what shells show for a program that Ctrl-C ended.
+/// Ends the program without any output. 130 is the exit code that shells show for a program that Ctrl-C ended.
 #[allow(clippy::exit)]
 fn quit() -> ! {
     std::process::exit(130)

@@ -1,10 +1,9 @@
-//! What people are told of how a walk of a user stack ended: a label, and what to do about it.
+//! How reports show the stop reasons of user stacks: a label, and advice.
 
 use crate::profile::Module;
 use crate::profile::file_trait::FileTrait;
 use crate::sample::StopReason;
 
-/// The label of a stop reason, in reports.
 pub(super) fn label(end: StopReason) -> &'static str {
     match end {
         StopReason::Root => "root",
@@ -21,8 +20,8 @@ pub(super) fn label(end: StopReason) -> &'static str {
     }
 }
 
-/// What to do about stacks that stopped so in code of this file: a sentence or two that are true of it. None where nothing
-/// is missing.
+/// What to do about stacks that stopped for this reason in code of this file: a sentence or two. `None` if nothing is
+/// missing.
 pub(super) fn advice(end: StopReason, file: &Module) -> Option<&'static str> {
     Some(match end {
         StopReason::Root | StopReason::NoUser => return None,

@@ -1,4 +1,4 @@
-//! What was counted besides the profile: plain data, which the stages fill and the report tells.
+//! Counts beside the profile: plain data that the aggregator fills and the report shows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,11 +8,10 @@ use crate::profile::Module;
 use crate::sample::{Event, ProcessId, StopReason};
 use crate::world::RuntimeTicks;
 
-/// What was counted besides the profile, of each event and of processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     events: BTreeMap<Event, EventTally>,
-    /// Of each process, for the runtimes' rows of the report: of the first event.
+    /// Ticks of the first event by process, for the runtimes' rows of the report.
     pub(super) runtimes: HashMap<ProcessId, RuntimeTicks>,
 }
 
@@ -26,25 +25,24 @@ impl Tally {
     }
 }
 
-/// What was counted of an event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventTally {
     /// Sum of all windows.
     pub(super) counters: Counters,
     /// Ticks that have a stack in the profile or were idle.
     pub(super) kept: u64,
-    /// Of them, ticks in which nothing ran; they are in the profile only if idleness is shown.
+    /// The idle ones among `kept`; in the profile only with `--idle`.
     pub(super) idle: u64,
     /// Ticks whose frames never arrived.
     pub(super) frameless: u64,
-    /// How the user walks ended, by ticks.
+    /// Ticks by stop reason of the user stack.
     pub(super) ends: HashMap<StopReason, u64>,
-    /// Of walks that did not reach the root, in which files' code they ended.
+    /// Ticks of stacks that did not reach the root, by stop reason and by the file in whose code unwinding stopped.
     pub(super) ended_in: HashMap<(Arc<Module>, StopReason), u64>,
 }
 
 impl EventTally {
-    /// Ticks in which nothing ran and that are in no picture: all such, unless idleness is `shown`.
+    /// Idle ticks that are not in the profile: all of them, or 0 if idle stacks are `shown`.
     pub(super) fn hidden_idle(&self, shown: bool) -> u64 {
         if shown { 0 } else { self.idle }
     }

@@ -1,9 +1,8 @@
-//! The chosen cgroups and the containers as a stage: both are the world's, which other stages ask.
+//! Stage that follows the chosen cgroups and the containers. Both are in `World`, where other stages read them.
 
 use crate::process::ProcessEvent;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
 
-/// Follows cgroups and containers as they come and go.
 pub(super) struct TargetsStage;
 
 impl Stage for TargetsStage {

@@ -1,5 +1,5 @@
-//! Stacks of JVMs wait for what their JVM has to say of its code, and then for each other: neighbours share the more of
-//! their frames the more there are, and at 99 Hz a second has few.
+//! Queue of JVM stacks. A stack waits until its JVM has reported compiled code, and then until a batch is full.
+//! Neighbours in a larger batch share more frames, and one second at 99 Hz has few stacks.
 
 use std::collections::HashSet;
 
@@ -7,12 +7,12 @@ use crate::sample::{Count, MonoNs, ProcessId, Stack};
 use crate::symbolize::CHUNK;
 use crate::world::Readiness;
 
-/// So many are named at a time.
+/// Stacks from which a batch is full.
 const TOGETHER: usize = 2 * CHUNK;
-/// Fewer are when one has waited for so many windows.
+/// Windows after which a batch need not be full.
 const MOST_WINDOWS: u64 = 5;
 
-/// A stack that waits, and the window that counted it.
+/// A stack in the queue, and the window that counted it.
 pub(super) struct Waiting {
     pub(super) window: u64,
     pub(super) stack: Stack,
@@ -25,25 +25,24 @@ impl Waiting {
     }
 }
 
-/// All that wait.
 #[derive(Default)]
 pub(super) struct Queue(Vec<Waiting>);
 
 impl Queue {
-    /// Adds what a window has counted.
     pub(super) fn add(&mut self, window: u64, counted: Vec<(Stack, Count)>) {
         self.0.extend(counted.into_iter().map(|(stack, count)| Waiting { window, stack, count }));
     }
 
-    /// Takes what need wait no longer when `window` has come. `over`: the last window of a part that waits for its stacks.
+    /// Takes the stacks that are due when `window` has come. `over`: the last window of a part whose outcome waits for
+    /// its stacks.
     pub(super) fn take_due(&mut self, window: u64, over: Option<u64>, readiness: &Readiness) -> Vec<Waiting> {
-        // A JVM reports what it compiled a little late.
+        // A JVM reports compiled code up to a window late.
         let is_ripe = |one: &Waiting| one.window < window && !readiness.is_undecided(one.tgid());
         let is_old = |one: &Waiting| window - one.window >= MOST_WINDOWS;
         let (ripe, unripe): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_ripe);
         let is_over = |one: &Waiting| over.is_some_and(|last| one.window <= last);
         let all = ripe.len() >= TOGETHER || ripe.iter().any(|one| is_over(one) || is_old(one));
-        // Nothing of a JVM that has ended becomes easier to name.
+        // A JVM that has ended reports no further code.
         let is_due = |one: &Waiting| all || !readiness.waits(one.tgid());
         let (due, early) = ripe.into_iter().partition(is_due);
         self.0 = unripe;
@@ -51,22 +50,21 @@ impl Queue {
         due
     }
 
-    /// Takes all.
     pub(super) fn take_all(&mut self) -> Vec<Waiting> {
         std::mem::take(&mut self.0)
     }
 
-    /// Whether one waits of a window up to `last`.
+    /// Whether a stack of a window up to `last` waits.
     pub(super) fn reaches_back_to(&self, last: u64) -> bool {
         self.0.iter().any(|one| one.window <= last)
     }
 
-    /// The time of the oldest.
+    /// When the oldest stack was seen first.
     pub(super) fn oldest(&self) -> Option<MonoNs> {
         self.0.iter().map(|one| one.stack.at).min()
     }
 
-    /// Whose they are.
+    /// Processes of the stacks.
     pub(super) fn processes(&self) -> HashSet<ProcessId> {
         self.0.iter().map(|one| one.stack.key.process).collect()
     }
@@ -78,7 +76,7 @@ mod tests {
     use crate::sample::{Event, Leaf, StackKey, StopReason};
     use crate::world::NameDelay;
 
-    /// One that is followed, one that has ended, one of which it is not known yet.
+    /// A JVM whose names come late, one that has ended, and one for which names are undecided.
     const FOLLOWED: u32 = 1;
     const ENDED: u32 = 2;
     const OPEN: u32 = 3;
@@ -98,7 +96,7 @@ mod tests {
         vec![(stack, Count { ticks: 1, weight: 1 }); number]
     }
 
-    /// How many are due of each window from the second on, if each has counted so many.
+    /// How many stacks are due in each window from the second on, if each window adds `each` stacks.
     fn due(tgid: u32, each: usize, windows: u64) -> Vec<usize> {
         let mut queue = Queue::default();
         let mut due = Vec::new();

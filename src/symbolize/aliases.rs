@@ -1,10 +1,10 @@
-//! What blazesym does not say of symbols: which of several names of one address users know, and where functions begin whose
-//! symbols have no size.
+//! Symbol names that blazesym does not choose well: which of several names of one address to print, and where a
+//! function without a symbol size begins.
 //!
-//! blazesym gives any of `malloc`, `__malloc` and `__libc_malloc`, and for a symbol without a size everything up to the next
-//! symbol, be it a label or data. Here global names come before weak ones and those before local ones, and fewest underscores
-//! first; and a symbol without a size names the function that begins with it, if something else tells how far that reaches.
-//! Names stay in the file and are read when they are asked for.
+//! blazesym returns any of `malloc`, `__malloc` and `__libc_malloc`. For a symbol without a size, blazesym takes
+//! everything up to the next symbol, even if that is a label or data. Here global names come before weak ones and weak
+//! before local ones; then the fewest underscores win. A symbol without a size names the function that begins with it,
+//! if another source says how far the function reaches. Names stay in the file and are read on demand.
 
 use super::elf::{Elf, ElfError, SHF_EXECINSTR, Section};
 use super::entry;
@@ -16,16 +16,16 @@ const STT_GNU_IFUNC: u8 = 10;
 const STB_LOCAL: u8 = 0;
 const STB_WEAK: u8 = 2;
 
-/// Symbols that are read of one file: 96 MiB for a moment, four times what Chromium has.
+/// Symbols read from one file: 96 MiB for a moment, four times as many as Chromium has.
 const MAX_SYMBOLS: usize = 1 << 22;
-/// Symbols are looked at, at most.
+/// Symbol records examined, at most.
 const MAX_RECORDS: u64 = 1 << 23;
-/// Read at a time, records.
+/// Records read at a time.
 const CHUNK: u64 = 4096;
 /// Longest name that is read, bytes.
 const MAX_NAME: usize = 256 << 10;
 
-/// A function that begins where another one does, and where its name lies in the string table.
+/// A function that begins where another function begins; `name` is an offset in the string table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Alias {
     start: u64,
@@ -38,33 +38,33 @@ struct Symbol {
     start: u64,
     end: u64,
     name: u32,
-    /// Among symbols of the same range the lowest wins: global before weak before local.
+    /// Among symbols of one range, the lowest rank wins: global before weak before local.
     rank: u8,
     is_function: bool,
 }
 
-/// A function without a size, and where its name lies.
+/// A function without a size; `name` is an offset in the string table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Start {
     address: u64,
     rank: u8,
     name: u32,
-    /// The table says that it is a function.
+    /// The symbol's type says that it is a function.
     is_function: bool,
 }
 
-/// What one symbol table has of them.
+/// The aliases and the functions without a size of one symbol table.
 #[derive(Debug, Default)]
 pub(super) struct Aliases {
-    /// By where they begin, the shorter first.
+    /// Sorted by start, the shorter first.
     aliases: Vec<Alias>,
     starts: Vec<Start>,
     strings: Option<StringTable>,
 }
 
 impl Aliases {
-    /// Reads the table of that name (`.symtab`, `.dynsym`) of `elf`; without one there are none. If the file's table is beyond
-    /// the limits it is cut.
+    /// Reads the symbol table named `table` (`.symtab` or `.dynsym`). The result is empty if `elf` has no such table. A
+    /// table beyond the limits is cut.
     pub(super) fn read(elf: &Elf, table: &str) -> Result<Aliases, ElfError> {
         let Some(section) = elf.section(table) else { return Ok(Aliases::default()) };
         let Some(strings) = elf.strings_of(section) else {
@@ -91,12 +91,12 @@ impl Aliases {
         })
     }
 
-    /// Memory that is held, bytes.
+    /// Memory held, bytes.
     pub(super) fn memory(&self) -> usize {
         self.aliases.capacity() * size_of::<Alias>() + self.starts.capacity() * size_of::<Start>()
     }
 
-    /// The raw name of the innermost of several functions that begin at `start` and have the code at `address`.
+    /// The raw name of the innermost of several functions that begin at `start` and contain `address`.
     pub(super) fn find(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
         let from = self.aliases.partition_point(|alias| alias.start < start);
         let own = self.aliases[from..].iter().take_while(|alias| alias.start == start);
@@ -104,20 +104,20 @@ impl Aliases {
         name_at(elf, self.strings?, alias.name)
     }
 
-    /// The raw name of a function without a size that begins at `start` and is known to have code at `address`. If
-    /// another one begins between the two it is not told which of them it is.
+    /// The raw name of a function without a size that begins at `start` and is known to contain `address`. `None` if
+    /// another such function begins between the two: then either can be the right one.
     pub(super) fn starting(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
         let nearest = self.nearest(address).filter(|nearest| nearest.address == start)?;
         name_at(elf, self.strings?, nearest.name)
     }
 
-    /// The raw name of the last symbol without a size within `start..=address`, which are one piece of code.
+    /// The raw name of the last symbol without a size within `start..=address`, a range that is one piece of code.
     pub(super) fn mark(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
         let nearest = self.nearest(address).filter(|nearest| nearest.address >= start)?;
         name_at(elf, self.strings?, nearest.name)
     }
 
-    /// The raw name of the function without a size that begins at `start`, if the table says that it is one.
+    /// The raw name of the function without a size that begins at `start`, if its symbol has the type of a function.
     pub(super) fn function(&self, elf: &Elf, start: u64) -> Option<Vec<u8>> {
         let nearest =
             self.nearest(start).filter(|nearest| nearest.address == start && nearest.is_function)?;
@@ -137,7 +137,7 @@ pub(super) struct StringTable {
     pub(super) size: u64,
 }
 
-/// The NUL-terminated text at `at` of the string table.
+/// The NUL-terminated text at offset `at` of the string table (offset, size).
 pub(super) fn name_at(elf: &Elf, StringTable { offset, size }: StringTable, at: u32) -> Option<Vec<u8>> {
     let (start, left) = (offset.checked_add(u64::from(at))?, size.checked_sub(u64::from(at))?);
     let mut name = Vec::new();
@@ -192,10 +192,10 @@ fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
         STB_WEAK => 1,
         _ => 0,
     };
-    // Without type and size, what is local is a mark within a function, or the linker's; but where a file is entered
-    // there may be nothing else.
+    // A local symbol without type and size is a label within a function, or the linker's. At a file's entry point there
+    // may be no other symbol.
     let function = size != 0 || rank < 2 || info & 15 != STT_NOTYPE || entry::reaches(elf, start);
-    // Index 0 is an undefined symbol; a length beyond 4 GiB is no function.
+    // Index 0 is an undefined symbol. No function is longer than 4 GiB.
     (code && function && index != 0 && name != 0 && size <= u64::from(u32::MAX)).then_some(Symbol {
         start,
         end,
@@ -205,7 +205,7 @@ fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
     })
 }
 
-/// Takes those without a size out of `symbols`: one for each address, sorted.
+/// Moves the symbols without a size out of `symbols`: one for each address, sorted.
 fn starts(symbols: &mut Vec<Symbol>) -> Vec<Start> {
     let sizeless = symbols.extract_if(.., |s| s.start == s.end);
     let mut starts: Vec<Start> = sizeless
@@ -217,7 +217,7 @@ fn starts(symbols: &mut Vec<Symbol>) -> Vec<Start> {
     starts
 }
 
-/// How many underscores a name starts with: of `__libc_malloc`, `__malloc` and `malloc` users know the last.
+/// Number of underscores at the start of a name: of `__libc_malloc`, `__malloc` and `malloc`, users know the last.
 fn underscores(elf: &Elf, strings: &Section, at: u32) -> usize {
     let mut start = [0; 8];
     let read = strings.offset.checked_add(u64::from(at)).and_then(|at| elf.read_some(&mut start, at).ok());
@@ -231,14 +231,14 @@ mod tests {
 
     const SHT_STRTAB: u32 = 3;
 
-    /// A file of 0x1000 bytes with three functions that begin at one address, whose names are said to lie in a section of this
-    /// kind and place.
+    /// A file of 0x1000 bytes with three functions that begin at one address. The section header of their names states
+    /// this kind and place.
     fn file(kind: u32, offset: u64, size: u64) -> Elf {
         let mut file = vec![0; 0x1000];
         let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, b"\x7fELF\x02\x01\x01");
         put(40, &64_u64.to_le_bytes());
-        // Four sections; the third has their names.
+        // Four sections; section 3 has their names.
         put(58, &[64, 0, 4, 0, 3, 0]);
         let mut section = |n: usize, (name, kind, link): (u8, u32, u8), offset: u64, size: u64| {
             let header = 64 + n * 64;

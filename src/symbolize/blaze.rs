@@ -1,7 +1,8 @@
-//! blazesym on one file that was handed in: names from its symbol table, lines and inlined functions from its DWARF.
+//! blazesym on one file, given as a descriptor: names from its symbol table, lines and inlined functions from its
+//! DWARF.
 //!
-//! Both have a symbolizer, and each file its own: what one of them holds is given back by dropping it, and no cache has two
-//! files under one name.
+//! Each file has two symbolizers, one for names and one for lines. Dropping a symbolizer frees its memory, and no cache
+//! holds two files under one name.
 
 #[cfg(test)]
 mod oracle_tests;
@@ -16,19 +17,19 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use super::doors::Door;
 use super::memory;
 
-/// Addresses whose lines are asked for at a time.
+/// Addresses in one lookup of lines.
 const SLICE: usize = 128;
-/// What DWARF may take while a request is answered, bytes: blazesym keeps each unit that it has met.
+/// Memory that DWARF may take during a request, bytes: blazesym keeps each unit that it has read.
 const MAX_BUSY: usize = 64 << 20;
-/// What DWARF may take between requests, bytes.
+/// Memory that DWARF may take between requests, bytes.
 const MAX_KEPT: usize = 4 << 20;
 
-/// A symbol as a table has it.
+/// A symbol of a symbol table, or a function of DWARF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ElfSymbol {
     pub(super) name: String,
     pub(super) start: u64,
-    /// Bytes; none if the table does not say it.
+    /// Bytes; `None` if the table does not state a size.
     pub(super) size: Option<u64>,
 }
 
@@ -37,19 +38,18 @@ impl ElfSymbol {
         ElfSymbol { name: sym.name.to_string(), start: sym.addr, size: sym.size.map(|size| size as u64) }
     }
 
-    /// Whether it is a function of DWARF that has several parts: blazesym found the address in one of them.
+    /// Whether this is a DWARF function of several parts; blazesym found the address in one of them.
     pub(super) fn has_parts(&self) -> bool {
         self.start == 0 && self.size.is_none()
     }
 
-    /// Whether its own size says that it has the code at an address.
+    /// Whether the symbol's own size covers `address`.
     pub(super) fn covers(&self, address: u64) -> bool {
         let within = address.checked_sub(self.start).zip(self.size);
         !self.name.is_empty() && within.is_some_and(|(at, size)| at < size)
     }
 }
 
-/// A place in a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SourceLocation {
     pub(super) file: Option<String>,
@@ -66,35 +66,32 @@ impl SourceLocation {
     }
 }
 
-/// What DWARF says of an address.
+/// Functions and lines that DWARF gives for one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SourceCode {
-    /// The function that has code of its own; none if DWARF has none.
+    /// The outer function, which was not inlined; `None` if DWARF names none.
     pub(super) function: Option<ElfSymbol>,
-    /// Where that function is.
+    /// The location in that function.
     pub(super) own: SourceLocation,
-    /// The functions that were inlined, outermost first, each with where it is; a name may be empty.
+    /// The inlined functions, outermost first, each with its location; a name may be empty.
     pub(super) inlined: Vec<(String, SourceLocation)>,
 }
 
-/// A file, and what blazesym holds of it.
+/// A file, and blazesym's symbolizers for it.
 pub(super) struct Blaze {
-    // Dropped before the door: they have it by name.
+    // Fields drop in order: the symbolizers refer to the door by its name, so they stand before it.
     names: OnceCell<Symbolizer>,
     lines: RefCell<Option<Symbolizer>>,
-    /// Bytes that the lines' symbolizer has taken.
+    /// Bytes that the symbolizer of `lines` holds.
     taken: Cell<usize>,
-    /// The file cannot be read for names, for lines: that is not tried again.
+    /// The file's names (below: its lines) cannot be read, and no further attempt is made.
     no_names: Cell<bool>,
     no_lines: Cell<bool>,
     door: Door,
 }
 
 impl Blaze {
-    /// Takes a file.
-    ///
-    /// # Errors
-    /// When there are too many descriptors.
+    /// Fails if there are too many descriptors.
     pub(super) fn of(file: OwnedFd) -> std::io::Result<Blaze> {
         Ok(Blaze {
             names: OnceCell::new(),
@@ -106,17 +103,14 @@ impl Blaze {
         })
     }
 
-    /// Takes the DWARF package of the file.
-    ///
-    /// # Errors
-    /// When there are too many descriptors.
+    /// Adds the file's DWARF package. Fails if there are too many descriptors.
     pub(super) fn add_package(&self, package: OwnedFd) -> std::io::Result<()> {
         self.forget_lines();
         self.no_lines.set(false);
         self.door.add_package(package)
     }
 
-    /// The symbols that are nearest to each address, as blazesym understands it: one may end before it.
+    /// The symbol nearest to each address, in blazesym's sense: a symbol may end before the address.
     pub(super) fn symbols(&self, addresses: &[u64]) -> Vec<Option<ElfSymbol>> {
         if self.no_names.get() {
             return vec![None; addresses.len()];
@@ -133,7 +127,7 @@ impl Blaze {
         found.iter().map(symbol).collect()
     }
 
-    /// What DWARF says of each address; those that are near each other should be asked for together.
+    /// DWARF's answer for each address. Addresses near each other should be looked up together.
     pub(super) fn source_code(&self, addresses: &[u64]) -> Vec<Option<SourceCode>> {
         let mut all = Vec::with_capacity(addresses.len());
         for slice in addresses.chunks(SLICE) {
@@ -161,12 +155,12 @@ impl Blaze {
         all
     }
 
-    /// Bytes that DWARF takes.
+    /// Memory that DWARF takes, bytes.
     pub(super) fn memory(&self) -> usize {
         self.taken.get()
     }
 
-    /// Gives back what DWARF takes if it is much; whether there is still some.
+    /// Frees the memory of DWARF if it is much. Returns whether DWARF is still held.
     pub(super) fn trim(&self) -> bool {
         if self.taken.get() > MAX_KEPT {
             self.forget_lines();
@@ -174,7 +168,7 @@ impl Blaze {
         self.lines.borrow().is_some()
     }
 
-    /// Gives back what DWARF takes.
+    /// Frees the memory of DWARF.
     pub(super) fn forget_lines(&self) {
         if self.lines.borrow_mut().take().is_some() {
             self.taken.set(0);
@@ -199,7 +193,7 @@ fn symbolizer(lines: bool) -> Symbolizer {
         .build()
 }
 
-/// blazesym asks the symbol table if DWARF has no function: that is what it says itself then, `own`.
+/// If DWARF has no function, blazesym returns the symbol table's one, `own`. So a symbol equal to `own` is left out.
 fn source_code(found: &Symbolized<'_>, own: Option<&ElfSymbol>) -> Option<SourceCode> {
     let Symbolized::Sym(sym) = found else { return None };
     let function = Some(ElfSymbol::of(sym)).filter(|symbol| Some(symbol) != own && !symbol.name.is_empty());

@@ -1,8 +1,8 @@
-//! `endbr64` in front of a function's description.
+//! `endbr64` in front of a function's frame description.
 //!
-//! Assembler that opens its description behind the mark of Intel's CET leaves these four bytes out: all functions of
-//! JDK 17 to 25's `libjsvml.so` begin so (`src/jdk.incubator.vector/linux/native/libjsvml`, built with
-//! `-fcf-protection`). They look like padding behind the function before, whose rule would find a wrong caller, or none.
+//! Some assembler opens its description behind the mark of Intel's CET and leaves these four bytes out. All functions
+//! of `libjsvml.so` in JDK 17 to 25 begin so (`src/jdk.incubator.vector/linux/native/libjsvml`, built with
+//! `-fcf-protection`). They look like padding of the previous function, whose rule would find no or a wrong caller.
 
 use super::elf::Elf;
 use crate::unwind::{Cfa, Fp, Rule};
@@ -10,9 +10,9 @@ use crate::unwind::{Cfa, Fp, Rule};
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// Bytes of the mark.
 pub(super) const LEN: u64 = ENDBR64.len() as u64;
-/// Functions are aligned to so many bytes.
+/// Alignment of functions, bytes.
 const ALIGNMENT: u64 = 16;
-/// A function that was just called has nothing on the stack but its return address.
+/// At its first instruction, a function has only its return address on the stack.
 pub(super) const RULE: Rule = Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same };
 
 /// Whether the function whose description begins at `address` begins with a mark before it.

@@ -1,4 +1,4 @@
-//! A bounded map that forgets what was not asked for in a long time.
+//! A bounded map that evicts entries that were not used for long.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,14 +7,14 @@ use ahash::RandomState;
 
 use crate::sample::MonoNs;
 
-/// Two generations: when the young one is full it becomes the old one, and what the old one had left is forgotten. What
-/// is asked for moves to the young. Holds between `capacity` and twice that many.
+/// Two generations. When the young one is full, it becomes the old one, and the previous old one is evicted. A lookup
+/// moves an entry to the young generation. The cache holds between `capacity` and twice that many entries.
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
     young: HashMap<K, V, RandomState>,
     old: HashMap<K, V, RandomState>,
     capacity: usize,
-    /// When what was not asked for was last forgotten for its age.
+    /// When entries were last evicted for their age.
     aged: MonoNs,
 }
 
@@ -43,7 +43,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         self.young.insert(key, value);
     }
 
-    /// Forgets what was not asked for since the last time, if that was `every` nanoseconds ago: whether it was.
+    /// Evicts entries not used since the previous eviction by age, if that was `every` ns ago. Returns whether it was.
     pub(crate) fn age(&mut self, now: MonoNs, every: u64) -> bool {
         let is_time = now.0.saturating_sub(self.aged.0) >= every;
         if is_time {

@@ -1,4 +1,4 @@
-//! What a file says of its functions' frames: `.eh_frame` or `.debug_frame`, one description after the other.
+//! The frame descriptions of a file's functions: `.eh_frame` or `.debug_frame`, one after the other.
 
 use std::ops::ControlFlow;
 
@@ -9,8 +9,8 @@ use gimli::{
 
 pub(super) type SliceReader<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Visits the description of each function. One that cannot be read is left out; where not even its length can be read,
-/// it hides those behind it.
+/// Visits the description of each function. An unreadable description is skipped. If not even its length can be read,
+/// the descriptions behind it are not visited.
 pub(super) fn each<'d, S, B>(
     frames: &S,
     bases: &BaseAddresses,
@@ -19,7 +19,7 @@ pub(super) fn each<'d, S, B>(
 where
     S: UnwindSection<SliceReader<'d>>,
 {
-    // Most functions have the CIE of the one before.
+    // Most functions have the same CIE as the previous one.
     let mut known: Option<(usize, CommonInformationEntry<SliceReader<'d>>)> = None;
     let mut entries = frames.entries(bases);
     while let Ok(Some(entry)) = entries.next() {

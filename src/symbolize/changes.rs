@@ -1,4 +1,4 @@
-//! Where the code of a JVM has changed, and when.
+//! Where and when the code of a JVM changed.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use ahash::RandomState;
 
 use super::message::Changed;
 
-/// Changes are noted for this many bytes at once, as a power of two.
+/// Size of the pages for which changes are recorded, as a power of two.
 const PAGE_BITS: u32 = 12;
-/// Pages with changes that are noted of one JVM: 1 GiB of code. Beyond, all is taken to have changed.
+/// Pages with changes that are kept for one JVM: 1 GiB of code. Beyond that, all code counts as changed.
 const MAX_PAGES: usize = 256 << 10;
 
-/// When the code of one JVM changed last, in readings of its log that told of changes.
+/// When the code of one JVM last changed. Time is counted in readings of its log or memory that reported changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     now: u64,
@@ -20,12 +20,12 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// The last of those readings.
+    /// Number of the last such reading.
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
-    /// Notes what a reading has told.
+    /// Records the changes that one reading reported.
     pub(crate) fn note(&mut self, changed: &Changed) {
         if matches!(changed, Changed::Ranges(ranges) if ranges.is_empty()) {
             return;
@@ -49,7 +49,7 @@ impl Changes {
         }
     }
 
-    /// Whether the code at `pc` has changed after the reading `then`.
+    /// Whether the code at `pc` changed after the reading with number `then`.
     pub(crate) fn changed_after(&self, pc: u64, then: u64) -> bool {
         then != self.now
             && (self.everywhere > then || self.pages.get(&(pc >> PAGE_BITS)).is_some_and(|&when| when > then))

@@ -1,4 +1,4 @@
-//! The broker's handle on a worker process: started, asked with a deadline, ended and started anew.
+//! The broker's handle on a worker process: starts it, sends requests with a deadline, ends and replaces it.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use crate::process::child::ChildProcess;
 use crate::process::patience::{Hanging, Tenant};
 use crate::process::procfs;
 
-/// What a worker costs.
+/// CPU time and memory of a worker and its predecessors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCost {
-    /// CPU time of this worker and those before it.
+    /// CPU time of this worker and its predecessors.
     pub cpu: Duration,
-    /// Of that, the time of those before it.
+    /// The part of `cpu` that the predecessors used.
     pub past: Duration,
     /// Resident memory now, bytes.
     pub resident: u64,
@@ -28,17 +28,17 @@ pub struct WorkerCost {
 /// How a worker was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// It did not answer in time.
+    /// The worker did not answer before the deadline.
     TooSlow,
-    /// It died, or said something that makes no sense.
+    /// The worker died, or sent a malformed answer.
     Died,
-    /// None was asked: none could be started, or too many hang over what was asked for the same tenant before. That is
-    /// no fault of what was asked for now.
+    /// No request was sent: no worker could be started, or too many workers hang over earlier requests for the same
+    /// tenant. The object of this request is not at fault.
     NotAsked,
 }
 
-/// Asks a worker, and waits for the answer to begin while it works or sleeps for no longer than `limit`: one that waits for a
-/// CPU, on a busy host or since its cgroup has used up its time, is not slow.
+/// Sends a request and waits for the answer to begin. Only time in which the worker works or sleeps counts towards
+/// `limit`. Time in which it waits for a CPU does not count: the host may be busy, or its cgroup's quota used up.
 fn ask(
     worker: &ChildProcess,
     request: &WorkerRequest,
@@ -55,23 +55,23 @@ fn ask(
     worker.ask(request, with, MAX_MESSAGE, limit, counts).map(|(response, _)| response)
 }
 
-/// Shortest deadline for files, as a part of the usual one.
+/// The usual deadline divided by this is the shortest one for files.
 pub(crate) const SHORTEST: u32 = 16;
-/// A shortened deadline doubles in this time.
+/// A shortened deadline doubles after this time.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
-/// How long a killed worker may take to go: one that hangs in a dead file system is left behind.
+/// How long a killed worker may take to exit. A worker that hangs in a dead file system is left behind.
 const GOES_WITHIN: Duration = Duration::from_millis(200);
-/// Workers that were left behind, at most: then none is asked any more until one goes. A tenant over whose questions eight
-/// of them hang has no answers before that; files, which are nobody's in particular, are as one tenant's.
+/// Workers that are left behind, at most: at this number, no request is sent until one of them exits. A tenant whose
+/// requests left eight of them behind gets no answers until one exits. All files count as one tenant.
 const MAX_LEFT: usize = 32;
 
-/// How long an answer may take. Files that are made to be slow must not hold up the others for long: each one that is
-/// too slow halves the time for those after it.
+/// How long an answer may take. Files that are made to be slow must not delay other files for long, so each missed
+/// deadline halves the next one.
 #[derive(Debug)]
 struct Deadline {
     usual: Duration,
     part: u32,
-    /// The largest part: 1 if the deadline stays.
+    /// The divisor of the shortest deadline; 1 if the deadline never shrinks.
     shortest: u32,
     changed: Instant,
 }
@@ -104,7 +104,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts the first worker. Missed deadlines shrink to one part in `shortest`.
+    /// Starts the first worker. Missed deadlines shrink the deadline, at most to the usual one divided by `shortest`.
     pub(crate) fn start(binary: PathBuf, deadline: Duration, shortest: u32) -> Result<Child> {
         let deadline = Deadline { usual: deadline, part: 1, shortest, changed: Instant::now() };
         let (running, left, past_cpu) = (None, Hanging::at_most(MAX_LEFT), Duration::ZERO);
@@ -113,7 +113,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Which worker this is: 1, 2, …. What an earlier one was given, this one does not have.
+    /// Number of this worker: 1, 2, …. The worker does not have the objects of earlier ones.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -123,8 +123,8 @@ impl Child {
         self.descriptors
     }
 
-    /// Asks about what is of nobody in particular, and waits for the answer. If the worker is lost by it, the next one is
-    /// started at once.
+    /// Sends a request of no particular tenant and waits for the answer. If the worker is lost, the next one is started
+    /// at once.
     pub(crate) fn ask(
         &mut self,
         request: &WorkerRequest,
@@ -133,7 +133,7 @@ impl Child {
         self.ask_about(&Tenant::unknown(), request, with)
     }
 
-    /// Asks about what a tenant can hold up.
+    /// Sends a request about an object that `tenant` can make hang.
     pub(crate) fn ask_about(
         &mut self,
         tenant: &Tenant,
@@ -163,40 +163,39 @@ impl Child {
         }
     }
 
-    /// Has the worker give back what it was given as the one of that `generation`: those after it never had it.
+    /// Makes the worker drop an object that it was given as the worker of `generation`. Later workers never had the
+    /// object.
     pub(crate) fn forget(&mut self, generation: u64, kept: WorkerObject) {
         if generation == self.generation {
-            // One that is lost over it has it no more.
+            // A worker that is lost over this request no longer has the object either.
             let _ = self.ask(&WorkerRequest::Forget(kept), &[]);
         }
     }
 
-    /// Ends this worker and starts another, which knows nothing.
+    /// Replaces this worker by a new one, which has no objects yet.
     pub(crate) fn restart(&mut self) {
         self.replace(&Tenant::unknown());
     }
 
     fn replace(&mut self, tenant: &Tenant) {
         self.end(tenant);
-        // The next question tries again.
+        // The next request tries again.
         if let Err(error) = self.spawn() {
             log::warn!("symbols: cannot start a worker now: {error:#}");
         }
     }
 
-    /// CPU time and memory.
     pub(crate) fn cost(&self) -> WorkerCost {
         let past = self.past_cpu;
         let cpu = past + self.pid().map_or(Duration::ZERO, procfs::cpu);
         WorkerCost { cpu, past, resident: self.resident() }
     }
 
-    /// Resident memory of the worker that runs now, bytes.
+    /// Resident memory of the current worker, bytes.
     pub(crate) fn resident(&self) -> u64 {
         self.pid().map_or(0, procfs::resident)
     }
 
-    /// Process id of the worker that runs now.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(ChildProcess::pid)
     }
@@ -210,10 +209,10 @@ impl Child {
         Ok(())
     }
 
-    /// Ends the worker, or leaves it behind if it hangs, over what that tenant holds up.
+    /// Ends the worker. If it hangs over an object of `tenant`, it is left behind.
     fn end(&mut self, tenant: &Tenant) {
         let Some(running) = self.running.take() else { return };
-        // Once it was waited for, nobody knows its times.
+        // The CPU time of a process cannot be read after the process was waited for.
         self.past_cpu += procfs::cpu(running.pid());
         if let Some(left) = running.end(GOES_WITHIN) {
             self.left.put(tenant.clone(), left);

@@ -1,5 +1,5 @@
-//! The vdso of 32-bit programs, which no 64-bit program has: a 32-bit program of ours reads its own and sends it. The
-//! kernel's own bytes are needed, and a profiled process may have changed the copy that it has.
+//! The vdso of 32-bit programs, which no 64-bit program has: a small 32-bit program of ours writes out its own vdso.
+//! The image must come from the kernel, because a profiled process may have changed its copy.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// The kernel's has two pages. What follows in memory may come too: an ELF file's headers say where it ends.
+/// The kernel's vdso has two pages. The memory behind them may come too: the ELF headers say where the image ends.
 const MAX_SIZE: u64 = 64 << 10;
 
-/// Where the program lies.
+/// Load address of the program.
 const BASE: u32 = 0x0010_0000;
 const EHDR: u8 = 52;
 const PHDR: u8 = 32;
 
-/// Finds `AT_SYSINFO_EHDR` behind the environment, and writes from there a page at a time, as long as there are pages:
+/// Finds `AT_SYSINFO_EHDR` behind the environment, and writes a page at a time from there, as long as pages are mapped:
 ///
 /// ```text
 ///    mov %esp, %esi; lodsl; lea 4(%esi, %eax, 4), %esi
@@ -34,7 +34,7 @@ const CODE: [u8; 53] = [
     0xcd, 0x80,
 ];
 
-/// Its image, in a file; none if this kernel runs no 32-bit programs.
+/// The image, in a file in memory; `None` if this kernel runs no 32-bit programs.
 pub(super) fn image() -> Option<Arc<OwnedFd>> {
     if !cfg!(target_arch = "x86_64") {
         return None;
@@ -56,7 +56,7 @@ pub(super) fn image() -> Option<Arc<OwnedFd>> {
     Some(Arc::new(file.into()))
 }
 
-/// What it writes. The pipe is closed then, which ends a program that would write more.
+/// The program's output. The pipe closes afterwards, which ends a program that would write more.
 fn output(child: &mut Child) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     child.stdout.take()?.take(MAX_SIZE).read_to_end(&mut bytes).ok()?;
@@ -68,7 +68,7 @@ fn program_file() -> Vec<u8> {
     let headers = u32::from(EHDR) + u32::from(PHDR);
     let size = headers + CODE.len() as u32;
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    // 32 bits, little endian, version 1; an executable of machine 3.
+    // 32 bits, little endian, version 1; an executable for machine 3 (i386).
     let mut file = vec![0x7f, b'E', b'L', b'F', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0];
     file.extend(words(&[1, BASE + headers, EHDR.into(), 0, 0]));
     file.extend([EHDR, 0, PHDR, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_kernel_that_runs_32_bit_programs_gives_their_vdso() {
         let Some(image) = image() else {
-            // Of a kernel that does not, nothing is to be had.
+            // This kernel runs no 32-bit programs.
             return;
         };
         let elf = Elf::read(File::from(image.try_clone().unwrap())).unwrap();

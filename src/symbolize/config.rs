@@ -1,30 +1,30 @@
-//! Limits and places of symbolization.
+//! Settings of symbolization.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How symbols are found.
+/// Sources and limits of symbols.
 #[derive(Clone, Debug)]
 pub struct SymbolConfig {
-    /// The binary that becomes the worker: this one.
+    /// The binary to start as the worker: this program's own.
     pub binary: PathBuf,
-    /// Leave names of generated code as their runtimes write them.
+    /// Keep names of generated code as the runtime writes them.
     pub raw_names: bool,
     /// How long the worker may take for one request.
     pub deadline: Duration,
-    /// Resident memory above which the worker is replaced by a fresh one, bytes: not more often than every 5 s, and up to
-    /// every 60 s if the next one grows to this as quickly. Above twice as much it is replaced at once.
+    /// Resident memory above which the worker is replaced, bytes. Replacements are 5 s apart at least, and up to 60 s
+    /// if the next worker grows as large as quickly. Above twice this size, the worker is replaced at once.
     pub worker_memory: u64,
-    /// Places in files whose frames are kept, and addresses of processes; up to twice as many of each.
+    /// Cached places in files, and cached addresses of processes; each cache holds up to twice as many.
     pub cached: usize,
-    /// How often a perf map is looked for, or read on, at most.
+    /// Shortest time between two attempts to open a perf map, or to read on in it.
     pub perf_map_interval: Duration,
-    /// Where separate debug files lie under their build ids.
+    /// Directory of separate debug files, by build id.
     pub debug_dir: PathBuf,
 }
 
 impl SymbolConfig {
-    /// The usual limits, with `binary` as worker.
+    /// The default limits, with `binary` as the worker.
     #[must_use]
     pub fn new(binary: PathBuf) -> SymbolConfig {
         SymbolConfig {
@@ -33,7 +33,7 @@ impl SymbolConfig {
             deadline: Duration::from_secs(5),
             worker_memory: 48 << 20,
             cached: 64 << 10,
-            // Each window may have code that is younger than the one before, and windows are a second.
+            // Each window of one second may have newer code than the previous one.
             perf_map_interval: Duration::from_millis(200),
             debug_dir: PathBuf::from("/usr/lib/debug"),
         }

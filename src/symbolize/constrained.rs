@@ -1,14 +1,14 @@
-//! Names of constrained templates (C++20), as clang 18 and later and GCC 14 and later mangle them: `cpp_demangle` cannot read
-//! constraints.
+//! Names of constrained templates (C++20), as clang 18 and later and GCC 14 and later mangle them. `cpp_demangle`
+//! cannot read constraints.
 //!
-//! Of such a name the part before the first thing that cannot be read is enough: parameters and constraints are not
-//! printed. Only where template arguments are among what cannot be read a checksum stands for them, since a template's
-//! functions are several.
+//! The part of a name before the first unreadable item is enough, because parameters and constraints are not printed.
+//! If template arguments are among the unreadable items, a checksum stands for them, because a template has several
+//! functions.
 
-/// Places in a name that are tried.
+/// Places in a name where a cut is tried.
 const MAX_CUTS: usize = 32;
 
-/// The name of a symbol that `demangle` cannot read whole, if it can read what comes before a constraint.
+/// The name of a symbol that `demangle` cannot read whole, if `demangle` can read the part before a constraint.
 pub(super) fn name(raw: &[u8], demangle: impl Fn(&[u8]) -> Option<String>) -> Option<String> {
     let cuts = |at: u8, constrains: fn(&[u8]) -> bool| {
         let places = (2..raw.len()).filter(move |&cut| raw[cut] == at && constrains(&raw[cut + 1..]));
@@ -16,8 +16,8 @@ pub(super) fn name(raw: &[u8], demangle: impl Fn(&[u8]) -> Option<String>) -> Op
     };
     let closed =
         |cut: usize, ends: &[&[u8]]| ends.iter().find_map(|end| demangle(&[&raw[..cut], end].concat()));
-    // A constraint stands behind the parameters, or behind the template arguments of the function's name, or before one of
-    // them. What is local to another function has its name behind all of the other's.
+    // A constraint stands behind the parameters, behind the template arguments of the function's name, or before one of
+    // them. A name that is local to another function stands behind all parts of that function's name.
     let (behind, before): (&[&[u8]], &[&[u8]]) = match raw.get(2)? {
         b'Z' => (&[b""], &[]),
         b'N' => (&[b"", b"EEvv"], &[b"Ev"]),
@@ -32,13 +32,13 @@ pub(super) fn name(raw: &[u8], demangle: impl Fn(&[u8]) -> Option<String>) -> Op
     })
 }
 
-/// Whether the byte at `cut` may be in an identifier: those have their length before them.
+/// Whether the byte at `cut` may be in an identifier: an identifier has its length before it.
 fn is_in_identifier(raw: &[u8], cut: usize) -> bool {
     let mut at = 0;
     while at < cut {
         let digits = raw[at..cut].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let end = at + digits;
-        // Which of them are the length is not known: `Li1` is a literal, and `3abc` may follow it.
+        // Any end of the digits may be the length: `Li1` is a literal, and `3abc` may follow it.
         let reaches = |from: usize| {
             let length = std::str::from_utf8(&raw[from..end]).ok().and_then(|text| text.parse().ok());
             length.is_none_or(|length: usize| length.saturating_add(end) > cut)
@@ -56,7 +56,7 @@ mod tests {
     use crate::profile::Kind;
     use crate::symbolize::demangle::demangle;
 
-    /// As clang 19 mangles them, and what its own demangler prints without parameters and constraints.
+    /// As clang 19 mangles them, and as its own demangler prints them, without parameters and constraints.
     #[test]
     fn constraints_are_no_part_of_a_name() {
         for (raw, name) in [
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_within_an_identifier_is_no_name() {
-        // A function `aQbEE` of which something cannot be read, and one whose argument has an `I` in its name.
+        // A function `aQbEE` with an unreadable part, and a function whose argument has an `I` in its name.
         for raw in ["_ZN1n5aQbEEITk3NumiEEvv", "_Z1fI3aIbTk3NumiEvv"] {
             let name = demangle(raw.as_bytes()).0;
             let outer = name.split('<').next().unwrap();

@@ -1,8 +1,8 @@
-//! Where the separate debug files of a mapped file lie: among the host's, by build id, or in the root of the process that
-//! maps it, by build id or by the name that the file gives (`.gnu_debuglink`), where debuggers look for them.
+//! Where the separate debug files of a mapped file are: on the host, by build id, or in the root of the process that
+//! maps the file. In the root, they are found where debuggers look, by build id or by the name in `.gnu_debuglink`.
 //!
-//! What the file of one process says must not name another's code that it shares with it. So a file of a process's root is
-//! taken only if whoever made it could have made the mapped file as well: see [`is_kin`].
+//! A debug file of one process must not name code that another process shares with it. So a file of a process's root is
+//! used only if its owner could have made the mapped file as well: see [`is_kin`].
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,13 +14,13 @@ use rustix::fs::{Mode, OFlags, fstat, open};
 
 use super::message::FileFacts;
 
-/// Where they lie in a root.
+/// Directory of debug files in a root.
 const DIRECTORY: &str = "/usr/lib/debug";
-/// What a DWARF package is called: the name of its file, and this.
+/// Suffix that makes the name of a file the name of its DWARF package.
 const PACKAGE: &str = "dwp";
 
-/// A debug file of the host: `DIR/.build-id/xx/yyyy.debug`, a regular file of root's that nobody else may write. Only the name
-/// comes from a tenant, and it is hex.
+/// A debug file of the host: `DIR/.build-id/xx/yyyy.debug`, a regular file that root owns and no other user may write.
+/// Only the build id comes from a tenant, and it is written in hex.
 pub(super) fn of_host(dir: &Path, build_id: &[u8]) -> Option<OwnedFd> {
     let path = dir.join(by_build_id(build_id)?);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -32,7 +32,7 @@ pub(super) fn of_host(dir: &Path, build_id: &[u8]) -> Option<OwnedFd> {
     trusted.then(|| file.into())
 }
 
-/// Where the debug file of a file may lie in the root of a process that maps it, the likeliest first.
+/// Paths in the root of a mapping process at which the debug file may be, the likeliest first.
 pub(super) fn in_root(file: &Path, facts: &FileFacts) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         facts.build_id.as_deref().and_then(in_root_by_build_id).into_iter().collect();
@@ -44,12 +44,12 @@ pub(super) fn in_root(file: &Path, facts: &FileFacts) -> Vec<PathBuf> {
     paths
 }
 
-/// Where a debug file of that build id may lie in such a root.
+/// Path in such a root at which a debug file of this build id may be.
 pub(super) fn in_root_by_build_id(build_id: &[u8]) -> Option<PathBuf> {
     by_build_id(build_id).map(|path| Path::new(DIRECTORY).join(path))
 }
 
-/// Where the DWARF package of a file lies.
+/// The path of a file's DWARF package.
 pub(super) fn package(file: &Path) -> Option<PathBuf> {
     let mut name = file.file_name().filter(|_| file.is_absolute())?.to_owned();
     name.push(".");
@@ -57,8 +57,9 @@ pub(super) fn package(file: &Path) -> Option<PathBuf> {
     Some(file.with_file_name(name))
 }
 
-/// Whether a debug file is made by whoever has made the mapped file: it lies in the same file system, is of the same user or of
-/// root, and nobody else may write it. In a mount namespace of its own a process can have any of its files at any path.
+/// Whether the mapped file's owner can have made the debug file. Both are in one file system; the same user or root
+/// owns the debug file, and no other may write it. In its own mount namespace a process can have any of its files at
+/// any path.
 pub(super) fn is_kin(file: &impl AsFd, debug: &impl AsFd) -> bool {
     let (Ok(file), Ok(debug)) = (fstat(file), fstat(debug)) else { return false };
     let owned = debug.st_uid == file.st_uid || debug.st_uid == 0;
@@ -72,7 +73,7 @@ fn by_build_id(build_id: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(format!(".build-id/{first:02x}/{hex}.debug")))
 }
 
-/// Whether it is the name of a file, and no path.
+/// Whether `name` is the name of a file, and no path.
 fn is_name(name: &OsStr) -> bool {
     Path::new(name).file_name() == Some(name) && !name.as_encoded_bytes().contains(&b'/')
 }

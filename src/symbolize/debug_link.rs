@@ -1,4 +1,4 @@
-//! What a file says of its debug files.
+//! The links of a file to its debug files.
 
 use super::elf::{Elf, ElfError, MAX_NOTE};
 
@@ -12,7 +12,7 @@ impl Elf {
         bytes.get(id..).filter(|id| (2..=64).contains(&id.len())).map(<[u8]>::to_vec)
     }
 
-    /// The checksum of the whole file that a debug link has: CRC-32.
+    /// CRC-32 of the whole file, the checksum in debug links.
     pub(crate) fn checksum(&self) -> Result<u32, ElfError> {
         let (mut crc, mut buffer, mut offset) = (flate2::Crc::new(), vec![0; 1 << 20], 0);
         loop {
@@ -25,7 +25,7 @@ impl Elf {
         }
     }
 
-    /// Name and checksum of the file that has its debug information (`.gnu_debuglink`); the name is the file's own word.
+    /// Name and checksum of the file with the debug information (`.gnu_debuglink`). The name is not trusted.
     pub(crate) fn debug_link(&self) -> Option<(String, u32)> {
         let link = self.section(".gnu_debuglink")?;
         let bytes = self.bytes(link.offset, link.size, MAX_NOTE).ok()?;

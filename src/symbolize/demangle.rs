@@ -1,4 +1,4 @@
-//! Names of C++ and Rust as their authors wrote them.
+//! Demangles the names of C++ and Rust symbols.
 
 use std::fmt::{self, Write};
 
@@ -10,19 +10,19 @@ use crate::profile::frame::clean;
 
 /// Longest printed name, characters.
 pub(crate) const MAX_NAME: usize = 1024;
-/// Longest mangled name that is unfolded, bytes: substitutions make the text exponentially longer.
+/// Longest mangled name that is demangled, bytes: substitutions make the text exponentially longer.
 const MAX_MANGLED: usize = 8 << 10;
-/// Longest text that is unfolded, bytes. What would be longer stays mangled: half a name would be the name of others too.
+/// Longest demangled text, bytes. A longer name stays mangled: a cut name would be the name of other functions too.
 const MAX_UNFOLDED: usize = 64 << 10;
 const MAX_DEPTH: u32 = 160;
 
-/// The name to print for a linker symbol, and its language's kind.
+/// The name to print for a linker symbol, and the kind of its language.
 ///
-/// C++ comes without parameters and return type, as async-profiler prints it: overloads are one function in a picture,
-/// and names stay short. Rust comes without the hash. What cannot be unfolded is printed as it is.
+/// C++ names come without parameters and return type, as in async-profiler: overloads are one function in a picture,
+/// and names stay short. Rust names come without the hash. Other names are printed as they are.
 #[must_use]
 pub fn demangle(raw: &[u8]) -> (String, Kind) {
-    // Symbols can carry a version, `memcpy@@GLIBC_2.14`: no part of the name.
+    // A symbol can carry a version, `memcpy@@GLIBC_2.14`, which is not part of the name.
     let raw = match raw.iter().position(|&b| b == b'@') {
         Some(at) if at > 0 => &raw[..at],
         _ => raw,
@@ -41,7 +41,7 @@ pub fn demangle(raw: &[u8]) -> (String, Kind) {
     }
 }
 
-/// Compilers split and specialise functions: `f.cold`, `f.part.0`, `f.isra.0`, `f.llvm.42` are all `f` to its author.
+/// Compilers split and specialise functions: `f.cold`, `f.part.0`, `f.isra.0`, `f.llvm.42` are all `f` to the author.
 fn without_clone(raw: &[u8]) -> &[u8] {
     const SUFFIXES: [&[u8]; 6] = [b".cold", b".part.", b".isra.", b".constprop.", b".llvm.", b".lto_priv."];
     let dots = raw.iter().enumerate().skip(1).filter(|&(_, &b)| b == b'.');
@@ -71,7 +71,7 @@ fn whole_cpp(raw: &[u8]) -> Option<String> {
     Some(out.0)
 }
 
-/// Text that refuses to grow beyond what is unfolded.
+/// Text that refuses to grow beyond the limit.
 #[derive(Default)]
 struct Bounded(String);
 
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn bombs_and_garbage_stay_small() {
-        // Each S_ repeats what came before: 2^40 characters if it were unfolded.
+        // Each `S_` repeats the text before it: 2^40 characters if it were demangled.
         let mut bomb = b"_ZN1aI".to_vec();
         for _ in 0..40 {
             bomb.extend_from_slice(b"1bIS_S_");

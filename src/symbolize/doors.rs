@@ -1,11 +1,11 @@
-//! The only names under which the worker can open anything: those of descriptors that it was handed.
+//! The only names under which the worker can open files: those of descriptors that it was given.
 //!
-//! Libraries open files by path. In the worker no call that takes a path runs in the kernel: seccomp raises SIGSYS instead
-//! (`SECCOMP_RET_TRAP`, Linux 3.5), and the handler here answers from a table. `/proc/self/fd/N` is a duplicate of N if a
-//! door of that number is open, `/proc/self/fd/N.dwp` one of the DWARF package that belongs to it, and nothing else is
-//! there. Names that a file suggests, such as those of debug links, lead nowhere.
+//! Libraries open files by path. In the worker, no system call with a path reaches the kernel: seccomp raises SIGSYS
+//! instead (`SECCOMP_RET_TRAP`, Linux 3.5), and the handler here answers from a table. `/proc/self/fd/N` opens a
+//! duplicate of N if a door has that number, and `/proc/self/fd/N.dwp` opens the DWARF package that belongs to it. No
+//! other path exists. Names that a file suggests, such as those of debug links, do not exist either.
 //!
-//! The handler allocates nothing, takes no lock, and calls nothing but `dup` and `fstat`.
+//! The handler allocates nothing, takes no lock, and calls only `dup` and `fstat`.
 #![allow(unsafe_code)] // a signal handler that answers for the kernel
 
 use std::cell::OnceCell;
@@ -21,18 +21,18 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 /// Descriptors that the worker may have.
 pub(super) const MAX_DESCRIPTORS: usize = 4096;
-/// What the name of a door begins with.
+/// Beginning of a door's name.
 const PREFIX: &[u8] = b"/proc/self/fd/";
-/// What blazesym appends to the name of a file that it looks for a DWARF package of.
+/// Suffix of a file's name by which blazesym looks for the file's DWARF package.
 const PACKAGE: &[u8] = b".dwp";
-/// Longest name that is looked at, bytes.
+/// Longest name that is examined, bytes.
 const MAX_NAME: usize = 64;
 
-/// By descriptor: that of the file's DWARF package, or one of the two below.
+/// By descriptor: the descriptor of the file's DWARF package, or one of the two values below.
 static DOORS: [AtomicI32; MAX_DESCRIPTORS] = [const { AtomicI32::new(SHUT) }; MAX_DESCRIPTORS];
 /// The descriptor is no door.
 const SHUT: i32 = -1;
-/// It is one, and has no package: 0 is the socket to the broker.
+/// The descriptor is a door without a package. 0 can mean this, because 0 is the socket to the broker.
 const ALONE: i32 = 0;
 
 /// A descriptor that can be opened by name.
@@ -43,24 +43,19 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Opens a door to a file. Its name may be another file's when it is dropped: until then no cache may keep anything by it.
-    ///
-    /// # Errors
-    /// When there are too many descriptors.
+    /// Makes a door for a file. When the door is dropped, its name can become another file's. All caches that use the
+    /// name must be dropped before. Fails if there are too many descriptors.
     pub(super) fn to(fd: OwnedFd) -> io::Result<Door> {
         set(&fd, ALONE)?;
         Ok(Door { fd, package: OnceCell::new() })
     }
 
-    /// Adds the DWARF package of the file; another one is not taken.
-    ///
-    /// # Errors
-    /// When there are too many descriptors.
+    /// Adds the DWARF package of the file; a second package is ignored. Fails if there are too many descriptors.
     pub(super) fn add_package(&self, package: OwnedFd) -> io::Result<()> {
         set(&self.fd, self.package.get_or_init(|| package).as_raw_fd())
     }
 
-    /// The name of the file, which means the same outside of the worker.
+    /// The path of the file, which leads to the same file outside of the sandbox.
     pub(super) fn name(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
@@ -68,7 +63,7 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // What could be set can be set again.
+        // The descriptor was accepted before, so this cannot fail.
         let _ = set(&self.fd, SHUT);
     }
 }
@@ -83,7 +78,7 @@ fn place(fd: c_int) -> Option<&'static AtomicI32> {
     DOORS.get(usize::try_from(fd).ok()?)
 }
 
-/// Calls that take a path. All others of the kind are refused by the filter of allowed calls.
+/// System calls that take a path. The filter of allowed calls refuses all others of this kind.
 const PATH_CALLS: &[i64] = &[
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -104,7 +99,7 @@ const PATH_CALLS: &[i64] = &[
     libc::SYS_access,
 ];
 
-/// The filter that has these calls answered here. It is stricter than any that allows or refuses them, whichever comes first.
+/// The filter that traps these calls. In the kernel, a trap takes precedence over the other filter's allow and refuse.
 pub(super) fn filter() -> anyhow::Result<BpfProgram> {
     let rules: BTreeMap<i64, _> = PATH_CALLS.iter().map(|&call| (call, Vec::new())).collect();
     let arch = std::env::consts::ARCH.try_into().context("seccomp for this processor")?;
@@ -112,23 +107,21 @@ pub(super) fn filter() -> anyhow::Result<BpfProgram> {
     filter.context("seccomp rules")?.try_into().context("seccomp program")
 }
 
-/// Has SIGSYS answered by the table. To be called before [`filter`] is applied.
-///
-/// # Errors
-/// What the kernel says.
+/// Installs the handler that answers SIGSYS from the table. Must be called before [`filter`] is applied. Fails if the
+/// kernel refuses.
 pub(super) fn answer_path_calls() -> io::Result<()> {
     // SAFETY: the struct is plain data, for which zeros are valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_sigsys as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for and does only what a handler may; the struct is whole.
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for and does only what a handler may; the struct is
+    // whole.
     match unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A call that was trapped: its number and arguments.
 struct Call {
     number: i64,
     arguments: [u64; 5],
@@ -136,13 +129,13 @@ struct Call {
 
 extern "C" fn on_sigsys(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel hands a handler with SA_SIGINFO a valid context, which is this thread's alone until it returns.
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid context, which only this thread uses until it returns.
     let registers = unsafe { &mut (*context).uc_mcontext };
     let result = answer(&call(registers));
     give(registers, result);
 }
 
-/// Seccomp has the registers as they were before the call (`syscall_rollback`).
+/// Seccomp restores the registers to their values before the call (`syscall_rollback`).
 #[cfg(target_arch = "x86_64")]
 fn call(registers: &libc::mcontext_t) -> Call {
     let of = |register: c_int| registers.gregs[register as usize];
@@ -166,7 +159,7 @@ fn give(registers: &mut libc::mcontext_t, result: i64) {
     registers.regs[0] = result as u64;
 }
 
-/// What the kernel would answer if nothing but the doors were there.
+/// The result that the kernel would give if only the doors existed.
 fn answer(call: &Call) -> i64 {
     let [first, second, third, fourth, fifth] = call.arguments;
     let done = match call.number {
@@ -182,7 +175,7 @@ fn answer(call: &Call) -> i64 {
     done.unwrap_or_else(|errno| -i64::from(errno))
 }
 
-/// Which descriptor a path means beside a directory: that itself, if the path is empty.
+/// The descriptor that a path names, relative to a directory: the directory itself if the path is empty.
 fn meant(directory: u64, path: u64, flags: u64) -> Result<c_int, c_int> {
     if flags & libc::AT_EMPTY_PATH as u64 != 0 && is_empty(path) {
         Ok(directory as c_int)
@@ -197,7 +190,6 @@ fn duplicate(fd: c_int) -> Result<i64, c_int> {
     if copy < 0 { Err(errno()) } else { Ok(copy) }
 }
 
-/// The metadata of a descriptor.
 fn stat(fd: c_int) -> Result<libc::stat, c_int> {
     // SAFETY: the struct is plain data, for which zeros are valid.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
@@ -205,10 +197,10 @@ fn stat(fd: c_int) -> Result<libc::stat, c_int> {
     if unsafe { libc::syscall(libc::SYS_fstat, fd, &raw mut found) } < 0 { Err(errno()) } else { Ok(found) }
 }
 
-/// Writes what was found where the call wants it.
+/// Writes metadata to the address that the call gave.
 fn give_stat(out: u64, found: &libc::stat) -> i64 {
-    // SAFETY: whoever makes the call gives the address of such a struct; a wrong one would be the kernel's EFAULT, and is our
-    // own bug here.
+    // SAFETY: the caller of the system call gives the address of such a struct. For a wrong one the kernel would return
+    // EFAULT; here it is a bug of our own.
     unsafe { (out as *mut libc::stat).write_unaligned(*found) };
     0
 }
@@ -243,8 +235,8 @@ fn give_statx(out: u64, found: &libc::stat) -> i64 {
 }
 
 fn errno() -> c_int {
-    // SAFETY: glibc's own address of this thread's errno. The interrupted code sees it changed only by a failed call, which it
-    // makes itself.
+    // SAFETY: glibc gives the address of this thread's errno. The interrupted code sees a change only after a failed
+    // call, which it made itself.
     unsafe { *libc::__errno_location() }
 }
 
@@ -253,7 +245,7 @@ fn is_empty(path: u64) -> bool {
     path != 0 && unsafe { *(path as *const u8) } == 0
 }
 
-/// The descriptor behind a name.
+/// The descriptor that the path at this address leads to.
 fn find(path: u64) -> Result<c_int, c_int> {
     if path == 0 {
         return Err(libc::EFAULT);
@@ -305,7 +297,7 @@ mod tests {
         file.into()
     }
 
-    /// In a thread that can open nothing but doors; filters are a thread's own.
+    /// Runs a test in a thread that can open only doors: a filter applies to one thread.
     fn walled(test: impl FnOnce() + Send) {
         answer_path_calls().unwrap();
         std::thread::scope(|scope| {
@@ -320,7 +312,7 @@ mod tests {
 
     fn text(path: &Path) -> io::Result<String> {
         use std::os::unix::fs::FileExt as _;
-        // A duplicate shares the place in the file.
+        // A duplicate shares the file position.
         let file = File::open(path)?;
         let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap()];
         file.read_exact_at(&mut bytes, 0)?;
@@ -370,7 +362,7 @@ mod tests {
             missing(&name);
             missing(&package);
         });
-        // The rest of the process is as it was.
+        // The process's other threads are not affected.
         assert!(fs::metadata("/").is_ok());
     }
 

@@ -1,8 +1,9 @@
-//! An ELF file, read by `pread` and by nothing else: headers, sections, notes.
+//! An ELF file, read only by `pread`: headers, sections, notes.
 //!
-//! Whoever can write a mapped file can truncate or garble it at any time, so no offset, size or count of it is trusted
-//! and nothing is mapped: a file that shrinks is an error here, not a SIGBUS. Facts: `elf(5)`, the ELF-64 object file
-//! format; both classes are read (32-bit programs run on 64-bit kernels), little endian only (as are our targets).
+//! A tenant who may write a mapped file can truncate or change it at any time. So no offset, size or count in it is
+//! trusted, and nothing is mapped: if the file shrinks, a read fails here instead of raising SIGBUS. Sources: `elf(5)`,
+//! the ELF-64 object file format. Both classes are read, because 32-bit programs run on 64-bit kernels; only little
+//! endian, like our targets.
 
 use std::fs::File;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use super::fields::{Class, Fields};
 
-/// Sections that are looked at in one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
+/// Sections that are read of one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
 const MAX_SECTIONS: u64 = 1 << 17;
 const MAX_SEGMENTS: u64 = 4096;
 const MAX_SECTION_NAMES: u64 = 4 << 20;
@@ -33,30 +34,30 @@ pub(crate) const EM_X86_64: u16 = 62;
 /// Why a file could not be read as ELF. The text never quotes the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
-    /// The file cannot be read, or ends before what its headers promise.
+    /// The file cannot be read, or ends before its headers say.
     #[error("cannot read {len} bytes at offset {offset}: {source}")]
     Read {
         /// Offset in the file, bytes.
         offset: u64,
-        /// How many bytes were wanted.
+        /// Bytes to read.
         len: u64,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A size or count is beyond what a real file has.
+    /// A size or count is larger than in any real file.
     #[error("{what} of {value} is beyond the limit")]
     TooLarge {
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: u64,
     },
-    /// It is no little-endian ELF file, or its headers contradict each other.
+    /// The file is not little-endian ELF, or its headers contradict each other.
     #[error("not a readable ELF file: {0}")]
     Malformed(&'static str),
 }
 
-/// One section's header. `size` is bounded by the file's size unless it is `SHT_NOBITS`.
+/// Header of a section. `size` is bounded by the file's size unless `kind` is `SHT_NOBITS`.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) name: String,
@@ -69,7 +70,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Whether it has the virtual address.
+    /// Whether the section contains this virtual address.
     pub(crate) fn holds(&self, address: u64) -> bool {
         address.checked_sub(self.addr).is_some_and(|within| within < self.size)
     }
@@ -93,18 +94,17 @@ struct Segment {
 }
 
 impl Segment {
-    /// Whether the file has all of the `len` bytes at a virtual address, in this segment.
+    /// Whether the file has all `len` bytes at a virtual address, in this segment.
     fn covers(&self, address: u64, len: u64) -> bool {
         let within = address.checked_sub(self.addr).and_then(|at| at.checked_add(len));
         within.is_some_and(|end| end <= self.file_size)
     }
 }
 
-/// Where the bytes are.
 #[derive(Debug)]
 pub(super) enum ElfSource {
     File(File),
-    /// Unpacked out of another file.
+    /// Unpacked from another file.
     Memory(Vec<u8>),
 }
 
@@ -138,16 +138,16 @@ pub struct Elf {
     entry: u64,
     sections: Vec<Section>,
     segments: Vec<Segment>,
-    /// The header of `.eh_frame`.
+    /// The header of `.eh_frame` (`PT_GNU_EH_FRAME`).
     eh_frame_header: Option<TableSection>,
-    /// Offset and size of what the dynamic linker reads.
+    /// Offset and size of the dynamic section (`PT_DYNAMIC`).
     dynamic: Option<(u64, u64)>,
-    /// Offsets and sizes of notes that are loaded.
+    /// Offsets and sizes of the notes that are loaded (`PT_NOTE`).
     notes: Vec<(u64, u64)>,
 }
 
 impl Elf {
-    /// Reads the headers of a file as they are.
+    /// Reads the headers as they are. [`Elf::read`] also adds sections that only the program headers lead to.
     pub(super) fn read_headers(source: ElfSource) -> Result<Elf, ElfError> {
         let mut ident = [0_u8; 64];
         read_exact(&source, &mut ident[..52], 0)?;
@@ -180,7 +180,7 @@ impl Elf {
         let (phnum, shnum) = (u64::from(header.u16(tail + 2)), u64::from(header.u16(tail + 6)));
         elf.read_segments(header.word(class, 28, 32), phnum)?;
         match elf.read_sections(header.word(class, 32, 40), shnum, &mut names) {
-            // Nothing needs them at run time: packers leave headers that lie.
+            // Sections are not needed at run time, and packers leave false section headers.
             Err(ElfError::Malformed(_) | ElfError::TooLarge { .. }) if !elf.segments.is_empty() => {
                 elf.sections.clear();
             }
@@ -198,17 +198,17 @@ impl Elf {
         self.machine
     }
 
-    /// Whether its code is for x86-64: x32, the ABI with pointers of 32 bits, is another class.
+    /// Whether the code is for x86-64. x32, the ABI with 32-bit pointers, has another class.
     pub(crate) fn is_x86_64(&self) -> bool {
         self.machine == EM_X86_64 && self.class == Class::Elf64
     }
 
-    /// Whether its code is 32-bit code of x86.
+    /// Whether the code is 32-bit code of x86.
     pub(crate) fn is_i386(&self) -> bool {
         self.machine == EM_386 && self.class == Class::Elf32
     }
 
-    /// The virtual address at which the kernel enters the file; 0 if it does not.
+    /// The virtual address of the entry point; 0 if there is none.
     pub(crate) fn entry(&self) -> u64 {
         self.entry
     }
@@ -221,14 +221,14 @@ impl Elf {
         self.sections.iter().find(|s| s.name == name && s.kind != SHT_NOBITS && s.size > 0)
     }
 
-    /// The section that has the strings of a symbol table. One of which the file has no bytes has none: nothing bounds its
-    /// offset and size.
+    /// The section with the strings of a symbol table. A section without bytes in the file is rejected, because nothing
+    /// bounds its offset and size.
     pub(crate) fn strings_of(&self, table: &Section) -> Option<&Section> {
         self.sections.get(table.link as usize).filter(|strings| strings.kind != SHT_NOBITS)
     }
 
-    /// The virtual address (as symbols and DWARF have it) of a byte of the file that is mapped as code; if no
-    /// executable segment has the byte, any segment's.
+    /// The virtual address (as symbols and DWARF have it) of a file offset that is mapped as code. If no executable
+    /// segment has the offset, any segment is used.
     #[must_use]
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let covers = |s: &&Segment| offset >= s.offset && offset - s.offset < s.file_size;
@@ -241,30 +241,30 @@ impl Elf {
         Some(segment.addr.wrapping_add(offset - segment.offset))
     }
 
-    /// Bytes of the executable segments.
+    /// Size of the executable segments, bytes.
     pub(crate) fn code_size(&self) -> u64 {
         let code = self.segments.iter().filter(|s| s.executable);
         code.fold(0, |sum: u64, segment| sum.saturating_add(segment.file_size))
     }
 
-    /// The offset in the file of the byte at a virtual address, and how many bytes its segment has from there on.
+    /// The file offset of a virtual address, and the number of bytes from there to the end of its segment.
     pub(crate) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         let segment = self.segments.iter().find(|s| s.covers(address, 1))?;
         let within = address - segment.addr;
         Some((segment.offset.checked_add(within)?, segment.file_size - within))
     }
 
-    /// The header of `.eh_frame`, by the program headers.
+    /// The header of `.eh_frame`, from the program headers.
     pub(super) fn eh_frame_header(&self) -> Option<TableSection> {
         self.eh_frame_header
     }
 
-    /// Offset and size of the dynamic section, by the program headers.
+    /// Offset and size of the dynamic section, from the program headers.
     pub(super) fn dynamic(&self) -> Option<(u64, u64)> {
         self.dynamic
     }
 
-    /// Adds a section that is loaded; another one of that name counts as empty. Its number is returned.
+    /// Adds a loaded section and returns its number. Another section with this name then counts as empty.
     pub(super) fn put_section(&mut self, name: &str, found: TableSection, link: u32) -> u32 {
         self.sections
             .iter_mut()
@@ -276,32 +276,32 @@ impl Elf {
         u32::try_from(self.sections.len() - 1).unwrap_or(0)
     }
 
-    /// Where the file has code, offsets.
+    /// File offsets of the code.
     #[must_use]
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
         self.code().map(|code| code.offset..code.offset.saturating_add(code.size)).collect()
     }
 
-    /// The segments with code, as far as the file has them.
+    /// The segments with code, limited to the bytes that the file has.
     pub(super) fn code(&self) -> impl Iterator<Item = TableSection> {
         let code = self.segments.iter().filter(|segment| segment.executable);
         code.map(|s| TableSection { address: s.addr, offset: s.offset, size: s.file_size })
     }
 
-    /// The virtual addresses that are mapped from the file, and whether they are mapped to be written to.
+    /// The virtual addresses that are mapped from the file, and whether each range is mapped writable.
     pub(super) fn mapped(&self) -> impl Iterator<Item = (Range<u64>, bool)> {
         self.segments.iter().filter_map(|s| Some((s.addr..s.addr.checked_add(s.file_size)?, s.writable)))
     }
 
-    /// Code at the virtual addresses `start..end`: by how much they exceed its offsets in the file. `None` if they are
-    /// not within one executable segment.
+    /// How far the virtual addresses `start..end` exceed their offsets in the file. `None` if they are not within one
+    /// executable segment.
     pub(crate) fn code_at(&self, start: u64, end: u64) -> Option<u64> {
         let len = end.checked_sub(start).filter(|&len| len > 0)?;
         let segment = self.segments.iter().find(|s| s.executable && s.covers(start, len))?;
         Some(segment.addr.wrapping_sub(segment.offset))
     }
 
-    /// Bytes `offset..offset + len` of the file, never more than `limit`.
+    /// Bytes `offset..offset + len` of the file; an error if `len` is more than `limit`.
     pub(crate) fn bytes(&self, offset: u64, len: u64, limit: u64) -> Result<Vec<u8>, ElfError> {
         if len > limit {
             return Err(ElfError::TooLarge { what: "range", value: len });
@@ -315,18 +315,18 @@ impl Elf {
         Ok(bytes)
     }
 
-    /// As many of `buffer`'s bytes as the file has at `offset`.
+    /// Reads as many bytes at `offset` as `buffer` takes and the file has. Returns their number.
     pub(crate) fn read_some(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ElfError> {
         let len = buffer.len() as u64;
         self.source.read_at(buffer, offset).map_err(|source| ElfError::Read { offset, len, source })
     }
 
-    /// The file's size now, bytes.
+    /// Current size of the file, bytes.
     pub(crate) fn file_size(&self) -> Result<u64, ElfError> {
         self.source.size().map_err(|source| ElfError::Read { offset: 0, len: 0, source })
     }
 
-    /// The descriptor, to map it; none if the file is in memory.
+    /// The open file, to map it; `None` if the bytes are in memory.
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.source {
             ElfSource::File(file) => Some(file),
@@ -334,7 +334,7 @@ impl Elf {
         }
     }
 
-    /// Memory that is held for the file itself, bytes.
+    /// Memory held for the file's bytes, bytes.
     pub(crate) fn memory(&self) -> usize {
         match &self.source {
             ElfSource::File(_) => 0,
@@ -350,13 +350,13 @@ impl Elf {
         section.into_iter().chain(self.notes.iter().copied()).find_map(build_id)
     }
 
-    /// Whether the file has DWARF of its own.
+    /// Whether the file itself has DWARF.
     #[must_use]
     pub fn has_debug_info(&self) -> bool {
         [".debug_info", ".zdebug_info"].iter().any(|name| self.section(name).is_some())
     }
 
-    /// Whether it has a full symbol table.
+    /// Whether the file has a full symbol table.
     #[must_use]
     pub fn has_symtab(&self) -> bool {
         self.section(".symtab").is_some()
@@ -436,7 +436,7 @@ fn section(f: &Fields<'_>, class: Class, file_size: u64) -> (u32, Section) {
         flags: f.word(class, 8, 8),
         addr: f.word(class, 12, 16),
         offset,
-        // A section that lies outside the file counts as empty: the others may still be good.
+        // A section that lies outside the file counts as empty: the other sections may still be good.
         size: if within || kind == SHT_NOBITS { size } else { 0 },
         link: if class == Class::Elf64 { f.u32(40) } else { f.u32(24) },
     };

@@ -1,24 +1,24 @@
-//! The code at which the kernel enters a file. Of a program it is described as all its functions are; of glibc's loader
-//! it is assembler without size and description (`RTLD_START` of `sysdeps/x86_64/dl-machine.h`, up to 2.42 at least),
-//! and the outermost frame of each process until it comes to its program.
+//! The code at a file's entry point. A program's entry is described like all its functions. In glibc's loader, the
+//! entry is assembler without size and description (`RTLD_START` of `sysdeps/x86_64/dl-machine.h`, up to 2.42 at
+//! least). There it is the outermost frame of each process until the program itself starts.
 
 use super::elf::Elf;
 use super::extents::Extents;
 
-/// Code that belongs to the entry reaches no further, bytes: glibc has 61.
+/// Longest code of an entry, bytes: glibc's has 61.
 const REACH: u64 = 128;
-/// A call, as compilers and assemblers write it: the opcode, and how far it leads.
+/// Opcode of a call, as compilers and assemblers write it; the relative target follows.
 const CALL: u8 = 0xe8;
 const CALL_LEN: u64 = 5;
 
-/// Whether code at `address` may belong to the entry, by its distance.
+/// Whether code at `address` may belong to the entry, by its distance from the entry point.
 pub(super) fn reaches(elf: &Elf, address: u64) -> bool {
     elf.entry() != 0 && address.checked_sub(elf.entry()).is_some_and(|distance| distance < REACH)
 }
 
-/// The entry, if the code at `address`, which nothing describes, is the entry's: its first byte, or the last byte of a
-/// call of a described function that stands before any other function that is known. The latter tells it from start code
-/// whose callees are described no better than itself (musl's): there the neighbour begins nobody knows where.
+/// The entry, if `address` is in code without description that belongs to the entry. Accepts the first byte, and the
+/// last byte of a call to a described function, with no other known function in between. The call is required because
+/// of start code whose callees have no description either (musl's): where the next function begins is unknown there.
 pub(super) fn start_of(elf: &Elf, extents: &Extents, address: u64) -> Option<u64> {
     let entry = elf.entry();
     let own = reaches(elf, address)
@@ -26,7 +26,7 @@ pub(super) fn start_of(elf: &Elf, extents: &Extents, address: u64) -> Option<u64
     own.then_some(entry)
 }
 
-/// Where the call leads to whose last byte is at `address`.
+/// The target of the call whose last byte is at `address`.
 fn called(elf: &Elf, address: u64) -> Option<u64> {
     if !elf.is_x86_64() {
         return None;

@@ -1,13 +1,13 @@
-//! When the worker is replaced because it holds too much memory.
+//! When to replace a worker that holds too much memory.
 
 use std::time::{Duration, Instant};
 
 const SHORTEST: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// When the worker was replaced, and how long it may hold too much until it is again.
+/// When the worker was last replaced, and how long the next one may exceed the bound.
 ///
-/// A worker that comes back above the bound at once needs what it holds: replacing it costs CPU time, and frees nothing.
+/// A worker that exceeds the bound again at once needs its memory: replacing it costs CPU time and frees nothing.
 #[derive(Debug)]
 pub(crate) struct Eviction {
     bound: u64,
@@ -23,13 +23,13 @@ impl Eviction {
         Eviction { bound, last: now, interval: SHORTEST, count: 0 }
     }
 
-    /// Whether it is time to look at what the worker holds.
+    /// Whether the interval since the last replacement has passed.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.last) >= self.interval
     }
 
-    /// Whether a worker that holds `resident` bytes is to be replaced now: above the bound if it is time, above twice as
-    /// much at once.
+    /// Whether to replace a worker that holds `resident` bytes now: above the bound if the interval has passed, above
+    /// twice the bound at once.
     pub(crate) fn replaces(&mut self, resident: u64, now: Instant) -> bool {
         let too_much = resident > self.bound && self.is_due(now);
         if !too_much && resident <= self.bound.saturating_mul(2) {

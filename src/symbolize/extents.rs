@@ -1,8 +1,8 @@
-//! Where functions begin and end, by their call frame information: what a file still has when its symbols were stripped.
+//! Where functions begin and end, from call frame information: a file keeps this when its symbols are stripped.
 //!
-//! Exceptions and debuggers need `.eh_frame` at run time, so `strip` leaves it. Each of its descriptions covers the code
-//! of one function, or of the part of one that the compiler moved elsewhere (GCC's `.cold`), exactly.
-//! Linux Standard Base, Core, 10.6.
+//! Exceptions and debuggers need `.eh_frame` at run time, so `strip` leaves it. Each description covers exactly the
+//! code of one function, or of a part that the compiler moved elsewhere (GCC's `.cold`). Linux Standard Base, Core,
+//! 10.6.
 
 use std::ops::ControlFlow;
 
@@ -12,9 +12,9 @@ use super::call_frames::each;
 use super::elf::Elf;
 use super::fields::Class;
 
-/// Bytes of `.eh_frame` that are read of one file: twice what Chromium has.
+/// Bytes of `.eh_frame` read from one file: twice what Chromium has.
 const MAX_BYTES: u64 = 64 << 20;
-/// Functions that are read of one file: 16 MiB.
+/// Functions read from one file: 16 MiB.
 const MAX_EXTENTS: usize = 1 << 20;
 
 /// The code of one function: `start..start + len`.
@@ -24,12 +24,12 @@ struct Extent {
     len: u32,
 }
 
-/// The functions of one file.
+/// The functions of one file, sorted by start.
 #[derive(Debug, Default)]
 pub(crate) struct Extents(Vec<Extent>);
 
 impl Extents {
-    /// Reads them. Descriptions that cannot be read, and those of what is no code, are left out.
+    /// Reads the functions of a file. Skips descriptions that are unreadable or do not describe code.
     pub(crate) fn read(elf: &Elf) -> Extents {
         let Some((address, bytes)) = section(elf) else {
             return Extents::default();
@@ -41,7 +41,7 @@ impl Extents {
         Extents(extents)
     }
 
-    /// The first address of the function whose code `address` is.
+    /// The first address of the function that contains `address`.
     pub(crate) fn start_of(&self, address: u64) -> Option<u64> {
         let after = self.0.partition_point(|e| e.start <= address);
         let Extent { start, len } = *self.0.get(after.checked_sub(1)?)?;
@@ -58,7 +58,7 @@ impl Extents {
         self.0.get(self.0.partition_point(|e| e.start <= address)).map(|e| e.start)
     }
 
-    /// Memory that is held, bytes.
+    /// Memory held, bytes.
     pub(crate) fn memory(&self) -> usize {
         self.0.capacity() * size_of::<Extent>()
     }

@@ -1,18 +1,17 @@
-//! What is known of a file that explains why it has no names or no callers.
+//! Traits of a file that explain why it has no names or no callers.
 
 use super::elf::Elf;
 use super::fields::Class;
 use crate::profile::file_trait::{FileTrait, FileTraits};
 
-/// Executable bytes from which on a file is a browser, or contains one.
+/// Executable bytes from which on a file counts as a browser, or as a program that contains one.
 const HUGE: u64 = 64 << 20;
-/// UPX writes its mark behind the program headers, in the first of these bytes (upx, `src/stub/src/include/linux.h`,
-/// `l_info`).
+/// UPX writes its mark behind the program headers, within these first bytes of the file (upx,
+/// `src/stub/src/include/linux.h`, `l_info`).
 const PACKED_WITHIN: usize = 1024;
 const PACKED_MARK: &[u8] = b"UPX!";
 const MAX_INTERPRETER: u64 = 4096;
 
-/// The traits of a file.
 pub(super) fn traits(elf: &Elf) -> FileTraits {
     let has_section = |name: &str| elf.section(name).is_some();
     FileTraits::default()

@@ -1,4 +1,4 @@
-//! The broker's side of native names: which files the worker has, which ones it must not be given again.
+//! The broker's part of native names: which files the worker has, and which files it must not get again.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,32 +17,32 @@ use crate::profile::frame::Module;
 
 /// Offsets in one request.
 const BATCH: usize = 4096;
-/// Descriptors that one worker is given; then it is replaced. It holds up to five for each.
+/// Descriptors given to one worker before it is replaced. The worker holds up to five for each.
 const MAX_DESCRIPTORS: usize = 700;
-/// Files that are remembered as bad.
+/// Bad files that are remembered.
 const MAX_BAD: usize = 4096;
 
-/// Why one attempt to read a file ended.
+/// Why an attempt to read a file failed.
 enum Failure {
-    /// The file is at fault, or absent: another attempt would end the same way.
+    /// The file is at fault, or absent: another attempt would fail in the same way.
     File(UnknownReason),
-    /// The worker was lost over it.
+    /// The worker was lost over the file.
     Worker(Lost),
 }
 
 #[derive(Debug)]
 struct FileState {
     module: Arc<Module>,
-    /// The worker that has it.
+    /// Generation of the worker that has the file.
     generation: u64,
-    /// Whether it must keep it; none of an image of our own.
+    /// Shows whether a process still maps the file; `None` for an image of our own.
     usage: Option<FileUse>,
     bad: Option<UnknownReason>,
-    /// Workers were lost over it: its DWARF is left alone.
+    /// Workers were lost over the file, so its DWARF is no longer read.
     no_lines: bool,
 }
 
-/// Files and the worker that reads them.
+/// The files that the symbolizer knows, and their state in the worker.
 #[derive(Debug)]
 pub(crate) struct NativeFiles {
     files: HashMap<FileId, FileState>,
@@ -50,7 +50,7 @@ pub(crate) struct NativeFiles {
     shared: FrameInterner,
     /// Workers that were lost over a file.
     pub(crate) lost: u64,
-    /// Files that were given up because workers were lost over them.
+    /// Files that are no longer read, because workers were lost over them.
     pub(crate) poisoned: u64,
 }
 
@@ -65,9 +65,9 @@ impl NativeFiles {
         }
     }
 
-    /// The frames at the wanted offsets of a file, in order. A worker that dies over it is replaced, and the file tried once
-    /// more; if that one dies too, or one is too slow, its DWARF is left alone; and if another one is lost then, the file is not
-    /// read again.
+    /// The frames at the wanted offsets of a file, in order. If a worker dies over the file, the next one tries once
+    /// more. If that one dies too, or one is too slow, the file's DWARF is no longer read. If another worker is lost
+    /// after that, the file is not read again.
     pub(crate) fn frames(
         &mut self,
         child: &mut Child,
@@ -111,7 +111,7 @@ impl NativeFiles {
         frames
     }
 
-    /// Forgets the names that nobody uses any more.
+    /// Evicts names that are no longer used.
     pub(crate) fn evict_unused(&mut self) {
         self.shared.evict_unused();
     }
@@ -126,8 +126,8 @@ impl NativeFiles {
         })
     }
 
-    /// Has the worker close files that no process maps any more: they would keep their file systems from being unmounted,
-    /// and what was deleted would keep its space.
+    /// Makes the worker close files that no process maps any more. Open files would keep their file systems from being
+    /// unmounted, and deleted files would keep their disk space.
     pub(crate) fn forget_unmapped(&mut self, child: &mut Child) {
         let unmapped = |state: &mut FileState| {
             state.bad.is_none() && state.usage.as_ref().is_some_and(|usage| !usage.is_mapped())
@@ -135,7 +135,7 @@ impl NativeFiles {
         for (id, state) in self.files.extract_if(|_, state| unmapped(state)) {
             child.forget(state.generation, WorkerObject::File(id.0));
         }
-        // What is bad is remembered as long as there is room.
+        // Bad files are remembered as long as there is room.
         if self.files.len() > MAX_BAD {
             self.files.retain(|_, state| state.bad.is_none() && state.generation == child.generation());
         }
@@ -164,7 +164,7 @@ impl NativeFiles {
         }
     }
 
-    /// Sees to it that the worker has the file and its debug files.
+    /// Makes sure that the worker has the file and its debug files.
     fn give(
         &mut self,
         child: &mut Child,
@@ -204,7 +204,7 @@ impl NativeFiles {
         Ok(())
     }
 
-    /// Debug files that do not fit are done without.
+    /// Debug files that do not fit are skipped.
     fn give_debug_files(
         &mut self,
         child: &mut Child,
@@ -254,14 +254,14 @@ impl NativeFiles {
     }
 }
 
-/// A debug file of the process that maps a file, if whoever made the one could have made the other.
+/// A debug file from the root of the process that maps the file, if the file's owner can have made it.
 fn own_file(spaces: &mut impl AddressSpaces, wanted: &WantedFile, path: &Path) -> Option<OwnedFd> {
     let (id, at) = wanted.by;
     let debug = spaces.own_file(id, at, path).ok()?;
     wanted.file.fd().is_ok_and(|file| debug_files::is_kin(&file, &debug)).then_some(debug)
 }
 
-/// What a worker says of a file, if it took it.
+/// The facts of a file with the given debug file; `None` if the worker did not accept the debug file.
 fn fitting(said: Result<FileFacts, Failure>) -> Result<Option<FileFacts>, Failure> {
     match said {
         Ok(facts) => Ok(Some(facts)),

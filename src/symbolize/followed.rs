@@ -1,4 +1,4 @@
-//! What names the code of a JVM: its agent's log or its memory, as a worker is given it.
+//! The sources of a JVM's names, its agent's log or its memory, as a worker gets them.
 
 use std::fs::File;
 
@@ -9,59 +9,56 @@ use crate::jvm::vm::{StubBlobs, VmLayout};
 use crate::process::patience::Tenant;
 use crate::sample::{MonoNs, ProcessId};
 
-/// How often reading one JVM's log or memory may cost the worker its life before that is left alone for a while.
+/// Workers that reading one JVM's log or memory may cost before the source is left alone for a while (backoff).
 const MOST_LOSSES: u32 = 2;
-/// That while, ns: twice as long after each further loss, six times at most. After twice the longest losses are forgotten.
-/// A host that swaps for some seconds must not cost a JVM its names for as long as we are on.
+/// The first backoff, ns. Each further loss doubles it, six times at most. After twice the longest backoff, losses are
+/// forgotten. A host that swaps for some seconds must not cost a JVM its names for the whole run.
 const REST: u64 = 60_000_000_000;
 const MOST_DOUBLED: u32 = 6;
 
-/// So often the memory of a JVM is looked at that does not run, ns, to the window: what is said of its code when it runs
-/// again, or has ended, goes by the look before.
+/// How often the memory of a JVM that does not run is checked, ns, to the window. Answers about its code when it runs
+/// again, or has ended, rely on the previous check.
 const LOOK: u64 = 4_500_000_000;
 
-/// The log of a JVM's agent, and what is needed to read it.
+/// The log of a JVM's agent, and how to read it.
 #[derive(Debug)]
 pub struct JvmLog {
-    /// Open for reading and (to consume) writing.
+    /// Open for reading and, if `consume` is set, for writing.
     pub file: File,
-    /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, nanoseconds.
+    /// How far the JVM's `CLOCK_MONOTONIC` is ahead of the host's, nanoseconds.
     pub clock_offset_ns: i64,
-    /// What was read is given back to the kernel: only for a log that nobody else reads.
+    /// Give the part of the log that was read back to the kernel; only for a log without other readers.
     pub consume: bool,
-    /// Generated code that the log does not tell of.
+    /// Generated code that the log does not contain.
     pub blobs: StubBlobs,
 }
 
-/// The memory of a JVM, and what is needed to read it.
+/// The memory of a JVM, and how to read it.
 #[derive(Debug)]
 pub struct JvmMemory {
     /// `/proc/PID/mem`, open for reading.
     pub file: File,
-    /// Where things are in it.
+    /// Addresses and offsets of the JVM's structures.
     pub layout: VmLayout,
-    /// Compiled code is named out of it, too.
+    /// Compiled code is named from memory, too.
     pub code: bool,
-    /// That code has debug records at calls and safepoints only.
+    /// The compiled code has debug records at calls and safepoints only.
     pub coarse: bool,
 }
 
-/// What of a JVM is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum JvmData {
     Log,
     Memory,
 }
 
-/// What of which JVM.
 pub(super) type FollowedKey = (ProcessId, JvmData);
 
-/// Where names of a JVM come from.
 #[derive(Debug)]
 pub(super) enum FollowedSource {
     Log {
         log: JvmLog,
-        /// What lies before this was given back to the kernel.
+        /// The part of the log before this offset was given back to the kernel.
         released: u64,
     },
     Memory(Box<JvmMemory>),
@@ -80,33 +77,32 @@ impl Losses {
         *self = Losses { number: if forgotten { 1 } else { self.number.saturating_add(1) }, last: now };
     }
 
-    /// Whether they are too many for another just now.
+    /// Whether the backoff after these losses has not ended yet.
     fn are_too_many(&self, now: MonoNs) -> bool {
         let beyond = self.number.checked_sub(MOST_LOSSES);
         beyond.is_some_and(|n| now.0 < self.last.0.saturating_add(REST << n.min(MOST_DOUBLED)))
     }
 }
 
-/// A log or a memory, and how far it is read.
+/// A followed log or memory, and how far it is read.
 #[derive(Debug)]
 pub(super) struct Followed {
     pub(super) number: u64,
     pub(super) source: FollowedSource,
-    /// Whose it is.
     pub(super) tenant: Tenant,
-    /// The worker that has it.
+    /// Generation of the worker that has this source.
     pub(super) generation: u64,
-    /// When it was read the last time.
+    /// Time of the last reading.
     pub(super) read: MonoNs,
     pub(super) stats: LogStats,
     pub(super) changes: Changes,
     losses: Losses,
-    /// What it has said took too much memory, and was forgotten.
+    /// The names took too much memory, and the source was dropped for good.
     dropped: bool,
 }
 
 impl Followed {
-    /// Nothing is read yet. `tenant`: whose it is.
+    /// A source of `tenant` that is not read yet.
     pub(super) fn new(number: u64, source: FollowedSource, tenant: Tenant) -> Followed {
         Followed {
             number,
@@ -121,13 +117,14 @@ impl Followed {
         }
     }
 
-    /// Gives back to the kernel what has been read, and tells the agent. The worker cannot: it may write no file.
+    /// Gives the part of the log that was read back to the kernel, and notifies the agent. The worker cannot: it may
+    /// write no file.
     pub(super) fn release(&mut self) {
         if let FollowedSource::Log { log, released } = &mut self.source
             && log.consume
             && self.stats.read_to > *released
         {
-            // What cannot be given back stays: it costs the JVM memory, no more.
+            // Pages that cannot be given back stay. They only cost the JVM memory.
             let _ = code::release(&log.file, self.stats.read_to);
             *released = self.stats.read_to;
         }
@@ -140,7 +137,8 @@ impl Followed {
         }
     }
 
-    /// The request to read what there is now, for a worker that has it (`given`) or gets it with the request.
+    /// The request to read new data. `given`: the worker has this source already; otherwise it gets it with the
+    /// request.
     pub(super) fn reading(&self, given: bool, raw: bool) -> WorkerRequest {
         let jvm = self.number;
         match &self.source {
@@ -156,30 +154,30 @@ impl Followed {
         }
     }
 
-    /// Counts a worker that was lost over it.
+    /// Counts a worker that was lost over this source.
     pub(super) fn note_loss(&mut self, now: MonoNs) {
         self.losses.note(now);
     }
 
-    /// Nothing of it is kept, now or later: of a log that was given back, no worker could be told again.
+    /// Drops everything known of this source for good: a log that was given back cannot be read again by any worker.
     pub(super) fn drop_for_good(&mut self) {
         self.dropped = true;
         self.stats = LogStats { memory: 0, cut: true, given_up: true, ..self.stats };
         self.changes.note(&Changed::Everywhere);
     }
 
-    /// Whether there may be something to read. `ran`: since the last time.
+    /// Whether there may be something to read. `ran`: the JVM ran since the last reading.
     pub(super) fn is_due(&self, ran: bool, now: MonoNs) -> bool {
         match &self.source {
             FollowedSource::Log { .. } => true,
-            // Memory that nobody has asked about has nothing to tell.
+            // Without an earlier lookup in the memory, no answers depend on a check of it.
             FollowedSource::Memory(memory) => {
                 (memory.code || self.generation > 0) && (ran || now.0 >= self.read.0.saturating_add(LOOK))
             }
         }
     }
 
-    /// Whether it names compiled code.
+    /// Whether this source names compiled code.
     pub(super) fn names_code(&self) -> bool {
         match &self.source {
             FollowedSource::Log { .. } => true,
@@ -187,7 +185,7 @@ impl Followed {
         }
     }
 
-    /// Whether it has cost too many workers to be given to another now, or too much memory.
+    /// Whether this source has cost too many workers to be given to another now, or too much memory.
     pub(super) fn is_given_up(&self, now: MonoNs) -> bool {
         self.dropped || self.losses.are_too_many(now)
     }

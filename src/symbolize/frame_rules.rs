@@ -1,7 +1,8 @@
-//! From what compilers say of their frames (`.eh_frame`, and `.debug_frame` of what is not there) to an unwind table.
+//! Builds an unwind table from compilers' frame descriptions: `.eh_frame`, and `.debug_frame` for code without it.
 //!
-//! Facts: DWARF 5 section 6.4, the System V ABI for x86-64 sections 3.6 and 4.2.4, and what `readelf --debug-dump=frames`
-//! shows of real files. Rules that the walker does not follow are kept as such, never guessed.
+//! Sources: DWARF 5 section 6.4, the System V ABI for x86-64 sections 3.6 and 4.2.4, and the output of
+//! `readelf --debug-dump=frames` on real files. Rules that the unwinder does not follow are recorded as such, never
+//! guessed.
 
 use std::ops::ControlFlow;
 
@@ -21,36 +22,36 @@ use super::machine::Machine;
 use super::signal_return;
 use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, TableWindow};
 
-/// Bytes of frame descriptions that are read of one file; the largest browsers have 20 MiB.
+/// Bytes of frame descriptions read from one file; the largest browsers have 20 MiB.
 const MAX_SECTION: u64 = 128 << 20;
-/// The instructions of a CIE are run again for each of its functions. Real ones have about ten bytes.
+/// Bytes of a CIE. Its instructions run again for each of its functions; real ones have about ten bytes.
 const MAX_CIE: usize = 256;
-/// GCC's start code (crtbegin) has about 180 bytes.
+/// Bytes of start code. GCC's (crtbegin) has about 180.
 const MAX_START_CODE: u64 = 256;
-/// Bytes of `endbr64`. With it glibc's `_start` begins, which says only behind it that nobody has called it.
+/// Bytes of `endbr64`. glibc's `_start` begins with it, and only the code behind it is described as having no caller.
 const ENDBR: u64 = 4;
-/// What Go's linker made has this, and a `.debug_frame` that is not followed: it knows of the stack pointer only. That a
-/// function saves rbp, changes stacks (`runtime.asmcgocall`) or is the outermost is not said (golang/go
-/// `src/cmd/link/internal/ld/dwarf.go`, `writeframes`). Its code has frame pointers, and its line table says where not.
+/// A section that Go's linker writes. Such a file's `.debug_frame` is not used, because it describes only the stack
+/// pointer: not that a function saves rbp, changes stacks (`runtime.asmcgocall`) or is the outermost (golang/go
+/// `src/cmd/link/internal/ld/dwarf.go`, `writeframes`). Go's code has frame pointers; its line table says where not.
 const GO: &str = ".note.go.buildid";
 
 /// Why a file has no unwind table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NoTable {
-    /// It describes no frames.
+    /// The file describes no frames.
     NoFrames,
-    /// It is for another machine than x86-64 and i386.
+    /// The file is for another machine than x86-64 and i386.
     Machine,
-    /// It cannot be opened now.
+    /// The file cannot be opened now.
     Unavailable,
-    /// It cannot be read.
+    /// The file cannot be read.
     BadFile,
     /// The table would be too large.
     TooLarge,
 }
 
-/// Reads the frame descriptions of a file. What of them cannot be read is left out. With `around`, the table is one of the
-/// code around that offset in the file, as much as fits.
+/// Builds the unwind table of a file. Descriptions that cannot be read are left out. With `around`, the table covers
+/// the code around that offset in the file, as much as fits.
 ///
 /// # Errors
 /// Why there is no table.
@@ -70,7 +71,7 @@ pub fn table(elf: &Elf, around: Option<u64>) -> Result<TablePart, NoTable> {
     let mut frames = EhFrame::new(&bytes, LittleEndian);
     frames.set_address_size(machine.word());
     builder.all(&frames, &bases)?;
-    // A program that was compiled without the former has that of the start code all the same, which is linked into it.
+    // A program compiled without `.eh_frame` still has that of the start code, which is linked into it.
     let bytes = section(elf, ".debug_frame").unwrap_or_default();
     if !bytes.is_empty() && elf.section(GO).is_none() {
         builder.described = builder.table.covered();
@@ -85,7 +86,7 @@ pub fn table(elf: &Elf, around: Option<u64>) -> Result<TablePart, NoTable> {
     Ok(TablePart { window: only.unwrap_or(part.window), ..part })
 }
 
-/// The same for a file that is in memory.
+/// Like [`table`], for a file that is in memory.
 ///
 /// # Errors
 /// Why there is no table.
@@ -107,11 +108,11 @@ struct Builder<'e> {
     elf: &'e Elf,
     machine: Machine,
     table: TableBuilder,
-    /// What is not described again.
+    /// Offsets in the file that are not described again.
     described: Vec<(u64, u64)>,
-    /// Where the function ends at which the program is entered.
+    /// The end of the function that contains the entry point.
     after_entry: Option<u64>,
-    /// Offsets in the file; what a description says of them is passed over.
+    /// Offsets in the file. Descriptions of this code are ignored.
     signal_returns: Vec<TableWindow>,
 }
 
@@ -128,7 +129,7 @@ impl Builder<'_> {
         all.break_value().map_or(Ok(()), Err)
     }
 
-    /// Notes what holds in one function.
+    /// Adds the rules of one function.
     fn one<'d, S>(
         &mut self,
         frames: &S,
@@ -144,7 +145,7 @@ impl Builder<'_> {
         let (from, to) = (start.wrapping_sub(code), end.wrapping_sub(code));
         let next = self.described.partition_point(|(_, end)| *end <= from);
         let again = self.described.get(next).is_some_and(|(start, _)| *start < to);
-        // Linkers leave the descriptions of functions that they left out in `.debug_frame`, as of code where the header is.
+        // Linkers leave descriptions of removed functions in `.debug_frame`, at the offset of the header.
         let known = self.signal_returns.iter().any(|code| code.start <= from && to <= code.end);
         if again || known || from == 0 {
             return Ok(());
@@ -153,14 +154,14 @@ impl Builder<'_> {
             return self.add(code, start, end, Rule::Other);
         }
         if coroutine::has_length(end - start) && coroutine::begins(self.elf, start) {
-            // The byte before it is asked for.
+            // A return address is looked up by the byte before it.
             return self.add(code, start.saturating_sub(1), end, Rule::End);
         }
         if branch_mark::stands_before(self.elf, start) {
             self.add(code, start.saturating_sub(branch_mark::LEN), start, branch_mark::RULE)?;
         }
         if self.machine == Machine::I386 && coroutine::begins_behind(self.elf, start, end) {
-            // The byte before it is asked for: a `ret`, at which no tick ever is.
+            // A return address is looked up by the byte before it: here a `ret`, at which no tick ever is.
             self.add(code, end, end.saturating_add(2), Rule::End)?;
         }
         let mut from = start;
@@ -183,11 +184,11 @@ impl Builder<'_> {
             self.add(code, start, end, rule(row, self.machine, frames, fde.cie()))?;
             to = end.max(to);
         }
-        // What follows an instruction that cannot be read.
+        // The code behind an instruction that cannot be read.
         self.add(code, to, end, Rule::Other)
     }
 
-    /// Notes where Go's code has no frame: there its callers would be missed by frame pointer.
+    /// Adds rules for Go code without a frame, where unwinding by frame pointer would skip the caller.
     fn go(&mut self) -> Result<(), NoTable> {
         let Some(go) = GoTable::find(self.elf) else { return Ok(()) };
         let word = i32::from(self.machine.word());
@@ -207,10 +208,10 @@ impl Builder<'_> {
         found.break_value().map_or(Ok(()), Err)
     }
 
-    /// Notes where the compiler's own start code is, linked into each file, which is neither described nor has frame
-    /// pointers: by that of another function a wrong frame would be found. It is `.init` and `.fini` (crti.o), and what lies before the file's own
-    /// code in `.text`, in programs behind `_start` (crtbegin.o). What is larger is other code without descriptions, as
-    /// Go's.
+    /// Marks the compiler's start code, which is linked into each file and has neither descriptions nor frame pointers.
+    /// The rule of another function would find a wrong frame there. Start code is `.init` and `.fini` (crti.o), and in
+    /// `.text` the code before the file's own, or behind `_start` in programs (crtbegin.o). Larger ranges are other
+    /// code without descriptions, such as Go's.
     fn start_code(&mut self) -> Result<(), NoTable> {
         let after_entry = self.after_entry;
         let sections = [".init", ".fini", ".text"].into_iter().filter_map(|name| self.elf.section(name));
@@ -232,8 +233,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Notes the code to which signal handlers return. If nothing else is known of the file, the code that the table is
-    /// about: all other is walked as that of a file without a table.
+    /// Adds the code to which signal handlers return. If nothing else is known of the file, returns the window of that
+    /// code: all other code is unwound as in a file without a table.
     fn add_signal_returns(&mut self) -> Result<Option<TableWindow>, NoTable> {
         let nothing_else = self.table.is_empty();
         for &TableWindow { start, end } in &self.signal_returns {
@@ -242,11 +243,11 @@ impl Builder<'_> {
         let (Some(first), Some(last)) = (self.signal_returns.first(), self.signal_returns.last()) else {
             return Ok(None);
         };
-        // In its system call a thread is behind the last instruction.
+        // A thread in that system call is behind the last instruction.
         Ok(nothing_else.then_some(TableWindow { start: first.start, end: last.end.saturating_add(1) }))
     }
 
-    /// Notes the code that begins at `start` and goes up to what is described, or to the section's end.
+    /// Marks the code from `start` up to what is described or to the section's end, if that code is small.
     fn undescribed(&mut self, start: u64, end: u64) -> Result<(), NoTable> {
         let Some(code) = self.elf.code_at(start, end) else { return Ok(()) };
         let next = self.table.next_from(start.wrapping_sub(code)).and_then(|next| next.checked_add(code));
@@ -255,7 +256,7 @@ impl Builder<'_> {
         if small { self.add(code, start, end, Rule::Other) } else { Ok(()) }
     }
 
-    /// Notes what holds for a range of addresses; `code` is what an address exceeds its offset in the file by.
+    /// Adds the rule of a range of addresses; `code` is how far an address exceeds its offset in the file.
     fn add(&mut self, code: u64, start: u64, end: u64, rule: Rule) -> Result<(), NoTable> {
         if start >= end {
             return Ok(());
@@ -265,7 +266,7 @@ impl Builder<'_> {
     }
 }
 
-/// The rule of one row. Registers of other machines go by the names of those of x86-64 that do the same.
+/// The rule of one row. Registers of other machines get the names of the x86-64 registers with the same role.
 fn rule<'d, S>(
     row: &UnwindTableRow<usize>,
     machine: Machine,
@@ -305,7 +306,7 @@ where
                 Some(cfa) => cfa,
                 None => return Rule::Other,
             },
-            // What the linker writes for a PLT: binutils, elf_x86_64_eh_frame_plt and elf_i386_eh_frame_plt.
+            // The linker's expression for a PLT: binutils, elf_x86_64_eh_frame_plt and elf_i386_eh_frame_plt.
             [
                 Step::Register(X86_64::RSP, cfa),
                 Step::Register(X86_64::RA, 0),
@@ -346,7 +347,7 @@ fn deref(register: Register, at: i64, more: i64) -> Option<Cfa> {
     }
 }
 
-/// The frame of a signal: all registers are where the kernel saved them, at sp + n (glibc's `__restore_rt`).
+/// The frame of a signal: the kernel saved all registers at sp + n (glibc's `__restore_rt`).
 fn signal(
     row: &UnwindTableRow<usize>,
     machine: Machine,
@@ -363,7 +364,7 @@ fn signal(
     as_saved.then_some(Rule::Signal { sp_at: i32::try_from(sp_at).ok()?, fp_at: i16::try_from(fp_at).ok()? })
 }
 
-/// An operation of an expression, as far as they are known here.
+/// An operation of a DWARF expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// A register's value plus n.
@@ -378,8 +379,8 @@ enum Step {
     Other,
 }
 
-/// The operations of an expression. One that is longer than all known ones, or cannot be read, ends in one that is not
-/// known.
+/// The operations of an expression. If it is longer than all known ones, or cannot be read, the last one is
+/// [`Step::Other`].
 fn operations<'d, S>(
     expression: &UnwindExpression<usize>,
     machine: Machine,

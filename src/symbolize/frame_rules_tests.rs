@@ -1,5 +1,5 @@
-//! Unwind tables of real libraries against gimli's own evaluation of the same descriptions: at each address that is
-//! tried both lead to the same CFA, frame pointer and return address.
+//! Compares unwind tables of real libraries with gimli's evaluation of the same descriptions. At each tried address
+//! both lead to the same CFA, frame pointer and return address.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,7 +8,6 @@ use gimli::{Evaluation, EvaluationResult, Location, Value};
 
 use super::*;
 
-/// Registers of a frame that is walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frame {
     ip: u64,
@@ -16,12 +15,12 @@ struct Frame {
     fp: u64,
 }
 
-/// What stands in memory: anything, as long as it is always the same.
+/// The content of memory: anything, as long as it is always the same.
 fn memory(address: u64) -> u64 {
     address.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17)
 }
 
-/// The step of `bpf/step_table.h`; `None` where it does not go on.
+/// The step of `bpf/step_table.h`; `None` where unwinding stops.
 fn by_table(frame: Frame, rule: Rule) -> Option<Frame> {
     let add = |to: u64, n: i64| to.wrapping_add_signed(n);
     let (cfa, fp) = match rule {
@@ -90,7 +89,7 @@ fn evaluate(
     }
 }
 
-/// The same by gimli; `None` where the frame has no caller, or one that three registers do not tell.
+/// The same step by gimli; `None` where the frame has no caller, or three registers do not suffice to find it.
 fn by_gimli(
     frame: Frame,
     row: &UnwindTableRow<usize>,
@@ -109,12 +108,12 @@ fn by_gimli(
         Some(RegisterRule::Expression(e)) => evaluate(&e, frames, cie, frame, Some(cfa)).map(memory),
         _ => None,
     };
-    // The stack pointer is the CFA, if nothing else is said.
+    // Without another rule, the stack pointer is the CFA.
     let sp = restore(X86_64::RSP, Some(cfa))?;
     Some(Frame { ip: restore(X86_64::RA, None)?, sp, fp: restore(X86_64::RBP, Some(frame.fp))? })
 }
 
-/// What came of the addresses that were tried.
+/// Tried addresses by result.
 #[derive(Debug, Default)]
 struct Tried {
     same: u64,
@@ -151,13 +150,13 @@ fn compare(path: &Path) -> Tried {
         let rule = table.rule(offset);
         let info = index.unwind_info_for_address(&frames, &bases, &mut context, pc, EhFrame::cie_from_offset);
         let Ok(row) = info else {
-            // Between functions.
+            // The address is between functions.
             tried.neither += 1;
             continue;
         };
         let fde = index.fde_for_address(&frames, &bases, pc, EhFrame::cie_from_offset).unwrap();
         if coroutine::begins(&elf, fde.initial_address()) {
-            // It is described as if it had been called.
+            // This code is described as if it had been called.
             assert_eq!(rule, Rule::End);
             continue;
         }
@@ -191,15 +190,15 @@ fn tables_of_real_libraries_say_what_their_descriptions_say() {
     assert!(found > 0 || !Path::new("/lib/x86_64-linux-gnu").exists(), "no library was found");
 }
 
-/// A file with two functions of these addresses, which are offsets too, and the code `bytes` in front of the second one.
-/// The first one's frame is 32 bytes, whatever it is at.
+/// A file with two functions at these addresses, which are offsets too, and the code `bytes` in front of the second
+/// one. The first function has a frame of 32 bytes at each of its addresses.
 fn two_functions(first: (u64, u64), second: (u64, u64), bytes: &[u8]) -> Vec<u8> {
     const SECTIONS: usize = 0x2000;
     let mut file = vec![0x90; SECTIONS + 3 * 64];
     file[..120].fill(0);
     file[SECTIONS..].fill(0);
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
-    // Addresses are absolute; CFA = rsp + 8, and the return address below it.
+    // Addresses are absolute. CFA = rsp + 8, and the return address is below the CFA.
     let cie = [&[0x14, 0, 0, 0, 0, 0, 0, 0, 1][..], b"zR\0", &[1, 0x78, 16, 1, 4, 0xc, 7, 8, 0x90, 1, 0, 0]]
         .concat();
     let fde = |before: usize, (start, end): (u64, u64), cfa: u8| {
@@ -240,7 +239,7 @@ fn a_mark_before_a_description_belongs_to_the_function_behind_it() {
     assert_eq!((plain.rule(0x1103), plain.rule(0x1104)), (frame(32), frame(8)), "padding");
 }
 
-/// The header of ELF-64: `e_shoff`, and the section headers' size, their number, and which of them has the names.
+/// Fields of the ELF-64 header: `e_shoff`; then size and number of the section headers, and the index of the names.
 const SECTION_HEADERS: [std::ops::Range<usize>; 2] = [0x28..0x30, 0x3a..0x40];
 
 #[test]
@@ -260,7 +259,7 @@ fn section_headers_are_not_needed_and_not_believed_against_the_program_headers()
     let (mut none, mut beyond, mut false_one) = (library.clone(), library.clone(), library.clone());
     SECTION_HEADERS.into_iter().for_each(|field| none[field].fill(0));
     beyond[0x2f] = 0x7f;
-    // Its offset in the file is that of other data.
+    // The offset of `.eh_frame` is that of other data.
     false_one[headers + 64 * frames + 24 + 1] ^= 1;
     for changed in [none, beyond, false_one] {
         let changed = table_of_bytes(changed).unwrap();
@@ -268,7 +267,7 @@ fn section_headers_are_not_needed_and_not_believed_against_the_program_headers()
         for n in 0..20_000 {
             random = memory(random ^ n);
             let offset = random % library.len() as u64;
-            // Where start code lies only sections say exactly.
+            // Only sections say exactly where start code is.
             if let Rule::Frame { .. } | Rule::Plt { .. } | Rule::Signal { .. } = expected.rule(offset) {
                 assert_eq!(changed.rule(offset), expected.rule(offset), "{offset:#x}");
                 same += 1;

@@ -1,4 +1,4 @@
-//! Names from the worker made into frames, each text held once.
+//! Turns names from the worker into frames. Each text is held once.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::profile::frame::Module;
 use crate::profile::stripped::{by_block, by_start};
 use crate::profile::{Frame, Kind, UnknownReason};
 
-/// The frames of one address, outermost first: a function and what was inlined into it.
+/// The frames of one address, outermost first: a function and the functions inlined into it.
 pub(crate) type FrameChain = Arc<[Arc<Frame>]>;
 
-/// Distinct texts, and frames, that are shared; then sharing starts anew.
+/// Distinct texts, and frames, that are shared. Beyond this number, sharing starts anew.
 const MAX_SHARED: usize = 128 << 10;
 
 /// Shares equal texts, and equal frames of generated code.
@@ -24,7 +24,7 @@ pub(crate) struct FrameInterner {
 }
 
 impl FrameInterner {
-    /// Forgets what nobody else holds any more.
+    /// Evicts texts and frames that have no other holder.
     pub(crate) fn evict_unused(&mut self) {
         self.frames.retain(|frame| Arc::strong_count(frame) > 1);
         self.frames.shrink_to_fit();
@@ -44,7 +44,7 @@ impl FrameInterner {
         shared
     }
 
-    /// A method stands at hundreds of addresses, compiled here and inlined there.
+    /// One method has hundreds of addresses, compiled here and inlined there.
     fn frame(&mut self, frame: Frame) -> Arc<Frame> {
         if let Some(shared) = self.frames.get(&frame) {
             return Arc::clone(shared);
@@ -68,7 +68,7 @@ impl FrameInterner {
         let text = |place: u32| texts.get(place as usize).cloned();
         let frames = names.answers.iter().zip(addresses).map(|(answer, &address)| {
             let names = answer.as_ref().map_err(|&why| why)?;
-            // The worker is not believed: an answer without names, or with places that are none, is none.
+            // The worker is not trusted: an answer without names, or with invalid places, is rejected.
             let frames: Option<FrameChain> = names
                 .iter()
                 .map(|name| {
@@ -79,7 +79,7 @@ impl FrameInterner {
                         return Some(Arc::new(Frame { name: block, ..unknown }));
                     }
                     if name.kind == Kind::Unknown {
-                        // A method of which the log does not say the name.
+                        // The log does not contain the method's name.
                         return Some(Arc::new(Frame::unknown(
                             UnknownReason::LogCut,
                             module.cloned(),
@@ -108,28 +108,28 @@ impl FrameInterner {
     }
 }
 
-/// One frame whose name is not known.
+/// One frame without a name.
 pub(crate) fn unknown(why: UnknownReason, module: Option<&Arc<Module>>, address: u64) -> FrameChain {
     Arc::from([Arc::new(Frame::unknown(why, module.cloned(), address))])
 }
 
-/// One frame that stands for something else than code.
+/// One frame with a fixed name.
 pub(crate) fn single(kind: Kind, name: &str, module: Option<Arc<Module>>, address: u64) -> FrameChain {
     Arc::from([Arc::new(Frame { module, address, ..Frame::named(kind, name) })])
 }
 
-/// The interpreter, when it is not in a method.
+/// The frame of the interpreter when it is not in a method.
 pub(crate) fn interpreter() -> FrameChain {
     single(Kind::JavaInterpreted, "Interpreter", None, 0)
 }
 
-/// The page of x86-64 that is no mapping.
+/// The frame of x86-64's vsyscall page, which is not a mapping.
 pub(crate) fn vsyscall(pc: u64) -> FrameChain {
     let module = Module::at("[vsyscall]");
     single(Kind::Native, "[vsyscall]", Some(Arc::new(module)), pc)
 }
 
-/// A file that could not be had may be there the next time; all else stays as it is.
+/// Whether the answer is final. A file that was unavailable may be available the next time.
 pub(crate) fn is_lasting(frames: &FrameChain) -> bool {
     !frames
         .iter()

@@ -1,13 +1,13 @@
-//! A function of native code, as whoever names it says.
+//! A function of native code, as its symbol source describes it.
 
 use crate::profile::Kind;
 
-/// What a function is called.
+/// The name of a function, or where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Called {
-    /// Its name, demangled and fit to print.
+    /// The name, demangled and fit to print.
     Name(String),
-    /// No symbol names it; it begins at this address, as the file counts them.
+    /// No symbol names the function; it begins at this virtual address of the file.
     Start(u64),
 }
 
@@ -16,7 +16,7 @@ pub enum Called {
 pub struct NativeFunction {
     /// [`Kind::Native`], [`Kind::Cpp`] or [`Kind::NativeInlined`].
     pub kind: Kind,
-    /// What it is called.
+    /// Its name, or where it begins.
     pub called: Called,
     /// Source file, as the compiler wrote it.
     pub file: Option<String>,

@@ -1,5 +1,5 @@
-//! Go code of an ELF file: named by Go's own line table, whatever else the file has. That is right with and without
-//! symbols, and reads nothing of DWARF, which Go's linker compresses: unpacked, it would stay in memory.
+//! Go code of an ELF file, named by Go's own line table whatever else the file has. The line table is right with and
+//! without symbols. No DWARF is read: Go's linker compresses it, and unpacked it would stay in memory.
 
 use std::ops::Range;
 
@@ -22,18 +22,17 @@ const R_AARCH64_RELATIVE: u32 = 1027;
 pub(crate) struct GoCode(Option<GoTable>);
 
 impl GoCode {
-    /// Finds the line table.
     pub(crate) fn read(elf: &Elf) -> GoCode {
         GoCode(GoTable::find(elf))
     }
 
-    /// Whether the program was linked by Go alone: then nothing else names its code better. (With C code it is entered in
-    /// the C library's.)
+    /// Whether Go alone linked the program: then no other source names its code better. A program with C code has its
+    /// entry point in the C library.
     pub(crate) fn is_all(&self, elf: &Elf) -> bool {
         self.0.as_ref().is_some_and(|table| table.covers(elf.entry()))
     }
 
-    /// The functions at `address`, outermost first; `None` if it is no Go code.
+    /// The functions at `address`, outermost first; `None` if the address is not in Go code.
     pub(crate) fn functions(&self, elf: &Elf, address: u64) -> Option<Vec<NativeFunction>> {
         let calls = self.0.as_ref()?.calls(elf, address);
         let inlined = calls.len().checked_sub(1)?;

@@ -1,8 +1,8 @@
-//! An ELF file in the form that blazesym reads: symbols and DWARF that are packed, that only program headers lead to, or that
-//! are in memory themselves, written to a file in memory.
+//! Writes an ELF file in the form that blazesym reads: symbols and DWARF that are packed, that only program headers
+//! lead to, or that are in memory are written to a file in memory.
 //!
-//! Sizes that a file states are believed only as far as bytes really come, and only up to a limit: blazesym's own unpacking
-//! has none. `elf(5)`; "Compressed Sections" of the generic ABI; `.zdebug_*`: GNU's form before that.
+//! Sizes in a file are trusted only as far as bytes really follow, and only up to a limit: blazesym's own unpacking has
+//! none. `elf(5)`; "Compressed Sections" of the generic ABI; `.zdebug_*`: GNU's form before that.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,9 +15,9 @@ use ruzstd::decoding::StreamingDecoder;
 use super::elf::{Elf, ElfError, SHF_COMPRESSED, Section};
 use super::fields::{Class, Fields};
 
-/// Bytes of one section, at most: a header can promise 2^64.
+/// Bytes of one section, at most: a header can state 2^64.
 const MAX_SECTION: u64 = 512 << 20;
-/// Bytes of all of them.
+/// Bytes of all sections.
 const MAX_IMAGE: u64 = 768 << 20;
 const ELFCOMPRESS_ZLIB: u32 = 1;
 const ELFCOMPRESS_ZSTD: u32 = 2;
@@ -26,10 +26,10 @@ const SHT_SYMTAB: u32 = 2;
 const SHT_STRTAB: u32 = 3;
 const SHT_DYNSYM: u32 = 11;
 const ET_DYN: u16 = 3;
-/// What blazesym looks for by name: symbols and their strings.
+/// Tables that blazesym looks up by name: symbols and their strings.
 const TABLES: [(&str, &str, u32); 2] =
     [(".symtab", ".strtab", SHT_SYMTAB), (".dynsym", ".dynstr", SHT_DYNSYM)];
-/// The DWARF that lines and functions need. Where variables live, macros and indexes of names are left out.
+/// The DWARF for lines and functions. Locations of variables, macros and indexes of names are left out.
 const DWARF: [&str; 11] = [
     "abbrev",
     "addr",
@@ -43,14 +43,14 @@ const DWARF: [&str; 11] = [
     "str_offsets",
     "types",
 ];
-/// How a file in memory is called where the kernel lists it.
+/// Name of the file in memory, where the kernel lists it.
 const NAME: &str = "symbols";
 
 /// Whether blazesym cannot read the symbols of the file as they are.
 pub(super) fn is_needed_for_symbols(elf: &Elf) -> bool {
-    // A dynamic symbol table of that kind was found by the program headers.
+    // A dynamic symbol table of another kind was found by the program headers.
     let found = elf.section(".dynsym").is_some_and(|section| section.kind != SHT_DYNSYM);
-    // Where `.symtab` is missing blazesym takes the packed table for it, which it cannot unpack, and looks no further.
+    // Without `.symtab`, blazesym takes the packed table instead, cannot unpack it, and looks no further.
     let mini = elf.section(".gnu_debugdata").is_some() && !elf.has_symtab();
     elf.file().is_none() || found || mini
 }
@@ -63,10 +63,8 @@ pub(super) fn has_packed_dwarf(elf: &Elf) -> bool {
     })
 }
 
-/// Writes the file, with its DWARF if that is wanted. DWARF that does not unpack is left out as a whole.
-///
-/// # Errors
-/// If the symbols cannot be read, or there is no memory.
+/// Writes the file, with its DWARF if `dwarf` is set. If a part of the DWARF does not unpack, all of it is left out.
+/// Fails if the symbols cannot be read, or if there is no memory.
 pub(super) fn write(elf: &Elf, dwarf: bool) -> Result<OwnedFd, ElfError> {
     let mut image = Image::new(elf.class())?;
     for (table, strings, kind) in TABLES {
@@ -83,12 +81,11 @@ pub(super) fn write(elf: &Elf, dwarf: bool) -> Result<OwnedFd, ElfError> {
     image.finish(elf.machine()).map_err(unwritten)
 }
 
-/// A file in memory that cannot be written.
+/// The error for a file in memory that cannot be written.
 fn unwritten(error: impl Into<io::Error>) -> ElfError {
     ElfError::Read { offset: 0, len: 0, source: error.into() }
 }
 
-/// A section that has been written.
 struct Part {
     name: String,
     kind: u32,
@@ -110,13 +107,13 @@ impl Image {
         Ok(Image { class, file, at: header_size(class), parts: Vec::new() })
     }
 
-    /// A section as it is.
+    /// Copies a section as it is.
     fn copy(&mut self, elf: &Elf, name: &str, kind: u32, section: &Section) -> Result<(), ElfError> {
         let bytes = elf.bytes(section.offset, section.size, MAX_SECTION)?;
         self.add(name, kind, section.addr, &mut &bytes[..], section.size)
     }
 
-    /// A section of DWARF, unpacked; nothing if there is none.
+    /// Unpacks a section of DWARF; does nothing if there is no such section.
     fn unpack(&mut self, elf: &Elf, part: &str) -> Result<(), ElfError> {
         let name = format!(".debug_{part}");
         if let Some(section) = elf.section(&format!(".zdebug_{part}")) {
@@ -154,7 +151,7 @@ impl Image {
         }
     }
 
-    /// Writes a section of that size: one that has less is refused.
+    /// Writes a section of `size` bytes; an error if it has less.
     fn add(
         &mut self,
         name: &str,
@@ -166,13 +163,13 @@ impl Image {
         if size > MAX_SECTION || self.at.saturating_add(size) > MAX_IMAGE {
             return Err(ElfError::TooLarge { what: "size of a section", value: size });
         }
-        // What was written of a section that failed is written over.
+        // Overwrites the bytes of a section that failed before.
         self.file.seek(SeekFrom::Start(self.at)).map_err(unwritten)?;
         let written = io::copy(&mut from.take(size), &mut self.file);
         if !written.is_ok_and(|written| written == size) {
             return Err(ElfError::Malformed("a section has less than it promises"));
         }
-        // Tables of symbols are read in place, so they have to be aligned, and whole.
+        // blazesym reads symbol tables in place, so they have to be aligned, and contain whole records.
         let whole = match kind {
             SHT_SYMTAB | SHT_DYNSYM => size - size % symbol_size(self.class),
             _ => size,
@@ -218,7 +215,7 @@ impl Image {
 fn header_size(class: Class) -> u64 {
     match class {
         Class::Elf64 => 64,
-        // One more than it has, so that what follows is aligned.
+        // 4 bytes more than the header has, so that the next section is aligned.
         Class::Elf32 => 56,
     }
 }

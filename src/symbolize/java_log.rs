@@ -1,4 +1,4 @@
-//! The worker's side of Java: one JVM's log, and what it says about addresses.
+//! The worker's part of Java names: one JVM's log, and the names that it gives to addresses.
 
 use std::fs::File;
 use std::ops::Range;
@@ -11,12 +11,12 @@ use crate::jvm::code::{CodeOptions, CodeTimeline, FrameKind, Hold, JavaFrame, Mi
 use crate::profile::{Kind, UnknownReason};
 use crate::sample::MonoNs;
 
-/// Changed ranges that are told one by one.
+/// Changed ranges that are reported one by one.
 const MAX_RANGES: usize = 16 << 10;
 
-/// What names a JVM's code: its agent's log, or its memory.
+/// A source of names for a JVM's code: its agent's log, or its memory.
 pub(super) trait JavaSource {
-    /// Reads what there is now, and says what has changed.
+    /// Reads new data, and reports which code has changed.
     fn read(&mut self) -> WorkerResponse;
 
     /// Names addresses.
@@ -29,7 +29,7 @@ pub(super) trait JavaSource {
     fn threads(&mut self, numbers: &[u32]) -> WorkerResponse;
 }
 
-/// A log that is followed.
+/// The log of an agent, and the code that it describes.
 pub(crate) struct JavaLog {
     file: File,
     timeline: CodeTimeline,
@@ -47,7 +47,7 @@ impl JavaLog {
 
 impl JavaSource for JavaLog {
     fn read(&mut self) -> WorkerResponse {
-        // What was read before still answers, and the next reading goes on from there.
+        // If reading fails, earlier data still answers, and the next reading continues from there.
         let readable = self.timeline.read(&self.file).is_ok();
         let facts = self.timeline.facts();
         let counts = facts.counts;
@@ -98,18 +98,18 @@ impl JavaSource for JavaLog {
         WorkerResponse::Names(names.finish())
     }
 
-    /// A log tells of compiled code only.
+    /// A log describes compiled code only.
     fn methods(&mut self, _: &[JavaMethodAt]) -> WorkerResponse {
         WorkerResponse::Refused
     }
 
-    /// Nor does it tell of threads.
+    /// A log does not describe threads.
     fn threads(&mut self, _: &[u32]) -> WorkerResponse {
         WorkerResponse::Refused
     }
 }
 
-/// Where code changed, as it is told.
+/// The ranges of changed code, as they are reported.
 pub(super) fn changed(ranges: Vec<Range<u64>>) -> Changed {
     if ranges.len() > MAX_RANGES {
         return Changed::Everywhere;
@@ -122,7 +122,7 @@ pub(super) fn name(frame: &JavaFrame, names: &mut NameAnswersBuilder) -> Name {
         FrameKind::Compiled => Kind::Java,
         FrameKind::Inlined => Kind::JavaInlined,
         FrameKind::Interpreted => Kind::JavaInterpreted,
-        // HotSpot's name of the one blob that all bytecode interpretation happens in.
+        // HotSpot's name of the blob in which it interprets all bytecode.
         FrameKind::Stub if &*frame.name == "Interpreter" => Kind::JavaInterpreted,
         FrameKind::Stub => Kind::JvmStub,
         FrameKind::Unnamed => Kind::Unknown,

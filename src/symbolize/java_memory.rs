@@ -1,4 +1,4 @@
-//! The worker's side of Java without an agent: one JVM's memory, and what it says about addresses.
+//! The worker's part of Java names without an agent: one JVM's memory, and the names that it gives to addresses.
 
 use std::fs::File;
 
@@ -8,7 +8,7 @@ use crate::jvm::vm::{AddressQuery, MethodQuery, ProcessMemory, VmCode, VmMiss};
 use crate::profile::UnknownReason;
 use crate::sample::MonoNs;
 
-/// The memory of a JVM that is watched.
+/// The memory of a JVM, and the code that was found there.
 pub(crate) struct JavaMemory {
     code: VmCode<ProcessMemory>,
     coarse: bool,

@@ -1,4 +1,4 @@
-//! The broker's side of perf maps: which processes have one, and when to read on.
+//! The broker's part of perf maps: which processes have one, and when to read on.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,18 +18,18 @@ const MAX_PROCESSES: usize = 256;
 /// Processes whose ancestors are remembered.
 const MAX_DESCENDANTS: usize = 4096;
 const BATCH: usize = 4096;
-/// Of all time, one part in so many goes to reading again what has become shorter.
+/// Maps that became shorter are read anew for one part in this many of all time, at most.
 const ANEW_PART: u32 = 20;
-/// More bytes than this from one reading to the next are as if all had been read again: no runtime writes so much, but a
-/// file of holes grows at no cost.
+/// More new bytes than this in one reading count as reading anew. No runtime writes so much, but a file of holes grows
+/// at no cost.
 const MUCH: u64 = 4 << 20;
 
 /// Who wrote a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Writer {
-    /// The process whose code it names.
+    /// The process whose code the map names.
     Itself(ProcessId),
-    /// One that forked it: its thread group, and when its program began.
+    /// A process from which it was forked: its thread group, and when its program began.
     Ancestor(u32, MonoNs),
 }
 
@@ -45,26 +45,26 @@ impl Writer {
 #[derive(Debug)]
 struct MapState {
     number: u64,
-    /// The last process whose code it was asked about.
+    /// The last process that was looked up in this map.
     user: ProcessId,
-    /// The last question that was about it.
+    /// Number of the last lookup in this map.
     used: u64,
     file: Result<OwnedFd, Unopened>,
-    /// The worker that has it.
+    /// Generation of the worker that has the map.
     generation: u64,
     tried: Instant,
-    /// When the last reading ended that found something: code that was seen before that may be other code now.
+    /// When the last reading that found something ended. Addresses seen before may be in code that is replaced now.
     changed: MonoNs,
     facts: PerfMapFacts,
-    /// How long it is left alone after that, if it was ever read anew.
+    /// How long the map is left alone after a reading; `None` if the map was never read anew.
     rest: Option<Duration>,
     lost: u32,
 }
 
 impl MapState {
-    /// Notes that it was read on, in that time. A process may shorten its map and let it grow as often as it likes: once
-    /// that was read the map rests, the longer the more `others` there are of which that is known. What is only added, and
-    /// is not much, is read once, and costs no rest.
+    /// Notes a reading that took `took`. A process may shorten its map and let it grow as often as it likes. After
+    /// that, it is left alone, the longer the more `others` did so. A map that only grows, and not by much, is not
+    /// delayed.
     fn was_read(&mut self, facts: PerfMapFacts, took: Duration, others: u32) {
         let much = facts.read.saturating_sub(self.facts.read) > MUCH;
         if much || facts.begun_anew != self.facts.begun_anew {
@@ -79,18 +79,18 @@ impl MapState {
     }
 }
 
-/// What was read of perf maps.
+/// Counters of perf maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerfMapStats {
     /// Maps that were opened.
     pub maps: u64,
-    /// Maps that exist and were refused: a symlink, a FIFO, another user's file, one that a program serves.
+    /// Maps that exist and were refused: a symlink, a FIFO, another user's file, or a file that a program serves.
     pub refused: u64,
-    /// Lines that were understood.
+    /// Lines that were parsed.
     pub lines: u64,
-    /// Lines that were not.
+    /// Lines that were rejected.
     pub rejected: u64,
-    /// Maps of which a part was left out.
+    /// Maps that are incomplete, because a part was left out.
     pub cut: u64,
 }
 
@@ -98,10 +98,10 @@ pub struct PerfMapStats {
 #[derive(Debug)]
 pub(crate) struct JitMaps {
     maps: HashMap<Writer, MapState>,
-    /// Of processes that have code which their own maps do not name: those that they descend from by forks alone.
+    /// For processes with code that their own maps do not name: the processes from which they descend by forks alone.
     ancestors: HashMap<ProcessId, Vec<Ancestor>>,
     next: u64,
-    /// How often names were asked for.
+    /// Lookups so far.
     asked: u64,
     raw: bool,
     again_after: Duration,
@@ -111,13 +111,13 @@ pub(crate) struct JitMaps {
 }
 
 impl JitMaps {
-    /// A map is looked for, or read on, each time that `again_after` has passed.
+    /// `again_after`: the shortest time between two attempts to open a map, or to read on in it.
     pub(crate) fn new(raw: bool, again_after: Duration) -> JitMaps {
         let (maps, ancestors, shared) = (HashMap::new(), HashMap::new(), FrameInterner::default());
         JitMaps { maps, ancestors, next: 0, asked: 0, raw, again_after, shared, lost: 0 }
     }
 
-    /// The frames of addresses in memory that the process filled with code itself.
+    /// The frames of addresses in memory that the process itself filled with code.
     pub(crate) fn frames(
         &mut self,
         child: &mut Child,
@@ -128,7 +128,7 @@ impl JitMaps {
         let Some(&(_, at)) = seen.first() else { return Vec::new() };
         let writer = Writer::Itself(id);
         let mut answers = self.named_by(child, writer, id, seen, || spaces.perf_map(id, at));
-        // What is not known of its own map may be of younger code than an ancestor's.
+        // If the process's own map was not read whole, an unknown address may be in newer code than the ancestor's.
         if self.maps.get(&writer).is_none_or(|map| !map.facts.more && map.facts.left_out == 0) {
             self.ask_ancestors(child, spaces, id, at, seen, &mut answers);
         }
@@ -136,7 +136,7 @@ impl JitMaps {
         frames.map(|(answer, &(pc, _))| answer.unwrap_or_else(|why| unknown(why, None, pc))).collect()
     }
 
-    /// What one map says of addresses of a process. `open` opens it.
+    /// Looks up addresses of a process in one map, which `open` opens.
     fn named_by(
         &mut self,
         child: &mut Child,
@@ -150,12 +150,12 @@ impl JitMaps {
         if let Some(map) = self.maps.get_mut(&writer) {
             (map.used, map.user) = (self.asked, user);
         }
-        // Also if all addresses have names: other code may have taken the place of what had them.
+        // Read on even if all addresses have names: other code may have replaced the named code.
         self.read_on(child, writer);
         self.ask(child, writer, seen)
     }
 
-    /// Asks the maps of those that a process was forked from about code that it has from them.
+    /// Looks up code that a process inherited by a fork, in the maps of its ancestors.
     fn ask_ancestors(
         &mut self,
         child: &mut Child,
@@ -195,7 +195,7 @@ impl JitMaps {
         }
     }
 
-    /// Has the worker close the maps of processes that are not known any more.
+    /// Makes the worker close the maps of processes that are no longer known.
     pub(crate) fn forget_ended(&mut self, child: &mut Child, is_known: impl Fn(ProcessId) -> bool) {
         self.ancestors.retain(|&id, _| is_known(id));
         self.close(child, |map| !is_known(map.user));
@@ -207,7 +207,7 @@ impl JitMaps {
         }
     }
 
-    /// Forgets the names that nobody uses any more.
+    /// Evicts names that are no longer used.
     pub(crate) fn evict_unused(&mut self) {
         self.shared.evict_unused();
     }
@@ -233,7 +233,7 @@ impl JitMaps {
         stats
     }
 
-    /// What was not read of maps.
+    /// How much of each map was left out.
     pub(crate) fn limits(&self) -> LimitsMet {
         let mut met = LimitsMet::default();
         for (writer, map) in &self.maps {
@@ -266,7 +266,7 @@ impl JitMaps {
         self.maps.insert(writer, state);
     }
 
-    /// Those without a map cost nothing to look for again; if all have one, the one that was not used for longest is closed.
+    /// Removes processes without a map: checking them again is cheap. If all have one, closes the least recently used.
     fn make_room(&mut self, child: &mut Child) {
         self.maps.retain(|_, map| map.file.is_ok());
         if self.maps.len() >= MAX_PROCESSES {
@@ -298,7 +298,7 @@ impl JitMaps {
         answers
     }
 
-    /// `Err(None)`: try again.
+    /// `Err(None)`: the caller must try again.
     fn attempt(
         &mut self,
         child: &mut Child,
@@ -334,7 +334,7 @@ impl JitMaps {
         }
     }
 
-    /// Lets the worker read what the map has got since.
+    /// Makes the worker read the new lines of the map.
     fn read_on(&mut self, child: &mut Child, writer: Writer) {
         let others = self.maps.iter().filter(|(other, map)| **other != writer && map.rest.is_some()).count();
         let again_after = self.again_after;
@@ -360,7 +360,7 @@ impl JitMaps {
     }
 }
 
-/// Has the worker read a map to its end, step by step; a file that grows all the time is left for later.
+/// Makes the worker read a map to its end, step by step. A file that grows all the time is left for later.
 fn read_map(
     child: &mut Child,
     map: u64,

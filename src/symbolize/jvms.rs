@@ -1,12 +1,12 @@
-//! The broker's side of Java: the agents' logs that are followed, the JVMs whose memory is read, and the workers that do
-//! it.
+//! The broker's part of Java names: the agents' logs that are followed, the JVMs whose memory is read, and their
+//! workers.
 //!
-//! Compiled code is named by the log where there is one, else out of memory, if that is asked for; methods that the
-//! interpreter runs are always named out of memory. Memory that nothing was asked about is not touched.
+//! A log names compiled code if there is one, else the memory does, if that is requested. The memory always names
+//! interpreted methods. Memory is read only for lookups.
 //!
-//! The logs have a worker of their own. The one for files may die at any time and is replaced to free memory; a log of
-//! which the consumed part was given back to the kernel cannot be read a second time, so its reader should live long.
-//! Memory has another: its owner can make a read of it wait for ever, and what is read can be had again.
+//! The logs have a worker of their own. The worker for files may die at any time, and is replaced to free memory. A log
+//! cannot be read again after its consumed part was given back to the kernel, so its reader should live long. Memory
+//! has another worker: its owner can block a read for ever, and its data can be read again.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
@@ -31,17 +31,17 @@ use crate::sample::{MonoNs, ProcessId};
 
 /// Addresses in one request.
 const BATCH: usize = 1024;
-/// Logs and memories that are followed at once, one of each for a JVM.
+/// Logs and memories that are followed at once; a JVM has one of each.
 const MAX_FOLLOWED: usize = 2048;
-/// Frames of the interpreter that are kept, as a part of those of other addresses.
+/// Cached interpreter frames, as a part of the cached frames of other addresses.
 const INTERPRETED_PART: usize = 4;
 
-/// How long the worker may take. Quotas bound its work, and what it knows may not be had again: patience is cheap.
+/// Deadline of the worker for logs. Quotas bound its work, and its data may not come again, so waiting is cheap.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Memory that the worker may hold of all logs, bytes, by its own count. It dies of a gibibyte (`sandbox`), and one more
-/// reading can add what one JVM may have.
+/// Memory that the worker may hold for all logs, bytes, by its own count. The worker dies at 1 GiB (`sandbox`), and one
+/// more reading can add what one JVM may have.
 const MOST_OF_LOGS: u64 = 576 << 20;
-/// How long the worker may take that reads memory.
+/// Deadline of the worker for memory.
 const MEMORY_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The workers: one for logs, one for memory, each started when it is first needed.
@@ -68,23 +68,21 @@ impl Children {
     }
 }
 
-/// How much of the time in Java falls into code with coarse debug records.
+/// How much of the time in Java is spent in code with coarse debug records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JavaLeaves {
     /// Distinct stacks (of each window) whose leaf is compiled Java.
     pub all: u64,
-    /// Of these, in code compiled before the agent came: only calls and safepoints have debug records there.
+    /// The part of `all` in code compiled before the agent came: only calls and safepoints have debug records there.
     pub before_attach: u64,
 }
 
-/// An answer of the worker.
 enum Answer {
     Frames(JavaFrames),
-    /// The code changed between the first and the last time.
+    /// The code changed between the first and the last time of the lookup.
     Split,
 }
 
-/// The JVMs that are followed.
 #[derive(Debug)]
 pub(crate) struct JvmNames {
     binary: PathBuf,
@@ -112,7 +110,7 @@ impl JvmNames {
         }
     }
 
-    /// Whether compiled code of this process is named by its log or its memory.
+    /// Whether a log or memory names compiled code of this process.
     pub(crate) fn follows(&self, id: ProcessId) -> bool {
         self.code_of(id).is_some()
     }
@@ -122,18 +120,18 @@ impl JvmNames {
         self.followed.contains_key(&(id, JvmData::Memory))
     }
 
-    /// What names the compiled code of a JVM.
+    /// The source that names the compiled code of a JVM.
     fn code_of(&self, id: ProcessId) -> Option<(FollowedKey, &Followed)> {
         let keys = [(id, JvmData::Log), (id, JvmData::Memory)];
         keys.into_iter().find_map(|key| Some((key, self.followed.get(&key).filter(|f| f.names_code())?)))
     }
 
-    /// Follows a log from its start; false if there is no room for one more.
+    /// Follows a log from its start. Returns false if there is no room for another one.
     pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) -> bool {
         self.begin((id, JvmData::Log), FollowedSource::Log { log, released: 0 })
     }
 
-    /// Reads names out of a JVM's memory; false if there is no room for one more.
+    /// Reads names from a JVM's memory. Returns false if there is no room for another one.
     pub(crate) fn watch(&mut self, id: ProcessId, memory: JvmMemory) -> bool {
         self.begin((id, JvmData::Memory), FollowedSource::Memory(Box::new(memory)))
     }
@@ -144,12 +142,12 @@ impl JvmNames {
         }
         self.leave(key);
         self.next += 1;
-        // While it is there: a process that has ended is nobody's.
+        // The tenant is read while the process exists: an ended process has none.
         self.followed.insert(key, Followed::new(self.next, source, Tenant::of(key.0.tgid)));
         true
     }
 
-    /// Forgets a JVM that has ended and whose stacks are all named.
+    /// Forgets a JVM that has ended and whose stacks are all symbolized.
     pub(crate) fn forget(&mut self, id: ProcessId) {
         self.leave((id, JvmData::Log));
         self.leave((id, JvmData::Memory));
@@ -160,16 +158,16 @@ impl JvmNames {
         self.followed.remove(&key);
     }
 
-    /// Has the worker forget what it knows of a JVM.
+    /// Makes the worker forget a JVM.
     fn have_forgotten(&mut self, key: FollowedKey) {
         if let Some(number) = self.followed.get(&key).filter(|f| f.generation > 0).map(|f| f.number) {
-            // One that is lost over it has it no more.
+            // A worker that is lost over this request does not have it either.
             let _ = self.ask(key, &WorkerRequest::Forget(WorkerObject::Jvm(number)), false);
         }
     }
 
-    /// If logs take too much of the worker's memory together, gives up the one that takes most: the worker would die of
-    /// it, and what it knows of the others cannot be read again.
+    /// If all logs together take too much of the worker's memory, drops the largest one. Otherwise the worker would
+    /// die, and its data of the other logs cannot be read again.
     fn bound_logs(&mut self) {
         while let Some(key) = one_too_many(&self.followed, MOST_OF_LOGS) {
             log::warn!("symbols: the log of JVM {} takes too much memory and is given up", key.0.tgid);
@@ -180,7 +178,7 @@ impl JvmNames {
         }
     }
 
-    /// Lets the worker read what the logs have now, and look at the memory of those that ran.
+    /// Makes the workers read the new records of logs, and check the memory of JVMs that ran.
     pub(crate) fn read_logs(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
         let now = MonoNs::now();
         let due = |(key, followed): (&FollowedKey, &Followed)| {
@@ -188,7 +186,7 @@ impl JvmNames {
         };
         let keys: Vec<FollowedKey> = self.followed.iter().filter_map(due).collect();
         for key in keys {
-            // Once more if the worker was lost; what it knew is then read again from the start.
+            // Try once more if the worker was lost. The next one reads everything again from the start.
             if !self.read_log(key) {
                 self.read_log(key);
             }
@@ -199,12 +197,12 @@ impl JvmNames {
         of_code.map(|((id, _), followed)| (id, followed.stats)).collect()
     }
 
-    /// Where a JVM's code has changed.
+    /// The changes of a JVM's code.
     pub(crate) fn changes(&self, id: ProcessId) -> Option<&Changes> {
         self.code_of(id).map(|(_, followed)| &followed.changes)
     }
 
-    /// The frames of addresses, each at the times it was seen; in the order of the times.
+    /// The frames of addresses, one for each time at which the address was seen, in the order of the times.
     pub(crate) fn frames(&mut self, id: ProcessId, wanted: &[(Seen, Vec<u64>)]) -> Vec<Vec<JavaFrames>> {
         let lookups: Vec<JavaPc> = wanted.iter().map(|(seen, times)| lookup(*seen, times)).collect();
         let answers = self.code(id, &lookups);
@@ -217,7 +215,7 @@ impl JvmNames {
                     let moved = || lost(seen.pc, UnknownReason::CodeMoved);
                     let answers = self.code(id, &each).into_iter();
                     let frames = answers.map(|a| if let Answer::Frames(f) = a { f } else { moved() });
-                    // The code came or went in between: not good for other times.
+                    // The code came or went in between, so the answer is not valid for other times.
                     frames.map(|frames| JavaFrames { lasting: false, ..frames }).collect()
                 }
             });
@@ -225,7 +223,7 @@ impl JvmNames {
         frames
     }
 
-    /// The frames of a method that the interpreter ran, if they are known for that time, and when else they are the same.
+    /// The cached frames of an interpreted method at `time`, and the times for which they are valid.
     pub(crate) fn known_method(
         &mut self,
         id: ProcessId,
@@ -235,8 +233,8 @@ impl JvmNames {
         self.methods.get(id, at, time)
     }
 
-    /// The frames of methods that the interpreter ran, each with the first time it was seen; to be asked soon after the
-    /// last. Good for all times until now.
+    /// The frames of interpreted methods, each with the first time at which it was seen. Must be called soon after the
+    /// last of the times. The answers are valid for all times until now.
     pub(crate) fn methods(&mut self, id: ProcessId, wanted: &[(MethodAt, u64)]) -> Vec<FrameChain> {
         let lookups: Vec<JavaMethodAt> = wanted
             .iter()
@@ -261,8 +259,8 @@ impl JvmNames {
         answers
     }
 
-    /// What a JVM calls its threads with these numbers, which are those of its own PID namespace; raw text. There is none
-    /// of threads that are not Java's, and none if the memory cannot be read.
+    /// The JVM's names of the threads with these numbers in its own PID namespace; raw text. A thread that is not
+    /// Java's has no name, and no thread has one if the memory cannot be read.
     pub(crate) fn thread_names(&mut self, id: ProcessId, numbers: &[u32]) -> Vec<Option<String>> {
         let key = (id, JvmData::Memory);
         let mut names = Vec::with_capacity(numbers.len());
@@ -281,7 +279,7 @@ impl JvmNames {
         names
     }
 
-    /// Forgets the names that nobody uses any more.
+    /// Evicts names that are no longer used.
     pub(crate) fn evict_unused(&mut self) {
         self.shared.evict_unused();
     }
@@ -298,7 +296,7 @@ impl JvmNames {
         self.children.both().find_map(Child::pid)
     }
 
-    /// What the code was at addresses.
+    /// The code at addresses, at the times of the lookups.
     fn code(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(lookups.len());
         if let Some((key, _)) = self.code_of(id) {
@@ -313,8 +311,8 @@ impl JvmNames {
         answers
     }
 
-    /// Asks about `lookups`, as far as there are answers: hands each message to `take`, with what it answers and what
-    /// comes after that.
+    /// Sends `lookups` in requests, as long as there are answers. Passes each answer to `take`, with the lookups that
+    /// it covers.
     fn answers<T>(
         &mut self,
         key: FollowedKey,
@@ -330,7 +328,7 @@ impl JvmNames {
                     take(self, &names, now);
                     rest = later;
                 }
-                // The worker was lost: once more with the next one.
+                // The worker was lost: try once more with the next one.
                 None if losses == 0 => losses += 1,
                 _ => break,
             }
@@ -371,14 +369,14 @@ impl JvmNames {
         answers
     }
 
-    /// Whether the worker of today has what names this JVM.
+    /// Whether the current worker has this source.
     fn is_given(&mut self, key: FollowedKey) -> bool {
         let Some(followed) = self.followed.get(&key) else { return false };
         let child = self.children.of(&followed.source, &self.binary);
         child.is_some_and(|child| child.generation() == followed.generation)
     }
 
-    /// Gives the log or the memory to the worker if it does not have it, and lets it read; false if the worker was lost.
+    /// Gives the source to the worker if needed, and makes the worker read it. Returns false if the worker was lost.
     fn read_log(&mut self, key: FollowedKey) -> bool {
         let given = self.is_given(key);
         let Some(followed) = self.followed.get(&key) else { return true };
@@ -386,7 +384,7 @@ impl JvmNames {
         match self.ask(key, &request, !given) {
             Some(WorkerResponse::Log(stats, changed)) => {
                 if let Some(followed) = self.followed.get_mut(&key) {
-                    // A worker that is new to it cannot know what has gone since the last one looked.
+                    // A new worker cannot know what has changed since the last one looked.
                     followed.changes.note(if given { &changed } else { &Changed::Everywhere });
                     followed.stats = stats;
                     followed.read = MonoNs::now();
@@ -400,7 +398,7 @@ impl JvmNames {
         }
     }
 
-    /// Asks the worker of a JVM, handing it what names it if it is to have it; `None` if it was lost.
+    /// Sends a request to a JVM's worker, with the source's descriptor if `give`. `None`: it was lost, or not asked.
     fn ask(&mut self, key: FollowedKey, request: &WorkerRequest, give: bool) -> Option<WorkerResponse> {
         let now = MonoNs::now();
         let followed = self.followed.get_mut(&key).filter(|followed| !followed.is_given_up(now))?;
@@ -410,7 +408,7 @@ impl JvmNames {
             false => child.ask_about(&followed.tenant, request, &[]),
         };
         if let Err(how) = &answer {
-            // If there is no other look, nothing is known of it any more.
+            // Without another check, nothing is known of the code.
             followed.changes.note(&Changed::Everywhere);
             if *how != Lost::NotAsked {
                 followed.note_loss(MonoNs::now());
@@ -421,7 +419,7 @@ impl JvmNames {
     }
 }
 
-/// The log that takes most, if all take more than `most` bytes.
+/// The largest log, if all logs together take more than `most` bytes.
 fn one_too_many(followed: &HashMap<FollowedKey, Followed, RandomState>, most: u64) -> Option<FollowedKey> {
     let logs = || followed.iter().filter(|((_, part), _)| *part == JvmData::Log);
     let memory = |(_, followed): (&FollowedKey, &Followed)| followed.stats.memory;

@@ -1,7 +1,8 @@
 //! The kernel's own code: text, modules, BPF programs, from `/proc/kallsyms`.
 //!
-//! kallsyms gives starts only, so an address is named only inside a region that is known to hold code: from `_stext`
-//! to `_etext`, inside a module as `/proc/modules` sizes it, shortly after a BPF program's start.
+//! kallsyms gives only start addresses. So an address is named only in a region that is known to hold code: from
+//! `_stext` to `_etext` and from `_sinittext` to `_einittext`, in a module as `/proc/modules` sizes it, or shortly
+//! after the start of a BPF program.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead};
@@ -11,13 +12,13 @@ use super::demangle::demangle;
 use crate::profile::frame::Module;
 use crate::profile::frame::clean;
 
-/// Symbols that are kept: today's kernels have 150,000.
+/// Symbols that are kept, at most: today's kernels have 150,000.
 const MAX_SYMBOLS: usize = 1 << 21;
 const MAX_LINE: u64 = 4096;
-/// A BPF program or trampoline without a successor is taken to be this long, bytes.
+/// Assumed length of a BPF program or trampoline, bytes, if no other symbol begins before.
 const MAX_GENERATED: u64 = 16 << 10;
 
-/// A stretch of addresses that holds code.
+/// A range of addresses that holds code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Region {
     start: u64,
@@ -25,10 +26,10 @@ struct Region {
     module: u16,
 }
 
-/// What kallsyms said at one time.
+/// The symbols of kallsyms at one time.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
-    /// Sorted: address, place of the name, module.
+    /// Sorted by address: address, offset of the name, module.
     symbols: Vec<(u64, u32, u16)>,
     names: Vec<u8>,
     regions: Vec<Region>,
@@ -36,20 +37,19 @@ pub struct KernelSymbols {
     hidden: bool,
 }
 
-/// Where a kernel address leads to.
+/// Result of looking up a kernel address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelName {
-    /// A function, and the module it is in (`[kernel]`, `[ext4]`, `[bpf]`).
+    /// A function, and its module (`[kernel]`, `[ext4]`, `[bpf]`).
     Function(String, Arc<Module>),
-    /// The kernel shows no addresses to us.
+    /// The kernel hides its addresses from us.
     Hidden,
-    /// Not in known code.
+    /// The address is not in known code.
     Unknown,
 }
 
 impl KernelSymbols {
-    /// Parses `kallsyms` and `modules` (in the forms of the files in `/proc`). Lines that are not understood are
-    /// skipped.
+    /// Parses `kallsyms` and `modules` (in the format of the files in `/proc`). Malformed lines are skipped.
     ///
     /// # Errors
     /// If reading fails.
@@ -83,7 +83,7 @@ impl KernelSymbols {
         }
     }
 
-    /// Takes in how long generated code is, by its start: kallsyms does not say it.
+    /// Sets the lengths of generated code, by its start: kallsyms does not contain them.
     pub fn set_lengths(&mut self, lengths: &HashMap<u64, u64>) {
         for region in self.regions.iter_mut().filter(|r| r.module == BPF) {
             if let Some(&length) = lengths.get(&region.start) {
@@ -92,25 +92,25 @@ impl KernelSymbols {
         }
     }
 
-    /// A kernel that shows nothing.
+    /// The symbols of a kernel that hides them.
     pub(crate) fn hidden() -> KernelSymbols {
         KernelSymbols { hidden: true, ..KernelSymbols::default() }
     }
 
-    /// How many functions there are.
+    /// Number of functions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.symbols.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no functions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.symbols.is_empty()
     }
 }
 
-/// The kernel's own text is module 0, generated code is module 1, others follow.
+/// Module 0 is the kernel's own text, module 1 is generated code; others follow.
 const KERNEL: u16 = 0;
 const BPF: u16 = 1;
 
@@ -118,7 +118,7 @@ struct Parser {
     out: KernelSymbols,
     by_name: HashMap<Vec<u8>, u16>,
     bounds: HashMap<&'static str, u64>,
-    /// How well known the name of the last symbol is.
+    /// Rank of the last symbol's name.
     previous: Rank,
 }
 
@@ -199,12 +199,12 @@ impl Parser {
         }
         let module = match module {
             None => Some(KERNEL),
-            // Trampolines of ftrace and kprobes are listed under module names of their own.
+            // ftrace and kprobes list their trampolines under module names of their own.
             Some(m) if m == b"bpf" || m.starts_with(b"__builtin__") => Some(BPF),
             Some(m) => self.module(m),
         };
         let Some(module) = module else { return };
-        // Of several names of one address the best known one stays.
+        // Of several names of one address, the best known one stays.
         if self.out.symbols.last().is_some_and(|s| s.0 == address && s.2 == module) {
             if rank(name, kind) >= self.previous {
                 return;
@@ -244,7 +244,7 @@ impl Parser {
     }
 }
 
-/// Lower is better known: markers of sections last, then by underscores, global before local.
+/// Lower is better known: section markers come last, then fewest underscores first, then global before local.
 type Rank = (bool, usize, bool);
 
 fn rank(name: &[u8], kind: u8) -> Rank {

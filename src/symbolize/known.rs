@@ -1,5 +1,5 @@
-//! Frames of addresses of a process that were asked for before, as long as neither its mappings nor the code there have
-//! changed since.
+//! A cache of frames by process and address. Entries are valid as long as neither the process's mappings nor its code
+//! at the address change.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,11 @@ use super::changes::Changes;
 use super::frames::FrameChain;
 use crate::sample::{MonoNs, ProcessId};
 
-/// Addresses are looked up anew this often, ns: what is asked of a file keeps it open, and what is asked of a JVM's memory
-/// keeps it in sight (`jvm/vm/code.rs`). Only a log tells of all that changes in it. What was not asked for as long is
-/// forgotten.
+/// After this time, ns, an address is looked up again. Lookups in a file keep the file open, and lookups in a JVM's
+/// memory keep the code under observation (`jvm/vm/code.rs`). Only a log reports all changes. Entries that were not
+/// used for this time are evicted.
 const RENEWED: u64 = 60_000_000_000;
-/// Processes that are remembered; then all are looked up anew.
+/// Processes that are remembered. Beyond this number, all addresses are looked up again.
 const MAX_SPACES: usize = 16 << 10;
 
 /// An address of a process; a leaf and a return address are looked up differently.
@@ -25,7 +25,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The address to look up: within the instruction that was running or calling.
+    /// The address to look up: inside the instruction that was running or calling.
     pub(crate) fn probe(self) -> u64 {
         if self.leaf { self.pc } else { self.pc.saturating_sub(1) }
     }
@@ -36,22 +36,22 @@ impl Seen {
 pub(crate) struct JavaFrames {
     pub(crate) frames: FrameChain,
     pub(crate) before_attach: bool,
-    /// Good until the code there changes.
+    /// Valid until the code there changes.
     pub(crate) lasting: bool,
-    /// By the agent's log, which tells whatever changes; memory is only looked at where it is asked about.
+    /// From the agent's log, which reports all changes. Memory is only checked where addresses were looked up.
     pub(crate) logged: bool,
 }
 
-/// What is known of an address.
+/// The cached answer for an address.
 #[derive(Clone, Debug)]
 pub(crate) enum KnownAddress {
-    /// Good as long as the mappings stay.
+    /// Valid as long as the mappings stay.
     Code(FrameChain),
-    /// Good moreover as long as the JVM's code stays.
+    /// Valid as long as the mappings and the JVM's code stay.
     Java(JavaFrames),
 }
 
-/// Times at which an answer holds, the first and the last included.
+/// Times for which an answer is valid, the first and the last included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) from: u64,
@@ -59,9 +59,9 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// All, as long as the mappings are the same.
+    /// All times, as long as the mappings are the same.
     pub(crate) const ALL: Times = Times { from: 0, until: u64::MAX };
-    /// Each time is asked about anew.
+    /// No times: each time is looked up again.
     pub(crate) const NONE: Times = Times { from: u64::MAX, until: 0 };
 
     pub(crate) fn both(self, other: Times) -> Times {
@@ -73,27 +73,26 @@ impl Times {
     }
 }
 
-/// The number of an address space in which the mappings stay what they are.
+/// Number of an address space in which the mappings stay the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SpaceNumber(u64);
 
 #[derive(Debug)]
 struct Space {
     number: SpaceNumber,
-    /// Since when the mappings are these.
+    /// When the mappings became what they are.
     mapped: MonoNs,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     answer: KnownAddress,
-    /// When it was looked up; of Java's code, the first time that it is known to be there.
+    /// Time of the lookup; for Java, the first time at which the code is known to be there.
     from: MonoNs,
-    /// The reading of the JVM's code at which it was known to hold.
+    /// The reading of the JVM's code at which the answer was last known to be valid.
     reading: u64,
 }
 
-/// Frames by process and address.
 #[derive(Debug)]
 pub(crate) struct Known {
     spaces: HashMap<ProcessId, Space, RandomState>,
@@ -107,12 +106,12 @@ impl Known {
         Known { spaces: HashMap::default(), next: 0, entries: Cache::new(capacity) }
     }
 
-    /// The space of a process whose mappings are the same since `mapped`; none at a time before that.
+    /// The space of a process whose mappings are the same since `mapped`; `None` for an earlier time.
     pub(crate) fn space(&mut self, id: ProcessId, at: MonoNs, mapped: MonoNs) -> Option<SpaceNumber> {
         if at < mapped {
             return None;
         }
-        // Those of spaces with other mappings are asked for no more.
+        // Entries of spaces with other mappings are no longer looked up, and are evicted.
         self.entries.age(at, RENEWED);
         if let Some(space) = self.spaces.get(&id).filter(|space| space.mapped == mapped) {
             return Some(space.number);
@@ -126,8 +125,8 @@ impl Known {
         Some(number)
     }
 
-    /// The frames of an address at a time, if they are known, and at which other times until now they are the same.
-    /// `changes`: of the JVM's code, if it is one.
+    /// The cached frames of an address at a time, and the times until now for which they are valid. `changes`: those of
+    /// the JVM's code, if the process is a JVM.
     pub(crate) fn get(
         &mut self,
         space: SpaceNumber,
@@ -157,7 +156,7 @@ impl Known {
         Some((entry.answer.clone(), times))
     }
 
-    /// Notes what is known of an address: of Java's code it is good from `from` on, as long as there are no other
+    /// Caches the answer for an address. An answer for Java code is valid from `from` on, as long as there are no other
     /// `changes`.
     pub(crate) fn insert(
         &mut self,
@@ -171,17 +170,16 @@ impl Known {
         self.entries.insert((space, key(seen)), Entry { answer, from, reading });
     }
 
-    /// Forgets all frames.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// Forgets the processes that are not known any more.
+    /// Forgets the processes that are no longer known.
     pub(crate) fn forget_ended(&mut self, is_known: impl Fn(ProcessId) -> bool) {
         self.spaces.retain(|&id, _| is_known(id));
     }
 
-    /// Nothing of a process holds any more.
+    /// Invalidates all entries of a process.
     pub(crate) fn forget(&mut self, id: ProcessId) {
         self.spaces.remove(&id);
     }

@@ -17,10 +17,9 @@ use crate::profile::{Frame, Kind, UnknownReason};
 
 const RENEW_AFTER: Duration = Duration::from_secs(1);
 const CACHED: usize = 16 << 10;
-/// Has a directory for each module.
+/// The directory with an entry for each module.
 const MODULES: &str = "/sys/module";
 
-/// The running kernel's symbols, kept up to date.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     symbols: KernelSymbols,
@@ -33,7 +32,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Reads kallsyms. If that fails, the kernel counts as hidden.
+    /// Reads kallsyms. If this fails, the kernel counts as hidden.
     pub(crate) fn read() -> Kernel {
         Kernel::with(PathBuf::from(MODULES))
     }
@@ -51,18 +50,19 @@ impl Kernel {
         kernel
     }
 
-    /// Reads again if modules have come or gone. To be called for each window, before its addresses are named: where one
-    /// module was another one may be, with a function at every address.
+    /// Reads the symbols again if modules were loaded or unloaded. Call this for each window, before its addresses are
+    /// named: another module may have taken the place of one, with a function at every address.
     pub(crate) fn follow_modules(&mut self) {
         if modules(&self.directory) != self.loaded.modules {
             self.renew(Loaded::look(&self.directory));
         }
     }
 
-    /// The frame of a kernel address, or why there is none; [`UnknownReason::KernelHidden`] if all of the kernel is hidden.
+    /// The frame of a kernel address, or why there is none: [`UnknownReason::KernelHidden`] if all is hidden.
     pub(crate) fn frame(&mut self, address: u64) -> Result<Arc<Frame>, UnknownReason> {
         if let Some(frame) = self.frames.get(&address) {
-            // Where a BPF program was, another one may be; where nothing was, one of both.
+            // A BPF program can take the place of another one. At an unused address, a BPF program or a module can
+            // appear.
             let lasting = match &frame {
                 Ok(frame) => frame.module.as_ref().is_none_or(|m| &*m.path != "[bpf]"),
                 Err(why) => *why == UnknownReason::KernelHidden,
@@ -86,7 +86,7 @@ impl Kernel {
         frame
     }
 
-    /// Reads again if modules or BPF programs have come or gone; looks at most once a second.
+    /// Reads again if modules or BPF programs were loaded or unloaded; checks at most once a second.
     pub(crate) fn renew_if_changed(&mut self) -> bool {
         if self.checked.elapsed() < RENEW_AFTER {
             return false;
@@ -116,19 +116,19 @@ impl Kernel {
     }
 }
 
-/// What is loaded into the kernel now.
+/// The modules and BPF programs in the kernel now.
 #[derive(Debug, Default)]
 struct Loaded {
-    /// Changes with the set of modules.
+    /// A hash of the set of modules.
     modules: u64,
-    /// Changes with the set of BPF programs.
+    /// A hash of the set of BPF programs.
     programs: u64,
-    /// Of BPF programs: length of the code, by its start.
+    /// Lengths of BPF programs' code, by its start.
     lengths: HashMap<u64, u64>,
 }
 
 impl Loaded {
-    /// Looks. BPF programs are told to `CAP_SYS_ADMIN` only; without it their code counts as unchanged.
+    /// Lists both. Only with `CAP_SYS_ADMIN` the kernel lists BPF programs; without it their code counts as unchanged.
     fn look(directory: &Path) -> Loaded {
         let modules = modules(directory);
         let mut hasher = DefaultHasher::new();
@@ -144,18 +144,18 @@ impl Loaded {
     }
 }
 
-/// Changes with the set of modules: each has a directory here, whose inode number was no other's before it. So one that is
-/// loaded again, with other code of the same size, is seen, too; in a read of a tenth of a millisecond.
+/// A hash of the set of modules. Each has a directory here, whose inode number no earlier module had. So a module that
+/// is loaded again, with other code of the same size, is noticed. Reading the directory takes a tenth of a millisecond.
 fn modules(directory: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     match std::fs::read_dir(directory) {
         Ok(modules) => modules.flatten().for_each(|module| {
             (module.file_name(), module.ino()).hash(&mut hasher);
         }),
-        // Where that file system is not mounted.
+        // This file system is not mounted.
         Err(_) => {
             for module in std::fs::read_to_string("/proc/modules").unwrap_or_default().lines() {
-                // Name, size and address; the others are counts that change all the time.
+                // Name, size and address; the other fields are counts that change all the time.
                 let fields: Vec<&str> = module.split_ascii_whitespace().collect();
                 (fields.first(), fields.get(1), fields.get(5)).hash(&mut hasher);
             }
@@ -184,7 +184,7 @@ mod tests {
         assert!(!is_forgotten(&|| ()));
         assert!(is_forgotten(&|| std::fs::create_dir(&module).unwrap()));
         assert!(!is_forgotten(&|| ()));
-        // Its number is not used again before another one's has been taken.
+        // The new directory is made first, so that it does not get the old one's inode number.
         let again = || {
             std::fs::create_dir(dir.path().join("new")).unwrap();
             std::fs::remove_dir(&module).unwrap();

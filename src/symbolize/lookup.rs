@@ -1,4 +1,4 @@
-//! Where the addresses of stacks lead to: before the workers were asked, what they are to be asked, what they answered.
+//! Lookups of the addresses of stacks: pending lookups, requests to the workers, and their answers.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::process::FileId;
 use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId, UserWord};
 
-/// What a word of a stack asks for.
+/// The lookup that a word of a stack needs.
 pub(super) enum WordQuery {
     Code(Seen),
     Method(MethodAt),
@@ -28,16 +28,16 @@ impl From<UserWord> for WordQuery {
     }
 }
 
-/// One user address.
+/// One user word of a stack.
 pub(super) struct Step {
     pub(super) slot: Slot,
-    /// It was found as a return address, and no code is mapped there.
+    /// The word was found as a return address, but no code is mapped there.
     pub(super) astray: bool,
-    /// Where its frames are to be noted.
+    /// The space in which its frames are to be cached.
     pub(super) new_in: Option<SpaceNumber>,
 }
 
-/// Where one user address leads to, before the worker was asked.
+/// The frames of one user word, or the pending lookup.
 pub(super) enum Slot {
     Known(FrameChain),
     Native(FileId, u64),
@@ -47,29 +47,29 @@ pub(super) enum Slot {
     Interpreted(ProcessId, MethodAt),
 }
 
-/// Methods that interpreters ran, each with the first time it was seen.
+/// Interpreted methods, each with the first time at which it was seen.
 pub(super) type WantedMethods = HashMap<ProcessId, HashMap<MethodAt, u64, RandomState>>;
 
-/// A file of which names are wanted.
+/// A file whose names are needed.
 pub(super) struct WantedFile {
     pub(super) file: FileHandle,
-    /// A process that maps it, and when it was seen to.
+    /// A process that maps the file, and when the process was seen to map it.
     pub(super) by: (ProcessId, MonoNs),
     pub(super) offsets: Vec<u64>,
 }
 
-/// What the worker must be asked for one chunk.
+/// The lookups of one batch of stacks that the workers must answer.
 #[derive(Default)]
 pub(super) struct WorkerBatch {
     pub(super) native: HashMap<FileId, WantedFile, RandomState>,
-    /// Each address with the time it was seen.
+    /// Each address with the time at which it was seen.
     pub(super) jit: HashMap<ProcessId, Vec<(u64, MonoNs)>>,
-    /// Each with the times it was seen.
+    /// Each address with the times at which it was seen.
     pub(super) java: HashMap<ProcessId, HashMap<Seen, Vec<u64>, RandomState>>,
     pub(super) interpreted: WantedMethods,
 }
 
-/// What it answered.
+/// The workers' answers to a [`WorkerBatch`].
 #[derive(Default)]
 pub(super) struct BatchAnswer {
     pub(super) native: HashMap<(FileId, u64), FrameChain, RandomState>,
@@ -79,7 +79,7 @@ pub(super) struct BatchAnswer {
 }
 
 impl BatchAnswer {
-    /// What an address stands for.
+    /// The frames of a lookup.
     pub(super) fn frames(&self, slot: &Slot) -> FrameChain {
         let frames = match slot {
             Slot::Known(frames) => Some(frames),
@@ -92,9 +92,9 @@ impl BatchAnswer {
         frames.map_or_else(|| unknown(UnknownReason::WorkerFailed, None, 0), FrameChain::clone)
     }
 
-    /// What its frames are at other times too.
+    /// The answer to cache, if its frames are valid at other times too.
     pub(super) fn lasting(&self, slot: &Slot, frames: &FrameChain) -> Option<KnownAddress> {
-        // What is not known may be known the next time.
+        // An unknown frame may be known the next time.
         if frames.iter().any(|frame| frame.unknown.is_some()) {
             return None;
         }

@@ -1,22 +1,21 @@
-//! The machines whose frame descriptions become unwind tables: how each numbers its registers, and how large its words are.
-//! Facts: the System V ABIs for x86-64 (figure 3.36) and i386 (table 2.14).
+//! The machines for which unwind tables are built: how each numbers its registers, and how large its words are.
+//! Sources: the System V ABIs for x86-64 (figure 3.36) and i386 (table 2.14).
 
 use gimli::{Register, X86, X86_64};
 
 use super::elf::Elf;
 
-/// What frame descriptions of a machine's code have of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Machine {
     X86_64,
     I386,
 }
 
-/// No register that a rule goes by.
+/// A register that no rule uses.
 const OTHER: Register = Register(u16::MAX);
 
 impl Machine {
-    /// That of a file; none if its frames are not followed.
+    /// The machine of a file; `None` if no unwind table can be built for it.
     pub(super) fn of(elf: &Elf) -> Option<Machine> {
         match (elf.is_x86_64(), elf.is_i386()) {
             (true, _) => Some(Machine::X86_64),
@@ -33,12 +32,12 @@ impl Machine {
         }
     }
 
-    /// How many times a one is doubled to be a word.
+    /// The binary logarithm of the size of a word.
     pub(super) fn word_shift(self) -> u64 {
         self.word().trailing_zeros().into()
     }
 
-    /// The number in this machine's descriptions of a register of x86-64 that does the same.
+    /// This machine's number of the register with the same role as an x86-64 register.
     pub(super) fn number(self, register: Register) -> Register {
         match (self, register) {
             (Machine::X86_64, _) => register,
@@ -49,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// The other way round.
+    /// The inverse of `number`.
     pub(super) fn register(self, number: Register) -> Register {
         let all = [X86_64::RSP, X86_64::RBP, X86_64::RA];
         match self {
@@ -58,8 +57,8 @@ impl Machine {
         }
     }
 
-    /// What the kernel saves for a signal handler: from the stack pointer to the instruction pointer, bytes. `struct
-    /// sigcontext_64` and `sigcontext_32` of arch/x86/include/uapi/asm/sigcontext.h.
+    /// Bytes from the saved stack pointer to the saved instruction pointer in the kernel's signal frame:
+    /// `struct sigcontext_64` and `sigcontext_32` of arch/x86/include/uapi/asm/sigcontext.h.
     pub(super) fn saved_ip(self) -> i64 {
         match self {
             Machine::X86_64 => 8,
@@ -80,7 +79,7 @@ mod tests {
             }
             assert_eq!(1 << machine.word_shift(), machine.word());
         }
-        // What has the number of the stack pointer of the other machine is another register.
+        // The stack pointer's number on the other machine is another register here.
         assert_eq!(Machine::I386.register(X86_64::RSP), OTHER);
         assert_eq!(Machine::I386.register(X86::ECX), OTHER);
         assert_eq!(Machine::X86_64.register(X86::ESP), X86_64::RSI);

@@ -1,4 +1,4 @@
-//! The worker's own memory: what libraries hold, they do not say themselves.
+//! The worker's own memory: libraries do not report how much they hold.
 #![allow(unsafe_code)] // calls of glibc, advice on mappings
 
 use std::fs::File;
@@ -9,27 +9,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{Advice, madvise};
 
-/// What the kernel says of this process: the worker may open nothing later.
+/// The kernel's data on this process, opened early: the worker may open nothing later.
 static KERNEL: OnceLock<Kernel> = OnceLock::new();
 /// Bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
-/// Bytes of files that may be resident before they are given back, when a question is answered and while one is.
+/// Bytes of files that may be resident before they are given back, after a request and during one.
 const MAX_FILES: u64 = 4 << 20;
 const MAX_BUSY_FILES: u64 = 64 << 20;
 /// Permissions of a file that a library has mapped to read it: Rust's and C's own mappings of files are private.
 const MAPPED: &str = "r--s";
-/// How files in memory are called: their pages stay if they are given back.
+/// Prefix of the names of files in memory: their pages stay if they are given back.
 const IN_MEMORY: &str = "/memfd:";
 
 struct Kernel {
     mappings: File,
     sizes: File,
-    /// Bytes of files that were resident when they had been given back: this program's own, and those in memory.
+    /// Bytes of files that stay resident after giving back: this program's own, and those in memory.
     rest: AtomicU64,
 }
 
 impl Kernel {
-    /// Bytes of files that are resident: the third field of `statm`, proc_pid_statm(5).
+    /// Resident bytes of files: the third field of `statm`, proc_pid_statm(5).
     fn files(&self) -> u64 {
         let mut text = [0; 128];
         let got = self.sizes.read_at(&mut text, 0).unwrap_or(0);
@@ -47,7 +47,7 @@ impl Kernel {
     }
 }
 
-/// Has [`give_back_files`] work. To be called before the sandbox is entered.
+/// Prepares [`give_back_files`]. Must be called before the sandbox is entered.
 pub(super) fn prepare() -> io::Result<()> {
     let [mappings, sizes] = ["maps", "statm"].map(|name| File::open(format!("/proc/self/{name}")));
     let kernel = Kernel { mappings: mappings?, sizes: sizes?, rest: AtomicU64::new(0) };
@@ -56,26 +56,26 @@ pub(super) fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that are allocated on the heap.
+/// Bytes allocated on the heap.
 pub(super) fn in_use() -> usize {
     // SAFETY: takes nothing and gives numbers.
     let info = unsafe { libc::mallinfo2() };
     info.uordblks + info.hblkhd
 }
 
-/// Gives what is free on the heap back to the kernel.
+/// Gives free memory of the heap back to the kernel.
 pub(super) fn give_back_heap() {
     // SAFETY: takes a number; what is allocated stays where it is.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
-/// Gives the pages of mapped files that were read back to the kernel, if they are many: they come again from its cache when
-/// they are needed.
+/// Gives the pages of mapped files back to the kernel, if there are many. The kernel takes them from its cache again
+/// when they are needed.
 pub(super) fn give_back_files() {
     give_back_files_above(MAX_FILES);
 }
 
-/// The same while more of them is needed.
+/// Like `give_back_files`, with the bound that applies during a request.
 pub(super) fn bound_files() {
     give_back_files_above(MAX_BUSY_FILES);
 }
@@ -87,8 +87,8 @@ fn give_back_files_above(bound: u64) {
     }
     for line in kernel.mappings().split(|&byte| byte == b'\n') {
         let Some((start, len)) = std::str::from_utf8(line).ok().and_then(mapped) else { continue };
-        // SAFETY: the range is a shared mapping of a file that is only read, so that what is read of it again is what the file
-        // has; nobody else changes this process's mappings meanwhile, since it has one thread.
+        // SAFETY: the range is a shared mapping of a file that is only read, so what is read again is what the file
+        // has. Nothing else changes this process's mappings meanwhile, since it has one thread.
         let _ = unsafe { madvise(std::ptr::with_exposed_provenance_mut(start), len, Advice::LinuxDontNeed) };
     }
     kernel.rest.store(kernel.files(), Ordering::Relaxed);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_is_allocated_is_counted() {
-        // Other tests allocate beside this one, but not half of this.
+        // Other tests allocate at the same time, but less than half of this.
         const MUCH: usize = 1 << 30;
         let before = in_use();
         let bytes = vec![0_u8; MUCH];

@@ -1,4 +1,4 @@
-//! Frames of the interpreter that were asked for before, for the time that the answers are about.
+//! A cache of frames of the interpreter. Each answer is valid for a range of times.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::frames::FrameChain;
 use super::known::Times;
 use crate::sample::{MonoNs, ProcessId};
 
-/// A method, and where in it.
+/// A method, and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MethodAt {
     /// The `Method*`.
@@ -22,13 +22,12 @@ struct Answer {
     holds: Times,
 }
 
-/// Answers about one method that are kept: each window may have another, and its stacks may wait for some more.
+/// Answers that are kept for one method: each window may have another one, and its stacks may wait for some windows.
 const ANSWERS: usize = 8;
 
-/// How long an answer is kept that nobody asks for, ns: longer than stacks wait for what their JVM has to say.
+/// How long an unused answer is kept, ns: longer than stacks wait for their JVM's data.
 const KEPT: u64 = 120_000_000_000;
 
-/// Frames by JVM and method.
 #[derive(Debug)]
 pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Vec<Answer>>);
 
@@ -37,16 +36,16 @@ impl MethodCache {
         MethodCache(Cache::new(capacity))
     }
 
-    /// The frames of a method at a time, if they are known, and when else they are the same.
+    /// The cached frames of a method at a time, and the times for which they are valid.
     pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: MonoNs) -> Option<(FrameChain, Times)> {
         let answers = self.0.get_mut(&(id, at))?;
         let about = answers.iter().filter(|answer| answer.holds.contain(time));
-        // The nearest look; of two the first, when more was known of that time.
+        // Take the answer that begins nearest. Of two, take the first, given when more was known of that time.
         let nearest = about.min_by_key(|answer| time.0 - answer.holds.from)?;
         Some((Arc::clone(&nearest.frames), nearest.holds))
     }
 
-    /// Notes an answer about times `from..=until`. What was the same before is the same in between.
+    /// Caches an answer for times `from..=until`. If the answer before is the same, it is valid in between too.
     pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, from: u64, until: u64, frames: FrameChain) {
         self.0.age(MonoNs(until), KEPT);
         let answer = Answer { frames, holds: Times { from, until } };

@@ -1,9 +1,9 @@
-//! Names for addresses: kernel, native, Java, other generated code.
+//! Symbolization: names for the addresses of kernel, native, Java and other generated code.
 //!
-//! The broker asks `process` where an address leads to and reads the kernel's symbols itself; files that tenants
-//! control are read by the *worker*, a child process without rights that may die ([`worker`]). Their interface is a
-//! message: files and offsets in, functions out. Native code is looked up by file offset, never by pid, so that it
-//! works after the process has ended.
+//! The broker asks `process` where an address leads and reads the kernel's symbols itself. The *worker*, a child
+//! process without privileges that may die, reads the files that tenants control ([`worker`]). The two exchange
+//! messages: files and offsets in, functions out. Native code is looked up by file offset, never by pid, so lookups
+//! work after the process has ended.
 
 mod aliases;
 mod blaze;

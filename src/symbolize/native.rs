@@ -1,4 +1,4 @@
-//! Native code: the functions at an offset of a mapped file, inlined ones unfolded.
+//! Native code: the functions at an offset of a mapped file, with inlined functions unfolded.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use super::symbol_file::{Covering, SymbolFile};
 use crate::profile::frame::clean;
 use crate::profile::{Kind, UnknownReason};
 
-/// A mapped file with what has been read of it; each part is read when it is first needed.
+/// A mapped file. Each part is read when it is first needed.
 pub struct Native {
     own: SymbolFile,
     debug_file: Option<SymbolFile>,
@@ -37,7 +37,7 @@ impl Native {
     /// Reads the headers.
     ///
     /// # Errors
-    /// If it is no ELF file that can be read.
+    /// If the file is not an ELF file that can be read.
     pub fn open(file: File) -> Result<Native, ElfError> {
         Ok(Native::of(Elf::read(file)?))
     }
@@ -45,7 +45,7 @@ impl Native {
     /// Reads the headers of a file that is in memory.
     ///
     /// # Errors
-    /// If it is no ELF file that can be read.
+    /// If the file is not an ELF file that can be read.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Native, ElfError> {
         Ok(Native::of(Elf::read_memory(bytes)?))
     }
@@ -72,17 +72,17 @@ impl Native {
                 && !(own.has_debug_info() && own.has_symtab())
                 && !self.go().is_all(own),
             debug_link: own.debug_link().map(|(name, crc)| DebugLink { name, crc }),
-            // Skeletons refer to addresses in a section of their own.
+            // Skeleton units refer to addresses in a section of their own.
             wants_package: own.has_debug_info() && own.section(".debug_addr").is_some(),
             alternate: elf.alternate_build_id(),
             traits: file_traits::traits(own),
         }
     }
 
-    /// Takes the separate debug file: one with the same build id, or of files without one, with the checksum that is known.
+    /// Adds the separate debug file, which must have the same build id, or, if there is none, the known checksum.
     ///
     /// # Errors
-    /// If it is no ELF file, or does not belong to this one.
+    /// If the file is not an ELF file, or does not belong to this one.
     pub fn add_debug_file(&mut self, file: File) -> Result<(), ElfError> {
         let (debug, own) = (Elf::read(file)?, &self.own.elf);
         if debug.build_id() != own.build_id() {
@@ -95,10 +95,10 @@ impl Native {
         Ok(())
     }
 
-    /// Takes the file that shares DWARF with this one or with its debug file.
+    /// Adds the file that shares DWARF with this one or with its debug file.
     ///
     /// # Errors
-    /// If it is no ELF file, or not the one that was meant.
+    /// If the file is not an ELF file, or not the expected one.
     pub fn add_alternate(&mut self, file: File) -> Result<(), ElfError> {
         let alternate = Elf::read(file)?;
         if alternate.build_id().is_none() || alternate.build_id() != self.facts().alternate {
@@ -109,13 +109,13 @@ impl Native {
         Ok(())
     }
 
-    /// Takes the DWARF package. Whether it is this file's, its units say themselves.
+    /// Adds the DWARF package. Its units say themselves whether they belong to this file.
     pub(crate) fn add_package(&self, file: File) {
         self.own.add_package(file.into());
     }
 
-    /// The functions at each of these file offsets, outermost first: at least one, or [`UnknownReason::NoSymbol`] if no symbol covers the
-    /// offset and nothing else tells of which function it is. Without `lines` DWARF is not read.
+    /// The functions at each of these file offsets, outermost first: at least one, or [`UnknownReason::NoSymbol`] if no
+    /// symbol and no other source names the offset. Without `lines`, DWARF is not read.
     pub fn functions_at(
         &self,
         offsets: &[u64],
@@ -138,7 +138,7 @@ impl Native {
         addresses.iter().map(|address| answer(address).unwrap_or(Err(UnknownReason::NoSymbol))).collect()
     }
 
-    /// The address at a file offset, as the file counts them.
+    /// The virtual address of a file offset.
     pub(crate) fn address_of(&self, offset: u64) -> Option<u64> {
         self.own.elf.address_of(offset)
     }
@@ -152,19 +152,19 @@ impl Native {
         files + self.extents.get().map_or(0, Extents::memory)
     }
 
-    /// Gives back memory that is quickly had again; whether it still holds some.
+    /// Frees memory whose content is quickly read again. Returns whether such memory is still held.
     pub(crate) fn trim(&self) -> bool {
         *self.shared.borrow_mut() = None;
         self.dwarf().and_then(SymbolFile::lines_so_far).is_some_and(Blaze::trim)
     }
 
-    /// Gives back all of that: others are asked for now.
+    /// Frees all such memory, because other files are looked up now.
     pub(crate) fn forget_lines(&self) {
         *self.shared.borrow_mut() = None;
         self.dwarf().and_then(SymbolFile::lines_so_far).into_iter().for_each(Blaze::forget_lines);
     }
 
-    /// The functions at an address: what the symbols say, then what DWARF says, then the place alone.
+    /// The functions at an address: by symbols, then DWARF, then the PLT, then the extent of the code.
     fn named(
         &self,
         address: u64,
@@ -172,7 +172,7 @@ impl Native {
         code: SourceCode,
     ) -> Result<Vec<NativeFunction>, UnknownReason> {
         let SourceCode { function, own, inlined } = code;
-        // Linkers leave the DWARF of functions that they took out, at addresses that others have now.
+        // Linkers leave the DWARF of functions that they removed, at addresses that other functions have now.
         let removed = symbol.as_ref().zip(function.as_ref()).is_some_and(|(symbol, function)| {
             !function.has_parts() && function.start != symbol.start && !self.is_one(function.start, address)
         });
@@ -188,7 +188,7 @@ impl Native {
         Ok(std::iter::once(outer).chain(inlined.into_iter().filter_map(inlined_function)).collect())
     }
 
-    /// Whether call frame information says that two addresses are of one function.
+    /// Whether two addresses are in one function by call frame information.
     fn is_one(&self, start: u64, address: u64) -> bool {
         let extents = self.extents();
         extents.start_of(start).is_some_and(|start| extents.start_of(address) == Some(start))
@@ -210,7 +210,7 @@ impl Native {
         found
     }
 
-    /// What DWARF says of these addresses.
+    /// DWARF's answers for these addresses.
     fn source_code(&self, addresses: &[u64]) -> Vec<Option<SourceCode>> {
         let Some(file) = self.dwarf() else { return vec![None; addresses.len()] };
         let Some(alternate) = &self.alternate else {
@@ -224,7 +224,7 @@ impl Native {
         addresses.iter().map(|&address| shared.as_ref()?.source_code(address)).collect()
     }
 
-    /// The function that has code at `address`, by the extent of its code.
+    /// The function that contains `address`, by the extent of its code.
     fn extent(&self, address: u64) -> Option<(Called, Kind)> {
         let (elf, extents) = (&self.own.elf, self.extents());
         let (start, raw) = match extents.start_of(address) {
@@ -235,7 +235,7 @@ impl Native {
                 };
                 (start, self.tables().find_map(name))
             }
-            // Of a return address the byte before it is asked for, and there is nothing.
+            // A return address is looked up by the byte before it, where no function is.
             None if coroutine::begins(elf, address.wrapping_add(1)) => {
                 let start = address.wrapping_add(1);
                 (start, self.covering(&[start]).pop().flatten().map(|symbol| symbol.name))
@@ -254,8 +254,8 @@ impl Native {
         Some(raw.map_or((Called::Start(start), Kind::Native), |raw| called(&raw)))
     }
 
-    /// The function without a size that reaches to an address, as far as anything says: what is described ends where its
-    /// description ends.
+    /// The function without a size that reaches to an address, as far as known. A function with a description ends
+    /// where its description ends.
     fn reaching(&self, address: u64) -> Option<Covering> {
         let symbol = self.tables().find_map(|table| table.reaching(address))?;
         let extents = self.extents();
@@ -263,7 +263,7 @@ impl Native {
         (next && extents.start_of(symbol.start).is_none()).then_some(symbol)
     }
 
-    /// Where names are looked for, in that order: a full table has all of the dynamic one.
+    /// Files in which names are looked up, in this order: a full table contains all of the dynamic one.
     fn tables(&self) -> impl Iterator<Item = &SymbolFile> {
         let (own, debug) = (Some(&self.own), self.debug_file.as_ref());
         let is_full = self.own.elf.has_symtab();
@@ -301,7 +301,7 @@ fn called(raw: &[u8]) -> (Called, Kind) {
     (Called::Name(if plain.is_some() { name + "@plt" } else { name }), kind)
 }
 
-/// An inlined function without a name is left out: its caller's line is known.
+/// An inlined function without a name is left out: the line in its caller is known.
 fn inlined_function((name, at): (String, SourceLocation)) -> Option<NativeFunction> {
     let (name, _) = Some(name).filter(|name| !name.is_empty()).map(|name| demangle(name.as_bytes()))?;
     Some(NativeFunction {

@@ -1,14 +1,14 @@
-//! Perf maps: what other runtimes (Node `--perf-basic-prof`, Python 3.12 `-X perf`, .NET) write about the code they
-//! generate. Format: `tools/perf/Documentation/jit-interface.txt` of Linux, `START SIZE NAME` in hex, a line each;
-//! HotSpot's `jcmd Compiler.perfmap` writes `0x` before the numbers.
+//! Perf maps: the files in which other runtimes (Node `--perf-basic-prof`, Python 3.12 `-X perf`, .NET) list the code
+//! that they generate. Format: `tools/perf/Documentation/jit-interface.txt` of Linux, `START SIZE NAME` in hex, a line
+//! each; HotSpot's `jcmd Compiler.perfmap` writes `0x` before the numbers.
 //!
-//! The file belongs to the profiled program and may be anything. A bad line is skipped and counted, no line is ever
-//! quoted, and what is read is bounded.
+//! The file belongs to the profiled program and may contain anything. A bad line is skipped and counted, no line is
+//! ever quoted, and reading is bounded.
 //!
-//! Runtimes use an address again when its code is collected (V8 does), and write another line for the new code: the last
-//! line that covers an address is the true one. So a name is only given out of an unbroken reading up to the end of the
-//! file. Of a file that is too long the beginning is left out, and of too many functions those that were written first:
-//! their code becomes unknown, not false.
+//! When code is collected, runtimes use its address again (V8 does), and write another line for the new code. So the
+//! last line that covers an address is the true one. Names are given only after an unbroken reading up to the end of
+//! the file. If a file is too long, its beginning is left out; of too many functions, the oldest are left out. Their
+//! code becomes unknown, not misnamed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,39 +19,39 @@ use super::message::PerfMapFacts;
 use crate::profile::UnknownReason;
 use crate::profile::frame::clean;
 
-/// Read of the end of one file at most, bytes: maps of 168 MB were seen (sandstorm-io/blackrock 37).
+/// Bytes read from the end of one file, at most: maps of 168 MB were seen (sandstorm-io/blackrock 37).
 const MOST_READ: u64 = 256 << 20;
-/// Read in one go at most, bytes: the worker must answer in time.
+/// Bytes read in one step, at most: the worker must answer in time.
 const STEP: u64 = 8 << 20;
-/// Goes that a reading takes at most, if the file does not grow meanwhile.
+/// Steps of one reading, at most, if the file does not grow meanwhile.
 pub(crate) const MAX_STEPS: u64 = MOST_READ / STEP + 1;
-/// Functions of one map, and bytes of their names: with both the worker stays below what it is replaced for.
+/// Functions of one map, and bytes of their names. At both limits, the worker is still too small to be replaced.
 const MAX_ENTRIES: usize = 1 << 18;
 const MAX_NAMES: usize = 20 << 20;
-/// Longer lines are rejected, bytes.
+/// Longest line that is accepted, bytes.
 const MAX_LINE: usize = 16 << 10;
 const BLOCK: usize = 64 << 10;
 
-/// A line's code, by its start.
+/// The code of one line, by its start.
 #[derive(Clone, Copy, Debug)]
 struct Code {
     end: u64,
-    /// Where its name is; names are in the order of their lines.
+    /// Offset of the name; names are in the order of their lines.
     name: u32,
     len: u32,
-    /// The reading, from the second on, that found it in the place of other code; else 0.
+    /// Number of the reading, from the second on, that found this code in the place of other code; else 0.
     replaced_in: u32,
 }
 
-/// What one process's perf map says.
+/// The contents of one process's perf map.
 #[derive(Debug, Default)]
 pub struct PerfMap {
-    /// By start. No two overlap.
+    /// Sorted by start. No two ranges overlap.
     code: BTreeMap<u64, Code>,
     names: Vec<u8>,
-    /// Read up to here: after the last whole line, or into one that is too long.
+    /// Offset up to which the file was read: after the last whole line, or inside a line that is too long.
     read_to: u64,
-    /// That is within a line that is too long, or began in what was left out: what comes up to its end is passed over.
+    /// The offset is inside a line that is too long or began in the part left out. The line is skipped up to its end.
     skipping: bool,
     /// Readings that reached the end of the file and found something.
     readings: u32,
@@ -59,9 +59,9 @@ pub struct PerfMap {
 }
 
 impl PerfMap {
-    /// Reads what `file` has now, from where the last reading ended, but not more than a step at a time; from the start
-    /// if it has become shorter. Reading ends at the size that the file had at the start: one that grows meanwhile does
-    /// not keep us.
+    /// Reads new data of `file` from where the last reading ended, at most one step. If the file has become shorter,
+    /// reads from the start. Reading ends at the size that the file had at the start, so that it ends even if the file
+    /// grows.
     pub fn read(&mut self, file: &File) -> PerfMapFacts {
         let size = file.metadata().map_or(0, |m| m.len());
         self.read_from(size, |block, at| file.read_at(block, at).unwrap_or(0))
@@ -84,7 +84,7 @@ impl PerfMap {
             for piece in block[..got].split_inclusive(|&b| b == b'\n') {
                 at += piece.len() as u64;
                 if self.skipping || line.len() + piece.len() > MAX_LINE {
-                    // It may have no end, and is not read again each time that one is looked for.
+                    // The line may have no end, so its bytes are not read again in the next reading.
                     (self.skipping, self.read_to) = (true, at);
                     line.clear();
                 } else {
@@ -105,8 +105,8 @@ impl PerfMap {
         self.facts
     }
 
-    /// Forgets everything: the file has become shorter, or has got more than is read of one, so that what is known may
-    /// be of code that is no longer there.
+    /// Forgets everything, because the file has become shorter, or has grown by more than is read of one file. What is
+    /// known may be of code that is gone.
     fn begin_anew(&mut self, size: u64) {
         let begun_anew = self.facts.begun_anew + u64::from(self.read_to > 0);
         let (read, left_out) = (self.facts.read, size.saturating_sub(MOST_READ));
@@ -114,8 +114,8 @@ impl PerfMap {
         *self = PerfMap { facts, read_to: left_out, skipping: left_out > 0, ..PerfMap::default() };
     }
 
-    /// The name of the code at `address`, without its tier mark unless `raw`. `earlier`: it was seen before the last
-    /// reading, in which that code may have taken the place of other code.
+    /// The name of the code at `address`, without its tier mark unless `raw`. `earlier`: the address was seen before
+    /// the last reading, in which this code may have replaced other code.
     ///
     /// # Errors
     /// Why there is no name.
@@ -145,27 +145,27 @@ impl PerfMap {
         }
     }
 
-    /// A later line wins: what it overlaps is code that is no longer there.
+    /// A later line wins: the code that it overlaps is gone.
     fn add(&mut self, start: u64, end: u64, name: &[u8]) {
         if self.code.len() >= MAX_ENTRIES || self.names.len() + name.len() > MAX_NAMES {
             self.make_room();
         }
         let mut replaced_in = 0;
         while let Some((&old, code)) = self.code.range(..end).next_back().filter(|(_, old)| old.end > start) {
-            // A runtime may write a line again.
+            // A runtime may write the same line again.
             if self.readings > 0 && (old != start || self.name_of(code) != name) {
                 replaced_in = self.readings.saturating_add(1);
             }
             self.code.remove(&old);
         }
-        // Neither is more than `MAX_NAMES`.
+        // Both are at most `MAX_NAMES`.
         let place = u32::try_from(self.names.len()).ok().zip(u32::try_from(name.len()).ok());
         let Some((at, len)) = place else { return };
         self.names.extend_from_slice(name);
         self.code.insert(start, Code { end, name: at, len, replaced_in });
     }
 
-    /// Forgets the names of code that is no longer there, and the older half of the code if that is not enough.
+    /// Drops the names of code that is gone, and the older half of the code if that is not enough.
     fn make_room(&mut self) {
         let mut by_age: Vec<(u32, u64)> = self.code.iter().map(|(&start, code)| (code.name, start)).collect();
         by_age.sort_unstable();
@@ -187,7 +187,7 @@ impl PerfMap {
     }
 }
 
-/// What a line has beside its name, bytes, about.
+/// Approximate bytes of a line beside its name.
 const LINE_BESIDE_NAME: u64 = 17;
 
 fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
@@ -196,7 +196,7 @@ fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let size = hex(parts.next()?)?;
     let name = parts.next()?.trim_ascii();
     let end = start.checked_add(size)?;
-    // Longer than 4 GiB is no function, and no code lies in the first page.
+    // No function is longer than 4 GiB, and no code lies in the first page.
     (size > 0 && size <= u64::from(u32::MAX) && start >= 4096 && !name.is_empty())
         .then_some((start, end, name))
 }
@@ -213,7 +213,7 @@ fn hex(text: &[u8]) -> Option<u64> {
 }
 
 /// V8 marks the tier of a function before its name: `~` interpreted, `^` baseline, `+` Maglev, `*` TurboFan
-/// (`src/logging/code-events.h`, `ComputeMarker`). One function is one frame, whatever compiled it.
+/// (`src/logging/code-events.h`, `ComputeMarker`). One function is one frame, in whatever tier it runs.
 fn without_tier(name: &[u8]) -> Vec<u8> {
     const KINDS: [&[u8]; 5] = [b"LazyCompile:", b"JS:", b"Function:", b"Eval:", b"Script:"];
     for kind in KINDS {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!((facts.lines, facts.begun_anew, facts.left_out), (1, 1, size - MOST_READ));
         assert_eq!(name(&map, 0x10000), None, "it may be other code by now");
         assert_eq!(name(&map, 0x20000).unwrap(), "b");
-        // What has grown by too much between two readings begins anew, too.
+        // A file that has grown by too much between two readings is read anew, too.
         file.write_all_at(b"\n20000 10 c\n", 2 * size - 12).unwrap();
         facts = read_all(&mut map, &file);
         assert_eq!((facts.lines, facts.begun_anew, facts.left_out), (1, 2, 2 * size - MOST_READ));
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(name(&map, 0x10000 + (all - 1) * 16).unwrap(), format!("f{}", all - 1));
         let first_kept = MAX_ENTRIES as u64 / 2;
         assert_eq!(name(&map, 0x10000 + first_kept * 16).unwrap(), format!("f{first_kept}"));
-        // Long names, most of which are of code that is no longer there.
+        // Long names; most of them belong to code that is gone.
         let long = "x".repeat(10_000);
         let mut text = Vec::new();
         (0..5_000).for_each(|k| writeln!(text, "{:x} 10 {long}{k}", 0x10000 + k % 8 * 16).unwrap());
@@ -393,7 +393,7 @@ mod tests {
     fn no_part_of_a_line_that_is_too_long_is_read_twice() {
         let mut text = b"10000 10 a\n".to_vec();
         let mut map = PerfMap::default();
-        // The first byte that is read when the map has grown by some.
+        // Offset of the first byte that is read after the map has grown.
         let mut grow = |more: &[u8]| {
             text.extend_from_slice(more);
             let first = Cell::new(text.len());

@@ -1,4 +1,4 @@
-//! What the symbolizer asks about processes: where an address leads to, and where their perf map is.
+//! The symbolizer's view of processes: where an address leads, and where the perf map is.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -15,29 +15,29 @@ const MAX_PATH: usize = 4096;
 /// A file to read names from.
 #[derive(Clone, Debug)]
 pub enum FileHandle {
-    /// One that a process mapped.
+    /// A file that a process mapped.
     Mapped(Arc<MappedFile>),
-    /// An image that we hold ourselves.
+    /// An image that this program itself holds.
     Image {
-        /// How it is called in profiles.
+        /// Name of the image in profiles.
         name: Arc<str>,
-        /// Its content.
+        /// Content of the image.
         fd: Arc<OwnedFd>,
     },
 }
 
 impl FileHandle {
-    /// How profiles name it.
+    /// The file's module in profiles.
     #[must_use]
     pub fn module(&self) -> Module {
         match self {
-            // What else there is to know of it the worker reads.
+            // The worker reads the other facts of the file.
             FileHandle::Mapped(file) => Module::at(clean(file.path.as_os_str().as_encoded_bytes(), MAX_PATH)),
             FileHandle::Image { name, fd: _ } => Module::at(Arc::clone(name)),
         }
     }
 
-    /// Its path as the process names it; of an image of our own none.
+    /// The file's path as the process names it; empty for an image.
     pub(super) fn path(&self) -> &Path {
         match self {
             FileHandle::Mapped(file) => &file.path,
@@ -45,7 +45,7 @@ impl FileHandle {
         }
     }
 
-    /// A descriptor to read it from.
+    /// A descriptor to read the file from.
     ///
     /// # Errors
     /// [`UnknownReason::FileUnavailable`], or [`UnknownReason::ProcessGone`].
@@ -60,68 +60,68 @@ impl FileHandle {
     }
 }
 
-/// Where an address leads to.
+/// Where an address leads.
 #[derive(Clone, Debug)]
 pub enum CodePlace {
     /// Into a file.
     File {
-        /// Names it for good.
+        /// Identifies the file for good.
         id: FileId,
-        /// The file.
+        /// Handle to read the file by.
         file: FileHandle,
-        /// Offset in it, bytes.
+        /// Offset in the file, bytes.
         offset: u64,
     },
-    /// Into memory that a program filled with code itself.
+    /// Into memory that a program itself filled with code.
     Generated,
     /// Into a vdso.
     Vdso {
-        /// Which.
+        /// Which vdso.
         vdso: Vdso,
         /// Offset in its image, bytes.
         offset: u64,
     },
     /// Into the vsyscall page of x86-64.
     Vsyscall,
-    /// Nowhere, and why.
+    /// Nowhere, with the reason.
     Unknown(UnknownReason),
 }
 
 /// The address spaces of processes, now and in the past.
 pub trait AddressSpaces {
-    /// Where `pc` led to in program `id` at the time `at`.
+    /// Where `pc` led in program `id` at the time `at`.
     fn place(&mut self, id: ProcessId, at: MonoNs, pc: u64) -> CodePlace;
 
-    /// Since when the mappings of program `id`, which ran at `at`, are what they are now; none if that is not known.
+    /// Since when the mappings of program `id`, which ran at `at`, are what they are now; `None` if that is not known.
     fn mapped_since(&mut self, id: ProcessId, at: MonoNs) -> Option<MonoNs>;
 
-    /// Whether anything is still known of program `id`: of one that has ended, until all its stacks have their names.
+    /// Whether program `id` is still known. After its end, it is known until all its stacks are symbolized.
     fn is_known(&self, id: ProcessId) -> bool;
 
-    /// The perf map that the runtime of `id` writes, opened now: a regular file of the process's own user or root,
-    /// found inside its own root. Its file system may hang; this does not.
+    /// Opens the perf map that the runtime of `id` writes: a regular file of the process's own user or root, found
+    /// inside its own root. The call does not hang, even if the file system does.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no such map.
     fn perf_map(&mut self, id: ProcessId, at: MonoNs) -> Result<OwnedFd, Unopened>;
 
-    /// Opens a regular file that a process, or root, keeps in its root.
+    /// Opens a regular file in the root of a process that the process's user or root owns.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// Why the file cannot be opened.
     fn own_file(&mut self, _id: ProcessId, _at: MonoNs, _path: &Path) -> Result<OwnedFd, Unopened> {
         Err(Unopened::ProcessGone)
     }
 
-    /// Those that `id` descends from by forks alone, the nearest first.
+    /// The processes from which `id` descends by forks alone, the nearest first.
     fn ancestors(&mut self, _id: ProcessId, _at: MonoNs) -> Vec<Ancestor> {
         Vec::new()
     }
 
-    /// The perf map of an ancestor of `id`, opened like its own.
+    /// Opens the perf map of an ancestor of `id`, like that of `id` itself.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no such map.
     fn ancestors_perf_map(
         &mut self,
         _id: ProcessId,
@@ -131,7 +131,7 @@ pub trait AddressSpaces {
         Err(Unopened::ProcessGone)
     }
 
-    /// At which of these addresses `id` has what that map of its ancestor describes.
+    /// For each address, whether `id` still has there the code that the ancestor's map describes.
     fn inherited(
         &mut self,
         _id: ProcessId,
@@ -208,8 +208,8 @@ fn perf_map_path(ns_pid: u32) -> String {
     format!("/tmp/perf-{ns_pid}.map")
 }
 
-/// Memory with a name and no file: .NET maps its code twice through a memfd, others use shared memory. A program that
-/// was executed from a memfd is a file like any other.
+/// Memory with a name and no file: .NET maps its code twice through a memfd, others use shared memory. A program
+/// executed from a memfd is a file like any other.
 fn is_generated(file: &MappedFile) -> bool {
     if file.is_program_in_memory() {
         return false;

@@ -1,8 +1,8 @@
-//! Calls into other libraries go through the procedure linkage table, code without symbols: `memcpy@plt`.
+//! The procedure linkage table (PLT): code without symbols for calls into other libraries, named `memcpy@plt`.
 //!
-//! Which function an entry is for is not told by its place (linkers order entries freely): the entry's own instruction
-//! names a slot of the global offset table, and the slot's relocation names the symbol. System V ABI, x86-64 and
-//! AArch64 supplements.
+//! The place of an entry does not say which function the entry calls, because linkers order entries freely. The entry's
+//! own instruction names a slot of the global offset table, and the slot's relocation names the symbol. System V ABI,
+//! x86-64 and AArch64 supplements.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ const EM_AARCH64: u16 = 183;
 const MAX_RELOCATIONS: u64 = 1 << 20;
 const ENTRY: u64 = 16;
 
-/// The slots of the global offset table and the symbols they are filled with.
+/// The slots of the global offset table, and the symbols that fill them.
 #[derive(Debug, Default)]
 pub(crate) struct Plt {
     /// By slot: number of the dynamic symbol.
@@ -22,7 +22,7 @@ pub(crate) struct Plt {
 }
 
 impl Plt {
-    /// Reads the relocations of the slots. What cannot be read has no names.
+    /// Reads the relocations of the slots. Slots that cannot be read have no names.
     pub(crate) fn read(elf: &Elf) -> Plt {
         let mut plt = Plt::default();
         if elf.class() != Class::Elf64 {
@@ -43,7 +43,7 @@ impl Plt {
         plt
     }
 
-    /// `name@plt` if `address` lies in a linkage table, `[plt]` if the entry's function is not told.
+    /// `name@plt` if `address` lies in a linkage table, `[plt]` if the entry's function is not known.
     pub(crate) fn find(&self, elf: &Elf, address: u64) -> Option<Vec<u8>> {
         let section = elf
             .sections()

@@ -1,10 +1,9 @@
-//! What a file's program headers say of tables that mostly have a section header: symbols of the dynamic linker, and call
-//! frame information.
+//! Tables that mostly have a section header, found by the program headers: the dynamic linker's symbols, and call frame
+//! information.
 //!
 //! Programs run without section headers: `sstrip`, `llvm-objcopy --strip-sections`, `ld -z nosectionheader` and packers
-//! leave none, or false ones. What is needed at run time is found by `PT_DYNAMIC` and `PT_GNU_EH_FRAME`.
-//! System V ABI, chapter 5, "Dynamic Linking"; Linux Standard Base, Core, 10.6.2; `DT_GNU_HASH`: binutils,
-//! `bfd/elflink.c`.
+//! leave none, or false ones. `PT_DYNAMIC` and `PT_GNU_EH_FRAME` lead to the tables that are needed at run time. System
+//! V ABI, chapter 5, "Dynamic Linking"; Linux Standard Base, Core, 10.6.2; `DT_GNU_HASH`: binutils, `bfd/elflink.c`.
 
 use std::fs::File;
 use std::ops::Range;
@@ -15,13 +14,13 @@ use super::call_frames::SliceReader;
 use super::elf::{Elf, ElfError, ElfSource, Section, TableSection};
 use super::fields::{Class, Fields};
 
-/// Bytes that are read of a dynamic section; real ones have less than 1 KiB.
+/// Bytes read of a dynamic section; real ones have less than 1 KiB.
 const MAX_DYNAMIC: u64 = 64 << 10;
-/// Bytes that are read of the header of `.eh_frame`: two million functions.
+/// Bytes read of the header of `.eh_frame`: two million functions.
 const MAX_HEADER: u64 = 16 << 20;
-/// Bytes of call frame information of which nothing says where it ends.
+/// Bytes of call frame information whose end is not known.
 const MAX_ENDLESS: u64 = 64 << 20;
-/// Bytes that are read of a hash table of symbols: a million of them.
+/// Bytes read of a hash table of symbols: a million symbols.
 const MAX_HASHES: u64 = 4 << 20;
 
 const DT_NEEDED: u64 = 1;
@@ -39,7 +38,7 @@ impl Elf {
     /// Reads the headers of `file`.
     ///
     /// # Errors
-    /// If it is no ELF file, or one whose headers lie.
+    /// If the file is not an ELF file, or its headers are false.
     pub fn read(file: File) -> Result<Elf, ElfError> {
         Elf::complete(ElfSource::File(file))
     }
@@ -68,7 +67,7 @@ fn complete(elf: &mut Elf) {
     }
 }
 
-/// Whether there is such a section, and the program headers put the same bytes at its address.
+/// Whether the section exists, and the program headers put the same bytes at its address.
 fn is_loaded(elf: &Elf, name: &str) -> bool {
     let same = |section: &Section| {
         elf.offset_of(section.addr)
@@ -77,7 +76,7 @@ fn is_loaded(elf: &Elf, name: &str) -> bool {
     elf.section(name).is_some_and(same)
 }
 
-/// The call frame information: it ends with the last description of which the header's table knows.
+/// The call frame information. Its end is that of the last description in the header's table.
 fn call_frames(elf: &Elf) -> Option<TableSection> {
     let header = elf.eh_frame_header()?;
     let mut bytes = vec![0; usize::try_from(header.size.min(MAX_HEADER)).ok()?];
@@ -92,7 +91,7 @@ fn call_frames(elf: &Elf) -> Option<TableSection> {
     Some(TableSection { address, offset, size: told.unwrap_or(left.min(MAX_ENDLESS)) })
 }
 
-/// The address after the last description of the header's table.
+/// The address after the last description in the header's table.
 fn end(elf: &Elf, header: &ParsedEhFrameHdr<SliceReader<'_>>, bases: &BaseAddresses) -> Option<u64> {
     let table = header.table()?;
     let mut entries = table.iter(bases);
@@ -105,7 +104,7 @@ fn end(elf: &Elf, header: &ParsedEhFrameHdr<SliceReader<'_>>, bases: &BaseAddres
     last?.checked_add(4)?.checked_add(Fields(&length).u32(0).into())
 }
 
-/// Adds the symbols of the dynamic linker, and the relocations that name them.
+/// Adds the dynamic linker's symbols, and the relocations that name them.
 fn add_symbols(elf: &mut Elf) {
     let Some(dynamic) = Dynamic::read(elf) else { return };
     let record = if elf.class() == Class::Elf64 { 24 } else { 16 };
@@ -123,19 +122,19 @@ fn add_symbols(elf: &mut Elf) {
     }
 }
 
-/// Whether the file needs other files to run; what is linked statically does not, nor does musl's library.
+/// Whether the file needs other files to run. A statically linked file does not, and neither does musl's library.
 pub(super) fn needs_libraries(elf: &Elf) -> bool {
     Dynamic::read(elf).is_some_and(|dynamic| dynamic.value(DT_NEEDED).is_some())
 }
 
-/// The addresses of the relocations that the dynamic linker carries out at the start.
+/// Addresses of the relocations that the dynamic linker applies at the start.
 pub(super) fn relocations(elf: &Elf) -> Option<Range<u64>> {
     let dynamic = Dynamic::read(elf)?;
     let start = dynamic.value(DT_RELA)?;
     Some(start..start.checked_add(dynamic.value(DT_RELASZ)?)?)
 }
 
-/// What lies at an address, if the file has all of it.
+/// The table at an address, if the file has all of it.
 fn found(elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
     let (offset, left) = elf.offset_of(address)?;
     (1..=left).contains(&size).then_some(TableSection { address, offset, size })
@@ -164,7 +163,7 @@ impl Dynamic {
         found(elf, self.value(address)?, self.value(size)?)
     }
 
-    /// How many symbols there are: only their hash table says so.
+    /// Number of symbols, which only their hash table gives.
     fn hashed(&self, elf: &Elf) -> Option<u32> {
         if let Some(at) = self.value(DT_HASH) {
             let (offset, _) = elf.offset_of(at)?;
@@ -176,8 +175,8 @@ impl Dynamic {
     }
 }
 
-/// The number of symbols by a table of `DT_GNU_HASH`: the last chain of the hashes has the last of them, and ends with a
-/// hash that is odd.
+/// Number of symbols by a table of `DT_GNU_HASH`. The last symbol is in the last chain of hashes, whose last hash is
+/// odd.
 fn counted(table: &[u8], class: Class) -> Option<u32> {
     let fields = Fields(table);
     let (buckets, unhashed, bloom) = (fields.u32(0) as usize, fields.u32(4), fields.u32(8) as usize);
@@ -200,13 +199,14 @@ mod tests {
 
     #[test]
     fn the_last_chain_of_hashes_tells_how_many_symbols_there_are() {
-        // Two buckets, the first symbol with a hash is number 3, one word of the filter; 3, 4 and 5, 6, 7 are chains.
+        // Two buckets; the first symbol with a hash is number 3; one word of the filter; the chains are 3 to 4 and 5 to
+        // 7.
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let table = words(&[2, 3, 1, 0, 0, 0, 5, 3, 2, 1, 8, 6, 9]);
         assert_eq!(counted(&table, Class::Elf64), Some(8));
         let narrow = words(&[2, 3, 1, 0, 0, 5, 3, 2, 1, 8, 6, 9]);
         assert_eq!(counted(&narrow, Class::Elf32), Some(8));
-        // All buckets are empty; a chain without an end; counts that lie.
+        // All buckets are empty; a chain has no end; counts are false.
         assert_eq!(counted(&words(&[1, 3, 1, 0, 0, 0, 0]), Class::Elf64), Some(3));
         assert_eq!(counted(&table[..table.len() - 4], Class::Elf64), None);
         assert_eq!(counted(&words(&[u32::MAX, 3, u32::MAX, 0]), Class::Elf64), None);

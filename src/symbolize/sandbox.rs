@@ -1,5 +1,5 @@
-//! What the worker may do: compute, read the descriptors it is given, answer. First thing after exec, before it has
-//! read a byte of anybody's file.
+//! The worker's sandbox: it may compute, read the descriptors that it was given, and answer. The worker enters the
+//! sandbox first after exec, before it reads a byte of a tenant's file.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +18,24 @@ use seccompiler::{
 
 use super::{doors, memory};
 
-/// Memory that the worker may write, bytes: parsed files and unpacked sections. Beyond it allocations fail and it dies.
+/// Memory that the worker may write, bytes: parsed files, unpacked sections. Beyond it allocations fail and it dies.
 const MAX_DATA: u64 = 1 << 30;
 /// Address space, bytes: whole files are mapped to read their DWARF.
 const MAX_ADDRESS_SPACE: u64 = 256 << 30;
-/// Bytes of a file that it writes: of those in memory that it makes itself, since what it is given is open to be read only.
+/// Bytes that it may write to a file of its own in memory. All files that it gets are read-only.
 const MAX_FILE: u64 = 1 << 30;
 const NOBODY: u32 = 65534;
 
-/// Gives up everything that the worker does not need. Only the thread that calls is changed: there is no other yet.
+/// Gives up everything that the worker does not need. Only the calling thread is changed: there is no other yet.
 ///
 /// # Errors
-/// If the kernel refuses one of the steps: then the worker must not run.
+/// If the kernel refuses one of the steps. The worker must not run then.
 pub(crate) fn enter() -> Result<()> {
     let parent = getppid();
     set_no_new_privs(true).context("no_new_privs")?;
-    // Under memory pressure the worker goes first: it can be restarted. Older containers may forbid the file.
+    // Under memory pressure the kernel kills the worker first: it can be restarted. Older containers may forbid this.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
-    // Without it pages of files that it has read count as its memory.
+    // Without this, pages of files that it has read count as its memory.
     let _ = memory::prepare();
     for (resource, limit) in [
         (Resource::Data, MAX_DATA),
@@ -48,7 +48,7 @@ pub(crate) fn enter() -> Result<()> {
     }
     if getuid().is_root() {
         match become_nobody() {
-            // A container's root may lack the capabilities for it; the steps below need none.
+            // A container's root may lack the capabilities for this; the steps below need none.
             Ok(()) | Err(Errno::PERM) => {}
             Err(e) => return Err(e).context("becoming nobody"),
         }
@@ -56,7 +56,7 @@ pub(crate) fn enter() -> Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .context("dropping capabilities")?;
-    // Last of these: a change of ids makes the kernel forget it.
+    // The last of these steps: a change of ids makes the kernel forget the signal.
     set_parent_process_death_signal(Some(Signal::KILL)).context("asking to die with the parent")?;
     ensure!(getppid() == parent, "orphaned");
     doors::answer_path_calls().context("answering calls with a path")?;
@@ -66,7 +66,7 @@ pub(crate) fn enter() -> Result<()> {
     Ok(())
 }
 
-/// Lowers a limit, soft and hard; never above what it is.
+/// Lowers a limit, soft and hard; never raises it.
 fn lower(resource: Resource, limit: u64) -> rustix::io::Result<()> {
     let have = rustix::process::getrlimit(resource);
     let limit = have.maximum.map_or(limit, |have| have.min(limit));
@@ -77,7 +77,7 @@ fn become_nobody() -> rustix::io::Result<()> {
     for bit in 0..64 {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit)) {
             Ok(()) => {}
-            // Above the last capability that this kernel knows.
+            // The bit is above the last capability that this kernel knows.
             Err(Errno::INVAL) => break,
             Err(e) => return Err(e),
         }
@@ -85,13 +85,13 @@ fn become_nobody() -> rustix::io::Result<()> {
     set_thread_groups(&[])?;
     let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     set_thread_res_gid(gid, gid, gid)?;
-    // A change of uid also makes the process undumpable: others who run as nobody cannot trace it.
+    // A change of uid also makes the process undumpable: other processes of `nobody` cannot trace it.
     set_thread_res_uid(uid, uid, uid)
 }
 
-/// System calls that remain: memory, the descriptors at hand, time, the end. None opens a path, makes a socket or
-/// touches another process; what is not named fails with EPERM (the C library asks for things that it can do without), but for
-/// calls with a path, which [`doors`] answers.
+/// Allowed system calls: memory, the descriptors at hand, time, exit. None opens a path, makes a socket or affects
+/// another process. Others fail with EPERM (the C library makes calls that it can do without), except calls with a
+/// path, which [`doors`] answers.
 const ALLOWED: &[i64] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -132,10 +132,10 @@ const ALLOWED: &[i64] = &[
     libc::SYS_poll,
 ];
 
-/// What the worker of this process id may ask the kernel for.
+/// The system calls that the worker with this process id may make.
 fn filter(own: Pid) -> Result<BpfProgram> {
     let mut rules: BTreeMap<i64, _> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
-    // How `abort` ends a process: its own only.
+    // `abort` ends a process by this call. The worker may end only itself.
     let own = u64::from(own.as_raw_nonzero().get().unsigned_abs());
     let to_itself = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, own);
     let to_itself = to_itself.and_then(|condition| SeccompRule::new(vec![condition]));
@@ -150,8 +150,8 @@ fn filter(own: Pid) -> Result<BpfProgram> {
 mod tests {
     use super::*;
 
-    /// What the kernel would say: runs the filter as `seccomp(2)` does, over the number of the call, the architecture and
-    /// the arguments. Only the instructions that seccompiler writes.
+    /// Runs the filter as `seccomp(2)` does, over the number of the call, the architecture and the arguments. Knows
+    /// only the instructions that seccompiler writes.
     fn allows(filter: &BpfProgram, call: i64, first: u64) -> bool {
         let arch: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
         let mut data = Vec::from(u32::try_from(call).unwrap().to_le_bytes());
@@ -200,7 +200,7 @@ mod tests {
             libc::SYS_process_vm_readv,
             libc::SYS_execve,
             libc::SYS_clone,
-            // Locks, leases and signals of a tenant's file.
+            // This call sets locks, leases and signals of a tenant's file.
             libc::SYS_fcntl,
         ] {
             assert!(!allows(&filter, call, 3), "{call}");

@@ -1,7 +1,7 @@
-//! Debug information that several files share (`dwz`): Debian's and Fedora's debug files refer to a file of their package.
+//! Debug information that files share (`dwz`): Debian's and Fedora's debug files refer to a file of their package.
 //!
-//! blazesym has the strings of such a file and no names of its functions (`DW_FORM_GNU_ref_alt`), so these files are read by
-//! `addr2line`, which does.
+//! blazesym reads the strings of such a file, but not the names of its functions (`DW_FORM_GNU_ref_alt`). So
+//! `addr2line` reads these files.
 #![allow(unsafe_code)] // mapped files
 
 use std::fs::File;
@@ -31,32 +31,32 @@ impl Deref for MappedBytes {
     }
 }
 
-// SAFETY: the bytes lie in the mapping, which does not move with this value or its clones and lives as long as one of them.
+// SAFETY: the bytes lie in the mapping, which does not move with this value or its clones and outlives them.
 unsafe impl StableDeref for MappedBytes {}
 // SAFETY: as above: a clone has the same bytes.
 unsafe impl CloneStableDeref for MappedBytes {}
 
 pub(super) type MappedReader = EndianReader<LittleEndian, MappedBytes>;
 
-/// The debug information of a file and of the one that it shares with others.
+/// The debug information of a file, and of the file that it shares with others.
 pub(super) struct SharedDwarf(Context<MappedReader>);
 
 impl SharedDwarf {
-    /// Reads the units' headers.
+    /// Reads the headers of the units.
     ///
     /// # Errors
-    /// If one of them is no file that can be read.
+    /// If one of the files cannot be read.
     pub(super) fn read(own: &Elf, shared: &Elf) -> Result<SharedDwarf, ElfError> {
         context(own, Some(shared)).map(SharedDwarf)
     }
 
-    /// What it says of an address.
+    /// The debug information of an address.
     pub(super) fn source_code(&self, address: u64) -> Option<SourceCode> {
         source_code(&self.0, address)
     }
 }
 
-/// Reads the units' headers of a file, with those of the one that it shares with others.
+/// Reads the headers of the units of a file, and those of the file that it shares with others.
 pub(super) fn context(own: &Elf, shared: Option<&Elf>) -> Result<Context<MappedReader>, ElfError> {
     let mut dwarf = load(own)?;
     if let Some(shared) = shared {
@@ -65,14 +65,14 @@ pub(super) fn context(own: &Elf, shared: Option<&Elf>) -> Result<Context<MappedR
     Context::from_dwarf(dwarf).map_err(|_| ElfError::Malformed("DWARF that cannot be read"))
 }
 
-/// What `addr2line` says of an address, in our words.
+/// `addr2line`'s answer for an address, in our types.
 pub(super) fn source_code(context: &Context<MappedReader>, address: u64) -> Option<SourceCode> {
     let mut calls = Vec::new();
     let mut frames = context.find_frames(address).skip_all_loads().ok()?;
     while let Ok(Some(frame)) = frames.next() {
         calls.push(call(frame));
     }
-    // They come innermost first; the last one is the function with code of its own, or a line without one.
+    // Frames come innermost first. The last one is the outer function, or a line without a function.
     let (name, own) = calls.pop()?;
     let function = (!name.is_empty()).then_some(ElfSymbol { name, start: 0, size: None });
     Some(SourceCode { function, own, inlined: calls.into_iter().rev().collect() })
@@ -87,7 +87,7 @@ fn call(frame: Frame<'_, MappedReader>) -> (String, SourceLocation) {
     (name.unwrap_or_default(), location)
 }
 
-/// The DWARF of a file, unpacked if it has to be.
+/// The DWARF of a file, unpacked if needed.
 fn load(elf: &Elf) -> Result<Dwarf<MappedReader>, ElfError> {
     let unpacked = match elf.file() {
         Some(_) if !image::has_packed_dwarf(elf) => None,
@@ -96,8 +96,8 @@ fn load(elf: &Elf) -> Result<Dwarf<MappedReader>, ElfError> {
     let elf = unpacked.as_ref().unwrap_or(elf);
     let error = |source: std::io::Error| ElfError::Read { offset: 0, len: 0, source };
     let file = elf.file().ok_or(ElfError::Malformed("a file in memory"))?;
-    // SAFETY: a file that is truncated meanwhile is a SIGBUS, and only the worker, which may die, maps one; that bytes change
-    // under a reader, each of whose reads is bounded, is a false value at worst.
+    // SAFETY: a file truncated meanwhile raises SIGBUS, and only the worker, which may die, maps one. Each read is
+    // bounded, so bytes that change under a reader are a false value at worst.
     let file = Arc::new(unsafe { Mmap::map(file) }.map_err(error)?);
     Dwarf::load(|id: SectionId| {
         let section = elf.section(id.name()).filter(|_| !is_of_variables(id));
@@ -108,7 +108,7 @@ fn load(elf: &Elf) -> Result<Dwarf<MappedReader>, ElfError> {
     })
 }
 
-/// Where variables live, nobody asks.
+/// Sections about the locations of variables, which are not needed.
 fn is_of_variables(id: SectionId) -> bool {
     matches!(id, SectionId::DebugLoc | SectionId::DebugLocLists)
 }

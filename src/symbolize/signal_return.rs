@@ -1,8 +1,8 @@
-//! The code to which signal handlers return: it asks the kernel to go on with what was interrupted.
+//! The code to which signal handlers return. It asks the kernel to continue the interrupted code.
 //!
-//! Of C libraries only glibc describes it by call frame information. musl's (`src/signal/x86_64/restore.s`) and that of
-//! Go's runtime (`runtime.sigreturn__sigaction`, `src/runtime/sys_linux_amd64.s`) are known by their bytes, as other
-//! unwinders know them (GCC: `libgcc/config/i386/linux-unwind.h`).
+//! Of C libraries, only glibc describes this code by call frame information. musl's (`src/signal/x86_64/restore.s`) and
+//! that of Go's runtime (`runtime.sigreturn__sigaction`, `src/runtime/sys_linux_amd64.s`) are known by their bytes, as
+//! in other unwinders (GCC: `libgcc/config/i386/linux-unwind.h`).
 
 use super::elf::Elf;
 use super::program_headers;
@@ -11,21 +11,21 @@ use crate::unwind::{Rule, TableWindow};
 /// The kernel's `struct ucontext` is on top of the stack: `uc_mcontext` at 40, there `sp` and `ip` at 120, `bp` at 80
 /// (`arch/x86/include/uapi/asm/sigcontext.h`).
 pub(super) const RULE: Rule = Rule::Signal { sp_at: 160, fp_at: 120 };
-/// `mov rax, 15; syscall`, in the two ways in which assemblers write it.
+/// `mov rax, 15; syscall`, in the two encodings that assemblers write.
 const CODES: [&[u8]; 2] = [b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05"];
-/// Bytes before the end of such code that tell it.
+/// Bytes before the end of such code that identify it.
 const BEFORE: usize = 10;
-/// `ret`: the instruction before the code belongs to another function.
+/// `ret`: a byte of this value before the code belongs to another function.
 const RET: u8 = 0xc3;
-/// Read at a time, bytes.
+/// Bytes read at a time.
 const CHUNK: usize = 64 << 10;
-/// Bytes of code that are searched in one file.
+/// Bytes of code searched in one file.
 const MAX_SEARCHED: u64 = 256 << 20;
-/// Real files have one or two.
+/// Places in one file, at most; real files have one or two.
 const MAX_FOUND: usize = 64;
 
-/// Where such code lies, as the walker looks for it, sorted: of a return address the byte before it is looked up. Only files
-/// that bring a C library or a runtime of their own have any: others are not read for it.
+/// Where such code is, sorted, as the unwinder looks it up: a return address is looked up by the byte before it. Only
+/// files with a C library or a runtime of their own have such code. Other files are not searched.
 pub(super) fn all(elf: &Elf) -> Vec<TableWindow> {
     if program_headers::needs_libraries(elf) {
         return Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn all(elf: &Elf) -> Vec<TableWindow> {
 }
 
 fn search(elf: &Elf, start: u64, end: u64, found: &mut Vec<TableWindow>) {
-    // Each chunk begins with the end of the one before: code may lie in both.
+    // Each chunk begins with the end of the previous one, because code may lie in both.
     let mut chunk = vec![0; BEFORE + CHUNK];
     let mut at = start;
     let mut before = 0;
@@ -60,12 +60,12 @@ fn search(elf: &Elf, start: u64, end: u64, found: &mut Vec<TableWindow>) {
     }
 }
 
-/// Where system calls end.
+/// Offsets at which system calls end.
 fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
     memchr::memmem::find_iter(bytes, b"\x0f\x05").map(|at| at + 2)
 }
 
-/// The code that ends there, if it is such code; `first` is the offset of the first byte.
+/// The signal return code that ends at `end`, if there is one; `first` is the offset of the first byte.
 fn code_that_ends(bytes: &[u8], first: u64, end: usize) -> Option<TableWindow> {
     let code = CODES.into_iter().find(|code| bytes[..end].ends_with(code))?;
     let start = end - code.len();
@@ -78,7 +78,7 @@ mod tests {
     use super::super::frame_rules::{self, NoTable};
     use super::*;
 
-    /// A file of one segment of code, in which this stands at these offsets.
+    /// A file of one segment of code, with these bytes at these offsets.
     fn file(codes: &[(usize, &[u8])]) -> Elf {
         let mut file = vec![0x90; 3 * CHUNK];
         file[..120].fill(0);
@@ -102,7 +102,7 @@ mod tests {
             let window = TableWindow { start: place as u64 - 1, end: (place + code.len()) as u64 };
             assert_eq!(all(&file(&[(place, code)])), [window], "{place:#x}");
         }
-        // What returns before it keeps its last byte; another call is another code.
+        // A `ret` before the code keeps its byte. Another system call is other code.
         let after = all(&file(&[(500, &[RET]), (501, short), (600, b"\xb8\x0e\0\0\0\x0f\x05")]));
         assert_eq!(after, [TableWindow { start: 501, end: 508 }]);
         assert_eq!(all(&file(&[(400, short), (500, long)])).len(), 2);

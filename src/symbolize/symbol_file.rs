@@ -1,4 +1,4 @@
-//! An ELF file in which names are looked for: a mapped file, its debug file, what is packed in it.
+//! An ELF file in which names are looked up: a mapped file, its debug file, or the file packed in it.
 
 use std::cell::OnceCell;
 use std::io::Read as _;
@@ -11,20 +11,20 @@ use super::blaze::{Blaze, ElfSymbol};
 use super::elf::{Elf, SHF_EXECINSTR, Section};
 use super::image;
 
-/// A function whose symbol says that it has the code that was asked about.
+/// A function whose symbol covers the address of a lookup.
 #[derive(Clone, Debug)]
 pub(super) struct Covering {
-    /// Its raw name.
+    /// The raw name.
     pub(super) name: Vec<u8>,
     pub(super) start: u64,
 }
 
-/// The file; each part is read when it is first needed.
+/// An ELF file with symbols. Each part is read when it is first needed.
 pub(super) struct SymbolFile {
     pub(super) elf: Elf,
     has_packed_dwarf: bool,
     blaze: OnceCell<Option<Blaze>>,
-    /// The same with its DWARF unpacked, if it is packed.
+    /// The same file with its DWARF unpacked, if it is packed.
     unpacked: OnceCell<Option<Blaze>>,
     aliases: OnceCell<Aliases>,
 }
@@ -36,7 +36,7 @@ impl SymbolFile {
         SymbolFile { elf, has_packed_dwarf, blaze, unpacked, aliases }
     }
 
-    /// What blazesym makes of it; none if it cannot be handed over.
+    /// blazesym on this file; `None` if the file cannot be handed over.
     fn blaze(&self) -> Option<&Blaze> {
         let take = || Blaze::of(self.readable()?).ok();
         self.blaze.get_or_init(take).as_ref()
@@ -45,13 +45,13 @@ impl SymbolFile {
     /// A descriptor from which blazesym can read the symbols.
     fn readable(&self) -> Option<OwnedFd> {
         match self.elf.file().filter(|_| !image::is_needed_for_symbols(&self.elf)) {
-            // `fcntl` is not for the worker.
+            // The worker may not call `fcntl`.
             Some(file) => rustix::io::dup(file).ok(),
             None => image::write(&self.elf, !self.has_packed_dwarf).ok(),
         }
     }
 
-    /// What blazesym makes of its DWARF. Names alone can be had without unpacking that.
+    /// blazesym on the DWARF of this file. Names alone do not need the DWARF unpacked.
     pub(super) fn lines(&self) -> Option<&Blaze> {
         if !self.has_packed_dwarf {
             return self.blaze();
@@ -60,15 +60,15 @@ impl SymbolFile {
         self.unpacked.get_or_init(unpack).as_ref()
     }
 
-    /// What blazesym has made of its DWARF so far.
+    /// The result of `lines`, if it was needed before.
     pub(super) fn lines_so_far(&self) -> Option<&Blaze> {
         let place = if self.has_packed_dwarf { &self.unpacked } else { &self.blaze };
         place.get()?.as_ref()
     }
 
-    /// Takes its DWARF package.
+    /// Adds the DWARF package of the file.
     pub(super) fn add_package(&self, package: OwnedFd) {
-        // Without it there are the lines that the file itself has.
+        // Without the package, the lines in the file itself remain.
         let _ = self.lines().map(|blaze| blaze.add_package(package));
     }
 
@@ -83,17 +83,17 @@ impl SymbolFile {
         blaze.symbols(addresses).into_iter().zip(addresses).map(covering).collect()
     }
 
-    /// The function that begins at `start` and, as its size says, has the code at `address`, though another one may begin
-    /// between the two.
+    /// The function that begins at `start` and contains `address` by its size, even if another one begins between the
+    /// two.
     pub(super) fn around(&self, start: u64, address: u64) -> Option<Vec<u8>> {
         let symbol = self.blaze()?.symbols(&[start]).pop()??;
         (symbol.start == start && symbol.covers(address)).then(|| symbol.name.into_bytes())
     }
 
-    /// The function without a size that is a function by its type, if no other symbol and no other section begins before
-    /// `address`.
+    /// The function without a size, but with the type of a function, that may contain `address`. No other symbol and no
+    /// other section may begin before `address`.
     pub(super) fn reaching(&self, address: u64) -> Option<Covering> {
-        // Of the dynamic table nobody knows what lies between two symbols.
+        // The dynamic table is not complete, so the code between two of its symbols is unknown.
         if !self.elf.has_symtab() {
             return None;
         }
@@ -105,21 +105,21 @@ impl SymbolFile {
         Some(Covering { name, start })
     }
 
-    /// What blazesym does not say of its symbols.
+    /// The aliases, and the functions without a size, of this file's symbol table.
     pub(super) fn aliases(&self) -> &Aliases {
         let table = if self.elf.has_symtab() { ".symtab" } else { ".dynsym" };
-        // A table that cannot be read has none.
+        // A table that cannot be read has no aliases.
         self.aliases.get_or_init(|| Aliases::read(&self.elf, table).unwrap_or_default())
     }
 
-    /// Memory that is held on the heap, bytes.
+    /// Memory held on the heap, bytes.
     pub(super) fn memory(&self) -> usize {
         let blaze = self.lines_so_far().map_or(0, Blaze::memory);
         self.elf.memory() + blaze + self.aliases.get().map_or(0, Aliases::memory)
     }
 
-    /// What `.gnu_debugdata` has: an ELF file with the symbols that `.dynsym` lacks, packed by xz ("MiniDebugInfo": Fedora and
-    /// its relatives strip everything else).
+    /// The contents of `.gnu_debugdata`: an ELF file with the symbols that `.dynsym` lacks, packed by xz
+    /// ("MiniDebugInfo": Fedora and its relatives strip everything else).
     pub(super) fn mini_debug_info(&self) -> Option<SymbolFile> {
         const MAX_PACKED: u64 = 64 << 20;
         const MAX_SYMBOLS: u64 = 128 << 20;

@@ -1,4 +1,4 @@
-//! Stacks of addresses in, stacks of frames out.
+//! The symbolizer: stacks of addresses in, stacks of frames out.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -29,31 +29,31 @@ use crate::process::FileId;
 use crate::profile::{Frame, Kind, UnknownReason};
 use crate::sample::{MonoNs, ProcessId, Stack, StopReason, UserWord};
 
-/// Stacks that are worked on at a time: bounds the memory for what is on its way, and that for their frames if they are
-/// taken as many at a time.
+/// Stacks in one batch. The size bounds the memory for pending lookups, and for frames if the caller takes as many at a
+/// time.
 pub const CHUNK: usize = 512;
-/// JVMs without agent that are remembered.
+/// JVMs without an agent that are remembered.
 const MAX_NOTED: usize = 4096;
 /// No file of a process has this number.
 pub(super) const VDSO: FileId = FileId(u64::MAX);
 pub(super) const COMPAT_VDSO: FileId = FileId(u64::MAX - 1);
 
-/// What symbolizing did and cost so far.
+/// Counters of symbolization so far.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Workers that died or did not answer.
+    /// Workers that died or missed a deadline.
     pub worker_lost: u64,
     /// Workers that were replaced because they held too much memory.
     pub worker_evicted: u64,
-    /// CPU time and memory of the worker.
+    /// CPU time and memory of the worker for files.
     pub worker: WorkerCost,
-    /// Files that were given up because workers were lost over them.
+    /// Files that are no longer read, because workers were lost over them.
     pub files_poisoned: u64,
-    /// Native addresses whose frames are kept.
+    /// Native addresses with cached frames.
     pub cached: usize,
-    /// Frames without a name, by reason, over all stacks that were given.
+    /// Frames without a name, by reason, over all stacks so far.
     pub unknown: HashMap<UnknownReason, u64>,
-    /// Perf maps of other runtimes, of processes that are known.
+    /// Perf maps of other runtimes, for processes that are still known.
     pub perf_maps: PerfMapStats,
     /// How often the kernel's symbols were read.
     pub kernel_reads: u64,
@@ -63,7 +63,7 @@ pub struct Stats {
     pub java_leaves: HashMap<ProcessId, JavaLeaves>,
 }
 
-/// Names addresses; owns the worker process.
+/// Names addresses and owns the worker processes.
 #[derive(Debug)]
 pub struct Symbolizer {
     pub(super) child: Child,
@@ -71,7 +71,7 @@ pub struct Symbolizer {
     pub(super) files: NativeFiles,
     pub(super) jit: JitMaps,
     pub(super) jvms: JvmNames,
-    /// JVMs that no agent reports on.
+    /// JVMs without an agent.
     pub(super) silent_jvms: HashSet<ProcessId>,
     pub(super) java_leaves: HashMap<ProcessId, JavaLeaves>,
     pub(super) known: Known,
@@ -106,15 +106,15 @@ impl Symbolizer {
         })
     }
 
-    /// Follows the log of the agent in a JVM; false if as many JVMs are followed as may be.
+    /// Follows the log of a JVM's agent. Returns false if no further JVM can be followed.
     pub fn follow_jvm(&mut self, process: ProcessId, log: JvmLog) -> bool {
         self.silent_jvms.remove(&process);
         self.known.forget(process);
         self.jvms.follow(process, log)
     }
 
-    /// Names methods of a JVM out of its memory: those that its interpreter runs, and its compiled code if that is asked
-    /// for. False if as many JVMs are followed as may be.
+    /// Reads names from a JVM's memory: of interpreted methods, and of compiled code if `memory.code` is set. Returns
+    /// false if no further JVM can be followed.
     pub fn watch_jvm(&mut self, process: ProcessId, memory: JvmMemory) -> bool {
         if memory.code {
             self.silent_jvms.remove(&process);
@@ -123,38 +123,38 @@ impl Symbolizer {
         self.jvms.watch(process, memory)
     }
 
-    /// Notes that a process is a JVM without agent: its code is [`UnknownReason::NoAgent`], not merely anonymous.
+    /// Notes that a process is a JVM without an agent: its code is [`UnknownReason::NoAgent`], not merely anonymous.
     pub fn note_jvm(&mut self, process: ProcessId) {
         if !self.jvms.follows(process) && self.silent_jvms.len() < MAX_NOTED {
             self.silent_jvms.insert(process);
         }
     }
 
-    /// Reads what the followed JVMs' logs have now, and whether the code in the memory of those that `ran` is what it was.
-    /// Stacks are looked up in what was read: call it before [`symbolize`](Self::symbolize) with all processes that there
-    /// will be stacks of, when the stacks' code has had time to be logged.
+    /// Reads the new records of the followed JVMs' logs, and checks the known code in the memory of JVMs that `ran`.
+    /// Call this before [`symbolize`](Self::symbolize), for all processes that the stacks belong to, when their code
+    /// has had time to be logged.
     pub fn read_logs(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
         self.jvms.read_logs(ran)
     }
 
-    /// What the JVMs whose memory is read call their threads.
+    /// The followed JVMs, whose memory also has the names of their threads.
     pub(crate) fn jvms(&mut self) -> &mut JvmNames {
         &mut self.jvms
     }
 
-    /// Looks whether the kernel's modules are what they were. To be called for each window, before its stacks are
-    /// symbolized.
+    /// Reloads the kernel's symbols if modules were loaded or unloaded. Call this for each window, before its stacks
+    /// are symbolized.
     pub fn follow_kernel(&mut self) {
         self.kernel.follow_modules();
     }
 
-    /// The frames of each stack, root first: user frames with inlined ones unfolded, then kernel frames; a
-    /// `[truncated]` marker at the root if the walk ended for depth. Process and thread are not among them. What a stack
-    /// shares with the one before is told once: stacks that are sorted from their roots cost least.
+    /// Returns the frames of each stack, root first: user frames with inlined functions unfolded, then kernel frames. A
+    /// `[truncated]` marker stands at the root if the stack was cut at the depth limit. Process and thread are not
+    /// included. Frames shared with the previous stack are returned once, so stacks that are sorted from their roots
+    /// cost least.
     ///
-    /// A walk by frame pointers that comes through code without them reads return addresses where there are none. One
-    /// that leads to no code proves that it is none, and so is all beyond it: that frame, [`UnknownReason::NotMapped`], is then
-    /// the outermost.
+    /// Unwinding by frame pointers through code without them finds false return addresses. If no code is mapped at one,
+    /// it and all words beyond it are false. Its frame, [`UnknownReason::NotMapped`], is then the outermost.
     pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Named> {
         let frames = stacks.chunks(CHUNK).flat_map(|chunk| self.chunk(chunk, spaces)).collect();
         if self.eviction.is_due(Instant::now()) {
@@ -163,7 +163,7 @@ impl Symbolizer {
         frames
     }
 
-    /// What it did and cost so far.
+    /// Counters so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
@@ -180,19 +180,19 @@ impl Symbolizer {
         }
     }
 
-    /// What was left out of files and processes that are known now.
+    /// Limits that were reached, and how much was left out, for processes that are still known.
     #[must_use]
     pub fn limits(&self) -> LimitsMet {
         self.jit.limits()
     }
 
-    /// Process id of the worker, for accounts and tests.
+    /// Process id of the worker for files, for accounts and tests.
     #[must_use]
     pub fn worker_pid(&self) -> Option<u32> {
         self.child.pid()
     }
 
-    /// Process id of the worker that reads JVMs' logs, if one was needed.
+    /// Process id of a worker that reads JVMs' logs or memory, if one was started.
     #[must_use]
     pub fn java_worker_pid(&self) -> Option<u32> {
         self.jvms.pid()
@@ -209,7 +209,7 @@ impl Symbolizer {
         walked.map(|(stack, walk)| self.unfold(stack, walk, &mut unfolding, &found)).collect()
     }
 
-    /// Where a stack's user addresses lead to. `last`: the stack that is looked up before it.
+    /// Finds where a stack's user addresses lead. `last` is the stack that was looked up before.
     fn walk<'s>(
         &mut self,
         stack: &'s Stack,
@@ -240,10 +240,10 @@ impl Symbolizer {
             let slot = self.slot(id, at, seen, place, wanted);
             let ends = astray && matches!(slot, Slot::Known(_));
             let times = match slot {
-                // The leaf of this stack may be a return address of another, which then goes astray.
+                // The same address may end another stack, in which it is a return address.
                 _ if nowhere => Times::NONE,
                 Slot::Java(..) => Times::NONE,
-                // Memory without a file comes without notice.
+                // New memory without a file is not reported, so earlier samples may have seen other code.
                 Slot::Jit(..) => Times { from: at.0, ..Times::ALL },
                 _ => Times::ALL,
             };
@@ -255,7 +255,7 @@ impl Symbolizer {
         last.advance(stack, space, shared, steps)
     }
 
-    /// An address that is known from before, and when it led to the same.
+    /// A cached address, and the times for which the answer is valid.
     fn known(
         &mut self,
         id: ProcessId,
@@ -290,7 +290,7 @@ impl Symbolizer {
                 return self.generated(id, at, seen, wanted);
             }
             CodePlace::Vsyscall => return Slot::Known(vsyscall(pc)),
-            // The code cache grows all the time; the JVM itself knows what it has put where.
+            // The code cache grows all the time, so its mapping may be unknown. The JVM itself knows its code.
             CodePlace::Unknown(UnknownReason::NotMapped) if self.jvms.follows(id) => {
                 return self.generated(id, at, seen, wanted);
             }
@@ -306,7 +306,7 @@ impl Symbolizer {
         }
     }
 
-    /// Code without a file: Java's, or another runtime's.
+    /// Looks up code without a file, which belongs to a JVM or to another runtime.
     fn generated(&mut self, id: ProcessId, at: MonoNs, seen: Seen, wanted: &mut WorkerBatch) -> Slot {
         if self.jvms.follows(id) {
             let times = wanted.java.entry(id).or_default().entry(seen).or_default();
@@ -323,7 +323,7 @@ impl Symbolizer {
         Slot::Jit(id, pc)
     }
 
-    /// A method that a JVM's interpreter ran.
+    /// Looks up a method that a JVM's interpreter ran.
     fn interpreted(
         &mut self,
         id: ProcessId,
@@ -342,8 +342,8 @@ impl Symbolizer {
         (Slot::Interpreted(id, method), Times::NONE)
     }
 
-    /// Names the methods in these stacks that interpreters ran, to have the names when the stacks are symbolized: stacks
-    /// may wait for what a JVM has to say of its compiled code, but methods can be gone by then.
+    /// Names the interpreted methods in these stacks ahead of symbolization. Stacks may wait until their JVM has
+    /// reported its compiled code, and methods can be gone by then.
     pub fn prefetch_interpreted<'a>(&mut self, stacks: impl Iterator<Item = &'a Stack>) {
         let mut wanted = WorkerBatch::default();
         for stack in stacks {
@@ -377,11 +377,11 @@ impl Symbolizer {
                 }
                 found.native.insert((id, offset), frames);
             }
-            // Several large files in one go must not add up.
+            // Several large files in one batch must not add up.
             self.evict();
         }
         for (id, mut seen) in wanted.jit {
-            // Of each address the first time that it was seen.
+            // Keep the first time at which each address was seen.
             seen.sort_unstable();
             seen.dedup_by_key(|(pc, _)| *pc);
             let frames = self.jit.frames(&mut self.child, spaces, id, &seen);
@@ -389,7 +389,7 @@ impl Symbolizer {
         }
         for (id, wanted) in wanted.java {
             let mut wanted: Vec<(Seen, Vec<u64>)> = wanted.into_iter().collect();
-            // What a method's code stands for is read from its beginning on.
+            // Sorted by address, because a method's debug records are read from its beginning on.
             wanted.sort_unstable_by_key(|(seen, _)| (seen.pc, seen.leaf));
             for ((seen, times), frames) in wanted.iter().zip(self.jvms.frames(id, &wanted)) {
                 found.java.extend(times.iter().map(|&at| (id, *seen, at)).zip(frames));
@@ -397,13 +397,13 @@ impl Symbolizer {
         }
         self.ask_interpreted(wanted.interpreted, &mut found);
         if self.jvms.lost > lost {
-            // What a worker has said that is lost is not looked at by the next one.
+            // The next worker does not check the code behind a lost worker's answers, so do not cache them.
             found.java.values_mut().for_each(|java| java.lasting = false);
         }
         found
     }
 
-    /// A stack's frames. `last`: the stack that was unfolded before it.
+    /// The frames of a stack. `last` is the stack that was unfolded before.
     fn unfold(&mut self, stack: &Stack, walk: Walk, last: &mut Unfolding, found: &BatchAnswer) -> Named {
         self.count_java_leaf(stack, &walk.steps, found);
         let Walk { steps, mut shared } = walk;
@@ -422,7 +422,7 @@ impl Symbolizer {
             };
             if let Some(nothing) = frames.iter().find(nowhere).filter(|_| astray) {
                 own.push(unknown(UnknownReason::NotMapped, None, nothing.address));
-                // What was found beyond it is none of this stack.
+                // The frames beyond it do not belong to this stack.
                 (shared, cut) = (0, false);
                 break;
             }
@@ -437,7 +437,7 @@ impl Symbolizer {
         named
     }
 
-    /// How much of the time in Java fell into code of which the debug records are coarse.
+    /// Counts how much of the time in Java falls into code with coarse debug records.
     fn count_java_leaf(&mut self, stack: &Stack, steps: &[Step], found: &BatchAnswer) {
         let java = match steps.first().map(|step| &step.slot) {
             Some(Slot::JavaKnown(java)) => java,
@@ -455,7 +455,7 @@ impl Symbolizer {
         }
     }
 
-    /// Leaf first. If the kernel hides its symbols, all of it is one frame.
+    /// Kernel frames, leaf first. If the kernel hides its symbols, one frame stands for all.
     fn kernel_frames(&mut self, stack: &Stack) -> Vec<Arc<Frame>> {
         let mut frames = Vec::with_capacity(stack.kernel.len());
         for address in stack.kernel_probes() {

@@ -1,4 +1,4 @@
-//! The broker's side of unwind tables.
+//! The broker's part of unwind tables.
 
 use std::os::fd::AsFd as _;
 
@@ -13,7 +13,7 @@ use crate::process::{FileId, Vdso};
 use crate::unwind::{Table, TablePart, TableWindow};
 
 impl Symbolizer {
-    /// A vdso's image, by a number that no file of a process has. That of 32-bit programs is there when one was seen.
+    /// A vdso's image, by a number that no file of a process has. That of 32-bit programs is made on demand.
     #[must_use]
     pub fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)> {
         let (id, image) = match vdso {
@@ -26,12 +26,12 @@ impl Symbolizer {
     /// The unwind table of a file, or of a part of it around an offset, built by the worker.
     ///
     /// # Errors
-    /// Why there is none; all but [`NoTable::Unavailable`] stay as they are, and the file need not be asked for again.
+    /// Why there is no table. All reasons but [`NoTable::Unavailable`] are final, so do not ask again.
     pub fn unwind_table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
         let fd = file.fd().map_err(|_| NoTable::Unavailable)?;
         let mut answer = self.child.ask(&WorkerRequest::UnwindTable { around }, &[fd.as_fd()]);
         if answer.as_ref().is_err_and(|how| *how == Lost::Died) {
-            // What it was asked before may have killed it.
+            // An earlier request may have killed the worker.
             self.files.lost += 1;
             answer = self.child.ask(&WorkerRequest::UnwindTable { around }, &[fd.as_fd()]);
         }

@@ -1,4 +1,4 @@
-//! What is given back: by processes that have ended, by files that nobody maps, by names that nobody uses.
+//! Eviction of data: of ended processes, of files that no process maps, and of unused names.
 
 use std::time::Instant;
 
@@ -6,26 +6,26 @@ use super::Symbolizer;
 use super::place::AddressSpaces;
 use crate::sample::{MonoNs, ProcessId};
 
-/// Names that nobody asks for are kept for so long, ns, or for up to twice as long: programs that are copied before they
-/// run (runc from 1.0 on) are new files each time.
+/// How long unused names are kept, ns, or up to twice as long. Programs that are copied before they run (runc from 1.0
+/// on) are new files each time.
 const KEPT: u64 = 300_000_000_000;
 
 impl Symbolizer {
-    /// Closes what the code of a JVM is named by that has ended and whose stacks have all been symbolized.
+    /// Closes the name sources of a JVM that has ended and whose stacks have all been symbolized.
     pub fn close_jvm(&mut self, process: ProcessId) {
         self.known.forget(process);
         self.jvms.forget(process);
         self.silent_jvms.remove(&process);
     }
 
-    /// Forgets all of such a one.
+    /// Forgets everything about such a JVM.
     pub fn forget(&mut self, process: ProcessId) {
         self.close_jvm(process);
         self.java_leaves.remove(&process);
     }
 
-    /// Forgets the processes that are not known any more, and has files closed that none maps; names that nobody uses go
-    /// some minutes later. To be called each window.
+    /// Forgets the processes that are no longer known, and closes files that no process maps. Unused names are evicted
+    /// some minutes later. Must be called for each window.
     pub fn evict_unused(&mut self, spaces: &impl AddressSpaces) {
         let is_known = |id| spaces.is_known(id);
         self.known.forget_ended(is_known);
@@ -42,7 +42,7 @@ impl Symbolizer {
         self.jvms.evict_unused();
     }
 
-    /// Gives back the memory of what can be learnt again: cached frames, and the worker for files.
+    /// Frees memory whose content can be read again: cached frames, and the worker for files.
     pub fn release_memory(&mut self) {
         self.native.clear();
         self.known.clear();
@@ -50,7 +50,7 @@ impl Symbolizer {
         self.child.restart();
     }
 
-    /// Replaces the worker if it holds too much. It is given again what it is asked about.
+    /// Replaces the worker if it holds too much. The next one gets the files again that are looked up.
     pub(super) fn evict(&mut self) {
         let held = self.child.resident();
         if self.eviction.replaces(held, Instant::now()) {

@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 const MAX_SIZE: u64 = 1 << 20;
 
-/// Our own vdso's image, in a file: it is the same in every 64-bit process of this kernel.
+/// The image of our own vdso, in a file in memory. All 64-bit processes of this kernel have the same one.
 pub(crate) fn image() -> Option<OwnedFd> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|l| l.ends_with("[vdso]"))?;

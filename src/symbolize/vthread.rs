@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use crate::profile::{Frame, Kind};
 
-/// Calls what a virtual thread runs, first of all; an intrinsic, so it is never interpreted or inlined.
+/// The method that first calls the code of a virtual thread. It is an intrinsic, so it is never interpreted or inlined.
 const MOUNT: &str = "jdk.internal.vm.Continuation.enterSpecial";
-/// The stub that stands instead, and instead of what is in the heap, once a thread was resumed: its name has one of these in
-/// it, as the agent calls it (JDK 21; 25 and later), or as memory does, which does not tell it from its neighbours. All of
-/// them run in virtual threads only. Each release puts something else around them.
+/// Parts of the name of the stub that stands there instead once a thread was resumed, in place of the frames in the
+/// heap. The first two are names from the agent (JDK 21; 25 and later). The memory gives one name to a group of stubs;
+/// all of the group run in virtual threads only. Each release puts something else around these parts.
 const RESUMED: [&str; 3] = ["Cont thaw return barrier", "cont_returnBarrier", "(continuation"];
 
-/// Puts `[vthread]` between the frames of a carrier and those of the virtual thread that it runs, outermost first, if that
-/// begins among them. Returns where it stands.
+/// Inserts `[vthread]` between the frames of a carrier and those of the virtual thread that it runs, outermost first,
+/// if one begins among them. Returns the index of the marker.
 pub(super) fn mark(frames: &mut Vec<Arc<Frame>>) -> Option<usize> {
     let begins = |frame: &Arc<Frame>| match frame.kind {
         Kind::Java => *frame.name == *MOUNT,

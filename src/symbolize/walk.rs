@@ -1,5 +1,5 @@
-//! One stack on its way from addresses to frames. Stacks come in the order of their roots: what two neighbours have in
-//! common from the root on is looked up, unfolded and noted once.
+//! One stack on its way from addresses to frames. Stacks are sorted from their roots, so the words that two neighbours
+//! share from the root on are looked up, unfolded and cached once.
 
 use std::sync::Arc;
 
@@ -10,43 +10,43 @@ use super::vthread;
 use crate::profile::{Frame, Kind, UnknownReason};
 use crate::sample::{Stack, StopReason};
 
-/// A stack's frames, root first, as far as they are others than those of the stack that was named before it.
+/// A stack's frames, root first, without those that it shares with the stack before it.
 #[derive(Clone, Debug, Default)]
 pub struct Named {
-    /// So many of the outermost frames are those of the stack before; 0 of the first stack.
+    /// Number of outermost frames shared with the stack before; 0 for the first stack.
     pub same: usize,
-    /// The others.
+    /// The other frames, root first.
     pub frames: Vec<Arc<Frame>>,
 }
 
 impl Named {
-    /// Makes the frames of the stack before into those of this one.
+    /// Turns the frames of the stack before into those of this one.
     pub fn replace(self, stack: &mut Vec<Arc<Frame>>) {
         stack.truncate(self.same);
         stack.extend(self.frames);
     }
 }
 
-/// Where a stack's user addresses lead to.
+/// Where a stack's user addresses lead.
 pub(super) struct Walk {
-    /// Leaf first, without those that are shared.
+    /// Leaf first, without the shared words.
     pub(super) steps: Vec<Step>,
-    /// So many of the outermost words lead to what those of the stack before lead to.
+    /// Number of outermost words that lead where those of the stack before lead.
     pub(super) shared: usize,
 }
 
-/// The stack that was walked last, and when its addresses lead to what they led to.
+/// The stack that was looked up last, and the times at which its addresses lead to the same code.
 #[derive(Default)]
 pub(super) struct LastWalk<'s> {
     stack: Option<&'s Stack>,
     space: Option<SpaceNumber>,
-    /// Of each word, outermost first: when it and all beyond it lead there. None of a stack that may be cut.
+    /// For each word, outermost first: when it and all words beyond it lead there. Empty for a stack that may be cut.
     hold: Vec<Times>,
 }
 
 impl<'s> LastWalk<'s> {
-    /// How many of the outermost words of `next`, which has its code in `space`, lead where those of the last stack do.
-    /// Never the leaf.
+    /// Number of outermost words of `next`, whose code is in `space`, that lead where those of the last stack do. The
+    /// leaf is never included.
     pub(super) fn shared_with(&self, next: &Stack, space: Option<SpaceNumber>) -> usize {
         let is_cut = |stack: &Stack| stack.end == StopReason::Depth;
         let same_space =
@@ -57,8 +57,8 @@ impl<'s> LastWalk<'s> {
         same.min(next.user.len().saturating_sub(1))
     }
 
-    /// Goes on to `stack`, of which so many words are `shared`: `steps` are the others, leaf first, and when each of them
-    /// holds.
+    /// Continues with `stack`, which has `shared` words in common with the last one. `steps` are the other words, leaf
+    /// first, with the times for which each is valid.
     pub(super) fn advance(
         &mut self,
         stack: &'s Stack,
@@ -68,7 +68,7 @@ impl<'s> LastWalk<'s> {
     ) -> Walk {
         (self.stack, self.space) = (Some(stack), space);
         self.hold.truncate(shared);
-        // One that goes astray ends its stack; which does is known when all is found.
+        // A return address without code ends its stack. Whether there is code is known only after all lookups.
         if steps.iter().any(|(step, _)| step.astray) {
             self.hold.clear();
         } else {
@@ -85,16 +85,16 @@ impl<'s> LastWalk<'s> {
 /// The frames of the stack that was unfolded last, as far as the next one needs them.
 #[derive(Default)]
 pub(super) struct Unfolding {
-    /// Where the frames of each user word end, outermost first.
+    /// End of the frames of each user word, outermost first.
     ends: Vec<usize>,
-    /// Where a virtual thread begins.
+    /// Index of the `[vthread]` marker.
     mount: Option<usize>,
-    /// Frames without a name.
+    /// Frames without a name: index and reason.
     unknown: Vec<(usize, UnknownReason)>,
 }
 
 impl Unfolding {
-    /// Begins a stack with the frames of the `shared` outermost words; `cut`: its root side is missing.
+    /// Begins a stack with the frames of the `shared` outermost words. `cut`: frames are missing at its root.
     pub(super) fn begin(&mut self, shared: usize, cut: bool) -> Named {
         self.ends.truncate(shared);
         let same = self.ends.last().copied().unwrap_or(0);
@@ -104,7 +104,7 @@ impl Unfolding {
         Named { same, frames: marker.into_iter().collect() }
     }
 
-    /// Puts the frames of the next words, leaf first, on top; nothing else of user code comes after them.
+    /// Adds the frames of the next words, given leaf first. No other frames of user code follow.
     pub(super) fn extend(&mut self, named: &mut Named, words: &[FrameChain]) {
         let Named { same, frames } = named;
         let first = self.ends.len();
@@ -122,7 +122,7 @@ impl Unfolding {
         self.unknown.extend(nameless);
     }
 
-    /// Why frames of the user's code have no name, of each that has none.
+    /// The reasons of all user frames without a name.
     pub(super) fn unknown(&self) -> impl Iterator<Item = UnknownReason> + '_ {
         self.unknown.iter().map(|(_, why)| *why)
     }

@@ -1,5 +1,5 @@
-//! The child process that reads what tenants wrote: ELF files, perf maps, JVMs' logs. It may die at any time; the broker then
-//! starts another one and sends it what it needs.
+//! The worker: a child process that reads data of tenants: ELF files, perf maps, JVMs' logs and memory. The worker may
+//! die at any time; the broker then starts another one and sends the needed objects again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,10 +22,10 @@ use crate::process::channel::{Channel, ChannelError};
 use crate::profile::{Kind, UnknownReason};
 use crate::unwind::{TablePart, TableWindow};
 
-/// The hidden first argument that makes a worker of this binary.
+/// The hidden first argument that makes this binary a worker.
 pub const ARGUMENT: &str = "__worker";
 
-/// Entry of the child process; its standard input is the socket to the broker. Returns the exit code: 0 when the
+/// Entry point of the child process; its standard input is the socket to the broker. Returns the exit code: 0 when the
 /// broker has closed the socket.
 #[must_use]
 pub fn main() -> i32 {
@@ -38,7 +38,7 @@ pub fn main() -> i32 {
     }
 }
 
-/// Files that hold DWARF that was read between requests.
+/// Files that may hold their DWARF between requests.
 const MAX_RECENT: usize = 4;
 
 fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), ChannelError> {
@@ -53,11 +53,11 @@ fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), ChannelError> {
     }
 }
 
-/// What the worker has been given.
+/// The objects that the worker was given.
 #[derive(Default)]
 struct Worker {
     files: HashMap<u64, Native>,
-    /// Those that hold DWARF that was read: the few that were asked for last, the last one last.
+    /// Files that hold DWARF, in the order of their last use.
     recent: Vec<u64>,
     maps: HashMap<u64, (File, PerfMap)>,
     jvms: HashMap<u64, Box<dyn JavaSource>>,
@@ -106,7 +106,7 @@ impl Worker {
         }
     }
 
-    /// What is closed here keeps no file system from being unmounted, and no space of a deleted file.
+    /// Closed files do not keep their file systems from being unmounted; deleted files free their disk space.
     fn forget(&mut self, kept: WorkerObject) {
         match kept {
             WorkerObject::File(file) => {
@@ -171,7 +171,7 @@ impl Worker {
     }
 }
 
-/// Nothing of the file is kept: it is seldom asked for again.
+/// The file is not kept, because it is seldom needed again.
 fn unwind_table(fd: OwnedFd, around: Option<u64>) -> Result<TableBytes, NoTable> {
     let elf = Elf::read(File::from(fd)).map_err(|_| NoTable::BadFile)?;
     let TablePart { table, window: TableWindow { start, end } } = frame_rules::table(&elf, around)?;

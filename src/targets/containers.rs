@@ -1,4 +1,4 @@
-//! Whose container each sample is of, by the number of its cgroup.
+//! The container of each sample, found by the number of its cgroup.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt as _;
@@ -15,31 +15,31 @@ use crate::process::{EventKind, ProcessEvent};
 use crate::profile::labels::ContainerLabels;
 use crate::sample::{MonoNs, ProcessId};
 
-/// Groups that are remembered.
+/// Cgroups that are remembered.
 const MAX_KNOWN: usize = 65_536;
-/// How long a container of a pod may be without its name: the kubelet tells it after the container has begun.
+/// How long to ask for the name of a container in a pod: the kubelet writes the name after the container has begun.
 const UNNAMED: Duration = Duration::from_secs(30);
-/// Looking at programs that begin takes no more CPU time than one part in so many, and some that is saved up while few
-/// begin: where there are many they are told apart at the end of their window.
+/// Looking up the cgroups of programs that begin may take one part in this many of CPU time, and what was saved while
+/// few began. When many begin, their cgroups are looked up at the end of the window instead.
 const NOTICE_PART: u32 = 300;
 const NOTICE_SAVED: Duration = Duration::from_millis(20);
-/// How often it is looked which groups have gone. One is forgotten at the second look that does not find it: what ran in
-/// it has long been told of by then.
+/// How often to look for cgroups that have gone. A cgroup is evicted at the second look that does not find it: by then
+/// all stacks of its processes have been reported.
 const LEAVE_EVERY: Duration = Duration::from_secs(300);
-/// How often its name is asked for.
+/// How often to ask for missing names.
 const AGAIN: Duration = Duration::from_millis(900);
 
-/// The containers of cgroups, learned as they are seen to run.
+/// The containers of cgroups. A cgroup is looked up when a program begins or is sampled in it.
 pub(crate) struct Containers {
     node: Node,
     naming: Hierarchy,
     hierarchies: Hierarchies,
-    /// By group; none if it is of no container.
+    /// By number of the cgroup; `None` if it belongs to no container.
     known: HashMap<u64, Option<Arc<ContainerLabels>>>,
-    /// Of the known, those that the last look for the gone did not find.
+    /// Known cgroups that the last look for gone ones did not find.
     gone: HashSet<u64>,
     next_leave: Instant,
-    /// Those whose names are still to come: group, its directory, until when.
+    /// Cgroups whose names are still missing: number, directory, and how long to ask.
     unnamed: Vec<(u64, PathBuf, Instant)>,
     next_look: Instant,
     noticing: TimeAllowance,
@@ -47,7 +47,7 @@ pub(crate) struct Containers {
 }
 
 impl Containers {
-    /// `naming` is the hierarchy whose numbers stacks have.
+    /// `naming` is the hierarchy whose cgroup numbers stacks have.
     pub(crate) fn new(node: Node, naming: Hierarchy) -> Containers {
         let now = Instant::now();
         let mut containers = Containers {
@@ -67,19 +67,19 @@ impl Containers {
         containers
     }
 
-    /// Learns the groups of programs that have just begun: a container may have gone when its first stack comes, at
-    /// the end of a window.
+    /// Looks up the cgroups of programs that have just begun. A container may have gone when its first stack comes, at
+    /// the end of the window.
     pub(crate) fn notice(&mut self, events: &[ProcessEvent]) {
         let began = cpu_time();
         let left = self.noticing.now(Instant::now());
         let mut names = None;
-        // Of most short programs nothing is there any more to be looked at.
+        // Most short programs have ended by now, and nothing is left to look up.
         let ends = |event: &&ProcessEvent| event.is_leader() && event.kind == EventKind::Exit;
         let ended: HashMap<u32, MonoNs> =
             events.iter().filter(ends).map(|event| (event.tgid, event.at)).collect();
         for event in events {
             let begins = matches!(event.kind, EventKind::Comm { exec: true, .. });
-            // Where a thread executes a program, the leader ends before.
+            // If a thread executes a program, the leader's exit comes before the exec.
             if !begins || ended.get(&event.tgid).is_some_and(|&end| end > event.at) {
                 continue;
             }
@@ -95,7 +95,8 @@ impl Containers {
         self.noticing.spend(cpu_time() - began);
     }
 
-    /// Learns the groups of the processes that ran, each with its group's number, while they are still there.
+    /// Looks up the cgroups of the processes that ran, while they still exist. `ran` has the cgroup number of each
+    /// process.
     pub(crate) fn learn_new(&mut self, ran: &[(ProcessId, u64)]) {
         self.ask_again();
         let now = Instant::now();
@@ -126,7 +127,7 @@ impl Containers {
         }
     }
 
-    /// The container of a group; one without names if the group had gone before it was looked at.
+    /// The container of a cgroup. A cgroup that had gone before it was looked up gives a container without names.
     pub(crate) fn of(&self, cgroup: u64) -> Option<Arc<ContainerLabels>> {
         match self.known.get(&cgroup) {
             Some(known) => known.clone(),
@@ -134,7 +135,7 @@ impl Containers {
         }
     }
 
-    /// Learns all groups that are there.
+    /// Looks up all cgroups that exist.
     fn look_through(&mut self, names: &ContainerNames) {
         let (now, began) = (Instant::now(), cpu_time());
         for dir in self.hierarchies.dirs(self.naming).into_iter().take(MAX_KNOWN) {
@@ -145,14 +146,14 @@ impl Containers {
         self.next_look = next_look(now, began);
     }
 
-    /// Forgets groups that were gone before, and notes those that have gone since.
+    /// Evicts cgroups that the last look did not find either, and notes those that are missing for the first time.
     fn forget_gone(&mut self, there: &HashSet<u64>) {
         let gone = std::mem::take(&mut self.gone);
         self.known.retain(|id, _| there.contains(id) || !gone.contains(id));
         self.gone = self.known.keys().filter(|&id| !there.contains(id)).copied().collect();
     }
 
-    /// The group that a process is in, by its number and its directory.
+    /// The cgroup of a process, by number and directory.
     fn group_of(&self, tgid: u32) -> Option<(u64, PathBuf)> {
         let dir = self.hierarchies.dir(self.naming, &Membership::of(tgid).ok()?)?;
         Some((number(&dir)?, dir))
@@ -170,7 +171,7 @@ impl Containers {
         self.known.insert(id, container);
     }
 
-    /// Asks for names that were not there when their containers began.
+    /// Asks again for names that were missing when their containers began.
     fn ask_again(&mut self) {
         let now = Instant::now();
         if self.unnamed.is_empty() || now < self.next_names {
@@ -180,7 +181,7 @@ impl Containers {
         let names = self.node.names();
         let known = &mut self.known;
         self.unnamed.retain(|(id, dir, until)| {
-            // A group that has gone has the names that it had.
+            // A cgroup that has gone keeps the names that it had.
             let Some(found) = container(&names, dir).filter(|_| number(dir) == Some(*id)) else {
                 return false;
             };
@@ -191,7 +192,7 @@ impl Containers {
     }
 }
 
-/// Whether it is in a pod and has no name there: a container that has just begun, or the one that holds the pod.
+/// Whether the container is in a pod and has no name there: it has just begun, or it holds the pod's namespaces.
 fn is_unnamed(container: &ContainerLabels) -> bool {
     !container.pod_uid.is_empty() && container.container.is_empty()
 }

@@ -1,5 +1,5 @@
-//! The chosen cgroups of a session: whether BPF sees them as we do, containers that begin and end, and how each was kept
-//! from running.
+//! The chosen cgroups of a session: whether BPF and `/proc` agree about them, containers that begin and end, and how
+//! much each cgroup was throttled.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,10 +20,10 @@ use crate::profile::report::GroupReport;
 
 /// Processes that are compared, besides those in chosen groups.
 const MAX_COMPARED: usize = 64;
-/// Characters of a path in the report.
+/// Longest path in the report, characters.
 const MAX_PATH: usize = 300;
 
-/// BPF and `/proc` do not agree, so that the wrong processes would be sampled.
+/// The error if BPF and `/proc` do not agree, so that the wrong processes would be sampled.
 fn misread(hierarchy: Hierarchy, wrong: usize, compared: usize) -> Failure {
     Failure::host(format!(
         "BPF and /proc disagree about cgroups in {hierarchy}: {wrong} of {compared} processes differ; select the same \
@@ -31,20 +31,20 @@ fn misread(hierarchy: Hierarchy, wrong: usize, compared: usize) -> Failure {
     ))
 }
 
-/// A chosen group, and its counters when it was met.
+/// A chosen cgroup, and the CPU counters from which its report counts.
 struct Chosen {
     group: Group,
     cpu: CpuSnapshot,
 }
 
-/// All that are chosen.
+/// All chosen cgroups.
 pub(crate) struct Groups {
     hierarchies: Hierarchies,
     selection: Option<Selection>,
-    /// Those that were there at the start.
+    /// Cgroups that existed at the start.
     first: Vec<Group>,
     chosen: Vec<Chosen>,
-    /// Those that have ended.
+    /// Reports of cgroups that have ended.
     ended: Vec<GroupReport>,
     map: Option<CgroupMap>,
     next_look: Instant,
@@ -52,7 +52,7 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// # Errors
-    /// When something that was asked for is not there.
+    /// When a cgroup, container or pod that was asked for does not exist.
     pub(crate) fn new(settings: &Settings) -> Result<Groups, NoTarget> {
         let hierarchies = Hierarchies::mounted();
         let selection =
@@ -66,7 +66,7 @@ impl Groups {
         Ok(groups)
     }
 
-    /// What the capture is to be told; none if no groups are chosen.
+    /// The cgroups that the capture is to sample; `None` if no cgroups are chosen.
     pub(crate) fn cgroups(&self) -> Option<Cgroups> {
         let selection = self.selection.as_ref()?;
         let levels: Option<Vec<u32>> = self.chosen.iter().map(|chosen| chosen.group.level).collect();
@@ -74,15 +74,16 @@ impl Groups {
         Some(Cgroups { chosen: self.chosen.iter().map(|chosen| chosen.group.id).collect(), levels })
     }
 
-    /// The hierarchy that tells containers apart.
+    /// The hierarchy that distinguishes containers.
     pub(crate) fn naming(&self) -> Hierarchy {
         self.hierarchies.naming()
     }
 
-    /// Compares what BPF sees of processes with what `/proc` says of them; from then on the filter follows.
+    /// Compares what BPF sees of processes with what `/proc` says. From then on the BPF program's filter follows
+    /// changes.
     ///
     /// # Errors
-    /// When they differ.
+    /// When they differ for more than half of a hierarchy's compared processes.
     pub(crate) fn begin(&mut self, map: CgroupMap, members: &[Member]) -> Result<(), Failure> {
         self.map = Some(map);
         self.compare(members)
@@ -100,7 +101,7 @@ impl Groups {
             let compared = mine.iter().filter(of).chain(others.iter().filter(of).take(MAX_COMPARED));
             let same: Vec<bool> = compared.filter_map(|member| self.agrees(member)).collect();
             let wrong = same.iter().filter(|same| !**same).count();
-            // One or the other may have moved, or begun to run something else, between both looks.
+            // A process may have moved, or executed another program, between the two readings.
             if wrong * 2 > same.len() {
                 return Err(misread(hierarchy, wrong, same.len()));
             }
@@ -108,7 +109,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Whether a process is where BPF sees it; none if it has gone, or `/proc` does not show where it is.
+    /// Whether a process is where BPF sees it; `None` if it has gone, or `/proc` does not show where it is.
     fn agrees(&self, member: &Member) -> Option<bool> {
         let of = Membership::of(member.tgid).ok()?;
         let dir = self.hierarchies.dir(member.group.hierarchy, &of)?;
@@ -117,12 +118,12 @@ impl Groups {
         Some(same && own.any(|chosen| chosen.group.holds(&of)) == member.wanted)
     }
 
-    /// Whether a process is in a chosen group, as far as is known without BPF.
+    /// Whether a process is in a chosen cgroup, according to `/proc`.
     pub(crate) fn hold(&self, tgid: u32) -> bool {
         Membership::of(tgid).is_ok_and(|of| self.chosen.iter().any(|chosen| chosen.group.holds(&of)))
     }
 
-    /// Follows containers that begin, and groups that were removed and made again.
+    /// Follows containers that begin, and cgroups that were removed and made again.
     pub(crate) fn follow(&mut self) {
         let Some(selection) = &self.selection else { return };
         let beat = Instant::now();
@@ -148,14 +149,14 @@ impl Groups {
         self.next_look = next_look(beat, began);
     }
 
-    /// What throttled the chosen groups until now is not told.
+    /// Excludes from the report what throttled the chosen cgroups until now.
     pub(crate) fn measure_from_now(&mut self) {
         for Chosen { group, cpu } in &mut self.chosen {
             *cpu = self.hierarchies.snapshot_of(group);
         }
     }
 
-    /// What the report says of each.
+    /// A report for each chosen cgroup, ended ones included.
     pub(crate) fn report(&self) -> Vec<GroupReport> {
         self.ended.iter().cloned().chain(self.chosen.iter().map(|chosen| self.report_of(chosen))).collect()
     }

@@ -1,5 +1,5 @@
-//! Whose samples are wanted, and whose they are: chosen processes and their descendants, cgroups, containers; followed
-//! while they come and go.
+//! Which processes are sampled, and whose they are: chosen processes and their descendants, cgroups, containers. All
+//! are followed while they come and go.
 
 pub(crate) mod containers;
 pub(crate) mod groups;

@@ -1,5 +1,5 @@
-//! The chosen processes and threads, with the descendants of processes if those are wanted: which of them run. When the
-//! last of them has ended there is nothing more to sample.
+//! Follows the chosen processes and threads, with the descendants of processes if wanted. When the last of them has
+//! ended, there is nothing more to sample.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,27 +7,28 @@ use crate::capture::Filter;
 use crate::process::procfs::Stat;
 use crate::process::{EventKind, ProcessEvent, procfs};
 
-/// Those of the chosen processes or threads that have not ended. A number alone is nobody: it is given to others.
+/// The chosen processes or threads that have not ended. A number is no identity: the kernel gives it to another process
+/// later.
 pub(crate) struct Targets {
     what: What,
     children: bool,
-    /// When they began, in clock ticks since boot; descendants are told apart by what is heard of them.
+    /// Start times in clock ticks since boot. Descendants have `None`: only events identify them.
     running: HashMap<u32, Option<u64>>,
-    /// Those of which an exit was heard: the first thread of a process may end alone, and `/proc` shows it a moment later.
+    /// Ids with an exit event. The first thread of a process may end alone, and `/proc` shows the end a moment later.
     leaving: HashSet<u32>,
 }
 
-/// What the filter is to be told of a number.
+/// A change of the BPF program's filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is a wanted process's from now on.
+    /// From now on the id belongs to a wanted process.
     Want(u32),
-    /// It is nobody's that is wanted.
+    /// The id belongs to no wanted process.
     Forget(u32),
 }
 
 impl Targets {
-    /// Those that the filter names; none if it names none.
+    /// The targets that the filter names; `None` if it names none.
     pub(crate) fn of(filter: &Filter) -> Option<Targets> {
         let (what, ids) = match (&filter.tgids[..], &filter.tids[..]) {
             ([], []) => return None,
@@ -39,26 +40,27 @@ impl Targets {
         Some(Targets { what, children: filter.children, running, leaving: HashSet::new() })
     }
 
-    /// Takes in the descendants that are there, and what has happened since the targets were named.
+    /// Adds the descendants that exist, and applies what has happened since the targets were named.
     pub(crate) fn begin(&mut self, descendants: &[u32], events: &[ProcessEvent]) -> Vec<Change> {
         let mut changes: Vec<Change> = descendants.iter().copied().map(Change::Want).collect();
         for &id in descendants {
             self.running.entry(id).or_insert(None);
         }
         changes.extend(self.follow(events));
-        // Some may have ended before anything was heard.
+        // Some may have ended before the first event.
         changes.extend(self.ask(self.running.keys().copied().collect()));
         changes
     }
 
-    /// Takes in what has happened, in the order of time. A descendant is recognised by its ancestors at its ticks; this
-    /// finds those whose parents have ended, too.
+    /// Applies events, which must be in the order of time. The BPF program recognises a descendant by its ancestors
+    /// when it is sampled. This method also finds descendants whose parents have ended.
     pub(crate) fn follow(&mut self, events: &[ProcessEvent]) -> Vec<Change> {
         let mut changes: Vec<Change> = events.iter().filter_map(|event| self.on_event(event)).collect();
         let unsure = events.iter().any(|event| match event.kind {
-            // What was not heard may have been an exit.
+            // A lost event may have been an exit.
             EventKind::Lost(_) => true,
-            // A thread that executes a program goes on under the number of the first one; nothing tells of the end of its own.
+            // A thread that executes a program goes on under the number of the first one. No event reports the end of
+            // its own number.
             EventKind::Comm { exec, .. } => exec && self.what == What::Thread,
             _ => false,
         });
@@ -67,7 +69,7 @@ impl Targets {
         changes
     }
 
-    /// Whether all of them have ended.
+    /// Whether all targets have ended.
     pub(crate) fn have_ended(&self) -> bool {
         self.running.is_empty()
     }
@@ -78,7 +80,7 @@ impl Targets {
             What::Thread => event.tid,
         };
         match event.kind {
-            // Whoever had the number has ended.
+            // The process that had the number before has ended.
             EventKind::Fork { parent } => {
                 self.leaving.remove(&id);
                 let known = self.running.remove(&id).is_some();
@@ -92,13 +94,13 @@ impl Targets {
                 self.leaving.insert(id);
                 None
             }
-            // The kernel side finds descendants by itself, also those whose beginning was not heard.
+            // The BPF program finds descendants by itself, also those whose fork event was lost.
             EventKind::Exit => self.children.then_some(Change::Forget(id)),
             _ => None,
         }
     }
 
-    /// Takes out those that have ended.
+    /// Removes the targets among `ids` that have ended.
     fn ask(&mut self, mut ids: HashSet<u32>) -> Vec<Change> {
         ids.retain(|id| self.running.get(id).is_some_and(|began| has_ended(*id, *began, self.what)));
         for id in &ids {
@@ -109,7 +111,7 @@ impl Targets {
     }
 }
 
-/// The processes of threads, as far as they run.
+/// The processes of these threads, as far as they run.
 pub(crate) fn processes_of(tids: &[u32]) -> Vec<u32> {
     let tgid_of = |tid: &u32| {
         let status = procfs::read(&format!("/proc/{tid}/status")).ok()?;
@@ -118,15 +120,15 @@ pub(crate) fn processes_of(tids: &[u32]) -> Vec<u32> {
     tids.iter().filter_map(tgid_of).collect()
 }
 
-/// What a number in `/proc` stands for: that of a process is its first thread's, too.
+/// What a number in `/proc` stands for: the number of a process is also that of its first thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Process,
     Thread,
 }
 
-/// Whether it does not run any more: what nobody has waited for yet has ended as well, and what began at another time is
-/// somebody else.
+/// Whether the process or thread has ended. A zombie has ended, and another start time means that the number was
+/// reused.
 fn has_ended(id: u32, began: Option<u64>, what: What) -> bool {
     match procfs::read(&format!("/proc/{id}/stat")) {
         Ok(stat) => procfs::parse_stat(&stat)
@@ -135,7 +137,7 @@ fn has_ended(id: u32, began: Option<u64>, what: What) -> bool {
     }
 }
 
-/// A process is over with the last of its threads: its first may have ended while others run on.
+/// A process is over when its last thread is: its first thread may have ended while others run on.
 fn is_over(stat: &Stat, what: What) -> bool {
     matches!(stat.state, b'Z' | b'X') && (what == What::Thread || stat.threads <= 1)
 }
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
     use crate::sample::MonoNs;
 
-    /// No process has such numbers.
+    /// No process has this number.
     const NOBODY: u32 = 1 << 23;
 
     fn event(tgid: u32, tid: u32, kind: EventKind) -> ProcessEvent {
@@ -167,7 +169,7 @@ mod tests {
         Targets::of(&Filter { tgids: tgids.to_vec(), children, ..Filter::default() }).unwrap()
     }
 
-    /// Ended, but not reaped.
+    /// Waits until the child has ended, without reaping it.
     fn wait_for_end(child: &std::process::Child) {
         let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
         let id = rustix::process::Pid::from_child(child);
@@ -191,11 +193,11 @@ mod tests {
     fn whoever_has_the_number_of_one_that_ended_is_not_chosen() {
         let own = std::process::id();
         let mut told = targets(&[own, 1], false);
-        // That our exit was heard says nothing as long as we are there; that the number is given away says all.
+        // An exit event does not count as long as we exist; an event that gives our number to another process does.
         assert_eq!(told.follow(&[exit(own)]), []);
         assert_eq!(told.follow(&[fork(NOBODY, own)]), [Forget(own)]);
         assert_eq!(told.follow(&[exit(own), fork(1, own), exit(own)]), [], "its children are not wanted");
-        // If nothing was heard, it began at another time.
+        // Without such an event, the other start time shows the reuse.
         let mut unheard = targets(&[own, 1], false);
         let began = unheard.running.insert(own, Some(1)).flatten();
         assert_eq!(began, procfs::stat(own).map(|stat| stat.start_ticks));
@@ -219,14 +221,14 @@ mod tests {
     fn descendants_go_on_when_their_parents_have_ended() {
         let (root, there) = (NOBODY, NOBODY + 1);
         let mut targets = targets(&[root], true);
-        // `there` was there before, has a child, and ends; its child has one, which is ourselves: it runs.
+        // `there` existed before, has a child, and ends. Its child has a child, too: this test process, which runs.
         let own = std::process::id();
         let events = [fork(there, NOBODY + 2), exit(there), exit(root), fork(NOBODY + 2, own)];
         let changes = targets.begin(&[root, there], &events);
         assert_eq!(changes[..4], [Want(root), Want(there), Want(NOBODY + 2), Want(own)]);
         assert_eq!(targets.running.keys().collect::<Vec<_>>(), [&own]);
         assert!(!targets.have_ended());
-        // Its thread, and who has nothing to do with it.
+        // A thread of it, and an unrelated process.
         let thread = event(own, own + 1, EventKind::Fork { parent: own });
         assert_eq!(targets.follow(&[thread, fork(1, 7)]), [Forget(7)]);
         assert_eq!(targets.follow(&[exit(8)]), [Forget(8)], "the kernel side may have noted it");
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(targets.follow(&[event(own, tid, EventKind::Exit), exit(own)]), []);
         drop(end);
         thread.join().unwrap().unwrap_err();
-        // Whoever joins a thread is woken a moment before the kernel forgets it.
+        // A thread that joins another is woken a moment before the kernel forgets the other.
         while targets.follow(&[]) != [Forget(tid)] {
             std::thread::yield_now();
         }

@@ -1,20 +1,20 @@
-//! Whose user stacks may be walked.
+//! The processes whose user stacks may be unwound.
 
 use super::groups::Groups;
 use super::processes::processes_of;
 use crate::plan::{Settings, Target};
 use crate::process::Processes;
 
-/// Whose stacks may be walked.
+/// Which processes' user stacks may be unwound.
 #[derive(Clone, Debug)]
 pub(crate) enum WalkScope {
-    /// Nobody's: no user frames are wanted.
+    /// None: no user frames are wanted.
     Nobody,
     All,
     /// Those in chosen cgroups.
     Groups,
     These(Vec<u32>),
-    /// And their descendants.
+    /// These processes and their descendants.
     Families(Vec<u32>),
 }
 
@@ -32,7 +32,7 @@ impl WalkScope {
         }
     }
 
-    /// Whether this process is one of them.
+    /// Whether user stacks of this process may be unwound.
     pub(crate) fn includes(&self, tgid: u32, processes: &Processes, groups: &Groups) -> bool {
         match self {
             WalkScope::Nobody => false,

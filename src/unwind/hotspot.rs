@@ -1,68 +1,68 @@
-//! What the walker must know of a JVM to go through its generated code: `struct jp_vm`, and where its code heaps are.
+//! The description of a JVM that the unwinder needs for its generated code: `struct jp_vm`, and the code heaps.
 
 use serde::{Deserialize, Serialize};
 
-/// Addresses from the first one up to the one after the last.
+/// First address, and the address after the last.
 pub type CodeSpan = (u64, u64);
 
-/// Spans of hand-written code that fit: `JP_VM_STUBS`.
+/// Maximum number of spans of hand-written code: `JP_VM_STUBS`.
 pub const MAX_STUBS: usize = 8;
-/// Code heaps at most; HotSpot has three.
+/// Maximum number of code heaps; HotSpot has three.
 pub const MAX_HEAPS: usize = 16;
-/// So many bytes of a block are read, its header included: `JP_BLOB_BYTES`.
+/// How many bytes of a block the BPF program reads, including the header: `JP_BLOB_BYTES`.
 pub const BLOB_BYTES: u32 = 128;
 
-/// Memory in which a JVM puts generated code.
+/// A code heap: memory for a JVM's generated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeHeap {
-    /// All of it, what is not yet in use too.
+    /// The whole heap, including memory that is not in use yet.
     pub span: CodeSpan,
-    /// Address of its segment map.
+    /// Address of the heap's segment map.
     pub segment_map: u64,
 }
 
-/// Where a block of a code heap says what frames its code has: offsets in bytes from the block's beginning.
+/// Where a block of a code heap describes the frames of its code: offsets in bytes from the start of the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockFields {
     /// A byte: 1 if the block is in use.
     pub used: u32,
     /// Where the `CodeBlob` begins.
     pub blob: u32,
-    /// The frame's size.
+    /// The frame's size: an `s32`, in words.
     pub frame_size: u32,
-    /// From where in its code on the frame is there.
+    /// The offset in the code from which on the frame is complete.
     pub frame_complete: u32,
-    /// That is a number of two bytes, not of four.
+    /// Whether `frame_complete` is a number of two bytes, not of four.
     pub frame_complete_is_short: bool,
-    /// Where its code begins.
+    /// Where the code begins.
     pub code: u32,
-    /// As an offset from the blob, not as an address.
+    /// Whether `code` is an offset from the `CodeBlob`, not an address.
     pub code_is_offset: bool,
 }
 
-/// A JVM.
+/// A JVM, as the unwinder needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotSpot {
     /// The interpreter's code.
     pub interpreter: CodeSpan,
-    /// The stubs to which frames of a virtual thread return whose callers are in the heap.
+    /// The stubs to which frames of a virtual thread return while their callers are in the heap.
     pub continuation: CodeSpan,
-    /// Hand-written code, in which each stub has a frame of its own kind.
+    /// Hand-written code; each stub has its own frame layout.
     pub stubs: Vec<CodeSpan>,
-    /// Its code heaps.
+    /// The code heaps.
     pub heaps: Vec<CodeHeap>,
-    /// Logarithm of the bytes of a segment.
+    /// Binary logarithm of a segment's size in bytes.
     pub segment_log2: u32,
-    /// What blocks say.
+    /// The fields of blocks.
     pub block: BlockFields,
-    /// Where a frame of the interpreter has its bytecode pointer: 0 or 1 words above fp - 64.
+    /// Where an interpreter frame has the bytecode pointer: 0 or 1 words above fp - 64.
     pub bcp: u32,
-    /// Compiled code keeps frame pointers (`-XX:+PreserveFramePointer`).
+    /// Whether compiled code keeps frame pointers (`-XX:+PreserveFramePointer`).
     pub frame_pointers: bool,
 }
 
 impl HotSpot {
-    /// As the BPF program reads it. Spans beyond [`MAX_STUBS`] are left out.
+    /// The bytes of `struct jp_vm`, without spans of stubs beyond [`MAX_STUBS`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut stubs = self.stubs.clone();

@@ -1,5 +1,6 @@
-//! Unwind tables: how to go from each instruction of a file to the caller of its function, and what there is to know of
-//! the generated code of a JVM, in the form in which the BPF program reads it (`bpf/abi.h`, `bpf/step_table.h`), and the pages that hold them.
+//! Unwind tables, which lead from each instruction of a file to the function's caller, and descriptions of JVMs'
+//! generated code. Both have the form that the BPF program reads (`bpf/abi.h`, `bpf/step_table.h`). Also the pages that
+//! hold them.
 //!
 //! Knows neither ELF nor BPF maps.
 
@@ -16,9 +17,9 @@ pub use space::{Code, ProgramLayout, Range, Space};
 pub use store::{TableBudget, TableKey, TableMemory, TableStore, Usage};
 pub use table::{MAX_BYTES, MAX_PART_BYTES, Table, TableBuilder, TablePart, TableWindow};
 
-/// Bytes of a page, `JP_PAGE_SIZE`.
+/// Bytes of a page: `JP_PAGE_SIZE`.
 pub const PAGE: usize = 4096;
-/// Pages of a chunk, `JP_CHUNK_PAGES`.
+/// Pages of a chunk: `JP_CHUNK_PAGES`.
 pub const CHUNK_PAGES: u32 = 256;
-/// Chunks at most, `JP_CHUNKS`.
+/// Maximum number of chunks: `JP_CHUNKS`.
 pub const CHUNKS: u32 = 60;

@@ -1,25 +1,25 @@
-//! Which pages are in use. Those that were given back may still be read by a walk that is running: they are used again
-//! only after they were [settled](Pages::wait_for_walks).
+//! Which pages are in use. A running BPF program may still read pages that were given back (retired). They are used
+//! again only after [`Pages::wait_for_walks`].
 
 use std::collections::BTreeMap;
 
 /// Pages by number, from 1.
 #[derive(Debug)]
 pub(super) struct Pages {
-    /// Runs of free pages: the first one, and how many.
+    /// Runs of free pages: first page, and number of pages.
     free: BTreeMap<u32, u32>,
-    /// Given back, not settled.
+    /// Runs that were given back, but may still be read.
     retired: Vec<(u32, u32)>,
     limit: u32,
 }
 
 impl Pages {
-    /// The pages 1 to `limit`, all free.
+    /// Pages 1 to `limit`, all free.
     pub(super) fn new(limit: u32) -> Pages {
         Pages { free: BTreeMap::from([(1, limit)]), retired: Vec::new(), limit }
     }
 
-    /// Takes a run of pages: the lowest there is, so that the memory grows no further than it must.
+    /// Takes the lowest free run that is large enough, so that memory grows no more than necessary.
     pub(super) fn take(&mut self, count: u32) -> Option<u32> {
         let (&first, &length) = self.free.iter().find(|(_, length)| **length >= count)?;
         self.free.remove(&first);
@@ -29,17 +29,14 @@ impl Pages {
         Some(first)
     }
 
-    /// Gives a run back.
     pub(super) fn retire(&mut self, first: u32, count: u32) {
         self.retired.push((first, count));
     }
 
-    /// Pages that were given back and not settled.
     pub(super) fn retired(&self) -> u32 {
         self.retired.iter().map(|(_, count)| count).sum()
     }
 
-    /// Pages that are free.
     pub(super) fn free(&self) -> u32 {
         self.free.values().sum()
     }
@@ -56,7 +53,7 @@ impl Pages {
             .map_or(self.limit + 1, |(first, _)| *first)
     }
 
-    /// What was given back can be taken again.
+    /// Frees the retired pages; the caller has waited until no running program can read them.
     pub(super) fn wait_for_walks(&mut self) {
         for (mut first, mut count) in std::mem::take(&mut self.retired) {
             if let Some(&after) = self.free.get(&(first + count)) {

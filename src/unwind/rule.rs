@@ -1,41 +1,41 @@
-//! How to go from one frame to its caller, on x86-64.
+//! Unwind rules: how to go from a frame to its caller, on x86.
 
-/// What holds at an instruction: `struct jp_rule`.
+/// The rule at an instruction: `struct jp_rule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// No frame description covers this code.
     None,
     /// The outermost frame.
     End,
-    /// A frame of a function; the return address is at CFA - 8.
+    /// A frame of a function; the return address is at CFA - 8 (32-bit code: CFA - 4).
     Frame {
-        /// The frame's address.
+        /// How to compute the CFA.
         cfa: Cfa,
-        /// The caller's frame pointer.
+        /// Where the caller's frame pointer is.
         fp: Fp,
     },
-    /// A slot of the procedure linkage table: the CFA is sp + `cfa`, and 8 more from byte `from` of the slot on.
+    /// A slot of the procedure linkage table: the CFA is sp + `cfa`, and one word more from byte `from` of the slot on.
     Plt {
-        /// Bytes.
+        /// Offset in bytes.
         cfa: i32,
-        /// Byte of the 16 of a slot.
+        /// Byte in the slot's 16 bytes.
         from: u8,
     },
-    /// What the kernel saved for a signal handler: sp at sp + `sp_at`, ip after it, fp at sp + `fp_at`.
+    /// The registers that the kernel saved for a signal handler: sp at sp + `sp_at`, ip after it, fp at sp + `fp_at`.
     Signal {
-        /// Bytes.
+        /// Offset in bytes.
         sp_at: i32,
-        /// Bytes.
+        /// Offset in bytes.
         fp_at: i16,
     },
-    /// One that the walker does not follow.
+    /// A rule that the unwinder does not support.
     Other,
-    /// No frame description, but there are some close by: assembler. A leaf's return address is on top of the stack, if it
-    /// follows a call; else as none.
+    /// A short gap between described code, mostly assembler. In a leaf, the top of the stack is the return address if
+    /// it follows a call; otherwise as [`Rule::None`].
     Bare,
 }
 
-/// The frame's address (CFA): the stack pointer after the return.
+/// How to compute the canonical frame address (CFA): the stack pointer after the return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cfa {
     /// sp + n.
@@ -48,16 +48,16 @@ pub enum Cfa {
     AtFp(i16, i16),
 }
 
-/// The caller's frame pointer.
+/// Where the caller's frame pointer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fp {
-    /// As it is.
+    /// Unchanged in fp.
     Same,
     /// At CFA + n.
     AtCfa(i16),
     /// At fp + n.
     AtFp(i16),
-    /// Nowhere.
+    /// Unknown.
     Lost,
 }
 
@@ -108,7 +108,7 @@ impl Rule {
         [kind, fp, a, b, c, d, e, f]
     }
 
-    /// Reads what [`encode`](Self::encode) has written; anything else is [`Rule::Other`].
+    /// Decodes the bytes of [`encode`](Self::encode); invalid bytes are [`Rule::Other`].
     #[must_use]
     pub fn decode([kind, fp, a, b, c, d, e, f]: [u8; 8]) -> Rule {
         let (at, n) = (i16::from_le_bytes([a, b]), i32::from_le_bytes([c, d, e, f]));

@@ -1,35 +1,36 @@
-//! The address space of a process as the walker needs it: which code of which file lies where.
+//! The address space of a process as the unwinder needs it: which code lies where.
 
-/// Whose addresses: what fork keeps and exec changes, so that a walk never uses the ranges of a program that is gone.
+/// Addresses that identify a program: fork keeps them, exec changes them. With them, the unwinder never uses the ranges
+/// of a program that the process has replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ProgramLayout {
     /// First address of the program's own code.
     pub start_code: u64,
-    /// Address after its last.
+    /// Address after the last one of that code.
     pub end_code: u64,
-    /// Where its stack begins.
+    /// Where the program's stack begins.
     pub start_stack: u64,
 }
 
-/// Code: `struct jp_range`.
+/// A range of code: `struct jp_range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// First address.
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// What code is there.
+    /// The kind of code.
     pub code: Code,
-    /// The first page of its table; 0 if it has none.
+    /// The first page of the range's table; 0 without a table.
     pub table: u32,
 }
 
-/// What a range is: `enum jp_code`.
+/// The kind of code in a range: `enum jp_code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// Of a file; the offset there of the first byte.
+    /// Code of a file; the offset of the range's first byte in the file.
     File(u64),
-    /// A code heap of a JVM; where its segment map is. The table is the JVM's.
+    /// A code heap of a JVM; the address of its segment map. The range's table is the JVM's `struct jp_vm`.
     Heap(u64),
 }
 
@@ -42,17 +43,17 @@ impl Code {
 /// `struct jp_space` and its ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// What tells the program that mapped it from others.
+    /// Identifies the program.
     pub layout: ProgramLayout,
-    /// By address, none over another.
+    /// Ranges sorted by address, without overlap.
     pub ranges: Vec<Range>,
 }
 
-/// Ranges that one process can have: `JP_MAX_RANGES`.
+/// Maximum number of ranges of a process: `JP_MAX_RANGES`.
 pub const MAX_RANGES: usize = 1023;
 
 impl Space {
-    /// As the BPF program reads it. Whoever makes it leaves out ranges beyond [`MAX_RANGES`]; here the last ones are.
+    /// The bytes that the BPF program reads, without the ranges after the first [`MAX_RANGES`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let count = self.ranges.len().min(MAX_RANGES);
@@ -66,7 +67,7 @@ impl Space {
             };
             [start, end, bias, u64::from(table) | code << 32]
         });
-        // Little endian: the low half of a number is the first 32-bit field, the high half the second.
+        // Little endian: the low half of a number is the first 32-bit field, and the high half the second.
         header.into_iter().chain(ranges).flat_map(u64::to_le_bytes).collect()
     }
 }

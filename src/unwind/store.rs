@@ -1,5 +1,5 @@
-//! What is loaded: tables, shared by all processes that map the same code, and the spaces of processes. It stays within
-//! a budget: tables that no process needs any more go first; then a process that comes gets none.
+//! The store of loaded tables, which all processes with the same code share, and of loaded address spaces. The store
+//! stays within a budget: first it evicts tables that no process needs; then it refuses new tables and spaces.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -9,57 +9,58 @@ use super::pages::Pages;
 use super::table::rule_at;
 use super::{CHUNK_PAGES, CHUNKS, HotSpot, PAGE, Rule, Space, Table};
 
-/// Given back pages are settled when there are so many of them: it takes the kernel some milliseconds.
+/// The number of retired pages at which the store waits for programs; the wait takes the kernel some milliseconds.
 const SETTLE: u32 = 64;
 
-/// Where the BPF program reads from.
+/// The memory from which the BPF program reads.
 pub trait TableMemory {
-    /// Why it could not be written.
+    /// Why a write failed.
     type Error;
 
-    /// Writes pages from `first` on; no walk reads them yet.
+    /// Writes pages from `first` on, which no program reads yet.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), Self::Error>;
 
-    /// A page as it was written.
+    /// Reads a page.
     fn read(&self, page: u32) -> Option<Vec<u8>>;
 
-    /// Names the space of a process: from now on walks use it.
+    /// Sets the first page of a process's address space. The unwinder uses it from now on.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn publish(&mut self, tgid: u32, page: u32) -> Result<(), Self::Error>;
 
-    /// Takes the space of a process away.
+    /// Removes the address space of a process.
     fn withdraw(&mut self, tgid: u32);
 
-    /// Returns when no walk runs any more that could have seen what was there before.
+    /// Waits until all running programs have ended that could have read the old state.
     fn wait_for_walks(&mut self);
 
-    /// Gives back what it can of pages that are not used: those from `end` on.
+    /// Frees memory of the unused pages from `end` on, where that is possible.
     fn shrink(&mut self, end: u32);
 }
 
-/// How much may be loaded.
+/// Limits on what may be loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct TableBudget {
-    /// Pages of all.
+    /// Maximum pages of all tables and spaces.
     pub pages: u32,
-    /// Pages of the tables that one process needs, so that no process takes them all.
+    /// Maximum pages of the tables of one process, so that no process takes all pages.
     pub of_one_process: u32,
 }
 
 impl Default for TableBudget {
     fn default() -> TableBudget {
-        // Page 0 stands for none.
+        // 0 is not a page's number.
         let pages = CHUNKS * CHUNK_PAGES - 1;
         TableBudget { pages, of_one_process: pages / 3 }
     }
 }
 
-/// Names a table by its content. Two hashes with random keys: nobody can make two tables that have one name.
+/// The key of a table's content: two hashes with random seeds, so that a tenant cannot construct tables with equal
+/// keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableKey(u64, u64);
 
@@ -67,9 +68,9 @@ pub struct TableKey(u64, u64);
 struct Loaded {
     first: u32,
     pages: u32,
-    /// Ranges of spaces that name it.
+    /// Number of address spaces that use the table.
     users: u32,
-    /// When it was last needed, by the store's own count.
+    /// When the table was last needed, by the store's `clock`.
     used: u64,
 }
 
@@ -81,20 +82,20 @@ struct Placed {
     tables: Vec<TableKey>,
 }
 
-/// What is loaded, in numbers.
+/// The store's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tables.
+    /// Number of loaded tables.
     pub tables: usize,
-    /// Processes.
+    /// Number of processes with a loaded address space.
     pub spaces: usize,
-    /// Bytes of both.
+    /// Bytes of tables and spaces.
     pub bytes: u64,
-    /// Tables and spaces for which there was no room.
+    /// Number of tables and spaces for which there was no room.
     pub refused: u64,
 }
 
-/// What is loaded.
+/// The store of tables and address spaces.
 #[derive(Debug)]
 pub struct TableStore<M> {
     memory: M,
@@ -108,7 +109,7 @@ pub struct TableStore<M> {
 }
 
 impl<M: TableMemory> TableStore<M> {
-    /// Nothing is loaded yet.
+    /// Creates an empty store.
     pub fn new(memory: M, budget: TableBudget) -> TableStore<M> {
         TableStore {
             memory,
@@ -122,12 +123,12 @@ impl<M: TableMemory> TableStore<M> {
         }
     }
 
-    /// Loads a table if none of the same content is; `None` if there is no room.
+    /// Loads a table, unless a table with the same content is loaded; `None` if there is no room.
     pub fn load(&mut self, table: &Table) -> Option<TableKey> {
         self.load_bytes(table.bytes())
     }
 
-    /// Loads what the walker must know of a JVM, as [`load`](Self::load) does.
+    /// Loads the description of a JVM, in the same way as [`load`](Self::load).
     pub fn load_vm(&mut self, vm: &HotSpot) -> Option<TableKey> {
         self.load_bytes(&vm.to_bytes())
     }
@@ -144,13 +145,13 @@ impl<M: TableMemory> TableStore<M> {
         Some(key)
     }
 
-    /// Whether a table is still loaded; one that no process needs may have been evicted.
+    /// Whether a table is still loaded. The store may evict a table that no process needs.
     #[must_use]
     pub fn has(&self, key: TableKey) -> bool {
         self.tables.contains_key(&key)
     }
 
-    /// What holds at an offset of the file that has this table; [`Rule::None`] if it is not loaded any more.
+    /// The rule at an offset of this table's file; [`Rule::None`] if the table is no longer loaded.
     pub fn rule(&self, key: TableKey, offset: u64) -> Rule {
         const WORDS: usize = PAGE / 4;
         let Some(loaded) = self.tables.get(&key) else { return Rule::None };
@@ -166,8 +167,8 @@ impl<M: TableMemory> TableStore<M> {
         })
     }
 
-    /// Sets what a process has mapped, with the tables of its ranges; the page numbers in `space` are filled in here.
-    /// Returns whether walks use it from now on.
+    /// Loads the address space of a process, with the tables of its ranges; fills in the page numbers in `space`.
+    /// Returns whether the unwinder uses the space from now on.
     pub fn set(&mut self, tgid: u32, mut space: Space, tables: &[Option<TableKey>]) -> bool {
         let mut keys = Vec::new();
         let mut most = self.budget.of_one_process;
@@ -189,7 +190,7 @@ impl<M: TableMemory> TableStore<M> {
         if self.spaces.get(&tgid).is_some_and(|placed| placed.space == space) {
             return true;
         }
-        // Before there is looked for room: what is needed now is not evicted for it.
+        // Before `place`, which may evict tables without users.
         self.note_users(&keys, 1);
         let placed = self.place(&space.to_bytes());
         let published = placed.is_some_and(|(first, _)| self.memory.publish(tgid, first).is_ok());
@@ -199,7 +200,7 @@ impl<M: TableMemory> TableStore<M> {
                 self.pages.retire(first, pages);
                 self.refused += 1;
             }
-            // What is known of the process is out of date.
+            // The old space is out of date.
             self.remove(tgid);
             return false;
         };
@@ -209,7 +210,7 @@ impl<M: TableMemory> TableStore<M> {
         true
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub fn remove(&mut self, tgid: u32) {
         if let Some(old) = self.spaces.remove(&tgid) {
             self.memory.withdraw(tgid);
@@ -217,13 +218,13 @@ impl<M: TableMemory> TableStore<M> {
         }
     }
 
-    /// Whether the space of a process is loaded.
+    /// Whether the address space of a process is loaded.
     #[must_use]
     pub fn knows(&self, tgid: u32) -> bool {
         self.spaces.contains_key(&tgid)
     }
 
-    /// Whether a process is walked by a table, or by what a JVM says, anywhere between two addresses.
+    /// Whether the unwinder has a table, or the description of a JVM, for any code of a process between two addresses.
     #[must_use]
     pub fn covers(&self, tgid: u32, start: u64, end: u64) -> bool {
         self.spaces.get(&tgid).is_some_and(|placed| {
@@ -233,13 +234,13 @@ impl<M: TableMemory> TableStore<M> {
         })
     }
 
-    /// Gives back the tables that no process needs now, and the memory that is free then.
+    /// Evicts all tables that no process needs, and frees their memory.
     pub fn release_memory(&mut self) {
         self.make_room(u32::MAX);
         self.memory.shrink(self.pages.end());
     }
 
-    /// What is loaded, in numbers.
+    /// The store's numbers.
     #[must_use]
     pub fn usage(&self) -> Usage {
         Usage {
@@ -265,7 +266,7 @@ impl<M: TableMemory> TableStore<M> {
         }
     }
 
-    /// Writes bytes to pages of their own: the first one, and how many.
+    /// Writes bytes to new pages. Returns the first page and the number of pages.
     fn place(&mut self, bytes: &[u8]) -> Option<(u32, u32)> {
         let pages = u32::try_from(bytes.len().div_ceil(PAGE)).ok()?;
         if self.pages.retired() >= SETTLE {
@@ -289,7 +290,8 @@ impl<M: TableMemory> TableStore<M> {
         Some((first, pages))
     }
 
-    /// Evicts what has not been needed for longest; false if nothing is left to evict.
+    /// Evicts the least recently needed tables without users until `pages` pages are retired, and frees all retired
+    /// pages; false if there are none.
     fn make_room(&mut self, pages: u32) -> bool {
         let mut evicted = self.pages.retired();
         let mut idle: Vec<(u64, TableKey)> =

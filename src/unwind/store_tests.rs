@@ -1,4 +1,4 @@
-//! The store over a memory that notes what it is told and finds fault with what no walk may ever see.
+//! Tests of the store with a fake memory, which fails on a write to pages that a running program may read.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -12,13 +12,13 @@ use super::*;
 struct Kernel {
     pages: HashMap<u32, Vec<u8>>,
     spaces: HashMap<u32, u32>,
-    /// Pages that a walk which is running may have seen.
+    /// Pages that a running program may have read.
     seen: HashSet<u32>,
     full: bool,
 }
 
 impl Kernel {
-    /// All pages that can be reached now.
+    /// All pages that a program can reach now.
     fn reachable(&self) -> HashSet<u32> {
         let mut reached = HashSet::new();
         for &space in self.spaces.values() {
@@ -81,7 +81,7 @@ impl TableMemory for Fake {
     }
 }
 
-/// A table of so many pages, about, unlike all with another number.
+/// A table of about `pages` pages; tables with different numbers differ.
 fn table(number: i32, pages: u64) -> Table {
     let mut builder = TableBuilder::default();
     for i in 0..pages * 1000 {
@@ -110,7 +110,7 @@ fn equal_tables_are_loaded_once() {
     assert!(store.set(7, space(7, 2), &[one, None]));
     assert!(store.set(8, space(8, 2), &[one, other]));
     assert_eq!((store.usage().tables, store.usage().spaces), (2, 2));
-    // The ranges are the first page of each MiB; the second of process 7 has no table.
+    // The ranges are the first page of each MiB; the second range of process 7 has no table.
     assert!(store.covers(7, 0, (1 << 20) + 1) && store.covers(7, (1 << 20) + 4095, u64::MAX));
     assert!(!store.covers(7, 0, 1 << 20) && !store.covers(7, (1 << 20) + 4096, u64::MAX));
     assert!(store.covers(8, 2 << 20, (2 << 20) + 1) && !store.covers(9, 0, u64::MAX));

@@ -1,54 +1,54 @@
-//! The table of one file: `struct jp_table` and what follows it. Code is named by its offset in the file, so that the
-//! table fits wherever the file is mapped.
+//! The unwind table of one file: `struct jp_table` with its index, rows and rules. The table has offsets in the file,
+//! and so is valid wherever the file is mapped.
 
 use std::collections::HashMap;
 
 use super::Rule;
 
-/// Bytes of a table at most: three to four million rows. The largest browsers need half of it.
+/// Maximum bytes of a table: three to four million rows. The largest browsers need half of that.
 pub const MAX_BYTES: usize = 16 << 20;
-/// Bytes of the table of a part of a file, when that of the whole file would be too large: a process has room for several.
+/// Maximum bytes of the table of a part of a file whose whole table would be too large. A process has room for several.
 pub const MAX_PART_BYTES: usize = 4 << 20;
 
 /// Bits of an offset within a step of the index: `JP_STEP_SHIFT`.
 pub(crate) const STEP_SHIFT: u32 = 10;
 const STEP_MASK: u32 = (1 << STEP_SHIFT) - 1;
-/// A file that is nearly empty must not cost a large index. One of 64 KiB is not large: assembler, and what a program of
-/// small functions has, can be a million functions of one rule.
+/// A file that is nearly empty must not cost a large index. But an index of 64 KiB is always allowed: a million small
+/// functions, or assembler, may have one rule, and so few rows.
 const MAX_STEPS_PER_ROW: usize = 16;
 const FEW_STEPS: usize = 1 << 14;
 /// Words of `struct jp_table`.
 const HEADER: usize = 8;
-/// Compilers fill up to 15 bytes between functions, which never run.
+/// Maximum bytes of padding that compilers put between functions; padding never runs.
 const PADDING: u64 = 15;
 
-/// Assembler without descriptions between what compilers describe: libjvm.so has 1.5 KiB of it in one place. What is
-/// larger is another compiler's.
+/// Maximum bytes of a gap that counts as assembler between described code: libjvm.so has a gap of 1.5 KiB. A larger gap
+/// is code of another compiler.
 const BARE: u64 = 4096;
 
 /// A finished table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table(Vec<u8>);
 
-/// A table, and the code of its file that it is about.
+/// A table, and the part of its file that the table describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TablePart {
-    /// The table.
+    /// The unwind table.
     pub table: Table,
-    /// The code. What lies outside has another table, or none.
+    /// The described code. Code outside of the window needs another table.
     pub window: TableWindow,
 }
 
-/// Collects what holds where; the order does not matter.
+/// Collects rules in any order and builds a table.
 #[derive(Debug)]
 pub struct TableBuilder {
-    /// Of 32-bit code.
+    /// Whether the code is 32-bit code.
     pub i386: bool,
     pieces: Vec<Piece>,
     rules: HashMap<Rule, u32>,
-    /// Offsets in the file: what lies elsewhere is left out.
+    /// Offsets in the file; code elsewhere is ignored.
     window: TableWindow,
-    /// An offset in the window, if that may become smaller.
+    /// The offset around which the window may be narrowed; `None`: the window must stay whole.
     around: Option<u64>,
     max_bytes: usize,
 }
@@ -56,24 +56,24 @@ pub struct TableBuilder {
 /// Offsets `start..end` of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableWindow {
-    /// The first.
+    /// The first offset.
     pub start: u64,
-    /// After the last.
+    /// The offset after the last.
     pub end: u64,
 }
 
 impl TableWindow {
-    /// Of a file, as far as tables can name them.
+    /// All offsets that a table can hold: the first 4 GiB of a file.
     pub const ALL: TableWindow = TableWindow { start: 0, end: 1 << 32 };
 
-    /// Whether this offset is one of them.
+    /// Whether the window has this offset.
     #[must_use]
     pub fn contains(&self, offset: u64) -> bool {
         (self.start..self.end).contains(&offset)
     }
 }
 
-/// The code `start..end`, offsets in the file.
+/// A rule for the code at the offsets `start..end` in the file.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: u32,
@@ -81,7 +81,7 @@ struct Piece {
     rule: u32,
 }
 
-/// The table would be larger than it may be, nearly empty, or of code beyond the first 4 GiB of a file.
+/// The table would exceed its limit, would be nearly empty, or has code beyond the first 4 GiB of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the unwind table is too large")]
 pub struct TooLarge;
@@ -100,16 +100,16 @@ impl Default for TableBuilder {
 }
 
 impl TableBuilder {
-    /// For a part of a file: what lies around an offset, as much as [`MAX_PART_BYTES`] hold.
+    /// A builder for the part of a file around an offset, as much as fits into [`MAX_PART_BYTES`].
     #[must_use]
     pub fn around(offset: u64) -> TableBuilder {
         TableBuilder { around: Some(offset), max_bytes: MAX_PART_BYTES, ..TableBuilder::default() }
     }
 
-    /// Notes that a rule holds for the code at the offsets `start..end`.
+    /// Adds a rule for the code at the offsets `start..end`.
     ///
     /// # Errors
-    /// [`TooLarge`]: then no table can be made.
+    /// [`TooLarge`]: then no table can be built.
     pub fn add(&mut self, start: u64, end: u64, rule: Rule) -> Result<(), TooLarge> {
         if end >= TableWindow::ALL.end && self.around.is_none() {
             return Err(TooLarge);
@@ -122,7 +122,7 @@ impl TableBuilder {
         let piece =
             Piece { start: fits(start)?, end: fits(end - 1)?.saturating_add(1), rule: self.number(rule)? };
         self.pieces.push(piece);
-        // A piece makes one row, and another one behind it at most.
+        // An estimate: a piece makes one row of 4 bytes, and at most one more for the gap behind it.
         while self.pieces.len() * 4 + self.rules.len() * 8 > self.max_bytes {
             self.narrow()?;
         }
@@ -134,7 +134,7 @@ impl TableBuilder {
         Ok(*self.rules.entry(rule).or_insert(next))
     }
 
-    /// Keeps the half of the window that is asked for.
+    /// Keeps the half of the window that contains `around`.
     fn narrow(&mut self) -> Result<(), TooLarge> {
         let TableWindow { start, end } = self.window;
         let around = self.around.filter(|&around| self.window.contains(around)).ok_or(TooLarge)?;
@@ -159,19 +159,19 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// The first offset from this one on at which something is known to hold.
+    /// The first offset at or after this one at which a piece with a rule begins.
     #[must_use]
     pub fn next_from(&self, offset: u64) -> Option<u64> {
         self.pieces.iter().map(|piece| u64::from(piece.start)).filter(|start| *start >= offset).min()
     }
 
-    /// Whether nothing is known.
+    /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Where something is known to hold, sorted.
+    /// The ranges of offsets that have rules, sorted and merged.
     #[must_use]
     pub fn covered(&self) -> Vec<(u64, u64)> {
         let mut pieces: Vec<(u64, u64)> =
@@ -185,7 +185,7 @@ impl TableBuilder {
         pieces
     }
 
-    /// Makes the table; `None` if there is no code.
+    /// Builds the table; `None` if there are no rules.
     ///
     /// # Errors
     /// [`TooLarge`].
@@ -193,7 +193,7 @@ impl TableBuilder {
         Ok(self.build_part()?.map(|part| part.table))
     }
 
-    /// Makes the table with the code that it is about; `None` if there is none in the whole file.
+    /// Builds the table with its window; `None` if the whole file has no rules.
     ///
     /// # Errors
     /// [`TooLarge`].
@@ -218,7 +218,7 @@ impl TableBuilder {
         let words = HEADER + steps as usize + 1 + rows.len();
         let rules_at = words.next_multiple_of(2);
         let size = rules_at + 2 * self.rules.len();
-        // A row has 22 bits for the number of its rule; real code has a row for every hundred bytes or less.
+        // A row has 22 bits for the number of its rule. Real code has at least one row for every hundred bytes.
         let sparse = steps as usize > MAX_STEPS_PER_ROW * rows.len() + FEW_STEPS;
         if size * 4 > self.max_bytes || self.rules.len() > 1 << (32 - STEP_SHIFT) || sparse {
             return Err(TooLarge);
@@ -246,12 +246,12 @@ impl TableBuilder {
         Ok(Some(Table(table.into_iter().flat_map(u32::to_le_bytes).collect())))
     }
 
-    /// Where which rule begins to hold, sorted.
+    /// The rows, sorted: the first offset of each rule's code, and the rule's number.
     fn rows(&mut self, none: u32, bare: u32) -> Vec<(u32, u32)> {
         self.pieces.sort_by_key(|piece| piece.start);
         let mut rows: Vec<(u32, u32)> = Vec::with_capacity(self.pieces.len() + 1);
         let mut begin = |offset, rule| match rows.last_mut() {
-            // Only descriptions that contradict each other begin at one place; the last one stays.
+            // Only contradictory descriptions begin at the same offset; the last one wins.
             Some(last) if last.0 == offset => last.1 = rule,
             Some(last) if last.1 == rule => {}
             _ => rows.push((offset, rule)),
@@ -275,20 +275,20 @@ impl TableBuilder {
 }
 
 impl Table {
-    /// A table as it came from the worker; `None` if it is none.
+    /// A table from the bytes that the symbol worker sent; `None` if their number is invalid.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Option<Table> {
         let fits = bytes.len().is_multiple_of(4) && (HEADER * 4..=MAX_BYTES).contains(&bytes.len());
         fits.then_some(Table(bytes))
     }
 
-    /// As the BPF program reads it.
+    /// The bytes that the BPF program reads.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Its bytes, to send them.
+    /// Consumes the table and returns its bytes.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
@@ -298,13 +298,13 @@ impl Table {
         self.0.as_chunks::<4>().0.get(at).map_or(0, |word| u32::from_le_bytes(*word))
     }
 
-    /// What holds at an offset of the file.
+    /// The rule at an offset of the file.
     #[must_use]
     pub fn rule(&self, offset: u64) -> Rule {
         rule_at(offset, |at| self.word(at))
     }
 
-    /// Rows that it has.
+    /// The number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         let before = HEADER + self.word(1) as usize + 1;
@@ -312,8 +312,8 @@ impl Table {
     }
 }
 
-/// What holds at an offset of the file of whose table `word` gives the words, 0 beyond its end: the same search as
-/// `find_rule` of `bpf/step_table.h`.
+/// The rule at an offset of a file. `word` returns the words of the file's table, and 0 beyond its end. The search is
+/// that of `find_rule` in `bpf/step_table.h`.
 pub(super) fn rule_at(offset: u64, mut word: impl FnMut(usize) -> u32) -> Rule {
     let (first, steps, rules) = (word(0), word(1), word(2) as usize);
     let step = (offset >> STEP_SHIFT).wrapping_sub(u64::from(first));
@@ -371,7 +371,7 @@ mod tests {
             (0x1007, sp(24)),
             (0x1008, Rule::End),
             (0x10ff, Rule::End),
-            // A little that is not described, and much.
+            // A short gap, then a long one further below.
             (0x1100, Rule::Bare),
             (0x1fff, Rule::Bare),
             (0x2000, sp(8)),
@@ -477,7 +477,7 @@ mod tests {
             }
             assert_eq!(table.rule(window.end), Rule::None);
         }
-        // Two functions that lie far apart: an index of all between them would be too large.
+        // Two functions that are far apart: an index of all code between them would be too large.
         let mut sparse = TableBuilder::around(100);
         sparse.add(0, 200, sp(8)).unwrap();
         sparse.add(1 << 31, (1 << 31) + 200, sp(16)).unwrap();

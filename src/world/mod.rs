@@ -1,4 +1,4 @@
-//! What the stages of a session have in common: the interface, and what they share.
+//! The interface of a session's stages, and the state that they share.
 
 mod readiness;
 mod shared;

@@ -1,17 +1,17 @@
-//! Whose names come late.
+//! Processes whose code gets its names late.
 
 use std::collections::HashMap;
 
-/// How far a runtime is with the names of a process's code.
+/// How late a runtime gives the names of a process's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameDelay {
-    /// It is not known yet whether there will be names.
+    /// It is not known yet whether the runtime will give names.
     Undecided,
-    /// They come while the code runs, up to a window late.
+    /// Names come while the code runs, up to a window late.
     Late,
 }
 
-/// The processes whose names come late. All others' are there at once.
+/// The processes whose names come late. The names of all other processes are there at once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readiness(HashMap<u32, NameDelay>);
 
@@ -24,12 +24,12 @@ impl Readiness {
         self.0.insert(tgid, delay);
     }
 
-    /// Whether stacks of the process are to wait, as both kinds do.
+    /// Whether stacks of the process must wait for their names.
     pub(crate) fn waits(&self, tgid: u32) -> bool {
         self.0.contains_key(&tgid)
     }
 
-    /// Whether they are to wait however long it takes, up to the end.
+    /// Whether they must wait until the runtime has decided, or until the end of the session.
     pub(crate) fn is_undecided(&self, tgid: u32) -> bool {
         self.0.get(&tgid) == Some(&NameDelay::Undecided)
     }

@@ -1,4 +1,5 @@
-//! What the stages of a session share: the processes, the names of their code, and what one stage leaves for another.
+//! The state that the stages of a session share: the processes, the names of their code, and what one stage leaves for
+//! another.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,30 +21,28 @@ use crate::targets::containers::Containers;
 use crate::targets::groups::Groups;
 use crate::unwind::HotSpot;
 
-/// What the stages share.
 pub(crate) struct World {
     pub(crate) processes: Processes,
     pub(crate) symbolizer: Symbolizer,
-    /// The chosen cgroups.
     pub(crate) groups: Groups,
     pub(crate) containers: Containers,
-    /// Whose user stacks are walked.
+    /// Processes whose user stacks are unwound.
     pub(crate) scope: WalkScope,
-    /// The number of the window that is taken in now, or next; the first is 1.
+    /// Number of the current window, or between windows of the next one; the first is 1.
     pub(crate) window: u64,
-    /// From runtimes, for the walker: what describes the code that they generate, by process.
+    /// From runtimes, for the unwinder: descriptions of the code that they generate, by process.
     pub(crate) described: Vec<(u32, HotSpot)>,
-    /// From runtimes, for the aggregator: whose names come late. Made anew for each window.
+    /// From runtimes, for the aggregator: processes whose names come late. Made anew for each window.
     pub(crate) readiness: Readiness,
-    /// From runtimes, for the aggregator: names of threads that the kernel keeps only a part of.
+    /// From runtimes, for the aggregator: full names of threads whose names the kernel cuts.
     pub(crate) thread_names: WholeNames,
-    /// From the aggregator, for runtimes: whose stacks still wait for their names.
+    /// From the aggregator, for runtimes: processes whose stacks still wait for their names.
     pub(crate) waiting: HashSet<ProcessId>,
 }
 
 impl World {
-    /// Starts the symbol worker and looks at all processes for the first time. `launched` is the process that was started
-    /// to be profiled.
+    /// Starts the symbol worker and reads the processes for the first time. `launched` is the process that the profiler
+    /// started.
     pub(crate) fn look(settings: &Settings, groups: Groups, launched: Option<u32>) -> anyhow::Result<World> {
         let symbols = symbolize::SymbolConfig {
             raw_names: settings.raw_names,
@@ -75,14 +74,14 @@ impl World {
         })
     }
 
-    /// Whether user stacks of this process may be walked.
+    /// Whether user stacks of this process may be unwound.
     pub(crate) fn walks(&self, tgid: u32) -> bool {
         self.scope.includes(tgid, &self.processes, &self.groups)
     }
 
-    /// The one pass over a window's stacks that tells all stages who ran. Sorts them by time: which program has a number is
-    /// decided by the first stack that has it, and those of an exec, which come last, may be of the next program's time
-    /// already.
+    /// Goes once through a window's stacks and collects for all stages who ran. Sorts the stacks by time: the first
+    /// stack with a process identity decides which program has the identity. The last stacks of a program, from within
+    /// its exec, may already fall into the time of the next one.
     pub(crate) fn take_in<'a>(&mut self, stacks: &'a mut Vec<(Stack, Count)>) -> WindowStacks<'a> {
         stacks.sort_by_key(|(stack, _)| stack.at);
         let (mut ran, mut seen) = (Vec::new(), HashSet::new());
@@ -96,19 +95,19 @@ impl World {
         WindowStacks { stacks, ran }
     }
 
-    /// The name of the group leader; of a process that was never seen, that of the thread.
+    /// Name of the group leader; of a process that was never seen, the name of the thread.
     pub(crate) fn process_name(&mut self, stack: &Stack) -> String {
         let known = self.processes.info(stack.key.process, stack.at).map(|info| Arc::clone(&info.comm));
         let name = comm::text(known.as_deref().unwrap_or(&stack.comm));
         if name.is_empty() { format!("[pid {}]", stack.key.process.tgid) } else { name }
     }
 
-    /// What symbolizing did, and what it and opening files cost so far.
+    /// What symbolizing did, and what symbolizing and opening files cost so far.
     pub(crate) fn costs(&self) -> (Stats, OpenersCost) {
         (self.symbolizer.stats(), self.processes.openers_cost())
     }
 
-    /// What was left out of processes and files.
+    /// What limits left out of processes and files.
     pub(crate) fn limits(&self) -> LimitsMet {
         let mut met = self.processes.limits();
         met.merge(self.symbolizer.limits());

@@ -1,4 +1,5 @@
-//! The interface of a stage: what it is told of, in this order, from the first look at the machine to the last report.
+//! The interface of a stage: its hooks in the order of their calls, from the first look at the machine to the last
+//! report.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,78 +13,77 @@ use crate::sample::ProcessId;
 use crate::symbolize::Stats;
 use crate::unwind::Usage;
 
-/// Something that follows the samples of a session on their way to the profile. `session/stages.rs` has the list of all
-/// stages; each hook is called for the whole list, in that order, before the next hook is.
+/// Follows the samples of a session on their way to the profile. `session/stages.rs` has the list of all stages. Each
+/// hook is called for the whole list, in that order, before the next hook is called.
 pub(crate) trait Stage {
-    /// What `docs/architecture.md` calls it.
+    /// The stage's name in `docs/architecture.md`.
     fn name(&self) -> &'static str;
 
-    /// Sampling is about to begin: what is there before the first sample is looked at now.
+    /// Called before sampling begins, to look at what exists before the first sample.
     fn on_prepare(&mut self, _: &mut World, _: &Control) {}
 
-    /// Sampling begins now.
+    /// Called when sampling begins.
     fn on_begin(&mut self, _: &mut World) {}
 
-    /// What happened to processes, in the order of time; `world.processes` knows of it already.
+    /// Called with the events of processes, in the order of time. `world.processes` has applied them already.
     fn on_events(&mut self, _: &mut World, _: &[ProcessEvent]) {}
 
-    /// The stacks of a window, before their frames have names. A stage may cut off what is no frame.
+    /// Called with the stacks of a window, before their frames have names. A stage may cut off wrong frames.
     fn on_window(&mut self, _: &mut World, _: &mut WindowStacks<'_>, _: WindowEnd) {}
 
-    /// What is to be done again and again, whether anything came or not.
+    /// Called again and again, whether anything came from the sampler or not.
     fn on_tick(&mut self, _: &mut World) {}
 
-    /// Sampling has ended; stacks that still wait for their names get them after that.
+    /// Called when sampling has ended. Stacks that still wait for their names get them after this call.
     fn on_end(&mut self, _: &mut World) {}
 
-    /// Adds what it has to say of a part of the session, whose stacks have all their names.
+    /// Adds the stage's results for a part of the session. All stacks of the part have their names.
     fn report(&mut self, _: &mut World, _: &PartEnd<'_>, _: &mut PartReport) {}
 
-    /// Adds what it left out because of a limit.
+    /// Adds what the stage left out because of a limit.
     fn limits(&self, _: &mut LimitsMet) {}
 
-    /// Whether there is something to do in the next tick.
+    /// Whether the stage has work for the next [`Stage::on_tick`].
     fn has_work(&self) -> bool {
         false
     }
 
-    /// Whether it is still beginning with a process: what the session costs meanwhile is not what it costs for long.
+    /// Whether the stage still begins with a process. The cost meanwhile does not count as the session's steady cost.
     fn is_beginning(&self) -> bool {
         false
     }
 
-    /// Gives back memory that can be had again.
+    /// Frees memory that can be filled again.
     fn release_memory(&mut self) {}
 }
 
-/// Ticks of a process, by whether Java ran.
+/// Samples of a process, by whether Java code ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuntimeTicks {
-    /// All ticks of the process.
+    /// All samples of the process.
     pub(crate) all: u64,
-    /// Ticks with at least one Java frame.
+    /// Samples with at least one Java frame.
     pub(crate) managed: u64,
-    /// Of those, ticks whose outermost frame is not one with which a thread begins.
+    /// Of `managed`, samples whose stack is truncated or whose outermost function does not begin a thread.
     pub(crate) rootless: u64,
 }
 
-/// What stages may say something of: a part of the session that is over.
+/// A part of the session that is over, on which stages report.
 pub(crate) struct PartEnd<'a> {
-    /// Its last window.
+    /// Number of the part's last window.
     pub(crate) window: u64,
-    /// Ticks of the first event, by process.
+    /// Samples of the first event, by process.
     pub(crate) ticks: &'a HashMap<ProcessId, RuntimeTicks>,
     pub(crate) symbols: &'a Stats,
 }
 
-/// What stages say of a part of the session, for the report and the daemon's metrics.
+/// What stages report about a part of the session, for the report and the daemon's metrics.
 #[derive(Debug, Default)]
 pub(crate) struct PartReport {
     pub(crate) jvms: Vec<JvmReport>,
     pub(crate) groups: Vec<GroupReport>,
     pub(crate) warnings: Vec<String>,
-    /// How often names of a runtime were had, or were not, by result.
+    /// How often a runtime's names could be had or not, by result.
     pub(crate) attached: BTreeMap<String, u64>,
-    /// Unwind tables.
     pub(crate) tables: Usage,
 }

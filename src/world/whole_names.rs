@@ -1,16 +1,16 @@
-//! Names of threads that the kernel keeps only a part of.
+//! Full names of threads whose names the kernel cuts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::sample::{ProcessId, Stack};
 
-/// A thread under a name of the kernel's.
+/// A thread under one of its kernel names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Thread {
     process: ProcessId,
     tid: u32,
-    /// The hash of its name.
+    /// Hash of the kernel's name.
     comm: u64,
 }
 
@@ -20,12 +20,12 @@ impl Thread {
     }
 }
 
-/// Whole names, by thread.
+/// Full names, by thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WholeNames(HashMap<Thread, Arc<str>>);
 
 impl WholeNames {
-    /// The whole name of the thread that had this stack.
+    /// The full name of the thread of this stack.
     pub(crate) fn of(&self, stack: &Stack) -> Option<&Arc<str>> {
         self.0.get(&Thread::of(stack))
     }

@@ -1,19 +1,17 @@
-//! A window as the stages see it.
+//! A window as the stages get it.
 
 use crate::sample::{Count, MonoNs, ProcessId, Stack};
 
-/// The stacks of a window.
 pub(crate) struct WindowStacks<'a> {
-    /// In the order of time.
+    /// Sorted by time.
     pub(crate) stacks: &'a mut Vec<(Stack, Count)>,
-    /// The processes and cgroups that they have, each pair once, in the order in which they first ran.
+    /// The processes and cgroups of the stacks, each pair once, in the order in which they first ran.
     pub(crate) ran: Vec<(ProcessId, u64)>,
 }
 
-/// How a window ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowEnd {
     pub(crate) at: MonoNs,
-    /// A part of the session ends with it.
+    /// Whether a part of the session ends with this window.
     pub(crate) ends_part: bool,
 }

@@ -1,4 +1,4 @@
-//! The agent as a file: it needs nothing, exports two functions, and cannot panic.
+//! The agent's file: it needs no library, exports two functions, and cannot panic.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! JVMs for tests: found, fed with a small program, ended.
+//! JVMs for tests: finds JDKs, starts a small program, ends it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,19 +7,18 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use jvm_symbols_log::{Header, LogKind};
 
-/// The agent, as the build script made it.
+/// The agent from the build script.
 pub(crate) const AGENT: &str = env!("JVM_SYMBOLS_AGENT");
 
-/// A JDK.
 #[derive(Debug)]
 pub(crate) struct Jdk {
     home: PathBuf,
-    /// `17.0.1`
+    /// For example `17.0.1`.
     pub(crate) version: String,
 }
 
 impl Jdk {
-    /// One of each version that Debian's directory holds, and `JAVA_HOME`'s.
+    /// One JDK of each version in Debian's directory, and that of `JAVA_HOME`.
     pub(crate) fn all() -> Vec<Jdk> {
         let mut homes: Vec<PathBuf> = std::env::var_os("JAVA_HOME").map(PathBuf::from).into_iter().collect();
         let installed = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
@@ -52,7 +51,7 @@ impl Jdk {
         assert!(status.success(), "javac {name}");
     }
 
-    /// Starts a program that says `ready` on a line of its own.
+    /// Starts a program and waits until it prints `ready`.
     pub(crate) fn start(&self, dir: &Path, name: &str, flags: &[&str]) -> Jvm {
         let mut child = self
             .tool("java")
@@ -72,11 +71,11 @@ impl Jdk {
         jvm
     }
 
-    /// Loads the agent as anybody would: by `jcmd`.
+    /// Loads the agent as any user could: by `jcmd`.
     pub(crate) fn attach(&self, jvm: &Jvm, options: &str) {
         let Output { status, stdout, stderr } = self
             .tool("jcmd")
-            // Quoted, because jcmd takes what stands before a `=` for the name of an argument of its own.
+            // Quoted, because jcmd takes the text before a `=` for the name of an argument of its own.
             .args([&jvm.pid().to_string(), "JVMTI.agent_load", AGENT, &format!("\"{options}\"")])
             .output()
             .unwrap();
@@ -108,13 +107,13 @@ impl Jvm {
         }
     }
 
-    /// Has the program run its loop once more.
+    /// Makes the program run its loop once more.
     pub(crate) fn again(&mut self) {
         self.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         self.wait_for("again");
     }
 
-    /// Lets the program end by itself; what it and the JVM said on both channels.
+    /// Lets the program end by itself; returns what it and the JVM printed to both channels.
     pub(crate) fn finish(mut self) -> String {
         drop(self.stdin.take());
         let mut said = std::mem::take(&mut self.said);
@@ -140,7 +139,7 @@ impl Jvm {
         found.iter().map(|(_, path)| OpenOptions::new().read(true).write(true).open(path).unwrap()).collect()
     }
 
-    /// The log of the attach that gave this nonce.
+    /// The log of the attach with this nonce.
     pub(crate) fn log(&self, nonce: u8) -> Option<File> {
         self.logs().into_iter().find(|log| {
             let header = Header::read(log).unwrap();
@@ -153,7 +152,7 @@ impl Drop for Jvm {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // See `common/target.rs`: who has its pid next could not be attached to.
+        // See `tests/kit/src/target.rs`: nothing could attach to the next JVM with this pid.
         let _ = fs::remove_file(format!("/tmp/.java_pid{}", self.child.id()));
     }
 }

@@ -1,4 +1,4 @@
-//! The agent in real JVMs: what it logs is what the source says, and it harms nothing.
+//! The agent in real JVMs: its log agrees with the source, and it harms nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // a test program fails loudly and says what it skips
 
@@ -19,7 +19,7 @@ use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use jvm::{AGENT, Jdk, Jvm};
 
-/// Flags with which `Inlined.top` is compiled as its source says, whatever the JIT thinks.
+/// Flags that make the JIT compile `Inlined.top` as the source says.
 const FLAGS: [&str; 6] = [
     "-XX:CompileCommand=quiet",
     "-XX:CompileCommand=dontinline,Inlined.top",
@@ -37,12 +37,11 @@ fn inlined(jdk: &Jdk, more: &[&str]) -> (tempfile::TempDir, Jvm) {
     (dir, jvm)
 }
 
-/// All that a log says, kept.
+/// All records of a log.
 #[derive(Debug, Default)]
 struct Everything {
     classes: HashMap<u64, (String, String)>,
     methods: HashMap<u64, String>,
-    /// (root's name, start, (pc, chain of (name, bci) outermost first))
     loads: Vec<LoadSeen>,
     stubs: Vec<String>,
     replay_ended: bool,
@@ -113,13 +112,13 @@ fn chain_of_the_call() -> Vec<(String, i32)> {
     ["top", "middle", "leaf"].map(|name| (format!("LInlined;{name}"), 1)).to_vec()
 }
 
-/// The newest code of `top` has a record for the call of `sink`; its absolute pc.
+/// The absolute pc of the record for the call of `sink` in the newest code of `top`.
 fn return_address(all: &Everything) -> u64 {
     let load = all.loads_of(TOP).last().expect("top was compiled");
     let chain = chain_of_the_call();
     let found: Vec<u32> = load.records.iter().filter(|(_, c)| *c == chain).map(|(pc, _)| *pc).collect();
     assert!(!found.is_empty(), "{load:?}");
-    // The call's record is the last of that chain: what comes before ends within it.
+    // The call's record is the last one of that chain; records before it end within the call.
     load.start + u64::from(*found.last().unwrap())
 }
 
@@ -208,7 +207,7 @@ fn a_log_is_sealed_and_its_memory_is_given_back() {
         let after = log.metadata().unwrap().blocks();
         assert!(after < before && after <= 32, "{before} {after}");
         assert_eq!(Header::read(&log).unwrap().consumed, timeline.read_to());
-        // What was read is still known, and reading goes on; who comes now has missed it.
+        // Records that were read stay known, and reading goes on. A new reader has missed them.
         let facts = timeline.facts();
         assert!(facts.replayed && facts.methods > 2, "{facts:?}");
         timeline.read(&log).unwrap();
@@ -249,7 +248,7 @@ fn a_full_log_says_so_and_the_jvm_runs_on() {
         assert!(header.counters.written <= 8192 + HEADER_LEN);
         assert!(header.has(flag::FULL) && header.counters.dropped > 0);
         assert!(!Everything::read(start).stubs.is_empty() && timeline(start).facts().is_cut());
-        // A late attach is not affected: its log is whole.
+        // A late attach is not affected: its log is complete.
         let attached = jvm.log(1).unwrap();
         let all = Everything::read(&attached);
         assert!(all.stubs.is_empty() && !timeline(&attached).facts().is_cut());

@@ -1,4 +1,4 @@
-//! Processes that only look like JVMs, and tricks with files: nobody is harmed, nothing outside is touched.
+//! Processes that only look like JVMs, and tricks with files: no process is harmed, no file outside is touched.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -25,7 +25,6 @@ fn program() -> &'static Path {
     PROGRAM.get_or_init(|| compile("fake_jvm"))
 }
 
-/// Compiles one of the programs in C.
 fn compile(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     let program = java::classes().join(name);
@@ -38,7 +37,7 @@ fn compile(name: &str) -> PathBuf {
     program
 }
 
-/// A fake, killed at the end.
+/// A process that imitates a JVM, killed on drop.
 struct Fake(Child, Option<BufReader<ChildStdout>>);
 
 impl Fake {
@@ -74,13 +73,13 @@ impl Drop for Fake {
 #[test]
 fn a_process_that_does_not_catch_sigquit_survives() {
     let (mut fake, jvm) = Fake::start("deaf");
-    // Young as it is, it gets all the time to start.
+    // The process is young, so it gets the whole timeout to start.
     assert_eq!(jvm::attach(&jvm, &options(4)).unwrap_err().refusal, Refusal::SignalNotCaught);
     assert!(fake.0.try_wait().unwrap().is_none(), "it was killed");
     assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
 }
 
-/// A program that loaded the library and made no JVM may mean something else by SIGQUIT: nginx and gunicorn end at it.
+/// A program that loaded the library but made no JVM may use SIGQUIT for something else: nginx and gunicorn end on it.
 #[test]
 fn a_process_without_java_threads_is_not_sent_a_signal() {
     let (mut fake, jvm) = Fake::start("none");
@@ -102,7 +101,7 @@ fn a_process_that_took_the_pid_of_a_jvm_is_left_alone() {
     java.kill();
     drop(java);
     let tgid = jvm.process.tgid;
-    // It would die of SIGQUIT.
+    // The program would die of SIGQUIT.
     let child =
         Command::new(compile("with_pid")).args([&tgid.to_string(), "/bin/sleep", "600"]).spawn().unwrap();
     let mut bystander = Fake(child, None);
@@ -129,7 +128,7 @@ fn servers_that_never_finish_cost_the_deadline_and_no_more() {
     for (mode, expected) in cases {
         let (mut fake, jvm) = Fake::start(mode);
         let begun = Instant::now();
-        // What is younger than three seconds may still be starting, and gets the time.
+        // A process that is younger than three seconds may still be starting, and gets that time.
         let seconds = if mode == "lie" { 6 } else { 2 };
         assert_eq!(jvm::attach(&jvm, &options(seconds)).unwrap_err().refusal, expected, "{mode}");
         assert!(begun.elapsed() < Duration::from_secs(seconds + 2), "{mode}");
@@ -138,7 +137,7 @@ fn servers_that_never_finish_cost_the_deadline_and_no_more() {
     }
 }
 
-/// The helper at work on a JVM: a child of ours that has its directory open.
+/// The helper at work on a JVM: a child of this process that has the JVM's directory in `/proc` open.
 fn helper_of(jvm: &Jvm) -> Option<Pid> {
     let its = PathBuf::from(format!("/proc/{}", jvm.process.tgid));
     let threads = fs::read_dir("/proc/self/task").unwrap();
@@ -151,14 +150,14 @@ fn helper_of(jvm: &Jvm) -> Option<Pid> {
     Pid::from_raw(found?)
 }
 
-/// By a helper that hears of it, and by one that does not: then another one cleans up.
+/// A helper that notices the interrupt cleans up. If the helper is stopped, another one cleans up.
 #[test]
 fn an_attach_that_is_interrupted_ends_at_once_and_leaves_nothing() {
     for (mode, is_deaf) in [("mute", false), ("mute", true), ("silent", false), ("silent", true)] {
         let (mut fake, jvm) = Fake::start(mode);
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         let options = AttachOptions { interrupt: Some(Arc::clone(&event)), ..options(60) };
-        // What the helper makes before it waits for good; other tests make such files, too.
+        // The file that the helper makes before it waits forever; other tests make such files too.
         let made = if mode == "mute" { ".attach_pid" } else { ".jvm-symbols" };
         let before = names_in(Path::new("/tmp"), &jvm);
         let (failed, took) = thread::scope(|scope| {
@@ -212,7 +211,7 @@ fn a_file_called_libjvm_is_no_hotspot() {
 #[test]
 fn who_made_a_jvm_is_read_beside_its_library_whatever_the_path() {
     let directory = tempfile::tempdir().unwrap();
-    // No UTF-8, nothing to print, and longer than what is printed of a path.
+    // Not UTF-8, not printable, and longer than the printed part of a path.
     let names: [&[u8]; 3] = [b"\xff\x1b[1m", &[b'x'; 250], &[b'y'; 250]];
     let home =
         names.iter().fold(directory.path().to_owned(), |path, name| path.join(OsStr::from_bytes(name)));
@@ -224,7 +223,7 @@ fn who_made_a_jvm_is_read_beside_its_library_whatever_the_path() {
     assert_eq!(jvm::inspect(&jvm, &options(4).binary).unwrap().vendor, "Somebody");
 }
 
-/// A file that a planted link leads to.
+/// A file to which a planted link leads.
 struct Victim {
     directory: tempfile::TempDir,
 }
@@ -270,7 +269,7 @@ fn links_planted_where_the_trigger_belongs_lead_nowhere() {
     assert_eq!(java.output_since_ready(), Vec::<String>::new(), "no signal came without a trigger");
 }
 
-/// Of a JVM that had the same pid: in a sticky `/tmp` another user's cannot replace it.
+/// The socket of a JVM that had the same pid: in a sticky `/tmp` another user's JVM cannot replace it.
 #[test]
 fn what_a_killed_jvm_of_root_left_is_named() {
     let java = Java::of_nobody(&a_jdk());
@@ -288,7 +287,7 @@ fn what_stands_in_place_of_the_socket_is_not_talked_to() {
     let foreign_socket = foreign.path().join("socket");
     let listener = UnixListener::bind(&foreign_socket).unwrap();
     listener.set_nonblocking(true).unwrap();
-    // A link to somebody's socket, somebody's socket itself, a FIFO, a file.
+    // A link to a foreign socket, a foreign socket itself, a FIFO, a file.
     let plant: [&dyn Fn(); 4] = [
         &|| symlink(&foreign_socket, &socket).unwrap(),
         &|| fs::hard_link(&foreign_socket, &socket).unwrap(),
@@ -301,7 +300,7 @@ fn what_stands_in_place_of_the_socket_is_not_talked_to() {
         fs::remove_file(&socket).unwrap();
         assert_eq!(refusal, Refusal::Blocked, "{number}");
     }
-    // A connection may have been made (and was closed when its other end was known); nothing was said.
+    // A connection may have been made, and closed when its peer was known; nothing was sent on it.
     while let Ok((mut client, _)) = listener.accept() {
         let mut said = Vec::new();
         client.set_nonblocking(false).unwrap();
@@ -317,7 +316,7 @@ fn a_link_at_the_agents_name_is_not_followed() {
     let java = Java::start(&a_jdk(), &[]);
     let jvm = java.jvm();
     let first = attach(&jvm).unwrap();
-    // The name is random, but known once it was used; it would be used again.
+    // The name is random but known after its first use, and the next attach would use it again.
     let header = jvm_symbols_log::Header::read(&first.log).unwrap();
     let path = PathBuf::from(String::from_utf8(header.path).unwrap());
     assert!(path.starts_with("/tmp") && !path.exists());
@@ -329,7 +328,7 @@ fn a_link_at_the_agents_name_is_not_followed() {
     victim.assert_unharmed();
 }
 
-/// Tries all the time to change or replace the agent's file in `/tmp`; says at its end how often it tried and succeeded.
+/// Always tries to change or replace the agent's file in `/tmp`; at its end prints its failed and successful attempts.
 const RACER: &str = r#"
 import ctypes, errno, os, sys, threading
 libc, ended = ctypes.CDLL(None, use_errno=True), []
@@ -358,9 +357,9 @@ print(tried, won)
 
 #[test]
 fn another_user_of_its_tmp_cannot_change_the_agent() {
-    // The system's own Python: another one may lie in somebody's home.
+    // The system's own Python: another one may lie in a home directory.
     let python = "/usr/bin/python3";
-    // Agents that other tests attach meanwhile, perhaps to JVMs of this very user, are none of its business.
+    // The racer ignores the agents of other tests, which may attach to JVMs of the same user.
     let own = std::process::id().to_string();
     let mut racer = as_nobody()
         .args([python, "-c", RACER, &own])
@@ -372,7 +371,7 @@ fn another_user_of_its_tmp_cannot_change_the_agent() {
     assert_eq!(said.next().as_deref(), Some("ready"));
     let java = Java::start(&a_jdk(), &[]);
     let jvm = java.jvm();
-    // As many logs as a JVM may have at once.
+    // A JVM may have this many logs at once.
     for _ in 0..4 {
         attach(&jvm).unwrap();
     }
@@ -401,13 +400,13 @@ fn a_tmp_that_cannot_take_the_agent_is_named() {
     }
 }
 
-/// `jbpf-prof jvms` says before any attach that it would be refused, and that the JVM's memory has the names.
+/// Asserts that `jbpf-prof jvms` predicts the refusal before any attach, and that the JVM's memory has the names.
 fn assert_foreseen(jvm: &Jvm, refusal: &Refusal) {
     let row = JvmRow::of(jvm, &options(4).binary);
     assert_eq!((row.refusal.as_ref(), row.names), (Some(refusal), NamesFrom::Memory));
 }
 
-/// As two pods may do. The socket's name has the pid, which is 1 in both.
+/// Two pods can share a `/tmp` like this. The socket's name contains the pid, which is 1 in both.
 #[test]
 fn of_two_jvms_that_share_a_tmp_and_a_pid_only_the_one_that_has_the_socket_is_attached_to() {
     let wrapper = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -433,7 +432,7 @@ fn an_absolute_link_in_the_targets_tmp_stays_in_its_root() {
     let java = Java::under(&wrapper, &a_jdk(), &[]);
     let jvm = java.jvm();
     let victim = Victim::new();
-    // Seen from here it is a file of the host; in the target's root it is nothing.
+    // Seen from here the link leads to a file of the host; in the target's root it dangles.
     let link = java::tmp_of(&jvm).join(format!(".attach_pid{}", jvm.ns_pid));
     symlink(victim.path(), &link).unwrap();
     assert_foreseen(&jvm, &Refusal::Blocked);

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use testkit::nobody::AS_NOBODY;
 
-/// The JDKs of this machine, each once: those below the directory where distributions put them.
+/// The JDKs of this machine, each once, in the directory where distributions install them.
 pub(crate) fn jdks() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/jvm")
         .expect("JDKs below /usr/lib/jvm")
@@ -30,12 +30,12 @@ pub(crate) fn jdks() -> Vec<PathBuf> {
     found
 }
 
-/// The JDK for what does not depend on it.
+/// The JDK for tests that do not depend on the version.
 pub(crate) fn a_jdk() -> PathBuf {
     jdks().swap_remove(0)
 }
 
-/// The directory with the compiled program; everybody may read it. A static is never dropped: the next run removes it.
+/// The directory with the compiled program, readable by all users. A static is never dropped: the next run removes it.
 pub(crate) fn classes() -> &'static Path {
     static CLASSES: OnceLock<tempfile::TempDir> = OnceLock::new();
     CLASSES
@@ -58,7 +58,7 @@ pub(crate) fn classes() -> &'static Path {
         .path()
 }
 
-/// What the directories' names begin with; the pid of the run follows.
+/// The beginning of the directories' names; the pid of the run follows.
 const DIRECTORY: &str = "jbpf-attach-";
 
 fn remove_those_of_earlier_runs() {
@@ -71,28 +71,27 @@ fn remove_those_of_earlier_runs() {
     }
 }
 
-/// A JVM that runs, killed at the end.
+/// A running JVM, killed on drop.
 pub(crate) struct Java {
     child: Child,
     lines: Receiver<String>,
-    /// What was read while waiting for it to be ready.
+    /// Lines that were read while waiting for `ready`.
     seen: Vec<String>,
 }
 
 impl Java {
-    /// Starts `java` with these flags.
+    /// Starts `java` with these flags and waits until it is ready.
     pub(crate) fn start(jdk: &Path, flags: &[&str]) -> Java {
         Java::under(&[], jdk, flags)
     }
 
-    /// Starts it by a command that ends in exec (or fork and exec) of what follows.
+    /// The same by a command that ends in exec (or fork and exec) of the words that follow it.
     pub(crate) fn under(wrapper: &[&str], jdk: &Path, flags: &[&str]) -> Java {
         let mut java = Java::launch(wrapper, jdk, flags);
         java.wait_for("ready");
         java
     }
 
-    /// Starts it as another user.
     pub(crate) fn of_nobody(jdk: &Path) -> Java {
         Java::under(&AS_NOBODY, jdk, &[])
     }
@@ -128,12 +127,12 @@ impl Java {
         }
     }
 
-    /// Pid of what was started: the JVM, or the wrapper that forked it.
+    /// The pid of the started process: the JVM, or the wrapper that forked the JVM.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The JVM as the product finds it.
+    /// This JVM as the product finds it.
     pub(crate) fn jvm(&self) -> Jvm {
         let until = Instant::now() + Duration::from_secs(20);
         loop {
@@ -150,7 +149,7 @@ impl Java {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Ends it and returns what it printed since it was ready.
+    /// Kills the JVM and returns the lines that it printed after `ready`.
     pub(crate) fn output_since_ready(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -164,7 +163,7 @@ impl Java {
 
 impl Drop for Java {
     fn drop(&mut self) {
-        // A change of ids on the way made the kernel forget that the JVM was to die with the wrapper.
+        // A change of ids made the kernel forget the parent death signal, so the wrapper's end does not end the JVM.
         let children =
             fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid())).unwrap_or_default();
         for child in children.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
@@ -172,7 +171,7 @@ impl Drop for Java {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // What a JVM that is killed leaves keeps those of other users from having one there.
+        // A killed JVM leaves its socket, which another user's JVM with the same pid could not replace.
         let _ = fs::remove_file(format!("/tmp/.java_pid{}", self.pid()));
     }
 }
@@ -181,7 +180,6 @@ fn parent_of(pid: u32) -> u32 {
     procfs::stat(pid).map_or(0, |stat| stat.parent)
 }
 
-/// The program under test.
 pub(crate) fn binary() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof"))
 }
@@ -194,7 +192,7 @@ pub(crate) fn attach(jvm: &Jvm) -> Result<Attached, Failed> {
     jvm::attach(jvm, &options(20))
 }
 
-/// Names of files that an attach makes, this one or one of a test beside this one, and that are in a directory now.
+/// Names of files in a directory that an attach makes, by this test or by a test beside it.
 pub(crate) fn names_in(directory: &Path, jvm: &Jvm) -> Vec<String> {
     let trigger = trigger_of(jvm);
     let mine = format!(".jvm-symbols-{}-", std::process::id());
@@ -207,7 +205,7 @@ fn trigger_of(jvm: &Jvm) -> String {
     format!(".attach_pid{}", jvm.ns_pid)
 }
 
-/// Names of files that an attach makes and that stay in a directory. Tests run beside each other: files of theirs go.
+/// Names of files that an attach left in a directory. Files of tests that run in parallel disappear meanwhile.
 pub(crate) fn traces_in(directory: &Path, jvm: &Jvm) -> Vec<String> {
     let mut left = names_in(directory, jvm);
     let until = Instant::now() + Duration::from_secs(15);
@@ -219,12 +217,12 @@ pub(crate) fn traces_in(directory: &Path, jvm: &Jvm) -> Vec<String> {
     left
 }
 
-/// The target's `/tmp` as it is seen from here.
+/// The target's `/tmp` as seen from this process.
 pub(crate) fn tmp_of(jvm: &Jvm) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root/tmp", jvm.process.tgid))
 }
 
-/// A shell script for a mount namespace: `mount` covers `/tmp`, the classes appear in it under their old path, `then`
+/// A shell script for a mount namespace: `mount` covers `/tmp`, the classes appear there under their old path, `then`
 /// is done, and the command that follows is executed.
 pub(crate) fn script(mount: &str, then: &str) -> String {
     let classes = classes().display();
@@ -234,7 +232,7 @@ pub(crate) fn script(mount: &str, then: &str) -> String {
     )
 }
 
-/// State letter of a process.
+/// The letter of a process's state in proc(5).
 pub(crate) fn state_of(pid: u32) -> u8 {
     procfs::stat(pid).unwrap().state
 }

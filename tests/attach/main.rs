@@ -1,4 +1,4 @@
-//! Attaching to real JVMs, as root: it works wherever they live, and harms none.
+//! Attaches to real JVMs, as root: this works wherever they run, and harms no JVM.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are tests
 
@@ -22,7 +22,7 @@ use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, Sink, Stub, Unloa
 use java::{Java, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
 use testkit::nobody::{AS_NOBODY, NOBODY};
 
-/// What a log tells.
+/// The content of an agent log.
 #[derive(Default)]
 struct Told {
     classes: HashMap<u64, String>,
@@ -61,7 +61,7 @@ fn told(attached: &Attached) -> Told {
     told
 }
 
-/// Attaches, and sees that the log tells what the program runs and that nothing stays behind.
+/// Attaches; asserts that the log has the program's code and that no traces stay behind.
 fn assert_attaches(java: &mut Java) -> (Jvm, Attached) {
     let jvm = java.jvm();
     let attached = attach(&jvm).unwrap_or_else(|failed| panic!("{jvm:?}: {failed:?}"));
@@ -97,7 +97,7 @@ fn a_plain_jvm_is_found_described_and_attached_to() {
         assert!(release.contains(&format!("IMPLEMENTOR=\"{}\"", attached.inspection.vendor)));
         let row = JvmRow::of(&jvm, &binary());
         assert_eq!((row.frame_pointers, row.refusal, row.pid), (Some(true), None, java.pid()));
-        // What BPF would say of it.
+        // The identity that the BPF program would report.
         let exact = ProcessId { start: jvm.process.start + 1234, exec: 7, ..jvm.process };
         assert!(jvm::is_same_process(jvm.start_ticks, jvm.process.tgid, exact));
         assert!(!jvm::is_same_process(jvm.start_ticks, jvm.process.tgid, ProcessId { start: 1, ..exact }));
@@ -213,7 +213,7 @@ fn a_jvm_that_starts_survives_and_is_attached_to() {
         let mut attached = 0;
         for _ in 0..10 {
             let mut java = Java::launch(&[], &jdk, &[]);
-            // At once: as soon as it maps libjvm.so, which is milliseconds before it catches SIGQUIT.
+            // Attach at once: the JVM maps libjvm.so milliseconds before it catches SIGQUIT.
             let jvm = java.jvm();
             let result = attach(&jvm);
             println!("{:?}", result.as_ref().map(|_| ()));
@@ -239,7 +239,7 @@ fn a_jvm_that_ends_meanwhile_is_reported_as_gone() {
         match result {
             Ok(_) => done += 1,
             Err(failed) => {
-                // Between its last answer and the end of its descriptors nothing can be found any more.
+                // After its last answer the JVM may have closed its descriptors already.
                 let expected = [Refusal::Exited, Refusal::NoAnswer, Refusal::NoLog];
                 assert!(expected.contains(&failed.refusal), "{failed:?} after {delay} ms");
                 gone += 1;
@@ -361,7 +361,7 @@ fn a_lease_is_kept_on_the_clock_of_the_jvm() {
 fn what_a_killed_profiler_left_is_removed_by_the_next() {
     let mut java = Java::start(&a_jdk(), &[]);
     let jvm = java.jvm();
-    // A maker that has ended for sure, files as it leaves them, and some that are not ours to remove.
+    // A process that has certainly ended, files as it would leave them, and files that this process must not remove.
     let mut ended = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
     ended.wait().unwrap();
     let name = |pid: u32, tail: &str| format!("/tmp/.jvm-symbols-{pid}-0123456789abcde{tail}.so");
@@ -401,7 +401,7 @@ fn a_profiler_killed_at_any_moment_leaves_a_jvm_that_answers() {
     let ours = |entry: std::io::Result<fs::DirEntry>| {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap_or_default();
-        // Other tests run beside this one.
+        // Other tests run in parallel.
         let maker = name.strip_prefix(".jvm-symbols-")?.split('-').next()?.parse::<u32>().ok()?;
         (!Path::new(&format!("/proc/{maker}")).exists() && entry.metadata().ok()?.uid() == 0).then_some(name)
     };
@@ -410,7 +410,7 @@ fn a_profiler_killed_at_any_moment_leaves_a_jvm_that_answers() {
     assert_eq!(traces_in(Path::new("/tmp"), &jvm), Vec::<String>::new());
 }
 
-/// Not a test: the profiler that is killed by the one above.
+/// Not a test: the profiler that the test above kills.
 #[test]
 #[ignore = "started by another test"]
 fn attach_endlessly() {

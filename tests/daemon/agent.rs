@@ -1,4 +1,4 @@
-//! Whom the agent is attached to, and whom it is not.
+//! The JVMs to which the agent is attached, and those to which it is not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use testkit::java::{Jdk, Program};
 use testkit::target::Target;
 use testkit::{is_root, scratch};
 
-/// What the kubelet leaves of a pod while it runs.
+/// The log directory of a pod, which the kubelet keeps while the pod runs.
 struct Logs {
     pod: PathBuf,
-    /// There were none of others.
+    /// Whether there was no directory of other pods before.
     alone: bool,
 }
 
-/// A pod: its group, and what is left of it in the node's files.
+/// A pod: its cgroup, and its log directory on the node.
 struct Pod {
     group: Group,
     _logs: Logs,
@@ -55,14 +55,14 @@ fn command(program: &Program) -> Command {
     command
 }
 
-/// How many inquiries had this result.
+/// The number of attach attempts with this result.
 pub(crate) fn results(daemon: &Daemon, result: &str) -> u32 {
     let start = format!("jbpf_prof_attach_total{{result=\"{result}\"}} ");
     let metrics = daemon.metrics();
     metrics.lines().find_map(|line| line.strip_prefix(&start)?.parse().ok()).unwrap_or(0)
 }
 
-/// Methods like these have ticks in the windows from that one on.
+/// Asserts that methods with these prefixes have ticks in the windows from `first` on.
 #[track_caller]
 fn assert_named(daemon: &Daemon, first: usize, methods: &[&str]) {
     let mut windows = Folded::default();
@@ -93,7 +93,7 @@ fn the_agent_is_for_those_that_want_it_and_who_refuses_is_read_and_not_asked_aga
     for _ in 0..2 {
         let before = daemon.files().len();
         daemon.wait_for_windows(before + 3);
-        // The one that wants it and the one in the pod; the agent stays in a JVM, and is met again after a pause.
+        // The JVM that wants the agent, and the one in the pod. The agent stays in a JVM and is found after a pause.
         assert_eq!(results(&daemon, "agent") % 2, 0, "{}", daemon.metrics());
         assert!(results(&daemon, "agent") >= 2 && results(&daemon, "memory") >= 2, "{}", daemon.metrics());
         assert_eq!(results(&daemon, "attach disabled"), 1, "asked once: {}", daemon.metrics());
@@ -104,7 +104,7 @@ fn the_agent_is_for_those_that_want_it_and_who_refuses_is_read_and_not_asked_aga
     assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
 }
 
-/// A kubelet that knows these pods; those that opt in have the annotation.
+/// The answer of a kubelet with these pods; those that opt in have the annotation.
 fn list(pods: &[(&str, bool)]) -> String {
     let items = pods.iter().map(|(uid, opts_in)| {
         let annotations = if *opts_in { json!({"jbpf-prof/agent": "true"}) } else { Value::Null };
@@ -142,7 +142,7 @@ fn a_pod_opts_in_by_an_annotation_before_it_runs_or_while_it_runs() {
         assert!(taken.iter().all(|request| request.path == "/pods"));
         taken[0].assert_says("authorization: bearer secret");
     });
-    // The kubelet is asked again for the one that it has not told of; then sampling begins anew for the other.
+    // The new pod makes the daemon ask the kubelet again; then sampling begins anew for the pod that already ran.
     kubelet.answer(list(&[(first, true), (second, true)]));
     let other = Pod::make(&pods, "shop_new-0", second);
     let _begins = Program::new("InlinedShares").start_in(&other.group);

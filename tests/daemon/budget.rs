@@ -1,4 +1,4 @@
-//! What the daemon does when it costs more than it may: it looks less often, says so, and loses nothing over it.
+//! A daemon that exceeds its budget samples less often, logs that, and loses nothing.
 
 use std::fs::File;
 use std::io::Read;
@@ -38,7 +38,7 @@ fn a_rate_that_costs_too_much_is_lowered_and_told_and_no_tick_is_lost() {
     let cpus = thread::available_parallelism().unwrap().get();
     let load: Vec<Target> = (0..cpus).map(|_| native::start("native")).collect();
     let mut daemon = Daemon::start(&home("budget"), "max-cpu = 0.01");
-    // The first minute is not judged, and the second one is until it is over.
+    // The first minute is not judged, and the second one only when it is over.
     daemon.wait_for_windows(35);
     assert_eq!((daemon.metric("frequency_hertz"), daemon.metric("rate_lowered_total")), (99.0, 0.0));
     daemon.wait("a lower rate", |daemon| daemon.metric("rate_lowered_total") > 0.0);
@@ -47,7 +47,7 @@ fn a_rate_that_costs_too_much_is_lowered_and_told_and_no_tick_is_lost() {
     assert!(daemon.metric("cpu_share") > 0.0001, "{}", daemon.metrics());
     let said = format!("the sampling rate is now {hz:.1} Hz, to stay within max-cpu");
     assert!(daemon.said().contains(&said), "{}", daemon.said());
-    // It holds from the next window that begins.
+    // The new rate holds from the next window on.
     let before = daemon.files().len();
     daemon.wait_for_windows(before + 5);
     daemon.pause();
@@ -59,7 +59,7 @@ fn a_rate_that_costs_too_much_is_lowered_and_told_and_no_tick_is_lost() {
     let mut periods: Vec<i64> = windows.iter().map(|window| window.period_ns).collect();
     periods.dedup();
     assert_eq!(periods, [99.0, hz].map(|hz| (1e9 / hz).round() as i64));
-    // All CPUs were busy all the time, however often that was looked at.
+    // All CPUs were always busy, at either rate.
     let [much, little] = [0, 1].map(|n| {
         let of_rate = || windows.iter().zip(&files).filter(|(window, _)| window.period_ns == periods[n]);
         let ticks: u64 = of_rate().map(|(_, file)| folded(file).total()).sum();

@@ -1,4 +1,4 @@
-//! A real OpenTelemetry Collector gets what is kept, by HTTP and by gRPC. `bench/collector.sh` builds one and runs this.
+//! A real OpenTelemetry Collector gets the kept windows by HTTP and gRPC. `bench/collector.sh` builds it and runs this.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::receiver::free_port;
 use crate::run::Daemon;
 use testkit::is_root;
 
-/// The Collector: what it receives as profiles it prints, each value.
+/// The Collector's settings: it prints each value of the profiles that it receives.
 fn settings(port: u16, protocol: &str) -> String {
     format!(
         "receivers: {{otlp: {{protocols: {{{protocol}: {{endpoint: \"127.0.0.1:{port}\"}}}}}}}}\n\

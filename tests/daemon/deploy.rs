@@ -1,4 +1,4 @@
-//! The DaemonSet's container, with the capabilities, the settings and the limits of `deploy/base`, made by runc: it
+//! The DaemonSet's container with the capabilities, settings and limits of `deploy/base`, made by runc: the daemon
 //! names the Java frames of a JVM in another container.
 
 use std::fs;
@@ -16,7 +16,7 @@ use testkit::profiler::binary;
 use testkit::target::Target;
 use testkit::{container, is_root, native};
 
-/// What the kubelet and its runtime make of the manifest.
+/// The configuration that the kubelet and its runtime make of the manifest.
 fn config(root: &Path, home: &Path) -> Value {
     assert!(has("hostPID: true") && has("readOnlyRootFilesystem: true") && has("runAsUser: 0"));
     assert!(has("allowPrivilegeEscalation: false") && has("drop: [\"ALL\"]") && has("memory: 256Mi"));
@@ -76,13 +76,13 @@ fn the_daemon_set_names_java_in_another_container() {
         for directory in ["run/jbpf-prof", "var/lib/jbpf-prof", "var/log/pods", "var/log/containers"] {
             fs::create_dir_all(root.join(directory)).unwrap();
         }
-        // The image is the binary and nothing else.
+        // The image has only the binary.
         fs::copy(binary(), root.join("jbpf-prof")).unwrap();
         fs::write(home.join("settings/settings.toml"), text("settings.toml")).unwrap();
         fs::write(bundle.join("config.json"), config(&root, &home).to_string()).unwrap();
-        // There may be other JVMs on this host: by its own main method it is known, which few tests run.
+        // Other JVMs may run on this host; this one is known by its main method, which few tests run.
         let java = Program::new("InlinedShares").start(jdk);
-        // A window is short, and Java alone may have no sample of the kernel in it.
+        // A window is short, and Java alone may have no kernel sample in it.
         let kernel = native::start("kernel");
         let id = format!("jbpf-prof-daemonset-{}", std::process::id());
         let mut runc = Command::new("runc");
@@ -104,7 +104,7 @@ fn the_daemon_set_names_java_in_another_container() {
     });
 }
 
-/// The first window that has enough of the programs.
+/// The first window with enough samples of the programs.
 fn wait_for_java(home: &Path, daemon: &mut Target) -> Folded {
     let directory = home.join("data/windows");
     for _ in 0..3_000 {

@@ -1,4 +1,4 @@
-//! What is left of programs that have ended: nothing that stands in anybody's way.
+//! Programs that have ended leave nothing behind that blocks others.
 
 use std::fs;
 use std::path::{Path, PathBuf};

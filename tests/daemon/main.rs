@@ -1,4 +1,4 @@
-//! The daemon: windows that add up, are kept, told and pushed; whatever ends, fills up or is not there.
+//! The daemon: windows add up and are kept, served and pushed, even if something ends, fills up or is missing.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod agent;
@@ -25,7 +25,7 @@ use testkit::{is_root, scratch};
 use mounted::Mounted;
 use run::{Daemon, folded, get, sum_of, time_of};
 
-/// A home that no run before has used.
+/// A home without files of earlier runs.
 fn home(name: &str) -> PathBuf {
     let home = scratch(name);
     fs::remove_dir_all(&home).unwrap();
@@ -49,7 +49,7 @@ fn windows_add_up_and_the_kill_switch_stops_them() {
     let ticks = daemon.metric("ticks_total");
     let own = files.iter().map(|file| folded(file).count(|stack| stack[0] == "native")).sum::<u64>();
     assert!(own > 100, "{own} samples of a program that is busy all the time");
-    // One follows the other, and the last ended within a second of the switch.
+    // Each window follows the one before, and the last one ended within a second of the switch.
     let (start, length) = assert_no_gaps(&files);
     assert!(start + length <= thrown + 1000, "sampling went on for {} ms", start + length - thrown);
     assert_eq!(daemon.metric("paused"), 1.0);
@@ -60,7 +60,7 @@ fn windows_add_up_and_the_kill_switch_stops_them() {
     assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
 }
 
-/// Asserts that each window of a daemon that rests is kept, and that they have what was counted; gives their files.
+/// Asserts that each window of a paused daemon is kept, and that windows and counters agree; returns the files.
 #[track_caller]
 fn assert_adds_up(daemon: &Daemon) -> Vec<PathBuf> {
     let metrics = daemon.metrics();
@@ -79,7 +79,7 @@ fn assert_adds_up(daemon: &Daemon) -> Vec<PathBuf> {
     files
 }
 
-/// Asserts that each window begins when the one before ends; gives start and length of the last, ms.
+/// Asserts that each window begins when the one before ends; returns start and length of the last, in ms.
 #[track_caller]
 fn assert_no_gaps(files: &[PathBuf]) -> (u64, u64) {
     let times: Vec<(u64, u64)> = files.iter().map(|file| time_of(file)).collect();
@@ -104,7 +104,7 @@ fn profiles_are_told_of_now_and_of_what_is_kept() {
     let listed: serde_json::Value = serde_json::from_str(&daemon.api("/windows").text()).unwrap();
     let list = listed["windows"].as_array().unwrap();
     assert!(list.len() >= 2, "{listed}");
-    // What is told of all windows is what their files say.
+    // A query over several windows returns the sum of their files.
     let (from, to) = (list[0]["from"].as_f64().unwrap(), list[1]["to"].as_f64().unwrap());
     let told = daemon.api(&format!("/window?from={}&to={}&format=folded", from + 0.001, to - 0.001)).text();
     let told = testkit::folded::Folded::parse(&told);
@@ -130,7 +130,7 @@ fn profiles_are_told_of_now_and_of_what_is_kept() {
     ] {
         assert_eq!(daemon.api(path).status, status, "{path}");
     }
-    // Where metrics are told nobody is told of tenants.
+    // The metrics socket serves no data of tenants.
     for path in ["/windows", "/window", "/profile"] {
         assert_eq!(daemon.ask("metrics.sock", path).unwrap().status, 404, "{path}");
     }
@@ -138,8 +138,8 @@ fn profiles_are_told_of_now_and_of_what_is_kept() {
     assert_exposition(&daemon.metrics());
 }
 
-/// Prometheus's text format: each metric is announced once, with its type, before its samples; names and labels have
-/// their form; values are numbers.
+/// Prometheus's text format: each metric is announced once, with its type, before its samples. Names and labels are
+/// well-formed, and values are numbers.
 fn assert_exposition(text: &str) {
     let mut announced: Vec<&str> = Vec::new();
     let mut samples = 0;
@@ -188,10 +188,10 @@ fn killed_it_loses_the_window_under_way_and_nothing_else() {
     assert_eq!(daemon.end(Signal::KILL), None);
     let after = run::windows(&home);
     assert_eq!(after[..kept.len()], kept, "what was there stays");
-    // Lost are the window under way, and what of those before was still being named.
+    // Lost are the window in progress, and earlier windows that were still being symbolized.
     assert!(after.len() as f64 >= counted, "{} of {counted} windows", after.len());
     after.iter().for_each(|file| assert!(folded(file).total() > 0, "{}", file.display()));
-    // What a write that was interrupted leaves.
+    // A file that an interrupted write leaves.
     fs::write(home.join("data/windows/.1-1.pb.gz.0123456789abcdef.tmp"), "half").unwrap();
     let mut again = Daemon::start(&home, "");
     again.wait_for_windows(after.len() + 1);
@@ -232,7 +232,7 @@ fn a_full_disk_loses_old_windows_and_never_the_daemon() {
     daemon.wait("an old window that is removed", |d| {
         d.ask("metrics.sock", "/metrics").is_ok_and(|a| sum_of(&a.text(), "windows_removed_total") > 0.0)
     });
-    // Somebody else takes whatever room there is, that of the windows too, so that not even one fits.
+    // Another program takes all free space, also that of the windows, so that not even one window fits.
     daemon.wait("a window that is lost", |d| {
         run::windows(&home).iter().for_each(|window| fs::remove_file(window).unwrap_or_default());
         fill(&data);
@@ -251,12 +251,11 @@ fn a_full_disk_loses_old_windows_and_never_the_daemon() {
     assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
 }
 
-/// Takes all room that there is.
 fn fill(directory: &Path) {
     for n in 0.. {
         let page = directory.join(format!("junk-{n}"));
         if !page.exists() && fs::write(&page, [1u8; 4096]).is_err() {
-            // What was made without its content counts for nothing.
+            // A file that was created without its content does not count.
             let _ = fs::remove_file(&page);
             return;
         }
@@ -328,7 +327,7 @@ fn settings_are_checked_and_mistakes_have_one_sentence() {
         .refused(1, "/nowhere.toml: No such file");
 }
 
-/// A directory that cannot be written is said before anything is sampled.
+/// A directory that cannot be written is reported before sampling begins.
 #[test]
 fn a_directory_that_cannot_be_is_said_at_once() {
     if !is_root() {

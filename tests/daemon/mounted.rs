@@ -1,13 +1,13 @@
-//! A file system of a test's own.
+//! A file system for one test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Memory with files in it; gone when it is dropped.
+/// A tmpfs, unmounted on drop.
 pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
-    /// Mounts it over a directory, with `mount`'s options.
+    /// Mounts a tmpfs over a directory, with options for `mount`.
     #[track_caller]
     pub(crate) fn at(place: &Path, options: &str) -> Mounted {
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(place).status();
@@ -15,7 +15,7 @@ impl Mounted {
         Mounted(place.to_owned())
     }
 
-    /// Whether it could be unmounted: nobody has anything open there.
+    /// Tries to unmount; `false` if a file there is open.
     pub(crate) fn unmount(&self) -> bool {
         Command::new("umount").arg(&self.0).output().unwrap().status.success()
     }

@@ -1,4 +1,4 @@
-//! Windows that are pushed: whole, to sinks that come late, as these read them.
+//! Pushed windows are complete, reach sinks that start late, and can be read by them.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::{assert_no_gaps, home};
 use testkit::folded::Folded;
 use testkit::{is_root, scratch, skip};
 
-/// push/v1/push.proto and types/v1/types.proto of grafana/pyroscope, as its documentation has them.
+/// push/v1/push.proto and types/v1/types.proto of grafana/pyroscope, as in its documentation.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct PushRequest {
     #[prost(message, repeated, tag = "1")]
@@ -34,7 +34,7 @@ impl Series {
         self.labels.iter().find(|l| l.name == name).map(|l| l.value.as_str())
     }
 
-    /// Its profile, which is written to a file first.
+    /// The profile of a series, through this file.
     pub(crate) fn profile(&self, file: &Path) -> Folded {
         std::fs::write(file, &self.samples[0].raw_profile).unwrap();
         folded(file)
@@ -55,7 +55,7 @@ struct Sample {
     raw_profile: Vec<u8>,
 }
 
-/// Stops the clock, so that what was kept and what was pushed can be compared; gives the number of windows.
+/// Stops the clock, so that kept and pushed windows can be compared; returns the number of windows.
 pub(crate) fn settle(daemon: &mut Daemon) -> usize {
     daemon.pause();
     daemon.wait("an empty spool", |d| d.metric("spool_bytes") == 0.0);
@@ -82,7 +82,7 @@ fn pyroscope_gets_every_window_although_it_was_away() {
         token.display()
     );
     let mut daemon = Daemon::start(&home("pyroscope"), &sink);
-    // Nobody is there yet.
+    // No server listens yet.
     daemon.wait_for_windows(3);
     daemon.wait("an attempt that fails", |d| d.metric("push_total") > 0.0);
     let receiver = Receiver::listen(port);
@@ -121,7 +121,7 @@ fn pyroscope_gets_every_window_although_it_was_away() {
     assert!(of_native > 100, "{of_native} samples of a busy program");
 }
 
-/// It takes connections and requests, and says nothing.
+/// The sink accepts connections and requests but does not answer.
 #[test]
 fn a_sink_that_never_answers_delays_no_window() {
     if !is_root() {
@@ -139,7 +139,7 @@ fn a_sink_that_never_answers_delays_no_window() {
     assert_eq!(daemon.metric("rate_lowered_total"), 0.0);
 }
 
-/// `go tool pprof` finds as many samples.
+/// Asserts that `go tool pprof` finds this many samples.
 fn assert_go_reads(file: &Path, samples: u64) {
     let output =
         Command::new("go").args(["tool", "pprof", "-sample_index=samples", "-raw"]).arg(file).output();
@@ -193,7 +193,7 @@ fn a_collector_gets_every_window() {
     assert!(services.iter().any(|service| service.contains("native")), "{services:?}");
 }
 
-/// What a request to a Collector says.
+/// The decoded request to a Collector.
 pub(crate) fn exported(packed: &[u8]) -> ExportProfilesServiceRequest {
     let mut bytes = Vec::new();
     GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
@@ -206,7 +206,7 @@ fn samples(request: &ExportProfilesServiceRequest) -> u64 {
     samples.map(|sample| u64::try_from(sample.values[0]).unwrap()).sum()
 }
 
-/// By gRPC a message that is too large is refused with the status that too many of them have, without `RetryInfo`.
+/// In gRPC a message that is too large gets the same status as too many messages, but without `RetryInfo`.
 #[test]
 fn a_collector_without_room_is_asked_again_when_it_says_so_only() {
     if !is_root() {
@@ -233,8 +233,7 @@ fn a_collector_without_room_is_asked_again_when_it_says_so_only() {
     assert_eq!(result(&daemon, "failed"), 1.0);
 }
 
-/// TLS with one certificate that is trusted, which may be changed, as may the token: HTTP/1.1 to one sink, gRPC to the
-/// other.
+/// TLS with one trusted certificate. The certificate and the token may change. One sink uses HTTP/1.1, the other gRPC.
 #[test]
 fn secure_sinks_are_known_by_their_certificate_and_may_change_it() {
     if !is_root() {
@@ -276,8 +275,8 @@ fn secure_sinks_are_known_by_their_certificate_and_may_change_it() {
     assert_eq!(told, kept(&daemon), "what was pushed is what was kept");
 }
 
-/// Ends a sink of Pyroscope's kind and a Collector, all of whose requests have this line in their heads, and gives the
-/// Collector's samples.
+/// Ends a Pyroscope sink and a Collector; asserts that all their requests have this header line. Returns the number of
+/// the Collector's samples.
 fn by_grpc([pyroscope, otlp]: [Receiver; 2], line: &str) -> u64 {
     let has = |request: &Taken| request.assert_says(line);
     pyroscope.with(|taken| taken.iter().for_each(has));

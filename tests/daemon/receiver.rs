@@ -1,4 +1,4 @@
-//! A sink, or a kubelet: takes what comes by HTTP/1.1 or HTTP/2, with TLS or without, keeps it and answers.
+//! A sink, or a kubelet: accepts HTTP/1.1 or HTTP/2, with TLS or without, keeps the requests and answers.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -21,10 +21,10 @@ use tokio_rustls::TlsAcceptor;
 
 use testkit::scratch;
 
-/// A request that was taken.
+/// A request that the server accepted.
 pub(crate) struct Taken {
     pub(crate) path: String,
-    /// Lines of the head, in lower case.
+    /// The header lines, in lower case.
     pub(crate) head: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
@@ -35,7 +35,7 @@ impl Taken {
         assert!(self.head.iter().any(|head| head == line), "{line}: {:?}", self.head);
     }
 
-    /// The one message of a call of gRPC, as it is compressed.
+    /// The one message of a gRPC call, compressed.
     pub(crate) fn message(&self) -> &[u8] {
         let (head, message) = self.body.split_at(5);
         assert_eq!(head[0], 1, "it is compressed");
@@ -44,14 +44,14 @@ impl Taken {
     }
 }
 
-/// Who a server is: a certificate of its own, and its key.
+/// A server's certificate and its key.
 pub(crate) struct Identity {
     pub(crate) certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
 impl Identity {
-    /// A new one for an address or a host, such as `IP:127.0.0.1`, by `openssl`.
+    /// A new identity for an address or a host, such as `IP:127.0.0.1`, by `openssl`.
     pub(crate) fn new(name: &str, subject: &str) -> Identity {
         let home = scratch(name);
         let settings = format!(
@@ -83,7 +83,7 @@ impl Identity {
     }
 }
 
-/// What it was asked, and what it answers.
+/// The requests and the answers of a server.
 #[derive(Clone, Default)]
 struct Desk {
     taken: Arc<Mutex<Vec<Taken>>>,
@@ -91,7 +91,7 @@ struct Desk {
     refusal: Arc<Mutex<Option<Refusal>>>,
 }
 
-/// A status of gRPC, and its details.
+/// A gRPC status and its details.
 type Refusal = (&'static str, &'static str);
 
 /// A server that listens until it is dropped.
@@ -101,7 +101,7 @@ pub(crate) struct Receiver {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A port at which nobody listens.
+/// A port on which no server listens.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -111,7 +111,7 @@ impl Receiver {
         Receiver::start(port, None)
     }
 
-    /// One that speaks TLS only.
+    /// A server that speaks only TLS.
     pub(crate) fn listen_as(identity: &Identity, port: u16) -> Receiver {
         Receiver::start(port, Some(identity.acceptor()))
     }
@@ -135,17 +135,17 @@ impl Receiver {
         Receiver { desk, end: Some(end), thread: Some(thread) }
     }
 
-    /// Looks at all that was taken.
+    /// Passes all accepted requests to `look`.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&[Taken]) -> T) -> T {
         look(&self.desk.taken.lock().unwrap())
     }
 
-    /// Answers all requests with this from now on.
+    /// From now on all requests get this answer.
     pub(crate) fn answer(&self, text: String) {
         *self.desk.answer.lock().unwrap() = text.into();
     }
 
-    /// Takes no call of gRPC from now on: what is said instead.
+    /// From now on all gRPC calls get this status.
     pub(crate) fn refuse(&self, refusal: Refusal) {
         *self.desk.refusal.lock().unwrap() = Some(refusal);
     }
@@ -165,7 +165,7 @@ async fn accept(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, des
         tokio::spawn(async move {
             match tls {
                 None => converse(stream, desk).await,
-                // A client that does not trust us goes away.
+                // A client that does not trust the certificate closes the connection.
                 Some(tls) => {
                     if let Ok(stream) = tls.accept(stream).await {
                         converse(stream, desk).await;
@@ -178,7 +178,7 @@ async fn accept(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, des
 
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, desk: Desk) {
     let service = service_fn(move |request| take(request, desk.clone()));
-    // The other side may end as it likes.
+    // The client may end the connection in any way.
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 

@@ -1,4 +1,4 @@
-//! The daemon, run as its users run it: settings in a file, HTTP by a socket.
+//! Runs the daemon as its users run it: settings in a file, HTTP over a socket.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,27 +15,26 @@ use testkit::native;
 use testkit::profiler::{binary, has_helper, run};
 use testkit::target::Target;
 
-/// How long anything may take that the daemon does by itself.
+/// The timeout for everything that the daemon does by itself.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running daemon, and a busy program: a machine that has nothing to do has windows without samples. Dropping it kills
-/// both.
+/// A running daemon, and a busy program: on an idle machine windows have no samples. Dropping it kills both.
 pub(crate) struct Daemon {
     child: Child,
     home: PathBuf,
-    /// Its sockets: a socket's path has room for some hundred bytes, which `home` may need for itself.
+    /// The daemon's sockets: a socket's path has room for about a hundred bytes, which `home` may need for itself.
     sockets: TempDir,
     _busy: Target,
 }
 
-/// An answer: its status and its body.
+/// An HTTP response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    /// The body of a good answer.
+    /// The body; panics unless the status is 200.
     #[track_caller]
     pub(crate) fn text(self) -> String {
         let text = String::from_utf8(self.body).expect("the answer is text");
@@ -45,7 +44,7 @@ impl Answer {
 }
 
 impl Daemon {
-    /// Starts a daemon whose files are below `home`: 99 Hz, windows of 2 s, a budget that it cannot exceed, and `more`.
+    /// Starts a daemon with its files below `home`: 99 Hz, windows of 2 s, a budget that it cannot exceed, and `more`.
     pub(crate) fn start(home: &Path, more: &str) -> Daemon {
         let _busy = native::start("native");
         fs::create_dir_all(home).unwrap();
@@ -74,18 +73,18 @@ impl Daemon {
         Daemon { child, home: home.to_owned(), sockets, _busy }
     }
 
-    /// Asks at the socket of metrics or of profiles.
+    /// Sends a request to the socket of metrics or of profiles.
     pub(crate) fn ask(&self, socket: &str, path: &str) -> std::io::Result<Answer> {
         get(UnixStream::connect(self.sockets.path().join(socket))?, path, "")
     }
 
-    /// A good answer at the socket of profiles.
+    /// The response of the socket of profiles; panics without a response.
     #[track_caller]
     pub(crate) fn api(&self, path: &str) -> Answer {
         self.ask("api.sock", path).unwrap_or_else(|e| panic!("{path}: {e}: {}", self.said()))
     }
 
-    /// Whether it asks a JVM.
+    /// Whether the daemon has a helper process that asks a JVM.
     pub(crate) fn has_helper(&self) -> bool {
         has_helper(self.child.id())
     }
@@ -100,7 +99,7 @@ impl Daemon {
         sum_of(&self.metrics(), name)
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     #[track_caller]
     pub(crate) fn wait(&mut self, what: &str, so: impl Fn(&Daemon) -> bool) {
         let end = Instant::now() + PATIENCE;
@@ -111,7 +110,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until so many windows are on disk. (One is counted as sampled before it is written.)
+    /// Waits until `n` windows are on disk. (A window is counted as sampled before it is written.)
     #[track_caller]
     pub(crate) fn wait_for_windows(&mut self, n: usize) {
         self.wait("a window", |daemon| {
@@ -120,7 +119,7 @@ impl Daemon {
         });
     }
 
-    /// Waits until it has said why it is not ready, in these words.
+    /// Waits until the daemon reports that it is not ready, for a reason with these words.
     #[track_caller]
     pub(crate) fn wait_unready(&mut self, words: &str) {
         self.wait(words, |daemon| {
@@ -129,12 +128,12 @@ impl Daemon {
         });
     }
 
-    /// Throws the kill switch and waits until the last window has been dealt with: nothing is counted or written any more.
+    /// Turns the kill switch on and waits until the last window is processed: nothing is counted or written any more.
     #[track_caller]
     pub(crate) fn pause(&mut self) {
         self.throw(true);
         self.wait_unready("paused");
-        // What the session had is zero then.
+        // This metric of the session is zero then.
         self.wait("the keeper's end", |daemon| daemon.metric("resident_bytes") == 0.0);
     }
 
@@ -143,18 +142,18 @@ impl Daemon {
         if switch { fs::write(file, "").unwrap() } else { fs::remove_file(file).unwrap() }
     }
 
-    /// The files of the windows that are kept, the oldest first.
+    /// The files of the stored windows, the oldest first.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         windows(&self.home)
     }
 
-    /// Ends it by a signal and waits for its end.
+    /// Ends the daemon by a signal; returns its exit code.
     pub(crate) fn end(&mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         self.child.wait().unwrap().code()
     }
 
-    /// What it has told.
+    /// The daemon's log.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.home.join("stderr")).unwrap()
     }
@@ -175,7 +174,7 @@ pub(crate) fn windows(home: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// When a window was, by the name of its file: start and length in milliseconds.
+/// Start and length of a window in milliseconds, from the name of its file.
 pub(crate) fn time_of(file: &Path) -> (u64, u64) {
     let name = file.file_name().unwrap().to_str().unwrap().strip_suffix(".pb.gz").unwrap();
     let (start, length) = name.split_once('-').unwrap();
@@ -187,7 +186,7 @@ pub(crate) fn folded(file: &Path) -> Folded {
     Folded::parse(&run(["convert", file.to_str().unwrap(), "-"]).success().stdout)
 }
 
-/// The sum of a metric's samples in an exposition.
+/// The sum of a metric's samples in Prometheus's text format.
 pub(crate) fn sum_of(exposition: &str, name: &str) -> f64 {
     let name = format!("jbpf_prof_{name}");
     let samples = exposition.lines().filter(|line| {
@@ -196,7 +195,7 @@ pub(crate) fn sum_of(exposition: &str, name: &str) -> f64 {
     samples.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
 }
 
-/// Asks over any connection, with more lines of the head.
+/// Sends a request over any connection, with more header lines in `head`.
 pub(crate) fn get(mut stream: impl Read + Write, path: &str, head: &str) -> std::io::Result<Answer> {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{head}\r\n")?;
     let mut bytes = Vec::new();

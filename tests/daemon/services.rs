@@ -1,4 +1,4 @@
-//! Containers as services: of Podman, in a user namespace, by their names in sinks and in queries.
+//! Containers of Podman, in a user namespace, are services: sinks and queries use their names.
 
 use prost::Message as _;
 
@@ -26,7 +26,7 @@ fn a_jvm_in_a_container_of_podman_is_a_service() {
             ports[0], ports[1]
         );
         let mut daemon = Daemon::start(&home("services"), &urls);
-        // However long a machine that has other things to do takes for that.
+        // On a busy machine this may take long.
         let window = format!("/window?format=folded&container={name}");
         daemon.wait("enough of it", |daemon| {
             let kept = daemon.ask("api.sock", &window).ok().filter(|answer| answer.status == 200);

@@ -1,4 +1,4 @@
-//! How long JVMs were kept from running, over all windows.
+//! The throttled time of JVMs over all windows.
 
 use std::process::Command;
 use std::thread;
@@ -11,12 +11,12 @@ use testkit::java::{Jdk, Program};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, skip};
 
-/// More than a group can use.
+/// More CPU time than a group can use.
 fn enough() -> usize {
     1000 * thread::available_parallelism().unwrap().get()
 }
 
-/// A group whose limit is not felt; none, which is told, where there can be no limit.
+/// A group whose limit has no effect yet; `None`, with a message, where no limit is possible.
 fn group(name: &str) -> Option<Group> {
     let group = is_root().then(|| Group::limitable(name))?;
     match &group {
@@ -31,7 +31,7 @@ fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
     let Some(group) = group("throttled-window") else { return };
     let _java = Program::new("Shares").start_in(&group);
     let before = group.throttled();
-    // The JVM's stacks wait for the next window, and with them the window that has them.
+    // The JVM's stacks wait for the next window, and so does the window that contains them.
     let mut daemon =
         Daemon::start(&home("throttled"), "window = \"1s\"\njava = \"agent\"\nlog-level = \"info\"");
     daemon.wait("the first window", |daemon| daemon.said().contains("sampling: begun"));
@@ -53,14 +53,14 @@ fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
     );
 }
 
-/// Windows wait to be told as long as a JVM that ran in the first of them does not say whether it has names.
+/// Windows are not reported while a JVM that ran in the first of them has not said whether it has names.
 #[test]
 fn a_jvm_that_ends_while_windows_wait_is_told_in_its_own() {
     let Some(group) = group("throttled-ended") else { return };
     let throttled = Program::new("Shares").start_in(&group);
     let mut daemon = Daemon::start(&home("held"), "window = \"1s\"\njava = \"agent\"\nlog-level = \"info\"");
     daemon.wait_for_windows(1);
-    // It runs while it is linked, and then does nothing.
+    // The JVM runs while it is linked, and then does nothing.
     let slow = native::library(&scratch("slow-link"), "slow_link", &[]);
     let line = Program::new("Shares").paused().host_command(&Jdk::host());
     let held = Target::spawn(Command::new(&line[0]).args(&line[1..]).env("LD_AUDIT", slow));
@@ -69,7 +69,7 @@ fn a_jvm_that_ends_while_windows_wait_is_told_in_its_own() {
     group.limit(100);
     daemon.wait("a limit that is felt", |_| group.throttled() > begun + 1.0);
     let within = group.throttled() - begun;
-    // What it was kept from in its last window nobody can tell.
+    // The throttled time of a JVM's last window cannot be known.
     thread::sleep(Duration::from_millis(2500));
     drop(throttled);
     thread::sleep(Duration::from_millis(2500));

@@ -1,5 +1,5 @@
-//! The rooms import in one direction only (docs/architecture.md, "Rooms"), no two files need each other, and each foreign library
-//! stays in its rooms.
+//! The rooms import in one direction only (docs/architecture.md, "Rooms"), no two files need each other, and each
+//! foreign library stays in its rooms.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 mod source;
@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use source::{Module, Source};
 
-/// Lines that a file may have.
+/// The limit on the lines of a file.
 const MAX_LINES: usize = 500;
 
-/// What each room may name. The crate's root and `main` are above all rooms.
+/// The rooms that each room may name. The crate's root and `main` are above all rooms.
 const ROOMS: [(&str, &[&str]); 21] = [
     ("backoff", &[]),
     ("text", &[]),
@@ -67,7 +67,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ),
 ];
 
-/// Every library, with the rooms that may use it, outside their tests. `*` stands for all.
+/// Every library, with the rooms that may use it outside of tests. `*` stands for all rooms.
 const LIBRARIES: [(&str, &[&str]); 41] = [
     ("addr2line", &["symbolize"]),
     ("ahash", &["capture", "symbolize", "profile"]),
@@ -86,7 +86,7 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
     ("inferno", &["output"]),
     ("jiff", &["cli", "session", "daemon"]),
     ("jvm_symbols_log", &["jvm"]),
-    // `symbolize` lists the loaded BPF programs: their symbols are the kernel's.
+    // `symbolize` lists the loaded BPF programs, whose symbols are the kernel's.
     ("libbpf_rs", &["capture", "symbolize"]),
     ("libbpf_sys", &["capture", "symbolize"]),
     ("libc", &["*"]),
@@ -97,7 +97,7 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
     ("opentelemetry_proto", &["output"]),
     ("perf_event_open_sys", &["capture"]),
     ("postcard", &["process", "jvm", "symbolize"]),
-    // The daemon has the messages of calls; the formats of profiles are output's.
+    // `daemon` has the messages of RPC calls; the formats of profiles belong to `output`.
     ("prost", &["output", "daemon"]),
     ("rustc_demangle", &["symbolize"]),
     ("rustix", &["*"]),
@@ -208,7 +208,7 @@ fn room(module: &Module) -> Option<&str> {
     module.first().map(String::as_str)
 }
 
-/// Files that need each other, directly or by way of others.
+/// Files that need each other, directly or through others.
 fn circles(imports: &BTreeMap<&Module, BTreeSet<&Module>>) -> Vec<Vec<String>> {
     let reached = |from: &Module| {
         let mut found: BTreeSet<&Module> = BTreeSet::new();
@@ -244,7 +244,7 @@ fn circles_are_found() {
     assert_eq!(circles(&imports), [["b", "c"]]);
 }
 
-/// What a file hands on and uses itself, what a macro has in it, and a type by its short name.
+/// A re-export that the file itself uses, a path in a macro, and a type by its short name.
 #[test]
 fn what_is_needed_is_seen_however_it_is_written() {
     let dir = tempfile::tempdir().unwrap();

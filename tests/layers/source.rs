@@ -1,4 +1,4 @@
-//! The product's source as a tree of modules: what each file names of the others. Code for tests is left out.
+//! The product's source as a tree of modules: the names that each file uses from others. Test code is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,20 +11,19 @@ use syn::{Attribute, Item, ItemUse, Meta, Token, UseTree, Visibility};
 /// A module by its path in the crate: `["process", "maps"]`.
 pub type Module = Vec<String>;
 
-/// One file.
 pub struct File {
     pub lines: usize,
-    /// What it names, from the beginning of the crate or of a library on.
+    /// The paths that the file names, from the root of the crate or of a library on.
     pub named: BTreeSet<Vec<String>>,
-    /// Its public types.
+    /// The file's public types.
     pub types: Vec<String>,
-    /// What others may name as if it were its own: the name, and where it is.
+    /// Names that other files may use as if this file defined them, and the path of each definition.
     reexports: BTreeMap<String, Vec<String>>,
-    /// Where that is: rooms and libraries that it shows to others, which is no need of its own.
+    /// These paths: rooms and libraries that the file re-exports and does not need itself.
     pub handed_on: BTreeSet<Vec<String>>,
 }
 
-/// All files of the library, by their modules.
+/// All files of the library, by module.
 pub struct Source(pub BTreeMap<Module, File>);
 
 impl Source {
@@ -32,7 +31,7 @@ impl Source {
         Source::of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
     }
 
-    /// The library whose root this directory has.
+    /// The library whose root is in this directory.
     pub fn of(root: &Path) -> Source {
         let mut source = Source(BTreeMap::new());
         source.add(root, &root.join("lib.rs"), Vec::new());
@@ -40,10 +39,10 @@ impl Source {
         source
     }
 
-    /// The file in which a name is defined that is written in full, or is one of a library (then `None`).
+    /// The file that defines a full path; `None` if a library defines it.
     pub fn defined_in(&self, name: &[String]) -> Option<&Module> {
         let mut name = name.strip_prefix(&["crate".to_owned()])?.to_vec();
-        // Names that lead to each other in a circle would not compile.
+        // Re-exports that lead to each other in a circle would not compile.
         loop {
             let known = (0..=name.len()).rev().find(|&end| self.0.contains_key(&name[..end]))?;
             let (module, file) = self.0.get_key_value(&name[..known])?;
@@ -91,7 +90,7 @@ impl Source {
         self.0.insert(module, File { lines, named, types, reexports, handed_on: BTreeSet::new() });
     }
 
-    /// Writes names in full that begin with `super`, `self` or a module inside.
+    /// Completes paths that begin with `super`, `self` or a submodule.
     fn resolve_relative(&mut self) {
         let modules: BTreeSet<Module> = self.0.keys().cloned().collect();
         for (module, file) in &mut self.0 {
@@ -99,7 +98,7 @@ impl Source {
             for place in file.reexports.values_mut() {
                 *place = absolute(&modules, module, place);
             }
-            // What it hands on and uses itself it needs.
+            // A file needs a re-export that it uses itself.
             let own = |name: &Vec<String>| {
                 let place = file.reexports.get(&name[0])?;
                 Some([place.as_slice(), &name[1..]].concat())
@@ -111,7 +110,7 @@ impl Source {
     }
 }
 
-/// The name of a type that other files can use.
+/// The name of a public type.
 fn public_type(item: &Item) -> Option<String> {
     let (visibility, name) = match item {
         Item::Struct(item) => (&item.vis, &item.ident),
@@ -134,7 +133,7 @@ fn absolute(modules: &BTreeSet<Module>, module: &Module, name: &[String]) -> Vec
     }
 }
 
-/// Whether something is compiled for tests or fuzz targets only.
+/// Whether an item is compiled only for tests or fuzz targets.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
@@ -144,7 +143,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Gathers what a file names.
+/// Collects the names in a file.
 #[derive(Default)]
 struct Names {
     named: BTreeSet<Vec<String>>,
@@ -156,7 +155,7 @@ impl Names {
         self.named.insert(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
     }
 
-    /// The paths in the body of a macro, which is no syntax before it is unfolded: `matches!(e, room::Error::None)`.
+    /// The paths in a macro's body, which has no syntax before its expansion: `matches!(e, room::Error::None)`.
     fn tokens(&mut self, tokens: &str) {
         let text = tokens.replace(" :: ", "::");
         for word in text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')) {
@@ -167,7 +166,7 @@ impl Names {
         }
     }
 
-    /// The names of `use a::{b, c::d}`, and what each is called here.
+    /// The paths of `use a::{b, c::d}`, each with its name in this file.
     fn leaves(tree: &UseTree, before: &[String], found: &mut Vec<(String, Vec<String>)>) {
         let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
         match tree {
@@ -205,7 +204,7 @@ impl<'ast> Visit<'ast> for Names {
         }
     }
 
-    /// What a derive is of: `#[derive(thiserror::Error)]`.
+    /// The paths in a derive: `#[derive(thiserror::Error)]`.
     fn visit_attribute(&mut self, attribute: &'ast Attribute) {
         if attribute.path().is_ident("derive") {
             let list = Punctuated::<syn::Path, Token![,]>::parse_terminated;
@@ -216,7 +215,7 @@ impl<'ast> Visit<'ast> for Names {
     fn visit_item_use(&mut self, using: &'ast ItemUse) {
         let mut found = Vec::new();
         Names::leaves(&using.tree, &[], &mut found);
-        // What is handed on is no import: whoever names it needs it.
+        // A re-export is no import: files that name it need it.
         if matches!(using.vis, Visibility::Inherited) {
             self.named.extend(found.into_iter().map(|(_, name)| name));
         } else {
@@ -234,6 +233,6 @@ impl<'ast> Visit<'ast> for Names {
         self.tokens(&of.tokens.to_string());
     }
 
-    /// `pub(in crate::room)` names nothing.
+    /// `pub(in crate::room)` does not name the room.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 }

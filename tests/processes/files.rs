@@ -1,4 +1,4 @@
-//! The files that real processes map, opened as they were mapped, and never another one.
+//! The files that real processes map are opened as they were mapped; another file is never opened instead.
 
 use std::collections::HashSet;
 use std::fs;
@@ -53,7 +53,7 @@ fn after_the_end_another_file_at_the_path_is_refused() {
         (|path, new| fs::write(path, new).unwrap(), Unopened::Replaced),
         (
             |path, new| {
-                // As likely as not the same inode number is used again.
+                // The new file probably gets the same inode number.
                 fs::remove_file(path).unwrap();
                 fs::write(path, new).unwrap();
             },
@@ -74,7 +74,7 @@ fn after_the_end_another_file_at_the_path_is_refused() {
         let mut mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
         let at = MonoNs::now();
         mapper.end();
-        // The kernel stamps files with the time of its last tick; the slack for that is 20 ms.
+        // The kernel stamps files with the time of its last tick; 20 ms are tolerated for that.
         std::thread::sleep(Duration::from_millis(100));
         change(&library, &two);
         table.listen_to_the_end_of(mapper.tgid);
@@ -100,7 +100,7 @@ fn an_unchanged_file_is_opened_after_the_end_and_shared() {
         found.push(file);
     }
     assert_eq!(found[0].id, found[1].id);
-    // Written over between two programs that map it: another content, under the same inode number.
+    // The file is overwritten between two programs that map it: other content, same inode number.
     fs::copy(dir.path().join("two.so"), &library).unwrap();
     let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
     table.listen();
@@ -109,13 +109,13 @@ fn an_unchanged_file_is_opened_after_the_end_and_shared() {
     assert!(content(&file) == fs::read(dir.path().join("two.so")).unwrap());
 }
 
-/// A process in a mount namespace of its own, made by a script, as a container's first process is.
+/// A process in its own mount namespace, prepared by a script, like a container's first process.
 fn mount_namespace(dir: &Path, script: &str) -> Mapper {
     let script = format!("cd \"$0\" && {script} && echo READY 0 && exec cat");
     Mapper::start(Command::new("unshare").args(["-m", "sh", "-c", &script]).arg(dir))
 }
 
-/// A command that runs in that namespace, but as our child.
+/// A command that runs in that namespace but is a child of this process.
 fn entering(namespace: &Mapper, program: &Path) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--mount=/proc/{}/ns/mnt", namespace.tgid)).arg(program);
@@ -129,20 +129,20 @@ fn a_path_means_what_it_means_in_the_process_s_own_mount_namespace() {
     let two = fs::read(dir.path().join("two.so")).unwrap();
     let container = mount_namespace(dir.path(), "mount --bind two.so one.so");
     let start = || Mapper::start(entering(&container, &mapper).arg(&one));
-    // Alive, seen in /proc.
+    // The process lives and is found in /proc.
     let living = start();
     let mut processes = Processes::new(options());
     processes.scan(&Which::Tgids(&[living.tgid]));
     let file = file_at(&mut processes, &living, MonoNs::now());
     assert!(content(&file) == two && *file.path == *one && !file.deleted_or_replaced);
-    // Ended, and nothing is known of the namespace: our own file at that path is not taken for it.
+    // The process has ended in an unknown namespace: the file at that path in our namespace is not used.
     let mut table = Heard::new();
     let mut ended = start();
     let at = MonoNs::now();
     ended.end();
     table.listen_to_the_end_of(ended.tgid);
     assert_eq!(file_at(&mut table.processes, &ended, at).fd().unwrap_err(), Unopened::Replaced);
-    // Ended, but its namespace is known from another process of it.
+    // The process has ended, but another process of its namespace is known.
     let mut table = Heard::new();
     table.processes.scan(&Which::Tgids(&[container.tgid]));
     let root = table.processes.root(container.id, MonoNs::now()).unwrap();
@@ -162,13 +162,13 @@ fn in_a_chroot() {
     fs::copy(dir.path().join("mapper-static"), jail.join("prog")).unwrap();
     let start = || Mapper::start(Command::new("chroot").arg(&jail).arg("/prog"));
     let program = fs::read(jail.join("prog")).unwrap();
-    // Found in /proc, which shows the path as seen from our root.
+    // The process is found in /proc, which shows the path as seen from our root.
     let mapper = start();
     let mut processes = Processes::new(options());
     processes.scan(&Which::Tgids(&[mapper.tgid]));
     let file = file_at(&mut processes, &mapper, MonoNs::now());
     assert!(content(&file) == program && !file.deleted_or_replaced, "{file:?}");
-    // Heard of, and ended.
+    // The process is known from events, and has ended.
     let mut table = Heard::new();
     let mut mapper = start();
     table.listen();
@@ -186,7 +186,7 @@ fn on_overlayfs() {
     let dir = programs();
     fs::create_dir(dir.path().join("merged")).unwrap();
     fs::create_dir(dir.path().join("tmpfs")).unwrap();
-    // An upper directory may not lie on overlayfs itself.
+    // The upper directory of an overlay cannot be on overlayfs itself.
     let script = "mount -t tmpfs tmpfs tmpfs && mkdir tmpfs/upper tmpfs/work && mount -t overlay overlay -o \
         lowerdir=.,upperdir=tmpfs/upper,workdir=tmpfs/work merged && cp one.so merged/upper.so";
     let container = mount_namespace(dir.path(), script);
@@ -213,20 +213,20 @@ fn on_overlayfs() {
     }
 }
 
-/// Containers come and go: their file systems get the numbers of those before them, and so do the files in them.
+/// Containers come and go: their file systems reuse the numbers of earlier ones, and so do the files in them.
 #[test]
 fn numbers_of_files_that_are_used_again_name_other_files() {
     let dir = programs();
     let mounted = dir.path().join("mounted");
     fs::create_dir(&mounted).unwrap();
-    // Of one size, so that only the content tells them apart.
+    // The files have one size, so that only their content differs.
     let contents = ["one.so", "two.so"].map(|name| {
         let mut bytes = fs::read(dir.path().join(name)).unwrap();
         bytes.resize(1 << 17, 0);
         fs::write(dir.path().join(name), &bytes).unwrap();
         bytes
     });
-    // What is open keeps its number: only one file is.
+    // An open file keeps its inode number, so only one may stay open.
     let mut processes = Processes::new(ProcessOptions { max_open_files: 1, ..options() });
     let (mut seen, mut again) = (Vec::new(), 0);
     for round in 0..20 {

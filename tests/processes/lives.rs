@@ -1,4 +1,4 @@
-//! Real processes, from fork to exit, through the side-band and the table.
+//! Real processes, from fork to exit, through the sideband and the table.
 
 use std::collections::HashSet;
 use std::fs;
@@ -94,7 +94,7 @@ fn a_process_whose_main_thread_has_ended() {
     let code = processes.code(mapper.tgid).expect("a thread runs it");
     assert!(code.start_stack != 0);
     assert!(code.ranges.iter().any(|range| (range.start..range.end).contains(&mapper.address)));
-    // What is read of it is what is read of any other process.
+    // The other facts are read as for any other process.
     let (its, own) = (TargetRoot::of(mapper.tgid).unwrap(), TargetRoot::of(std::process::id()).unwrap());
     assert_eq!((its.identity, its.mount_ns, its.uid), (own.identity, own.mount_ns, own.uid));
     assert_eq!((its.start_ticks, its.ns_pid), (mapper.id.start / 10_000_000, mapper.tgid));
@@ -126,20 +126,20 @@ fn on_cpu_0(program: &[&str]) -> u32 {
 fn a_full_ring_is_counted_and_what_lives_is_still_known() {
     let dir = programs();
     let mut table = Heard { processes: Processes::new(options()), sideband: Sideband::open([0]).unwrap() };
-    // Nobody reads: 2,000 processes of more than 600 bytes each fill 512 KiB, and what comes then has no room.
+    // The ring is not read: 2,000 processes of more than 600 bytes each fill 512 KiB, and later records have no room.
     on_cpu_0(&["sh", "-c", "i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done"]);
     let mapper = dir.path().join("mapper");
     let mapper =
         Mapper::start(Command::new("taskset").args(["-c", "0"]).arg(mapper).arg(dir.path().join("one.so")));
     table.listen();
-    // The kernel says how many were lost when it has room again, with the next record on that CPU.
+    // Once there is room again, the kernel reports the number of lost records with the next record on that CPU.
     on_cpu_0(&["true"]);
     table.listen();
     assert!(table.sideband.lost() > 1000, "{}", table.sideband.lost());
     assert_eq!(table.processes.counts().events_lost, table.sideband.lost());
     let file = file_at(&mut table.processes, &mapper, MonoNs::now());
     assert!(content(&file) == fs::read(dir.path().join("one.so")).unwrap());
-    // Those whose end was lost are forgotten too.
+    // Processes whose end was lost are forgotten too.
     table.processes.retire(MonoNs(0));
     table.processes.retire(MonoNs(MonoNs::now().0 + 1));
     assert!(table.processes.counts().programs < 500, "{:?}", table.processes.counts());
@@ -174,7 +174,7 @@ fn a_storm_of_processes_is_seen_whole_in_flat_memory() {
     let mut done = false;
     while !done {
         assert!(Instant::now() < deadline, "{} of {} ended", ended.len(), 2 * EACH);
-        // Looked at before the rings are emptied: then they hold all of it.
+        // The check comes before the rings are emptied: then they hold everything.
         done = spawners.iter().all(|spawner| spawner.is_finished());
         table.sideband.wait(Duration::from_millis(50)).unwrap();
         for event in table.sideband.drain() {
@@ -195,7 +195,7 @@ fn a_storm_of_processes_is_seen_whole_in_flat_memory() {
     assert_eq!(table.sideband.lost(), 0, "the rings were emptied in time");
     assert_eq!(table.sideband.bad(), 0);
     let ours: HashSet<u32> = spawned.iter().copied().collect();
-    // Other tests of this process fork, too.
+    // Other tests of this process fork too.
     for seen in [&mut forked, &mut executed, &mut ended] {
         seen.retain(|tgid| ours.contains(tgid));
         seen.sort_unstable();

@@ -1,4 +1,4 @@
-//! Real processes: what the side-band tells of them, and their files. Needs root.
+//! Real processes: their events in the sideband, and their files. Needs root.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 mod files;

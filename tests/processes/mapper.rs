@@ -1,4 +1,4 @@
-//! A process that maps code, says where, and waits; and a table that hears of it.
+//! A process that maps code, prints where, and waits; and a process table that follows it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -14,7 +14,7 @@ use jbpf_prof::process::{
 use jbpf_prof::sample::{MonoNs, ProcessId};
 use tempfile::TempDir;
 
-/// The usual limits, with the binary that the product is.
+/// The usual limits, with the product's binary.
 pub fn options() -> ProcessOptions {
     ProcessOptions { binary: PathBuf::from(env!("CARGO_BIN_EXE_jbpf-prof")), ..ProcessOptions::default() }
 }
@@ -28,7 +28,7 @@ pub fn num_cpus() -> u32 {
     online.trim().rsplit(['-', ',']).next().unwrap().parse::<u32>().unwrap() + 1
 }
 
-/// The identity that BPF would give, as near as `/proc` tells it.
+/// The identity that the BPF program would report, as exactly as `/proc` gives it.
 pub fn identity(tgid: u32) -> ProcessId {
     let stat = procfs::stat(tgid).unwrap();
     ProcessId { tgid, start: stat.start_ticks * 10_000_000, exec: 0 }
@@ -64,10 +64,10 @@ pub fn programs() -> TempDir {
     dir
 }
 
-/// A `mapper` that has said where its code is.
+/// A `mapper` that has printed where its code is.
 pub struct Mapper {
     pub child: Child,
-    /// Thread group; not the child's if another program started it.
+    /// The thread group, which is not the child's if another program started the mapper.
     pub tgid: u32,
     pub id: ProcessId,
     pub address: u64,
@@ -110,7 +110,7 @@ pub fn content(file: &MappedFile) -> Vec<u8> {
     bytes
 }
 
-/// A table that has heard all of a mapper's life so far.
+/// A process table that has received all events of a mapper's life so far.
 pub struct Heard {
     pub processes: Processes,
     pub sideband: Sideband,

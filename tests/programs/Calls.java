@@ -16,7 +16,7 @@ import java.util.zip.CRC32;
  * Truth: who calls whom. `round` calls each of the other methods, which stand for the sorts of calls and of code that
  * HotSpot knows: compiled and interpreted, virtual, through interfaces, method handles, reflection and native code and
  * back, with exceptions, through stubs of its own and of the C library. Below `round`, a method whose name ends with
- * `To` stands directly above the one that is named before it (`leafTo` is called by nobody but `leaf`).
+ * `To` stands directly above the one that is named before it (only `leaf` calls `leafTo`).
  * Run with `-XX:CompileCommand=dontinline,Calls*::*`, so that each is a frame of the machine's stack, and with
  * `-Dsun.reflect.inflationThreshold=2147483647 -Djdk.reflect.useNativeAccessorOnly=true`, so that reflection goes through
  * native code.

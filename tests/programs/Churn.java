@@ -4,11 +4,11 @@ import java.lang.ref.WeakReference;
 import java.util.function.LongUnaryOperator;
 
 /**
- * Truth: of the time in `applyAsLong`, a quarter goes to `Churn$First` and the rest to `Churn$Other`: classes of the same
- * shape that are loaded in turn, each time by another class loader, and are gone before the next comes, which may well get
- * their place in memory. One lives for some ten milliseconds, in the interpreter, or as many times as long
- * as the argument says; `unloaded` is printed each time one is gone. Which of the two it is, its callers say: `inFirst` and
- * `inOther`.
+ * Truth: of the time in `applyAsLong`, a quarter goes to `Churn$First` and the rest to `Churn$Other`: classes of the
+ * same shape that are loaded in turn, each time by another class loader. Each is gone before the next comes, which may
+ * get the same place in memory. A class lives for some ten milliseconds, in the interpreter, or as many times as long
+ * as the argument says; `unloaded` is printed each time one is gone. The callers show which of the two a class is:
+ * `inFirst` and `inOther`.
  */
 final class Churn {
     private static final int UNIT = 20_000;

@@ -3,9 +3,9 @@ import java.io.IOException;
 import java.io.InputStream;
 
 /**
- * Truth: `main` calls `Phase.run`, that `Phase.work`, and what this calls leaves compiled code in each way that faults and
- * false assumptions have: it reads fields of null (a SIGSEGV in compiled code, or a trap that deoptimizes it), and the one
- * class that a call could reach is joined by another. Each phase has fresh classes, so that all of it begins again.
+ * Truth: `main` calls `Phase.run`, which calls `Phase.work`. Callees leave compiled code in each way that faults and
+ * false assumptions cause: they read fields of null (a SIGSEGV in compiled code, or a trap that deoptimizes it), and a
+ * second class joins the only class that a call could reach. Each phase has fresh classes, so all begins again.
  * Run with `-XX:-OmitStackTraceInFastThrow`, or C2 throws one exception again and again and faults no more, and with
  * `-XX:CompileCommand=dontinline,Faults*::*`.
  */
@@ -31,12 +31,12 @@ final class Faults {
         private static final long HALF = 100_000_000L;
         private static long sink = 1;
 
-        /** So little that C1 alone compiles it: from the handler of the signal it goes on to a stub that throws. */
+        /** So small that C1 alone compiles it: after the signal handler, a stub throws the exception. */
         static long read(Base from) {
             return from.field;
         }
 
-        /** C2 compiles it, and leaves what a fault does to the interpreter. */
+        /** C2 compiles it, and leaves the effect of a fault to the interpreter. */
         static long trap(Base from, long x) {
             return x % 7 == 0 ? from.field : from.field / (x | 1);
         }
@@ -62,12 +62,12 @@ final class Faults {
         @Override
         public void run() {
             half(new Base());
-            // What was compiled for the one class is no good from here on.
+            // From here on, code that was compiled for the one class is invalid.
             half(new Derived());
         }
     }
 
-    /** Has classes of its own, of the same names. */
+    /** Defines its own classes with the same names. */
     static final class Fresh extends ClassLoader {
         @Override
         protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {

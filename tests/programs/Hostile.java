@@ -5,8 +5,8 @@ import java.nio.file.Paths;
 
 /**
  * Truth: all the time is in `spin`, a native method of hostile.c, which has built itself a stack of 2,000 frames
- * of compiled code that are dear to walk.
- * The argument: what the words are in which a return address is looked for, `readable` or `unreadable` addresses.
+ * of compiled code that are expensive to unwind.
+ * The argument: the words that are searched for a return address are `readable` or `unreadable` addresses.
  */
 final class Hostile {
     private Hostile() {}
@@ -29,7 +29,7 @@ final class Hostile {
     public static void main(String[] args) throws Exception {
         System.load(System.getProperty("java.class.path") + "/libhostile.so");
         long where = 0;
-        // Until it is called by compiled code.
+        // Until compiled code calls it.
         for (int i = 0; i < 200_000; i++) {
             where |= spin(0);
         }

@@ -8,7 +8,7 @@
  *     thrice > other > burn40    40 %
  *
  * Run with `-XX:CompileCommand=inline` for all of them and `dontinline,InlinedShares::round`; with DebugNonSafepoints,
- * since the methods are compiled before anybody attaches.
+ * since the methods are compiled before the agent attaches.
  */
 final class InlinedShares {
     static int unit = 5_000;

@@ -9,14 +9,14 @@ import java.util.stream.LongStream;
 import java.util.stream.Stream;
 
 /**
- * Several truths in one JVM, for machines on which starting a JVM takes long. After everything is compiled (to be run
- * with `-Xbatch`) the thread `shares` stands in `round` and the chains of InlinedShares that it inlines, and the thread
- * `deep` does now and then what Deep does, as deep as the first argument says. An emulated CPU takes its time for each
- * instruction, and no two copies of a loop need have the same, so the program measures the truth itself: `truth` and the
- * nanoseconds that calls of burn10, burn20, burn30 and burn40 took in some rounds, printed again and again: all of them,
- * and then as if all had been as fast as the fast ones. Where the host stops the guest the clock goes on and no CPU of
- * the guest ticks, so the first are too long for some; the second are too short for what is not always equally fast. A
- * second argument ends the program when `shares` has used so many seconds of CPU time.
+ * Several truths in one JVM, for machines on which starting a JVM takes long. Run it with `-Xbatch`. After everything
+ * is compiled, the thread `shares` is in `round` and the inlined chains of InlinedShares. The thread `deep` sometimes
+ * does what Deep does, as deep as the first argument says. On an emulated CPU two copies of a loop may take different
+ * times, so the program measures the truth itself. Again and again it prints `truth` and the nanoseconds that calls of
+ * burn10, burn20, burn30 and burn40 took in some rounds: the sums, and then the sums as if all calls had been as fast
+ * as the fast ones. When the host stops the guest, the clock goes on but no CPU of the guest ticks, so some of the
+ * first sums are too long. The second sums are too short for code that is not always equally fast. With a second
+ * argument the program ends when `shares` has used so many seconds of CPU time.
  */
 final class Known {
     /** After so many rounds of calls everything is compiled: each counts as 17 calls and loops, of 15,000 at most. */
@@ -41,7 +41,7 @@ final class Known {
     private static final long[][] TOOK = new long[4][MEASURED];
     private static int measured;
 
-    /** A look at the clock is a system call here, so there are few. */
+    /** Reading the clock is a system call here, so it is rarely read. */
     static void took(int part) {
         long now = System.nanoTime();
         TOOK[part][measured] = now - last;
@@ -132,7 +132,7 @@ final class Known {
             while (true) {
                 long begin = System.nanoTime();
                 deep(1, depth, 500_000);
-                // Whether its stacks are whole is seen in few samples, and `shares` wants the CPUs of a busy host.
+                // Few samples show whether its stacks are whole, and `shares` needs the CPUs of a busy host.
                 LockSupport.parkNanos(3 * (System.nanoTime() - begin));
             }
         });

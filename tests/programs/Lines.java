@@ -1,7 +1,7 @@
 /**
  * Truth: of `loops`, 30 % of the work is in the first loop and 70 % in the second, and none at the method's end.
  * No two rounds take equally long, so that they do not keep step with the ticks. The program prints the lines of both,
- * so that nobody counts lines by hand. Run with DebugNonSafepoints and `-XX:CompileCommand=dontinline,Lines::loops`.
+ * so that no test counts lines by hand. Run with DebugNonSafepoints and `-XX:CompileCommand=dontinline,Lines::loops`.
  * Arguments: how often `loops` runs before it is ready (2,000: compiled), and how many tenths of the work are the first
  * loop's in place of three: in the interpreter the two are not equally fast, see Chains, but no work takes no time.
  */

@@ -1,7 +1,7 @@
 /**
  * Threads of two pools whose names differ behind the 15 bytes that the kernel keeps: `inventory-service-reader-1` and `-2`
  * are in `reads`, `inventory-service-writer-1` and `-2` in `writes`; and one of birds, which the kernel cuts within a
- * character. Meanwhile everything is moved about in the heap, again and again.
+ * character. Meanwhile the collector moves everything in the heap, again and again.
  */
 final class Pools {
     private static volatile Object garbage;

@@ -1,6 +1,6 @@
 import java.io.IOException;
 
-/** What every profiled program does alike: it says when it is warm, and it ends when whoever started it is gone. */
+/** Common to all profiled programs: they print when they are warm, and end when their parent is gone. */
 final class Target {
     private Target() {}
 
@@ -24,7 +24,7 @@ final class Target {
                 continue;
             }
         } catch (IOException closed) {
-            // As good as the end.
+            // The same as the end of input.
         }
         System.exit(0);
     }

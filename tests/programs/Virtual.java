@@ -3,7 +3,7 @@ import java.lang.reflect.Method;
 /**
  * Truth: virtual threads burn CPU time in `burn`. One of them never leaves its carrier: `down` stands above `burn` as
  * often as the first argument says. Two yield before each `burn`, which brings them back without most of the frames that
- * they had: `resumed` tells them. Needs JDK 21 and two carriers; compiled for JDK 8.
+ * they had: `resumed` marks them. Needs JDK 21 and two carriers; compiled for JDK 8.
  */
 final class Virtual {
     private static volatile long sink = 88172645463325252L;

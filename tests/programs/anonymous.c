@@ -6,7 +6,7 @@
 
 #include "target.h"
 
-/* More than the function's own length, and less than what the program has of code. */
+/* More than the function's length, and less than the length of the program's code. */
 #define LENGTH 256
 
 typedef unsigned long work(unsigned long x, unsigned long rounds);

@@ -1,4 +1,4 @@
-/* Recursion as deep as is asked for, and at its end libc, which calls what compares values: each program has its own. */
+/* Recursion of a given depth; at its end libc's qsort calls by_value, which each program defines itself. */
 #include <stdlib.h>
 
 #define NOINLINE __attribute__((noinline, noclone))

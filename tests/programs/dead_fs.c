@@ -1,6 +1,6 @@
 /*
- * A user-space file system (FUSE) whose server goes silent: it takes requests and never answers them, as a server does
- * that hangs or wants to do harm. Seen in a mount namespace of its own only; all of it ends with this process.
+ * A user-space file system (FUSE) whose server goes silent: it accepts requests and never answers them, like a server
+ * that hangs or is malicious. Only this process's own mount namespace has it, and it ends with this process.
  *   dead_fs file DIR PROGRAM   mounts on DIR and runs a copy of PROGRAM from there; silent from SIGUSR1 on: says "silent"
  *   dead_fs lock DIR [MAPPED]  runs locked_work in a process one of whose threads holds the memory lock while it waits
  *                              for the server, until SIGUSR2; it has also mapped the file MAPPED
@@ -76,7 +76,7 @@ static struct fuse_attr attributes(unsigned long node)
 	return attr;
 }
 
-/* Nothing is valid for longer than this one answer, so that the next stat asks again. */
+/* Attributes are valid for one answer only, so the next stat asks again. */
 static void serve(const struct fuse_in_header *in, const void *body)
 {
 	static char block[1 << 17];
@@ -122,7 +122,7 @@ static void serve(const struct fuse_in_header *in, const void *body)
 	}
 }
 
-/* Serves until it is silent; then only takes. What would be written back is never answered. */
+/* Serves until it is silent, then only reads requests. Requests to write back are never answered. */
 static void serve_all(void)
 {
 	static char request[1 << 18];
@@ -149,7 +149,7 @@ static void serve_all(void)
 			continue;
 
 		if (in->opcode == FUSE_WRITE || in->opcode == FUSE_SETATTR) {
-			/* Whoever waits for this holds the lock of its memory. */
+			/* The thread that waits for this answer holds its memory lock. */
 			silent = said = 1;
 			waiting = *in;
 			puts("ready");
@@ -191,7 +191,7 @@ static void run_locked(const char *path, const char *mapped)
 		x = locked_work(x);
 }
 
-/* With all of it in the page cache the program itself needs the server no more. */
+/* With the whole file in the page cache the program no longer needs the server. */
 static void run_from(const char *path)
 {
 	static char block[1 << 16];
@@ -211,7 +211,7 @@ static const unsigned char loop[] = { 0xeb, 0xfe };
 static const unsigned char loop[] = { 0x00, 0x00, 0x00, 0x14 };
 #endif
 
-/* The file system has answered when this is ready. */
+/* When this prints `ready`, the file system has answered. */
 static void run_generated(const char *path)
 {
 	void *code = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -249,14 +249,14 @@ int main(int argc, char **argv)
 	    mount("dead", argv[2], "fuse", 0, options))
 		fail("mount");
 	snprintf(path, sizeof(path), "%s/file", argv[2]);
-	/* Without SA_RESTART: reading is to be interrupted. */
+	/* Without SA_RESTART, so that the signal interrupts the read. */
 	sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = be_silent }, NULL);
 	sigaction(SIGUSR2, &(struct sigaction){ .sa_handler = be_done }, NULL);
 
 	pid_t parent = getpid(), pid = fork();
 
 	if (pid == 0) {
-		/* The server's descriptor must be the only one: with it the file system ends, and with that every wait. */
+		/* Only the server may have the descriptor: closing it ends the file system, and with it every wait. */
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent || close(fuse))
 			_exit(1);
 		if (!strcmp(argv[1], "root")) {

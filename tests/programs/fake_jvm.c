@@ -1,13 +1,13 @@
 /*
- * A process that maps HotSpot's libjvm.so and is no JVM: fake_jvm LIBJVM MODE. It says that its only thread is a Java thread.
- *   none      says nothing of threads, and that it got SIGQUIT
+ * A process that maps HotSpot's libjvm.so but is no JVM: fake_jvm LIBJVM MODE. It shows its thread as a Java thread.
+ *   none      no Java thread in its memory; prints "quit" at SIGQUIT
  *   deaf      does not catch SIGQUIT and has no attach socket
  *   mute      catches SIGQUIT and does nothing
  *   silent    its attach socket accepts and says nothing
  *   drip      answers one byte every 50 ms, without end
  *   flood     answers without end
  *   close     accepts and closes
- *   lie       says that the agent is loaded; shows a file that looks like its log and is none
+ *   lie       answers that the agent is loaded; has a file that looks like the agent's log but is not
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ static void on_quit(int signal)
 		(void)!write(STDOUT_FILENO, "quit\n", 5);
 }
 
-/* What HotSpot tells of a field (runtime/vmStructs.hpp). */
+/* HotSpot's description of a field (runtime/vmStructs.hpp). */
 struct field {
 	const char *class, *name, *type;
 	int is_static;
@@ -47,7 +47,7 @@ static const struct field *field(void *library, const char *class, const char *n
 	return NULL;
 }
 
-/* Has the JVM's array of threads hold one: this. */
+/* Makes the JVM's array of threads contain this thread only. */
 static void make_thread(void *library)
 {
 	static char array[4096], thread[4096], own[4096];
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
 	if (!is_none)
 		make_thread(library);
 	signal(SIGPIPE, SIG_IGN);
-	/* As a JVM that runs Java. */
+	/* A JVM that runs Java catches SIGTERM too. */
 	signal(SIGTERM, on_term);
 	if (strcmp(mode, "deaf"))
 		signal(SIGQUIT, on_quit);

@@ -1,6 +1,6 @@
 /*
- * Makes a JVM on its first thread and has Java compiled; then a child is forked, which has a copy of the JVM and none of its
- * other threads, and goes on with Java: forked LIBJVM CLASSPATH SECONDS. It is forked so long after "ready"; said is
+ * forked LIBJVM CLASSPATH SECONDS: makes a JVM on its first thread, and has Java compiled. SECONDS after "ready" it
+ * forks a child, which has a copy of the JVM without the JVM's other threads and goes on with Java. The parent prints
  * "child PID".
  */
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 100000; i++)
 		x = (*env)->CallStaticLongMethod(env, class, turn, x);
 	ready();
-	/* No compiler is to hold a lock when its thread is left behind. */
+	/* No compiler thread may hold a lock at the fork, because the child lacks the thread. */
 	sleep(atoi(argv[3]));
 	pid_t child = fork();
 

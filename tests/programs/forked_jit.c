@@ -1,6 +1,6 @@
 /*
- * A runtime that has generated code, has written of it in its perf map, and then forks two workers. `same` runs what the map
- * describes: before_fork. `other` has put other code at that address since, and tells nobody. With an argument all of them
+ * A runtime that generates code, lists the code in its perf map, and then forks two workers. `same` runs the listed
+ * code, before_fork. `other` has put other code at that address since, and updates no map. With an argument all of them
  * end after so many seconds.
  */
 #include <stdlib.h>

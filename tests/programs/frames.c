@@ -4,11 +4,11 @@
  *   signal    main, spin, (the kernel's frame), on_alarm, work; with `signal stack` the handler has a stack of its own,
  *             with `signal bare` it returns to code without a description, as in musl's programs
  *   leaves    main, caller, and tiny, which has pushes, pops and no frame pointer; no work of their own
- *   slot      main and slot, which is at work where entries of the procedure linkage table jump and where they have pushed
+ *   slot      main and slot, which works before and after the push in an entry of the procedure linkage table
  *   thread    the same as chain, in a thread
- *   forks     the same as chain, in one child after the other, of which none lives long
- *   two       the same as chain, and in a thread in until_told: that one ends when SIGUSR1 comes
- *   coroutine in_coroutine, chain x 40 and so on, on a stack of its own, below which there is nobody; in and out of it
+ *   forks     the same as chain, in one short-lived child after the other
+ *   two       the same as chain, and in a second thread in until_told, which ends at SIGUSR1
+ *   coroutine in_coroutine, chain x 40 and so on, on a stack of its own without callers; switches in and out of it
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -26,8 +26,8 @@ static volatile unsigned long sink;
 
 #ifdef __x86_64__
 /*
- * An entry of the procedure linkage table takes no time, so this has its shape and its description, and takes some: 16
- * bytes, a push that ends at the 11th, and what linkers say of all entries in one (System V ABI of AMD64, lazy binding):
+ * An entry of the procedure linkage table takes no time, so slot has its shape and description, and takes time: 16
+ * bytes, a push that ends at the 11th, and the linkers' one rule for all entries (System V ABI of AMD64, lazy binding):
  * CFA = rsp + 8 + ((rip & 15) >= 11) * 8.
  */
 void slot(unsigned before, unsigned after);
@@ -87,7 +87,7 @@ static void in_and_out(void)
 	getcontext(&inside);
 	inside.uc_stack.ss_size = 1 << 16;
 	inside.uc_stack.ss_sp = malloc(inside.uc_stack.ss_size);
-	/* Lies on the stack where a caller's frame would: an address of code, which the function is not called from. */
+	/* This word is in the place of a caller's frame: an address of code, but not of a caller. */
 	inside.uc_link = (ucontext_t *)(unsigned long)in_coroutine;
 	makecontext(&inside, in_coroutine, 0);
 	for (;;)
@@ -114,11 +114,11 @@ static void on_alarm(int unused)
 }
 
 #ifdef __x86_64__
-/* As in musl: assembler that says nothing of its frame. */
+/* As in musl: assembler without a description of its frame. */
 __asm__(".text\nnop\nbare_return: mov $15, %rax\nsyscall\n");
 extern void bare_return(void);
 
-/* What the kernel takes: libc would put a restorer of its own there. */
+/* The kernel's structure, because libc's function would set its own restorer. */
 struct bare_action {
 	void (*handler)(int);
 	unsigned long flags;

@@ -1,12 +1,12 @@
 /* The native method of Hostile.java. */
 #include <jni.h>
 
-#define FRAMES 2000 /* more than are walked */
+#define FRAMES 2000 /* more than are unwound */
 #define SEARCHED 63 /* words in which a return address is looked for: bpf/step_hotspot.h */
 
 static jlong stack[FRAMES * (SEARCHED + 64)];
 
-/* The stack of which each frame has no return address in its place: `word` 62 times, and only then one. */
+/* The stack whose frames have no return address in its place: 62 times `word`, and only then a return address. */
 static inline __attribute__((always_inline)) void on_stack(jlong word, jlong pc, long size)
 {
 	long at = 0;
@@ -31,7 +31,7 @@ JNIEXPORT jlong JNICALL Java_Hostile_spin(JNIEnv *env, jclass class, jlong word)
 
 	(void)env;
 	(void)class;
-	/* What has called keeps fp: its frame ends two words above. */
+	/* The caller keeps fp: its frame ends two words above. */
 	if (word)
 		on_stack(word, frame[1], (jlong *)frame[0] - frame);
 	return frame[1];

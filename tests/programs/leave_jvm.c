@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 
 	if (argc < 4)
 		return 1;
-	/* All threads have it blocked: none but this one takes it. */
+	/* All threads block the signal, so that only this one receives it, by sigwait. */
 	sigemptyset(&leave);
 	sigaddset(&leave, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &leave, NULL);

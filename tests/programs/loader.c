@@ -1,4 +1,4 @@
-/* Loads the agent that its first argument names, and calls it as a JVM that gives nothing at all would. */
+/* Loads the agent in its first argument, and calls the agent like a JVM that provides no function at all. */
 #include <dlfcn.h>
 #include <stdio.h>
 

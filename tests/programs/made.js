@@ -1,4 +1,4 @@
-// A function that is young all the time: each burns for a tenth of a second of CPU time, and then there is the next one.
+// A function that is always new: each one burns a tenth of a second of CPU time, and then the next one is made.
 'use strict';
 
 function make(number) {

@@ -1,5 +1,5 @@
 /*
- * Maps code, says where, and waits: prints "READY <address>\n" and ends when its standard input does.
+ * Maps code, prints "READY <address>\n", and waits; ends when its standard input ends.
  *   mapper LIBRARY   the address of `work` in LIBRARY
  *   mapper           the address of its own main
  *   mapper leave     the same, from a second thread: the main thread has ended

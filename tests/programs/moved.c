@@ -1,12 +1,12 @@
 /*
- * Truth: all of the time in main -> outer -> middle -> work, which a file has and which have been moved into memory of no
- * file, as programs do it that want their code in huge pages.
+ * Truth: all of the time is in main -> outer -> middle -> work. Their code was moved from a file to memory without a
+ * file, as in programs that want their code in huge pages.
  *   moved mremap              in place, by mremap
  *   moved over                in place: memory of no file is mapped over the file's, and filled
  *   moved late                the same, a second and a half after `ready`
- *   moved elsewhere           a copy runs, the file's code is there still
+ *   moved elsewhere           a copy runs; the file's code stays mapped
  *   moved library LIBRARY     `over` with a library's code
- *   moved patched             `over`; one byte that never runs, in the page of `work`, is another one than the file's
+ *   moved patched             `over`; one byte in the page of `work`, which never runs, differs from the file's
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 // Truth: burn10, burn20, burn30 and burn40 take 10, 20, 30 and 40 %, as in Shares.java. Run with `--no-turbo-inlining`, or
-// they are one function. The end of whoever started it is not noticed: it is killed.
+// they are one function. The program does not notice the end of its parent: the test kills it.
 'use strict';
 
 let sink = 88172645;

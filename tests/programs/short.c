@@ -1,6 +1,6 @@
 /*
- * short MS [LIFE]: burns MS milliseconds of its own CPU time in short_lived_work, and lives for LIFE milliseconds at
- * least: what is left of them it sleeps.
+ * short MS [LIFE]: burns MS milliseconds of its own CPU time in short_lived_work. Then it sleeps until it is at least
+ * LIFE milliseconds old.
  */
 #include <stdlib.h>
 #include <time.h>

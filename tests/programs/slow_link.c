@@ -1,6 +1,6 @@
 /*
- * For LD_AUDIT: a linker that takes 1.5 s of CPU time for libjvm.so, after it has mapped it and before it has relocated
- * it, as it does on a machine that has little time for it.
+ * For LD_AUDIT: makes the linker take 1.5 s of CPU time for libjvm.so, after it has mapped the library and before it
+ * has relocated the library, as on a busy machine.
  */
 #define _GNU_SOURCE
 #include <link.h>

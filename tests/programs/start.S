@@ -1,6 +1,6 @@
 /*
- * The start code of a program as distributions have it that compile glibc with `-fcf-protection` (sysdeps/x86_64/start.S):
- * that nobody has called it is said behind its first instruction.
+ * The start code of a program in distributions that compile glibc with `-fcf-protection` (sysdeps/x86_64/start.S): the
+ * rule that it has no caller begins after its first instruction.
  */
 	.text
 	.globl _start
@@ -24,7 +24,7 @@ _start:
 	.cfi_endproc
 	.size _start, .-_start
 
-/* What libc's atexit asks for; it is crtbegin's otherwise. */
+/* libc's atexit needs this symbol, which crtbegin usually defines. */
 	.data
 	.globl __dso_handle
 	.hidden __dso_handle

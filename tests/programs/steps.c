@@ -34,8 +34,8 @@ static NOINLINE unsigned long of_variable_size(unsigned long n)
 }
 
 /*
- * Frames that share so many bytes as their caller likes: by the code and the stack pointer below them nobody can tell where
- * the one ends, and where it did the time before its return address still stands.
+ * Frames that share a number of bytes as their caller likes: the code and the stack pointer below them do not show
+ * where the upper frame ends. At the place where it ended the time before, its return address is still there.
  */
 static NOINLINE unsigned long below_both(unsigned long n)
 {

@@ -1,6 +1,6 @@
 /*
- * swap ONE OTHER: loads one library, works in it for 300 ms, unloads it, and loads the other one, which gets its place; and
- * so on. What a walk takes for the caller of the one if it believes that it is the other is `never`.
+ * swap ONE OTHER: in turn loads one library, works in it for 300 ms, unloads it, and loads the other one, which gets
+ * its place. An unwinder that uses the table of the wrong library finds `never` as the caller.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * A library that works until a time, in a frame whose WORDS words are all the same: where a frame of another size would
- * have its return address, there is that word.
+ * A library that works until a given time, in a frame of WORDS words that are all the same: in a frame of another size,
+ * this word would be the return address.
  */
 #include "target.h"
 

@@ -1,4 +1,4 @@
-/* What every profiled C program does alike: it ends with whoever started it, and says when it is at work. */
+/* Common to all profiled C programs: they end with their parent, and print `ready` when they work. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>

@@ -1,6 +1,6 @@
 /*
- * Truth: each round touches ten new pages in touch10 and thirty in touch30, and nothing else of it faults. The rounds begin
- * when the file of the first argument is there; the second one is their number. With a third one it ends after them.
+ * Truth: each round touches ten new pages in touch10 and thirty in touch30, without other faults. The rounds begin when
+ * the file in the first argument exists; the second one is their number. With a third one the program then ends.
  */
 #include <stdlib.h>
 #include <sys/mman.h>

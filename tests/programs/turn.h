@@ -1,7 +1,7 @@
 /*
  * turn_a MS [N NEXT]: burns MS milliseconds of its own CPU time in work_of_a, then becomes the program NEXT for its turn,
  * N times in all. turn_b is the same, but its work is work_of_b at the same address of its file: without ASLR
- * (setarch -R), what was true of the one is false of the other, wherever it is asked for.
+ * (setarch -R), names and callers of addresses in one program are wrong in the other.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static __attribute__((noinline)) unsigned long WORK(unsigned long x)
 
 int main(int argc, char **argv)
 {
-	/* Exec does not set the clock back. */
+	/* Exec does not reset the clock. */
 	unsigned long begin = us_of(CLOCK_PROCESS_CPUTIME_ID), x = 88172645463325252ul;
 	unsigned long ms = argc > 1 ? strtoul(argv[1], NULL, 10) : 5;
 	unsigned long turns = argc > 3 ? strtoul(argv[2], NULL, 10) : 0;

@@ -1,6 +1,6 @@
 /*
- * An endless stream of stacks of which no two are alike: the path through sixteen functions spells a counter. It is the
- * hostile neighbour of a test: it must neither fill the profiler's maps nor cost anybody else their samples.
+ * An endless stream of stacks that all differ: the path through sixteen functions spells a counter. This program is the
+ * hostile neighbour in tests: it must neither fill the profiler's maps nor cost other processes their samples.
  */
 #include "target.h"
 

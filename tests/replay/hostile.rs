@@ -1,27 +1,27 @@
-//! Memory that was laid out to make walks dear: whatever a process does, a walk reads so much and no more.
+//! Memory laid out to make unwinding expensive: whatever a process does, the reads for one stack are limited.
 
 use jbpf_prof::unwind::{BlockFields, CodeHeap, HotSpot};
 
 use crate::recording::{FAILED_READ, MAX_READS, Recording, Walked};
 use testkit::skip;
 
-/// The heap's code can be read up to its middle, all of its segment map can be.
+/// The heap's code is readable up to its middle; its segment map is readable whole.
 const HEAP: u64 = 0x7000_0000_0000;
 const HEAP_END: u64 = HEAP + 0x2_0000;
 const SEGMENT_MAP: u64 = 0x7100_0000_0000;
 const STACK: u64 = 0x7200_0000_0000;
 const FRAMES: usize = 1_024;
-/// Words in which a return address is looked for, and those of a frame as the heap's only block has them.
+/// The words that are searched for a return address, and the words of a frame in the heap's only block.
 const SEARCHED: usize = 63;
 const FRAME: usize = 2;
 
-/// Follows a call; as far from the block's beginning as the segment map is gone through.
+/// The address follows a call, and is as far from the block's beginning as the segment map is followed.
 const PC: u64 = HEAP + 0x1000;
 const LEAF: u64 = PC - 64;
-/// Of code that can be read and follows no call; of memory that is not there.
+/// An address in readable code that follows no call, and an address without memory.
 const READABLE: u64 = HEAP + 0x2000;
 const UNREADABLE: u64 = HEAP_END - 0x1000;
-/// In no range that anybody knows: left by frame pointer.
+/// An address in no known range: unwound by frame pointer.
 const ELSEWHERE: u64 = HEAP - 0x1000;
 
 fn jvm() -> HotSpot {
@@ -41,7 +41,7 @@ fn jvm() -> HotSpot {
     }
 }
 
-/// One block, from the heap's beginning, with a call before `PC`; its frames have so many words.
+/// One block from the heap's beginning on, with a call before `PC`; its frames have this many words.
 fn code(frame: usize) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(HEAP_END - HEAP).unwrap() / 2];
     bytes[8] = 1;
@@ -51,14 +51,14 @@ fn code(frame: usize) -> Vec<u8> {
     bytes
 }
 
-/// A segment map by which the block is as many steps away as it has segments.
+/// A segment map in which the block is as many steps away as it has segments.
 fn segments() -> Vec<u8> {
     let mut map = vec![1; 1024];
     map[0] = 0;
     map
 }
 
-/// Frames without return address in its place; only the last of the words that are gone through is one.
+/// Frames without a return address in its place: only the last searched word is one.
 fn stack(word: u64) -> Vec<u64> {
     let mut frame = vec![0; FRAME];
     frame.resize(FRAME + SEARCHED - 1, word);
@@ -66,7 +66,7 @@ fn stack(word: u64) -> Vec<u64> {
     frame.repeat(FRAMES + 64)
 }
 
-/// As `tests/programs/replay/recording.h` has it.
+/// A recording in the format of `tests/programs/replay/recording.h`.
 #[derive(Default)]
 struct Made(Vec<u8>);
 
@@ -104,7 +104,7 @@ impl Made {
     }
 }
 
-/// The read that spends the last of it may be one that fails.
+/// The read that reaches the limit may be one that fails.
 #[track_caller]
 fn assert_bounded(name: &str, stacks: &[Walked]) {
     let dearest = stacks.iter().map(Walked::cost).max().unwrap();
@@ -128,20 +128,20 @@ fn frames_that_are_as_dear_as_can_be_end_the_walk() {
         let [stack] = &stacks[..] else { panic!("{} stacks", stacks.len()) };
         assert_eq!(stack.end, "depth", "{name}");
         assert!(stack.cost() >= MAX_READS, "{name}: {} reads", stack.cost());
-        // It is true as far as it goes, and each frame but the last was as dear as it was meant to be.
+        // The stack is true as far as it goes, and each frame but the last one cost as much as intended.
         assert!(stack.addresses()[1..].iter().all(|pc| *pc == PC), "{name}: {:x?}", stack.words);
         let each = stack.cost() / (stack.words.len() as u64 - 1);
         assert!(stack.words.len() > 3 && each > dearest, "{name}: {each} reads a frame");
     }
 }
 
-/// Each frame lies at the end of a page, and what is not needed of the next one is not there: no read goes beyond.
+/// Each frame lies at the end of a page. Memory behind it that no frame needs is missing: no read goes beyond.
 #[test]
 fn frames_at_the_end_of_memory_are_read() {
     if !applies() {
         return;
     }
-    // The second lie on both sides of a page's end.
+    // In the second case, frames lie on both sides of a page's end.
     for (name, place, zeros) in [("ends", 0xff0, 30), ("borders", 0xff8, 31)] {
         let mut made = Made::default();
         for frame in 0..FRAMES as u64 {
@@ -151,13 +151,13 @@ fn frames_at_the_end_of_memory_are_read() {
         made.tick([ELSEWHERE, STACK + place, STACK + place, 0, 0, 0]);
         let stacks = made.walk(name);
         assert_bounded(name, &stacks);
-        // What is not there is the leaf's code.
+        // The read that fails is that of the leaf's code.
         assert_eq!((stacks[0].end.as_str(), stacks[0].failed), ("depth", 1), "{name}");
         assert_eq!(stacks[0].words.len(), FRAMES, "{name}");
     }
 }
 
-/// The words of the stack that the walk before has read are of another process, maybe.
+/// The stack words that the walk before has read may be those of another process.
 #[test]
 fn a_walk_sees_nothing_of_the_one_before() {
     if !applies() {
@@ -166,14 +166,14 @@ fn a_walk_sees_nothing_of_the_one_before() {
     let mut made = Made::default();
     made.stack(STACK, &[[STACK + 16, ELSEWHERE, 0, ELSEWHERE].as_slice(), &[0; 508]].concat());
     made.tick([ELSEWHERE, STACK, STACK, 0, 0, 0]);
-    // Nothing lies there.
+    // No memory is recorded at this stack pointer.
     made.tick([ELSEWHERE, 0, 8, 0, 0, 0]);
     let stacks = made.walk("stale");
     assert_eq!(stacks[0].words.len(), 3, "{:x?}", stacks[0].words);
     assert_eq!((stacks[1].words.len(), stacks[1].end.as_str()), (1, "bad_read"), "{:x?}", stacks[1].words);
 }
 
-/// Each stack is walked by the steps of those before, too: other code may have come meanwhile.
+/// Each stack is also unwound by the steps of those before, but other code may have come meanwhile.
 #[test]
 fn code_that_is_replaced_is_stepped_from_by_what_is_there_now() {
     if !applies() {
@@ -183,7 +183,7 @@ fn code_that_is_replaced_is_stepped_from_by_what_is_there_now() {
     made.memory(SEGMENT_MAP, &segments());
     for frame in [4, 4, 6, 5] {
         let mut words: Vec<u64> = (1..=40 * frame).map(|at| if at % frame == 0 { PC } else { 0 }).collect();
-        // Nothing stays of those before.
+        // Clears all words of the stack before.
         words.resize(320, 0);
         made.memory(HEAP, &code(frame));
         made.stack(STACK, &words);
@@ -198,7 +198,7 @@ fn code_that_is_replaced_is_stepped_from_by_what_is_there_now() {
     assert_eq!(again, [false, true, false, false], "only one of them has stood there before");
 }
 
-/// Chance lays out memory, of words that lead somewhere.
+/// Random memory, made of words that lead somewhere.
 #[test]
 fn whatever_memory_holds_a_walk_is_bounded() {
     if !applies() {
@@ -235,7 +235,7 @@ fn whatever_memory_holds_a_walk_is_bounded() {
         for at in 0..32 {
             made.tick([word(), STACK + 64 * at, STACK + 64 * at + 80, word(), word(), word()]);
         }
-        // In every other of them a part of the heap is the interpreter's: what it runs stands in its frames.
+        // In every second round a part of the heap is the interpreter's, whose frames contain the method that it runs.
         let interpreter = if round % 2 == 0 { (HEAP + 0x2000, HEAP + 0xa000) } else { (0, 0) };
         let vm = HotSpot { interpreter, bcp: round / 2 % 2, ..jvm() };
         all.extend(made.walk_in(&format!("chance-{round}"), &vm));

@@ -1,5 +1,5 @@
-//! Java: from one instruction to the next a stack changes by a call or a return, or its leaf goes on; nothing else can be
-//! true. The frames below, which never return, stay what they are.
+//! Java: from one instruction to the next a stack changes by one call or one return, or only its leaf goes on. The
+//! frames below, which never return, stay unchanged.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use testkit::profiler::binary;
 
 const STEPS: u32 = 10_000;
 
-/// A frame: an address of code, or a method that is interpreted.
+/// A frame: a code address, or an interpreted method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Frame {
     Code(u64),
     Method { method: u64, bcp: u64 },
 }
 
-/// Leaf first.
+/// The frames of a stack's words, leaf first.
 fn frames(words: &[u64]) -> Vec<Frame> {
     const INTERPRETED: u64 = 3;
     let mut words = words.iter();
@@ -34,8 +34,8 @@ fn frames(words: &[u64]) -> Vec<Frame> {
     frames
 }
 
-/// Whether one stack can follow the other. An interpreted method stands at the bytecode that calls until that returns; a
-/// leaf's method stays the same, but when it is gone already and the caller is not there again (0).
+/// Whether one stack can follow the other. An interpreted caller stays at the bytecode of its call until the call
+/// returns. The leaf's method stays the same, unless it has ended and its caller is not restored yet (0).
 fn follows(before: &[Frame], now: &[Frame]) -> bool {
     let ((leaf, callers), (new, new_callers)) = (before.split_first().unwrap(), now.split_first().unwrap());
     let went_on = callers == new_callers
@@ -75,12 +75,12 @@ fn steps(jdk: &Jdk) {
         ("c2-fp", FRAME_POINTERS, "60000"),
     ] {
         if (jdk.version, how) == (8, "c1") {
-            // Around Math.sin's slow way it saves registers, among them addresses that may be of calls: how many of its
-            // instructions have no whole stack depends on the numbers. `tests/hotspot.rs` holds it to its share of time.
+            // Around the slow path of Math.sin, JDK 8 saves registers that may hold addresses after calls. How many
+            // instructions lack a whole stack depends on the numbers. `tests/hotspot.rs` limits their share of time.
             continue;
         }
         let program = Program::new("Steps").without(FRAME_POINTERS);
-        // Buffers for a few arrays: there is a call of the JVM for a new one in each recording.
+        // Buffers for a few arrays: each recording has a call into the JVM for a new buffer.
         let buffers = ["-XX:TLABSize=4k", "-XX:MinTLABSize=2k", "-XX:-ResizeTLAB"];
         let program = program
             .flags(&["-XX:+UseSerialGC", flags])
@@ -95,18 +95,18 @@ fn steps(jdk: &Jdk) {
             assert_eq!(hotspot.frame_pointers, flags == FRAME_POINTERS, "{name}");
             Recording::of_thread(&name, (target.pid(), main_thread(target.pid())), &hotspot, STEPS)
         };
-        // A JVM may be stopped in the middle of a safepoint, and then its thread waits for ever: another one is taken.
+        // A JVM may be stopped in the middle of a safepoint, and its thread then waits forever: another JVM is started.
         let recording = (0..5).find_map(record).expect("five JVMs were stopped at safepoints");
         let stacks = recording.walk();
         check(&name, &recording, &stacks);
-        // Steps that are known need none of what the JVM has noted of the code; with frame pointers none does.
+        // Known steps need no code data of the JVM; with frame pointers no step needs it.
         if flags != FRAME_POINTERS {
             assert_known_steps_are_cheaper(&name, &stacks);
         }
     }
 }
 
-/// All stacks are whole and follow from one to the next.
+/// Asserts that all stacks are whole and that each can follow the one before.
 fn check(name: &str, recording: &Recording, stacks: &[Walked]) {
     let mut short: BTreeMap<_, usize> = BTreeMap::new();
     for stack in stacks.iter().filter(|stack| stack.end != "root") {

@@ -1,4 +1,4 @@
-//! Programs in C and C++: who called whom is known at each instruction from the calls themselves.
+//! Programs in C and C++: the calls themselves give the true callers of each instruction.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 use crate::recording::{Part, Recording, Walked, assert_cheap, assert_known_steps_are_cheaper};
 use testkit::{native, skip, sources};
 
-/// Walks every stack of a program: no frame may be wrong, and this share of the stacks is whole.
+/// Unwinds every stack of a program: no frame may be wrong, and at least this share of the stacks is whole.
 fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
     let recording = Recording::of(name, program, part);
     let mut stacks = recording.walk();
-    // Of the callers of the function with `int3` only the walker knows; they are the same ones always.
+    // Only the unwinder knows the callers of the function with `int3`; they never change.
     let callers = stacks[0].addresses()[1..].to_vec();
     stacks.iter_mut().for_each(|stack| stack.truth.extend(&callers));
     let is_true = |stack: &&Walked| stack.truth.starts_with(&stack.addresses());
@@ -24,8 +24,8 @@ fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
     assert!(untrue.is_empty(), "{} of {} stacks have wrong frames", untrue.len(), stacks.len());
     let mut short = BTreeMap::new();
     let place = |pc: Option<&u64>| recording.place(*pc.unwrap());
-    // A rule that is not followed; or libgcc has given rbp to the handler already, and what throws, which a distribution
-    // has compiled with frame pointers, is not to be left by it any more.
+    // The unwinder does not follow a rule, or libgcc has already set rbp for the handler. The function that throws,
+    // which a distribution compiled with frame pointers, then cannot be unwound by rbp.
     let is_known = |stack: &Walked| {
         let in_libgcc = || place(stack.addresses().first()).contains("/libgcc_s.so");
         stack.end == "no_rule" || (stack.end == "not_up" && in_libgcc())
@@ -46,7 +46,7 @@ fn every_frame(name: &str, program: &Path, part: Part, least: f64) {
     assert!(whole as f64 > least * stacks.len() as f64, "{short:#?}");
 }
 
-/// Its functions are bound when they are first called: glibc's trampoline for that has a CFA by rbx, which is not followed.
+/// The program binds functions at their first call: glibc's trampoline has a CFA by rbx, which is not followed.
 #[test]
 fn every_instruction_of_a_c_program() {
     if applies() {

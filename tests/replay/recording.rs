@@ -1,4 +1,4 @@
-//! Recordings of programs, and the walker of `bpf/` in user space on them: `tests/programs/replay`.
+//! Recordings of programs, and the unwinder of `bpf/` that runs on them in user space: `tests/programs/replay`.
 
 use std::cell::RefCell;
 use std::fs;
@@ -16,24 +16,24 @@ use jbpf_prof::unwind::{
 
 use testkit::{scratch, sources};
 
-/// What is above an address is a tag.
+/// The bits of an address; the bits above are a tag.
 pub(crate) const ADDRESS: u64 = (1 << 60) - 1;
-/// `JP_MAX_READS` and `JP_FAILED_READ`: what a walk may read, and what a read costs that fails.
+/// `JP_MAX_READS` and `JP_FAILED_READ`: the limit on reads for one stack, and the cost of a read that fails.
 pub(crate) const MAX_READS: u64 = 8_192;
 pub(crate) const FAILED_READ: u64 = 32;
 const VDSO: &str = "[vdso]";
 
-/// A stack as the walker sees it, and the return addresses as they are, if they are known. Leaf first.
+/// A stack as the unwinder sees it, and the true return addresses if they are known. Leaf first.
 pub(crate) struct Walked {
-    /// As `enum jp_end` calls it.
+    /// The stop reason, as in `enum jp_end`.
     pub(crate) end: String,
-    /// How often it has read memory, and how often that was not there.
+    /// The number of memory reads, and how many of them failed.
     pub(crate) reads: u64,
     pub(crate) failed: u64,
-    /// How often it has looked at memory or tables; and how often so when it walked by what all walks before have noted.
+    /// The number of looks at memory or tables; `again` is that of a second walk with all steps noted before.
     pub(crate) looks: u64,
     pub(crate) again: u64,
-    /// As they would go to user space: `JP_WORD_*`.
+    /// The words for user space: `JP_WORD_*`.
     pub(crate) words: Vec<u64>,
     pub(crate) truth: Vec<u64>,
 }
@@ -51,40 +51,39 @@ impl Walked {
         Walked { end: end.to_owned(), reads, failed, looks, again, words, truth: numbers(truth) }
     }
 
-    /// What it has read, as `JP_MAX_READS` counts it.
+    /// The cost of all reads, as `JP_MAX_READS` counts it.
     pub(crate) fn cost(&self) -> u64 {
         self.reads + (FAILED_READ - 1) * self.failed
     }
 
-    /// Addresses, whatever they are of.
+    /// The addresses without their tags.
     pub(crate) fn addresses(&self) -> Vec<u64> {
         self.words.iter().map(|word| word & ADDRESS).collect()
     }
 }
 
-/// What of a program is recorded.
+/// The part of a program that is recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// From its first instruction to its last.
+    /// From the first instruction to the last.
     All,
-    /// From its first `int3` until the function returns that has it.
+    /// From the first `int3` until the function that contains it returns.
     Function,
 }
 
-/// A program that was run an instruction at a time.
+/// A program that ran one instruction at a time.
 pub(crate) struct Recording {
     dir: PathBuf,
     maps: Vec<MapsEntry>,
-    /// The pages that the profiler would load, and where the space begins.
+    /// The table pages that the profiler would load, and where the space begins.
     pages: (Vec<u8>, u32),
 }
 
 impl Recording {
-    /// Runs a program.
     pub(crate) fn of(name: &str, program: &Path, part: Part) -> Recording {
         let mut record = Command::new(tool("record"));
         if part == Part::Function {
-            // What the linker does is recorded of one program, for all.
+            // One program records the work of the dynamic linker for all programs.
             record.env("LD_BIND_NOW", "1");
         }
         let part = if part == Part::All { "all" } else { "part" };
@@ -95,7 +94,7 @@ impl Recording {
         Recording { dir, maps, pages }
     }
 
-    /// Runs so many instructions of a thread of a JVM; none if it came to wait for another thread: they stand still.
+    /// Runs this many instructions of a JVM's thread; `None` if it waits for another thread: all others stand still.
     pub(crate) fn of_thread(
         name: &str,
         (pid, tid): (u32, u32),
@@ -109,9 +108,9 @@ impl Recording {
                 args.extend([start.to_string(), length.to_string()]);
             }
         }
-        // Before: it does not survive.
+        // The mappings are read before, because the process does not survive the recording.
         let maps = maps_of(Path::new(&format!("/proc/{pid}/maps")));
-        // The file itself: where the tests run in a chroot, paths in a container begin above that. Only root is led to it.
+        // The mapped file itself: in a chroot, a container's paths begin above it. Only root may follow these links.
         let mapped = |entry: &MapsEntry| match rustix::process::geteuid().is_root() {
             true => format!("/proc/{pid}/map_files/{:x}-{:x}", entry.start, entry.end).into(),
             false => entry.path.to_path_buf(),
@@ -121,7 +120,7 @@ impl Recording {
         Some(Recording { dir, maps, pages })
     }
 
-    /// What nobody has recorded: a JVM's code heaps and whatever a recording may hold.
+    /// An artificial recording: a JVM's code heaps, and any content.
     pub(crate) fn made(name: &str, jvm: &HotSpot, recording: &[u8]) -> Recording {
         let dir = scratch("recordings").join(name);
         fs::create_dir_all(&dir).unwrap();
@@ -129,7 +128,7 @@ impl Recording {
         Recording { dir, maps: Vec::new(), pages: load(&[], |entry| entry.path.to_path_buf(), Some(jvm)) }
     }
 
-    /// Walks all its stacks.
+    /// Unwinds all recorded stacks.
     pub(crate) fn walk(&self) -> Vec<Walked> {
         let (pages, space) = &self.pages;
         let file = self.dir.join("pages");
@@ -142,7 +141,7 @@ impl Recording {
         said.lines().map(Walked::parse).collect()
     }
 
-    /// Where an address is, for people.
+    /// An address as text for people.
     pub(crate) fn place(&self, pc: u64) -> String {
         let entry = self.maps.iter().find(|entry| (entry.start..entry.end).contains(&pc));
         entry.map_or_else(
@@ -152,7 +151,7 @@ impl Recording {
     }
 }
 
-/// A JVM's code heaps are a quarter of a gigabyte, and there are many JVMs. A test that fails leaves what it walked.
+/// A JVM's code heaps are a quarter of a gigabyte, and there are many JVMs. A failed test keeps its recording.
 impl Drop for Recording {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -161,8 +160,8 @@ impl Drop for Recording {
     }
 }
 
-/// Asserts that honest stacks, each with the number of its frames, are far from costing what a walk may: that is 8 reads
-/// a frame, and these need at most 4, besides a few that fail or search.
+/// Asserts that honest stacks, each with its number of frames, stay far below the limit of 8 reads a frame: they need
+/// at most 4, besides a few reads that fail or search.
 #[track_caller]
 pub(crate) fn assert_cheap<'a>(name: &str, stacks: impl Iterator<Item = (&'a Walked, usize)>) {
     let spare = |(stack, frames): &(&Walked, usize)| 4 * *frames as i64 + 256 - stack.cost() as i64;
@@ -171,7 +170,7 @@ pub(crate) fn assert_cheap<'a>(name: &str, stacks: impl Iterator<Item = (&'a Wal
     assert!(spare(&(stack, frames)) >= 0, "{name}: {} reads for {frames} frames", stack.cost());
 }
 
-/// Asserts that what walks have noted spares the next ones looks at code and tables: two fifths of all at least.
+/// Asserts that noted steps spare later walks looks at code and tables: at least two fifths of all.
 #[track_caller]
 pub(crate) fn assert_known_steps_are_cheaper(name: &str, stacks: &[Walked]) {
     let sum = |looks: fn(&Walked) -> u64| stacks.iter().map(looks).sum::<u64>();
@@ -180,7 +179,7 @@ pub(crate) fn assert_known_steps_are_cheaper(name: &str, stacks: &[Walked]) {
     assert!(again * 5 < looks * 3, "{name}: {again} of {looks} looks");
 }
 
-/// Runs the recorder; the directory of what it wrote, none if the thread waits for one that stands still.
+/// Runs the recorder; returns its output directory, or `None` if the thread waits for one that stands still.
 fn record(record: &mut Command, name: &str, args: &[String]) -> Option<PathBuf> {
     const WAITS: i32 = 3;
     let dir = scratch("recordings").join(name);
@@ -197,7 +196,7 @@ fn maps_of(file: &Path) -> Vec<MapsEntry> {
     parse_maps(&fs::read(file).unwrap()).0
 }
 
-/// The pages that the profiler would load, and where the space begins; `file` says where the file of a mapping is.
+/// The pages that the profiler would load, and where the space begins; `file` gives the path of a mapping's file.
 fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&HotSpot>) -> (Vec<u8>, u32) {
     let pages = Rc::new(RefCell::default());
     let mut store = TableStore::new(Pages(Rc::clone(&pages)), TableBudget::default());
@@ -209,7 +208,7 @@ fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&H
         let (start, end) = (entry.start, entry.end);
         ranges.push(Range { start, end, code: Code::File(entry.offset), table: 0 });
     }
-    // Of the program, of libc or what has it, and of the vdso.
+    // Tables of the program, of libc or the file that contains libc, and of the vdso.
     assert!(maps.is_empty() || tables.iter().flatten().count() > 1, "no tables");
     for heap in jvm.iter().flat_map(|jvm| &jvm.heaps) {
         let (start, end) = heap.span;
@@ -221,7 +220,7 @@ fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&H
     pages.take()
 }
 
-/// Ours is every process's.
+/// All processes have the same vdso.
 fn own_vdso() -> Option<Vec<u8>> {
     let own =
         maps_of(Path::new("/proc/self/maps")).into_iter().find(|entry| *entry.path == *Path::new(VDSO))?;
@@ -230,7 +229,7 @@ fn own_vdso() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The pages of unwind tables, as a file, and the space that was published last.
+/// The pages of unwind tables as a file, and the space that was published last.
 struct Pages(Rc<RefCell<(Vec<u8>, u32)>>);
 
 impl TableMemory for Pages {
@@ -261,14 +260,14 @@ impl TableMemory for Pages {
     fn shrink(&mut self, _: u32) {}
 }
 
-/// `record` or `walker`, compiled once. The walker is bpf/'s own code: clang compiles it here too.
+/// `record` or `walker`, compiled once. The walker is the code of bpf/, compiled by clang here too.
 fn tool(name: &str) -> PathBuf {
     static TOOLS: OnceLock<PathBuf> = OnceLock::new();
     let dir = TOOLS.get_or_init(|| {
         let (dir, from) = (scratch("replay"), sources().join("replay"));
         let flags: [(&str, &str, &[&str]); 2] = [
             ("record", "cc", &["-Wextra"]),
-            // The attribute is one of BPF programs.
+            // Only BPF programs have the attribute.
             ("walker", "clang", &["-D__TARGET_ARCH_x86", "-Wno-unknown-attributes"]),
         ];
         for (tool, compiler, more) in flags {

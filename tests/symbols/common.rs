@@ -1,4 +1,4 @@
-//! Programs with known functions, and an address space in which each file lies at an address of its own.
+//! Programs with known functions, and an address space in which each file has its own address.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -11,10 +11,10 @@ use jbpf_prof::profile::{Frame, UnknownReason};
 use jbpf_prof::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
 use jbpf_prof::symbolize::{AddressSpaces, CodePlace, FileHandle, Named, SymbolConfig, Symbolizer};
 
-/// File `n` lies at `(n + 1) << 32`; above this is generated code.
+/// File `n` is at `(n + 1) << 32`; addresses from here on are generated code.
 pub(crate) const GENERATED: u64 = 1 << 46;
 
-/// Runs a command and wants it to succeed.
+/// Runs a command that must succeed; returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
@@ -26,7 +26,7 @@ pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/symbols").join(name)
 }
 
-/// Compiles the C program with these flags.
+/// Compiles `chain.c` and `other.c` with these flags.
 pub(crate) fn chain(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let out = dir.join(name);
     run(Command::new("gcc").args(["-O2", "-Wl,--build-id"]).args(flags).args([
@@ -38,7 +38,7 @@ pub(crate) fn chain(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     out
 }
 
-/// The virtual address of a symbol, by binutils; `symbol` is a part of its name, or ` name` for all of it.
+/// The virtual address of a symbol, by nm; `symbol` is a part of its name, or ` name` for all of it.
 pub(crate) fn address_of(binary: &Path, symbol: &str) -> u64 {
     let symbols = run(Command::new("nm").arg(binary));
     let is = |name: &str| symbol.strip_prefix(' ').map_or_else(|| name.contains(symbol), |all| name == all);
@@ -47,7 +47,7 @@ pub(crate) fn address_of(binary: &Path, symbol: &str) -> u64 {
     u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
 }
 
-/// The file offset of such a symbol.
+/// The file offset of a symbol.
 pub(crate) fn offset_of(binary: &Path, symbol: &str) -> u64 {
     offset_of_address(binary, address_of(binary, symbol))
 }
@@ -67,11 +67,11 @@ pub(crate) fn offset_of_address(binary: &Path, address: u64) -> u64 {
         .expect("a segment has the address")
 }
 
-/// Files at fixed addresses; perf maps through the real, safe opening.
+/// Files at fixed addresses; perf maps through the product's own, safe opening.
 #[derive(Default)]
 pub(crate) struct Space {
     files: Vec<FileHandle>,
-    /// Whose perf map it is.
+    /// The process whose perf map is opened.
     pub(crate) perf_map_pid: Option<u32>,
 }
 
@@ -80,7 +80,7 @@ impl Space {
         self.add_open(path.to_str().unwrap(), File::open(path).unwrap().into())
     }
 
-    /// The address of its first byte.
+    /// Returns the address of the file's first byte.
     pub(crate) fn add_open(&mut self, name: &str, fd: OwnedFd) -> u64 {
         self.files.push(FileHandle::Image { name: name.into(), fd: Arc::new(fd) });
         (self.files.len() as u64) << 32
@@ -139,7 +139,7 @@ pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: StopReason) -> Stack
     }
 }
 
-/// The frames of each stack, whole.
+/// The complete frames of each stack.
 pub(crate) fn frames(
     symbolizer: &mut Symbolizer,
     stacks: &[Stack],
@@ -159,7 +159,6 @@ pub(crate) fn leaf(symbolizer: &mut Symbolizer, space: &mut Space, pc: u64) -> V
     symbolizer.symbolize(&stacks, space).remove(0).frames
 }
 
-/// Their names.
 pub(crate) fn names(frames: &[Arc<Frame>]) -> Vec<&str> {
     frames.iter().map(|f| &*f.name).collect()
 }

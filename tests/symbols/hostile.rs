@@ -1,4 +1,4 @@
-//! Files that lie, files that change under our hands, workers that die: the rest stays right.
+//! Files with false content, files that change while they are read, workers that die: all other names stay right.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -18,7 +18,7 @@ use testkit::packed::Packed;
 
 use crate::common::{Space, address_of, chain, config, leaf, names, offset_of, run, stack, start};
 
-/// A small generator of the same numbers each time.
+/// A small generator that gives the same numbers each time.
 struct Random(u64);
 
 impl Random {
@@ -35,7 +35,7 @@ fn signal(symbolizer: &Symbolizer, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-/// A healthy file beside the bad one, to prove that it is still named.
+/// A good file beside the bad one, which must still be named.
 struct Healthy {
     pc: u64,
 }
@@ -51,11 +51,10 @@ impl Healthy {
     }
 }
 
-/// A file with random damage.
 fn damaged(good: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = good.to_vec();
     for _ in 0..=random.below(24) {
-        // Headers are hit as often as everything else together.
+        // Headers get as much damage as all the rest together.
         let (first, last) = (random.below(2) == 0, random.below(4) == 0);
         let within = if first { 1024 } else { bytes.len() as u64 };
         let from = if last { bytes.len() as u64 - 2048 } else { 0 };
@@ -68,7 +67,7 @@ fn damaged(good: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// blazesym's reading of lines does, on some of these: it costs a worker, and the second time the lines of the file.
+/// Only blazesym's reader of lines panics on some of these: that costs a worker, and the second time the file's lines.
 #[test]
 fn random_damage_makes_no_reader_of_names_panic() {
     let dir = tempfile::tempdir().unwrap();
@@ -137,7 +136,7 @@ fn call_frame_information_that_lies_names_only_its_own_file() {
             let offset = 0x1000 + i * 8;
             let called = native.functions_at(&[offset], true).remove(0).ok()?.remove(0).called;
             let Called::Start(start) = called else { return None };
-            // A description may lie about where a function ends, but never lead before its beginning.
+            // A description may be wrong about a function's end, but must not put its beginning behind the address.
             assert!((0x1000..=offset).contains(&start), "round {round}: {start:#x} for {offset:#x}");
             Some(start)
         });
@@ -151,14 +150,14 @@ fn a_debug_link_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let full = chain(dir.path(), "full", &["-g"]);
     let (mut symbolizer, mut space) = (start(), Space::default());
-    // A file beside it, one with an absolute name, one upwards: what the link says is the tenant's word, and where it
-    // leads to may be anybody's file. Debug files are found by their build id only.
+    // A file beside it, one with an absolute name, one upwards. A tenant writes the link, which may lead to any user's
+    // file. Debug files are found by their build id only.
     let absolute = full.to_str().unwrap().to_owned();
     for (nr, link) in ["full", &absolute, &format!("../../../../../../..{absolute}")].iter().enumerate() {
         let (linked, section) = (dir.path().join(format!("linked{nr}")), dir.path().join("section"));
         let mut content = link.as_bytes().to_vec();
         content.resize((link.len() + 4) & !3, 0);
-        // The checksum that a reader asks for.
+        // The checksum that readers of debug links check.
         let mut checksum = flate2::Crc::new();
         checksum.update(&fs::read(&full).unwrap());
         content.extend(checksum.sum().to_le_bytes());
@@ -172,7 +171,7 @@ fn a_debug_link_is_not_followed() {
     assert_eq!(symbolizer.stats().worker_lost, 0);
 }
 
-/// Packs the debug information of a file, and says of each packed section that it has so many bytes.
+/// Packs the debug information of a file; each packed section then states this size, in bytes.
 fn promising(dir: &Path, packed: Packed, size: u64) -> PathBuf {
     let (binary, file) = (chain(dir, "plain", &["-g3"]), dir.join(format!("{}-{size:x}", packed.name())));
     let pack = format!("--compress-debug-sections={}", packed.name());
@@ -187,7 +186,7 @@ fn promising(dir: &Path, packed: Packed, size: u64) -> PathBuf {
 fn a_section_that_promises_2_to_the_60_bytes_is_not_unpacked() {
     let dir = tempfile::tempdir().unwrap();
     for packed in [Packed::Zlib, Packed::ZlibGnu, Packed::Zstd] {
-        // Also one that could be had, and is not there; and less than there is.
+        // Also a size that could be allocated but is false, and one that is too small.
         for size in [1 << 60, u64::MAX, 400 << 20, 1] {
             let file = promising(dir.path(), packed, size);
             let (mut symbolizer, mut space) = (start(), Space::default());
@@ -204,14 +203,14 @@ fn a_section_that_promises_2_to_the_60_bytes_is_not_unpacked() {
     }
 }
 
-/// Sections that are small until they are unpacked, and together more than is unpacked of a file.
+/// Sections that are small while they are packed, and together exceed the limit of unpacked bytes for one file.
 #[test]
 fn a_bomb_costs_the_lines_of_its_file_and_no_more() {
     const EACH: u64 = 450 << 20;
     let dir = tempfile::tempdir().unwrap();
     let inside = |name: &str| dir.path().join(name);
     let (binary, bomb) = (chain(dir.path(), "plain", &["-g"]), inside("bomb"));
-    // GNU's older form, whose header is content as any other.
+    // GNU's older form, whose header is part of the content.
     let mut packed = b"ZLIB".to_vec();
     packed.extend(EACH.to_be_bytes());
     let mut zlib = flate2::write::ZlibEncoder::new(packed, flate2::Compression::best());
@@ -259,7 +258,7 @@ fn a_killed_worker_is_replaced_and_nothing_is_missing() {
     let (mut symbolizer, mut space) = (start(), Space::default());
     let healthy = Healthy::add(&mut space, dir.path());
     let first = symbolizer.worker_pid();
-    // Stopped, it cannot answer before it is killed, whichever comes first: the question or the signal.
+    // A stopped worker cannot answer before it is killed, whether the question or the signal comes first.
     signal(&symbolizer, Signal::STOP);
     let pid = Pid::from_raw(i32::try_from(first.unwrap()).unwrap()).unwrap();
     let killer = std::thread::spawn(move || kill_process(pid, Signal::KILL).unwrap());
@@ -274,14 +273,14 @@ fn a_killed_worker_is_replaced_and_nothing_is_missing() {
 fn a_worker_that_does_not_answer_is_given_up_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config();
-    // The worker that is started in its place has half of it.
+    // The worker that replaces this one has half of the deadline.
     config.deadline = Duration::from_secs(2);
     let (mut symbolizer, mut space) = (Symbolizer::start(config).unwrap(), Space::default());
     let slow = chain(dir.path(), "slow", &["-g"]);
     let base = space.add(&slow);
     let [inner, helper] = ["at_innermost", "at_helper"].map(|name| base + offset_of(&slow, name));
     let healthy = Healthy::add(&mut space, dir.path());
-    // It may be its DWARF that takes long.
+    // The file's DWARF may be what takes long, so the file loses only its lines and inlined functions.
     signal(&symbolizer, Signal::STOP);
     assert_eq!(names(&leaf(&mut symbolizer, &mut space, inner)), ["outer"]);
     let stats = symbolizer.stats();
@@ -324,7 +323,7 @@ fn what_is_no_elf_file_is_a_bad_file() {
 #[test]
 fn the_worker_has_no_rights() {
     let symbolizer = start();
-    // The first question is answered only when the worker has entered its sandbox.
+    // The worker answers its first question only after it has entered its sandbox.
     let (mut symbolizer, mut space) = (symbolizer, Space::default());
     let dir = tempfile::tempdir().unwrap();
     Healthy::add(&mut space, dir.path()).check(&mut symbolizer, &mut space);

@@ -1,4 +1,4 @@
-//! Java addresses through a log as the agent writes it.
+//! Java addresses through a log in the agent's format.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,16 +15,15 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::common::{GENERATED, Space, chain, frames, names, offset_of, stack, start};
 
-/// Code lies here, and is this long.
+/// The address and size of code in these tests.
 const CODE: u64 = GENERATED;
 const SIZE: u32 = 0x100;
 
-/// A log as it is followed.
 fn followed(file: File) -> JvmLog {
     JvmLog { file, clock_offset_ns: 0, consume: false, blobs: StubBlobs::default() }
 }
 
-/// A log, written.
+/// An agent log that a test writes.
 struct Log {
     file: File,
     end: u64,
@@ -78,7 +77,7 @@ impl Log {
         self.record(RecordType::Method, |out| encode::method(out, &class, name.as_bytes(), lines))
     }
 
-    /// Code of the first method; up to half of it the others are inlined, one into the other.
+    /// Logs code of the first method. Up to the middle of the code the others are inlined, one into the other.
     fn load(&mut self, flags: u8, time: u64, start: u64, methods: &[u64]) {
         let head = LoadHead { flags, time, sequence: self.sequence, start, size: SIZE };
         self.record(RecordType::Load, |out| {
@@ -103,10 +102,10 @@ impl Log {
 
 const JVM: ProcessId = ProcessId { tgid: 4242, start: 1, exec: 1 };
 
-/// No JVM.
+/// A process without a JVM.
 const OTHER: ProcessId = ProcessId { tgid: 4343, start: 1, exec: 1 };
 
-/// The frames of a stack of one word at a time, in tenths of a second.
+/// The frames of a stack of one word, sampled at this time, in tenths of a second.
 fn at(symbolizer: &mut Symbolizer, word: UserWord, tenths: u64) -> Vec<std::sync::Arc<Frame>> {
     let mut stack = stack(&[word], &[], StopReason::Root);
     stack.key.process = JVM;
@@ -138,13 +137,13 @@ fn inlined_chains_stubs_and_code_nobody_named() {
         (frames[2].file.as_deref(), frames[2].line, frames[2].bci),
         (Some("Source.java"), 20, Some(5))
     );
-    // The record in the middle ends there: a call that returns to it is in the chain, and so is the instruction at it,
-    // since the clock shows the one after the one that took the time; the next address is not.
+    // The record in the middle ends there. A call that returns to it is in the chain. So is a leaf at it, since the
+    // clock interrupts after the instruction that took the time. The next address is not.
     let middle = CODE + u64::from(SIZE) / 2;
     assert_eq!(at(&mut symbolizer, UserWord::Return(middle), 20).len(), 3);
     assert_eq!(at(&mut symbolizer, UserWord::Leaf(middle), 20).len(), 3);
     assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(middle + 1), 20)), ["a.b.Outer.run"]);
-    // A call that is the last instruction returns to the address behind the code.
+    // The return address of a call that is the last instruction lies behind the code.
     let end = CODE + u64::from(SIZE);
     assert_eq!(names(&at(&mut symbolizer, UserWord::Return(end), 20)), ["a.b.Outer.run"]);
     assert_eq!(at(&mut symbolizer, UserWord::Leaf(end), 20)[0].unknown, Some(UnknownReason::NotLogged));
@@ -166,7 +165,7 @@ fn an_address_is_named_after_its_owner_at_the_time() {
     let word = UserWord::Leaf(CODE + 1);
     assert_eq!(names(&at(&mut symbolizer, word, 20)), ["p.Old.m"]);
     assert_eq!(names(&at(&mut symbolizer, word, 30)), ["p.Old.m"]);
-    // Now it goes and another one comes: what was remembered is not believed any more, the past is what it was.
+    // Now other code replaces this code: the cached name is used no more, and the past stays as it was.
     log.unload(10 * SECOND, CODE);
     log.load(0, 10 * SECOND + SECOND / 5, CODE, &[new]);
     symbolizer.read_logs(&HashSet::new());
@@ -175,7 +174,7 @@ fn an_address_is_named_after_its_owner_at_the_time() {
         assert_eq!(names(&at(&mut symbolizer, word, 130)), ["p.New.m"]);
         assert_eq!(at(&mut symbolizer, word, 98)[0].unknown, Some(UnknownReason::CodeMoved));
     }
-    // All at once.
+    // All times in one call.
     let stacks: Vec<_> = [130, 40, 140, 50, 98, 40]
         .map(|tenths| {
             let mut stack = stack(&[word], &[], StopReason::Root);
@@ -189,8 +188,8 @@ fn an_address_is_named_after_its_owner_at_the_time() {
     assert_eq!(names, ["p.New.m", "p.Old.m", "p.New.m", "p.Old.m", "", "p.Old.m"]);
 }
 
-/// Stacks that look like a machine's: roots that many share, one in a few cut, astray, of another process, or from before
-/// the code was what it is now.
+/// Stacks like those of a real machine: many share roots. A few are cut, have an invalid address, are of another
+/// process, or are older than the present code.
 fn stacks_of_few_roots(words: &[UserWord], leaf: UserWord) -> Vec<Stack> {
     let mut seed = 1u64;
     let mut random = |below: usize| {
@@ -252,7 +251,7 @@ fn stacks_that_share_their_root_are_named_as_each_by_itself() {
         .map(|stack| alone.symbolize(std::slice::from_ref(stack), &mut space).remove(0).frames)
         .collect();
     let mut together = started(&log);
-    // The first time much of it is not known yet; the second time all is.
+    // In the first call much is not in the cache yet; in the second everything is.
     for time in ["first", "second"] {
         let frames = frames(&mut together, &stacks, &mut space);
         for ((stack, alone), together) in stacks.iter().zip(&each).zip(&frames) {
@@ -305,7 +304,7 @@ fn what_was_read_is_given_back() {
     let mut consumed = [0; 8];
     log.file.read_exact_at(&mut consumed, at::CONSUMED).unwrap();
     assert_eq!(u64::from_le_bytes(consumed), log.end);
-    // More comes behind, and all of it is known.
+    // More records follow, and all code is known.
     log.load(0, SECOND, CODE + 0x80_0000, &[method]);
     symbolizer.read_logs(&HashSet::new());
     for start in [CODE, CODE + 999 * u64::from(SIZE), CODE + 0x80_0000] {

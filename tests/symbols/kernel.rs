@@ -1,4 +1,4 @@
-//! Kernel addresses: the running kernel's, and made-up tables.
+//! Kernel addresses: those of the running kernel, and artificial tables.
 
 use std::fs;
 use std::io;
@@ -31,7 +31,7 @@ fn known_functions_of_the_running_kernel() {
     let kernel = [read, read + 1, end + 1, end];
     let frames =
         symbolizer.symbolize(&[stack(&[], &kernel, StopReason::NoUser)], &mut space).remove(0).frames;
-    // Root first; all but the leaf are return addresses, so one less is looked up.
+    // Root first. All but the leaf are return addresses, so the address before is looked up.
     assert_eq!(frames[0].unknown, None, "the last byte of text: {:?}", frames[0]);
     assert_eq!(frames[1].unknown, Some(UnknownReason::NotKernelText));
     assert_eq!(names(&frames[2..]), ["vfs_read", "vfs_read"]);

@@ -1,4 +1,4 @@
-//! Addresses of known functions through the public symbolizer and the real worker process.
+//! Addresses of known functions, symbolized by the public symbolizer and the real worker process.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests are tests
 

@@ -1,4 +1,4 @@
-//! Native functions are named right, or not at all.
+//! Native functions get the right name, or no name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn a_stack_is_root_first_and_returns_lie_in_the_caller() {
     let (mut symbolizer, mut space) = (start(), Space::default());
     let base = space.add(&binary);
     let at = |name: &str| base + offset_of(&binary, name);
-    // The return address of a call that is the last instruction of `outer` would be the next function's first byte.
+    // For a call that is the last instruction of `outer`, the return address is the next function's first byte.
     let size = run(Command::new("nm").arg("-S").arg(&binary));
     let outer = size.lines().find(|l| l.ends_with(" outer")).unwrap();
     let size = u64::from_str_radix(outer.split(' ').nth(1).unwrap(), 16).unwrap();
@@ -84,7 +84,7 @@ fn cpp_and_rust_names_are_demangled() {
     assert_eq!((names(&frames), frames[0].kind), (vec!["names::inner::spin"], Kind::Native));
 }
 
-/// Puts a file where debug files of its build id are looked for; returns the directory to look in.
+/// Installs a file as the debug file of its build id; returns the debug directory.
 fn install_debug_file(dir: &Path, file: &Path) -> PathBuf {
     let notes = run(Command::new("readelf").arg("-n").arg(file));
     let id = notes.lines().find_map(|l| l.trim().strip_prefix("Build ID: ")).unwrap();
@@ -115,7 +115,7 @@ fn stripped_files_take_names_from_the_debug_file_of_their_build_id() {
     let frames = leaf(&mut symbolizer, &mut space, base + offset);
     assert_eq!(names(&frames), ["outer", "middle", "innermost"]);
 
-    // Without it, and with one that anybody could have written, only the function's place is known.
+    // Without the debug file, and with one that every user can write, only the function's address is known.
     run(Command::new("chmod").args(["-R", "o+w"]).arg(&debug_dir));
     for dir in [Some(debug_dir), None] {
         let mut config = crate::common::config();
@@ -126,7 +126,7 @@ fn stripped_files_take_names_from_the_debug_file_of_their_build_id() {
     }
 }
 
-/// What a function is called in a copy of its file that has no symbols.
+/// The name of a function in a stripped copy of its file.
 fn place_of(full: &Path, copy: &str, function: &str) -> String {
     format!("{copy}!fun_{:x}", address_of(full, function))
 }
@@ -145,7 +145,7 @@ fn functions_of_stripped_files_are_told_apart_by_their_places() {
     let (mut symbolizer, mut space) = (start(), Space::default());
     for (name, file) in [("stripped", &stripped), ("bare", &bare)] {
         let base = space.add(file);
-        // What nm says of the full file is the truth.
+        // The truth is the output of nm for the full file.
         let sizes = run(Command::new("nm").args(["-S", "--defined-only"]).arg(&full));
         for function in ["outer", "other_unit", "main"] {
             let line = sizes.lines().find(|l| l.ends_with(&format!(" {function}"))).unwrap();
@@ -157,7 +157,7 @@ fn functions_of_stripped_files_are_told_apart_by_their_places() {
                 assert_eq!((frames[0].kind, frames[0].unknown), (Kind::Native, None));
             }
         }
-        // Assembler without call frame information belongs to no function that is known.
+        // Assembler code without call frame information belongs to no known function.
         let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&full, "no_size"));
         assert_eq!(frames[0].unknown, Some(UnknownReason::NoSymbol), "{frames:?}");
     }
@@ -204,7 +204,7 @@ fn a_symbol_without_a_size_names_the_function_that_begins_there() {
     }
 }
 
-/// Assemblers' functions without a size, and nothing that says where they end: they reach to the next symbol.
+/// Assembler functions without a size, whose end nothing else states, extend to the next symbol.
 #[test]
 fn a_function_without_a_size_reaches_to_the_next_symbol() {
     let dir = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn a_function_without_a_size_reaches_to_the_next_symbol() {
     for offset in 0..3 {
         assert_eq!(&*at(offset).name, "copy", "{offset}");
     }
-    // What is a label only names nothing, and what stands behind a function's end is nobody's.
+    // A mere label names no code, and code after a function's end belongs to no function.
     assert_eq!(
         (at(3).unknown, &*at(4).name, at(5).unknown),
         (Some(UnknownReason::NoSymbol), "other", Some(UnknownReason::NoSymbol))
@@ -266,7 +266,7 @@ fn where_a_file_is_entered_code_without_description_is_the_entrys() {
         assert_eq!(names(&frames(UserWord::Leaf, " enter")), [first]);
         assert_eq!(names(&frames(UserWord::Return, " after_first")), [first]);
         assert_eq!(names(&frames(UserWord::Return, " after_second")), [second]);
-        // Of this call nobody knows whether it leads to where a function begins, and of the jump, whose it is.
+        // Unknown: whether this call leads to a function's beginning, and to which function the jump belongs.
         assert_eq!(frames(UserWord::Return, " after_third")[0].unknown, Some(UnknownReason::NoSymbol));
         assert_eq!(frames(UserWord::Leaf, " after_third")[0].unknown, Some(UnknownReason::NoSymbol));
         let after = frames(UserWord::Return, " last");
@@ -283,7 +283,7 @@ fn a_return_address_outside_of_all_code_ends_the_stack() {
     let at = |name: &str| base + offset_of(&binary, name);
     let (leaf, garbage, rest) = (UserWord::Leaf(at("other_unit")), UserWord::Return(77), at(" main") + 1);
     let astray = stack(&[leaf, garbage, UserWord::Return(rest)], &[], StopReason::Depth);
-    // Where the processor itself was is no matter of belief.
+    // The leaf is the processor's own address and needs no proof.
     let jumped = stack(&[UserWord::Leaf(77), UserWord::Return(rest)], &[], StopReason::Root);
     let frames = frames(&mut symbolizer, &[astray, jumped], &mut space);
     assert_eq!(names(&frames[0]), ["", "other_unit"]);
@@ -300,7 +300,7 @@ fn calls_through_the_linkage_table_are_named() {
     {
         let binary = chain(dir.path(), name, flags);
         let base = space.add(&binary);
-        // objdump names them by its own reading of the relocations.
+        // objdump reads the relocations itself and names the entries.
         let code =
             run(Command::new("objdump").args(["-d", "--section=.plt", "--section=.plt.sec"]).arg(&binary));
         let entries: Vec<(u64, &str)> = code
@@ -353,7 +353,7 @@ fn the_vdso_is_named() {
             Err(Unopened::ProcessGone)
         }
     }
-    // Every 16 bytes of the image: one of them is in clock_gettime.
+    // Every 16 bytes of the image: some of these addresses are in clock_gettime.
     let user: Vec<UserWord> = (0..0x1800 / 16).map(|i| UserWord::Leaf(i * 16)).collect();
     let frames = start().symbolize(&[stack(&user, &[], StopReason::Root)], &mut InVdso).remove(0).frames;
     let names = names(&frames);
@@ -371,7 +371,7 @@ fn mini_debug_info_is_read() {
     let full = chain(dir.path(), "full", &["-Wl,--export-dynamic-symbol=other_unit"]);
     let (symbols, stripped, mini) =
         (dir.path().join("symbols"), dir.path().join("stripped"), dir.path().join("mini"));
-    // As find-debuginfo of rpm does: only the symbol table, packed, in a section of the stripped file.
+    // As find-debuginfo of rpm does: a section of the stripped file has the symbol table alone, packed.
     run(Command::new("objcopy").args(["-S", "--keep-symbol=outer"]).arg(&full).arg(&symbols));
     run(Command::new("xz").arg("-k").arg(&symbols));
     run(Command::new("strip").arg("-o").arg(&stripped).arg(&full));
@@ -405,7 +405,7 @@ fn shared_debug_information_is_followed_by_build_id() {
     let base = space.add(&one);
     let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&one, "at_innermost"));
     assert_eq!(names(&frames), ["outer", "middle", "innermost"]);
-    // Without the shared part its names are missing, and no others come in their place.
+    // Without the shared part its names are missing, and no other names replace them.
     let frames = leaf(&mut start(), &mut space, base + offset_of(&one, "at_innermost"));
     assert_eq!(&*frames[0].name, "outer");
     assert!(names(&frames).iter().all(|n| ["outer", "middle", "innermost"].contains(n)), "{frames:?}");

@@ -1,4 +1,4 @@
-//! Perf maps of this process, as another runtime would write them: opened safely, read with patience.
+//! Perf maps as another runtime would write them: opened safely, and read even if lines are bad or cut.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use jbpf_prof::symbolize::{AddressSpaces, CodePlace, Symbolizer};
 
 use crate::common::{GENERATED, Space, config, leaf, names, stack};
 
-/// A process that has a perf map; both go when it is dropped.
+/// A process with a perf map; both are removed on drop.
 struct Runtime {
     process: Child,
     map: PathBuf,
@@ -71,7 +71,7 @@ fn a_map_that_begins_anew_is_asked_again() {
     let (runtime, mut symbolizer, mut space) = Runtime::start();
     fs::write(&runtime.map, format!("{GENERATED:x} 10 the-first-of-them\n")).unwrap();
     assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED)), ["the-first-of-them"]);
-    // It is shorter, and has as many lines.
+    // The new map is shorter than the old one and has as many lines.
     fs::write(&runtime.map, format!("{:x} 10 the-second\n", GENERATED + 0x10)).unwrap();
     assert_eq!(names(&leaf(&mut symbolizer, &mut space, GENERATED + 0x10)), ["the-second"]);
     assert_eq!(symbolizer.stats().perf_maps.lines, 1);
@@ -110,7 +110,7 @@ fn the_map_of_a_process_that_is_gone_is_closed() {
     assert_eq!((symbolizer.worker_pid(), symbolizer.stats().worker_lost), (Some(worker), 0));
 }
 
-/// Processes that have a map each; how often it was opened.
+/// Processes with a map each, and how often each map was opened.
 #[derive(Default)]
 struct Many(HashMap<u32, u32>);
 
@@ -141,7 +141,7 @@ fn one_process_too_many_costs_the_map_that_was_not_used_for_longest() {
     let (mut symbolizer, mut many) = (Symbolizer::start(config()).unwrap(), Many::default());
     let mut pcs = GENERATED..;
     let mut assert_named = |many: &mut Many, tgid| {
-        // What was asked before is known without the map.
+        // An address that was symbolized before needs no map.
         let mut asked = stack(&[UserWord::Leaf(pcs.next().unwrap())], &[], StopReason::Root);
         asked.key.process = ProcessId { tgid, start: 1, exec: 1 };
         let frames = symbolizer.symbolize(&[asked], many).remove(0).frames;
@@ -149,7 +149,7 @@ fn one_process_too_many_costs_the_map_that_was_not_used_for_longest() {
         symbolizer.stats().perf_maps.maps
     };
     (1..=MOST).for_each(|tgid| assert_eq!(assert_named(&mut many, tgid), u64::from(tgid)));
-    // The first is used again, one more comes, and then those that were used last before it.
+    // The first map is used again, one more map comes, then those follow that were used last before it.
     for tgid in [1, MOST + 1, 1, MOST] {
         assert_eq!(assert_named(&mut many, tgid), u64::from(MOST));
     }

@@ -4,25 +4,22 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-/// An architecture; shown as Debian calls it.
+/// An architecture. `Display` gives Debian's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Arch {
-    /// x86-64.
     Amd64,
-    /// AArch64.
     Arm64,
 }
 
 impl Arch {
-    /// That of this program.
+    /// The architecture of this program.
     pub(crate) const OWN: Arch = if cfg!(target_arch = "aarch64") { Arch::Arm64 } else { Arch::Amd64 };
 
-    /// Whether it is that of this program.
     pub(crate) fn is_own(self) -> bool {
         self == Arch::OWN
     }
 
-    /// The emulator, and the machine that it is to be.
+    /// The emulator and its arguments for the machine type.
     pub(crate) fn emulator(self) -> &'static [&'static str] {
         match self {
             Arch::Amd64 => &["qemu-system-x86_64"],
@@ -30,7 +27,7 @@ impl Arch {
         }
     }
 
-    /// The CPU that is emulated.
+    /// The CPU model that the emulator gives to a guest.
     pub(crate) fn cpu(self) -> &'static str {
         match self {
             Arch::Amd64 => "max",
@@ -46,8 +43,8 @@ impl Arch {
         }
     }
 
-    /// What else the kernel is told. Under TCG two CPUs' time stamp counters differ; 5.10 hung in Java when it trusted
-    /// them. Its test of the timer counts on a CPU that is not taken away for some ten milliseconds, and panics else.
+    /// Further kernel arguments. Under TCG the time stamp counters of two CPUs differ, and 5.10 hung in Java when it
+    /// trusted them. The kernel's test of the timer panics if the CPU is preempted for some ten milliseconds.
     pub(crate) fn kernel_arguments(self) -> &'static str {
         match self {
             Arch::Amd64 => "tsc=unstable no_timer_check",
@@ -55,7 +52,7 @@ impl Arch {
         }
     }
 
-    /// What Rust calls it.
+    /// Rust's name of the target.
     pub(crate) fn triple(self) -> &'static str {
         match self {
             Arch::Amd64 => "x86_64-unknown-linux-gnu",
@@ -63,7 +60,7 @@ impl Arch {
         }
     }
 
-    /// The C compiler for it.
+    /// The C compiler for this architecture.
     pub(crate) fn compiler(self) -> &'static str {
         match self {
             own if own.is_own() => "cc",

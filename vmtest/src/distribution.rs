@@ -1,13 +1,10 @@
-//! Whose packages kernels and root file systems are made of.
+//! The distributions whose packages make up kernels and root file systems.
 
 use std::fmt;
 
-/// A distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Distribution {
-    /// Debian.
     Debian,
-    /// Ubuntu.
     Ubuntu,
 }
 
@@ -17,22 +14,19 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// A distribution's release.
+/// A release of a distribution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suite {
-    /// Whose it is.
     pub(crate) distribution: Distribution,
-    /// Its code name.
+    /// The code name.
     pub(crate) name: &'static str,
 }
 
 impl Suite {
-    /// One of Debian's.
     pub(crate) const fn debian(name: &'static str) -> Suite {
         Suite { distribution: Distribution::Debian, name }
     }
 
-    /// One of Ubuntu's.
     pub(crate) const fn ubuntu(name: &'static str) -> Suite {
         Suite { distribution: Distribution::Ubuntu, name }
     }

@@ -1,8 +1,8 @@
-//! `vmtest` boots real kernels in QEMU and proves that jbpf-prof's profiles are right on each: docs/vmtest.md.
+//! `vmtest` boots real kernels in QEMU and checks that jbpf-prof's profiles are right on each: docs/vmtest.md.
 //!
-//! One static binary plays three parts, told apart by how it is started: on the host it makes images, boots and judges;
-//! in a guest it is the first process, which mounts things and starts itself again to run the cases; and each case is a
-//! process of its own, so that one that fails or hangs harms no other.
+//! One static binary has three roles, which depend on how it is started. On the host it builds images, boots guests and
+//! checks results. In a guest it is the first process, which mounts file systems and starts the binary again to run the
+//! cases. Each case is a process of its own, so that a failing or hanging case does not affect the others.
 
 mod arch;
 mod distribution;
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line for people; standard error may be closed.
+/// Prints a line to standard error, which may be closed.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

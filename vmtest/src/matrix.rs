@@ -1,32 +1,30 @@
-//! Which kernels there are, which cases, and what runs where.
+//! The kernels, the cases, and which case runs on which kernel.
 
 use crate::arch::Arch;
 use crate::distribution::Suite;
 use crate::plan::Run;
 
-/// A kernel, as a distribution ships it.
+/// A kernel of a distribution.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// How it is called here: the first numbers of its release, or `newest`.
+    /// The name: the first numbers of its release, or `newest`.
     pub(crate) name: &'static str,
-    /// Its architecture.
     pub(crate) arch: Arch,
-    /// The suite whose kernel it is.
+    /// The suite that has the kernel.
     pub(crate) suite: Suite,
-    /// The JDKs that run on it by default; a case that runs on one only takes the first or the last of them.
+    /// The JDKs on this kernel by default. A case that needs only one takes the first or the last.
     pub(crate) jdks: &'static [u32],
-    /// The cases that run on it by default.
+    /// The cases on this kernel by default.
     pub(crate) cases: Cases,
 }
 
-/// Cases of a kernel.
 #[derive(Debug)]
 pub(crate) enum Cases {
-    /// All that there are.
+    /// All cases.
     All,
-    /// Those about Java; all if they are asked for.
+    /// Only cases about Java by default; others on request.
     Java,
-    /// These, whatever is asked for: its root file system has nothing for others.
+    /// Only these, even on request: the root file system has no programs for others.
     Only(&'static [&'static str]),
 }
 
@@ -48,39 +46,34 @@ const fn debian(name: &'static str, suite: &'static str, jdks: &'static [u32]) -
 /// The JDKs of the root file system.
 pub(crate) const JDKS: [u32; 5] = [8, 11, 17, 21, 25];
 
-/// A case: its code is `guest::cases`.
+/// A case; `guest::cases` has its code.
 #[derive(Debug)]
 pub(crate) struct Case {
-    /// Its name.
     pub(crate) name: &'static str,
-    /// On which of a kernel's JDKs it runs by default.
+    /// The JDKs of a kernel on which the case runs by default.
     pub(crate) jdks: Jdks,
-    /// How many seconds it may take under TCG on a busy machine.
+    /// How many seconds the case may take under TCG on a busy machine.
     pub(crate) patience: u64,
 }
 
 impl Case {
-    /// Whether it is about Java.
     fn java(&self) -> bool {
         self.jdks != Jdks::None
     }
 }
 
-/// On which of a kernel's JDKs a case runs by default: one will do for some, and which one differs between kernels.
+/// The JDKs of a kernel on which a case runs by default. One JDK suffices for some cases; which one differs between
+/// kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Jdks {
-    /// It needs none, or chooses itself.
+    /// The case needs no JDK, or chooses one itself.
     None,
-    /// The first.
     First,
-    /// The last.
     Last,
-    /// Each.
     Each,
 }
 
 impl Jdks {
-    /// Those of a kernel's.
     fn of(self, jdks: &[u32]) -> &[u32] {
         match self {
             Jdks::None => &[],
@@ -91,7 +84,7 @@ impl Jdks {
     }
 }
 
-/// The cases, in the order in which they run. `refusals` ends with a lockdown of the kernel that only a boot undoes.
+/// The cases, in the order in which they run. `refusals` ends with a lockdown of the kernel that only a reboot undoes.
 pub(crate) const CASES: [Case; 14] = [
     Case { name: "profile", jdks: Jdks::Each, patience: 600 },
     Case { name: "agentpath", jdks: Jdks::First, patience: 600 },
@@ -109,7 +102,7 @@ pub(crate) const CASES: [Case; 14] = [
     Case { name: "refusals", jdks: Jdks::None, patience: 600 },
 ];
 
-/// Cases that must be seen to fail, for the tests of the harness: run only if named.
+/// Cases that must fail, for the tests of the harness; they run only if they are named.
 pub(crate) const BROKEN: [Case; 5] = [
     Case { name: "broken-truth", jdks: Jdks::None, patience: 120 },
     Case { name: "broken-case", jdks: Jdks::None, patience: 5 },
@@ -118,35 +111,32 @@ pub(crate) const BROKEN: [Case; 5] = [
     Case { name: "broken-kernel", jdks: Jdks::None, patience: 30 },
 ];
 
-/// The JDK on which cases run that need some JVM, whichever.
+/// The JDK for cases that need any JVM.
 pub(crate) const ANY_JDK: u32 = 17;
 
-/// What is asked of one boot.
+/// One boot.
 #[derive(Debug)]
 pub(crate) struct Boot {
-    /// The kernel.
     pub(crate) kernel: &'static Kernel,
-    /// The cases.
     pub(crate) runs: Vec<Run>,
 }
 
-/// What the command line leaves of the matrix; empty lists leave all of it.
+/// The part of the matrix that the command line selects. An empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
-    /// Kernels by name.
+    /// Names of kernels.
     pub(crate) kernels: Vec<String>,
-    /// Architectures.
     pub(crate) arches: Vec<Arch>,
-    /// JDKs by feature version.
+    /// Feature versions of JDKs.
     pub(crate) jdks: Vec<u32>,
-    /// Cases by name, in this order.
+    /// Names of cases, in this order.
     pub(crate) cases: Vec<String>,
     /// Every JDK and every case on every kernel.
     pub(crate) full: bool,
 }
 
 impl Selection {
-    /// The boots; a name that nothing is called is an error.
+    /// The selected boots. An unknown name is an error.
     pub(crate) fn boots(&self) -> anyhow::Result<Vec<Boot>> {
         for name in &self.cases {
             anyhow::ensure!(
@@ -168,7 +158,7 @@ impl Selection {
         Ok(boots)
     }
 
-    /// The kernels that are wanted.
+    /// The selected kernels.
     pub(crate) fn kernels(&self) -> anyhow::Result<Vec<&'static Kernel>> {
         for name in &self.kernels {
             anyhow::ensure!(
@@ -177,7 +167,7 @@ impl Selection {
                 KERNELS.each_ref().map(|kernel| kernel.name).join(", ")
             );
         }
-        // Another architecture runs if it is asked for.
+        // Another architecture runs only on request.
         let wanted = |kernel: &&Kernel| match (&self.kernels[..], &self.arches[..]) {
             ([], []) => kernel.arch.is_own(),
             (names, arches) => {
@@ -189,7 +179,7 @@ impl Selection {
     }
 
     fn runs(&self, kernel: &Kernel) -> Vec<Run> {
-        // Whoever names JDKs or cases wants them on this kernel, whatever the matrix says.
+        // Named JDKs and cases run on this kernel even if the matrix does not have them.
         let jdks: &[u32] = match (&self.jdks[..], self.full) {
             ([], true) => &JDKS,
             ([], false) => kernel.jdks,

@@ -1,36 +1,35 @@
-//! What the host asks of a guest, and what the guest answers: one line of JSON each.
+//! Messages between host and guest, each one line of JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the guest finds what the host gave it.
+/// The payload's directory in the guest.
 pub(crate) const PAYLOAD: &str = "/vmtest";
-/// The plan's file within it.
+/// The plan's file in the payload.
 pub(crate) const PLAN: &str = "plan.json";
-/// Name of the port that results come through.
+/// The name of the port for results.
 pub(crate) const PORT: &str = "vmtest";
 
-/// What one boot is for.
+/// What to do in one boot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Plan {
-    /// These cases, one after the other.
+    /// Run these cases in turn.
     Cases(Vec<Run>),
-    /// A shell on the console.
+    /// Run a shell on the console.
     Shell,
-    /// One command of the shell; its output comes through the port.
+    /// Run one shell command, whose output goes to the port.
     Command(String),
 }
 
 /// One case on one JDK.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// The case's name.
     pub(crate) case: String,
-    /// The JDK's feature version, for cases that need one.
+    /// The JDK's feature version, for cases that need a JDK.
     pub(crate) jdk: Option<u32>,
-    /// How many seconds it may take.
+    /// How many seconds the case may take.
     pub(crate) patience: u64,
 }
 
@@ -45,46 +44,40 @@ impl fmt::Display for Run {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Line {
-    /// A case begins.
     Begin(Run),
-    /// A case has ended.
     Result(Outcome),
-    /// A line of the command's output.
     Output(String),
     /// The command has ended with this exit code.
     Exit(i32),
-    /// All is done; the guest powers off.
+    /// All runs are over; the guest powers off.
     Done,
 }
 
-/// How a case went.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// What ran.
     pub(crate) run: Run,
-    /// The guest kernel's release.
+    /// The release of the guest's kernel.
     pub(crate) kernel: String,
-    /// Samples that the case judged.
+    /// Samples that the case checked.
     pub(crate) samples: u64,
-    /// What else it measured.
+    /// Further measurements, by name.
     pub(crate) figures: BTreeMap<String, f64>,
-    /// How long it took.
     pub(crate) seconds: f64,
-    /// Why it failed; none if it passed.
+    /// Why the case failed; `None` if it passed.
     pub(crate) error: Option<String>,
 }
 
-/// What a case found.
+/// What a case measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Found {
-    /// Samples that the case judged.
+    /// Samples that the case checked.
     pub(crate) samples: u64,
-    /// What else it measured, by name.
+    /// Further measurements, by name.
     pub(crate) figures: BTreeMap<String, f64>,
 }
 
 impl Found {
-    /// Adds a figure.
     pub(crate) fn figure(&mut self, name: &str, value: f64) {
         self.figures.insert(name.to_owned(), value);
     }

@@ -1,11 +1,11 @@
 //! Numbers of few bits: exponential Golomb codes, least significant bit first.
 //!
-//! A code of order `k` for `n`: with `m = (n >> k) + 1` of `l` bits, `l - 1` zeros, a one, the low `l - 1` bits of `m`,
-//! the low `k` bits of `n`.
+//! A code of order `k` for `n`: with `m = (n >> k) + 1` of `l` bits, the code is `l - 1` zeros, a one, the low `l - 1`
+//! bits of `m`, and the low `k` bits of `n`.
 
 use crate::out::Out;
 
-/// Bits on their way into bytes.
+/// Packs bits into bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BitWriter {
     pending: u64,
@@ -13,7 +13,7 @@ pub(crate) struct BitWriter {
 }
 
 impl BitWriter {
-    /// The low `count` bits of `bits`, which has no others; at most 48.
+    /// Writes the low `count` bits of `bits`; the others must be 0. `count` is at most 48.
     #[inline]
     pub(crate) fn put(&mut self, out: &mut Out<'_>, bits: u64, count: u32) {
         self.pending |= bits.wrapping_shl(self.count);
@@ -25,7 +25,7 @@ impl BitWriter {
         }
     }
 
-    /// A number below 2^40.
+    /// Writes the Golomb code of a number below 2^40.
     #[inline]
     pub(crate) fn golomb(&mut self, out: &mut Out<'_>, order: u32, number: u64) {
         let high = number.wrapping_shr(order).wrapping_add(1);
@@ -43,17 +43,17 @@ impl BitWriter {
         }
     }
 
-    /// A signed number, small ones of either sign in few bits.
+    /// Writes a signed number; small numbers of both signs have short codes.
     pub(crate) fn zigzag(&mut self, out: &mut Out<'_>, order: u32, number: i64) {
         self.golomb(out, order, (number.wrapping_shl(1) ^ (number >> 63)) as u64);
     }
 
-    /// There is room for what is still pending.
+    /// Whether there is room for the pending bits.
     pub(crate) fn fits(&self, out: &Out<'_>) -> bool {
         !out.overflowed() && (self.count == 0 || out.room() > 0)
     }
 
-    /// Fills the last byte with zeros.
+    /// Writes the pending bits, and zeros up to the end of the byte.
     pub(crate) fn finish(self, out: &mut Out<'_>) {
         if self.count > 0 {
             out.byte(self.pending as u8);
@@ -61,12 +61,12 @@ impl BitWriter {
     }
 }
 
-/// Bits of bytes; every read may find the end.
+/// Reads bits from bytes. Each method returns `None` at the end of the bytes.
 #[cfg(feature = "reader")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BitReader<'a> {
     bytes: &'a [u8],
-    /// Next bit.
+    /// The next bit.
     at: usize,
 }
 
@@ -76,12 +76,12 @@ impl<'a> BitReader<'a> {
         BitReader { bytes, at: 0 }
     }
 
-    /// Nothing is left but zeros that fill the last byte.
+    /// Whether only the zeros that fill the last byte are left.
     pub(crate) fn is_at_end(&self) -> bool {
         self.left() < 8 && self.window() == 0
     }
 
-    /// The next `count` bits, at most 48.
+    /// Reads the next `count` bits, at most 48.
     pub(crate) fn take(&mut self, count: u32) -> Option<u64> {
         let end = self.at.checked_add(count as usize).filter(|_| self.left() >= count as usize)?;
         let bits = self.window() & ((1 << count) - 1);
@@ -92,7 +92,7 @@ impl<'a> BitReader<'a> {
     pub(crate) fn golomb(&mut self, order: u32) -> Option<u64> {
         let window = self.window();
         let zeros = window.trailing_zeros();
-        // Nearly all are so short that one look at the bytes shows them whole.
+        // Most codes fit into one word of input.
         let length = 2 * zeros + 1 + order;
         if length <= 56 && self.left() >= length as usize {
             self.at += length as usize;
@@ -117,7 +117,7 @@ impl<'a> BitReader<'a> {
         (self.bytes.len() * 8).saturating_sub(self.at)
     }
 
-    /// The next 56 bits at least; zeros behind the end.
+    /// At least the next 56 bits; bits behind the end are zeros.
     fn window(&self) -> u64 {
         let rest = self.bytes.get(self.at / 8..).unwrap_or_default();
         let word = rest.first_chunk::<8>().copied().unwrap_or_else(|| {

@@ -1,33 +1,33 @@
-//! The bodies of records, read: every number may be a lie.
+//! Decodes the bodies of records. A hostile process may have written them, so that every number is checked.
 
 use crate::encode::{ClassName, code_flag};
 use crate::record::RecordType;
 
-/// A body that does not say what its type promises.
+/// A body that does not have the format of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// A method.
+/// A method record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method<'a> {
-    /// Its class.
+    /// The method's class.
     pub class: ClassName<'a>,
-    /// Modified UTF-8.
+    /// The method's name, modified UTF-8.
     pub name: &'a [u8],
     lines: &'a [u8],
 }
 
-/// From which bytecode index on a line holds.
+/// The source line of the bytecode from an index on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineEntry {
-    /// First bytecode index.
+    /// The first bytecode index of the line.
     pub bci: u32,
     /// Source line.
     pub line: u32,
 }
 
 impl<'a> Method<'a> {
-    /// The line table, in the order of the class file (ascending bci as a rule); ends at the first bad entry.
+    /// The line table, in the order of the class file (usually ascending bci); ends at the first bad entry.
     pub fn lines(&self) -> impl Iterator<Item = LineEntry> + use<'a> {
         let mut bytes = Bytes(self.lines);
         let (mut bci, mut line) = (0i64, 0i64);
@@ -39,37 +39,37 @@ impl<'a> Method<'a> {
     }
 }
 
-/// Where code lies, and since when.
+/// Address range and time of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// Told by a replay.
+    /// A replay reported this code.
     pub replayed: bool,
-    /// Debug records are missing at the end.
+    /// Debug records at the end are missing.
     pub debug_cut: bool,
-    /// Inlined methods are not known.
+    /// The debug records lack inlined methods.
     pub no_inlines: bool,
-    /// When the JVM told, ns on its `CLOCK_MONOTONIC`.
+    /// When the JVM reported the code, ns on its `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// Order of the JVM's tellings.
+    /// Order of the JVM's callbacks.
     pub sequence: u64,
     /// First address.
     pub start: u64,
-    /// Bytes; `start + size` does not overflow.
+    /// Length in bytes; `start + size` does not overflow.
     pub size: u32,
 }
 
 impl Code {
-    /// The first address behind the code.
+    /// The first address after the code.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.start.saturating_add(u64::from(self.size))
     }
 }
 
-/// Compiled code of a method.
+/// A load record: the compiled code of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load<'a> {
-    /// Where and when.
+    /// Address range and time.
     pub code: Code,
     methods: &'a [u8],
     method_count: usize,
@@ -83,61 +83,61 @@ impl<'a> Load<'a> {
         (0..self.method_count).map_while(move |_| bytes.varint()?.checked_mul(crate::record::ALIGN))
     }
 
-    /// Length of [`Load::methods`].
+    /// The length of [`Load::methods`].
     #[must_use]
     pub fn method_count(&self) -> usize {
         self.method_count
     }
 
-    /// The debug records as they lie in the log, for [`PcDecoder`](crate::PcDecoder).
+    /// The encoded debug records, for [`PcDecoder`](crate::PcDecoder).
     #[must_use]
     pub fn debug(&self) -> &'a [u8] {
         self.debug
     }
 }
 
-/// The end of a method's code.
+/// An unload record: the end of a method's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unload {
-    /// When the JVM told, ns.
+    /// When the JVM reported the unload, ns on its `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// Order of the JVM's tellings.
+    /// Order of the JVM's callbacks.
     pub sequence: u64,
     /// First address of the code.
     pub start: u64,
 }
 
-/// Generated code that is no method.
+/// A stub record: generated code that belongs to no method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stub<'a> {
-    /// Where and when.
+    /// Address range and time.
     pub code: Code,
-    /// HotSpot's name for it.
+    /// HotSpot's name of the stub.
     pub name: &'a [u8],
 }
 
-/// One record.
+/// A decoded record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// A method's names.
+    /// The names of a method.
     Method(Method<'a>),
-    /// Code was installed.
+    /// The JVM installed code.
     Load(Load<'a>),
-    /// Code is gone.
+    /// The JVM removed code.
     Unload(Unload),
-    /// A stub was generated.
+    /// The JVM generated a stub.
     Stub(Stub<'a>),
     /// The replay is complete.
     ReplayEnd,
-    /// Nothing: reserved space, or a type of a later version.
+    /// Reserved space without a record, or a type of a later version.
     Unknown,
 }
 
 impl<'a> Decoded<'a> {
-    /// Reads a body of type `kind`.
+    /// Decodes a body of type `kind`.
     ///
     /// # Errors
-    /// [`Malformed`] if the body breaks its own lengths.
+    /// [`Malformed`] if the body does not have the format of its type.
     pub fn read(kind: u8, body: &'a [u8]) -> Result<Decoded<'a>, Malformed> {
         let mut bytes = Bytes(body);
         let read = match kind {
@@ -177,7 +177,7 @@ fn code(bytes: &mut Bytes<'_>) -> Option<Code> {
 
 fn load<'a>(bytes: &mut Bytes<'a>) -> Option<Load<'a>> {
     let code = code(bytes)?;
-    // Each method takes at least a byte, so a body bounds its own table.
+    // Each method takes at least one byte, so that the body's length bounds its table.
     let method_count = usize::try_from(bytes.varint()?).ok().filter(|&n| n <= bytes.0.len())?;
     let methods = bytes.0;
     for _ in 0..method_count {
@@ -194,7 +194,7 @@ fn stub<'a>(bytes: &mut Bytes<'a>) -> Option<Stub<'a>> {
     Some(Stub { code: code(bytes)?, name: bytes.text()? })
 }
 
-/// What is left of a body.
+/// The unread bytes of a body.
 #[derive(Clone, Copy, Debug)]
 struct Bytes<'a>(&'a [u8]);
 

@@ -1,13 +1,13 @@
-//! The first page of a log: who wrote it, for whom, and how far it got.
+//! The first page of a log: its writer, its reader, and how far both are.
 //!
-//! Three parties' fields lie apart: constant ones (the agent, once, the magic last), the profiler's (lease and
-//! consumption, by `pwrite` from outside the JVM) and the agent's counters.
+//! Each block has one writer. The agent writes the constant fields once, the magic last. The profiler writes lease and
+//! consumption by `pwrite` from outside the JVM. The agent writes the counters.
 
-/// Size of the header; the first record lies here.
+/// Size of the header. The first record has this offset.
 pub const HEADER_LEN: u64 = 4096;
 /// The first eight bytes of a log that is ready to be read.
 pub const MAGIC: [u8; 8] = *b"jvm-syms";
-/// Version of the format. A reader refuses every other one.
+/// Version of the format. Readers refuse all other versions.
 pub const VERSION: u32 = 2;
 /// Name of the memfd: `/proc/PID/fd/N` reads `/memfd:jvm-symbols (deleted)`.
 pub const MEMFD_NAME: &str = "jvm-symbols";
@@ -24,31 +24,31 @@ pub mod at {
     pub const PID: u64 = 16;
     /// u32, length of the path.
     pub const PATH_LEN: u64 = 20;
-    /// u64, when the log was made: `CLOCK_MONOTONIC` of the JVM, ns.
+    /// u64, when the log was created: `CLOCK_MONOTONIC` of the JVM, ns.
     pub const STARTED: u64 = 24;
-    /// 16 bytes, the nonce of the options; zeros if there was none.
+    /// 16 bytes, the nonce of the options; zeros if the options have none.
     pub const NONCE: u64 = 32;
-    /// u64, most bytes that lie written and not consumed.
+    /// u64, most bytes that may be written and not consumed.
     pub const CAP: u64 = 48;
-    /// u64, when this agent first enabled the load event (code compiled later has all debug records), ns.
+    /// u64, when this agent first enabled the load event, ns. Code compiled later has all debug records.
     pub const ENABLED: u64 = 56;
 
-    /// u64, the profiler's: until when callbacks shall write, `CLOCK_MONOTONIC` of the JVM, ns.
+    /// u64, written by the profiler: until when callbacks write, `CLOCK_MONOTONIC` of the JVM, ns.
     pub const LEASE_UNTIL: u64 = 128;
-    /// u64, the profiler's: offset up to which it has read and needs nothing any more.
+    /// u64, written by the profiler: the offset below which it needs nothing any more.
     pub const CONSUMED: u64 = 136;
 
-    /// u64, the agent's: end of the last reserved record.
+    /// u64, written by the agent: end of the last reserved record.
     pub const WRITTEN: u64 = 192;
-    /// u64, records that were not written (cap reached, write failed, no scratch memory).
+    /// u64, records that were dropped (cap reached, write failed, no scratch memory).
     pub const DROPPED: u64 = 200;
     /// u32, see [`super::flag`].
     pub const FLAGS: u64 = 208;
-    /// u32, see [`super::event`]: what is enabled.
+    /// u32, the enabled events, see [`super::event`].
     pub const EVENTS: u64 = 212;
-    /// u64, when the replay began, ns; 0 if none did.
+    /// u64, when the replay began, ns; 0 before.
     pub const REPLAY_BEGUN: u64 = 216;
-    /// u64, when the replay was complete, ns; 0 if it is not.
+    /// u64, when the replay was complete, ns; 0 before.
     pub const REPLAY_DONE: u64 = 224;
     /// End of the agent's block.
     pub const COUNTERS_END: u64 = 232;
@@ -57,18 +57,18 @@ pub mod at {
     pub const PATH: u64 = 512;
 }
 
-/// Longest path that is kept.
+/// Longest path that is kept, in bytes.
 pub const MAX_PATH: usize = (HEADER_LEN - at::PATH) as usize;
 
 /// Bits of the flags word.
 pub mod flag {
-    /// A write failed; nothing more will come.
+    /// A write failed; no further records follow.
     pub const BROKEN: u32 = 1;
     /// The cap was reached at least once: records are missing.
     pub const FULL: u32 = 2;
-    /// The lease ended and the agent closed the log; nothing more will come.
+    /// The lease ended and the agent closed the log; no further records follow.
     pub const CLOSED: u32 = 4;
-    /// `GenerateEvents` refused: code compiled before is missing.
+    /// `GenerateEvents` failed: code compiled before is missing.
     pub const REPLAY_FAILED: u32 = 8;
 }
 
@@ -82,39 +82,39 @@ pub mod event {
     pub const STUB: u32 = 4;
 }
 
-/// For whom a log is.
+/// How a log was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LogKind {
-    /// Made with `-agentpath`: for any number of readers, never punched, without lease.
+    /// By `-agentpath`: for any number of readers, without lease. Readers never punch its pages.
     Start = 1,
-    /// Made by one late attach, for the profiler that holds the lease.
+    /// By one late attach, for the profiler that holds the lease.
     Attach = 2,
 }
 
 /// The constant fields.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderFields<'a> {
-    /// For whom.
+    /// How the log was created.
     pub kind: LogKind,
-    /// The JVM's pid in its own namespace.
+    /// The JVM's pid in its own pid namespace.
     pub pid: u32,
-    /// When the log was made, ns.
+    /// When the log was created, ns.
     pub started: u64,
-    /// From the options.
+    /// The nonce of the options.
     pub nonce: [u8; 16],
-    /// Most bytes unconsumed.
+    /// Most bytes that may be written and not consumed.
     pub cap: u64,
     /// When the load event was first enabled, ns.
     pub enabled: u64,
-    /// First lease, ns.
+    /// The first lease, ns.
     pub lease_until: u64,
-    /// From the options; cut at [`MAX_PATH`].
+    /// The path of the options; cut at [`MAX_PATH`].
     pub path: &'a [u8],
 }
 
 impl HeaderFields<'_> {
-    /// Fills a page of zeros, all but the magic, which is written by itself when the log is ready.
+    /// Fills a page of zeros, except the magic, which the agent writes when the log is ready.
     pub fn fill(&self, page: &mut [u8; HEADER_LEN as usize]) {
         let path_len = self.path.len().min(MAX_PATH);
         put(page, at::VERSION, &VERSION.to_le_bytes());
@@ -132,42 +132,42 @@ impl HeaderFields<'_> {
     }
 }
 
-/// Copies `bytes` to `offset`, as far as there is room; without a bounds check that could panic.
+/// Copies `bytes` to `offset`, as far as there is room. Indexing could panic.
 fn put(page: &mut [u8], offset: u64, bytes: &[u8]) {
     for (to, from) in page.iter_mut().skip(offset as usize).zip(bytes) {
         *to = *from;
     }
 }
 
-/// How far a replay of older code got.
+/// Progress of a replay of older code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
-    /// When it began, ns; 0 if it did not.
+    /// When the replay began, ns; 0 before.
     pub begun: u64,
-    /// When it was complete, ns; 0 if it is not.
+    /// When the replay was complete, ns; 0 before.
     pub done: u64,
 }
 
-/// The agent's block, as one write.
+/// The agent's counters, which one write stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// End of the last reserved record.
     pub written: u64,
-    /// Records not written.
+    /// Records that were dropped.
     pub dropped: u64,
     /// See [`flag`].
     pub flags: u32,
     /// See [`event`].
     pub events: u32,
-    /// The replay.
+    /// Progress of the replay.
     pub replay: Replay,
 }
 
-/// Length of the agent's block.
+/// Length of the agent's counters in bytes.
 pub const COUNTERS_LEN: usize = (at::COUNTERS_END - at::WRITTEN) as usize;
 
 impl Counters {
-    /// The bytes for [`at::WRITTEN`].
+    /// The bytes to write at [`at::WRITTEN`].
     #[must_use]
     pub fn to_bytes(&self) -> [u8; COUNTERS_LEN] {
         let mut block = [0; COUNTERS_LEN];

@@ -1,9 +1,9 @@
-//! The log of `jvm-symbols-agent`: what HotSpot compiled, where, and what it is called.
+//! The log of `jvm-symbols-agent`: which code HotSpot compiled, its addresses and its names.
 //!
-//! A log is a sealed memfd of the JVM. It begins with a [`header`] of one page; [`record`]s follow, each with a
-//! [`Word`] in front that is written last: as long as it is zero there is no record. All numbers are little endian,
-//! either fixed or LEB128 varints. The writing side needs neither `std` nor memory; the reading side (feature
-//! `reader`) trusts no number it finds.
+//! A log is a sealed memfd of the JVM. The log begins with a [`header`] of one page; [`record`]s follow. In front of
+//! each record is a [`Word`], which is written last: while the word is zero, there is no record. All numbers are little
+//! endian, either fixed or LEB128 varints. The writer needs neither `std` nor an allocator; the reader (feature
+//! `reader`) trusts no number in a log.
 //!
 //! ```text
 //! | header, 4096 bytes | word | body, padded to 8 | word | body | 0 …

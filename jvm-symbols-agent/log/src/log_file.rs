@@ -1,4 +1,4 @@
-//! A log as the profiler holds it: a descriptor of the JVM's memfd, read by `pread` only.
+//! The profiler's view of a log: a descriptor of the JVM's memfd, which the profiler reads only by `pread`.
 
 use std::fs::File;
 use std::io;
@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 
 use crate::header::{self, Counters, LogKind, Replay, at};
 
-/// Bytes at offsets. A file may change while it is read; nothing is mapped.
+/// Reads bytes at offsets. Readers never map the file, because its contents may change while they read.
 pub trait ReadAt {
     /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end.
     ///
     /// # Errors
-    /// As of `pread`.
+    /// Those of `pread`.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -42,10 +42,10 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
     }
 }
 
-/// Reads until the buffer is full or the file ends.
+/// Reads until the buffer is full or the file ends, also after interruptions.
 ///
 /// # Errors
-/// As of `pread`, but for interruptions.
+/// Those of `pread`.
 pub(crate) fn fill(source: &impl ReadAt, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {
@@ -59,12 +59,12 @@ pub(crate) fn fill(source: &impl ReadAt, buffer: &mut [u8], offset: u64) -> io::
     Ok(got)
 }
 
-/// Why a file is no log that can be read.
+/// Why a file is not a readable log.
 #[derive(Debug)]
 pub enum BadHeader {
     /// Reading failed.
     Io(io::Error),
-    /// No magic: no log, or one whose agent is still at work on the header.
+    /// The magic is missing: the file is not a log, or the agent still writes the header.
     NotALog,
     /// Another version of the format.
     Version(u32),
@@ -93,28 +93,28 @@ impl From<io::Error> for BadHeader {
     }
 }
 
-/// What the header says now.
+/// The contents of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// For whom the log is.
+    /// How the log was created.
     pub kind: LogKind,
-    /// The JVM's pid in its own namespace.
+    /// The JVM's pid in its own pid namespace.
     pub pid: u32,
-    /// When the log was made, ns on the JVM's `CLOCK_MONOTONIC`.
+    /// When the log was created, ns on the JVM's `CLOCK_MONOTONIC`.
     pub started: u64,
     /// The nonce of the options.
     pub nonce: [u8; 16],
-    /// Most bytes unconsumed.
+    /// Most bytes that may be written and not consumed.
     pub cap: u64,
     /// When the agent first enabled the load event, ns.
     pub enabled: u64,
     /// Until when the agent writes, ns.
     pub lease_until: u64,
-    /// Up to where a profiler has consumed.
+    /// The offset below which the profiler needs nothing any more.
     pub consumed: u64,
     /// The agent's counters.
     pub counters: Counters,
-    /// The agent's path as the options gave it: any bytes.
+    /// The agent's path as in the options: any bytes.
     pub path: Vec<u8>,
 }
 
@@ -166,25 +166,25 @@ impl Header {
         })
     }
 
-    /// One of [`header::flag`] is set.
+    /// Whether one of [`header::flag`] is set.
     #[must_use]
     pub fn has(&self, flag: u32) -> bool {
         self.counters.flags & flag != 0
     }
 }
 
-/// Prolongs the lease: callbacks write until `until`, ns on the JVM's `CLOCK_MONOTONIC`. 0 ends it.
+/// Renews the lease: callbacks write until `until`, ns on the JVM's `CLOCK_MONOTONIC`. 0 ends the lease.
 ///
 /// # Errors
-/// As of `pwrite`.
+/// Those of `pwrite`.
 pub fn write_lease(log: &File, until: u64) -> io::Result<()> {
     log.write_all_at(&until.to_le_bytes(), at::LEASE_UNTIL)
 }
 
-/// Says that everything below `offset` is not needed any more. The caller then punches the pages.
+/// Notes that the profiler needs nothing below `offset` any more. The caller then punches the pages.
 ///
 /// # Errors
-/// As of `pwrite`.
+/// Those of `pwrite`.
 pub fn write_consumed(log: &File, offset: u64) -> io::Result<()> {
     log.write_all_at(&offset.to_le_bytes(), at::CONSUMED)
 }

@@ -1,4 +1,4 @@
-//! Bytes written into a buffer of fixed size; overflow is a flag, not a panic.
+//! Writes bytes into a buffer of fixed size. An overflow sets a flag; nothing panics.
 
 /// A cursor over borrowed memory.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ impl<'a> Out<'a> {
         Out { buffer, len: 0, overflow: false }
     }
 
-    /// One byte.
+    /// Writes one byte.
     #[inline]
     pub fn byte(&mut self, byte: u8) {
         if let Some(slot) = self.buffer.get_mut(self.len) {
@@ -26,7 +26,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// The low `count` bytes of a word; at most 8.
+    /// Writes the low `count` bytes of a word; at most 8.
     #[inline]
     pub(crate) fn word(&mut self, word: u64, count: usize) {
         let rest = self.buffer.get_mut(self.len..).unwrap_or_default();
@@ -38,7 +38,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Raw bytes.
+    /// Writes bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let end = self.len.saturating_add(bytes.len());
         if let Some(room) = self.buffer.get_mut(self.len..end) {
@@ -51,7 +51,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// An unsigned LEB128 varint.
+    /// Writes an unsigned LEB128 varint.
     #[inline]
     pub fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
@@ -61,13 +61,13 @@ impl<'a> Out<'a> {
         self.byte(value as u8);
     }
 
-    /// A signed number, zigzag and varint.
+    /// Writes a signed number as a zigzag varint.
     #[inline]
     pub fn zigzag(&mut self, value: i64) {
         self.varint((value.wrapping_shl(1) ^ (value >> 63)) as u64);
     }
 
-    /// Length and bytes.
+    /// Writes the length of `bytes`, then `bytes`.
     pub fn text(&mut self, bytes: &[u8]) {
         self.varint(bytes.len() as u64);
         self.bytes(bytes);
@@ -85,25 +85,25 @@ impl<'a> Out<'a> {
         self.buffer.len().saturating_sub(self.len)
     }
 
-    /// Nothing was written.
+    /// Whether no byte was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Something did not fit.
+    /// Whether a write did not fit.
     #[must_use]
     pub fn overflowed(&self) -> bool {
         self.overflow
     }
 
-    /// Forgets what was written after `len`, and that it did not fit.
+    /// Removes all bytes after `len`, and resets the overflow flag.
     pub fn cut(&mut self, len: usize) {
         self.len = self.len.min(len);
         self.overflow = false;
     }
 
-    /// What was written.
+    /// The written bytes.
     #[must_use]
     pub fn written(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()

@@ -1,4 +1,5 @@
-//! Debug records, read as [`pc_encoder`](crate::pc_encoder) describes them: every number may be a lie.
+//! Decodes debug records in the format of [`pc_encoder`](crate::pc_encoder). Every number is checked, as in
+//! `decode.rs`.
 
 use crate::bits::BitReader;
 use crate::decode::Malformed;
@@ -9,16 +10,16 @@ use crate::pc_encoder::{MAX_DEPTH, NONE, how, order};
 pub struct PcFrame {
     /// Index in the load's method table.
     pub method: u32,
-    /// Bytecode index; negative where HotSpot has none (synchronization at entry).
+    /// Bytecode index; negative where HotSpot has no index (synchronization at entry).
     pub bci: i32,
 }
 
 /// A debug record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DebugPc {
-    /// Bytes from the code's start. The record holds for what lies below, down to the record before.
+    /// Bytes from the code's start. The record holds for the code below, down to the record before.
     pub pc: u32,
-    /// Length of its chain.
+    /// Length of the record's chain.
     pub depth: usize,
 }
 
@@ -29,12 +30,12 @@ struct Node {
     frame: PcFrame,
 }
 
-/// Steps through debug records in ascending order of pc.
+/// Iterates over debug records in ascending order of pc.
 #[derive(Debug)]
 pub struct PcDecoder<'a> {
     bits: BitReader<'a>,
     methods: usize,
-    /// The lowest method that was not read yet.
+    /// The lowest index of a method that no record has named yet.
     next_method: u32,
     pc: u32,
     nodes: Vec<Node>,
@@ -43,7 +44,7 @@ pub struct PcDecoder<'a> {
 }
 
 impl<'a> PcDecoder<'a> {
-    /// Over the bytes of [`Load::debug`](crate::Load::debug) with its number of methods.
+    /// Decodes the bytes of [`Load::debug`](crate::Load::debug), which name `methods` methods.
     #[must_use]
     pub fn new(debug: &'a [u8], methods: usize) -> PcDecoder<'a> {
         PcDecoder {
@@ -56,10 +57,10 @@ impl<'a> PcDecoder<'a> {
         }
     }
 
-    /// The next record, `None` at the end.
+    /// The next record; `None` at the end.
     ///
     /// # Errors
-    /// [`Malformed`] for a table that breaks its own rules: what came before it still holds, nothing may follow.
+    /// [`Malformed`] if a record breaks the format. Earlier records remain valid; the caller must stop.
     pub fn step(&mut self) -> Result<Option<DebugPc>, Malformed> {
         if self.bits.is_at_end() {
             return Ok(None);
@@ -68,7 +69,7 @@ impl<'a> PcDecoder<'a> {
         Ok(Some(DebugPc { pc: self.pc, depth: self.depth(self.last) }))
     }
 
-    /// The chain of the record that was read last, outermost first.
+    /// The chain of the last record, outermost frame first.
     #[must_use]
     pub fn chain(&self) -> Vec<PcFrame> {
         let mut chain = Vec::with_capacity(self.depth(self.last));
@@ -110,7 +111,7 @@ impl<'a> PcDecoder<'a> {
         self.frames(more.checked_add(1)?)
     }
 
-    /// A node of the same method beside `replaced`, and `more` below it.
+    /// Adds a node with the method and parent of `replaced` and another bci, and `more` frames below the new node.
     fn in_place_of(&mut self, replaced: u32, more: u64) -> Option<()> {
         let Node { parent, frame: PcFrame { method, bci }, .. } = *self.node(replaced)?;
         let bci = i64::from(bci).checked_add(self.bits.zigzag(order::DIFFERENCE)?)?;
@@ -119,7 +120,7 @@ impl<'a> PcDecoder<'a> {
         self.frames(more)
     }
 
-    /// Reads frames and puts them below the last one.
+    /// Reads frames and adds them below the last one.
     fn frames(&mut self, count: u64) -> Option<()> {
         for _ in 0..count {
             let method = if self.bits.take(1)? == 1 {
@@ -146,14 +147,14 @@ impl<'a> PcDecoder<'a> {
         Some(())
     }
 
-    /// The node that is so many before the one that will be made next.
+    /// The node that was added `next` nodes before the next new one.
     fn made_before(&self, next: u64) -> Option<u32> {
         let place =
             usize::try_from(next).ok().filter(|&n| n > 0).and_then(|n| self.nodes.len().checked_sub(n))?;
         u32::try_from(place).ok()
     }
 
-    /// The node above so many frames of the last chain; [`NONE`] above all of them.
+    /// The node above the innermost `frames` frames of the last chain; [`NONE`] above all of them.
     fn ancestor(&self, frames: u64) -> Option<u32> {
         let frames = usize::try_from(frames).ok().filter(|&n| n <= self.depth(self.last))?;
         let mut node = self.last;

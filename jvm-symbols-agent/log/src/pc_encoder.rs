@@ -1,12 +1,12 @@
-//! The debug records of compiled code, written densely: which chain of inlined methods each stretch of code stands for.
+//! Encodes the debug records of compiled code compactly: the chain of inlined methods for each range of code.
 //!
-//! The chains of one method's code form a tree: a node is (parent, method, bci), numbered in the order in which nodes
-//! are first needed, and a chain is the path from the root to a node. A record says where its stretch ends and which
-//! chain holds, most often by its difference from the record before. Stretches of equal chains are one record: the one
-//! at the highest pc, since a record holds for what lies below it.
+//! The chains of one method's code form a tree. A node is (parent, method, bci); nodes are numbered in the order of
+//! their first use. A chain is the path from the root to a node. A record has the end of its range and its chain,
+//! usually as a difference from the record before. Ranges of equal chains share one record, that of the highest pc,
+//! since a record holds for the code below.
 //!
-//! Records are bits: numbers are exponential Golomb codes (`bits.rs`) of the order in brackets, signed ones zigzag. Zeros
-//! fill the last byte; fewer than eight of them are the end.
+//! A record is a string of bits. Numbers are exponential Golomb codes (`bits.rs`) of the order in brackets; signed ones
+//! are zigzag. Zeros fill the last byte; fewer than eight of them mark the end.
 //!
 //! ```text
 //! pc step [4], then two or three bits, least significant first:
@@ -18,16 +18,16 @@
 //! frame: 1 (the lowest method that was not named yet) or 0, method [3]; then bci [2]
 //! ```
 //!
-//! The first new frame of `SAME` has the method of the outermost dropped frame. New frames come outermost first; methods
-//! are indices of the load's method table, of which the compiled method, 0, counts as named.
+//! The first new frame of `SAME` has the method of the outermost dropped frame. New frames come outermost first.
+//! Methods are indices of the load's method table; the compiled method, 0, counts as named.
 
 use crate::bits::BitWriter;
 use crate::out::Out;
 
-/// Deepest chain.
+/// Frames of the deepest chain.
 pub const MAX_DEPTH: usize = 512;
 
-/// How a record tells its chain.
+/// How a record gives its chain.
 pub(crate) mod how {
     pub(crate) const KNOWN: u64 = 0;
     pub(crate) const SIBLING: u64 = 1;
@@ -35,7 +35,7 @@ pub(crate) mod how {
     pub(crate) const OTHER: u64 = 3;
 }
 
-/// Orders of the codes, as they made the log of the Scala compiler shortest.
+/// Orders of the codes. These gave the shortest log of the Scala compiler.
 pub(crate) mod order {
     pub(crate) const STEP: u32 = 4;
     pub(crate) const BACK: u32 = 6;
@@ -46,19 +46,19 @@ pub(crate) mod order {
     pub(crate) const BCI: u32 = 2;
 }
 
-/// No node: the parent of outermost frames.
+/// Stands for no node: the parent of outermost frames.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Places for nodes that are found again, a power of two.
+/// Slots of the hash table of nodes, a power of two.
 const SLOTS: usize = 8192;
-/// How many are taken at most; what does not fit is written again where it comes again.
+/// Slots that are used at most. Further nodes are not remembered, and are written again at each use.
 const MAX_KNOWN: usize = SLOTS / 4 * 3;
 
-/// A node that is found again by (parent, method, bci).
+/// A node in the hash table, whose key is (parent, method, bci).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Slot {
-    /// Tells this code's nodes from those of code that was encoded before.
+    /// Distinguishes nodes of this code from those of code that was encoded before.
     code: u32,
     parent: u32,
     method: u32,
@@ -75,13 +75,13 @@ struct PathFrame {
     bci: i32,
 }
 
-/// The nodes of one method's code: working memory of a [`PcEncoder`]; all zeros is a good value.
+/// The nodes of one method's code: working memory of a [`PcEncoder`]. All zeros is a valid value.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Nodes {
     code: u32,
     known: usize,
-    /// Nodes made.
+    /// Number of nodes so far.
     count: u32,
     depth: usize,
     path: [PathFrame; MAX_DEPTH],
@@ -113,7 +113,7 @@ impl Nodes {
         depth.checked_sub(1).and_then(|last| self.path.get(last)).map_or(NONE, |frame| frame.node)
     }
 
-    /// The node of a frame below `parent`, and whether it is new.
+    /// The node of a frame below `parent`, and whether the node is new.
     fn child(&mut self, parent: u32, method: u32, bci: i32) -> (u32, bool) {
         let fresh = self.count;
         let key =
@@ -151,42 +151,42 @@ impl Nodes {
     }
 }
 
-/// How the chain that was noted last is to be written.
+/// How to write the last chain.
 #[derive(Clone, Copy, Debug)]
 enum Told {
-    /// All of it is known.
+    /// All nodes exist: the distance back to the innermost one.
     Known(u32),
-    /// New frames from `at` on, the first in place of a frame of its method at `bci`, `dropped` with it.
+    /// Frames from `at` on are new. The first replaces a frame of the same method at `bci`; `dropped` frames end there.
     Same { at: usize, bci: i32, dropped: usize },
-    /// New frames from `at` on.
+    /// Frames from `at` on are new.
     Other { at: usize, by_reference: bool, place: u32 },
 }
 
-/// Writes debug records.
+/// Encodes debug records.
 #[derive(Debug)]
 pub struct PcEncoder<'o, 'b, 'n> {
     out: &'o mut Out<'b>,
     bits: BitWriter,
     nodes: &'n mut Nodes,
     written_pc: u32,
-    /// The lowest method that was not written yet.
+    /// The lowest index of a method that no record has named yet.
     next_method: u32,
-    /// The record that is written when its chain ends.
+    /// The last record, which is written when its chain ends.
     pending: Option<(u32, Told)>,
 }
 
 impl<'o, 'b, 'n> PcEncoder<'o, 'b, 'n> {
-    /// Starts a table.
+    /// Starts the debug records of one method's code.
     pub fn new(out: &'o mut Out<'b>, nodes: &'n mut Nodes) -> PcEncoder<'o, 'b, 'n> {
         nodes.begin();
         PcEncoder { out, bits: BitWriter::default(), nodes, written_pc: 0, next_method: 1, pending: None }
     }
 
-    /// One debug record at `pc` bytes from the code's start (not below the last one): `kept` frames at the root side
-    /// are those of the record before, and `frames` follow, outermost first, as (index in the method table, bci).
+    /// Adds a debug record at `pc` bytes from the code's start (not below the last one). The outermost `kept` frames
+    /// are those of the record before; `frames` follow, outermost first, as (index in the method table, bci).
     ///
-    /// Returns `false` if there was no room, pcs went backwards, or a frame is `None`: then only [`Self::finish`] may
-    /// follow, and what was told before holds.
+    /// Returns `false` if there was no room, `pc` went backwards, or a frame is `None`. Then the earlier records are
+    /// valid, and only [`Self::finish`] may follow.
     pub fn record(
         &mut self,
         pc: u32,
@@ -210,14 +210,14 @@ impl<'o, 'b, 'n> PcEncoder<'o, 'b, 'n> {
         self.pending.is_some()
     }
 
-    /// Writes what is left; `false` if there was no room for it.
+    /// Writes the last record; `false` if there was no room for it.
     pub fn finish(mut self) -> bool {
         let all = self.write_pending();
         self.bits.finish(self.out);
         all
     }
 
-    /// Puts the new frames onto the last chain, and says how to tell of it.
+    /// Adds the new frames to the last chain, and decides how to write the chain.
     fn chain(&mut self, kept: usize, frames: &mut impl Iterator<Item = Option<(u32, i32)>>) -> Option<Told> {
         let nodes = &mut *self.nodes;
         let dropped = nodes.depth.checked_sub(kept)?;
@@ -288,7 +288,7 @@ impl<'o, 'b, 'n> PcEncoder<'o, 'b, 'n> {
         self.frames(at.wrapping_add(1));
     }
 
-    /// The frames of the chain from `depth` on.
+    /// Writes the frames of the chain from `depth` on.
     fn frames(&mut self, depth: usize) {
         for &PathFrame { method, bci, .. } in self.nodes.below(depth) {
             let is_next = method == self.next_method;

@@ -1,4 +1,4 @@
-//! Follows a log: reads what is complete, remembers where it stopped, and goes on from there.
+//! Follows a log: reads the complete records, and continues from there in the next call.
 
 use std::io;
 
@@ -9,21 +9,21 @@ use crate::log_file::{ReadAt, fill};
 use crate::pc_decoder::PcDecoder;
 use crate::record::{MAX_BODY, MAX_NAME, Word};
 
-/// How much is read at once.
+/// Bytes of one read.
 const PIECE: usize = 64 << 10;
 
-/// How much of a log is believed. A log is made by a process that may be hostile.
+/// How much of a log is read: the process that writes the log may be hostile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
-    /// Bytes that are read in a log's whole life.
+    /// Bytes in the whole life of a log.
     pub bytes: u64,
-    /// Records.
+    /// Records in the whole life of a log.
     pub records: u64,
-    /// Bytes that one call of [`Reader::read`] reads, so that one JVM cannot hold up the others.
+    /// Bytes in one call of [`Reader::read`], so that one JVM cannot delay the others.
     pub bytes_per_call: u64,
-    /// Longest name; a method or stub with a longer one is skipped.
+    /// Longest name, bytes. Methods and stubs with a longer name are skipped.
     pub name: usize,
-    /// Frames at all debug records of one load; more is skipped.
+    /// Frames in all debug records of one load. Loads with more are skipped.
     pub frames_per_load: u64,
 }
 
@@ -39,7 +39,7 @@ impl Default for Quotas {
     }
 }
 
-/// What was read and what was passed over.
+/// Counts of bytes and records that were read or skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Bytes read, headers included.
@@ -50,28 +50,28 @@ pub struct Counts {
     pub unknown: u64,
     /// Records that break the format.
     pub malformed: u64,
-    /// Records that are too long, or name something too long.
+    /// Records that are too long, or that have a name or debug records that are too long.
     pub too_long: u64,
 }
 
-/// Why nothing more is read from a log.
+/// Why a reader reads no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// What stands where a record should begin is no record, and stays so.
+    /// The bytes where a record should begin are not a record.
     Garbage,
     /// [`Quotas::bytes`] or [`Quotas::records`] is used up.
     Quota,
 }
 
-/// Takes what a log tells, in the order of the log. References are good during the call only.
+/// Receives the records of a log, in the order of the log. References are valid during the call only.
 pub trait Sink {
     /// A method; loads refer to it by `offset`.
     fn method(&mut self, offset: u64, method: &Method<'_>);
     /// Compiled code. Its debug records have been checked.
     fn load(&mut self, load: &Load<'_>);
-    /// Code is gone.
+    /// The JVM removed code.
     fn unload(&mut self, unload: &Unload);
-    /// A stub.
+    /// The JVM generated a stub.
     fn stub(&mut self, stub: &Stub<'_>);
     /// The replay is complete.
     fn replay_end(&mut self) {}
@@ -83,7 +83,8 @@ pub struct Reader {
     quotas: Quotas,
     counts: Counts,
     at: u64,
-    /// A word without mark was seen here once. Seen again, it is garbage and no torn write.
+    /// The offset of a word without mark. If the word still has no mark in the next read, it is garbage and not a torn
+    /// write.
     suspect: Option<u64>,
     end: Option<End>,
     buffer: Vec<u8>,
@@ -96,41 +97,42 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Begins behind the header.
+    /// Starts behind the header.
     #[must_use]
     pub fn new(quotas: Quotas) -> Reader {
         Reader::from_offset(HEADER_LEN, quotas)
     }
 
-    /// Begins at `offset`, which a header gave as consumed.
+    /// Starts at `offset`, the consumed offset of a header.
     #[must_use]
     pub fn from_offset(offset: u64, quotas: Quotas) -> Reader {
         let at = offset.max(HEADER_LEN).next_multiple_of(crate::record::ALIGN);
         Reader { quotas, counts: Counts::default(), at, suspect: None, end: None, buffer: Vec::new() }
     }
 
-    /// Where the next record begins: everything below has been told.
+    /// The offset of the next record: all records below were sent.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.at
     }
 
-    /// What was read so far.
+    /// Counts of what was read so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Why nothing more is read, if so.
+    /// Why the reader reads no further, if so.
     #[must_use]
     pub fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// Tells `sink` what is new. A cut tail is left for the next call. Returns the number of records read.
+    /// Sends new records to `sink`. An incomplete record at the end is left for the next call. Returns the number of
+    /// records read.
     ///
     /// # Errors
-    /// As of `pread`; the position is kept.
+    /// Those of `pread`; the position is kept.
     pub fn read(&mut self, source: &impl ReadAt, sink: &mut impl Sink) -> io::Result<u64> {
         let before = self.counts.records;
         let mut left = self.quotas.bytes_per_call;
@@ -138,9 +140,9 @@ impl Reader {
             let Some(piece) = self.complete(source)? else { break };
             left = left.saturating_sub(piece.max(PIECE) as u64);
             if piece == 0 {
-                continue; // a record was passed over
+                continue; // a record was skipped
             }
-            // Read once more: the first copy may hold a word that is newer than the bytes copied next to it.
+            // Reads again: the first copy may have a word that is newer than the body next to it.
             let mut buffer = std::mem::take(&mut self.buffer);
             let got = fill(source, &mut buffer[..piece], self.at);
             let told = got.map(|n| self.tell(&buffer[..n], sink));
@@ -152,7 +154,7 @@ impl Reader {
         Ok(self.counts.records - before)
     }
 
-    /// Fills the buffer and says how many of its bytes are complete records; `None` if there are none.
+    /// Fills the buffer. Returns how many of its bytes are complete records; `None` if there are none.
     fn complete(&mut self, source: &impl ReadAt) -> io::Result<Option<usize>> {
         self.buffer.resize(PIECE, 0);
         let mut got = self.fill_padded(source)?;
@@ -166,7 +168,7 @@ impl Reader {
             self.buffer.resize(first_len, 0);
             got = self.fill_padded(source)?;
         }
-        // The padding of the last record may not be in the file yet.
+        // The padding of the last record may be missing in the file.
         let whole = |word: Word| (Word::LEN + u64::from(word.body)) as usize;
         if whole(first) > got {
             return Ok(None);
@@ -181,7 +183,7 @@ impl Reader {
         Ok(Some(len))
     }
 
-    /// Fills the buffer. The file may end with the last record's body: its padding is not written.
+    /// Fills the buffer, and pads it with zeros: the file may end without the padding of the last record.
     fn fill_padded(&mut self, source: &impl ReadAt) -> io::Result<usize> {
         let got = fill(source, &mut self.buffer, self.at)?;
         let padded = got.next_multiple_of(Word::LEN as usize).min(self.buffer.len());
@@ -189,7 +191,7 @@ impl Reader {
         Ok(padded)
     }
 
-    /// The word at the reader's position; a bad one twice in a row ends the log.
+    /// The word at the reader's position. A word without mark in two reads ends the log.
     fn word_at(&mut self, offset: usize, got: usize) -> Option<Word> {
         let raw = u64::from_le_bytes(
             self.buffer.get(offset..offset + 8).filter(|_| got >= offset + 8)?.try_into().ok()?,
@@ -213,7 +215,7 @@ impl Reader {
         Word::from_u64(u64::from_le_bytes(raw.try_into().ok()?))
     }
 
-    /// Passes over a record that is too long to be one of ours.
+    /// Skips a record that is longer than any that the agent writes.
     fn skip(&mut self, word: Word) {
         self.counts.too_long += 1;
         self.advance(word.record_len());
@@ -232,7 +234,7 @@ impl Reader {
         }
     }
 
-    /// Tells the records in `bytes`; returns how many bytes were told.
+    /// Sends the records in `bytes`; returns how many bytes they have.
     fn tell(&mut self, bytes: &[u8], sink: &mut impl Sink) -> usize {
         let mut told = 0;
         while self.end.is_none() {
@@ -291,7 +293,7 @@ enum Checked {
     Bad,
 }
 
-/// Walks all debug records once.
+/// Decodes all debug records once, before the load is sent.
 fn checked(load: &Load<'_>, frames: u64) -> Checked {
     let mut decoder = PcDecoder::new(load.debug(), load.method_count());
     let mut seen = 0u64;

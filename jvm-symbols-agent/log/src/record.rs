@@ -1,32 +1,32 @@
-//! What stands in front of each record.
+//! The word in front of each record.
 
-/// Records lie at multiples of this.
+/// Records begin at multiples of this.
 pub const ALIGN: u64 = 8;
-/// Longest body the agent writes; a reader skips longer ones.
+/// Longest body that the agent writes; a reader skips longer ones.
 pub const MAX_BODY: u32 = 2 << 20;
-/// Longest name, bytes: the longest of the class file format (JVM specification, 4.4.7), and room for the `L`, the `;` and
-/// the suffix of a hidden class. No name is cut: of a part nobody could tell whose it is.
+/// Longest name, bytes: the longest of the class file format (JVM specification, 4.4.7), and room for the `L`, the `;`
+/// and the suffix of a hidden class. No name is cut, because several methods could share the part that is left.
 pub const MAX_NAME: usize = 65_535 + 64;
 
-/// In the top bits of every word: tells a record from garbage.
+/// In the top bits of every word: distinguishes a record from garbage.
 const MARK: u64 = 0x4a53_5200_0000_0000;
 const MARK_MASK: u64 = 0xffff_ff00_0000_0000;
 
-/// What a record says.
+/// The type of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordType {
-    /// A method's names and lines, once a log.
+    /// A method's names and lines, once in each log.
     Method = 1,
-    /// Compiled code was installed.
+    /// The JVM installed compiled code.
     Load = 2,
-    /// Compiled code is going away.
+    /// The JVM removes compiled code.
     Unload = 3,
-    /// HotSpot generated code that is no method.
+    /// HotSpot generated code that belongs to no method.
     Stub = 4,
     /// The replay of older code is complete.
     ReplayEnd = 5,
-    /// Reserved space that could not be written.
+    /// Reserved space whose record could not be written.
     Skip = 6,
 }
 
@@ -68,7 +68,7 @@ impl Word {
     }
 }
 
-/// Bytes that a record with such a body takes, word and padding included.
+/// Bytes that a record with a body of `body` bytes takes, word and padding included.
 #[must_use]
 pub fn record_len(body: u32) -> u64 {
     (Word::LEN + u64::from(body)).next_multiple_of(ALIGN)

@@ -1,4 +1,4 @@
-//! Debug records, there and back: what is read is what was written, for every pc.
+//! Debug records, encoded and decoded again: each pc gets its own chain back.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use jvm_symbols_log::pc_encoder::MAX_DEPTH;
@@ -7,7 +7,7 @@ use jvm_symbols_log::{Nodes, Out, PcDecoder, PcEncoder};
 type Chain = Vec<(u32, i32)>;
 const METHODS: usize = 300;
 
-/// Writes records as the agent does; the bytes, and how many records were taken.
+/// Encodes records as the agent does. Returns the bytes and the number of accepted records.
 fn write(records: &[(u32, Chain)], room: usize) -> (Vec<u8>, usize) {
     let mut nodes = Nodes::default();
     write_with(&mut nodes, records, room)
@@ -42,7 +42,7 @@ fn read(bytes: &[u8]) -> Vec<(u32, Chain)> {
     records
 }
 
-/// The records without those that the next one stands for.
+/// The records without those whose chain is that of the next one.
 fn merged(records: &[(u32, Chain)]) -> Vec<(u32, Chain)> {
     let with_next = records.iter().zip(records[1..].iter().map(Some).chain([None]));
     with_next
@@ -67,7 +67,7 @@ impl Random {
         (self.below(METHODS as u64) as u32, self.below(70_000) as i32 - 1)
     }
 
-    /// Records as compilers make them: chains come back, share their outer part, differ in a bytecode index.
+    /// Records like those of compilers: chains return, share their outer part, or differ in a bytecode index.
     fn records(&mut self, count: usize, deepest: u64) -> Vec<(u32, Chain)> {
         let mut seen: Vec<Chain> = vec![vec![self.frame()]];
         let mut pc = 0;

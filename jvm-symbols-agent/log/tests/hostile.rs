@@ -1,4 +1,4 @@
-//! The format, there and back; and what a reader makes of logs that lie.
+//! The log's format, encoded and decoded again; and how a reader handles malformed logs.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use jvm_symbols_log::header::{Counters, HEADER_LEN, MAGIC, at};
@@ -7,7 +7,7 @@ use jvm_symbols_log::{
     PcEncoder, Quotas, Reader, RecordType, Sink, Stub, Unload, Word, encode,
 };
 
-/// What was told, as text.
+/// The received records, as text.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told(Vec<String>);
 
@@ -79,7 +79,7 @@ fn body(write: impl FnOnce(&mut Out<'_>)) -> Vec<u8> {
     out.written().to_vec()
 }
 
-/// A log with one of everything, and what it says.
+/// A log with each type of record, and the records as text.
 fn sample() -> (Vec<u8>, Told) {
     let mut log = header(LogKind::Attach);
     let class = ClassName::Named { class: b"La/B;", file: b"B.java" };
@@ -239,7 +239,7 @@ fn a_header_that_is_none_is_refused() {
     assert!(matches!(Header::read(&log), Err(BadHeader::Version(99))));
 }
 
-/// A small generator (splitmix64): the same logs in every run.
+/// splitmix64, a small generator: the same logs in every run.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

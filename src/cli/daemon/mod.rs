@@ -1,4 +1,4 @@
-//! `jbpf-prof daemon`: one file of settings (TOML) and flags of the same names, made into valid data.
+//! `jbpf-prof daemon`: reads settings from a TOML file and from flags of the same names, and validates them.
 
 pub(super) mod options;
 mod sink;
@@ -22,19 +22,19 @@ use crate::session::{self, AgentRule, OptedIn};
 
 /// The shortest and the longest window, seconds.
 const WINDOWS: std::ops::RangeInclusive<u64> = 1..=300;
-/// The highest rate that is left on for ever.
+/// The highest rate for sampling that never ends, samples a second.
 const MAX_HZ: f64 = 999.0;
-/// Events that a sample stands for which is left on for ever.
+/// By default, a sample stands for so many occurrences of a counted event.
 const ONE_IN: u64 = 1000;
 
-/// A daemon to run.
+/// The arguments of `jbpf-prof daemon`, validated.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What it is to do.
+    /// The daemon's configuration.
     pub config: DaemonConfig,
-    /// How much it tells.
+    /// The log level.
     pub log: LevelFilter,
-    /// Only say that this is valid.
+    /// Only check the settings, and do not start.
     pub check: bool,
 }
 
@@ -49,10 +49,10 @@ impl Job {
     }
 }
 
-/// The address at which a daemon of these settings tells how it is.
+/// The address at which a daemon with these settings answers health requests.
 pub(super) fn health_address(file: Option<&Path>) -> Result<Address, Failure> {
     let options = file.map_or(Ok(Options::default()), |file| read(file, &Options::default()))?;
-    // Of the others some may come from flags.
+    // The other settings may be incomplete here: some may come from the daemon's flags.
     let (metrics, api) = addresses(&options)?;
     metrics
         .or(api)
@@ -115,7 +115,7 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
     })
 }
 
-/// What is sampled: each event once, time on a CPU if none is named.
+/// The sampled events, each once; the CPU clock if the user names none.
 fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
     let mut events = Vec::new();
     for name in names {
@@ -128,7 +128,7 @@ fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
     Ok(if events.is_empty() { vec![Event::Cpu] } else { events })
 }
 
-/// Where metrics and profiles are told. What names tenants is told to this host only, or for a token.
+/// The addresses of metrics and of the API. Profiles name tenants: an API that other hosts can reach needs a token.
 fn addresses(options: &Options) -> Result<(Option<Address>, Option<Address>), Failure> {
     let address = |name: &str, text: &Option<String>, usual: &str| match text.as_deref().unwrap_or(usual) {
         "off" => Ok(None),
@@ -144,7 +144,7 @@ fn addresses(options: &Options) -> Result<(Option<Address>, Option<Address>), Fa
     }
 }
 
-/// To whom the agent is attached although it is not the rule.
+/// The rules that choose the JVMs to which the daemon attaches the agent.
 fn agent_for(options: &Options, kubelet: Option<&KubeletConfig>) -> Result<Vec<AgentRule>, Failure> {
     let mut rules = Vec::new();
     for variable in options.agent_env.iter().flatten() {
@@ -157,7 +157,7 @@ fn agent_for(options: &Options, kubelet: Option<&KubeletConfig>) -> Result<Vec<A
     Ok(rules)
 }
 
-/// Annotations are known to the kubelet only, and nothing else is asked of it.
+/// Only the kubelet knows annotations of pods, and the daemon asks the kubelet for nothing else.
 fn kubelet(options: &Options) -> Result<Option<KubeletConfig>, Failure> {
     let pairs = options.agent_annotation.iter().flatten().map(|text| pair("agent-annotation", text));
     let annotations: Vec<(String, String)> = pairs.collect::<Result<_, _>>()?;
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!((usual.hz, usual.window_s, usual.java), (19.0, 10, session::JavaNaming::Vm));
     }
 
-    /// Flags of one kind are a sink of that name, whose spool is where it was.
+    /// Flags of one protocol make a sink with the protocol's name, so that its spool keeps its place.
     #[test]
     fn there_may_be_several_sinks_of_a_kind() {
         let config = from_file(

@@ -100,7 +100,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TIME", help_heading = "Java")]
     pub(super) attach_timeout: Option<String>,
 
-    /// Ask this kubelet for annotations of pods, for example https://node:10250.
+    /// Ask this kubelet for annotations of pods, for example `https://node:10250`.
     #[arg(long, value_name = "URL", help_heading = "Kubelet")]
     pub(super) kubelet_url: Option<String>,
     /// Read the bearer token for the kubelet from this file.
@@ -136,7 +136,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", value_parser = number::profiles, help_heading = "HTTP")]
     pub(super) concurrent_profiles: Option<usize>,
 
-    /// Push profiles to this Grafana Pyroscope, for example https://pyroscope.example:4040.
+    /// Push profiles to this Grafana Pyroscope, for example `https://pyroscope.example:4040`.
     #[arg(long, value_name = "URL", help_heading = "Pushing")]
     pub(super) pyroscope_url: Option<String>,
     /// Read the bearer token for Pyroscope from this file.
@@ -154,7 +154,7 @@ pub(super) struct Options {
     /// Push as this tenant (X-Scope-OrgID).
     #[arg(long, value_name = "NAME", help_heading = "Pushing")]
     pub(super) pyroscope_tenant: Option<String>,
-    /// Push profiles to this OpenTelemetry Collector, for example http://collector:4318.
+    /// Push profiles to this OpenTelemetry Collector, for example `http://collector:4318`.
     #[arg(long, value_name = "URL", help_heading = "Pushing")]
     pub(super) otlp_url: Option<String>,
     /// Use this protocol for OpenTelemetry: http or grpc [default: http].

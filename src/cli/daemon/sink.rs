@@ -1,4 +1,4 @@
-//! A sink as it is written: `[[sink]]` of the settings, or the flags of a kind, which are a shorthand for one.
+//! Sinks: a `[[sink]]` table of the settings, or the flags of one protocol, which are a shorthand for such a table.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use super::value::{pair, size, valid_url};
 use crate::daemon::{Auth, Protocol, SinkConfig, Trust};
 use crate::failure::Failure;
 
-/// What a sink has if it says nothing else.
+/// Defaults that all sinks share.
 struct Common {
     labels: BTreeMap<String, String>,
     spool_bytes: u64,
 }
 
-/// All sinks: those of the flags first.
+/// All sinks; those of flags come first.
 pub(super) fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
     let common = Common {
         labels: labels(options.labels.iter().flatten())?,

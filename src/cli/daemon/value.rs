@@ -1,9 +1,9 @@
-//! Values as settings write them: URLs, pairs, sizes.
+//! Values in daemon settings: URLs, pairs, sizes.
 
 use crate::daemon::client::is_url;
 use crate::failure::Failure;
 
-/// A URL, of a setting that is called `name`.
+/// Checks the URL of the setting `name`.
 pub(super) fn valid_url(name: &str, url: &str) -> Result<String, Failure> {
     if is_url(url) {
         return Ok(url.to_owned());
@@ -11,7 +11,7 @@ pub(super) fn valid_url(name: &str, url: &str) -> Result<String, Failure> {
     Err(Failure::usage(format!("{name} {url}: expected a URL, such as https://host:port")))
 }
 
-/// `NAME=VALUE`.
+/// Reads `NAME=VALUE`.
 pub(super) fn pair(name: &str, text: &str) -> Result<(String, String), Failure> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),

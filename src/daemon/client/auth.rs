@@ -1,4 +1,5 @@
-//! Who we are to those that we call: tokens and passwords from files, read for each request, so that they may be changed.
+//! Credentials for HTTP requests: tokens and passwords from files. The files are read for each request, so that secrets
+//! can be replaced.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,26 +9,26 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::HeaderValue;
 
-/// The largest secret that is read, bytes.
+/// Maximum bytes of a secret.
 const MAX_SECRET: usize = 16 << 10;
 
-/// How we say who we are.
+/// The credentials of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Auth {
-    /// Not at all.
+    /// No credentials.
     #[default]
     None,
-    /// By the bearer token in a file.
+    /// The bearer token in a file.
     Bearer(PathBuf),
-    /// By a name, and the password in a file.
+    /// A user name, and the password in a file.
     Basic(String, PathBuf),
 }
 
 impl Auth {
-    /// The value of the header `Authorization`, if there is one.
+    /// The value of the header `Authorization`, if there are credentials.
     ///
     /// # Errors
-    /// When a file cannot be read; what is in it is never said.
+    /// A file cannot be read. The error never contains the secret.
     pub(super) fn header(&self) -> anyhow::Result<Option<HeaderValue>> {
         let value = match self {
             Auth::None => return Ok(None),
@@ -43,10 +44,10 @@ impl Auth {
     }
 }
 
-/// What is in a file of secrets, without the line's end.
+/// Reads a secret from a file, without the line break at its end.
 ///
 /// # Errors
-/// When it cannot be read, is empty or too large.
+/// The file cannot be read, is empty or too large.
 pub(in crate::daemon) fn secret(file: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let text = text.trim_end_matches(['\r', '\n']);

@@ -1,4 +1,4 @@
-//! HTTP to those that we call, sinks and the kubelet, with TLS where their URLs say so.
+//! The HTTP client for sinks and the kubelet, with TLS for `https` URLs.
 
 mod auth;
 pub mod resolve;
@@ -27,20 +27,19 @@ use resolve::Resolver;
 pub use auth::Auth;
 pub(super) use auth::secret;
 
-/// How long a request may take.
+/// Timeout of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(10);
-/// Who we say we are.
 const USER_AGENT: &str = concat!("jbpf-prof/", env!("CARGO_PKG_VERSION"));
-/// Bytes of an answer to a push that are read.
+/// Maximum bytes of the response to a push.
 const MAX_ANSWER: usize = 64 << 10;
-/// Where distributions keep the certificates that a host trusts.
+/// Where distributions store the host's trusted certificates.
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 type Connections = Pool<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
-/// Whether somebody can be at this address: `https://host:port`, perhaps with a path.
+/// Whether a text is a valid base URL: `https://host:port` or `http://host:port`, optionally with a path.
 #[must_use]
 pub fn is_url(text: &str) -> bool {
     text.parse::<Uri>().is_ok_and(|uri| {
@@ -48,51 +47,51 @@ pub fn is_url(text: &str) -> bool {
     })
 }
 
-/// Whom TLS is to trust.
+/// The certificates that TLS trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// A file with the only certificates that are trusted, instead of the host's.
+    /// A file with the only trusted certificates, instead of the host's.
     pub ca_file: Option<PathBuf>,
-    /// The name that the other side's certificate must have, instead of the URL's.
+    /// The name that the server's certificate must have, instead of the URL's.
     pub name: Option<String>,
 }
 
-/// What a sink answered.
+/// The response of a sink.
 #[derive(Debug)]
 pub(super) struct SinkResponse {
     pub(super) status: StatusCode,
-    /// The status that gRPC gives in a header or trailer.
+    /// The gRPC status from a header or trailer.
     pub(super) grpc_status: Option<String>,
-    /// How long not to come again, if it said so: `Retry-After` in seconds, or gRPC's `RetryInfo`.
+    /// The pause that the sink asked for: `Retry-After` in seconds, or gRPC's `RetryInfo`.
     pub(super) retry_after: Option<Duration>,
 }
 
-/// A client of one server; connections are kept.
+/// A client of one server, with a pool of connections.
 pub(super) struct Client {
     binary: PathBuf,
     trust: Trust,
     http2: bool,
-    /// With the time at which the file of roots was changed last.
+    /// The modification time of the certificate file, and the connections made with it.
     connections: Mutex<Option<(Option<SystemTime>, Connections)>>,
 }
 
 impl Client {
-    /// `binary` is this one. `http2`: nothing else is spoken.
+    /// `binary` is the path of this binary. `http2` allows HTTP/2 only.
     pub(super) fn new(binary: PathBuf, trust: Trust, http2: bool) -> Client {
         Client { binary, trust, http2, connections: Mutex::new(None) }
     }
 
-    /// Pushes something.
+    /// Sends a request to a sink.
     ///
     /// # Errors
-    /// When no answer came in time.
+    /// No response in time.
     pub(super) async fn push(&self, request: Request<Full<Bytes>>) -> anyhow::Result<SinkResponse> {
         let (head, body) = self.exchange(request, MAX_ANSWER).await?.into_parts();
         let text = |headers: &hyper::HeaderMap, name: &str| {
             headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
         };
         let header = |name: &str| text(&head.headers, name);
-        // An answer of gRPC without a body has them in its head.
+        // A gRPC response without a body has the trailers in its head.
         let trailer = |name: &str| body.trailers().and_then(|all| text(all, name)).or_else(|| header(name));
         let seconds = || header("retry-after")?.parse().ok().map(Duration::from_secs);
         let details = trailer("grpc-status-details-bin");
@@ -103,10 +102,10 @@ impl Client {
         })
     }
 
-    /// A request by us; what it carries is the caller's to add.
+    /// Begins a request with the common headers; the caller adds the body.
     ///
     /// # Errors
-    /// When it cannot be said who we are.
+    /// The credentials cannot be read.
     pub(super) fn request(method: Method, uri: &str, auth: &Auth) -> anyhow::Result<Builder> {
         let request = Request::builder().method(method).uri(uri).header(header::USER_AGENT, USER_AGENT);
         Ok(match auth.header()? {
@@ -115,10 +114,10 @@ impl Client {
         })
     }
 
-    /// What is at `uri`, `most` bytes of it.
+    /// Reads the resource at `uri`, at most `most` bytes.
     ///
     /// # Errors
-    /// When there is nothing, it is not for us, too large, or does not come in time.
+    /// The status is not 200, the body is too large, or there is no response in time.
     pub(super) async fn get(&self, uri: &str, auth: &Auth, most: usize) -> anyhow::Result<impl Buf> {
         let request = Client::request(Method::GET, uri, auth)?;
         let request = request.body(Full::default()).context("making a request")?;
@@ -127,7 +126,7 @@ impl Client {
         Ok(body.aggregate())
     }
 
-    /// Sends a request and reads all of its answer.
+    /// Sends a request and reads the whole response.
     async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
@@ -147,7 +146,7 @@ impl Client {
         }
     }
 
-    /// The connections, made anew when the file of roots has changed.
+    /// The connections; made anew when the certificate file has changed.
     fn connections(&self, secure: bool) -> anyhow::Result<Connections> {
         let changed = self.trust.ca_file.as_ref().and_then(|file| fs::metadata(file).ok()?.modified().ok());
         let mut held = self.connections.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -186,7 +185,7 @@ impl Client {
     }
 }
 
-/// The certificates of a file, or those that the host trusts.
+/// The certificates of a file, or the host's trusted certificates.
 fn trusted(file: Option<&Path>) -> anyhow::Result<RootCertStore> {
     let system = || SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
     let Some(file) = file.or_else(system) else {
@@ -195,7 +194,7 @@ fn trusted(file: Option<&Path>) -> anyhow::Result<RootCertStore> {
     let said = || format!("cannot read certificates from {}", file.display());
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(file).with_context(said)? {
-        // A host's bundle may hold some that rustls does not take.
+        // A host's bundle may contain certificates that rustls does not accept.
         let _ = roots.add(certificate.with_context(said)?);
     }
     if roots.is_empty() {

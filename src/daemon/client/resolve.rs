@@ -1,7 +1,7 @@
-//! Names of hosts → addresses, by the C library in a process of its own.
+//! Resolves host names to addresses, by the C library in a process of its own.
 //!
-//! The binary is static; a static C library loads what `nsswitch.conf` names from the host, where it may not fit. What
-//! comes of that is that process's, and a name that is not found.
+//! The binary is static. A static C library loads the modules that `nsswitch.conf` names from the host, and they may be
+//! incompatible. A crash then ends only that process, and the name counts as not found.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -18,13 +18,13 @@ use tokio::process::Command;
 
 /// The hidden first argument of the process.
 pub const ARGUMENT: &str = "__resolve";
-/// How long it may take.
+/// Timeout of the process.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Resolves names for hyper.
 #[derive(Clone, Debug)]
 pub(super) struct Resolver {
-    /// This binary.
+    /// Path of this binary.
     pub(super) binary: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl tower_service::Service<Name> for Resolver {
         Box::pin(async move {
             let output = tokio::time::timeout(DEADLINE, command.output()).await??;
             let text = String::from_utf8_lossy(&output.stdout);
-            // The port is the caller's to set.
+            // The caller sets the port.
             let found: Vec<SocketAddr> = text
                 .lines()
                 .filter_map(|line| line.parse::<IpAddr>().ok())
@@ -58,13 +58,13 @@ impl tower_service::Service<Name> for Resolver {
     }
 }
 
-/// The process's way: prints the addresses of a name, a line each. Returns its exit code.
+/// Main function of the process: prints the addresses of a name, one per line. Returns the exit code.
 #[must_use]
 pub fn child_main(mut args: impl Iterator<Item = OsString>) -> i32 {
     use std::io::Write;
     let Some(name) = args.next().and_then(|name| name.into_string().ok()) else { return 2 };
     let Ok(found) = (name.as_str(), 0).to_socket_addrs() else { return 1 };
     let text: String = found.map(|address| format!("{}\n", address.ip())).collect();
-    // If nobody reads it nobody needs it.
+    // A write fails only if the parent no longer reads.
     i32::from(io::stdout().write_all(text.as_bytes()).is_err())
 }

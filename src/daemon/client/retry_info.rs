@@ -1,4 +1,4 @@
-//! When a server of gRPC says that it will have recovered: `google.rpc.RetryInfo`, among the details of a status.
+//! The retry delay in a gRPC status: `google.rpc.RetryInfo` among its details.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use prost::Message;
 
-/// Headers of gRPC whose names end with `-bin` have base64 with padding or without
-/// (grpc/grpc, `doc/PROTOCOL-HTTP2.md`).
+/// Accepts base64 with and without padding: gRPC headers whose names end with `-bin` have either (grpc/grpc,
+/// `doc/PROTOCOL-HTTP2.md`).
 const ANY_PADDING: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -16,10 +16,10 @@ const ANY_PADDING: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// How the details name it.
+/// The type URL of `RetryInfo` in the details.
 const TYPE: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
-/// The messages of google/rpc/status.proto and error_details.proto, and of google/protobuf; tags are theirs.
+/// The messages of google/rpc/status.proto and error_details.proto, and of google/protobuf, with their tags.
 #[derive(Clone, PartialEq, Message)]
 struct Status {
     #[prost(message, repeated, tag = "3")]
@@ -48,8 +48,8 @@ struct Delay {
     nanos: i32,
 }
 
-/// How long not to come again, by the header or trailer `grpc-status-details-bin`; none if it does not say that coming
-/// again would help.
+/// Parses the delay before a retry from the header or trailer `grpc-status-details-bin`; `None` if the status does not
+/// invite a retry.
 pub(super) fn delay(details: &str) -> Option<Duration> {
     let status = Status::decode(ANY_PADDING.decode(details).ok()?.as_slice()).ok()?;
     let info = status.details.iter().find(|any| any.type_url == TYPE)?;
@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Status 8, "busy", with a delay of 30 s; put together by hand from the format.
+    /// Status 8, "busy", with a delay of 30 s; assembled by hand from the format.
     #[test]
     fn what_a_server_writes_is_read() {
         let status = "CAgSBGJ1c3kaMAoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIECgIIHg";

@@ -1,21 +1,21 @@
-//! Where the daemon listens.
+//! Addresses at which the daemon listens.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A place to listen at.
+/// An address to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Address and port.
+    /// IP address and port.
     Tcp(SocketAddr),
-    /// A socket in the file system, for its owner only.
+    /// A socket in the file system that only its owner may use.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// Whether only this host can reach it.
+    /// Whether only this host can reach the address.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
@@ -28,7 +28,7 @@ impl Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// `127.0.0.1:9919`, `[::1]:9919`, `unix:/run/jbpf-prof/api.sock`.
+    /// Parses `127.0.0.1:9919`, `[::1]:9919` or `unix:/run/jbpf-prof/api.sock`.
     fn from_str(text: &str) -> Result<Address, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = PathBuf::from(path);

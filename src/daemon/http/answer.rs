@@ -1,4 +1,4 @@
-//! An answer, with the headers that all have.
+//! HTTP responses with the common headers.
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -6,7 +6,7 @@ use hyper::{Response, StatusCode, header};
 
 pub(super) type HttpResponse = Response<Full<Bytes>>;
 
-/// A sentence.
+/// A response with one sentence as plain text.
 pub(super) fn say(status: StatusCode, text: &str) -> HttpResponse {
     answer(status, "text/plain; charset=utf-8", format!("{text}\n").into())
 }
@@ -17,7 +17,8 @@ pub(super) fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Htt
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
-    // A flame graph has scripts of its own and needs nothing from anywhere; names in it are tenants'.
+    // A flame graph has inline scripts and needs no other source. Names in it come from tenants, so it runs in a
+    // sandbox.
     let policy =
         "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; sandbox allow-scripts";
     headers.insert(header::CONTENT_SECURITY_POLICY, header::HeaderValue::from_static(policy));

@@ -1,4 +1,4 @@
-//! The answers.
+//! The responses of the endpoints.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -19,7 +19,7 @@ use crate::daemon::window::{PackedWindow, now_ms};
 use crate::output::{self, Format, Look, pprof};
 use crate::profile::Profile;
 
-/// Nodes of the stacks of a merged profile: 16 MiB, of which the frames that they name take several times as much.
+/// Limit on the nodes of a merged profile: 16 MiB. The frames of the nodes take several times as much.
 const MAX_NODES: usize = 1 << 20;
 
 pub(super) fn metrics(state: &State) -> HttpResponse {
@@ -41,7 +41,7 @@ fn verdict(found: Result<&'static str, String>) -> HttpResponse {
     }
 }
 
-/// `/windows?from=&to=`: what is kept.
+/// `/windows?from=&to=`: the list of stored windows.
 pub(super) fn windows(state: &State, query: Option<&str>) -> HttpResponse {
     let asked = Query::parse(query, &["from", "to"]).and_then(|query| {
         Ok((query.time_ms("from")?.unwrap_or(0), query.time_ms("to")?.unwrap_or(u64::MAX)))
@@ -61,7 +61,7 @@ pub(super) fn windows(state: &State, query: Option<&str>) -> HttpResponse {
     answer(StatusCode::OK, "application/json", json!({ "windows": list }).to_string().into())
 }
 
-/// `/window?from=&to=&format=`: what is kept of a time, merged; the last minute if no time is named.
+/// `/window?from=&to=&format=`: the stored windows of a time span, merged; by default the last minute.
 pub(super) async fn window(state: &State, query: Option<&str>) -> HttpResponse {
     let asked = || -> Result<_, String> {
         let names = [&["from", "to", "format"][..], &SampleQuery::NAMES].concat();
@@ -86,7 +86,7 @@ pub(super) async fn window(state: &State, query: Option<&str>) -> HttpResponse {
     made(files, wanted, format).await
 }
 
-/// `/profile?seconds=&format=`: the windows from the one that is under way on, until so many seconds are over.
+/// `/profile?seconds=&format=`: the windows from the current one on, until `seconds` have passed.
 pub(super) async fn profile(state: &State, query: Option<&str>) -> HttpResponse {
     let asked = || -> Result<_, String> {
         let names = [&["seconds", "format"][..], &SampleQuery::NAMES].concat();
@@ -111,7 +111,7 @@ pub(super) async fn profile(state: &State, query: Option<&str>) -> HttpResponse 
             }
             Ok(Err(RecvError::Lagged(_))) => {}
             Ok(Err(RecvError::Closed)) => return say(StatusCode::SERVICE_UNAVAILABLE, "sampling has ended"),
-            // It comes after its end, later while JVMs are being asked for its names.
+            // A window arrives after its end, and even later while JVMs are being attached to.
             Err(_) => {
                 if let Err(why) = state.outlook() {
                     return say(StatusCode::SERVICE_UNAVAILABLE, &format!("no profiles are stored: {why}"));
@@ -121,7 +121,7 @@ pub(super) async fn profile(state: &State, query: Option<&str>) -> HttpResponse 
     }
 }
 
-/// A packed window, wherever it is.
+/// A packed window in memory or on disk.
 enum Packed {
     Live(Arc<PackedWindow>),
     File(PathBuf),
@@ -141,7 +141,7 @@ fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Re
     for window in windows {
         let mut one = match window {
             Packed::Live(window) => pprof::read(&mut window.bytes.as_slice())?,
-            // One that was removed meanwhile was too old.
+            // A window that was removed in the meantime had expired.
             Packed::File(path) => match File::open(path) {
                 Ok(file) => {
                     pprof::read(&mut BufReader::new(file)).context("a stored profile cannot be read")?
@@ -168,7 +168,7 @@ mod tests {
     use crate::profile::Labels;
     use crate::sample::Event;
 
-    /// The windows that come end when they end; what the host's clock says of that is not asked.
+    /// Windows end by the monotonic clock; the wall clock must not matter.
     #[test]
     fn a_profile_takes_as_long_as_was_asked_for_whatever_the_clock_is_set_to() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -179,7 +179,7 @@ mod tests {
             profile.add(&Labels::default(), &[], ticks, ticks);
             let accounts = profile.accounts_mut(Event::Cpu);
             (accounts.ticks, accounts.kept) = (ticks, ticks);
-            // 1970, as if the clock had been set back by far.
+            // 1970, as if the wall clock had been set back far.
             profile.span.duration_ns = 1_000_000_000;
             Arc::new(PackedWindow::pack(&profile, ended).unwrap())
         };
@@ -191,7 +191,7 @@ mod tests {
                     let _ = state.windows.send(packed(ticks, now + Duration::from_secs(seconds)));
                 }
             };
-            // Who waits for a time by the clock waits for ever.
+            // A reader that waits for a wall clock time would wait forever.
             let both = async { tokio::join!(asked, come).0 };
             tokio::time::timeout(Duration::from_secs(60), both).await.unwrap()
         });

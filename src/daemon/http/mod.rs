@@ -1,4 +1,5 @@
-//! HTTP: metrics and health for anybody who can reach their address; profiles on a local socket or with a token.
+//! The HTTP server. Metrics and health are open to everyone who can reach their address; profiles need a local socket
+//! or a token.
 
 mod address;
 mod answer;
@@ -30,30 +31,29 @@ use super::state::State;
 pub use address::Address;
 use answer::{HttpResponse, say};
 
-/// Connections at once; more wait.
+/// Maximum concurrent connections; others wait.
 const MAX_CONNECTIONS: usize = 64;
-/// How long the head of a request may take to come.
+/// Timeout for the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// How long a connection may last: the longest profile, and reading it slowly.
+/// Timeout for a connection: the longest profile, and a slow reader.
 const CONNECTION_LASTS: Duration = Duration::from_secs(900);
 
-/// What is said at an address.
+/// The endpoints of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surface {
     /// Metrics and health.
     Metrics,
-    /// These, and profiles.
+    /// Metrics, health and profiles.
     Profiles,
 }
 
-/// A listening socket.
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// Listens. A socket file that a killed daemon has left is replaced.
+    /// Listens. Replaces the socket file of a daemon that was killed.
     ///
     /// # Errors
     /// One sentence: the address and what is wrong.
@@ -74,7 +74,7 @@ impl Listener {
     }
 }
 
-/// Removes a socket at which nobody listens any more; anything else stays and is an error of the bind that follows.
+/// Removes a socket without a listener. Any other file stays, and the bind that follows fails.
 async fn remove_socket(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {
@@ -90,15 +90,15 @@ async fn remove_socket(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub(super) struct Server {
     pub(super) state: Arc<State>,
     pub(super) token_file: Option<PathBuf>,
-    /// Profiles that may be made at the same time.
+    /// Permits for profiles that are made at the same time.
     pub(super) profiles: Semaphore,
 }
 
-/// Answers requests at a listener, for ever.
+/// Serves requests forever.
 pub(super) async fn serve(listener: Listener, surface: Surface, server: Arc<Server>) {
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -118,7 +118,7 @@ pub(super) async fn serve(listener: Listener, surface: Surface, server: Arc<Serv
     }
 }
 
-/// Accepting fails when there are no descriptors: to try again at once would keep a CPU busy.
+/// Accepting fails when the process has no descriptors left; an immediate retry would keep a CPU busy.
 async fn pause_accepting(error: &io::Error) {
     log::warn!("HTTP: no connection could be accepted: {error}");
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -139,7 +139,7 @@ async fn converse(
         .header_read_timeout(HEAD_WITHIN)
         .max_buf_size(16 << 10)
         .serve_connection(TokioIo::new(stream), answer);
-    // However it ends, it is the other side's matter.
+    // Errors and timeouts concern only the client.
     let _ = tokio::time::timeout(CONNECTION_LASTS, connection).await;
     drop(permit);
 }
@@ -185,7 +185,7 @@ impl Server {
         }
     }
 
-    /// What is said to somebody who lacks the token, if one is needed.
+    /// The refusal if a token is required and the request has no valid one.
     fn refuse(&self, request: &Request<Incoming>) -> Option<HttpResponse> {
         let file = self.token_file.as_ref()?;
         let Ok(token) = secret(file) else {
@@ -203,7 +203,7 @@ impl Server {
     }
 }
 
-/// Compares in a time that does not tell where the difference is.
+/// Compares in constant time, which does not reveal the position of the first difference.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y)) == 0
 }

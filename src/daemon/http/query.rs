@@ -1,4 +1,4 @@
-//! What a request asks for, after the `?`.
+//! The query part of a request.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::profile::Labels;
 use crate::profile::filter::Glob;
 use crate::profile::labels::ContainerLabels;
 
-/// The longest time that one answer may be about.
+/// The longest time span of one response.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
-/// And the longest that a request may wait for.
+/// The longest time that a request may wait, in seconds.
 const LONGEST_WAIT_S: u64 = 300;
 
-/// A query, by name.
+/// Names and decoded values.
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads `a=b&c=d`; names that are not in `known` are errors.
+    /// Parses `a=b&c=d`; a name that is not in `known` is an error.
     pub(super) fn parse(text: Option<&str>, known: &[&str]) -> Result<Query, String> {
         let mut pairs = Vec::new();
         for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -36,7 +36,7 @@ impl Query {
         self.0.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whole seconds to sample; 10 if none are named.
+    /// Whole seconds to sample; 10 by default.
     pub(super) fn seconds(&self) -> Result<u64, String> {
         let text = self.get("seconds").unwrap_or("10");
         match text.parse() {
@@ -45,13 +45,13 @@ impl Query {
         }
     }
 
-    /// The format, by the extension of its files; pprof if none is named.
+    /// The format, by the extension of its files; pprof by default.
     pub(super) fn format(&self) -> Result<&'static Format, String> {
         let Some(name) = self.get("format") else { return Ok(&pprof::FORMAT) };
         Format::named(name).map_err(|error| format!("format={error}"))
     }
 
-    /// A time in milliseconds since 1970: seconds since 1970, or RFC 3339.
+    /// A time in milliseconds since 1970, parsed from seconds since 1970 or from RFC 3339.
     pub(super) fn time_ms(&self, name: &str) -> Result<Option<u64>, String> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let seconds =
@@ -61,7 +61,6 @@ impl Query {
         seconds.or_else(stamp).map(Some).ok_or_else(bad)
     }
 
-    /// Which samples are wanted.
     pub(super) fn wanted(&self) -> SampleQuery {
         let pattern = |name: &str| self.get(name).map(Glob::new);
         SampleQuery {
@@ -73,18 +72,18 @@ impl Query {
     }
 }
 
-/// Which samples are wanted, by their labels; all, if nothing is said.
+/// Patterns for the labels of samples; matches every sample by default.
 #[derive(Debug, Default)]
 pub(super) struct SampleQuery {
     process: Option<Glob>,
     namespace: Option<Glob>,
     pod: Option<Glob>,
-    /// By its name, or its id.
+    /// Matches the container's name or id.
     container: Option<Glob>,
 }
 
 impl SampleQuery {
-    /// Names in a query.
+    /// The names of the patterns in a query.
     pub(super) const NAMES: [&str; 4] = ["process", "namespace", "pod", "container"];
 
     pub(super) fn is_all(&self) -> bool {

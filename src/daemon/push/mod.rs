@@ -1,4 +1,4 @@
-//! Sinks: each window goes to them by way of a spool on disk, so that none of them ever holds up sampling.
+//! Sinks. Each window goes to them through a spool on disk, so that no sink delays sampling.
 
 mod otlp;
 mod outcome;
@@ -26,45 +26,45 @@ pub use protocol::Protocol;
 use retry::Retry;
 use spool::Spool;
 
-/// A sink: plain data, valid.
+/// The validated configuration of a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkConfig {
-    /// Its name among all sinks: in metrics, in the log, and of the directory of its spool.
+    /// Unique name of the sink: for metrics, the log, and the directory of its spool.
     pub name: String,
-    /// What it speaks.
+    /// The protocol of the sink.
     pub protocol: Protocol,
-    /// Where it is, without the path of the call.
+    /// Base URL, without the path of the call.
     pub url: String,
-    /// Who we are to it.
+    /// Credentials for the sink.
     pub auth: Auth,
-    /// Whom TLS is to trust.
+    /// Certificates that TLS trusts.
     pub trust: Trust,
-    /// The tenant (`X-Scope-OrgID`), where there are several.
+    /// The tenant (`X-Scope-OrgID`), for servers with several tenants.
     pub tenant: Option<String>,
-    /// Labels, or resource attributes, of everything that goes there.
+    /// Labels or resource attributes to add to every profile.
     pub labels: BTreeMap<String, String>,
-    /// Bytes that may wait for it.
+    /// Maximum bytes in the spool.
     pub spool_bytes: u64,
 }
 
-/// How a sink does.
+/// Counters of a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PushStats {
-    /// Requests that it took.
+    /// Requests that the sink accepted.
     pub(super) sent: u64,
-    /// Attempts that failed and were tried again.
+    /// Attempts that failed and were retried.
     pub(super) failed: u64,
-    /// Requests that it will never take.
+    /// Requests that were given up because the sink refused them.
     pub(super) refused: u64,
-    /// Bytes that it took.
+    /// Bytes that the sink accepted.
     pub(super) bytes: u64,
-    /// Bytes that wait.
+    /// Bytes in the spool.
     pub(super) spooled: u64,
-    /// Requests that were dropped before it took them.
+    /// Requests that were dropped before the sink accepted them.
     pub(super) dropped: u64,
 }
 
-/// A sink with what waits for it.
+/// A sink with its spool.
 pub(super) struct Sink {
     config: SinkConfig,
     spool: Spool,
@@ -74,7 +74,7 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Opens a sink; what waits for it lies below `directory`. `binary` is this one.
+    /// Opens a sink with a spool below `directory`. `binary` is the path of this binary.
     ///
     /// # Errors
     /// One sentence: the directory and what is wrong with it.
@@ -97,7 +97,7 @@ impl Sink {
     /// Puts a window into the spool.
     ///
     /// # Errors
-    /// When it cannot be encoded.
+    /// The window cannot be encoded.
     pub(super) fn offer(&self, profile: &Profile) -> anyhow::Result<()> {
         let bodies = self.config.protocol.spoken().encode(profile, &self.config.labels)?;
         bodies.iter().for_each(|body| self.spool.put(body));
@@ -105,7 +105,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Sends what waits, for ever.
+    /// Sends the requests of the spool, forever.
     pub(super) async fn run(&self) {
         let mut retry = Retry::default();
         loop {
@@ -121,7 +121,7 @@ impl Sink {
         }
     }
 
-    /// Takes in what came of an attempt; how long to wait before the next one, if at all.
+    /// Records the result of an attempt. Returns the pause before the next attempt; `None` to go on at once.
     fn record_result(
         &self,
         retry: &mut Retry,
@@ -204,7 +204,7 @@ mod tests {
         DeliveryOutcome::Failed("gRPC status 13".to_owned(), None)
     }
 
-    /// Attempts at all that waits, until it is sent or refused; `most` of them.
+    /// Attempts requests until the spool is empty, at most `most` times. Returns the number of attempts.
     fn attempt_all(sink: &Sink, most: usize, mut outcome: impl FnMut(&[u8]) -> DeliveryOutcome) -> usize {
         let mut retry = Retry::default();
         for attempts in 0..most {

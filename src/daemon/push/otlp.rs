@@ -1,4 +1,4 @@
-//! OTLP profiles for an OpenTelemetry Collector, by HTTP and by gRPC.
+//! OTLP profiles for an OpenTelemetry Collector, over HTTP and over gRPC.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,13 +11,11 @@ use crate::daemon::service::{self, Service};
 use crate::output::otlp;
 use crate::profile::Profile;
 
-/// Bytes of a request before it is compressed: more is refused by gRPC's servers, if they are not told to take it.
+/// Maximum bytes of a request before compression. gRPC servers refuse larger messages by default.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Over HTTP.
 pub(super) struct OtlpHttp;
 
-/// Over gRPC.
 pub(super) struct OtlpGrpc;
 
 impl Speak for OtlpHttp {
@@ -55,7 +53,7 @@ impl Speak for OtlpGrpc {
         &[("content-type", "application/grpc+proto"), ("grpc-encoding", "gzip"), ("te", "trailers")]
     }
 
-    /// A message of gRPC: compressed, with its length.
+    /// Adds gRPC's message header: the compression flag and the length.
     fn framed(&self, body: Vec<u8>) -> Vec<u8> {
         let mut message = vec![1];
         message.extend(u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -68,7 +66,7 @@ impl Speak for OtlpGrpc {
     }
 }
 
-/// Compressed requests that tell of a window: a profile for each service and each event.
+/// Compressed requests for a window: a profile for each service and each event.
 fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<Vec<u8>>> {
     let common: Vec<(String, String)> = labels.clone().into_iter().collect();
     let views = profile.views();
@@ -89,7 +87,8 @@ fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Resul
     requests(&parts).into_iter().map(pack).collect()
 }
 
-/// Requests of at most [`MOST_BYTES`] each that tell of these services together. A service is not divided.
+/// Encodes services into requests of at most [`MOST_BYTES`] each. A single service is not divided, so its request may
+/// be larger.
 fn requests(services: &[otlp::ResourceView<'_>]) -> Vec<Vec<u8>> {
     let request = otlp::request(services);
     if request.len() <= MOST_BYTES || services.len() < 2 {
@@ -115,7 +114,7 @@ mod tests {
             let mut profile = Profile::new();
             for name in names {
                 let labels = Labels { process: (*name).into(), ..Labels::default() };
-                // A third of a request: a name has 4,096 bytes at most.
+                // A third of a request: a name has at most 4,096 characters.
                 let text = name.repeat(4_000);
                 let frame = |n| Arc::new(Frame::named(Kind::Native, format!("{n}{text}")));
                 let stack: Vec<_> = (0..MOST_BYTES / 3 / text.len()).map(frame).collect();

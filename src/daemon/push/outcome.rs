@@ -1,30 +1,30 @@
-//! What comes of an attempt to push something.
+//! The result of an attempt to push a request.
 
 use std::time::Duration;
 
 use crate::daemon::client::SinkResponse;
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeliveryOutcome {
     Sent,
-    /// It will not be taken at any time.
+    /// The sink will never accept the request.
     Refused(String),
-    /// It was not taken this time; how long not to come again, if the sink said so.
+    /// The sink did not accept the request this time; the duration is the pause that it asked for.
     Failed(String, Option<Duration>),
-    /// There was no answer, which says nothing of the request.
+    /// The sink did not answer, so the failure does not count against the request.
     Unreached(String),
 }
 
-/// What an answer means. Refused is what stays so: the request makes no sense, or is too large. Anything else may be
-/// otherwise the next time, more often than OTLP has it: somebody may renew the token by which we are known.
+/// Interprets a response. A request is refused only if it will fail again, because it is invalid or too large. Other
+/// failures are retried, even some that OTLP calls permanent: for example, an operator may renew an expired token.
 pub(super) fn judge(answer: &SinkResponse, grpc: bool) -> DeliveryOutcome {
     let SinkResponse { status, grpc_status, retry_after } = answer;
     if grpc && status.is_success() {
         return match (grpc_status.as_deref(), retry_after) {
             (Some("0"), _) => DeliveryOutcome::Sent,
-            // INVALID_ARGUMENT, UNIMPLEMENTED; and RESOURCE_EXHAUSTED, by which servers refuse a message that is too
-            // large, unless it says when to come again.
+            // INVALID_ARGUMENT, UNIMPLEMENTED, and RESOURCE_EXHAUSTED without a retry delay: servers use it to refuse a
+            // message that is too large.
             (Some(code @ ("3" | "12")), _) | (Some(code @ "8"), None) => {
                 DeliveryOutcome::Refused(format!("gRPC status {code}"))
             }
@@ -75,7 +75,7 @@ mod tests {
             (401, None, false),
             (429, None, false),
             (200, Some("14"), true),
-            // OTLP has OUT_OF_RANGE and DATA_LOSS tried again.
+            // OTLP lists OUT_OF_RANGE and DATA_LOSS as retryable.
             (200, Some("11"), true),
             (200, Some("15"), true),
             (200, Some("8"), true),

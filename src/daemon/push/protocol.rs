@@ -1,10 +1,10 @@
-//! The kinds of sinks: each has a file that implements [`Speak`], and a line here.
+//! The protocols of sinks. Each has a module that implements [`Speak`], and an entry here.
 
 use super::otlp::{OtlpGrpc, OtlpHttp};
 use super::pyroscope::Pyroscope;
 use super::speak::Speak;
 
-/// A protocol.
+/// The protocol of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Grafana Pyroscope's push API.
@@ -16,7 +16,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Every protocol.
+    /// All protocols.
     pub const ALL: [Protocol; 3] = [Protocol::Pyroscope, Protocol::OtlpHttp, Protocol::OtlpGrpc];
 
     pub(super) fn spoken(self) -> &'static dyn Speak {
@@ -27,13 +27,13 @@ impl Protocol {
         }
     }
 
-    /// Its name in settings.
+    /// The protocol's name in settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.spoken().name()
     }
 
-    /// The protocol of a name.
+    /// The protocol with this name; `None` if there is no such protocol.
     #[must_use]
     pub fn named(name: &str) -> Option<Protocol> {
         Protocol::ALL.into_iter().find(|protocol| protocol.name() == name)

@@ -1,6 +1,6 @@
-//! Grafana Pyroscope's push API: `push.v1.PusherService/Push`, the Connect protocol's unary call with a protocol buffer.
-//! (`/ingest` takes one profile a request and names its labels within the application's name; this takes all services
-//! of a window at once.)
+//! Grafana Pyroscope's push API: `push.v1.PusherService/Push`, a unary call of the Connect protocol with a protocol
+//! buffer. (`/ingest` takes one profile per request and has labels within the application's name; `Push` takes all
+//! services of a window at once.)
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use crate::output::pprof;
 use crate::profile::Profile;
 use crate::sample::Event;
 
-/// The protocol.
 pub(super) struct Pyroscope;
 
 impl Speak for Pyroscope {
@@ -33,12 +32,13 @@ impl Speak for Pyroscope {
     }
 }
 
-/// The name of a profile of an event: that by which Pyroscope knows CPU profiles of any language, or the event's own.
+/// Pyroscope's name for profiles of an event: `process_cpu`, as for CPU profiles of all languages, or the event's own
+/// name.
 fn profile_name(event: Event) -> String {
     if event == Event::Cpu { "process_cpu".to_owned() } else { event.name().replace('-', "_") }
 }
 
-/// The messages of push/v1/push.proto and types/v1/types.proto (grafana/pyroscope, 1.x); names and tags are theirs.
+/// The messages of push/v1/push.proto and types/v1/types.proto (grafana/pyroscope, 1.x), with their names and tags.
 #[derive(Clone, PartialEq, Message)]
 struct PushRequest {
     #[prost(message, repeated, tag = "1")]
@@ -55,7 +55,7 @@ struct RawProfileSeries {
 
 #[derive(Clone, PartialEq, Message)]
 struct RawSample {
-    /// pprof.
+    /// A pprof file.
     #[prost(bytes = "vec", tag = "1")]
     raw_profile: Vec<u8>,
 }
@@ -68,10 +68,10 @@ struct LabelPair {
     value: String,
 }
 
-/// The request for a window: a profile for each service. Samples have no labels of their own: each would be a series.
+/// The request for a window: a profile for each service. Samples have no labels, because each label would be a series.
 ///
 /// # Errors
-/// What the encoder says.
+/// The encoder's error.
 fn request(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<u8>> {
     let mut series = Vec::new();
     let views = profile.views();

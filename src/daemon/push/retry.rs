@@ -1,4 +1,4 @@
-//! Trying again: when, and how often.
+//! Retries: the backoff between attempts, and the limit on attempts.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::outcome::DeliveryOutcome;
 use crate::backoff::Backoff;
 
-/// The first wait after a failure, and the longest.
+/// The first pause after a failure, and the longest.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The longest wait that a sink may ask for.
+/// The longest pause that a sink may ask for.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
-/// So many failures are answered to one request before it is given up, in ten minutes or more: a sink that fails at
-/// each attempt to take it would never come to those after it.
+/// A request is given up after this many failures, which take about ten minutes. Otherwise a request at which the sink
+/// always fails would block all requests after it.
 const MOST_FAILURES: u32 = 16;
 
-/// How it stands with what is tried again.
+/// The state of retries for one sink.
 #[derive(Default)]
 pub(super) struct Retry {
-    /// The request that failed last, and how often.
+    /// The request that failed last, and the number of its failures.
     number: u64,
     failures: u32,
-    /// Attempts in a row that failed, of whichever request.
+    /// Failed attempts in a row, over all requests.
     backoff: Backoff,
 }
 
 impl Retry {
-    /// What came of an attempt to send the request `number`: one that has failed too often is refused.
+    /// The result of an attempt to send the request `number`: a failure becomes a refusal after too many of them.
     pub(super) fn outcome(&mut self, number: u64, of_attempt: DeliveryOutcome) -> DeliveryOutcome {
         match of_attempt {
             DeliveryOutcome::Failed(why, retry_after) => {
@@ -44,7 +44,7 @@ impl Retry {
         }
     }
 
-    /// How long to wait after a failure; `retry_after`: what the sink asked for.
+    /// The pause after a failure; `retry_after` is the pause that the sink asked for.
     pub(super) fn pause(&mut self, retry_after: Option<Duration>) -> Duration {
         let jitter = jitter();
         let own = self.backoff.pause(FIRST_WAIT, LONGEST_WAIT).mul_f64(0.5 + jitter);
@@ -52,13 +52,13 @@ impl Retry {
         own.max(asked.mul_f64(1.0 + jitter / 2.0))
     }
 
-    /// The sink has taken something: it is there again.
+    /// Resets the backoff, because the sink has accepted a request.
     pub(super) fn begin_anew(&mut self) {
         self.backoff.begin_anew();
     }
 }
 
-/// Anything from 0 to 1: thousands of nodes must not come back at the same time.
+/// A random number from 0 to 1, so that thousands of nodes do not retry at the same time.
 fn jitter() -> f64 {
     let mut random = [0u8; 2];
     // Without random numbers there is no jitter.

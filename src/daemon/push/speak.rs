@@ -1,32 +1,32 @@
-//! What a kind of sink must say: how a window becomes the bodies of its requests, and what is around them.
+//! The interface of a protocol: the bodies of requests for a window, and their path, headers and framing.
 
 use std::collections::BTreeMap;
 
 use crate::profile::Profile;
 
-/// How windows are told to a sink by requests of HTTP.
+/// A protocol that pushes windows by HTTP requests.
 pub(super) trait Speak: Sync {
-    /// Its name in settings: the `type` of a sink.
+    /// The protocol's name in settings: the `type` of a sink.
     fn name(&self) -> &'static str;
 
-    /// The bodies of requests that tell a window together, as they wait in the spool; `labels` are the sink's own.
+    /// The bodies of the requests for a window, as the spool stores them; `labels` are the sink's own.
     ///
     /// # Errors
-    /// What the encoder says.
+    /// The encoder's error.
     fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<Vec<u8>>>;
 
-    /// Where requests go, below the sink's URL.
+    /// The path of requests below the sink's URL.
     fn path(&self) -> &'static str;
 
-    /// The headers of a request, that of its type among them.
+    /// The headers of a request, including its content type.
     fn headers(&self) -> &'static [(&'static str, &'static str)];
 
-    /// A body as it is sent.
+    /// Converts a stored body to the form that is sent.
     fn framed(&self, body: Vec<u8>) -> Vec<u8> {
         body
     }
 
-    /// Whether requests are calls of gRPC: by HTTP/2, with a status behind the answer.
+    /// Whether requests are gRPC calls: over HTTP/2, with a status in the trailers.
     fn is_grpc(&self) -> bool {
         false
     }

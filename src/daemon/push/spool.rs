@@ -1,4 +1,5 @@
-//! Requests that wait for a sink, on disk: a file each, bounded; the oldest go first.
+//! The spool of a sink: a bounded queue of requests on disk, one file each. When it is full, the oldest requests are
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,16 +13,16 @@ const EXTENSION: &str = ".request";
 
 #[derive(Debug, Default)]
 struct Index {
-    /// Bytes by number.
+    /// Bytes of each request by its number.
     waiting: BTreeMap<u64, u64>,
     bytes: u64,
     dropped: u64,
-    /// The one that is being sent: it is not dropped meanwhile.
+    /// The request that is being sent; it is never dropped.
     sending: Option<u64>,
     next: u64,
 }
 
-/// A directory of requests. One thread adds, one takes.
+/// A directory of requests. One thread adds requests, another one takes them.
 #[derive(Debug)]
 pub(super) struct Spool {
     directory: PathBuf,
@@ -30,7 +31,7 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Opens the directory, which is made if it is not there; `most` bytes may wait.
+    /// Opens the directory and creates it if necessary. `most` is the capacity in bytes.
     ///
     /// # Errors
     /// One sentence: the directory and what is wrong with it.
@@ -46,7 +47,8 @@ impl Spool {
         Ok(Spool { directory: directory.to_owned(), most, index: Mutex::new(index) })
     }
 
-    /// Puts a request at the end. What does not fit makes the oldest go, or goes itself.
+    /// Appends a request. Drops the oldest requests to make space; drops the request itself if it exceeds the capacity
+    /// or cannot be written.
     pub(super) fn put(&self, request: &[u8]) {
         let bytes = request.len() as u64;
         if bytes > self.most {
@@ -81,7 +83,7 @@ impl Spool {
         });
     }
 
-    /// The oldest request; [`Spool::done`] or [`Spool::put_back`] is to be said of it.
+    /// The oldest request. The caller must call [`Spool::done`] or [`Spool::put_back`] for it.
     pub(super) fn take(&self) -> Option<(u64, Vec<u8>)> {
         loop {
             let number = self.with(|index| {
@@ -90,28 +92,28 @@ impl Spool {
             })?;
             match fs::read(self.path(number)) {
                 Ok(request) => return Some((number, request)),
-                // Somebody has removed it.
+                // Another program has removed the file.
                 Err(_) => self.done(number),
             }
         }
     }
 
-    /// A request needs to wait no longer.
+    /// Removes a request that was sent or refused.
     pub(super) fn done(&self, number: u64) {
         self.with(|index| {
             index.sending = None;
             index.bytes -= index.waiting.remove(&number).unwrap_or(0);
         });
-        // One that cannot be removed is sent again by the next daemon.
+        // The next daemon sends a request again whose file could not be removed.
         let _ = fs::remove_file(self.path(number));
     }
 
-    /// The request that was taken waits again: like any other it makes room for newer ones, if need be.
+    /// Returns the taken request to the queue. Like any other, it may then be dropped for newer requests.
     pub(super) fn put_back(&self) {
         self.with(|index| index.sending = None);
     }
 
-    /// Bytes that wait, and requests that were dropped.
+    /// Bytes in the spool, and number of dropped requests.
     pub(super) fn state(&self) -> (u64, u64) {
         self.with(|index| (index.bytes, index.dropped))
     }
@@ -133,7 +135,7 @@ impl Spool {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Index) -> T) -> T {
-        // Nothing is left half done in there, whoever panicked.
+        // A panic leaves the index consistent: no change to it is interrupted.
         work(&mut self.index.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }

@@ -6,10 +6,10 @@ use jvm_symbols_log::{PcDecoder, PcFrame};
 
 use super::methods::{JavaMethod, LoggedMethods, MethodId};
 
-/// What sort of Java frame.
+/// How the code of a Java frame is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameKind {
-    /// The method that was compiled: there is a stack frame for it.
+    /// The method that was compiled: it has a stack frame.
     Compiled,
     /// A method inlined into it.
     Inlined,
@@ -17,22 +17,22 @@ pub enum FrameKind {
     Interpreted,
     /// Generated code that is no method: an adapter, the interpreter, a runtime stub.
     Stub,
-    /// A method that the log does not describe (quota, dropped record): how it is called is not known.
+    /// A method that the log does not describe (quota, dropped record): its name is unknown.
     Unnamed,
 }
 
 /// One Java frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JavaFrame {
-    /// What sort.
+    /// How the code is run.
     pub kind: FrameKind,
     /// `package.Class.method`, or HotSpot's name of a stub; empty for [`FrameKind::Unnamed`].
     pub name: Arc<str>,
-    /// Names and source file apart; none for stubs and unnamed methods.
+    /// Names and source file apart; `None` for stubs and unnamed methods.
     pub method: Option<Arc<JavaMethod>>,
     /// Source line, 0 if unknown.
     pub line: u32,
-    /// Bytecode index, where there is one.
+    /// Bytecode index, if known.
     pub bci: Option<u32>,
 }
 
@@ -58,7 +58,7 @@ impl JavaFrame {
         }
     }
 
-    /// Keeps what is true of another frame, too; `false` if that is not even a method's name.
+    /// Removes line and bytecode index where `other` differs; `false` if even the methods' names differ.
     pub(super) fn keep_common(&mut self, other: &JavaFrame) -> bool {
         if self.line != other.line {
             self.line = 0;
@@ -71,30 +71,28 @@ impl JavaFrame {
     }
 }
 
-/// Compiled code of a method.
 #[derive(Debug)]
 pub(super) struct Compiled {
     /// The compiled method first.
     pub(super) methods: Box<[MethodId]>,
-    /// As the log has them.
+    /// The debug records in the log's encoding.
     pub(super) debug: Box<[u8]>,
 }
 
 impl Compiled {
-    /// Its debug records, none read yet; `methods` are the log's.
+    /// A reader at the start of the debug records; `methods` are the log's.
     pub(super) fn records<'a>(&'a self, methods: &'a LoggedMethods) -> Records<'a> {
         let decoder = PcDecoder::new(&self.debug, self.methods.len());
         Records { compiled: self, methods, decoder, read: Read::Nothing, asked: 0 }
     }
 
-    /// Memory, about.
+    /// Approximate memory, bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.methods) + self.debug.len()
     }
 }
 
-/// The debug records of compiled code, read on as far as they are asked for: what is asked in ascending order costs one
-/// reading.
+/// A reader of debug records that continues where it stopped: questions in ascending order cost one pass.
 #[derive(Debug)]
 pub(super) struct Records<'a> {
     compiled: &'a Compiled,
@@ -110,18 +108,18 @@ enum Read {
     Nothing,
     /// Up to the record at this pc, which is the decoder's last.
     To(u32),
-    /// All that hold.
+    /// All valid records.
     All,
 }
 
 impl<'a> Records<'a> {
     /// The frames at `pc` bytes from the code's start, innermost first.
     ///
-    /// A debug record describes the code that *ends* at its pc (HotSpot: `NonSafepointEmitter` in opto/output.cpp; and
-    /// `match_desc` in `nmethod.cpp`, which takes the first record at or above): a call that returns to `pc` belongs to
-    /// the record at `pc`. So does a leaf: the clock's interrupt waits for the instruction that takes long, often a load
-    /// from memory, and shows the one after it. Where that begins a region, the time was spent in the region before.
-    /// (HotSpot's own AsyncGetCallTrace asks above `pc` and names the next region's method for it.)
+    /// A debug record describes the code that *ends* at its pc (`NonSafepointEmitter` in HotSpot's opto/output.cpp).
+    /// `match_desc` in `nmethod.cpp` takes the first record at or above a pc. So a call that returns to `pc` belongs to
+    /// the record at `pc`. A leaf belongs to that record too: the clock's interrupt waits for the slow instruction,
+    /// often a load from memory, and reports the instruction after it. Where that begins a region, the time was spent
+    /// in the region before. (HotSpot's own AsyncGetCallTrace looks above `pc` and names the next region's method.)
     ///
     /// Above the last record only the compiled method itself is known.
     pub(super) fn frames(&mut self, pc: u32) -> Vec<JavaFrame> {

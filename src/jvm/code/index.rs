@@ -1,26 +1,25 @@
-//! Code by address: all of it, living and dead, that ever covered a page.
+//! Code by address: all code, current and freed, that ever covered a page.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 const PAGE_BITS: u32 = 12;
-/// Most code that one page is believed to have had in the time that is kept. HotSpot's blobs have at least 64 bytes.
+/// Most code on one page within the kept time. HotSpot's blobs have at least 64 bytes.
 const MAX_PER_PAGE: usize = 1024;
 
 /// Identifies code in the timeline.
 pub(super) type CodeId = u32;
 
-/// What code takes on each of its pages, bytes: an entry of the table, half of which may be empty, and a list.
+/// Memory of code for each of its pages, bytes: an entry in a table that may be half empty, and a list.
 const BYTES_OF_PAGE: usize = 96;
 
-/// From pages to code.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pages: HashMap<u64, Vec<CodeId>>,
 }
 
 impl Index {
-    /// Adds code; `false`, and nothing done, if a page has too much.
+    /// Adds code; `false`, and no change, if a page has too much code.
     pub(super) fn insert(&mut self, id: CodeId, range: &Range<u64>) -> bool {
         let full = |page: u64| self.pages.get(&page).is_some_and(|ids| ids.len() >= MAX_PER_PAGE);
         if pages(range).any(full) {
@@ -32,7 +31,6 @@ impl Index {
         true
     }
 
-    /// Takes code out again.
     pub(super) fn remove(&mut self, id: CodeId, range: &Range<u64>) {
         for page in pages(range) {
             if let Some(ids) = self.pages.get_mut(&page) {
@@ -44,24 +42,24 @@ impl Index {
         }
     }
 
-    /// What may cover an address.
+    /// Code that may cover an address.
     pub(super) fn at(&self, address: u64) -> &[CodeId] {
         self.pages.get(&(address >> PAGE_BITS)).map_or(&[], Vec::as_slice)
     }
 
-    /// What may overlap a range, some of it more than once.
+    /// Code that may overlap a range; some of it can occur more than once.
     pub(super) fn near(&self, range: &Range<u64>) -> Vec<CodeId> {
         pages(range).filter_map(|page| self.pages.get(&page)).flatten().copied().collect()
     }
 }
 
-/// On how many pages code lies.
+/// The number of pages on which code lies.
 pub(super) fn pages_of(range: &Range<u64>) -> usize {
     let pages = pages(range);
     usize::try_from(pages.end - pages.start).unwrap_or(usize::MAX)
 }
 
-/// What it takes to find code by its address, bytes.
+/// Memory for finding code by its address, bytes.
 pub(super) fn bytes_of(range: &Range<u64>) -> usize {
     pages_of(range).saturating_mul(BYTES_OF_PAGE)
 }

@@ -1,4 +1,4 @@
-//! What the profiler writes into a JVM's log: how long it wants more, and what it needs no longer.
+//! The profiler's writes to a JVM's log: the lease, and how much of the log was consumed.
 
 use std::fs::File;
 use std::io;
@@ -7,8 +7,8 @@ use jvm_symbols_log::header::HEADER_LEN;
 use jvm_symbols_log::log_file::{write_consumed, write_lease};
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// Gives the JVM its memory back: everything below `offset` has been read (see `CodeTimeline::read_to`) and is not
-/// needed again. A reader that starts later misses it. Not for logs that are made at start: they have other readers.
+/// Frees the JVM's memory below `offset`: everything there has been read (see `CodeTimeline::read_to`) and is not
+/// needed again. A reader that starts later misses it. Not for logs from the start: they have other readers.
 ///
 /// # Errors
 /// As of `pwrite` and `fallocate`.

@@ -1,4 +1,4 @@
-//! Methods by where the log describes them, names beautified and shared.
+//! Methods by their offset in the log, with names made readable and shared.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use jvm_symbols_log::{ClassName, LineEntry, Method};
 
 use crate::jvm::names;
 
-/// The class of method handles, and what their intrinsics are called. Those all have the same `jmethodID`, that of the
-/// class's method number `UNSET_IDNUM` (methodHandles.cpp, `Method::jmethod_id`; JDK 8 to 25), so that JVMTI gives each
-/// the name of whichever was asked for first.
+/// The class of method handles, and the names of its intrinsics. All intrinsics share one `jmethodID`, that of the
+/// class's method number `UNSET_IDNUM` (methodHandles.cpp, `Method::jmethod_id`; JDK 8 to 25). So JVMTI gives each of
+/// them the name of the first intrinsic that was requested.
 const METHOD_HANDLE: &str = "java.lang.invoke.MethodHandle";
 const INTRINSICS: [&str; 6] =
     ["invokeBasic", "linkToVirtual", "linkToStatic", "linkToSpecial", "linkToInterface", "linkToNative"];
-/// What is true of each of them.
+/// The name for all of them.
 const INTRINSIC: &str = "[intrinsic]";
 
 /// A Java method.
@@ -31,7 +31,7 @@ pub struct JavaMethod {
 }
 
 impl JavaMethod {
-    /// A method as the JVM has its texts. With `raw` names keep the numbers that differ from run to run.
+    /// A method from the JVM's texts. With `raw` names keep the numbers that differ from run to run.
     pub(in crate::jvm) fn new(
         class: &[u8],
         method: &[u8],
@@ -50,13 +50,14 @@ impl JavaMethod {
         }
     }
 
-    /// Memory of names and lines, about.
+    /// Approximate memory of names and lines.
     pub(in crate::jvm) fn bytes(&self) -> usize {
         let names = 2 * self.name.len() + self.file.as_ref().map_or(0, |file| file.len());
         size_of::<JavaMethod>() + names + size_of_val(&*self.lines)
     }
 
-    /// The source line of a bytecode index; 0 if unknown. Without index (entry of a synchronized method) the first.
+    /// The source line of a bytecode index; 0 if unknown. Without index (entry of a synchronized method) the first
+    /// line.
     #[must_use]
     pub fn line(&self, bci: Option<u32>) -> u32 {
         let bci = bci.unwrap_or(0);
@@ -66,20 +67,19 @@ impl JavaMethod {
     }
 }
 
-/// A method of a log: each compiled method names all that are inlined into it.
+/// A method of a log: each compiled method refers to all methods that are inlined into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MethodId(u32);
 
 impl MethodId {
-    /// The log does not describe it.
+    /// The log does not describe the method.
     const UNKNOWN: MethodId = MethodId(u32::MAX);
 }
 
-/// What a method and a text take beside themselves, bytes: their counts, and entries in tables half of which may be empty.
+/// Overhead of a method and of a text, bytes: reference counts, and entries in tables that may be half empty.
 const BYTES_OF_METHOD: usize = 64;
 const BYTES_OF_TEXT: usize = 64;
 
-/// All methods of a log.
 #[derive(Debug)]
 pub(super) struct LoggedMethods {
     raw: bool,
@@ -137,7 +137,7 @@ impl LoggedMethods {
         self.by_offset.insert(offset, id);
     }
 
-    /// The number of the method that was told at an offset of the log.
+    /// The number of the method that the log describes at an offset.
     pub(super) fn at(&self, offset: u64) -> MethodId {
         self.by_offset.get(&offset).copied().unwrap_or(MethodId::UNKNOWN)
     }
@@ -146,7 +146,7 @@ impl LoggedMethods {
         self.all.get(id.0 as usize)
     }
 
-    /// The name of a stub; none if there is no room for another one.
+    /// The shared name of a stub; `None` if there is no room for another name.
     pub(super) fn stub_name(&mut self, name: String) -> Option<Arc<str>> {
         (self.has_room() || self.strings.contains(name.as_str())).then(|| self.shared(name))
     }
@@ -169,12 +169,12 @@ impl LoggedMethods {
         self.all.len()
     }
 
-    /// Methods that quotas kept out.
+    /// Methods that were left out because of quotas.
     pub(super) fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Memory of names and lines, about.
+    /// Approximate memory of names and lines.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,7 +1,7 @@
 //! The timeline of a JVM's compiled code: which method owned an address at a time, and which Java frames it stands for.
 //!
-//! Addresses are reused, so that an address alone names nothing. [`CodeTimeline::read`] follows the agent's log,
-//! [`CodeTimeline::lookup`] answers.
+//! Addresses are reused, so an address alone identifies no method. [`CodeTimeline::read`] follows the agent's log,
+//! [`CodeTimeline::lookup`] returns frames.
 
 mod frames;
 mod index;

@@ -7,11 +7,11 @@ use jvm_symbols_log::Quotas;
 pub struct CodeOptions {
     /// Keep the numbers in names that differ from run to run.
     pub raw_names: bool,
-    /// What the JVM's `CLOCK_MONOTONIC` shows more than the host's, ns (`/proc/PID/timens_offsets`).
+    /// How far the JVM's `CLOCK_MONOTONIC` is ahead of the host's, ns (`/proc/PID/timens_offsets`).
     pub clock_offset: i64,
-    /// The JVM tells late, by this at most, ns: before the logged end of code its successor may have run already.
+    /// Maximum delay of the JVM's records, ns: code may have run before the logged end of the code that it replaced.
     pub slack: u64,
-    /// How long code that is gone can still be asked for, ns: stacks wait some seconds for their names, and a worker may be
+    /// How long freed code can still be looked up, ns: stacks wait some seconds for their names, and a worker may be
     /// slow.
     pub keep: u64,
     /// Quotas.
@@ -33,19 +33,19 @@ impl Default for CodeOptions {
 /// How much of one JVM is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeLimits {
-    /// Of reading.
+    /// Quotas for reading records.
     pub log: Quotas,
-    /// Methods.
+    /// Number of methods.
     pub methods: usize,
     /// Bytes of names and line tables.
     pub name_bytes: usize,
-    /// Compiled methods and stubs.
+    /// Number of compiled methods and stubs.
     pub code: usize,
-    /// Bytes of compiled methods and stubs: debug records, and what it takes to find code by its address.
+    /// Bytes of compiled methods and stubs: debug records, and the index by address.
     pub code_bytes: usize,
-    /// Longest code.
+    /// Longest code, bytes.
     pub code_size: u32,
-    /// Pages, and code on them, that one reading looks at: millions in a moment, if a log lets long code lie on long code.
+    /// Most pages, and code on them, that one read visits: a log of long, overlapping code would cause millions.
     pub looks: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Who owned which addresses when, as the log's records say.
+//! Which code owned which addresses when, according to the log's records.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,26 +17,27 @@ use crate::sample::MonoNs;
 /// Why an address has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Miss {
-    /// The log names no code there.
+    /// The log has no code at the address.
     Never,
-    /// Code there came or went around that time.
+    /// Code at the address came or went around that time.
     Moved,
     /// The log is incomplete: a quota, dropped records, or a part that was released before it was read.
     Cut,
 }
 
-/// What an address stood for.
+/// The code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeFound {
     /// Innermost first.
     pub frames: Vec<JavaFrame>,
-    /// It lies in a method that was compiled before the attach: its debug records lie at calls and safepoints only, so
-    /// that a leaf's line and inlined method may be those of a neighbouring instruction.
+    /// The method was compiled before the attach. Its debug records exist at calls and safepoints only, so a leaf's
+    /// line and inlined method may be those of a neighbouring instruction.
     pub before_attach: bool,
 }
 
 impl CodeFound {
-    /// What is true whichever of two it was, if that is its methods: of the same name, and perhaps on the same line.
+    /// The frames that two candidates have in common; `None` if their methods have different names. Lines that differ
+    /// are dropped.
     fn common(mut self, other: &CodeFound) -> Option<CodeFound> {
         self.before_attach |= other.before_attach;
         let same = self.frames.len() == other.frames.len();
@@ -45,9 +46,9 @@ impl CodeFound {
     }
 }
 
-/// What an owner takes, bytes: an entry of a table half of which may be empty.
+/// Memory of an owner, bytes: an entry of a table that may be half empty.
 const BYTES_OF_OWNER: usize = 2 * size_of::<(CodeId, CodeOwner)>();
-/// Never ended.
+/// The end of code that still exists.
 const ALIVE: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -56,13 +57,13 @@ enum What {
     Stub(Arc<str>),
 }
 
-/// Code at its place in time; times are the JVM's.
+/// Code and the time for which it existed; times are on the JVM's clock.
 #[derive(Debug)]
 pub(super) struct CodeOwner {
     range: Range<u64>,
     from: u64,
     until: u64,
-    /// When the JVM told of it as it happened; 0 if it was told later.
+    /// When the JVM reported the code as it was installed; 0 if a replay reported it.
     told: u64,
     sequence: u64,
     replayed: bool,
@@ -78,7 +79,8 @@ impl CodeOwner {
         matches!(self.what, What::Stub(_))
     }
 
-    /// What `pc`, which lies within, stands for; `last` has the debug records that were read last.
+    /// The frames at `pc`, which lies within the code; `last` keeps the reader of the debug records that were read
+    /// last.
     fn found<'o>(
         &'o self,
         pc: u64,
@@ -106,36 +108,36 @@ impl CodeOwner {
     }
 }
 
-/// Who owned an address at a time.
+/// The owner of an address at a time.
 #[derive(Debug)]
 pub(super) struct Held<'o> {
     owner: &'o CodeOwner,
-    /// Code that came there after it, and may have been there already.
+    /// Code that replaced the owner, and may have been there already.
     rivals: Vec<&'o CodeOwner>,
 }
 
 impl Held<'_> {
-    /// It is still there.
+    /// The owner still exists.
     pub(super) fn is_alive(&self) -> bool {
         self.owner.until == ALIVE
     }
 
-    /// The same, and as sure: rivals only become more with time.
+    /// The same owner, and as certain: the number of rivals only grows with time.
     pub(super) fn is_same(&self, other: &Held<'_>) -> bool {
         std::ptr::eq(self.owner, other.owner) && self.rivals.len() == other.rivals.len()
     }
 }
 
-/// What addresses stand for, asked one after the other.
+/// Looks up frames, one address after the other.
 #[derive(Debug)]
 pub(super) struct Answers<'o> {
     methods: &'o LoggedMethods,
-    /// Of the compiled method that was asked last.
+    /// The compiled method of the last lookup.
     last: Option<(&'o CodeOwner, Records<'o>)>,
 }
 
 impl<'o> Answers<'o> {
-    /// What `pc` stood for: what is true of each that it may have been.
+    /// The frames at `pc` that the owner and all rivals have in common.
     pub(super) fn of(&mut self, held: &Held<'o>, pc: u64) -> Result<CodeFound, Miss> {
         let found = held.owner.found(pc, self.methods, &mut self.last);
         let common =
@@ -144,7 +146,7 @@ impl<'o> Answers<'o> {
     }
 }
 
-/// All code, and all methods that it is made of.
+/// All code of a log, and the methods in it.
 #[derive(Debug)]
 pub(super) struct Owners {
     options: CodeOptions,
@@ -152,24 +154,24 @@ pub(super) struct Owners {
     owners: HashMap<CodeId, CodeOwner>,
     index: Index,
     next: CodeId,
-    /// Code that ended, by when: what pruning looks at.
+    /// Code that ended, with its end: the candidates for pruning.
     ended: Vec<(u64, CodeId)>,
-    /// Unloads of addresses that no record owned yet: a replay may still tell of that code.
+    /// Unloads at addresses that no record owned yet: a replay may still report that code.
     orphans: HashMap<u64, u64>,
-    /// Where code came or went.
+    /// Ranges in which code came or went.
     changed: Vec<Range<u64>>,
     replayed: bool,
     newest: u64,
     refused: u64,
     bytes: usize,
-    /// Pages, and code on them, that were looked at in this reading.
+    /// Pages, and code on them, that this read visited.
     looks: usize,
 }
 
-/// Changes that are noted one by one.
+/// Most changes that are listed one by one.
 const MAX_CHANGED: usize = 64 << 10;
 
-/// Code that came to one place within the slack and is looked at: a log of lies could have a thousand there.
+/// Most rivals of one owner within the slack: a forged log could have a thousand there.
 const MAX_RIVALS: usize = 4;
 
 /// Most unloads that are kept for a replay.
@@ -195,12 +197,12 @@ impl Owners {
         }
     }
 
-    /// A reading begins.
+    /// Begins a read of the log.
     pub(super) fn begin(&mut self) {
         self.looks = 0;
     }
 
-    /// Who owned `pc` then; a return address belongs to the call before it.
+    /// The owner of `pc` at that time; a return address belongs to the call before it.
     pub(super) fn at(&self, pc: u64, leaf: bool, at: MonoNs) -> Result<Held<'_>, Miss> {
         // A call may be a method's last instruction.
         let within = if leaf { pc } else { pc.checked_sub(1).ok_or(Miss::Never)? };
@@ -215,39 +217,37 @@ impl Owners {
         if here.is_empty() {
             return Err(Miss::Never);
         }
-        // Stubs lie within stubs: the narrowest is meant.
+        // Stubs lie within stubs: the narrowest one is the owner.
         let owner = *here
             .iter()
             .filter(|owner| owner.from <= at && at < owner.until)
             .min_by_key(|owner| (owner.range.end - owner.range.start, u64::MAX - owner.sequence))
             .ok_or(Miss::Moved)?;
-        // Both its end and what came then may have been told late.
+        // The records of the owner's end and of its successor may both be late.
         let latest = at.saturating_add(self.options.slack);
         here.retain(|other| owner.until <= latest && other.from >= owner.until && other.told <= latest);
         if here.len() > MAX_RIVALS { Err(Miss::Moved) } else { Ok(Held { owner, rivals: here }) }
     }
 
-    /// To ask what addresses stand for.
     pub(super) fn answers(&self) -> Answers<'_> {
         Answers { methods: &self.methods, last: None }
     }
 
-    /// Code that is known, what is gone included.
+    /// All known code, including freed code.
     pub(super) fn len(&self) -> usize {
         self.owners.len()
     }
 
-    /// Methods that are known.
     pub(super) fn methods(&self) -> usize {
         self.methods.len()
     }
 
-    /// Records that quotas kept out.
+    /// Records that were left out because of quotas.
     pub(super) fn refused(&self) -> u64 {
         self.refused + self.methods.refused()
     }
 
-    /// Memory in use, about.
+    /// Approximate memory in use, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.methods.bytes()
     }
@@ -261,12 +261,12 @@ impl Owners {
         &self.options.limits
     }
 
-    /// Where code came or went since the last call.
+    /// Ranges in which code came or went since the last call.
     pub(super) fn take_changed(&mut self) -> Vec<Range<u64>> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Takes generated code that no record tells of.
+    /// Adds stubs and adapters that no record contains.
     pub(super) fn add(&mut self, blobs: &StubBlobs) {
         for &StubBlob { start, size, name } in &blobs.blobs {
             let Some(name) = blobs.names.get(usize::from(name)) else { continue };
@@ -311,7 +311,7 @@ impl Owners {
         }
     }
 
-    /// The same compiled method, or the same stub.
+    /// Whether both are the same compiled method, or the same stub.
     fn is_same(&self, a: &What, b: &What) -> bool {
         let method = |compiled: &Compiled| self.methods.get(*compiled.methods.first()?);
         match (a, b) {
@@ -321,7 +321,7 @@ impl Owners {
         }
     }
 
-    /// Drops code that ended too long ago to be asked for.
+    /// Drops code that ended too long ago to be looked up.
     pub(super) fn prune(&mut self) {
         let Some(before) = self.newest.checked_sub(self.options.keep) else { return };
         let (old, young): (Vec<_>, Vec<_>) =
@@ -332,7 +332,7 @@ impl Owners {
         }
     }
 
-    /// Whether one more piece of code is taken: asked before anything of it is kept.
+    /// Whether there is room for one more piece of code; checked before any part of it is kept.
     fn admits(&mut self, code: &Code) -> bool {
         let limits = &self.options.limits;
         self.looks = self.looks.saturating_add(index::pages_of(&(code.start..code.end())));
@@ -354,7 +354,7 @@ impl Owners {
         }
     }
 
-    /// Gives code that is admitted its place in time: from the end of what was there before.
+    /// Inserts admitted code. Its time begins when the code that was there before ended.
     fn install(&mut self, code: &Code, what: What, until: u64) {
         let range = code.start..code.end();
         let stub = matches!(what, What::Stub(_));
@@ -369,12 +369,12 @@ impl Owners {
             if other.until != ALIVE {
                 from = from.max(other.until);
             } else if code.replayed && (same || !other.replayed) {
-                return; // what was told as it happened is at least as good
+                return; // live records are at least as good as replayed ones
             } else if same && other.replayed && self.is_same(&other.what, &what) {
                 from = from.max(other.from);
-                self.forget(id); // the same code, told twice
+                self.forget(id); // the same code, reported twice
             } else if !(stub && other.is_stub() && !same) {
-                // There is something new: what was here has gone, and we have not been told yet.
+                // New code is here, so the old code is gone although its unload record has not come yet.
                 self.end(id, code.time);
                 from = from.max(code.time);
             }
@@ -407,7 +407,7 @@ impl Sink for Owners {
         if !self.admits(&load.code) {
             return;
         }
-        // An unload that was told before its load: a replay was about to tell of this code when it went.
+        // An unload record before its load record: the code was unloaded while the replay was about to report it.
         let until = load.code.replayed.then(|| self.orphans.remove(&load.code.start)).flatten();
         let methods = load.methods().map(|offset| self.methods.at(offset)).collect();
         let compiled = Compiled { methods, debug: load.debug().into() };

@@ -1,4 +1,4 @@
-//! The timeline over logs made here.
+//! The timeline, on logs made here.
 
 use jvm_symbols_log::encode::code_flag;
 use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
@@ -182,7 +182,7 @@ fn what_came_much_later_was_not_there_yet() {
     assert_eq!(root(&timeline, CODE, 54), ok("a.B.second"));
 }
 
-/// The next class of the same name often gets the very place, at once.
+/// A class of the same name often gets the freed place at once.
 #[test]
 fn what_is_true_of_both_is_told_if_either_may_have_run() {
     let mut log = Log::new();
@@ -231,10 +231,10 @@ fn what_happened_wins_over_what_is_replayed() {
     let (first, second) = (log.method("first"), log.method("second"));
     log.load(3, false, (CODE, 0x40), second, second);
     log.load(4, true, (CODE, 0x40), first, first);
-    // Unloaded while the replay was about to tell of it: it was there until then.
+    // Unloaded while the replay was about to report it: the code was there until then.
     log.unload(5, CODE + 0x1000);
     log.load(6, true, (CODE + 0x1000, 0x40), first, first);
-    // Replayed, then told again as it happened (late): one owner, from the start.
+    // Replayed, then reported again as it happened (late): one owner, from the start.
     log.load(6, true, (CODE + 0x2000, 0x40), first, first);
     log.load(7, false, (CODE + 0x2000, 0x40), first, first);
     log.append(RecordType::ReplayEnd, |out| encode::replay_end(out, 8 * SECOND, 9));
@@ -308,8 +308,7 @@ fn what_is_missing_is_said() {
     assert_eq!(timeline.lookup(1, true, MonoNs(0)), Err(Miss::Cut));
 }
 
-/// The memory for what a log tells, where of names or of code only so many bytes are kept, and how many records were
-/// refused.
+/// Memory of a timeline with these limits for names or code, and the number of refused records.
 fn kept(log: &Log, limits: CodeLimits) -> (usize, u64) {
     let mut timeline = CodeTimeline::new(CodeOptions { limits, ..CodeOptions::default() });
     timeline.read(&log.bytes).unwrap();
@@ -339,7 +338,7 @@ fn long_code_takes_memory_for_each_of_its_pages() {
         log.load(2, false, (CODE + 0x100_0000 * n, 0x100_0000), method, method);
     }
     let (bytes, refused) = kept(&log, CodeLimits { code_bytes: 10 << 20, ..CodeLimits::default() });
-    // 4,096 pages each.
+    // Each piece of code has 4,096 pages.
     assert!((10 << 20..11 << 20).contains(&bytes) && (960..990).contains(&refused), "{bytes}, {refused}");
 }
 
@@ -357,7 +356,7 @@ fn code_that_lies_on_much_other_code_is_looked_at_for_a_while() {
     timeline.read(&log.bytes).unwrap();
     let refused = timeline.facts().refused;
     assert!(refused > 150 && timeline.facts().is_cut(), "{refused}");
-    // The next reading has its own.
+    // The next read has its own limit.
     log.load(200, false, (CODE + 0x100_0000, 0x40), method, method);
     timeline.read(&log.bytes).unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! One JVM's code over time: its log is read on, addresses are looked up.
+//! One JVM's code over time: follows the log and looks up addresses.
 
 use std::ops::Range;
 use std::{fmt, io};
@@ -11,40 +11,40 @@ use super::owners::{Answers, CodeFound, Held, Miss, Owners};
 use crate::jvm::vm::StubBlobs;
 use crate::sample::MonoNs;
 
-/// How long an answer is good.
+/// How long a lookup's result is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hold {
-    /// As long as was asked; later it is another.
+    /// Only for the requested time; later the result differs.
     Ends,
-    /// Until [`CodeTimeline::take_changed`] names the address.
+    /// Until [`CodeTimeline::take_changed`] returns the address.
     Lasts,
 }
 
-/// What a log has told so far.
+/// The state of a log as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeFacts {
     /// The header, as last read.
     pub header: Option<Header>,
     /// The replay of older code is complete.
     pub replayed: bool,
-    /// What was read.
+    /// Numbers of records that were read.
     pub counts: Counts,
     /// Why reading ended, if it did.
     pub end: Option<End>,
-    /// The beginning had been released before this reader came: a new attach is needed for the whole.
+    /// The log's beginning was released before this reader started: complete names need a new attach.
     pub head_missing: bool,
     /// Methods kept.
     pub methods: usize,
-    /// Compiled methods and stubs kept, those that are gone included.
+    /// Compiled methods and stubs kept, including freed ones.
     pub code: usize,
-    /// Records that quotas kept out.
+    /// Records that were left out because of quotas.
     pub refused: u64,
-    /// Memory in use, about.
+    /// Approximate memory in use, bytes.
     pub bytes: usize,
 }
 
 impl CodeFacts {
-    /// Something is missing that the JVM did once tell, or tried to.
+    /// Whether records are missing that the JVM wrote or tried to write.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         let header = self.header.as_ref();
@@ -59,12 +59,12 @@ impl CodeFacts {
     }
 }
 
-/// Why a log could not be read on. What was read before still answers.
+/// Why reading a log failed. Code that was read before can still be looked up.
 #[derive(Debug)]
 pub enum ReadFailure {
-    /// The header.
+    /// The header cannot be read.
     Header(BadHeader),
-    /// `pread` of records.
+    /// `pread` of records failed.
     Io(io::Error),
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for ReadFailure {
 
 impl std::error::Error for ReadFailure {}
 
-/// One JVM's code over time, as one log tells it.
+/// One JVM's code over time, according to one log.
 #[derive(Debug)]
 pub struct CodeTimeline {
     reader: Option<Reader>,
@@ -88,21 +88,21 @@ pub struct CodeTimeline {
 }
 
 impl CodeTimeline {
-    /// Empty.
+    /// A timeline without code.
     #[must_use]
     pub fn new(options: CodeOptions) -> CodeTimeline {
         CodeTimeline { reader: None, owners: Owners::new(options), facts: CodeFacts::default() }
     }
 
-    /// Takes generated code that the log does not tell of, as of from the start.
+    /// Adds stubs and adapters that the log does not contain, as if they existed from the start.
     pub fn add(&mut self, blobs: &StubBlobs) {
         self.owners.add(blobs);
     }
 
-    /// Reads what the log has got since the last call; always the same log. Returns the number of new records.
+    /// Reads what was added to the log since the last call; always the same log. Returns the number of new records.
     ///
     /// # Errors
-    /// [`ReadFailure`]; a later call goes on where this one stopped.
+    /// [`ReadFailure`]; a later call continues where this one stopped.
     pub fn read(&mut self, log: &impl ReadAt) -> Result<u64, ReadFailure> {
         let header = Header::read(log).map_err(ReadFailure::Header)?;
         let limits = self.owners.limits().log;
@@ -125,19 +125,19 @@ impl CodeTimeline {
         read
     }
 
-    /// Offset up to which the log has been read: what may be released.
+    /// Offset up to which the log has been read and may be released.
     #[must_use]
     pub fn read_to(&self) -> u64 {
         self.reader.as_ref().map_or(0, Reader::offset)
     }
 
-    /// What the log has told so far.
+    /// The state of the log as far as it was read.
     #[must_use]
     pub fn facts(&self) -> &CodeFacts {
         &self.facts
     }
 
-    /// Where code came or went since the last call: answers about other addresses stay what they were.
+    /// Ranges in which code came or went since the last call; results for other addresses stay valid.
     pub fn take_changed(&mut self) -> Vec<Range<u64>> {
         self.owners.take_changed()
     }
@@ -145,19 +145,19 @@ impl CodeTimeline {
     /// Looks up one address, as [`Lookups::lookup`] does.
     ///
     /// # Errors
-    /// [`Miss`] says why there is no answer.
+    /// [`Miss`] if the address has no name.
     pub fn lookup(&self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<CodeFound, Miss> {
         self.lookups().lookup(pc, is_leaf_pc, at)
     }
 
-    /// To look up addresses: in ascending order, those of one method cost little more than the last of them.
+    /// A reader for many addresses: in ascending order, those of one method cost little more than the last of them.
     #[must_use]
     pub fn lookups(&self) -> Lookups<'_> {
         Lookups { timeline: self, answers: self.owners.answers() }
     }
 }
 
-/// Addresses that are looked up one after the other.
+/// Looks up addresses one after the other.
 #[derive(Debug)]
 pub struct Lookups<'a> {
     timeline: &'a CodeTimeline,
@@ -165,19 +165,20 @@ pub struct Lookups<'a> {
 }
 
 impl<'a> Lookups<'a> {
-    /// What `pc` stood for at `at` on the host's clock. `is_leaf_pc`: the instruction at `pc` was about to run;
+    /// The code at `pc` at time `at` of the host's clock. `is_leaf_pc`: the instruction at `pc` was about to run;
     /// otherwise `pc` is the return address of a call.
     ///
     /// # Errors
-    /// [`Miss`] says why there is no answer.
+    /// [`Miss`] if the address has no name.
     pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<CodeFound, Miss> {
         self.found(pc, self.timeline.owners.at(pc, is_leaf_pc, at))
     }
 
-    /// The same at `from`, and how long it is the same; none if not until `to`, which may be the same time.
+    /// The code at `pc` at `from`, and how long the result is valid. `None` if it is not valid until `to`, which may
+    /// equal `from`.
     ///
     /// # Errors
-    /// [`Miss`] says why there is no answer.
+    /// The inner result is a [`Miss`] if the address has no name.
     pub fn lookup_until(
         &mut self,
         pc: u64,

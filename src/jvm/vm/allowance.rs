@@ -1,14 +1,14 @@
-//! How much is read of one JVM in one go.
+//! A limit on the bytes that are read of one JVM at a time.
 
 use std::cell::Cell;
 
 use crate::jvm::memory::Memory;
 
-/// What a read costs beside its bytes: a system call.
+/// Cost of a read beside its bytes: a system call.
 const CALL: u64 = 512;
 
-/// Memory of which only so much is read until the next [`BoundedMemory::renew`]; beyond, nothing is there. A page holds up to
-/// hundreds of addresses that a liar can make lead to megabytes each.
+/// Memory that can be read only up to a limit until the next [`BoundedMemory::renew`]; beyond the limit reads return
+/// nothing. A page can hold hundreds of addresses, and a forger can make each lead to megabytes.
 #[derive(Debug)]
 pub(super) struct BoundedMemory<M> {
     memory: M,
@@ -20,7 +20,7 @@ impl<M: Memory> BoundedMemory<M> {
         BoundedMemory { memory, left: Cell::new(0) }
     }
 
-    /// Lets so many bytes be read.
+    /// Allows `bytes` more bytes to be read.
     pub(super) fn renew(&self, bytes: u64) {
         self.left.set(bytes);
     }

@@ -1,4 +1,4 @@
-//! A code blob: what it is, where its code lies, and, of a compiled method, its debug records.
+//! A code blob: its kind, the place of its code, and the debug records of a compiled method.
 
 use std::ops::Range;
 
@@ -7,23 +7,23 @@ use super::heaps::is_used;
 use super::layout::{BlobPlace, Parts, VmLayout};
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 
-/// Largest blob that is believed, bytes. HotSpot compiles no bytecode beyond 8,000 bytes (`HugeMethodLimit`); the largest
-/// blobs, interpreter and stubs, have some hundred KiB.
+/// Largest blob that is believed, bytes. HotSpot compiles no bytecode beyond 8,000 bytes (`HugeMethodLimit`); the
+/// largest blobs, interpreter and stubs, have some hundred KiB.
 const MAX_SIZE: u64 = 16 << 20;
-/// Largest part of a compiled method beside its code.
+/// Largest part of a compiled method beside its code, bytes.
 const MAX_PART: u64 = 4 << 20;
 
-/// HotSpot's names of compiled methods; those of JNI methods have wrappers.
+/// HotSpot's names of compiled methods; JNI methods have native wrappers.
 const METHODS: [&[u8]; 2] = [b"nmethod", b"native nmethod"];
 
-/// What tells one blob from another that may come to its place. The number of the compilation is never given twice to
-/// compilations of a kind; kinds differ in the rest.
+/// Distinguishes a blob from another that gets the same address. HotSpot never reuses a compilation number among
+/// compilations of one kind; different kinds differ in the other fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) name: u64,
     size: u32,
     pub(super) code: (u64, u64),
-    /// The compilation and its `Method*`; zero of what is no method.
+    /// The compilation number and its `Method*`; zeros if the blob is no method.
     compilation: (u32, u64),
     is_method: bool,
 }
@@ -51,7 +51,7 @@ impl Identity {
         Ok(Identity { name, size, code: (code, code_end), compilation, is_method })
     }
 
-    /// Whether the blob at `start` is the same now.
+    /// Whether the same blob is still at `start`.
     pub(super) fn is_at<M: Memory>(&self, memory: &M, layout: &VmLayout, start: u64) -> bool {
         let now = header(memory, layout, start)
             .and_then(|header| Identity::of(&header, layout, start, self.is_method));
@@ -69,17 +69,16 @@ pub(super) struct CodeBlob {
     header: Vec<u8>,
 }
 
-/// What a blob is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BlobKind {
-    /// A compiled method; where its `Method` is.
+    /// A compiled method, with the address of its `Method`.
     Method(u64),
-    /// Anything else, by HotSpot's name.
+    /// Any other blob, with HotSpot's name.
     Stub(Vec<u8>),
 }
 
 impl CodeBlob {
-    /// The blob that begins at `start`, if there is one that is in use.
+    /// The blob in use that begins at `start`.
     pub(super) fn read<M: Memory>(memory: &M, layout: &VmLayout, start: u64) -> Result<CodeBlob, Nonsense> {
         let header = header(memory, layout, start)?;
         let text = memory.string(word_in(&header, layout.blob.name)?)?;
@@ -89,12 +88,11 @@ impl CodeBlob {
         Ok(CodeBlob { start, identity, kind, header })
     }
 
-    /// All of the blob.
+    /// The whole blob.
     pub(super) fn range(&self) -> Range<u64> {
         self.start..self.start + u64::from(self.identity.size)
     }
 
-    /// Its code.
     pub(super) fn code(&self) -> Range<u64> {
         self.identity.code.0..self.identity.code.1
     }
@@ -140,7 +138,7 @@ impl CodeBlob {
                 let (mutable, all) = (word_in(&self.header, mutable)?, offset(mutable_size)?);
                 let relocations = offset(relocation_size)?;
                 if size == 0 {
-                    // A wrapper of a JNI method has none.
+                    // The wrapper of a JNI method has no debug records.
                     return Ok([0..0, 0..0, 0..0]);
                 }
                 Ok([
@@ -153,13 +151,13 @@ impl CodeBlob {
     }
 }
 
-/// Whether that is HotSpot's name of compiled methods.
+/// Whether the name is HotSpot's name of compiled methods.
 pub(super) fn is_method(name: &[u8]) -> bool {
     METHODS.contains(&name)
 }
 
-/// The block at an address, with the structure at the beginning of its blob: that of a compiled method, or less if memory
-/// ends there.
+/// The block at an address, and the structure at the beginning of its blob. The bytes suffice for a compiled method, or
+/// are fewer if memory ends there.
 pub(super) fn block_at<M: Memory>(memory: &M, layout: &VmLayout, address: u64) -> Result<Vec<u8>, Nonsense> {
     let size = layout.heaps.block_size + layout.nmethod.size;
     let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
@@ -179,7 +177,7 @@ fn header<M: Memory>(memory: &M, layout: &VmLayout, start: u64) -> Result<Vec<u8
     Ok(bytes.split_off(ahead.min(bytes.len())))
 }
 
-/// Where a part of the blob at `start` is.
+/// The address of a part of the blob at `start`.
 fn place(header: &[u8], start: u64, place: BlobPlace) -> Result<u64, Nonsense> {
     match place {
         BlobPlace::Offset(field) => start.checked_add(u64::from(half_in(header, field)?)).ok_or(Nonsense),

@@ -1,16 +1,16 @@
-//! The fields of a class: their names, signatures and places (`oops/fieldInfo.hpp`).
+//! The fields of a class: their names, signatures and offsets (`oops/fieldInfo.hpp`).
 
 use super::layout::{self, FieldTable};
 use super::methods::Pool;
 use super::unsigned5::Unsigned5Stream;
 use crate::jvm::memory::{Memory, Nonsense, half_in, short_in};
 
-/// Most bytes of a class's table. No class of the JDK that is asked about has a hundred fields.
+/// Most bytes of a class's table. No relevant class of the JDK has a hundred fields.
 const MAX_TABLE: u32 = 16 << 10;
 /// In a field's access flags (JVM specification, table 4.5-A).
 const STATIC: u32 = 8;
 
-/// A field, whose name and signature are in the class's pool.
+/// A field as the table has it: name and signature are indexes into the class's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     name: u16,
@@ -29,7 +29,7 @@ pub(super) struct ObjectField {
 }
 
 impl FieldTable {
-    /// The fields that objects of `class` have, its superclasses' not among them.
+    /// The fields of `class` without those of its superclasses and without static fields.
     pub(super) fn of<M: Memory>(
         self,
         memory: &M,
@@ -37,7 +37,7 @@ impl FieldTable {
         class: u64,
     ) -> Result<Vec<ObjectField>, Nonsense> {
         let pool = Pool::of_class(memory, layout, class)?;
-        // A stream of more than 16 fields has four bytes more in front of them in some releases (JDK-8352075).
+        // In some releases four more bytes precede the fields if a stream has more than 16 (JDK-8352075).
         let named = |skip| {
             let places = self.places(memory, class, skip)?;
             let own = places.into_iter().filter(|place| !place.is_static);
@@ -82,8 +82,8 @@ fn shorts(table: &[u8], count: u16) -> Result<Vec<Place>, Nonsense> {
     if places.len() == usize::from(count) { Ok(places) } else { Err(Nonsense) }
 }
 
-/// `FieldInfoStream`: the numbers of Java's and of injected fields, then for each name, signature, offset, access flags and
-/// flags of the JVM's own, by which more numbers follow.
+/// `FieldInfoStream`: the numbers of Java's and of injected fields. Then for each field: name, signature, offset,
+/// access flags, and the JVM's own flags, which say how many more numbers follow.
 fn stream(table: &[u8], skip: usize) -> Result<Vec<Place>, Nonsense> {
     const INITIALIZED: u32 = 1;
     const GENERIC: u32 = 1 << 2;
@@ -118,7 +118,7 @@ impl Place {
         let name = pool.symbol(memory, layout, self.name)?;
         let signature = pool.symbol(memory, layout, self.signature)?;
         let is_type = signature.first().is_some_and(|first| b"BCDFIJSZL[".contains(first));
-        // What is no signature shows that the table is of another form.
+        // An invalid signature shows that the table has another form.
         is_type.then_some(ObjectField { name, signature, offset: u64::from(self.offset) }).ok_or(Nonsense)
     }
 }

@@ -1,12 +1,12 @@
-//! What a JVM's code is at an address, asked now about a moment ago.
+//! The code of a JVM at an address, asked now about a moment ago.
 //!
-//! Nobody tells us when code comes and goes. So blobs that were asked about are looked at again in each window in which
-//! the JVM ran, and every few seconds ([`VmCode::check`]): one that is the same before and after a tick was there at
-//! the tick. One that has gone, or has been replaced, is not believed for any tick since it was last seen. A method that is
-//! met for the first time was there a window after the tick at most. It is believed if no class has gone in between, by
-//! the JVM's own count: then nothing has gone but what nobody could enter any more and no thread was in, and that what was
-//! running a moment ago has become so and its place was given to other code takes collections that unload, which is the one
-//! thing that is not proven.
+//! The JVM does not report when code comes and goes. So [`VmCode::check`] reads known blobs again in each window in
+//! which the JVM ran, and every few seconds. A blob that is the same before and after a sample was there at the sample.
+//! A blob that is gone or was replaced is not believed for any sample since it was last seen. A method that is seen for
+//! the first time is read at most one window after its sample. The method is believed if the JVM's own count shows no
+//! class unload in between. Then only code that was not-entrant and on no stack can have been freed. One race remains:
+//! code that ran becomes not-entrant, is freed, and its address is reused, all within the window. The race takes
+//! collections that unload.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,62 +30,62 @@ use crate::sample::MonoNs;
 /// Most bytes that are read of one JVM between two checks. A window with ten thousand new addresses in as many methods
 /// of the usual size takes a third of it.
 const ALLOWANCE: u64 = 256 << 20;
-/// Blobs that are looked at again. A warm Scala compiler has 13,000.
+/// Most blobs that are checked. A warm Scala compiler has 13,000.
 const MAX_KNOWN: usize = 64 << 10;
-/// A blob that was not asked about for so long, ns, is not looked at any more: nobody relies on an answer for longer
-/// (`symbolize/known.rs` asks again every minute). In a JVM that is on for days any of its code has run once.
+/// A blob without a lookup for so long, ns, is not checked any more: no cached result is used for longer
+/// (`symbolize/known.rs` asks again every minute). In a JVM that runs for days any of its code has run once.
 const KEPT: u64 = 75_000_000_000;
-/// How long ranges are remembered whose code has gone, ns: as long as stacks may wait to be named.
+/// How long ranges of freed code are remembered, ns: as long as stacks may wait for their names.
 const REMEMBER: u64 = 10_000_000_000;
-/// What the agent, and HotSpot in its own listings, calls the stub at the root of all Java frames.
+/// The name of the stub at the root of all Java frames, in the agent's log and in HotSpot's own listings.
 const CALL_STUB: &str = "call_stub";
 
-/// A question.
+/// A question about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressQuery {
     /// An address in the JVM's memory.
     pub pc: u64,
-    /// The instruction there was about to run; otherwise a call returns there.
+    /// The instruction at `pc` was about to run; otherwise `pc` is a return address.
     pub leaf: bool,
-    /// When it was seen.
+    /// When the address was sampled.
     pub at: MonoNs,
 }
 
 impl AddressQuery {
-    /// An address within the code that is asked about: a call may be a method's last instruction.
+    /// An address within the code in question: a call may be a method's last instruction.
     fn within(self) -> u64 {
         if self.leaf { self.pc } else { self.pc.saturating_sub(1) }
     }
 }
 
-/// What was done so far.
+/// Numbers since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmStats {
-    /// Blobs that are looked at again.
+    /// Blobs that are checked.
     pub known: usize,
-    /// Blobs that had gone when they were looked at again.
+    /// Blobs that a check found gone.
     pub went: u64,
-    /// The code heaps were found at the last look.
+    /// The last check found the code heaps.
     pub readable: bool,
 }
 
-/// What is said about an address.
+/// The result for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmAnswer {
     /// The frames, innermost first.
     pub frames: Result<Vec<JavaFrame>, VmMiss>,
-    /// It holds until [`VmCode::check`] names the address.
+    /// The result is valid until [`VmCode::check`] returns the address.
     pub lasting: bool,
 }
 
-/// A blob that is looked at again.
+/// A blob that is checked.
 #[derive(Clone, Debug)]
 struct Known {
     identity: Identity,
     range: Range<u64>,
-    /// Since when it is known to be there.
+    /// Since when the blob is known to be there.
     since: MonoNs,
-    /// The check after which it was asked about the last time.
+    /// The last check before the latest lookup.
     asked: MonoNs,
 }
 
@@ -95,9 +95,9 @@ pub struct VmCode<M> {
     memory: BoundedMemory<M>,
     layout: VmLayout,
     raw: bool,
-    /// None if it has ended. They stay where they are, and grow.
+    /// `None` if the JVM has exited. The heaps keep their addresses, and grow.
     heaps: Option<CodeHeaps>,
-    /// They were read since the last check.
+    /// The heaps were read since the last check.
     fresh: bool,
     /// When the last check was.
     checked: MonoNs,
@@ -105,14 +105,14 @@ pub struct VmCode<M> {
     thread_names: ThreadNames,
     unloads: Option<Unloads>,
     known: HashMap<u64, Known>,
-    /// Ranges whose code went, and when that was seen.
+    /// Ranges of code that is gone, and when a check saw that.
     gone: Vec<(Range<u64>, MonoNs)>,
     went: u64,
 }
 
 impl<M: Memory> VmCode<M> {
-    /// The code of the JVM with this memory. With `raw` names keep the numbers that differ from run to run. Nothing is
-    /// known before the first [`check`](Self::check).
+    /// The code of the JVM with this memory. With `raw` names keep the numbers that differ from run to run. Lookups
+    /// find no code before the first [`check`](Self::check).
     #[must_use]
     pub fn new(memory: M, layout: VmLayout, raw: bool) -> VmCode<M> {
         let memory = BoundedMemory::new(memory);
@@ -136,14 +136,14 @@ impl<M: Memory> VmCode<M> {
         }
     }
 
-    /// What was done so far.
+    /// Numbers since the start.
     #[must_use]
     pub fn stats(&self) -> VmStats {
         VmStats { known: self.known.len(), went: self.went, readable: self.heaps.is_some() }
     }
 
-    /// Looks at all blobs again that were asked about lately. Returns where code went: answers about other addresses stay
-    /// what they were. To be called before the addresses of a window are asked about; `now` is after the last of them.
+    /// Checks all blobs with recent lookups. Returns ranges of code that is gone; results for other addresses stay
+    /// valid. Call it before the lookups of a window; `now` must be after the window's last sample.
     pub fn check(&mut self, now: MonoNs) -> Vec<Range<u64>> {
         self.memory.renew(ALLOWANCE);
         self.checked = now;
@@ -155,7 +155,7 @@ impl<M: Memory> VmCode<M> {
             self.fresh = false;
         }
         if self.heaps.is_none() {
-            // It has ended. What was seen at the last look is the best that can be known of its last ticks.
+            // The JVM has exited. The state of the last check is the best that can be known of its last samples.
             return Vec::new();
         }
         let (memory, layout) = (&self.memory, &self.layout);
@@ -172,19 +172,19 @@ impl<M: Memory> VmCode<M> {
         changed
     }
 
-    /// The names of the Java threads with these numbers, which are those of the JVM's own PID namespace; raw text.
+    /// The names of the Java threads with these ids, which are those of the JVM's own PID namespace; raw text.
     pub fn thread_names(&mut self, numbers: &[u32]) -> Vec<Option<String>> {
         self.thread_names.of(&self.memory, &self.layout, numbers)
     }
 
-    /// Whether the answer about an address is another at `to` than at `from`.
+    /// Whether the result for an address differs between `from` and `to`.
     #[must_use]
     pub fn changes(&self, pc: u64, leaf: bool, from: MonoNs, to: MonoNs) -> bool {
         let within = AddressQuery { pc, leaf, at: from }.within();
         self.gone.iter().any(|(range, seen)| range.contains(&within) && from <= *seen && *seen < to)
     }
 
-    /// The answers, in the order of the questions.
+    /// The results, in the order of the questions.
     pub fn lookup(&mut self, asked: &[AddressQuery]) -> Vec<VmAnswer> {
         let mut order: Vec<(u64, usize)> = asked.iter().map(|a| a.within()).zip(0..).collect();
         order.sort_unstable();
@@ -192,7 +192,7 @@ impl<M: Memory> VmCode<M> {
         let mut answers = vec![unknown; asked.len()];
         let mut methods = MethodReader::new(self.raw);
         let mut rest = order.as_slice();
-        // What lies in one blob is answered together: it is read once.
+        // All addresses within one blob are handled together, so that the blob is read once.
         while let Some(&(within, _)) = rest.first() {
             let blob = self.blob(within);
             let end = blob.as_ref().map_or(within, |blob| blob.range().end - 1);
@@ -225,7 +225,7 @@ impl<M: Memory> VmCode<M> {
         CodeBlob::read(&self.memory, &self.layout, start).ok().filter(|blob| blob.range().contains(&pc))
     }
 
-    /// Answers about addresses within one blob.
+    /// The results for addresses within one blob.
     fn within(
         &mut self,
         blob: Option<CodeBlob>,
@@ -245,7 +245,7 @@ impl<M: Memory> VmCode<M> {
                 (asked, frames)
             })
             .collect();
-        // Up to JDK 19 code that nobody can be in any more stays a while without its method.
+        // Up to JDK 19 code that no thread can be in any more stays a while without its method.
         let there = blob.as_ref().is_none_or(|blob| {
             blob.kind != BlobKind::Method(0) && blob.identity.is_at(&self.memory, &self.layout, blob.start)
         });
@@ -263,7 +263,8 @@ impl<M: Memory> VmCode<M> {
             .collect()
     }
 
-    /// Since when a blob that was just read is known to be there, as far as no look has told of its going.
+    /// Since when a blob that was just read is known to be there. [`changes`](Self::changes) covers what checks found
+    /// gone.
     fn since(&mut self, blob: &CodeBlob) -> MonoNs {
         if let Some(known) = self.known.get(&blob.start).filter(|known| known.identity == blob.identity) {
             return known.since;
@@ -277,7 +278,7 @@ impl<M: Memory> VmCode<M> {
         }
     }
 
-    /// Why there is no answer, where a blob was found or none.
+    /// Why there are no frames, whether or not a blob was found.
     fn why_not(&self, found: bool) -> VmMiss {
         match self.heaps {
             None => VmMiss::Gone,
@@ -286,7 +287,7 @@ impl<M: Memory> VmCode<M> {
         }
     }
 
-    /// Has a blob looked at again from now on; `false` if there are too many.
+    /// Adds a blob to the checked ones; `false` if there are too many.
     fn know(&mut self, blob: &CodeBlob, since: MonoNs) -> bool {
         let room = self.known.len() < MAX_KNOWN || self.known.contains_key(&blob.start);
         if room {

@@ -1,5 +1,5 @@
-//! Debug records of a compiled method: which methods were where in the bytecode at an address
-//! (code/pcDesc.hpp, code/scopeDesc.cpp, code/debugInfoRec.cpp; the same from JDK 8 to 25).
+//! Debug records of a compiled method: which methods, at which bytecodes, an address belongs to (code/pcDesc.hpp,
+//! code/scopeDesc.cpp, code/debugInfoRec.cpp; the same from JDK 8 to 25).
 
 use super::layout::{Nmethods, VmLayout};
 use super::unsigned5::Unsigned5Stream;
@@ -8,21 +8,21 @@ use crate::jvm::memory::{Nonsense, half_in, word_in};
 /// Longest chain of inlined methods that is believed. HotSpot inlines 9 or 15 deep (`MaxInlineLevel`), and lambda forms
 /// beyond that.
 const MAX_CHAIN: usize = 512;
-/// The scope of a record that has none: the first and the last, which bound the others.
+/// The scope of the first and the last record, which bound the others and have no scope.
 const NO_SCOPE: u32 = 0;
 
-/// As the JVM has them.
+/// The debug data of one method, in the JVM's encoding.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DebugInfo {
-    /// Pointers, the first has number 1.
+    /// Pointers; the first has number 1.
     pub(super) metadata: Vec<u8>,
-    /// Scopes: numbers, found by their offsets.
+    /// Scopes: compressed numbers, found by their offsets.
     pub(super) scopes: Vec<u8>,
     /// Records in the order of their addresses.
     pub(super) records: Vec<u8>,
 }
 
-/// A method in a chain and where in it.
+/// A method in a chain, and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     /// The `Method*`.
@@ -32,8 +32,8 @@ pub(super) struct Spot {
 }
 
 impl DebugInfo {
-    /// The chain of methods, innermost first, at `offset` bytes into the code: that of the first record there or above.
-    /// `None` if there is no such record.
+    /// The chain of methods, innermost first, of the first record at or above `offset` bytes into the code. `None` if
+    /// there is no such record.
     pub(super) fn chain(&self, layout: &VmLayout, offset: u32) -> Result<Option<Vec<Spot>>, Nonsense> {
         let Nmethods { record_size, record_pc, record_scope, .. } = layout.nmethod;
         let size = usize::try_from(record_size).ok().filter(|size| *size > 0).ok_or(Nonsense)?;
@@ -54,7 +54,7 @@ impl DebugInfo {
                 return None;
             }
             let method = word_in(&self.metadata, u64::from(method.checked_sub(1)?) * 8).ok()?;
-            // A bytecode index is written one higher, so that none (`InvocationEntryBci`, −1) is 0.
+            // A bytecode index is written one higher, so that `InvocationEntryBci` (−1) becomes 0.
             chain.push(Spot { method, bci: bci.cast_signed().wrapping_sub(1) });
             scope = sender;
         }

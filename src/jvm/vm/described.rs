@@ -1,7 +1,7 @@
-//! What a JVM's own tables say of where things are.
+//! Reads the layout of a JVM from the JVM's own tables (VMStructs).
 //!
-//! The few facts that are in no table have their source beside them, and `tests/vm.rs` holds them to what JVMTI says on
-//! each JDK.
+//! A few facts are in no table. Their source is beside them, and `tests/vm.rs` compares the results with JVMTI on each
+//! JDK.
 
 use super::layout::{
     BlobOffsets, Classes, FrameOffsets, Graph, HeapOffsets, MethodOffsets, Nmethods, Parts, VmLayout,
@@ -92,22 +92,22 @@ const FIELDS: &[Field] = &[
     ("StubQueue", "_stub_buffer"),
     ("StubQueue", "_buffer_limit"),
 ];
-/// The pointer to the class of all objects, up to JDK 15 and later.
+/// The pointer to the class `java.lang.Object`, up to JDK 15 and later.
 const OBJECT_CLASS: [Field; 2] = [
     ("SystemDictionary", "_well_known_klasses[SystemDictionary::Object_klass_knum]"),
     ("vmClasses", "_klasses[static_cast<int>(vmClassID::Object_klass_knum)]"),
 ];
 const TYPES: &[&str] = &["HeapBlock", "nmethod", "PcDesc", "ConstMethod", "ConstantPool"];
 
-/// In a frame of the interpreter the bytecode pointer (`interpreter_frame_bcx_offset` in frame_x86.hpp of JDK 8,
-/// `interpreter_frame_bcp_offset` later) has the seventh word below fp, and the eighth since this release, which keeps
-/// the class's mirror too.
+/// In an interpreter frame the bytecode pointer is the seventh word below fp (`interpreter_frame_bcx_offset` in
+/// frame_x86.hpp of JDK 8, `interpreter_frame_bcp_offset` later). Since this release it is the eighth, because the
+/// frame has the class's mirror too.
 const MIRROR_SINCE: u32 = 9;
 /// Numbers in debug records and line tables have no zero bytes since this release (`unsigned5.rs`).
 const NULL_FREE_SINCE: u32 = 20;
 
 impl VmLayout {
-    /// Reads the tables of the JVM whose `libjvm.so` is mapped at `base`.
+    /// `base` is where `libjvm.so` is mapped.
     pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<VmLayout, Nonsense> {
         let tables = FieldTables(VmStructs::read(memory, base, &[FIELDS, thread_names::FIELDS], TYPES)?);
         let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;
@@ -158,7 +158,7 @@ fn heaps(tables: &FieldTables) -> Result<HeapOffsets, Nonsense> {
         block_size: tables.size("HeapBlock")?,
         block_used: block + used,
         block_length: block + length,
-        // One follows the other (memory/heap.hpp).
+        // One field follows the other (memory/heap.hpp).
         block_length_is_half: used.checked_sub(length).ok_or(Nonsense)? < 8,
     })
 }
@@ -185,8 +185,8 @@ fn classes<M: Memory>(memory: &M, tables: &FieldTables, methods: &MethodOffsets,
 
 fn class_links(tables: &FieldTables) -> Result<ClassLinks, Nonsense> {
     let loader = tables.first(&[("Klass", "_class_loader_data"), ("InstanceKlass", "_class_loader_data")])?;
-    // JDK 8 does not tell of two of them: they are where klass.hpp and classLoaderData.hpp have them, the link before the
-    // loader's data, the first class four words before the next loader.
+    // JDK 8 does not list two of the fields. Their places are those in klass.hpp and classLoaderData.hpp: the link is
+    // before the loader's data, and the first class four words before the next loader.
     let before = |place: u64, words: u64| place.checked_sub(words * 8).ok_or(Nonsense);
     let next = tables.offset("Klass", "_next_link").or_else(|_| before(loader, 1))?;
     let first = tables
@@ -204,7 +204,7 @@ fn graph(tables: &FieldTables, feature: u32) -> Result<Graph, Nonsense> {
         head: tables.address("ClassLoaderDataGraph", "_head")?,
         next: tables.offset("ClassLoaderData", "_next")?,
         object: tables.first_address(&OBJECT_CLASS)?,
-        // Later it is the address of a handle.
+        // Later releases have the address of a handle there.
         system: system().filter(|_| feature < MIRROR_SINCE),
     })
 }
@@ -214,7 +214,7 @@ fn frames(tables: &FieldTables, has_mirror: bool) -> Result<FrameOffsets, Nonsen
     Ok(FrameOffsets {
         size: tables.offset("CodeBlob", "_frame_size")?,
         complete,
-        // Two numbers of two bytes follow each other since JDK 24, before numbers of four (code/codeBlob.hpp).
+        // The two fields are adjacent: two bytes each since JDK 24, before four bytes each (code/codeBlob.hpp).
         complete_is_short: tables.offset("CodeBlob", "_header_size")?.abs_diff(complete) < 4,
         interpreter: tables.address("AbstractInterpreter", "_code")?,
         interpreter_code: tables.offset("StubQueue", "_stub_buffer")?,

@@ -1,4 +1,4 @@
-//! What the walker must know of a JVM's generated code: where it lies, and where it is said what frames it has.
+//! How to unwind a JVM's generated code: where the code is, and where its frame sizes are.
 
 use super::heaps::{Heap, each};
 use super::layout::{BlobPlace, VmLayout};
@@ -9,14 +9,15 @@ use crate::unwind::{BlockFields, CodeHeap, HotSpot};
 
 /// The blobs of hand-written code have names that begin so (runtime/stubRoutines.cpp, JDK 8 to 28).
 const STUBS: &str = "StubRoutines";
-/// Those of virtual threads: "(continuation stubs)" in JDK 21, 26 and 28, "(continuationstubs)" in 25.
+/// The stubs of virtual threads: "(continuation stubs)" in JDK 21, 26 and 28, "(continuationstubs)" in 25.
 const CONTINUATION: &str = "continuation";
-/// A code cache has 2 GiB at most (`CODE_CACHE_SIZE_LIMIT`).
+/// Largest code cache: 2 GiB (`CODE_CACHE_SIZE_LIMIT`).
 const MAX_HEAP: u64 = 2 << 30;
 const MAX_INTERPRETER: u64 = 4 << 20;
 
-/// Reads it, as if compiled code kept no frame pointers: that is a flag. Nonsense also of a JVM that has not yet got so
-/// far that it could run Java, and on machines whose frames the walker does not know (`bpf/step_hotspot.h`).
+/// Reads the unwind description. `frame_pointers` is false in the result: that is a flag, which the caller knows. A JVM
+/// that cannot run Java yet gives [`Nonsense`]; so do machines whose frames the unwinder does not know
+/// (`bpf/step_hotspot.h`).
 pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Result<HotSpot, Nonsense> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Nonsense);
@@ -65,7 +66,7 @@ fn block(layout: &VmLayout) -> Result<BlockFields, Nonsense> {
         BlobPlace::Offset(field) => (field, true),
         BlobPlace::Address(field) => (field, false),
     };
-    // All of it must be in what the walker reads.
+    // The whole field must be in the bytes that the unwinder reads.
     let field = |offset: u64| u32::try_from(offset).ok().filter(|at| *at <= BLOB_BYTES - 8).ok_or(Nonsense);
     Ok(BlockFields {
         used: field(layout.heaps.block_used)?,

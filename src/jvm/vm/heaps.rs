@@ -3,26 +3,26 @@
 use super::layout;
 use crate::jvm::memory::{Memory, Nonsense, byte_in, half_in, word_in};
 
-/// JDK 9 and later have up to three, and one more with JVMCI or AOT.
+/// Most code heaps. JDK 9 and later have up to three, and one more with JVMCI or AOT.
 const MAX_HEAPS: u32 = 16;
-/// Steps through the segment map: each leads up to 254 segments back.
+/// Most steps through the segment map: each leads up to 254 segments back.
 const MAX_STEPS: u32 = 1 << 14;
-/// In the segment map: nothing begins here.
+/// In the segment map: no block is here.
 const FREE: u8 = 0xff;
 /// Most bytes of a `CodeHeap` that are read.
 const MAX_HEAP: usize = 1024;
 
-/// One heap: addresses are the JVM's.
+/// One code heap; addresses are the JVM's.
 #[derive(Clone, Debug)]
 pub(super) struct Heap {
     pub(super) memory: (u64, u64),
-    /// The end of the memory that it may grow to.
+    /// The end of the memory that the heap may grow to.
     pub(super) limit: u64,
     pub(super) segment_map: (u64, u64),
     pub(super) segment_log2: u32,
 }
 
-/// All of them, as they were when they were read: they grow.
+/// All code heaps as they were when they were read: heaps grow.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CodeHeaps(Vec<Heap>);
 
@@ -31,7 +31,7 @@ impl CodeHeaps {
         Ok(CodeHeaps(each(memory, layout)?.into_iter().collect::<Result<_, _>>()?))
     }
 
-    /// Whether the address lies in one of them, as far as they had grown: the segment map grows after the memory.
+    /// Whether a heap has the address, by its size when it was read: the segment map grows after the memory.
     pub(super) fn contain(&self, pc: u64) -> bool {
         let mapped = |heap: &Heap| {
             let (start, end) = heap.segment_map;
@@ -44,7 +44,7 @@ impl CodeHeaps {
         self.0.iter().find(|heap| (heap.memory.0..heap.memory.1).contains(&pc))
     }
 
-    /// Where the blob begins that has this address; `None` if nothing in use is there.
+    /// The start of the blob around this address; `None` if no block in use is there.
     pub(super) fn blob_of<M: Memory>(
         &self,
         memory: &M,
@@ -70,7 +70,7 @@ impl CodeHeaps {
     }
 }
 
-/// Each heap by itself: one that makes no sense (of code compiled ahead of time) does not hide the others.
+/// Reads each heap by itself: an invalid heap (of code compiled ahead of time) does not hide the others.
 pub(super) fn each<M: Memory>(
     memory: &M,
     layout: &layout::HeapOffsets,
@@ -116,11 +116,11 @@ impl Heap {
 
 /// Whether the block before a blob is in use. `bytes` begin with the block.
 pub(super) fn is_used(bytes: &[u8], layout: &layout::HeapOffsets) -> bool {
-    // A `bool`: anything else is none.
+    // The field is a `bool`: other values are invalid.
     byte_in(bytes, layout.block_used) == Ok(1)
 }
 
-/// How many segments a block has, its blob included. `bytes` begin with the block.
+/// The number of segments of a block, its blob included. `bytes` begin with the block.
 pub(super) fn segments(bytes: &[u8], layout: &layout::HeapOffsets) -> Result<u64, Nonsense> {
     if layout.block_length_is_half {
         half_in(bytes, layout.block_length).map(u64::from)

@@ -1,14 +1,14 @@
-//! Frames of the interpreter: methods by their `Method*`, asked now about a moment ago.
+//! Interpreter frames: methods by their `Method*`, asked now about a moment ago.
 //!
-//! A `Method*` does not move. It goes with its class, or when the class is redefined and nothing runs it any more, and
-//! then another may come to its place: in a program that loads and drops classes of one shape, the very next one. So a
-//! method is read anew each time that it is asked about (its names only if a class has gone since, or after a minute: what
-//! leads to the same place leads to the same names), and the JVM's own count of unloaded classes is read after that. If it
-//! is what it was before the tick, the method was there at the tick. It was too if its class is known to have been there
-//! ([`Loaders`]), or if it is the same as at an earlier look and no two classes have gone since it was surely there: what
-//! has gone can be read until something else is written there. What is not proven is not believed. (A JVM that does not
-//! count is believed what reads the same twice, and what is met for the first time. So is, in any JVM, a method that has
-//! come to the place of one that was redefined.)
+//! A `Method*` does not move. The method is freed with its class, or when the class is redefined and no thread runs the
+//! old method any more. Then another method may get its address: in a program that loads and drops classes of one
+//! shape, the very next one. So each question reads the method anew, and after that the JVM's own count of unloaded
+//! classes. Names are read again only after a class unload or after a minute: the same links lead to the same names. If
+//! the count is what it was before the sample, the method was there at the sample. The same holds if its class is known
+//! to have been there ([`Loaders`]). And it holds if the method is the same as at an earlier look, and at most one
+//! class was unloaded since it was surely there: a freed method reads as before until its memory is reused. A method
+//! without such proof gets no name. There are two exceptions. In a JVM without that count, a method that reads the same
+//! twice, or is seen for the first time, is believed. In any JVM, a method in the place of a redefined one is believed.
 
 use super::allowance::BoundedMemory;
 use super::layout::{Classes, VmLayout};
@@ -21,18 +21,18 @@ use crate::jvm::code::{FrameKind, JavaFrame};
 use crate::jvm::memory::Memory;
 use crate::sample::MonoNs;
 
-/// A question about a frame of the interpreter.
+/// A question about an interpreter frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodQuery {
     /// The `Method*`.
     pub method: u64,
     /// The address of the bytecode that was running or calling; 0 if it is not known.
     pub bcp: u64,
-    /// When it was seen for the first time since the last question about it.
+    /// When the method was sampled for the first time since the last question about it.
     pub at: MonoNs,
 }
 
-/// Methods that interpreters run, of one JVM.
+/// The methods that one JVM's interpreter runs.
 #[derive(Debug, Default)]
 pub(super) struct Interpreted {
     looks: MethodLooks,
@@ -41,7 +41,7 @@ pub(super) struct Interpreted {
 }
 
 impl Interpreted {
-    /// Of a JVM whose classes are these.
+    /// For a JVM whose classes are these.
     pub(super) fn new(classes: &Classes) -> Interpreted {
         let unloads = classes.unloads.map(UnloadHistory::new);
         let unloaded = unloads.as_ref().map_or(0, UnloadHistory::count);
@@ -49,7 +49,7 @@ impl Interpreted {
         Interpreted { unloads, loaders, ..Interpreted::default() }
     }
 
-    /// Looks whether classes have come or gone: the more often, the more can be proven.
+    /// Checks whether classes came or went: frequent checks make more proofs possible.
     pub(super) fn check<M: Memory>(&mut self, memory: &M) {
         if let Some(unloads) = &mut self.unloads {
             self.loaders.renew(memory, unloads);
@@ -57,7 +57,7 @@ impl Interpreted {
         self.looks.thin(MonoNs::now());
     }
 
-    /// The frames of questions, in their order.
+    /// The frames for questions, in their order.
     pub(super) fn frames<M: Memory>(
         &mut self,
         memory: &BoundedMemory<M>,
@@ -69,7 +69,7 @@ impl Interpreted {
         let before = counted(self);
         let mut found = self.find(memory, layout, raw, before, asked);
         if counted(self) != before {
-            // What was known may be that of a class that has gone by now.
+            // A remembered name may be that of a class that was unloaded meanwhile.
             found = self.find(memory, layout, raw, None, asked);
         }
         if let Some(unloads) = &mut self.unloads {
@@ -77,7 +77,7 @@ impl Interpreted {
         }
         let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
-            // The process has ended: what was seen at the last look is the best that can be known of its last ticks.
+            // The JVM has exited. The state of the last look is the best that can be known of its last samples.
             None if gone => match self.looks.last(asked.method) {
                 Some((Some(since), _)) if asked.at < since => Err(VmMiss::Moved),
                 Some((_, Some(last))) => frame(last, asked.bcp),
@@ -92,8 +92,8 @@ impl Interpreted {
         frames.collect()
     }
 
-    /// What the methods are, and whether classes have come or gone by then. As long as none has gone, which `unloaded` was the
-    /// number of, what leads to the same place leads to the same names.
+    /// Reads the methods, then checks whether classes came or went. While the number of unloaded classes is still
+    /// `unloaded`, the same links lead to the same names.
     fn find<M: Memory>(
         &mut self,
         memory: &BoundedMemory<M>,
@@ -119,7 +119,7 @@ impl Interpreted {
         found
     }
 
-    /// Since when a method is known to be what it is now, of which a tick was seen.
+    /// Since when a sampled method is known to be what it is now.
     fn since(
         &mut self,
         MethodQuery { method, at, .. }: MethodQuery,
@@ -128,7 +128,7 @@ impl Interpreted {
         let Some(unloads) = &self.unloads else {
             return self.looks.compare(method, now, Evidence::default());
         };
-        // What can be said without an earlier look.
+        // The time that is known without an earlier look.
         let class = now.and_then(|found| self.loaders.since(found.class));
         let since = class.map_or(unloads.since(), |class| class.min(unloads.since()));
         let evidence =
@@ -137,12 +137,12 @@ impl Interpreted {
     }
 }
 
-/// The frame of a method that is where it was seen.
+/// The frame of a method that is still where it was sampled.
 fn frame(found: &MethodInfo, bcp: u64) -> Result<JavaFrame, VmMiss> {
     let is_native = found.bytecodes.is_empty();
     let bci = bcp.checked_sub(found.bytecodes.start).filter(|_| found.bytecodes.contains(&bcp));
     if bci.is_none() && bcp != 0 && !is_native {
-        // The two do not belong together: neither is believed.
+        // Method and bytecode address do not belong together: neither is believed.
         return Err(VmMiss::Nonsense);
     }
     let bci = bci.and_then(|bci| u32::try_from(bci).ok());
@@ -161,7 +161,7 @@ mod tests {
     use super::super::unloads::Unloads;
     use super::*;
 
-    /// Where a method that a test makes has its bytecodes: four.
+    /// Where a method of these tests has its bytecodes: four.
     const BYTECODES: u64 = 0x100 + 64;
 
     fn code(bytes: &FakeMemory) -> VmCode<&FakeMemory> {
@@ -170,10 +170,10 @@ mod tests {
         code
     }
 
-    /// Where a test counts unloaded classes.
+    /// Where these tests count unloaded classes.
     const UNLOADED: u64 = 0x3000;
 
-    /// The same, and it counts classes that were unloaded; the loader of method 0 has three classes.
+    /// The same JVM with a count of unloaded classes; the loader of method 0 has three classes.
     fn counting(bytes: &FakeMemory, unloaded: u64) -> VmCode<&FakeMemory> {
         let mut code = VmCode::new(bytes, counted(bytes, unloaded), false);
         code.check(MonoNs::now());
@@ -196,7 +196,7 @@ mod tests {
         layout
     }
 
-    /// Name, line and index of a frame that was seen just now.
+    /// Name, line and bytecode index of a frame that was sampled just now.
     fn ask(code: &mut VmCode<&FakeMemory>, method: u64, bcp: u64) -> Result<String, VmMiss> {
         seen(code, method, bcp, MonoNs::now())
     }
@@ -237,7 +237,7 @@ mod tests {
         bytes.java(0, "new");
         assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::Moved));
         assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.new:0@-1"));
-        // Gone, and something else in its place after that.
+        // The method is freed, and later its memory is reused.
         bytes.word(METHOD + 8, 0);
         let gone = MonoNs::now();
         assert_eq!(seen(&mut code, method, 0, gone), Err(VmMiss::Moved));
@@ -279,16 +279,16 @@ mod tests {
         let mut code = counting(&bytes, 0);
         assert!(ask(&mut code, old, 0).is_ok());
         let before = MonoNs::now();
-        // As many classes have gone as the loader of `old` has.
+        // As many classes were unloaded as the loader of `old` has.
         bytes.word(UNLOADED, 3);
         assert_eq!(seen(&mut code, first, 0, before), Err(VmMiss::Moved), "it is met for the first time");
         assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved), "its loader may have gone and come");
         assert!(ask(&mut code, first, 0).is_ok() && ask(&mut code, old, 0).is_ok());
-        // Fewer have gone than it has.
+        // Fewer were unloaded than the loader has.
         let before = MonoNs::now();
         bytes.word(UNLOADED, 5);
         assert!(seen(&mut code, old, 0, before).is_ok());
-        // It has as many with arrays only.
+        // The loader has as many only if arrays count.
         bytes.half(METHOD + 0x480 + 32, u32::MAX);
         bytes.word(UNLOADED, 8);
         assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved));
@@ -297,8 +297,8 @@ mod tests {
         assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved));
     }
 
-    /// A method whose loader has its class only, which has gone; until something else is written there it reads as before,
-    /// and so it was met.
+    /// A method whose loader has no other class, and which was unloaded before it was seen for the first time. The
+    /// method reads as before until its memory is reused.
     fn met_after_it_has_gone(bytes: &FakeMemory) -> (VmCode<&FakeMemory>, u64) {
         let method = bytes.java(0, "old");
         let mut code = counting(bytes, 0);
@@ -324,7 +324,7 @@ mod tests {
     fn what_came_and_went_since_something_had_gone_has_no_name_of_a_third() {
         let bytes = FakeMemory::made();
         let (mut code, method) = met_after_it_has_gone(&bytes);
-        // Another comes, is seen, and goes; then one comes that has the name of the first.
+        // Another method comes, is sampled, and goes; then one comes that has the name of the first.
         let between = MonoNs::now();
         bytes.word(UNLOADED, 2);
         assert_eq!(seen(&mut code, method, 0, between), Err(VmMiss::Moved));
@@ -391,7 +391,7 @@ mod tests {
         let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let mut code = code(&bytes);
-        // Lines to the end of memory: each time that it is asked about they are read again.
+        // Lines to the end of memory: each question reads them again.
         bytes.half(METHOD + 0x100 + 8, (1 << 20) / 16);
         let enough = (0..2_000).find(|_| ask(&mut code, method, 0) == Err(VmMiss::Nonsense));
         assert!(enough.is_some(), "it is read without end");

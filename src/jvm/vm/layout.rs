@@ -1,4 +1,4 @@
-//! Where things are in a JVM, as far as names need it: plain numbers.
+//! The layout of one JVM's structures, as far as names need it.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::unloads::Unloads;
 use crate::jvm::inspection::Flags;
 use crate::jvm::memory::Memory;
 
-/// Where things are in one JVM: plain numbers, offsets in bytes unless said otherwise.
+/// Where one JVM keeps its data: plain numbers, offsets in bytes unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmLayout {
     pub(super) heaps: HeapOffsets,
@@ -16,35 +16,35 @@ pub struct VmLayout {
     pub(super) method: MethodOffsets,
     pub(super) frames: FrameOffsets,
     pub(super) classes: Classes,
-    /// Where threads have their names, if this JVM tells it.
+    /// Where threads keep their names, if this JVM's tables say it.
     pub(super) threads: Option<Threads>,
     /// The address to which the first Java frame of a thread returns.
     pub(super) call_stub_return: Option<u64>,
-    /// How numbers are compressed.
+    /// Compressed numbers have no zero bytes.
     pub(super) null_free: bool,
 }
 
-/// The code heaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeapOffsets {
-    /// Address of the pointer to the one heap (JDK 8), or to the array of them.
+    /// Address of the pointer to the one heap (JDK 8), or to the array of heaps.
     pub(super) at: u64,
     /// In the array: number of heaps, and their pointers; `None` for the one heap.
     pub(super) array: Option<(u64, u64)>,
-    /// In a heap: first byte and end of its memory, the same of its segment map, and the logarithm of a segment's size.
+    /// In a heap: start and end of its memory, the same of its segment map, and the logarithm of a segment's size.
     pub(super) memory: (u64, u64),
-    /// The end of the memory that it may grow to.
+    /// The end of the memory that the heap may grow to.
     pub(super) memory_limit: u64,
     pub(super) segment_map: (u64, u64),
     pub(super) segment_log2: u64,
-    /// Before each blob; in it whether it is in use, and its length with the blob, a word or less, in segments.
+    /// Size of the block header before each blob; in it: the flag for use, and the block's length in segments, blob
+    /// included.
     pub(super) block_size: u64,
     pub(super) block_used: u64,
     pub(super) block_length: u64,
     pub(super) block_length_is_half: bool,
 }
 
-/// What all code blobs have.
+/// Fields that all code blobs have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BlobOffsets {
     pub(super) name: u64,
@@ -53,31 +53,31 @@ pub(super) struct BlobOffsets {
     pub(super) code_end: BlobPlace,
 }
 
-/// What stacks are walked by.
+/// Fields that the unwinder needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FrameOffsets {
-    /// In a blob: the size of its frames, and from where in its code on they are there, in four bytes or two.
+    /// In a blob: its frame size, and the code offset from which on the frame is complete, in four bytes or two.
     pub(super) size: u64,
     pub(super) complete: u64,
     pub(super) complete_is_short: bool,
-    /// Address of the pointer to the interpreter's code; in that where it begins, and its length.
+    /// Address of the pointer to the interpreter's code; in that, the start of the code and its length.
     pub(super) interpreter: u64,
     pub(super) interpreter_code: u64,
     pub(super) interpreter_length: u64,
-    /// The frame of the interpreter has the class's mirror.
+    /// An interpreter frame has the class's mirror.
     pub(super) has_mirror: bool,
 }
 
-/// How a blob says where a part of it is.
+/// How a blob refers to one of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum BlobPlace {
-    /// By an offset from its beginning, in this field of four bytes.
+    /// By an offset from the blob's beginning, in this field of four bytes.
     Offset(u64),
     /// By an address, in this field.
     Address(u64),
 }
 
-/// What compiled methods have.
+/// Fields of compiled methods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nmethods {
     /// The structure's own size.
@@ -94,10 +94,10 @@ pub(super) struct Nmethods {
 /// Where a compiled method has its debug records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Parts {
-    /// In the blob (JDK 8 to 22): metadata, scopes, records, dependencies follow each other.
+    /// In the blob (JDK 8 to 22): metadata, scopes, records and dependencies, in this order.
     Inside { metadata: u64, scopes: BlobPlace, records: u64, dependencies: u64 },
-    /// Outside (JDK 25): the immutable part ends with records and scopes, the mutable one has relocations and metadata
-    /// (`metadata_begin` in nmethod.hpp).
+    /// Outside the blob (JDK 25): the immutable part ends with records and scopes, the mutable part has relocations and
+    /// metadata (`metadata_begin` in nmethod.hpp).
     Outside {
         immutable: u64,
         immutable_size: u64,
@@ -116,7 +116,7 @@ pub(super) struct MethodOffsets {
     /// The structure's own size: bytecodes and line table follow.
     pub(super) const_method_size: u64,
     pub(super) constants: u64,
-    /// Its size with all that follows, in words.
+    /// The structure's size with everything that follows, in words.
     pub(super) words: u64,
     pub(super) flags: u64,
     pub(super) code_size: u64,
@@ -125,9 +125,9 @@ pub(super) struct MethodOffsets {
     pub(super) pool_size: u64,
     pub(super) pool_length: u64,
     pub(super) pool_holder: u64,
-    /// In a class: its pool.
+    /// In a class: its constant pool.
     pub(super) class_pool: u64,
-    /// The index of the source file's name, in the class's pool; before JDK 17 in the class.
+    /// The index of the source file's name: in the class's pool; before JDK 17 in the class.
     pub(super) file_in_pool: Option<u64>,
     pub(super) file_in_class: Option<u64>,
     pub(super) class_name: u64,
@@ -135,34 +135,34 @@ pub(super) struct MethodOffsets {
     pub(super) symbol_body: u64,
 }
 
-/// What tells whether classes stay.
+/// Data that shows whether classes were unloaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Classes {
-    /// How many have been unloaded, if the JVM counts it.
+    /// The number of unloaded classes, if the JVM counts them.
     pub(super) unloads: Option<Unloads>,
     pub(super) links: Option<ClassLinks>,
-    /// Where loaders are, and those that never go, as far as they are there.
+    /// The list of class loaders, and the loaders that are never unloaded, as far as they exist.
     pub(super) graph: Option<Graph>,
     pub(super) permanent: Vec<Permanent>,
 }
 
-/// Where loaders are.
+/// The list of class loaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Graph {
-    /// Address of the pointer to the newest one's data; in that, where the next one is.
+    /// Address of the pointer to the newest loader's data; in that, the link to the next loader.
     pub(super) head: u64,
     pub(super) next: u64,
-    /// Address of the pointer to the class of all objects.
+    /// Address of the pointer to the class `java.lang.Object`.
     pub(super) object: u64,
-    /// JDK 8: address of the pointer to the application's loader, and where its data has the same one.
+    /// JDK 8: address of the pointer to the application's loader, and the field for it in a loader's data.
     pub(super) system: Option<(u64, u64)>,
 }
 
-/// Where threads and their names are; offsets in bytes unless said otherwise.
+/// Where threads and their names are; offsets in bytes unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Threads {
     pub(super) list: List,
-    /// In a thread: its `OSThread`; in that its number in the kernel, as the JVM's own PID namespace counts.
+    /// In a thread: its `OSThread`; in that, the kernel's thread id in the JVM's own PID namespace.
     pub(super) os_thread: u64,
     pub(super) number: u64,
     /// In a thread: its object, or a handle of it.
@@ -176,43 +176,43 @@ pub(super) struct Threads {
     pub(super) oops: Narrow,
     pub(super) classes: Narrow,
     pub(super) fields: FieldTable,
-    /// Elements follow the length of an array without a gap.
+    /// An array's elements follow its length without a gap.
     pub(super) no_gap: bool,
 }
 
-/// How a JVM has its threads.
+/// How a JVM lists its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum List {
-    /// Address of the pointer to the first, and in each the next one.
+    /// Address of the pointer to the first thread, and in each thread the next one.
     Linked { first: u64, next: u64 },
     /// Address of the pointer to the list; in that its length and its array.
     Array { list: u64, length: u64, threads: u64 },
 }
 
-/// Addresses of what makes addresses of compressed pointers.
+/// Addresses of base and shift, which turn compressed pointers into addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Narrow {
     pub(super) base: u64,
     pub(super) shift: u64,
 }
 
-/// Where a class has its table; offsets in bytes.
+/// Where a class has its field table; offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum FieldTable {
-    /// JDK 8 to 20: an array of six numbers of two bytes for each field; `count` of them are of fields of Java.
+    /// JDK 8 to 20: an array with six numbers of two bytes for each field; the first `count` fields are Java's.
     Shorts { array: u64, count: u64, data: u64 },
     /// Since JDK 21: an array of bytes with a stream of compressed numbers.
     Stream { array: u64, data: u64 },
 }
 
 impl VmLayout {
-    /// The same in a JVM with these flags: objects that may move at any moment are not read.
+    /// Adjusts the layout to these flags: thread names are not read if the collector may move objects at any moment.
     pub(in crate::jvm) fn with_flags(self, flags: &Flags) -> VmLayout {
         let threads = self.threads.filter(|_| !flags.moves_objects_meanwhile());
         VmLayout { threads, ..self }
     }
 
-    /// Whether the interpreter's code is there: a JVM that has just begun makes it before it runs Java.
+    /// Whether the interpreter's code exists: a starting JVM makes it before it runs Java.
     pub(in crate::jvm) fn has_interpreter<M: Memory>(&self, memory: &M) -> bool {
         memory.word(self.frames.interpreter).is_ok_and(|code| code != 0)
     }

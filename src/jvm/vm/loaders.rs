@@ -1,10 +1,10 @@
-//! Since when classes are there: those of loaders that have stayed.
+//! Since when classes are there, concluded from class loaders that were not unloaded.
 //!
-//! The classes of a loader go all at once (`ClassLoaderData::unload`), and each is counted
-//! (`ClassLoadingService::notify_class_unloaded`; arrays are not). So a loader that had more classes than have gone since is
-//! still the same; the boot loader and those of platform and application never go. A loader has its classes in a list to
-//! which each is added in front when it is made, before any method of it runs (`ClassLoaderData::add_class`): what lies
-//! behind the one that was the first at an earlier look was there at that look. (JDK 8 to 25.)
+//! All classes of a loader are unloaded together (`ClassLoaderData::unload`), and each is counted
+//! (`ClassLoadingService::notify_class_unloaded`; arrays are not). So a loader that had more classes than were unloaded
+//! since is still the same. The boot, platform and application loaders are never unloaded. A loader adds each new class
+//! at the front of a list, before any method of the class runs (`ClassLoaderData::add_class`). So every class behind
+//! the one that was the first at an earlier look was there at that look. (JDK 8 to 25.)
 
 use std::collections::HashMap;
 
@@ -14,76 +14,76 @@ use super::unloads::UnloadHistory;
 use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
 use crate::sample::MonoNs;
 
-/// Loaders that are watched.
+/// Most loaders that are watched.
 const MAX_LOADERS: usize = 256;
-/// Classes of a loader that are counted: if as many go at a time, it may be among them.
+/// Most classes of a loader that are counted: after as many unloads the loader itself may be gone.
 const MAX_COUNTED: usize = 256;
-/// New classes of one loader that are gone through at one look.
+/// Most new classes of one loader that one look reads.
 const MAX_NEW: usize = 4096;
-/// Classes that came lately, all loaders together.
+/// Most recent classes, all loaders together.
 const MAX_YOUNG: usize = 16 << 10;
-/// Classes whose loaders are remembered.
+/// Most classes whose loaders are remembered.
 const MAX_MET: usize = 16 << 10;
-/// How long it is known of a class that it is new, ns: as long as a tick may be asked about.
+/// How long a class counts as new, ns: as long as questions about a sample may come.
 const YOUNG: u64 = 60_000_000_000;
 
-/// From a class to those of the same loader; offsets in bytes.
+/// Links from a class to the others of its loader; offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClassLinks {
     /// In a class: its loader's data.
     pub(super) loader: u64,
-    /// In that: the first of its classes.
+    /// In a loader's data: the first of its classes.
     pub(super) first: u64,
-    /// In a class: the next one.
+    /// In a class: the next class of the loader.
     pub(super) next: u64,
-    /// In a class: a number that is negative in those of arrays.
+    /// In a class: a number that is negative for array classes.
     pub(super) kind: u64,
 }
 
-/// A loader that never goes.
+/// A loader that is never unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Permanent {
-    /// Its data.
+    /// The address of its data.
     pub(super) loader: u64,
-    /// The first in its list of classes.
+    /// The first class in its list.
     pub(super) first: u64,
-    /// When that was read, ns.
+    /// When `first` was read, ns.
     pub(super) at: u64,
 }
 
-/// The loader of a class that is asked about.
+/// The loader of a class in question.
 #[derive(Clone, Copy, Debug)]
 struct Met {
     loader: u64,
-    /// The latest tick in the class.
+    /// The latest sample in the class.
     at: MonoNs,
 }
 
-/// What is known of a loader.
+/// The state of a watched loader.
 #[derive(Clone, Copy, Debug)]
 struct Loader {
     permanent: bool,
-    /// It is known to be there since then, with what lies behind `first`.
+    /// Since when the loader is known to be there, with the classes behind `first`.
     since: MonoNs,
     first: u64,
-    /// Its classes without arrays, counted as far as it matters.
+    /// Number of classes without arrays, up to `MAX_COUNTED`.
     classes: usize,
-    /// Its list could not be read the last time: what is new in it is not known.
+    /// The last read of the list failed: its new classes are unknown.
     unread: bool,
 }
 
-/// The loaders of the classes that were asked about.
+/// The loaders of the classes in question.
 #[derive(Debug, Default)]
 pub(super) struct Loaders {
     links: Option<ClassLinks>,
     known: HashMap<u64, Loader>,
     /// Classes that came after the first look at their loader's list, and since when they are known.
     young: HashMap<u64, MonoNs>,
-    /// The loaders of the classes that are asked about now.
+    /// The loaders of the classes in the current questions.
     asked: HashMap<u64, Met>,
-    /// Those of classes that were asked about before, as long as no class goes.
+    /// The loaders of classes in earlier questions, until a class is unloaded.
     met: HashMap<u64, u64>,
-    /// Classes that had been unloaded before the lists were read the last time.
+    /// Number of unloaded classes before the last read of the lists.
     unloaded: u64,
 }
 
@@ -96,13 +96,13 @@ impl Loaders {
         Loaders { links, known, unloaded, ..Loaders::default() }
     }
 
-    /// Begins with a look: nothing is asked about yet.
+    /// Starts a new look, without classes in question.
     pub(super) fn begin(&mut self) {
         self.asked.clear();
     }
 
-    /// Notes that this class was met, in whose place something ran `at` that time; to be followed by
-    /// [`renew`](Self::renew) and [`watch_met`](Self::watch_met).
+    /// Notes a class in question, with a sample at `at` in it. Call [`renew`](Self::renew) and
+    /// [`watch_met`](Self::watch_met) afterwards.
     pub(super) fn note_class<M: Memory>(&mut self, memory: &M, class: u64, at: MonoNs) {
         let Some(links) = self.links else { return };
         if let Some(met) = self.asked.get_mut(&class) {
@@ -117,8 +117,8 @@ impl Loaders {
         }
     }
 
-    /// Looks at the lists again. What was read before is judged by what has been unloaded by then: `unloads` is renewed
-    /// before and after.
+    /// Reads the lists again. The class unloads up to the end of the read decide which earlier results hold: `unloads`
+    /// is renewed before and after.
     pub(super) fn renew<M: Memory>(&mut self, memory: &M, unloads: &mut UnloadHistory) {
         unloads.renew(memory);
         let Some(links) = self.links else { return };
@@ -141,7 +141,7 @@ impl Loaders {
         self.unloaded = before;
     }
 
-    /// Watches the loaders of the classes that were met from now on; `stays` tells of one whether it never goes.
+    /// Begins to watch the loaders of the classes in question; `stays`: whether a loader is never unloaded.
     pub(super) fn watch_met<M: Memory>(
         &mut self,
         memory: &M,
@@ -161,13 +161,13 @@ impl Loaders {
         }
     }
 
-    /// Since when this class is known to be there, if it was met before the last [`renew`](Self::renew).
+    /// Since when this class is known to be there, if it was noted before the last [`renew`](Self::renew).
     pub(super) fn since(&self, class: u64) -> Option<MonoNs> {
         let known = self.known.get(&self.asked.get(&class)?.loader).filter(|known| !known.unread)?;
         Some(self.young.get(&class).map_or(known.since, |&young| young.max(known.since)))
     }
 
-    /// Takes in what a loader has loaded.
+    /// Applies what a loader's list shows.
     fn take(&mut self, loader: u64, news: Result<News, Nonsense>, gone: u64, now: MonoNs) {
         let Some(known) = self.known.get_mut(&loader) else { return };
         let stayed = known.permanent || known.classes as u64 > gone;
@@ -179,16 +179,16 @@ impl Loaders {
                 known.classes = known.classes.saturating_add(counted).min(MAX_COUNTED);
                 self.young.extend(came.into_iter().map(|new| (new.class, now)));
             }
-            // All that is there now is believed from now on.
+            // Every class that is there now is believed from now on.
             Ok((first, _)) if known.permanent => (known.first, known.since) = (first, now),
             Err(Nonsense) if known.permanent => {}
             _ => drop(self.known.remove(&loader)),
         }
     }
 
-    /// Begins with a loader that was met. Its memory can be read when it has gone, too, until something else is written
-    /// there. It did not go before the tick `at`: what ran then was a class of it, or one that had to go before this one
-    /// came to its place. So it has not gone if fewer classes have gone since than it has.
+    /// Begins to watch a loader. An unloaded loader can be read until its memory is reused. But this loader was not
+    /// unloaded before the sample `at`: one of its classes ran then, or another loader's, which had to go first. So it
+    /// is still there if fewer classes than it has were unloaded since.
     fn watch<M: Memory>(
         &mut self,
         memory: &M,
@@ -197,7 +197,7 @@ impl Loaders {
         permanent: bool,
     ) {
         if self.known.len() >= MAX_LOADERS {
-            // One that is needed comes again.
+            // A loader that is needed is added again.
             self.known.retain(|_, known| known.permanent);
         }
         let Ok((first, classes)) = links.count(memory, loader) else { return };
@@ -210,14 +210,14 @@ impl Loaders {
     }
 }
 
-/// A class that came to a list.
+/// A class that was added to a list.
 #[derive(Clone, Copy, Debug)]
 struct New {
     class: u64,
     is_array: bool,
 }
 
-/// The first in a list, and what lies before the one that was the first; nothing, if that was not met.
+/// The first class in a list, and the classes before the earlier first class; `None` if that class was not found.
 type News = (u64, Option<Vec<New>>);
 
 impl ClassLinks {
@@ -226,12 +226,12 @@ impl ClassLinks {
         memory.word(loader.checked_add(self.first).ok_or(Nonsense)?)
     }
 
-    /// What is there before `last`, which was the first.
+    /// The classes before `last`, which was the first.
     fn news<M: Memory>(&self, memory: &M, loader: u64, last: u64) -> Result<News, Nonsense> {
         let first = self.first_of(memory, loader)?;
         let (mut came, mut class) = (Vec::new(), first);
         while class != last {
-            // The end: a class that was never finished has left the list.
+            // The end of the list: a class that was never finished has left it.
             if class == 0 || came.len() >= MAX_NEW {
                 return Ok((first, None));
             }
@@ -242,7 +242,7 @@ impl ClassLinks {
         Ok((first, Some(came)))
     }
 
-    /// The first class of a loader, and how many it has, without arrays, as far as it matters.
+    /// The first class of a loader, and the number of its classes without arrays, up to `MAX_COUNTED`.
     fn count<M: Memory>(&self, memory: &M, loader: u64) -> Result<(u64, usize), Nonsense> {
         let first = self.first_of(memory, loader)?;
         let (mut class, mut classes) = (first, 0);
@@ -257,7 +257,7 @@ impl ClassLinks {
         Ok((first, classes))
     }
 
-    /// The class after this one, and whether this is one of arrays. It must say that it is of this loader.
+    /// The class after this one, and whether this one is an array class. The class must refer to this loader.
     fn step<M: Memory>(&self, memory: &M, loader: u64, class: u64) -> Result<(u64, bool), Nonsense> {
         let size = self.loader.max(self.next).max(self.kind) + 8;
         let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
@@ -279,10 +279,9 @@ mod tests {
     const LINKS: ClassLinks = ClassLinks { loader: 16, first: 0, next: 24, kind: 32 };
     const LOADER: u64 = BASE + 0x4000;
 
-    /// One that never goes.
+    /// A loader that is never unloaded.
     const STAYS: u64 = BASE + 0x4800;
 
-    /// Adds a class to the list of [`LOADER`].
     fn load(bytes: &FakeMemory, number: u64) -> u64 {
         let class = 0x5000 + number * 64;
         bytes.word(class + 16, LOADER);
@@ -301,7 +300,7 @@ mod tests {
         look_after((bytes, MonoNs::now()), loaders, unloads, classes)
     }
 
-    /// The same, of ticks at that time.
+    /// The same, for samples at that time.
     fn look_after(
         (bytes, at): (&FakeMemory, MonoNs),
         loaders: &mut Loaders,
@@ -338,14 +337,14 @@ mod tests {
         let first = look(&bytes, &mut loaders, &mut unloads, &[new]);
         load(&bytes, 2);
         assert_eq!(look(&bytes, &mut loaders, &mut unloads, &[new]), first);
-        // What came while the list could not be read is not taken for old.
+        // A class that came while the list could not be read does not count as old.
         bytes.word(LOADER - BASE, 7);
         assert_eq!(look(&bytes, &mut loaders, &mut unloads, &[old]), [None]);
         bytes.word(LOADER - BASE, new);
         let (newest, before) = (load(&bytes, 3), MonoNs::now());
         let since = look(&bytes, &mut loaders, &mut unloads, &[old, newest]);
         assert!(since[1].is_some_and(|since| since > before), "{since:?}");
-        // The class that was the first one has left the list: what is there is believed from now on.
+        // The earlier first class has left the list: every class there is believed from now on.
         bytes.word(LOADER - BASE, new);
         let now = MonoNs::now();
         assert!(look(&bytes, &mut loaders, &mut unloads, &[old])[0].is_some_and(|since| since > now));
@@ -361,7 +360,7 @@ mod tests {
         assert!(first.iter().all(Option::is_some));
         bytes.word(UNLOADED, 2);
         assert_eq!(look(&bytes, &mut loaders, &mut unloads, &classes), first);
-        // It may have gone, and one with more classes come to its place: they do not count for it.
+        // The loader may be gone, and one with more classes in its place: those do not count for it.
         bytes.word(UNLOADED, 5);
         load(&bytes, 4);
         let now = MonoNs::now();
@@ -379,7 +378,7 @@ mod tests {
         assert_eq!(look_after(ticks, &mut loaders, &mut unloads, &classes), [None, None]);
         assert_eq!(look_after(ticks, &mut loaders, &mut unloads, &classes), [None, None]);
         assert!(loaders.known.is_empty());
-        // It has one more than have gone.
+        // The loader has one class more than were unloaded.
         let classes = [classes[0], load(&bytes, 2)];
         assert!(look_after(ticks, &mut loaders, &mut unloads, &classes).iter().all(Option::is_some));
     }
@@ -399,7 +398,7 @@ mod tests {
     fn lists_that_make_no_sense_prove_nothing() {
         let (bytes, mut loaders, mut unloads) = begin(&[]);
         let class = load(&bytes, 0);
-        // Of another loader, without end, and nowhere.
+        // A class of another loader, a list without end, and an invalid address.
         let other = load(&bytes, 1);
         bytes.word(other - BASE + 16, LOADER + 8);
         assert_eq!(look(&bytes, &mut loaders, &mut unloads, &[class]), [None]);

@@ -1,4 +1,4 @@
-//! What was found at addresses of methods when they were last asked about, and since when it is known to be there.
+//! The last look at each interpreted method, and since when the method is known to be there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,46 +6,46 @@ use std::sync::Arc;
 use super::methods::MethodInfo;
 use crate::sample::MonoNs;
 
-/// Methods that are remembered of one JVM, and the bytes, about, that they may take: then all are forgotten. A warm Scala
-/// compiler has some thousand methods that are interpreted.
+/// Most methods that are remembered of one JVM, and the bytes, about, that they may take: then all are forgotten. A
+/// warm Scala compiler has some thousand interpreted methods.
 const MAX_LOOKS: usize = 16 << 10;
 const MAX_BYTES: usize = 4 << 20;
-/// A method that was not asked about for so long is forgotten, ns, or for up to twice as long: where classes come and go
-/// nobody will ask again.
+/// A method is forgotten when no question came for so long, ns, at the latest after twice that time. Where classes come
+/// and go the question may never come again.
 const KEPT: u64 = 300_000_000_000;
-/// Names are read anew this often, ns, though nothing says that they are others: nobody counts methods that are redefined.
+/// Names are read again after so long, ns, even without a class unload: no counter shows that a method was redefined.
 const RENEWED: u64 = 60_000_000_000;
 
-/// What a `Method*` led to when it was last asked about.
+/// The result of the last look at a `Method*`.
 #[derive(Clone, Debug)]
 struct MethodLook {
-    /// Nothing, if what was there had gone.
+    /// `None` if the method was gone.
     found: Option<MethodInfo>,
-    /// It is not known to have been there before.
+    /// The method is not known to have been there before this time.
     since: Option<MonoNs>,
-    /// At least so many classes had been unloaded when this one was still there.
+    /// The method was still there when at least so many classes had been unloaded.
     unloaded: u64,
-    /// When it was asked about.
+    /// When the look was.
     at: MonoNs,
-    /// When its names were read.
+    /// When the names were read.
     read: MonoNs,
 }
 
 impl MethodLook {
-    /// Memory that it takes, about.
+    /// Approximate memory.
     fn bytes(&self) -> usize {
         self.found.as_ref().map_or(0, |found| found.method.bytes())
     }
 }
 
-/// What is known of classes that were unloaded.
+/// Facts about class unloads, for one question.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Evidence {
     /// Since when the method is known to be there, without an earlier look.
     pub(super) since: Option<MonoNs>,
-    /// Classes that have been unloaded.
+    /// Number of unloaded classes now.
     pub(super) gone: u64,
-    /// At least so many had been at the time of the tick that is asked about.
+    /// Lower bound of that number at the time of the sample in question.
     pub(super) gone_at_tick: u64,
 }
 
@@ -54,28 +54,28 @@ pub(super) struct Evidence {
 pub(super) struct MethodLooks {
     looks: HashMap<u64, MethodLook>,
     bytes: usize,
-    /// When those were last forgotten that nobody had asked about.
+    /// When methods without questions were last forgotten.
     thinned: MonoNs,
 }
 
 impl MethodLooks {
-    /// What was found at a method when it was last asked about, if it is known that it has not gone since: so many classes
-    /// have been unloaded.
+    /// The result of the last look at `method`, if it still holds: the number of unloaded classes is still `unloaded`,
+    /// and the names were read recently.
     pub(super) fn known(&self, method: u64, unloaded: u64, now: MonoNs) -> Option<MethodInfo> {
         let look = self.looks.get(&method)?;
         let holds = look.unloaded == unloaded && now.0 < look.read.0.saturating_add(RENEWED);
         look.found.clone().filter(|_| holds)
     }
 
-    /// Since when it is known to be there, and what it is.
+    /// Since when the method is known to be there, and what it is.
     pub(super) fn last(&self, method: u64) -> Option<(Option<MonoNs>, Option<&MethodInfo>)> {
         self.looks.get(&method).map(|look| (look.since, look.found.as_ref()))
     }
 
-    /// Compares with the last look; returns since when it is known to be as it is now.
+    /// Compares the method with the last look; returns since when it is known to be as it is now.
     ///
-    /// A method can be read after it has gone, until something else comes to its place. It did not go before the tick:
-    /// what ran then was it, or had to go before it came.
+    /// A freed method can be read until its memory is reused. The method was not freed before the sample: either it ran
+    /// at the sample, or what ran then had to be freed before it came.
     pub(super) fn compare(
         &mut self,
         method: u64,
@@ -84,7 +84,8 @@ impl MethodLooks {
     ) -> Option<MonoNs> {
         let at = MonoNs::now();
         let Some(look) = self.looks.get_mut(&method) else {
-            // What never was a method may become one; or it was one, and went with the classes that have gone since.
+            // An address without a method is not remembered. A method may come there, or was freed with the classes
+            // unloaded since.
             if let Some(found) = now {
                 let unloaded = gone_at_tick;
                 self.insert(method, MethodLook { found: Some(found.clone()), since, unloaded, at, read: at });
@@ -97,7 +98,8 @@ impl MethodLooks {
             self.bytes += look.bytes();
             return look.since;
         }
-        // Something else can have been there in between only if two classes have gone: it, and what was there before.
+        // Another method can have been there in between only if two classes were unloaded: its own, and that of the
+        // method before.
         if now.is_some() && gone.saturating_sub(look.unloaded) > 1 {
             (look.since, look.unloaded) = (since, gone_at_tick);
         }
@@ -119,7 +121,7 @@ impl MethodLooks {
         self.looks.insert(method, look);
     }
 
-    /// Forgets what nobody asks about any more.
+    /// Forgets methods without recent questions.
     pub(super) fn thin(&mut self, now: MonoNs) {
         if now.0.saturating_sub(self.thinned.0) < KEPT {
             return;
@@ -130,7 +132,7 @@ impl MethodLooks {
         self.bytes = self.looks.values().map(MethodLook::bytes).sum();
     }
 
-    /// As if all names had been read long ago.
+    /// Makes all names look as if they were read long ago.
     #[cfg(test)]
     pub(super) fn age(&mut self) {
         self.looks.values_mut().for_each(|look| look.read = MonoNs(0));

@@ -1,5 +1,5 @@
-//! A JVM's memory made here, for tests and for `fuzz/targets/jvm_memory.rs`: its library, a code heap, compiled methods
-//! and classes.
+//! Fake memory of a JVM, for tests and for `fuzz/targets/jvm_memory.rs`: its library, a code heap, compiled methods and
+//! classes.
 
 mod library;
 mod threads;
@@ -17,16 +17,16 @@ use super::{AddressQuery, Memory, MethodQuery, VmCode, VmLayout, blobs, hotspot}
 use crate::jvm::inspection::inspect;
 use crate::sample::MonoNs;
 
-/// The address of its first byte.
+/// The address of the first byte.
 pub const BASE: u64 = 0x7f00_0000_0000;
 const SIZE: usize = 1 << 20;
-/// Where the heap is described, from the base; the others are from there too.
+/// Offset of the heap's description from [`BASE`]; the following constants are such offsets too.
 pub const HEAP: u64 = 0x100;
 /// The pointer to the heap.
 pub const POINTER: u64 = 0x200;
 /// The pointer to the interpreter's code.
 pub const INTERPRETER: u64 = 0x208;
-/// What it points to.
+/// The interpreter's `StubQueue`.
 pub const QUEUE: u64 = 0x300;
 /// The segment map.
 pub const MAP: u64 = 0x1_0000;
@@ -80,14 +80,14 @@ impl FakeMemory {
         (&self).word(BASE + at).expect("small")
     }
 
-    /// Writes a string and what ends it; returns its address.
+    /// Writes a string and a zero byte; returns the string's address.
     pub fn text(&self, at: u64, text: &str) -> u64 {
         self.put(at, text.as_bytes());
         self.put(at + text.len() as u64, &[0]);
         BASE + at
     }
 
-    /// A heap with nothing in it.
+    /// A JVM with an empty heap.
     pub fn made() -> FakeMemory {
         let bytes = FakeMemory(RefCell::new(vec![0; SIZE]));
         bytes.word(POINTER, BASE + HEAP);
@@ -174,7 +174,7 @@ impl FakeMemory {
     }
 }
 
-/// Where things are in it.
+/// The layout of the fake JVM.
 pub fn layout() -> VmLayout {
     VmLayout {
         heaps: HeapOffsets {
@@ -238,7 +238,7 @@ pub fn layout() -> VmLayout {
     }
 }
 
-/// A JVM with a method that has another one inlined, an interpreter and a loader, and all places in it that are read.
+/// A JVM with a method that has another one inlined, an interpreter and a loader; and the ranges of it that are read.
 #[must_use]
 pub fn jvm() -> (FakeMemory, Vec<Range<u64>>) {
     let bytes = FakeMemory::made();
@@ -265,11 +265,11 @@ pub fn jvm() -> (FakeMemory, Vec<Range<u64>>) {
     (bytes, used.to_vec())
 }
 
-/// Reads of a memory all that is read of JVMs: version and flags, layout, what stacks are walked by, stubs, and the
-/// frames of addresses and of the interpreter and a thread's name, before and after it is changed. Returns how many have names.
+/// Reads everything that the profiler reads of JVMs, before and after `change`: version and flags, layout, unwind
+/// description, stubs, frames of addresses and of the interpreter, and a thread's name. Returns how many have names.
 pub fn read(bytes: &FakeMemory, change: impl FnOnce(&FakeMemory)) -> usize {
     let library = BASE + LIBRARY;
-    // What is refused costs names only.
+    // A refusal costs names only.
     let _ = inspect(&bytes, library);
     let layout = VmLayout::read(&bytes, library).unwrap_or_else(|_| layout());
     let _ = (hotspot(&bytes, &layout), blobs(&bytes, library));
@@ -282,7 +282,7 @@ pub fn read(bytes: &FakeMemory, change: impl FnOnce(&FakeMemory)) -> usize {
     named
 }
 
-/// Asks about addresses and methods.
+/// Looks up addresses, methods and threads.
 fn ask(code: &mut VmCode<&FakeMemory>) -> usize {
     let at = MonoNs::now();
     let start = BASE + CODE + 16 + 0x100;

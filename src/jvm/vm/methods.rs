@@ -11,37 +11,38 @@ use super::unsigned5::Unsigned5Stream;
 use crate::jvm::code::JavaMethod;
 use crate::jvm::memory::{Memory, Nonsense, half_in, short_in, word_in};
 
-/// In the flags of a `ConstMethod`: it has a line table (`ConstMethod::_has_linenumber_table` of JDK 8 to 20,
+/// The flag of a `ConstMethod` with a line table (`ConstMethod::_has_linenumber_table` of JDK 8 to 20,
 /// `ConstMethodFlags::_misc_has_linenumber_table` since).
 const HAS_LINES: u16 = 1;
-/// Most bytes of a method's bytecodes and tables: 64 KiB of bytecodes, and as much as a class file can hold beside them.
+/// Most bytes of a method's bytecodes and tables: 64 KiB of bytecodes, and as much as a class file can have beside
+/// them.
 const MAX_TABLES: u64 = 1 << 20;
 const MAX_LINES: usize = 65_536;
 
-/// First bytes of a symbol that are read at once, its length among them: names are short.
+/// First bytes of a symbol that are read at once, including its length: names are short.
 const SHORT_SYMBOL: usize = 128;
 
 /// A method, and where its bytecodes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MethodInfo {
     pub(super) method: Arc<JavaMethod>,
-    /// Addresses; none of a native method.
+    /// Addresses; empty for a native method.
     pub(super) bytecodes: Range<u64>,
     links: Links,
-    /// Its class.
+    /// The address of the class.
     pub(super) class: u64,
 }
 
 impl MethodInfo {
-    /// Whether `method` still leads to what was found there.
+    /// Whether `method` still leads to the same data.
     pub(super) fn is_at<M: Memory>(&self, memory: &M, layout: &layout::MethodOffsets, method: u64) -> bool {
         let header = ConstMethod::read(memory, layout, method);
         header.and_then(|header| header.links(layout)) == Ok(self.links)
     }
 }
 
-/// What leads to a method's names: its `ConstMethod`, that one's pool, and the place there of the name; and how long its
-/// bytecodes are.
+/// The path from a method to its names: the `ConstMethod`, its constant pool, and the name's index there. The length of
+/// the bytecodes is compared too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Links {
     const_method: u64,
@@ -50,7 +51,7 @@ struct Links {
     code_size: u16,
 }
 
-/// What a method is beside its state.
+/// The constant part of a method.
 struct ConstMethod {
     at: u64,
     header: Vec<u8>,
@@ -78,14 +79,14 @@ impl ConstMethod {
     }
 }
 
-/// What is read of a class once for all of its methods: as the JVM has it.
+/// Data of a class that all its methods share, in the JVM's encoding.
 #[derive(Debug)]
 struct Class {
     name: Vec<u8>,
     file: Vec<u8>,
 }
 
-/// Methods that were read for one request.
+/// Reads methods, each once per request.
 #[derive(Debug)]
 pub(super) struct MethodReader {
     raw: bool,
@@ -99,7 +100,6 @@ impl MethodReader {
         MethodReader { raw, methods: HashMap::new(), classes: HashMap::new() }
     }
 
-    /// The method of this `Method*`.
     pub(super) fn at<M: Memory>(&mut self, memory: &M, layout: &VmLayout, method: u64) -> Option<MethodInfo> {
         if let Some(known) = self.methods.get(&method) {
             return known.clone();
@@ -151,7 +151,8 @@ pub(super) fn class_name<M: Memory>(
     symbol(memory, layout, memory.word(place(class, layout.class_name)?)?)
 }
 
-/// The class's own pool has it: that of a method handle's intrinsic has its name and signature only.
+/// The class's own pool has the file's name. The pool of a method handle's intrinsic has only the intrinsic's name and
+/// signature.
 fn source_file<M: Memory>(
     memory: &M,
     layout: &layout::MethodOffsets,
@@ -171,7 +172,6 @@ fn source_file<M: Memory>(
     if index == 0 { Ok(Vec::new()) } else { pool.symbol(memory, layout, index) }
 }
 
-/// A constant pool.
 pub(super) struct Pool {
     at: u64,
     header: Vec<u8>,
@@ -188,7 +188,6 @@ impl Pool {
         Ok(Pool { at, header, holder, length })
     }
 
-    /// The pool of a class.
     pub(super) fn of_class<M: Memory>(
         memory: &M,
         layout: &layout::MethodOffsets,
@@ -197,7 +196,7 @@ impl Pool {
         Pool::read(memory, layout, memory.word(place(class, layout.class_pool)?)?)
     }
 
-    /// The text at a place: there its entry is the address of a `Symbol`.
+    /// The text at an index: the pool's entry there is the address of a `Symbol`.
     pub(super) fn symbol<M: Memory>(
         &self,
         memory: &M,
@@ -226,9 +225,9 @@ fn symbol<M: Memory>(memory: &M, layout: &layout::MethodOffsets, at: u64) -> Res
     Ok(text)
 }
 
-/// The class of a lambda, say, is called `a/Foo$$Lambda+0x00007f0012345678` inside of the JVM (JDK 15 and later: 16
-/// digits, `ClassFileParser::mangle_hidden_class_name`; 9 where the lambda comes from the JDK's archive) and `a/Foo$$Lambda.0x00007f0012345678` outside
-/// (`InstanceKlass::signature_name`).
+/// Renames a hidden class from HotSpot's inner form to the form of JVMTI (`InstanceKlass::signature_name`):
+/// `a/Foo$$Lambda+0x00007f0012345678` becomes `a/Foo$$Lambda.0x00007f0012345678`. JDK 15 and later write 16 digits
+/// (`ClassFileParser::mangle_hidden_class_name`), or 9 for a lambda of the JDK's archive.
 fn with_hidden_suffix(mut class: Vec<u8>) -> Vec<u8> {
     if let Some(plus) = class.iter().rposition(|&b| b == b'+')
         && let Some(digits) = class[plus + 1..].strip_prefix(b"0x")
@@ -261,7 +260,7 @@ fn lines<M: Memory>(
     let (mut entries, mut bci, mut line) = (Vec::new(), 0_u32, 0_u32);
     while entries.len() < MAX_LINES {
         match stream.byte() {
-            // It ends with a zero.
+            // A zero ends the table.
             None | Some(0) => break,
             Some(LONG) => {
                 let (Some(step), Some(lines)) = (stream.signed(), stream.signed()) else {

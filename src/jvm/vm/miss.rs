@@ -3,12 +3,12 @@
 /// Why an address has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VmMiss {
-    /// No code in use is there.
+    /// There is no code in use at the address.
     None,
-    /// Code there came or went around that time.
+    /// Code at the address came or went around that time.
     Moved,
     /// The process has no memory any more.
     Gone,
-    /// It makes no sense, or is more than is read of one JVM.
+    /// The memory makes no sense, or the limit on reads of one JVM is reached.
     Nonsense,
 }

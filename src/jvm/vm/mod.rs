@@ -1,8 +1,9 @@
-//! Names of compiled code out of a JVM's own memory: nothing is loaded into it, nothing asked of it.
+//! Names of compiled code from a JVM's own memory: the JVM loads no agent and gets no request.
 //!
-//! HotSpot describes itself to debuggers (`gHotSpotVMStructs`). [`VmLayout`] is what we need of that; [`VmCode`] goes from
-//! an address to the code blob around it, its debug records, and the methods they name. What it reads may be a lie or be
-//! changing under its hands: the liar loses frames, and what is not the same before and after is not believed.
+//! HotSpot describes itself to debuggers (`gHotSpotVMStructs`). [`VmLayout`] is the part that the profiler needs.
+//! [`VmCode`] finds the code blob around an address, the blob's debug records, and the methods that they name. The
+//! memory that it reads may be forged or may change during the read. A forged value only costs the JVM frames, and
+//! values that differ before and after a read are not believed.
 
 mod allowance;
 mod blob;

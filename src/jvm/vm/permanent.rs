@@ -1,9 +1,9 @@
-//! The loaders that never go: the boot loader, and those of platform and application.
+//! The loaders that are never unloaded: the boot, platform and application loaders.
 //!
-//! The boot loader is that of `java.lang.Object`. From JDK 9 on the other two are the only objects of two classes of the
-//! JDK, held by static fields (`jdk.internal.loader.ClassLoaders`), and the data of a loader says of which class it is
-//! (`ClassLoaderData::_class_loader_klass` since JDK 11: one of the words after `_next`). JDK 8 says which is the
-//! application's (`SystemDictionary::_java_system_loader`), whose parent is the other.
+//! The boot loader is that of `java.lang.Object`. Since JDK 9 the other two are the only objects of two classes of the
+//! JDK, held by static fields (`jdk.internal.loader.ClassLoaders`). The data of a loader refers to the loader's class
+//! (`ClassLoaderData::_class_loader_klass` since JDK 11: one of the words after `_next`). JDK 8 names the application's
+//! loader (`SystemDictionary::_java_system_loader`); the platform's is its parent.
 
 use std::collections::VecDeque;
 
@@ -13,13 +13,13 @@ use super::methods::class_name;
 use crate::jvm::memory::{Memory, Nonsense};
 use crate::sample::MonoNs;
 
-/// Loaders that are gone through. The list begins with the newest.
+/// Most loaders of the list that are read. The list begins with the newest.
 const MAX_LOADERS: usize = 1 << 17;
-/// Loaders at the list's end that are looked at: these three are among the first that there were.
+/// Loaders at the list's end that are checked: the three permanent loaders are among the oldest.
 const MAX_OLDEST: usize = 4096;
-/// How often the list is gone through: a loader that goes meanwhile may lead elsewhere.
+/// How often the list is read: a loader that is unloaded meanwhile may lead elsewhere.
 const MAX_TRIES: usize = 3;
-/// Words after the link to the next loader of which one is the loader's class.
+/// Words after the link to the next loader; one of them is the loader's class.
 const WORDS: usize = 4;
 /// The classes that have one object each.
 const ONLY: [&[u8]; 2] = [
@@ -28,7 +28,7 @@ const ONLY: [&[u8]; 2] = [
 ];
 
 impl VmLayout {
-    /// Whether the loader with this data never goes.
+    /// Whether the loader with this data is never unloaded.
     pub(super) fn is_permanent<M: Memory>(&self, memory: &M, loader: u64) -> bool {
         let Classes { graph, links, .. } = &self.classes;
         graph
@@ -38,7 +38,7 @@ impl VmLayout {
 }
 
 impl Graph {
-    /// Those that are there by now.
+    /// The permanent loaders that exist by now.
     pub(super) fn permanent<M: Memory>(
         &self,
         memory: &M,
@@ -57,7 +57,7 @@ impl Graph {
         permanent.filter_map(begun).collect()
     }
 
-    /// The loaders that have been there for longest, the oldest last.
+    /// The oldest loaders, the oldest last.
     fn oldest<M: Memory>(&self, memory: &M) -> VecDeque<u64> {
         let next = |&loader: &u64| memory.word(loader.checked_add(self.next)?).ok().filter(|&next| next != 0);
         let loaders = std::iter::successors(memory.word(self.head).ok().filter(|&head| head != 0), next);
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Words; the first read of a loader that has just gone leads elsewhere.
+    /// Words; the first read of a loader that was just unloaded leads elsewhere.
     struct Words {
         words: HashMap<u64, u64>,
         gone: Cell<Option<u64>>,
@@ -143,7 +143,7 @@ mod tests {
         for (count, found) in [(3, 2), (20_000, 2), (MAX_LOADERS as u64 + 1, 0)] {
             let loader = |n: u64| 0x10_0000 + n * 64;
             let mut words: HashMap<u64, u64> = (1..count).map(|n| (loader(n) + 16, loader(n - 1))).collect();
-            // The boot loader is the first, that of the application the second.
+            // The boot loader is the first, the application's loader the second.
             words.extend([(8, loader(count - 1)), (24, OBJECT), (OBJECT + 8, loader(0))]);
             words.extend([(32, SYSTEM), (loader(1) + 8, SYSTEM)]);
             let memory = Words { words, gone: Cell::new(Some(loader(count / 2) + 16)) };

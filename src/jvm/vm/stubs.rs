@@ -1,8 +1,8 @@
-//! Generated code that is no method (the interpreter, stubs, adapters), read from the JVM's own code cache: for builds
-//! where the event that tells of it may crash the JVM ([`crate::jvm::policy`]).
+//! Generated code that is no method (the interpreter, stubs, adapters), read from the JVM's code cache. Some builds
+//! need it, since the event that reports such code may crash them ([`crate::jvm::policy`]).
 //!
-//! A code heap (memory/heap.hpp) is a row of blocks, each as many segments long as its header says; one in use holds a
-//! `CodeBlob`. The JVM runs on meanwhile: what does not read the same twice is left out.
+//! A code heap (memory/heap.hpp) is a row of blocks. A block's header has its length in segments, and a block in use
+//! holds a `CodeBlob`. The JVM runs meanwhile: blobs that do not read the same twice are left out.
 
 use std::collections::HashMap;
 
@@ -14,16 +14,16 @@ use super::layout::VmLayout;
 use crate::jvm::memory::{Memory, Nonsense, word_in};
 use crate::text::clean;
 
-/// Blocks of one heap: 240 MB of the shortest methods.
+/// Most blocks of one heap: 240 MB of the shortest methods.
 const MAX_BLOCKS: u32 = 1 << 18;
-/// Adapters are one for each sort of signature: some thousand in a large program.
+/// Most blobs. Each sort of signature has its own adapter: some thousand in a large program.
 const MAX_BLOBS: usize = 4096;
-/// There are about a hundred.
+/// Most names. There are about a hundred.
 const MAX_NAMES: usize = 256;
 /// Longest name, characters.
 const MAX_NAME: usize = 64;
 
-/// Generated code: where it lies, and its name's place in [`StubBlobs::names`].
+/// Generated code: its place, and the index of its name in [`StubBlobs::names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StubBlob {
     /// First address.
@@ -34,7 +34,7 @@ pub struct StubBlob {
     pub name: u16,
 }
 
-/// What a code cache holds besides methods.
+/// The code in a code cache that is no method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StubBlobs {
     /// HotSpot's names, each once, fit to print.
@@ -51,13 +51,13 @@ pub(in crate::jvm) fn blobs<M: Memory>(memory: &M, base: u64) -> Result<StubBlob
 fn walk<M: Memory>(memory: &M, layout: &VmLayout) -> Result<StubBlobs, Nonsense> {
     let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
     for heap in each(memory, &layout.heaps)?.iter().flatten() {
-        // Where a heap begins to make no sense its walk ends; the others do make sense.
+        // An invalid block ends the reading of its heap; the other heaps are still read.
         let _ = walk.heap(heap);
     }
     Ok(walk.finish())
 }
 
-/// The code in one heap that is no method, by HotSpot's names.
+/// The code in one heap that is no method, with HotSpot's names.
 pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &VmLayout, heap: &Heap) -> Vec<(String, (u64, u64))> {
     let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
     let _ = walk.heap(heap);
@@ -66,13 +66,13 @@ pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &VmLayout, heap: &Heap) ->
     blobs.iter().map(|blob| (name(blob), (blob.start, blob.start + u64::from(blob.size)))).collect()
 }
 
-/// The way through the heaps.
+/// The state while the heaps are read.
 struct Walk<'a, M> {
     memory: &'a M,
     layout: &'a VmLayout,
     /// Names by their addresses; `None` for those of methods.
     names: HashMap<u64, Option<String>>,
-    /// Blobs by where they begin.
+    /// Blobs by their start.
     found: Vec<(u64, Identity)>,
 }
 
@@ -95,7 +95,7 @@ impl<M: Memory> Walk<'_, M> {
         Ok(())
     }
 
-    /// What a block at `at` holds, if that is in use, has code and is no method.
+    /// The blob in the block at `at`, if the block is in use and the blob has code and is no method.
     fn stub(&mut self, at: u64, block: &[u8]) -> Option<(u64, Identity)> {
         let start =
             at.checked_add(self.layout.heaps.block_size).filter(|_| is_used(block, &self.layout.heaps))?;
@@ -116,7 +116,7 @@ impl<M: Memory> Walk<'_, M> {
         self.names.entry(name).or_insert_with(read).is_some()
     }
 
-    /// What reads the same once more.
+    /// The blobs that read the same once more.
     fn finish(self) -> StubBlobs {
         let mut blobs = StubBlobs::default();
         for (start, identity) in &self.found {
@@ -157,7 +157,7 @@ mod tests {
             memory
         }
 
-        /// A block with code `from` its beginning `to` there.
+        /// A block with code between these offsets, counted from the start of the block.
         pub(in crate::jvm::vm) fn block(
             &self,
             segment: u64,
@@ -220,7 +220,7 @@ mod tests {
     fn a_heap_that_makes_no_sense_does_not_hide_the_others() {
         let memory = FakeMemory::with_heap(4);
         memory.block(0, 1, 1, INTERPRETER, (64, 100));
-        // An array of two: one of no segment size, and the good one.
+        // An array of two heaps: one without a segment size, and the valid one.
         let (array, pointers) = (0x300, 0x340);
         memory.half(array, 2);
         memory.word(array + 8, BASE + pointers);

@@ -1,13 +1,13 @@
-//! Fields of HotSpot's structures by their names, as its own tables have them.
+//! Fields of HotSpot's structures by their names in VMStructs.
 
 use super::layout::BlobPlace;
 use crate::jvm::memory::Nonsense;
 use crate::jvm::vm_structs::{Field, VmStructs};
 
-/// Offsets within a structure, and structures themselves, are small; more is a lie.
+/// Most bytes of a structure, and of an offset in it: larger values are forged.
 const MAX_OFFSET: u64 = 4096;
 
-/// Looks fields up, and refuses what cannot be.
+/// Looks up fields, and refuses impossible values.
 pub(super) struct FieldTables(pub(super) VmStructs);
 
 impl FieldTables {
@@ -28,7 +28,7 @@ impl FieldTables {
         fields.iter().find_map(|&(class, name)| self.address(class, name).ok()).ok_or(Nonsense)
     }
 
-    /// The first of these that this JVM has.
+    /// The first of these fields that this JVM has.
     pub(super) fn first(&self, fields: &[Field]) -> Result<u64, Nonsense> {
         fields.iter().find_map(|&(class, name)| self.offset(class, name).ok()).ok_or(Nonsense)
     }

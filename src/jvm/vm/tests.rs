@@ -1,4 +1,4 @@
-//! Code and methods over memory made here: what is true, what changes, and what lies.
+//! Code and methods in fake memory: valid data, changing data, and forged data.
 
 use super::layout::Classes;
 use super::made::{
@@ -19,7 +19,7 @@ fn ask(code: &mut VmCode<&FakeMemory>, pc: u64, leaf: bool, at: u64) -> VmAnswer
     code.lookup(&[AddressQuery { pc, leaf, at: MonoNs(at) }]).remove(0)
 }
 
-/// Name, line and index of each frame, innermost first.
+/// Name, line and bytecode index of each frame, innermost first.
 fn told(answer: &VmAnswer) -> Result<Vec<String>, VmMiss> {
     let frames = answer.frames.as_ref().map_err(|&miss| miss)?;
     Ok(frames.iter().map(|f| format!("{}:{}@{}", f.name, f.line, f.bci.map_or(-1, i64::from))).collect())
@@ -61,7 +61,7 @@ fn threads_have_the_names_that_their_objects_have() {
         code.check(MonoNs(0));
         let name = Some(NAME.to_owned());
         assert_eq!(code.thread_names(&[1, NUMBER, 2]), [None, name, None], "{release}");
-        // A string that is none, as a collector leaves it behind.
+        // The string's class is invalid, as in memory that a collector left behind.
         bytes.half(STRING + 8, 0);
         assert_eq!(code.thread_names(&[NUMBER]), [None]);
     }
@@ -118,13 +118,13 @@ fn code_that_goes_is_not_believed_for_the_ticks_before() {
     // Dead, but still there.
     bytes.word(CODE + 16 + 32, 0);
     assert_eq!(told(&ask(&mut code, start + 0x41, true, 36)), Err(VmMiss::Moved));
-    // Freed, and nothing has come to its place.
+    // Freed, and the memory is not reused.
     bytes.put(CODE + 8, &[0]);
     assert_eq!(code.check(MonoNs(40)).len(), 1);
     assert_eq!(told(&ask(&mut code, start + 0x41, true, 45)), Err(VmMiss::None));
 }
 
-/// What was in the place of a method that is met for the first time may have gone with its class since the tick.
+/// Since the sample the method in the place of a newly seen one may have been freed with its class.
 #[test]
 fn a_method_that_is_met_after_a_class_has_gone_is_not_believed_for_the_ticks_before() {
     const UNLOADED: u64 = 0x3000;
@@ -232,13 +232,13 @@ fn lies_cost_frames_and_nothing_else() {
     assert_eq!(lie(|b| b.word(HEAP, 0)), Err(VmMiss::None));
     assert_eq!(lie(|b| b.word(HEAP + 8, u64::MAX)).map(|frames| frames.len()), Ok(2));
     assert_eq!(lie(|b| b.half(HEAP + 32, 63)), Err(VmMiss::Gone));
-    // Methods without sense.
+    // Invalid methods.
     assert_eq!(lie(|b| b.word(METHOD + 8, u64::MAX - 3)), Err(VmMiss::Nonsense));
     assert_eq!(lie(|b| b.half(METHOD + 0x100 + 8, 0)), Err(VmMiss::Nonsense));
     assert_eq!(lie(|b| b.put(METHOD + 0x100 + 16, &[0xff, 0xff])), Err(VmMiss::Nonsense));
 }
 
-/// Values at random in what is read, those first that break sums, loops and sizes: nothing panics, runs on or grows.
+/// Random values in memory that is read, often such that break sums, loops and sizes: no panic, hang or growth.
 #[test]
 fn whatever_stands_in_memory_costs_frames_only() {
     let mut state = 88_172_645_463_325_252_u64;
@@ -294,7 +294,7 @@ fn whatever_stands_in_memory_costs_frames_only() {
 fn only_so_much_is_read_of_one_jvm() {
     let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
-    // Records of a megabyte, read again for each address: the memory is one, the blobs are many.
+    // Each lookup reads its blob again, and one limit covers all blobs.
     let starts: Vec<u64> = (0..16).map(|i| bytes.method(i * 32, 7, method, method)).collect();
     let mut code = code(&bytes);
     let mut asked = 0_u32;

@@ -1,11 +1,11 @@
-//! Names of Java threads, out of their objects. The kernel keeps 15 bytes of a name, so pools whose names differ behind
-//! them look like one.
+//! Names of Java threads, from their objects. The kernel keeps 15 bytes of a name, so pools whose names differ only
+//! after that look like one pool.
 //!
-//! `JavaThread` → its number in the kernel, and its `java.lang.Thread` → `name`, a `String` → its characters
-//! (`runtime/javaThread.hpp`, `runtime/osThread.hpp`, `classfile/javaClasses.cpp`; JDK 8 to 25). Collectors move objects
-//! while they are read. So a name counts only if what leads to it is the same afterwards, and if the string is a `String`.
-//! With ZGC and Shenandoah, which move objects while the program runs, an old pointer may lead to what another thread's
-//! name has become: there no thread has a name here (`VmLayout::with_flags`).
+//! `JavaThread` → its kernel thread id, and its `java.lang.Thread` → `name`, a `String` → its characters
+//! (`runtime/javaThread.hpp`, `runtime/osThread.hpp`, `classfile/javaClasses.cpp`; JDK 8 to 25). Collectors move
+//! objects during the read. So a name counts only if every link to it is the same afterwards, and if the string is a
+//! `String`. ZGC and Shenandoah move objects while the program runs: an old pointer may lead to the name of another
+//! thread. In their JVMs no thread gets a name here (`VmLayout::with_flags`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -76,13 +76,14 @@ const CLASS_SHIFT: [Field; 3] = [
     ("CompressedKlassPointers", "_shift"),
 ];
 
-/// `JavaThread::_threadObj` is a handle since this release, before it the object's address.
+/// `JavaThread::_threadObj` is a handle since this release, before that the object's address.
 const HANDLE_SINCE: u32 = 16;
 /// The elements of arrays follow their length without a gap since this release (JDK-8139457).
 const NO_GAP_SINCE: u32 = 23;
-/// Threads of one JVM that are looked at.
+/// Most threads of one JVM that are read.
 const MAX_THREADS: usize = 64 << 10;
-/// Longest name that is read, and names of one request, bytes: a part of a name would be the name of others too.
+/// Longest name that is read, and most bytes of names of one request. Names are never cut: other threads may share a
+/// prefix.
 const MAX_NAME: u64 = 64 << 10;
 const MAX_NAMES: usize = 4 << 20;
 /// How often finding the fields of the JDK's classes is tried.
@@ -136,12 +137,12 @@ pub(super) fn threads(tables: &FieldTables, feature: u32) -> Result<Threads, Non
     })
 }
 
-/// Where objects have what is read of them.
+/// Offsets in the objects that are read.
 #[derive(Clone, Copy, Debug)]
 struct Objects {
     /// In a thread: its name.
     name: u64,
-    /// In a string: its characters, whether these are of two bytes always, or where it says which they are.
+    /// In a string: its characters; whether they always have two bytes; and the field that says how wide they are.
     value: u64,
     wide: bool,
     coder: Option<u64>,
@@ -149,17 +150,16 @@ struct Objects {
     narrow: bool,
 }
 
-/// The names of one JVM's threads.
 #[derive(Debug, Default)]
 pub(super) struct ThreadNames {
     objects: Option<Objects>,
     tries: u32,
-    /// Threads by their numbers in the kernel, as they were at the last look.
+    /// Threads by their kernel thread ids, as they were at the last look.
     known: HashMap<u32, u64>,
 }
 
 impl ThreadNames {
-    /// The names of the threads with these numbers, of the JVM's own PID namespace, as the JVM has them.
+    /// The names of the threads with these ids in the JVM's own PID namespace, as the JVM has them.
     pub(super) fn of<M: Memory>(
         &mut self,
         memory: &M,
@@ -177,7 +177,7 @@ impl ThreadNames {
         self.find(memory, threads, &list, numbers);
         let name = |number: &u32| {
             let thread = *self.known.get(number)?;
-            // A collector that moves objects is not there at the next moment.
+            // A second try: a collector that moves objects is elsewhere at the next moment.
             let mut names = (0..2).filter_map(|_| objects.name(memory, threads, thread).ok());
             names.next().filter(|_| threads.number(memory, thread) == Ok(*number))
         };
@@ -191,8 +191,8 @@ impl ThreadNames {
         all
     }
 
-    /// Finds the threads with these numbers: of those that are known already the number is read again when it is asked
-    /// about, and others are asked for theirs.
+    /// Finds the threads with these ids. Known threads only have their ids checked; if one does not match, all threads
+    /// are read.
     fn find<M: Memory>(&mut self, memory: &M, threads: &Threads, list: &[u64], numbers: &[u32]) {
         let there: HashSet<u64> = list.iter().copied().collect();
         self.known.retain(|_, thread| there.contains(thread));
@@ -206,7 +206,7 @@ impl ThreadNames {
 }
 
 impl Threads {
-    /// The threads that there are.
+    /// All current threads.
     fn list<M: Memory>(&self, memory: &M) -> Result<Vec<u64>, Nonsense> {
         match self.list {
             List::Array { list, length, threads } => {
@@ -216,7 +216,7 @@ impl Threads {
                 let count = usize::try_from(u32::from_ne_bytes(count)).map_err(|_| Nonsense)?;
                 let mut bytes = vec![0; count.min(MAX_THREADS) * 8];
                 memory.read_all(memory.word(at.checked_add(threads).ok_or(Nonsense)?)?, &mut bytes)?;
-                // A list is not changed but replaced, and then freed.
+                // The JVM never changes a list: it replaces the list and frees the old one.
                 if memory.word(list)? != at {
                     return Err(Nonsense);
                 }
@@ -246,7 +246,7 @@ impl Threads {
         if self.is_handle { memory.word(object) } else { Ok(object) }
     }
 
-    /// Where the elements of arrays begin, and the length before them, in a JVM in which this object is a string.
+    /// The offsets of length and elements in arrays, for a JVM in which this object is a string.
     fn arrays<M: Memory>(&self, memory: &M, string: u64) -> Result<Array, Nonsense> {
         let mut header = [0; 8];
         memory.read_all(string.checked_add(self.class).ok_or(Nonsense)?, &mut header)?;
@@ -261,7 +261,7 @@ impl Threads {
     }
 }
 
-/// Where an array has its parts.
+/// Offsets of the parts of an array.
 #[derive(Clone, Copy, Debug)]
 struct Array {
     length: u64,
@@ -286,7 +286,6 @@ impl Objects {
         })
     }
 
-    /// The name of a thread.
     fn name<M: Memory>(&self, memory: &M, threads: &Threads, thread: u64) -> Result<String, Nonsense> {
         let object = threads.object(memory, thread)?;
         let string = self.reference(memory, threads, object, self.name)?;
@@ -329,7 +328,7 @@ impl Objects {
     }
 }
 
-/// Whether references take four bytes: those of a class lie side by side.
+/// Whether references take four bytes: the reference fields of a class are adjacent.
 fn are_narrow(fields: &[ObjectField]) -> Result<bool, Nonsense> {
     let references = fields.iter().filter(|field| matches!(field.signature.first(), Some(b'L' | b'[')));
     let mut offsets: Vec<u64> = references.map(|field| field.offset).collect();

@@ -1,5 +1,5 @@
-//! How many classes a JVM has unloaded: a counter in its performance data (runtime/perfMemory.hpp, perfData.hpp,
-//! services/classLoadingService.cpp; the same from JDK 8 to 25). With `-XX:-UsePerfData` there is none.
+//! The number of classes that a JVM has unloaded: a counter in its performance data (runtime/perfMemory.hpp,
+//! perfData.hpp, services/classLoadingService.cpp; the same from JDK 8 to 25). `-XX:-UsePerfData` switches it off.
 
 use std::collections::VecDeque;
 
@@ -9,35 +9,35 @@ use crate::jvm::memory::{Memory, Nonsense, half_in};
 use crate::sample::MonoNs;
 
 const NAME: &[u8] = b"java.cls.unloadedClasses\0";
-/// JDK 25 has about 300 entries.
+/// Most entries of performance data. JDK 25 has about 300.
 const MAX_ENTRIES: u32 = 4096;
-/// Largest part of an entry before its name ends, bytes.
+/// Most bytes of an entry up to the end of its name.
 const MAX_HEAD: usize = 128;
-/// Values of the counter that are remembered: each second has one at most, and few more.
+/// Values of the counter that are remembered: the counter changes at most a few times more than once a second.
 const MAX_VALUES: usize = 128;
 
 /// Where performance data is described.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PerfData {
-    /// Address of the pointer to it.
+    /// Address of the pointer to the data.
     pub(super) start: u64,
-    /// At its beginning: where the first entry is, and how many there are.
+    /// At the start of the data: the offset of the first entry, and the number of entries.
     pub(super) first: u64,
     pub(super) count: u64,
-    /// In an entry: its length, where its name is, where its value is.
+    /// In an entry: its length, and the offsets of its name and its value.
     pub(super) length: u64,
     pub(super) name: u64,
     pub(super) value: u64,
 }
 
-/// The counter, and what it showed.
+/// The counter and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Unloads {
-    /// Its address.
+    /// The counter's address.
     at: u64,
-    /// Classes that were unloaded.
+    /// Number of unloaded classes.
     pub(super) count: u64,
-    /// Since then it has been so; ns.
+    /// Since when the counter has this value; ns.
     since: u64,
 }
 
@@ -70,12 +70,12 @@ impl Unloads {
     /// The counter at this address.
     pub(super) fn at<M: Memory>(memory: &M, at: u64) -> Result<Unloads, Nonsense> {
         let count = memory.word(at)?;
-        // It begins with 0.
+        // The counter starts at 0.
         let since = if count == 0 { 0 } else { MonoNs::now().0 };
         Ok(Unloads { at, count, since })
     }
 
-    /// Reads it again.
+    /// Reads the counter again.
     pub(super) fn renew<M: Memory>(&mut self, memory: &M) {
         if let Ok(count) = memory.word(self.at)
             && count != self.count
@@ -84,13 +84,13 @@ impl Unloads {
         }
     }
 
-    /// No class has been unloaded since then.
+    /// The time since which no class was unloaded.
     pub(super) fn since(&self) -> MonoNs {
         MonoNs(self.since)
     }
 }
 
-/// The counter, with the values that it had.
+/// The counter, with its earlier values.
 #[derive(Clone, Debug)]
 pub(super) struct UnloadHistory {
     unloads: Unloads,
@@ -99,7 +99,6 @@ pub(super) struct UnloadHistory {
 }
 
 impl UnloadHistory {
-    /// Begins with the value that was read.
     pub(super) fn new(unloads: Unloads) -> UnloadHistory {
         UnloadHistory { unloads, seen: [(unloads.since(), unloads.count)].into() }
     }
@@ -116,17 +115,17 @@ impl UnloadHistory {
         }
     }
 
-    /// Classes that had been unloaded when the counter was last read.
+    /// The counter's value when it was last read.
     pub(super) fn count(&self) -> u64 {
         self.unloads.count
     }
 
-    /// The count has been the same since then.
+    /// Since when the counter has its value.
     pub(super) fn since(&self) -> MonoNs {
         self.unloads.since()
     }
 
-    /// At least so many classes had been unloaded at that time: 0 if it is longer ago than values are remembered.
+    /// A lower bound of the counter at `time`: 0 if `time` is before all remembered values.
     pub(super) fn at_least(&self, time: MonoNs) -> u64 {
         self.seen.iter().rev().find(|(seen, _)| *seen <= time).map_or(0, |&(_, count)| count)
     }

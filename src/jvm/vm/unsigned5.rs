@@ -1,18 +1,17 @@
 //! HotSpot's compressed integers: debug records and line tables are streams of them.
 //!
 //! `code/compressedStream.cpp` of JDK 8 to 19: up to five bytes, the lowest first, six bits each step; a byte below 192
-//! ends the number. Since JDK 20 (JDK-8292758, `utilities/unsigned5.hpp`) each byte is one more, so that none is zero.
+//! ends the number. Since JDK 20 (JDK-8292758, `utilities/unsigned5.hpp`) each byte is one higher, so no byte is zero.
 
 /// A byte below this ends a number.
 const LAST_BELOW: u8 = 192;
 const MAX_BYTES: u32 = 5;
 const BITS: u32 = 6;
 
-/// A stream of numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Unsigned5Stream<'a> {
     bytes: &'a [u8],
-    /// What each byte is more than it means: 0, or 1 since JDK 20.
+    /// How much higher each byte is than its value: 0, or 1 since JDK 20.
     excess: u8,
 }
 
@@ -27,7 +26,7 @@ impl<'a> Unsigned5Stream<'a> {
         Some(first)
     }
 
-    /// The next number; `None` at the end, or where there is none.
+    /// The next number; `None` at the end, or if the bytes are no number.
     pub(super) fn number(&mut self) -> Option<u32> {
         let mut sum = 0_u32;
         for place in 0..MAX_BYTES {
@@ -41,7 +40,7 @@ impl<'a> Unsigned5Stream<'a> {
         Some(sum)
     }
 
-    /// The next number with a sign, which is its lowest bit.
+    /// The next signed number; its sign is the lowest bit.
     pub(super) fn signed(&mut self) -> Option<i32> {
         let number = self.number()?;
         Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())

@@ -1,8 +1,9 @@
 //! pprof: the interchange format, `profile.proto` of google/pprof, gzipped.
 //!
-//! What a reader finds: sample types `samples/count` and `cpu/nanoseconds`; a function's `system_name` is the kind of
-//! frame ([`KindFacts::label`](crate::profile::kind::KindFacts::label)); inlined frames are further lines of one location, innermost first; labels are named as in
-//! OpenTelemetry's conventions; the accounts are comments. Bytecode indices have no place in the format and are left out.
+//! Sample types are `samples/count` and `cpu/nanoseconds`. A function's `system_name` is the kind of frame
+//! ([`KindFacts::label`](crate::profile::kind::KindFacts::label)). Inlined frames are further lines of one location,
+//! innermost first. Labels are named as in OpenTelemetry's conventions. The accounts are comments. The format has no
+//! field for bytecode indices, so they are left out.
 
 mod model;
 mod proto;
@@ -16,7 +17,7 @@ pub use write::write;
 use super::format::{Format, FormatReader, Needs};
 use model::GZIP;
 
-/// pprof.
+/// The pprof format.
 pub static FORMAT: Format = Format {
     names: &["pb.gz", "pprof"],
     media_type: "application/octet-stream",

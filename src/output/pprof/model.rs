@@ -1,18 +1,18 @@
-//! What writer and reader of the format agree on.
+//! Constants that the writer and the reader of pprof share.
 
 use crate::sample::Event;
 
-/// What one value of a sample is.
+/// The meaning of one value of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueColumn {
-    /// How many samples of the event.
+    /// Number of samples of the event.
     Samples,
-    /// What they stand for.
+    /// The amount that the samples stand for.
     Value,
 }
 
 impl ValueColumn {
-    /// Type and unit in the file: of time on a CPU `samples/count` and `cpu/nanoseconds`, as Go's profiler has them.
+    /// Type and unit in the file: for the `cpu` event `samples/count` and `cpu/nanoseconds`, as in Go's profiler.
     pub(super) fn name(self, event: Event) -> (String, &'static str) {
         match (self, event) {
             (ValueColumn::Samples, Event::Cpu) => ("samples".to_owned(), "count"),
@@ -22,7 +22,7 @@ impl ValueColumn {
     }
 }
 
-/// How what is gzipped begins.
+/// Magic bytes of gzip.
 pub(super) const GZIP: &[u8] = &[0x1f, 0x8b];
 
 pub(in crate::output) const LABEL_PID: &str = "process.pid";
@@ -37,5 +37,5 @@ pub(super) const LABEL_POD: &str = "k8s.pod.name";
 pub(super) const LABEL_POD_UID: &str = "k8s.pod.uid";
 pub(super) const LABEL_NAMESPACE: &str = "k8s.namespace.name";
 
-/// What the accounts' comments begin with; `name=number` follows.
+/// Prefix of the accounts' comments; `name=number` follows.
 pub(super) const COMMENT: &str = "jbpf-prof.";

@@ -1,8 +1,7 @@
-//! The messages of `profile.proto` (google/pprof, proto/profile.proto, 2024), by hand: names and tags are its.
+//! The messages of `profile.proto` (google/pprof, proto/profile.proto, 2024), written by hand with its names and tags.
 //!
-//! Numbers that name strings are places in `string_table`.
+//! Numbers that stand for strings are indices into `string_table`.
 
-/// All of a file.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ProtoProfile {
     #[prost(message, repeated, tag = "1")]
@@ -29,7 +28,6 @@ pub(super) struct ProtoProfile {
     pub(super) comment: Vec<i64>,
 }
 
-/// A quantity and its unit.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -49,7 +47,7 @@ pub(super) struct ProtoSample {
     pub(super) label: Vec<ProtoLabel>,
 }
 
-/// A label: text or a number.
+/// A label with a text or a number.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct ProtoLabel {
     #[prost(int64, tag = "1")]
@@ -60,7 +58,6 @@ pub(super) struct ProtoLabel {
     pub(super) num: i64,
 }
 
-/// A mapped file.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct ProtoMapping {
     #[prost(uint64, tag = "1")]
@@ -79,7 +76,7 @@ pub(super) struct ProtoMapping {
     pub(super) has_inline_frames: bool,
 }
 
-/// An address; several lines where functions were inlined, the innermost first.
+/// An address; has several lines where functions were inlined, the innermost first.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ProtoLocation {
     #[prost(uint64, tag = "1")]
@@ -92,7 +89,7 @@ pub(super) struct ProtoLocation {
     pub(super) line: Vec<Line>,
 }
 
-/// A place in a function.
+/// A source line of a function.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Line {
     #[prost(uint64, tag = "1")]
@@ -101,7 +98,6 @@ pub(super) struct Line {
     pub(super) line: i64,
 }
 
-/// A function.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct ProtoFunction {
     #[prost(uint64, tag = "1")]

@@ -1,4 +1,4 @@
-//! Reading pprof: files of ours come back as they were, those of others as far as they say what a frame is.
+//! Reading pprof: own files completely, files of other writers as far as they describe their frames.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -20,13 +20,13 @@ use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReas
 use crate::sample::Event;
 use crate::sample::event::Unit;
 
-/// Bytes that a file may have once it is unpacked: a small one can be made to unpack to anything.
+/// Limit on the unpacked size of a file in bytes: a small file can be made to unpack to any size.
 const MAX_BYTES: u64 = 512 << 20;
 
 /// Reads a file, gzipped or not.
 ///
 /// # Errors
-/// When the file is not a pprof profile or refers to what is not in it.
+/// The input is not a pprof file, or refers to entries that it does not contain.
 pub fn read(input: &mut (impl Read + ?Sized)) -> anyhow::Result<Profile> {
     let mut bytes = Vec::new();
     Read::take(&mut *input, MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -52,7 +52,7 @@ struct Reader<'a> {
     modules: HashMap<u64, Arc<Module>>,
     /// The frames of each location, the outermost first.
     locations: HashMap<u64, Vec<Arc<Frame>>>,
-    /// Which values are of which event: the number of its samples, and what they stand for.
+    /// For each event the columns of its number of samples and of the amount that they stand for.
     columns: Vec<(Event, usize, Option<usize>)>,
 }
 
@@ -75,7 +75,8 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// Of files of others: the first value, or the one that counts samples, as time on a CPU, if one is in nanoseconds.
+    /// Finds the columns of each event. In files of other writers everything is the `cpu` event: `samples/count`, or
+    /// else the first column, is the number of samples, and the first column in nanoseconds is the amount.
     fn find_columns(&self) -> anyhow::Result<Vec<(Event, usize, Option<usize>)>> {
         let mut types = Vec::new();
         for value in &self.file.sample_type {
@@ -148,7 +149,8 @@ impl<'a> Reader<'a> {
         Ok(profile)
     }
 
-    /// What the comments say of an event and samples do not. A file that was merged from several has each one's.
+    /// Adds the numbers that only the comments of an event contain. A file that was merged from several files has the
+    /// comments of each.
     fn said(&self, event: Event, accounts: &mut Accounts) -> anyhow::Result<()> {
         let own = if event == Event::Cpu { String::new() } else { format!("{}.", event.name()) };
         for &comment in &self.file.comment {
@@ -233,7 +235,7 @@ impl<'a> Reader<'a> {
         Ok(frames)
     }
 
-    /// A frame without its place.
+    /// A frame without module, address and line.
     fn frame(&self, function: &ProtoFunction, inlined: bool, outer: Option<Kind>) -> anyhow::Result<Frame> {
         let text = self.text(function.name)?;
         let label = self.text(function.system_name)?;
@@ -244,7 +246,7 @@ impl<'a> Reader<'a> {
             }
             Some(Kind::Thread) => Frame::named(Kind::Thread, folded::bare(text)),
             Some(kind) => Frame::named(kind, Arc::clone(text)),
-            // Another writer's: its stacks have no process at the root.
+            // A file of another writer: its stacks have no process at the root, so the depth is 2.
             None => name::parse(text, 2, outer),
         };
         if kind.is_none() && inlined && outer.is_some_and(|o| !frame.kind.is_inlined_into(o)) {

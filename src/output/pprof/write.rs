@@ -1,4 +1,4 @@
-//! Writing pprof: message by message into the compressor, so that memory holds names and locations, not samples.
+//! Writing pprof: each message goes into the compressor at once, so that memory holds names and locations, not samples.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -24,10 +24,10 @@ use crate::profile::{Accounts, Kind, Labels, Module, ProfileView};
 use crate::sample::Event;
 use crate::sample::event::Unit;
 
-/// Writes events of a profile: each has its own columns of the samples' values.
+/// Writes events of a profile; each event has its own columns in the samples' values.
 ///
 /// # Errors
-/// What the writer says.
+/// There is no event, or the error of `out`.
 pub fn write(views: &[ProfileView<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(first) = views.first() else { bail!("there is no event to write") };
     let mut writer = Writer::new(first, columns(views), out);
@@ -41,7 +41,7 @@ pub fn write(views: &[ProfileView<'_>], out: &mut dyn Write) -> anyhow::Result<(
     Ok(())
 }
 
-/// What the values of a sample are: an event, and whether it is the number of its samples or what those stand for.
+/// The columns of the samples' values: for each event the number of samples and the amount that they stand for.
 fn columns(views: &[ProfileView<'_>]) -> Vec<(Event, ValueColumn)> {
     let of = |view: &ProfileView<'_>| {
         let has_value = view.total().value > 0 || view.accounts().period_ns > 0 || view.accounts().one_in > 0;
@@ -82,14 +82,14 @@ impl<'a, W: Write> Writer<'a, W> {
         }
     }
 
-    /// Messages may be written in pieces: repeated fields of all pieces are put together by whoever reads.
+    /// Writes a piece of the file. Protobuf allows this: readers join the repeated fields of all pieces.
     fn put(&mut self, piece: &proto::ProtoProfile) -> anyhow::Result<()> {
         self.buffer.clear();
         piece.encode(&mut self.buffer).context("encoding")?;
         Ok(self.out.write_all(&self.buffer)?)
     }
 
-    /// The values of a sample of the event that is written.
+    /// The values of a sample of the current event.
     fn value(&self, count: u64, value: u64) -> Vec<i64> {
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
         let event = self.view.event();
@@ -104,7 +104,7 @@ impl<'a, W: Write> Writer<'a, W> {
     fn samples(&mut self) -> anyhow::Result<()> {
         let view = self.view;
         let chains = Chains::of(view);
-        // Places in `locations`, one more than each; 0 is none yet.
+        // Ids of locations, by chain; 0 if the location does not exist yet.
         let mut known = vec![0u64; chains.trie.len()];
         for sample in view.samples() {
             let mut location_id = Vec::new();
@@ -173,7 +173,7 @@ impl<'a, W: Write> Writer<'a, W> {
         list
     }
 
-    /// A location of frames that are one address, the outermost first.
+    /// A location of the frames at one address, the outermost first.
     fn location(&mut self, frames: &[FrameId]) -> u64 {
         let table = self.view.frames();
         let outer = frames.first().map(|&f| table.get(f));
@@ -201,7 +201,7 @@ impl<'a, W: Write> Writer<'a, W> {
         id
     }
 
-    /// A location that is no code. They are few, so the same one may be there twice.
+    /// A location that is not code. Markers are few, so duplicates do no harm.
     fn marker(&mut self, text: &str) -> u64 {
         let function_id = self.add_function(text, Kind::Marker, "");
         self.add_location(0, 0, vec![Line { function_id, line: 0 }])
@@ -239,7 +239,7 @@ impl<'a, W: Write> Writer<'a, W> {
         id
     }
 
-    /// All that samples refer to, and what is said once.
+    /// Writes the tables that samples refer to, and the fields of the whole file.
     fn tables(&mut self, views: &[ProfileView<'_>]) -> anyhow::Result<()> {
         let strings = &mut self.strings;
         let mut of =
@@ -267,7 +267,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 }
 
-/// The accounts as comments. Those of time on a CPU have no event in their names, as before there were others.
+/// The accounts as comments. Names of the `cpu` event have no event prefix: files from before the other events exist.
 fn comments(view: &ProfileView<'_>) -> Vec<String> {
     let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns, one_in } = view.accounts();
     let event = if view.event() == Event::Cpu { String::new() } else { format!("{}.", view.event().name()) };
@@ -286,14 +286,14 @@ fn comments(view: &ProfileView<'_>) -> Vec<String> {
     list
 }
 
-/// Strings by their place in the string table.
+/// Interned strings by their index in the string table.
 struct StringTable {
     list: Vec<String>,
     ids: HashMap<String, i64>,
 }
 
 impl Default for StringTable {
-    /// The first string is empty: the format wants it so.
+    /// The first string must be empty, as the format requires.
     fn default() -> StringTable {
         StringTable { list: vec![String::new()], ids: HashMap::from([(String::new(), 0)]) }
     }
@@ -311,11 +311,10 @@ impl StringTable {
     }
 }
 
-/// Which frames are one address: a chain is a physical frame and what was inlined into it.
+/// Groups frames that share an address: a chain is a physical frame and the frames inlined into it.
 struct Chains {
-    /// A node is the chain that ends with it; items are frames.
+    /// A node stands for the chain that ends with it; items are frames.
     trie: Trie,
-    /// The chain of each node of the samples' stacks.
     chain: Vec<NodeId>,
 }
 
@@ -345,7 +344,7 @@ impl Chains {
         frames
     }
 
-    /// The node above a chain that ends at `leaf`.
+    /// The node above the chain that ends at `leaf`.
     fn caller(&self, view: &ProfileView<'_>, leaf: NodeId) -> NodeId {
         let length = self.trie.up(self.chain[leaf.index()]).count();
         (0..length).fold(leaf, |at, _| view.trie().parent(at))

@@ -1,17 +1,17 @@
-//! How much the report tells, and how wide it is.
+//! The amount of detail and the width of the report.
 
 use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
 
-/// How much is told.
+/// The amount of detail and the width of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
     /// Characters of a line.
     pub width: usize,
-    /// Rows of the tables of processes and functions.
+    /// Maximum rows of a table.
     pub rows: usize,
-    /// Whether there is a table of lines.
+    /// Whether the report has a table of lines.
     pub lines: bool,
 }
 
@@ -21,7 +21,7 @@ impl Default for Detail {
     }
 }
 
-/// The width to fit the report to: the terminal's, 100 where there is none.
+/// The width of a terminal in characters; 100 if the stream is not a terminal.
 #[must_use]
 pub fn width_of(stream: impl AsFd) -> usize {
     match tcgetwinsize(stream) {

@@ -1,4 +1,4 @@
-//! What the report says of one event: where its samples went, and how whole their stacks are.
+//! The report's sections on one event: its accounts, and the quality of its stacks.
 
 use super::detail::Detail;
 use super::layout::{ColumnAlignment, advice, base_name, percent, share, table, thousands, wrap};
@@ -8,7 +8,7 @@ use crate::profile::report::{EndedIn, EventReport};
 use crate::profile::tables::UnknownRow;
 use crate::sample::Event;
 
-/// A labelled number, what it is part of, and a word on it.
+/// A labelled number, the whole for its share, and a note.
 struct Row {
     label: String,
     n: u64,
@@ -22,7 +22,7 @@ impl Row {
     }
 }
 
-/// Rows with their numbers under each other; a share is told of what is not 0.
+/// Aligns the numbers of rows in a column; numbers above 0 also get their share.
 fn numbers(rows: &[Row]) -> Vec<String> {
     let label = rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0).max(20);
     let rows = rows.iter().map(|Row { label: text, n, of, note }| {
@@ -32,12 +32,11 @@ fn numbers(rows: &[Row]) -> Vec<String> {
     rows.collect()
 }
 
-/// What the samples of an event are called, in the heads of columns.
+/// The word for an event's samples in heads of columns.
 pub(super) fn noun(event: Event) -> &'static str {
     if event == Event::Cpu { "ticks" } else { "samples" }
 }
 
-/// Where the samples of an event went.
 pub(super) fn samples(report: &RunReport, of: &EventReport) -> Vec<String> {
     let accounts = &of.accounts;
     let filtered = accounts.filtered.saturating_sub(of.idle);
@@ -68,10 +67,10 @@ pub(super) fn samples(report: &RunReport, of: &EventReport) -> Vec<String> {
     lines
 }
 
-/// What is less than one part in so many needs no advice.
+/// Rows below one part in this many get no advice.
 const MUCH: u64 = 500;
 
-/// How whole the stacks are.
+/// Unknown frames, stop reasons and advice.
 pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
     let unknown = &of.unknown;
     let kept = of.accounts.kept;

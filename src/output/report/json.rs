@@ -1,4 +1,4 @@
-//! The report for machines: one JSON object, names stable, numbers bare.
+//! The report for machines: one JSON object with stable names and plain numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::output::name;
 use crate::profile::labels::ContainerLabels;
 use crate::profile::{Profile, ProfileView, RunReport};
 
-/// Version of the object's shape: grows when a field changes its meaning or goes.
+/// Version of the object's shape: grows when a field changes its meaning or is removed.
 const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
@@ -20,21 +20,20 @@ struct Object<'a> {
     report: &'a RunReport,
     #[serde(flatten)]
     tables: Tables,
-    /// The same of the other events.
+    /// The tables of the other events.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tables_of: BTreeMap<&'static str, Tables>,
 }
 
-/// Whose an event's samples are, and where.
+/// Tables of an event's samples.
 #[derive(Serialize)]
 struct Tables {
-    /// Samples that shares refer to: those of the profile and lost ones.
+    /// The whole for shares: samples of the profile and lost ticks.
     shown: u64,
-    /// Containers, and what is in none; empty if there are none.
+    /// Containers, and a row for samples outside of containers; empty if there are no containers.
     containers: Vec<ContainerTicks>,
     processes: Vec<Process>,
     functions: Vec<Function>,
-    /// Files whose functions have no names.
     stripped: Vec<Stripped>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lines: Option<Vec<Line>>,
@@ -83,10 +82,10 @@ struct Line {
     itself: u64,
 }
 
-/// The report as JSON, with all functions, and all lines if they are asked for; a newline at its end.
+/// The report as JSON with a newline at its end. The object has all functions, and all lines if `lines` is set.
 ///
 /// # Errors
-/// When a number cannot be written.
+/// A number cannot be written.
 pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Result<String> {
     let tables_of =
         report.others.iter().map(|of| (of.event.name(), tables(&profile.of_event(of.event), lines)));

@@ -1,6 +1,6 @@
 //! Numbers and tables as text of a given width.
 
-/// A number with its thousands set apart.
+/// A number with thousands separators.
 pub(in crate::output) fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -13,13 +13,13 @@ pub(in crate::output) fn thousands(n: u64) -> String {
     out
 }
 
-/// A share in percent; `-` of nothing.
+/// A share in percent; `-` if the whole is 0.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { share(part as f64 / whole as f64) }
 }
 
-/// A share (0 to 1) in percent, with the digits that mean something; what is not 0 does not look like 0, and what is not
-/// all does not look like all.
+/// A share (0 to 1) in percent with one decimal. Small values do not become 0, and values just below 1 do not become
+/// 100 %.
 pub(super) fn share(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.05 {
@@ -31,7 +31,7 @@ pub(super) fn share(share: f64) -> String {
     }
 }
 
-/// Bytes, in the unit that fits.
+/// A size in the unit that fits.
 pub(super) fn bytes(n: u64) -> String {
     match n {
         0..1024 => format!("{n} B"),
@@ -40,12 +40,12 @@ pub(super) fn bytes(n: u64) -> String {
     }
 }
 
-/// Characters, which is what columns count.
+/// Characters, the unit of columns.
 fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Text cut to a width, the cut marked.
+/// Text cut to a width, with `…` at the cut.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if width(text) <= most {
         return text.to_owned();
@@ -55,7 +55,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     out
 }
 
-/// Text cut in its middle: both ends of a function's name tell something.
+/// Text cut in the middle, because both ends of a function's name are informative.
 pub(super) fn cut_middle(text: &str, most: usize) -> String {
     let length = width(text);
     if length <= most || most < 8 {
@@ -68,7 +68,7 @@ pub(super) fn cut_middle(text: &str, most: usize) -> String {
     format!("{start}…{end}")
 }
 
-/// Sentences broken at spaces; lines after the first are indented like the first.
+/// Breaks sentences at spaces; every line is indented.
 pub(super) fn wrap(text: &str, indent: usize, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = " ".repeat(indent);
@@ -85,14 +85,13 @@ pub(super) fn wrap(text: &str, indent: usize, most: usize) -> Vec<String> {
     lines
 }
 
-/// How a column's text stands.
+/// A column's title and alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ColumnAlignment {
-    /// At the left.
     Left(&'static str),
-    /// At the right: numbers.
+    /// Right-aligned, for numbers.
     Right(&'static str),
-    /// At the left, cut in its middle to what the others leave; the last column only.
+    /// Left-aligned and cut in the middle to the remaining width; for the last column only.
     Rest(&'static str),
 }
 
@@ -104,7 +103,7 @@ impl ColumnAlignment {
     }
 }
 
-/// Rows under titles, two spaces before each column.
+/// Rows under titles, with two spaces before each column.
 pub(super) fn table<const N: usize>(
     columns: [ColumnAlignment; N],
     rows: &[[String; N]],
@@ -138,7 +137,7 @@ pub(super) fn table<const N: usize>(
         .collect()
 }
 
-/// Each advice once, with what it is for before it, if there are several.
+/// Each distinct advice once; if there are several, each begins with its subjects.
 pub(super) fn advice(rows: &[(&str, &str)], width: usize) -> Vec<String> {
     let mut texts: Vec<(&str, Vec<&str>)> = Vec::new();
     for (subject, advice) in rows.iter().filter(|(_, advice)| !advice.is_empty()) {
@@ -155,7 +154,6 @@ pub(super) fn advice(rows: &[(&str, &str)], width: usize) -> Vec<String> {
     lines.collect()
 }
 
-/// A path's last part.
 pub(super) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

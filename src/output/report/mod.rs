@@ -1,4 +1,4 @@
-//! The run report: for the terminal and for machines.
+//! The report of a run, for terminals and for machines.
 
 mod detail;
 mod event;

@@ -8,7 +8,6 @@ use crate::output::name;
 use crate::profile::report::{Cost, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
 use crate::profile::{ProfileView, RunReport};
 
-/// What ran, where and when.
 pub(super) fn head(report: &RunReport, width: usize) -> Vec<String> {
     let RunReport { target, command, version, host, kernel, cpus, start, duration_s, .. } = report;
     let title = format!("jbpf-prof {version}");
@@ -29,7 +28,6 @@ pub(super) fn head(report: &RunReport, width: usize) -> Vec<String> {
     lines
 }
 
-/// What a reader must not miss.
 pub(super) fn warnings(report: &RunReport, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for warning in &report.warnings {
@@ -42,7 +40,7 @@ pub(super) fn warnings(report: &RunReport, width: usize) -> Vec<String> {
     lines
 }
 
-/// What was left out since a limit was met.
+/// Parts that were left out because a limit was reached.
 pub(super) fn limits(report: &RunReport, detail: Detail) -> Vec<String> {
     let mut all: Vec<&LimitRow> = report.limits.iter().collect();
     all.sort_by_key(|row| (row.limit, std::cmp::Reverse(row.left_out)));
@@ -59,7 +57,7 @@ pub(super) fn limits(report: &RunReport, detail: Detail) -> Vec<String> {
     lines
 }
 
-/// JVMs and how each was named.
+/// JVMs, their symbol sources and notes on them.
 pub(super) fn jvms(report: &RunReport, width: usize) -> Vec<String> {
     if report.jvms.is_empty() {
         return Vec::new();
@@ -163,7 +161,7 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
     notes
 }
 
-/// The chosen cgroups, and how each was kept from running.
+/// The selected cgroups and their CPU throttling.
 pub(super) fn groups(report: &RunReport, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for group in &report.groups {
@@ -196,7 +194,7 @@ fn group_notes(group: &GroupReport) -> Vec<String> {
     notes
 }
 
-/// Containers, and what is in none.
+/// Containers, and a row for samples outside of containers.
 pub(super) fn containers(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.containers();
     let shown = profile.accounts().shown();
@@ -220,7 +218,6 @@ pub(super) fn containers(profile: &ProfileView<'_>, detail: Detail) -> Vec<Strin
     section("Containers", columns, &rows, all.len(), detail)
 }
 
-/// The hottest processes.
 pub(super) fn processes(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.processes();
     let shown = profile.accounts().shown();
@@ -244,7 +241,6 @@ pub(super) fn processes(profile: &ProfileView<'_>, detail: Detail) -> Vec<String
     section("Processes", columns, &rows, all.len(), detail)
 }
 
-/// The hottest functions.
 pub(super) fn functions(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.functions();
     let shown = profile.accounts().shown();
@@ -271,7 +267,7 @@ pub(super) fn functions(profile: &ProfileView<'_>, detail: Detail) -> Vec<String
     section("Functions", columns, &rows, all.len(), detail)
 }
 
-/// Files whose functions have no names, and where those may be had.
+/// Files whose functions have no names, with advice on where to find the names.
 pub(super) fn stripped(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.stripped();
     let shown = profile.accounts().shown();
@@ -292,7 +288,6 @@ pub(super) fn stripped(profile: &ProfileView<'_>, detail: Detail) -> Vec<String>
     lines
 }
 
-/// The hottest lines.
 pub(super) fn lines(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.lines();
     let shown = profile.accounts().shown();
@@ -329,7 +324,6 @@ fn section<const N: usize>(
     std::iter::once(title).chain(table(columns, rows, detail.width)).collect()
 }
 
-/// What the run cost.
 pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
     let Cost { broker_s, worker_s, helpers_s, bpf_s, bpf_runs, rss_bytes, maps_bytes, steady } = &report.cost;
     let mut parts = format!(
@@ -355,7 +349,6 @@ pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
     lines
 }
 
-/// The files that were written.
 pub(super) fn outputs(report: &RunReport) -> Vec<String> {
     report.outputs.iter().map(|path| format!("Wrote {path}")).collect()
 }

@@ -1,11 +1,11 @@
-//! The report as text: what an engineer reads first.
+//! The report as text for the terminal.
 
 use super::detail::Detail;
 use super::{event, sections};
 use crate::profile::{Profile, ProfileView, RunReport};
 
-/// The report as lines of text, plain, each no longer than asked for (but for the narrowest of terminals), with a newline
-/// after each.
+/// The report as lines of plain text, with a newline after each. Tables and sentences fit into `detail.width`
+/// characters (at least 60, at most 400).
 #[must_use]
 pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
     let width = detail.width.clamp(60, 400);
@@ -40,7 +40,7 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
     text
 }
 
-/// Whose an event's samples are, and where.
+/// The tables of an event's samples by container, process, function, line and file.
 fn tables(view: &ProfileView<'_>, detail: Detail) -> [Vec<String>; 5] {
     [
         sections::containers(view, detail),

@@ -1,4 +1,4 @@
-//! Where the agent may be attached although it is not the rule.
+//! Which JVMs may get the agent where the default is to read names from memory.
 
 use std::os::fd::AsFd as _;
 
@@ -11,7 +11,7 @@ use crate::process::patience::PATIENCE;
 use crate::process::process_dir::ProcessDir;
 use crate::process::procfs::{self, MAX_ARGUMENTS};
 
-/// Whether a rule is for a process. One that does not let itself be read in time has none.
+/// Whether a rule applies to a process. No rule applies to a process that cannot be read in time.
 pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
     match rule {
         AgentRule::Env(name, value) => {

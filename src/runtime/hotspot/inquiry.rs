@@ -1,5 +1,5 @@
-//! What is asked of a JVM when it is met: what its stacks are walked by, and its names. In a thread of its own, since it
-//! takes as long as the JVM likes, up to a deadline.
+//! The questions to a newly seen JVM: how to unwind its stacks, and where its names come from. A thread of its own runs
+//! them, since the JVM decides how long they take, up to a deadline.
 
 use std::sync::mpsc::Sender;
 
@@ -9,14 +9,14 @@ use crate::plan::{AgentRule, JavaNaming, Refused};
 use crate::process::container::Node;
 use crate::sample::MonoNs;
 
-/// A JVM, by its pid, and what it says of itself.
+/// A JVM, by its pid, and its unwind description.
 pub(super) type DescribedJvm = (u32, jvm::JvmDescription);
 
-/// How a JVM was met.
+/// How a JVM was discovered.
 pub(super) enum Met {
-    /// It was there before sampling began.
+    /// The JVM ran before sampling began.
     Found(Jvm),
-    /// It mapped `libjvm.so` during the run, at this time.
+    /// The JVM mapped `libjvm.so` during the run, at this time.
     Begun(MonoNs),
 }
 
@@ -26,24 +26,24 @@ impl Met {
     }
 }
 
-/// What to ask, and of whom.
+/// The questions to one JVM.
 pub(super) struct Inquiry {
     pub(super) tgid: u32,
     pub(super) met: Met,
     pub(super) java: JavaNaming,
-    /// To whom the agent is attached where names are read out of memory.
+    /// The rules by which JVMs get the agent although names are read from memory.
     pub(super) agent_for: Vec<AgentRule>,
     pub(super) node: Node,
     pub(super) refused: Refused,
     pub(super) options: AttachOptions,
 }
 
-/// What came of it.
+/// The result of an [`Inquiry`].
 pub(super) struct AttachOutcome {
     pub(super) jvm: Option<Jvm>,
-    /// Why its stacks are walked by frame pointers alone.
+    /// Why the JVM's stacks are unwound by frame pointers alone.
     pub(super) undescribed: Option<Refusal>,
-    /// Of a JVM that should have the agent, and whose memory was opened instead.
+    /// Set if the JVM should have the agent, and its memory was opened instead.
     pub(super) no_agent: Option<NoAgent>,
     pub(super) names: Result<Got, Failed>,
 }
@@ -51,7 +51,7 @@ pub(super) struct AttachOutcome {
 /// Why a JVM has no agent.
 pub(super) struct NoAgent {
     pub(super) why: Refusal,
-    /// It was asked now, and not by an earlier session.
+    /// The JVM refused in this session, not in an earlier one.
     pub(super) asked: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) enum Got {
 }
 
 impl Inquiry {
-    /// Asks. What stacks are walked by is told as soon as it is known.
+    /// Runs the inquiry. The unwind description is sent as soon as it is known.
     pub(super) fn answer(self, described: &Sender<DescribedJvm>) -> AttachOutcome {
         let Inquiry { tgid, met, java, agent_for, node, refused, options } = self;
         let late = met.is_late();
@@ -75,10 +75,10 @@ impl Inquiry {
             let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
             return AttachOutcome { jvm: None, undescribed: Some(Refusal::Exited), no_agent: None, names };
         };
-        // Nobody listens any more when the session is over.
+        // When the session is over the channel has no receiver.
         let tell = |it| described.send((tgid, it)).unwrap_or_default();
         let describe = || jvm::describe(&jvm, &options).map(tell).err();
-        // What opens its memory describes it too, but waits for a JVM that has just begun.
+        // Opening the memory describes the JVM too, but waits for a JVM that has just started.
         let first = late.then(describe);
         let before = refused.why(&jvm);
         let asked = before.is_none();
@@ -106,14 +106,14 @@ impl Inquiry {
             None if java.reads_memory() => open(),
             None => (None, Ok(Got::Nothing)),
         };
-        // One that has just begun makes more of its stubs while it starts.
+        // A JVM that has just started makes more of its stubs meanwhile.
         let again = again.or_else(|| (late || first.is_none()).then(describe));
         let undescribed = [first, again].into_iter().flatten().reduce(Option::and).flatten();
         AttachOutcome { jvm: Some(jvm), undescribed, no_agent, names }
     }
 }
 
-/// Whether a JVM should have the agent; `is_allowed`: by a rule, where memory is the source of the others.
+/// Whether a JVM should have the agent; `is_allowed`: a rule allows it although the others' names are read from memory.
 fn attaches(java: JavaNaming, is_allowed: impl FnOnce() -> bool) -> bool {
     match java {
         JavaNaming::Auto | JavaNaming::Agent => true,

@@ -1,8 +1,9 @@
-//! What JVMs call their threads. The kernel keeps 15 bytes of a name, so pools whose names differ behind them would be one.
+//! Java's names of threads. The kernel keeps 15 bytes of a name, so pools whose names differ only after that would be
+//! one.
 //!
-//! A name is read out of the JVM's memory at the end of a window in which the thread ran, and only if the kernel's may be
-//! cut, or is the process's own: JDK 8 gives threads none. It counts only if the kernel's is what HotSpot makes of it; so
-//! a thread that was renamed in between keeps the kernel's.
+//! A name is read from the JVM's memory at the end of a window in which the thread ran. The read is done only if the
+//! kernel's name may be cut, or is the process's own: JDK 8 gives threads no names. The name counts only if HotSpot
+//! derives the kernel's name from it. So a thread that was renamed in between keeps the kernel's name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,33 +16,33 @@ use crate::world::{Thread, World};
 
 /// Longest name that is shown, characters.
 const MAX_NAME: usize = 256;
-/// Threads whose names are kept.
+/// Most threads whose names are kept.
 const MAX_KNOWN: usize = 64 << 10;
 /// Windows after which the name of a thread that did not run is forgotten: no stack waits for so long.
 const KEPT: u64 = 120;
-/// A thread that has had no name so often is asked about in every sixteenth window only.
+/// After so many failed reads, a thread's name is read only in every sixteenth window.
 const MOST_MISSES: u32 = 3;
 const SELDOM: u64 = 16;
-/// What every JVM calls its first thread, which the kernel knows by the program's name.
+/// Every JVM's name for its first thread, which the kernel knows by the program's name.
 const FIRST: &str = "main";
 
-/// What is known of a thread.
+/// The state of a thread's name.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// Its number in the JVM's PID namespace.
+    /// The thread's id in the JVM's PID namespace.
     number: u32,
     name: Option<Arc<str>>,
-    /// It has had several names, all of which the kernel cuts to the same.
+    /// The thread has had several names that the kernel cuts to the same text.
     varies: bool,
     misses: u32,
-    /// The last window in which it ran.
+    /// The last window in which the thread ran.
     ran: u64,
 }
 
 /// The names of threads that ran.
 #[derive(Debug, Default)]
 pub(super) struct JavaThreadNames {
-    /// Names with their numbers.
+    /// Keep the numbers in names.
     raw: bool,
     known: HashMap<Thread, Known>,
 }
@@ -51,10 +52,10 @@ impl JavaThreadNames {
         JavaThreadNames { raw, known: HashMap::new() }
     }
 
-    /// Reads the names of the threads of these stacks, in the order of time, whose window is over.
+    /// Reads the names of the threads in these stacks. The stacks are sorted by time, and their window is over.
     pub(super) fn name_threads(&mut self, world: &mut World, stacks: &[(Stack, Count)]) {
         self.forget(world);
-        // Of a process whose memory is read, what the kernel calls it; of others nothing.
+        // The kernel's name of each process whose memory is read; `None` for other processes.
         let mut processes: HashMap<ProcessId, Option<Arc<[u8]>>> = HashMap::new();
         let mut asked: BTreeMap<ProcessId, BTreeMap<u32, (&Stack, bool)>> = BTreeMap::new();
         for (stack, _) in stacks.iter().filter(|(stack, _)| stack.key.tid != 0) {
@@ -66,7 +67,7 @@ impl JavaThreadNames {
             let Some(own) = processes.entry(process).or_insert_with(read) else { continue };
             let is_own = **own == *stack.comm;
             if stack.comm.len() >= MAX_KERNEL || is_own {
-                // Of several names in a window the last one: stacks come in the order of time.
+                // The last of several names in a window counts: stacks are sorted by time.
                 asked.entry(process).or_default().insert(stack.key.tid, (stack, is_own));
             }
         }
@@ -128,7 +129,7 @@ impl Known {
     fn take(&mut self, name: Option<Arc<str>>) {
         match (name, &self.name) {
             (None, None) => self.misses = self.misses.saturating_add(1),
-            // It ended, or could not be read this time.
+            // The thread exited, or could not be read this time.
             (None, Some(_)) => {}
             (Some(name), Some(known)) => self.varies = name != *known,
             (Some(name), None) => (self.name, self.misses) = (Some(name), 0),
@@ -136,14 +137,14 @@ impl Known {
     }
 }
 
-/// A thread's number in its own PID namespace.
+/// A thread's id in its own PID namespace.
 fn number(tgid: u32, tid: u32) -> Option<u32> {
     let status = procfs::read(&format!("/proc/{tgid}/task/{tid}/status")).ok()?;
     procfs::parse_status(&status).map(|status| status.ns_tid)
 }
 
-/// Whether `comm` is what `os::set_native_thread_name` (os_linux.cpp) makes of a name, in modified UTF-8: its first bytes,
-/// or since JDK 22 its first seven and last six with two dots in between.
+/// Whether `comm` is what `os::set_native_thread_name` (os_linux.cpp) makes of a name, in modified UTF-8. HotSpot keeps
+/// the first bytes, or since JDK 22 the first seven and last six with two dots in between.
 fn is_cut(comm: &[u8], name: &str) -> bool {
     const HEAD: usize = 7;
     const TAIL: usize = 6;
@@ -155,7 +156,8 @@ fn is_cut(comm: &[u8], name: &str) -> bool {
     comm == first || comm == [head, &b".."[..], tail].concat()
 }
 
-/// As HotSpot writes strings: characters beyond U+FFFF as two surrogates, and zero in two bytes (JVM specification, 4.4.7).
+/// The encoding of HotSpot's strings: characters beyond U+FFFF as two surrogates, and zero in two bytes (JVM
+/// specification, 4.4.7).
 fn modified_utf8(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for unit in text.encode_utf16() {

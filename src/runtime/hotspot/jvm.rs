@@ -1,4 +1,4 @@
-//! One JVM of a session: where its names come from, and which of the processes that ticked it is.
+//! One JVM of a session: its symbol source, and which of the sampled processes it is.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,62 +20,61 @@ use crate::sample::ProcessId;
 use crate::symbolize::{JvmLog, JvmMemory, LogStats, Symbolizer};
 use crate::world::{PartEnd, RuntimeTicks};
 
-/// What tells entries apart: the process, and when it was met. What it becomes by an exec may be a JVM too.
+/// Identifies an entry: the pid, and when the process was first seen. An exec can make the same process another JVM.
 pub(super) type EntryId = (u32, Instant);
 
-/// How JVMs' cgroups were throttled in a part: of those that have a quota.
+/// How the cgroups of JVMs with a quota were throttled in a part.
 pub(super) type Throttled = HashMap<EntryId, ThrottleTotals>;
 
-/// How it stands with the names of a JVM.
+/// The state of a JVM's names.
 enum Names {
-    /// Being attached to or opened, in a thread of its own.
+    /// A thread attaches to the JVM or opens its memory.
     Attaching(JoinHandle<AttachOutcome>),
     Attached(Box<Attached>),
-    /// Read out of its memory.
+    /// Names are read from the JVM's memory.
     Opened(Box<Opened>),
     Refused(Refusal),
-    /// Nobody asked.
+    /// No names were requested.
     Off,
-    /// It has ended, and its last stacks are named: what the report tells of it.
+    /// The JVM has exited, and its last stacks are named: the symbol source for the report.
     Told(NameSource),
 }
 
-/// How long after it was met a JVM that has just begun is described again. It makes stubs until its compilers run, which
-/// takes a tenth of a second, or seconds with little CPU.
+/// How long after it was first seen a starting JVM is described again. The JVM makes stubs until its compilers run,
+/// which takes a tenth of a second, or seconds with little CPU.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// One of a session's JVMs.
 pub(super) struct Entry {
     tgid: u32,
-    /// Where its names were to come from.
+    /// The symbol source that the user chose.
     java: JavaNaming,
-    /// None until it was looked at.
+    /// `None` until the inquiry has ended.
     jvm: Option<Jvm>,
     names: Names,
-    /// What the methods that its interpreter runs are named by, from when it is known.
+    /// The memory from which interpreted methods get their names, once it is open.
     memory: Option<(File, VmLayout)>,
     inspection: Option<Inspection>,
-    /// Why it has no agent, where its memory was opened instead.
+    /// Why the JVM has no agent, if its memory was opened instead.
     no_agent: Option<Refusal>,
-    /// Why its stacks are walked by frame pointers alone.
+    /// Why the JVM's stacks are unwound by frame pointers alone.
     undescribed: Option<Refusal>,
-    /// The process that the ticks saw, from its first stack on.
+    /// The identity of the process in the samples, from its first stack on.
     pub(super) bound: Option<ProcessId>,
-    /// It came during the run.
+    /// The JVM started during the run.
     late: bool,
-    /// How often it was described again.
+    /// How often the JVM was described again.
     again: usize,
     began: Instant,
     took: Duration,
-    /// How far its log was read.
+    /// How far the JVM's log was read.
     pub(super) log: LogStats,
-    /// There was no room to read its log or its memory.
+    /// There was no room to read the JVM's log or memory.
     unread: bool,
     cpu: CpuSnapshot,
 }
 
 impl Entry {
-    /// One that this thread attaches to; `cpu`: how its cgroup was throttled until now.
+    /// An entry to which this thread attaches; `cpu`: how its cgroup was throttled until now.
     pub(super) fn attaching(
         tgid: u32,
         java: JavaNaming,
@@ -103,7 +102,7 @@ impl Entry {
         }
     }
 
-    /// Keeps what the report tells of it, and closes the rest: of one that has ended and whose stacks are named.
+    /// Keeps what the report needs and closes everything else. For a JVM that has exited and whose stacks are named.
     pub(super) fn close(&mut self, symbolizer: &mut Symbolizer) {
         self.names = Names::Told(self.source());
         self.memory = None;
@@ -116,27 +115,27 @@ impl Entry {
         matches!(self.names, Names::Told(_))
     }
 
-    /// Whether there was no room to read its log or its memory.
+    /// Whether there was no room to read the JVM's log or memory.
     pub(super) fn is_unread(&self) -> bool {
         self.unread
     }
 
-    /// Whether it is not yet known if there will be names.
+    /// Whether it is unknown yet if there will be names.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.names, Names::Attaching(_))
     }
 
-    /// The agent's, if it has one.
+    /// The agent's connection, if the JVM has the agent.
     pub(super) fn attached(&self) -> Option<&Attached> {
         if let Names::Attached(attached) = &self.names { Some(attached) } else { None }
     }
 
-    /// Whether its code is named out of its memory.
+    /// Whether the JVM's code is named from its memory.
     pub(super) fn is_opened(&self) -> bool {
         matches!(self.names, Names::Opened(_))
     }
 
-    /// It is known what its stacks are walked by, and with that what the methods are named by that its interpreter runs.
+    /// Takes the unwind description, and with it the memory that names interpreted methods.
     pub(super) fn take_description(&mut self, memory: File, layout: VmLayout, symbolizer: &mut Symbolizer) {
         self.undescribed = None;
         if self.memory.is_none() {
@@ -145,7 +144,7 @@ impl Entry {
         }
     }
 
-    /// Asks one that came during the run once more what its stacks are walked by, when it is time.
+    /// Reads the unwind description of a JVM that started during the run once more, when the time has come.
     pub(super) fn describe_again(&mut self, options: &AttachOptions, described: &Sender<DescribedJvm>) {
         let is_due = AGAIN.get(self.again).is_some_and(|after| self.began.elapsed() >= *after);
         if !self.late || !is_due || self.is_open() || self.is_closed() {
@@ -156,11 +155,11 @@ impl Entry {
         let (options, described) = (options.clone(), described.clone());
         let describe = move || {
             if let Ok(it) = jvm::describe(&jvm, &options) {
-                // Nobody listens any more when the session is over.
+                // When the session is over the channel has no receiver.
                 let _ = described.send((jvm.process.tgid, it));
             }
         };
-        // What is known of it already remains.
+        // If the thread cannot start, the earlier description stays.
         let _ = std::thread::Builder::new().name("describe".into()).spawn(describe);
     }
 
@@ -199,8 +198,8 @@ impl Entry {
         }
     }
 
-    /// Takes the result of the attach under way, if it is there, and names it; `wait`: when it is there. One that refused
-    /// the agent and is read instead has two.
+    /// Takes the result of the pending attach, if there is one, and returns its label; `wait`: waits for it. A JVM that
+    /// refused the agent and is read instead has two labels.
     pub(super) fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) -> Vec<String> {
         let mut results = Vec::new();
         let Names::Attaching(thread) = &self.names else { return results };
@@ -208,7 +207,7 @@ impl Entry {
             return results;
         }
         let Names::Attaching(thread) = std::mem::replace(&mut self.names, Names::Off) else { return results };
-        // A thread that panics ends the profiler: a release is built so.
+        // A thread that panics ends the profiler: release builds abort on panic.
         if let Ok(AttachOutcome { jvm, undescribed, no_agent, names }) = thread.join() {
             if let (Some(jvm), Some(NoAgent { why, .. })) = (&jvm, &no_agent) {
                 log::info!("JVM {} ({}): {why}; reading its memory instead", jvm.process.tgid, jvm.main);
@@ -232,7 +231,7 @@ impl Entry {
         results
     }
 
-    /// Learns the exact identity of the process, and has its log followed.
+    /// Records the exact identity of the process, and makes the symbolizer follow its log or memory.
     pub(super) fn bind(&mut self, process: ProcessId, symbolizer: &mut Symbolizer) {
         if self.bound.is_some() {
             return;
@@ -271,7 +270,7 @@ impl Entry {
         }
     }
 
-    /// Has the methods named that its interpreter runs, unless all of its code is named out of its memory.
+    /// Makes the symbolizer name interpreted methods, unless it names all code from the JVM's memory.
     fn name_methods(&mut self, symbolizer: &mut Symbolizer) {
         let (Some(process), Some((memory, layout))) = (self.bound, &self.memory) else { return };
         if self.is_opened() {
@@ -287,7 +286,7 @@ impl Entry {
         (self.tgid, self.began)
     }
 
-    /// How its cgroup was throttled since it was measured the last time; none if it had no quota, or has ended.
+    /// How the JVM's cgroup was throttled since the last call; `None` if it had no quota, or the JVM has exited.
     pub(super) fn measure(&mut self, hierarchies: &Hierarchies) -> Option<ThrottleTotals> {
         let now = hierarchies.snapshot(&Membership::of(self.tgid).ok()?);
         let spent = now.since(&self.cpu);
@@ -296,7 +295,7 @@ impl Entry {
         spent.was_limited().then_some(throttling)
     }
 
-    /// Its row of the report; `throttled`: how all were in this part.
+    /// The JVM's row of the report; `throttled`: the throttling of all JVMs in this part.
     pub(super) fn report(&self, part: &PartEnd<'_>, throttled: &Throttled) -> Option<JvmReport> {
         let RuntimeTicks { all, managed, rootless } =
             self.bound.and_then(|process| part.ticks.get(&process)).copied().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The JVMs of a session: attached before the clock starts, or when they first run during it; their leases are renewed
-//! each window and ended with the session.
+//! The JVMs of a session. The profiler attaches to them before the clock starts, or when they first run. Their leases
+//! are renewed each window and end with the session.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,23 +22,23 @@ use crate::symbolize::{LogStats, Symbolizer};
 use crate::targets::processes;
 use crate::world::{NameDelay, PartEnd, Readiness, World};
 
-/// How often leases are renewed while JVMs are attached to.
+/// How often leases are renewed while attaches are pending.
 const RENEW: Duration = Duration::from_secs(1);
-/// How long sampling may wait for the JVMs that are there, if attaching to one may not take longer.
+/// How long sampling may wait for the JVMs that are there, unless the timeout of one attach is longer.
 const FIRST: Duration = Duration::from_secs(60);
-/// How often it is looked whether an attach is done.
+/// Pause between two checks for finished attaches.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A JVM that came during the run.
+/// A JVM that started during the run.
 struct Queued {
     tgid: u32,
-    /// By its first stack, if there was one.
+    /// The identity in the process's first stack; `None` before that.
     process: Option<ProcessId>,
     /// When it mapped `libjvm.so`.
     mapped: MonoNs,
 }
 
-/// All JVMs that are profiled.
+/// All profiled JVMs.
 pub(super) struct HotSpotJvms {
     java: JavaNaming,
     target: Target,
@@ -48,26 +48,26 @@ pub(super) struct HotSpotJvms {
     entries: HashMap<u32, Entry>,
     /// Processes that mapped `libjvm.so` during the run and have no entry yet, and when they did.
     mapped: HashMap<u32, MonoNs>,
-    /// Processes that ended, and the window in which: their last stacks come with it.
+    /// Processes that exited, with the window of the exit: their last stacks come with that window.
     leaving: Vec<(u64, u32)>,
-    /// With the window that showed that they have ended: the last one that may have stacks of theirs.
+    /// Exited JVMs, with the window that showed the exit: the last one that may have their stacks.
     ended: Vec<(u64, Entry)>,
-    /// Those that were told of, and may have stacks that wait until the next part is told of.
+    /// JVMs that were reported, and may have stacks that wait until the next part is reported.
     told: Vec<ProcessId>,
-    /// They run, and wait for their turn to be attached to.
+    /// JVMs that run and wait for a free attach slot.
     queue: VecDeque<Queued>,
     at_once: usize,
     agent_for: Vec<AgentRule>,
     node: Node,
     refused: Refused,
     results: BTreeMap<String, u64>,
-    /// Why those that were there before could not be looked for.
+    /// Why JVMs that ran before could not be looked for.
     undiscovered: Option<String>,
-    /// What they call their threads; none if threads are not told apart.
+    /// Java's names of threads; `None` if threads are not separated.
     pub(super) threads: Option<JavaThreadNames>,
-    /// How they were throttled in parts that are not reported yet, by the part's last window.
+    /// How JVMs were throttled in parts that are not reported yet, by the part's last window.
     throttled: BTreeMap<u64, Throttled>,
-    /// What their stacks are walked by, from the threads that ask for it.
+    /// Unwind descriptions, from the threads that read them.
     described: (Sender<DescribedJvm>, Receiver<DescribedJvm>),
 }
 
@@ -104,13 +104,12 @@ impl HotSpotJvms {
         }
     }
 
-    /// What the report is to warn of.
+    /// The report's warning about JVMs.
     pub(super) fn warning(&self) -> Option<&str> {
         self.undiscovered.as_deref()
     }
 
-    /// Hands on what the stacks of JVMs are walked by, as far as it was found out. Methods that their interpreters run have
-    /// names from then on.
+    /// Passes new unwind descriptions to the unwinder. From then on methods that the interpreter runs have names.
     pub(super) fn hand_on_descriptions(&mut self, world: &mut World) {
         for (tgid, jvm::JvmDescription { hotspot, memory, layout }) in self.described.1.try_iter() {
             if let Some(entry) = self.entries.get_mut(&tgid) {
@@ -120,8 +119,9 @@ impl HotSpotJvms {
         }
     }
 
-    /// Finds the JVMs that are there and attaches to those that are profiled, several at a time. It takes as long as the
-    /// slowest of them, and not much longer than [`FIRST`]: those whose turn has not come by then are met when they run.
+    /// Finds the running JVMs and attaches to the profiled ones, several at a time. The call takes as long as the
+    /// slowest of them, and not much longer than [`FIRST`]. JVMs that got no slot by then are attached to when they
+    /// run.
     pub(super) fn attach_all(&mut self, world: &mut World, stop: &Control) {
         let wanted: Option<Vec<u32>> = match &self.target {
             Target::All | Target::Groups(_) => None,
@@ -163,7 +163,7 @@ impl HotSpotJvms {
             if self.under_way() == 0 {
                 return;
             }
-            // While some are slow to answer the others keep what they have logged.
+            // While some JVMs are slow to reply, the leases of the others must not end.
             if renewed.elapsed() >= RENEW {
                 self.renew(&mut world.symbolizer);
                 renewed = Instant::now();
@@ -172,7 +172,7 @@ impl HotSpotJvms {
         }
     }
 
-    /// Takes in what happened to processes in a window: JVMs that begin and end.
+    /// Processes a window's events: JVMs that start and exit.
     pub(super) fn notice(&mut self, world: &World, events: &[ProcessEvent]) {
         let (window, has_ended) = (world.window, |tgid| world.processes.has_ended(tgid));
         for (_, tgid) in self.leaving.extract_if(.., |(since, _)| *since < window) {
@@ -185,10 +185,11 @@ impl HotSpotJvms {
                     self.mapped.insert(tgid, event.at);
                 }
                 EventKind::Comm { exec: true, .. } => self.replace(window, tgid),
-                // Whoever had the number has ended.
+                // The process that had this pid before has exited.
                 EventKind::Fork { parent } if event.is_leader() => {
                     self.replace(window, tgid);
-                    // It has a copy of its parent's JVM, and is met if it runs before it executes something else.
+                    // The child has a copy of its parent's JVM, and gets an entry if it runs before it executes another
+                    // program.
                     if self.entries.contains_key(parent) {
                         self.mapped.entry(tgid).or_default();
                     }
@@ -207,7 +208,7 @@ impl HotSpotJvms {
         self.leaving.extend(left);
     }
 
-    /// Another program has the number now.
+    /// Another program has the pid now.
     fn replace(&mut self, window: u64, tgid: u32) {
         self.forget_unmet(tgid);
         self.leaving.retain(|(_, left)| *left != tgid);
@@ -219,11 +220,11 @@ impl HotSpotJvms {
         self.queue.retain(|queued| queued.tgid != tgid);
     }
 
-    /// Attaches to the JVMs that have just mapped `libjvm.so`. Until it is known how its stacks are walked those of a JVM that
-    /// starts do not reach the root.
+    /// Attaches to the JVMs that have just mapped `libjvm.so`. Until its unwind description is known, the stacks of a
+    /// starting JVM do not reach the root.
     pub(super) fn attach_new(&mut self, world: &mut World) {
         let HotSpotJvms { mapped, entries, queue, .. } = self;
-        // Those that were there before had no turn, and have it when they run.
+        // JVMs from before the run that got no slot wait until they run.
         let begun = |tgid: &u32, at: &mut MonoNs| {
             *at != MonoNs::default() && !entries.contains_key(tgid) && world.walks(*tgid)
         };
@@ -232,9 +233,9 @@ impl HotSpotJvms {
         self.advance(&mut world.symbolizer);
     }
 
-    /// Looks at who ran in a window: a JVM that came during the run is attached to when it is first seen to run, if it was
-    /// not before, and the exact identity of each JVM is that of its stacks. What ran under its number before an exec is no
-    /// JVM, or another one.
+    /// Processes the list of programs that ran in a window. A JVM that started during the run is attached to when it is
+    /// first seen to run, unless that happened before. Its stacks give each JVM its exact identity. A program before an
+    /// exec of the same process is no JVM, or another one.
     pub(super) fn identify(&mut self, ran: &[(ProcessId, u64)], world: &mut World) {
         let World { processes, symbolizer, .. } = world;
         for process in ran.iter().map(|(process, _)| *process).filter(|id| !processes.is_former(*id)) {
@@ -253,12 +254,12 @@ impl HotSpotJvms {
         }
     }
 
-    /// Whether a JVM has still something to tell.
+    /// Whether an attach is pending.
     pub(super) fn is_attaching(&self) -> bool {
         !self.queue.is_empty() || self.under_way() > 0
     }
 
-    /// Renews the leases, and takes the results of attaches that are done.
+    /// Renews the leases, and takes the results of finished attaches.
     pub(super) fn renew(&mut self, symbolizer: &mut Symbolizer) {
         let lease = self.options.lease;
         let until =
@@ -267,13 +268,13 @@ impl HotSpotJvms {
         for entry in self.entries.values_mut() {
             entry.describe_again(&self.options, &self.described.0);
             if let Some(attached) = entry.attached() {
-                // A log that can no longer be written to is the end of its lease; its reader notices.
+                // A log that can no longer be written to ends its lease; its reader notices.
                 let _ = if entry.log.given_up { attached.end_lease() } else { attached.renew_lease(until) };
             }
         }
     }
 
-    /// Notes how far the logs have been read.
+    /// Records how far the logs have been read.
     pub(super) fn note_read(&mut self, logs: &[(ProcessId, LogStats)]) {
         for entry in self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry)) {
             if let Some((_, stats)) = logs.iter().find(|(process, _)| Some(*process) == entry.bound) {
@@ -282,33 +283,33 @@ impl HotSpotJvms {
         }
     }
 
-    /// The end of sampling: waits for attaches under way, so that nothing of ours stays in a JVM's file system. Those that
-    /// are interrupted clean up and end.
+    /// Waits for pending attaches at the end of sampling, so that no file of the profiler stays in a JVM's file system.
+    /// Interrupted attaches clean up and end.
     pub(super) fn wait_for_attaches(&mut self, symbolizer: &mut Symbolizer) {
         self.queue.clear();
         self.ask_nobody_else();
         self.join(true, symbolizer);
     }
 
-    /// Nobody but the JVMs themselves is waited for any more.
+    /// Stops all waits for the kubelet's answers: from now on only JVMs are waited for.
     fn ask_nobody_else(&self) {
         self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::close);
     }
 
-    /// The part that ends with `window` is over: how each was kept from running in it. Of one that has ended nobody knows any
-    /// more.
+    /// Ends the part whose last window is `window`: records how each JVM was throttled in it. Throttling of a JVM that
+    /// has exited is unknown.
     pub(super) fn end_part(&mut self, window: u64) {
         let throttled = self.measure();
         self.throttled.insert(window, throttled);
     }
 
-    /// How each was kept from running since this was asked the last time.
+    /// How each JVM was throttled since the last call.
     pub(super) fn measure(&mut self) -> Throttled {
         let entries = self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry));
         entries.filter_map(|entry| Some((entry.id(), entry.measure(&self.hierarchies)?))).collect()
     }
 
-    /// Takes the results of attaches that are done; `wait`: of all.
+    /// Takes the results of finished attaches; `wait`: of all.
     fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) {
         for entry in self.entries.values_mut() {
             for result in entry.join(wait, symbolizer) {
@@ -317,7 +318,7 @@ impl HotSpotJvms {
         }
     }
 
-    /// Takes what is done, and begins with those whose turn it is.
+    /// Takes finished results, and starts as many queued attaches as there are free slots.
     fn advance(&mut self, symbolizer: &mut Symbolizer) {
         self.join(false, symbolizer);
         while self.under_way() < self.at_once
@@ -330,13 +331,13 @@ impl HotSpotJvms {
         }
     }
 
-    /// How often names were had, or were not, by result.
+    /// How many attempts to get names had each result.
     pub(super) fn results(&self) -> &BTreeMap<String, u64> {
         &self.results
     }
 
-    /// Closes what JVMs are named by that ended in earlier windows, unless stacks of theirs wait: in a long run there are
-    /// thousands.
+    /// Closes the symbol sources of JVMs that exited in earlier windows, unless their stacks still wait: a long run has
+    /// thousands of such JVMs.
     pub(super) fn close_ended(&mut self, world: &mut World) {
         let ended = self.ended.iter_mut().filter(|(window, _)| *window < world.window);
         for entry in ended.map(|(_, entry)| entry).filter(|entry| !entry.is_closed()) {
@@ -346,18 +347,18 @@ impl HotSpotJvms {
         }
     }
 
-    /// How many have no names, or not all, since there was no room to read them.
+    /// How many JVMs lack some or all names because there was no room to read them.
     pub(super) fn unread(&self) -> usize {
         self.all().filter(|entry| entry.is_unread()).count()
     }
 
-    /// All of this part.
+    /// All JVMs of this part.
     fn all(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values().chain(self.ended.iter().map(|(_, entry)| entry))
     }
 
-    /// Forgets JVMs that have ended: those of the last part that was told of now, those of this part, whose last window that
-    /// is, with the next one. Later parts may wait to tell of those that ended in them.
+    /// Forgets exited JVMs: those of the part before now, those of this part (`last` is its last window) with the next
+    /// call. JVMs that exited in later parts are not reported yet.
     pub(super) fn forget_ended(&mut self, last: u64, symbolizer: &mut Symbolizer) {
         let mut left = Vec::new();
         for (_, mut entry) in self.ended.extract_if(.., |(window, _)| *window <= last) {
@@ -372,17 +373,17 @@ impl HotSpotJvms {
         }
     }
 
-    /// Ends the leases: the agents write no more and free what they hold.
+    /// Ends the leases: the agents stop writing and free their memory.
     pub(super) fn release(&self) {
         for entry in self.entries.values() {
             if let Some(attached) = entry.attached() {
-                // The JVM may be gone, and its memory with it.
+                // The JVM may have exited, and its memory with it.
                 let _ = attached.end_lease();
             }
         }
     }
 
-    /// What the report says of each JVM that was attached to or ran, the busiest first.
+    /// The report's rows of all JVMs that were attached to or ran, the busiest first.
     pub(super) fn report_rows(&mut self, part: &PartEnd<'_>) -> Vec<JvmReport> {
         let later = self.throttled.split_off(&(part.window + 1));
         let throttled =
@@ -393,7 +394,7 @@ impl HotSpotJvms {
         reports
     }
 
-    /// Starts the thread that attaches to a JVM: one that was found, or one that has just begun.
+    /// Starts the thread that attaches to a JVM.
     fn begin(&mut self, tgid: u32, met: Met) {
         let late = met.is_late();
         let inquiry = Inquiry {
@@ -416,8 +417,8 @@ impl HotSpotJvms {
         }
     }
 
-    /// Says whose names come late: what is read out of memory is there as soon as it runs, and nothing comes of one that
-    /// refused.
+    /// Reports whose names come late. Names from memory are there as soon as the JVM runs, and a JVM that refused has
+    /// no names to wait for.
     pub(super) fn report_readiness(&self, readiness: &mut Readiness) {
         self.queue.iter().for_each(|queued| readiness.set(queued.tgid, NameDelay::Undecided));
         for (tgid, entry) in &self.entries {
@@ -429,7 +430,7 @@ impl HotSpotJvms {
         }
     }
 
-    /// Attaches that are not done.
+    /// Number of pending attaches.
     fn under_way(&self) -> usize {
         self.entries.values().filter(|entry| entry.is_open()).count()
     }

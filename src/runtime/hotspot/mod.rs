@@ -1,4 +1,4 @@
-//! JVMs: found, asked for the names of their code by the agent or read out of their memory, followed to their end.
+//! JVMs: finds them, gets names of their code from the agent or from memory, and follows them to their end.
 
 mod agent_rule;
 mod inquiry;

@@ -22,7 +22,7 @@ impl Stage for HotSpotJvms {
     }
 
     fn on_begin(&mut self, _: &mut World) {
-        // Attaching took its time: what was throttled in that is not of the profile's seconds.
+        // Attaching took time: throttling during that time does not belong to the profile.
         self.measure();
     }
 
@@ -48,7 +48,7 @@ impl Stage for HotSpotJvms {
 
     fn on_tick(&mut self, world: &mut World) {
         self.hand_on_descriptions(world);
-        // Those of which the last window was taken in.
+        // Closes the JVMs whose last window has been processed.
         self.close_ended(world);
     }
 

@@ -1,4 +1,4 @@
-//! Real programs' addresses, looked up by blazesym and by `addr2line`.
+//! Compares blazesym with `addr2line` on addresses of real programs.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use super::super::shared::{self, SharedDwarf};
 use super::super::symbol_file::SymbolFile;
 use super::*;
 
-/// Addresses of each file.
+/// Addresses that are looked up in each file.
 const ADDRESSES: u64 = 4000;
 
-/// What one file's comparison came through.
+/// Result of comparing one file.
 #[derive(Debug, Default)]
 struct Seen {
     functions: usize,
@@ -25,7 +25,7 @@ fn elf(path: &Path) -> Elf {
     Elf::read(File::open(path).unwrap()).unwrap()
 }
 
-/// Looks up addresses all over the code of the program that `path` is about.
+/// Looks up addresses all over the code of `program`, by the debug information of `path`.
 fn compare(path: &Path, program: &Path) -> Seen {
     let oracle = shared::context(&elf(path), None).unwrap();
     let program = elf(program);
@@ -40,11 +40,11 @@ fn compare(path: &Path, program: &Path) -> Seen {
         seen.functions += usize::from(theirs.function.is_some());
         seen.inlined += theirs.inlined.len();
         seen.lines += usize::from(theirs.own.line > 0);
-        // Between two functions there are lines in tables, and nobody asks.
+        // `addr2line` also returns lines between two functions, where no code runs.
         let Some(mut ours) = ours.or_else(|| theirs.function.as_ref().map(|_| SourceCode::default())) else {
             continue;
         };
-        // Where the symbol table says the same, it is not said twice.
+        // blazesym's function is left out where the symbol table has the same one.
         ours.function = theirs.function.clone();
         if ours != theirs {
             seen.differences.push((address, ours, theirs));
@@ -53,7 +53,7 @@ fn compare(path: &Path, program: &Path) -> Seen {
     seen
 }
 
-/// Compares a program that has its own debug information, and wants no difference.
+/// Compares a program that has its own debug information; there must be no difference.
 fn same(path: &Path) -> Seen {
     same_of(path, path)
 }
@@ -123,7 +123,7 @@ fn programs_of_rust_are_read_as_by_addr2line() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("program");
     assert!(same(Path::new("/proc/self/exe")).functions > 100);
-    // The compiler may lie where only its owner may go, and this test runs as nobody then.
+    // Only rustc's owner may be able to run it, and this test may run as `nobody`.
     let rustc = Command::new("rustc").arg("--version").output();
     if !rustc.is_ok_and(|version| version.status.success()) {
         println!("rustc cannot be run by this user: this test's own binary is all that was compared");

@@ -1,44 +1,43 @@
-//! What the table says of one function (`runtime._func`).
+//! The table's record of one function (`runtime._func`).
 
 use super::header::{GoTableHeader, Version};
 use super::image::{Image, number, word};
 use super::module::ModuleData;
 use super::values::{ReadAllowance, Values};
 
-/// The table of values that says which inlined call an instruction belongs to (`abi.PCDATA_InlTreeIndex`).
+/// Index of the value table that gives the inlined call of an instruction (`abi.PCDATA_InlTreeIndex`).
 const INLINED: u32 = 2;
-/// The data that describes the inlined calls (`abi.FUNCDATA_InlTree`).
+/// Index of the data that describes the inlined calls (`abi.FUNCDATA_InlTree`).
 const TREE: u32 = 3;
-/// Flags: the outermost function of a stack; one that takes another stack (`abi.FuncFlag`; Go 1.16 has none).
+/// Flags: the outermost function of a stack; one that switches to another stack (`abi.FuncFlag`; Go 1.16 has none).
 const TOP: u8 = 1;
 const OTHER_STACK: u8 = 2;
-/// Characters of a path that are read.
+/// Bytes of a path that are read.
 const MAX_PATH: usize = 4096;
-/// There is none.
+/// An absent value.
 const NONE: u32 = u32::MAX;
 
-/// A function.
 #[derive(Clone, Debug)]
 pub(super) struct GoFunction {
     pub(super) entry: u64,
     pub(super) end: u64,
-    /// Where its name begins.
+    /// Offset of the function's name.
     pub(super) name: u32,
-    /// Tables of values: of bytes on the stack above the return address. 0 if there is none, or if it is not all the truth.
+    /// Offset of the value table of bytes on the stack above the return address. 0 if absent or not reliable.
     pub(super) depths: u32,
-    /// Tables of values: of files, of lines, of inlined calls. 0 if there is none.
+    /// Offsets of the value tables of files, of lines, of inlined calls. 0 if absent.
     pub(super) files: u32,
     pub(super) lines: u32,
     pub(super) inlined: u32,
-    /// Where its unit's files begin.
+    /// Index of the unit's first file.
     unit: u32,
-    /// Where the description of inlined calls is: an address in Go 1.16, from 1.18 on the distance from a place that the
-    /// module's data tell.
+    /// Place of the description of inlined calls: an address in Go 1.16, from 1.18 on an offset from an address that
+    /// the module data contains.
     pub(super) tree: Option<u64>,
 }
 
 impl GoFunction {
-    /// The function that has code at `pc`.
+    /// The function that contains `pc`.
     pub(super) fn at(
         image: &dyn Image,
         header: &GoTableHeader,
@@ -58,7 +57,7 @@ impl GoFunction {
         (function.entry..function.end).contains(&pc).then_some(function)
     }
 
-    /// The function of this number, by address.
+    /// The function with this index, counted by address.
     pub(super) fn numbered(
         image: &dyn Image,
         header: &GoTableHeader,
@@ -69,7 +68,7 @@ impl GoFunction {
         let size = row(header);
         let at = header.rows.checked_add(index * 2 * u64::from(size))?;
         let at = header.rows.checked_add(word(image, at.checked_add(u64::from(size))?, size)?)?;
-        // The function's own entry, as in the row, then the rest.
+        // The record begins with the function's start, as the row does.
         if entry >= end || code(module, header, word(image, at, size)?)? != entry {
             return None;
         }
@@ -94,7 +93,7 @@ impl GoFunction {
         })
     }
 
-    /// The value at `pc` of one of its tables, -1 without the table; `None` if the table cannot be read.
+    /// The value at `pc` in one of the function's tables, -1 without the table. `None` if the table cannot be read.
     pub(super) fn value(
         &self,
         image: &dyn Image,
@@ -110,7 +109,7 @@ impl GoFunction {
         values.find(|value| pc < value.end).map(|value| value.value)
     }
 
-    /// One of its tables; `None` if it is not there.
+    /// One of the function's tables; `None` if it is absent.
     pub(super) fn values<'i>(
         &self,
         image: &'i dyn Image,
@@ -123,7 +122,7 @@ impl GoFunction {
         Some(Values::new(image, allowance, address, self.entry, header.quantum))
     }
 
-    /// The name of its unit's file of this number.
+    /// The name of the file with this number in the function's unit.
     pub(super) fn file(&self, image: &dyn Image, header: &GoTableHeader, file: i32) -> Option<Vec<u8>> {
         let index = u64::from(self.unit) + u64::from(u32::try_from(file).ok()?);
         let at = header.units.checked_add(index * 4).filter(|&at| self.unit != NONE && at < header.files)?;
@@ -136,7 +135,7 @@ fn row(header: &GoTableHeader) -> u8 {
     if header.version == Version::Go116 { header.word } else { 4 }
 }
 
-/// Where the function of this number begins; that behind the last one is where the last one ends.
+/// The start of the function with this index; the index after the last function gives the end of the last one.
 fn start(image: &dyn Image, header: &GoTableHeader, module: &ModuleData, index: u64) -> Option<u64> {
     let size = row(header);
     let at = header.rows.checked_add(index * 2 * u64::from(size))?;

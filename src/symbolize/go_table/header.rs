@@ -1,22 +1,22 @@
-//! The beginning of a line table: its version, and where its parts are.
+//! The header of a line table: its version, and where its parts are.
 
 use super::image::{GO_1_16, GO_1_18, Image, is_beginning, word};
 
-/// Functions of one program; the largest have half a million.
+/// Functions of one program, at most; the largest have half a million.
 const MAX_FUNCTIONS: u64 = 1 << 26;
 
-/// What changed from one version of the table to the next.
+/// Versions of the table that differ in their format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// Go 1.16 and 1.17: code by its address.
+    /// Go 1.16 and 1.17: code is given by its address.
     Go116,
-    /// Go 1.18 and 1.19: code by its distance from where the text begins.
+    /// Go 1.18 and 1.19: code is given by its distance from the start of the text.
     Go118,
-    /// From Go 1.20 on: functions have the line at which they begin, inlined calls no file and line of their own.
+    /// Go 1.20 and later: functions have their first line; inlined calls have no file and line of their own.
     Go120,
 }
 
-/// Where the parts of a table are: addresses.
+/// The format of a table, and the addresses of its parts.
 #[derive(Clone, Debug)]
 pub(super) struct GoTableHeader {
     pub(super) base: u64,
@@ -26,20 +26,20 @@ pub(super) struct GoTableHeader {
     /// Bytes of a pointer.
     pub(super) word: u8,
     pub(super) functions: u64,
-    /// Names of functions, each ended by a zero.
+    /// Names of functions, each NUL-terminated.
     pub(super) names: u64,
-    /// For each unit its files, as numbers of 4 bytes.
+    /// For each unit its files, as offsets of 4 bytes in `files`.
     pub(super) units: u64,
-    /// Names of files, each ended by a zero.
+    /// Names of files, each NUL-terminated.
     pub(super) files: u64,
-    /// What holds from which instruction on.
+    /// Tables of values, by instruction.
     pub(super) values: u64,
-    /// Where functions begin, then what is known of each.
+    /// Where functions begin, then the record of each.
     pub(super) rows: u64,
 }
 
 impl GoTableHeader {
-    /// Reads the header that may stand at `base`.
+    /// Reads the header at `base`, if there is one.
     pub(super) fn read(image: &dyn Image, base: u64) -> Option<GoTableHeader> {
         let mut beginning = [0; 8];
         if image.read(base, &mut beginning) < beginning.len() || !is_beginning(&beginning) {
@@ -71,7 +71,7 @@ impl GoTableHeader {
         sound.then_some(header)
     }
 
-    /// The text at `at` of the part `start..end`, if one begins there.
+    /// The text at offset `at` of the part `start..end`, if a text begins there.
     pub(super) fn text(
         &self,
         image: &dyn Image,
@@ -87,7 +87,7 @@ impl GoTableHeader {
         }
         let max = max.min(usize::try_from(end - address).unwrap_or(max));
         let mut text = Vec::new();
-        // Most are short.
+        // Most texts are short.
         for size in [128, max] {
             text.resize(size.min(max), 0);
             let got = image.read(address, &mut text);

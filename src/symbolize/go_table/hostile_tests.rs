@@ -1,4 +1,4 @@
-//! Tables of each version, as Go writes them and as nobody does.
+//! Line tables of each version, as Go writes them and falsified.
 
 use std::ops::{ControlFlow, Range};
 
@@ -67,12 +67,12 @@ fn the_stack_is_known_where_nothing_but_the_return_address_is_on_it() {
         (work..work + 0x10, OnStack::ReturnAddress),
         (work + 0x10..work + 0xf0, OnStack::Frame),
         (work + 0xf0..work + 0xf8, OnStack::ReturnAddress),
-        // Nothing is said of the last bytes.
+        // The table says nothing of the last bytes.
         (work + 0xf8..work + LENGTH, OnStack::Frame),
     ];
     assert_eq!(stacks_of(program(Made::Go118)), expected);
     assert_eq!(stacks_of(program(Made::Go120)), expected);
-    // Go 1.16 does not say which functions take another stack.
+    // Go 1.16 does not say which functions switch to another stack.
     let unknown = [(MAIN..work, OnStack::Frame), (work..work + LENGTH, OnStack::Frame)];
     assert_eq!(stacks_of(program(Made::Go116)), unknown);
 }
@@ -80,15 +80,15 @@ fn the_stack_is_known_where_nothing_but_the_return_address_is_on_it() {
 #[test]
 fn without_the_place_of_inlined_calls_the_line_is_not_the_functions() {
     let mut file = program(Made::Go120);
-    // All that may be the place: the last words of the module's data.
+    // Clears each candidate for the base: the last words of the module data.
     file[0x3000 + 36 * 8..0x3000 + 49 * 8].fill(0);
     let inlined = MAIN + LENGTH + 0x20;
     assert_eq!(calls_of(file.clone(), inlined), ["main.work[...] :0"]);
     assert_eq!(calls_of(file, inlined - 1), ["main.work[...] /src/main.go:12"]);
 }
 
-/// Tables in which one byte, or all from there on, is another one: whatever they say, it is said of a function that has
-/// the address, and nothing of it takes long.
+/// Tables in which one byte, or all bytes from one on, are changed. Each answer still names a function that has the
+/// address, and none takes long.
 #[test]
 fn tables_that_lie_name_nothing_or_a_function() {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -123,16 +123,16 @@ fn tables_that_lie_name_nothing_or_a_function() {
     assert!(named.iter().all(|&count| count > 1000), "{named:?}");
 }
 
-/// Inlined calls that were called by each other, for ever.
+/// Inlined calls that call each other in a circle.
 #[test]
 fn calls_that_go_round_in_a_circle_are_left_out() {
     let mut file = program(Made::Go120);
-    // `mix` was called from where `rotate`'s code is, and that by `mix`.
+    // `mix` was called from the code of `rotate`, and `rotate` from `mix`.
     file[0x2840 + 8] = 0x50;
     assert_eq!(calls_of(file, MAIN + LENGTH + 0x20), ["main.work[...] :0"]);
 }
 
-/// Only a file of many pages could say so: here one that says that it has them.
+/// Only a file of many pages can have so many functions; this file claims to have them.
 #[test]
 fn counts_without_end_are_refused() {
     for count in [0, u64::MAX, u64::MAX / 2, 1 << 40, 3] {

@@ -2,28 +2,28 @@
 
 use std::ops::Range;
 
-/// Begins each line table: the version is in the first byte (`internal/abi.PCLnTabMagic`).
+/// Each line table begins with one of these; the first byte depends on the version (`internal/abi.PCLnTabMagic`).
 pub(super) const MAGICS: [u32; 3] = [GO_1_16, GO_1_18, GO_1_20];
 pub(super) const GO_1_16: u32 = 0xffff_fffa;
 pub(super) const GO_1_18: u32 = 0xffff_fff0;
 pub(super) const GO_1_20: u32 = 0xffff_fff1;
 
-/// The sections that have nothing but the table: of programs, and of those that can be loaded anywhere.
+/// Sections that contain only the table: of programs, and of programs that can be loaded anywhere.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
-/// The sections that only Go has. Foreign linkers move the table into another one, but not these.
+/// Sections that only Go has. Foreign linkers move the table into another section, but keep these.
 const MARKS: [&str; 2] = [".note.go.buildid", ".go.buildinfo"];
-/// Bytes that are searched for the table in one file; the largest Go programs have 300 MiB.
+/// Bytes searched for the table in one file; the largest Go programs have 300 MiB.
 const MAX_SEARCHED: u64 = 512 << 20;
-/// Places in one file that look like a table's beginning.
+/// Places in one file that look like the beginning of a table.
 const MAX_TABLES: usize = 16;
-/// Bytes that are searched at a time.
+/// Bytes searched at a time.
 const PIECE: usize = 64 << 10;
-/// Bytes of a table's beginning that are always the same.
+/// Bytes of a table's beginning that have known values.
 const BEGINNING: usize = 8;
 
-/// A program's file.
+/// The file of a program.
 pub(crate) trait Image {
-    /// As many of `buffer`'s bytes as the file has from a virtual address on.
+    /// Reads as many bytes from a virtual address on as `buffer` takes and the file has. Returns their number.
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
     /// The addresses that are mapped from the file.
     fn mapped(&self) -> Vec<MappedImage>;
@@ -31,9 +31,9 @@ pub(crate) trait Image {
     fn is_code(&self, addresses: Range<u64>) -> bool;
     /// The address of a section.
     fn section(&self, name: &str) -> Option<u64>;
-    /// The relocations that the loader applies, each of 24 bytes (`Elf64_Rela`).
+    /// The relocations that the loader applies, 24 bytes each (`Elf64_Rela`).
     fn relocations(&self) -> Option<Range<u64>>;
-    /// The type of a relocation that puts an address of the file itself.
+    /// The type of relocations that write an address of the file itself.
     fn relative(&self) -> u32;
 }
 
@@ -44,14 +44,14 @@ pub(crate) struct MappedImage {
     pub(crate) writable: bool,
 }
 
-/// A number of 4 or 8 bytes.
+/// Reads a number of 4 or 8 bytes.
 pub(super) fn word(image: &dyn Image, address: u64, size: u8) -> Option<u64> {
     let mut bytes = [0; 8];
     let wanted = bytes.get_mut(..usize::from(size))?;
     (image.read(address, wanted) == wanted.len()).then_some(u64::from_le_bytes(bytes))
 }
 
-/// A number of 4 bytes.
+/// Reads a number of 4 bytes.
 pub(super) fn number(image: &dyn Image, address: u64) -> Option<u32> {
     let mut bytes = [0; 4];
     (image.read(address, &mut bytes) == 4).then_some(u32::from_le_bytes(bytes))
@@ -63,7 +63,7 @@ pub(super) fn tables(image: &dyn Image) -> Vec<u64> {
     if !named.is_empty() {
         return named;
     }
-    // A file without section headers has no `.text` either.
+    // A file without section headers has no `.text` either, and must be searched.
     let searched = image.section(".text").is_none() || MARKS.iter().any(|mark| image.section(mark).is_some());
     if searched { search(image) } else { Vec::new() }
 }
@@ -84,13 +84,13 @@ fn search(image: &dyn Image) -> Vec<u64> {
     tables
 }
 
-/// Whether a table may begin so: magic, two zeros, bytes of the smallest instruction, bytes of a pointer.
+/// Whether a table may begin like this: magic, two zeros, bytes of the smallest instruction, bytes of a pointer.
 pub(super) fn is_beginning(bytes: &[u8]) -> bool {
     matches!(bytes, &[a, b, c, d, 0, 0, 1 | 2 | 4, 4 | 8, ..] if MAGICS.contains(&u32::from_le_bytes([a, b, c, d])))
 }
 
-/// Shows `each` the bytes of a range piece by piece, until it has enough. Each piece ends with the first `overlap` - 1
-/// bytes of the next one, so that nothing is cut in two.
+/// Passes the bytes of a range to `each`, piece by piece, until `each` returns false. Each piece ends with the first
+/// `overlap` - 1 bytes of the next one, so that nothing is cut in two.
 pub(super) fn pieces(
     image: &dyn Image,
     addresses: Range<u64>,

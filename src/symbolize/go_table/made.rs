@@ -1,23 +1,21 @@
-//! Small programs with a line table, for tests and for `fuzz/targets/go_table.rs`: of versions whose Go is not at hand, and
-//! to lie about. They have no section headers.
+//! Small programs with a line table, for tests and for `fuzz/targets/go_table.rs`: of versions whose Go is not
+//! installed, and to falsify. They have no section headers.
 
 /// Versions of the table.
 pub const VERSIONS: [Made; 3] = [Made::Go116, Made::Go118, Made::Go120];
-/// The first byte of the code of `main.main`, in the file and in memory; `main.work` follows, with two inlined calls.
+/// File offset and address of the code of `main.main`. `main.work` follows, with two inlined calls.
 pub const MAIN: u64 = 0x1000;
 /// Bytes of each function.
 pub const LENGTH: u64 = 0x100;
 const ALL: u32 = LENGTH as u32;
-/// Where the table is.
 const TABLE: u64 = 0x2000;
-/// Where the module's data are.
 const MODULE: u64 = 0x3000;
-/// From where inlined calls are counted, and how far from there those of `main.work` are.
+/// Base of the inlined calls, and the offset of those of `main.work`.
 const GOFUNC: u64 = 0x2800;
 const TREE: u64 = 0x40;
 const SIZE: usize = 0x3200;
 
-/// Which Go wrote a program.
+/// The Go version that writes a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
     /// Go 1.16 or 1.17.
@@ -28,7 +26,7 @@ pub enum Made {
     Go120,
 }
 
-/// A part that grows.
+/// A part of the table that grows.
 #[derive(Default)]
 struct Part(Vec<u8>);
 
@@ -45,7 +43,7 @@ impl Part {
         at
     }
 
-    /// A table of values, each with the byte of the function behind which it does not hold any more.
+    /// Adds a table of values, each with the byte of the function at which it ends.
     fn values(&mut self, values: &[(i32, u32)]) -> u32 {
         let (mut before, mut at) = (-1, 0);
         let table = u32::try_from(self.0.len()).expect("small");
@@ -70,7 +68,7 @@ struct Function {
     tree: bool,
 }
 
-/// An ELF file with the two functions.
+/// An ELF file with these two functions.
 #[must_use]
 pub fn program(version: Made) -> Vec<u8> {
     let mut file = vec![0; SIZE];
@@ -83,7 +81,7 @@ pub fn program(version: Made) -> Vec<u8> {
     put(24, &MAIN.to_le_bytes());
     put(32, &64_u64.to_le_bytes());
     put(54, &[56, 0, 2, 0]);
-    // What is executed, and what is written to: all in their places.
+    // An executable and a writable segment; file offsets are addresses.
     for (header, flags, start, size) in [(64, 5, MAIN, 0x1000), (64 + 56, 6, TABLE, SIZE as u64 - TABLE)] {
         put(header, &[1, 0, 0, 0, flags]);
         for field in [8, 16] {
@@ -146,7 +144,7 @@ pub fn program(version: Made) -> Vec<u8> {
     file
 }
 
-/// Where functions begin, and what is known of them.
+/// Where functions begin, and the record of each.
 fn rows(version: Made, functions: &[Function]) -> Vec<u8> {
     let wide = version == Made::Go116;
     let number = |value: u64| value.to_le_bytes()[..if wide { 8 } else { 4 }].to_vec();

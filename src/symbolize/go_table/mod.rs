@@ -1,9 +1,9 @@
 //! Go's own line table (`.gopclntab`): functions, inlined calls, files and lines of Go code.
 //!
-//! Go's runtime needs the table to walk stacks, so no `strip` can remove it: programs built with `-ldflags="-s -w"` have
-//! nothing else. The table is read piece by piece where an address needs it (a kubelet's has 30 MiB), nothing of it is
-//! held, and nothing of it is trusted. Sources: Go 1.16 to 1.27, `cmd/link/internal/ld/pcln.go`, `runtime/symtab.go`,
-//! `runtime/symtabinl.go`, `debug/gosym/pclntab.go`.
+//! Go's runtime needs the table to unwind stacks, so no `strip` can remove it: programs built with `-ldflags="-s -w"`
+//! have nothing else. The table is read piece by piece where an address needs it (a kubelet's has 30 MiB). Nothing of
+//! it is kept, and nothing of it is trusted. Sources: Go 1.16 to 1.27, `cmd/link/internal/ld/pcln.go`,
+//! `runtime/symtab.go`, `runtime/symtabinl.go`, `debug/gosym/pclntab.go`.
 
 mod function;
 mod header;
@@ -28,7 +28,7 @@ pub(crate) use stack::OnStack;
 use trees::Trees;
 use values::ReadAllowance;
 
-/// Inlined calls of one address; Go's compiler stops far below.
+/// Inlined calls of one address, at most; Go's compiler stops far below.
 const MAX_INLINED: usize = 128;
 /// Bytes of a name that are read.
 const MAX_NAME: usize = 16 << 10;
@@ -36,7 +36,7 @@ const MAX_NAME: usize = 16 << 10;
 /// A function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GoCall {
-    /// Its name, as Go's stack traces write it.
+    /// Its name, as in Go's stack traces.
     pub(crate) name: Vec<u8>,
     /// Source file, as the compiler wrote it.
     pub(crate) file: Option<Vec<u8>>,
@@ -44,7 +44,7 @@ pub(crate) struct GoCall {
     pub(crate) line: u32,
 }
 
-/// Where the line table of one file is, and what its code is.
+/// The line table of one file, and the code that it describes.
 #[derive(Debug)]
 pub(crate) struct GoTable {
     header: GoTableHeader,
@@ -53,7 +53,7 @@ pub(crate) struct GoTable {
 }
 
 impl GoTable {
-    /// Finds the table of a program. `None` if it has none, or one that contradicts itself.
+    /// Finds the table of a program. `None` if there is no table, or only one that contradicts itself.
     pub(crate) fn find(image: &dyn Image) -> Option<GoTable> {
         let found = |base| {
             let header = GoTableHeader::read(image, base)?;
@@ -65,25 +65,25 @@ impl GoTable {
         Some(GoTable { header, module, trees })
     }
 
-    /// Whether the code at `address` is Go's.
+    /// Whether the code at `address` is Go code.
     pub(crate) fn covers(&self, address: u64) -> bool {
         (self.module.first..self.module.end).contains(&address)
     }
 
-    /// The functions at `address`, innermost first: the last one is the function that has code of its own, the others
-    /// were inlined into it. Empty if the table does not know.
+    /// The functions at `address`, innermost first: the last one is the outer function, into which the others were
+    /// inlined. Empty if the table does not describe `address`.
     pub(crate) fn calls(&self, image: &dyn Image, address: u64) -> Vec<GoCall> {
         let function = Some(address).filter(|&address| self.covers(address));
         let function = function.and_then(|at| GoFunction::at(image, &self.header, &self.module, at));
         let Some(function) = function else { return Vec::new() };
         let Some(name) = self.name(image, function.name) else { return Vec::new() };
-        // What is known of no line is known of its function all the same.
+        // Even if the lines cannot be read, the function is known.
         self.unfolded(image, &function, &name, address)
             .unwrap_or_else(|| vec![GoCall { name: for_print(&name), file: None, line: 0 }])
     }
 
-    /// The function, and what was inlined into it. `None` if that cannot be read: then the line is not the function's own
-    /// either.
+    /// The function, and the calls inlined into it. `None` if these cannot be read: then the line may not be the
+    /// function's own.
     fn unfolded(
         &self,
         image: &dyn Image,
@@ -118,7 +118,7 @@ impl GoTable {
     }
 }
 
-/// A name as Go prints it: what stands for the type arguments of a generic function is its compiler's affair
+/// A name as Go prints it. The compiler's representation of the type arguments of a generic function is left out
 /// (`runtime.funcNamePiecesForPrint`).
 fn for_print(name: &[u8]) -> Vec<u8> {
     let open = name.iter().position(|&b| b == b'[');

@@ -1,51 +1,51 @@
-//! What Go's linker notes of a program for its runtime (`runtime.moduledata`): where the code is that the line table
-//! describes. No symbol leads there in a stripped file; but it begins with pointers to the table and to each of its
-//! parts, and nothing else does.
+//! The data about a program that Go's linker writes for Go's runtime (`runtime.moduledata`): where the code of the line
+//! table is. In a stripped file, no symbol leads to the data. The data begins with pointers to the table and to each of
+//! its parts, and no other data does.
 
 use super::header::{GoTableHeader, Version};
 use super::image::{Image, MappedImage, aligned, pieces, word};
 
-/// Pointers that are read: the fields that are asked for are among the first ones.
+/// Words that are read: all needed fields are among the first ones.
 const WORDS: usize = 49;
-/// Where the parts of the table stand: pointer, length, capacity each.
+/// Positions of the pointers to the table's parts: pointer, length, capacity each.
 const PARTS: [usize; 6] = [1, 4, 7, 10, 13, 16];
 const FUNCTIONS: usize = 17;
 const FIRST: usize = 20;
 const END: usize = 21;
 const TEXT: usize = 22;
-/// The field from which the descriptions of inlined calls are counted (`gofunc`): it is another one in Go 1.18, 1.20 and
-/// 1.27.
+/// Where to look for the field from which descriptions of inlined calls are counted (`gofunc`). Its position changed in
+/// Go 1.18, 1.20 and 1.27.
 const GOFUNC: std::ops::Range<usize> = 36..WORDS;
 
-/// Bytes of data that are searched in one file.
+/// Bytes of data searched in one file.
 const MAX_SEARCHED: u64 = 256 << 20;
-/// Places that may be it.
+/// Places that may be the module data.
 const MAX_PLACES: usize = 16;
 /// Bytes of a relocation (`Elf64_Rela`).
 const RELOCATION: usize = 24;
-/// Bytes of relocations that are searched in one file: a program of 100 MiB has 10 MiB.
+/// Bytes of relocations searched in one file: a program of 100 MiB has 10 MiB.
 const MAX_RELOCATIONS: u64 = 256 << 20;
 
-/// What is known of the program.
+/// The needed fields of the module data.
 #[derive(Debug)]
 pub(super) struct ModuleData {
-    /// Where the text begins from which functions are counted.
+    /// Start of the text, from which functions are counted.
     pub(super) text: u64,
-    /// The first function's first byte.
+    /// First byte of the first function.
     pub(super) first: u64,
-    /// Behind the last function's last byte.
+    /// First byte behind the last function.
     pub(super) end: u64,
-    /// Pointers of which one may be where descriptions of inlined calls are counted from.
+    /// Pointers; one of them may be the base of the descriptions of inlined calls.
     pub(super) gofunc: Vec<u64>,
 }
 
 impl ModuleData {
-    /// Finds the data that belong to a table.
+    /// Finds the module data of a table.
     pub(super) fn find(image: &dyn Image, header: &GoTableHeader) -> Option<ModuleData> {
         let in_place = || places(image, header).into_iter();
         let found = in_place().find_map(|place| ModuleData::of(image, header, &words(image, header, place)));
         found.or_else(|| {
-            // The file has zeros where the loader puts the pointers.
+            // The file may have zeros where the loader writes the pointers; relocations have the values.
             let mut found =
                 relocated(image, |slot, value| (value == header.base).then_some(slot)).into_iter();
             found.find_map(|place| {
@@ -75,7 +75,7 @@ impl ModuleData {
         if !counted || text > first || first >= end || !image.is_code(first..end) {
             return None;
         }
-        // Go 1.16 has addresses.
+        // Go 1.16 uses addresses, which need no base.
         let counts = header.version != Version::Go116;
         let gofunc = words.get(GOFUNC).filter(|_| counts).unwrap_or_default().to_vec();
         Some(ModuleData { text, first, end, gofunc })
@@ -88,7 +88,7 @@ fn words(image: &dyn Image, header: &GoTableHeader, place: u64) -> Vec<u64> {
     (0..WORDS).map_while(|index| word(image, address(index)?, header.word)).collect()
 }
 
-/// Where the file has a pointer to the table in data that are written to, and a pointer to its names behind it.
+/// Where writable data has a pointer to the table, and behind it a pointer to the table's names.
 fn places(image: &dyn Image, header: &GoTableHeader) -> Vec<u64> {
     let size = usize::from(header.word);
     let pointers = [header.base, header.names].map(u64::to_le_bytes);
@@ -111,8 +111,8 @@ fn places(image: &dyn Image, header: &GoTableHeader) -> Vec<u64> {
     places
 }
 
-/// What `wanted` makes of the relocations, each a place and the address that the loader puts there (before it adds where
-/// the file is mapped).
+/// The results of `wanted` for the relocations. Each relocation is a place and the address that the loader writes
+/// there, before the loader adds the load address.
 fn relocated<T>(image: &dyn Image, wanted: impl Fn(u64, u64) -> Option<T>) -> Vec<T> {
     let mut found = Vec::new();
     let Some(table) = image.relocations() else { return found };
@@ -120,7 +120,7 @@ fn relocated<T>(image: &dyn Image, wanted: impl Fn(u64, u64) -> Option<T>) -> Ve
     let relative = image.relative();
     let most = MAX_PLACES.max(WORDS);
     pieces(image, table.start..end, RELOCATION, |address, bytes| {
-        // Pieces do not begin where relocations do.
+        // A piece may begin inside a relocation.
         let skip = (RELOCATION as u64 - (address - table.start) % RELOCATION as u64) % RELOCATION as u64;
         let bytes = bytes.get(skip as usize..).unwrap_or_default();
         for record in bytes.chunks_exact(RELOCATION) {

@@ -1,5 +1,5 @@
-//! Programs that the machine's Go builds: the line table and DWARF, which Go's linker writes from the same facts, say the
-//! same of each address.
+//! Compares the line table with DWARF in programs that the installed Go builds. Go's linker writes both from the same
+//! facts, so both name each address alike.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::super::elf::Elf;
 use super::super::symbol_file::SymbolFile;
 use super::*;
 
-/// Addresses of each program.
+/// Addresses that are looked up in each program.
 const ADDRESSES: u64 = 5000;
 
 struct Program {
@@ -33,7 +33,7 @@ impl Program {
         self.table.calls(&self.elf, address)
     }
 
-    /// Addresses all over its code.
+    /// Addresses all over the program's code.
     fn addresses(&self) -> impl Iterator<Item = u64> + use<> {
         let (first, end) = (self.table.module.first, self.table.module.end);
         (0..ADDRESSES).map(move |number| first + (end - first) * number / ADDRESSES)
@@ -45,20 +45,20 @@ fn build(dir: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
     let mut go = Command::new("go");
     go.arg("build").args(flags).arg("-o").arg(&path).arg(source);
-    // Whoever runs this may have no home.
+    // The user of this test may have no home directory.
     go.env("GOCACHE", dir.join("cache")).envs([("GO111MODULE", "off"), ("CGO_ENABLED", "1")]);
     let done = go.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     path
 }
 
-/// What DWARF says of each address, in the line table's words, innermost first.
+/// DWARF's answer for each address, in the line table's form, innermost first.
 fn by_dwarf(path: &Path, addresses: &[u64]) -> Vec<Vec<GoCall>> {
     let file = SymbolFile::of(Elf::read(File::open(path).unwrap()).unwrap());
     let blaze = file.lines().unwrap();
     let call = |name: String, at: SourceLocation| GoCall {
         name: for_print(name.as_bytes()),
-        // The directory stands before each name that is no path.
+        // DWARF puts the directory before each name that is not a path.
         file: at.file.map(|file| file.strip_prefix("./").unwrap_or(&file).as_bytes().to_vec()),
         line: at.line,
     };
@@ -114,13 +114,13 @@ fn the_table_says_what_dwarf_says_in_stripped_programs_too() {
         }
         println!("{mode}: {inlined} inlined, {} differences of {ADDRESSES}", differences.len());
         assert!(inlined as u64 > ADDRESSES / 10, "{mode}: {inlined}");
-        // Up to Go 1.21 DWARF has no inlined calls in wrappers, and a wrong file here and there.
+        // Up to Go 1.21, DWARF has no inlined calls in wrappers, and a few wrong files.
         assert!(differences.len() as u64 <= ADDRESSES / 1000, "{mode}: {differences:#?}");
     }
 }
 
-/// Whether they differ in no more than what DWARF leaves out: code behind functions, and lines of what Go's compiler wrote
-/// itself.
+/// Whether both differ only in code that DWARF leaves out: padding behind functions, and lines of code that Go's
+/// compiler generates itself.
 fn alike(ours: &[GoCall], theirs: &[GoCall]) -> bool {
     let padding = theirs.is_empty() && ours.iter().all(|call| call.line == 0);
     let same = |(our, their): (&GoCall, &GoCall)| {

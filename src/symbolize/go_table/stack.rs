@@ -1,7 +1,7 @@
-//! What is on the stack: where in Go's code nothing is but the return address.
+//! Where in Go's code only the return address is on the stack.
 //!
-//! Go keeps frame pointers, but not in functions that have no frame of their own (leaves, `runtime.memmove`), nor in the
-//! first and last instructions of the others: there the frame pointer is the caller's, and by it the caller is missed.
+//! Go keeps frame pointers, but functions without a frame (leaves, `runtime.memmove`) set none. Neither do the first
+//! and last instructions of the others. There the frame pointer is the caller's, so unwinding by it skips the caller.
 
 use std::cell::RefCell;
 use std::ops::{ControlFlow, Range};
@@ -11,23 +11,23 @@ use super::function::GoFunction;
 use super::image::{Image, MappedImage};
 use super::values::ReadAllowance;
 
-/// Bytes of values that are read of one file: twice what the largest Go programs need.
+/// Bytes of values read from one file: twice what the largest Go programs need.
 const MAX_BYTES: usize = 512 << 20;
-/// Bytes that are read at a time, and how many of these are kept.
+/// Bytes that are read at a time, and the number of these pages that are kept.
 const PAGE: usize = 16 << 10;
 const PAGES: usize = 8;
 
-/// What is known of the stack.
+/// What is on the stack at an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnStack {
     /// The return address is on top.
     ReturnAddress,
-    /// The function has a frame, or it is not known.
+    /// The function has a frame, or nothing is known.
     Frame,
 }
 
 impl GoTable {
-    /// Shows `each` the code of all functions, in pieces that follow each other.
+    /// Passes the code of all functions to `each`, in pieces that follow each other.
     pub(crate) fn stacks<E>(
         &self,
         image: &dyn Image,
@@ -58,12 +58,12 @@ impl GoTable {
     }
 }
 
-/// The same image, of which much is read in order.
+/// The same image with a cache, because much of it is read in order.
 struct Paged<'i> {
     image: &'i dyn Image,
     /// Where the first page begins.
     base: u64,
-    /// The one that was read last stands last.
+    /// The page that was read last stands last.
     pages: RefCell<Vec<(u64, Vec<u8>)>>,
 }
 

@@ -1,42 +1,42 @@
 //! The calls that were inlined into a function (`runtime.inlinedCall`).
 //!
-//! From Go 1.18 on a function says only how far its description is from a place that the module's data name, in a field
-//! that moves from version to version. The field is the one by which the descriptions of many functions make sense.
+//! From Go 1.18 on, a function gives only the offset of its description from an address in the module data. The field
+//! with that address moves from version to version. The field is identified by trying: with the right one, the
+//! descriptions of many functions are valid.
 
 use super::function::GoFunction;
 use super::header::{GoTableHeader, Version};
 use super::image::{Image, number};
 use super::module::ModuleData;
 
-/// Functions that are looked at to find the field, all over the program, and how many of those that have inlined calls
-/// must make sense: all of these.
+/// Functions that are examined to find the field, all over the program, and how many of those with inlined calls are
+/// tried. All that are tried must be valid.
 const LOOKED_AT: u64 = 1024;
 const TRIED: usize = 64;
-/// Inlined calls of one function; Go's runtime takes them for no more.
+/// Inlined calls of one function, at most; Go's runtime assumes no more.
 const MAX_RECORDS: u32 = 1 << 20;
 
 /// Where descriptions of inlined calls are.
 #[derive(Debug)]
 pub(super) enum Trees {
-    /// Each at an address.
+    /// Each description has its own address.
     Addressed,
-    /// Counted from here.
+    /// Descriptions are counted from this address.
     From(u64),
-    /// It is not known where.
+    /// The address is unknown.
     Unknown,
 }
 
-/// An inlined call.
 #[derive(Debug)]
 pub(super) struct Inlined {
-    /// Where the name of the function that was called begins.
+    /// Offset of the called function's name.
     pub(super) name: u32,
-    /// An instruction of the call's place: bytes behind the beginning of the function.
+    /// An instruction at the place of the call: bytes behind the beginning of the function.
     pub(super) called_at: u32,
 }
 
 impl Trees {
-    /// Finds them.
+    /// Finds where the descriptions are.
     pub(super) fn find(image: &dyn Image, header: &GoTableHeader, module: &ModuleData) -> Trees {
         if header.version == Version::Go116 {
             return Trees::Addressed;
@@ -50,7 +50,7 @@ impl Trees {
             let trees = Trees::From(from);
             let first = |function| Some(trees.record(image, header, function, 0)?.name);
             let names: Option<Vec<u32>> = tried.iter().map(first).collect();
-            // Zeros would be calls of the function whose name is the first one.
+            // In zeros, each call would be one of the function with the first name.
             names.is_some_and(|names| names.iter().any(|&name| name != 0))
         };
         let mut fitting: Vec<u64> = module.gofunc.iter().copied().filter(|&from| fits(from)).collect();
@@ -62,7 +62,7 @@ impl Trees {
         }
     }
 
-    /// The inlined call of this number in a function; `None` if what is there is no description of one.
+    /// The inlined call with this index in a function; `None` if the data there does not describe one.
     pub(super) fn record(
         &self,
         image: &dyn Image,

@@ -1,4 +1,4 @@
-//! What holds from which instruction on: pairs of differences, as numbers of variable length.
+//! Tables of values by instruction: pairs of differences, as numbers of variable length.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ const PIECE: usize = 256;
 /// some 100 KiB.
 const MAX_BYTES: usize = 4 << 20;
 
-/// What may still be read, bytes.
+/// How much may still be read, bytes.
 pub(super) struct ReadAllowance(Cell<usize>);
 
 impl Default for ReadAllowance {
@@ -30,7 +30,6 @@ impl ReadAllowance {
     }
 }
 
-/// A table of values.
 pub(super) struct Values<'i> {
     bytes: Bytes<'i>,
     quantum: u8,
@@ -39,7 +38,7 @@ pub(super) struct Values<'i> {
     at: u64,
 }
 
-/// A value, and up to which instruction it holds.
+/// A value, and the end of the code for which it holds.
 pub(super) struct PcValue {
     pub(super) value: i32,
     pub(super) end: u64,
@@ -59,7 +58,7 @@ impl<'i> Values<'i> {
     }
 }
 
-/// Ends with the table, or where it cannot be read. (`runtime.step`.)
+/// Ends with the table, or where the table cannot be read (`runtime.step`).
 impl Iterator for Values<'_> {
     type Item = PcValue;
 
@@ -82,7 +81,7 @@ struct Bytes<'i> {
     piece: [u8; PIECE],
     filled: usize,
     next: usize,
-    /// Where the next piece begins.
+    /// Address of the next piece.
     address: u64,
 }
 
@@ -99,7 +98,7 @@ impl Bytes<'_> {
         Some(byte)
     }
 
-    /// Seven bits a byte, the lowest first.
+    /// A number with seven bits in each byte, the lowest first.
     fn number(&mut self) -> Option<u32> {
         let mut number = 0;
         for shift in (0..32).step_by(7) {

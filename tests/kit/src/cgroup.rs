@@ -1,4 +1,4 @@
-//! Cgroups that tests make, in whatever hierarchies the machine has.
+//! Cgroups that tests make, in all hierarchies of the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where hierarchies that BPF can be asked for are mounted: `v2`, or a controller of v1.
+/// The mounted hierarchies that BPF can query: `v2` or a controller of v1, and the mount point.
 pub fn hierarchies() -> Vec<(String, PathBuf)> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let mut found: Vec<(String, PathBuf)> = Vec::new();
@@ -26,18 +26,18 @@ pub fn hierarchies() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The hierarchy by which containers are told apart here.
+/// The hierarchy that identifies containers on this machine.
 pub fn naming() -> PathBuf {
     let all = hierarchies();
     let of = |name: &str| all.iter().find(|(own, _)| own == name).map(|(_, point)| point.clone());
     ["memory", "pids", "cpu", "v2"].into_iter().find_map(of).expect("a hierarchy of cgroups is mounted")
 }
 
-/// A cgroup; removed at the end, when the last process has left it.
+/// A cgroup; removed on drop, after its last process has left.
 pub struct Group(PathBuf);
 
 impl Group {
-    /// Makes one below a directory.
+    /// Makes a cgroup below a directory.
     pub fn make(above: &Path, name: &str) -> Group {
         let path = above.join(name);
         fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -49,7 +49,7 @@ impl Group {
         Group::make(above, &format!("jbpf-{name}-{}", std::process::id()))
     }
 
-    /// The same below that of a hierarchy that limits CPU time, if there is one.
+    /// The same in a hierarchy that limits CPU time, if there is one.
     pub fn limitable(name: &str) -> Option<Group> {
         let (_, cpu) = hierarchies().into_iter().find(|(name, point)| {
             let children = fs::read_to_string(point.join("cgroup.subtree_control")).unwrap_or_default();
@@ -58,7 +58,7 @@ impl Group {
         Some(Group::own(&cpu, name))
     }
 
-    /// Lets a limitable one have so many thousandths of a CPU.
+    /// Limits the CPU time of a limitable group to thousandths of a CPU.
     pub fn limit(&self, thousandths: usize) {
         let quota = thousandths * 100;
         let v1 = self.0.join("cpu.cfs_quota_us");
@@ -67,7 +67,7 @@ impl Group {
         fs::write(file, text).unwrap();
     }
 
-    /// For how many seconds it was throttled until now.
+    /// The throttled time of the group until now, in seconds.
     pub fn throttled(&self) -> f64 {
         let stat = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
         let of = |name| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
@@ -79,17 +79,17 @@ impl Group {
         &self.0
     }
 
-    /// Its directory as an argument.
+    /// The group's directory as an argument.
     pub fn arg(&self) -> String {
         self.0.to_str().unwrap().to_owned()
     }
 
-    /// A script of the shell that runs its arguments in it.
+    /// A shell script that runs its arguments in the group.
     pub fn script(&self) -> String {
         format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.0.display())
     }
 
-    /// A command that runs another one in it.
+    /// A command that runs a program in the group.
     pub fn enter(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &self.script()]).arg(program);
@@ -99,7 +99,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A process that was killed leaves its cgroup a moment later.
+        // A killed process leaves its cgroup a moment later.
         let until = Instant::now() + Duration::from_secs(10);
         while fs::remove_dir(&self.0).is_err_and(|e| e.kind() == std::io::ErrorKind::ResourceBusy)
             && Instant::now() < until

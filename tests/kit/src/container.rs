@@ -1,5 +1,5 @@
-//! A program in a container made by runc, or by Podman with runc below it: another root file system, read-only but for /tmp, another user, its own pid,
-//! mount, network and host-name namespaces.
+//! A program in a container made by runc, or by Podman with runc below it: its own root file system, read-only except
+//! for /tmp, another user, and its own PID, mount, network and host-name namespaces.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::scratch;
 use crate::target::Target;
 
-/// Any user that is nobody on the host.
+/// A uid that belongs to no user of the host.
 pub const USER: u32 = 48_321;
 
 /// Whether containers can be made here.
@@ -18,8 +18,8 @@ pub fn available() -> bool {
     Command::new("runc").arg("--version").output().is_ok_and(|o| o.status.success())
 }
 
-/// Starts a command in a container and waits until it prints `ready`. `binds` are directories of the host and where
-/// they are seen inside, read-only: below /tmp, since no mount point can be made elsewhere.
+/// Starts a command in a container and waits until it prints `ready`. `binds` are directories of the host and their
+/// read-only places inside: below /tmp, since mount points cannot be made elsewhere.
 pub fn start(root: &Path, command: &[String], binds: &[(&Path, &str)]) -> Target {
     start_named(&new_name(), &config(root, command, binds))
 }
@@ -30,7 +30,7 @@ pub fn new_name() -> String {
     format!("jbpf-prof-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The same in a user namespace: root inside is nobody outside.
+/// The same in a user namespace: root inside is [`USER`] outside.
 pub fn in_user_namespace(mut config: serde_json::Value) -> serde_json::Value {
     let ids = json!([{"containerID": 0, "hostID": USER, "size": 1}]);
     config["linux"]["uidMappings"] = ids.clone();
@@ -40,7 +40,7 @@ pub fn in_user_namespace(mut config: serde_json::Value) -> serde_json::Value {
     config
 }
 
-/// Starts a container of this name and configuration and waits until it prints `ready`.
+/// Starts a container with this name and configuration, and waits until it prints `ready`.
 pub fn start_named(id: &str, config: &serde_json::Value) -> Target {
     let mut config = config.clone();
     let bundle = scratch(id);
@@ -56,15 +56,15 @@ pub fn start_named(id: &str, config: &serde_json::Value) -> Target {
     Target::start_contained(&mut runc, &pid_file)
 }
 
-/// A command that sees a root file system at `/mnt`: the root of a user namespace must be able to reach it, and it may
-/// lie in a directory of ours.
+/// A command that sees a root file system at `/mnt`: root in a user namespace must be able to reach the file system,
+/// which may be in a private directory.
 fn at_mnt(root: &str, program: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /mnt && exec \"$@\"", root, program]);
     command
 }
 
-/// The same by Podman: in a user namespace, read-only but for /tmp and /run. `more` goes to `podman run`.
+/// The same by Podman: in a user namespace, read-only except for /tmp and /run. `more` goes to `podman run`.
 pub fn start_by_podman(
     name: &str,
     root: &Path,
@@ -74,7 +74,7 @@ pub fn start_by_podman(
 ) -> Target {
     let pid_file = scratch(name).join("pid");
     let mut podman = at_mnt(root.to_str().unwrap(), "podman");
-    // crun takes no hybrid cgroups. Limits and copies of directories are left out that a user without rights has not.
+    // crun does not support hybrid cgroups. This user has no right to the limits and directory copies that are off.
     let line = "--runtime runc run --rm --interactive --network none --no-hosts --read-only --read-only-tmpfs=false --tmpfs /tmp:notmpcopyup \
                 --tmpfs /run:notmpcopyup --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 --pids-limit 0";
     podman.args(line.split_whitespace());
@@ -87,7 +87,7 @@ pub fn start_by_podman(
     Target::start_contained(&mut podman, &pid_file)
 }
 
-/// What [`start`] runs.
+/// The configuration of the container that [`start`] runs.
 pub fn config(root: &Path, command: &[String], binds: &[(&Path, &str)]) -> serde_json::Value {
     let mut mounts = vec![
         json!({"destination": "/proc", "type": "proc", "source": "proc"}),

@@ -1,13 +1,13 @@
 //! Folded stacks, read back: `root;…;leaf count`.
 
-/// A profile as its folded text has it.
+/// A profile in folded form.
 #[derive(Default, Debug, Clone, PartialEq)]
 pub struct Folded {
     stacks: Vec<(Vec<String>, u64)>,
 }
 
 impl Folded {
-    /// Reads folded text; panics on a line that is none.
+    /// Reads folded text; panics on an invalid line.
     pub fn parse(text: &str) -> Folded {
         let mut stacks = Vec::new();
         for line in text.lines() {
@@ -22,22 +22,22 @@ impl Folded {
         Folded { stacks }
     }
 
-    /// Adds another recording of the same program.
+    /// Adds another profile of the same program.
     pub fn add(&mut self, other: Folded) {
         self.stacks.extend(other.stacks);
     }
 
-    /// Every stack, root first, with its count.
+    /// All stacks, root first, with their counts.
     pub fn stacks(&self) -> impl Iterator<Item = (&[String], u64)> {
         self.stacks.iter().map(|(frames, count)| (frames.as_slice(), *count))
     }
 
-    /// The samples of all stacks for which `wanted` holds.
+    /// The number of samples in the stacks for which `wanted` holds.
     pub fn count(&self, wanted: impl Fn(&[String]) -> bool) -> u64 {
         self.stacks().filter(|(frames, _)| wanted(frames)).map(|(_, count)| count).sum()
     }
 
-    /// Every sample.
+    /// The number of all samples.
     pub fn total(&self) -> u64 {
         self.count(|_| true)
     }
@@ -52,8 +52,8 @@ impl Folded {
         Folded { stacks: self.stacks.iter().filter(|(frames, _)| wanted(frames)).cloned().collect() }
     }
 
-    /// The share of samples whose innermost frame outside the kernel has this name. Interrupts that come while a
-    /// function runs are its fate, not somebody else's work.
+    /// The share of samples whose innermost frame outside the kernel has this name. Interrupts during a function count
+    /// as the function's own time.
     pub fn self_share(&self, name: &str) -> f64 {
         let own = self.count(|frames| user_leaf(frames).is_some_and(|frame| is(frame, name)));
         own as f64 / self.total() as f64
@@ -72,7 +72,7 @@ impl Folded {
     }
 }
 
-/// A frame's name without the suffix that tells its kind.
+/// A frame's name without the suffix of its kind.
 pub fn bare(frame: &str) -> &str {
     ["_[j]", "_[i]", "_[k]", "_[0]", "_[1]"].iter().find_map(|s| frame.strip_suffix(s)).unwrap_or(frame)
 }
@@ -87,7 +87,7 @@ pub fn user_leaf(frames: &[String]) -> Option<&str> {
     frames.iter().rev().find(|frame| !frame.ends_with("_[k]")).map(String::as_str)
 }
 
-/// Whether a stack's outermost code is where threads and programs begin.
+/// Whether a stack reaches the root: its outermost code is where threads or programs begin.
 pub fn reaches_root(frames: &[String]) -> bool {
     const BEGINNINGS: [&str; 11] = [
         // `start_thread` or `clone` of a libc that was stripped.
@@ -101,10 +101,10 @@ pub fn reaches_root(frames: &[String]) -> bool {
         "JavaMain",
         "ThreadJavaMain",
         "_start",
-        // A coroutine's.
+        // The beginning of a coroutine.
         "__start_context",
     ];
-    // The first frames are the process and perhaps the thread; `[truncated]` would stand before the code.
+    // The first frames are the process and perhaps the thread; `[truncated]` would come before the code.
     frames.iter().take(4).any(|frame| BEGINNINGS.iter().any(|name| frame.starts_with(name)))
         && !frames.iter().any(|frame| frame == "[truncated]")
 }

@@ -21,14 +21,14 @@ pub struct Jdk {
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// Installed here.
+    /// Installed on this machine.
     Host(PathBuf),
-    /// In a root file system of its own.
+    /// In its own root file system.
     Root(PathBuf),
 }
 
 impl Jdk {
-    /// The JDK that `javac` on PATH belongs to.
+    /// The JDK of the `javac` on PATH.
     pub fn host() -> Jdk {
         let output = Command::new("sh").args(["-c", "readlink -f \"$(command -v javac)\""]).output().unwrap();
         let javac = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
@@ -36,7 +36,7 @@ impl Jdk {
         Jdk { version: release(&home).expect("a JDK has a release file"), place: Place::Host(home) }
     }
 
-    /// A JDK of this version on the host, where Debian and others put them.
+    /// A JDK of this version on the host, in the directory of Debian and other distributions.
     pub fn on_host(version: u32) -> Option<Jdk> {
         let homes = std::fs::read_dir("/usr/lib/jvm").ok()?;
         let mut homes: Vec<PathBuf> = homes.flatten().map(|entry| entry.path()).collect();
@@ -47,7 +47,7 @@ impl Jdk {
         Some(Jdk { version, place: Place::Host(home) })
     }
 
-    /// The JDK in the root file system of this name (its version, and what is special about it), if it was fetched.
+    /// The JDK in the root file system of this name (the version, then any variant), if it was fetched.
     pub fn in_root(name: &str) -> Option<Jdk> {
         let cache = std::env::var_os("JBPF_PROF_CACHE").map(PathBuf::from).or_else(|| {
             let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -58,7 +58,7 @@ impl Jdk {
         root.join("usr/bin").is_dir().then_some(Jdk { version, place: Place::Root(root) })
     }
 
-    /// Its home, if it is on the host.
+    /// The JDK's home, if it is on the host.
     pub fn home(&self) -> Option<&Path> {
         match &self.place {
             Place::Host(home) => Some(home),
@@ -66,7 +66,7 @@ impl Jdk {
         }
     }
 
-    /// Its root file system, if it has one of its own.
+    /// The JDK's root file system, if it has its own.
     pub fn root(&self) -> Option<&Path> {
         match &self.place {
             Place::Host(_) => None,
@@ -80,7 +80,7 @@ impl Jdk {
     }
 }
 
-/// The feature version that a JDK's `release` file states.
+/// The feature version in a JDK's `release` file.
 fn release(home: &Path) -> Option<u32> {
     let text = std::fs::read_to_string(home.join("release")).ok()?;
     let version = text.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
@@ -102,7 +102,7 @@ pub fn classes() -> &'static Path {
         }
         assert!(javac.status().unwrap().success(), "the Java programs do not compile");
         let include = Jdk::host().home().expect("it is on the host").join("include");
-        // They are for containers, too, which may have another C library.
+        // Containers use these libraries too, and may have another C library.
         let (own, linux) = (include.as_os_str(), include.join("linux"));
         let flags = ["-nostdlib".as_ref(), "-I".as_ref(), own, "-I".as_ref(), linux.as_ref()];
         native::library(&dir, "fields", &flags);
@@ -111,7 +111,7 @@ pub fn classes() -> &'static Path {
     })
 }
 
-/// What has compiled code keep frame pointers: a flag of every [`Program`] that is not without.
+/// Makes compiled code keep frame pointers. Each [`Program`] has this flag until [`Program::without`] removes it.
 pub const FRAME_POINTERS: &str = "-XX:+PreserveFramePointer";
 
 /// How to run one of the programs.
@@ -123,48 +123,45 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program with this main class, keeping frame pointers.
+    /// The program with this main class; its compiled code keeps frame pointers.
     pub fn new(main: &str) -> Program {
         let flags = [FRAME_POINTERS, "-XX:CompileCommand=quiet", "-Xms64m", "-Xmx256m", "-Xss8m"];
         Program { main: main.to_owned(), flags: flags.map(str::to_owned).to_vec(), args: Vec::new() }
     }
 
-    /// More flags for the JVM.
     pub fn flags(mut self, flags: &[&str]) -> Program {
         self.flags.extend(flags.iter().map(|f| (*f).to_owned()));
         self
     }
 
-    /// Without a flag that [`Program::new`] gave.
+    /// Removes a flag that [`Program::new`] set.
     pub fn without(mut self, flag: &str) -> Program {
         self.flags.retain(|f| f != flag);
         self
     }
 
-    /// The methods that keep frames of their own.
     pub fn dont_inline(self, methods: &str) -> Program {
         self.flags(&[&format!("-XX:CompileCommand=dontinline,{methods}")])
     }
 
-    /// Debug records at every instruction, for what is compiled before anybody attaches.
+    /// Debug records at every instruction, also for code that is compiled before the attach.
     pub fn debug_non_safepoints(self) -> Program {
         self.flags(&["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"])
     }
 
-    /// It stops before its JVM is any that could be attached to, and never goes on.
+    /// The program stops before its JVM can be attached to, and never goes on.
     pub fn paused(self) -> Program {
         let file = scratch("paused").join("to-be-removed");
         let pause = format!("-XX:PauseAtStartupFile={}", file.display());
         self.flags(&["-XX:+UnlockDiagnosticVMOptions", "-XX:+PauseAtStartup", &pause])
     }
 
-    /// Arguments of the program.
     pub fn args(mut self, args: &[&str]) -> Program {
         self.args.extend(args.iter().map(|a| (*a).to_owned()));
         self
     }
 
-    /// Starts it and waits until it is warm.
+    /// Starts the program and waits until it is warm.
     pub fn start(&self, jdk: &Jdk) -> Target {
         match &jdk.place {
             Place::Host(home) => Target::start(&mut self.command(home)),
@@ -174,7 +171,7 @@ impl Program {
         }
     }
 
-    /// Starts it on the host and waits for nothing.
+    /// Starts the program on the host without waiting.
     pub fn spawn(&self, jdk: &Jdk) -> Target {
         match &jdk.place {
             Place::Host(home) => Target::spawn(&mut self.command(home)),
@@ -182,7 +179,7 @@ impl Program {
         }
     }
 
-    /// The command that runs it on the host.
+    /// The command that runs the program on the host.
     pub fn host_command(&self, jdk: &Jdk) -> Vec<String> {
         let Place::Host(home) = &jdk.place else { panic!("only on the host") };
         let mut line = vec![home.join("bin/java").to_str().unwrap().to_owned()];
@@ -190,13 +187,13 @@ impl Program {
         line
     }
 
-    /// Starts it in a group, on the host's JDK, and waits until it is ready.
+    /// Starts the program in a cgroup, on the host's JDK, and waits until it is ready.
     pub fn start_in(&self, group: &Group) -> Target {
         let line = self.host_command(&Jdk::host());
         Target::start(group.enter(Path::new(&line[0])).args(&line[1..]))
     }
 
-    /// The command that runs it in a container whose `/tmp/classes` is [`classes`].
+    /// The command that runs the program in a container whose `/tmp/classes` is [`classes`].
     pub fn contained_command(&self) -> Vec<String> {
         let mut line = vec!["/usr/bin/java".to_owned()];
         line.extend(self.line("/tmp/classes"));
@@ -217,15 +214,15 @@ impl Program {
     }
 }
 
-/// Runs a test on a JDK of the host. It has the one that its distribution prefers, and what somebody has installed;
-/// containers have them all but 17.
+/// Runs a test on a JDK of the host. A host has the JDK that its distribution prefers, and those that its users
+/// installed. Containers have all versions but 17.
 pub fn on_host(version: u32, test: impl Fn(&Jdk)) {
     if is_root() {
         on_host_as_anybody(version, test);
     }
 }
 
-/// The same for a test that does not profile.
+/// The same for a test that does not profile and so does not need root.
 pub fn on_host_as_anybody(version: u32, test: impl Fn(&Jdk)) {
     match Jdk::on_host(version) {
         Some(jdk) => test(&jdk),
@@ -233,7 +230,7 @@ pub fn on_host_as_anybody(version: u32, test: impl Fn(&Jdk)) {
     }
 }
 
-/// Runs a test on a JDK in a root file system of its own, by its name there: `21`, `17-musl`.
+/// Runs a test on a JDK in its own root file system, by its name there: `21`, `17-musl`.
 pub fn in_container(name: impl Display, test: impl Fn(&Jdk)) {
     if !is_root() {
         return;
@@ -245,8 +242,8 @@ pub fn in_container(name: impl Display, test: impl Fn(&Jdk)) {
     }
 }
 
-/// Samples of a thread whose classes are unloaded one after the other, and how many of them were meanwhile: four or more,
-/// however long that takes on this machine.
+/// Samples of a thread whose classes are unloaded one after the other, and how many were unloaded meanwhile: at least
+/// four, however long that takes.
 pub fn while_classes_go(jdk: &Jdk, program: &Program, more: &[&str]) -> (Folded, usize) {
     let mut target = program.start(jdk);
     let unloaded = |target: &mut Target| target.lines().iter().filter(|l| *l == "unloaded").count();

@@ -1,5 +1,5 @@
-//! What the end-to-end tests share: programs with known truth, the profiler as its users run it, and its output read
-//! by a parser of our own. Nothing here knows the product's modules.
+//! Shared code of the end-to-end tests: programs of known truth, the profiler as its users run it, and a separate
+//! parser of its output. Nothing here uses the product's modules.
 #![allow(missing_docs, clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 pub mod cgroup;
@@ -21,18 +21,18 @@ pub fn repository() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Where cargo puts what it builds of this test's profile.
+/// The directory in which cargo builds this test's profile.
 pub fn profile_dir() -> PathBuf {
-    // A test binary is in `deps` below it.
+    // A test binary is in the directory `deps` below it.
     std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Where sources of profiled programs are.
+/// The directory with the sources of profiled programs.
 pub fn sources() -> PathBuf {
     repository().join("tests/programs")
 }
 
-/// A directory for what this test binary makes; each test names its own part.
+/// A directory for the files of this test binary; each test uses its own part.
 pub fn scratch(part: &str) -> PathBuf {
     let binary = std::env::current_exe().unwrap();
     let dir = profile_dir().join("tmp").join(binary.file_name().unwrap()).join(part);
@@ -40,7 +40,7 @@ pub fn scratch(part: &str) -> PathBuf {
     dir
 }
 
-/// Whether this machine lacks a program that a test needs, which is said.
+/// Whether this machine lacks a program that a test needs; if so, prints that.
 pub fn lacks(program: &str) -> bool {
     let lacks = std::process::Command::new(program).arg("--version").output().is_err();
     if lacks {
@@ -49,7 +49,7 @@ pub fn lacks(program: &str) -> bool {
     lacks
 }
 
-/// Says that the test cannot run here, and why; with `CI=true` that is a failure.
+/// Prints that the test cannot run here, and why; with `CI=true` that is a failure.
 pub fn skip(why: &str) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "with CI=true nothing is skipped, but: {why}");
     eprintln!("SKIP: {why}");
@@ -64,7 +64,7 @@ pub fn is_root() -> bool {
     root
 }
 
-/// Asserts that a measured share is the true one, within half a point and what chance explains of `n` samples.
+/// Asserts that a measured share is true, within half a percentage point plus what chance explains of `n` samples.
 #[track_caller]
 pub fn assert_share(what: &str, share: f64, truth: f64, n: u64) {
     assert!(n >= 4_000, "{what}: {n} samples are too few to tell");

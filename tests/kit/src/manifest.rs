@@ -1,17 +1,17 @@
-//! What Kubernetes is given, `deploy/base`.
+//! The manifest for Kubernetes, `deploy/base`.
 
-/// A file of it.
+/// The text of one of its files.
 pub fn text(file: &str) -> String {
     let base = crate::repository().join("deploy/base");
     std::fs::read_to_string(base.join(file)).unwrap()
 }
 
-/// Whether the DaemonSet has such a line.
+/// Whether the DaemonSet has this line.
 pub fn has(line: &str) -> bool {
     text("daemonset.yaml").lines().any(|have| have.trim() == line)
 }
 
-/// The list that follows a key of the DaemonSet on its line.
+/// The list after this key in the DaemonSet, on the same line.
 pub fn listed(key: &str) -> Vec<String> {
     let text = text("daemonset.yaml");
     let found = text

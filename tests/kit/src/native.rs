@@ -1,4 +1,4 @@
-//! C programs of `tests/programs`, compiled.
+//! The compiled C programs of `tests/programs`.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn compile(dir: &Path, name: &str) {
     build(Command::new("cc").args(flags), &format!("{name}.c"), &dir.join(name));
 }
 
-/// Compiles a library without frame pointers, `libNAME.so`, and says where it is.
+/// Compiles a library without frame pointers, `libNAME.so`, and returns its path.
 pub fn library(dir: &Path, name: &str, more: &[&OsStr]) -> PathBuf {
     let library = dir.join(format!("lib{name}.so"));
     let mut cc = Command::new("cc");
@@ -51,7 +51,7 @@ pub fn library(dir: &Path, name: &str, more: &[&OsStr]) -> PathBuf {
     library
 }
 
-/// What all programs are compiled with, besides what the compiler was given.
+/// Compiles a source with the flags of all programs, after those that the compiler was given.
 fn build(compiler: &mut Command, source: &str, to: &Path) {
     compiler.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(to).arg(sources().join(source));
     assert!(compiler.status().unwrap().success(), "{source} does not compile");
@@ -62,25 +62,25 @@ pub fn without_frame_pointers(source: &str) -> PathBuf {
     without_frame_pointers_and(source, source, &[])
 }
 
-/// The same, called `name` and compiled with more flags.
+/// The same with the name `name` and more flags.
 pub fn without_frame_pointers_and(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     with_flags(source, name, &[&["-fomit-frame-pointer"], flags].concat())
 }
 
-/// A program of this source file, called `name` and compiled with these flags.
+/// A program of this source file, with the name `name`, compiled with these flags.
 pub fn with_flags(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let program = scratch("without-fp").join(name);
     let compiler = if source.ends_with(".cc") { "c++" } else { "cc" };
     static COMPILING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
-    // A program that runs cannot be written over.
+    // A running program cannot be written over.
     let new = program.with_extension("new");
     build(Command::new(compiler).args(flags), source, &new);
     std::fs::rename(new, &program).unwrap();
     program
 }
 
-/// Starts a program and waits until it is at work.
+/// Starts a program and waits until it prints `ready`.
 pub fn start(name: &str) -> Target {
     Target::start(&mut Command::new(program(name)))
 }

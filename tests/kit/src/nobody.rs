@@ -1,13 +1,13 @@
-//! Programs of an ordinary user.
+//! Programs that run as an ordinary user.
 
 use std::process::Command;
 
-/// Nobody's uid and gid in Debian.
+/// Uid and gid of the user nobody in Debian.
 pub const NOBODY: u32 = 65_534;
-/// Runs what follows as nobody.
+/// Runs the following words as nobody.
 pub const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
-/// A command that runs what its arguments say as nobody.
+/// A command that runs its arguments as nobody.
 pub fn as_nobody() -> Command {
     let mut command = Command::new(AS_NOBODY[0]);
     command.args(&AS_NOBODY[1..]);

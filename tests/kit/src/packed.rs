@@ -1,18 +1,18 @@
-//! Packed sections of ELF files, and what they say of themselves.
+//! Packed sections of ELF files, and the sizes that they state.
 
 /// How a section is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packed {
-    /// With a header of the ABI: kind 1.
+    /// With a header of the ABI, kind 1.
     Zlib,
-    /// The same, kind 2.
+    /// With a header of the ABI, kind 2.
     Zstd,
-    /// GNU's older form, whose header is content as any other.
+    /// GNU's older form, whose header is part of the content.
     ZlibGnu,
 }
 
 impl Packed {
-    /// What objcopy calls it.
+    /// The name for objcopy.
     pub fn name(self) -> &'static str {
         match self {
             Packed::Zlib => "zlib",
@@ -21,9 +21,9 @@ impl Packed {
         }
     }
 
-    /// Has each section of a file that is packed like this say that it has `size` bytes; none is a failure.
+    /// Makes each section that is packed like this state `size` bytes; panics if there is no such section.
     pub fn promise(self, file: &mut [u8], size: u64) {
-        // Elf64_Chdr: kind, reserved, size, alignment; then the data. GNU's: a name, and the size, big-endian.
+        // Elf64_Chdr: kind, reserved, size, alignment; then the data. GNU's form: a name, then the size, big-endian.
         let is_header = |at: &usize| match self {
             Packed::Zlib => is_chdr(&file[*at..], 1, &[0x78, 0x9c]),
             Packed::Zstd => is_chdr(&file[*at..], 2, &[0x28, 0xb5, 0x2f, 0xfd]),
@@ -40,7 +40,7 @@ impl Packed {
     }
 }
 
-/// Whether a header of the ABI stands here, before data that begin with a magic number.
+/// Whether a header of the ABI begins here, before data with this magic number.
 fn is_chdr(bytes: &[u8], kind: u8, magic: &[u8]) -> bool {
     const LEN: usize = 24;
     bytes.starts_with(&[kind, 0, 0, 0, 0, 0, 0, 0])

@@ -1,4 +1,4 @@
-//! jbpf-prof, run as its users run it.
+//! Runs jbpf-prof as its users run it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -16,27 +16,27 @@ use crate::spent::{Spent, Watch};
 use crate::target::Target;
 use crate::{assert_share, profile_dir, scratch};
 
-/// The binary under test: the one that is shipped if `test.sh` names it, else the one that cargo built for this test.
+/// The binary under test: the shipped one if `test.sh` names it, else the one that cargo built for this test.
 pub fn binary() -> PathBuf {
     std::env::var_os("JBPF_PROF_BINARY").map_or_else(|| profile_dir().join("jbpf-prof"), PathBuf::from)
 }
 
-/// How long a run may take beside its own `--duration`.
+/// The time limit of a run, in addition to its own `--duration`.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What a run left behind.
+/// The result of a run.
 pub struct Run {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Runs the profiler and waits for its end; kills it and fails if that does not come.
+/// Runs the profiler and waits for its end; kills it and panics on a timeout.
 pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
     finish(Command::new(binary()).args(args))
 }
 
-/// Runs a prepared command line (a profiler under other rights, in another directory …) to its end.
+/// Runs a prepared command (a profiler with other rights, in another directory …) to its end.
 pub fn finish(command: &mut Command) -> Run {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -45,7 +45,7 @@ pub fn finish(command: &mut Command) -> Run {
     Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Waits for a profiler's end; kills it and fails if that does not come.
+/// Waits for a profiler's end; kills it and panics on a timeout.
 fn end_of(child: Child, patience: Duration) -> Output {
     let pid = Pid::from_child(&child);
     let (send, ended) = channel();
@@ -60,14 +60,14 @@ fn end_of(child: Child, patience: Duration) -> Output {
 }
 
 impl Run {
-    /// Fails unless the run ended well.
+    /// Panics unless the exit code is 0.
     #[track_caller]
     pub fn success(self) -> Run {
         assert_eq!(self.code, Some(0), "stderr: {}\nstdout: {}", self.stderr, self.stdout);
         self
     }
 
-    /// Fails unless the run was refused with this exit code, in one clear sentence that has these words.
+    /// Panics unless the run was refused with this exit code and with a message that has these words.
     #[track_caller]
     pub fn refused(self, code: i32, words: &str) -> Run {
         assert_eq!(self.code, Some(code), "stderr: {}\nstdout: {}", self.stderr, self.stdout);
@@ -77,7 +77,7 @@ impl Run {
     }
 }
 
-/// A profile: its folded stacks, the report for machines, and what the watched processes did meanwhile.
+/// A profile: its folded stacks, the JSON report, and the CPU time of the watched processes.
 pub struct Profile {
     pub folded: Folded,
     pub report: serde_json::Value,
@@ -86,14 +86,14 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// One of the report's accounts, ticks.
+    /// One of the report's accounts, in ticks.
     pub fn account(&self, name: &str) -> u64 {
         let accounts = &self.report["accounts"];
         accounts[name].as_u64().unwrap_or_else(|| panic!("{name} in {accounts}"))
     }
 
-    /// How many ticks of the clock watched processes and the children that they waited for must have had, at least and
-    /// at most, by the CPU time that they used.
+    /// The least and the most ticks that watched processes, with the children that they waited for, must have had by
+    /// their CPU time.
     #[track_caller]
     pub fn ticks_of(&self, pids: &[u32]) -> (f64, f64) {
         let ticking = self.account("expected") * self.account("period_ns");
@@ -105,7 +105,7 @@ impl Profile {
         (least, most + self.stolen_ticks())
     }
 
-    /// How many samples more there can be than CPU time says.
+    /// By how many samples the CPU time may be exceeded because of steal time.
     fn stolen_ticks(&self) -> f64 {
         self.ticks(self.spent.stolen())
     }
@@ -114,21 +114,21 @@ impl Profile {
         time.as_nanos() as f64 / self.account("period_ns") as f64
     }
 
-    /// How many samples a program has that used CPU time for so many ticks, but for those that were missed: each time
-    /// that it is put on a CPU and taken off again, chance decides on about one tick. The variance of that is a sixth, and
-    /// on a busy machine it happens as often as the clock ticks.
+    /// The range of samples of a program whose CPU time is worth this many ticks, without missed ones. Each time the
+    /// program gets a CPU and leaves it, chance decides on about one tick. The variance of that is a sixth. On a busy
+    /// machine this happens as often as the clock ticks.
     pub fn by_chance(&self, ticks: u64) -> std::ops::RangeInclusive<u64> {
         let chance = 4.0 * (ticks as f64 / 6.0).sqrt();
         let least = ticks as f64 - chance - self.account("missed") as f64;
         least as u64..=(ticks as f64 + chance + self.stolen_ticks()) as u64
     }
 
-    /// Asserts that there are as many samples of watched processes as they used CPU time, but for the ticks that the
-    /// report calls missed, and for chance.
+    /// Asserts that watched processes have as many samples as their CPU time says, except for missed ticks and for
+    /// chance.
     #[track_caller]
     pub fn assert_samples_of(&self, pids: &[u32], samples: u64) {
         let (least, most) = self.ticks_of(pids);
-        // Each time that a program is put on a CPU, chance decides whether one tick more or less hits it.
+        // Each time a program gets a CPU, chance decides whether one tick more or less hits it.
         let chance = 20.0 + 4.0 * most.sqrt();
         let right = least - chance - self.account("missed") as f64..=most + chance;
         assert!(
@@ -139,7 +139,7 @@ impl Profile {
     }
 }
 
-/// How often most tests look, and those that tell shares, which take thousands of samples.
+/// The frequency of most tests, and of tests of shares, which take thousands of samples.
 const RATE_HZ: u32 = 999;
 const SHARES_RATE_HZ: u32 = 1999;
 
@@ -154,18 +154,18 @@ fn profile_at(rate: u32, target: &Target, seconds: u32, more: &[&str]) -> Profil
     record_at(rate, &[target.pid()], seconds, &args)
 }
 
-/// Profiles a program for some seconds by the clock that the arguments ask for.
+/// Profiles a program for some seconds, with the clock that the arguments ask for.
 pub fn profile_by(clock: &[&str], target: &Target, seconds: u32) -> Profile {
     let args = ["--pid".to_owned(), target.pid().to_string()];
     record_by(clock, &[target.pid()], seconds, &args)
 }
 
-/// Profiles what the arguments say for some seconds at 999 Hz.
+/// Profiles the targets in the arguments for some seconds at 999 Hz.
 pub fn record(seconds: u32, args: &[String]) -> Profile {
     record_watching(&[], seconds, args)
 }
 
-/// The same, and watches what these processes do meanwhile.
+/// The same, and watches the CPU time of these processes.
 pub fn record_watching(watched: &[u32], seconds: u32, args: &[String]) -> Profile {
     record_at(RATE_HZ, watched, seconds, args)
 }
@@ -187,15 +187,15 @@ fn record_by(clock: &[&str], watched: &[u32], seconds: u32, args: &[String]) -> 
     Profile { stderr: run.stderr, ..read(&out, report, spent) }
 }
 
-/// What a run has written to a file that nobody needs any more, with its report and what was seen meanwhile.
+/// Reads and removes the folded file of a run; adds its report and the watched CPU time.
 pub fn read(folded: &Path, report: serde_json::Value, spent: Spent) -> Profile {
     let stacks = Folded::parse(&std::fs::read_to_string(folded).unwrap());
     std::fs::remove_file(folded).unwrap();
     Profile { folded: stacks, report, stderr: String::new(), spent }
 }
 
-/// Profiles at 999 Hz what the arguments say while something happens, from after the beginning until that is over and the
-/// terminal's Ctrl-C comes, which goes to the profiler's children too.
+/// Profiles at 999 Hz while `happens` runs. Sampling begins before it. After it a terminal's Ctrl-C ends the run; this
+/// signal goes to the profiler's children too.
 pub fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnce()) -> Profile {
     let sampling = Sampling::begin(args);
     let watch = Watch::keep(watched);
@@ -204,7 +204,7 @@ pub fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnce()) ->
     sampling.end(watch)
 }
 
-/// The same, until the run ends by itself because of what happened.
+/// The same, but the run ends by itself because of what happened.
 pub fn until_it_ends(args: &[&str], happens: impl FnOnce()) -> Profile {
     let sampling = Sampling::begin(args);
     let watch = Watch::keep(&[]);
@@ -212,7 +212,7 @@ pub fn until_it_ends(args: &[&str], happens: impl FnOnce()) -> Profile {
     sampling.end(watch)
 }
 
-/// A profiler whose ticks have begun.
+/// A profiler that has begun to sample.
 pub struct Sampling {
     profiler: Option<Child>,
     out: PathBuf,
@@ -236,12 +236,12 @@ impl Sampling {
         self.profiler.as_ref().unwrap().id()
     }
 
-    /// To its whole group, as a terminal does.
+    /// Sends a signal to the profiler's whole process group, as a terminal does.
     pub fn signal(&self, signal: Signal) {
         kill_process_group(Pid::from_child(self.profiler.as_ref().unwrap()), signal).unwrap();
     }
 
-    /// Waits for its end, which is a good one.
+    /// Waits for the profiler's end; panics unless the exit code is 0.
     pub fn end(mut self, watch: Watch) -> Profile {
         let output = end_of(self.profiler.take().unwrap(), PATIENCE);
         self.rest.take().unwrap().join().unwrap();
@@ -250,7 +250,7 @@ impl Sampling {
     }
 }
 
-/// A test that fails leaves none behind: it is in a group of its own, and may have no limit.
+/// A test that fails leaves no profiler behind: it has its own process group and may have no time limit.
 impl Drop for Sampling {
     fn drop(&mut self) {
         if let Some(mut profiler) = self.profiler.take() {
@@ -260,7 +260,7 @@ impl Drop for Sampling {
     }
 }
 
-/// The report of a profiler that ends well, after the line `ready` of what it profiles.
+/// The report of a profiler that ends with exit code 0, without the line `ready` of the profiled command.
 pub fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
     let (status, lines) = profiler.finish();
     assert_eq!(status.code(), Some(0), "{lines:?}");
@@ -268,13 +268,13 @@ pub fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
     serde_json::from_str(&text.join("\n")).unwrap_or_else(|e| panic!("report: {e}: {text:?}"))
 }
 
-/// Profiles a program again and again until `wanted` of it has samples enough to tell shares: once or
-/// twice, more often on a machine that is busy with other things.
+/// Profiles a program repeatedly until `wanted` has enough samples to measure shares: once or twice, more often on a
+/// busy machine.
 pub fn profile_enough(target: &Target, more: &[&str], wanted: impl Fn(Folded) -> Folded) -> Folded {
     profile_until(5_000, target, more, wanted)
 }
 
-/// Profiles a program again and again until `wanted` of it has so many samples.
+/// Profiles a program up to 20 times, until `wanted` has `enough` samples.
 pub fn profile_until(
     enough: u64,
     target: &Target,
@@ -293,7 +293,7 @@ pub fn profile_until(
     panic!("only {} samples:\n{}", all.total(), all.top(10));
 }
 
-/// Asserts the truth of the program `Lines`: how much of its time falls on the lines of its first loop, of its second.
+/// Asserts the truth of the program `Lines`: the share of time on the lines of its first loop and of its second.
 #[track_caller]
 pub fn assert_loops_have_their_time(target: &mut Target, truth: f64) {
     let (first, second, other) = ticks_of_loops(target);
@@ -329,18 +329,18 @@ fn ticks_of_loops(target: &mut Target) -> (u64, u64, u64) {
     (first, second, other)
 }
 
-/// Samples enough of a Java program's main thread: its name is the launcher's. The outermost methods may well be
-/// interpreted, so a method's name does not tell the thread.
+/// Enough samples of a Java program's main thread, which has the launcher's name. The outermost methods may be
+/// interpreted, so a method's name does not identify the thread.
 pub fn main_thread(target: &Target, more: &[&str]) -> Folded {
     profile_enough(target, &[&["--per-thread"], more].concat(), |all| all.keep(is_main_thread))
 }
 
-/// Whether a stack is of a JVM's main thread; profiled with `--per-thread`.
+/// Whether a stack is of a JVM's main thread; the profile needs `--per-thread`.
 pub fn is_main_thread(stack: &[String]) -> bool {
     stack.get(1).is_some_and(|thread| thread.starts_with("[java tid="))
 }
 
-/// A name for an output that no other test uses.
+/// A path for an output that no other test uses.
 pub fn out_file(extension: &str) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -348,12 +348,12 @@ pub fn out_file(extension: &str) -> PathBuf {
     scratch(&format!("out-{}", std::process::id())).join(name)
 }
 
-/// Whether a profiler has started a helper that asks a JVM.
+/// Whether a profiler has a helper process that asks a JVM.
 pub fn has_helper(profiler: u32) -> bool {
     !children_as(profiler, "__jvm-helper").is_empty()
 }
 
-/// Child processes of a profiler that do this work: their first argument says which.
+/// Child processes of a profiler that have this word among their arguments.
 pub fn children_as(profiler: u32, work: &str) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{profiler}/task")).unwrap();
     let children =

@@ -1,11 +1,11 @@
-//! How much CPU time programs used while they were profiled. Numbers of samples are held against it, so that no test
-//! depends on how busy the machine is with other things.
+//! The CPU time that programs used while they were profiled. Tests compare numbers of samples with it, so that no test
+//! depends on how busy the machine is.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often it is looked.
+/// The interval between two looks.
 const EVERY: Duration = Duration::from_millis(10);
 
 /// One look at all watched processes.
@@ -14,7 +14,7 @@ struct Look {
     spent: Vec<Duration>,
 }
 
-/// A watch that is kept.
+/// Watches processes until its end.
 pub struct Watch {
     pids: Vec<u32>,
     stolen: Duration,
@@ -22,7 +22,7 @@ pub struct Watch {
     thread: JoinHandle<Vec<Look>>,
 }
 
-/// What was seen.
+/// The CPU times that were seen.
 pub struct Spent {
     pids: Vec<u32>,
     looks: Vec<Look>,
@@ -39,7 +39,7 @@ impl Watch {
             loop {
                 let at = Instant::now();
                 let last = looks.last().map(|look| look.spent.clone());
-                // A process that has gone spends nothing more.
+                // A process that has ended uses no more CPU time.
                 let spent = watched
                     .iter()
                     .enumerate()
@@ -62,13 +62,13 @@ impl Watch {
 }
 
 impl Spent {
-    /// What the host took of the CPUs meanwhile.
+    /// The time that the host stole from the CPUs during the watch.
     pub fn stolen(&self) -> Duration {
         self.stolen
     }
 
     /// The least and the most CPU time that a process, with the children that it has waited for, can have used in a
-    /// span of this length, wherever in the time of the watch it lay.
+    /// span of this length, anywhere within the watch.
     pub fn within(&self, pid: u32, span: Duration) -> (Duration, Duration) {
         let nth = self.pids.iter().position(|p| *p == pid).expect("a process that was watched");
         let (looks, last) = (&self.looks, self.looks.last().unwrap());
@@ -79,7 +79,7 @@ impl Spent {
             if before.at + span > last.at {
                 break;
             }
-            // … holds all of what lies between the looks within it, and no more than what lies between those around it.
+            // … holds all CPU time between the looks within it, and at most the CPU time between the looks around it.
             let inner = looks.iter().rfind(|look| look.at <= before.at + span).unwrap();
             let outer = looks.iter().find(|look| look.at >= after.at + span).unwrap_or(last);
             least = least.min(inner.spent[nth].saturating_sub(after.spent[nth]));
@@ -90,8 +90,8 @@ impl Spent {
     }
 }
 
-/// What the host of a virtual machine took of all its CPUs until now. It is nobody's CPU time, but the tick that fell due
-/// in it comes when it is over, to whatever runs then.
+/// The time that the host of a virtual machine has taken from all its CPUs until now. No process has this CPU time, but
+/// a tick due in it comes afterwards and hits the code that runs then.
 fn stolen() -> Duration {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let steal =
@@ -99,7 +99,7 @@ fn stolen() -> Duration {
     clock_ticks(steal.parse().unwrap())
 }
 
-/// Waits until a process has used so much CPU time more.
+/// Waits until a process has used this much more CPU time.
 pub fn spend(pid: u32, time: Duration) {
     let spent = || cpu_time(pid).expect("the process is there");
     let end = spent() + time;
@@ -111,7 +111,7 @@ pub fn spend(pid: u32, time: Duration) {
 /// CPU time of a process and of the children that it has waited for.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; behind it `utime`, `stime`, `cutime` and `cstime` are fields 11 to 14.
+    // The name in parentheses may have any characters; fields 11 to 14 after it: `utime`, `stime`, `cutime`, `cstime`.
     let (_, fields) = stat.rsplit_once(')')?;
     let times = fields.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().unwrap());
     Some(clock_ticks(times.sum()))

@@ -1,4 +1,4 @@
-//! A program that is profiled: started, ready when it says so, gone when the test ends.
+//! A profiled program: started, ready when it prints `ready`, killed at the end of the test.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What nothing takes that goes on at all, on a machine that has other things to do.
+/// The timeout for all waits: on a busy machine too, everything that makes progress at all is faster.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A running program. Dropping it kills it.
@@ -27,8 +27,8 @@ impl Target {
         target
     }
 
-    /// Starts a program in a container whose runtime writes its pid, as this pid namespace knows it, to a file: after the
-    /// program has begun, and whole (`createPidFile` of runc renames it to its place).
+    /// Starts a program in a container. The runtime writes its pid in this pid namespace to a file, after the program
+    /// has begun, and as a whole (`createPidFile` of runc renames it to its place).
     pub fn start_contained(command: &mut Command, pid_file: &Path) -> Target {
         let mut target = Target::start(command);
         let end = Instant::now() + PATIENCE;
@@ -40,15 +40,15 @@ impl Target {
         target
     }
 
-    /// Starts a program that makes the one to profile, says its pid (`pid N`), and waits until that prints `ready`.
-    /// It is the program that was started that ends when this is dropped, and with it the other one.
+    /// Starts a program that starts the one to profile and prints its pid (`pid N`), and waits until that one prints
+    /// `ready`. Dropping the target kills the started program, and with it the other one.
     pub fn start_by(command: &mut Command) -> (Target, u32) {
         let mut target = Target::start(command);
         let pid = target.lines().iter().find_map(|line| line.strip_prefix("pid ")?.parse().ok());
         (target, pid.expect("it says the pid"))
     }
 
-    /// Starts a program and waits for nothing.
+    /// Starts a program without waiting.
     pub fn spawn(command: &mut Command) -> Target {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -64,7 +64,7 @@ impl Target {
         Target { pid: child.id(), child, lines, seen: Vec::new() }
     }
 
-    /// Waits until the program prints a line for which `wanted` holds, and gives it.
+    /// Waits until the program prints a line for which `wanted` holds, and returns the line.
     pub fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -85,7 +85,7 @@ impl Target {
         }
     }
 
-    /// What it does, in a line for whoever reads that a test failed.
+    /// The program's state, for the message of a failed test.
     fn doing(&self) -> String {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) else {
             return "is gone".to_owned();
@@ -98,23 +98,22 @@ impl Target {
         )
     }
 
-    /// All lines that it has printed so far.
+    /// All lines that the program has printed so far.
     pub fn lines(&mut self) -> &[String] {
         self.seen.extend(self.lines.try_iter());
         &self.seen
     }
 
-    /// Its pid, as this pid namespace knows it.
+    /// The program's pid in this pid namespace.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(pid(self.pid), signal).unwrap();
     }
 
-    /// Waits until it has started a process of its own.
+    /// Waits until the program has a child process.
     pub fn wait_for_child(&self) {
         let children = format!("/proc/{0}/task/{0}/children", self.pid);
         let end = Instant::now() + PATIENCE;
@@ -124,20 +123,18 @@ impl Target {
         }
     }
 
-    /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    /// Waits for its end and gives all lines that it, and those that inherited its output, have printed.
+    /// Waits for the program's end; returns all lines that it, and those that inherited its output, have printed.
     pub fn finish(&mut self) -> (ExitStatus, &[String]) {
         let status = self.wait();
         self.seen.extend(self.lines.iter());
         (status, &self.seen)
     }
 
-    /// Whether it still runs.
-    /// Whether this is its pid, as we see it or as it does itself.
+    /// Whether this is the program's pid, in this pid namespace or in its own.
     pub fn has_pid(&self, pid: u32) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
         let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
@@ -151,12 +148,12 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // What has been reaped has given up its pid; a container's runtime ends with its container.
+        // A reaped process has given up its pid; a container's runtime ends with its container.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill_process(pid(self.pid), Signal::KILL);
             let _ = self.child.wait();
-            // A JVM that is killed leaves the socket of its attach listener. A JVM of another user that is given the same
-            // pid may not replace it, and nobody can attach to that one.
+            // A killed JVM leaves the socket of its attach listener. Another user's JVM with the same pid may not
+            // replace the socket, so nothing can attach to that JVM.
             let _ = std::fs::remove_file(format!("/tmp/.java_pid{}", self.pid));
         }
     }

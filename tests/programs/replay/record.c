@@ -1,17 +1,17 @@
 /*
- * Runs a program an instruction at a time, and records (recording.h) its stack at each one the first times that it comes
- * by:
+ * Runs a program one instruction at a time, and records (recording.h) the stack at each instruction, the first times
+ * that the instruction runs:
  *   record DIR all|part PROGRAM [ARGUMENT...]
- * from the first instruction to the last, or from its first int3 until the function returns which that is in;
+ * from the first instruction to the last, or from the first int3 until the function that contains it returns;
  *   record DIR thread PID TID STEPS [ADDRESS LENGTH]...
- * so many instructions of a thread, while all others stand still, with this memory as it was before the first one; who
- * called is not known then, and the process does not survive it: flags that were saved meanwhile say that it is traced.
+ * STEPS instructions of a thread while all others stand still, with this memory as it was before the first one. Callers
+ * are not known then. The process does not survive: flags that were saved meanwhile say that it is traced.
  * Exit code 3: the thread waits for one that stands still, since the process was stopped in the middle of something.
  * Writes DIR/recording, and then DIR/maps (of /proc/PID).
  *
- * Who called is known without any description of frames: an instruction that pushes the address after itself is a call,
- * and it has returned when the stack pointer is above that word. A signal handler was called by what its stack says, and
- * that by what was interrupted.
+ * Callers are known without any description of frames: an instruction that pushes the address after itself is a call,
+ * and the call has returned when the stack pointer is above that word. A signal handler returns to the address on its
+ * stack, and that code returns to the interrupted instruction.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -44,14 +44,14 @@ static int memory;
 static FILE *recording;
 static const char *directory;
 
-/* Calls that have not returned: where the return address stands, and which it is; of what a signal interrupted, no word. */
+/* Calls that have not returned: the place and value of the return address; interrupted code has no such word. */
 static struct call {
 	uint64_t slot, pc;
 	bool interrupted;
 } calls[MAX_CALLS];
 static size_t depth;
 
-/* A stack: from where on its memory matters, and what of it was recorded last. */
+/* A stack: the address from which its memory matters, and the content that was recorded last. */
 struct stack {
 	uint64_t low, end;
 	uint8_t was[MAX_STACK], is[MAX_STACK];
@@ -77,7 +77,7 @@ static uint64_t word_at(uint64_t address)
 	return word;
 }
 
-/* How often the instruction was here before, up to VISITS. */
+/* How often this instruction ran before, up to VISITS. */
 static unsigned visits(uint64_t ip)
 {
 	static struct {
@@ -131,8 +131,8 @@ static bool lies_in(const struct stack *stack, uint64_t sp)
 }
 
 /*
- * The unwinder of exceptions writes over its own return address, to return to where the exception is caught; meanwhile
- * nothing on the stack says who called it.
+ * The unwinder of exceptions overwrites its own return address, to return to where the exception is caught. Until then
+ * nothing on the stack says who called the unwinder.
  */
 static bool is_written_over(void)
 {
@@ -157,7 +157,7 @@ static void record_memory(uint64_t address, uint64_t length)
 	}
 }
 
-/* The code around an instruction, once. */
+/* Records the code around an instruction, once. */
 static void record_code(uint64_t ip)
 {
 	for (uint64_t at = (ip - 16) / BLOCK_SIZE * BLOCK_SIZE; at <= ip; at += BLOCK_SIZE)
@@ -165,7 +165,7 @@ static void record_code(uint64_t ip)
 			record_memory(at, BLOCK_SIZE);
 }
 
-/* Records the code of the calls that a stack may have been made by before anything of it is recorded. */
+/* Records the code at all addresses on the stack that may be return addresses of calls before the recording. */
 static void record_callers(uint64_t sp, uint64_t end)
 {
 	static uint64_t words[MAX_STACK / sizeof(uint64_t)];
@@ -220,7 +220,7 @@ static void call(uint64_t slot, uint64_t pc, bool interrupted)
 	calls[depth++] = (struct call){ slot, pc, interrupted };
 }
 
-/* What the step from `before` has called, and what has returned. */
+/* Updates the calls after the step from `before` to `now`. */
 static void follow(const struct user_regs_struct *before, const struct user_regs_struct *now, bool signalled)
 {
 	uint64_t top;
@@ -286,7 +286,7 @@ static void start(char **argv)
 	open_files();
 }
 
-/* Some memory above the stack pointer, as far as it goes: there is what called main, and what the kernel has put there. */
+/* The end of readable memory above the stack pointer, up to a limit: main's callers and the kernel's data are there. */
 static uint64_t end_of_stack(uint64_t sp)
 {
 	uint64_t end = sp / BLOCK_SIZE * BLOCK_SIZE, word;
@@ -301,7 +301,7 @@ static void wake(int signal)
 	(void)signal;
 }
 
-/* One instruction. */
+/* Runs one instruction; returns the wait status. */
 static int step(int signal)
 {
 	struct sigaction action = { .sa_handler = wake };
@@ -321,7 +321,7 @@ static int step(int signal)
 	return status;
 }
 
-/* Steps on; the signals that the program was sent are delivered. */
+/* Runs instruction by instruction; delivers the signals that the program gets. */
 static void run(int steps, uint64_t bottom, bool known)
 {
 	struct user_regs_struct before, now;
@@ -408,7 +408,7 @@ int main(int argc, char **argv)
 
 	if (argc < 4)
 		return 2;
-	/* Handing over to each other is quickest on one CPU. */
+	/* Switching between the two processes is quickest on one CPU. */
 	CPU_SET(sched_getcpu(), &cpu);
 	sched_setaffinity(0, sizeof(cpu), &cpu);
 	directory = argv[1];

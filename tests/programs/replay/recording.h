@@ -1,5 +1,5 @@
 /*
- * A recording: blocks of memory as they were from then on, and the registers with which a stack is to be walked.
+ * A recording: blocks of memory as they were from then on, and the registers with which a stack is to be unwound.
  * record.c writes it, walker.c reads it; a file of such items in a row, nothing before or after them.
  */
 #ifndef RECORDING_H

@@ -1,10 +1,10 @@
 /*
- * The walker of bpf/, compiled for user space, on a recording (recording.h):
+ * The unwinder of bpf/, compiled for user space, on a recording (recording.h):
  *   walker RECORDING PAGES SPACE
  * PAGES is a file with the pages of unwind tables as they would be loaded; SPACE is the number of the page where the
- * process's space begins. For each stack it prints how the walk ended; in hexadecimal how often it has read memory, how
- * often that was not there, how often it has looked at memory or at PAGES, how often so when it walked a second time by
- * what all walks before have noted (and it must come out the same), and its words; a bar, the leaf's ip and its true callers.
+ * process's space begins. For each stack it prints the stop reason; in hexadecimal the number of memory reads, of
+ * failed reads, of looks at memory or PAGES, of looks in a second walk with the steps that all walks before have noted
+ * (it must give the same stack), and the words; a bar, the leaf's ip and its true callers.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -25,13 +25,13 @@ struct content {
 
 static struct content pages;
 static struct scratch the_scratch;
-enum { SLOT = 1 }; /* the one that it is in: whoever looks for another one finds none */
+enum { SLOT = 1 }; /* of the_scratch; there is no other slot */
 static __u32 the_space;
 static struct jp_step the_steps[JP_STEPS];
 static enum { STEPS_none, STEPS_own, STEPS_others } known_steps;
 static unsigned long reads, failed; /* of the walk */
-static unsigned long looks;         /* its reads, and those of pages */
-static unsigned long again;         /* looks of the second one */
+static unsigned long looks;         /* reads of memory, and of pages */
+static unsigned long again;         /* looks of the second walk */
 
 /* The recorded memory, by address: slots of a power of two, at most half of them full. */
 static struct block {
@@ -163,7 +163,7 @@ static void walk(const struct start *start, __u64 seed, __u32 tgid)
 	};
 	struct scratch *s = &the_scratch;
 
-	/* What another walk has left there, of another process maybe, is to be seen nowhere. */
+	/* Data of an earlier walk, perhaps of another process, must have no effect. */
 	memset(s, 0x5a, sizeof(*s));
 	s->walk.slot = SLOT;
 	s->part.start = start->sp & ~7ULL;
@@ -174,7 +174,7 @@ static void walk(const struct start *start, __u64 seed, __u32 tgid)
 	walk_frames(s);
 }
 
-/* Walks again by the steps of all walks before; one that did not come to an end may come further. */
+/* Walks again with the steps of all walks before; a walk that was cut off may get further. */
 static void walk_again(const struct start *start)
 {
 	static struct scratch first;
@@ -193,7 +193,7 @@ static void walk_again(const struct start *start)
 		exit(1);
 	}
 	again = looks;
-	/* Those of another second, and of another process, lead nobody anywhere. */
+	/* Steps of another second, and of another process, must not be used. */
 	known_steps = STEPS_others;
 	for (int other = 0; other < 2; other++) {
 		walk(start, other ? 1 : 2, other ? 2 : 1);

@@ -1,4 +1,4 @@
-//! One case, in a process of its own: what it found on standard output, or why it failed on standard error.
+//! Runs one case in its own process: the result goes to standard output, an error to standard error.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use super::cases;
 use crate::plan::Found;
 
-/// The case that the arguments name.
+/// Runs the case that the arguments name.
 pub(crate) fn main(args: &[String]) -> anyhow::Result<()> {
     let name = args.first().context("which case?")?;
     let jdk = args.get(1).map(|jdk| jdk.parse()).transpose().context("which JDK?")?;

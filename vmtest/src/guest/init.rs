@@ -1,5 +1,5 @@
-//! The first process of a guest: it finds the disk, makes it the root, mounts what a distribution would, starts the
-//! runner, reaps what nobody else does, and powers off.
+//! The first process of a guest: finds the disk, makes it the root, mounts the usual file systems, starts the runner,
+//! reaps orphans, and powers off.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use rustix::system::{RebootCommand, finit_module, reboot};
 use super::{PATH, RUN};
 use crate::plan::PAYLOAD;
 
-/// How long the disk may take to show up after its driver was loaded.
+/// How long the disk may take to appear after its driver was loaded.
 const DISK_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Never returns in a guest that is well.
+/// Returns only after an error.
 pub(crate) fn main() -> anyhow::Result<()> {
     for (kind, place) in [("devtmpfs", "dev"), ("proc", "proc"), ("sysfs", "sys")] {
         mounted(kind, &format!("/{place}"), c"")?;
@@ -30,7 +30,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
         .envs([("PATH", PATH), ("HOME", "/root"), ("LC_ALL", "C.UTF-8")])
         .spawn()
         .context("starting the runner")?;
-    // Orphans come here too; only the runner's end matters.
+    // Orphans are reaped here, too; only the end of the runner ends the loop.
     while let Ok(Some((pid, _))) = rustix::process::wait(WaitOptions::empty()) {
         if u32::try_from(pid.as_raw_nonzero().get()) == Ok(runner.id()) {
             break;
@@ -44,7 +44,7 @@ fn mounted(kind: &str, place: &str, data: &std::ffi::CStr) -> anyhow::Result<()>
     mount(kind, place, kind, MountFlags::empty(), data).with_context(|| format!("mounting {kind} on {place}"))
 }
 
-/// Loads what the host put into `/modules`, in the order of the names.
+/// Loads the modules that the host put into `/modules`, in the order of their names.
 fn load_modules() -> anyhow::Result<()> {
     let mut modules: Vec<PathBuf> = fs::read_dir("/modules")?.flatten().map(|entry| entry.path()).collect();
     modules.sort();
@@ -57,7 +57,7 @@ fn load_modules() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The disk becomes the root; what came with the kernel is bound into it.
+/// Makes the disk the root, and binds the payload, which came with the kernel, into it.
 fn switch_root() -> anyhow::Result<()> {
     let end = Instant::now() + DISK_PATIENCE;
     while !Path::new("/dev/vda").exists() {

@@ -1,4 +1,4 @@
-//! Java programs of `tests/programs` on the JDKs of the guest.
+//! Java programs of `tests/programs` on the guest's JDKs.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -20,15 +20,15 @@ fn java(jdk: u32) -> anyhow::Result<String> {
     Ok(java)
 }
 
-/// `Chains`, of which nothing is ever compiled.
+/// `Chains` with `-Xint`.
 pub(super) fn interpreted(jdk: u32) -> anyhow::Result<Command> {
     let mut command = leisurely(java(jdk)?);
     command.args(["-Xint", "-Xmx256m", "-cp", &format!("{PAYLOAD}/classes"), "Chains"]);
     Ok(command)
 }
 
-/// What the report says of the one JVM that was profiled, which must have been as users start theirs: with no frame
-/// pointers in compiled code, and walked by its own description of that.
+/// The report's row of the one profiled JVM. The JVM must have default flags, so no frame pointers in compiled code,
+/// and the unwinder must use its VMStructs.
 pub(super) fn described(report: &Value) -> anyhow::Result<&Value> {
     let jvm = &report["jvms"][0];
     ensure!(jvm["frame_pointers"] == false, "the JVM has frame pointers, or its flags were not read: {jvm}");
@@ -36,23 +36,23 @@ pub(super) fn described(report: &Value) -> anyhow::Result<&Value> {
     Ok(jvm)
 }
 
-/// `Known`, which holds several known truths: see its source.
+/// `Known`, which has several known truths: see its source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     flags: Vec<String>,
 }
 
-/// The depth of the recursion of `Known`'s second thread.
+/// The depth of the recursion in the second thread of `Known`.
 const DEPTH: usize = 1_000;
 
 impl Known {
-    /// With the agent from the start.
+    /// Runs `Known` with `-agentpath`.
     pub(super) fn with_agent() -> Known {
         let agent = format!("-agentpath:{PAYLOAD}/libjvm_symbols_agent.so");
         Known { flags: vec![agent] }
     }
 
-    /// The command that runs it.
+    /// The command line.
     pub(super) fn line(&self, jdk: u32) -> anyhow::Result<Vec<String>> {
         let mut line = vec![java(jdk)?];
         line.extend(self.flags.iter().cloned());
@@ -64,7 +64,7 @@ impl Known {
                 "-Xss8m",
                 "-XX:+UnlockDiagnosticVMOptions",
                 "-XX:+DebugNonSafepoints",
-                // What is to be compiled is so before the program goes on.
+                // The program waits until its code is compiled.
                 "-Xbatch",
                 "-XX:CompileCommand=dontinline,Known::round",
                 "-XX:CompileCommand=dontinline,Deep::*",
@@ -81,7 +81,7 @@ impl Known {
         Ok(line)
     }
 
-    /// The same as a command to start.
+    /// The command.
     pub(super) fn command(&self, jdk: u32) -> anyhow::Result<Command> {
         let line = self.line(jdk)?;
         let mut command = leisurely(&line[0]);
@@ -90,19 +90,19 @@ impl Known {
     }
 }
 
-/// The stacks of the threads of this name; profiled with `--per-thread`.
+/// The stacks of threads with this name, profiled with `--per-thread`.
 fn thread(all: &Folded, name: &str) -> Folded {
     let frame = format!("[{name} tid=");
     all.keep(|stack| stack.get(1).is_some_and(|thread| thread.starts_with(&frame)))
 }
 
-/// What part of the samples a profile of `Known` has that it takes to be judged: 1 is enough.
+/// The number of samples of `Known`, as a fraction of the number that is needed. 1 is enough.
 pub(super) fn part(all: &Folded) -> f64 {
-    // Of the recursion a tenth will do: nothing of it is a share.
+    // A tenth of the samples suffices for the recursion, which has no shares to check.
     share::part(round(all).total()).min(share::part(leaf(all).total()) * 10.0)
 }
 
-/// All but the looks at the clock.
+/// The stacks of the shares, without those that read the clock.
 fn round(all: &Folded) -> Folded {
     let looks = |stack: &[String]| stack.iter().any(|frame| frame.contains("clock_gettime"));
     thread(all, "shares").within("Known.round").keep(|stack| !looks(stack))
@@ -112,7 +112,7 @@ fn leaf(all: &Folded) -> Folded {
     thread(all, "deep").within("Deep.leaf")
 }
 
-/// Between what shares the true ones are, by what `Known` measured and printed meanwhile.
+/// The range of each true share, from the lines that `Known` measured and printed during the profile.
 pub(super) fn truth(lines: &[String]) -> anyhow::Result<[RangeInclusive<f64>; 4]> {
     let read = |line: &str| line.split(' ').map(|n| Ok(n.parse()?)).collect::<anyhow::Result<Vec<u64>>>();
     let rows = lines.iter().filter_map(|line| line.strip_prefix("truth "));
@@ -126,7 +126,7 @@ pub(super) fn truth(lines: &[String]) -> anyhow::Result<[RangeInclusive<f64>; 4]
     Ok([0, 1, 2, 3].map(|part| all[part].min(fast[part])..=all[part].max(fast[part])))
 }
 
-/// Holds a profile of `Known` to its truth.
+/// Compares a profile of `Known` with its truth.
 pub(super) fn judge(all: &Folded, truth: &[RangeInclusive<f64>; 4]) -> anyhow::Result<Found> {
     let round = round(all);
     let chains: [&[&str]; 4] = [
@@ -153,7 +153,7 @@ pub(super) fn judge(all: &Folded, truth: &[RangeInclusive<f64>; 4]) -> anyhow::R
     let java =
         all.keep(|stack| stack.iter().any(|frame| ["_[j]", "_[i]"].iter().any(|kind| frame.ends_with(kind))));
     let rooted = java.share(reaches_root);
-    // Without frame pointers a slow guest samples some stacks before it has the tables of libjvm.so.
+    // Without frame pointers a slow guest has some samples before the tables of libjvm.so are loaded.
     ensure!(rooted > 0.98, "only {rooted} of the Java samples reach the root:\n{}", java.top(12));
     let mut found = Found { samples: round.total(), ..Found::default() };
     found.figure("burn40", rounded(*truth[3].start()));
@@ -164,8 +164,8 @@ pub(super) fn judge(all: &Folded, truth: &[RangeInclusive<f64>; 4]) -> anyhow::R
     Ok(found)
 }
 
-/// Whether the whole recursion is there. Its first call is interpreted now and then, and has no name if the JVM ended in
-/// that second.
+/// Whether the whole recursion is there. Its first call is interpreted now and then, and has no name if the JVM ended
+/// in the same second.
 fn is_whole(stack: &[String]) -> bool {
     let nameless = stack.iter().any(|frame| frame == "Interpreter_[0]");
     let calls = recursions(stack);
@@ -176,7 +176,7 @@ fn recursions(stack: &[String]) -> usize {
     stack.iter().filter(|frame| is(frame, "Deep.down")).count()
 }
 
-/// Stacks of the recursion that are not whole, without most of it.
+/// Stacks of the recursion that are not whole, without repeated frames.
 fn short(deep: &Folded) -> String {
     let bad = deep.stacks().filter(|(stack, _)| !is_whole(stack));
     let told = bad.map(|(stack, n)| {
@@ -187,7 +187,7 @@ fn short(deep: &Folded) -> String {
     told.collect()
 }
 
-/// Whether exactly this chain of inlined methods stands on the compiled method `round`.
+/// Whether exactly this chain of inlined methods is above the compiled method `round`.
 fn is_chain(stack: &[String], chain: &[&str]) -> bool {
     let own =
         |frame: &&String| ["InlinedShares.", "Known."].iter().any(|class| bare(frame).starts_with(class));
@@ -197,7 +197,7 @@ fn is_chain(stack: &[String], chain: &[&str]) -> bool {
     java[round + 1..].iter().map(|frame| frame.as_str()).eq(wanted)
 }
 
-/// A share with four digits.
+/// Rounds a share to four digits.
 pub(super) fn rounded(share: f64) -> f64 {
     (share * 10_000.0).round() / 10_000.0
 }

@@ -1,4 +1,4 @@
-//! What the kernel says of itself: `/dev/kmsg`, read on from where the last look ended.
+//! Errors in the kernel's log, `/dev/kmsg`, since the last check.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use anyhow::Context;
 
-/// The words of a kernel that is not well. Clocks are not among them: an emulated machine on a busy host is late.
+/// Words of kernel errors. Those about clocks are not in this list: an emulated machine on a busy host is late.
 const COMPLAINTS: [&str; 12] = [
     "BUG:",
     "WARNING:",
@@ -27,7 +27,7 @@ const COMPLAINTS: [&str; 12] = [
 pub(super) struct KernelLog(File);
 
 impl KernelLog {
-    /// From now on.
+    /// Starts at the end of the log.
     pub(super) fn open() -> anyhow::Result<KernelLog> {
         let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits())?;
         let mut file =
@@ -36,7 +36,7 @@ impl KernelLog {
         Ok(KernelLog(file))
     }
 
-    /// The complaints since the last call.
+    /// The errors since the last call.
     pub(super) fn complaints(&mut self) -> anyhow::Result<Vec<String>> {
         let mut found = Vec::new();
         let mut record = [0; 8192];
@@ -51,7 +51,7 @@ impl KernelLog {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(found),
-                // Records were overwritten; the next read goes on with what is left.
+                // Records were overwritten; the next read continues with the oldest one that is left.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(error) => return Err(error).context("/dev/kmsg"),
             }

@@ -1,4 +1,4 @@
-//! The guest's part: the first process, the runner of cases, and the cases.
+//! The guest's side: the first process, the runner of cases, and the cases.
 
 pub(crate) mod case;
 mod cases;
@@ -10,13 +10,13 @@ mod program;
 pub(crate) mod run;
 mod share;
 
-// What the end-to-end tests read profiles and start programs with. It fails by panicking, as tests do: each case is a
-// process of its own.
+// The same code reads profiles and starts programs in the end-to-end tests. This code panics on errors, like tests:
+// each case has its own process.
 use testkit::{folded, target};
 
 /// The argument with which the first process starts the runner.
 pub(crate) const RUN: &str = "guest-run";
-/// The argument with which the runner starts a case; the case's name and perhaps a JDK follow.
+/// The argument with which the runner starts a case, before the case's name and, for some, a JDK.
 pub(crate) const CASE: &str = "guest-case";
-/// Where programs are in the guest.
+/// `PATH` in the guest.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";

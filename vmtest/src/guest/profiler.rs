@@ -1,4 +1,4 @@
-//! jbpf-prof, run as its users run it.
+//! Runs jbpf-prof as users do.
 
 use std::io::{Read, Write as _};
 use std::path::Path;
@@ -13,16 +13,13 @@ use serde_json::Value;
 use super::folded::Folded;
 use crate::plan::PAYLOAD;
 
-/// A profile and the report for machines.
+/// The outputs of a profile with a JSON report.
 #[derive(Debug)]
 pub(super) struct Profile {
-    /// The stacks.
     pub(super) folded: Folded,
-    /// The report.
     pub(super) report: Value,
     /// Standard output before the report: that of the profiled command.
     pub(super) stdout: String,
-    /// What it said on standard error.
     pub(super) stderr: String,
 }
 
@@ -31,28 +28,27 @@ pub(super) fn binary() -> Command {
     Command::new(Path::new(PAYLOAD).join("jbpf-prof"))
 }
 
-/// Runs it with these arguments, and reads what it wrote; its accounts must add up.
+/// Runs the binary with these arguments and reads its outputs; its accounts must add up.
 pub(super) fn record(args: &[&str]) -> anyhow::Result<Profile> {
     recorded_by(binary(), args)
 }
 
-/// The same by a command that ends with the binary (`setpriv … jbpf-prof`).
+/// Like [`record`], by a command that ends with the binary (`setpriv … jbpf-prof`).
 pub(super) fn recorded_by(command: Command, args: &[&str]) -> anyhow::Result<Profile> {
     start(command, args)?.finish()
 }
 
-/// A run that goes on.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
-    /// A command that is profiled ends when its standard input does.
+    /// A profiled command ends when its standard input does.
     stdin: Option<ChildStdin>,
     stdout: JoinHandle<String>,
     stderr: JoinHandle<String>,
     file: String,
 }
 
-/// Starts a run; more arguments than the output and its report are the caller's.
+/// Starts a run. The arguments of the output and the report are added to `args`.
 pub(super) fn start(mut command: Command, args: &[&str]) -> anyhow::Result<Running> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let nr = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -68,7 +64,7 @@ fn text(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut from) = from {
-            // What was read before an error is worth showing.
+            // Text before an error is worth showing.
             let _ = from.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -76,12 +72,11 @@ fn text(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
 }
 
 impl Running {
-    /// Its process id.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it samples: it has opened its events when it starts its workers.
+    /// Waits until sampling has begun: jbpf-prof opens its events before it starts its workers.
     pub(super) fn wait_until_it_samples(&mut self) -> anyhow::Result<()> {
         let children = format!("/proc/{0}/task/{0}/children", self.pid());
         while self.is_alive()? && std::fs::read_to_string(&children)?.is_empty() {
@@ -91,22 +86,21 @@ impl Running {
         Ok(())
     }
 
-    /// Whether it still runs.
     pub(super) fn is_alive(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// Its end, which must be a good one.
+    /// Waits for the end, and fails unless the run succeeded.
     pub(super) fn finish(mut self) -> anyhow::Result<Profile> {
         let status = self.child.wait()?;
         drop(self.stdin);
         let said = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
         let (stdout, stderr) = (said(self.stdout), said(self.stderr));
-        // Told of a case that fails, for whatever reason.
+        // Shown if the case fails.
         let _ = std::io::stderr().write_all(stderr.as_bytes());
         ensure!(status.success(), "jbpf-prof ended with {status}");
         ensure!(!stderr.contains("panicked"), "jbpf-prof panicked");
-        // A command that is profiled may have written before the report.
+        // A profiled command may have written text before the report.
         let (stdout, json) = stdout.split_at(stdout.find("{\n").unwrap_or(0));
         let report =
             serde_json::from_str(json).with_context(|| format!("the report is no JSON: {stdout}"))?;
@@ -116,7 +110,7 @@ impl Running {
     }
 }
 
-/// Ticks are kept, filtered or lost for a reason, and the output sums to the same.
+/// Taken samples are kept, filtered or lost, and the output has the kept and lost ones.
 fn accounts_add_up(report: &Value, shown: u64) -> anyhow::Result<()> {
     let accounts = &report["accounts"];
     let n = |name: &str| accounts[name].as_u64().with_context(|| format!("the accounts have no {name}"));
@@ -134,7 +128,7 @@ pub(super) fn lost(report: &Value) -> u64 {
     rows.into_iter().flatten().filter_map(|row| row[1].as_u64()).sum()
 }
 
-/// Runs a command that must be refused: this exit code, one sentence with these words.
+/// Runs a command that must fail with this exit code and a message with these words.
 pub(super) fn refused(command: &mut Command, code: i32, words: &str) -> anyhow::Result<()> {
     let output = command.stdin(Stdio::null()).output().context("jbpf-prof does not start")?;
     let said = String::from_utf8_lossy(&output.stderr);

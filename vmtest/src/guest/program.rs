@@ -1,27 +1,27 @@
-//! Programs that are profiled.
+//! The profiled programs.
 
 use std::ffi::OsStr;
 use std::process::Command;
 
 use crate::plan::PAYLOAD;
 
-/// The start of a command that leaves the CPUs to whoever else wants them. Busy programs do what they do all the same, and
-/// the profiler, whose start an emulated CPU takes seconds for, need not share with six of them.
+/// Start of a command that leaves the CPUs to other processes. Busy programs get their work done anyway, and the
+/// profiler need not share with six of them: its start takes seconds on an emulated CPU.
 pub(super) const LEISURELY: [&str; 3] = ["nice", "-n", "15"];
 
-/// A command that is leisurely.
+/// A command with low priority.
 pub(super) fn leisurely(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(LEISURELY[0]);
     command.args(&LEISURELY[1..]).arg(program);
     command
 }
 
-/// A program of `tests/programs`, compiled.
+/// A compiled program of `tests/programs`.
 pub(super) fn native(name: &str) -> Command {
     leisurely(path(name))
 }
 
-/// Where it is.
+/// The path of that program.
 pub(super) fn path(name: &str) -> String {
     format!("{PAYLOAD}/native/{name}")
 }

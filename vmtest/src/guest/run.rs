@@ -1,4 +1,5 @@
-//! The runner: the plan's cases one after the other, each in a process group with a deadline, and a line about each.
+//! The runner: executes the cases of the plan in turn, each in a process group with a deadline, and reports each
+//! result.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,14 +18,14 @@ use super::kmsg::KernelLog;
 use crate::arch::Arch;
 use crate::plan::{Found, Line, Outcome, PAYLOAD, PLAN, PORT, Plan, Run};
 
-/// How often the end of a case is looked for.
+/// How often the runner checks whether a case has ended.
 const BEAT: Duration = Duration::from_millis(50);
 /// How many seconds a command may be silent.
 const COMMAND_PATIENCE: u64 = 24 * 3_600;
-/// How much of what a failed case said is told.
+/// How many characters of a failed case's standard error are reported.
 const TAIL: usize = 4_000;
 
-/// Runs the plan.
+/// Executes the plan.
 pub(crate) fn main() -> anyhow::Result<()> {
     match serde_json::from_slice(&fs::read(Path::new(PAYLOAD).join(PLAN))?)? {
         Plan::Cases(runs) => cases(runs, Port::open()?),
@@ -33,7 +34,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Where results go.
+/// The port for results.
 struct Port(File);
 
 impl Port {
@@ -85,8 +86,9 @@ fn one_command(command: &str, mut port: Port) -> anyhow::Result<()> {
     port.say(&Line::Done)
 }
 
-/// A shell on the serial console, which is this process's terminal: at the end of the process that has a terminal the
-/// kernel throws away what is still on its way through the line, so this one outlives the shell and waits for that.
+/// Runs a shell on the serial console, which is the terminal of this process. When the process that owns a terminal
+/// ends, the kernel discards output that is still in transit. So this process outlives the shell and waits for the
+/// output.
 fn shell() -> anyhow::Result<()> {
     setsid()?;
     let device = format!("/dev/{}", Arch::OWN.console());
@@ -99,7 +101,7 @@ fn shell() -> anyhow::Result<()> {
     tcdrain(console).context("the console's last words")
 }
 
-/// Runs one case, and looks at what the kernel said meanwhile.
+/// Runs one case, and checks the kernel's log afterwards.
 fn outcome(run: Run, log: &mut KernelLog) -> Outcome {
     let begin = Instant::now();
     let result = case(&run).and_then(|found| {
@@ -107,7 +109,7 @@ fn outcome(run: Run, log: &mut KernelLog) -> Outcome {
         anyhow::ensure!(complaints.is_empty(), "the kernel complained: {}", complaints.join(" | "));
         Ok(found)
     });
-    // What a failed case left in the log is not the next one's fault.
+    // Log entries of a failed case must not fail the next one.
     let _ = log.complaints();
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let seconds = begin.elapsed().as_secs_f64();
@@ -135,7 +137,7 @@ fn case(run: &Run) -> anyhow::Result<Found> {
     let stdout = read_all(group.0.stdout.take());
     let stderr = read_all(group.0.stderr.take());
     let status = group.wait(Duration::from_secs(run.patience))?;
-    // Whatever the case left running holds the pipes open.
+    // Processes that the case left running hold the pipes open.
     drop(group);
     let text = |reader: JoinHandle<Vec<u8>>| {
         String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
@@ -149,11 +151,11 @@ fn case(run: &Run) -> anyhow::Result<Found> {
     }
 }
 
-/// A case and what it starts; killed when dropped.
+/// The process group of a case, killed on drop.
 struct Group(Child);
 
 impl Group {
-    /// The status, or none if it does not end in time.
+    /// The status, or `None` after the deadline.
     fn wait(&mut self, patience: Duration) -> anyhow::Result<Option<ExitStatus>> {
         let end = Instant::now() + patience;
         loop {

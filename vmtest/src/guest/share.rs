@@ -1,20 +1,20 @@
-//! Measured shares against true ones.
+//! Compares measured shares with true ones.
 
 use anyhow::ensure;
 
-/// Samples below which shares are not judged.
+/// Samples below which shares are not checked.
 pub(super) const ENOUGH: u64 = 2_000;
-/// What part of the samples that are needed so many are: 1 is enough.
+/// A number of samples as a fraction of the number that is needed. 1 is enough.
 pub(super) fn part(samples: u64) -> f64 {
     samples as f64 / ENOUGH as f64
 }
 
-/// How often a profile is taken until there are samples enough.
+/// How many profiles are taken at most until there are enough samples.
 const TRIES: u32 = 4;
-/// How many seconds the first of them takes: on a processor that nobody else wants it has enough.
+/// Seconds of the first profile: enough on a processor that has no other work.
 const FIRST: u64 = 7;
 
-/// How long profiles of a program must be until there are samples enough: a busy host gives a guest few.
+/// How long to profile a program until there are enough samples. On a busy host a guest gets few.
 #[derive(Debug)]
 pub(super) struct Effort {
     tries: u32,
@@ -28,22 +28,22 @@ impl Effort {
         Effort::beginning_with(FIRST)
     }
 
-    /// Before a first profile of so many seconds.
+    /// Before a first profile of this many seconds.
     pub(super) fn beginning_with(seconds: u64) -> Effort {
         Effort { tries: 1, seconds, sum: seconds }
     }
 
-    /// How many seconds the next profile is to take beside those before it.
+    /// Seconds of the next profile, if its samples are added to those of earlier profiles.
     pub(super) fn seconds(&self) -> u64 {
         self.seconds
     }
 
-    /// How many it is to take in place of those before it.
+    /// Seconds of the next profile, if it replaces the earlier ones.
     pub(super) fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// Whether there is to be another one, if all so far gave this part of the samples that are needed.
+    /// Whether another profile is needed. `part`: the samples so far, as a fraction of the number that is needed.
     pub(super) fn goes_on(&mut self, part: f64) -> bool {
         let more = self.sum as f64 * (1.0 - part) / part.max(0.01) * 1.2;
         self.seconds = (more.ceil() as u64).clamp(2, 30);
@@ -53,7 +53,7 @@ impl Effort {
     }
 }
 
-/// Fails unless a share is the true one, within half a point and what chance explains of `n` samples.
+/// Fails unless the share is the true one, within half a percentage point and the statistical error of `n` samples.
 pub(super) fn check(what: &str, share: f64, truth: f64, n: u64) -> anyhow::Result<()> {
     ensure!(n >= ENOUGH, "{what}: {n} samples are too few to tell");
     let tolerance = 0.005 + 4.0 * (truth * (1.0 - truth) / n as f64).sqrt();

@@ -1,4 +1,5 @@
-//! Where fetched kernels and root file systems are kept: `$JBPF_PROF_CACHE/vmtest`, by default in `~/.cache/jbpf-prof`.
+//! The cache of downloaded kernels and root file systems: `$JBPF_PROF_CACHE/vmtest`, by default in
+//! `~/.cache/jbpf-prof`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,14 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 
-/// The cache's directory.
 #[derive(Debug)]
 pub(super) struct Cache {
     dir: PathBuf,
 }
 
 impl Cache {
-    /// The cache of this user, made if it is not there.
+    /// The cache of this user, created if it does not exist.
     pub(super) fn open() -> anyhow::Result<Cache> {
         let dir = match std::env::var_os("JBPF_PROF_CACHE") {
             Some(dir) => PathBuf::from(dir),
@@ -28,8 +28,8 @@ impl Cache {
         Ok(Cache { dir })
     }
 
-    /// The directory of this name, made by `make` if it is not there. `make` gets a new directory that takes the name
-    /// when it is whole; others who want it wait meanwhile.
+    /// The directory of this name, created by `make` if it does not exist. `make` fills a new directory, which gets the
+    /// name when it is complete; other processes that need an entry wait meanwhile.
     pub(super) fn entry(
         &self,
         name: &str,

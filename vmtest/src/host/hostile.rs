@@ -1,4 +1,4 @@
-//! Programs whose debug information is an attack on whoever reads it, made of one that is none.
+//! Builds programs whose debug information attacks its reader, from a harmless one.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ use testkit::packed::Packed;
 use super::packages;
 use crate::plan::PAYLOAD;
 
-/// What a section says that it has, bytes, and has not.
+/// The size that a section header claims, bytes.
 const PROMISE: u64 = 1 << 60;
-/// What another one has when it is unpacked, bytes of zeros.
+/// The unpacked size of another section, bytes of zeros.
 const BOMB: u64 = 8 << 20;
-/// Compiles them into a directory.
+/// Compiles the programs into a directory.
 pub(super) fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
     let [plain, packed] = ["inlined", "inlined-promises"].map(|name| to.join(name));
     for (program, flag) in [(&plain, "-gz=none"), (&packed, "-gz=zlib")] {
@@ -27,7 +27,7 @@ pub(super) fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Resu
     link(&plain, to)
 }
 
-/// Has each packed section promise more than there is memory in the world.
+/// Makes each compressed section claim more bytes than any machine has memory.
 fn promise(program: &Path) -> anyhow::Result<()> {
     let mut bytes = fs::read(program)?;
     Packed::Zlib.promise(&mut bytes, PROMISE);
@@ -35,7 +35,7 @@ fn promise(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A copy with a section that is small until it is unpacked.
+/// Makes a copy with a section that is small until it is unpacked.
 fn bomb(plain: &Path, to: &Path) -> anyhow::Result<()> {
     let zeros = to.join("zeros");
     fs::File::create(&zeros)?.set_len(BOMB)?;
@@ -50,7 +50,7 @@ fn bomb(plain: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A stripped copy that says that its debug information is in a file elsewhere, by its whole path and with its checksum.
+/// Makes a stripped copy whose debug link has the absolute path and the checksum of another file.
 fn link(plain: &Path, to: &Path) -> anyhow::Result<()> {
     let (linked, section) = (to.join("inlined-linked"), to.join("section"));
     let add = format!("--add-gnu-debuglink={}", plain.display());

@@ -1,5 +1,5 @@
-//! An archive that the kernel unpacks as its first root file system: cpio's `newc` format, uncompressed, since it is
-//! read from memory.
+//! Builds the archive that the kernel unpacks as its first root file system: cpio's `newc` format, uncompressed because
+//! the kernel reads it from memory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use anyhow::Context;
 const DIRECTORY: u32 = 0o040_755;
 const FILE: u32 = 0o100_000;
 
-/// An archive in the making.
+/// An incomplete archive.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -18,12 +18,11 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Adds a directory; its parents must be there.
+    /// Adds a directory, whose parent must exist.
     pub(super) fn directory(&mut self, name: &str) {
         self.entry(name, DIRECTORY, &[]);
     }
 
-    /// Adds a file with this content.
     pub(super) fn file(&mut self, name: &str, permissions: u32, content: &[u8]) {
         self.entry(name, FILE | permissions, content);
     }
@@ -36,7 +35,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds the files of a directory of the host, and those of its directories.
+    /// Adds a directory of the host with all its files and directories.
     pub(super) fn tree(&mut self, name: &str, from: &Path) -> anyhow::Result<()> {
         self.directory(name);
         let mut entries: Vec<_> =
@@ -53,7 +52,7 @@ impl Archive {
         Ok(())
     }
 
-    /// The whole archive.
+    /// The complete archive.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
@@ -63,7 +62,7 @@ impl Archive {
         self.inodes += 1;
         let size = u32::try_from(content.len()).unwrap_or(u32::MAX);
         let name_size = u32::try_from(name.len() + 1).unwrap_or(u32::MAX);
-        // inode, mode, uid, gid, links, mtime, size, device (2), special device (2), size of the name, check sum.
+        // inode, mode, uid, gid, links, mtime, size, device (2), special device (2), size of the name, checksum.
         let fields = [self.inodes, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {

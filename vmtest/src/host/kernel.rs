@@ -1,4 +1,4 @@
-//! Kernels from Debian packages: the image, and the few modules that a guest needs before it sees its disk.
+//! Kernels from Debian packages: the image, and the few modules that a guest needs before it can mount its disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,20 +15,20 @@ use crate::distribution::Distribution;
 use crate::matrix::Kernel;
 use crate::say;
 
-/// What must be loaded, in this order, where it is not built in.
+/// Modules to load, in this order, unless they are built in.
 const MODULES: [&str; 6] =
     ["virtio_pci", "virtio_blk", "virtio_console", "crc32c_generic", "libcrc32c", "ext4"];
 
-/// A kernel that can be booted.
+/// A kernel that QEMU can boot.
 #[derive(Debug)]
 pub(super) struct Image {
     /// The compressed kernel.
     pub(super) vmlinuz: PathBuf,
-    /// Its modules, each after those that it needs.
+    /// Modules, in loading order.
     pub(super) modules: Vec<PathBuf>,
 }
 
-/// The kernel from the cache, or from the mirror if it is not there.
+/// The kernel from the cache, or from the mirror.
 pub(super) fn image(cache: &Cache, kernel: &Kernel) -> anyhow::Result<Image> {
     let dir = cache.entry(&format!("kernel-{}", kernel.name), |dir| {
         say(&format!("vmtest: fetching kernel {} from {}", kernel.name, kernel.suite));
@@ -67,7 +67,7 @@ fn fetch(kernel: &Kernel, dir: &Path) -> anyhow::Result<()> {
     fs::remove_dir_all(&tree).context("the unpacked packages")
 }
 
-/// The package that depends on the suite's kernel.
+/// The package that depends on the current kernel of the suite.
 fn package(kernel: &Kernel) -> String {
     match kernel.suite.distribution {
         Distribution::Debian => format!("linux-image-{}", kernel.arch),
@@ -87,13 +87,13 @@ fn only_entry(dir: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// A module's name as the kernel has it, from its path.
+/// The kernel's name of a module, from its path.
 fn name_of(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split(".ko").next().unwrap_or(file).replace('-', "_")
 }
 
-/// A module's bytes, uncompressed.
+/// The uncompressed bytes of a module.
 fn plain(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = BufReader::new(File::open(path).with_context(|| format!("module {}", path.display()))?);
@@ -106,16 +106,16 @@ fn plain(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The modules of a kernel and what each needs.
+/// The modules of a kernel, with their dependencies.
 #[derive(Debug)]
 struct Modules {
-    /// By name: the path, and the paths of what it needs.
+    /// By name: the path, and the paths of the dependencies.
     known: BTreeMap<String, (String, Vec<String>)>,
     builtin: BTreeSet<String>,
 }
 
 impl Modules {
-    /// From a directory `lib/modules/RELEASE`.
+    /// Reads a directory `lib/modules/RELEASE`.
     fn read(dir: &Path) -> anyhow::Result<Modules> {
         let release = dir.file_name().and_then(|name| name.to_str()).context("a release")?;
         let base = dir.ancestors().nth(3).filter(|base| base.join("lib/modules").is_dir());
@@ -136,8 +136,8 @@ impl Modules {
         Modules { known: known.collect(), builtin: builtin.lines().map(name_of).collect() }
     }
 
-    /// The paths of modules and of what they need, in the order in which they can be loaded. What is neither a module
-    /// nor built in does not exist in this kernel; without a disk's driver the guest says so.
+    /// The paths of modules and their dependencies, in loading order. A name that is neither a module nor built in does
+    /// not exist in this kernel; if a disk driver is missing, the guest fails with an error.
     fn closure(&self, wanted: &[&str]) -> anyhow::Result<Vec<String>> {
         let mut order: Vec<String> = Vec::new();
         for name in wanted {
@@ -145,7 +145,7 @@ impl Modules {
                 continue;
             }
             let Some((path, needs)) = self.known.get(*name) else { continue };
-            // depmod lists what is needed directly first, so the last one can be loaded first.
+            // depmod lists direct dependencies first, so that the last one must be loaded first.
             for path in needs.iter().rev().chain([path]) {
                 if !order.contains(path) {
                     order.push(path.clone());

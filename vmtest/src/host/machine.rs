@@ -1,4 +1,4 @@
-//! One QEMU: started, listened to, and ended when it is silent for too long.
+//! A QEMU process: start, results, and the end if the guest is silent for too long.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,10 +15,9 @@ use super::packages;
 use crate::matrix::Kernel;
 use crate::plan::{Line, PORT, Plan};
 
-/// How much longer than a case's patience the host waits: the guest is to say itself that a case hangs.
+/// How much longer than a case's deadline the host waits, so that the guest itself can report that the case hangs.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// A machine that can be started once.
 #[derive(Debug)]
 pub(super) struct Machine {
     command: Command,
@@ -27,7 +26,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A guest with this kernel, first root file system and disk, whose console is logged under `logs`.
+    /// A guest with this kernel, first root file system and disk. Its console is logged below `logs`.
     pub(super) fn new(
         options: &Options,
         kernel: &Kernel,
@@ -40,15 +39,15 @@ impl Machine {
         packages::finish(Command::new(emulator[0]).arg("--version"))?;
         let dir = logs.join(kernel.name);
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-        // A guest ends with whoever started it, however that ends.
+        // The guest ends with the process that started it, even if that is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).args(emulator);
         if options.kvm && kernel.arch.is_own() {
             command.args(["-accel", "kvm", "-cpu", "host"]);
         } else {
-            // With a thread for each CPU, QEMU before 8.1 now and then keeps a translation of code that another CPU has
-            // replaced meanwhile (fixed by its commit deba78709ae8): kernels die of an int3 that is no longer there, JVMs
-            // go on in their old code for ever. With one, the CPUs take turns.
+            // With a thread for each CPU, QEMU before 8.1 sometimes keeps a translation of code that another CPU has
+            // replaced (fixed by its commit deba78709ae8). Kernels then die of an int3 that is no longer there, and
+            // JVMs run their old code forever. With one thread, the CPUs take turns.
             command.args(["-accel", "tcg,thread=single", "-cpu", kernel.arch.cpu()]);
         }
         command
@@ -83,7 +82,7 @@ impl Machine {
         })
     }
 
-    /// Starts it and hands over each line that it says, until it powers off.
+    /// Starts the guest and hands over each line from it, until it powers off.
     pub(super) fn run(self, mut each: impl FnMut(Line)) -> anyhow::Result<()> {
         let log = self.console.display().to_string();
         let mut patience = self.boot_patience;
@@ -120,7 +119,7 @@ impl Machine {
         guest.power_off(self.boot_patience)
     }
 
-    /// Starts it for a person, or for one command, whose exit code it gives.
+    /// Starts the guest for a shell, or for one command, and returns the command's exit code.
     pub(super) fn converse(mut self, plan: &Plan) -> anyhow::Result<u8> {
         if *plan == Plan::Shell {
             self.command.args(["-serial", "mon:stdio"]);
@@ -139,7 +138,7 @@ impl Machine {
     }
 }
 
-/// A running QEMU; killed when dropped.
+/// A running QEMU, killed on drop.
 struct Guest {
     qemu: Child,
     lines: Receiver<String>,
@@ -152,7 +151,8 @@ impl Guest {
             .arg(format!("file:{}", console.display()))
             .args(["-chardev", "stdio,id=results,signal=off", "-device"])
             .arg(format!("virtserialport,chardev=results,name={PORT}"))
-            // Open and silent: at its end QEMU would take the port's other side for gone, and guests' writes would wait.
+            // Open and silent: if it were closed, QEMU would treat the port's other end as closed, and writes in the
+            // guest would block.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -169,18 +169,18 @@ impl Guest {
         Ok(Guest { qemu, lines })
     }
 
-    /// What QEMU itself said when it ended.
+    /// The status and standard error of QEMU.
     fn last_words(&mut self) -> String {
         let status = self.qemu.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
         let mut said = String::new();
         if let Some(stderr) = &mut self.qemu.stderr {
-            // A part of it is better than nothing.
+            // A part of the text is better than no text.
             let _ = stderr.read_to_string(&mut said);
         }
         format!("{status} {}", said.trim())
     }
 
-    /// Waits until the guest has powered off, which it does after its last line.
+    /// Waits until the guest has powered off, after its last line.
     fn power_off(&mut self, patience: Duration) -> anyhow::Result<()> {
         match self.lines.recv_timeout(patience) {
             Err(RecvTimeoutError::Disconnected) => {

@@ -1,4 +1,4 @@
-//! The host's part: images made, guests booted, their results judged.
+//! The host's side: builds images, boots guests, and checks their results.
 
 mod cache;
 mod hostile;
@@ -32,7 +32,8 @@ use options::Options;
 use payload::Payload;
 use verdict::Verdict;
 
-/// Runs what the command line asks for: 0 if all of it passed, 1 if not, 2 for usage, else what the command ended with.
+/// Executes the command line. Exit codes: 0 if all cases passed, 1 if not, 2 for usage errors, else that of `--run`'s
+/// command.
 pub(crate) fn main() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
@@ -51,7 +52,7 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> anyhow::Result<u8> {
-    // Whoever mistypes a name is told before anything is fetched.
+    // Wrong names fail before any download.
     let boots = options.selection().boots()?;
     let cache = Cache::open()?;
     match options.interactive() {
@@ -63,14 +64,14 @@ fn run(options: &Options) -> anyhow::Result<u8> {
         None => {
             let boots = boots.into_iter().map(|boot| Ok((kernel::image(&cache, boot.kernel)?, boot)));
             let mut boots = boots.collect::<anyhow::Result<Vec<_>>>()?;
-            // The longest first, so that no guest is left to run alone at the end.
+            // The longest first, so that no guest runs alone at the end.
             boots.sort_by_key(|(_, boot)| std::cmp::Reverse(boot.runs.len()));
             Bench::new(options, &cache, boots.iter().map(|(_, boot)| boot.kernel.arch))?.judge(boots)
         }
     }
 }
 
-/// What all boots share: programs and a root file system for each architecture.
+/// Shared by all boots: a payload and a root file system for each architecture.
 struct Bench<'a> {
     options: &'a Options,
     payloads: BTreeMap<Arch, (Payload, PathBuf)>,
@@ -96,7 +97,7 @@ impl Bench<'_> {
         Machine::new(self.options, kernel, image, root, &initramfs, payload.logs())
     }
 
-    /// Boots all, some at a time, and gives the exit code.
+    /// Boots all guests, some at a time, and returns the exit code.
     fn judge(&self, boots: Vec<(Image, Boot)>) -> anyhow::Result<u8> {
         let begin = Instant::now();
         let waiting = Mutex::new(VecDeque::from(boots));
@@ -117,7 +118,7 @@ impl Bench<'_> {
         for fault in verdict.faults() {
             say(&format!("FAILED: {fault}"));
         }
-        // The closing line is read by test.sh, as the tests' own are.
+        // test.sh reads this line, as those of other tests.
         let closing = format!(
             "test result: {}. {} passed; {} failed; finished in {:.0} s",
             if verdict.faults().is_empty() { "ok" } else { "FAILED" },
@@ -129,7 +130,7 @@ impl Bench<'_> {
         Ok(u8::from(!verdict.faults().is_empty()))
     }
 
-    /// One guest from its start to its end: the results that came, and what was wrong with the guest itself.
+    /// Runs one guest. Returns its results, and an error of the guest itself.
     fn boot(&self, boot: &Boot, image: &Image) -> (Vec<Outcome>, Option<String>) {
         let mut results = Vec::new();
         let plan = Plan::Cases(boot.runs.clone());

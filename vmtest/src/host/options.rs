@@ -48,7 +48,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// What is asked for if it is not the matrix.
+    /// The plan for `--run` and `--shell`; `None` for the matrix.
     pub(super) fn interactive(&self) -> Option<Plan> {
         match &self.run {
             Some(command) => Some(Plan::Command(command.clone())),
@@ -56,7 +56,7 @@ impl Options {
         }
     }
 
-    /// The kernel for one guest: the newest if none is named.
+    /// The kernel for one guest, by default the newest.
     pub(super) fn one_kernel(&self) -> anyhow::Result<&'static Kernel> {
         let kernels = self.selection().kernels()?;
         anyhow::ensure!(
@@ -67,7 +67,7 @@ impl Options {
         kernels.last().copied().ok_or_else(|| anyhow::anyhow!("there is no kernel"))
     }
 
-    /// What is left of the matrix.
+    /// The part of the matrix that the options select.
     pub(super) fn selection(&self) -> Selection {
         Selection {
             kernels: self.kernel.clone(),

@@ -1,4 +1,4 @@
-//! Packages of a distribution's suite, through the mirror that this machine's own apt uses.
+//! Downloads packages of a distribution's suite, through the mirror that this machine's own apt uses.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,12 +8,12 @@ use anyhow::{Context, bail, ensure};
 use crate::arch::Arch;
 use crate::distribution::{Distribution, Suite};
 
-/// The key that signs Ubuntu's suites since 2018, of fingerprint F6EC B376 2474 EDA9 D21B 7022 8719 20D1 991B C93C:
-/// Debian has no package of it. Debian's own keys come with `debian-archive-keyring`.
+/// The key that signs Ubuntu's suites since 2018, with the fingerprint F6EC B376 2474 EDA9 D21B 7022 8719 20D1 991B
+/// C93C. Debian has no package with it. Debian's own keys come with `debian-archive-keyring`.
 const UBUNTU_KEY: &[u8] = include_bytes!("../../ubuntu-archive-2018.asc");
 
-/// A root file system of a suite in `dir`: mmdebstrap's variant, more packages, more of its arguments. Of another
-/// architecture only its variant `extract` can be made, which runs nothing of what it unpacks.
+/// Creates a root file system of a suite in `dir`, with mmdebstrap's variant, more packages, and more arguments. For
+/// another architecture only the variant `extract` works, because it runs no unpacked program.
 pub(super) fn unpack(
     (suite, arch): (Suite, Arch),
     variant: &str,
@@ -29,7 +29,7 @@ pub(super) fn unpack(
         .arg(format!("--variant={variant}"))
         .arg(format!("--architectures={arch}"))
         .arg(format!("--include={}", packages.join(",")))
-        // An old suite's Release file may be past its date: its packages are signed all the same.
+        // The Release file of an old suite may have expired; its packages are still signed.
         .arg("--aptopt=Acquire::Check-Valid-Until \"false\"")
         .arg("--aptopt=APT::Install-Recommends \"false\"")
         .args(more);
@@ -40,7 +40,7 @@ pub(super) fn unpack(
         }
         Distribution::Ubuntu => {
             command.arg(format!("--keyring={}", key.path().display()));
-            // Its suites stay as they were released; what users run comes by the updates.
+            // Ubuntu's suites stay as released; the updates have the packages that users run.
             ["", "-updates"].map(|pocket| format!("deb {mirror} {}{pocket} main", suite.name)).to_vec()
         }
     };
@@ -51,8 +51,8 @@ pub(super) fn unpack(
     Ok(())
 }
 
-/// A distribution's mirror: the one that its variable names, or the first one in apt's sources; or, since mirrors have
-/// many distributions side by side, where that of the other one has this one's directory.
+/// A distribution's mirror: the one in its variable, else the first in apt's sources. Mirrors often have several
+/// distributions side by side, so the last choice is this one's directory beside the other one's.
 fn mirror(distribution: Distribution) -> anyhow::Result<String> {
     let variable = format!("JBPF_PROF_{}_MIRROR", distribution.to_string().to_uppercase());
     if let Ok(mirror) = std::env::var(&variable) {
@@ -67,7 +67,7 @@ fn mirror(distribution: Distribution) -> anyhow::Result<String> {
         .with_context(|| format!("apt's sources name no {distribution} mirror: set {variable}"))
 }
 
-/// The mirror of a distribution, by lines `ORIGIN|LABEL|PLACE` of apt's sources.
+/// The mirror of a distribution, from lines `ORIGIN|LABEL|URI` of apt's sources.
 fn among(sources: &str, distribution: Distribution) -> Option<String> {
     let of = |origin: Distribution| {
         sources.lines().find_map(|line| line.strip_prefix(&format!("{origin}|{origin}|"))).map(str::to_owned)
@@ -84,7 +84,7 @@ fn among(sources: &str, distribution: Distribution) -> Option<String> {
     })
 }
 
-/// Runs a tool to its end; what it said is in the error if it failed.
+/// Runs a tool to its end. If the tool fails, the error has its standard error.
 pub(super) fn finish(command: &mut Command) -> anyhow::Result<Output> {
     let tool = command.get_program().to_string_lossy().into_owned();
     let output = match command.output() {

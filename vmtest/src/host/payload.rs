@@ -1,4 +1,4 @@
-//! What is brought into a guest: the binary under test, the agent that it carries, programs of known truth, this binary.
+//! The files for a guest: the binary under test, its agent, programs of known truth, and this binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use crate::arch::Arch;
 use crate::matrix::Kernel;
 use crate::plan::{PLAN, Plan};
 
-/// C programs of `tests/programs` whose shares and names are judged, compiled with frame pointers, as the end-to-end tests
-/// do.
+/// C programs of `tests/programs` whose shares and names are checked, compiled with frame pointers, as in the
+/// end-to-end tests.
 const NATIVE: [&str; 7] = ["native", "kernel", "short", "spawn", "touched", "turn_a", "turn_b"];
-/// Those whose stacks are judged, compiled without, as compilers do by themselves.
+/// Programs whose stacks are checked, compiled without frame pointers, which is the compilers' default.
 const WITHOUT_FRAME_POINTERS: [&str; 2] = ["frames", "leave"];
-/// Where the archive has it all; the guest mounts it as [`crate::plan::PAYLOAD`].
+/// The payload's directory in the archive; the guest mounts it as [`crate::plan::PAYLOAD`].
 const PLACE: &str = "payload";
-/// The kernel's headers, where a compiler for 32 bits does not look.
+/// The kernel's headers, which a 32-bit compiler does not search.
 const HEADERS: &str = "/usr/include/x86_64-linux-gnu";
 
-/// Everything but the plan, ready to be packed.
+/// All files except the plan.
 #[derive(Debug)]
 pub(super) struct Payload {
     dir: TempDir,
@@ -34,7 +34,7 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// Collects and compiles it.
+    /// Collects and compiles the files.
     pub(super) fn make(options: &Options, arch: Arch) -> anyhow::Result<Payload> {
         let workspace =
             Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("vmtest lies in a workspace")?;
@@ -44,7 +44,7 @@ impl Payload {
         fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
         let dir = tempfile::Builder::new().prefix("payload-").tempdir_in(&logs)?;
         let built = target.join(arch.triple());
-        // The one that is named is of this machine's architecture.
+        // The binary of `--binary` has this machine's architecture.
         let named = options.binary.clone().filter(|_| arch.is_own());
         let binary = named.unwrap_or_else(|| built.join("release/jbpf-prof"));
         let own = if arch.is_own() { std::env::current_exe()? } else { built.join("debug/vmtest") };
@@ -64,7 +64,7 @@ impl Payload {
             compile_probed(arch.compiler(), &sources, dir.path())?;
             hostile::compile(arch.compiler(), &sources, &dir.path().join("native"))?;
         }
-        // What runs here only, and what the other architecture's root file system has nothing for.
+        // Not for another architecture, whose root file system has no JDK and no musl.
         if arch.is_own() {
             packages::finish(
                 Command::new(&binary).arg("agent").arg(dir.path().join("libjvm_symbols_agent.so")),
@@ -74,12 +74,12 @@ impl Payload {
         Ok(Payload { dir, logs })
     }
 
-    /// Where consoles are logged.
+    /// The directory of console logs.
     pub(super) fn logs(&self) -> &Path {
         &self.logs
     }
 
-    /// The first root file system of a guest, as a file that lives as long as the payload.
+    /// Writes the first root file system of a guest to a file that lives as long as the payload.
     pub(super) fn initramfs(&self, kernel: &Kernel, image: &Image, plan: &Plan) -> anyhow::Result<PathBuf> {
         let mut archive = Archive::default();
         for dir in ["dev", "proc", "sys", "root", "modules"] {
@@ -99,7 +99,7 @@ impl Payload {
 
 impl Drop for Payload {
     fn drop(&mut self) {
-        // Its archives lie beside the directory that removes itself.
+        // The archives are beside the temporary directory, which removes only itself.
         for kernel in &crate::matrix::KERNELS {
             let _ = fs::remove_file(self.dir.path().with_extension(format!("{}.cpio", kernel.name)));
         }
@@ -122,7 +122,8 @@ fn compile(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Programs of `probed`, without frame pointers. Guests have no libc of 32 bits.
+/// Compiles the programs of the case `probed`, without frame pointers. The 32-bit ones are static: guests have no
+/// 32-bit libc.
 fn compile_probed(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<()> {
     let programs: [(&str, &str, &[&str]); 3] = [
         ("uprobes", "uprobes", &[]),
@@ -142,7 +143,7 @@ fn compile_probed(compiler: &str, sources: &Path, to: &Path) -> anyhow::Result<(
     Ok(())
 }
 
-/// The Java programs, and what loads an agent without a JVM.
+/// Compiles the Java programs, and a program that loads an agent without a JVM.
 fn compile_java(sources: &Path, to: &Path) -> anyhow::Result<()> {
     let java = fs::read_dir(sources)?.flatten().map(|entry| entry.path());
     let java: Vec<PathBuf> = java.filter(|path| path.extension().is_some_and(|e| e == "java")).collect();

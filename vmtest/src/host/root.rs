@@ -14,17 +14,18 @@ use crate::matrix::JDKS;
 use crate::plan::PAYLOAD;
 use crate::say;
 
-/// Room for what guests write, in MiB; what they write is thrown away.
+/// Free space for writes of the guest, in MiB; the writes are discarded.
 const ROOM_MIB: u64 = 256;
 
-/// The suite whose userland all guests have: the newest, since it has the most JDKs. Kernels care little about it, and
-/// the binary under test needs nothing of it.
+/// The suite of all guests' userland: the newest one, because it has the most JDKs. Kernels hardly depend on it, and
+/// the binary under test not at all.
 const SUITE: Suite = Suite::debian("sid");
 
-/// What the guests of another architecture have: there no JVM runs, and nothing of it can run while it is made.
+/// The packages of guests of another architecture. No JVM runs there, and none of their programs can run during the
+/// build.
 const TOOLS: [&str; 6] = ["base-files", "bash", "coreutils", "dash", "findutils", "util-linux"];
 
-/// The image from the cache, or made now.
+/// The image from the cache, or a new one.
 pub(super) fn image(cache: &Cache, arch: Arch) -> anyhow::Result<PathBuf> {
     let name = if arch.is_own() { "root".to_owned() } else { format!("root-{arch}") };
     let dir = cache.entry(&name, |dir| {
@@ -41,7 +42,7 @@ fn make(dir: &Path, arch: Arch) -> anyhow::Result<()> {
         let mut packages: Vec<String> =
             JDKS.iter().map(|jdk| format!("openjdk-{jdk}-jre-headless")).collect();
         packages.extend(["musl", "linux-perf"].map(str::to_owned));
-        // A JRE's postinst wants a directory for manual pages; of those, as of jmods and sources, nothing is kept.
+        // A JRE's postinst needs a directory for manual pages. Manual pages, jmods and sources are removed afterwards.
         let hooks = [
             "--setup-hook=mkdir -p \"$1/usr/share/man/man1\"",
             "--customize-hook=rm -rf \"$1\"/usr/lib/jvm/*/jmods \"$1\"/usr/lib/jvm/*/lib/src.zip \

@@ -1,8 +1,7 @@
-//! Whether exactly the results came that were expected, each with samples.
+//! Checks that exactly the expected results came, each with samples.
 
 use crate::plan::{Outcome, Run};
 
-/// What was judged so far.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     passed: usize,
@@ -10,7 +9,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Judges one boot: what was asked of it, what came, and what was wrong with the guest as a whole.
+    /// Checks one boot: `expected` runs, their results, and an error of the guest itself.
     pub(super) fn add(
         &mut self,
         kernel: &str,
@@ -41,12 +40,11 @@ impl Verdict {
         }
     }
 
-    /// How many cases passed.
     pub(super) fn passed(&self) -> usize {
         self.passed
     }
 
-    /// What was wrong, a sentence each.
+    /// The failures, as one sentence each.
     pub(super) fn faults(&self) -> &[String] {
         &self.faults
     }

@@ -1,9 +1,9 @@
-//! `libjvm.so` as it lies in memory, with the tables by which HotSpot describes itself, and what they lead to.
+//! `libjvm.so` in memory: the VMStructs tables, and the data to which they lead.
 
 use super::threads;
 use super::{BASE, CALL_STUB_RETURN, FakeMemory, INTERPRETER, LIBRARY, METHOD, POINTER};
 
-/// The fields that [`super::layout`] is about: class, name, whether the value is an address, and the value.
+/// The fields that [`super::layout`] has: class, name, whether the value is an address, and the value.
 const FIELDS: &[(&str, &str, bool, u64)] = &[
     ("CodeCache", "_heap", true, BASE + POINTER),
     ("CodeHeap", "_memory", false, 0),
@@ -47,7 +47,7 @@ const FIELDS: &[(&str, &str, bool, u64)] = &[
     ("Symbol", "_length", false, 0),
     ("Symbol", "_body", false, 2),
 ];
-/// Those by which it is known which classes stay.
+/// The fields that show which classes were unloaded.
 const CLASSES: &[(&str, &str, bool, u64)] = &[
     ("Klass", "_class_loader_data", false, 16),
     ("Klass", "_next_link", false, 24),
@@ -71,12 +71,13 @@ const TYPES: &[(&str, u64)] = &[
     ("ConstantPool", 32),
     ("JVMFlag", 16),
 ];
-/// Pointers to the first loader's data, to the class of all objects and to the performance data; then a loader's data.
+/// Pointers to the first loader's data, to the class `java.lang.Object` and to the performance data; then a loader's
+/// data.
 pub(super) const LOADERS: u64 = 0x7_8000;
 const LOADER: u64 = LOADERS + 0x40;
 pub(super) const PERF_DATA: u64 = LOADERS + 0x80;
 
-/// What has been written of a library: one thing behind the other.
+/// The part of the library that is written so far, up to `end`.
 struct Library<'a> {
     bytes: &'a FakeMemory,
     end: u64,
@@ -144,8 +145,8 @@ impl Library<'_> {
 }
 
 impl FakeMemory {
-    /// Adds the library: a JVM of this release that describes itself as [`super::layout`] says, with a flag, and with `classes`
-    /// that may go. Returns where it ends.
+    /// Adds the library of a JVM of this release: its tables describe [`super::layout`], a flag, and with `classes`
+    /// also loaders and threads. Returns the offset of its end.
     pub fn library(&self, release: &str, classes: bool) -> u64 {
         let mut library = Library { bytes: self, end: LIBRARY + 64 + 2 * 56 };
         let release_is_21 = release.starts_with("21");
@@ -189,7 +190,7 @@ impl FakeMemory {
         library.end
     }
 
-    /// A loader that has the class of method 0, which is also that of all objects, and a count of unloaded classes.
+    /// Adds a loader with the class of method 0, which is also `java.lang.Object`, and a count of unloaded classes.
     pub fn classes(&self) {
         let class = METHOD + 0x400;
         for (place, value) in [(0, LOADER), (8, class), (16, PERF_DATA)] {

@@ -1,9 +1,9 @@
-//! Threads with names: what leads from the JVM's list of them to the characters.
+//! Threads with names: the links from the JVM's list of threads to the characters of a name.
 
 use super::{BASE, FakeMemory};
 
-/// Pointers: to the list of threads, to the classes of strings and of threads; what makes addresses of compressed
-/// pointers; then what they lead to.
+/// Pointers to the list of threads, and to the classes of strings and of threads; base and shift of compressed
+/// pointers; then the data behind the pointers.
 pub(super) const THREADS: u64 = 0x7_4000;
 pub(super) const THREADS_END: u64 = STRING + 0x60;
 const LIST: u64 = THREADS + 0x40;
@@ -16,18 +16,18 @@ const POOL: u64 = THREADS + 0x100;
 const FIELDS_OF_THREAD: u64 = THREADS + 0x180;
 const FIELDS_OF_STRING: u64 = THREADS + 0x1a0;
 const SYMBOLS: u64 = THREADS + 0x200;
-/// The thread's object, and its name's characters.
+/// The thread's object, and the characters of its name.
 const OBJECT: u64 = THREADS + 0x300;
 const VALUE: u64 = THREADS + 0x340;
 
-/// The thread's name, a string.
+/// The string with the thread's name.
 pub const STRING: u64 = THREADS + 0x320;
-/// The number of the thread.
+/// The id of the thread.
 pub const NUMBER: u32 = 4711;
-/// Its name.
+/// The name of the thread.
 pub const NAME: &str = "reader-1";
 
-/// Where things are in it: class, name, whether the value is an address, and the value.
+/// The fields for threads: class, name, whether the value is an address, and the value.
 pub(super) const FIELDS: &[(&str, &str, bool, u64)] = &[
     ("ThreadsSMRSupport", "_java_thread_list", true, BASE + THREADS),
     ("vmClasses", "_klasses[static_cast<int>(vmClassID::String_klass_knum)]", true, BASE + THREADS + 8),
@@ -51,8 +51,8 @@ pub(super) const SHORTS: &[(&str, &str, bool, u64)] =
 pub(super) const STREAM: &[(&str, &str, bool, u64)] = &[("InstanceKlass", "_fieldinfo_stream", false, 40)];
 
 impl FakeMemory {
-    /// A thread with a name, in a heap with compressed pointers; the classes' fields as JDK 21 has them, or (`shorts`) as
-    /// before.
+    /// Adds a thread with a name, in a heap with compressed pointers; the classes' fields as JDK 21 has them, or
+    /// (`shorts`) as before.
     pub fn threads(&self, shorts: bool) {
         for (place, value) in [(0, LIST), (8, STRING_CLASS), (16, THREAD_CLASS), (24, 0)] {
             self.word(THREADS + place, BASE + value);

@@ -1,4 +1,4 @@
-//! Profiles of cgroups where there is v2 only, v1 only, and both: of nested groups too, and never of what is outside.
+//! Profiles of cgroups with v2 only, v1 only, and both: they include nested groups, and exclude all other groups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::super::target::Target;
 use crate::plan::Found;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// Those of which kernels still have a v1.
+/// Controllers of which some kernels still have v1.
 const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "freezer"];
 
 /// The scheduler's weight of a leisurely program: `sched_prio_to_weight` in the kernel.
@@ -22,7 +22,6 @@ const WEIGHT_AT_NICE_15: &str = "36";
 /// The samples that each chosen group must have at least.
 const LEAST: u64 = 100;
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let mut found = Found::default();
     in_each(&[PathBuf::from(CGROUPS)], "v2", &mut found)?;
@@ -37,7 +36,7 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// v1 in the place of v2, until this is dropped.
+/// Mounts v1 in place of v2 until drop.
 struct V1 {
     points: Vec<PathBuf>,
 }
@@ -50,7 +49,7 @@ impl V1 {
             let point = Path::new(CGROUPS).join(controller);
             fs::create_dir(&point)?;
             let options = std::ffi::CString::new(controller)?;
-            // Newer kernels may be built without the v1 of some.
+            // Newer kernels may be built without some v1 controllers.
             if mount("cgroup", &point, "cgroup", MountFlags::empty(), options.as_c_str()).is_ok() {
                 v1.points.push(point);
             }
@@ -64,14 +63,14 @@ impl Drop for V1 {
     fn drop(&mut self) {
         let unified = Path::new(CGROUPS).join("unified");
         for point in self.points.iter().map(PathBuf::as_path).chain([unified.as_path(), Path::new(CGROUPS)]) {
-            // What is not mounted need not be undone.
+            // Some points may not be mounted.
             let _ = unmount(point, UnmountFlags::DETACH);
         }
     }
 }
 
-/// In each hierarchy a chosen group, a program in a group below it, and a stranger in another group: one profile of all
-/// the chosen groups.
+/// In each hierarchy: a chosen group, a program in a group below it, and a stranger in another group. One profile
+/// covers all the chosen groups.
 fn in_each(points: &[PathBuf], name: &str, found: &mut Found) -> anyhow::Result<()> {
     let trees = points.iter().map(|point| Tree::plant(point)).collect::<anyhow::Result<Vec<_>>>()?;
     let programs = trees.iter().map(Tree::start).collect::<anyhow::Result<Vec<_>>>()?;
@@ -82,7 +81,7 @@ fn in_each(points: &[PathBuf], name: &str, found: &mut Found) -> anyhow::Result<
         args.extend(["-G", tree.chosen.path()?]);
     }
     let all = profiler::record(&args)?.folded;
-    // Groups can go when their programs are gone.
+    // A group can be removed only after its programs have ended.
     drop((programs, strangers));
     let mut strange = all.clone();
     for tree in &trees {
@@ -99,7 +98,7 @@ fn in_each(points: &[PathBuf], name: &str, found: &mut Found) -> anyhow::Result<
     Ok(())
 }
 
-/// A chosen group of a hierarchy with a group below it, and one beside it; inner groups go first.
+/// A chosen group of a hierarchy, a group below it, and a group beside it. Drop removes inner groups first.
 struct Tree {
     name: String,
     nested: Group,
@@ -115,7 +114,7 @@ impl Tree {
         Ok(Tree { name, nested, chosen, other: Group::make(&point.join("chosen-not"))? })
     }
 
-    /// A program in the nested group, known by the hierarchy's name among those of the others.
+    /// Starts a program in the nested group. The hierarchy's name is the program's name, which its samples show.
     fn start(&self) -> anyhow::Result<Target> {
         let own = format!("/tmp/{}", self.name);
         fs::copy(path("native"), &own).context("a program")?;
@@ -123,7 +122,7 @@ impl Tree {
     }
 }
 
-/// Starts a program in a group of each hierarchy.
+/// Starts a program in each of the groups.
 fn start(groups: &[&Group], program: &str) -> Target {
     let enter: Vec<String> =
         groups.iter().map(|group| format!("echo $$ > {}/cgroup.procs && ", group.0.display())).collect();
@@ -131,7 +130,8 @@ fn start(groups: &[&Group], program: &str) -> Target {
     Target::start(Command::new("sh").args(["-c", &line]))
 }
 
-/// A group that both have, with its processes in that of v1 only: what runtimes do that know v1 only.
+/// A group that exists in both hierarchies, with processes only in that of v1: runtimes that know only v1 create such
+/// groups.
 fn misled(v1: &Path, v2: &Path) -> anyhow::Result<()> {
     let [full, empty] = [Group::make(&v1.join("twin"))?, Group::make(&v2.join("twin"))?];
     let inside = start(&[&full], &path("native"));
@@ -142,13 +142,13 @@ fn misled(v1: &Path, v2: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A cgroup; removed when this is dropped.
+/// A cgroup, removed on drop.
 struct Group(PathBuf);
 
 impl Group {
     fn make(path: &Path) -> anyhow::Result<Group> {
         fs::create_dir(path).with_context(|| format!("making {}", path.display()))?;
-        // A group weighs as much as a process at nice 0 does, and would leave nothing to leisurely ones beside it.
+        // A group has the weight of a process at nice 0, which would leave no CPU time to leisurely programs beside it.
         let shares = path.join("cpu.shares");
         if shares.exists() {
             fs::write(shares, WEIGHT_AT_NICE_15)?;
@@ -163,7 +163,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A program that was killed leaves a moment later.
+        // A killed program leaves its group a moment later.
         for _ in 0..200 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;

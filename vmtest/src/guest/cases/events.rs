@@ -1,4 +1,5 @@
-//! Page faults of a program that touches so many new pages in each of two functions: each is counted, where it happened.
+//! Page faults of a program that touches known numbers of new pages in two functions: each fault is counted in its
+//! function.
 
 use anyhow::ensure;
 
@@ -9,10 +10,9 @@ use crate::plan::Found;
 /// Rounds of `touched.c`.
 const ROUNDS: u64 = 100;
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let rounds = ROUNDS.to_string();
-    // The program waits for a file, which is there.
+    // The program waits for a file; this file exists already.
     let command = [path("touched"), "/proc/self/exe".to_owned(), rounds];
     let mut line = vec!["-e", "page-faults", "-d", "6", "--"];
     line.extend(command.iter().map(String::as_str));

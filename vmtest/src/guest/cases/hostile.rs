@@ -1,5 +1,5 @@
-//! Programs whose debug information attacks whoever reads it: they have the names that they have without it, and nobody is
-//! lost over them.
+//! Programs whose debug information attacks its reader: they get the names that they have without debug information,
+//! and no symbol worker ends because of them.
 
 use anyhow::ensure;
 
@@ -9,19 +9,18 @@ use super::super::program::native;
 use super::super::target::Target;
 use crate::plan::Found;
 
-/// So many samples are enough: what is wrong is wrong in each.
+/// Samples that suffice: a wrong name would be in each sample.
 const ENOUGH: u64 = 100;
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let mut found = Found::default();
     for (name, wanted, unwanted) in [
         ("inlined", "rotate_[i]", "inlined!fun_"),
-        // Sections that promise 2^60 bytes: names come from the symbol table, which is not packed.
+        // Section headers claim 2^60 bytes: names come from the symbol table, which is not compressed.
         ("inlined-promises", "work", "_[i]"),
-        // One that is 8 MiB of zeros: the strings of DWARF.
+        // One section holds 8 MiB of zeros: the strings of DWARF.
         ("inlined-bomb", "work", "rotate"),
-        // A debug link with the whole path of another file, whose names it has not.
+        // A debug link with the absolute path of another file, whose names must not be used.
         ("inlined-linked", "inlined-linked!fun_", "work"),
     ] {
         let all = profiled(name)?;

@@ -1,4 +1,4 @@
-//! CPU 1 goes and comes back ten times while it is profiled, and once while it cannot be.
+//! CPU 1 goes offline and online ten times while it is profiled, and once while the profiler can open no events.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,21 +12,20 @@ use super::super::target::Target;
 use crate::plan::Found;
 
 const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
-/// How long each state of the CPU lasts, from one time to the next: the profiler looks around once a second, so it sees
-/// some of them and misses others.
+/// How long CPU 1 stays in each state, alternating between these. The profiler checks once a second, so that it sees
+/// some changes and misses others.
 const STATES: [Duration; 2] = [Duration::from_millis(1_300), Duration::from_millis(200)];
 const TIMES: u32 = 10;
-/// How long CPU 1 is left alone at the end.
+/// How long CPU 1 stays online at the end.
 const LAST: Duration = Duration::from_secs(6);
 const RATE: f64 = 499.0;
-/// How long CPU 1 is back and the profiler has no descriptor for it.
+/// How long CPU 1 is online while the profiler has no descriptor for its event.
 const DEAF: Duration = Duration::from_secs(5);
-/// How many descriptors the profiler may have when it may have some.
+/// The limit of descriptors while the profiler may open files.
 const FILES: u64 = 1 << 10;
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
-    // Three for two CPUs: whenever CPU 1 is there, it is busy.
+    // Three programs for two CPUs, so that CPU 1 is busy whenever it is online.
     let burners = [(); 3].map(|()| Target::start(&mut native("native")));
     let states = (0..TIMES).map(|nr| 2 * STATES[nr as usize % 2]).sum::<Duration>();
     let seconds = (states + LAST + Duration::from_secs(4)).as_secs().to_string();
@@ -54,10 +53,10 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
         "{before} perf events before, {after} after {TIMES} times off and on"
     );
     let samples = profile.folded.count(|stack| stack[0] == "native");
-    // Off for half of the time until `back`; then there is all of it, less the second until the profiler looks.
+    // CPU 1 is offline for half of the time until `back`, then online, and the profiler may need a second to see that.
     let least = (end - back).as_secs_f64().min(LAST.as_secs_f64()) - 1.5;
     let least = least * RATE * 0.8;
-    // A busy host lets a guest miss many ticks, but the events' own time goes on if they are alive.
+    // A busy host lets a guest miss many ticks, but the time that the events count goes on while they run.
     let accounts = &profile.report["accounts"];
     let expected = accounts["expected"].as_f64().context("the accounts")?;
     ensure!(
@@ -71,8 +70,8 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// Ticks of CPU 1 that nobody could count are missed, and the log says why; it is sampled as soon as it can be. Gives how
-/// many were missed.
+/// Ticks of CPU 1 are missed while no event can be opened, and the log has the reason; later CPU 1 is sampled again.
+/// Returns the number of missed ticks.
 fn while_no_event_can_be_had() -> anyhow::Result<f64> {
     let mut profiler = profiler::start(profiler::binary(), &["-F", "499", "-C", "1", "-d", "14", "--all"])?;
     profiler.wait_until_it_samples()?;
@@ -82,7 +81,7 @@ fn while_no_event_can_be_had() -> anyhow::Result<f64> {
         prlimit(Some(pid), Resource::Nofile, limit).context("descriptors of the profiler")
     };
     turn("0")?;
-    // Until it has noticed. Its standard files are left, and with them calls that take some (`poll`).
+    // Wait until the profiler has noticed. The profiler keeps its standard files, and calls that need some (`poll`).
     std::thread::sleep(Duration::from_millis(2_500));
     allow(3)?;
     turn("1")?;
@@ -103,7 +102,7 @@ fn turn(state: &str) -> anyhow::Result<()> {
     fs::write(ONLINE, state).with_context(|| format!("writing {state} to {ONLINE}"))
 }
 
-/// How many perf events a process has open. Its other descriptors are files of programs, which come and go.
+/// How many perf events a process has open. Its other descriptors are files of programs, whose number changes.
 fn descriptors(pid: u32) -> anyhow::Result<usize> {
     let all = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
     let links = all.filter_map(|entry| fs::read_link(entry.path()).ok());

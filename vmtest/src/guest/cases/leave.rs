@@ -1,6 +1,6 @@
-//! A program whose first thread has ended: what the kernel shows of it in `/proc/PID` is a zombie's, which differs between
-//! kernels. It keeps no frame pointers, so that its stacks are whole only if its mappings are known. By its pid, and by its
-//! cgroup.
+//! A program whose first thread has ended, by its pid and by its cgroup. Its `/proc/PID` then shows a zombie, with
+//! contents that differ between kernels. The program has no frame pointers, so that its stacks are whole only if its
+//! mappings are known.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,16 +14,15 @@ use super::super::program::native;
 use super::super::target::Target;
 use crate::plan::Found;
 
-/// So many samples are enough: whether stacks are whole is seen in few.
+/// Samples that suffice to see whether stacks are whole.
 const ENOUGH: u64 = 200;
-/// What `leave.c` calls.
+/// The calls of `leave.c`.
 const CALLS: [&str; 3] = ["outer", "middle", "burn"];
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let target = Target::start(&mut native("leave"));
     let pid = target.pid().to_string();
-    // The other thread has waited for the end of the first one, which is a zombie a moment later.
+    // The other thread has waited for the end of the first thread, which becomes a zombie a moment later.
     while !fs::read(format!("/proc/{pid}/maps"))?.is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }

@@ -1,4 +1,4 @@
-//! The cases: each a file, each a function that gives what it found or says in one sentence what is wrong.
+//! The cases: each file has one or two, as functions that return their results or an error of one sentence.
 
 pub(super) mod cgroup;
 pub(super) mod events;
@@ -16,7 +16,7 @@ pub(super) mod unwind;
 
 use super::folded::Folded;
 
-/// The stacks of the processes of this name.
+/// The stacks of processes with this name.
 fn of(all: &Folded, comm: &str) -> Folded {
     all.keep(|stack| stack[0] == comm)
 }

@@ -1,4 +1,4 @@
-//! The agent in a program of another libc: musl's own dynamic linker loads it, and it does no harm.
+//! The agent in a program with another libc: musl's dynamic linker loads the agent, and the program runs on.
 
 use std::process::Command;
 
@@ -8,7 +8,6 @@ use super::super::profiler;
 use super::super::program::path;
 use crate::plan::{Found, PAYLOAD};
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let loader = path("loader-musl");
     let agent = format!("{PAYLOAD}/libjvm_symbols_agent.so");

@@ -1,4 +1,4 @@
-//! C programs with frame pointers, one that works in the kernel, and two of every distribution.
+//! C programs with frame pointers, one that works in the kernel, and two tools of every distribution.
 
 use anyhow::ensure;
 
@@ -14,7 +14,6 @@ use crate::plan::Found;
 /// The functions of `native.c` and their shares.
 const TRUTH: [(&str, f64); 4] = [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)];
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let native = native()?;
     judge(&native, &TRUTH)?;
@@ -31,7 +30,7 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     });
     ensure!(read > 0.75, "read(2) of zeros is nearly all the work, not {read}:\n{}", all.top(10));
     found.figure("kernel_under_read", rounded(read));
-    // Directories and files in turn: which of them takes longer differs between kernels.
+    // `find` reads directories and files in turn; which of them takes longer differs between kernels.
     for (name, wanted) in [("kernel", &["read"][..]), ("dd", &["read"]), ("find", &["stat", "getdents"])] {
         let all = of(&all, name);
         let kernel = all.keep(|stack| stack.last().is_some_and(|leaf| leaf.ends_with("_[k]")));
@@ -49,7 +48,7 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// For the test of the harness: what it holds for true is not.
+/// For the test of the harness: expects a wrong share.
 pub(in super::super) fn with_a_wrong_truth() -> anyhow::Result<Found> {
     judge(&native()?, &[("burn10", 0.4)])?;
     Ok(Found { samples: 1, ..Found::default() })
@@ -63,7 +62,7 @@ fn judge(native: &Folded, truth: &[(&str, f64)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `native.c`, until there are samples enough.
+/// Profiles `native.c` until there are enough samples.
 fn native() -> anyhow::Result<Folded> {
     let target = Target::start(&mut program::native("native"));
     let pid = target.pid().to_string();
@@ -78,7 +77,7 @@ fn native() -> anyhow::Result<Folded> {
     }
 }
 
-/// `kernel.c` and two tools of every distribution, profiled together; a shell starts `find` again and again.
+/// Profiles `kernel.c` together with two tools of every distribution; a shell starts `find` again and again.
 fn in_the_kernel() -> anyhow::Result<Folded> {
     let own = format!("exec {}", path("kernel"));
     let lines = [&own, "exec dd if=/dev/zero of=/dev/null bs=64k", "while :; do find /usr -size +1G; done"];

@@ -1,5 +1,5 @@
-//! Processes that begin and end as fast as the guest can, on a few hundred process ids that go round, and one that
-//! executes program after program: each sample has the names of the program that ran, in flat memory.
+//! Processes that start and end as fast as the guest can, on a few hundred pids that are soon reused, and one process
+//! that executes program after program. Each sample must have the names of its own program, while memory stays flat.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,15 +14,13 @@ use super::super::target::Target;
 use crate::plan::Found;
 
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";
-/// So few process ids that each is given again every few seconds. Those below `RESERVED_PIDS` (`kernel/pid.c`) are given
-/// only once.
+/// So few pids that each is reused every few seconds. Pids below `RESERVED_PIDS` (`kernel/pid.c`) are used only once.
 const FEW: u32 = 500;
 const RESERVED: u32 = 300;
 const SECONDS: u64 = 20;
-/// What the profiler may have of memory after some thousand processes, bytes.
+/// Memory that the profiler may use after some thousand processes, bytes.
 const MEMORY: u64 = 48 << 20;
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let usual = fs::read_to_string(PID_MAX).context(PID_MAX)?;
     fs::write(PID_MAX, FEW.to_string()).context(PID_MAX)?;
@@ -31,7 +29,7 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     found
 }
 
-/// Starts a program where everything always lies at the same addresses, so that what was true of another one is false.
+/// Starts a program without address randomization: an address then has different code in each program.
 fn start(program: &str, args: &[&str]) -> Target {
     Target::spawn(leisurely("setarch").args(["-R", &path(program)]).args(args))
 }
@@ -66,7 +64,7 @@ fn storm() -> anyhow::Result<Found> {
     }
     let unknown = bad.total() as f64 / found.samples as f64;
     ensure!(unknown < 0.05, "{unknown} of the samples have unknown frames:\n{}", bad.top(10));
-    // A round of the pids at least: each program had pids that the other one had had.
+    // At least two rounds of the pids: each program then had pids that the other had before.
     let pids = f64::from(FEW - RESERVED);
     let rounds = rate * begin.elapsed().as_secs_f64() / pids;
     ensure!(rounds > 2.0, "{rate} processes a second are too few for {pids} pids to be given again");
@@ -77,13 +75,14 @@ fn storm() -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// Whether a frame is unknown. Not below `main`: an emulated machine takes its time to have the unwind table of libc.
+/// Whether a frame is unknown. Frames outside `main` do not count: a slow emulated machine gets the unwind table of
+/// libc late.
 fn has_no_name(stack: &[String]) -> bool {
     let main = stack.iter().position(|frame| frame == "main").unwrap_or(0);
     stack[main..].iter().any(|frame| frame.starts_with("[unknown"))
 }
 
-/// How many processes were begun since boot.
+/// How many processes were started since boot.
 fn forks() -> anyhow::Result<u64> {
     let stat = fs::read_to_string("/proc/stat")?;
     let line = stat.lines().find_map(|line| line.strip_prefix("processes "));

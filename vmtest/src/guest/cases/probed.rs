@@ -1,5 +1,5 @@
-//! What needs fields of the kernel that have changed between versions: the true return addresses of functions that another
-//! tool has put uretprobes on, in 64-bit and in 32-bit code; and stacks of 32-bit code without frame pointers.
+//! Features that read kernel fields that differ between versions. First, the original return addresses of functions
+//! with uretprobes of another tool, in 64-bit and 32-bit code. Second, stacks of 32-bit code without frame pointers.
 
 use anyhow::{Context, ensure};
 
@@ -11,21 +11,20 @@ use super::super::share::Effort;
 use super::super::target::Target;
 use crate::plan::Found;
 
-/// So many samples of each program are enough: whether stacks are whole is seen in few.
+/// Samples of each program that suffice to see whether stacks are whole.
 const ENOUGH: u64 = 300;
-/// How many seconds of profile mostly have them.
+/// How many seconds of profile usually have so many samples.
 const SECONDS: u64 = 4;
 /// The calls of `chain`.
 const CALLS: usize = 40;
 
-/// The programs, what each is told, and whom its `main` calls.
+/// The programs, their arguments, and the function that their `main` calls.
 const PROGRAMS: [(&str, &[&str], &str); 3] = [
     ("uprobes", &["chain", "40", "chain", "by_value", "work"], "run"),
     ("uprobes-32", &["chain", "40", "chain", "by_value", "work"], "run"),
     ("frames-32", &["chain", "40"], "in_thread"),
 ];
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let mut found = Found::default();
     for (name, args, called) in PROGRAMS {
@@ -33,7 +32,7 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
         ensure!(all.total() >= ENOUGH, "{name} has only {} samples", all.total());
         let whole = all.share(|stack| is_whole(stack, called));
         let bad = all.keep(|stack| !is_whole(stack, called));
-        // Between the change of the address and the kernel's note of it a tick may come, and mostly on slow CPUs.
+        // A tick may come between the change of the address and the kernel's record of it, most often on slow CPUs.
         ensure!(whole > 0.95, "only {whole} of {name}'s stacks are whole:\n{}", bad.top(5));
         found.samples += all.total();
         found.figure(name, rounded(whole));
@@ -56,8 +55,8 @@ fn stacks(name: &'static str, args: &[&str]) -> anyhow::Result<Folded> {
     }
 }
 
-/// Whether a stack has its whole chain. What is called between `chain` and `by_value` is libc's, and what the probes of
-/// `work` itself take is the kernel's.
+/// Whether a stack has its whole chain. Other frames between `chain` and `by_value` are libc's, and those below `work`
+/// are the kernel's, in the probes of `work`.
 fn is_whole(stack: &[String], called: &str) -> bool {
     let wanted: Vec<&str> = [&["main", called][..], &["chain"; CALLS], &["by_value", "work"]].concat();
     let own = stack.iter().filter(|frame| wanted.contains(&frame.as_str()));

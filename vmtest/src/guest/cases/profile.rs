@@ -1,4 +1,5 @@
-//! A Java program of known truth: shares, inlined chains, depth, ways to the root; attached late and from the start.
+//! A Java program of known truth: shares, inlined chains, depth, whole stacks; with a late attach and with
+//! `-agentpath`.
 
 use anyhow::ensure;
 
@@ -9,10 +10,10 @@ use super::super::share::Effort;
 use super::super::target::Target;
 use crate::plan::Found;
 
-/// A second and CPU; the issue's own.
+/// Samples a second on each CPU.
 const RATE: &str = "499";
 
-/// The agent comes when everything is compiled.
+/// Attaches when all code is compiled.
 pub(in super::super) fn attached(jdk: u32) -> anyhow::Result<Found> {
     let mut target = Target::start(&mut Known::default().command(jdk)?);
     let pid = target.pid().to_string();
@@ -36,15 +37,15 @@ pub(in super::super) fn attached(jdk: u32) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// The agent is there from the start, and so is the profiler.
+/// Starts the program with the agent, under the profiler.
 pub(in super::super) fn from_the_start(jdk: u32) -> anyhow::Result<Found> {
     let line = Known::with_agent().line(jdk)?;
-    // Each run has code of its own, and a truth: one that is short of samples is left.
+    // Each run has its own code and its own truth, so that a run with too few samples is discarded.
     let mut effort = Effort::first();
     loop {
         let mut args = vec!["-F", RATE, "--per-thread", "--"];
         args.extend(line.iter().map(String::as_str));
-        // The program ends by itself after so much CPU time, and the run with it.
+        // The program ends after this much CPU time, and the profile with it.
         let limit = effort.sum().to_string();
         args.push(&limit);
         let got = profiler::record(&args)?;

@@ -1,4 +1,5 @@
-//! What a host may forbid: each ends with its sentence and exit code, or costs what the manual says and no more.
+//! Restrictions of a host: each gives its documented error and exit code, or degrades the profile only as the manual
+//! says.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +13,7 @@ use super::super::program::native;
 use super::super::target::Target;
 use crate::plan::{Found, PAYLOAD};
 
-/// The case. The lockdown comes last: only a boot undoes it.
+/// The lockdown comes last, because only a reboot undoes it.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let target = Target::start(&mut native("kernel"));
     let host = Host { pid: target.pid().to_string() };
@@ -69,7 +70,7 @@ impl Host {
         self.refused(without("-bpf,-sys_admin"), "CAP_BPF is missing")
     }
 
-    /// Kernel frames have no names; everything else has.
+    /// Only kernel frames have no names.
     fn no_syslog(&self) -> anyhow::Result<u64> {
         let profile = self.record(without("-syslog"))?;
         nameless_kernel(&profile, "CAP_SYSLOG is missing")
@@ -101,7 +102,7 @@ impl Host {
         Ok(self.record(limited())?.folded.total())
     }
 
-    /// What was asked for is more than the host allows.
+    /// `-F` is higher than the host allows.
     fn few_samples(&self) -> anyhow::Result<u64> {
         let _restore = Sysctl::set("kernel/perf_event_max_sample_rate", "199")?;
         let profile = self.record(profiler::binary())?;
@@ -113,8 +114,8 @@ impl Host {
         Ok(profile.folded.total())
     }
 
-    /// The limit is lowered when the profiler has read it: the kernel stops its clock again and again. That is missed, and
-    /// not unheard of.
+    /// The limit is lowered after the profiler has read it, and the kernel throttles the clock again and again. The
+    /// lost time must show as missed samples.
     fn held_back(&self) -> anyhow::Result<u64> {
         let profile = std::thread::scope(|scope| {
             let lowered = scope.spawn(|| {
@@ -147,7 +148,7 @@ fn by(tool: &str, args: &[&str]) -> Command {
     command
 }
 
-/// jbpf-prof as root without these capabilities.
+/// Runs jbpf-prof as root without these capabilities.
 fn without(capabilities: &str) -> Command {
     let (bounding, inheritable) =
         (format!("--bounding-set={capabilities}"), format!("--inh-caps={capabilities}"));
@@ -177,7 +178,7 @@ fn maps_are_locked() -> anyhow::Result<bool> {
     Ok(version < (5, 11))
 }
 
-/// A setting that is put back.
+/// Sets a sysctl, and restores its old value on drop.
 struct Sysctl {
     path: String,
     before: String,

@@ -1,4 +1,4 @@
-//! Two profilers at once: both jbpf-prof, and one beside perf.
+//! Two profilers at the same time: two of jbpf-prof, and jbpf-prof beside perf.
 
 use std::process::Command;
 
@@ -13,7 +13,6 @@ use super::super::{profiler, share};
 use crate::matrix::ANY_JDK;
 use crate::plan::Found;
 
-/// The case.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let mut found = beside_itself()?;
     beside_perf(&mut found)?;
@@ -65,11 +64,11 @@ fn beside_perf(found: &mut Found) -> anyhow::Result<()> {
     }
 }
 
-/// A profile beside perf's, and the symbol of each of perf's samples. Of user mode: to perf an interrupt is a symbol, too,
-/// which jbpf-prof knows to be the fate of the function that it stands on.
+/// A profile beside perf's, and the symbol of each of perf's samples. Only user mode: perf shows an interrupt as a
+/// symbol, while jbpf-prof attributes it to the interrupted function.
 fn both(pid: &str, seconds: u64) -> anyhow::Result<(Folded, Vec<String>)> {
     let data = "/tmp/perf.data";
-    // jbpf-prof takes its time to start, and perf is to be there all the time.
+    // jbpf-prof needs time to start, and perf must run all the time.
     let longer = (seconds + 2).to_string();
     let mut perf = Command::new("perf")
         .args(["record", "-q", "-a", "-e", "cpu-clock:u", "-F", "499", "-o", data, "--", "sleep", &longer])

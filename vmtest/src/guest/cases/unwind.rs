@@ -1,4 +1,4 @@
-//! What frame pointers cannot give: a C program that has none, frame by frame, and the interpreter's methods by name.
+//! Stacks without frame pointers: a C program, frame by frame, and interpreted methods by name.
 
 use anyhow::ensure;
 
@@ -11,16 +11,16 @@ use super::super::target::Target;
 use super::of;
 use crate::plan::Found;
 
-/// So many samples of each program are enough: whether stacks are whole is seen in few.
+/// Samples of each program that suffice to see whether stacks are whole.
 const ENOUGH: u64 = 500;
-/// How many seconds of profile mostly have them.
+/// How many seconds of profile usually have so many samples.
 const SECONDS: u64 = 4;
 /// The calls of `chain` in `frames.c`.
 const CALLS: usize = 40;
 
-/// The case: both programs in one profile.
+/// Profiles both programs together.
 pub(in super::super) fn run(jdk: u32) -> anyhow::Result<Found> {
-    // The JVM first: it has the CPUs for itself while it starts.
+    // The JVM starts first, while the CPUs have no other work.
     let targets = [Target::start(&mut interpreted(jdk)?), Target::start(&mut native("frames"))];
     let pids = targets.each_ref().map(|target| target.pid().to_string()).join(",");
     let (mut frames, mut main) = (Folded::default(), Folded::default());
@@ -41,7 +41,8 @@ pub(in super::super) fn run(jdk: u32) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// What share of the stacks of `work` is whole: nearly all, and none without tables. `work` takes nearly all of its program's time.
+/// The share of whole stacks among the stacks of `work`, which must be nearly 1. `work` takes nearly all time of its
+/// program.
 fn whole(all: &Folded, work: &str, is_whole: fn(&[String]) -> bool) -> anyhow::Result<f64> {
     let stacks = all.within(work);
     let n = stacks.total();
@@ -53,15 +54,14 @@ fn whole(all: &Folded, work: &str, is_whole: fn(&[String]) -> bool) -> anyhow::R
     Ok(whole)
 }
 
-/// Whether a stack of `frames.c` has its whole chain. What is called between `chain` and `by_value` is libc's, and its
-/// names are, too.
+/// Whether a stack of `frames.c` has its whole chain. Other frames between `chain` and `by_value` are libc's.
 fn is_chain(stack: &[String]) -> bool {
     let own = ["main", "chain", "by_value", "work"];
     let wanted = [&own[..1], &["chain"; CALLS], &own[2..]].concat();
     reaches_root(stack) && stack.iter().filter(|frame| own.contains(&frame.as_str())).eq(wanted)
 }
 
-/// Whether a stack of `Chains` has its whole chain, every method of it interpreted.
+/// Whether a stack of `Chains` has its whole chain, with all methods interpreted.
 fn is_interpreted(stack: &[String]) -> bool {
     let methods = stack.iter().filter_map(|frame| frame.strip_prefix("Chains.")?.strip_suffix("_[0]"));
     reaches_root(stack)
