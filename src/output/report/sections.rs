@@ -137,11 +137,13 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
     }
     if let Some(before) = jvm.compiled_before.filter(|b| *b >= 0.01) {
         let from = match jvm.names {
-            NameSource::Memory { .. } => "has debug records at calls and safepoints only (no agent is there)",
-            _ => "was compiled before the agent came",
+            NameSource::Memory { .. } => "has debug records at calls and safepoints only",
+            _ => "was compiled before the agent was attached",
         };
         notes.push(format!(
-            "{} of its Java time is in code that {from}: right methods, but lines at calls only.",
+            "{} of its Java samples are in code that {from}. Compiled methods are right; inlined methods and lines at the \
+             leaf are those of a call or safepoint nearby. -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints makes \
+             them exact.",
             share(before)
         ));
     }
