@@ -186,7 +186,7 @@ fn when_described(
         if started {
             return Err(match inspect(&memory, request.base) {
                 Ok(inspection) if inspection.is_zero => Refusal::ZeroVm,
-                _ if is_gone(target) => Refusal::Exited,
+                _ if target.is_gone() => Refusal::Exited,
                 _ => Refusal::LayoutUnknown,
             });
         }
@@ -220,12 +220,7 @@ fn open_memory(
 }
 
 fn gone_or_foreign(target: &AttachTarget) -> Refusal {
-    if is_gone(target) { Refusal::Exited } else { Refusal::NotHotSpot }
-}
-
-/// An exiting process loses its memory some time before it has exited.
-fn is_gone(target: &AttachTarget) -> bool {
-    target.has_exited() || target.maps().is_ok_and(|mut maps| maps.next().is_none())
+    if target.is_gone() { Refusal::Exited } else { Refusal::NotHotSpot }
 }
 
 fn attach(

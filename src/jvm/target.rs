@@ -87,6 +87,25 @@ impl AttachTarget {
         poll(&mut process, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
+    /// Whether the process has exited, or has lost its memory already: that comes some time before.
+    pub(super) fn is_gone(&self) -> bool {
+        self.has_exited() || self.maps().is_ok_and(|mut maps| maps.next().is_none())
+    }
+
+    /// Whether the process is gone or its first thread is about to exit. The threads of a process end one by one.
+    pub(super) fn is_ending(&self) -> bool {
+        // In this order: a thread takes its SIGKILL before it is exiting.
+        let killed = || {
+            let status = self.proc_file("status").ok().and_then(|status| procfs::parse_status(&status));
+            status.is_none_or(|status| status.killed)
+        };
+        let exiting = || {
+            let stat = self.proc_file("stat").ok().and_then(|stat| procfs::parse_stat(&stat));
+            stat.is_none_or(|stat| stat.exiting)
+        };
+        killed() || exiting() || self.is_gone()
+    }
+
     pub(super) fn memory(&self) -> Result<ProcessMemory, Refusal> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         Ok(ProcessMemory::new(openat(&self.task()?, "mem", flags, Mode::empty()).map_err(refusal)?))

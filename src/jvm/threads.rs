@@ -90,7 +90,12 @@ impl JavaThreads {
             let ids: HashSet<u32> = self.0.iter().copied().collect();
             target.thread_ids(MAX_TASKS)?.any(|id| ids.contains(&id))
         };
-        if has_one { Ok(()) } else { Err(Refusal::NoThreads) }
+        match has_one {
+            true => Ok(()),
+            // The ids were read a moment ago.
+            false if target.is_ending() => Err(Refusal::Exited),
+            false => Err(Refusal::NoThreads),
+        }
     }
 }
 

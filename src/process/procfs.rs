@@ -25,6 +25,8 @@ pub struct Stat {
     pub state: u8,
     /// Thread group of the parent.
     pub parent: u32,
+    /// The group leader is exiting: `PF_EXITING` of include/linux/sched.h, the same since 2.6.
+    pub exiting: bool,
     /// CPU time in user space and in the kernel, in clock ticks.
     pub cpu_ticks: u64,
     /// CPU time of children that have ended and were waited for, in clock ticks.
@@ -63,6 +65,7 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         comm,
         state: *field(3)?.first()?,
         parent: u32::try_from(decimal(field(4)?)?).ok()?,
+        exiting: decimal(field(9)?)? & 4 != 0,
         cpu_ticks: sum(14)?,
         children_cpu_ticks: sum(16)?,
         threads: u32::try_from(decimal(field(20)?)?).ok()?,
@@ -118,6 +121,8 @@ pub struct Status {
     pub ns_pid: u32,
     /// Thread id in that namespace.
     pub ns_tid: u32,
+    /// The task, or its process, has a SIGKILL that it has not handled yet. An exit of one thread sends it to the others.
+    pub killed: bool,
 }
 
 /// Parses `/proc/PID/status`. The name, which the process chooses, is escaped there and stands in the first line.
@@ -134,7 +139,12 @@ pub fn parse_status(bytes: &[u8]) -> Option<Status> {
         let innermost = ids.split(u8::is_ascii_whitespace).rfind(|word| !word.is_empty())?;
         u32::try_from(decimal(innermost)?).ok()
     };
+    let pending = |name: &[u8]| {
+        let mask = line(name).and_then(|mask| std::str::from_utf8(mask.trim_ascii()).ok());
+        mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0)
+    };
     Some(Status {
+        killed: (pending(b"SigPnd:") | pending(b"ShdPnd:")) & 1 << (libc::SIGKILL - 1) != 0,
         tgid: id(line(b"Tgid:")?, 0)?,
         uid: id(line(b"Uid:")?, 1)?,
         gid: id(line(b"Gid:")?, 1)?,
@@ -201,6 +211,8 @@ mod tests {
         assert_eq!((stat.state, stat.parent, stat.threads), (b'S', 7, 3));
         assert_eq!((stat.cpu_ticks, stat.children_cpu_ticks), (11, 150));
         assert_eq!((stat.start_ticks, stat.start_stack), (4567, 140_720_000));
+        let exiting = line.replace(" 4194560 ", " 4194564 ");
+        assert!(!stat.exiting && parse_stat(exiting.as_bytes()).unwrap().exiting);
         for len in 0..line.len() - 12 {
             assert_eq!(parse_stat(&line.as_bytes()[..len]), None, "{len}");
         }
@@ -211,7 +223,16 @@ mod tests {
         let text =
             b"Name:\tUid:\\n1\nUmask:\t0022\nTgid:\t98\nPid:\t99\nUid:\t1000\t1001\t1000\t1000\nGid:\t5\t6\t5\t5\n\
             NStgid:\t98\t12\t1\nNSpid:\t99\t13\t2\n";
-        assert_eq!(parse_status(text), Some(Status { tgid: 98, uid: 1001, gid: 6, ns_pid: 1, ns_tid: 2 }));
+        let status = Status { tgid: 98, uid: 1001, gid: 6, ns_pid: 1, ns_tid: 2, killed: false };
+        assert_eq!(parse_status(text), Some(status));
+        for (line, killed) in [
+            ("SigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n", true),
+            ("SigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n", true),
+            ("SigPnd:\t0000000000004000\nShdPnd:\t0000000000000001\n", false),
+        ] {
+            let text = [text, line.as_bytes()].concat();
+            assert_eq!(parse_status(&text), Some(Status { killed, ..status }), "{line}");
+        }
         assert_eq!(parse_status(b"Name:\tx\nTgid:\t9\nPid:\t9\nUid:\t1\t2\nGid:\t1\t2\n").unwrap().ns_pid, 9);
         assert_eq!(parse_status(b"Name:\tx\nUid:\t1\n"), None);
         assert_eq!(parse_status(b""), None);
