@@ -9,25 +9,30 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// All documents, with their paths from the root of the repository.
-fn documents() -> BTreeMap<PathBuf, String> {
-    let mut found = BTreeMap::new();
-    let mut directories: Vec<PathBuf> = ["", "docs", "bench", "bpf", ".github", "deploy"]
-        .iter()
-        .map(|dir| Path::new(ROOT).join(dir))
-        .collect();
+/// The files with this extension in these directories, and below them unless they are the root of the repository.
+fn files(directories: &[&str], extension: &str) -> Vec<PathBuf> {
+    let root = Path::new(ROOT).join("");
+    let mut directories: Vec<PathBuf> = directories.iter().map(|directory| root.join(directory)).collect();
+    let mut found = Vec::new();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(&directory).unwrap() {
             let path = entry.unwrap().path();
-            let is_root = directory == Path::new(ROOT).join("");
-            if path.is_dir() && !is_root && !path.ends_with("programs") {
+            if path.is_dir() && directory != root {
                 directories.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                let text = fs::read_to_string(&path).unwrap();
-                found.insert(path.strip_prefix(ROOT).unwrap().to_owned(), text);
+            } else if path.extension().is_some_and(|its| its == extension) {
+                found.push(path);
             }
         }
     }
+    found
+}
+
+/// All documents, with their paths from the root of the repository.
+fn documents() -> BTreeMap<PathBuf, String> {
+    let of =
+        |path: PathBuf| (path.strip_prefix(ROOT).unwrap().to_owned(), fs::read_to_string(&path).unwrap());
+    let found: BTreeMap<PathBuf, String> =
+        files(&["", "docs", "bench", "bpf", ".github", "deploy"], "md").into_iter().map(of).collect();
     assert!(found.len() > 20, "this test reads nothing: {found:?}");
     found
 }
@@ -157,23 +162,14 @@ fn options_that_are_named_exist() {
 /// What the program can print: the texts in its source, without what is put in.
 fn texts() -> String {
     let mut all = String::new();
-    let mut directories = vec![Path::new(ROOT).join("src")];
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                directories.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
-                let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-                let lines: Vec<&str> = lines.collect();
-                // Quoted quotes are nowhere in what headings say.
-                let code = lines.join("\n").replace("\\\"", "").replace("'\"'", "");
-                let texts = code.split('"').skip(1).step_by(2).map(without_arguments);
-                texts.for_each(|text| all += &(text + "\n"));
-            }
-        }
+    for path in files(&["src"], "rs") {
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
+        let lines: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        // Quoted quotes are nowhere in what headings say.
+        let code = lines.join("\n").replace("\\\"", "").replace("'\"'", "");
+        let texts = code.split('"').skip(1).step_by(2).map(without_arguments);
+        texts.for_each(|text| all += &(text + "\n"));
     }
     all
 }

@@ -181,8 +181,10 @@ fn unwind_table(fd: OwnedFd, around: Option<u64>) -> Result<TableBytes, NoTable>
 fn names(native: &Native, offsets: &[u64], lines: bool) -> WorkerResponse {
     let mut names = NameAnswersBuilder::default();
     for (functions, &offset) in native.functions_at(offsets, lines).into_iter().zip(offsets) {
-        let place = native.address_of(offset).filter(|_| functions == Err(UnknownReason::NoSymbol));
-        let nameless = place.map(|place| vec![Name::nameless(place)]);
+        let nameless = |why| {
+            let place = native.address_of(offset).filter(|_| why == UnknownReason::NoSymbol);
+            place.map(|place| vec![Name::nameless(place)]).ok_or(why)
+        };
         let answer = functions.map(|functions| {
             let name = |f: NativeFunction| Name {
                 kind: f.kind,
@@ -196,7 +198,7 @@ fn names(native: &Native, offsets: &[u64], lines: bool) -> WorkerResponse {
             };
             functions.into_iter().map(name).collect()
         });
-        if !names.answer(nameless.map_or(answer, Ok)) {
+        if !names.answer(answer.or_else(nameless)) {
             break;
         }
     }

@@ -156,7 +156,7 @@ impl Loaders {
         }
         for (loader, at) in met {
             if !self.known.contains_key(&loader) {
-                self.watch(memory, (links, unloads), (loader, at), stays(loader));
+                self.watch(memory, links, unloads, loader, at, stays(loader));
             }
         }
     }
@@ -192,8 +192,10 @@ impl Loaders {
     fn watch<M: Memory>(
         &mut self,
         memory: &M,
-        (links, unloads): (ClassLinks, &mut UnloadHistory),
-        (loader, at): (u64, MonoNs),
+        links: ClassLinks,
+        unloads: &mut UnloadHistory,
+        loader: u64,
+        at: MonoNs,
         permanent: bool,
     ) {
         if self.known.len() >= MAX_LOADERS {
