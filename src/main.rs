@@ -133,11 +133,11 @@ fn write(config: &RecordConfig, mut outcome: session::Outcome) -> anyhow::Result
         cli::Report::Json => output::report::json(&outcome.report, &outcome.profile, config.lines)?,
         cli::Report::None => return Ok(()),
     };
-    if !config.profile_to_stdout {
-        print(&text)?;
-    } else {
-        // Standard output has the profile; standard error may be closed.
+    if config.report_to_stderr {
+        // Standard error may be closed.
         let _ = std::io::stderr().write_all(text.as_bytes());
+    } else {
+        print(&text)?;
     }
     Ok(())
 }

@@ -29,11 +29,12 @@ Examples:
     sudo jbpf-prof -d 30 -e page-faults -c 100
 
 Exit codes:
-  0  done
-  1  failed, for example an output file could not be written
-  2  the command line or a settings file is invalid
-  3  this host lacks a permission or a kernel feature (see 'jbpf-prof doctor')
-  4  the target has ended, does not exist, or refused
+  0    done
+  1    failed, for example an output file could not be written
+  2    the command line or a settings file is invalid
+  3    this host lacks a permission or a kernel feature (see 'jbpf-prof doctor')
+  4    the target has ended, does not exist, or refused
+  130  a second Ctrl-C ended the program before it wrote its outputs
 
 Coming from async-profiler: -a is --all and means processes, -d is --duration, -f is -o, -t is
 --per-thread.";

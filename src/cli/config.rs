@@ -36,8 +36,8 @@ pub struct RecordConfig {
     pub settings: Settings,
     /// Files to write, with their formats.
     pub outputs: Vec<Output>,
-    /// Whether an output is standard output: then the report goes to standard error.
-    pub profile_to_stdout: bool,
+    /// Whether the report goes to standard error: an output is standard output, or a launched command writes there.
+    pub report_to_stderr: bool,
     /// Options of pictures.
     pub look: Look,
     /// Keep only stacks that match one of these patterns; empty: keep all.
@@ -77,7 +77,8 @@ impl RecordConfig {
         let globs = |patterns: &[String]| patterns.iter().map(|p| Glob::new(p)).collect();
         Ok(RecordConfig {
             outputs: outputs.targets,
-            profile_to_stdout: outputs.with_stdout,
+            report_to_stderr: outputs.with_stdout
+                || (!record.launch.is_empty() && record.report == Report::Text),
             look,
             include: globs(&record.include),
             exclude: globs(&record.exclude),

@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 pub use args::Report;
 pub use config::RecordConfig;
@@ -65,6 +66,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
     let args = match args::Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => {
+            let error = with_separator(error);
             // Standard output may be closed.
             let _ = error.print();
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
@@ -87,6 +89,19 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
             Ok(Command::Convert { input, output, look: config::look(&picture)? })
         }
     }
+}
+
+/// Adds what to do if the user gave a command to profile without `--` before it.
+fn with_separator(mut error: clap::Error) -> clap::Error {
+    let word = error.get(ContextKind::InvalidSubcommand).or_else(|| error.get(ContextKind::InvalidArg));
+    let hint = match word {
+        Some(ContextValue::String(word)) if !word.starts_with('-') => format!(
+            "to start and profile a command, write '--' before the command: 'jbpf-prof -- {word} ...'"
+        ),
+        _ => return error,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    error
 }
 
 #[cfg(test)]
@@ -205,11 +220,24 @@ mod tests {
     }
 
     #[test]
+    fn a_command_without_its_separator_has_a_hint() {
+        use clap::Parser;
+        let error = super::args::Args::try_parse_from(["jbpf-prof", "openssl", "speed"]).unwrap_err();
+        let text = super::with_separator(error).to_string();
+        assert!(text.contains("'jbpf-prof -- openssl ...'"), "{text}");
+    }
+
+    #[test]
     fn a_report_goes_where_no_profile_goes() {
-        for (line, profile_to_stdout) in
-            [("-o -", true), ("-o /dev/stdout", true), ("-o /dev/null", false), ("-o /proc/self/fd/1", true)]
-        {
-            assert_eq!(config(line).profile_to_stdout, profile_to_stdout, "{line}");
+        for (line, report_to_stderr) in [
+            ("-o -", true),
+            ("-o /dev/stdout", true),
+            ("-o /dev/null", false),
+            ("-o /proc/self/fd/1", true),
+            ("-o /dev/null -- true", true),
+            ("-o /dev/null --report json -- true", false),
+        ] {
+            assert_eq!(config(line).report_to_stderr, report_to_stderr, "{line}");
         }
     }
 

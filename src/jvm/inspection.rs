@@ -16,16 +16,20 @@ const FLAG_SIZES: std::ops::RangeInclusive<u64> = 16..=256;
 
 /// The class of flags: `JVMFlag` since JDK 10, `Flag` before.
 const FLAG_CLASSES: [&str; 2] = ["JVMFlag", "Flag"];
+/// The bits of a flag's `_flags` that say who set it (`VALUE_ORIGIN_MASK`); 0: nobody, or the JVM by itself.
+const ORIGIN_MASK: u8 = 15;
 const VERSION_CLASS: &str = "Abstract_VM_Version";
 const FIELDS: &[Field] = &[
     ("JVMFlag", "flags"),
     ("JVMFlag", "numFlags"),
     ("JVMFlag", "_name"),
     ("JVMFlag", "_addr"),
+    ("JVMFlag", "_flags"),
     ("Flag", "flags"),
     ("Flag", "numFlags"),
     ("Flag", "_name"),
     ("Flag", "_addr"),
+    ("Flag", "_flags"),
     (VERSION_CLASS, "_s_vm_release"),
     (VERSION_CLASS, "_s_internal_vm_info_string"),
     ("Arguments", "_java_command"),
@@ -57,6 +61,9 @@ pub struct Flags {
     pub reduce_signal_usage: Option<bool>,
     /// Compiled code has debug records everywhere, not only at calls and safepoints.
     pub debug_non_safepoints: Option<bool>,
+    /// `debug_non_safepoints` was set by the user, so that it is true for all code. An agent that listens to compiled
+    /// methods sets the flag as well, but for later code only.
+    pub debug_records_from_start: bool,
     /// The collector is ZGC.
     pub z_collector: Option<bool>,
     /// The collector is Shenandoah.
@@ -143,6 +150,7 @@ fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsen
     let count = memory.word(field("numFlags")?)?.min(MAX_FLAGS);
     let table = memory.word(field("flags")?)?;
     let (name, address) = (field("_name")?, field("_addr")?);
+    let origin = tables.field(class, "_flags");
     let mut bytes = vec![0; usize::try_from(size * count).map_err(|_| Nonsense)?];
     memory.read_all(table, &mut bytes)?;
     let mut flags = Flags::default();
@@ -152,7 +160,8 @@ fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsen
         if its_name == 0 {
             continue;
         }
-        let slot = match memory.string(its_name)?.as_slice() {
+        let name_bytes = memory.string(its_name)?;
+        let slot = match name_bytes.as_slice() {
             b"PreserveFramePointer" => &mut flags.preserve_frame_pointer,
             b"DisableAttachMechanism" => &mut flags.disable_attach_mechanism,
             b"EnableDynamicAgentLoading" => &mut flags.enable_dynamic_agent_loading,
@@ -165,8 +174,18 @@ fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsen
         let mut value = [0];
         memory.read_all(word_in(flag, address)?, &mut value)?;
         *slot = Some(value[0] != 0);
+        if name_bytes == b"DebugNonSafepoints" {
+            flags.debug_records_from_start =
+                value[0] != 0 && origin.is_some_and(|at| is_set_by_user(flag, at));
+        }
     }
     Ok(flags)
+}
+
+/// Whether the user set this flag, of which the origin is at `at`.
+fn is_set_by_user(flag: &[u8], at: u64) -> bool {
+    let origin = usize::try_from(at).ok().and_then(|at| flag.get(at));
+    origin.is_some_and(|origin| origin & ORIGIN_MASK != 0)
 }
 
 /// The vendor of a Java runtime: the value of `IMPLEMENTOR` in its `release` file, fit to print.

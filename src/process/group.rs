@@ -41,7 +41,7 @@ pub struct Group {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoGroup {
     /// Nothing has this name.
-    #[error("cgroup {} does not exist; `systemd-cgls` or `ls /sys/fs/cgroup` lists cgroups", .0.display())]
+    #[error("cgroup {} does not exist; `systemd-cgls` or `find /sys/fs/cgroup -type d` lists cgroups", .0.display())]
     Missing(PathBuf),
     /// The path leads to something else.
     #[error("{} is not a cgroup: use a directory of a cgroup file system, such as /sys/fs/cgroup/NAME, or a path as in /proc/PID/cgroup", .0.display())]

@@ -31,7 +31,10 @@ pub(super) fn advice(end: StopReason, file: &Module) -> Option<&'static str> {
         StopReason::BadRead => {
             "The stack was swapped out, or the code switched to a stack that was freed. A few are normal."
         }
-        StopReason::NotUp | StopReason::BadPc => {
+        StopReason::NotUp => {
+            "A caller's frame lies at a higher address than the frame that it called; here it did not. The code uses the frame pointer for other data, switches stacks, or has wrong unwind information. A few are normal."
+        }
+        StopReason::BadPc => {
             "The code switches stacks, or its unwind information is wrong. A few are normal."
         }
         StopReason::NoTable => for_no_table(file),

@@ -192,7 +192,7 @@ pub(super) struct Options {
 /// Reads a file of settings; flags win. A flag's labels stand beside those of the file that it does not name.
 pub(super) fn read(file: &Path, flags: &Options) -> Result<Options, Failure> {
     let wrong = |exit: Exit, why: String| Failure { exit, message: format!("{}: {why}", file.display()) };
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(Exit::Failed, error.to_string()))?;
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(Exit::Usage, error.to_string()))?;
     let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line =
             error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);

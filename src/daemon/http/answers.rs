@@ -130,13 +130,15 @@ enum Packed {
 async fn made(windows: Vec<Packed>, wanted: SampleQuery, format: &'static Format) -> HttpResponse {
     let work = tokio::task::spawn_blocking(move || make(&windows, &wanted, format));
     match work.await {
-        Ok(Ok(body)) => answer(StatusCode::OK, format.media_type, body),
+        Ok(Ok(Some(body))) => answer(StatusCode::OK, format.media_type, body),
+        Ok(Ok(None)) => say(StatusCode::NOT_FOUND, "no sample of that time matches the query"),
         Ok(Err(error)) => say(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
         Err(_) => say(StatusCode::INTERNAL_SERVER_ERROR, "making the profile failed"),
     }
 }
 
-fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Result<Bytes> {
+/// The profile of these windows in this format; `None` if no sample matches the query.
+fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Result<Option<Bytes>> {
     let mut merged = Profile::with_room(MAX_NODES);
     for window in windows {
         let mut one = match window {
@@ -154,11 +156,14 @@ fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Re
         }
         merged.merge(&one);
     }
+    if !wanted.is_all() && merged.samples().is_empty() {
+        return Ok(None);
+    }
     let mut body = Vec::new();
     let views = merged.views();
     let views = if format.several { views.as_slice() } else { &views[..views.len().min(1)] };
     output::encode(views, format, &Look::default(), &mut body)?;
-    Ok(body.into())
+    Ok(Some(body.into()))
 }
 
 #[cfg(test)]

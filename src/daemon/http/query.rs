@@ -53,7 +53,8 @@ impl Query {
 
     /// A time in milliseconds since 1970, parsed from seconds since 1970 or from RFC 3339.
     pub(super) fn time_ms(&self, name: &str) -> Result<Option<u64>, String> {
-        let Some(text) = self.get(name) else { return Ok(None) };
+        // A `+` of a time zone that is not percent-encoded arrives as a space.
+        let Some(text) = self.get(name).map(|text| text.replace(' ', "+")) else { return Ok(None) };
         let seconds =
             text.parse::<f64>().ok().filter(|s| (0.0..1e11).contains(s)).map(|s| (s * 1000.0) as u64);
         let stamp = || text.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_millisecond()).ok());
@@ -145,6 +146,9 @@ mod tests {
         assert_eq!(query.format(), Ok(&svg::FORMAT));
         assert_eq!(query.time_ms("from"), Ok(Some(1_763_769_600_500)));
         assert_eq!(query.time_ms("to"), Ok(Some(1_763_769_610_000)));
+        for written in ["2025-11-22T01:00:10+01:00", "2025-11-22T01:00:10%2B01:00"] {
+            assert_eq!(ask(&format!("to={written}")).time_ms("to"), Ok(Some(1_763_769_610_000)), "{written}");
+        }
         let labels = |process: &str| crate::profile::Labels { process: process.into(), ..Default::default() };
         assert!(query.wanted().matches(&labels("my app 2")) && !query.wanted().matches(&labels("other")));
         let nothing = Query::parse(None, &KNOWN).unwrap();

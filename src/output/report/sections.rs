@@ -96,7 +96,7 @@ fn jvm_row(jvm: &JvmReport) -> [String; 7] {
     let whole = jvm.java_ticks.saturating_sub(jvm.rootless_ticks);
     [
         jvm.pid.to_string(),
-        cut(&jvm.version, 16),
+        cut(&jvm.version, 28),
         thousands(jvm.ticks),
         percent(jvm.java_ticks, jvm.ticks),
         percent(whole, jvm.java_ticks),

@@ -304,6 +304,7 @@ impl Entry {
         #[allow(clippy::cast_precision_loss)]
         let compiled_before = leaves.filter(|l| l.all > 0).map(|l| l.before_attach as f64 / l.all as f64);
         let inspection = self.inspection.clone().unwrap_or_default();
+        let compiled_before = compiled_before.filter(|_| !inspection.flags.debug_records_from_start);
         let undescribed = self.undescribed.as_ref().filter(|why| **why != Refusal::ZeroVm);
         Some(JvmReport {
             pid: jvm.process.tgid,
