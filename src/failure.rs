@@ -5,7 +5,7 @@ use std::fmt;
 /// The exit codes of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Success.
+    /// Success, also of `--help` and `--version`.
     Done = 0,
     /// An error of any other kind.
     Failed = 1,
@@ -20,7 +20,7 @@ pub enum Exit {
 /// An error that has an exit code and a message of one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit code.
+    /// The code with which the process exits.
     pub exit: Exit,
     /// What happened, where, and what to do; empty if the message is printed already.
     pub message: String,

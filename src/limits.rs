@@ -40,7 +40,7 @@ struct Telling {
 }
 
 impl Limit {
-    /// All limits.
+    /// Every limit, in the order in which reports list them.
     pub fn all() -> impl Iterator<Item = Limit> {
         [
             Limit::Mappings,
@@ -178,7 +178,7 @@ impl LimitsMet {
 /// A limit that a run reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitRow {
-    /// The limit.
+    /// The bound that was reached; [`Limit::advice`] says what to do.
     pub limit: Limit,
     /// The file or process, as printable text; empty for the whole run.
     pub subject: String,

@@ -187,7 +187,7 @@ impl Agent {
         }
     }
 
-    /// `CompiledMethodLoad`.
+    /// `CompiledMethodLoad`: writes the code and its debug records to each log that has a lease.
     pub fn on_compiled(&self, source: &Source<'_>) {
         let moment = self.moment();
         let targets = self.targets(moment.time, moment.replay);
@@ -228,7 +228,7 @@ impl Agent {
         self.write(RecordType::Unload, &out, &moment);
     }
 
-    /// `DynamicCodeGenerated`.
+    /// `DynamicCodeGenerated`: writes a stub record. Names longer than 256 bytes are cut.
     pub fn on_stub(&self, name: &[u8], start: usize, size: u32) {
         let mut body = [0; MAX_STUB_NAME + 64];
         let moment = self.moment();

@@ -18,7 +18,7 @@ const INLINE_INFO: i32 = 2;
 /// The arguments of one event; valid during the event.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'e> {
-    /// The compiled method.
+    /// The compiled method itself, which gets number 0 in the method table.
     pub method: MethodId,
     /// First address of the code.
     pub start: usize,

@@ -40,19 +40,19 @@ mod jni_index {
     pub(super) const DELETE_LOCAL_REF: usize = 23;
 }
 
-/// `jvmtiEvent`.
+/// The events that the agent enables, with their numbers in `jvmtiEvent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Event {
-    /// `CompiledMethodLoad`.
+    /// `CompiledMethodLoad`: HotSpot installed the code of a method.
     Load = 68,
-    /// `CompiledMethodUnload`.
+    /// `CompiledMethodUnload`: HotSpot removed the code of a method.
     Unload = 69,
-    /// `DynamicCodeGenerated`.
+    /// `DynamicCodeGenerated`: HotSpot generated code that belongs to no method.
     Stub = 70,
 }
 
-/// `jvmtiAddrLocationMap`.
+/// `jvmtiAddrLocationMap`: the bytecode index of an address in compiled code.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct AddressLocation {
@@ -62,7 +62,7 @@ pub struct AddressLocation {
     pub location: i64,
 }
 
-/// `PCStackInfo` of jvmticmlr.h.
+/// `PCStackInfo` of jvmticmlr.h: a debug record and its inline chain.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PcStack {
@@ -70,9 +70,9 @@ pub struct PcStack {
     pub pc: usize,
     /// Length of the two arrays.
     pub frames: i32,
-    /// Innermost first.
+    /// Array of `frames` methods, the innermost first.
     pub methods: *const MethodId,
-    /// Innermost first.
+    /// Array of `frames` bytecode indices, in the order of `methods`.
     pub bcis: *const i32,
 }
 
@@ -84,9 +84,9 @@ pub struct InlineRecord {
     pub kind: i32,
     /// Version 1 is known.
     pub major: i32,
-    /// Not checked.
+    /// Minor version, which the agent does not check.
     pub minor: i32,
-    /// The next record.
+    /// The next record of the list; null at its end.
     pub next: *const InlineRecord,
     /// Length of the array.
     pub pc_count: i32,
@@ -94,7 +94,7 @@ pub struct InlineRecord {
     pub pcs: *const PcStack,
 }
 
-/// `jvmtiLineNumberEntry`.
+/// `jvmtiLineNumberEntry`: the first bytecode index of a source line, and the line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct LineNumber {
@@ -108,7 +108,7 @@ pub type Callbacks = [Option<NonNull<c_void>>; 21];
 /// The functions of an interface: a pointer to a table of pointers.
 type Table = *const *const c_void;
 
-/// `JavaVM*`.
+/// A `JavaVM*` that is not null and stays valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Vm(NonNull<Table>);
 
@@ -122,7 +122,7 @@ impl Vm {
         NonNull::new(raw.cast()).map(Vm)
     }
 
-    /// The JVM's pointer.
+    /// The `JavaVM*` itself, the first argument of its functions.
     #[must_use]
     pub fn raw(self) -> *mut c_void {
         self.0.as_ptr().cast()
@@ -181,7 +181,7 @@ impl Jni {
     }
 }
 
-/// `jvmtiEnv*`.
+/// A `jvmtiEnv*` that is not null and stays valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Env(NonNull<Table>);
 
@@ -195,7 +195,7 @@ impl Env {
         NonNull::new(raw.cast()).map(Env)
     }
 
-    /// The JVM's pointer.
+    /// The `jvmtiEnv*` itself, the first argument of its functions.
     #[must_use]
     pub fn raw(self) -> *mut c_void {
         self.0.as_ptr().cast()
@@ -224,7 +224,7 @@ impl Env {
         }
     }
 
-    /// Sets the callbacks.
+    /// Sets the functions that the JVM calls for events; `false` if the JVM refuses.
     #[must_use]
     pub fn set_callbacks(self, callbacks: &Callbacks) -> bool {
         type Set = unsafe extern "C" fn(*mut c_void, *const Callbacks, i32) -> Error;
@@ -439,26 +439,26 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Stores nothing yet.
+    /// Both pointers null, until the first call of [`Stored::set`].
     #[must_use]
     pub const fn new() -> Stored {
         Stored { vm: AtomicPtr::new(null_mut()), env: AtomicPtr::new(null_mut()) }
     }
 
-    /// Stores both.
+    /// Stores both pointers, when the environment has its capabilities and callbacks.
     pub fn set(&self, vm: Vm, env: Env) {
         self.vm.store(vm.raw(), Ordering::Release);
         self.env.store(env.raw(), Ordering::Release);
     }
 
-    /// The virtual machine.
+    /// The stored `JavaVM*`; `None` before [`Stored::set`].
     #[must_use]
     pub fn vm(&self) -> Option<Vm> {
         // SAFETY: null or from a `Vm`.
         unsafe { Vm::new(self.vm.load(Ordering::Acquire)) }
     }
 
-    /// The environment.
+    /// The stored `jvmtiEnv*`; `None` before [`Stored::set`].
     #[must_use]
     pub fn env(&self) -> Option<Env> {
         // SAFETY: null or from an `Env`.

@@ -86,7 +86,7 @@ fn callbacks() -> Callbacks {
     callbacks
 }
 
-/// `jvmtiEventCompiledMethodLoad`.
+/// The callback `jvmtiEventCompiledMethodLoad` of the JVM TI specification.
 unsafe extern "C" fn compiled(
     _: *mut c_void,
     method: MethodId,
@@ -102,12 +102,12 @@ unsafe extern "C" fn compiled(
     AGENT.on_compiled(&source);
 }
 
-/// `jvmtiEventCompiledMethodUnload`.
+/// The callback `jvmtiEventCompiledMethodUnload` of the JVM TI specification.
 unsafe extern "C" fn unloaded(_: *mut c_void, _: MethodId, start: *const c_void) {
     AGENT.on_unload(start as usize);
 }
 
-/// `jvmtiEventDynamicCodeGenerated`.
+/// The callback `jvmtiEventDynamicCodeGenerated` of the JVM TI specification.
 unsafe extern "C" fn generated(_: *mut c_void, name: *const c_char, start: *const c_void, size: i32) {
     // SAFETY: the JVM's string, used during this call only.
     let name = unsafe { jvmti::c_bytes(name, MAX_OPTIONS) };

@@ -10,7 +10,7 @@ const CAP: (u64, u64) = (8 << 10, 1 << 30);
 pub struct Options<'a> {
     /// The nonce by which the profiler finds its own log.
     pub nonce: [u8; 16],
-    /// First lease, ns.
+    /// First lease, from the creation of the log on, ns; at most one hour.
     pub lease: u64,
     /// Most bytes that may be written and not consumed.
     pub cap: u64,

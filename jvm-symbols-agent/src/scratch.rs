@@ -23,7 +23,7 @@ pub struct Scratch {
     pub head: [u8; 16 << 10],
     /// A method's names and lines.
     pub names: [u8; 256 << 10],
-    /// Encoded debug records.
+    /// Encoded debug records of the current event, at most 1 MiB.
     pub debug: [u8; 1 << 20],
     /// The chains of the debug records.
     pub nodes: Nodes,
@@ -41,7 +41,7 @@ pub struct Methods {
 }
 
 impl Methods {
-    /// Removes all methods.
+    /// Removes the methods of the last event; numbers begin at 0 again.
     pub fn begin(&mut self) {
         self.count = 0;
         self.event = self.event.wrapping_add(1);
@@ -130,7 +130,7 @@ pub struct Lent<'p> {
 }
 
 impl Lent<'_> {
-    /// The block.
+    /// The block, which still has the content of its last use.
     pub fn get(&mut self) -> &mut Scratch {
         // SAFETY: the memory is large enough, aligned (mmap), valid as zeros, and lent to this holder only.
         unsafe { self.memory.as_mut() }

@@ -4,7 +4,7 @@
 use core::arch::asm;
 use core::ptr::NonNull;
 
-/// A negative errno.
+/// What a system call returned: the negative errno, such as -2 for `ENOENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -117,7 +117,7 @@ pub fn sealed_memfd(name: &core::ffi::CStr) -> Result<Fd, Errno> {
     Ok(fd)
 }
 
-/// Closes a descriptor.
+/// Closes a descriptor, and ignores the result.
 pub fn close(fd: Fd) {
     // SAFETY: takes no pointers; the caller gives up the descriptor.
     let _ = unsafe { call(number::CLOSE, [fd.0 as usize, 0, 0, 0, 0, 0]) };

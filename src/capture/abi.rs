@@ -9,7 +9,7 @@ use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
 use crate::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
 
-/// `JP_ABI_VERSION`.
+/// `JP_ABI_VERSION`: [`parse_record`] rejects records of any other version.
 pub const VERSION: u16 = 1;
 /// Bits 60..63 of a user word are its tag.
 const TAG_SHIFT: u32 = 60;
@@ -21,7 +21,7 @@ const TAG_FOLLOWED: u64 = 4;
 /// The labels of `JP_LOSSES`, in its order: why a sample was lost.
 pub const LOSSES: [&str; 5] = ["ring full", "counts full", "counts busy", "no scratch", "nested"];
 
-/// `struct jp_key`.
+/// `struct jp_key`: the process, thread, cgroup, event and stack of a count.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable)]
 pub struct Key {
@@ -35,11 +35,11 @@ pub struct Key {
     event: u32,
 }
 
-/// `struct jp_value`.
+/// `struct jp_value`: what the BPF program counted for one key in a window.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Value {
-    /// Samples.
+    /// Samples with this key in the window.
     pub count: u64,
     /// Sum of their weights, in the unit of the event.
     pub weight: u64,
@@ -80,7 +80,7 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Waits(pub [u64; 8]);
 
-/// `struct jp_cgroup`.
+/// `struct jp_cgroup`: the key of a chosen cgroup in the filter's map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Cgroup {
@@ -89,7 +89,7 @@ pub struct Cgroup {
     pad: u32,
 }
 
-/// `struct jp_member`.
+/// `struct jp_member`: a record of the BPF program `members`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 struct Member {

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes as _;
 use super::abi::{self, Cgroup};
 use crate::process::group::{GroupId, MAX_LEVEL};
 
-/// Chosen cgroups.
+/// The cgroups to which a filter limits the samples.
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
     /// The groups; all groups below them are chosen too.
@@ -63,7 +63,7 @@ impl CgroupMap {
 pub struct Member {
     /// The process, in the initial pid namespace.
     pub tgid: u32,
-    /// The process's group.
+    /// The process's cgroup, and the hierarchy of that cgroup.
     pub group: GroupId,
     /// Whether the group is a chosen one or lies below one.
     pub wanted: bool,

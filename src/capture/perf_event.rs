@@ -37,7 +37,7 @@ fn libc_flag(flag: u32) -> libc::c_ulong {
 /// Starts counting and sampling.
 ///
 /// # Errors
-/// The kernel's error.
+/// When `PERF_EVENT_IOC_ENABLE` fails: `event` is not a perf event, or a security module refuses.
 pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the call takes no pointer.
     check(unsafe { sys::ioctls::ENABLE(event.as_raw_fd(), 0) })
@@ -52,7 +52,7 @@ pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
 /// (`perf_event_exit_cpu`).
 ///
 /// # Errors
-/// The kernel's error.
+/// When `PERF_EVENT_IOC_DISABLE` fails: `event` is not a perf event, or a security module refuses.
 pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the call takes no pointer.
     check(unsafe { sys::ioctls::DISABLE(event.as_raw_fd(), 0) })
@@ -65,7 +65,7 @@ fn check(rc: i32) -> io::Result<()> {
 /// Runs the BPF program `program` at each overflow of `event`. The event keeps the program until it is closed.
 ///
 /// # Errors
-/// The kernel's error.
+/// When `PERF_EVENT_IOC_SET_BPF` fails, for example with `EEXIST` if the event has a program already.
 pub fn set_bpf(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let Ok(program) = u32::try_from(program.as_raw_fd()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -98,7 +98,7 @@ pub const READ_FORMAT: u64 = sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED as u6
 /// Reads an event's count and time.
 ///
 /// # Errors
-/// The kernel's error.
+/// When `read` fails, with `ENOSPC` if the event's read format has more fields than [`READ_FORMAT`].
 pub fn read(event: BorrowedFd<'_>) -> io::Result<EventReading> {
     let mut bytes = [0u8; 16];
     rustix::io::read(event, &mut bytes)?;

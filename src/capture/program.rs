@@ -60,9 +60,9 @@ pub struct Filter {
     pub include_self: bool,
     /// Count each thread by itself.
     pub threads: bool,
-    /// Record user frames.
+    /// Record user frames; without them all stacks end with `StopReason::NoUser`.
     pub user: bool,
-    /// Record kernel frames.
+    /// Record kernel frames; without them stacks have only their user part.
     pub kernel: bool,
 }
 
@@ -213,7 +213,7 @@ impl BpfProgram {
     /// The groups of all processes, as the cgroup filter sees them; empty without a cgroup filter.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When the BPF iterator of tasks cannot be attached or read.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
         if self.by_cgroup { super::cgroups::members(&self.skel.progs.members) } else { Ok(Vec::new()) }
     }
@@ -241,7 +241,7 @@ impl BpfProgram {
     /// Starts the next window. Returns the old window's parity.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When bpf(2) cannot write the new parity.
     pub fn flip(&mut self) -> anyhow::Result<u32> {
         let old = self.parity;
         self.parity ^= 1;
@@ -258,7 +258,7 @@ impl BpfProgram {
     /// second.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When bpf(2) cannot update the map of count maps.
     pub fn wait_for_runs(&self) -> anyhow::Result<()> {
         // An update of a map of maps returns only after all programs have ended that could have seen the old state
         // (kernel/bpf/syscall.c: maybe_wait_bpf_programs).
@@ -268,7 +268,7 @@ impl BpfProgram {
     /// Takes the counts of a window that has ended.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When bpf(2) cannot take a batch from the count map: `EINVAL` before Linux 5.6.
     pub fn take_counts(&self, parity: u32) -> anyhow::Result<Vec<(Key, Value)>> {
         let map = &self.counts[(parity & 1) as usize];
         super::batch::take_all(map.as_fd(), map.max_entries() as usize).context("draining the counts")
@@ -277,7 +277,7 @@ impl BpfProgram {
     /// Takes an event's counters of a window that has ended, summed over CPUs.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When bpf(2) cannot read or reset the map of counters.
     pub fn take_counters(&self, parity: u32, event: Event) -> anyhow::Result<Counters> {
         let key = (parity * Event::ALL.len() as u32 + event as u32).to_ne_bytes();
         let map = &self.skel.maps.counters;

@@ -79,7 +79,7 @@ impl Sideband {
     /// Opens the side-band of a CPU that came online. Does nothing if the CPU is open already, or offline.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When the perf event cannot be opened or enabled, or no ring size can be mapped.
     pub fn open_cpu(&mut self, cpu: u32) -> io::Result<()> {
         if self.cpus.contains_key(&cpu) {
             return Ok(());

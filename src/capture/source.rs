@@ -29,13 +29,13 @@ pub trait EventSource {
     /// Starts sampling.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When the kernel refuses to start one of the source's events.
     fn start(&self) -> anyhow::Result<()>;
 
     /// Stops sampling.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When the kernel refuses to stop one of the source's events.
     fn stop(&self) -> anyhow::Result<Stopped>;
 
     /// Follows CPUs that went online or offline: `online` are online now.
@@ -53,6 +53,6 @@ pub trait EventSource {
     /// What the source has counted since the start.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When the count of one of the source's events cannot be read.
     fn elapsed(&self) -> anyhow::Result<Elapsed>;
 }

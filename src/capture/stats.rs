@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub struct RunStats {
     /// Run time in nanoseconds.
     pub ns: u64,
-    /// Number of runs.
+    /// Number of runs that the kernel timed.
     pub runs: u64,
     /// Runs that the kernel skipped because another BPF program ran on that CPU.
     pub skipped: u64,
@@ -41,7 +41,7 @@ pub(super) fn enable() -> io::Result<OwnedFd> {
 /// Reads a program's run time.
 ///
 /// # Errors
-/// The kernel's error.
+/// When bpf(2) refuses `BPF_OBJ_GET_INFO_BY_FD`.
 pub(super) fn read(program: BorrowedFd<'_>) -> io::Result<RunStats> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = u32::try_from(size_of_val(&info)).unwrap_or(0);

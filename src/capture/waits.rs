@@ -23,7 +23,7 @@ impl WaitMap {
     /// still have stacks.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When bpf(2) cannot update the map; a later call with the same address tries again.
     pub fn add(&mut self, ip: u64) -> anyhow::Result<()> {
         let mut known = self.known;
         if known.0.contains(&ip) {

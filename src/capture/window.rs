@@ -61,7 +61,7 @@ pub struct Capture {
     stats: Option<OwnedFd>,
 }
 
-/// What to capture.
+/// What [`Capture::prepare`] opens: events, CPUs, filter, kernel types.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
     /// The events to sample, each with its period: nanoseconds of CPU time, or a number of events.
@@ -109,7 +109,7 @@ impl Capture {
     /// Starts sampling.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When a source cannot start its events.
     pub fn start(&mut self) -> anyhow::Result<()> {
         self.running = true;
         self.sources.iter().try_for_each(|source| source.start())
@@ -118,7 +118,7 @@ impl Capture {
     /// Stops sampling. The last window is still to be taken.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When a source cannot stop its events; the sources after it are then not stopped.
     pub fn stop(&mut self) -> anyhow::Result<()> {
         let mut running = false;
         for source in &self.sources {
@@ -157,7 +157,7 @@ impl Capture {
     /// Ends the current window and returns it with its final counts.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When bpf(2) cannot change the parity or drain the counts, or the ring cannot be read.
     pub fn take_window(&mut self) -> anyhow::Result<Window> {
         let old = self.program.flip()?;
         if self.running {
@@ -197,7 +197,7 @@ impl Capture {
     /// What the source of each event has counted since the start.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When a source cannot read its events.
     pub fn elapsed(&self) -> anyhow::Result<Vec<Elapsed>> {
         self.sources.iter().map(|source| source.elapsed()).collect()
     }

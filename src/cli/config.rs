@@ -38,7 +38,7 @@ pub struct RecordConfig {
     pub outputs: Vec<Output>,
     /// Whether the report goes to standard error: an output is standard output, or a launched command writes there.
     pub report_to_stderr: bool,
-    /// Options of pictures.
+    /// Title, narrowest frame and direction of flame graphs.
     pub look: Look,
     /// Keep only stacks that match one of these patterns; empty: keep all.
     pub include: Vec<Glob>,
@@ -52,7 +52,7 @@ pub struct RecordConfig {
     pub lines: bool,
     /// Warnings to print before the session begins.
     pub warnings: Vec<String>,
-    /// The log level.
+    /// The least severe messages that go to standard error; by default none.
     pub log: LevelFilter,
 }
 

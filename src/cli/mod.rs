@@ -33,7 +33,7 @@ pub enum Command {
     Daemon(Box<daemon::Job>),
     /// `health`: ask a daemon for its health.
     Health {
-        /// The daemon's address.
+        /// Where the daemon serves its health: its address of metrics, or else that of profiles.
         address: Address,
         /// Also check that the daemon produces windows.
         ready: bool,
@@ -53,7 +53,7 @@ pub enum Command {
         input: PathBuf,
         /// The file to write, and its format.
         output: OutputTarget,
-        /// Options of pictures.
+        /// Title, narrowest frame and direction, if the output is a flame graph.
         look: Look,
     },
 }

@@ -59,7 +59,7 @@ impl<K: Ord + Clone> Sum<K> {
 }
 
 impl Metrics {
-    /// Adds a window.
+    /// Adds one stored window, whose JVMs replace those of the window before.
     pub(super) fn take(&mut self, outcome: &Outcome) {
         let Outcome { report, vitals, .. } = outcome;
         let accounts = &report.first.accounts;

@@ -10,14 +10,14 @@ pub(super) struct PackedWindow {
     pub(super) span: Span,
     /// When the window ended, by the monotonic clock.
     pub(super) ended: Instant,
-    /// Compressed pprof.
+    /// The profile as a pprof file, compressed by gzip.
     pub(super) bytes: Vec<u8>,
 }
 
 /// The time span of a window, by the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
-    /// Milliseconds since 1970.
+    /// Begin of the window, in milliseconds since 1970.
     pub(super) start_ms: u64,
     pub(super) length_ms: u64,
 }
@@ -26,7 +26,7 @@ impl PackedWindow {
     /// Packs the profile of a window that ended at `ended`.
     ///
     /// # Errors
-    /// The encoder's error.
+    /// When the profile cannot be written as pprof, for example because it has no event.
     pub(super) fn pack(profile: &Profile, ended: Instant) -> anyhow::Result<PackedWindow> {
         let mut bytes = Vec::new();
         pprof::write(&profile.views(), &mut bytes)?;

@@ -5,7 +5,7 @@ use crate::process::procfs;
 /// A capability, identified by its number in `linux/capability.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Name without `CAP_`.
+    /// Upper case, without the prefix `CAP_`.
     pub name: &'static str,
     bit: u32,
     /// An older, broader capability that includes this one.

@@ -35,9 +35,9 @@ pub struct HostFacts {
     pub system: Option<String>,
     /// Number of CPUs that this process may use.
     pub cpus: usize,
-    /// Effective user id.
+    /// Effective user id of this process; 0 is root.
     pub euid: u32,
-    /// Effective capabilities.
+    /// Effective capabilities of this process; an empty set if `/proc` cannot be read.
     pub capabilities: Capabilities,
     /// Size of the kernel's BTF in bytes, if the kernel has BTF.
     pub btf_bytes: Option<u64>,

@@ -10,9 +10,9 @@ pub(super) const OPENAT2: &str = "openat2";
 /// Major and minor version of a kernel. Features are compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
-    /// `6` in 6.12.3.
+    /// The first number of the release: `6` in 6.12.3.
     pub major: u32,
-    /// `12` in 6.12.3.
+    /// The second number of the release: `12` in 6.12.3.
     pub minor: u32,
 }
 

@@ -42,7 +42,7 @@ const DESCRIBING: Duration = Duration::from_secs(5);
 /// Killed helpers that have not exited, because the kernel blocks them, each with the pid of its JVM.
 static STUCK: Mutex<Vec<(u32, Child)>> = Mutex::new(Vec::new());
 
-/// How to attach.
+/// How [`attach`], [`describe`] and [`open`] work on a JVM: time limits, helper, lease, size of the log.
 #[derive(Clone, Debug)]
 pub struct AttachOptions {
     /// Deadline of the whole attach, replay included.
@@ -176,7 +176,7 @@ pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<Outlook, Refusal> {
 /// How to unwind the stacks of a JVM and name its interpreted methods.
 #[derive(Debug)]
 pub struct JvmDescription {
-    /// The unwind description.
+    /// What the BPF program's unwinder needs: spans of code, code heaps, fields of blocks.
     pub hotspot: HotSpot,
     /// `/proc/PID/mem`: bound to this program even if the pid is reused.
     pub memory: File,
@@ -209,7 +209,7 @@ pub struct Opened {
     pub layout: VmLayout,
     /// The unwind description, if the tables have one.
     pub hotspot: Option<HotSpot>,
-    /// Version and flags.
+    /// Version, vendor, main class and flags.
     pub inspection: Inspection,
 }
 

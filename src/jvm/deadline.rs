@@ -56,7 +56,7 @@ impl Deadline {
     /// Waits for `pause`, or less if the process ends or the deadline comes.
     ///
     /// # Errors
-    /// As [`Deadline::ready`].
+    /// [`Refusal::Exited`] when the process of `pidfd` ends, [`Refusal::TimedOut`], [`Refusal::Interrupted`].
     pub(super) fn pause(self, pidfd: BorrowedFd<'_>, pause: Duration) -> Result<(), Refusal> {
         let process = PollFd::from_borrowed_fd(pidfd, PollFlags::IN);
         let [ended] = self.wait([process], pause.min(self.remaining()))?;

@@ -31,7 +31,7 @@ fn stem<'a>(package: &str, simple: &'a str, file: &[u8]) -> Option<&'a str> {
     found.or_else(|| of_cglib(simple)).or_else(|| of_javassist(simple))
 }
 
-/// `InnerClassLambdaMetafactory`, `java.lang.reflect.Proxy`, `MethodAccessorGenerator`.
+/// Names by the JDK's `InnerClassLambdaMetafactory`, `java.lang.reflect.Proxy` and `MethodAccessorGenerator`.
 fn of_the_jdk<'a>(package: &str, simple: &'a str) -> Option<&'a str> {
     const ACCESSORS: [&str; 3] = [
         "GeneratedMethodAccessor",

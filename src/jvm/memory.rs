@@ -57,7 +57,7 @@ pub trait Memory {
     }
 }
 
-/// `/proc/PID/mem`.
+/// One process's memory, read by `pread` of `/proc/PID/mem`.
 #[derive(Debug)]
 pub struct ProcessMemory(File);
 

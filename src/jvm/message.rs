@@ -13,7 +13,7 @@ use crate::process::channel::{Channel, ChannelError};
 use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
 
-/// Longest message, bytes.
+/// Longest message that either side receives, bytes.
 const MAX_MESSAGE: usize = 128 << 10;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub(super) enum Task {
     Clean(String),
 }
 
-/// How to attach.
+/// Parameters of an attach: the agent's file and options, and whether builds with known crashes are allowed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) file_name: String,

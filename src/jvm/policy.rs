@@ -25,7 +25,8 @@ pub struct Permitted {
 /// The agent uses an id only within the load event, while HotSpot keeps the code and so its classes alive.
 ///
 /// # Errors
-/// [`Refusal::KnownCrash`], [`Refusal::UnknownVersion`].
+/// [`Refusal::KnownCrash`] if the agent may crash this build, [`Refusal::UnknownVersion`] without a version; `force`
+/// suppresses both.
 pub fn permitted(version: Option<JavaVersion>, force: bool) -> Result<Permitted, Refusal> {
     let Some(version) = version else {
         return if force { Ok(Permitted { stubs: false }) } else { Err(Refusal::UnknownVersion) };

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 /// Why a JVM was not attached to or not read. `Display` is the stable label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// `-XX:+DisableAttachMechanism`.
+    /// The JVM runs with `-XX:+DisableAttachMechanism`.
     #[error("attach disabled")]
     AttachDisabled,
-    /// `-XX:-EnableDynamicAgentLoading`.
+    /// The JVM runs with `-XX:-EnableDynamicAgentLoading`.
     #[error("agent loading disabled")]
     AgentLoadingDisabled,
     /// The JVM's `/tmp` is mounted noexec.
@@ -25,7 +25,7 @@ pub enum Refusal {
     /// Another user's file is in place of the attach request, or the socket file is not the JVM's own.
     #[error("attach file blocked")]
     Blocked,
-    /// The deadline passed.
+    /// The JVM or the helper did not finish before the deadline.
     #[error("timed out")]
     TimedOut,
     /// The run was ended before the JVM had answered.

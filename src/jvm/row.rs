@@ -11,7 +11,7 @@ use super::version::JavaVersion;
 /// The symbol source of a JVM in a run without an explicit choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamesFrom {
-    /// The agent, attached.
+    /// The agent's log: a run would attach the agent.
     Agent,
     /// The JVM's memory, since attaching would be refused.
     Memory,
@@ -26,7 +26,7 @@ pub struct JvmRow {
     pub pid: u32,
     /// Container id, as a guess.
     pub container: Option<String>,
-    /// Effective user id.
+    /// Effective user id, in the profiler's user namespace.
     pub uid: u32,
     /// Version as the JVM writes it; empty if its tables could not be read.
     pub version: String,

@@ -116,7 +116,7 @@ impl AttachTarget {
         self.process.read(name).map_err(refusal)
     }
 
-    /// The executable mappings.
+    /// The executable mappings, up to the first that cannot be read.
     pub(super) fn maps(&self) -> Result<impl Iterator<Item = MapsEntry>, Refusal> {
         Ok(Maps::open(self.task()?.as_fd()).map_err(refusal)?.map_while(Result::ok))
     }

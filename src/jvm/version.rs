@@ -14,7 +14,7 @@ pub struct JavaVersion {
     pub feature: u32,
     /// The interim release, nearly always 0.
     pub interim: u32,
-    /// The update.
+    /// The update release: 15 in 17.0.15, 372 in 8u372.
     pub update: u32,
     /// The build, 0 if unknown.
     pub build: u32,

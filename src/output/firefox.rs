@@ -26,7 +26,7 @@ use crate::profile::trie::NodeId;
 use crate::profile::{Kind, Labels, ProfileView};
 use crate::sample::event::Unit;
 
-/// In nanoseconds.
+/// A second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 /// The Firefox Profiler's format.

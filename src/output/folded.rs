@@ -50,7 +50,7 @@ pub fn write(view: &ProfileView<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 /// The texts of a profile's symbols; several symbols may share a text.
 pub(super) struct Texts {
-    /// Sorted, without duplicates.
+    /// The distinct texts in ascending order.
     pub(super) list: Vec<String>,
     /// For each symbol the index of its text in `list`.
     pub(super) items: Vec<u32>,

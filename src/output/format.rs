@@ -33,7 +33,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Stacks only.
+    /// The format needs neither seconds nor threads.
     pub(super) const NONE: Needs = Needs { seconds: false, threads: false };
 }
 

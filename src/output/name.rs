@@ -70,7 +70,7 @@ fn seen(text: &str) -> String {
     format!("{}{bare}{}", SPACE.repeat(before), SPACE.repeat(behind))
 }
 
-/// A visible space.
+/// Stands for a space that readers of folded lines would misread.
 const SPACE: &str = "\u{2423}";
 
 /// Guards two forms that readers of folded lines misread: a number after a space is a count, and `# ` begins a comment.

@@ -19,7 +19,6 @@ use super::file::{DirectoryEntry, buffered};
 
 /// How long to wait for a reader of a named pipe before the write fails.
 const READER_WAIT: Duration = Duration::from_secs(10);
-/// Descriptor numbers.
 pub(super) const STDOUT: i32 = 1;
 pub(super) const STDERR: i32 = 2;
 

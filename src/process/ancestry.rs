@@ -25,7 +25,7 @@ use crate::sample::{MonoNs, ProcessId};
 /// A program from which another one descends by forks, without an exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ancestor {
-    /// Thread group id.
+    /// Thread group id in the initial pid namespace.
     pub tgid: u32,
     /// When the program began.
     began: MonoNs,

@@ -18,7 +18,7 @@ const MAX_GENERATIONS: usize = 4096;
 /// A range of addresses with code of a file.
 #[derive(Clone, Debug)]
 pub struct CodeRange {
-    /// First address.
+    /// First address of the range in the process.
     pub start: u64,
     /// Address after the last.
     pub end: u64,

@@ -32,13 +32,13 @@ const PROT_EXEC: u32 = 4;
 /// Something that happened to a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessEvent {
-    /// When it happened.
+    /// When the event happened, on the host's `CLOCK_MONOTONIC`.
     pub at: MonoNs,
     /// Thread group id in the initial pid namespace; for a fork, that of the new task.
     pub tgid: u32,
     /// Thread id in the initial pid namespace; for a fork, that of the new task.
     pub tid: u32,
-    /// What happened.
+    /// What happened, with the fields that only this kind of record has.
     pub kind: EventKind,
 }
 
@@ -58,7 +58,7 @@ pub enum EventKind {
         /// Thread group of the task that made it.
         parent: u32,
     },
-    /// A task ended.
+    /// A task ended; a process ends with its last task.
     Exit,
     /// A task has a new name.
     Comm {
@@ -76,9 +76,9 @@ pub enum EventKind {
 /// A mapping of executable memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MmapRecord {
-    /// First address.
+    /// First address of the mapping in the process.
     pub start: u64,
-    /// Length, bytes.
+    /// Length of the mapping, bytes.
     pub len: u64,
     /// Offset of the first byte in the file, bytes.
     pub offset: u64,
@@ -96,7 +96,7 @@ pub struct Inode {
     pub major: u32,
     /// Minor number of the device.
     pub minor: u32,
-    /// Inode number.
+    /// Number of the inode on that device.
     pub ino: u64,
     /// Generation of the inode, which distinguishes inodes with the same number; 0 if unknown.
     pub generation: u64,

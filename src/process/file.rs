@@ -19,7 +19,7 @@ use crate::sample::MonoNs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
-/// A mapped file.
+/// A file from which code is mapped, and its descriptor if it could be opened.
 #[derive(Debug)]
 pub struct MappedFile {
     /// Identifies the file in messages to the symbol worker.

@@ -18,7 +18,7 @@ pub const MAX_LEVEL: u32 = 63;
 /// Identity of a cgroup. kernfs numbers the cgroups of a hierarchy and uses no number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId {
-    /// The hierarchy.
+    /// The hierarchy in which `id` is the cgroup's number.
     pub hierarchy: Hierarchy,
     /// Number in the hierarchy: the inode number of the directory.
     pub id: u64,

@@ -5,33 +5,33 @@ use std::fmt;
 /// A controller that can have a hierarchy of its own in v1. In v2 all controllers share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Controller {
-    /// `memory`
+    /// `memory`: limits and counts memory.
     Memory,
-    /// `pids`
+    /// `pids`: limits the number of tasks.
     Pids,
-    /// `cpu`
+    /// `cpu`: limits CPU time and counts throttled periods.
     Cpu,
-    /// `cpuacct`
+    /// `cpuacct`: counts CPU time; usually mounted with `cpu`.
     Cpuacct,
-    /// `cpuset`
+    /// `cpuset`: selects CPUs and memory nodes.
     Cpuset,
-    /// `devices`
+    /// `devices`: restricts access to device files.
     Devices,
-    /// `freezer`
+    /// `freezer`: stops and resumes all tasks.
     Freezer,
-    /// `blkio`
+    /// `blkio`: limits block I/O; v2 calls it `io`.
     Blkio,
-    /// `perf_event`
+    /// `perf_event`: lets perf count a cgroup.
     PerfEvent,
-    /// `hugetlb`
+    /// `hugetlb`: limits the use of huge pages.
     Hugetlb,
-    /// `net_cls`
+    /// `net_cls`: marks network packets with a class.
     NetCls,
-    /// `net_prio`
+    /// `net_prio`: sets priorities of network packets.
     NetPrio,
-    /// `rdma`
+    /// `rdma`: limits handles and objects of RDMA devices.
     Rdma,
-    /// `misc`
+    /// `misc`: limits other countable resources of the host.
     Misc,
 }
 
@@ -87,7 +87,7 @@ pub enum Hierarchy {
 }
 
 impl Hierarchy {
-    /// Number in `bpf/abi.h`.
+    /// The value of `enum jp_hierarchy` in `bpf/abi.h`; v2 is 0.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {

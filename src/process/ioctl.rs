@@ -11,7 +11,7 @@ use super::event::Inode;
 /// `include/uapi/linux/fs.h`: declared as a long, written as an int by most file systems.
 const FS_IOC_GETVERSION: Opcode = opcode::read::<std::ffi::c_long>(b'v', 1);
 
-/// `include/uapi/linux/fs.h`, Linux 6.11.
+/// From `include/uapi/linux/fs.h`, since Linux 6.11.
 const PROCMAP_QUERY: Opcode = opcode::read_write::<ProcmapQuery>(b'f', 17);
 const QUERY_EXECUTABLE: u64 = 1 << 2;
 const QUERY_COVERING_OR_NEXT: u64 = 1 << 4;
@@ -27,7 +27,7 @@ pub(super) fn inode_generation(file: BorrowedFd<'_>) -> Option<u32> {
     version.first_chunk().map(|int| u32::from_ne_bytes(*int))
 }
 
-/// `struct procmap_query`.
+/// `struct procmap_query` of `include/uapi/linux/fs.h`.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct ProcmapQuery {

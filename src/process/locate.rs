@@ -21,7 +21,7 @@ pub enum MappedLocation {
     /// Into a file. The file may be one that could not be opened. A memfd (path `/memfd:…`) is a JIT's memory if it is
     /// not [a program](MappedFile::is_program_in_memory).
     File {
-        /// The file.
+        /// The mapped file, or why it could not be opened.
         file: Arc<MappedFile>,
         /// Offset in the file, bytes.
         offset: u64,
@@ -35,7 +35,7 @@ pub enum MappedLocation {
     },
     /// Into a vdso of the kernel.
     Vdso {
-        /// Which vdso.
+        /// Which of the kernel's images: for 64-bit or for 32-bit programs.
         vdso: Vdso,
         /// Offset in the ELF image of the vdso, bytes.
         offset: u64,

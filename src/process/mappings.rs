@@ -25,9 +25,9 @@ pub(super) enum Object {
 /// The programs that a vdso is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vdso {
-    /// 64-bit programs.
+    /// 64-bit programs: the vdso lies near the stack, far above 4 GiB.
     Native,
-    /// 32-bit programs.
+    /// 32-bit programs: the vdso lies below 4 GiB.
     Compat,
 }
 
@@ -66,7 +66,6 @@ impl Object {
 /// A range, and since when it is mapped.
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
-    /// First address.
     pub(super) start: u64,
     /// Address after the last.
     pub(super) end: u64,

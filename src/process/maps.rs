@@ -26,10 +26,10 @@ const BUFFER: usize = 16 << 10;
 /// Mappings of a file that are searched for its beginning: a tool may have changed the protection of parts.
 const MAX_PARTS: usize = 64;
 
-/// One mapping.
+/// A line of `/proc/PID/maps`, or the kernel's answer to `PROCMAP_QUERY`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapsEntry {
-    /// First address.
+    /// First address of the mapping.
     pub start: u64,
     /// Address after the last.
     pub end: u64,
@@ -71,7 +71,7 @@ impl Maps {
     /// All mappings, executable or not, of the process or thread with this directory in `/proc`.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// When `/proc/PID/maps` cannot be opened: `ESRCH` or `ENOENT` if the process has ended.
     pub(super) fn open_all(task: BorrowedFd<'_>) -> Result<Maps, Errno> {
         let text = BufReader::with_capacity(BUFFER, open(task)?);
         Ok(Maps(Way::Text(MapsText { all: true, ..MapsText::new(text) })))

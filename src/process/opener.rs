@@ -61,7 +61,7 @@ enum Request {
 type Answer = Result<Opened, Unopened>;
 /// Answer to [`Request::Copy`] and [`Request::Below`].
 type AnswerFile = Result<(), OpenRefusal>;
-/// Answer to [`Request::Copied`].
+/// Answer to [`Request::Copied`]; `None` if no code of a file was found.
 type AnswerCopied = Option<CopiedCode>;
 
 /// What is known of an opened file: [`FoundFile`] without its descriptor.

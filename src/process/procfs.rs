@@ -113,15 +113,16 @@ pub fn clock_ticks(ticks: u64) -> Duration {
 pub struct Status {
     /// Thread group id: a thread's status names its process.
     pub tgid: u32,
-    /// Effective user id.
+    /// Effective user id, in the profiler's user namespace.
     pub uid: u32,
-    /// Effective group id.
+    /// Effective group id, in the profiler's user namespace.
     pub gid: u32,
     /// Process id in the innermost pid namespace of the process.
     pub ns_pid: u32,
     /// Thread id in that namespace.
     pub ns_tid: u32,
-    /// The task, or its process, has a SIGKILL that it has not handled yet. An exit of one thread sends it to the others.
+    /// The task, or its process, has a SIGKILL that it has not handled yet. An exit of one thread sends the signal to
+    /// the others.
     pub killed: bool,
 }
 
@@ -177,7 +178,7 @@ pub fn read_start(dir: BorrowedFd<'_>, name: &str, most: u64) -> Result<Vec<u8>,
 /// Reads a whole file of `/proc` by its path.
 ///
 /// # Errors
-/// As [`read_at`].
+/// When the file cannot be opened or read; `EFBIG` if it is longer than 64 MiB.
 pub fn read(path: &str) -> Result<Vec<u8>, Errno> {
     read_at(rustix::fs::CWD, path)
 }

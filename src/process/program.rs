@@ -65,7 +65,7 @@ pub(super) struct ProcessImage {
     pub(super) start_ticks: (u64, u64),
     /// Where the stack begins, if the program existed before the profiler or was forked from such a program; else 0.
     pub(super) start_stack: u64,
-    /// Living threads, sorted.
+    /// Thread ids of the living threads, ascending.
     pub(super) threads: Vec<u32>,
     pub(super) maps: Arc<Mappings>,
     pub(super) before: Before,

@@ -16,7 +16,7 @@ const PF_X: u32 = 1;
 pub struct SegmentTable {
     /// Offset in the file, bytes.
     pub offset: u64,
-    /// Length, bytes.
+    /// Length of the table, bytes; further headers than the first 64 are left out.
     pub len: usize,
 }
 

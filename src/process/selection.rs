@@ -17,13 +17,13 @@ const ID_DIGITS: std::ops::RangeInclusive<usize> = 3..=12;
 /// What the user asked for. Containers, pods and namespaces narrow each other; paths are added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Cgroups, see [`Hierarchies::group`].
+    /// Cgroups, in any form that [`Hierarchies::group`] takes.
     pub paths: Vec<PathBuf>,
     /// Containers: an id, the beginning of one, or a name.
     pub containers: Vec<String>,
     /// Pods: a name or a uid.
     pub pods: Vec<String>,
-    /// Namespaces of pods.
+    /// Kubernetes namespaces; empty: pods of all namespaces.
     pub namespaces: Vec<String>,
     /// The node whose files give the names.
     pub node: Node,
@@ -42,15 +42,15 @@ pub enum NoTarget {
         what: &'static str,
         /// Name that was asked for.
         asked: String,
-        /// Names that exist.
+        /// Names of this kind that exist; empty if none can be seen.
         known: Vec<String>,
     },
     /// Several ids begin like this.
     #[error("{asked} matches the ids of several containers: {}", list(.known))]
     Ambiguous {
-        /// The beginning.
+        /// The beginning of an id that was asked for.
         asked: String,
-        /// The containers.
+        /// The containers whose ids begin so: names for people, with short ids.
         known: Vec<String>,
     },
 }

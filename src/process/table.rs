@@ -27,16 +27,16 @@ const SWEPT_EVERY: u64 = 60_000_000_000;
 /// Which processes to read at the start.
 #[derive(Clone, Debug)]
 pub enum Which<'a> {
-    /// All processes.
+    /// All processes that `/proc` lists.
     All,
-    /// These thread groups.
+    /// Only the processes with these thread group ids.
     Tgids(&'a [u32]),
 }
 
 /// What is known of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// Thread group id.
+    /// Thread group id in the initial pid namespace.
     pub tgid: u32,
     /// Thread group of the parent when the process was made or first seen.
     pub parent: u32,
@@ -53,11 +53,11 @@ pub struct ProcessInfo {
 pub struct Counts {
     /// Programs, ended ones included.
     pub programs: usize,
-    /// Executable mappings.
+    /// Executable mappings; mappings that forked processes share count once.
     pub mappings: usize,
     /// Files that the mappings name.
     pub files: usize,
-    /// Open files.
+    /// Files whose descriptors the table holds open.
     pub open_files: usize,
     /// Ended programs that were evicted early because too many ended at once.
     pub forgotten: u64,
@@ -81,7 +81,7 @@ pub struct Processes {
     changed: BTreeSet<u32>,
     /// Processes whose code may have changed since the last [`Processes::take_touched`].
     pub(super) touched: BTreeSet<u32>,
-    /// See [`Processes::take_covered`].
+    /// What the next [`Processes::take_covered`] returns.
     pub(super) covered: Vec<CoveredCode>,
     pub(super) files: FileTable,
     pub(super) roots: Roots,
@@ -104,7 +104,7 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// An empty table.
+    /// A table without processes, which [`Processes::scan`] and events fill.
     #[must_use]
     pub fn new(options: ProcessOptions) -> Processes {
         let mut roots = Roots::default();

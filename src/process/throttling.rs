@@ -66,13 +66,13 @@ impl Throttling {
         self.limit_cpus.is_some() || self.throttled_periods > 0
     }
 
-    /// [`Self::throttled`] in microseconds.
+    /// [`Self::throttled`] in whole microseconds, for reports.
     #[must_use]
     pub fn throttled_usec(&self) -> u64 {
         usec(self.throttled)
     }
 
-    /// [`Self::pressure`] in microseconds.
+    /// [`Self::pressure`] in whole microseconds, for reports; `None` on v1.
     #[must_use]
     pub fn pressure_usec(&self) -> Option<u64> {
         self.pressure.map(usec)

@@ -46,7 +46,7 @@ impl Accounts {
         }
     }
 
-    /// All lost ticks.
+    /// Lost ticks, summed over all reasons.
     #[must_use]
     pub fn lost_total(&self) -> u64 {
         self.lost.iter().map(|(_, n)| n).sum()

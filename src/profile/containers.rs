@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::labels::ContainerLabels;
 use super::view::ProfileView;
 
-/// A container's samples.
+/// A container and its number of samples in a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerRow {
     /// The container; `None` for samples outside of containers.
     pub container: Option<Arc<ContainerLabels>>,
-    /// Number of samples.
+    /// Number of samples, not their weight.
     pub ticks: u64,
 }
 

@@ -9,7 +9,7 @@ pub enum FileTrait {
     Go,
     /// The file has no section headers.
     NoSections,
-    /// 32-bit code.
+    /// 32-bit code: the ELF class is 32.
     Bits32,
     /// Runs with musl, the C library of Alpine.
     Musl,
@@ -22,7 +22,7 @@ pub enum FileTrait {
 }
 
 impl FileTrait {
-    /// Every trait.
+    /// Every trait, in the order of their bits in [`FileTraits`].
     pub const ALL: [FileTrait; 7] = [
         FileTrait::Go,
         FileTrait::NoSections,

@@ -35,7 +35,7 @@ pub struct Folded {
 /// Samples that are in no box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boxless {
-    /// Samples without frames.
+    /// Samples whose stacks have no frames.
     pub frameless: u64,
     /// Samples whose outermost box is too small.
     pub cut: u64,

@@ -130,7 +130,7 @@ impl Module {
 /// with [`clean`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
-    /// Sort of code.
+    /// Language of the code, and how it is run; or not code at all.
     pub kind: Kind,
     /// The function, without suffix and offset. Java: `package.Class.method`, dotted. Unknown frames: the module's base
     /// name, or empty. Code without a symbol: the base name with the function's start or the block of addresses.

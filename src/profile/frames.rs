@@ -29,11 +29,11 @@ impl FrameId {
 /// The part of a frame that pictures show: frames of one symbol share a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Symbol {
-    /// Sort of code.
+    /// Language of the code, and how it is run, as in [`Frame::kind`].
     pub kind: Kind,
-    /// As in [`Frame::name`].
+    /// The interned text of [`Frame::name`].
     pub name: StrId,
-    /// As in [`Frame::unknown`].
+    /// Why there is no name, as in [`Frame::unknown`].
     pub unknown: Option<UnknownReason>,
 }
 
@@ -47,7 +47,7 @@ struct Record {
     address: u64,
 }
 
-/// Distinct frames, numbered.
+/// The distinct frames and symbols of a profile, each with a number.
 #[derive(Clone, Debug)]
 pub struct FrameTable {
     strings: Strings,
@@ -140,14 +140,14 @@ impl FrameTable {
         })
     }
 
-    /// Number of frames.
+    /// Number of frames, [`FrameTable::FULL`] included.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // there is always FULL
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// All frames.
+    /// The ids of all frames, in the order in which they were interned.
     pub fn ids(&self) -> impl Iterator<Item = FrameId> + use<> {
         (0..self.records.len() as u32).map(FrameId)
     }
@@ -181,13 +181,13 @@ impl FrameTable {
         self.symbols[self.symbol_of(id) as usize].kind
     }
 
-    /// All symbols.
+    /// All symbols; [`FrameTable::symbol_of`] gives indices of this list.
     #[must_use]
     pub fn symbols(&self) -> &[Symbol] {
         &self.symbols
     }
 
-    /// A symbol's name.
+    /// The interned text of a symbol's name.
     #[must_use]
     pub fn name(&self, symbol: &Symbol) -> &Arc<str> {
         self.strings.get(symbol.name)

@@ -11,7 +11,7 @@ pub enum Kind {
     Thread,
     /// Kernel text, a module, or a BPF program.
     Kernel,
-    /// C++ code.
+    /// C++ code, recognised by its mangled symbol.
     Cpp,
     /// Any other native code: C, Rust, Go, assembler.
     Native,
@@ -38,19 +38,19 @@ pub enum Kind {
 pub enum Origin {
     /// Not code: a frame that stands for a process, a thread, or a missing part of the stack.
     NotCode,
-    /// The kernel.
+    /// The kernel, its modules, and BPF programs.
     Kernel,
-    /// A C++ compiler.
+    /// A C++ compiler, according to the mangled symbol.
     Cpp,
     /// An ahead-of-time compiler of another language.
     Native,
-    /// Java source code.
+    /// A method of Java or another JVM language, however it is run.
     Java,
     /// HotSpot, for its own use.
     Jvm,
     /// A runtime that writes a perf map.
     Jit,
-    /// Unknown.
+    /// Not known: frames of [`Kind::Unknown`].
     Unknown,
 }
 
@@ -59,7 +59,7 @@ pub enum Origin {
 pub enum Tier {
     /// By the CPU itself.
     Compiled,
-    /// By an interpreter.
+    /// By HotSpot's interpreter, from bytecode.
     Interpreted,
 }
 
@@ -106,7 +106,7 @@ impl Kind {
         Kind::Thread,
     ];
 
-    /// The kind's row.
+    /// The row of this kind in the table that all formats use.
     #[must_use]
     #[rustfmt::skip]
     pub fn facts(self) -> KindFacts {

@@ -29,9 +29,9 @@ pub struct Labels {
 /// A container, or only its pod; unknown fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ContainerLabels {
-    /// The pod's namespace.
+    /// Kubernetes namespace of the pod; empty outside of pods.
     pub namespace: Arc<str>,
-    /// The pod's name.
+    /// Name of the pod; empty outside of pods.
     pub pod: Arc<str>,
     /// The container's name in its pod.
     pub container: Arc<str>,
@@ -39,7 +39,7 @@ pub struct ContainerLabels {
     pub name: Arc<str>,
     /// The container's id: 64 hexadecimal digits.
     pub id: Arc<str>,
-    /// The pod's uid.
+    /// Kubernetes uid of the pod; empty outside of pods.
     pub pod_uid: Arc<str>,
 }
 

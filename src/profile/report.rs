@@ -14,17 +14,17 @@ pub struct RunReport {
     pub target: String,
     /// The command line of the run.
     pub command: String,
-    /// Version of jbpf-prof.
+    /// Version of the jbpf-prof that made the run.
     pub version: String,
-    /// The host's name.
+    /// The host's name, from `/proc/sys/kernel/hostname`.
     pub host: String,
-    /// The kernel's release.
+    /// The kernel's release, from `/proc/sys/kernel/osrelease`.
     pub kernel: String,
     /// CPUs that were online.
     pub cpus: u32,
     /// When sampling began: local wall clock, as text.
     pub start: String,
-    /// Seconds of sampling.
+    /// How long sampling lasted, in seconds.
     pub duration_s: f64,
     /// Requested ticks per second and CPU.
     pub requested_hz: f64,
@@ -38,7 +38,7 @@ pub struct RunReport {
     pub others: Vec<EventReport>,
     /// JVMs that were sampled or attached to.
     pub jvms: Vec<JvmReport>,
-    /// The selected cgroups.
+    /// The cgroups that the user selected, and how they were throttled.
     #[serde(default)]
     pub groups: Vec<GroupReport>,
     /// CPU time that the hypervisor took from this host during the run, as a share (0 to 1) of all CPU time.
@@ -57,7 +57,7 @@ pub struct RunReport {
 /// Accounts, unknown frames and stop reasons of an event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventReport {
-    /// The sampled event.
+    /// The event of these numbers; JSON leaves the field out for `cpu`.
     #[serde(default, skip_serializing_if = "is_cpu")]
     pub event: Event,
     /// Where the samples went.

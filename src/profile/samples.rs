@@ -21,7 +21,7 @@ const MAX_NODES: usize = 16 << 20;
 /// How much a sample counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Weight {
-    /// Number of samples.
+    /// Number of samples, whatever each of them stands for.
     pub count: u64,
     /// The amount that the samples stand for, in the unit of their event; 0 if the source did not report it.
     pub value: u64,
@@ -72,7 +72,7 @@ pub struct Sample {
     pub leaf: NodeId,
     /// Process, thread and container.
     pub labels: LabelsId,
-    /// The sampled event.
+    /// The event whose samples the row counts.
     pub event: Event,
     /// Seconds since the beginning of the profile; 0 in a profile that does not distinguish seconds.
     pub second: u16,
@@ -103,7 +103,7 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// An empty profile.
+    /// An empty profile, with a limit of 16 Mi nodes.
     #[must_use]
     pub fn new() -> Profile {
         Profile::with_room(MAX_NODES)
@@ -294,13 +294,13 @@ impl Profile {
         FrameId::from_item(self.trie.item(node))
     }
 
-    /// The frames.
+    /// The interned frames of all stacks.
     #[must_use]
     pub fn frames(&self) -> &FrameTable {
         &self.frames
     }
 
-    /// Labels by number.
+    /// The labels with this number, from [`Sample::labels`].
     #[must_use]
     pub fn labels(&self, id: LabelsId) -> &Labels {
         self.labels.get(id)

@@ -30,7 +30,7 @@ impl Default for Strings {
 }
 
 impl Strings {
-    /// The empty string.
+    /// The empty string, which every table has.
     pub const EMPTY: StrId = StrId(0);
 
     /// The number of `text` after cleaning and shortening it; adds the string if it is new.

@@ -28,7 +28,7 @@ pub struct FunctionRow {
 /// A line of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineRow {
-    /// As in [`FunctionRow`].
+    /// The line's function, as in [`FunctionRow::symbol`].
     pub symbol: u32,
     /// Source file, if known.
     pub file: Option<Arc<str>>,
@@ -45,7 +45,7 @@ pub struct LineRow {
 pub struct ProcessRow {
     /// The group leader's comm.
     pub name: Arc<str>,
-    /// Process ids, ascending.
+    /// Ids of these processes in ascending order, in the initial pid namespace.
     pub pids: Vec<u32>,
     /// Samples of these processes.
     pub ticks: u64,

@@ -48,7 +48,7 @@ struct Facts {
 }
 
 impl Event {
-    /// All events.
+    /// All events; the index is the event's value in `enum jp_event` of `bpf/abi.h`.
     pub const ALL: [Event; 5] =
         [Event::Cpu, Event::PageFaults, Event::MinorFaults, Event::MajorFaults, Event::ContextSwitches];
 

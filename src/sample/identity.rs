@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct MonoNs(pub u64);
 
 impl MonoNs {
-    /// The current time.
+    /// The current time of `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn now() -> MonoNs {
         MonoNs(nanoseconds(ClockId::Monotonic))

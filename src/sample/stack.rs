@@ -36,7 +36,7 @@ pub enum Leaf {
 /// The count of one key in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Number of samples.
+    /// Number of samples with this key in the window.
     pub ticks: u64,
     /// Sum of the samples' weights, in the unit of their event.
     pub weight: u64,

@@ -91,7 +91,7 @@ impl Aliases {
         })
     }
 
-    /// Memory held, bytes.
+    /// Bytes of memory that the lists take.
     pub(super) fn memory(&self) -> usize {
         self.aliases.capacity() * size_of::<Alias>() + self.starts.capacity() * size_of::<Start>()
     }

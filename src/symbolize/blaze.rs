@@ -53,7 +53,7 @@ impl ElfSymbol {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SourceLocation {
     pub(super) file: Option<String>,
-    /// 0 if unknown.
+    /// Source line; 0 if unknown.
     pub(super) line: u32,
 }
 

@@ -66,7 +66,7 @@ pub(super) fn is_kin(file: &impl AsFd, debug: &impl AsFd) -> bool {
     file.st_dev == debug.st_dev && owned && debug.st_mode & 0o022 == 0
 }
 
-/// `.build-id/xx/yyyy.debug`
+/// Path below a directory of debug files: `.build-id/xx/yyyy.debug`.
 fn by_build_id(build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())?;
     let hex: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -39,9 +39,9 @@ pub enum ElfError {
     Read {
         /// Offset in the file, bytes.
         offset: u64,
-        /// Bytes to read.
+        /// Number of bytes that were to be read; 0 if another call than a read failed.
         len: u64,
-        /// The system's error.
+        /// The error of the system call, or `UnexpectedEof`.
         source: std::io::Error,
     },
     /// A size or count is larger than in any real file.
@@ -193,7 +193,7 @@ impl Elf {
         self.class
     }
 
-    /// `e_machine`.
+    /// `e_machine` of the header, for example [`EM_X86_64`].
     pub(crate) fn machine(&self) -> u16 {
         self.machine
     }

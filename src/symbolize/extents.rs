@@ -58,7 +58,7 @@ impl Extents {
         self.0.get(self.0.partition_point(|e| e.start <= address)).map(|e| e.start)
     }
 
-    /// Memory held, bytes.
+    /// Bytes of memory that the extents take.
     pub(crate) fn memory(&self) -> usize {
         self.0.capacity() * size_of::<Extent>()
     }

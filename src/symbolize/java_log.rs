@@ -19,13 +19,13 @@ pub(super) trait JavaSource {
     /// Reads new data, and reports which code has changed.
     fn read(&mut self) -> WorkerResponse;
 
-    /// Names addresses.
+    /// Names addresses of JIT code and stubs.
     fn names(&mut self, lookups: &[JavaPc]) -> WorkerResponse;
 
     /// Names frames of the interpreter.
     fn methods(&mut self, lookups: &[JavaMethodAt]) -> WorkerResponse;
 
-    /// Names Java threads.
+    /// Names Java threads by their ids in the JVM's own pid namespace.
     fn threads(&mut self, numbers: &[u32]) -> WorkerResponse;
 }
 

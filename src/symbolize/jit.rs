@@ -101,7 +101,7 @@ pub(crate) struct JitMaps {
     /// For processes with code that their own maps do not name: the processes from which they descend by forks alone.
     ancestors: HashMap<ProcessId, Vec<Ancestor>>,
     next: u64,
-    /// Lookups so far.
+    /// Number of lookups so far, which dates the last use of each map.
     asked: u64,
     raw: bool,
     again_after: Duration,

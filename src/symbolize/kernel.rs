@@ -52,7 +52,7 @@ impl KernelSymbols {
     /// Parses `kallsyms` and `modules` (in the format of the files in `/proc`). Malformed lines are skipped.
     ///
     /// # Errors
-    /// If reading fails.
+    /// When a line of one of the two cannot be read.
     pub fn parse(kallsyms: impl BufRead, modules: impl BufRead) -> io::Result<KernelSymbols> {
         let mut parser = Parser::new();
         parser.modules(modules)?;
@@ -97,7 +97,7 @@ impl KernelSymbols {
         KernelSymbols { hidden: true, ..KernelSymbols::default() }
     }
 
-    /// Number of functions.
+    /// Number of symbols of code, at most one an address; 0 if the kernel hides them.
     #[must_use]
     pub fn len(&self) -> usize {
         self.symbols.len()

@@ -57,21 +57,21 @@ pub(crate) enum WorkerResponse {
     /// To `Names`, `Jit`, `Java`, `Methods`: an answer for each address, in order. The answers may end early, to keep
     /// the message short. The broker then sends the other addresses again.
     Names(NameAnswers),
-    /// To `PerfMap`.
+    /// To `PerfMap`, with the state of that map after the reading.
     PerfMap(PerfMapFacts),
     /// To `ReadLog` and `ReadMemory`, with the changes of the code since the last time.
     Log(LogStats, Changed),
     /// To `Threads`: the name of each thread that is a Java thread and could be read, raw text.
     Threads(Vec<Option<String>>),
-    /// To `Forget`.
+    /// To `Forget`; the object is dropped.
     Done,
-    /// To `UnwindTable`.
+    /// To `UnwindTable`; the file may have no usable rules.
     UnwindTable(Result<TableBytes, NoTable>),
     /// The request does not fit the requests before it.
     Refused,
 }
 
-/// A serialized [`crate::unwind::TablePart`].
+/// A [`crate::unwind::TablePart`], as the channel carries it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TableBytes {
     pub(crate) bytes: Vec<u8>,
@@ -175,11 +175,11 @@ pub struct LogStats {
     pub readable: bool,
     /// All data before this offset has been read, bytes.
     pub read_to: u64,
-    /// Complete records.
+    /// Complete records that were read so far, of any type.
     pub records: u64,
     /// Records that were skipped: of an unknown type, malformed, too long, over quota.
     pub rejected: u64,
-    /// Known methods.
+    /// Methods whose names are kept; 0 when a JVM's memory is the source.
     pub methods: u64,
     /// Known compiled methods and stubs, including those that are gone.
     pub code: u64,
@@ -208,7 +208,7 @@ pub(crate) struct JavaPc {
 /// A frame of a JVM's interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct JavaMethodAt {
-    /// The `Method*`.
+    /// Address of the method in the JVM: its `Method*`.
     pub(crate) method: u64,
     /// The address of the bytecode; 0 if it is not known.
     pub(crate) bcp: u64,
@@ -272,7 +272,7 @@ pub(crate) struct NameAnswersBuilder {
     bytes: usize,
 }
 
-/// Longest message, bytes.
+/// Longest message that either side receives, bytes.
 pub(crate) const MAX_MESSAGE: usize = 32 << 20;
 /// Estimated size at which further answers are left for the next request, bytes.
 const MAX_ANSWER: usize = MAX_MESSAGE / 4;

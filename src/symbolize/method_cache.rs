@@ -10,7 +10,7 @@ use crate::sample::{MonoNs, ProcessId};
 /// A method, and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MethodAt {
-    /// The `Method*`.
+    /// Address of the method in the JVM: its `Method*`.
     pub(crate) method: u64,
     /// The address of the bytecode; 0 if it is not known.
     pub(crate) bcp: u64,

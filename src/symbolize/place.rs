@@ -48,7 +48,8 @@ impl FileHandle {
     /// A descriptor to read the file from.
     ///
     /// # Errors
-    /// [`UnknownReason::FileUnavailable`], or [`UnknownReason::ProcessGone`].
+    /// [`UnknownReason::ProcessGone`] if the process ended before the file was opened, else
+    /// [`UnknownReason::FileUnavailable`].
     pub fn fd(&self) -> Result<Arc<OwnedFd>, UnknownReason> {
         match self {
             FileHandle::Mapped(file) => file.fd().map_err(|why| match why {
@@ -63,7 +64,7 @@ impl FileHandle {
 /// Where an address leads.
 #[derive(Clone, Debug)]
 pub enum CodePlace {
-    /// Into a file.
+    /// Into a mapped file, whose symbols name the code.
     File {
         /// Identifies the file for good.
         id: FileId,
@@ -74,9 +75,9 @@ pub enum CodePlace {
     },
     /// Into memory that a program itself filled with code.
     Generated,
-    /// Into a vdso.
+    /// Into the kernel's vdso, an ELF image.
     Vdso {
-        /// Which vdso.
+        /// Which of the kernel's images: for 64-bit or for 32-bit programs.
         vdso: Vdso,
         /// Offset in its image, bytes.
         offset: u64,

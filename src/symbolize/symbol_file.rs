@@ -14,7 +14,7 @@ use super::image;
 /// A function whose symbol covers the address of a lookup.
 #[derive(Clone, Debug)]
 pub(super) struct Covering {
-    /// The raw name.
+    /// The symbol's name, not demangled.
     pub(super) name: Vec<u8>,
     pub(super) start: u64,
 }

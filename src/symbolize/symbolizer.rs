@@ -163,7 +163,7 @@ impl Symbolizer {
         frames
     }
 
-    /// Counters so far.
+    /// Counters since the symbolizer began, and the present size of the cache.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {

@@ -37,7 +37,6 @@ struct Chosen {
     cpu: CpuSnapshot,
 }
 
-/// All chosen cgroups.
 pub(crate) struct Groups {
     hierarchies: Hierarchies,
     selection: Option<Selection>,

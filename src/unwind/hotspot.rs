@@ -43,13 +43,13 @@ pub struct BlockFields {
 /// A JVM, as the unwinder needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotSpot {
-    /// The interpreter's code.
+    /// The code of the template interpreter.
     pub interpreter: CodeSpan,
     /// The stubs to which frames of a virtual thread return while their callers are in the heap.
     pub continuation: CodeSpan,
     /// Hand-written code; each stub has its own frame layout.
     pub stubs: Vec<CodeSpan>,
-    /// The code heaps.
+    /// The code heaps, at most [`MAX_HEAPS`] of them.
     pub heaps: Vec<CodeHeap>,
     /// Binary logarithm of a segment's size in bytes.
     pub segment_log2: u32,

@@ -5,7 +5,7 @@
 pub enum Rule {
     /// No frame description covers this code.
     None,
-    /// The outermost frame.
+    /// The outermost frame, which has no caller.
     End,
     /// A frame of a function; the return address is at CFA - 8 (32-bit code: CFA - 4).
     Frame {
@@ -16,16 +16,16 @@ pub enum Rule {
     },
     /// A slot of the procedure linkage table: the CFA is sp + `cfa`, and one word more from byte `from` of the slot on.
     Plt {
-        /// Offset in bytes.
+        /// Offset of the CFA from sp, bytes.
         cfa: i32,
         /// Byte in the slot's 16 bytes.
         from: u8,
     },
     /// The registers that the kernel saved for a signal handler: sp at sp + `sp_at`, ip after it, fp at sp + `fp_at`.
     Signal {
-        /// Offset in bytes.
+        /// Offset of the saved sp from sp, bytes.
         sp_at: i32,
-        /// Offset in bytes.
+        /// Offset of the saved fp from sp, bytes.
         fp_at: i16,
     },
     /// A rule that the unwinder does not support.
@@ -38,9 +38,9 @@ pub enum Rule {
 /// How to compute the canonical frame address (CFA): the stack pointer after the return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cfa {
-    /// sp + n.
+    /// The stack pointer plus this many bytes.
     Sp(i32),
-    /// fp + n.
+    /// The frame pointer plus this many bytes.
     Fp(i32),
     /// \*(sp + n) + m.
     AtSp(i16, i16),
@@ -51,13 +51,13 @@ pub enum Cfa {
 /// Where the caller's frame pointer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fp {
-    /// Unchanged in fp.
+    /// In fp itself, which the function has not changed.
     Same,
     /// At CFA + n.
     AtCfa(i16),
     /// At fp + n.
     AtFp(i16),
-    /// Unknown.
+    /// Not known, or not in a form that the unwinder supports.
     Lost,
 }
 

@@ -15,7 +15,7 @@ pub struct ProgramLayout {
 /// A range of code: `struct jp_range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// First address.
+    /// First address of the range in the process.
     pub start: u64,
     /// Address after the last.
     pub end: u64,
@@ -43,7 +43,7 @@ impl Code {
 /// `struct jp_space` and its ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Identifies the program.
+    /// Identifies the program to which the ranges belong.
     pub layout: ProgramLayout,
     /// Ranges sorted by address, without overlap.
     pub ranges: Vec<Range>,

@@ -20,16 +20,16 @@ pub trait TableMemory {
     /// Writes pages from `first` on, which no program reads yet.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When a page cannot be written, or there is no memory for it.
     fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), Self::Error>;
 
-    /// Reads a page.
+    /// Reads a page; `None` if the page does not exist or cannot be read.
     fn read(&self, page: u32) -> Option<Vec<u8>>;
 
     /// Sets the first page of a process's address space. The unwinder uses it from now on.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// When the number of the page cannot be written.
     fn publish(&mut self, tgid: u32, page: u32) -> Result<(), Self::Error>;
 
     /// Removes the address space of a process.
@@ -82,7 +82,7 @@ struct Placed {
     tables: Vec<TableKey>,
 }
 
-/// The store's numbers.
+/// How much the store holds, and how much it refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Number of loaded tables.
@@ -210,7 +210,7 @@ impl<M: TableMemory> TableStore<M> {
         true
     }
 
-    /// Removes a process.
+    /// Removes the address space of a process; its tables stay until they are evicted.
     pub fn remove(&mut self, tgid: u32) {
         if let Some(old) = self.spaces.remove(&tgid) {
             self.memory.withdraw(tgid);
@@ -240,7 +240,7 @@ impl<M: TableMemory> TableStore<M> {
         self.memory.shrink(self.pages.end());
     }
 
-    /// The store's numbers.
+    /// How much the store holds now, and how much it has refused so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
         Usage {

@@ -26,14 +26,14 @@ const PADDING: u64 = 15;
 /// is code of another compiler.
 const BARE: u64 = 4096;
 
-/// A finished table.
+/// A finished table, as the bytes that the BPF program reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table(Vec<u8>);
 
 /// A table, and the part of its file that the table describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TablePart {
-    /// The unwind table.
+    /// The rules for the code in `window`.
     pub table: Table,
     /// The described code. Code outside of the window needs another table.
     pub window: TableWindow,
@@ -56,7 +56,7 @@ pub struct TableBuilder {
 /// Offsets `start..end` of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableWindow {
-    /// The first offset.
+    /// The first offset of the code, bytes.
     pub start: u64,
     /// The offset after the last.
     pub end: u64,
@@ -188,7 +188,7 @@ impl TableBuilder {
     /// Builds the table; `None` if there are no rules.
     ///
     /// # Errors
-    /// [`TooLarge`].
+    /// [`TooLarge`] if the rules do not fit into one table and the window cannot be narrowed any more.
     pub fn build(self) -> Result<Option<Table>, TooLarge> {
         Ok(self.build_part()?.map(|part| part.table))
     }
@@ -196,7 +196,7 @@ impl TableBuilder {
     /// Builds the table with its window; `None` if the whole file has no rules.
     ///
     /// # Errors
-    /// [`TooLarge`].
+    /// [`TooLarge`] if the rules do not fit into one table and the window cannot be narrowed any more.
     pub fn build_part(mut self) -> Result<Option<TablePart>, TooLarge> {
         loop {
             if self.pieces.is_empty() && self.window != TableWindow::ALL {

@@ -3,7 +3,7 @@
 use crate::sample::{Count, MonoNs, ProcessId, Stack};
 
 pub(crate) struct WindowStacks<'a> {
-    /// Sorted by time.
+    /// Sorted by the time of their first sample.
     pub(crate) stacks: &'a mut Vec<(Stack, Count)>,
     /// The processes and cgroups of the stacks, each pair once, in the order in which they first ran.
     pub(crate) ran: Vec<(ProcessId, u64)>,

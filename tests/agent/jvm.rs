@@ -13,7 +13,7 @@ pub(crate) const AGENT: &str = env!("JVM_SYMBOLS_AGENT");
 #[derive(Debug)]
 pub(crate) struct Jdk {
     home: PathBuf,
-    /// For example `17.0.1`.
+    /// From the JDK's file `release`, for example `17.0.1`.
     pub(crate) version: String,
 }
 

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::java::{self, Java, a_jdk, attach, names_in, options, traces_in};
 use testkit::nobody::as_nobody;
 
-/// The compiled `fake_jvm.c`.
+/// The program `fake_jvm.c`, compiled once for all tests.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| compile("fake_jvm"))

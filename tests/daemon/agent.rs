@@ -30,7 +30,7 @@ struct Pod {
 }
 
 impl Pod {
-    /// `name` is `NAMESPACE_NAME`.
+    /// `name` has the form `NAMESPACE_NAME`.
     fn make(pods: &Group, name: &str, uid: &str) -> Pod {
         let all = Path::new("/var/log/pods");
         let logs = Logs { pod: all.join(format!("{name}_{uid}")), alone: !all.exists() };

@@ -27,7 +27,6 @@ pub(crate) struct Daemon {
     _busy: Target,
 }
 
-/// An HTTP response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
@@ -153,7 +152,7 @@ impl Daemon {
         self.child.wait().unwrap().code()
     }
 
-    /// The daemon's log.
+    /// The daemon's log so far, its standard error.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.home.join("stderr")).unwrap()
     }

@@ -18,7 +18,7 @@ impl fmt::Display for Distribution {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suite {
     pub(crate) distribution: Distribution,
-    /// The code name.
+    /// The release's code name, for example `bookworm`.
     pub(crate) name: &'static str,
 }
 

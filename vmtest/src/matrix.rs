@@ -20,7 +20,6 @@ pub(crate) struct Kernel {
 
 #[derive(Debug)]
 pub(crate) enum Cases {
-    /// All cases.
     All,
     /// Only cases about Java by default; others on request.
     Java,
@@ -114,7 +113,7 @@ pub(crate) const BROKEN: [Case; 5] = [
 /// The JDK for cases that need any JVM.
 pub(crate) const ANY_JDK: u32 = 17;
 
-/// One boot.
+/// One boot of a kernel, and the cases that run in it.
 #[derive(Debug)]
 pub(crate) struct Boot {
     pub(crate) kernel: &'static Kernel,
@@ -124,7 +123,7 @@ pub(crate) struct Boot {
 /// The part of the matrix that the command line selects. An empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
-    /// Names of kernels.
+    /// Names of kernels, as in [`Kernel::name`].
     pub(crate) kernels: Vec<String>,
     pub(crate) arches: Vec<Arch>,
     /// Feature versions of JDKs.
@@ -158,7 +157,7 @@ impl Selection {
         Ok(boots)
     }
 
-    /// The selected kernels.
+    /// The selected kernels. An unknown name is an error.
     pub(crate) fn kernels(&self) -> anyhow::Result<Vec<&'static Kernel>> {
         for name in &self.kernels {
             anyhow::ensure!(

@@ -66,7 +66,7 @@ impl BitWriter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BitReader<'a> {
     bytes: &'a [u8],
-    /// The next bit.
+    /// In bits from the start of `bytes`.
     at: usize,
 }
 

@@ -7,10 +7,10 @@ use crate::record::RecordType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// A method record.
+/// A method's class, name and line table; load records refer to it by its offset in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method<'a> {
-    /// The method's class.
+    /// Class and source file, or the offset of another method that has them.
     pub class: ClassName<'a>,
     /// The method's name, modified UTF-8.
     pub name: &'a [u8],
@@ -22,7 +22,7 @@ pub struct Method<'a> {
 pub struct LineEntry {
     /// The first bytecode index of the line.
     pub bci: u32,
-    /// Source line.
+    /// Line in the source file, as the class file's line table has it.
     pub line: u32,
 }
 
@@ -52,7 +52,7 @@ pub struct Code {
     pub time: u64,
     /// Order of the JVM's callbacks.
     pub sequence: u64,
-    /// First address.
+    /// First address of the code in the JVM's memory.
     pub start: u64,
     /// Length in bytes; `start + size` does not overflow.
     pub size: u32,
@@ -116,7 +116,7 @@ pub struct Stub<'a> {
     pub name: &'a [u8],
 }
 
-/// A decoded record.
+/// The body of a record, decoded by its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// The names of a method.

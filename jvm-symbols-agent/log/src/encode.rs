@@ -13,12 +13,12 @@ pub mod code_flag {
     pub const NO_INLINES: u8 = 4;
 }
 
-/// A method's class.
+/// How a method record names its class: in full, or by another method's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassName<'a> {
     /// In the JVM's own spelling (modified UTF-8).
     Named {
-        /// `Lpackage/Class;`
+        /// The signature as JVMTI gives it: `Lpackage/Class;`.
         class: &'a [u8],
         /// `Class.java`; empty if unknown.
         file: &'a [u8],
@@ -60,7 +60,7 @@ pub fn method(
 /// The fixed part of a load or stub record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadHead {
-    /// See [`code_flag`].
+    /// Bits of [`code_flag`]: replayed, debug records cut, no inlined methods.
     pub flags: u8,
     /// When the JVM told, `CLOCK_MONOTONIC` of the JVM, ns.
     pub time: u64,

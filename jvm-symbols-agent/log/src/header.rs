@@ -14,11 +14,11 @@ pub const MEMFD_NAME: &str = "jvm-symbols";
 
 /// Offsets within the header page.
 pub mod at {
-    /// [`super::MAGIC`].
+    /// 8 bytes, [`super::MAGIC`]; the agent writes them last, when the log is ready.
     pub const MAGIC: u64 = 0;
-    /// u32, [`super::VERSION`].
+    /// u32, [`super::VERSION`]; readers refuse any other value.
     pub const VERSION: u64 = 8;
-    /// u32, [`super::LogKind`].
+    /// u32, how the log was created: [`super::LogKind`].
     pub const KIND: u64 = 12;
     /// u32, the JVM's pid in its own pid namespace.
     pub const PID: u64 = 16;
@@ -42,7 +42,7 @@ pub mod at {
     pub const WRITTEN: u64 = 192;
     /// u64, records that were dropped (cap reached, write failed, no scratch memory).
     pub const DROPPED: u64 = 200;
-    /// u32, see [`super::flag`].
+    /// u32, written by the agent: bits of [`super::flag`].
     pub const FLAGS: u64 = 208;
     /// u32, the enabled events, see [`super::event`].
     pub const EVENTS: u64 = 212;
@@ -74,11 +74,11 @@ pub mod flag {
 
 /// Bits of the events word.
 pub mod event {
-    /// `CompiledMethodLoad`.
+    /// `CompiledMethodLoad` is enabled: the log gets load records.
     pub const LOAD: u32 = 1;
-    /// `CompiledMethodUnload`.
+    /// `CompiledMethodUnload` is enabled: the log gets unload records.
     pub const UNLOAD: u32 = 2;
-    /// `DynamicCodeGenerated`.
+    /// `DynamicCodeGenerated` is enabled: the log gets stub records. The option `stubs=0` leaves the event off.
     pub const STUB: u32 = 4;
 }
 
@@ -92,7 +92,7 @@ pub enum LogKind {
     Attach = 2,
 }
 
-/// The constant fields.
+/// The fields that the agent writes once, when it creates the log.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderFields<'a> {
     /// How the log was created.
@@ -155,9 +155,9 @@ pub struct Counters {
     pub written: u64,
     /// Records that were dropped.
     pub dropped: u64,
-    /// See [`flag`].
+    /// Bits of [`flag`]: why records are missing or no more will follow.
     pub flags: u32,
-    /// See [`event`].
+    /// Bits of [`event`]: the JVMTI events that the agent has enabled.
     pub events: u32,
     /// Progress of the replay.
     pub replay: Replay,

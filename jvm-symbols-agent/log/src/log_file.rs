@@ -11,7 +11,7 @@ pub trait ReadAt {
     /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end.
     ///
     /// # Errors
-    /// Those of `pread`.
+    /// When `pread` fails or is interrupted.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -45,7 +45,7 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
 /// Reads until the buffer is full or the file ends, also after interruptions.
 ///
 /// # Errors
-/// Those of `pread`.
+/// When `pread` fails for another reason than an interruption.
 pub(crate) fn fill(source: &impl ReadAt, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {
@@ -62,7 +62,7 @@ pub(crate) fn fill(source: &impl ReadAt, buffer: &mut [u8], offset: u64) -> io::
 /// Why a file is not a readable log.
 #[derive(Debug)]
 pub enum BadHeader {
-    /// Reading failed.
+    /// `pread` of the header page failed.
     Io(io::Error),
     /// The magic is missing: the file is not a log, or the agent still writes the header.
     NotALog,
@@ -112,7 +112,7 @@ pub struct Header {
     pub lease_until: u64,
     /// The offset below which the profiler needs nothing any more.
     pub consumed: u64,
-    /// The agent's counters.
+    /// What the agent wrote last: end of the records, drops, flags, events, replay.
     pub counters: Counters,
     /// The agent's path as in the options: any bytes.
     pub path: Vec<u8>,
@@ -122,7 +122,8 @@ impl Header {
     /// Reads the header page.
     ///
     /// # Errors
-    /// [`BadHeader`].
+    /// [`BadHeader`] if `pread` fails, or the page is short, lacks the magic, has another version or a field out of
+    /// range.
     pub fn read(source: &impl ReadAt) -> Result<Header, BadHeader> {
         let mut page = [0u8; header::HEADER_LEN as usize];
         if fill(source, &mut page, 0)? < page.len() || page[..8] != header::MAGIC {
@@ -176,7 +177,7 @@ impl Header {
 /// Renews the lease: callbacks write until `until`, ns on the JVM's `CLOCK_MONOTONIC`. 0 ends the lease.
 ///
 /// # Errors
-/// Those of `pwrite`.
+/// When `pwrite` fails, for example because the descriptor is open for reading only.
 pub fn write_lease(log: &File, until: u64) -> io::Result<()> {
     log.write_all_at(&until.to_le_bytes(), at::LEASE_UNTIL)
 }
@@ -184,7 +185,7 @@ pub fn write_lease(log: &File, until: u64) -> io::Result<()> {
 /// Notes that the profiler needs nothing below `offset` any more. The caller then punches the pages.
 ///
 /// # Errors
-/// Those of `pwrite`.
+/// When `pwrite` fails, for example because the descriptor is open for reading only.
 pub fn write_consumed(log: &File, offset: u64) -> io::Result<()> {
     log.write_all_at(&offset.to_le_bytes(), at::CONSUMED)
 }

@@ -15,7 +15,7 @@ impl<'a> Out<'a> {
         Out { buffer, len: 0, overflow: false }
     }
 
-    /// Writes one byte.
+    /// Writes one byte, or sets the overflow flag if the buffer is full.
     #[inline]
     pub fn byte(&mut self, byte: u8) {
         if let Some(slot) = self.buffer.get_mut(self.len) {
@@ -38,7 +38,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// Writes bytes.
+    /// Writes all of `bytes`; if they do not fit, writes none and sets the overflow flag.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let end = self.len.saturating_add(bytes.len());
         if let Some(room) = self.buffer.get_mut(self.len..end) {
@@ -73,7 +73,7 @@ impl<'a> Out<'a> {
         self.bytes(bytes);
     }
 
-    /// Bytes written.
+    /// Number of bytes written so far, without those that did not fit.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -103,7 +103,7 @@ impl<'a> Out<'a> {
         self.overflow = false;
     }
 
-    /// The written bytes.
+    /// The bytes written so far, from the front of the buffer.
     #[must_use]
     pub fn written(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()

@@ -14,7 +14,7 @@ pub struct PcFrame {
     pub bci: i32,
 }
 
-/// A debug record.
+/// A debug record as [`PcDecoder::step`] returns it; [`PcDecoder::chain`] has its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DebugPc {
     /// Bytes from the code's start. The record holds for the code below, down to the record before.

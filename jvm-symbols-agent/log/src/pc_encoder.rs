@@ -162,7 +162,7 @@ enum Told {
     Other { at: usize, by_reference: bool, place: u32 },
 }
 
-/// Encodes debug records.
+/// Writes the debug records of one method's code as bits, in ascending order of pc.
 #[derive(Debug)]
 pub struct PcEncoder<'o, 'b, 'n> {
     out: &'o mut Out<'b>,

@@ -44,7 +44,7 @@ impl Default for Quotas {
 pub struct Counts {
     /// Bytes read, headers included.
     pub bytes: u64,
-    /// Complete records.
+    /// Complete records read, including unknown, malformed and too long ones.
     pub records: u64,
     /// Records of a type that this version does not know.
     pub unknown: u64,

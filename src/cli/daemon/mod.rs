@@ -30,9 +30,9 @@ const ONE_IN: u64 = 1000;
 /// The arguments of `jbpf-prof daemon`, validated.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The daemon's configuration.
+    /// What the daemon runs with: sampling, budget, store, addresses, sinks.
     pub config: DaemonConfig,
-    /// The log level.
+    /// The least severe messages that go to standard error; by default warnings.
     pub log: LevelFilter,
     /// Only check the settings, and do not start.
     pub check: bool,

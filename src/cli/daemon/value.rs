@@ -11,7 +11,7 @@ pub(super) fn valid_url(name: &str, url: &str) -> Result<String, Failure> {
     Err(Failure::usage(format!("{name} {url}: expected a URL, such as https://host:port")))
 }
 
-/// Reads `NAME=VALUE`.
+/// Splits `NAME=VALUE` at the first `=`; NAME must not be empty.
 pub(super) fn pair(name: &str, text: &str) -> Result<(String, String), Failure> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),

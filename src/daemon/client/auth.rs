@@ -15,7 +15,7 @@ const MAX_SECRET: usize = 16 << 10;
 /// The credentials of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Auth {
-    /// No credentials.
+    /// Requests have no header `Authorization`.
     #[default]
     None,
     /// The bearer token in a file.

@@ -41,7 +41,7 @@ const CONNECTION_LASTS: Duration = Duration::from_secs(900);
 /// The endpoints of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surface {
-    /// Metrics and health.
+    /// Metrics and health, without a token.
     Metrics,
     /// Metrics, health and profiles.
     Profiles,
@@ -98,7 +98,7 @@ pub(super) struct Server {
     pub(super) profiles: Semaphore,
 }
 
-/// Serves requests forever.
+/// Accepts connections and serves each in its own task, at most [`MAX_CONNECTIONS`] at a time; never returns.
 pub(super) async fn serve(listener: Listener, surface: Surface, server: Arc<Server>) {
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {

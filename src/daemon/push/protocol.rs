@@ -16,7 +16,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All protocols.
+    /// Every protocol that the `type` of a sink may name.
     pub const ALL: [Protocol; 3] = [Protocol::Pyroscope, Protocol::OtlpHttp, Protocol::OtlpGrpc];
 
     pub(super) fn spoken(self) -> &'static dyn Speak {

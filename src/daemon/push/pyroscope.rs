@@ -55,7 +55,7 @@ struct RawProfileSeries {
 
 #[derive(Clone, PartialEq, Message)]
 struct RawSample {
-    /// A pprof file.
+    /// A pprof file, compressed by gzip.
     #[prost(bytes = "vec", tag = "1")]
     raw_profile: Vec<u8>,
 }
@@ -71,7 +71,7 @@ struct LabelPair {
 /// The request for a window: a profile for each service. Samples have no labels, because each label would be a series.
 ///
 /// # Errors
-/// The encoder's error.
+/// When a profile cannot be written as pprof.
 fn request(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<u8>> {
     let mut series = Vec::new();
     let views = profile.views();

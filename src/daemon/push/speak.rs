@@ -12,7 +12,7 @@ pub(super) trait Speak: Sync {
     /// The bodies of the requests for a window, as the spool stores them; `labels` are the sink's own.
     ///
     /// # Errors
-    /// The encoder's error.
+    /// When the profile cannot be encoded or compressed.
     fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<Vec<u8>>>;
 
     /// The path of requests below the sink's URL.

@@ -21,7 +21,7 @@ pub enum FrameKind {
     Unnamed,
 }
 
-/// One Java frame.
+/// A frame of the chain at an address: a Java method or a stub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JavaFrame {
     /// How the code is run.
@@ -86,7 +86,6 @@ impl Compiled {
         Records { compiled: self, methods, decoder, read: Read::Nothing, asked: 0 }
     }
 
-    /// Approximate memory, bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.methods) + self.debug.len()
     }
@@ -108,7 +107,7 @@ enum Read {
     Nothing,
     /// Up to the record at this pc, which is the decoder's last.
     To(u32),
-    /// All valid records.
+    /// All records, or all before the first malformed one.
     All,
 }
 

@@ -16,14 +16,14 @@ const INTRINSICS: [&str; 6] =
 /// The name for all of them.
 const INTRINSIC: &str = "[intrinsic]";
 
-/// A Java method.
+/// Names, source file and line table of a method, shared by its frames.
 #[derive(Debug, PartialEq, Eq)]
 pub struct JavaMethod {
-    /// `package.Class.method`
+    /// Class and method together: `package.Class.method`.
     pub name: Arc<str>,
-    /// `package.Class`
+    /// The class with its package: `package.Class`.
     pub class: Arc<str>,
-    /// `method`
+    /// The method alone, without class and signature.
     pub method: Arc<str>,
     /// `Class.java`, if it is known.
     pub file: Option<Arc<str>>,

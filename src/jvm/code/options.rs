@@ -14,7 +14,7 @@ pub struct CodeOptions {
     /// How long freed code can still be looked up, ns: stacks wait some seconds for their names, and a worker may be
     /// slow.
     pub keep: u64,
-    /// Quotas.
+    /// How much of one JVM may be read and kept.
     pub limits: CodeLimits,
 }
 
@@ -35,7 +35,7 @@ impl Default for CodeOptions {
 pub struct CodeLimits {
     /// Quotas for reading records.
     pub log: Quotas,
-    /// Number of methods.
+    /// Most methods that are kept; later ones are refused.
     pub methods: usize,
     /// Bytes of names and line tables.
     pub name_bytes: usize,
@@ -43,7 +43,7 @@ pub struct CodeLimits {
     pub code: usize,
     /// Bytes of compiled methods and stubs: debug records, and the index by address.
     pub code_bytes: usize,
-    /// Longest code, bytes.
+    /// Longest code of one method or stub, bytes; longer code is refused.
     pub code_size: u32,
     /// Most pages, and code on them, that one read visits: a log of long, overlapping code would cause millions.
     pub looks: usize,

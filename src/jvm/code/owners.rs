@@ -28,7 +28,7 @@ pub enum Miss {
 /// The code at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeFound {
-    /// Innermost first.
+    /// The inline chain at the address, innermost first; a stub is one frame.
     pub frames: Vec<JavaFrame>,
     /// The method was compiled before the attach. Its debug records exist at calls and safepoints only, so a leaf's
     /// line and inlined method may be those of a neighbouring instruction.

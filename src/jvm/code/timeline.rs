@@ -33,7 +33,7 @@ pub struct CodeFacts {
     pub end: Option<End>,
     /// The log's beginning was released before this reader started: complete names need a new attach.
     pub head_missing: bool,
-    /// Methods kept.
+    /// Methods kept, with their names and line tables.
     pub methods: usize,
     /// Compiled methods and stubs kept, including freed ones.
     pub code: usize,

@@ -88,7 +88,7 @@ impl CodeBlob {
         Ok(CodeBlob { start, identity, kind, header })
     }
 
-    /// The whole blob.
+    /// Addresses of the whole blob, its header included.
     pub(super) fn range(&self) -> Range<u64> {
         self.start..self.start + u64::from(self.identity.size)
     }
@@ -109,7 +109,7 @@ impl CodeBlob {
         Ok(DebugInfo { metadata: read(metadata)?, scopes: read(scopes)?, records: read(records)? })
     }
 
-    /// Metadata, scopes, records.
+    /// Addresses of the metadata, the scopes and the debug records, in this order.
     fn parts(&self, layout: &VmLayout) -> Result<[Range<u64>; 3], Nonsense> {
         let offset = |field| half_in(&self.header, field).map(u64::from);
         let plus = |base: u64, offset: u64| base.checked_add(offset).ok_or(Nonsense);

@@ -25,7 +25,7 @@ pub(super) struct DebugInfo {
 /// A method in a chain, and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
-    /// The `Method*`.
+    /// Address of the method in the JVM: its `Method*`.
     pub(super) method: u64,
     /// −1 at the entry of a synchronized method.
     pub(super) bci: i32,

@@ -24,7 +24,7 @@ use crate::sample::MonoNs;
 /// A question about an interpreter frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodQuery {
-    /// The `Method*`.
+    /// Address of the method in the JVM: its `Method*`.
     pub method: u64,
     /// The address of the bytecode that was running or calling; 0 if it is not known.
     pub bcp: u64,

@@ -32,7 +32,6 @@ struct MethodLook {
 }
 
 impl MethodLook {
-    /// Approximate memory.
     fn bytes(&self) -> usize {
         self.found.as_ref().map_or(0, |found| found.method.bytes())
     }

@@ -26,19 +26,19 @@ pub const HEAP: u64 = 0x100;
 pub const POINTER: u64 = 0x200;
 /// The pointer to the interpreter's code.
 pub const INTERPRETER: u64 = 0x208;
-/// The interpreter's `StubQueue`.
+/// The interpreter's `StubQueue`: address and length of its code.
 pub const QUEUE: u64 = 0x300;
-/// The segment map.
+/// The segment map of the heap, one byte a segment.
 pub const MAP: u64 = 0x1_0000;
-/// The heap's memory.
+/// The heap's memory, with its blocks.
 pub const CODE: u64 = 0x2_0000;
 const CODE_END: u64 = 0x4_0000;
 const CODE_LIMIT: u64 = 0x6_0000;
-/// Names of blobs.
+/// Names of blobs, at 16 bytes a segment of the heap.
 pub const NAMES: u64 = 0x5_0000;
 /// Methods, a page each.
 pub const METHOD: u64 = 0x6_0000;
-/// `libjvm.so`.
+/// The image of `libjvm.so`, with its VMStructs tables.
 pub const LIBRARY: u64 = 0x8_0000;
 const SEGMENT: u64 = 7;
 const CALL_STUB_RETURN: u64 = BASE + CODE + 0x1000 + 16 + 0x110;
@@ -59,23 +59,23 @@ impl Memory for &FakeMemory {
 }
 
 impl FakeMemory {
-    /// Writes bytes.
+    /// Writes bytes at the offset `at` from [`BASE`].
     pub fn put(&self, at: u64, bytes: &[u8]) {
         let at = usize::try_from(at).expect("small");
         self.0.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Writes four bytes.
+    /// Writes four bytes in native order at the offset `at` from [`BASE`].
     pub fn half(&self, at: u64, value: u32) {
         self.put(at, &value.to_ne_bytes());
     }
 
-    /// Writes eight bytes.
+    /// Writes eight bytes in native order at the offset `at` from [`BASE`].
     pub fn word(&self, at: u64, value: u64) {
         self.put(at, &value.to_ne_bytes());
     }
 
-    /// Reads eight bytes.
+    /// Reads eight bytes in native order at the offset `at` from [`BASE`].
     pub fn get(&self, at: u64) -> u64 {
         (&self).word(BASE + at).expect("small")
     }

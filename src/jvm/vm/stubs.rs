@@ -20,15 +20,15 @@ const MAX_BLOCKS: u32 = 1 << 18;
 const MAX_BLOBS: usize = 4096;
 /// Most names. There are about a hundred.
 const MAX_NAMES: usize = 256;
-/// Longest name, characters.
+/// Characters of a name; the middle of a longer name is cut out.
 const MAX_NAME: usize = 64;
 
 /// Generated code: its place, and the index of its name in [`StubBlobs::names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StubBlob {
-    /// First address.
+    /// First address of the code, behind the blob's header.
     pub start: u64,
-    /// Length, bytes.
+    /// Length of the code, bytes.
     pub size: u32,
     /// Index of the name.
     pub name: u16,
@@ -39,7 +39,7 @@ pub struct StubBlob {
 pub struct StubBlobs {
     /// HotSpot's names, each once, fit to print.
     pub names: Vec<String>,
-    /// The code.
+    /// The pieces of code, heap by heap in ascending order of addresses.
     pub blobs: Vec<StubBlob>,
 }
 

@@ -206,7 +206,7 @@ impl ThreadNames {
 }
 
 impl Threads {
-    /// All current threads.
+    /// Addresses of the `JavaThread`s that exist now.
     fn list<M: Memory>(&self, memory: &M) -> Result<Vec<u64>, Nonsense> {
         match self.list {
             List::Array { list, length, threads } => {

@@ -33,7 +33,6 @@ pub(super) struct PerfData {
 /// The counter and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Unloads {
-    /// The counter's address.
     at: u64,
     /// Number of unloaded classes.
     pub(super) count: u64,

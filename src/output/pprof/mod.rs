@@ -17,7 +17,7 @@ pub use write::write;
 use super::format::{Format, FormatReader, Needs};
 use model::GZIP;
 
-/// The pprof format.
+/// Google's pprof, read and written, with several events in a file; the daemon stores its windows as pprof.
 pub static FORMAT: Format = Format {
     names: &["pb.gz", "pprof"],
     media_type: "application/octet-stream",

@@ -89,7 +89,7 @@ pub(super) fn wrap(text: &str, indent: usize, most: usize) -> Vec<String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ColumnAlignment {
     Left(&'static str),
-    /// Right-aligned, for numbers.
+    /// Right-aligned to the column's width, for numbers.
     Right(&'static str),
     /// Left-aligned and cut in the middle to the remaining width; for the last column only.
     Rest(&'static str),

@@ -38,7 +38,6 @@ struct Queued {
     mapped: MonoNs,
 }
 
-/// All profiled JVMs.
 pub(super) struct HotSpotJvms {
     java: JavaNaming,
     target: Target,

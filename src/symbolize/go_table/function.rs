@@ -14,7 +14,7 @@ const TOP: u8 = 1;
 const OTHER_STACK: u8 = 2;
 /// Bytes of a path that are read.
 const MAX_PATH: usize = 4096;
-/// An absent value.
+/// Go's value for an absent unit or an absent tree of inlined calls.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ pub mod target;
 
 use std::path::PathBuf;
 
-/// The repository's root.
+/// The repository's root, as it was at build time.
 pub fn repository() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }

@@ -20,7 +20,7 @@ fn java(jdk: u32) -> anyhow::Result<String> {
     Ok(java)
 }
 
-/// `Chains` with `-Xint`.
+/// The program `Chains`, run with `-Xint`.
 pub(super) fn interpreted(jdk: u32) -> anyhow::Result<Command> {
     let mut command = leisurely(java(jdk)?);
     command.args(["-Xint", "-Xmx256m", "-cp", &format!("{PAYLOAD}/classes"), "Chains"]);
@@ -52,7 +52,7 @@ impl Known {
         Known { flags: vec![agent] }
     }
 
-    /// The command line.
+    /// The command line, which begins with the launcher.
     pub(super) fn line(&self, jdk: u32) -> anyhow::Result<Vec<String>> {
         let mut line = vec![java(jdk)?];
         line.extend(self.flags.iter().cloned());
@@ -81,7 +81,6 @@ impl Known {
         Ok(line)
     }
 
-    /// The command.
     pub(super) fn command(&self, jdk: u32) -> anyhow::Result<Command> {
         let line = self.line(jdk)?;
         let mut command = leisurely(&line[0]);

@@ -25,7 +25,7 @@ const COMMAND_PATIENCE: u64 = 24 * 3_600;
 /// How many characters of a failed case's standard error are reported.
 const TAIL: usize = 4_000;
 
-/// Executes the plan.
+/// Executes the plan in the payload.
 pub(crate) fn main() -> anyhow::Result<()> {
     match serde_json::from_slice(&fs::read(Path::new(PAYLOAD).join(PLAN))?)? {
         Plan::Cases(runs) => cases(runs, Port::open()?),

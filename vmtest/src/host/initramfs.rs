@@ -10,7 +10,7 @@ use anyhow::Context;
 const DIRECTORY: u32 = 0o040_755;
 const FILE: u32 = 0o100_000;
 
-/// An incomplete archive.
+/// An archive to which entries are added until [`Archive::finish`].
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -52,7 +52,7 @@ impl Archive {
         Ok(())
     }
 
-    /// The complete archive.
+    /// Adds the trailer and returns the archive's bytes.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes

@@ -22,7 +22,7 @@ const MODULES: [&str; 6] =
 /// A kernel that QEMU can boot.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// The compressed kernel.
+    /// The compressed kernel that QEMU boots.
     pub(super) vmlinuz: PathBuf,
     /// Modules, in loading order.
     pub(super) modules: Vec<PathBuf>,

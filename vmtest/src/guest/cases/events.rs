@@ -7,7 +7,7 @@ use super::super::profiler;
 use super::super::program::path;
 use crate::plan::Found;
 
-/// Rounds of `touched.c`.
+/// Rounds of `touched.c`, each of which touches 10 and 30 new pages.
 const ROUNDS: u64 = 100;
 
 pub(in super::super) fn run() -> anyhow::Result<Found> {
