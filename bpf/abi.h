@@ -38,7 +38,8 @@ enum jp_loss {
  *   bad_read    the frame's memory could not be read (not mapped, or paged out)
  *   not_up      the next frame does not lie above this one: the frame pointer is invalid
  *   bad_pc      the return address is not a user address
- *   no_user     there is no user stack (kernel thread, idle, or user frames were not requested)
+ *   no_user     there is no user stack (kernel thread, idle, exec under way, io_uring worker, or user frames were not
+ *               requested)
  *   no_table    the frame pointer is invalid, and no loaded unwind table has a rule for this code of a file
  *   no_rule     the unwind table has a rule that the unwinder does not support (an expression, another register)
  *   no_blob     the pc lies in a JVM's code heap, but not in code that is in use

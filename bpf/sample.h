@@ -115,7 +115,7 @@ static __always_inline bool walk(void *ctx, struct scratch *s, struct task_struc
 	s->hash = config.seed;
 	s->walk.seed = mix(config.seed, bpf_ktime_get_ns() >> JP_STEPS_AGE_SHIFT);
 	s->record.leaf = JP_LEAF_none;
-	s->walk.untold = false;
+	s->walk.unknown_code = false;
 	if (kernel && config.kernel) {
 		long bytes = bpf_get_stack(ctx, s->words, sizeof(__u64) * JP_MAX_KERNEL_WORDS, 0);
 
@@ -178,7 +178,7 @@ static __always_inline bool has_news(struct scratch *s, __u64 now)
 	__u32 zero = 0;
 	__u64 *last = bpf_map_lookup_elem(&woken, &zero);
 
-	if (!s->walk.untold || !last || now - *last < JP_WAKE_EVERY)
+	if (!s->walk.unknown_code || !last || now - *last < JP_WAKE_EVERY)
 		return false;
 	*last = now;
 	return true;

@@ -55,7 +55,7 @@ struct walk {
 	/* The previous frame is in a file. */
 	__u32 from_file;
 	/* An ip was outside all loaded ranges of the process, or the process has no loaded ranges. */
-	__u32 untold;
+	__u32 unknown_code;
 	/* The page of uprobes.h: 0 until the first search, or JP_NO_UPROBES. Then the next entry in the list of
 	 * return addresses, and how many entries may still be read. */
 	__u64 uprobes;

@@ -108,7 +108,7 @@ static __always_inline void find_space(struct walk *w, struct task_struct *task,
 	w->end = 0;
 	w->table = 0;
 	w->code = JP_CODE_unknown;
-	w->untold = true;
+	w->unknown_code = true;
 	if (!page)
 		return;
 	space = (struct jp_space *)page_of(*page);
@@ -117,7 +117,7 @@ static __always_inline void find_space(struct walk *w, struct task_struct *task,
 		return;
 	w->space = *page;
 	w->ranges = space->ranges;
-	w->untold = false;
+	w->unknown_code = false;
 }
 
 /*
@@ -183,7 +183,7 @@ __attribute__((noinline)) int find_range(__u32 slot)
 		}
 		s->walk.start = range->end;
 	}
-	s->walk.untold = true;
+	s->walk.unknown_code = true;
 	range = low < s->walk.ranges ? range_of(s->walk.space, low + 1) : NULL;
 	if (range)
 		s->walk.end = range->start;

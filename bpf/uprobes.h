@@ -197,10 +197,10 @@ static __always_inline void leave_int3(struct walk *w)
 
 /*
  * Leaves the [uprobes] page: goes from a copy to the instruction that the probe replaces, or from the trampoline to the
- * function's caller. `untold`: the value before the search for this ip, which is restored. A global function, see
+ * function's caller. `unknown_code`: the value before the search for this ip, which is restored. A global function, see
  * find_range.
  */
-__attribute__((noinline)) int leave_uprobes(__u32 slot, __u32 untold)
+__attribute__((noinline)) int leave_uprobes(__u32 slot, __u32 unknown_code)
 {
 	struct scratch *s = scratch_at(slot);
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -228,7 +228,7 @@ __attribute__((noinline)) int leave_uprobes(__u32 slot, __u32 untold)
 	}
 	if (!w->ranges)
 		return end;
-	w->untold = untold;
+	w->unknown_code = unknown_code;
 	find_range(slot);
 	return end;
 }

@@ -85,7 +85,7 @@ __attribute__((noinline)) int walk_frame(__u32 slot)
 {
 	struct scratch *s = scratch_at(slot);
 	struct walk *w;
-	__u32 untold;
+	__u32 unknown_code;
 
 	if (!s)
 		return JP_END_no_user;
@@ -93,11 +93,11 @@ __attribute__((noinline)) int walk_frame(__u32 slot)
 	if (out_of_user(w->ip, JP_USER_MIN))
 		return w->ip ? JP_END_bad_pc : JP_END_root;
 	w->from_file = w->code == JP_CODE_file;
-	untold = w->untold;
+	unknown_code = w->unknown_code;
 	if (w->ranges && (w->ip < w->start || w->ip >= w->end))
 		find_range(slot);
 	if (w->code == JP_CODE_unknown && in_uprobes(w)) {
-		__u32 end = leave_uprobes(slot, untold);
+		__u32 end = leave_uprobes(slot, unknown_code);
 
 		if (end != JP_WALKING)
 			return end;

@@ -135,11 +135,11 @@ const OTHERS: &str = "others";
 
 /// The limits that a run reached, with one row for each limit and subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LimitsMet {
+pub struct ReachedLimits {
     rows: BTreeMap<(Limit, String), u64>,
 }
 
-impl LimitsMet {
+impl ReachedLimits {
     /// Notes how much was left out so far for a subject: a file, a process, or (empty) the whole run. Replaces an
     /// earlier number. 0 adds no row.
     pub fn note(&mut self, limit: Limit, subject: &str, left_out: u64) {
@@ -157,7 +157,7 @@ impl LimitsMet {
     }
 
     /// Adds the rows of another room, or newer rows of the same room, which replace the older ones.
-    pub fn merge(&mut self, other: LimitsMet) {
+    pub fn merge(&mut self, other: ReachedLimits) {
         for ((limit, subject), left_out) in other.rows {
             self.note(limit, &subject, left_out);
         }
@@ -201,18 +201,18 @@ mod tests {
 
     #[test]
     fn a_later_look_replaces_an_earlier_one_and_rows_are_bounded() {
-        let mut met = LimitsMet::default();
-        met.note(Limit::PerfMap, "node (7)", 3);
-        met.note(Limit::PerfMap, "node (7)", 5);
-        met.note(Limit::PerfMap, "node (8)", 0);
+        let mut reached = ReachedLimits::default();
+        reached.note(Limit::PerfMap, "node (7)", 3);
+        reached.note(Limit::PerfMap, "node (7)", 5);
+        reached.note(Limit::PerfMap, "node (8)", 0);
         let row = LimitRow { limit: Limit::PerfMap, subject: "node (7)".into(), left_out: 5 };
-        assert_eq!(met.rows(), [row]);
+        assert_eq!(reached.rows(), [row]);
         for pid in 0..2000_u64 {
-            let mut look = LimitsMet::default();
+            let mut look = ReachedLimits::default();
             look.note(Limit::Mappings, &format!("x ({pid})"), pid);
-            met.merge(look);
+            reached.merge(look);
         }
-        assert_eq!(met.rows().len(), MAX_ROWS + 1);
-        assert!(met.rows().iter().any(|row| row.subject == OTHERS && row.left_out == 1999));
+        assert_eq!(reached.rows().len(), MAX_ROWS + 1);
+        assert!(reached.rows().iter().any(|row| row.subject == OTHERS && row.left_out == 1999));
     }
 }

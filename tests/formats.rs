@@ -10,7 +10,7 @@ use jbpf_prof::limits::{Limit, LimitRow};
 use jbpf_prof::output::{self, Look, OutputTarget, report};
 use jbpf_prof::profile::labels::ContainerLabels;
 use jbpf_prof::profile::report::{
-    Cost, EndedIn, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, ThrottleTotals,
+    Cost, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, StopRow, ThrottleTotals,
 };
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, UnknownReason};
 use jbpf_prof::sample::Event;
@@ -161,7 +161,7 @@ fn jvm_reports() -> Vec<JvmReport> {
 
 fn run_report(p: &Profile) -> RunReport {
     let (file, why) = ("/lib/ld-musl-x86_64.so.1".into(), "stack not readable".into());
-    let ended_in = EndedIn { file, why, advice: "The stack was swapped out.".into(), ticks: 5 };
+    let stopped_in = StopRow { file, why, advice: "The stack was swapped out.".into(), ticks: 5 };
     RunReport {
         target: "all processes".into(),
         command: "jbpf-prof --duration 30 --all".into(),
@@ -178,8 +178,8 @@ fn run_report(p: &Profile) -> RunReport {
             accounts: p.accounts(Event::Cpu).clone(),
             idle: 4700,
             unknown: p.of_event(Event::Cpu).unknown(),
-            ends: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
-            ended_in: vec![ended_in],
+            stop_reasons: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
+            stopped_in: vec![stopped_in],
         },
         others: Vec::new(),
         jvms: jvm_reports(),

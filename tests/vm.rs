@@ -284,7 +284,7 @@ impl Tally {
                 self.lines += frames.iter().filter(|frame| frame.line > 0).count();
             }
             Ok(frames) if is_intrinsic(&frames, &logged.frames) => self.intrinsics += 1,
-            Err(VmMiss::None | VmMiss::Moved) => self.missed += 1,
+            Err(VmMiss::NoCode | VmMiss::CodeMoved) => self.missed += 1,
             other => self.different.push(format!("{asked:x?}\nlog    {logged:?}\nmemory {other:?}")),
         }
     }

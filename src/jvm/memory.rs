@@ -1,5 +1,8 @@
-//! Bounded reads of a JVM's memory. Every value there may be forged: a bad value leads to a refusal, never to a crash,
-//! an endless loop or high memory use. Only the helper reads: a page behind a user-space file system can block a read.
+//! Bounded reads of a JVM's memory. Every value there may be forged: a bad value leads to a refusal or to a frame
+//! without a name, never to a crash, an endless loop or high memory use.
+//!
+//! Only the helper and the symbol worker for memory read, never the broker: a page behind a user-space file system can
+//! block a read.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::limits::{Limit, LimitsMet};
+use crate::limits::{Limit, ReachedLimits};
 use crate::unwind::space::MAX_RANGES;
 use crate::unwind::{Code, Range, TableKey};
 
@@ -62,9 +62,9 @@ impl Crowded {
     }
 
     /// Notes how many ranges of each process are left out.
-    pub(super) fn limits(&self, met: &mut LimitsMet) {
+    pub(super) fn limits(&self, reached: &mut ReachedLimits) {
         for (tgid, process) in &self.0 {
-            met.note(Limit::CodeRanges, &format!("process {tgid}"), process.left_out.len() as u64);
+            reached.note(Limit::CodeRanges, &format!("process {tgid}"), process.left_out.len() as u64);
         }
     }
 }
@@ -112,9 +112,9 @@ mod tests {
         assert!(!crowded.note(7, [left_out.start + 2].into_iter()), "it is known");
         assert!(!crowded.note(8, [left_out.start].into_iter()), "another process");
         assert!(thin(&mut crowded).contains(&left_out));
-        let mut met = LimitsMet::default();
-        crowded.limits(&mut met);
-        assert_eq!((met.rows()[0].limit, met.rows()[0].left_out), (Limit::CodeRanges, 100));
+        let mut reached = ReachedLimits::default();
+        crowded.limits(&mut reached);
+        assert_eq!((reached.rows()[0].limit, reached.rows()[0].left_out), (Limit::CodeRanges, 100));
         crowded.remove(7);
         assert!(!crowded.note(7, [left_out.start].into_iter()));
     }

@@ -1,7 +1,7 @@
 //! The loader of unwind tables as a stage of a session.
 
 use super::unwinding::Unwinding;
-use crate::limits::LimitsMet;
+use crate::limits::ReachedLimits;
 use crate::plan::Control;
 use crate::unwind::Usage;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
@@ -45,7 +45,7 @@ impl Stage for Unwinding {
         report.tables = self.usage();
     }
 
-    fn limits(&self, limits: &mut LimitsMet) {
+    fn limits(&self, limits: &mut ReachedLimits) {
         limits.merge(Unwinding::limits(self));
     }
 

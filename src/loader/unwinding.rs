@@ -12,7 +12,7 @@ use super::missing::{LAST_PAUSE, Missing};
 use super::moved::find_moved;
 use super::replaced::Replaced;
 use crate::capture::UnwindMemory;
-use crate::limits::{Limit, LimitsMet};
+use crate::limits::{Limit, ReachedLimits};
 use crate::plan::allowance::TimeAllowance;
 use crate::process::{
     CodeRange, CodeSource, CoveredCode, FileId, MappedFile, MappedLocation, ProcessCode, Processes, Vdso,
@@ -31,7 +31,7 @@ const PART: u32 = 10;
 const MOST_SAVED: Duration = Duration::from_secs(1);
 /// How long loading may delay the start of sampling, and each `load_some` after that.
 const AT_START: Duration = Duration::from_secs(3);
-const AT_BEAT: Duration = Duration::from_millis(100);
+const PER_CALL: Duration = Duration::from_millis(100);
 /// Files whose table keys are kept. The limit is generous, because containers have many files with the same content.
 const MAX_FILES: usize = 16_384;
 const MAX_RULES: usize = 1 << 16;
@@ -80,7 +80,7 @@ pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
     missing: Missing,
     replaced: Replaced,
     crowded: Crowded,
-    limits: LimitsMet,
+    limits: ReachedLimits,
 }
 
 impl<M: TableMemory> Unwinding<M> {
@@ -99,7 +99,7 @@ impl<M: TableMemory> Unwinding<M> {
             missing: Missing::default(),
             replaced: Replaced::default(),
             crowded: Crowded::default(),
-            limits: LimitsMet::default(),
+            limits: ReachedLimits::default(),
         }
     }
 
@@ -122,7 +122,7 @@ impl<M: TableMemory> Unwinding<M> {
     ) {
         let now = Instant::now();
         self.note_changes(processes, now);
-        let allowed = self.allowance.now(now).min(AT_BEAT);
+        let allowed = self.allowance.now(now).min(PER_CALL);
         if !allowed.is_zero() {
             self.advance(processes, groups, tables, now + allowed);
             self.allowance.spend(now.elapsed());
@@ -174,7 +174,7 @@ impl<M: TableMemory> Unwinding<M> {
         processes: &mut Processes,
         tables: &mut dyn TableSource,
     ) {
-        if matches!(self.wanted, WalkScope::Nobody) {
+        if matches!(self.wanted, WalkScope::None) {
             return;
         }
         self.note_changes(processes, Instant::now());
@@ -294,11 +294,11 @@ impl<M: TableMemory> Unwinding<M> {
     }
 
     /// The limits that were reached.
-    pub(crate) fn limits(&self) -> LimitsMet {
-        let mut met = self.limits.clone();
-        met.note(Limit::UnwindTables, "", self.store.usage().refused);
-        self.crowded.limits(&mut met);
-        met
+    pub(crate) fn limits(&self) -> ReachedLimits {
+        let mut reached = self.limits.clone();
+        reached.note(Limit::UnwindTables, "", self.store.usage().refused);
+        self.crowded.limits(&mut reached);
+        reached
     }
 
     pub(crate) fn usage(&self) -> Usage {

@@ -162,8 +162,8 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
     let others = [1, 2, 3, 4].map(|n| reach(&mut unwinding, here + n * 0x1000));
     assert_eq!(others, [true, true, true, false], "there is room for four");
     assert!(unwinding.store.covers(OWN(), here, here + 1), "the first ones stay");
-    let met = unwinding.limits().rows();
-    assert_eq!((met.len(), met[0].limit, met[0].left_out), (1, Limit::UnwindTableParts, 1));
+    let reached = unwinding.limits().rows();
+    assert_eq!((reached.len(), reached[0].limit, reached[0].left_out), (1, Limit::UnwindTableParts, 1));
 }
 
 #[test]

@@ -25,7 +25,12 @@ use crate::sample::event::Unit;
 pub const PROTO_VERSION: &str = "1.10.0";
 
 /// A resource: its attributes and its samples.
-pub type ResourceView<'p> = (Vec<(String, String)>, ProfileView<'p>);
+pub struct ResourceView<'p> {
+    /// Names and values.
+    pub attributes: Vec<(String, String)>,
+    /// The samples of one event.
+    pub view: ProfileView<'p>,
+}
 
 /// Encodes an export request as a protobuf message.
 #[must_use]
@@ -36,7 +41,8 @@ pub fn request(parts: &[ResourceView<'_>]) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-fn resource((attributes, view): &ResourceView<'_>, dictionary: &mut Dictionary) -> otlp::ResourceProfiles {
+fn resource(part: &ResourceView<'_>, dictionary: &mut Dictionary) -> otlp::ResourceProfiles {
+    let ResourceView { attributes, view } = part;
     let attributes = attributes.iter().map(|(key, value)| KeyValue {
         key: key.clone(),
         value: Some(text(value)),
@@ -269,8 +275,10 @@ mod tests {
             Accounts { ticks: 9, kept: 8, period_ns: 10, ..Accounts::default() };
         profile.accounts_mut(Event::Cpu).lose("ring full", 1);
         profile.check().unwrap();
-        let bytes =
-            request(&[(vec![("service.name".to_owned(), "java".to_owned())], profile.of_event(Event::Cpu))]);
+        let bytes = request(&[ResourceView {
+            attributes: vec![("service.name".to_owned(), "java".to_owned())],
+            view: profile.of_event(Event::Cpu),
+        }]);
         let read = ExportProfilesServiceRequest::decode(bytes.as_slice()).unwrap();
         let dictionary = read.dictionary.unwrap();
         let said = &read.resource_profiles[0].scope_profiles[0].profiles[0];

@@ -33,6 +33,13 @@ pub struct Ancestor {
     forked: MonoNs,
 }
 
+/// A program of a process: its index in the process's timeline, if the program is known.
+#[derive(Clone, Copy)]
+struct ProgramPlace {
+    tgid: u32,
+    index: Option<usize>,
+}
+
 impl Ancestor {
     /// Identity of the program: its thread group, and when it began. It is the same for all descendants.
     #[must_use]
@@ -92,20 +99,18 @@ impl Processes {
     ) -> Vec<bool> {
         let Ancestor { tgid, forked, .. } = ancestor;
         let unwritten = written(file).is_some_and(|written| written <= forked.wall());
-        let own = self.select(id, at);
-        let theirs = self.ancestors_index(ancestor);
-        let mapped: Vec<bool> = addresses
-            .iter()
-            .map(|&pc| self.is_older((id.tgid, own), (tgid, theirs), at, forked, pc))
-            .collect();
+        let own = ProgramPlace { tgid: id.tgid, index: self.select(id, at) };
+        let theirs = ProgramPlace { tgid, index: self.ancestors_index(ancestor) };
+        let mapped: Vec<bool> =
+            addresses.iter().map(|&pc| self.is_older(own, theirs, at, forked, pc)).collect();
         if !mapped.contains(&true) {
             return mapped;
         }
         let pages: Vec<u64> = addresses.iter().map(|pc| pc / rustix::param::page_size() as u64).collect();
-        let mut is_alive = |tgid: u32, index: Option<usize>| {
+        let mut is_alive = |ProgramPlace { tgid, index }: ProgramPlace| {
             index.and_then(|index| self.program(tgid, index)).is_some_and(|program| program.is_alive())
         };
-        let alive = is_alive(id.tgid, own) && is_alive(tgid, theirs);
+        let alive = is_alive(own) && is_alive(theirs);
         let ask = move || pagemap(id.tgid, &pages).zip(pagemap(tgid, &pages));
         let same: Vec<bool> = match alive.then(|| self.patience.run(id.tgid, ask)) {
             Some(Ok(Some((own, theirs)))) => {
@@ -156,24 +161,24 @@ impl Processes {
     /// Whether the mapping at an address of a program is from before the fork, as far as mappings show.
     fn is_older(
         &mut self,
-        (tgid, own): (u32, Option<usize>),
-        (ancestor, theirs): (u32, Option<usize>),
+        own: ProgramPlace,
+        theirs: ProgramPlace,
         at: MonoNs,
         forked: MonoNs,
         pc: u64,
     ) -> bool {
-        let Some(own) = own else { return false };
-        let from = self.program(tgid, own).and_then(|program| Some(program.maps.find(pc, at)?.from));
+        let Some(index) = own.index else { return false };
+        let from = self.program(own.tgid, index).and_then(|program| Some(program.maps.find(pc, at)?.from));
         let Some(from) = from else { return false };
         // A mapping from before the profiler has no event.
         if from > MonoNs(0) {
             return from <= forked;
         }
-        let Some(theirs) = theirs else { return false };
+        let Some(index) = theirs.index else { return false };
         let has = |table: &mut Processes| {
-            table.program(ancestor, theirs).is_some_and(|program| program.maps.find(pc, at).is_some())
+            table.program(theirs.tgid, index).is_some_and(|program| program.maps.find(pc, at).is_some())
         };
-        has(self) || self.complete(ancestor, theirs, 0) && has(self)
+        has(self) || self.complete(theirs.tgid, index, 0) && has(self)
     }
 }
 

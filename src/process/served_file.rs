@@ -1,5 +1,5 @@
-//! Recognises files on file systems that a program serves (FUSE): a reader waits for that program, for ever if it
-//! likes.
+//! Recognizes files on file systems that a program serves (FUSE). A reader of such a file waits for that program, which
+//! may never answer. So an opener copies such files if they are mapped (`served.rs`), and refuses them otherwise.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,8 +10,10 @@ use super::procfs;
 /// `FUSE_SUPER_MAGIC` of `include/uapi/linux/magic.h`; virtiofs has the same.
 const FUSE: u64 = 0x6573_5546;
 
-/// Whether a program serves the file system of a file, open or `O_PATH`. The call asks the program, which may deny an
-/// answer; the kernel's own file systems always answer.
+/// Whether a program serves the file system of a file, open or `O_PATH`.
+///
+/// `fstatfs` asks the serving program. The program may fail, which counts as served, or never answer. So call this only
+/// in an opener. The kernel's own file systems always answer.
 pub(super) fn is_served(file: BorrowedFd<'_>) -> bool {
     fstatfs(file).map_or(true, |fs| u64::try_from(fs.f_type) == Ok(FUSE)) && !is_of_hypervisor(file)
 }

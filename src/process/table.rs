@@ -14,7 +14,7 @@ use super::reading;
 use super::root::Roots;
 use super::search_time::SearchTime;
 use super::{Patience, TargetRoot};
-use crate::limits::{Limit, LimitsMet};
+use crate::limits::{Limit, ReachedLimits};
 use crate::sample::{MonoNs, ProcessId};
 
 /// Ended programs that are kept for their last stacks, at most. Those stacks have their names within two seconds, or
@@ -249,14 +249,14 @@ impl Processes {
 
     /// What limits left out of the processes that are known now.
     #[must_use]
-    pub fn limits(&self) -> LimitsMet {
-        let mut met = LimitsMet::default();
-        met.note(Limit::EndedPrograms, "", self.counts.forgotten);
+    pub fn limits(&self) -> ReachedLimits {
+        let mut reached = ReachedLimits::default();
+        reached.note(Limit::EndedPrograms, "", self.counts.forgotten);
         for program in self.timelines.values().flatten().filter(|program| program.refused > 0) {
             let name = String::from_utf8_lossy(&program.comm);
-            met.note(Limit::Mappings, &format!("{name} ({})", program.tgid), program.refused);
+            reached.note(Limit::Mappings, &format!("{name} ({})", program.tgid), program.refused);
         }
-        met
+        reached
     }
 
     /// What the processes that open files cost.

@@ -68,11 +68,12 @@ pub struct EventReport {
     pub unknown: Unknown,
     /// Stop reasons of user stacks: label and number of samples. All samples count, including those that a filter by
     /// name removed from the profile.
-    pub ends: Vec<(String, u64)>,
+    #[serde(rename = "ends")]
+    pub stop_reasons: Vec<(String, u64)>,
     /// Files in whose code the unwinder stopped before the root, those with the most samples first: at most
-    /// [`MAX_ENDED_IN`].
-    #[serde(default)]
-    pub ended_in: Vec<EndedIn>,
+    /// [`MAX_STOP_ROWS`].
+    #[serde(default, rename = "ended_in")]
+    pub stopped_in: Vec<StopRow>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -80,20 +81,20 @@ fn is_cpu(event: &Event) -> bool {
     *event == Event::Cpu
 }
 
-/// Maximum rows of [`EventReport::ended_in`].
-pub const MAX_ENDED_IN: usize = 100;
+/// Maximum rows of [`EventReport::stopped_in`].
+pub const MAX_STOP_ROWS: usize = 100;
 
 /// A file with frames whose callers were not found, and the stop reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct EndedIn {
+pub struct StopRow {
     /// The path in the mount namespace of the processes that mapped it.
     pub file: String,
-    /// The stop reason's label, as in [`EventReport::ends`].
+    /// The stop reason's label, as in [`EventReport::stop_reasons`].
     pub why: String,
     /// Advice: a sentence that is true of this file.
     #[serde(default)]
     pub advice: String,
-    /// Samples whose stacks end there.
+    /// Samples in whose stacks unwinding stopped there.
     pub ticks: u64,
 }
 

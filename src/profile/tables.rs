@@ -127,15 +127,15 @@ impl ProfileView<'_> {
     pub(super) fn ticks(&self, rows: usize, row_of: impl Fn(FrameId) -> Option<usize>) -> Vec<Ticks> {
         let mut ticks = vec![Ticks::default(); rows];
         // For each row, the leaf of the last stack that contains it: a row counts once for each stack.
-        let mut met = vec![usize::MAX; rows];
+        let mut seen = vec![usize::MAX; rows];
         for (leaf, weight) in self.ending() {
             for (up, node) in self.trie().up(leaf).enumerate() {
                 let Some(row) = row_of(self.frame_of(node)) else { continue };
                 if up == 0 {
                     ticks[row].itself += weight;
                 }
-                if met[row] != leaf.index() {
-                    met[row] = leaf.index();
+                if seen[row] != leaf.index() {
+                    seen[row] = leaf.index();
                     ticks[row].total += weight;
                 }
             }

@@ -175,11 +175,11 @@ impl<'p> ProfileView<'p> {
         if self.samples.is_empty() {
             return Vec::new();
         }
-        let mut met = vec![false; trie.len()];
+        let mut seen = vec![false; trie.len()];
         let mut nodes = Vec::new();
         for Sample { leaf, .. } in &self.samples {
             for node in trie.up(*leaf) {
-                if std::mem::replace(&mut met[node.index()], true) {
+                if std::mem::replace(&mut seen[node.index()], true) {
                     break;
                 }
                 nodes.push(node);

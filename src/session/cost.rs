@@ -10,6 +10,7 @@ use crate::process::procfs;
 use crate::profile::report::{Cost, Steady};
 use crate::symbolize::Stats;
 use crate::unwind::Usage;
+use crate::world::ChildStats;
 
 /// After this time caches are full and the names of most programs are known.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -57,11 +58,11 @@ impl Steadiness {
         busy: bool,
         last: bool,
         program: Option<RunStats>,
-        children: impl FnOnce() -> (Stats, OpenersCost),
+        children: impl FnOnce() -> ChildStats,
     ) {
         let begins = self.first.is_none() && !busy && self.begun.elapsed() >= SETTLED;
         if begins || (last && self.first.is_some()) {
-            let (symbols, openers) = children();
+            let ChildStats { symbols, openers } = children();
             let spent = Some((Instant::now(), times(program, &symbols, openers).cpu_s()));
             self.last = spent;
             self.first = self.first.or(spent);
@@ -102,9 +103,11 @@ fn resident_of_children(symbols: &Stats, openers: OpenersCost) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn this_process_has_memory() {
-        let (symbols, openers) = Default::default();
-        assert!(super::resident(&symbols, openers) > 1 << 20 && super::peak_rss() > 1 << 20);
+        let (symbols, openers) = (Stats::default(), OpenersCost::default());
+        assert!(resident(&symbols, openers) > 1 << 20 && peak_rss() > 1 << 20);
     }
 }

@@ -17,17 +17,16 @@ use super::stop_reason::{advice, label};
 use super::tally::EventTally;
 use crate::capture::abi::LOSSES;
 use crate::plan::{Settings, Target};
-use crate::process::opener::OpenersCost;
 use crate::process::selection::Selection;
 use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
-use crate::profile::report::{EndedIn, EventReport, MAX_ENDED_IN};
+use crate::profile::report::{EventReport, MAX_STOP_ROWS, StopRow};
 use crate::profile::samples::TimeSpan;
 use crate::profile::{Accounts, Module, Profile, RunReport};
 use crate::sample::event::Unit;
 use crate::sample::{Event, StopReason};
 use crate::symbolize::Stats;
-use crate::world::PartReport;
+use crate::world::{ChildStats, PartReport};
 
 /// How far a part's end may differ from its start plus its duration. A larger difference means that the wall clock was
 /// set. Smaller corrections are slewed, which affects both clocks, and the thread may wait for a CPU between reading
@@ -40,13 +39,13 @@ pub(super) struct PartAssembler {
     ended_at: Option<Timestamp>,
     machine: MachineTime,
     /// Duration of all parts so far.
-    told: Duration,
-    told_of: BTreeMap<Event, Told>,
+    past_duration: Duration,
+    past: BTreeMap<Event, PastSamples>,
 }
 
 /// Samples of an event in all parts so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct PastSamples {
     ticks: u64,
     missed: u64,
     expected: u64,
@@ -55,7 +54,7 @@ struct Told {
 impl PartAssembler {
     pub(super) fn begin() -> PartAssembler {
         let machine = MachineTime::now();
-        PartAssembler { ended_at: None, machine, told: Duration::ZERO, told_of: BTreeMap::new() }
+        PartAssembler { ended_at: None, machine, past_duration: Duration::ZERO, past: BTreeMap::new() }
     }
 
     /// Assembles the outcome of a part. The next part starts where this one ends.
@@ -64,12 +63,13 @@ impl PartAssembler {
         part: RunPart,
         totals: &Totals,
         said: PartReport,
-        (symbols, openers): &(Stats, OpenersCost),
+        children: &ChildStats,
         settings: &Settings,
     ) -> Outcome {
+        let ChildStats { symbols, openers } = children;
         let RunPart { mut profile, mut tally, most_stacks, .. } = part;
-        let duration = totals.duration.saturating_sub(self.told);
-        self.told = totals.duration;
+        let duration = totals.duration.saturating_sub(self.past_duration);
+        self.past_duration = totals.duration;
         let mut events = Vec::new();
         for of in &totals.events {
             let tally = tally.of(of.event);
@@ -80,8 +80,8 @@ impl PartAssembler {
                 accounts: profile.accounts(of.event),
                 idle: hidden_idle,
                 unknown: profile.of_event(of.event).unknown(),
-                ends: ends(tally),
-                ended_in: ended_in(tally),
+                stop_reasons: stop_reasons(tally),
+                stopped_in: stopped_in(tally),
             });
         }
         let others = events.split_off(events.len().min(1));
@@ -140,12 +140,12 @@ impl PartAssembler {
     /// taken in this part and expected in the next. Over all parts expected = ticks + missed.
     fn accounts(&mut self, tally: &EventTally, of: &EventTotals, hidden_idle: u64) -> Accounts {
         let ticks = tally.counters.ticks;
-        let told = self.told_of.entry(of.event).or_default();
-        told.ticks += ticks;
-        let missed = of.elapsed.periods.saturating_sub(told.ticks + told.missed);
-        told.missed += missed;
-        let expected = of.elapsed.periods.saturating_sub(told.expected);
-        told.expected += expected;
+        let past = self.past.entry(of.event).or_default();
+        past.ticks += ticks;
+        let missed = of.elapsed.periods.saturating_sub(past.ticks + past.missed);
+        past.missed += missed;
+        let expected = of.elapsed.periods.saturating_sub(past.expected);
+        past.expected += expected;
         let is_time = of.event.unit() == Unit::Nanoseconds;
         let mut accounts = Accounts {
             ticks,
@@ -166,23 +166,24 @@ impl PartAssembler {
 }
 
 /// Stop reasons of user stacks, the most frequent first.
-fn ends(tally: &EventTally) -> Vec<(String, u64)> {
-    let mut ends: Vec<(String, u64)> = tally.ends.iter().map(|(&e, &n)| (label(e).to_owned(), n)).collect();
-    ends.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    ends
+fn stop_reasons(tally: &EventTally) -> Vec<(String, u64)> {
+    let row = |(&stop_reason, &ticks): (&StopReason, &u64)| (label(stop_reason).to_owned(), ticks);
+    let mut rows: Vec<(String, u64)> = tally.stop_reasons.iter().map(row).collect();
+    rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    rows
 }
 
 /// The files in whose code unwinding stopped before the root, those with the most ticks first.
-fn ended_in(tally: &EventTally) -> Vec<EndedIn> {
-    let row = |((file, end), &ticks): (&(Arc<Module>, StopReason), &u64)| EndedIn {
+fn stopped_in(tally: &EventTally) -> Vec<StopRow> {
+    let row = |((file, stop_reason), &ticks): (&(Arc<Module>, StopReason), &u64)| StopRow {
         file: file.path.to_string(),
-        why: label(*end).to_owned(),
-        advice: advice(*end, file).unwrap_or_default().to_owned(),
+        why: label(*stop_reason).to_owned(),
+        advice: advice(*stop_reason, file).unwrap_or_default().to_owned(),
         ticks,
     };
-    let mut rows: Vec<EndedIn> = tally.ended_in.iter().map(row).collect();
+    let mut rows: Vec<StopRow> = tally.stopped_in.iter().map(row).collect();
     rows.sort_by(|a, b| b.ticks.cmp(&a.ticks).then_with(|| a.cmp(b)));
-    rows.truncate(MAX_ENDED_IN);
+    rows.truncate(MAX_STOP_ROWS);
     rows
 }
 

@@ -39,7 +39,7 @@ use sampler::{Limits, News, Sampler};
 use stages::Stages;
 
 /// How long the main loop waits for a message while a command runs or a stage has work.
-const BEAT: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Samples as `settings` say, until the duration is over, a signal comes, or the launched command ends. If sampling
 /// ends early, the result has the error beside the outcome until then.
@@ -114,7 +114,7 @@ pub fn run_parts(
         }
         sampler.eager.store(true, Ordering::Relaxed);
         let busy = launched.is_some() || stages.have_work();
-        match news.recv_timeout(if busy { BEAT } else { sampler::WINDOW }) {
+        match news.recv_timeout(if busy { POLL_INTERVAL } else { sampler::WINDOW }) {
             Ok(News::Events(events)) => stages.events(&events),
             Ok(News::Window(batch)) => {
                 stages.window(*batch, control);

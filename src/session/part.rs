@@ -24,7 +24,7 @@ pub(super) struct RunPart {
     pub(super) most_stacks: usize,
     /// Begin of the part and end of each of its windows; set only if the profile keeps seconds.
     begun: Option<MonoNs>,
-    ends: BTreeMap<u64, MonoNs>,
+    window_ends: BTreeMap<u64, MonoNs>,
     /// The last window, and the totals at its end; `None` while the part is not over.
     pub(super) end: Option<(u64, Totals)>,
 }
@@ -37,7 +37,7 @@ impl RunPart {
             first,
             most_stacks: 0,
             begun: None,
-            ends: BTreeMap::new(),
+            window_ends: BTreeMap::new(),
             end: None,
         }
     }
@@ -51,24 +51,24 @@ impl RunPart {
     pub(super) fn note_end(&mut self, window: u64, before: MonoNs, end: MonoNs) {
         let first = if before.0 == 0 { MonoNs(end.0.saturating_sub(SECOND)) } else { before };
         self.begun.get_or_insert(first);
-        self.ends.insert(window, end);
+        self.window_ends.insert(window, end);
     }
 
     /// The second of the part in which the middle of a window lies.
     pub(super) fn second_of(&self, window: u64) -> u16 {
-        let (Some(begun), Some(end)) = (self.begun, self.ends.get(&window)) else { return 0 };
-        let before = self.ends.range(..window).next_back().map_or(begun, |(_, end)| *end);
+        let (Some(begun), Some(end)) = (self.begun, self.window_ends.get(&window)) else { return 0 };
+        let before = self.window_ends.range(..window).next_back().map_or(begun, |(_, end)| *end);
         let middle = before.0 + end.0.saturating_sub(before.0) / 2;
         u16::try_from(middle.saturating_sub(begun.0) / SECOND).unwrap_or(u16::MAX)
     }
 
     /// Counts how unwinding stopped, and whether Java ran.
     pub(super) fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
-        let end = end(stack, frames);
+        let stop_reason = stop_reason(stack, frames);
         let tally = self.tally.of(stack.key.event);
-        *tally.ends.entry(end).or_default() += count.ticks;
-        if let Some(file) = ended_in(end, frames) {
-            let (rows, key) = (&mut tally.ended_in, (file, end));
+        *tally.stop_reasons.entry(stop_reason).or_default() += count.ticks;
+        if let Some(file) = stopped_in(stop_reason, frames) {
+            let (rows, key) = (&mut tally.stopped_in, (file, stop_reason));
             if rows.len() < MAX_FILES || rows.contains_key(&key) {
                 *rows.entry(key).or_default() += count.ticks;
             }
@@ -80,7 +80,7 @@ impl RunPart {
         ticks.all += count.ticks;
         if frames.iter().any(|frame| frame.kind.origin() == Origin::Java) {
             ticks.managed += count.ticks;
-            if end == StopReason::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
+            if stop_reason == StopReason::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
                 ticks.rootless += count.ticks;
             }
         }
@@ -103,16 +103,42 @@ fn begins_thread(root: &Frame) -> bool {
 }
 
 /// The stop reason, corrected by the frames: if the outermost return address is not in code, unwinding failed there.
-fn end(stack: &Stack, frames: &[Arc<Frame>]) -> StopReason {
+fn stop_reason(stack: &Stack, frames: &[Arc<Frame>]) -> StopReason {
     let astray = frames.first().is_some_and(|root| root.unknown == Some(UnknownReason::NotMapped));
     if astray && stack.user.len() > 1 { StopReason::BadPc } else { stack.end }
 }
 
 /// The file of the outermost frame, whose caller was not found; `None` if the frame has no file or nothing is missing.
-fn ended_in(end: StopReason, frames: &[Arc<Frame>]) -> Option<Arc<Module>> {
-    if matches!(end, StopReason::Root | StopReason::Depth | StopReason::NoUser) {
+fn stopped_in(stop_reason: StopReason, frames: &[Arc<Frame>]) -> Option<Arc<Module>> {
+    if matches!(stop_reason, StopReason::Root | StopReason::NoUser) {
         return None;
     }
-    let last = frames.iter().find(|frame| frame.unknown != Some(UnknownReason::NotMapped))?;
+    let is_code =
+        |frame: &Frame| frame.unknown != Some(UnknownReason::NotMapped) && frame.kind != Kind::Marker;
+    let last = frames.iter().find(|frame| is_code(frame))?;
     last.module.clone().filter(|_| last.kind != Kind::Kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_truncated_stack_has_the_file_of_its_outermost_frame() {
+        let file = Arc::new(Module::at("/srv/x"));
+        let in_file = Frame { module: Some(Arc::clone(&file)), ..Frame::named(Kind::Native, "recurse") };
+        let frames =
+            [Frame::named(Kind::Marker, "[truncated]"), in_file, Frame::named(Kind::Kernel, "do_fault")];
+        let frames = frames.map(Arc::new);
+        for (stop_reason, expected) in [
+            (StopReason::Depth, Some(&file)),
+            (StopReason::NoTable, Some(&file)),
+            (StopReason::Root, None),
+            (StopReason::NoUser, None),
+        ] {
+            assert_eq!(stopped_in(stop_reason, &frames).as_ref(), expected, "{stop_reason:?}");
+        }
+        assert_eq!(stopped_in(StopReason::Depth, &frames[..1]), None);
+        assert_eq!(stopped_in(StopReason::BadRead, &frames[2..]), None, "a kernel frame is no user frame");
+    }
 }

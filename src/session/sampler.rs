@@ -23,7 +23,7 @@ use crate::targets::processes::{Change, Targets};
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
 /// How often the thread reads process events while nothing wakes it.
-const BEAT: Duration = Duration::from_millis(100);
+const SIDEBAND_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay between a stack with unknown code and reading process events: a new program is still mapping its libraries.
 const SETTLING: Duration = Duration::from_millis(10);
 /// Windows that may wait for the stages. If the stages are slower, windows become longer.
@@ -237,7 +237,7 @@ impl Run {
     /// Meanwhile this reads the side-band, because its rings would overflow.
     fn wait(&mut self, may_go: &Receiver<Go>) -> Option<Go> {
         loop {
-            match may_go.recv_timeout(BEAT) {
+            match may_go.recv_timeout(SIDEBAND_INTERVAL) {
                 Ok(go) => return Some(go),
                 // Further events stay in the rings, which count the ones that they drop.
                 Err(RecvTimeoutError::Timeout) if self.events.len() < MAX_EARLY => {
@@ -342,7 +342,7 @@ impl Run {
     fn wait_until(&self, until: Instant, control: &Control) -> anyhow::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         let wake = control.wake();
-        let left = if self.follow_children || wake.is_none() { left.min(BEAT) } else { left };
+        let left = if self.follow_children || wake.is_none() { left.min(SIDEBAND_INTERVAL) } else { left };
         let others: Vec<BorrowedFd<'_>> = wake.into_iter().chain([self.sideband.as_fd()]).collect();
         if self.capture.wait(left, &others)? {
             std::thread::sleep(SETTLING.min(until.saturating_duration_since(Instant::now())));

@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::sampler::Batch;
 use super::targets_stage::TargetsStage;
 use crate::capture::UnwindMemory;
-use crate::limits::{Limit, LimitsMet};
+use crate::limits::{Limit, ReachedLimits};
 use crate::loader::unwinding::Unwinding;
 use crate::plan::{Control, Settings};
 use crate::process::ProcessEvent;
@@ -37,7 +37,7 @@ pub(super) struct Stages<'a> {
     course: PartAssembler,
     steadiness: Steadiness,
     /// Limits of the whole session, also of processes that have ended.
-    limits: LimitsMet,
+    limits: ReachedLimits,
 }
 
 impl<'a> Stages<'a> {
@@ -59,7 +59,7 @@ impl<'a> Stages<'a> {
             progress: Progress::new(settings.progress, settings.duration),
             course: PartAssembler::begin(),
             steadiness: Steadiness::begin(),
-            limits: LimitsMet::default(),
+            limits: ReachedLimits::default(),
             settings,
         }
     }
@@ -82,7 +82,7 @@ impl<'a> Stages<'a> {
     pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
         let is_beginning = self.stages.iter().any(|stage| stage.is_beginning());
         let ends_part = batch.totals.is_some();
-        self.steadiness.observe(is_beginning, ends_part, batch.program, || self.world.costs());
+        self.steadiness.observe(is_beginning, ends_part, batch.program, || self.world.child_stats());
         self.events(&batch.events);
         let mut stacks = self.world.take_in(&mut batch.window.stacks);
         self.world.readiness.clear();
@@ -129,12 +129,16 @@ impl<'a> Stages<'a> {
     /// Hands over each part whose stacks all have their names.
     pub(super) fn hand_over(&mut self, hand: &mut impl FnMut(Outcome)) {
         while let Some((part, totals)) = self.aggregator.take_part() {
-            let costs = self.world.costs();
+            let children = self.world.child_stats();
             self.note_limits();
             let mut said = PartReport::default();
-            let end = PartEnd { window: part.last_window(), ticks: &part.tally.runtimes, symbols: &costs.0 };
+            let end = PartEnd {
+                window: part.last_window(),
+                ticks: &part.tally.runtimes,
+                symbols: &children.symbols,
+            };
             self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut said));
-            let mut outcome = self.course.part(part, &totals, said, &costs, self.settings);
+            let mut outcome = self.course.part(part, &totals, said, &children, self.settings);
             outcome.report.cost.steady = self.steadiness.steady();
             let mut limits = self.limits.clone();
             limits.note(Limit::Stacks, "", outcome.profile.cut());

@@ -4,8 +4,8 @@ use crate::profile::Module;
 use crate::profile::file_trait::FileTrait;
 use crate::sample::StopReason;
 
-pub(super) fn label(end: StopReason) -> &'static str {
-    match end {
+pub(super) fn label(stop_reason: StopReason) -> &'static str {
+    match stop_reason {
         StopReason::Root => "root",
         StopReason::Depth => "more than 1,024 frames, or too many memory reads",
         StopReason::BadRead => "stack not readable",
@@ -22,8 +22,8 @@ pub(super) fn label(end: StopReason) -> &'static str {
 
 /// What to do about stacks that stopped for this reason in code of this file: a sentence or two. `None` if nothing is
 /// missing.
-pub(super) fn advice(end: StopReason, file: &Module) -> Option<&'static str> {
-    Some(match end {
+pub(super) fn advice(stop_reason: StopReason, file: &Module) -> Option<&'static str> {
+    Some(match stop_reason {
         StopReason::Root | StopReason::NoUser => return None,
         StopReason::Depth => {
             "Endless recursion, or a stack built to be expensive. The root of the stack is [truncated]."
@@ -73,16 +73,15 @@ mod tests {
     #[test]
     fn each_stop_reason_has_a_label_and_advice_for_each_file() {
         let traits = FileTrait::ALL.map(|one| FileTraits::default().with(one, true));
-        for end in StopReason::ALL {
-            assert!(!label(end).is_empty(), "{end:?}");
+        for stop_reason in StopReason::ALL {
+            assert!(!label(stop_reason).is_empty(), "{stop_reason:?}");
             for traits in traits.into_iter().chain([FileTraits::default()]) {
                 let file = Module { traits, ..Module::at("/srv/x") };
-                match advice(end, &file) {
-                    Some(advice) => assert!(advice.len() > 20 && advice.ends_with('.'), "{end:?}: {advice}"),
-                    None => {
-                        assert!(matches!(end, StopReason::Root | StopReason::NoUser), "{end:?} {traits:?}");
-                    }
-                }
+                let advice = advice(stop_reason, &file);
+                let needs_none = matches!(stop_reason, StopReason::Root | StopReason::NoUser);
+                assert_eq!(advice.is_none(), needs_none, "{stop_reason:?} {traits:?}");
+                let is_sentence = |advice: &str| advice.len() > 20 && advice.ends_with('.');
+                assert!(advice.is_none_or(is_sentence), "{stop_reason:?}: {advice:?}");
             }
         }
     }
@@ -101,10 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn troubleshooting_has_each_stop_reason() {
+    fn the_table_in_troubleshooting_has_each_stop_reason() {
         let page = include_str!("../../docs/troubleshooting.md");
-        for end in StopReason::ALL.into_iter().filter(|end| *end != StopReason::Root) {
-            assert!(page.contains(label(end)), "{}", label(end));
+        let section = page.split("### All stop reasons\n").nth(1).unwrap();
+        let table = section.split("\n## ").next().unwrap();
+        for label in StopReason::ALL.map(label) {
+            assert!(table.contains(&format!("\n| `{label}` | ")), "{label}");
         }
     }
 }

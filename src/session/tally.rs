@@ -36,9 +36,9 @@ pub(super) struct EventTally {
     /// Ticks whose frames never arrived.
     pub(super) frameless: u64,
     /// Ticks by stop reason of the user stack.
-    pub(super) ends: HashMap<StopReason, u64>,
+    pub(super) stop_reasons: HashMap<StopReason, u64>,
     /// Ticks of stacks that did not reach the root, by stop reason and by the file in whose code unwinding stopped.
-    pub(super) ended_in: HashMap<(Arc<Module>, StopReason), u64>,
+    pub(super) stopped_in: HashMap<(Arc<Module>, StopReason), u64>,
 }
 
 impl EventTally {

@@ -240,7 +240,7 @@ mod tests {
         put(40, &64_u64.to_le_bytes());
         // Four sections; section 3 has their names.
         put(58, &[64, 0, 4, 0, 3, 0]);
-        let mut section = |n: usize, (name, kind, link): (u8, u32, u8), offset: u64, size: u64| {
+        let mut section = |n: usize, name: u8, kind: u32, link: u8, offset: u64, size: u64| {
             let header = 64 + n * 64;
             put(header, &[name]);
             put(header + 4, &kind.to_le_bytes());
@@ -248,9 +248,9 @@ mod tests {
             put(header + 32, &size.to_le_bytes());
             put(header + 40, &[link]);
         };
-        section(1, (1, 2, 2), 0x200, 72);
-        section(2, (0, kind, 0), offset, size);
-        section(3, (0, 3, 0), 0x300, 9);
+        section(1, 1, 2, 2, 0x200, 72);
+        section(2, 0, kind, 0, offset, size);
+        section(3, 0, 3, 0, 0x300, 9);
         // `_main` and `main` of 16 bytes, and `in` of 8.
         for (at, (name, size)) in [(0x200, (1, 0x10_u64)), (0x218, (2, 0x10)), (0x230, (4, 8))] {
             put(at, &[name, 0, 0, 0, STT_FUNC | 1 << 4, 0, 1, 0]);

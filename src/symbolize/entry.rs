@@ -1,19 +1,22 @@
-//! The code at a file's entry point. A program's entry is described like all its functions. In glibc's loader, the
-//! entry is assembler without size and description (`RTLD_START` of `sysdeps/x86_64/dl-machine.h`, up to 2.42 at
-//! least). There it is the outermost frame of each process until the program itself starts.
+//! Finds the function start for addresses in a file's entry code that no CFI covers, so that the entry of glibc's
+//! loader gets a name.
+//!
+//! A program's entry has CFI like all its functions. The entry of glibc's loader is assembler without size and CFI
+//! (`RTLD_START` of `sysdeps/x86_64/dl-machine.h`, up to 2.42 at least). This entry is the outermost frame of each
+//! process until the program itself starts.
 
 use super::elf::Elf;
 use super::extents::Extents;
 
 /// Longest code of an entry, bytes: glibc's has 61.
-const REACH: u64 = 128;
+const MAX_ENTRY_LEN: u64 = 128;
 /// Opcode of a call, as compilers and assemblers write it; the relative target follows.
 const CALL: u8 = 0xe8;
 const CALL_LEN: u64 = 5;
 
 /// Whether code at `address` may belong to the entry, by its distance from the entry point.
 pub(super) fn reaches(elf: &Elf, address: u64) -> bool {
-    elf.entry() != 0 && address.checked_sub(elf.entry()).is_some_and(|distance| distance < REACH)
+    elf.entry() != 0 && address.checked_sub(elf.entry()).is_some_and(|distance| distance < MAX_ENTRY_LEN)
 }
 
 /// The entry, if `address` is in code without description that belongs to the entry. Accepts the first byte, and the

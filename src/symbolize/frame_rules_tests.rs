@@ -2,6 +2,7 @@
 //! both lead to the same CFA, frame pointer and return address.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 use gimli::{Evaluation, EvaluationResult, Location, Value};
@@ -192,7 +193,7 @@ fn tables_of_real_libraries_say_what_their_descriptions_say() {
 
 /// A file with two functions at these addresses, which are offsets too, and the code `bytes` in front of the second
 /// one. The first function has a frame of 32 bytes at each of its addresses.
-fn two_functions(first: (u64, u64), second: (u64, u64), bytes: &[u8]) -> Vec<u8> {
+fn two_functions(first: Range<u64>, second: Range<u64>, bytes: &[u8]) -> Vec<u8> {
     const SECTIONS: usize = 0x2000;
     let mut file = vec![0x90; SECTIONS + 3 * 64];
     file[..120].fill(0);
@@ -201,13 +202,18 @@ fn two_functions(first: (u64, u64), second: (u64, u64), bytes: &[u8]) -> Vec<u8>
     // Addresses are absolute. CFA = rsp + 8, and the return address is below the CFA.
     let cie = [&[0x14, 0, 0, 0, 0, 0, 0, 0, 1][..], b"zR\0", &[1, 0x78, 16, 1, 4, 0xc, 7, 8, 0x90, 1, 0, 0]]
         .concat();
-    let fde = |before: usize, (start, end): (u64, u64), cfa: u8| {
+    let fde = |before: usize, function: &Range<u64>, cfa: u8| {
         let at = u32::try_from(before + 4).unwrap();
         let head = [28_u32.to_le_bytes(), at.to_le_bytes()].concat();
-        [&head[..], &start.to_le_bytes(), &(end - start).to_le_bytes(), &[0, 0xe, cfa, 0, 0, 0, 0, 0]]
-            .concat()
+        [
+            &head[..],
+            &function.start.to_le_bytes(),
+            &(function.end - function.start).to_le_bytes(),
+            &[0, 0xe, cfa, 0, 0, 0, 0, 0],
+        ]
+        .concat()
     };
-    let frames = [cie.clone(), fde(cie.len(), first, 32), fde(cie.len() + 32, second, 8)].concat();
+    let frames = [cie.clone(), fde(cie.len(), &first, 32), fde(cie.len() + 32, &second, 8)].concat();
     put(0, b"\x7fELF\x02\x01\x01");
     put(18, &[62, 0]);
     put(32, &64_u64.to_le_bytes());
@@ -224,7 +230,7 @@ fn two_functions(first: (u64, u64), second: (u64, u64), bytes: &[u8]) -> Vec<u8>
     }
     put(0x300, b"\0.eh_frame\0");
     put(0x400, &frames);
-    put(usize::try_from(second.0).unwrap() - bytes.len(), bytes);
+    put(usize::try_from(second.start).unwrap() - bytes.len(), bytes);
     file
 }
 
@@ -232,15 +238,15 @@ fn two_functions(first: (u64, u64), second: (u64, u64), bytes: &[u8]) -> Vec<u8>
 fn a_mark_before_a_description_belongs_to_the_function_behind_it() {
     let frame = |n| Rule::Frame { cfa: Cfa::Sp(n), fp: Fp::Same };
     let endbr = [0xf3, 0x0f, 0x1e, 0xfa];
-    let marked = table_of_bytes(two_functions((0x1000, 0x10fa), (0x1104, 0x1200), &endbr)).unwrap();
+    let marked = table_of_bytes(two_functions(0x1000..0x10fa, 0x1104..0x1200, &endbr)).unwrap();
     let rules = [0x10f9, 0x10ff, 0x1100, 0x1103, 0x1104].map(|offset| marked.rule(offset));
     assert_eq!(rules, [frame(32), frame(32), frame(8), frame(8), frame(8)]);
-    let plain = table_of_bytes(two_functions((0x1000, 0x10fa), (0x1104, 0x1200), &[0x90; 4])).unwrap();
+    let plain = table_of_bytes(two_functions(0x1000..0x10fa, 0x1104..0x1200, &[0x90; 4])).unwrap();
     assert_eq!((plain.rule(0x1103), plain.rule(0x1104)), (frame(32), frame(8)), "padding");
 }
 
 /// Fields of the ELF-64 header: `e_shoff`; then size and number of the section headers, and the index of the names.
-const SECTION_HEADERS: [std::ops::Range<usize>; 2] = [0x28..0x30, 0x3a..0x40];
+const SECTION_HEADERS: [Range<usize>; 2] = [0x28..0x30, 0x3a..0x40];
 
 #[test]
 fn section_headers_are_not_needed_and_not_believed_against_the_program_headers() {

@@ -59,10 +59,7 @@ impl JavaSource for JavaMemory {
         let asked = lookups.iter().map(|l| MethodQuery { method: l.method, bcp: l.bcp, at: MonoNs(l.from) });
         let mut names = NameAnswersBuilder::default();
         for answer in self.code.interpreted(&asked.collect::<Vec<_>>()) {
-            let answer = answer.map(|frame| vec![name(&frame, &mut names)]).map_err(|miss| match miss {
-                VmMiss::Moved => UnknownReason::MethodGone,
-                other => why(other),
-            });
+            let answer = answer.map(|frame| vec![name(&frame, &mut names)]).map_err(why);
             if !names.answer(answer) {
                 break;
             }
@@ -77,9 +74,10 @@ impl JavaSource for JavaMemory {
 
 fn why(miss: VmMiss) -> UnknownReason {
     match miss {
-        VmMiss::None => UnknownReason::NoCode,
-        VmMiss::Moved => UnknownReason::CodeMoved,
-        VmMiss::Gone => UnknownReason::ProcessGone,
-        VmMiss::Nonsense => UnknownReason::BadMemory,
+        VmMiss::NoCode => UnknownReason::NoCode,
+        VmMiss::CodeMoved => UnknownReason::CodeMoved,
+        VmMiss::MethodGone => UnknownReason::MethodGone,
+        VmMiss::ProcessGone => UnknownReason::ProcessGone,
+        VmMiss::BadMemory => UnknownReason::BadMemory,
     }
 }

@@ -9,7 +9,7 @@ use super::frames::{FrameChain, FrameInterner, unknown};
 use super::message::{JitPc, NameAnswers, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
 use super::perfmap::MAX_STEPS;
 use super::place::AddressSpaces;
-use crate::limits::{Limit, LimitsMet};
+use crate::limits::{Limit, ReachedLimits};
 use crate::process::{Ancestor, OpenRefusal, Unopened};
 use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId};
@@ -234,12 +234,12 @@ impl JitMaps {
     }
 
     /// How much of each map was left out.
-    pub(crate) fn limits(&self) -> LimitsMet {
-        let mut met = LimitsMet::default();
+    pub(crate) fn limits(&self) -> ReachedLimits {
+        let mut reached = ReachedLimits::default();
         for (writer, map) in &self.maps {
-            met.note(Limit::PerfMap, &format!("process {}", writer.tgid()), map.facts.left_out);
+            reached.note(Limit::PerfMap, &format!("process {}", writer.tgid()), map.facts.left_out);
         }
-        met
+        reached
     }
 
     fn open(

@@ -179,7 +179,7 @@ impl JvmNames {
     }
 
     /// Makes the workers read the new records of logs, and check the memory of JVMs that ran.
-    pub(crate) fn read_logs(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
+    pub(crate) fn refresh_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
         let now = MonoNs::now();
         let due = |(key, followed): (&FollowedKey, &Followed)| {
             followed.is_due(ran.contains(&key.0), now).then_some(*key)
@@ -187,8 +187,8 @@ impl JvmNames {
         let keys: Vec<FollowedKey> = self.followed.iter().filter_map(due).collect();
         for key in keys {
             // Try once more if the worker was lost. The next one reads everything again from the start.
-            if !self.read_log(key) {
-                self.read_log(key);
+            if !self.refresh(key) {
+                self.refresh(key);
             }
             self.bound_logs();
         }
@@ -265,7 +265,7 @@ impl JvmNames {
         let key = (id, JvmData::Memory);
         let mut names = Vec::with_capacity(numbers.len());
         for numbers in numbers.chunks(BATCH) {
-            if !self.is_given(key) && !self.read_log(key) {
+            if !self.is_given(key) && !self.refresh(key) {
                 break;
             }
             let Some(jvm) = self.followed.get(&key).map(|followed| followed.number) else { break };
@@ -341,7 +341,7 @@ impl JvmNames {
         key: FollowedKey,
         request: impl FnOnce(u64) -> WorkerRequest,
     ) -> Option<NameAnswers> {
-        if !self.is_given(key) && !self.read_log(key) {
+        if !self.is_given(key) && !self.refresh(key) {
             return None;
         }
         let number = self.followed.get(&key)?.number;
@@ -377,7 +377,7 @@ impl JvmNames {
     }
 
     /// Gives the source to the worker if needed, and makes the worker read it. Returns false if the worker was lost.
-    fn read_log(&mut self, key: FollowedKey) -> bool {
+    fn refresh(&mut self, key: FollowedKey) -> bool {
         let given = self.is_given(key);
         let Some(followed) = self.followed.get(&key) else { return true };
         let request = followed.reading(given, self.raw);

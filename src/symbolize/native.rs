@@ -185,7 +185,9 @@ impl Native {
         };
         let outer =
             NativeFunction { kind, called, file: own.file.map(|file| clean_path(&file)), line: own.line };
-        Ok(std::iter::once(outer).chain(inlined.into_iter().filter_map(inlined_function)).collect())
+        Ok(std::iter::once(outer)
+            .chain(inlined.into_iter().filter_map(|(name, at)| inlined_function(&name, at)))
+            .collect())
     }
 
     /// Whether two addresses are in one function by call frame information.
@@ -302,7 +304,7 @@ fn called(raw: &[u8]) -> (Called, Kind) {
 }
 
 /// An inlined function without a name is left out: the line in its caller is known.
-fn inlined_function((name, at): (String, SourceLocation)) -> Option<NativeFunction> {
+fn inlined_function(name: &str, at: SourceLocation) -> Option<NativeFunction> {
     let (name, _) = Some(name).filter(|name| !name.is_empty()).map(|name| demangle(name.as_bytes()))?;
     Some(NativeFunction {
         kind: Kind::NativeInlined,

@@ -24,7 +24,7 @@ use super::method_cache::MethodAt;
 use super::place::{AddressSpaces, CodePlace};
 use super::vdso;
 use super::walk::{LastWalk, Named, Unfolding, Walk};
-use crate::limits::LimitsMet;
+use crate::limits::ReachedLimits;
 use crate::process::FileId;
 use crate::profile::{Frame, Kind, UnknownReason};
 use crate::sample::{MonoNs, ProcessId, Stack, StopReason, UserWord};
@@ -131,10 +131,10 @@ impl Symbolizer {
     }
 
     /// Reads the new records of the followed JVMs' logs, and checks the known code in the memory of JVMs that `ran`.
-    /// Call this before [`symbolize`](Self::symbolize), for all processes that the stacks belong to, when their code
-    /// has had time to be logged.
-    pub fn read_logs(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
-        self.jvms.read_logs(ran)
+    /// Call this after each window, before [`symbolize`](Self::symbolize): `ran` are all processes that the stacks
+    /// belong to. Their agents must have had time to log their code.
+    pub fn refresh_jvm_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
+        self.jvms.refresh_sources(ran)
     }
 
     /// The followed JVMs, whose memory also has the names of their threads.
@@ -182,7 +182,7 @@ impl Symbolizer {
 
     /// Limits that were reached, and how much was left out, for processes that are still known.
     #[must_use]
-    pub fn limits(&self) -> LimitsMet {
+    pub fn limits(&self) -> ReachedLimits {
         self.jit.limits()
     }
 

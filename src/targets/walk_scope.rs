@@ -8,8 +8,8 @@ use crate::process::Processes;
 /// Which processes' user stacks may be unwound.
 #[derive(Clone, Debug)]
 pub(crate) enum WalkScope {
-    /// None: no user frames are wanted.
-    Nobody,
+    /// No user frames are wanted.
+    None,
     All,
     /// Those in chosen cgroups.
     Groups,
@@ -22,7 +22,7 @@ impl WalkScope {
     /// `launched` is the process that was started to be profiled.
     pub(crate) fn of(settings: &Settings, launched: Option<u32>) -> WalkScope {
         match &settings.target {
-            _ if !settings.user => WalkScope::Nobody,
+            _ if !settings.user => WalkScope::None,
             Target::All => WalkScope::All,
             Target::Groups(_) => WalkScope::Groups,
             Target::Pids(tgids) if settings.children => WalkScope::Families(tgids.clone()),
@@ -35,7 +35,7 @@ impl WalkScope {
     /// Whether user stacks of this process may be unwound.
     pub(crate) fn includes(&self, tgid: u32, processes: &Processes, groups: &Groups) -> bool {
         match self {
-            WalkScope::Nobody => false,
+            WalkScope::None => false,
             WalkScope::All => true,
             WalkScope::Groups => groups.hold(tgid),
             WalkScope::These(tgids) => tgids.contains(&tgid),

@@ -7,7 +7,7 @@ mod whole_names;
 mod window;
 
 pub(crate) use readiness::{NameDelay, Readiness};
-pub(crate) use shared::World;
+pub(crate) use shared::{ChildStats, World};
 pub(crate) use stage::{PartEnd, PartReport, RuntimeTicks, Stage};
 pub(crate) use whole_names::Thread;
 pub(crate) use window::{WindowEnd, WindowStacks};

@@ -10,7 +10,7 @@ use anyhow::Context;
 use super::readiness::Readiness;
 use super::whole_names::WholeNames;
 use super::window::WindowStacks;
-use crate::limits::LimitsMet;
+use crate::limits::ReachedLimits;
 use crate::plan::{Settings, Target};
 use crate::process::opener::OpenersCost;
 use crate::process::{self, Processes, Which, comm};
@@ -20,6 +20,12 @@ use crate::targets::WalkScope;
 use crate::targets::containers::Containers;
 use crate::targets::groups::Groups;
 use crate::unwind::HotSpot;
+
+/// The work and the cost of the symbol workers and openers so far.
+pub(crate) struct ChildStats {
+    pub(crate) symbols: Stats,
+    pub(crate) openers: OpenersCost,
+}
 
 pub(crate) struct World {
     pub(crate) processes: Processes,
@@ -102,15 +108,14 @@ impl World {
         if name.is_empty() { format!("[pid {}]", stack.key.process.tgid) } else { name }
     }
 
-    /// What symbolizing did, and what symbolizing and opening files cost so far.
-    pub(crate) fn costs(&self) -> (Stats, OpenersCost) {
-        (self.symbolizer.stats(), self.processes.openers_cost())
+    pub(crate) fn child_stats(&self) -> ChildStats {
+        ChildStats { symbols: self.symbolizer.stats(), openers: self.processes.openers_cost() }
     }
 
     /// What limits left out of processes and files.
-    pub(crate) fn limits(&self) -> LimitsMet {
-        let mut met = self.processes.limits();
-        met.merge(self.symbolizer.limits());
-        met
+    pub(crate) fn limits(&self) -> ReachedLimits {
+        let mut reached = self.processes.limits();
+        reached.merge(self.symbolizer.limits());
+        reached
     }
 }

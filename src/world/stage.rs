@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::shared::World;
 use super::window::{WindowEnd, WindowStacks};
-use crate::limits::LimitsMet;
+use crate::limits::ReachedLimits;
 use crate::plan::Control;
 use crate::process::ProcessEvent;
 use crate::profile::report::{GroupReport, JvmReport};
@@ -41,7 +41,7 @@ pub(crate) trait Stage {
     fn report(&mut self, _: &mut World, _: &PartEnd<'_>, _: &mut PartReport) {}
 
     /// Adds what the stage left out because of a limit.
-    fn limits(&self, _: &mut LimitsMet) {}
+    fn limits(&self, _: &mut ReachedLimits) {}
 
     /// Whether the stage has work for the next [`Stage::on_tick`].
     fn has_work(&self) -> bool {

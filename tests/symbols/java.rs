@@ -126,7 +126,7 @@ fn inlined_chains_stubs_and_code_nobody_named() {
     log.record(RecordType::Stub, |out| encode::stub(out, &head, b"StubRoutines (1)"));
     let mut symbolizer = start();
     symbolizer.follow_jvm(JVM, followed(log.reader()));
-    let read = symbolizer.read_logs(&HashSet::new());
+    let read = symbolizer.refresh_jvm_sources(&HashSet::new());
     assert_eq!((read[0].0, read[0].1.records, read[0].1.code), (JVM, 6, 3));
 
     let frames = at(&mut symbolizer, UserWord::Leaf(CODE + 1), 20);
@@ -161,14 +161,14 @@ fn an_address_is_named_after_its_owner_at_the_time() {
     log.load(0, SECOND, CODE, &[old]);
     let mut symbolizer = start();
     symbolizer.follow_jvm(JVM, followed(log.reader()));
-    symbolizer.read_logs(&HashSet::new());
+    symbolizer.refresh_jvm_sources(&HashSet::new());
     let word = UserWord::Leaf(CODE + 1);
     assert_eq!(names(&at(&mut symbolizer, word, 20)), ["p.Old.m"]);
     assert_eq!(names(&at(&mut symbolizer, word, 30)), ["p.Old.m"]);
     // Now other code replaces this code: the cached name is used no more, and the past stays as it was.
     log.unload(10 * SECOND, CODE);
     log.load(0, 10 * SECOND + SECOND / 5, CODE, &[new]);
-    symbolizer.read_logs(&HashSet::new());
+    symbolizer.refresh_jvm_sources(&HashSet::new());
     for _ in 0..2 {
         assert_eq!(names(&at(&mut symbolizer, word, 40)), ["p.Old.m"]);
         assert_eq!(names(&at(&mut symbolizer, word, 130)), ["p.New.m"]);
@@ -226,7 +226,7 @@ fn stacks_that_share_their_root_are_named_as_each_by_itself() {
     let started = |log: &Log| {
         let mut symbolizer = start();
         symbolizer.follow_jvm(JVM, followed(log.reader()));
-        symbolizer.read_logs(&HashSet::new());
+        symbolizer.refresh_jvm_sources(&HashSet::new());
         symbolizer
     };
     let mut space = Space::default();
@@ -275,7 +275,7 @@ fn a_lost_worker_reads_the_log_again() {
     log.load(code_flag::REPLAYED, SECOND, CODE + 0x1000, &[method]);
     let mut symbolizer = start();
     symbolizer.follow_jvm(JVM, followed(log.reader()));
-    symbolizer.read_logs(&HashSet::new());
+    symbolizer.refresh_jvm_sources(&HashSet::new());
     assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(CODE + 1), 20)), ["p.C.m"]);
     let pid = i32::try_from(symbolizer.java_worker_pid().unwrap()).unwrap();
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
@@ -297,7 +297,7 @@ fn what_was_read_is_given_back() {
     let before = log.file.metadata().unwrap().blocks();
     let mut symbolizer = start();
     symbolizer.follow_jvm(JVM, JvmLog { consume: true, ..followed(log.reader()) });
-    let read = symbolizer.read_logs(&HashSet::new())[0].1;
+    let read = symbolizer.refresh_jvm_sources(&HashSet::new())[0].1;
     assert_eq!(read.read_to, log.end);
     let after = log.file.metadata().unwrap().blocks();
     assert!(before > 100 && after <= 16, "{before} blocks, then {after}");
@@ -306,7 +306,7 @@ fn what_was_read_is_given_back() {
     assert_eq!(u64::from_le_bytes(consumed), log.end);
     // More records follow, and all code is known.
     log.load(0, SECOND, CODE + 0x80_0000, &[method]);
-    symbolizer.read_logs(&HashSet::new());
+    symbolizer.refresh_jvm_sources(&HashSet::new());
     for start in [CODE, CODE + 999 * u64::from(SIZE), CODE + 0x80_0000] {
         assert_eq!(&*at(&mut symbolizer, UserWord::Leaf(start + 1), 20)[0].name, "p.C.m");
     }
@@ -322,7 +322,7 @@ fn code_that_was_read_from_the_code_cache_has_its_name_until_the_log_says_otherw
     log.load(0, 3 * SECOND, CODE, &method);
     let mut symbolizer = start();
     symbolizer.follow_jvm(JVM, JvmLog { blobs, ..followed(log.reader()) });
-    symbolizer.read_logs(&HashSet::new());
+    symbolizer.refresh_jvm_sources(&HashSet::new());
     for (place, tenths) in [(CODE + 0x1001, 10), (CODE + 0x1001, 90), (CODE + 1, 20)] {
         let frames = at(&mut symbolizer, UserWord::Leaf(place), tenths);
         assert_eq!(
@@ -347,7 +347,7 @@ fn garbage_and_an_endless_log_are_cut() {
     for log in [&garbage, &endless] {
         symbolizer.follow_jvm(JVM, followed(log.reader()));
         for _ in 0..3 {
-            symbolizer.read_logs(&HashSet::new());
+            symbolizer.refresh_jvm_sources(&HashSet::new());
         }
         let frames = at(&mut symbolizer, UserWord::Leaf(CODE), 20);
         assert!(
@@ -357,7 +357,7 @@ fn garbage_and_an_endless_log_are_cut() {
     }
     let no_log = tempfile::tempfile().unwrap();
     symbolizer.follow_jvm(JVM, followed(no_log));
-    assert!(!symbolizer.read_logs(&HashSet::new())[0].1.readable);
+    assert!(!symbolizer.refresh_jvm_sources(&HashSet::new())[0].1.readable);
     assert_eq!(symbolizer.stats().worker_lost, 0);
 }
 
@@ -369,7 +369,7 @@ fn a_jvm_without_agent_is_told_apart() {
     symbolizer.note_jvm(JVM);
     assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::NoAgent));
     symbolizer.follow_jvm(JVM, followed(Log::new().reader()));
-    symbolizer.read_logs(&HashSet::new());
+    symbolizer.refresh_jvm_sources(&HashSet::new());
     assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::NotLogged));
     symbolizer.forget(JVM);
     assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::AnonymousCode));

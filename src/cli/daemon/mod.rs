@@ -277,10 +277,30 @@ mod tests {
             ("api = \"0.0.0.0:80\"", "set token-file"),
             ("metrics = \"here\"", "metrics here: expected an address"),
             ("pyroscope-url = \"ftp://x\"", "pyroscope-url ftp://x"),
-            ("otlp-url = \"http://x\"\notlp-user = \"u\"", "otlp: set either token-file"),
+            (
+                "otlp-url = \"http://x\"\notlp-user = \"u\"",
+                "sink otlp: set otlp-token-file, or both otlp-user and otlp-password-file",
+            ),
             ("otlp-url = \"http://x\"\notlp-protocol = \"udp\"", "use http or grpc"),
-            ("[[sink]]\nurl = \"http://x\"", "there are pyroscope, otlp-http, otlp-grpc"),
-            ("[[sink]]\ntype = \"pyroscope\"\nurl = \"x\"", "pyroscope-url x: expected a URL"),
+            ("[[sink]]\nurl = \"http://x\"", "sink: set type to one of pyroscope, otlp-http, otlp-grpc"),
+            (
+                "[[sink]]\nname = \"prod\"\ntype = \"x\"",
+                "sink prod: unknown type \"x\"; known types are pyroscope",
+            ),
+            ("[[sink]]\ntype = \"pyroscope\"", "sink pyroscope: set url"),
+            ("[[sink]]\ntype = \"pyroscope\"\nurl = \"x\"", "sink pyroscope: url x: expected a URL"),
+            (
+                "[[sink]]\nname = \"prod\"\ntype = \"pyroscope\"\nurl = \"http://x\"\nuser = \"u\"",
+                "sink prod: set token-file, or both user and password-file",
+            ),
+            (
+                "[[sink]]\nname = \"prod\"\ntype = \"pyroscope\"\nurl = \"http://x\"\nlabels = [\"y\"]",
+                "sink prod: labels y: expected NAME=VALUE",
+            ),
+            (
+                "[[sink]]\nname = \"prod\"\ntype = \"pyroscope\"\nurl = \"http://x\"\nspool-size = \"much\"",
+                "sink prod: spool-size much: expected a size",
+            ),
             ("[[sink]]\nname = \"a/b\"\ntype = \"pyroscope\"\nurl = \"http://x\"", "sink a/b: use letters"),
             ("[[sink]]\nuri = \"http://x\"", "FILE: sink: unknown field `uri`"),
             (

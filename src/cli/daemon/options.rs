@@ -14,26 +14,25 @@ use crate::sample::Event;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub(super) struct SinkOptions {
-    /// Its name among all; that of its kind, if none is given.
+    /// Unique name; the default is the type.
     pub(super) name: Option<String>,
-    /// What it speaks: `pyroscope`, `otlp-http` or `otlp-grpc`.
+    /// `pyroscope`, `otlp-http` or `otlp-grpc`.
     #[serde(rename = "type")]
     pub(super) protocol: String,
-    /// Where it is.
     pub(super) url: String,
-    /// File of the bearer token for it.
+    /// File with the bearer token.
     pub(super) token_file: Option<PathBuf>,
     /// User of basic authentication.
     pub(super) user: Option<String>,
-    /// File of the user's password.
+    /// File with the user's password.
     pub(super) password_file: Option<PathBuf>,
     /// Certificates to trust instead of the host's.
     pub(super) ca_file: Option<PathBuf>,
     /// Tenant (X-Scope-OrgID).
     pub(super) tenant: Option<String>,
-    /// Labels of what is pushed to it, NAME=VALUE, beside those of all sinks.
+    /// Labels (NAME=VALUE) beside those of all sinks.
     pub(super) labels: Vec<String>,
-    /// Disk space for what waits for it.
+    /// Disk space of the spool.
     pub(super) spool_size: Option<String>,
 }
 

@@ -1,7 +1,6 @@
 //! Sinks: a `[[sink]]` table of the settings, or the flags of one protocol, which are a shorthand for such a table.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
 
 use super::options::{Options, SinkOptions};
 use super::value::{pair, size, valid_url};
@@ -14,15 +13,23 @@ struct Common {
     spool_bytes: u64,
 }
 
+/// Settings of one sink.
+struct SinkSource {
+    options: SinkOptions,
+    /// The prefix of the sink's flags and settings, such as `otlp`; `None` for a `[[sink]]` table.
+    flags: Option<&'static str>,
+}
+
 /// All sinks; those of flags come first.
 pub(super) fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
     let common = Common {
-        labels: labels(options.labels.iter().flatten())?,
+        labels: labels("labels", options.labels.iter().flatten())?,
         spool_bytes: size("spool-size", options.spool_size.as_deref().unwrap_or("64MiB"))?,
     };
     let mut names = HashSet::new();
     let mut configs = Vec::new();
-    for sink in pyroscope(options).into_iter().chain(otlp(options)?).chain(options.sink.iter().cloned()) {
+    let tables = options.sink.iter().map(|table| SinkSource { options: table.clone(), flags: None });
+    for sink in pyroscope(options).into_iter().chain(otlp(options)?).chain(tables) {
         let config = sink.config(&common)?;
         if !names.insert(config.name.clone()) {
             return Err(Failure::usage(format!(
@@ -35,8 +42,8 @@ pub(super) fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
     Ok(configs)
 }
 
-fn pyroscope(options: &Options) -> Option<SinkOptions> {
-    Some(SinkOptions {
+fn pyroscope(options: &Options) -> Option<SinkSource> {
+    let options = SinkOptions {
         name: Some("pyroscope".to_owned()),
         protocol: Protocol::Pyroscope.name().to_owned(),
         url: options.pyroscope_url.clone()?,
@@ -46,17 +53,18 @@ fn pyroscope(options: &Options) -> Option<SinkOptions> {
         ca_file: options.pyroscope_ca_file.clone(),
         tenant: options.pyroscope_tenant.clone(),
         ..SinkOptions::default()
-    })
+    };
+    Some(SinkSource { options, flags: Some("pyroscope") })
 }
 
-fn otlp(options: &Options) -> Result<Option<SinkOptions>, Failure> {
+fn otlp(options: &Options) -> Result<Option<SinkSource>, Failure> {
     let Some(url) = options.otlp_url.clone() else { return Ok(None) };
     let protocol = match options.otlp_protocol.as_deref() {
         None | Some("http") => Protocol::OtlpHttp,
         Some("grpc") => Protocol::OtlpGrpc,
         Some(other) => return Err(Failure::usage(format!("otlp-protocol {other}: use http or grpc"))),
     };
-    Ok(Some(SinkOptions {
+    let options = SinkOptions {
         name: Some("otlp".to_owned()),
         protocol: protocol.name().to_owned(),
         url,
@@ -65,44 +73,73 @@ fn otlp(options: &Options) -> Result<Option<SinkOptions>, Failure> {
         password_file: options.otlp_password_file.clone(),
         ca_file: options.otlp_ca_file.clone(),
         ..SinkOptions::default()
-    }))
+    };
+    Ok(Some(SinkSource { options, flags: Some("otlp") }))
 }
 
-impl SinkOptions {
+impl SinkSource {
     fn config(self, common: &Common) -> Result<SinkConfig, Failure> {
-        let known = || Protocol::ALL.map(Protocol::name).join(", ");
-        let protocol = Protocol::named(&self.protocol).ok_or_else(|| {
-            Failure::usage(format!("sink: type \"{}\": there are {}", self.protocol, known()))
-        })?;
-        let name = self.name.unwrap_or_else(|| self.protocol.clone());
+        let SinkSource { options, flags } = self;
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        if name.is_empty() || !name.chars().all(fits) {
+        if let Some(name) = options.name.as_deref().filter(|name| name.is_empty() || !name.chars().all(fits))
+        {
             return Err(Failure::usage(format!("sink {name}: use letters, digits, - and _ only")));
         }
+        let protocol = protocol(&options)?;
+        let name = options.name.unwrap_or_else(|| protocol.name().to_owned());
+        // How messages name one of this sink's settings.
+        let setting = |key: &str| match flags {
+            Some(prefix) => format!("{prefix}-{key}"),
+            None => format!("sink {name}: {key}"),
+        };
+        if flags.is_none() && options.url.is_empty() {
+            return Err(Failure::usage(format!("sink {name}: set url, such as https://host:port")));
+        }
         let mut all = common.labels.clone();
-        all.extend(labels(&self.labels)?);
+        all.extend(labels(&setting("labels"), &options.labels)?);
+        let auth = match (options.token_file, options.user, options.password_file) {
+            (None, None, None) => Auth::None,
+            (Some(token), None, None) => Auth::Bearer(token),
+            (None, Some(user), Some(password)) => Auth::Basic(user, password),
+            _ => {
+                let prefix = flags.map(|prefix| format!("{prefix}-")).unwrap_or_default();
+                return Err(Failure::usage(format!(
+                    "sink {name}: set {prefix}token-file, or both {prefix}user and {prefix}password-file"
+                )));
+            }
+        };
         Ok(SinkConfig {
             protocol,
-            url: valid_url(&format!("{name}-url"), &self.url)?,
-            auth: auth(&name, (self.token_file, self.user, self.password_file))?,
-            trust: Trust { ca_file: self.ca_file, name: None },
-            tenant: self.tenant,
+            url: valid_url(&setting("url"), &options.url)?,
+            auth,
+            trust: Trust { ca_file: options.ca_file, name: None },
+            tenant: options.tenant,
             labels: all,
-            spool_bytes: self.spool_size.map_or(Ok(common.spool_bytes), |text| size("spool-size", &text))?,
+            spool_bytes: match &options.spool_size {
+                Some(text) => size(&setting("spool-size"), text)?,
+                None => common.spool_bytes,
+            },
             name,
         })
     }
 }
 
-fn labels<'a>(texts: impl IntoIterator<Item = &'a String>) -> Result<BTreeMap<String, String>, Failure> {
-    texts.into_iter().map(|text| pair("labels", text)).collect()
+/// The protocol that a sink's `type` names.
+fn protocol(options: &SinkOptions) -> Result<Protocol, Failure> {
+    Protocol::named(&options.protocol).ok_or_else(|| {
+        let sink = options.name.as_ref().map_or_else(|| "sink".to_owned(), |name| format!("sink {name}"));
+        let known = Protocol::ALL.map(Protocol::name).join(", ");
+        Failure::usage(match options.protocol.as_str() {
+            "" => format!("{sink}: set type to one of {known}"),
+            other => format!("{sink}: unknown type \"{other}\"; known types are {known}"),
+        })
+    })
 }
 
-fn auth(sink: &str, given: (Option<PathBuf>, Option<String>, Option<PathBuf>)) -> Result<Auth, Failure> {
-    match given {
-        (None, None, None) => Ok(Auth::None),
-        (Some(token), None, None) => Ok(Auth::Bearer(token)),
-        (None, Some(user), Some(password)) => Ok(Auth::Basic(user, password)),
-        _ => Err(Failure::usage(format!("{sink}: set either token-file, or user and password-file"))),
-    }
+/// The labels of the setting `name`.
+fn labels<'a>(
+    name: &str,
+    texts: impl IntoIterator<Item = &'a String>,
+) -> Result<BTreeMap<String, String>, Failure> {
+    texts.into_iter().map(|text| pair(name, text)).collect()
 }

@@ -19,13 +19,16 @@ const ANY_PADDING: GeneralPurpose = GeneralPurpose::new(
 /// The type URL of `RetryInfo` in the details.
 const TYPE: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
-/// The messages of google/rpc/status.proto and error_details.proto, and of google/protobuf, with their tags.
+// The messages below have only the fields that are read here.
+
+/// `google.rpc.Status` (google/rpc/status.proto).
 #[derive(Clone, PartialEq, Message)]
 struct Status {
     #[prost(message, repeated, tag = "3")]
     details: Vec<Any>,
 }
 
+/// `google.protobuf.Any` (google/protobuf/any.proto).
 #[derive(Clone, PartialEq, Message)]
 struct Any {
     #[prost(string, tag = "1")]
@@ -34,12 +37,14 @@ struct Any {
     value: Vec<u8>,
 }
 
+/// `google.rpc.RetryInfo` (google/rpc/error_details.proto).
 #[derive(Clone, PartialEq, Message)]
 struct RetryInfo {
     #[prost(message, optional, tag = "1")]
     retry_delay: Option<Delay>,
 }
 
+/// `google.protobuf.Duration` (google/protobuf/duration.proto).
 #[derive(Clone, PartialEq, Message)]
 struct Delay {
     #[prost(int64, tag = "1")]
@@ -48,8 +53,8 @@ struct Delay {
     nanos: i32,
 }
 
-/// Parses the delay before a retry from the header or trailer `grpc-status-details-bin`; `None` if the status does not
-/// invite a retry.
+/// Parses the delay before a retry from the header or trailer `grpc-status-details-bin`. `None` without `RetryInfo`:
+/// gRPC status 8 then means that the request is too large (`push/outcome.rs`). A `RetryInfo` without a delay is zero.
 pub(super) fn delay(details: &str) -> Option<Duration> {
     let status = Status::decode(ANY_PADDING.decode(details).ok()?.as_slice()).ok()?;
     let info = status.details.iter().find(|any| any.type_url == TYPE)?;

@@ -73,10 +73,10 @@ fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Resul
     let parts: Vec<otlp::ResourceView<'_>> = views
         .iter()
         .flat_map(|view| service::split(view, Service::as_resource))
-        .map(|(Service { name, attributes }, part)| {
+        .map(|(Service { name, attributes }, view)| {
             let own = attributes.into_iter().map(|(key, text)| (key.to_owned(), text.to_string()));
             let name = ("service.name".to_owned(), name.to_string());
-            (common.iter().cloned().chain([name]).chain(own).collect(), part)
+            otlp::ResourceView { attributes: common.iter().cloned().chain([name]).chain(own).collect(), view }
         })
         .collect();
     let pack = |request: Vec<u8>| {

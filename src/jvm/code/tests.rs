@@ -63,7 +63,7 @@ impl Log {
     }
 
     /// Code whose record at 0x10 is (root @ 1), at 0x20 (root @ 8, inlined @ 2), and at 0x30 (root @ 9).
-    fn load(&mut self, seconds: u64, replayed: bool, (start, size): (u64, u32), root: u64, inlined: u64) {
+    fn load(&mut self, seconds: u64, replayed: bool, start: u64, size: u32, root: u64, inlined: u64) {
         let head = self.head(seconds, replayed, start, size);
         self.append(RecordType::Load, |out| {
             head.write(out);
@@ -85,7 +85,7 @@ impl Log {
         self.append(RecordType::Unload, |out| encode::unload(out, seconds * SECOND, sequence, start));
     }
 
-    fn stub(&mut self, (start, size): (u64, u32), name: &str) {
+    fn stub(&mut self, start: u64, size: u32, name: &str) {
         let head = self.head(1, true, start, size);
         self.append(RecordType::Stub, |out| encode::stub(out, &head, name.as_bytes()));
     }
@@ -111,8 +111,8 @@ fn ok(name: &str) -> Result<String, Miss> {
 fn what_was_asked_before_changes_no_answer() {
     let mut log = Log::new();
     let (outer, inner) = (log.method("outer"), log.method("inner"));
-    log.load(2, false, (CODE, 0x40), outer, inner);
-    log.load(2, false, (CODE + 0x40, 0x40), inner, outer);
+    log.load(2, false, CODE, 0x40, outer, inner);
+    log.load(2, false, CODE + 0x40, 0x40, inner, outer);
     let timeline = log.timeline();
     let at = MonoNs(3 * SECOND);
     let addresses = || CODE..=CODE + 0x90;
@@ -129,7 +129,7 @@ fn what_was_asked_before_changes_no_answer() {
 fn an_address_belongs_to_the_record_at_or_above_it() {
     let mut log = Log::new();
     let (outer, inner) = (log.method("outer"), log.method("inner"));
-    log.load(2, false, (CODE, 0x40), outer, inner);
+    log.load(2, false, CODE, 0x40, outer, inner);
     let timeline = log.timeline();
     let see = |pc: u64, leaf: bool| -> Vec<(String, FrameKind, u32, Option<u32>)> {
         let found = timeline.lookup(CODE + pc, leaf, MonoNs(3 * SECOND)).unwrap();
@@ -157,9 +157,9 @@ fn an_address_belongs_to_the_record_at_or_above_it() {
 fn an_address_has_one_owner_after_the_other() {
     let mut log = Log::new();
     let (first, second) = (log.method("first"), log.method("second"));
-    log.load(2, false, (CODE, 0x40), first, first);
+    log.load(2, false, CODE, 0x40, first, first);
     log.unload(5, CODE);
-    log.load(5, false, (CODE - 0x10, 0x40), second, second);
+    log.load(5, false, CODE - 0x10, 0x40, second, second);
     let timeline = log.timeline();
     assert_eq!(root(&timeline, CODE, 10), ok("a.B.first"), "told late: owned from the start");
     assert_eq!(root(&timeline, CODE, 40), ok("a.B.first"));
@@ -174,9 +174,9 @@ fn an_address_has_one_owner_after_the_other() {
 fn what_came_much_later_was_not_there_yet() {
     let mut log = Log::new();
     let (first, second) = (log.method("first"), log.method("second"));
-    log.load(2, false, (CODE, 0x40), first, first);
+    log.load(2, false, CODE, 0x40, first, first);
     log.unload(5, CODE);
-    log.load(6, false, (CODE, 0x40), second, second);
+    log.load(6, false, CODE, 0x40, second, second);
     let timeline = log.timeline();
     assert_eq!(root(&timeline, CODE, 49), ok("a.B.first"), "both are told late by the same at most");
     assert_eq!(root(&timeline, CODE, 54), ok("a.B.second"));
@@ -188,9 +188,9 @@ fn what_is_true_of_both_is_told_if_either_may_have_run() {
     let mut log = Log::new();
     let (outer, inner, other) = (log.method("outer"), log.method("inner"), log.method("other"));
     let again = log.method("outer");
-    log.load(2, false, (CODE, 0x40), outer, inner);
+    log.load(2, false, CODE, 0x40, outer, inner);
     log.unload(5, CODE);
-    log.load(5, false, (CODE - 0x10, 0x40), again, other);
+    log.load(5, false, CODE - 0x10, 0x40, again, other);
     let timeline = log.timeline();
     let see = |pc: u64, tenths: u64| -> Result<Vec<(String, u32, Option<u32>)>, Miss> {
         let found = timeline.lookup(CODE + pc, true, MonoNs(tenths * SECOND / 10))?;
@@ -217,8 +217,8 @@ fn what_is_true_of_both_is_told_if_either_may_have_run() {
 fn code_over_code_ends_what_was_there() {
     let mut log = Log::new();
     let (first, second) = (log.method("first"), log.method("second"));
-    log.load(2, false, (CODE, 0x40), first, first);
-    log.load(5, false, (CODE, 0x40), second, second);
+    log.load(2, false, CODE, 0x40, first, first);
+    log.load(5, false, CODE, 0x40, second, second);
     let timeline = log.timeline();
     assert_eq!(root(&timeline, CODE, 30), ok("a.B.first"));
     assert_eq!(root(&timeline, CODE, 49), Err(Miss::Moved));
@@ -229,14 +229,14 @@ fn code_over_code_ends_what_was_there() {
 fn what_happened_wins_over_what_is_replayed() {
     let mut log = Log::new();
     let (first, second) = (log.method("first"), log.method("second"));
-    log.load(3, false, (CODE, 0x40), second, second);
-    log.load(4, true, (CODE, 0x40), first, first);
+    log.load(3, false, CODE, 0x40, second, second);
+    log.load(4, true, CODE, 0x40, first, first);
     // Unloaded while the replay was about to report it: the code was there until then.
     log.unload(5, CODE + 0x1000);
-    log.load(6, true, (CODE + 0x1000, 0x40), first, first);
+    log.load(6, true, CODE + 0x1000, 0x40, first, first);
     // Replayed, then reported again as it happened (late): one owner, from the start.
-    log.load(6, true, (CODE + 0x2000, 0x40), first, first);
-    log.load(7, false, (CODE + 0x2000, 0x40), first, first);
+    log.load(6, true, CODE + 0x2000, 0x40, first, first);
+    log.load(7, false, CODE + 0x2000, 0x40, first, first);
     log.append(RecordType::ReplayEnd, |out| encode::replay_end(out, 8 * SECOND, 9));
     let timeline = log.timeline();
     assert!(timeline.facts().replayed);
@@ -252,10 +252,10 @@ fn what_happened_wins_over_what_is_replayed() {
 fn of_stubs_the_narrowest_is_meant_and_methods_replace_them() {
     let mut log = Log::new();
     let method = log.method("run");
-    log.stub((CODE, 0x4000), "StubRoutines");
-    log.stub((CODE + 0x100, 0x20), "arraycopy");
-    log.stub((CODE + 0x8000, 0x20), "I2C/C2I adapters");
-    log.load(5, false, (CODE + 0x8000, 0x40), method, method);
+    log.stub(CODE, 0x4000, "StubRoutines");
+    log.stub(CODE + 0x100, 0x20, "arraycopy");
+    log.stub(CODE + 0x8000, 0x20, "I2C/C2I adapters");
+    log.load(5, false, CODE + 0x8000, 0x40, method, method);
     let timeline = log.timeline();
     assert_eq!(root(&timeline, CODE + 0x110, 20), ok("arraycopy"));
     assert_eq!(root(&timeline, CODE + 0x120, 20), ok("StubRoutines"));
@@ -267,7 +267,7 @@ fn of_stubs_the_narrowest_is_meant_and_methods_replace_them() {
 fn clocks_differ_by_the_offset_of_the_time_namespace() {
     let mut log = Log::new();
     let method = log.method("run");
-    log.load(2, false, (CODE, 0x40), method, method);
+    log.load(2, false, CODE, 0x40, method, method);
     log.unload(5, CODE);
     let mut timeline =
         CodeTimeline::new(CodeOptions { clock_offset: -(SECOND as i64), ..CodeOptions::default() });
@@ -290,7 +290,7 @@ fn intrinsics_of_method_handles_have_nobodys_name() {
         (b"La/MethodHandle;", "linkToStatic", "a.MethodHandle.linkToStatic"),
     ] {
         let method = log.method_of(class, name);
-        log.load(2, false, (CODE, 0x40), method, method);
+        log.load(2, false, CODE, 0x40, method, method);
         assert_eq!(root(&log.timeline(), CODE, 30), ok(told));
     }
 }
@@ -298,7 +298,7 @@ fn intrinsics_of_method_handles_have_nobodys_name() {
 #[test]
 fn what_is_missing_is_said() {
     let mut log = Log::new();
-    log.load(2, false, (CODE, 0x40), 8 * 999, 8 * 999);
+    log.load(2, false, CODE, 0x40, 8 * 999, 8 * 999);
     let mut timeline = log.timeline();
     let frames = timeline.lookup(CODE, true, MonoNs(3 * SECOND)).unwrap().frames;
     assert_eq!((frames[0].kind, &*frames[0].name), (FrameKind::Unnamed, ""));
@@ -320,7 +320,7 @@ fn kept(log: &Log, limits: CodeLimits) -> (usize, u64) {
 fn stubs_that_are_refused_leave_no_names() {
     let mut log = Log::new();
     for n in 0..1000 {
-        log.stub((CODE + 0x1000 * n, 0x20), &format!("{n:01000}"));
+        log.stub(CODE + 0x1000 * n, 0x20, &format!("{n:01000}"));
     }
     let (all, refused) = kept(&log, CodeLimits::default());
     assert!(all > 1_000_000 && refused == 0, "{all}");
@@ -335,7 +335,7 @@ fn long_code_takes_memory_for_each_of_its_pages() {
     let mut log = Log::new();
     let method = log.method("run");
     for n in 0..1000 {
-        log.load(2, false, (CODE + 0x100_0000 * n, 0x100_0000), method, method);
+        log.load(2, false, CODE + 0x100_0000 * n, 0x100_0000, method, method);
     }
     let (bytes, refused) = kept(&log, CodeLimits { code_bytes: 10 << 20, ..CodeLimits::default() });
     // Each piece of code has 4,096 pages.
@@ -347,7 +347,7 @@ fn code_that_lies_on_much_other_code_is_looked_at_for_a_while() {
     let mut log = Log::new();
     let method = log.method("run");
     for n in 0..100 {
-        log.load(2 + n, false, (CODE, 0x10_0000), method, method);
+        log.load(2 + n, false, CODE, 0x10_0000, method, method);
         log.unload(2 + n, CODE);
     }
     let limits = CodeLimits { looks: 256 * 50, ..CodeLimits::default() };
@@ -357,7 +357,7 @@ fn code_that_lies_on_much_other_code_is_looked_at_for_a_while() {
     let refused = timeline.facts().refused;
     assert!(refused > 150 && timeline.facts().is_cut(), "{refused}");
     // The next read has its own limit.
-    log.load(200, false, (CODE + 0x100_0000, 0x40), method, method);
+    log.load(200, false, CODE + 0x100_0000, 0x40, method, method);
     timeline.read(&log.bytes).unwrap();
     assert_eq!(
         (root(&timeline, CODE + 0x100_0000, 2010), timeline.facts().refused),
@@ -370,7 +370,7 @@ fn code_that_is_long_gone_is_forgotten() {
     let mut log = Log::new();
     let method = log.method("run");
     for second in 2..1000 {
-        log.load(second, false, (CODE, 0x40), method, method);
+        log.load(second, false, CODE, 0x40, method, method);
         log.unload(second, CODE);
     }
     let mut timeline = CodeTimeline::new(CodeOptions::default());

@@ -5,15 +5,15 @@
 //! A blob that is gone or was replaced is not believed for any sample since it was last seen. A method that is seen for
 //! the first time is read at most one window after its sample. The method is believed if the JVM's own count shows no
 //! class unload in between. Then only code that was not-entrant and on no stack can have been freed. One race remains:
-//! code that ran becomes not-entrant, is freed, and its address is reused, all within the window. The race takes
-//! collections that unload.
+//! code that ran becomes not-entrant, is freed, and its address is reused, all within the window. The race needs a
+//! collection (before JDK 20 the sweeper) that frees code but unloads no class, so the count does not show it.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::allowance::BoundedMemory;
 use super::blob::{BlobKind, CodeBlob, Identity};
+use super::bounded_memory::BoundedMemory;
 use super::debug_info::{DebugInfo, Spot};
 use super::heaps::CodeHeaps;
 use super::interpreted::{Interpreted, MethodQuery};
@@ -28,8 +28,8 @@ use crate::jvm::{names, stub_names};
 use crate::sample::MonoNs;
 
 /// Most bytes that are read of one JVM between two checks. A window with ten thousand new addresses in as many methods
-/// of the usual size takes a third of it.
-const ALLOWANCE: u64 = 256 << 20;
+/// of the usual size takes a third of them.
+const MAX_READ: u64 = 256 << 20;
 /// Most blobs that are checked. A warm Scala compiler has 13,000.
 const MAX_KNOWN: usize = 64 << 10;
 /// A blob without a lookup for so long, ns, is not checked any more: no cached result is used for longer
@@ -145,7 +145,7 @@ impl<M: Memory> VmCode<M> {
     /// Checks all blobs with recent lookups. Returns ranges of code that is gone; results for other addresses stay
     /// valid. Call it before the lookups of a window; `now` must be after the window's last sample.
     pub fn check(&mut self, now: MonoNs) -> Vec<Range<u64>> {
-        self.memory.renew(ALLOWANCE);
+        self.memory.renew(MAX_READ);
         self.checked = now;
         self.interpreted.check(&self.memory);
         self.gone.retain(|(_, seen)| now.0 < seen.0.saturating_add(REMEMBER));
@@ -188,7 +188,7 @@ impl<M: Memory> VmCode<M> {
     pub fn lookup(&mut self, asked: &[AddressQuery]) -> Vec<VmAnswer> {
         let mut order: Vec<(u64, usize)> = asked.iter().map(|a| a.within()).zip(0..).collect();
         order.sort_unstable();
-        let unknown = VmAnswer { frames: Err(VmMiss::None), lasting: false };
+        let unknown = VmAnswer { frames: Err(VmMiss::NoCode), lasting: false };
         let mut answers = vec![unknown; asked.len()];
         let mut methods = MethodReader::new(self.raw);
         let mut rest = order.as_slice();
@@ -250,14 +250,20 @@ impl<M: Memory> VmCode<M> {
             blob.kind != BlobKind::Method(0) && blob.identity.is_at(&self.memory, &self.layout, blob.start)
         });
         let since = blob.as_ref().map_or(MonoNs::default(), |blob| self.since(blob));
-        let lasting = there && blob.is_some_and(|blob| self.know(&blob, since));
+        // The limit on reads ended within this blob: the reads above that prove the blob may have failed for that.
+        let unproven = blob.is_some() && self.memory.is_spent();
+        let lasting = there && !unproven && blob.is_some_and(|blob| self.know(&blob, since));
         found
             .into_iter()
             .map(|(asked, frames)| {
-                let moved = !there
-                    || asked.at < since
-                    || self.changes(asked.pc, asked.leaf, asked.at, MonoNs(u64::MAX));
-                let frames = if moved { Err(VmMiss::Moved) } else { frames };
+                let moved =
+                    asked.at < since || self.changes(asked.pc, asked.leaf, asked.at, MonoNs(u64::MAX));
+                let frames = match (moved, unproven, there) {
+                    (true, ..) => Err(VmMiss::CodeMoved),
+                    (false, true, _) => Err(VmMiss::BadMemory),
+                    (false, false, false) => Err(VmMiss::CodeMoved),
+                    (false, false, true) => frames,
+                };
                 VmAnswer { lasting: lasting && frames.is_ok(), frames }
             })
             .collect()
@@ -281,9 +287,9 @@ impl<M: Memory> VmCode<M> {
     /// Why there are no frames, whether or not a blob was found.
     fn why_not(&self, found: bool) -> VmMiss {
         match self.heaps {
-            None => VmMiss::Gone,
-            Some(_) if found || self.memory.is_spent() => VmMiss::Nonsense,
-            Some(_) => VmMiss::None,
+            None => VmMiss::ProcessGone,
+            Some(_) if found || self.memory.is_spent() => VmMiss::BadMemory,
+            Some(_) => VmMiss::NoCode,
         }
     }
 
@@ -306,7 +312,7 @@ impl<M: Memory> VmCode<M> {
     ) -> Result<Vec<JavaFrame>, VmMiss> {
         let code = blob.code();
         if !code.contains(&asked.within()) {
-            return Err(VmMiss::None);
+            return Err(VmMiss::NoCode);
         }
         let (root, info) = match (&blob.kind, info) {
             (BlobKind::Method(root), Some(info)) => (*root, info),
@@ -319,10 +325,10 @@ impl<M: Memory> VmCode<M> {
                 };
                 return Ok(vec![JavaFrame::stub(&name.into())]);
             }
-            (BlobKind::Method(_), None) => return Err(VmMiss::Nonsense),
+            (BlobKind::Method(_), None) => return Err(VmMiss::BadMemory),
         };
-        let offset = u32::try_from(asked.pc - code.start).map_err(|_| VmMiss::Nonsense)?;
-        let chain = info.chain(&self.layout, offset).map_err(|_| VmMiss::Nonsense)?;
+        let offset = u32::try_from(asked.pc - code.start).map_err(|_| VmMiss::BadMemory)?;
+        let chain = info.chain(&self.layout, offset).map_err(|_| VmMiss::BadMemory)?;
         let Some(chain) = chain else {
             // Above the last record only the compiled method itself is known.
             let method = self.method(root, methods)?;
@@ -341,11 +347,42 @@ impl<M: Memory> VmCode<M> {
 
     /// The method at this address.
     fn method(&self, at: u64, known: &mut MethodReader) -> Result<Arc<JavaMethod>, VmMiss> {
-        known.at(&self.memory, &self.layout, at).map(|found| found.method).ok_or(VmMiss::Nonsense)
+        known.at(&self.memory, &self.layout, at).map(|found| found.method).ok_or(VmMiss::BadMemory)
     }
 
     /// Frames of the interpreter, in the order of the questions.
     pub fn interpreted(&mut self, asked: &[MethodQuery]) -> Vec<Result<JavaFrame, VmMiss>> {
         self.interpreted.frames(&self.memory, &self.layout, self.raw, asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::made::{BASE, FakeMemory, layout};
+    use super::super::unloads::Unloads;
+    use super::*;
+
+    /// Wherever the limit ends, the memory was not read: nothing shows that the code has moved.
+    #[test]
+    fn a_limit_that_ends_within_a_blob_is_bad_memory() {
+        const UNLOADED: u64 = 0x3000;
+        let bytes = FakeMemory::made();
+        let method = bytes.java(0, "m");
+        let pc = bytes.method(0, 7, method, method);
+        let mut layout = layout();
+        layout.classes.unloads = Some(Unloads::at(&&bytes, BASE + UNLOADED).unwrap());
+        let mut whole = 0;
+        for limit in (0..32_768).step_by(64) {
+            let mut code = VmCode::new(&bytes, layout.clone(), false);
+            code.check(MonoNs(0));
+            code.memory.renew(limit);
+            let answer = code.lookup(&[AddressQuery { pc, leaf: true, at: MonoNs(10) }]).remove(0);
+            match answer.frames {
+                Ok(frames) => whole += usize::from(frames.len() == 2 && answer.lasting),
+                Err(miss) => assert_eq!(miss, VmMiss::BadMemory, "{limit} bytes"),
+            }
+            assert_eq!(code.stats().known, usize::from(answer.lasting), "{limit} bytes");
+        }
+        assert!((1..512).contains(&whole), "{whole}");
     }
 }

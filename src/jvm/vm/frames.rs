@@ -87,8 +87,8 @@ mod tests {
     fn jvm() -> (FakeMemory, VmLayout) {
         let memory = FakeMemory::with_heap(20);
         memory.text(NAMES + 0x300, "StubRoutines (1)");
-        memory.block(0, 3, 1, BASE + NAMES + 0x100, (64, 300));
-        memory.block(3, 2, 1, BASE + NAMES + 0x300, (64, 200));
+        memory.block(0, 3, 1, BASE + NAMES + 0x100, 64, 300);
+        memory.block(3, 2, 1, BASE + NAMES + 0x300, 64, 200);
         memory.interpreter();
         (memory, VmLayout { call_stub_return: Some(BASE + CODE + 70), ..layout() })
     }

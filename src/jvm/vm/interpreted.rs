@@ -10,7 +10,7 @@
 //! without such proof gets no name. There are two exceptions. In a JVM without that count, a method that reads the same
 //! twice, or is seen for the first time, is believed. In any JVM, a method in the place of a redefined one is believed.
 
-use super::allowance::BoundedMemory;
+use super::bounded_memory::BoundedMemory;
 use super::layout::{Classes, VmLayout};
 use super::loaders::Loaders;
 use super::looks::{Evidence, MethodLooks};
@@ -73,20 +73,20 @@ impl Interpreted {
             found = self.find(memory, layout, raw, None, asked);
         }
         if let Some(unloads) = &mut self.unloads {
-            self.loaders.watch_met(memory, unloads, |loader| layout.is_permanent(memory, loader));
+            self.loaders.watch_new(memory, unloads, |loader| layout.is_permanent(memory, loader));
         }
         let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
             // The JVM has exited. The state of the last look is the best that can be known of its last samples.
             None if gone => match self.looks.last(asked.method) {
-                Some((Some(since), _)) if asked.at < since => Err(VmMiss::Moved),
+                Some((Some(since), _)) if asked.at < since => Err(VmMiss::MethodGone),
                 Some((_, Some(last))) => frame(last, asked.bcp),
-                _ => Err(VmMiss::Gone),
+                _ => Err(VmMiss::ProcessGone),
             },
-            None if memory.is_spent() => Err(VmMiss::Nonsense),
+            None if memory.is_spent() => Err(VmMiss::BadMemory),
             found => match self.since(*asked, found.as_ref()) {
-                Some(since) if asked.at < since => Err(VmMiss::Moved),
-                _ => found.map_or(Err(VmMiss::Nonsense), |found| frame(&found, asked.bcp)),
+                Some(since) if asked.at < since => Err(VmMiss::MethodGone),
+                _ => found.map_or(Err(VmMiss::BadMemory), |found| frame(&found, asked.bcp)),
             },
         });
         frames.collect()
@@ -143,7 +143,7 @@ fn frame(found: &MethodInfo, bcp: u64) -> Result<JavaFrame, VmMiss> {
     let bci = bcp.checked_sub(found.bytecodes.start).filter(|_| found.bytecodes.contains(&bcp));
     if bci.is_none() && bcp != 0 && !is_native {
         // Method and bytecode address do not belong together: neither is believed.
-        return Err(VmMiss::Nonsense);
+        return Err(VmMiss::BadMemory);
     }
     let bci = bci.and_then(|bci| u32::try_from(bci).ok());
     let mut frame = JavaFrame::of(FrameKind::Interpreted, Some(&found.method), bci);
@@ -217,7 +217,7 @@ mod tests {
         }
         assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.m:0@-1"), "where in it is not known");
         for outside in [method + BYTECODES - 1, method + BYTECODES + 4, u64::MAX, 1] {
-            assert_eq!(ask(&mut code, method, outside), Err(VmMiss::Nonsense), "{outside:x}");
+            assert_eq!(ask(&mut code, method, outside), Err(VmMiss::BadMemory), "{outside:x}");
         }
         // A native method has no bytecodes.
         let native = bytes.java(1, "n");
@@ -235,14 +235,14 @@ mod tests {
         let before = MonoNs::now();
         assert_eq!(seen(&mut code, method, 0, before).as_deref(), Ok("p.C.old:0@-1"));
         bytes.java(0, "new");
-        assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::Moved));
+        assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::MethodGone));
         assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.new:0@-1"));
         // The method is freed, and later its memory is reused.
         bytes.word(METHOD + 8, 0);
         let gone = MonoNs::now();
-        assert_eq!(seen(&mut code, method, 0, gone), Err(VmMiss::Moved));
+        assert_eq!(seen(&mut code, method, 0, gone), Err(VmMiss::MethodGone));
         bytes.java(0, "third");
-        assert_eq!(seen(&mut code, method, 0, gone), Err(VmMiss::Moved));
+        assert_eq!(seen(&mut code, method, 0, gone), Err(VmMiss::MethodGone));
         assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.third:0@-1"));
     }
 
@@ -281,8 +281,16 @@ mod tests {
         let before = MonoNs::now();
         // As many classes were unloaded as the loader of `old` has.
         bytes.word(UNLOADED, 3);
-        assert_eq!(seen(&mut code, first, 0, before), Err(VmMiss::Moved), "it is met for the first time");
-        assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved), "its loader may have gone and come");
+        assert_eq!(
+            seen(&mut code, first, 0, before),
+            Err(VmMiss::MethodGone),
+            "it is met for the first time"
+        );
+        assert_eq!(
+            seen(&mut code, old, 0, before),
+            Err(VmMiss::MethodGone),
+            "its loader may have gone and come"
+        );
         assert!(ask(&mut code, first, 0).is_ok() && ask(&mut code, old, 0).is_ok());
         // Fewer were unloaded than the loader has.
         let before = MonoNs::now();
@@ -291,10 +299,10 @@ mod tests {
         // The loader has as many only if arrays count.
         bytes.half(METHOD + 0x480 + 32, u32::MAX);
         bytes.word(UNLOADED, 8);
-        assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved));
+        assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::MethodGone));
         let before = MonoNs::now();
         bytes.word(UNLOADED, 10);
-        assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::Moved));
+        assert_eq!(seen(&mut code, old, 0, before), Err(VmMiss::MethodGone));
     }
 
     /// A method whose loader has no other class, and which was unloaded before it was seen for the first time. The
@@ -316,7 +324,7 @@ mod tests {
         let bytes = FakeMemory::made();
         let (mut code, method) = met_after_it_has_gone(&bytes);
         bytes.java(0, "new");
-        assert_eq!(ask(&mut code, method, 0), Err(VmMiss::Moved), "it is not what was there");
+        assert_eq!(ask(&mut code, method, 0), Err(VmMiss::MethodGone), "it is not what was there");
         assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.new:0@-1"));
     }
 
@@ -327,7 +335,7 @@ mod tests {
         // Another method comes, is sampled, and goes; then one comes that has the name of the first.
         let between = MonoNs::now();
         bytes.word(UNLOADED, 2);
-        assert_eq!(seen(&mut code, method, 0, between), Err(VmMiss::Moved));
+        assert_eq!(seen(&mut code, method, 0, between), Err(VmMiss::MethodGone));
         assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.old:0@-1"), "it is there by now");
     }
 
@@ -338,10 +346,10 @@ mod tests {
         let mut code = counting(&bytes, 0);
         let before = MonoNs::now();
         bytes.word(METHOD + 8, 0);
-        assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::Nonsense), "no class has gone");
+        assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::BadMemory), "no class has gone");
         bytes.word(UNLOADED, 1);
-        assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::Moved));
-        assert_eq!(ask(&mut code, method, 0), Err(VmMiss::Nonsense), "that was before");
+        assert_eq!(seen(&mut code, method, 0, before), Err(VmMiss::MethodGone));
+        assert_eq!(ask(&mut code, method, 0), Err(VmMiss::BadMemory), "that was before");
     }
 
     #[test]
@@ -352,7 +360,7 @@ mod tests {
         assert!(ask(&mut code, known, 0).is_ok());
         bytes.0.borrow_mut().clear();
         assert_eq!(ask(&mut code, known, known + BYTECODES).as_deref(), Ok("p.C.known:10@0"));
-        assert_eq!(ask(&mut code, other, 0), Err(VmMiss::Gone));
+        assert_eq!(ask(&mut code, other, 0), Err(VmMiss::ProcessGone));
     }
 
     #[test]
@@ -376,13 +384,13 @@ mod tests {
             ("endless lines", |b| b.half(METHOD + 0x100 + 8, u32::MAX)),
         ];
         for (what, tell) in lies {
-            assert_eq!(lie(tell), Err(VmMiss::Nonsense), "{what}");
+            assert_eq!(lie(tell), Err(VmMiss::BadMemory), "{what}");
         }
         let bytes = FakeMemory::made();
         bytes.word(METHOD + 0x400, u64::MAX);
         let mut code = code(&bytes);
         for method in [0, 8, BASE - 1, BASE + METHOD, u64::MAX] {
-            assert_eq!(ask(&mut code, method, method), Err(VmMiss::Nonsense), "{method:x}");
+            assert_eq!(ask(&mut code, method, method), Err(VmMiss::BadMemory), "{method:x}");
         }
     }
 
@@ -393,7 +401,7 @@ mod tests {
         let mut code = code(&bytes);
         // Lines to the end of memory: each question reads them again.
         bytes.half(METHOD + 0x100 + 8, (1 << 20) / 16);
-        let enough = (0..2_000).find(|_| ask(&mut code, method, 0) == Err(VmMiss::Nonsense));
+        let enough = (0..2_000).find(|_| ask(&mut code, method, 0) == Err(VmMiss::BadMemory));
         assert!(enough.is_some(), "it is read without end");
         code.check(MonoNs::now());
         assert!(ask(&mut code, method, 0).is_ok(), "the next window has its own");

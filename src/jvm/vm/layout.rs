@@ -1,4 +1,6 @@
-//! The layout of one JVM's structures, as far as names need it.
+//! The layout of one JVM's structures, as far as names and the unwinder need it.
+//!
+//! `described.rs` and `thread_names.rs` fill these structs. Their `FIELDS` list HotSpot's names of the fields.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,21 +32,25 @@ pub(super) struct HeapOffsets {
     pub(super) at: u64,
     /// In the array: number of heaps, and their pointers; `None` for the one heap.
     pub(super) array: Option<(u64, u64)>,
-    /// In a heap: start and end of its memory, the same of its segment map, and the logarithm of a segment's size.
+    /// In a `CodeHeap`: start and end of its memory.
     pub(super) memory: (u64, u64),
-    /// The end of the memory that the heap may grow to.
+    /// In a `CodeHeap`: the end of the memory that the heap may grow to.
     pub(super) memory_limit: u64,
+    /// In a `CodeHeap`: start and end of its segment map.
     pub(super) segment_map: (u64, u64),
+    /// In a `CodeHeap`: the logarithm of a segment's size.
     pub(super) segment_log2: u64,
-    /// Size of the block header before each blob; in it: the flag for use, and the block's length in segments, blob
-    /// included.
+    /// Size of a `HeapBlock`, the header before each blob.
     pub(super) block_size: u64,
+    /// In a `HeapBlock`: the flag for use.
     pub(super) block_used: u64,
+    /// In a `HeapBlock`: the block's length in segments, blob included.
     pub(super) block_length: u64,
+    /// The length has four bytes, not eight.
     pub(super) block_length_is_half: bool,
 }
 
-/// Fields that all code blobs have.
+/// In a `CodeBlob`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BlobOffsets {
     pub(super) name: u64,
@@ -56,13 +62,17 @@ pub(super) struct BlobOffsets {
 /// Fields that the unwinder needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FrameOffsets {
-    /// In a blob: its frame size, and the code offset from which on the frame is complete, in four bytes or two.
+    /// In a `CodeBlob`: its frame size.
     pub(super) size: u64,
+    /// In a `CodeBlob`: the code offset from which on the frame is complete.
     pub(super) complete: u64,
+    /// That offset has two bytes, not four.
     pub(super) complete_is_short: bool,
-    /// Address of the pointer to the interpreter's code; in that, the start of the code and its length.
+    /// Address of the pointer to the interpreter's `StubQueue`.
     pub(super) interpreter: u64,
+    /// In a `StubQueue`: the start of the code.
     pub(super) interpreter_code: u64,
+    /// In a `StubQueue`: the length of the code.
     pub(super) interpreter_length: u64,
     /// An interpreter frame has the class's mirror.
     pub(super) has_mirror: bool,
@@ -80,18 +90,20 @@ pub(super) enum BlobPlace {
 /// Fields of compiled methods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Nmethods {
-    /// The structure's own size.
+    /// Size of an `nmethod`.
     pub(super) size: u64,
+    /// In an `nmethod`: the `Method*` and the compilation number.
     pub(super) method: u64,
     pub(super) compile_id: u64,
     pub(super) parts: Parts,
-    /// A debug record's size, and its fields.
+    /// Size of a `PcDesc`, a debug record.
     pub(super) record_size: u64,
+    /// In a `PcDesc`: the code offset, and the offset of the scope.
     pub(super) record_pc: u64,
     pub(super) record_scope: u64,
 }
 
-/// Where a compiled method has its debug records.
+/// Where a compiled method has its debug records: fields of an `nmethod`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Parts {
     /// In the blob (JDK 8 to 22): metadata, scopes, records and dependencies, in this order.
@@ -109,28 +121,35 @@ pub(super) enum Parts {
     },
 }
 
-/// From a `Method*` to its names and lines.
+/// From a `Method*` to its names and lines: `Method`, `ConstMethod`, `ConstantPool`, `InstanceKlass`, `Symbol`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MethodOffsets {
+    /// In a `Method`: its `ConstMethod`.
     pub(super) const_method: u64,
-    /// The structure's own size: bytecodes and line table follow.
+    /// Size of a `ConstMethod`: bytecodes and line table follow.
     pub(super) const_method_size: u64,
+    /// In a `ConstMethod`: its constant pool.
     pub(super) constants: u64,
-    /// The structure's size with everything that follows, in words.
+    /// In a `ConstMethod`: its size with everything that follows, in words.
     pub(super) words: u64,
+    /// In a `ConstMethod`: its flags, the length of its bytecodes, and the index of its name in the pool.
     pub(super) flags: u64,
     pub(super) code_size: u64,
     pub(super) name_index: u64,
-    /// The structure's own size: entries of eight bytes follow.
+    /// Size of a `ConstantPool`: entries of eight bytes follow.
     pub(super) pool_size: u64,
+    /// In a `ConstantPool`: the number of entries, and its class.
     pub(super) pool_length: u64,
     pub(super) pool_holder: u64,
-    /// In a class: its constant pool.
-    pub(super) class_pool: u64,
-    /// The index of the source file's name: in the class's pool; before JDK 17 in the class.
+    /// In a `ConstantPool` since JDK 17: the index of the source file's name.
     pub(super) file_in_pool: Option<u64>,
+    /// In an `InstanceKlass`: its constant pool.
+    pub(super) class_pool: u64,
+    /// In an `InstanceKlass` before JDK 17: the index of the source file's name.
     pub(super) file_in_class: Option<u64>,
+    /// In a `Klass`: its name, a `Symbol`.
     pub(super) class_name: u64,
+    /// In a `Symbol`: the length of the text, and the text.
     pub(super) symbol_length: u64,
     pub(super) symbol_body: u64,
 }

@@ -23,7 +23,7 @@ const MAX_NEW: usize = 4096;
 /// Most recent classes, all loaders together.
 const MAX_YOUNG: usize = 16 << 10;
 /// Most classes whose loaders are remembered.
-const MAX_MET: usize = 16 << 10;
+const MAX_LOADER_OF: usize = 16 << 10;
 /// How long a class counts as new, ns: as long as questions about a sample may come.
 const YOUNG: u64 = 60_000_000_000;
 
@@ -51,9 +51,9 @@ pub(super) struct Permanent {
     pub(super) at: u64,
 }
 
-/// The loader of a class in question.
+/// A class in question.
 #[derive(Clone, Copy, Debug)]
-struct Met {
+struct AskedClass {
     loader: u64,
     /// The latest sample in the class.
     at: MonoNs,
@@ -80,9 +80,9 @@ pub(super) struct Loaders {
     /// Classes that came after the first look at their loader's list, and since when they are known.
     young: HashMap<u64, MonoNs>,
     /// The loaders of the classes in the current questions.
-    asked: HashMap<u64, Met>,
+    asked: HashMap<u64, AskedClass>,
     /// The loaders of classes in earlier questions, until a class is unloaded.
-    met: HashMap<u64, u64>,
+    loader_of: HashMap<u64, u64>,
     /// Number of unloaded classes before the last read of the lists.
     unloaded: u64,
 }
@@ -102,18 +102,18 @@ impl Loaders {
     }
 
     /// Notes a class in question, with a sample at `at` in it. Call [`renew`](Self::renew) and
-    /// [`watch_met`](Self::watch_met) afterwards.
+    /// [`watch_new`](Self::watch_new) afterwards.
     pub(super) fn note_class<M: Memory>(&mut self, memory: &M, class: u64, at: MonoNs) {
         let Some(links) = self.links else { return };
-        if let Some(met) = self.asked.get_mut(&class) {
-            met.at = met.at.max(at);
+        if let Some(asked) = self.asked.get_mut(&class) {
+            asked.at = asked.at.max(at);
             return;
         }
         let read = || class.checked_add(links.loader).ok_or(Nonsense).and_then(|at| memory.word(at));
-        let Ok(loader) = self.met.get(&class).copied().map_or_else(read, Ok) else { return };
-        self.asked.insert(class, Met { loader, at });
-        if self.met.len() < MAX_MET {
-            self.met.insert(class, loader);
+        let Ok(loader) = self.loader_of.get(&class).copied().map_or_else(read, Ok) else { return };
+        self.asked.insert(class, AskedClass { loader, at });
+        if self.loader_of.len() < MAX_LOADER_OF {
+            self.loader_of.insert(class, loader);
         }
     }
 
@@ -131,7 +131,7 @@ impl Loaders {
         unloads.renew(memory);
         let gone = unloads.count().saturating_sub(self.unloaded);
         if gone > 0 {
-            self.met.clear();
+            self.loader_of.clear();
         }
         let now = MonoNs::now();
         self.young.retain(|_, since| now.0 < since.0.saturating_add(YOUNG));
@@ -142,19 +142,19 @@ impl Loaders {
     }
 
     /// Begins to watch the loaders of the classes in question; `stays`: whether a loader is never unloaded.
-    pub(super) fn watch_met<M: Memory>(
+    pub(super) fn watch_new<M: Memory>(
         &mut self,
         memory: &M,
         unloads: &mut UnloadHistory,
         stays: impl Fn(u64) -> bool,
     ) {
         let Some(links) = self.links else { return };
-        let mut met: HashMap<u64, MonoNs> = HashMap::new();
-        for &Met { loader, at } in self.asked.values() {
-            let latest = met.entry(loader).or_default();
+        let mut latest_samples: HashMap<u64, MonoNs> = HashMap::new();
+        for &AskedClass { loader, at } in self.asked.values() {
+            let latest = latest_samples.entry(loader).or_default();
             *latest = at.max(*latest);
         }
-        for (loader, at) in met {
+        for (loader, at) in latest_samples {
             if !self.known.contains_key(&loader) {
                 self.watch(memory, links, unloads, loader, at, stays(loader));
             }
@@ -299,12 +299,13 @@ mod tests {
         unloads: &mut UnloadHistory,
         classes: &[u64],
     ) -> Vec<Option<MonoNs>> {
-        look_after((bytes, MonoNs::now()), loaders, unloads, classes)
+        look_after(bytes, MonoNs::now(), loaders, unloads, classes)
     }
 
     /// The same, for samples at that time.
     fn look_after(
-        (bytes, at): (&FakeMemory, MonoNs),
+        bytes: &FakeMemory,
+        at: MonoNs,
         loaders: &mut Loaders,
         unloads: &mut UnloadHistory,
         classes: &[u64],
@@ -312,7 +313,7 @@ mod tests {
         loaders.begin();
         classes.iter().for_each(|&class| loaders.note_class(&bytes, class, at));
         loaders.renew(&bytes, unloads);
-        loaders.watch_met(&bytes, unloads, |loader| loader == STAYS);
+        loaders.watch_new(&bytes, unloads, |loader| loader == STAYS);
         classes.iter().map(|&class| loaders.since(class)).collect()
     }
 
@@ -376,13 +377,12 @@ mod tests {
         let classes = [load(&bytes, 0), load(&bytes, 1)];
         let before = MonoNs::now();
         bytes.word(UNLOADED, 2);
-        let ticks = (&bytes, before);
-        assert_eq!(look_after(ticks, &mut loaders, &mut unloads, &classes), [None, None]);
-        assert_eq!(look_after(ticks, &mut loaders, &mut unloads, &classes), [None, None]);
+        assert_eq!(look_after(&bytes, before, &mut loaders, &mut unloads, &classes), [None, None]);
+        assert_eq!(look_after(&bytes, before, &mut loaders, &mut unloads, &classes), [None, None]);
         assert!(loaders.known.is_empty());
         // The loader has one class more than were unloaded.
         let classes = [classes[0], load(&bytes, 2)];
-        assert!(look_after(ticks, &mut loaders, &mut unloads, &classes).iter().all(Option::is_some));
+        assert!(look_after(&bytes, before, &mut loaders, &mut unloads, &classes).iter().all(Option::is_some));
     }
 
     #[test]

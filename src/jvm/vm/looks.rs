@@ -140,7 +140,7 @@ impl MethodLooks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::allowance::BoundedMemory;
+    use super::super::bounded_memory::BoundedMemory;
     use super::super::made::{FakeMemory, layout};
     use super::super::methods::MethodReader;
     use super::*;

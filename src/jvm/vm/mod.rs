@@ -1,12 +1,15 @@
-//! Names of compiled code from a JVM's own memory: the JVM loads no agent and gets no request.
+//! Reads a JVM's memory: names of compiled methods, of interpreted methods, of stubs and of threads, and the
+//! description of the JVM's code for the unwinder. The JVM loads no agent and gets no request.
 //!
 //! HotSpot describes itself to debuggers (`gHotSpotVMStructs`). [`VmLayout`] is the part that the profiler needs.
-//! [`VmCode`] finds the code blob around an address, the blob's debug records, and the methods that they name. The
-//! memory that it reads may be forged or may change during the read. A forged value only costs the JVM frames, and
-//! values that differ before and after a read are not believed.
+//! [`VmCode`] gives names. For compiled code it finds the code blob around an address, the blob's debug records, and
+//! the methods that the records name.
+//!
+//! The memory may be forged, or may change during a read. A JVM that forges its memory falsifies its own frames only.
+//! Values that differ before and after a read are not believed.
 
-mod allowance;
 mod blob;
+mod bounded_memory;
 mod class_fields;
 mod code;
 mod debug_info;

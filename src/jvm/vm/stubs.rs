@@ -164,7 +164,8 @@ mod tests {
             length: u64,
             used: u8,
             name: u64,
-            (from, to): (u32, u32),
+            from: u32,
+            to: u32,
         ) {
             let at = CODE + segment * SEGMENT;
             self.word(at, length);
@@ -182,10 +183,10 @@ mod tests {
     #[test]
     fn all_but_methods_and_free_blocks_are_found() {
         let memory = FakeMemory::with_heap(20);
-        memory.block(0, 3, 1, INTERPRETER, (64, 300));
-        memory.block(3, 2, 0, INTERPRETER, (64, 200));
-        memory.block(5, 4, 1, NATIVE, (64, 200));
-        memory.block(9, 2, 1, INTERPRETER, (64, 256));
+        memory.block(0, 3, 1, INTERPRETER, 64, 300);
+        memory.block(3, 2, 0, INTERPRETER, 64, 200);
+        memory.block(5, 4, 1, NATIVE, 64, 200);
+        memory.block(9, 2, 1, INTERPRETER, 64, 256);
         let found = walk(&&memory, &layout()).unwrap();
         assert_eq!(found.names, ["Interpreter"]);
         let expected = [(CODE + 64, 236), (CODE + 9 * SEGMENT + 64, 192)];
@@ -198,15 +199,15 @@ mod tests {
     #[test]
     fn blocks_that_lie_are_passed_over_or_end_the_walk() {
         type Lie = fn(&FakeMemory);
-        let good = |memory: &FakeMemory| memory.block(0, 1, 1, INTERPRETER, (64, 100));
+        let good = |memory: &FakeMemory| memory.block(0, 1, 1, INTERPRETER, 64, 100);
         let lies: [(&str, Lie); 7] = [
-            ("endless", |m| m.block(1, u64::MAX, 1, INTERPRETER, (64, 100))),
-            ("longer than the heap", |m| m.block(1, 30, 1, INTERPRETER, (64, 100))),
-            ("code outside", |m| m.block(1, 1, 1, INTERPRETER, (64, 129))),
-            ("backwards", |m| m.block(1, 1, 1, INTERPRETER, (100, 64))),
-            ("name nowhere", |m| m.block(1, 1, 1, u64::MAX - 3, (64, 100))),
-            ("no name", |m| m.block(1, 1, 1, 0, (64, 100))),
-            ("neither used nor free", |m| m.block(1, 1, 7, INTERPRETER, (64, 100))),
+            ("endless", |m| m.block(1, u64::MAX, 1, INTERPRETER, 64, 100)),
+            ("longer than the heap", |m| m.block(1, 30, 1, INTERPRETER, 64, 100)),
+            ("code outside", |m| m.block(1, 1, 1, INTERPRETER, 64, 129)),
+            ("backwards", |m| m.block(1, 1, 1, INTERPRETER, 100, 64)),
+            ("name nowhere", |m| m.block(1, 1, 1, u64::MAX - 3, 64, 100)),
+            ("no name", |m| m.block(1, 1, 1, 0, 64, 100)),
+            ("neither used nor free", |m| m.block(1, 1, 7, INTERPRETER, 64, 100)),
         ];
         for (what, lie) in lies {
             let memory = FakeMemory::with_heap(4);
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn a_heap_that_makes_no_sense_does_not_hide_the_others() {
         let memory = FakeMemory::with_heap(4);
-        memory.block(0, 1, 1, INTERPRETER, (64, 100));
+        memory.block(0, 1, 1, INTERPRETER, 64, 100);
         // An array of two heaps: one without a segment size, and the valid one.
         let (array, pointers) = (0x300, 0x340);
         memory.half(array, 2);

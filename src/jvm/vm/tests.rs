@@ -82,8 +82,8 @@ fn an_address_has_the_chain_of_the_record_at_or_above() {
     // Above the last record, and behind the last instruction.
     assert_eq!(one(&mut code, 0x3ff, true), Ok(vec!["p.C.outer:0@-1".to_owned()]));
     assert_eq!(one(&mut code, 0x400, false), Ok(vec!["p.C.outer:0@-1".to_owned()]));
-    assert_eq!(one(&mut code, 0x400, true), Err(VmMiss::None));
-    assert_eq!(one(&mut code, 0x0, false), Err(VmMiss::None));
+    assert_eq!(one(&mut code, 0x400, true), Err(VmMiss::NoCode));
+    assert_eq!(one(&mut code, 0x0, false), Err(VmMiss::NoCode));
     let frames = ask(&mut code, start, true, 10).frames.unwrap();
     assert_eq!(frames[0].method.as_ref().unwrap().file.as_deref(), Some("C.java"));
 }
@@ -111,17 +111,17 @@ fn code_that_goes_is_not_believed_for_the_ticks_before() {
     bytes.method(0, 8, new, new);
     assert_eq!(code.check(MonoNs(30)).len(), 1);
     let moved = ask(&mut code, start + 0x41, true, 25);
-    assert_eq!((told(&moved), moved.lasting), (Err(VmMiss::Moved), false));
+    assert_eq!((told(&moved), moved.lasting), (Err(VmMiss::CodeMoved), false));
     assert!(code.changes(start + 0x41, true, MonoNs(25), MonoNs(35)));
     assert!(!code.changes(start + 0x41, true, MonoNs(31), MonoNs(35)));
     assert_eq!(told(&ask(&mut code, start + 0x41, true, 35)), Ok(vec!["p.C.new:12@7".to_owned()]));
     // Dead, but still there.
     bytes.word(CODE + 16 + 32, 0);
-    assert_eq!(told(&ask(&mut code, start + 0x41, true, 36)), Err(VmMiss::Moved));
+    assert_eq!(told(&ask(&mut code, start + 0x41, true, 36)), Err(VmMiss::CodeMoved));
     // Freed, and the memory is not reused.
     bytes.put(CODE + 8, &[0]);
     assert_eq!(code.check(MonoNs(40)).len(), 1);
-    assert_eq!(told(&ask(&mut code, start + 0x41, true, 45)), Err(VmMiss::None));
+    assert_eq!(told(&ask(&mut code, start + 0x41, true, 45)), Err(VmMiss::NoCode));
 }
 
 /// Since the sample the method in the place of a newly seen one may have been freed with its class.
@@ -139,8 +139,8 @@ fn a_method_that_is_met_after_a_class_has_gone_is_not_believed_for_the_ticks_bef
     assert!(ask(&mut code, first, true, before).frames.is_ok(), "no class has gone");
     bytes.word(UNLOADED, 1);
     assert!(ask(&mut code, first, true, before).frames.is_ok(), "it is known from before");
-    assert_eq!(told(&ask(&mut code, second, true, before)), Err(VmMiss::Moved));
-    assert_eq!(told(&ask(&mut code, second, true, before)), Err(VmMiss::Moved), "it was met too late");
+    assert_eq!(told(&ask(&mut code, second, true, before)), Err(VmMiss::CodeMoved));
+    assert_eq!(told(&ask(&mut code, second, true, before)), Err(VmMiss::CodeMoved), "it was met too late");
     let after = MonoNs::now().0;
     assert!(ask(&mut code, third, true, after).frames.is_ok());
     assert!(ask(&mut code, second, true, after).frames.is_ok(), "it is known by then");
@@ -167,7 +167,7 @@ fn a_heap_that_has_grown_is_met_with_the_next_check() {
     let end = bytes.get(HEAP + 8);
     bytes.word(HEAP + 8, BASE + CODE + 0x1000);
     let mut code = code(&bytes);
-    assert_eq!(told(&ask(&mut code, start, true, 10)), Err(VmMiss::None));
+    assert_eq!(told(&ask(&mut code, start, true, 10)), Err(VmMiss::NoCode));
     bytes.word(HEAP + 8, end);
     code.check(MonoNs(20));
     assert!(ask(&mut code, start, true, 30).frames.is_ok());
@@ -200,7 +200,7 @@ fn a_process_that_has_ended_is_told_as_such() {
     bytes.0.borrow_mut().clear();
     assert!(code.check(MonoNs(20)).is_empty(), "what was known stays as it was");
     assert!(!code.stats().readable);
-    assert_eq!(told(&ask(&mut code, start + 1, true, 15)), Err(VmMiss::Gone));
+    assert_eq!(told(&ask(&mut code, start + 1, true, 15)), Err(VmMiss::ProcessGone));
 }
 
 #[test]
@@ -216,26 +216,26 @@ fn lies_cost_frames_and_nothing_else() {
     let blob = CODE + 16;
     assert_eq!(lie(|_| ()).map(|frames| frames.len()), Ok(2));
     // A scope that is its own sender.
-    assert_eq!(lie(|b| b.put(CODE + 16 + 0x624, &[4])), Err(VmMiss::Nonsense));
+    assert_eq!(lie(|b| b.put(CODE + 16 + 0x624, &[4])), Err(VmMiss::BadMemory));
     // Offsets and sizes without end.
     for field in [44, 48, 52, 56] {
         let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let start = bytes.method(0, 7, method, method);
         bytes.half(blob + field, u32::MAX);
-        assert_eq!(told(&ask(&mut code(&bytes), start + 0x20, true, 10)), Err(VmMiss::Nonsense), "{field}");
+        assert_eq!(told(&ask(&mut code(&bytes), start + 0x20, true, 10)), Err(VmMiss::BadMemory), "{field}");
     }
-    assert_eq!(lie(|b| b.half(CODE + 16 + 8, u32::MAX)), Err(VmMiss::None));
-    assert_eq!(lie(|b| b.half(CODE + 16 + 12, 0x700)), Err(VmMiss::None));
+    assert_eq!(lie(|b| b.half(CODE + 16 + 8, u32::MAX)), Err(VmMiss::NoCode));
+    assert_eq!(lie(|b| b.half(CODE + 16 + 12, 0x700)), Err(VmMiss::NoCode));
     // A segment map that leads nowhere, or in front of the heap.
-    assert_eq!(lie(|b| b.put(MAP, &[1; 64])), Err(VmMiss::None));
-    assert_eq!(lie(|b| b.word(HEAP, 0)), Err(VmMiss::None));
+    assert_eq!(lie(|b| b.put(MAP, &[1; 64])), Err(VmMiss::NoCode));
+    assert_eq!(lie(|b| b.word(HEAP, 0)), Err(VmMiss::NoCode));
     assert_eq!(lie(|b| b.word(HEAP + 8, u64::MAX)).map(|frames| frames.len()), Ok(2));
-    assert_eq!(lie(|b| b.half(HEAP + 32, 63)), Err(VmMiss::Gone));
+    assert_eq!(lie(|b| b.half(HEAP + 32, 63)), Err(VmMiss::ProcessGone));
     // Invalid methods.
-    assert_eq!(lie(|b| b.word(METHOD + 8, u64::MAX - 3)), Err(VmMiss::Nonsense));
-    assert_eq!(lie(|b| b.half(METHOD + 0x100 + 8, 0)), Err(VmMiss::Nonsense));
-    assert_eq!(lie(|b| b.put(METHOD + 0x100 + 16, &[0xff, 0xff])), Err(VmMiss::Nonsense));
+    assert_eq!(lie(|b| b.word(METHOD + 8, u64::MAX - 3)), Err(VmMiss::BadMemory));
+    assert_eq!(lie(|b| b.half(METHOD + 0x100 + 8, 0)), Err(VmMiss::BadMemory));
+    assert_eq!(lie(|b| b.put(METHOD + 0x100 + 16, &[0xff, 0xff])), Err(VmMiss::BadMemory));
 }
 
 /// Random values in memory that is read, often such that break sums, loops and sizes: no panic, hang or growth.
@@ -304,7 +304,7 @@ fn only_so_much_is_read_of_one_jvm() {
             .flat_map(|&start| code.lookup(&[AddressQuery { pc: start, leaf: true, at: MonoNs(1) }]))
             .collect();
         asked += 1;
-        if answers.iter().any(|answer| told(answer) == Err(VmMiss::Nonsense)) || asked > 20_000 {
+        if answers.iter().any(|answer| told(answer) == Err(VmMiss::BadMemory)) || asked > 20_000 {
             break asked;
         }
     };

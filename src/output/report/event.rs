@@ -4,7 +4,7 @@ use super::detail::Detail;
 use super::layout::{ColumnAlignment, advice, base_name, percent, share, table, thousands, wrap};
 use crate::profile::RunReport;
 use crate::profile::advice::for_unknown;
-use crate::profile::report::{EndedIn, EventReport};
+use crate::profile::report::{EventReport, StopRow};
 use crate::profile::tables::UnknownRow;
 use crate::sample::Event;
 
@@ -74,7 +74,7 @@ const MUCH: u64 = 500;
 pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
     let unknown = &of.unknown;
     let kept = of.accounts.kept;
-    let ended: u64 = of.ends.iter().map(|(_, n)| n).sum();
+    let ended: u64 = of.stop_reasons.iter().map(|(_, n)| n).sum();
     let frames = thousands(unknown.user_frames);
     let mut rows = vec![
         Row::new("unknown leaf", unknown.leaves(), kept),
@@ -84,7 +84,7 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
         },
         Row::new("truncated", unknown.truncated, kept),
     ];
-    rows.extend(of.ends.iter().map(|(end, n)| Row::new(format!("ended: {end}"), *n, ended)));
+    rows.extend(of.stop_reasons.iter().map(|(reason, n)| Row::new(format!("ended: {reason}"), *n, ended)));
     let mut lines = vec!["Stacks".to_owned()];
     lines.extend(numbers(&rows));
     if !unknown.rows.is_empty() {
@@ -106,8 +106,8 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
             lines.extend(wrap(&format!("{}: {}", why.label(), for_unknown(*why)), 2, detail.width));
         }
     }
-    let row = |EndedIn { file, why, ticks, .. }: &EndedIn| [thousands(*ticks), why.clone(), file.clone()];
-    let rows: Vec<[String; 3]> = of.ended_in.iter().take(detail.rows).map(row).collect();
+    let row = |StopRow { file, why, ticks, .. }: &StopRow| [thousands(*ticks), why.clone(), file.clone()];
+    let rows: Vec<[String; 3]> = of.stopped_in.iter().take(detail.rows).map(row).collect();
     if !rows.is_empty() {
         let columns = [
             ColumnAlignment::Right(noun(of.event)),
@@ -115,8 +115,8 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
             ColumnAlignment::Rest("in"),
         ];
         lines.extend(table(columns, &rows, detail.width));
-        let much = |row: &&EndedIn| row.ticks * MUCH > kept;
-        let shown: Vec<&EndedIn> = of.ended_in.iter().take(detail.rows).filter(much).collect();
+        let much = |row: &&StopRow| row.ticks * MUCH > kept;
+        let shown: Vec<&StopRow> = of.stopped_in.iter().take(detail.rows).filter(much).collect();
         let shown: Vec<(&str, &str)> = shown.iter().map(|row| (base_name(&row.file), &*row.advice)).collect();
         lines.extend(advice(&shown, detail.width));
     }

@@ -52,8 +52,8 @@ pub(super) fn limits(report: &RunReport, detail: Detail) -> Vec<String> {
     let columns =
         [ColumnAlignment::Right("number"), ColumnAlignment::Left("left out"), ColumnAlignment::Rest("of")];
     let mut lines = section("Limits reached", columns, &rows, all.len(), detail);
-    let met = Limit::all().filter(|limit| all.iter().any(|row| row.limit == *limit));
-    lines.extend(met.flat_map(|limit| wrap(limit.advice(), 2, detail.width)));
+    let reached = Limit::all().filter(|limit| all.iter().any(|row| row.limit == *limit));
+    lines.extend(reached.flat_map(|limit| wrap(limit.advice(), 2, detail.width)));
     lines
 }
 

@@ -13,23 +13,23 @@ use crate::sample::MonoNs;
 pub(super) type DescribedJvm = (u32, jvm::JvmDescription);
 
 /// How a JVM was discovered.
-pub(super) enum Met {
+pub(super) enum Discovery {
     /// The JVM ran before sampling began.
     Found(Jvm),
     /// The JVM mapped `libjvm.so` during the run, at this time.
     Begun(MonoNs),
 }
 
-impl Met {
+impl Discovery {
     pub(super) fn is_late(&self) -> bool {
-        matches!(self, Met::Begun(_))
+        matches!(self, Discovery::Begun(_))
     }
 }
 
 /// The questions to one JVM.
 pub(super) struct Inquiry {
     pub(super) tgid: u32,
-    pub(super) met: Met,
+    pub(super) discovery: Discovery,
     pub(super) java: JavaNaming,
     /// The rules by which JVMs get the agent although names are read from memory.
     pub(super) agent_for: Vec<AgentRule>,
@@ -45,7 +45,7 @@ pub(super) struct AttachOutcome {
     pub(super) undescribed: Option<Refusal>,
     /// Set if the JVM should have the agent, and its memory was opened instead.
     pub(super) no_agent: Option<NoAgent>,
-    pub(super) names: Result<Got, Failed>,
+    pub(super) names: Result<SymbolSource, Failed>,
 }
 
 /// Why a JVM has no agent.
@@ -55,29 +55,29 @@ pub(super) struct NoAgent {
     pub(super) asked: bool,
 }
 
-/// Where names come from.
-pub(super) enum Got {
+/// Where the names of a JVM come from.
+pub(super) enum SymbolSource {
     Log(Box<Attached>),
     Memory(Box<Opened>),
-    Nothing,
+    None,
 }
 
 impl Inquiry {
     /// Runs the inquiry. The unwind description is sent as soon as it is known.
     pub(super) fn answer(self, described: &Sender<DescribedJvm>) -> AttachOutcome {
-        let Inquiry { tgid, met, java, agent_for, node, refused, options } = self;
-        let late = met.is_late();
-        let jvm = match met {
-            Met::Found(jvm) => Some(jvm),
-            Met::Begun(at) => jvm::find(tgid).map(|jvm| jvm.mapped_at(at)),
+        let Inquiry { tgid, discovery, java, agent_for, node, refused, options } = self;
+        let late = discovery.is_late();
+        let jvm = match discovery {
+            Discovery::Found(jvm) => Some(jvm),
+            Discovery::Begun(at) => jvm::find(tgid).map(|jvm| jvm.mapped_at(at)),
         };
         let Some(jvm) = jvm else {
             let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
             return AttachOutcome { jvm: None, undescribed: Some(Refusal::Exited), no_agent: None, names };
         };
         // When the session is over the channel has no receiver.
-        let tell = |it| described.send((tgid, it)).unwrap_or_default();
-        let describe = || jvm::describe(&jvm, &options).map(tell).err();
+        let send = |it| described.send((tgid, it)).unwrap_or_default();
+        let describe = || jvm::describe(&jvm, &options).map(send).err();
         // Opening the memory describes the JVM too, but waits for a JVM that has just started.
         let first = late.then(describe);
         let before = refused.why(&jvm);
@@ -88,8 +88,8 @@ impl Inquiry {
         let first = first.or_else(|| (!opens).then(describe));
         let open = || match jvm::open(&jvm, &options) {
             Ok(opened) => {
-                let again = opened.described().map(tell).err();
-                (Some(again), Ok(Got::Memory(Box::new(opened))))
+                let again = opened.described().map(send).err();
+                (Some(again), Ok(SymbolSource::Memory(Box::new(opened))))
             }
             Err(failed) => (None, Err(failed)),
         };
@@ -102,9 +102,9 @@ impl Inquiry {
                     |failed: Failed| Failed { inspection: failed.inspection.or(inspection), ..failed };
                 (again, names.map_err(known))
             }
-            Some(attached) => (None, attached.map(Got::Log)),
+            Some(attached) => (None, attached.map(SymbolSource::Log)),
             None if java.reads_memory() => open(),
-            None => (None, Ok(Got::Nothing)),
+            None => (None, Ok(SymbolSource::None)),
         };
         // A JVM that has just started makes more of its stubs meanwhile.
         let again = again.or_else(|| (late || first.is_none()).then(describe));

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::inquiry::{AttachOutcome, DescribedJvm, Got, NoAgent};
+use super::inquiry::{AttachOutcome, DescribedJvm, NoAgent, SymbolSource};
 use crate::jvm::vm::VmLayout;
 use crate::jvm::{
     self, AttachOptions, Attached, Failed, Inspection, JavaVersion, Jvm, LogSource, Opened, Refusal,
@@ -37,7 +37,7 @@ enum Names {
     /// No names were requested.
     Off,
     /// The JVM has exited, and its last stacks are named: the symbol source for the report.
-    Told(NameSource),
+    Closed(NameSource),
 }
 
 /// How long after it was first seen a starting JVM is described again. The JVM makes stubs until its compilers run,
@@ -104,7 +104,7 @@ impl Entry {
 
     /// Keeps what the report needs and closes everything else. For a JVM that has exited and whose stacks are named.
     pub(super) fn close(&mut self, symbolizer: &mut Symbolizer) {
-        self.names = Names::Told(self.source());
+        self.names = Names::Closed(self.source());
         self.memory = None;
         if let Some(process) = self.bound {
             symbolizer.close_jvm(process);
@@ -112,7 +112,7 @@ impl Entry {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.names, Names::Told(_))
+        matches!(self.names, Names::Closed(_))
     }
 
     /// Whether there was no room to read the JVM's log or memory.
@@ -164,18 +164,18 @@ impl Entry {
     }
 
     /// Takes the result of an attach.
-    fn take_result(&mut self, result: Result<Got, Failed>) {
+    fn take_result(&mut self, result: Result<SymbolSource, Failed>) {
         self.took = self.began.elapsed();
         match result {
-            Ok(Got::Log(attached)) => {
+            Ok(SymbolSource::Log(attached)) => {
                 self.inspection = Some(attached.inspection.clone());
                 self.names = Names::Attached(attached);
             }
-            Ok(Got::Memory(opened)) => {
+            Ok(SymbolSource::Memory(opened)) => {
                 self.inspection = Some(opened.inspection.clone());
                 self.names = Names::Opened(opened);
             }
-            Ok(Got::Nothing) => self.names = Names::Off,
+            Ok(SymbolSource::None) => self.names = Names::Off,
             Err(Failed { refusal, inspection }) => {
                 self.inspection = inspection.map(|inspection| *inspection);
                 self.names = Names::Refused(refusal);
@@ -194,7 +194,7 @@ impl Entry {
                 let detail = why.detail().map(|words| format!(" ({words})")).unwrap_or_default();
                 log::info!("JVM {pid} ({name}): {why}{detail}, in {:.0?}", self.took);
             }
-            Names::Attaching(_) | Names::Off | Names::Told(_) => {}
+            Names::Attaching(_) | Names::Off | Names::Closed(_) => {}
         }
     }
 
@@ -226,7 +226,7 @@ impl Entry {
             Names::Attached(_) => Some("agent".to_owned()),
             Names::Opened(_) => Some("memory".to_owned()),
             Names::Refused(refusal) => Some(refusal.to_string()),
-            Names::Attaching(_) | Names::Off | Names::Told(_) => None,
+            Names::Attaching(_) | Names::Off | Names::Closed(_) => None,
         });
         results
     }
@@ -257,7 +257,7 @@ impl Entry {
                 let layout = opened.layout.clone();
                 symbolizer.watch_jvm(process, JvmMemory { file, layout, code: true, coarse })
             }),
-            Names::Refused(_) | Names::Off | Names::Told(_) => {
+            Names::Refused(_) | Names::Off | Names::Closed(_) => {
                 symbolizer.note_jvm(process);
                 true
             }
@@ -342,7 +342,7 @@ impl Entry {
                 }
                 NameSource::Refused { label, hint }
             }
-            Names::Told(source) => source.clone(),
+            Names::Closed(source) => source.clone(),
             Names::Attaching(_) | Names::Off => NameSource::Off,
         }
     }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::inquiry::{DescribedJvm, Inquiry, Met};
+use super::inquiry::{DescribedJvm, Discovery, Inquiry};
 use super::java_threads::JavaThreadNames;
 use super::jvm::{Entry, Throttled};
 use crate::jvm::{self, AttachOptions};
@@ -52,7 +52,7 @@ pub(super) struct HotSpotJvms {
     /// Exited JVMs, with the window that showed the exit: the last one that may have their stacks.
     ended: Vec<(u64, Entry)>,
     /// JVMs that were reported, and may have stacks that wait until the next part is reported.
-    told: Vec<ProcessId>,
+    reported: Vec<ProcessId>,
     /// JVMs that run and wait for a free attach slot.
     queue: VecDeque<Queued>,
     at_once: usize,
@@ -89,7 +89,7 @@ impl HotSpotJvms {
             mapped: HashMap::new(),
             leaving: Vec::new(),
             ended: Vec::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
             queue: VecDeque::new(),
             at_once: settings.attach_at_once,
             agent_for: settings.agent_for.clone(),
@@ -157,7 +157,7 @@ impl HotSpotJvms {
                 && !stop.is_stopped()
                 && let Some(jvm) = waiting.next()
             {
-                self.begin(jvm.process.tgid, Met::Found(jvm));
+                self.begin(jvm.process.tgid, Discovery::Found(jvm));
             }
             if self.under_way() == 0 {
                 return;
@@ -323,7 +323,7 @@ impl HotSpotJvms {
         while self.under_way() < self.at_once
             && let Some(Queued { tgid, process, mapped }) = self.queue.pop_front()
         {
-            self.begin(tgid, Met::Begun(mapped));
+            self.begin(tgid, Discovery::Begun(mapped));
             if let Some((entry, process)) = self.entries.get_mut(&tgid).zip(process) {
                 entry.bind(process, symbolizer);
             }
@@ -367,7 +367,7 @@ impl HotSpotJvms {
             }
             left.extend(entry.bound);
         }
-        for process in std::mem::replace(&mut self.told, left) {
+        for process in std::mem::replace(&mut self.reported, left) {
             symbolizer.forget(process);
         }
     }
@@ -394,11 +394,11 @@ impl HotSpotJvms {
     }
 
     /// Starts the thread that attaches to a JVM.
-    fn begin(&mut self, tgid: u32, met: Met) {
-        let late = met.is_late();
+    fn begin(&mut self, tgid: u32, discovery: Discovery) {
+        let late = discovery.is_late();
         let inquiry = Inquiry {
             tgid,
-            met,
+            discovery,
             java: self.java,
             agent_for: self.agent_for.clone(),
             node: self.node.clone(),

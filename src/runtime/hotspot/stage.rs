@@ -1,7 +1,7 @@
 //! JVMs as a stage of a session.
 
 use super::jvms::HotSpotJvms;
-use crate::limits::{Limit, LimitsMet};
+use crate::limits::{Limit, ReachedLimits};
 use crate::plan::{Control, Settings};
 use crate::process::ProcessEvent;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
@@ -36,7 +36,7 @@ impl Stage for HotSpotJvms {
         self.renew(&mut world.symbolizer);
         let mut ran = world.waiting.clone();
         ran.extend(window.ran.iter().map(|(process, _)| *process));
-        self.note_read(&world.symbolizer.read_logs(&ran));
+        self.note_read(&world.symbolizer.refresh_jvm_sources(&ran));
         if end.ends_part {
             self.end_part(world.window);
         }
@@ -54,7 +54,7 @@ impl Stage for HotSpotJvms {
 
     fn on_end(&mut self, world: &mut World) {
         self.wait_for_attaches(&mut world.symbolizer);
-        self.note_read(&world.symbolizer.read_logs(&world.waiting));
+        self.note_read(&world.symbolizer.refresh_jvm_sources(&world.waiting));
         self.release();
     }
 
@@ -65,7 +65,7 @@ impl Stage for HotSpotJvms {
         self.forget_ended(part.window, &mut world.symbolizer);
     }
 
-    fn limits(&self, limits: &mut LimitsMet) {
+    fn limits(&self, limits: &mut ReachedLimits) {
         limits.note(Limit::Jvms, "", self.unread() as u64);
     }
 

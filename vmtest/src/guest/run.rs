@@ -19,7 +19,7 @@ use crate::arch::Arch;
 use crate::plan::{Found, Line, Outcome, PAYLOAD, PLAN, PORT, Plan, Run};
 
 /// How often the runner checks whether a case has ended.
-const BEAT: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How many seconds a command may be silent.
 const COMMAND_PATIENCE: u64 = 24 * 3_600;
 /// How many characters of a failed case's standard error are reported.
@@ -165,7 +165,7 @@ impl Group {
             if Instant::now() >= end {
                 return Ok(None);
             }
-            std::thread::sleep(BEAT);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

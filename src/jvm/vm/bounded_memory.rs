@@ -1,4 +1,4 @@
-//! A limit on the bytes that are read of one JVM at a time.
+//! A limit on the bytes read of one JVM between two [`VmCode::check`](super::VmCode::check)s.
 
 use std::cell::Cell;
 
@@ -7,8 +7,9 @@ use crate::jvm::memory::Memory;
 /// Cost of a read beside its bytes: a system call.
 const CALL: u64 = 512;
 
-/// Memory that can be read only up to a limit until the next [`BoundedMemory::renew`]; beyond the limit reads return
-/// nothing. A page can hold hundreds of addresses, and a forger can make each lead to megabytes.
+/// A JVM's memory with a limit on the bytes that can be read until the next [`BoundedMemory::renew`]. The limit is 0
+/// before the first `renew`. Beyond the limit reads return nothing. The limit is needed because one page of a forged
+/// code heap can hold hundreds of sampled addresses, and each can lead to megabytes.
 #[derive(Debug)]
 pub(super) struct BoundedMemory<M> {
     memory: M,
@@ -20,7 +21,7 @@ impl<M: Memory> BoundedMemory<M> {
         BoundedMemory { memory, left: Cell::new(0) }
     }
 
-    /// Allows `bytes` more bytes to be read.
+    /// Sets the limit to `bytes`; the unspent rest expires.
     pub(super) fn renew(&self, bytes: u64) {
         self.left.set(bytes);
     }
