@@ -389,10 +389,10 @@ fn what_is_not_there_has_its_sentence() {
     let cases: [(&[&str], i32, &str); 6] = [
         (&["-G", "/no/such/group"], 4, "cgroup /no/such/group does not exist"),
         (&["-G", node.path().to_str().unwrap()], 2, "is not a cgroup"),
-        (&["--container", "no-such-container"], 4, "no container here is called no-such-container"),
+        (&["--container", "no-such-container"], 4, "no container is called no-such-container"),
         (&["--container", &id("e")[..20]], 2, "matches the ids of several containers: there are"),
-        (&["--pod", "no-such-pod"], 4, "no pod here is called no-such-pod"),
-        (&["--namespace", "no-such"], 4, "no namespace here is called no-such"),
+        (&["--pod", "no-such-pod"], 4, "no pod is called no-such-pod"),
+        (&["--namespace", "no-such"], 4, "no namespace is called no-such"),
     ];
     for (asked, code, said) in cases {
         let more = ["-d", "1", "-o", "-", "--node-root", node.path().to_str().unwrap()];

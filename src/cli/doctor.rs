@@ -15,6 +15,7 @@ use crate::sample::Event;
 /// Duration of the trial, and its period: a few hundred ticks.
 const TRIAL: Duration = Duration::from_millis(300);
 const TRIAL_PERIOD_NS: u64 = 1_001_001;
+const TRIAL_HZ: u64 = 1_000_000_000 / TRIAL_PERIOD_NS;
 
 /// Result of a trial with the real BPF program.
 #[derive(Clone, Copy, Debug)]
@@ -94,9 +95,11 @@ pub fn report(
         let word = if refusal.is_fatal() { "REFUSED" } else { "degraded" };
         line(word, &format!("{refusal}; {} (docs/troubleshooting.md#{})", refusal.hint(), refusal.anchor()));
     }
-    let works = match trial {
+    let samples = match trial {
         Ok(Trial { ticks, kept }) => {
-            line("trial", &format!("{ticks} ticks in {} ms, {kept} samples", TRIAL.as_millis()));
+            let length = TRIAL.as_millis();
+            let rate = format!("{TRIAL_HZ} a second on each busy CPU");
+            line("trial", &format!("{ticks} ticks in {length} ms ({rate}), {kept} samples"));
             *ticks > 0
         }
         Err(error) => {
@@ -104,6 +107,8 @@ pub fn report(
             false
         }
     };
+    // The trial identifies no process, so it works where a run is refused.
+    let works = samples && !refusals.iter().any(HostRefusal::is_fatal);
     line("verdict", if works { "jbpf-prof works here" } else { "jbpf-prof does not work here" });
     (text, if works { Exit::Done } else { Exit::Host })
 }
@@ -138,7 +143,7 @@ mod tests {
             ("cgroups", "v2 at /x"),
             ("JVM", "pid 7"),
             ("degraded", "kernel.kptr_restrict is 2"),
-            ("trial", "600 ticks in 300 ms, 590 samples"),
+            ("trial", "600 ticks in 300 ms (999 a second on each busy CPU), 590 samples"),
             ("verdict", "jbpf-prof works here"),
         ] {
             let lines = text.lines().filter(|l| l.starts_with(&format!("{name} "))).collect::<Vec<_>>();
@@ -152,6 +157,10 @@ mod tests {
         let (text, exit) = report(&HostFacts::default(), &[HostRefusal::NotRoot], &trial, &[]);
         assert_eq!(exit, Exit::Host);
         assert!(text.contains("REFUSED") && text.contains("loading the BPF program: EPERM"), "{text}");
+        let works = Ok(Trial { ticks: 600, kept: 590 });
+        let (text, exit) = report(&HostFacts::default(), &[HostRefusal::NotInitPidNamespace], &works, &[]);
+        assert_eq!(exit, Exit::Host);
+        assert!(text.ends_with("jbpf-prof does not work here\n"), "{text}");
         let silent = Ok(Trial { ticks: 0, kept: 0 });
         assert_eq!(report(&HostFacts::default(), &[], &silent, &[]).1, Exit::Host);
     }

@@ -76,6 +76,7 @@ fn cells(row: &JvmRow, user: &dyn Fn(u32) -> Option<String>) -> [String; 8] {
         refusal.as_ref().map_or("yes".into(), |refusal| format!("no: {refusal}")),
         match names {
             NamesFrom::Agent => "agent".into(),
+            NamesFrom::AgentAtStart => "agent at start".into(),
             NamesFrom::Memory => "memory".into(),
             NamesFrom::Nothing => "none".into(),
         },
@@ -124,7 +125,12 @@ mod tests {
             names: NamesFrom::Memory,
             ..one.clone()
         };
-        let new = JvmRow { version: "28-ea+12".into(), newer_than: Some(25), ..one.clone() };
+        let new = JvmRow {
+            version: "28-ea+12".into(),
+            newer_than: Some(25),
+            names: NamesFrom::AgentAtStart,
+            ..one.clone()
+        };
         let user = |uid| (uid == 1000).then(|| "worker".to_owned());
         let text = layout([&one, &other, &new].iter().map(|row| cells(row, &user)));
         let lines: Vec<_> = text.lines().collect();
@@ -141,6 +147,7 @@ mod tests {
         );
         assert!(at(1, "NAMES").starts_with("agent") && at(2, "NAMES").starts_with("memory"), "{text}");
         assert!(at(3, "VERSION").starts_with("28-ea+12 (untested)  "), "{text}");
+        assert!(at(3, "NAMES").starts_with("agent at start  "), "{text}");
         assert_eq!(at(2, "MAIN"), "Main", "{text}");
     }
 

@@ -1,14 +1,16 @@
 //! The daemon's counters for `/metrics`, without names of processes, containers or pods: tenants choose those.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-use super::exposition::Exposition;
+use super::exposition::{Exposition, Metric};
 use super::kubelet::KubeletPolls;
 use super::push::PushStats;
 use super::store::StoreTotals;
 use crate::limits::Limit;
+use crate::profile::UnknownReason;
 use crate::profile::report::{Cost, NameSource};
-use crate::session::{Outcome, Vitals};
+use crate::session::{self, Outcome, Vitals};
 
 /// Totals since the start of the daemon, and its current state.
 #[derive(Clone, Debug, Default)]
@@ -148,16 +150,17 @@ impl Metrics {
     ) -> String {
         let mut out = Exposition::default();
         let version = env!("CARGO_PKG_VERSION");
-        out.metric("build_info", "gauge", "The version that runs.").sample(&[("version", version)], 1);
+        out.metric("build_info", "gauge", "The version of jbpf-prof.").sample(&[("version", version)], 1);
         self.samples(&mut out);
         self.java(&mut out);
         self.own(&mut out);
         if let Some(kept) = kept {
-            out.one("windows_kept", "gauge", "Windows on disk.", kept.windows);
-            out.one("windows_kept_bytes", "gauge", "Bytes of the windows on disk.", kept.bytes);
-            let help = "Windows removed from the disk: too old, too many, or the disk is full.";
+            out.one("windows_kept", "gauge", "Stored windows on disk.", kept.windows);
+            out.one("windows_kept_bytes", "gauge", "Size of the stored windows on disk.", kept.bytes);
+            let help = "Stored windows that were removed: too old, too many, or the disk was full.";
             out.one("windows_removed_total", "counter", help, kept.removed);
-            out.one("windows_lost_total", "counter", "Windows that could not be written.", kept.lost);
+            let help = "Stored windows that could not be written.";
+            out.one("windows_lost_total", "counter", help, kept.lost);
         }
         pushes(&mut out, sinks);
         if let Some(looks) = looks {
@@ -168,74 +171,105 @@ impl Metrics {
 
     fn samples(&self, out: &mut Exposition) {
         let mut counter = |name: &str, help: &str, n: u64| out.one(name, "counter", help, n);
-        counter("ticks_total", "Ticks of the clock that the BPF program saw.", self.ticks);
+        counter("ticks_total", "Ticks that the BPF program saw.", self.ticks);
         counter("ticks_filtered_total", "Ticks of idle CPUs and of the profiler itself.", self.filtered);
         counter("samples_total", "Ticks that became samples.", self.kept);
-        counter("ticks_missed_total", "Ticks that should have come and did not.", self.missed);
-        counter("windows_total", "Windows that were sampled.", self.windows);
+        counter("ticks_missed_total", "Missed ticks: ticks that were due and did not come.", self.missed);
+        counter("windows_total", "Stored windows that were sampled.", self.windows);
         counter(
             "windows_skipped_total",
-            "Windows given up since too many others waited for the disk.",
+            "Stored windows that were given up because too many others waited for the disk.",
             self.skipped,
         );
-        counter("session_failures_total", "Times that sampling ended in an error.", self.failures);
-        counter("frames_user_total", "User frames, each as often as it was sampled.", self.user_frames);
-        let mut lost =
-            out.metric("samples_lost_total", "counter", "Ticks that could not be kept, by reason.");
-        self.lost.iter().for_each(|(reason, n)| lost.sample(&[("reason", reason)], n));
-        let help = "Samples by event and by what became of them: kept, filtered, lost, missed.";
+        counter("session_failures_total", "Times that sampling ended with an error.", self.failures);
+        counter("frames_user_total", "User frames, weighted by their samples.", self.user_frames);
+        let lost = out.metric("samples_lost_total", "counter", "Lost ticks, by reason.");
+        by_reason(lost, session::loss_reasons(), &self.lost);
+        let help = "Samples of each event, by result: kept, filtered, lost, missed.";
         let mut events = out.metric("event_samples_total", "counter", help);
         for (event, results) in &self.events {
             results.iter().for_each(|(result, n)| events.sample(&[("event", event), ("result", result)], n));
         }
-        let mut unknown = out.metric("frames_unknown_total", "counter", "Frames without a name, by reason.");
-        self.unknown.iter().for_each(|(reason, n)| unknown.sample(&[("reason", reason)], n));
-        let help = "What was not read or kept since a limit was met, by limit: bytes, mappings, stacks.";
+        let unknown =
+            out.metric("frames_unknown_total", "counter", "Frames without a name, by unknown reason.");
+        by_reason(unknown, UnknownReason::ALL.into_iter().map(UnknownReason::label), &self.unknown);
+        let help = "Amount that was left out because of a limit, by limit; each limit has its own unit.";
         let mut limits = out.metric("limit_left_out_total", "counter", help);
         self.limits.total.iter().for_each(|(limit, n)| limits.sample(&[("limit", limit)], n));
     }
 
     fn java(&self, out: &mut Exposition) {
-        let help = "JVMs whose names were asked for, by result: agent, memory, or why not; one that refuses the agent and is read counts twice.";
+        let help = "Results of asking JVMs: agent, memory, or the refusal. A JVM that refuses the agent and whose memory is read counts twice.";
         let mut attached = out.metric("attach_total", "counter", help);
         self.attached.total.iter().for_each(|(result, n)| attached.sample(&[("result", result)], n));
-        let mut jvms =
-            out.metric("jvms", "gauge", "JVMs of the last window, by where their names come from.");
+        let mut jvms = out.metric(
+            "jvms",
+            "gauge",
+            "JVMs of the last stored window, by the source of names: agent, memory, off, refused.",
+        );
         self.jvms.iter().for_each(|(names, n)| jvms.sample(&[("names", names)], n));
         let (jvms, usec) = self.throttled;
-        let help = "JVMs that their cgroups' CPU limits kept from running in the last window.";
+        let help = "JVMs that their CPU limit throttled in the last stored window.";
         out.one("jvms_throttled", "gauge", help, jvms);
-        let help = "Time that JVMs were kept from running by these limits, summed over CPUs.";
+        let help = "The time that JVMs were throttled, summed over CPUs.";
         out.one("jvms_throttled_seconds_total", "counter", help, usec as f64 / 1e6);
     }
 
     fn own(&self, out: &mut Exposition) {
-        let mut cpu = out.metric("cpu_seconds_total", "counter", "CPU time of the profiler itself, by part.");
+        let mut cpu = out.metric(
+            "cpu_seconds_total",
+            "counter",
+            "Own CPU time, by part: broker, workers, helpers, bpf.",
+        );
         self.cpu.total.iter().for_each(|(part, seconds)| cpu.sample(&[("part", part)], seconds));
         let Vitals { resident, cached, most_stacks, room_for_stacks, tables, .. } = &self.vitals;
         let mut gauge = |name: &str, help: &str, n: f64| out.one(name, "gauge", help, n);
-        gauge("cpu_share", "CPU time of the profiler as a share of the host's, over a minute.", self.share);
-        gauge("frequency_hertz", "Ticks a second and CPU.", self.hz);
+        gauge(
+            "cpu_share",
+            "Own CPU time as a share of the host's CPU time: mean of the last minutes, three at most.",
+            self.share,
+        );
+        gauge("frequency_hertz", "The present rate: ticks a second on each CPU.", self.hz);
         gauge("resident_bytes", "Resident memory of broker and workers.", *resident as f64);
         gauge("maps_bytes", "Kernel memory of BPF maps and rings.", self.maps_bytes as f64);
-        gauge("cached_addresses", "Native addresses whose frames are kept.", *cached as f64);
-        gauge("stack_map_entries", "Most stacks in one second of the last window.", *most_stacks as f64);
-        gauge("stack_map_room", "Stacks that the map of one second holds.", f64::from(*room_for_stacks));
-        gauge("unwind_tables", "Unwind tables that are loaded.", tables.tables as f64);
-        gauge("unwind_tables_bytes", "Kernel memory of unwind tables.", tables.bytes as f64);
-        gauge("paused", "1 while the kill switch is there.", f64::from(u8::from(self.paused)));
-        let help = "Times that the rate was lowered to keep within max-cpu.";
+        gauge("cached_addresses", "Native addresses whose frames are cached.", *cached as f64);
+        gauge(
+            "stack_map_entries",
+            "The most distinct stacks in one second of the last stored window.",
+            *most_stacks as f64,
+        );
+        gauge("stack_map_room", "Room for distinct stacks in one second.", f64::from(*room_for_stacks));
+        gauge("unwind_tables", "Loaded unwind tables.", tables.tables as f64);
+        gauge("unwind_tables_bytes", "Kernel memory of the loaded unwind tables.", tables.bytes as f64);
+        gauge("paused", "1 while the kill switch exists.", f64::from(u8::from(self.paused)));
+        let help = "Times that the rate was lowered to stay within max-cpu.";
         out.one("rate_lowered_total", "counter", help, self.lowered);
-        let help = "Times that caches were given back to keep within max-memory.";
+        let help = "Times that caches were evicted to stay within max-memory.";
         out.one("evictions_total", "counter", help, self.evictions);
     }
+}
+
+/// A sample for each known reason, also for those that have not occurred: without a 0 before the first event
+/// Prometheus's `increase()` does not see this event.
+fn by_reason<K: Borrow<str> + Ord>(
+    mut metric: Metric<'_>,
+    known: impl Iterator<Item = &'static str>,
+    counted: &BTreeMap<K, u64>,
+) {
+    let mut all: BTreeMap<&str, u64> = known.map(|reason| (reason, 0)).collect();
+    all.extend(counted.iter().map(|(reason, n)| (reason.borrow(), *n)));
+    all.iter().for_each(|(reason, n)| metric.sample(&[("reason", reason)], n));
 }
 
 fn pushes(out: &mut Exposition, sinks: &[(String, PushStats)]) {
     if sinks.is_empty() {
         return;
     }
-    let mut pushed = out.metric("push_total", "counter", "Requests to sinks, by result.");
+    let mut pushed = out.metric(
+        "push_total",
+        "counter",
+        "Requests to the sink, by result: sent, failed (tried again), refused (given up).",
+    );
     for (sink, stats) in sinks {
         let results = [("sent", stats.sent), ("failed", stats.failed), ("refused", stats.refused)];
         results.iter().for_each(|(result, n)| pushed.sample(&[("sink", sink), ("result", result)], n));
@@ -244,22 +278,21 @@ fn pushes(out: &mut Exposition, sinks: &[(String, PushStats)]) {
         let mut metric = out.metric(name, kind, help);
         sinks.iter().for_each(|(sink, stats)| metric.sample(&[("sink", sink)], value(stats)));
     };
-    family("push_bytes_total", "counter", "Bytes that sinks took.", |s| s.bytes);
-    family("spool_bytes", "gauge", "Bytes that wait for a sink.", |s| s.spooled);
-    let help = "Windows that were dropped before a sink took them: the spool is full.";
+    family("push_bytes_total", "counter", "Bytes that the sink accepted.", |s| s.bytes);
+    family("spool_bytes", "gauge", "Bytes that wait for the sink.", |s| s.spooled);
+    let help = "Requests that were dropped before the sink accepted them.";
     family("spool_dropped_total", "counter", help, |s| s.dropped);
 }
 
 fn kubelet(out: &mut Exposition, KubeletPolls { answered, failed, opted_in }: KubeletPolls) {
-    let mut asked = out.metric("kubelet_requests_total", "counter", "Requests to the kubelet, by result.");
+    let mut asked = out.metric(
+        "kubelet_requests_total",
+        "counter",
+        "Requests to the kubelet, by result: answered, failed.",
+    );
     let results = [("answered", answered), ("failed", failed)];
     results.iter().for_each(|(result, n)| asked.sample(&[("result", result)], n));
-    out.one(
-        "pods_opted_in",
-        "gauge",
-        "Pods of this node that opt in to the agent by an annotation.",
-        opted_in,
-    );
+    out.one("pods_opted_in", "gauge", "Pods of this node that ask for the agent by an annotation.", opted_in);
 }
 
 fn source(names: &NameSource) -> &'static str {
@@ -275,7 +308,7 @@ fn source(names: &NameSource) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::Sum;
+    use super::{Metrics, Sum};
 
     #[test]
     fn counters_go_on_when_a_session_starts_anew() {
@@ -284,5 +317,19 @@ mod tests {
             sum.take("a", now);
         }
         assert_eq!(sum.total["a"], 6.0);
+    }
+
+    #[test]
+    fn each_known_reason_has_a_value_before_it_occurs() {
+        let mut metrics = Metrics::default();
+        metrics.lost.insert("ring full".to_owned(), 7);
+        let text = metrics.text(None, &[], None);
+        for line in [
+            "samples_lost_total{reason=\"ring full\"} 7",
+            "samples_lost_total{reason=\"frames never arrived\"} 0",
+            "frames_unknown_total{reason=\"process gone\"} 0",
+        ] {
+            assert!(text.contains(&format!("\njbpf_prof_{line}\n")), "{line}: {text}");
+        }
     }
 }

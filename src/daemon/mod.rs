@@ -74,6 +74,7 @@ pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
         let sink = Arc::clone(sink);
         runtime.spawn(async move { sink.run().await });
     }
+    make_room_for_switch(config.kill_switch.as_deref());
     let switch = Arc::new(Switch::default());
     switch.read_file(config.kill_switch.as_deref());
     if state.kubelet.is_some() {
@@ -154,6 +155,16 @@ fn finish(runtime: &Runtime, state: &State) {
         // The next daemon pushes the remaining requests.
         let _ = tokio::time::timeout(LAST_PUSH, taken).await;
     });
+}
+
+/// Creates the directory of the kill switch: in an emergency `touch` must work at once.
+fn make_room_for_switch(file: Option<&Path>) {
+    let directory = file
+        .and_then(Path::parent)
+        .filter(|directory| !directory.as_os_str().is_empty() && !directory.exists());
+    if let Some(Err(error)) = directory.map(directory::make_private) {
+        log::warn!("kill switch: {error:#}");
+    }
 }
 
 /// The conditions that stop sampling: the kill switch, and the end of the daemon.
@@ -280,5 +291,27 @@ fn settings(config: &DaemonConfig) -> Settings {
         force_attach: false,
         btf: None,
         progress: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::make_room_for_switch;
+
+    #[test]
+    fn the_kill_switch_has_a_directory_before_it_is_needed() {
+        let tmp = tempfile::tempdir().unwrap();
+        let directory = tmp.path().join("run/jbpf-prof");
+        make_room_for_switch(Some(&directory.join("stop")));
+        assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        // An existing directory keeps its mode, and a missing setting or a bad path stops nothing.
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+        make_room_for_switch(Some(&directory.join("stop")));
+        assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+        make_room_for_switch(None);
+        make_room_for_switch(Some("stop".as_ref()));
+        make_room_for_switch(Some("/proc/1/none/stop".as_ref()));
     }
 }

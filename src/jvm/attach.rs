@@ -157,6 +157,8 @@ pub(super) struct Outlook {
     pub(super) inspection: Inspection,
     /// Why an attach would be refused.
     pub(super) refusal: Option<Refusal>,
+    /// The JVM was started with the agent.
+    pub(super) has_agent_at_start: bool,
     /// The JVM's memory says where its code is described.
     pub(super) is_readable: bool,
 }
@@ -166,8 +168,8 @@ pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<Outlook, Refusal> {
     let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, Task::Inspect)?;
     match answer {
         HelperReply { refusal: Some(refusal), .. } => Err(refusal),
-        HelperReply { inspection: Some(inspection), foreseen, layout, .. } => {
-            Ok(Outlook { inspection, refusal: foreseen, is_readable: layout.is_some() })
+        HelperReply { inspection: Some(inspection), foreseen, has_agent_at_start, layout, .. } => {
+            Ok(Outlook { inspection, refusal: foreseen, has_agent_at_start, is_readable: layout.is_some() })
         }
         _ => Err(Refusal::HelperFailed("an empty answer".into())),
     }

@@ -18,7 +18,7 @@ use super::listen::{Habits, connection, remove_stale_trigger};
 use super::log_file::{LogFile, logs_of};
 use super::memory::ProcessMemory;
 use super::message::{HelperReply, HelperRequest, LogFacts, Order, Task, receive, send};
-use super::prerequisites::{Askable, foreseen};
+use super::prerequisites::{Askable, foreseen, has_agent_at_start};
 use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{monotonic_offset, runs_java};
@@ -75,6 +75,7 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
             let mut inspection =
                 inspect(&target.memory()?, request.base).map_err(|_| gone_or_foreign(&target))?;
             vendor(&mut inspection);
+            answer.has_agent_at_start = has_agent_at_start(&target).unwrap_or(false);
             answer.foreseen = foreseen(&target, request.parent, &inspection, deadline).err();
             // The reply has the layout only, which is small.
             answer.layout =

@@ -62,6 +62,8 @@ pub(super) struct HelperReply {
     pub(super) inspection: Option<Inspection>,
     /// Why an attach would be refused, if the task checked that.
     pub(super) foreseen: Option<Refusal>,
+    /// Whether the JVM was started with the agent, if the task checked that.
+    pub(super) has_agent_at_start: bool,
     /// Why the helper stopped early.
     pub(super) refusal: Option<Refusal>,
     /// Of a successful attach; the log's descriptor comes beside it.

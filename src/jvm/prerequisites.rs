@@ -46,6 +46,11 @@ impl Askable {
     }
 }
 
+/// Whether the JVM was started with the agent (`-agentpath`).
+pub(super) fn has_agent_at_start(target: &AttachTarget) -> Result<bool, Refusal> {
+    Ok(logs_of(target)?.iter().any(|log| log.header.kind == LogKind::Start))
+}
+
 /// Predicts why an attach would be refused. The JVM is not asked to listen; a listening JVM gets no request.
 pub(super) fn foreseen(
     target: &AttachTarget,
@@ -56,7 +61,7 @@ pub(super) fn foreseen(
     if inspection.is_zero {
         return Err(Refusal::ZeroVm);
     }
-    if logs_of(target)?.iter().any(|log| log.header.kind == LogKind::Start) {
+    if has_agent_at_start(target)? {
         return Ok(());
     }
     let Askable { tmp, .. } = Askable::check(target, inspection, false)?;

@@ -13,6 +13,8 @@ use super::version::JavaVersion;
 pub enum NamesFrom {
     /// The agent's log: a run would attach the agent.
     Agent,
+    /// The agent with which the JVM was started.
+    AgentAtStart,
     /// The JVM's memory, since attaching would be refused.
     Memory,
     /// Neither: the JVM's code gets no names.
@@ -51,9 +53,11 @@ impl JvmRow {
         let unseen = |refusal| Outlook {
             inspection: Inspection::default(),
             refusal: Some(refusal),
+            has_agent_at_start: false,
             is_readable: false,
         };
-        let Outlook { inspection, refusal, is_readable } = outlook(jvm, binary).unwrap_or_else(unseen);
+        let Outlook { inspection, refusal, has_agent_at_start, is_readable } =
+            outlook(jvm, binary).unwrap_or_else(unseen);
         JvmRow {
             pid: jvm.process.tgid,
             container: jvm.container.clone(),
@@ -64,6 +68,7 @@ impl JvmRow {
             version: inspection.release,
             vendor: inspection.vendor,
             names: match &refusal {
+                None if has_agent_at_start => NamesFrom::AgentAtStart,
                 None => NamesFrom::Agent,
                 Some(refusal) if is_readable && refusal.leaves_memory() => NamesFrom::Memory,
                 Some(_) => NamesFrom::Nothing,

@@ -36,7 +36,7 @@ pub enum NoTarget {
     #[error(transparent)]
     Group(#[from] NoGroup),
     /// Nothing has that name.
-    #[error("no {what} here is called {asked}; {}", list(.known))]
+    #[error("no {what} is called {asked}; {}", named(what, .known))]
     Unknown {
         /// Kind of the target, such as `pod`.
         what: &'static str,
@@ -55,11 +55,15 @@ pub enum NoTarget {
     },
 }
 
+fn named(what: &str, known: &[String]) -> String {
+    if known.is_empty() { format!("jbpf-prof finds no {what} on this host") } else { list(known) }
+}
+
 fn list(known: &[String]) -> String {
-    match known {
-        [] => "none is to be seen from here".to_owned(),
-        all if all.len() > MAX_NAMED => format!("there are {} and more", all[..MAX_NAMED].join(", ")),
-        all => format!("there are {}", all.join(", ")),
+    if known.len() > MAX_NAMED {
+        format!("there are {} and more", known[..MAX_NAMED].join(", "))
+    } else {
+        format!("there are {}", known.join(", "))
     }
 }
 
@@ -348,11 +352,8 @@ mod tests {
         assert_eq!(ask([&[], &[UIDS[0]], &[]]), Ok(vec![0]));
         assert_eq!(ask([&[], &[], &["prod", "test"]]), Ok(vec![0, 3]));
         let said = ask([&[], &["x"], &[]]).unwrap_err();
-        assert_eq!(said, "no pod here is called x; there are shop");
-        assert_eq!(
-            ask([&[], &[], &["x"]]).unwrap_err(),
-            "no namespace here is called x; there are prod, test"
-        );
+        assert_eq!(said, "no pod is called x; there are shop");
+        assert_eq!(ask([&[], &[], &["x"]]).unwrap_err(), "no namespace is called x; there are prod, test");
     }
 
     #[test]

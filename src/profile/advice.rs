@@ -14,7 +14,9 @@ pub fn for_unknown(why: UnknownReason) -> &'static str {
         UnknownReason::MappingsUnread => {
             "The kernel did not list the mappings in time (-v names the process that delays it), or the process has too many mappings."
         }
-        UnknownReason::ProcessGone => "Normal where processes live for a few milliseconds.",
+        UnknownReason::ProcessGone => {
+            "Normal where processes live for a few milliseconds, or JVMs for a second or two."
+        }
         UnknownReason::FileUnavailable => {
             "Check with `jbpf-prof doctor` whether a capability is missing, and whether the file system answers."
         }
@@ -56,7 +58,7 @@ pub fn for_nameless(file: &Module) -> &'static str {
     } else if traits.has(FileTrait::NoBuildId) {
         "The file has no build id, so debug files cannot be found. Do not strip the file, or link it with -Wl,--build-id."
     } else if is_of_distribution(&file.path) {
-        "Install the debug package of the distribution: `find-dbgsym-packages FILE` (package debian-goodies) names it on Debian and Ubuntu, `debuginfo-install` installs it on Fedora."
+        "Install the debug package of the distribution: `find-dbgsym-packages FILE` (package debian-goodies) names it on Debian and Ubuntu, if the archive of debug packages was added; `debuginfo-install` installs it on Fedora."
     } else {
         "Do not strip the file, or put the output of objcopy --only-keep-debug below /usr/lib/debug/.build-id."
     }

@@ -80,7 +80,7 @@ impl ProfileView<'_> {
         });
         let row_of: Vec<Option<usize>> = row_of.collect();
         let ticks = self.ticks(rows.len(), |frame| row_of[frame.0 as usize]);
-        for (row, Ticks { itself, total }) in rows.iter_mut().zip(ticks) {
+        for (row, Ticks { itself, total, .. }) in rows.iter_mut().zip(ticks) {
             (row.itself, row.total) = (itself, total);
         }
         rows.retain(|r| r.total > 0);

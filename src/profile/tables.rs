@@ -23,6 +23,18 @@ pub struct FunctionRow {
     pub itself: u64,
     /// Samples with the function anywhere in their stack; recursion counts once.
     pub total: u64,
+    /// Whether the function was inlined into its caller in most samples: in those of `itself`, or of `total` where
+    /// `itself` is 0.
+    pub inlined: bool,
+}
+
+/// Samples by the code that ran: the leaf. Leaves that are not code, such as `[idle]`, are in neither number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeafSides {
+    /// Samples whose leaf is code of the kernel.
+    pub kernel: u64,
+    /// Samples whose leaf is code of a process.
+    pub user: u64,
 }
 
 /// A line of a function.
@@ -101,11 +113,30 @@ fn family(kind: Kind) -> Option<Origin> {
     }
 }
 
+/// Java frames of a process, each counted as often as it was sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JavaFrameCounts {
+    /// Frames with the name of a method.
+    pub named: u64,
+    /// Frames without a name because the process had ended. A few of them may be native code.
+    pub gone: u64,
+}
+
 /// Samples of a row of a table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ticks {
     pub(super) itself: u64,
     pub(super) total: u64,
+    /// Of `itself` and `total`, the samples in which the row's frame nearest to the leaf is inlined.
+    inlined_itself: u64,
+    inlined_total: u64,
+}
+
+impl Ticks {
+    fn are_mostly_inlined(&self) -> bool {
+        let Ticks { itself, total, inlined_itself, inlined_total } = *self;
+        if itself > 0 { inlined_itself > itself / 2 } else { inlined_total > total / 2 }
+    }
 }
 
 impl ProfileView<'_> {
@@ -115,8 +146,8 @@ impl ProfileView<'_> {
         let (function, mut rows) = self.families();
         let row_of = |frame| function[self.frames().symbol_of(frame) as usize];
         let ticks = self.ticks(rows.len(), row_of);
-        for (row, Ticks { itself, total }) in rows.iter_mut().zip(ticks) {
-            (row.itself, row.total) = (itself, total);
+        for (row, ticks) in rows.iter_mut().zip(ticks) {
+            (row.itself, row.total, row.inlined) = (ticks.itself, ticks.total, ticks.are_mostly_inlined());
         }
         rows.retain(|r| r.total > 0);
         rows.sort_by_key(|r| (Reverse(r.itself), Reverse(r.total), r.symbol));
@@ -128,19 +159,65 @@ impl ProfileView<'_> {
         let mut ticks = vec![Ticks::default(); rows];
         // For each row, the leaf of the last stack that contains it: a row counts once for each stack.
         let mut seen = vec![usize::MAX; rows];
+        let frames = self.frames();
+        let is_inlined: Vec<bool> =
+            frames.symbols().iter().map(|symbol| symbol.kind.facts().inlined).collect();
         for (leaf, weight) in self.ending() {
             for (up, node) in self.trie().up(leaf).enumerate() {
-                let Some(row) = row_of(self.frame_of(node)) else { continue };
-                if up == 0 {
-                    ticks[row].itself += weight;
+                let frame = self.frame_of(node);
+                let Some(row) = row_of(frame) else { continue };
+                if seen[row] == leaf.index() {
+                    continue;
                 }
-                if seen[row] != leaf.index() {
-                    seen[row] = leaf.index();
-                    ticks[row].total += weight;
+                seen[row] = leaf.index();
+                let of_inlined = if is_inlined[frames.symbol_of(frame) as usize] { weight } else { 0 };
+                let ticks = &mut ticks[row];
+                ticks.total += weight;
+                ticks.inlined_total += of_inlined;
+                if up == 0 {
+                    ticks.itself += weight;
+                    ticks.inlined_itself += of_inlined;
                 }
             }
         }
         ticks
+    }
+
+    /// How many samples have a leaf in the kernel, and how many in user code.
+    #[must_use]
+    pub fn leaf_sides(&self) -> LeafSides {
+        let frames = self.frames();
+        let mut sides = LeafSides::default();
+        for (leaf, weight) in self.ending() {
+            let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(leaf)) as usize];
+            match symbol.kind.origin() {
+                Origin::NotCode => {}
+                Origin::Kernel => sides.kernel += weight,
+                _ if symbol.unknown.is_some_and(of_kernel) => sides.kernel += weight,
+                _ => sides.user += weight,
+            }
+        }
+        sides
+    }
+
+    /// The Java frames of a process.
+    #[must_use]
+    pub fn java_frames(&self, pid: u32) -> JavaFrameCounts {
+        let frames = self.frames();
+        let mut found = JavaFrameCounts::default();
+        for sample in self.samples().iter().filter(|sample| self.labels(sample.labels).pid == pid) {
+            for node in self.trie().up(sample.leaf) {
+                let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
+                match symbol.kind.origin() {
+                    Origin::Java => found.named += sample.weight.count,
+                    _ if symbol.unknown == Some(UnknownReason::ProcessGone) => {
+                        found.gone += sample.weight.count;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
     }
 
     /// The row of each symbol that is a function, and the rows.
@@ -151,7 +228,7 @@ impl ProfileView<'_> {
         let function = symbols.map(|(at, symbol)| {
             let key = (family(symbol.kind)?, symbol.name, symbol.unknown);
             Some(*ids.entry(key).or_insert_with(|| {
-                rows.push(FunctionRow { symbol: at as u32, itself: 0, total: 0 });
+                rows.push(FunctionRow { symbol: at as u32, itself: 0, total: 0, inlined: false });
                 rows.len() - 1
             }))
         });
@@ -290,6 +367,55 @@ mod tests {
             .map(|r| (&**p.frames().name(&p.frames().symbols()[r.symbol as usize]), r.itself, r.total))
             .collect();
         assert_eq!(told, [("A.f", 3, 5), ("A.g", 3, 3)]);
+    }
+
+    #[test]
+    fn a_row_is_inlined_if_most_of_its_samples_are() {
+        let mut p = Profile::new();
+        let labels = Labels::default();
+        let [outer, f, f_inlined, g, g_inlined] = [
+            (Kind::Java, "A.outer"),
+            (Kind::Java, "A.f"),
+            (Kind::JavaInlined, "A.f"),
+            (Kind::Native, "g"),
+            (Kind::NativeInlined, "g"),
+        ]
+        .map(|(kind, name)| named(kind, name));
+        let stacks = [
+            (vec![&outer, &f_inlined], 3),
+            (vec![&outer, &f], 2),
+            (vec![&f, &outer, &g, &g_inlined], 4),
+            (vec![&g], 4),
+            (vec![&outer, &g_inlined, &f], 0),
+        ];
+        for (stack, n) in stacks {
+            p.add(&labels, &stack.into_iter().cloned().collect::<Vec<_>>(), n, 0);
+        }
+        let rows = p.of_event(Event::Cpu).functions();
+        let found: Vec<_> = rows
+            .iter()
+            .map(|r| (&**p.frames().name(&p.frames().symbols()[r.symbol as usize]), r.itself, r.inlined))
+            .collect();
+        assert_eq!(found, [("g", 8, false), ("A.f", 5, true), ("A.outer", 0, false)]);
+    }
+
+    #[test]
+    fn leaves_are_of_the_kernel_or_of_processes() {
+        let mut p = Profile::new();
+        let labels = Labels::default();
+        let (process, work) = (named(Kind::Process, "x"), named(Kind::Native, "work"));
+        let hidden = Arc::new(Frame::unknown(UnknownReason::NotKernelText, None, 9));
+        let nameless = Arc::new(Frame::unknown(UnknownReason::NotMapped, None, 9));
+        for (leaf, n) in [
+            (named(Kind::Kernel, "read"), 1),
+            (hidden, 2),
+            (nameless, 4),
+            (work.clone(), 8),
+            (named(Kind::Marker, "[idle]"), 16),
+        ] {
+            p.add(&labels, &[process.clone(), work.clone(), leaf], n, 0);
+        }
+        assert_eq!(p.of_event(Event::Cpu).leaf_sides(), super::LeafSides { kernel: 3, user: 12 });
     }
 
     #[test]

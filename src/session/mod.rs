@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use crate::capture::Filter;
+use crate::capture::abi::LOSSES;
 use crate::capture::window::CaptureOptions;
 use crate::host;
 use crate::targets::groups::Groups;
@@ -37,6 +38,11 @@ use idle::Idle;
 use launch::Launched;
 use sampler::{Limits, News, Sampler};
 use stages::Stages;
+
+/// Every reason for which a session loses samples: those of the BPF program, and stacks that came without frames.
+pub fn loss_reasons() -> impl Iterator<Item = &'static str> {
+    LOSSES.into_iter().chain(["frames never arrived"])
+}
 
 /// How long the main loop waits for a message while a command runs or a stage has work.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

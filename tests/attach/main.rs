@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, LogSource, Refusal};
+use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, LogSource, NamesFrom, Refusal};
 use jbpf_prof::sample::{MonoNs, ProcessId};
 use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, Sink, Stub, Unload};
 
@@ -335,6 +335,7 @@ fn a_log_from_the_start_is_found_without_attaching() {
         let jvm = java.jvm();
         let attached = attach(&jvm).unwrap();
         assert_eq!(attached.source, LogSource::AtStart);
+        assert_eq!(JvmRow::of(&jvm, &binary()).names, NamesFrom::AgentAtStart);
         assert!(told(&attached).loads > 10);
         assert!(
             !Path::new(&format!("/tmp/.java_pid{}", jvm.ns_pid)).exists(),

@@ -2,10 +2,10 @@
 
 use super::detail::Detail;
 use super::layout::{ColumnAlignment, advice, base_name, percent, share, table, thousands, wrap};
-use crate::profile::RunReport;
 use crate::profile::advice::for_unknown;
 use crate::profile::report::{EventReport, StopRow};
-use crate::profile::tables::UnknownRow;
+use crate::profile::tables::{LeafSides, UnknownRow};
+use crate::profile::{ProfileView, RunReport};
 use crate::sample::Event;
 
 /// A labelled number, the whole for its share, and a note.
@@ -37,7 +37,15 @@ pub(super) fn noun(event: Event) -> &'static str {
     if event == Event::Cpu { "ticks" } else { "samples" }
 }
 
-pub(super) fn samples(report: &RunReport, of: &EventReport) -> Vec<String> {
+/// Missed ticks are worth a note above one in this many expected ones.
+const MANY_MISSED: u64 = 100;
+
+pub(super) fn samples(
+    report: &RunReport,
+    of: &EventReport,
+    profile: &ProfileView<'_>,
+    width: usize,
+) -> Vec<String> {
     let accounts = &of.accounts;
     let filtered = accounts.filtered.saturating_sub(of.idle);
     let row = |label: &str, n| Row::new(label, n, accounts.ticks);
@@ -63,6 +71,17 @@ pub(super) fn samples(report: &RunReport, of: &EventReport) -> Vec<String> {
     lines.extend(numbers(&rows));
     if let Some(steal) = report.steal.filter(|s| *s > 0.0 && of.event == Event::Cpu) {
         lines.push(format!("  stolen by the hypervisor: {} of all CPU time", share(steal)));
+    }
+    let LeafSides { kernel, user } = profile.leaf_sides();
+    // With --user no sample has a frame of the kernel. Context switches have no other leaf.
+    if of.event == Event::Cpu && kernel > 0 {
+        let [kernel, user] = [kernel, user].map(|n| percent(n, profile.accounts().shown()));
+        lines.push(format!("  of the profile: {kernel} in the kernel, {user} in user code (by the leaf)"));
+    }
+    if of.idle > 0 && accounts.missed.saturating_mul(MANY_MISSED) > accounts.expected {
+        let note = "On a virtual machine missed ticks are mostly those of idle CPUs: the share of idle CPUs is then \
+                    too small.";
+        lines.extend(wrap(note, 2, width));
     }
     lines
 }
@@ -121,4 +140,39 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
         lines.extend(advice(&shown, detail.width));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Event, EventReport, RunReport, samples};
+    use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
+
+    #[test]
+    fn the_share_of_the_kernel_and_a_doubtful_share_of_idle_cpus_are_said() {
+        let lines = |kind, missed| {
+            let mut profile = Profile::new();
+            profile.add(&Labels::default(), &[Arc::new(Frame::named(kind, "f"))], 100, 0);
+            let accounts = Accounts {
+                ticks: 300,
+                filtered: 200,
+                kept: 100,
+                missed,
+                expected: 300 + missed,
+                ..Accounts::default()
+            };
+            *profile.accounts_mut(Event::Cpu) = accounts.clone();
+            let of = EventReport { accounts, idle: 200, ..EventReport::default() };
+            samples(&RunReport::default(), &of, &profile.of_event(Event::Cpu), 100).join("\n")
+        };
+        let text = lines(Kind::Kernel, 3);
+        assert!(
+            text.contains("of the profile: 100.0 % in the kernel, 0.0 % in user code (by the leaf)"),
+            "{text}"
+        );
+        assert!(!text.contains("too small"), "{text}");
+        let text = lines(Kind::Native, 4);
+        assert!(!text.contains("in the kernel") && text.contains("share of idle CPUs is then"), "{text}");
+    }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::output::name;
 use crate::profile::labels::ContainerLabels;
+use crate::profile::tables::LeafSides;
 use crate::profile::{Profile, ProfileView, RunReport};
 
 /// Version of the object's shape: grows when a field changes its meaning or is removed.
@@ -30,6 +31,10 @@ struct Object<'a> {
 struct Tables {
     /// The whole for shares: samples of the profile and lost ticks.
     shown: u64,
+    /// Samples whose leaf is code of the kernel. With `--user` no sample has such a leaf.
+    in_kernel: u64,
+    /// Samples whose leaf is code of a process.
+    in_user: u64,
     /// Containers, and a row for samples outside of containers; empty if there are no containers.
     containers: Vec<ContainerTicks>,
     processes: Vec<Process>,
@@ -56,6 +61,8 @@ struct Process {
 struct Function {
     name: String,
     kind: &'static str,
+    /// Whether the function was inlined into its caller in most of these samples.
+    inlined: bool,
     #[serde(rename = "self")]
     itself: u64,
     total: u64,
@@ -117,7 +124,7 @@ fn tables(profile: &ProfileView<'_>, lines: bool) -> Tables {
     });
     let functions = profile.functions().into_iter().map(|row| {
         let (name, kind) = named(row.symbol);
-        Function { name, kind, itself: row.itself, total: row.total }
+        Function { name, kind, inlined: row.inlined, itself: row.itself, total: row.total }
     });
     let stripped = profile.stripped().into_iter().map(|row| Stripped {
         path: row.path.to_string(),
@@ -136,8 +143,11 @@ fn tables(profile: &ProfileView<'_>, lines: bool) -> Tables {
         })
         .collect()
     };
+    let LeafSides { kernel, user } = profile.leaf_sides();
     Tables {
         shown: profile.accounts().shown(),
+        in_kernel: kernel,
+        in_user: user,
         containers: containers.collect(),
         processes: processes.collect(),
         functions: functions.collect(),

@@ -6,19 +6,17 @@ use super::layout::{ColumnAlignment, advice, base_name, bytes, cut, percent, sha
 use crate::limits::{Limit, LimitRow};
 use crate::output::name;
 use crate::profile::report::{Cost, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
+use crate::profile::tables::JavaFrameCounts;
 use crate::profile::{ProfileView, RunReport};
+use crate::sample::Event;
 
 pub(super) fn head(report: &RunReport, width: usize) -> Vec<String> {
     let RunReport { target, command, version, host, kernel, cpus, start, duration_s, .. } = report;
     let title = format!("jbpf-prof {version}");
     let indent = title.len() + 3;
     let cpus = if *cpus == 1 { "1 CPU".to_owned() } else { format!("{cpus} CPUs") };
-    let mut rate = format!("{:.0} Hz", report.effective_hz);
-    if (report.requested_hz - report.effective_hz).abs() > report.requested_hz / 100.0 {
-        rate += &format!(" (asked for {:.0})", report.requested_hz);
-    }
     let mut lines = wrap(&format!("{target} on {host}, Linux {kernel}, {cpus}"), indent, width);
-    lines.extend(wrap(&format!("{duration_s:.1} s at {rate} from {start}"), indent, width));
+    lines.extend(wrap(&format!("{duration_s:.1} s{} from {start}", rates(report)), indent, width));
     if !command.is_empty() {
         lines.extend(wrap(command, indent, width));
     }
@@ -26,6 +24,30 @@ pub(super) fn head(report: &RunReport, width: usize) -> Vec<String> {
         first.replace_range(..title.len(), &title);
     }
     lines
+}
+
+/// The rate of the CPU clock, if it is sampled, and the period of each other event.
+fn rates(report: &RunReport) -> String {
+    let mut text = String::new();
+    let events: Vec<_> = std::iter::once(&report.first).chain(&report.others).collect();
+    if events.iter().any(|of| of.event == Event::Cpu) {
+        text += &format!(" at {:.0} Hz", report.effective_hz);
+        if (report.requested_hz - report.effective_hz).abs() > report.requested_hz / 100.0 {
+            text += &format!(" (asked for {:.0})", report.requested_hz);
+        }
+    }
+    let others = events.iter().filter(|of| of.event != Event::Cpu);
+    let periods: Vec<String> = others.map(|of| period(of.event.title(), of.accounts.one_in)).collect();
+    if periods.is_empty() { text } else { format!("{text}, {},", periods.join(", ")) }
+}
+
+/// How many of an event's occurrences one sample stands for; 0: not known.
+fn period(title: &str, one_in: u64) -> String {
+    match one_in {
+        0 => title.to_owned(),
+        1 => format!("all {title}"),
+        n => format!("one in {} {title}", thousands(n)),
+    }
 }
 
 pub(super) fn warnings(report: &RunReport, width: usize) -> Vec<String> {
@@ -58,7 +80,7 @@ pub(super) fn limits(report: &RunReport, detail: Detail) -> Vec<String> {
 }
 
 /// JVMs, their symbol sources and notes on them.
-pub(super) fn jvms(report: &RunReport, width: usize) -> Vec<String> {
+pub(super) fn jvms(report: &RunReport, profile: &ProfileView<'_>, width: usize) -> Vec<String> {
     if report.jvms.is_empty() {
         return Vec::new();
     }
@@ -77,7 +99,7 @@ pub(super) fn jvms(report: &RunReport, width: usize) -> Vec<String> {
     lines.extend(table.next());
     for (jvm, row) in report.jvms.iter().zip(table) {
         lines.push(row);
-        for note in jvm_notes(jvm) {
+        for note in jvm_notes(jvm).into_iter().chain(note_on_end(jvm, profile)) {
             lines.extend(wrap(&note, 6, width));
         }
     }
@@ -96,7 +118,7 @@ fn jvm_row(jvm: &JvmReport) -> [String; 7] {
     let whole = jvm.java_ticks.saturating_sub(jvm.rootless_ticks);
     [
         jvm.pid.to_string(),
-        cut(&jvm.version, 28),
+        if jvm.version.is_empty() { "unknown".to_owned() } else { cut(&jvm.version, 28) },
         thousands(jvm.ticks),
         percent(jvm.java_ticks, jvm.ticks),
         percent(whole, jvm.java_ticks),
@@ -141,9 +163,10 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
             _ => "was compiled before the agent was attached",
         };
         notes.push(format!(
-            "{} of its Java samples are in code that {from}. Compiled methods are right; inlined methods and lines at the \
-             leaf are those of a call or safepoint nearby. -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints makes \
-             them exact.",
+            "{} of its Java samples are in code that {from}. Compiled methods (green boxes) are right. Where such a method \
+             is the leaf or called a stub at the leaf, all its inlined frames and lines can be wrong: a whole branch then \
+             goes to another inlined method. -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints makes Java leaves \
+             exact.",
             share(before)
         ));
     }
@@ -161,6 +184,19 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// A note on a JVM that ended before most of its Java code was named from its memory.
+fn note_on_end(jvm: &JvmReport, profile: &ProfileView<'_>) -> Option<String> {
+    let NameSource::Memory { .. } = jvm.names else { return None };
+    let JavaFrameCounts { named, gone } = profile.java_frames(jvm.pid);
+    (gone > named).then(|| {
+        format!(
+            "This JVM ended before its memory was read: {} of its Java frames are [unknown: process gone]. Start such a \
+             JVM with -agentpath for the agent.",
+            percent(gone, named + gone)
+        )
+    })
 }
 
 /// The selected cgroups and their CPU throttling.
@@ -255,7 +291,7 @@ pub(super) fn functions(profile: &ProfileView<'_>, detail: Detail) -> Vec<String
             [
                 percent(row.itself, shown),
                 percent(row.total, shown),
-                symbol.kind.facts().language.to_owned(),
+                if row.inlined { "inlined" } else { symbol.kind.facts().language }.to_owned(),
                 name::plain(frames, symbol),
             ]
         })
@@ -357,7 +393,53 @@ pub(super) fn outputs(report: &RunReport) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{GroupReport, group_notes};
+    use std::sync::Arc;
+
+    use super::{Event, GroupReport, JvmReport, NameSource, RunReport, group_notes, note_on_end, rates};
+    use crate::profile::report::EventReport;
+    use crate::profile::{Accounts, Frame, Kind, Labels, Profile, UnknownReason};
+
+    #[test]
+    fn the_rate_is_that_of_the_clock_and_other_events_have_a_period() {
+        let of = |event, one_in| {
+            let accounts = Accounts { one_in, ..Accounts::default() };
+            EventReport { event, accounts, ..EventReport::default() }
+        };
+        let text = |first, others| {
+            rates(&RunReport {
+                first,
+                others,
+                requested_hz: 99.0,
+                effective_hz: 99.0,
+                ..RunReport::default()
+            })
+        };
+        assert_eq!(text(of(Event::Cpu, 0), Vec::new()), " at 99 Hz");
+        assert_eq!(text(of(Event::PageFaults, 100), Vec::new()), ", one in 100 page faults,");
+        assert_eq!(
+            text(of(Event::Cpu, 0), vec![of(Event::ContextSwitches, 1)]),
+            " at 99 Hz, all context switches,"
+        );
+    }
+
+    #[test]
+    fn a_jvm_that_ended_before_it_was_read_has_a_note() {
+        let (method, gone) = (
+            Arc::new(Frame::named(Kind::JavaInterpreted, "A.f")),
+            Arc::new(Frame::unknown(UnknownReason::ProcessGone, None, 9)),
+        );
+        let note = |named: usize, names| {
+            let mut profile = Profile::new();
+            let stack = [vec![Arc::clone(&method); named], vec![Arc::clone(&gone); 3]].concat();
+            profile.add(&Labels { pid: 7, ..Labels::default() }, &stack, 2, 0);
+            let jvm = JvmReport { pid: 7, names, ..JvmReport::default() };
+            note_on_end(&jvm, &profile.of_event(Event::Cpu))
+        };
+        let memory = NameSource::Memory { ms: 5 };
+        assert!(note(1, memory.clone()).is_some_and(|text| text.contains("75.0 %")));
+        assert_eq!(note(3, memory), None);
+        assert_eq!(note(0, NameSource::AgentAtStart), None);
+    }
 
     #[test]
     fn a_limit_that_was_lifted_is_told_if_it_was_felt() {

@@ -14,16 +14,16 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
     let mut parts = vec![
         sections::head(report, width),
         sections::warnings(report, width),
-        event::samples(report, &report.first),
+        event::samples(report, &report.first, &first, width),
         event::stacks(&report.first, detail),
         sections::limits(report, detail),
-        sections::jvms(report, width),
+        sections::jvms(report, &first, width),
         sections::groups(report, width),
     ];
     parts.extend(tables(&first, detail));
     for of in &report.others {
         let view = profile.of_event(of.event);
-        parts.extend([event::samples(report, of), event::stacks(of, detail)]);
+        parts.extend([event::samples(report, of, &view, width), event::stacks(of, detail)]);
         parts.extend(tables(&view, detail));
     }
     parts.extend([sections::cost(report, width), sections::outputs(report)]);
