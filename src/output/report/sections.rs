@@ -165,8 +165,8 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
         notes.push(format!(
             "{} of its Java samples are in code that {from}. Compiled methods (green boxes) are right. Where such a method \
              is the leaf or called a stub at the leaf, all its inlined frames and lines can be wrong: a whole branch then \
-             goes to another inlined method. -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints makes Java leaves \
-             exact.",
+             goes to another inlined method. -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints makes debug \
+             records finer, not exact.",
             share(before)
         ));
     }
