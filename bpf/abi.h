@@ -45,8 +45,9 @@ enum jp_loss {
  *   no_blob     the pc lies in a JVM's code heap, but not in code that is in use
  *   no_frame    code of a JVM without the frame that such code has: the frame was being built, changed or removed
  *   uretprobe   a uretprobe replaced the return address, and the kernel's list does not have the true one
+ *   unfinished  the thread waits still; only its last user pc is known
  */
-#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule) X(no_blob) X(no_frame) X(uretprobe)
+#define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule) X(no_blob) X(no_frame) X(uretprobe) X(unfinished)
 
 enum jp_end {
 #define X(name) JP_END_##name,
@@ -236,7 +237,7 @@ struct jp_rule {
 };
 
 /* Events. src/sample/event.rs has the same list; a test compares. */
-#define JP_EVENTS(X) X(cpu) X(page_faults) X(minor_faults) X(major_faults) X(context_switches)
+#define JP_EVENTS(X) X(cpu) X(page_faults) X(minor_faults) X(major_faults) X(context_switches) X(wait)
 
 enum jp_event {
 #define X(name) JP_EVENT_##name,
@@ -244,6 +245,27 @@ enum jp_event {
 #undef X
 	JP_EVENT_COUNT
 };
+
+/*
+ * What a thread did in a sample. Samples of `wait` have the states from `runnable` on.
+ *   running    it ran on a CPU
+ *   runnable   it could run and had no CPU: it was preempted, or had been woken
+ *   throttled  as runnable, but the quota of its cgroup was used up
+ *   blocked    it waited uninterruptibly, mostly for a disk or a lock of the kernel
+ *   sleeping   it waited in a way that a signal can end
+ * src/sample/state.rs has the same list; a test compares.
+ */
+#define JP_STATES(X) X(running) X(runnable) X(throttled) X(blocked) X(sleeping)
+
+enum jp_state {
+#define X(name) JP_STATE_##name,
+	JP_STATES(X)
+#undef X
+	JP_STATE_COUNT
+};
+
+/* jp_key.event: the event is in the low bits, the state above. */
+#define JP_STATE_SHIFT 8
 
 /* The key of a count. No padding, because the map compares bytes. */
 struct jp_key {
@@ -254,7 +276,7 @@ struct jp_key {
 	__u32 tgid;
 	__u32 tid;     /* 0 unless threads are counted one by one */
 	__u32 exec;    /* low bits of self_exec_id: each exec changes it */
-	__u32 event;   /* enum jp_event */
+	__u32 event;   /* enum jp_event | enum jp_state << JP_STATE_SHIFT */
 };
 
 struct jp_value {
@@ -276,7 +298,7 @@ struct jp_config {
 	__u8 user;           /* record user frames */
 	__u8 kernel;         /* record kernel frames */
 	__u8 naming;         /* enum jp_hierarchy: the one that identifies containers */
-	__u8 pad;
+	__u8 switch_state;   /* sched_switch has the state as an argument (Linux 5.18) */
 };
 
 /* A new stack in the ring buffer: this header, then kernel_words + user_words words, leaf first. */
@@ -300,6 +322,19 @@ struct jp_waits {
 	__u64 ip[JP_WAITS];
 };
 
+/* Times of `wait`, which the loader writes. CLOCK_MONOTONIC, ns. */
+struct jp_wait_control {
+	__u64 period; /* length of a block of waiting time, ns: each has one sample */
+	__u64 begin;  /* sampling began; 0: it has not, and the programs do nothing */
+	__u64 end;    /* sampling ended; 0: it has not */
+};
+
+/* Waiting time, for each CPU and parity. */
+struct jp_waited {
+	__u64 ns[JP_STATE_COUNT]; /* by state, measured at the ends of waits */
+	__u64 untimed;            /* waits that were not measured, because `thread_waits` was full */
+};
+
 /* For each CPU, parity and event. ticks = filtered + idle + sum of drained counts + sum of lost, exactly. */
 struct jp_counters {
 	__u64 ticks;
@@ -319,6 +354,8 @@ _Static_assert(sizeof(struct jp_rule) == 8, "jp_rule");
 _Static_assert(sizeof(struct jp_config) == 40, "jp_config");
 _Static_assert(sizeof(struct jp_cgroup) == 16, "jp_cgroup");
 _Static_assert(sizeof(struct jp_member) == 24, "jp_member");
+_Static_assert(sizeof(struct jp_wait_control) == 24, "jp_wait_control");
+_Static_assert(sizeof(struct jp_waited) == 8 * (JP_STATE_COUNT + 1), "jp_waited");
 _Static_assert(sizeof(struct jp_counters) == 8 * (3 + JP_LOSS_COUNT), "jp_counters");
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef JP_KERNEL_H
 #define JP_KERNEL_H
 
+#include <stdbool.h>
 #include <linux/types.h>
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -77,12 +78,23 @@ struct mm_struct {
 	struct uprobes_state uprobes_state;
 };
 
+/* A queue of runnable tasks. */
+struct cfs_rq {
+	int throttle_count; /* how many of its cgroup and the groups above are throttled */
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+};
+
 struct task_struct {
 	void *stack;
+	unsigned int __state; /* before 5.14: see task_struct___state */
 	unsigned int flags;
 	struct mm_struct *mm;
 	int pid;
 	int tgid;
+	__u64 start_time;     /* CLOCK_MONOTONIC */
 	__u64 start_boottime; /* before 5.5: real_start_time */
 	__u64 self_exec_id;   /* before 5.7: a u32 */
 	__u64 parent_exec_id; /* self_exec_id of the parent at the fork */
@@ -90,6 +102,14 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct css_set *cgroups;
 	struct uprobe_task *utask;
+	int on_cpu;
+	char comm[16];
+	struct sched_entity se;
+	bool throttled;       /* from 6.18 on: off its queue, because the quota is used up */
+};
+
+struct task_struct___state {
+	long state;
 };
 
 struct seq_file;

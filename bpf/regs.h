@@ -138,16 +138,20 @@ static __always_inline bool in_kernel(__u64 ip)
 	return (__s64)ip < 0;
 }
 
-/* Loads the registers with which `task`, which is in the kernel now, left user mode. */
+/* The registers with which `task`, a pointer that the verifier trusts, left user mode. */
+static __always_inline struct pt_regs *task_regs(struct task_struct *task)
+{
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) /* 5.15 */
+		return (struct pt_regs *)bpf_task_pt_regs(task);
+	return BPF_CORE_READ(task, stack) + JP_THREAD_SIZE - JP_PT_REGS_SIZE;
+}
+
+/* Loads the registers with which `task`, the current one, left user mode. */
 static __always_inline void user_regs(struct regs *r, struct task_struct *task)
 {
-	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) { /* 5.15 */
-		load_user_regs(r, (struct pt_regs *)bpf_task_pt_regs((void *)bpf_get_current_task_btf()));
-	} else {
-		void *stack = BPF_CORE_READ(task, stack);
-
-		load_user_regs(r, stack + JP_THREAD_SIZE - JP_PT_REGS_SIZE);
-	}
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) /* 5.15 */
+		task = (struct task_struct *)bpf_get_current_task_btf();
+	load_user_regs(r, task_regs(task));
 }
 
 #endif

@@ -154,14 +154,13 @@ static __always_inline bool walk(void *ctx, struct scratch *s, struct task_struc
 	return s->n;
 }
 
-static __always_inline void identify(struct scratch *s, struct task_struct *task, __u32 event)
+/* Writes the key of a stack of `task`, whose comm is in the record. `id`: tgid and tid. */
+static __always_inline void identify_task(struct scratch *s, struct task_struct *task, __u64 id, __u32 event)
 {
-	__u64 id = bpf_get_current_pid_tgid();
 	struct jp_key *key = &s->record.key;
 	__u64 *comm = (__u64 *)s->record.comm;
 	struct cgroup *group = cgroup_in(BPF_CORE_READ(task, cgroups), config.naming);
 
-	bpf_get_current_comm(s->record.comm, sizeof(s->record.comm));
 	key->start = BPF_CORE_READ(task, group_leader, start_boottime);
 	key->cgroup = BPF_CORE_READ(group, kn, id);
 	key->stack = s->hash;
@@ -170,6 +169,13 @@ static __always_inline void identify(struct scratch *s, struct task_struct *task
 	key->tid = config.threads ? (__u32)id : 0;
 	key->exec = (__u32)BPF_CORE_READ(task, self_exec_id);
 	key->event = event;
+}
+
+/* Writes the key of a stack of `task`, the current one. */
+static __always_inline void identify(struct scratch *s, struct task_struct *task, __u32 event)
+{
+	bpf_get_current_comm(s->record.comm, sizeof(s->record.comm));
+	identify_task(s, task, bpf_get_current_pid_tgid(), event);
 }
 
 /* Whether to wake the loader so that it looks for new processes and mappings. */
@@ -197,27 +203,32 @@ static __always_inline bool announce(struct scratch *s, __u32 window)
 	record->ktime = bpf_ktime_get_ns();
 	if (bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) > config.ring_half || has_news(s, record->ktime))
 		flags = BPF_RB_FORCE_WAKEUP;
-	/* VERIFIER(5.10): n was read from the map, so its bound must be stated again. Noticed by: the load itself. */
+	/*
+	 * VERIFIER(5.10): n was read from the map, so its bound must be stated again, of the register that is passed on.
+	 * Noticed by: the load itself.
+	 */
+	asm volatile("" : "+r"(size));
 	if (size > sizeof(*record) + sizeof(s->words))
 		return false;
 	return bpf_ringbuf_output(&stacks, record, size, flags) == 0;
 }
 
-static __always_inline void count(struct scratch *s, struct jp_counters *c, __u32 window, __u64 weight)
+/* Adds `n` samples to the stack's count; `weight` is the sum of their weights. */
+static __always_inline void count(struct scratch *s, struct jp_counters *c, __u32 window, __u64 n, __u64 weight)
 {
-	struct jp_value first = { .count = 1, .weight = weight };
+	struct jp_value first = { .count = n, .weight = weight };
 	struct jp_value *value;
 	void *map = bpf_map_lookup_elem(&counts, &window);
 	long err;
 
 	if (!map) {
-		c->lost[JP_LOSS_no_scratch]++;
+		c->lost[JP_LOSS_no_scratch] += n;
 		return;
 	}
 	value = bpf_map_lookup_elem(map, &s->record.key);
 	if (!value) {
 		if (!announce(s, window)) {
-			c->lost[JP_LOSS_ring_full]++;
+			c->lost[JP_LOSS_ring_full] += n;
 			return;
 		}
 		err = bpf_map_update_elem(map, &s->record.key, &first, BPF_NOEXIST);
@@ -226,12 +237,12 @@ static __always_inline void count(struct scratch *s, struct jp_counters *c, __u3
 		if (err == -EEXIST) /* another CPU inserted it first */
 			value = bpf_map_lookup_elem(map, &s->record.key);
 		if (!value) {
-			c->lost[err == -E2BIG ? JP_LOSS_counts_full : JP_LOSS_counts_busy]++;
+			c->lost[err == -E2BIG ? JP_LOSS_counts_full : JP_LOSS_counts_busy] += n;
 			return;
 		}
 	}
-	__sync_fetch_and_add(&value->count, 1);
-	__sync_fetch_and_add(&value->weight, first.weight);
+	__sync_fetch_and_add(&value->count, n);
+	__sync_fetch_and_add(&value->weight, weight);
 }
 
 /* A sample in progress. */
@@ -242,6 +253,30 @@ struct taking {
 	__u32 event;
 };
 
+/* Finds the counters of `event` in this window, and counts `n` samples. */
+static __always_inline bool find_counters(struct taking *t, __u32 event, __u64 n)
+{
+	__u32 place;
+
+	t->window = *(volatile __u32 *)&parity & 1;
+	place = t->window * JP_EVENT_COUNT + event;
+	t->event = event;
+	t->c = bpf_map_lookup_elem(&counters, &place);
+	if (!t->c)
+		return false;
+	t->c->ticks += n;
+	return true;
+}
+
+/* Finds a free scratch; false if there is none: the `n` samples are lost. */
+static __always_inline bool find_scratch(struct taking *t, __u64 n)
+{
+	t->s = take_scratch();
+	if (!t->s)
+		t->c->lost[JP_LOSS_nested] += n;
+	return t->s;
+}
+
 /*
  * Begins a sample of the current task for `event`, which came at `ip`; false if the sample is not wanted or is lost.
  * The caller then loads the registers into the scratch and calls `end_sample`. Each event's program inlines both
@@ -251,17 +286,11 @@ struct taking {
  */
 static __always_inline bool begin_sample(struct taking *t, __u32 event, __u64 ip)
 {
-	__u32 place;
 	__u64 id = bpf_get_current_pid_tgid();
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
-	t->window = *(volatile __u32 *)&parity & 1;
-	t->event = event;
-	place = t->window * JP_EVENT_COUNT + event;
-	t->c = bpf_map_lookup_elem(&counters, &place);
-	if (!t->c)
+	if (!find_counters(t, event, 1))
 		return false;
-	t->c->ticks++;
 	if (!wanted(&config, task, id >> 32, (__u32)id)) {
 		t->c->filtered++;
 		return false;
@@ -270,12 +299,7 @@ static __always_inline bool begin_sample(struct taking *t, __u32 event, __u64 ip
 		t->c->idle++;
 		return false;
 	}
-	t->s = take_scratch();
-	if (!t->s) {
-		t->c->lost[JP_LOSS_nested]++;
-		return false;
-	}
-	return true;
+	return find_scratch(t, 1);
 }
 
 /* Unwinds from the registers in the scratch, and counts the stack with `weight`, in the unit of its event. */
@@ -285,7 +309,7 @@ static __always_inline int end_sample(struct taking *t, void *ctx, __u64 weight)
 
 	if (walk(ctx, t->s, task)) {
 		identify(t->s, task, t->event);
-		count(t->s, t->c, t->window, weight);
+		count(t->s, t->c, t->window, 1, weight);
 	} else {
 		t->c->filtered++;
 	}

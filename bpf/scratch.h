@@ -21,8 +21,8 @@
 /* An unknown fp: not a valid frame pointer, and not the 0 that marks the root. */
 #define JP_NO_FP 1
 
-/* How many programs can run on one CPU at a time. */
-#define JP_NESTING 2
+/* How many programs can run on one CPU at a time: the iterator of waits, one at a switch, one at a tick. */
+#define JP_NESTING 3
 
 /* The state of the unwinder in a user stack. */
 struct walk {

@@ -23,4 +23,5 @@ pub mod symbolize;
 mod targets;
 pub mod text;
 pub mod unwind;
+pub mod waits;
 mod world;

@@ -47,7 +47,7 @@ fn capture(options: &CaptureOptions, windows: usize) -> (Vec<Window>, u64) {
         if i + 1 == windows {
             capture.stop().unwrap();
         }
-        got.push(capture.take_window().unwrap());
+        got.push(capture.take_window(false).unwrap());
     }
     (got, capture.elapsed().unwrap()[0].periods)
 }
@@ -87,7 +87,7 @@ fn where_a_cpu_is_known_to_wait_ticks_have_no_stack() {
     // Other tests keep CPUs busy, but not for long.
     let mut windows = (0..100).map(|_| {
         std::thread::sleep(Duration::from_millis(200));
-        capture.take_window().unwrap()
+        capture.take_window(false).unwrap()
     });
     let idle = |window: &Window| {
         let idle =
@@ -120,9 +120,9 @@ fn nothing_is_counted_after_a_stop() {
             std::hint::black_box((0..100u64).sum::<u64>());
         }
         capture.stop().unwrap();
-        ticks += capture.take_window().unwrap().events[0].counters.ticks;
+        ticks += capture.take_window(false).unwrap().events[0].counters.ticks;
         std::thread::sleep(Duration::from_millis(1));
-        for window in [capture.take_window().unwrap(), capture.take_window().unwrap()] {
+        for window in [capture.take_window(false).unwrap(), capture.take_window(false).unwrap()] {
             assert_eq!(
                 (window.events[0].counters.ticks, window.events[0].kept, window.stacks.len()),
                 (0, 0, 0),
@@ -158,7 +158,7 @@ fn an_event_that_cannot_be_started_fails_nothing_while_another_ticks() {
         let error = capture.set_period(Event::Cpu, 2_002_002).unwrap_err();
         assert!(error.to_string().contains("a period of 2002002"), "{error:#}");
         assert!(capture.cpus().is_empty());
-        capture.take_window().unwrap();
+        capture.take_window(false).unwrap();
     };
     std::thread::scope(|scope| scope.spawn(filtered).join().unwrap());
 }

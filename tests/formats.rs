@@ -63,6 +63,7 @@ fn profile() -> Profile {
         tid: 0,
         cgroup: 4242,
         container: (pid == 4711).then(|| Arc::new(server())),
+        ..Labels::default()
     };
     let mut add = |labels: &Labels, stack: &[&Frame], count: u64| {
         let stack: Vec<Arc<Frame>> = stack.iter().map(|&f| Arc::new(f.clone())).collect();
@@ -180,6 +181,7 @@ fn run_report(p: &Profile) -> RunReport {
             unknown: p.of_event(Event::Cpu).unknown(),
             stop_reasons: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
             stopped_in: vec![stopped_in],
+            waits: None,
         },
         others: Vec::new(),
         jvms: jvm_reports(),

@@ -41,9 +41,26 @@ def running(name, cache, jdk, log, flags, warm_rounds):
 
 @contextlib.contextmanager
 def load(port):
-    command = ["wrk", "-t", "1", "-c", "16", "-d", str(LOAD_SECONDS), f"http://127.0.0.1:{port}/items"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as wrk:
+    with subprocess.Popen(wrk(url(port), LOAD_SECONDS), stdout=subprocess.DEVNULL) as child:
         try:
             yield
         finally:
-            wrk.terminate()
+            child.terminate()
+
+
+@contextlib.contextmanager
+def serving(cache, jdk, log):
+    """A context manager with the URL of the warm web service, without load."""
+    with Jvm(jdk, cache.class_path(), log, "Web") as jvm:
+        address = url(jvm.wait_for(r"port (\d+)", 1, 120)[0][1])
+        subprocess.run(wrk(address, WARM_SECONDS), check=True, stdout=subprocess.DEVNULL)
+        yield address
+
+
+def url(port):
+    return f"http://127.0.0.1:{port}/items"
+
+
+def wrk(address, seconds, *options):
+    """The command of the load."""
+    return ["wrk", "-t", "1", "-c", "16", "-d", str(seconds), *options, address]

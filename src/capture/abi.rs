@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
-use crate::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
+use crate::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, ThreadState, UserWord};
 
 /// `JP_ABI_VERSION`: [`parse_record`] rejects records of any other version.
 pub const VERSION: u16 = 1;
@@ -17,6 +17,9 @@ const TAG_RETURN: u64 = 0;
 const TAG_LEAF: u64 = 1;
 const TAG_INTERPRETED: u64 = 3;
 const TAG_FOLLOWED: u64 = 4;
+
+/// `JP_STATE_SHIFT`: a key's event has the state above this bit.
+const STATE_SHIFT: u32 = 8;
 
 /// The labels of `JP_LOSSES`, in its order: why a sample was lost.
 pub const LOSSES: [&str; 5] = ["ring full", "counts full", "counts busy", "no scratch", "nested"];
@@ -80,6 +83,28 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Waits(pub [u64; 8]);
 
+/// `struct jp_wait_control`: times in nanoseconds of `CLOCK_MONOTONIC`; 0 is not yet.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct WaitControl {
+    /// Length of a block of waiting time, which has one sample.
+    pub period: u64,
+    /// When sampling began.
+    pub begin: u64,
+    /// When sampling ended.
+    pub end: u64,
+}
+
+/// `struct jp_waited`: waiting time, measured at the ends of waits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Waited {
+    /// Nanoseconds by state, in the order of [`ThreadState::ALL`].
+    pub ns: [u64; ThreadState::ALL.len()],
+    /// Waits that were not measured, because there was no room for the thread.
+    pub untimed: u64,
+}
+
 /// `struct jp_cgroup`: the key of a chosen cgroup in the filter's map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
@@ -105,6 +130,7 @@ const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
 const _: () = assert!(size_of::<Value>() == 16);
 const _: () =
     assert!(size_of::<Record>() == 88 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
+const _: () = assert!(size_of::<WaitControl>() == 24 && size_of::<Waited>() == 48);
 const _: () = assert!(size_of::<Counters>() == 64 && size_of::<Waits>() == 64);
 
 impl Cgroup {
@@ -130,8 +156,9 @@ impl Key {
     #[must_use]
     pub fn stack_key(self) -> Option<StackKey> {
         let Key { start, cgroup, stack, comm, tgid, tid, exec, event } = self;
-        let event = *Event::ALL.get(event as usize)?;
-        Some(StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, event, stack })
+        let state = *ThreadState::ALL.get((event >> STATE_SHIFT) as usize)?;
+        let event = *Event::ALL.get((event & ((1 << STATE_SHIFT) - 1)) as usize)?;
+        Some(StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, event, state, stack })
     }
 }
 
@@ -151,6 +178,17 @@ impl Counters {
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Counters> {
         Counters::read_from_prefix(bytes).ok().map(|(counters, _)| counters)
+    }
+}
+
+impl Waited {
+    /// Adds the times of another CPU or window.
+    pub fn add(&mut self, other: &Waited) {
+        let Waited { ns, untimed } = other;
+        for (sum, ns) in self.ns.iter_mut().zip(ns) {
+            *sum += ns;
+        }
+        self.untimed += untimed;
     }
 }
 
@@ -225,6 +263,7 @@ mod tests {
         assert_eq!(list("JP_ENDS").iter().map(|e| e.replace(' ', "")).collect::<Vec<_>>(), ends);
         let events: Vec<String> = Event::ALL.iter().map(|event| event.name().replace('-', " ")).collect();
         assert_eq!(list("JP_EVENTS"), events);
+        assert_eq!(list("JP_STATES"), ThreadState::ALL.map(ThreadState::name));
         let leaves: Vec<String> = (0..).map_while(leaf).map(|l| format!("{l:?}").to_lowercase()).collect();
         assert_eq!(list("JP_LEAVES"), leaves);
     }
@@ -244,6 +283,7 @@ mod tests {
         for (name, here) in [
             ("JP_ABI_VERSION", u64::from(VERSION)),
             ("JP_WORD_TAG_SHIFT", TAG_SHIFT.into()),
+            ("JP_STATE_SHIFT", STATE_SHIFT.into()),
             ("JP_WORD_RETURN", TAG_RETURN),
             ("JP_WORD_LEAF", TAG_LEAF),
             ("JP_WORD_INTERPRETED", TAG_INTERPRETED),

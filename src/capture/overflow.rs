@@ -65,6 +65,7 @@ impl PerCpu {
         match self.event.expected() {
             Expectation::Periodic => reading.unsampled_ns() / self.period,
             Expectation::OneIn => reading.count / self.period,
+            Expectation::Counted => 0,
         }
     }
 
@@ -73,7 +74,7 @@ impl PerCpu {
     fn expected_since(&self, since: MonoNs, now: MonoNs) -> u64 {
         match self.event.expected() {
             Expectation::Periodic => now.0.saturating_sub(since.0) / self.period,
-            Expectation::OneIn => 0,
+            Expectation::OneIn | Expectation::Counted => 0,
         }
     }
 
@@ -114,7 +115,7 @@ impl PerCpu {
 
     /// Opens a stopped event.
     fn opened(&self, cpu: u32) -> io::Result<Opened> {
-        let mut attr = perf_event::software(self.event, self.period);
+        let mut attr = perf_event::software(self.event, self.period).ok_or(io::ErrorKind::InvalidInput)?;
         let number = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
         let fd = perf_event::open(&mut attr, -1, number)?;
         perf_event::set_bpf(fd.as_fd(), self.program.as_fd())?;
@@ -144,7 +145,7 @@ impl EventSource for PerCpu {
         // comes from code that runs with interrupts enabled: its program may have begun.
         Ok(match self.event.expected() {
             Expectation::Periodic => Stopped::Wholly,
-            Expectation::OneIn => Stopped::ButForRuns,
+            Expectation::OneIn | Expectation::Counted => Stopped::ButForRuns,
         })
     }
 

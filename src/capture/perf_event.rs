@@ -124,14 +124,16 @@ impl Liveness {
 ///
 /// A period and not a frequency, because then the number of expected samples is known. The kernel would turn a
 /// frequency of cpu-clock into a fixed period anyway; for other events it would change the period all the time.
+/// `None`: the event is not a perf event.
 #[must_use]
-pub fn software(event: Event, period: u64) -> sys::bindings::perf_event_attr {
+pub fn software(event: Event, period: u64) -> Option<sys::bindings::perf_event_attr> {
     let config = match event {
         Event::Cpu => sys::bindings::PERF_COUNT_SW_CPU_CLOCK,
         Event::PageFaults => sys::bindings::PERF_COUNT_SW_PAGE_FAULTS,
         Event::MinorFaults => sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN,
         Event::MajorFaults => sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MAJ,
         Event::ContextSwitches => sys::bindings::PERF_COUNT_SW_CONTEXT_SWITCHES,
+        Event::Wait => return None,
     };
     let mut attr = sys::bindings::perf_event_attr {
         type_: sys::bindings::PERF_TYPE_SOFTWARE,
@@ -142,5 +144,5 @@ pub fn software(event: Event, period: u64) -> sys::bindings::perf_event_attr {
     attr.__bindgen_anon_1.sample_period = period;
     attr.read_format = READ_FORMAT;
     attr.set_disabled(1);
-    attr
+    Some(attr)
 }

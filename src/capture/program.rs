@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use anyhow::Context;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenProgramMut};
+use zerocopy::FromBytes as _;
 
-use super::abi::{Counters, Key, Value};
+use super::abi::{Counters, Key, Value, Waited};
 use super::cgroups::{CgroupMap, Cgroups, Member};
 use super::denied::Denied;
 use super::map::{create, typed};
+use super::switches::{self, SwitchHook, Switches, WaitPrograms};
 use super::unwind::UnwindMemory;
 use super::waits::WaitMap;
 use crate::process::hierarchy::Hierarchy;
@@ -84,6 +86,8 @@ pub struct BpfProgram {
     parity: u32,
     by_cgroup: bool,
     events: Vec<Event>,
+    /// `None` unless waits are sampled.
+    waits: Option<WaitPrograms>,
 }
 
 impl BpfProgram {
@@ -105,8 +109,13 @@ impl BpfProgram {
         let entries = u32::try_from((2 * ticks).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
         let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
         open.maps.stacks.set_max_entries(u32::try_from(ring)?)?;
-        // The kernel does not run two programs of perf events on one CPU at a time.
-        open.maps.scratch.set_max_entries(1)?;
+        let waits = load.events.contains(&Event::Wait);
+        // The kernel does not run two programs of perf events on one CPU at a time. Waits have a program at switches,
+        // which a tick can interrupt, and an iterator, which both can interrupt.
+        open.maps.scratch.set_max_entries(if waits { 3 } else { 1 })?;
+        if waits {
+            open.maps.thread_waits.set_max_entries(switches::room_for_threads())?;
+        }
 
         let mut seed = [0u8; 8];
         rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).context("random seed")?;
@@ -120,9 +129,14 @@ impl BpfProgram {
         }
         open.progs.members.set_autoload(filter.cgroups.is_some());
         for event in Event::ALL {
-            program_of(&mut open, event).set_autoload(load.events.contains(&event));
+            for program in programs_of(&mut open, event) {
+                program.set_autoload(load.events.contains(&event));
+            }
         }
+        let waits = if waits { Some(WaitPrograms::of(btf)?) } else { None };
+        choose_wait_programs(&mut open, waits.as_ref());
         let config = &mut open.maps.rodata_data.as_mut().context("the BPF object has no rodata")?.config;
+        config.switch_state = u8::from(waits.as_ref().is_some_and(|waits| waits.switch_state));
         config.by_tgid = u8::from(!filter.tgids.is_empty());
         config.by_tid = u8::from(!filter.tids.is_empty());
         config.children = u8::from(filter.children);
@@ -138,6 +152,7 @@ impl BpfProgram {
             parity: 0,
             by_cgroup: filter.cgroups.is_some(),
             events: load.events.clone(),
+            waits,
         };
         (0..2).try_for_each(|parity| program.publish(parity))?;
         for tgid in filter.tgids.iter().chain(&filter.launched) {
@@ -157,17 +172,59 @@ impl BpfProgram {
         Ok(program)
     }
 
-    /// The program of an event.
+    /// The program of an event that perf events run.
     #[must_use]
     pub fn fd(&self, event: Event) -> BorrowedFd<'_> {
+        self.fds(event)[0]
+    }
+
+    /// All programs of an event that run while it is sampled.
+    #[must_use]
+    pub fn fds(&self, event: Event) -> Vec<BorrowedFd<'_>> {
         let programs = &self.skel.progs;
         match event {
-            Event::Cpu => programs.on_cpu.as_fd(),
-            Event::PageFaults => programs.on_page_faults.as_fd(),
-            Event::MinorFaults => programs.on_minor_faults.as_fd(),
-            Event::MajorFaults => programs.on_major_faults.as_fd(),
-            Event::ContextSwitches => programs.on_context_switches.as_fd(),
+            Event::Cpu => vec![programs.on_cpu.as_fd()],
+            Event::PageFaults => vec![programs.on_page_faults.as_fd()],
+            Event::MinorFaults => vec![programs.on_minor_faults.as_fd()],
+            Event::MajorFaults => vec![programs.on_major_faults.as_fd()],
+            Event::ContextSwitches => vec![programs.on_context_switches.as_fd()],
+            Event::Wait => {
+                let at_end = match &self.waits {
+                    Some(WaitPrograms { hook: SwitchHook::SchedExit, .. }) => &programs.on_sched_exit,
+                    Some(WaitPrograms { atomics: true, .. }) => &programs.on_finish_switch,
+                    _ => &programs.on_finish_switch_plain,
+                };
+                let begins = [&programs.on_switch, &programs.on_wakeup, &programs.on_wakeup_new];
+                begins.into_iter().chain([at_end]).map(|program| program.as_fd()).collect()
+            }
         }
+    }
+
+    /// Attaches the programs of waits, which begin with the source's start.
+    ///
+    /// # Errors
+    /// When the kernel refuses to attach a program or the iterator.
+    pub fn switches(&self, period: u64) -> anyhow::Result<Switches> {
+        let programs = &self.skel.progs;
+        let waits = self.waits.as_ref().context("waits are not sampled")?;
+        let at_end = match (&waits.hook, waits.atomics) {
+            (SwitchHook::SchedExit, _) => programs.on_sched_exit.attach().context("sched_exit_tp"),
+            (SwitchHook::FinishSwitch(function), atomics) => {
+                let program =
+                    if atomics { &programs.on_finish_switch } else { &programs.on_finish_switch_plain };
+                program.attach_kprobe(false, function).with_context(|| function.clone())
+            }
+        };
+        let attached = vec![
+            programs.on_switch.attach().context("sched_switch")?,
+            programs.on_wakeup.attach().context("sched_wakeup")?,
+            programs.on_wakeup_new.attach().context("sched_wakeup_new")?,
+            at_end?,
+        ];
+        let unfinished = if waits.atomics { &programs.unfinished } else { &programs.unfinished_plain };
+        let unfinished = unfinished.attach().context("the iterator of waits")?;
+        let control = MapHandle::try_from(&self.skel.maps.wait_control).context("times of waits")?;
+        Switches::new(control, attached, unfinished, period)
     }
 
     /// The events whose programs are loaded.
@@ -291,6 +348,24 @@ impl BpfProgram {
         Ok(sum)
     }
 
+    /// Takes the waiting time of a window that has ended, summed over CPUs.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn take_waited(&self, parity: u32) -> anyhow::Result<Waited> {
+        let map = &self.skel.maps.waited;
+        let key = parity.to_ne_bytes();
+        let per_cpu = map.lookup_percpu(&key, MapFlags::ANY).context("waiting time")?.context("no sums")?;
+        let mut sum = Waited::default();
+        for bytes in &per_cpu {
+            let (one, _) = Waited::read_from_prefix(bytes).ok().context("waiting time of another size")?;
+            sum.add(&one);
+        }
+        let zeros = vec![vec![0u8; size_of::<Waited>()]; per_cpu.len()];
+        map.update_percpu(&key, &zeros, MapFlags::ANY).context("waiting time")?;
+        Ok(sum)
+    }
+
     /// Approximate bytes of kernel memory that the maps hold, which count against a pod's memory limit.
     #[must_use]
     pub fn map_bytes(&self) -> u64 {
@@ -299,11 +374,14 @@ impl BpfProgram {
         let counts = self.counts.iter().map(|m| u64::from(m.max_entries()) * (48 + 16 + 64)).sum::<u64>();
         let scratch = &self.skel.maps.scratch;
         let scratch = cpus * u64::from(scratch.max_entries()) * u64::from(scratch.value_size());
+        let waits = &self.skel.maps.thread_waits;
+        let waits = u64::from(waits.max_entries()) * (u64::from(waits.value_size()) + 72);
         let steps = u64::from(self.skel.maps.steps.max_entries() * self.skel.maps.steps.value_size());
         u64::from(self.skel.maps.stacks.max_entries())
             + counts
             + scratch
             + steps
+            + waits
             + (16_384 + 4_096 + 8_192) * 80
     }
 
@@ -320,16 +398,32 @@ impl BpfProgram {
     }
 }
 
-/// The program of an event before the load.
-fn program_of<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> &'o mut OpenProgramMut<'m> {
+/// The programs of an event before the load, but for those that run after a context switch.
+fn programs_of<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<&'o mut OpenProgramMut<'m>> {
     let programs = &mut open.progs;
     match event {
-        Event::Cpu => &mut programs.on_cpu,
-        Event::PageFaults => &mut programs.on_page_faults,
-        Event::MinorFaults => &mut programs.on_minor_faults,
-        Event::MajorFaults => &mut programs.on_major_faults,
-        Event::ContextSwitches => &mut programs.on_context_switches,
+        Event::Cpu => vec![&mut programs.on_cpu],
+        Event::PageFaults => vec![&mut programs.on_page_faults],
+        Event::MinorFaults => vec![&mut programs.on_minor_faults],
+        Event::MajorFaults => vec![&mut programs.on_major_faults],
+        Event::ContextSwitches => vec![&mut programs.on_context_switches],
+        Event::Wait => {
+            vec![&mut programs.on_switch, &mut programs.on_wakeup, &mut programs.on_wakeup_new]
+        }
     }
+}
+
+/// Chooses the programs of waits that this kernel can run; `None`: none.
+fn choose_wait_programs(open: &mut OpenProfilerSkel<'_>, waits: Option<&WaitPrograms>) {
+    let programs = &mut open.progs;
+    let is = |wanted: fn(&WaitPrograms) -> bool| waits.is_some_and(wanted);
+    programs.on_sched_exit.set_autoload(is(|waits| waits.hook == SwitchHook::SchedExit));
+    programs.on_finish_switch.set_autoload(is(|waits| waits.hook != SwitchHook::SchedExit && waits.atomics));
+    programs
+        .on_finish_switch_plain
+        .set_autoload(is(|waits| waits.hook != SwitchHook::SchedExit && !waits.atomics));
+    programs.unfinished.set_autoload(is(|waits| waits.atomics));
+    programs.unfinished_plain.set_autoload(is(|waits| !waits.atomics));
 }
 
 /// Creates the smallest map: a host that denies this call denies all of bpf(2).

@@ -38,6 +38,14 @@ pub trait EventSource {
     /// When the kernel refuses to stop one of the source's events.
     fn stop(&self) -> anyhow::Result<Stopped>;
 
+    /// Takes the samples of what began and is not over, at the end of a profile. Events without a length have none.
+    ///
+    /// # Errors
+    /// When the kernel's iterator cannot be read.
+    fn sample_unfinished(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Follows CPUs that went online or offline: `online` are online now.
     fn follow_hotplug(&mut self, online: &[u32]);
 

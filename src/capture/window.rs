@@ -13,7 +13,7 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
-use super::abi::{self, Counters};
+use super::abi::{self, Counters, Waited};
 use super::overflow::PerCpu;
 use super::program::{BpfProgram, Filter, Load};
 use super::source::{Elapsed, EventSource, Stopped};
@@ -41,6 +41,8 @@ pub struct Counted {
     pub counters: Counters,
     /// Sum of all counts, with `frameless`: `ticks = filtered + idle + kept + Σ lost`.
     pub kept: u64,
+    /// Waiting time by state, of the event `wait`.
+    pub waited: Waited,
 }
 
 /// New stacks from the ring, by the parity of their window.
@@ -84,9 +86,13 @@ impl Capture {
         let cpus = libbpf_rs::num_possible_cpus().context("number of CPUs")? as u64;
         let events = options.events.iter().map(|(event, _)| *event).collect();
         let rate = options.events.iter().map(|(event, period)| rate(*event, *period)).sum();
-        let program = BpfProgram::load(&options.filter, &Load { events, rate, cpus }, options.btf.as_ref())?;
+        let load = Load { events, rate, cpus };
+        let program = BpfProgram::load(&options.filter, &load, options.btf.as_ref())?;
         let source = |(event, period): &(Event, u64)| -> anyhow::Result<Box<dyn EventSource>> {
-            Ok(Box::new(PerCpu::open(*event, *period, options.cpus.clone(), program.fd(*event))?))
+            Ok(match event {
+                Event::Wait => Box::new(program.switches(*period)?),
+                _ => Box::new(PerCpu::open(*event, *period, options.cpus.clone(), program.fd(*event))?),
+            })
         };
         let sources = options.events.iter().map(source).collect::<anyhow::Result<_>>()?;
         let arrivals = Arrivals::default();
@@ -154,11 +160,17 @@ impl Capture {
         Ok(true)
     }
 
-    /// Ends the current window and returns it with its final counts.
+    /// Ends the current window and returns it with its final counts. `last`: the window is the last of a profile, so that
+    /// it also gets samples of waits that are not over.
     ///
     /// # Errors
-    /// When bpf(2) cannot change the parity or drain the counts, or the ring cannot be read.
-    pub fn take_window(&mut self) -> anyhow::Result<Window> {
+    /// When bpf(2) cannot change the parity or drain the counts, or the ring or an iterator cannot be read.
+    pub fn take_window(&mut self, last: bool) -> anyhow::Result<Window> {
+        if last && self.program.events().contains(&Event::Wait) {
+            // After the end of sampling no program may change a wait while the iterator reads it.
+            self.program.wait_for_runs()?;
+            self.sources.iter().try_for_each(|source| source.sample_unfinished())?;
+        }
         let old = self.program.flip()?;
         if self.running {
             self.program.wait_for_runs()?;
@@ -170,7 +182,11 @@ impl Capture {
             let counters = self.program.take_counters(old, *event)?;
             Ok(Counted { event: *event, counters, ..Counted::default() })
         });
-        Ok(assemble(arrived, counts, counters.collect::<anyhow::Result<_>>()?))
+        let mut counted = counters.collect::<anyhow::Result<Vec<_>>>()?;
+        if let Some(of) = counted.iter_mut().find(|of| of.event == Event::Wait) {
+            of.waited = self.program.take_waited(old)?;
+        }
+        Ok(assemble(arrived, counts, counted))
     }
 
     /// Follows CPUs that went online or offline: `online` are online now.
@@ -207,8 +223,8 @@ impl Capture {
     pub fn run_stats(&self) -> Option<RunStats> {
         self.stats.as_ref()?;
         let mut sum = RunStats::default();
-        for event in self.program.events() {
-            sum += stats::read(self.program.fd(*event)).ok()?;
+        for program in self.program.events().iter().flat_map(|event| self.program.fds(*event)) {
+            sum += stats::read(program).ok()?;
         }
         Some(sum)
     }
@@ -224,8 +240,13 @@ impl Capture {
 /// assumes as many as a busy program causes. Samples beyond the room are lost, and the accounts show them.
 fn rate(event: Event, period: u64) -> u64 {
     const EVENTS: u64 = 10_000;
-    let of_a_second = if event.expected() == Expectation::Periodic { 1_000_000_000 } else { EVENTS };
-    of_a_second.div_ceil(period)
+    /// Waits that have a sample: at most one for each switch.
+    const WAITS: u64 = 4_000;
+    match event.expected() {
+        Expectation::Periodic => 1_000_000_000_u64.div_ceil(period),
+        Expectation::OneIn => EVENTS.div_ceil(period),
+        Expectation::Counted => WAITS,
+    }
 }
 
 fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, events: Vec<Counted>) -> Window {

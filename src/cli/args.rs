@@ -128,13 +128,13 @@ pub(super) struct Record {
         short,
         long,
         value_name = "EVENT",
-        value_parser = event,
+        value_parser = events,
         value_delimiter = ',',
         default_value = "cpu",
         help_heading = "Sampling",
         help = format!("Sample these events (comma-separated): {}", Event::names())
     )]
-    pub(super) event: Vec<Event>,
+    pub(super) event: Vec<EventNames>,
     /// Profile all processes. This is the default.
     #[arg(short, long, help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) all: bool,
@@ -181,9 +181,14 @@ pub(super) struct Record {
     /// Record only kernel frames.
     #[arg(short = 'K', long, help_heading = "Target")]
     pub(super) all_kernel: bool,
-    /// Include the time in which CPUs are idle.
+    /// Include idle time: of CPUs, and of threads that only wait for work.
     #[arg(long, help_heading = "Target")]
     pub(super) idle: bool,
+    /// Threads that wait below this function are idle; * matches any text (repeatable).
+    ///
+    /// For the event wait. jbpf-prof knows thread pools, event loops and other waits for work; --idle-frame adds to them.
+    #[arg(long, value_name = "NAME", help_heading = "Target")]
+    pub(super) idle_frame: Vec<String>,
     /// Include the profiler itself.
     #[arg(long, help_heading = "Target")]
     pub(super) include_self: bool,
@@ -269,9 +274,14 @@ pub(super) struct Record {
     pub(super) launch: Vec<OsString>,
 }
 
-/// An event by its name.
-pub(super) fn event(name: &str) -> Result<Event, String> {
-    Event::named(name).ok_or_else(|| format!("unknown event; known events are {}", Event::names()))
+/// The events that one name of `--event` stands for.
+#[derive(Clone, Debug)]
+pub(super) struct EventNames(pub(super) Vec<Event>);
+
+/// The events that a name stands for.
+pub(super) fn events(name: &str) -> Result<EventNames, String> {
+    let events = Event::all_named(name).map(EventNames);
+    events.ok_or_else(|| format!("unknown event; known events are {}", Event::names()))
 }
 
 /// The extensions of formats, for people: `.a, .b or .c`.

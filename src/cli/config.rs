@@ -113,6 +113,7 @@ fn settings(
         user: !record.all_kernel,
         kernel: !record.all_user,
         idle: record.idle,
+        idle_frames: record.idle_frame,
         include_self: record.include_self,
         per_thread: record.per_thread || needs.threads,
         seconds: needs.seconds,
@@ -148,11 +149,14 @@ fn log_level(record: &Record) -> LevelFilter {
 /// those.
 fn events(record: &Record) -> Result<Vec<Event>, Failure> {
     let mut events: Vec<Event> = Vec::new();
-    for event in &record.event {
+    for event in record.event.iter().flat_map(|named| &named.0) {
         if events.contains(event) {
             return Err(Failure::usage(format!("--event {} is given twice", event.name())));
         }
         events.push(*event);
+    }
+    if record.cpu.is_some() && events.contains(&Event::Wait) {
+        return Err(Failure::usage("--cpu applies to events of CPUs; a thread that waits is on no CPU"));
     }
     let counted = events.iter().find(|event| event.unit() != Unit::Nanoseconds);
     let is_time = events.iter().any(|event| event.unit() == Unit::Nanoseconds);
@@ -182,7 +186,8 @@ struct Rate {
 
 #[allow(clippy::cast_precision_loss)]
 fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result<Rate, Failure> {
-    if let Some(count) = record.count.filter(|_| events == [Event::Cpu]) {
+    if let Some(count) = record.count.filter(|_| events.iter().all(|event| event.unit() == Unit::Nanoseconds))
+    {
         let (fastest, longest) = (1_000_000_000 / MAX_RATE, MAX_DURATION.as_nanos() as u64);
         return match count {
             0 => Err(Failure::usage("--count 0: use at least 1 ns of CPU time")),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::explained;
-use crate::capture::Filter;
 use crate::capture::window::{Capture, CaptureOptions};
+use crate::capture::{Filter, SwitchHook};
 use crate::failure::Exit;
 use crate::host::{self, HostFacts, HostRefusal, capability};
 use crate::sample::Event;
@@ -41,7 +41,7 @@ pub fn trial() -> anyhow::Result<Trial> {
     capture.start()?;
     std::thread::sleep(TRIAL);
     capture.stop()?;
-    let window = capture.take_window().context("reading what was sampled")?;
+    let window = capture.take_window(true).context("reading what was sampled")?;
     let of = window.events.first().context("nothing was counted")?;
     Ok(Trial { ticks: of.counters.ticks, kept: of.kept })
 }
@@ -82,6 +82,12 @@ pub fn report(
         },
     );
     line("lockable memory", &facts.memlock_kib.map_or("unlimited".into(), |kib| format!("{kib} KiB")));
+    let waits = match SwitchHook::find() {
+        Ok(SwitchHook::SchedExit) => "the tracepoint sched_exit_tp".to_owned(),
+        Ok(SwitchHook::FinishSwitch(function)) => format!("a kprobe on {function}"),
+        Err(why) => format!("not possible: {why}"),
+    };
+    line("waiting time (-e wait)", &waits);
     for (name, value) in &facts.sysctls {
         line(name, value.as_deref().unwrap_or("absent"));
     }

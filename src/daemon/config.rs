@@ -20,6 +20,8 @@ pub struct DaemonConfig {
     pub hz: f64,
     /// The sampled events, at least one.
     pub events: Vec<Event>,
+    /// Patterns of functions: a thread that waits below one is idle.
+    pub idle_frames: Vec<String>,
     /// Number of events that one sample stands for, for all events but `cpu`.
     pub one_in: u64,
     /// Length of a window in whole seconds.

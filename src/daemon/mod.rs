@@ -277,6 +277,7 @@ fn settings(config: &DaemonConfig) -> Settings {
         user: true,
         kernel: true,
         idle: false,
+        idle_frames: config.idle_frames.clone(),
         include_self: false,
         per_thread: false,
         seconds: false,

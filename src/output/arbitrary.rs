@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::profile::kind::Origin;
 use crate::profile::labels::ContainerLabels;
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
-use crate::sample::Event;
+use crate::sample::{Event, ThreadState};
 
 /// A generator of pseudo-random numbers (splitmix64).
 pub(super) struct Numbers(u64);
@@ -94,6 +94,7 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
             tid: numbers.below(3) as u32,
             cgroup: numbers.below(2) * u64::MAX,
             container: (numbers.below(2) == 0).then(|| Arc::new(container(&mut numbers, &names))),
+            state: ThreadState::ALL[numbers.below(ThreadState::ALL.len() as u64) as usize],
         };
         let mut stack = vec![Arc::new(Frame::named(Kind::Process, process))];
         if numbers.below(2) == 0 {
@@ -156,7 +157,7 @@ pub(super) fn plausible(seed: u64) -> Vec<(Labels, Vec<Arc<Frame>>, u64)> {
     for _ in 0..100 {
         let pid = 1 + numbers.below(3) as u32;
         let (process, thread) = ("java".into(), "main".into());
-        let labels = Labels { pid, process, thread, tid: pid + 1, cgroup: 77, container: None };
+        let labels = Labels { pid, process, thread, tid: pid + 1, cgroup: 77, ..Labels::default() };
         let mut stack = vec![Arc::new(Frame::named(Kind::Process, "java"))];
         for _ in 0..numbers.below(12) {
             let address = 0x1000 + numbers.below(64);

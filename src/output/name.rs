@@ -94,7 +94,9 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
         return frame;
     }
     let cut = |suffix: &str| text.strip_suffix(suffix).filter(|t| !t.is_empty());
-    let (kind, name) = if let Some(name) = thread(text, at) {
+    let (kind, name) = if let Some(kind) = wait(text) {
+        (kind, text)
+    } else if let Some(name) = thread(text, at) {
         (Kind::Thread, name)
     } else if let Some(name) = cut("_[j]") {
         (if name.contains([':', ' ']) { Kind::Jit } else { Kind::Java }, name)
@@ -122,6 +124,17 @@ pub fn parse_unknown(text: &str) -> Option<Frame> {
     let path = file_of_block(file);
     let module = (!path.is_empty()).then(|| Module::at(path).into());
     Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })
+}
+
+/// The kind of a leaf that says why a thread had no CPU.
+fn wait(text: &str) -> Option<Kind> {
+    let name = text.strip_prefix('[')?.strip_suffix(']')?;
+    match name.split_once(": ") {
+        Some(("wait" | "idle", _)) => Some(Kind::Wait),
+        Some(("blocked", _)) => Some(Kind::Blocked),
+        None if matches!(name, "runnable" | "throttled") => Some(Kind::Queued),
+        _ => None,
+    }
 }
 
 /// The name of a thread, which is the second frame, in brackets.

@@ -16,9 +16,10 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::pprof::{LABEL_PID, LABEL_PROCESS, LABEL_THREAD};
+use super::pprof::{LABEL_PID, LABEL_PROCESS, LABEL_STATE, LABEL_THREAD};
 use super::{folded, name};
 use crate::profile::{Accounts, Frame, Kind, Labels, ProfileView};
+use crate::sample::ThreadState;
 use crate::sample::event::Unit;
 
 /// The version of opentelemetry-proto that defines these messages.
@@ -178,6 +179,9 @@ impl Dictionary {
         }
         if !labels.thread.is_empty() {
             list.push(self.attribute(LABEL_THREAD, &labels.thread));
+        }
+        if labels.state != ThreadState::Running {
+            list.push(self.attribute(LABEL_STATE, labels.state.name()));
         }
         if labels.pid != 0 {
             let key = self.string(LABEL_PID);

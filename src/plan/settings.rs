@@ -90,8 +90,10 @@ pub struct Settings {
     pub user: bool,
     /// Whether kernel frames are recorded.
     pub kernel: bool,
-    /// Whether idle CPUs are shown.
+    /// Whether idle CPUs and idle threads are shown.
     pub idle: bool,
+    /// Patterns of functions: a thread that waits below one is idle.
+    pub idle_frames: Vec<String>,
     /// Whether the profiler itself is shown.
     pub include_self: bool,
     /// Whether stacks have a frame for their thread.
@@ -143,6 +145,7 @@ impl Settings {
             user: true,
             kernel: true,
             idle: false,
+            idle_frames: Vec::new(),
             include_self: false,
             per_thread: false,
             seconds: false,

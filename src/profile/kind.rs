@@ -27,6 +27,12 @@ pub enum Kind {
     JvmStub,
     /// Code of another runtime's JIT (Node, Python, .NET), named by its perf map.
     Jit,
+    /// Not code: a wait that a signal can end, or idleness: `[wait: lock]`, `[idle: thread pool]`.
+    Wait,
+    /// Not code: an uninterruptible wait: `[blocked: disk read]`.
+    Blocked,
+    /// Not code: a thread that could run and had no CPU: `[runnable]`, `[throttled]`.
+    Queued,
     /// Not code: `[truncated]`, `[lost]` and similar frames.
     Marker,
     /// A frame without a known name; [`Frame::unknown`](super::Frame::unknown) has the reason.
@@ -90,7 +96,7 @@ pub struct KindFacts {
 
 impl Kind {
     /// Every kind, in the order of legends.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Java,
         Kind::JavaInlined,
         Kind::JavaInterpreted,
@@ -101,6 +107,9 @@ impl Kind {
         Kind::NativeInlined,
         Kind::Kernel,
         Kind::Unknown,
+        Kind::Wait,
+        Kind::Blocked,
+        Kind::Queued,
         Kind::Marker,
         Kind::Process,
         Kind::Thread,
@@ -123,6 +132,9 @@ impl Kind {
             Kind::NativeInlined => (O::Native, Compiled, true, "native inlined", "_[i]", "inlined", "native", "native", 0xf0_a0_96),
             Kind::Kernel => (O::Kernel, Compiled, false, "kernel", "_[k]", "kernel", "kernel", "kernel", 0xf0_9a_38),
             Kind::Unknown => (O::Unknown, Compiled, false, "unknown", "", "unknown", "", "", 0xc4_b0_cc),
+            Kind::Wait => (O::NotCode, Compiled, false, "wait", "", "sleeping", "", "", 0x7f_a8_e8),
+            Kind::Blocked => (O::NotCode, Compiled, false, "blocked", "", "blocked", "", "", 0x6c_5c_c8),
+            Kind::Queued => (O::NotCode, Compiled, false, "queued", "", "no CPU", "", "", 0xe0_6c_b8),
             Kind::Marker => (O::NotCode, Compiled, false, "marker", "", "", "", "", 0xc8_c8_c8),
             Kind::Process => (O::NotCode, Compiled, false, "process", "", "", "", "", 0xb4_c4_dc),
             Kind::Thread => (O::NotCode, Compiled, false, "thread", "", "", "", "", 0xcb_d6_e6),
@@ -131,6 +143,12 @@ impl Kind {
         let [_, red, green, blue] = u32::to_be_bytes(colour);
         let (legend, otel, colour) = (told(legend), told(otel), [red, green, blue]);
         KindFacts { origin, tier, inlined, label, suffix, legend, otel, language, colour }
+    }
+
+    /// Whether a frame of this kind says why a thread had no CPU: then it is the leaf, above the code that waited.
+    #[must_use]
+    pub fn is_wait(self) -> bool {
+        matches!(self, Kind::Wait | Kind::Blocked | Kind::Queued)
     }
 
     /// The producer of the code.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use ahash::RandomState;
 use serde::{Deserialize, Serialize};
 
+use crate::sample::ThreadState;
+
 /// The name of a container that ended before its labels were read.
 const GONE: &str = "[gone]";
 
@@ -24,6 +26,8 @@ pub struct Labels {
     pub cgroup: u64,
     /// The container; `None` outside of containers.
     pub container: Option<Arc<ContainerLabels>>,
+    /// What the thread did: it runs in samples of all events but waiting time.
+    pub state: ThreadState,
 }
 
 /// A container, or only its pod; unknown fields are empty.

@@ -20,6 +20,7 @@ pub mod stripped;
 pub mod tables;
 pub mod trie;
 pub mod view;
+pub mod wait_report;
 
 pub use accounts::Accounts;
 pub use frame::{Frame, Kind, Module, UnknownReason};

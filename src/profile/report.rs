@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accounts::Accounts;
 use super::tables::Unknown;
+use super::wait_report::WaitReport;
 use crate::limits::LimitRow;
 use crate::sample::Event;
 
@@ -74,6 +75,9 @@ pub struct EventReport {
     /// [`MAX_STOP_ROWS`].
     #[serde(default, rename = "ended_in")]
     pub stopped_in: Vec<StopRow>,
+    /// Waiting time, of the event `wait`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<WaitReport>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

@@ -159,14 +159,15 @@ impl Profile {
         if let Some(id) = self.labels.find(labels) {
             return id;
         }
-        let Labels { pid, process, thread, tid, cgroup, container } = labels;
+        let Labels { pid, process, thread, tid, cgroup, container, state } = labels;
         let mut text = |t: &Arc<str>| {
             let id = self.label_text.intern(t);
             Arc::clone(self.label_text.get(id))
         };
         let (process, thread) = (text(process), text(thread));
         let container = container.as_ref().map(|container| Arc::new(container.map(text)));
-        let labels = Labels { pid: *pid, process, thread, tid: *tid, cgroup: *cgroup, container };
+        let labels =
+            Labels { pid: *pid, process, thread, tid: *tid, cgroup: *cgroup, container, state: *state };
         self.labels.insert(labels)
     }
 

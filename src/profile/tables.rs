@@ -154,6 +154,15 @@ impl ProfileView<'_> {
         rows
     }
 
+    /// The nodes of a stack, leaf first, without a leaf that only says why the thread waited.
+    fn code_up(&self, leaf: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let frames = self.frames();
+        let is_wait = move |node: &NodeId| {
+            frames.symbols()[frames.symbol_of(self.frame_of(*node)) as usize].kind.is_wait()
+        };
+        self.trie().up(leaf).skip_while(is_wait)
+    }
+
     /// Counts the samples of `rows` rows; `row_of` gives the row of a frame, if the frame has one.
     pub(super) fn ticks(&self, rows: usize, row_of: impl Fn(FrameId) -> Option<usize>) -> Vec<Ticks> {
         let mut ticks = vec![Ticks::default(); rows];
@@ -163,7 +172,7 @@ impl ProfileView<'_> {
         let is_inlined: Vec<bool> =
             frames.symbols().iter().map(|symbol| symbol.kind.facts().inlined).collect();
         for (leaf, weight) in self.ending() {
-            for (up, node) in self.trie().up(leaf).enumerate() {
+            for (up, node) in self.code_up(leaf).enumerate() {
                 let frame = self.frame_of(node);
                 let Some(row) = row_of(frame) else { continue };
                 if seen[row] == leaf.index() {
@@ -292,7 +301,7 @@ impl ProfileView<'_> {
         let (mut by_frame, mut by_leaf) = (Sums::default(), Sums::default());
         for (leaf, weight) in self.ending() {
             let mut cut = false;
-            for (up, node) in self.trie().up(leaf).enumerate() {
+            for (up, node) in self.code_up(leaf).enumerate() {
                 let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
                 let user = !matches!(symbol.kind.origin(), Origin::NotCode | Origin::Kernel)
                     && !symbol.unknown.is_some_and(of_kernel);

@@ -25,11 +25,13 @@ pub enum StopReason {
     NoFrame,
     /// Another tool's uretprobe replaced the return address, and the true one is unknown.
     Uretprobe,
+    /// The thread waits still: only the pc from which it entered the kernel is known.
+    Unfinished,
 }
 
 impl StopReason {
     /// All reasons, in the order of `JP_ENDS` in `bpf/abi.h`.
-    pub const ALL: [StopReason; 11] = [
+    pub const ALL: [StopReason; 12] = [
         StopReason::Root,
         StopReason::Depth,
         StopReason::BadRead,
@@ -41,5 +43,6 @@ impl StopReason {
         StopReason::NoBlob,
         StopReason::NoFrame,
         StopReason::Uretprobe,
+        StopReason::Unfinished,
     ];
 }

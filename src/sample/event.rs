@@ -17,12 +17,14 @@ pub enum Event {
     MajorFaults,
     /// A CPU switched from one thread to another; the stack is that of the thread that had the CPU before.
     ContextSwitches,
+    /// Time in which a thread had no CPU.
+    Wait,
 }
 
 /// The unit of an event's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Nanoseconds of CPU time.
+    /// Nanoseconds of CPU time or of waiting.
     Nanoseconds,
     /// A number of events.
     Count,
@@ -35,7 +37,12 @@ pub enum Expectation {
     Periodic,
     /// One sample for each period of events, which the source counts.
     OneIn,
+    /// As many samples as the programs counted: threads wait or do not.
+    Counted,
 }
+
+/// The name for all time of threads.
+const WALL: &str = "wall";
 
 /// The properties of an event. A new event needs an entry in `Event::facts`.
 struct Facts {
@@ -49,12 +56,18 @@ struct Facts {
 
 impl Event {
     /// All events; the index is the event's value in `enum jp_event` of `bpf/abi.h`.
-    pub const ALL: [Event; 5] =
-        [Event::Cpu, Event::PageFaults, Event::MinorFaults, Event::MajorFaults, Event::ContextSwitches];
+    pub const ALL: [Event; 6] = [
+        Event::Cpu,
+        Event::PageFaults,
+        Event::MinorFaults,
+        Event::MajorFaults,
+        Event::ContextSwitches,
+        Event::Wait,
+    ];
 
     #[rustfmt::skip]
     fn facts(self) -> Facts {
-        use Expectation::{OneIn, Periodic};
+        use Expectation::{Counted, OneIn, Periodic};
         use Unit::{Count, Nanoseconds};
         let (name, alias, title, unit, expected) = match self {
             Event::Cpu => ("cpu", Some("cpu-clock"), "CPU time", Nanoseconds, Periodic),
@@ -62,6 +75,7 @@ impl Event {
             Event::MinorFaults => ("minor-faults", None, "minor page faults", Count, OneIn),
             Event::MajorFaults => ("major-faults", None, "major page faults", Count, OneIn),
             Event::ContextSwitches => ("context-switches", Some("cs"), "context switches", Count, OneIn),
+            Event::Wait => ("wait", Some("off-cpu"), "waiting time", Nanoseconds, Counted),
         };
         Facts { name, alias, title, unit, expected }
     }
@@ -78,10 +92,20 @@ impl Event {
         Event::ALL.into_iter().find(|event| event.name() == name || event.facts().alias == Some(name))
     }
 
+    /// The events that a name stands for: one, or `cpu` and `wait` for `wall`.
+    #[must_use]
+    pub fn all_named(name: &str) -> Option<Vec<Event>> {
+        if name == WALL {
+            Some(vec![Event::Cpu, Event::Wait])
+        } else {
+            Event::named(name).map(|one| vec![one])
+        }
+    }
+
     /// All names, separated by commas, for messages.
     #[must_use]
     pub fn names() -> String {
-        Event::ALL.map(Event::name).join(", ")
+        format!("{}, {WALL} (cpu and wait)", Event::ALL.map(Event::name).join(", "))
     }
 
     /// The unit of the event's weights.
@@ -126,5 +150,8 @@ mod tests {
         }
         assert_eq!(Event::named("cs"), Some(Event::ContextSwitches));
         assert_eq!(Event::named("cycles"), None);
+        assert_eq!(Event::all_named("wall"), Some(vec![Event::Cpu, Event::Wait]));
+        assert_eq!(Event::all_named("off-cpu"), Some(vec![Event::Wait]));
+        assert_eq!(Event::all_named("cycles"), None);
     }
 }

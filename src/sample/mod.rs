@@ -6,10 +6,12 @@ mod end;
 pub mod event;
 pub mod identity;
 pub mod stack;
+mod state;
 mod word;
 
 pub use end::StopReason;
 pub use event::Event;
 pub use identity::{MonoNs, ProcessId};
 pub use stack::{Count, Leaf, Stack, StackKey};
+pub use state::ThreadState;
 pub use word::UserWord;

@@ -1,6 +1,6 @@
 //! A stack as the BPF program recorded it: addresses, leaf first, how the task left user mode, and the stop reason.
 
-use super::{Event, MonoNs, ProcessId, StopReason, UserWord};
+use super::{Event, MonoNs, ProcessId, StopReason, ThreadState, UserWord};
 
 /// The key of a count. Equal keys are one stack of one program (and of one thread, if threads are counted one by one).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +15,8 @@ pub struct StackKey {
     pub cgroup: u64,
     /// The event that was sampled.
     pub event: Event,
+    /// What the thread did.
+    pub state: ThreadState,
     /// Seeded hash of the stack.
     pub stack: u64,
 }

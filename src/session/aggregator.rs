@@ -16,7 +16,7 @@ use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::Weight;
 use crate::profile::{Frame, Kind, Labels};
-use crate::sample::{Count, Event, MonoNs, ProcessId, Stack, StackKey, UserWord};
+use crate::sample::{Count, Event, MonoNs, ProcessId, Stack, StackKey, ThreadState, UserWord};
 use crate::symbolize::{CHUNK, Named};
 use crate::world::World;
 
@@ -32,12 +32,12 @@ pub(super) struct StackDisplay {
     pub(super) first: Event,
 }
 
-/// The key of stacks with the same process and thread frames and labels: process identity, tid, comm, cgroup.
-type Owner = ((u32, u64, u32), u32, u64, u64);
+/// The key of stacks with the same process and thread frames and labels: process identity, tid, comm, cgroup, state.
+type Owner = ((u32, u64, u32), u32, u64, u64, ThreadState);
 
 fn owner(stack: &Stack) -> Owner {
-    let StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, .. } = stack.key;
-    ((tgid, start, exec), tid, comm, cgroup)
+    let StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, state, .. } = stack.key;
+    ((tgid, start, exec), tid, comm, cgroup, state)
 }
 
 fn root_first(stack: &Stack) -> impl Iterator<Item = u64> + '_ {
@@ -168,8 +168,9 @@ impl Aggregator {
     /// Adds a window's counts to its part.
     fn count(&mut self, number: u64, counted: &Window) {
         let RunPart { tally, most_stacks, .. } = self.part(number);
-        for Counted { event, frameless, counters, kept } in &counted.events {
+        for Counted { event, frameless, counters, kept, waited } in &counted.events {
             let tally = tally.of(*event);
+            tally.waits.times.add(waited);
             tally.counters.add(counters);
             tally.kept += kept - frameless + counters.idle;
             tally.idle += counters.idle;
@@ -240,6 +241,17 @@ impl Aggregator {
                 return;
             }
         }
+        let wait = (event == Event::Wait).then(|| self.idle.wait(stack, &last.frames));
+        if let Some(wait) = &wait {
+            let tally = self.part(window).tally.of(event);
+            tally.waits.note(stack.key.state, wait, count.ticks);
+            if wait.idle.is_some() {
+                tally.idle += count.ticks;
+                if !self.idle.shown {
+                    return;
+                }
+            }
+        }
         self.part(window).note(stack, count, &last.frames);
         let (labels, cut) = match &last.shown {
             Some(shown) if (shown.owner, shown.waits) == (owner(stack), waits) => (shown.labels, shown.cut),
@@ -248,9 +260,18 @@ impl Aggregator {
         self.cut_names += if cut { count.ticks } else { 0 };
         let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
         let profile = &mut self.part(window).profile;
-        let new = last.frames.iter().skip(last.path.len() - last.roots);
+        let shown = last.frames.len() - wait.as_ref().map_or(0, |wait| wait.cut);
+        let known = last.path.len() - last.roots;
+        let new = last.frames[..shown].iter().skip(known);
         last.path.extend(new.map(|frame| profile.intern_frame(frame)));
-        let node = profile.stack_of(&last.path);
+        let path = &last.path[..last.roots + shown];
+        let node = match wait {
+            None => profile.stack_of(path),
+            Some(wait) => {
+                let leaf = profile.intern_frame(&Arc::new(wait.leaf(stack.key.state)));
+                profile.stack_of(&[path, &[leaf]].concat())
+            }
+        };
         profile.add_in(second, node, labels, event, Weight { count: count.ticks, value: count.weight });
     }
 
@@ -291,6 +312,7 @@ impl Aggregator {
             tid: stack.key.tid,
             cgroup: stack.key.cgroup,
             container: if id.is_idle() { None } else { world.containers.of(stack.key.cgroup) },
+            state: stack.key.state,
         };
         let profile = &mut self.part(window).profile;
         let roots = root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();

@@ -23,7 +23,7 @@ use crate::profile::frame::clean;
 use crate::profile::report::{EventReport, MAX_STOP_ROWS, StopRow};
 use crate::profile::samples::TimeSpan;
 use crate::profile::{Accounts, Module, Profile, RunReport};
-use crate::sample::event::Unit;
+use crate::sample::event::{Expectation, Unit};
 use crate::sample::{Event, StopReason};
 use crate::symbolize::Stats;
 use crate::world::{ChildStats, PartReport};
@@ -82,6 +82,7 @@ impl PartAssembler {
                 unknown: profile.of_event(of.event).unknown(),
                 stop_reasons: stop_reasons(tally),
                 stopped_in: stopped_in(tally),
+                waits: (of.event == Event::Wait).then(|| tally.waits.report()),
             });
         }
         let others = events.split_off(events.len().min(1));
@@ -142,9 +143,13 @@ impl PartAssembler {
         let ticks = tally.counters.ticks;
         let past = self.past.entry(of.event).or_default();
         past.ticks += ticks;
-        let missed = of.elapsed.periods.saturating_sub(past.ticks + past.missed);
+        let periods = match of.event.expected() {
+            Expectation::Counted => past.ticks,
+            Expectation::Periodic | Expectation::OneIn => of.elapsed.periods,
+        };
+        let missed = periods.saturating_sub(past.ticks + past.missed);
         past.missed += missed;
-        let expected = of.elapsed.periods.saturating_sub(past.expected);
+        let expected = periods.saturating_sub(past.expected);
         past.expected += expected;
         let is_time = of.event.unit() == Unit::Nanoseconds;
         let mut accounts = Accounts {

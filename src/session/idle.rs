@@ -1,10 +1,11 @@
-//! Decides whether a stack of process 0 shows an idle CPU or an interrupt on one.
+//! Decides whether a stack shows idleness: of a CPU (or an interrupt on an idle one), or of a thread that waits for work.
 
 use std::sync::Arc;
 
 use crate::capture::WaitMap;
 use crate::profile::Frame;
 use crate::sample::Stack;
+use crate::waits::{IdleRules, WaitView};
 
 /// Ticks of one stack in one window from which its address is worth one of the few slots in the BPF program's map.
 const OFTEN: u64 = 8;
@@ -39,11 +40,18 @@ pub(super) struct Idle {
     /// Idle stacks are in the profile (`--idle`).
     pub(super) shown: bool,
     waits: WaitMap,
+    /// Which waiting threads are idle.
+    rules: IdleRules,
 }
 
 impl Idle {
-    pub(super) fn new(waits: WaitMap, shown: bool) -> Idle {
-        Idle { shown, waits }
+    pub(super) fn new(waits: WaitMap, shown: bool, rules: IdleRules) -> Idle {
+        Idle { shown, waits, rules }
+    }
+
+    /// How a stack of a wait is shown, whose frames are `frames`, root first.
+    pub(super) fn wait(&self, stack: &Stack, frames: &[Arc<Frame>]) -> WaitView {
+        WaitView::of(frames, &stack.comm, stack.key.state, &self.rules)
     }
 
     /// Whether the CPU was idle. If idle stacks are hidden and this one is frequent, sends its address to the BPF

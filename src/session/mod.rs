@@ -12,8 +12,10 @@ mod sampler;
 mod stages;
 mod stop;
 mod stop_reason;
+mod supported;
 mod tally;
 mod targets_stage;
+mod wait_tally;
 mod waiting;
 
 use std::sync::atomic::Ordering;
@@ -27,6 +29,7 @@ use crate::capture::abi::LOSSES;
 use crate::capture::window::CaptureOptions;
 use crate::host;
 use crate::targets::groups::Groups;
+use crate::waits::IdleRules;
 use crate::world::World;
 
 pub use crate::plan::{AgentRule, Control, JavaNaming, OptedIn, Refused, Settings, Target};
@@ -38,6 +41,7 @@ use idle::Idle;
 use launch::Launched;
 use sampler::{Limits, News, Sampler};
 use stages::Stages;
+use supported::Supported;
 
 /// Every reason for which a session loses samples: those of the BPF program, and stacks that came without frames.
 pub fn loss_reasons() -> impl Iterator<Item = &'static str> {
@@ -79,6 +83,15 @@ pub fn run_parts(
     control: &Control,
     mut hand: impl FnMut(Outcome),
 ) -> anyhow::Result<()> {
+    let Supported { settings, warning } = Supported::of(settings)?;
+    let settings = &settings;
+    if let Some(warning) = &warning {
+        log::warn!("{warning}");
+    }
+    let mut hand = |mut outcome: Outcome| {
+        outcome.report.warnings.extend(warning.clone());
+        hand(outcome);
+    };
     let mut launched = match &settings.target {
         Target::Launch(command) => Some(Launched::start(&settings.binary, command)?),
         _ => None,
@@ -94,7 +107,7 @@ pub fn run_parts(
         log::info!("capture: ready for {}, a sample each {period} {}", event.name(), event.unit().name());
     }
     log::info!("capture: ready in {:.0?}", began.elapsed());
-    let idle = Idle::new(ready.waits, settings.idle);
+    let idle = Idle::new(ready.waits, settings.idle, IdleRules::new(&settings.idle_frames));
     let world = World::look(settings, groups, launched.as_ref().map(Launched::pid))?;
     let Settings { per_thread, raw_threads, seconds, .. } = *settings;
     let aggregator =

@@ -17,6 +17,7 @@ use crate::capture::window::CaptureOptions;
 use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, WaitMap, Window};
 use crate::plan::Control;
 use crate::process::ProcessEvent;
+use crate::sample::event::Unit;
 use crate::sample::{Event, MonoNs};
 use crate::targets::processes::{Change, Targets};
 
@@ -81,9 +82,9 @@ pub(super) struct EventTotals {
 }
 
 impl Totals {
-    /// Nanoseconds between two ticks, or `None` if the session does not sample CPU time.
+    /// Nanoseconds that a sample stands for, or `None` if the session does not sample time.
     pub(super) fn clock_ns(&self) -> Option<u64> {
-        self.events.iter().find(|of| of.event == Event::Cpu).map(|of| of.period)
+        self.events.iter().find(|of| of.event.unit() == Unit::Nanoseconds).map(|of| of.period)
     }
 }
 
@@ -292,7 +293,7 @@ impl Run {
                 self.cpus = self.cpus.max(self.capture.cpus().len());
                 // Read before the window ends: a tick between the two is in the window and never counts as missed.
                 let totals = ends_part.then(|| self.totals(begin)).transpose()?;
-                let window = self.capture.take_window()?;
+                let window = self.capture.take_window(ends_part)?;
                 // A dropped receiver ends the session.
                 if !self.send_window(window, totals, sink) || stopping {
                     break;
@@ -323,7 +324,7 @@ impl Run {
         // The failure may be that of `stop` itself.
         let _ = self.capture.stop();
         if let Ok(totals) = self.totals(begin) {
-            let window = self.capture.take_window().unwrap_or_default();
+            let window = self.capture.take_window(true).unwrap_or_default();
             self.send_window(window, Some(totals), sink);
         }
     }
@@ -370,13 +371,14 @@ impl Run {
         })
     }
 
+    /// Samples time at another period if the budget says so.
     fn follow_period(&mut self, control: &Control) -> anyhow::Result<()> {
-        let clock = self.sampled.iter_mut().find(|(event, _)| *event == Event::Cpu);
-        let Some(((_, period), wanted)) = clock.zip(control.period()) else { return Ok(()) };
-        if *period != wanted {
-            self.capture.set_period(Event::Cpu, wanted)?;
+        let Some(wanted) = control.period() else { return Ok(()) };
+        let of_time = self.sampled.iter_mut().filter(|(event, _)| event.unit() == Unit::Nanoseconds);
+        for (event, period) in of_time.filter(|(_, period)| *period != wanted) {
+            self.capture.set_period(*event, wanted)?;
             *period = wanted;
-            log::info!("sampling: from now on a tick every {wanted} ns");
+            log::info!("sampling: from now on {} has a sample for each {wanted} ns", event.name());
         }
         Ok(())
     }

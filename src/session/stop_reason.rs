@@ -17,6 +17,7 @@ pub(super) fn label(stop_reason: StopReason) -> &'static str {
         StopReason::NoBlob => "a JVM's code heap where no code is in use",
         StopReason::NoFrame => "a JVM's frame during its creation, change or return",
         StopReason::Uretprobe => "return address replaced by a uretprobe",
+        StopReason::Unfinished => "wait that is not over",
     }
 }
 
@@ -43,6 +44,9 @@ pub(super) fn advice(stop_reason: StopReason, file: &Module) -> Option<&'static 
         }
         StopReason::Uretprobe => {
             "Another tool traces function returns there, and the kernel's list of return addresses lacks this one. A few are normal."
+        }
+        StopReason::Unfinished => {
+            "The thread waits still, so that its own memory was not read. Its kernel stack is whole."
         }
         StopReason::NoBlob | StopReason::NoFrame => {
             "The JVM was creating, changing or removing that code. A few are normal."

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::wait_tally::WaitTally;
 use crate::capture::abi::Counters;
 use crate::profile::Module;
 use crate::sample::{Event, ProcessId, StopReason};
@@ -39,6 +40,8 @@ pub(super) struct EventTally {
     pub(super) stop_reasons: HashMap<StopReason, u64>,
     /// Ticks of stacks that did not reach the root, by stop reason and by the file in whose code unwinding stopped.
     pub(super) stopped_in: HashMap<(Arc<Module>, StopReason), u64>,
+    /// Of the event `wait`.
+    pub(super) waits: WaitTally,
 }
 
 impl EventTally {

@@ -12,6 +12,7 @@ mod receiver;
 mod run;
 mod services;
 mod throttled;
+mod waits;
 
 use std::fs;
 use std::net::TcpStream;

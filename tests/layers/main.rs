@@ -12,7 +12,7 @@ use source::{Module, Source};
 const MAX_LINES: usize = 500;
 
 /// The rooms that each room may name. The crate's root and `main` are above all rooms.
-const ROOMS: [(&str, &[&str]); 21] = [
+const ROOMS: [(&str, &[&str]); 22] = [
     ("backoff", &[]),
     ("text", &[]),
     ("failure", &[]),
@@ -22,6 +22,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("process", &["backoff", "sample", "limits", "text"]),
     ("profile", &["sample", "limits", "text"]),
     ("capture", &["failure", "sample", "process", "unwind"]),
+    ("waits", &["sample", "profile"]),
     ("jvm", &["sample", "process", "unwind", "text"]),
     ("host", &["process"]),
     ("symbolize", &["sample", "process", "jvm", "profile", "unwind", "limits", "text"]),
@@ -54,6 +55,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
             "targets",
             "loader",
             "runtime",
+            "waits",
             "world",
         ],
     ),

@@ -21,7 +21,7 @@ pub(crate) struct Kernel {
 #[derive(Debug)]
 pub(crate) enum Cases {
     All,
-    /// Only cases about Java by default; others on request.
+    /// Only cases about Java and those of [`EACH_KERNEL`] by default; others on request.
     Java,
     /// Only these, even on request: the root file system has no programs for others.
     Only(&'static [&'static str]),
@@ -41,6 +41,9 @@ pub(crate) const KERNELS: [Kernel; 6] = [
 const fn debian(name: &'static str, suite: &'static str, jdks: &'static [u32]) -> Kernel {
     Kernel { name, arch: Arch::Amd64, suite: Suite::debian(suite), jdks, cases: Cases::Java }
 }
+
+/// Cases without Java that run on each kernel by default, because kernels differ in where their programs run.
+const EACH_KERNEL: [&str; 1] = ["waits"];
 
 /// The JDKs of the root file system.
 pub(crate) const JDKS: [u32; 5] = [8, 11, 17, 21, 25];
@@ -84,12 +87,13 @@ impl Jdks {
 }
 
 /// The cases, in the order in which they run. `refusals` ends with a lockdown of the kernel that only a reboot undoes.
-pub(crate) const CASES: [Case; 14] = [
+pub(crate) const CASES: [Case; 15] = [
     Case { name: "profile", jdks: Jdks::Each, patience: 600 },
     Case { name: "agentpath", jdks: Jdks::First, patience: 600 },
     Case { name: "unwind", jdks: Jdks::Last, patience: 600 },
     Case { name: "native", jdks: Jdks::None, patience: 300 },
     Case { name: "events", jdks: Jdks::None, patience: 300 },
+    Case { name: "waits", jdks: Jdks::None, patience: 300 },
     Case { name: "leave", jdks: Jdks::None, patience: 300 },
     Case { name: "hostile", jdks: Jdks::None, patience: 300 },
     Case { name: "probed", jdks: Jdks::None, patience: 300 },
@@ -190,7 +194,7 @@ impl Selection {
         };
         let by_default = |case: &Case| match kernel.cases {
             Cases::All | Cases::Only(_) => true,
-            Cases::Java => case.java() || self.full,
+            Cases::Java => case.java() || EACH_KERNEL.contains(&case.name) || self.full,
         };
         let cases: Vec<&Case> = match &self.cases[..] {
             [] => CASES.iter().filter(|case| by_default(case)).collect(),

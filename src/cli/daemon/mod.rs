@@ -12,7 +12,7 @@ use options::{Daemon, Options, read};
 use sink::sinks;
 use value::{pair, size, valid_url};
 
-use super::args::event;
+use super::args;
 use super::config::{OWN_BINARY, duration};
 use crate::daemon::{Address, Auth, BudgetLimits, DaemonConfig, KubeletConfig, StoreLimits, Trust};
 use crate::failure::Failure;
@@ -91,6 +91,7 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
         binary: PathBuf::from(OWN_BINARY),
         hz,
         events: events(options.events.as_deref().unwrap_or(&[]))?,
+        idle_frames: options.idle_frames.unwrap_or_default(),
         one_in: options.event_count.unwrap_or(ONE_IN).max(1),
         window_s: u32::try_from(window.as_secs()).unwrap_or(10),
         budget: BudgetLimits {
@@ -119,11 +120,13 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
 fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
     let mut events = Vec::new();
     for name in names {
-        let event = event(name).map_err(|why| Failure::usage(format!("events {name}: {why}")))?;
-        if events.contains(&event) {
-            return Err(Failure::usage(format!("events {name}: given twice")));
+        let named = args::events(name).map_err(|why| Failure::usage(format!("events {name}: {why}")))?;
+        for event in named.0 {
+            if events.contains(&event) {
+                return Err(Failure::usage(format!("events {name}: given twice")));
+            }
+            events.push(event);
         }
-        events.push(event);
     }
     Ok(if events.is_empty() { vec![Event::Cpu] } else { events })
 }

@@ -64,7 +64,10 @@ pub(super) struct Options {
         help = format!("Sample these events (comma-separated): {} [default: cpu]", Event::names())
     )]
     pub(super) events: Option<Vec<String>>,
-    /// Take one sample for each N events, for all events but cpu [default: 1000].
+    /// Threads that wait below this function are idle (comma-separated); * matches any text.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Sampling")]
+    pub(super) idle_frames: Option<Vec<String>>,
+    /// Take one sample for each N events, for all events but cpu and wait [default: 1000].
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub(super) event_count: Option<u64>,
     /// Store one profile for each period of this length [default: 10s].

@@ -71,7 +71,7 @@ pub(super) async fn window(state: &State, query: Option<&str>) -> HttpResponse {
         if from >= to || u128::from(to - from) > LONGEST.as_millis() {
             return Err(format!("from must be before to, by at most {} s", LONGEST.as_secs()));
         }
-        Ok((from, to, query.format()?, query.wanted()))
+        Ok((from, to, query.format()?, query.wanted()?))
     };
     let (from, to, format, wanted) = match asked() {
         Ok(asked) => asked,
@@ -91,7 +91,7 @@ pub(super) async fn profile(state: &State, query: Option<&str>) -> HttpResponse 
     let asked = || -> Result<_, String> {
         let names = [&["seconds", "format"][..], &SampleQuery::NAMES].concat();
         let query = Query::parse(query, &names)?;
-        Ok((query.seconds()?, query.format()?, query.wanted()))
+        Ok((query.seconds()?, query.format()?, query.wanted()?))
     };
     let (seconds, format, wanted) = match asked() {
         Ok(asked) => asked,
@@ -160,7 +160,11 @@ fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Re
         return Ok(None);
     }
     let mut body = Vec::new();
-    let views = merged.views();
+    let mut views = merged.views();
+    views.retain(|view| wanted.event.is_none_or(|event| view.event() == event));
+    if wanted.event.is_some() && views.is_empty() {
+        return Ok(None);
+    }
     let views = if format.several { views.as_slice() } else { &views[..views.len().min(1)] };
     output::encode(views, format, &Look::default(), &mut body)?;
     Ok(Some(body.into()))

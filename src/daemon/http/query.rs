@@ -8,6 +8,7 @@ use crate::output::{Format, pprof};
 use crate::profile::Labels;
 use crate::profile::filter::Glob;
 use crate::profile::labels::ContainerLabels;
+use crate::sample::Event;
 
 /// The longest time span of one response.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
@@ -62,20 +63,28 @@ impl Query {
         seconds.or_else(stamp).map(Some).ok_or_else(bad)
     }
 
-    pub(super) fn wanted(&self) -> SampleQuery {
+    /// The samples that the query asks for.
+    pub(super) fn wanted(&self) -> Result<SampleQuery, String> {
         let pattern = |name: &str| self.get(name).map(Glob::new);
-        SampleQuery {
+        let event = self.get("event").map(|name| {
+            let known = || format!("event={name}: unknown event; known events are {}", Event::names());
+            Event::named(name).ok_or_else(known)
+        });
+        Ok(SampleQuery {
+            event: event.transpose()?,
             process: pattern("process"),
             namespace: pattern("namespace"),
             pod: pattern("pod"),
             container: pattern("container"),
-        }
+        })
     }
 }
 
-/// Patterns for the labels of samples; matches every sample by default.
+/// An event, and patterns for the labels of samples; matches every sample by default.
 #[derive(Debug, Default)]
 pub(super) struct SampleQuery {
+    /// `None`: all events.
+    pub(super) event: Option<Event>,
     process: Option<Glob>,
     namespace: Option<Glob>,
     pod: Option<Glob>,
@@ -85,11 +94,11 @@ pub(super) struct SampleQuery {
 
 impl SampleQuery {
     /// The names of the patterns in a query.
-    pub(super) const NAMES: [&str; 4] = ["process", "namespace", "pod", "container"];
+    pub(super) const NAMES: [&str; 5] = ["event", "process", "namespace", "pod", "container"];
 
     pub(super) fn is_all(&self) -> bool {
-        let SampleQuery { process, namespace, pod, container } = self;
-        [process, namespace, pod, container].iter().all(|pattern| pattern.is_none())
+        let SampleQuery { event, process, namespace, pod, container } = self;
+        event.is_none() && [process, namespace, pod, container].iter().all(|pattern| pattern.is_none())
     }
 
     pub(super) fn matches(&self, labels: &Labels) -> bool {
@@ -130,7 +139,7 @@ fn decode(text: &str) -> Result<String, String> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{ContainerLabels, Labels, Query, SampleQuery, pprof};
+    use super::{ContainerLabels, Event, Labels, Query, SampleQuery, pprof};
     use crate::output::svg;
 
     const KNOWN: [&str; 5] = ["seconds", "format", "from", "to", "process"];
@@ -150,11 +159,20 @@ mod tests {
             assert_eq!(ask(&format!("to={written}")).time_ms("to"), Ok(Some(1_763_769_610_000)), "{written}");
         }
         let labels = |process: &str| crate::profile::Labels { process: process.into(), ..Default::default() };
-        assert!(query.wanted().matches(&labels("my app 2")) && !query.wanted().matches(&labels("other")));
+        assert!(
+            query.wanted().unwrap().matches(&labels("my app 2"))
+                && !query.wanted().unwrap().matches(&labels("other"))
+        );
+        let of = |text: &str| Query::parse(Some(text), &SampleQuery::NAMES).unwrap().wanted();
+        assert_eq!(of("event=wait").unwrap().event, Some(Event::Wait));
+        assert!(
+            !of("event=wait").unwrap().is_all()
+                && of("event=x").unwrap_err().contains("known events are cpu")
+        );
         let nothing = Query::parse(None, &KNOWN).unwrap();
         assert_eq!((nothing.seconds(), nothing.time_ms("from")), (Ok(10), Ok(None)));
         assert_eq!(nothing.format(), Ok(&pprof::FORMAT));
-        assert!(nothing.wanted().is_all());
+        assert!(nothing.wanted().unwrap().is_all());
     }
 
     #[test]
@@ -168,7 +186,7 @@ mod tests {
         };
         let labels = Labels { container: Some(Arc::new(container)), ..Labels::default() };
         let chosen = |text: &str| {
-            let wanted = Query::parse(Some(text), &SampleQuery::NAMES).unwrap().wanted();
+            let wanted = Query::parse(Some(text), &SampleQuery::NAMES).unwrap().wanted().unwrap();
             assert!(
                 !wanted.is_all() && !wanted.matches(&Labels::default()),
                 "{text}: what is in none is not"

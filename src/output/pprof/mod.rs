@@ -10,7 +10,7 @@ mod proto;
 mod read;
 mod write;
 
-pub(super) use model::{LABEL_PID, LABEL_PROCESS, LABEL_THREAD};
+pub(super) use model::{LABEL_PID, LABEL_PROCESS, LABEL_STATE, LABEL_THREAD};
 pub use read::read;
 pub use write::write;
 

@@ -29,6 +29,8 @@ pub(in crate::output) const LABEL_PID: &str = "process.pid";
 pub(in crate::output) const LABEL_PROCESS: &str = "process.executable.name";
 pub(in crate::output) const LABEL_THREAD: &str = "thread.name";
 pub(super) const LABEL_TID: &str = "thread.id";
+/// Of waits: [`ThreadState::name`](crate::sample::ThreadState::name).
+pub(in crate::output) const LABEL_STATE: &str = "thread.state";
 pub(super) const LABEL_CGROUP: &str = "process.linux.cgroup.id";
 pub(super) const LABEL_CONTAINER_ID: &str = "container.id";
 pub(super) const LABEL_CONTAINER_NAME: &str = "container.name";

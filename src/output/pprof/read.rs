@@ -10,15 +10,15 @@ use prost::Message;
 
 use super::model::{
     COMMENT, GZIP, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
-    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, ValueColumn,
+    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_STATE, LABEL_THREAD, LABEL_TID, ValueColumn,
 };
 use super::proto::{self, ProtoFunction, ProtoLabel, ProtoLocation};
 use crate::output::{folded, name};
 use crate::profile::labels::ContainerLabels;
 use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
-use crate::sample::Event;
 use crate::sample::event::Unit;
+use crate::sample::{Event, ThreadState};
 
 /// Limit on the unpacked size of a file in bytes: a small file can be made to unpack to any size.
 const MAX_BYTES: u64 = 512 << 20;
@@ -92,7 +92,8 @@ impl<'a> Reader<'a> {
             .collect();
         let samples = find(ValueColumn::Samples.name(Event::Cpu));
         if samples.is_some() || columns.is_empty() {
-            let ns = types.iter().position(|(_, unit)| *unit == "nanoseconds");
+            let ns = find(ValueColumn::Value.name(Event::Cpu))
+                .or_else(|| types.iter().position(|(_, unit)| *unit == "nanoseconds"));
             columns.insert(0, (Event::Cpu, samples.unwrap_or(0), ns));
         }
         Ok(columns)
@@ -190,6 +191,7 @@ impl<'a> Reader<'a> {
                 LABEL_THREAD => labels.thread = Arc::clone(self.text(*str)?),
                 LABEL_PID => labels.pid = u32::try_from(*num).unwrap_or(0),
                 LABEL_TID => labels.tid = u32::try_from(*num).unwrap_or(0),
+                LABEL_STATE => labels.state = ThreadState::named(self.text(*str)?).unwrap_or_default(),
                 LABEL_CGROUP => labels.cgroup = num.cast_unsigned(),
                 LABEL_NAMESPACE => container.namespace = Arc::clone(self.text(*str)?),
                 LABEL_POD => container.pod = Arc::clone(self.text(*str)?),

@@ -11,7 +11,7 @@ use prost::Message;
 
 use super::model::{
     COMMENT, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
-    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_THREAD, LABEL_TID, ValueColumn,
+    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_STATE, LABEL_THREAD, LABEL_TID, ValueColumn,
 };
 use super::proto::{
     self, Line, ProtoFunction, ProtoLabel, ProtoLocation, ProtoMapping, ProtoSample, ValueType,
@@ -21,8 +21,8 @@ use crate::profile::frames::FrameId;
 use crate::profile::labels::{ContainerLabels, LabelsId};
 use crate::profile::trie::{NodeId, Trie};
 use crate::profile::{Accounts, Kind, Labels, Module, ProfileView};
-use crate::sample::Event;
 use crate::sample::event::Unit;
+use crate::sample::{Event, ThreadState};
 
 /// Writes events of a profile; each event has its own columns in the samples' values.
 ///
@@ -144,7 +144,7 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     fn label(&mut self, id: LabelsId) -> Vec<ProtoLabel> {
-        let Labels { pid, process, thread, tid, cgroup, container } = self.view.labels(id);
+        let Labels { pid, process, thread, tid, cgroup, container, state } = self.view.labels(id);
         let mut list = Vec::new();
         let mut text = |key: &str, value: &str| {
             if !value.is_empty() {
@@ -153,6 +153,9 @@ impl<'a, W: Write> Writer<'a, W> {
         };
         text(LABEL_PROCESS, process);
         text(LABEL_THREAD, thread);
+        if *state != ThreadState::Running {
+            text(LABEL_STATE, state.name());
+        }
         if let Some(container) = container {
             let ContainerLabels { namespace, pod, container, name, id, pod_uid } = &**container;
             text(LABEL_NAMESPACE, namespace);

@@ -7,6 +7,7 @@ use crate::profile::report::{EventReport, StopRow};
 use crate::profile::tables::{LeafSides, UnknownRow};
 use crate::profile::{ProfileView, RunReport};
 use crate::sample::Event;
+use crate::sample::event::Expectation;
 
 /// A labelled number, the whole for its share, and a note.
 struct Row {
@@ -51,7 +52,7 @@ pub(super) fn samples(
     let row = |label: &str, n| Row::new(label, n, accounts.ticks);
     let mut rows = vec![row("in the profile", accounts.kept)];
     if of.idle > 0 {
-        rows.push(row("idle CPUs", of.idle));
+        rows.push(row(if of.event == Event::Wait { "idle threads" } else { "idle CPUs" }, of.idle));
     }
     if filtered > 0 {
         rows.push(row("not asked for", filtered));
@@ -62,12 +63,13 @@ pub(super) fn samples(
         Event::Cpu => "Ticks".to_owned(),
         event => format!("Samples of {}", event.name()),
     };
-    let mut lines = vec![format!(
-        "{title:<22}{:>12}  of {} expected, {} missed",
-        thousands(accounts.ticks),
-        thousands(accounts.expected),
-        thousands(accounts.missed),
-    )];
+    let expected = match of.event.expected() {
+        Expectation::Counted => String::new(),
+        Expectation::Periodic | Expectation::OneIn => {
+            format!("  of {} expected, {} missed", thousands(accounts.expected), thousands(accounts.missed))
+        }
+    };
+    let mut lines = vec![format!("{title:<22}{:>12}{expected}", thousands(accounts.ticks))];
     lines.extend(numbers(&rows));
     if let Some(steal) = report.steal.filter(|s| *s > 0.0 && of.event == Event::Cpu) {
         lines.push(format!("  stolen by the hypervisor: {} of all CPU time", share(steal)));

@@ -6,6 +6,7 @@ mod json;
 mod layout;
 mod sections;
 mod text;
+mod waits;
 
 pub use detail::{Detail, width_of};
 pub use json::json;

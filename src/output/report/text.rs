@@ -1,7 +1,7 @@
 //! The report as text for the terminal.
 
 use super::detail::Detail;
-use super::{event, sections};
+use super::{event, sections, waits};
 use crate::profile::{Profile, ProfileView, RunReport};
 
 /// The report as lines of plain text, with a newline after each. Tables and sentences fit into `detail.width`
@@ -15,6 +15,7 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
         sections::head(report, width),
         sections::warnings(report, width),
         event::samples(report, &report.first, &first, width),
+        waits::waits(&report.first, detail),
         event::stacks(&report.first, detail),
         sections::limits(report, detail),
         sections::jvms(report, &first, width),
@@ -23,7 +24,8 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
     parts.extend(tables(&first, detail));
     for of in &report.others {
         let view = profile.of_event(of.event);
-        parts.extend([event::samples(report, of, &view, width), event::stacks(of, detail)]);
+        parts.push(event::samples(report, of, &view, width));
+        parts.extend([waits::waits(of, detail), event::stacks(of, detail)]);
         parts.extend(tables(&view, detail));
     }
     parts.extend([sections::cost(report, width), sections::outputs(report)]);

@@ -25,6 +25,7 @@ fn run(name: &str, jdk: Option<u32>) -> anyhow::Result<Found> {
         "native" => cases::native::run(),
         "probed" => cases::probed::run(),
         "events" => cases::events::run(),
+        "waits" => cases::waits::run(),
         "cgroup" => cases::cgroup::run(),
         "hotplug" => cases::hotplug::run(),
         "leave" => cases::leave::run(),

@@ -13,6 +13,7 @@ pub(super) mod profile;
 pub(super) mod refusals;
 pub(super) mod two;
 pub(super) mod unwind;
+pub(super) mod waits;
 
 use super::folded::Folded;
 

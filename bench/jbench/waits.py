@@ -1,0 +1,198 @@
+"""What sampling waiting time costs programs that wait: turns without a profiler, and with each event."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import time
+
+from . import programs
+from .cache import BENCH
+from .tools import Finished
+
+OFF, CPU_EVENT, WAIT, WALL, PERF = "off", "-e cpu", "-e wait", "-e wall", "perf -e sched:sched_switch"
+RATE = 99
+PING_PONG_S = 2
+# jbpf-prof attaches to all JVMs before sampling begins.
+PATIENCE_S = 60
+# `perf record` prints no message when sampling begins.
+PERF_STARTS_S = 1
+ROUND_TRIP, CPU, SWITCHES = "round_trip_ns", "cpu_ns", "switches"
+# Lines of wrk's output. The first figure has no unit.
+WRK = {
+    "requests_per_s": r"Requests/sec:\s+([\d.]+)()",
+    "p50_us": r"\s50%\s+([\d.]+)(\w+)",
+    "p99_us": r"\s99%\s+([\d.]+)(\w+)",
+}
+UNITS = {"": 1, "us": 1, "ms": 1e3, "s": 1e6, "m": 6e7}
+
+
+def measure(bench, jdk):
+    """Measures ping-pongs between two threads, then the web service."""
+    waits, figures, args = Waits(bench), bench.figures, bench.args
+    rates = args.rate or [RATE]
+    for rate in rates:
+        figures.heading(f"waits: ping-pongs at {rate} Hz, {args.turns} turns of {PING_PONG_S} s")
+        for name, kinds in waits.in_turns(rate, waits.ping_pongs()).items():
+            compare_round_trips(figures, name, kinds)
+    if missing := programs.missing(programs.WEB):
+        figures.lack(f"waits of the {programs.TITLES[programs.WEB]}", missing)
+        return
+    bench.cache.fill()
+    with programs.serving(bench.cache, jdk, bench.work / "waits-web.log") as url:
+        for rate in rates:
+            figures.heading(f"waits: web service at {rate} Hz, {args.turns} turns of {args.seconds} s, {jdk.name}")
+            seen = waits.in_turns(rate, {"web": lambda: requests(url, args.seconds)})
+            compare_requests(figures, seen["web"])
+
+
+class Waits:
+    """The profilers, in turns, beside the same programs."""
+
+    def __init__(self, bench):
+        self.bench, self.figures = bench, bench.figures
+        self.log = bench.work / "waits.jsonl"
+        self.log.unlink(missing_ok=True)
+        self.kinds = [OFF, CPU_EVENT, WAIT, WALL, PERF]
+        if why := self.perf_failure():
+            self.figures.lack(f"waits with {PERF}", why)
+            self.kinds.remove(PERF)
+
+    def ping_pongs(self):
+        """Functions that run a ping-pong and return its figures, by name."""
+        compiler, binary = shutil.which("cc"), self.bench.work / "pingpong"
+        if not compiler:
+            self.figures.lack("waits of ping-pongs", "no C compiler: apt-get install gcc")
+            return {}
+        subprocess.run([compiler, "-O2", "-pthread", "-o", binary, BENCH / "programs/pingpong.c"], check=True)
+        one, *others = sorted(os.sched_getaffinity(0))
+        places = {f"{kind}, both threads on CPU {one}": (kind, one, one) for kind in ("pipes", "futexes")}
+        if others:
+            places[f"pipes, threads on CPUs {one} and {others[0]}"] = ("pipes", one, others[0])
+        else:
+            self.figures.lack("waits of a ping-pong between CPUs", "only one CPU")
+        return {name: lambda place=place: ping_pong(binary, *place) for name, place in places.items()}
+
+    def in_turns(self, rate, works):
+        """Runs all works for each kind, in an order that rotates. Returns lists of figures, by work and kind."""
+        seen = {name: {kind: [] for kind in self.kinds} for name in works}
+        for turn in range(self.bench.args.turns if works else 0):
+            first = turn % len(self.kinds)
+            for kind in self.kinds[first:] + self.kinds[:first]:
+                with self.profiler(kind, rate):
+                    found = {name: work() for name, work in works.items()}
+                with open(self.log, "a", encoding="utf-8") as log:
+                    for name, values in found.items():
+                        seen[name][kind].append(values)
+                        row = {"program": name, "kind": kind, "rate": rate, "turn": turn, **values}
+                        log.write(json.dumps(row) + "\n")
+        return seen
+
+    def profiler(self, kind, rate):
+        """A context manager that profiles all processes."""
+        if kind == OFF:
+            return contextlib.nullcontext()
+        return self.perf() if kind == PERF else self.jbpf_prof(kind, rate)
+
+    @contextlib.contextmanager
+    def jbpf_prof(self, kind, rate):
+        ours = self.bench.ours
+        run = ours.start("waits", rate, "--all", "-v", *kind.split(), formats=["folded"])
+        wait_until_sampling(run)
+        try:
+            yield
+        finally:
+            run.child.send_signal(signal.SIGINT)
+        report = ours.result(run)[1]
+        bpf, runs = report["cost"]["bpf_s"] or float("nan"), report["cost"]["bpf_runs"] or 1
+        each = f"BPF {1e9 * bpf / runs:.0f} ns a run, {runs} runs"
+        self.figures.note(f"{kind}: own CPU {run.cpu:.2f} s in {run.wall:.1f} s, start included; {each}")
+
+    @contextlib.contextmanager
+    def perf(self):
+        data = self.bench.work / "waits.perf.data"
+        run = Finished(perf_record(data), self.bench.work)
+        time.sleep(PERF_STARTS_S)
+        try:
+            yield
+        finally:
+            run.interrupt()
+        written = data.stat().st_size / 2**20
+        data.unlink()
+        self.figures.note(f"{PERF}: own CPU {run.cpu:.2f} s in {run.wall:.1f} s, {written:.1f} MiB written")
+
+    @staticmethod
+    def perf_failure():
+        """Why perf cannot record context switches on this host, or None."""
+        if not shutil.which("perf"):
+            return "perf is not installed"
+        probe = subprocess.run([*perf_record("/dev/null"), "--", "true"], capture_output=True, text=True, check=False)
+        return " ".join(probe.stderr.split())[:200] or "perf record fails" if probe.returncode else None
+
+
+def perf_record(data):
+    return ["perf", "record", "-q", "-e", "sched:sched_switch", "-g", "-a", "-o", data]
+
+
+def wait_until_sampling(run):
+    """Waits for the message of `-v` that sampling has begun."""
+    end = time.monotonic() + PATIENCE_S
+    while b"sampling: begun" not in (messages := os.pread(run.streams[1].fileno(), 1 << 20, 0)):
+        if run.child.poll() is not None or time.monotonic() > end:
+            run.child.kill()
+            raise RuntimeError(f"{run.child.args}: sampling does not begin\n{messages.decode()[-2000:]}")
+        time.sleep(0.05)
+
+
+def ping_pong(binary, *place):
+    """Wall time, CPU time and context switches of a round trip."""
+    command = [binary, *map(str, place), str(PING_PONG_S)]
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    rounds, *totals = map(int, out.split())
+    return dict(zip((ROUND_TRIP, CPU, SWITCHES), (total / rounds for total in totals)))
+
+
+def requests(url, seconds):
+    """Throughput and latency of the service under load."""
+    command = programs.wrk(url, seconds, "--latency")
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = {name: re.search(pattern, out) for name, pattern in WRK.items()}
+    return {name: float(match[1]) * UNITS[match[2]] for name, match in found.items()}
+
+
+def compare_round_trips(figures, name, kinds):
+    """Compares each profiler with no profiler in the same turn, by wall and by CPU time of both threads."""
+    off = kinds.pop(OFF)
+    figures.say(f"{name}: a round trip, {OFF}", statistics.median(one[ROUND_TRIP] for one in off), "ns")
+    figures.note("; ".join(f"{key} {spread([one[key] for one in off])}" for key in off[0]))
+    for kind, turns in kinds.items():
+        pairs = list(zip(turns, off))
+        for key, what in ((ROUND_TRIP, ""), (CPU, ", CPU time")):
+            trip = [one[key] - bare[key] for one, bare in pairs]
+            switch = [added / one[SWITCHES] for added, one in zip(trip, turns)]
+            figures.say(f"  {kind}: a context switch{what}, added", statistics.median(switch), "ns")
+            figures.note(f"{spread(switch)}; a round trip {spread(trip)}, to {OFF} {ratios(key, pairs)}")
+
+
+def compare_requests(figures, kinds):
+    off = kinds.pop(OFF)
+    for key in WRK:
+        figures.say(f"{key}, {OFF}", statistics.median(one[key] for one in off))
+        figures.note(spread([one[key] for one in off]))
+        for kind, turns in kinds.items():
+            pairs = list(zip(turns, off))
+            figures.note(f"{kind}: {spread([one[key] for one in turns])}, to {OFF} {ratios(key, pairs)}")
+
+
+def ratios(key, pairs):
+    return spread([one[key] / bare[key] for one, bare in pairs], 3)
+
+
+def spread(values, digits=1):
+    """The median, and the extremes of the turns."""
+    median, low, high = (f"{value:.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
+    return f"{median} ({low} to {high})"

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * Waiting: time in which a thread has no CPU. A switch notes when a thread loses its CPU and why. A wakeup notes when
+ * the thread may run again. The end of a switch, in the thread that runs again, takes the samples. The loader reads an
+ * iterator at the end of a profile, which takes the samples of waits that are not over.
+ */
+#ifndef JP_EVENT_WAIT_H
+#define JP_EVENT_WAIT_H
+
+#include <linux/types.h>
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "atomic.h"
+#include "filter.h"
+#include "kernel.h"
+#include "regs.h"
+#include "sample.h"
+#include "thread_wait.h"
+
+/* The argument of raw tracepoints: a word for each argument of the tracepoint. */
+struct raw_args {
+	__u64 args[4];
+};
+
+/* The thread loses its CPU now. */
+static __always_inline void begin_wait(struct task_struct *task, __u32 tid, __u32 state, bool woken)
+{
+	struct thread_wait *w = wait_of(task, tid);
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!w) {
+		add_untimed();
+		return;
+	}
+	w->woken = woken ? now : 0;
+	w->state = state;
+	w->queued = JP_STATE_runnable;
+	*(volatile __u64 *)&w->since = now;
+}
+
+/* sched_switch(preempt, prev, next, prev_state), in `prev` before the switch. prev_state: from 5.18 on. */
+SEC("raw_tp/sched_switch") int on_switch(struct raw_args *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx->args[1];
+	__u64 id = bpf_get_current_pid_tgid();
+	struct jp_wait_control *control = begun_control();
+	__u64 bits = state_now(task);
+	__u32 tid = (__u32)id;
+
+	if (!tid || !control)
+		return 0;
+	/*
+	 * `prev_state` is what the task wanted. With a signal pending the task stays runnable, and only the task's own
+	 * state says so. Another CPU that wakes the task meanwhile does not write 0 before the switch is over.
+	 */
+	if (bits && config.switch_state)
+		bits = (__u32)ctx->args[3];
+	if (bits & TASK_DEAD) {
+		bpf_map_delete_elem(&thread_waits, &tid);
+		return 0;
+	}
+	if (!wanted(&config, task, id >> 32, tid))
+		return 0;
+	if (control->end) /* the entry says that the thread had a CPU until now */
+		wait_of(task, tid);
+	else
+		begin_wait(task, tid, ctx->args[0] & 1 ? queued_state(task) : wait_state(task, bits), false);
+	return 0;
+}
+
+/* sched_wakeup(task), in the waker. A thread that was only preempted has no wakeup. */
+SEC("raw_tp/sched_wakeup") int on_wakeup(struct raw_args *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx->args[0];
+	__u32 tid = BPF_CORE_READ(task, pid);
+	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+
+	if (w && w->since && !w->woken) {
+		w->queued = queued_state(task);
+		w->woken = bpf_ktime_get_ns();
+	}
+	return 0;
+}
+
+/* sched_wakeup_new(task), in the parent: a new thread waits for its first CPU. */
+SEC("raw_tp/sched_wakeup_new") int on_wakeup_new(struct raw_args *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx->args[0];
+	__u32 tid = BPF_CORE_READ(task, pid);
+
+	if (running_control() && wanted(&config, task, BPF_CORE_READ(task, tgid), tid))
+		begin_wait(task, tid, JP_STATE_runnable, true);
+	return 0;
+}
+
+/* Counts the stack in the scratch for one state. */
+static __always_inline void count_wait(struct taking *t, __u32 state, __u64 samples, __u64 period)
+{
+	if (!samples)
+		return;
+	t->s->record.key.event = JP_EVENT_wait | state << JP_STATE_SHIFT;
+	count(t->s, t->c, t->window, samples, samples * period);
+}
+
+/* Counts the stack in the scratch, whose `words` are its words, for both states of a wait. */
+static __always_inline void count_part(struct taking *t, const struct wait_part *part, bool words, __u64 period)
+{
+	if (words) {
+		count_wait(t, part->state, part->asleep_samples, period);
+		count_wait(t, part->queued_state, part->queued_samples, period);
+	} else {
+		t->c->filtered += part->asleep_samples + part->queued_samples;
+	}
+}
+
+/* Takes the samples of the current thread's wait. */
+static __always_inline int sample_wait(void *ctx, const struct wait_part *part, __u64 period)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	__u64 samples = part->asleep_samples + part->queued_samples;
+	struct taking t;
+
+	if (!find_counters(&t, JP_EVENT_wait, samples) || !find_scratch(&t, samples))
+		return 0;
+	/* An address in the kernel: the thread is in the scheduler, and its user registers are saved. */
+	t.s->regs.ip = ~0ULL;
+	if (walk(ctx, t.s, task))
+		identify(t.s, task, JP_EVENT_wait);
+	count_part(&t, part, t.s->n, period);
+	give_back(t.s);
+	return 0;
+}
+
+/* The current thread has a CPU again: its wait is over. */
+static __always_inline int end_wait(void *ctx, const bool atomics)
+{
+	__u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct jp_wait_control *control = running_control();
+	struct wait_part part = {};
+	struct thread_wait *w;
+	__u32 tid = (__u32)id;
+
+	if (!tid || !control)
+		return 0;
+	w = bpf_map_lookup_elem(&thread_waits, &tid);
+	if (!w) {
+		/* The thread has been waiting since before the start: no switch was seen. */
+		if (BPF_CORE_READ(task, start_time) > control->begin || !wanted(&config, task, id >> 32, tid))
+			return 0;
+		w = first_wait(task, tid, control->begin, JP_STATE_sleeping);
+		if (!w)
+			return 0;
+	}
+	copy_wait(&part, w);
+	/* The iterator may have claimed a part of the wait just now. */
+	if (atomics)
+		part.since = exchange(&w->since, 0);
+	else
+		w->since = 0;
+	if (!part.since || now <= part.since)
+		return 0;
+	advance(w, tid, &part, now, control->period, atomics);
+	add_waited(&part);
+	if (!part.asleep_samples && !part.queued_samples)
+		return 0;
+	return sample_wait(ctx, &part, control->period);
+}
+
+/* sched_exit(is_switch), from 6.15 on: after the switch, without the lock of the run queue. */
+SEC("raw_tp/sched_exit_tp") int on_sched_exit(struct raw_args *ctx)
+{
+	return ctx->args[0] & 1 ? end_wait(ctx, true) : 0;
+}
+
+/* Before 6.15. The loader attaches the program to the name that kallsyms has, with or without `.isra.0`. */
+SEC("kprobe") int on_finish_switch(struct pt_regs *ctx)
+{
+	return end_wait(ctx, true);
+}
+
+/* Before 5.18. */
+SEC("kprobe") int on_finish_switch_plain(struct pt_regs *ctx)
+{
+	return end_wait(ctx, false);
+}
+
+#endif

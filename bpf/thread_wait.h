@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * The waits of threads, and which of them are sampled.
+ *
+ * All waits of a thread, one after the other, are its timeline. The timeline is cut into blocks of one period, and each
+ * block has one mark at a random place. A wait that covers a mark is a sample, whose weight is the period. So
+ *   - each nanosecond of waiting is sampled with the same probability, in waits of any length and order;
+ *   - the samples of a thread add up to its waiting time, within one period;
+ *   - a wait of any length costs the same: its first block, the number of whole blocks, and its last block.
+ * A mark's place is a hash of the thread and the block's number, so that a thread has no state but its place.
+ */
+#ifndef JP_THREAD_WAIT_H
+#define JP_THREAD_WAIT_H
+
+#include <linux/types.h>
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "atomic.h"
+#include "kernel.h"
+#include "sample.h"
+
+struct thread_wait {
+	__u64 start;  /* start_boottime of the thread: a reused tid is another thread */
+	__u64 since;  /* when the part of the wait began that has no samples yet; 0: the thread has a CPU */
+	__u64 woken;  /* when the thread was woken in this wait; 0: not yet */
+	__u64 place;  /* on the timeline: nanoseconds of waiting that have been looked at */
+	__u32 state;  /* enum jp_state before the wakeup */
+	__u32 queued; /* enum jp_state after the wakeup */
+};
+
+/*
+ * tid -> its wait. Preallocated, since the programs run where the kernel cannot allocate memory; not LRU, which would
+ * drop the longest waits first. The loader sets the size: twice the threads of the host, in 16,384..262,144. Full: the
+ * wait is counted as jp_waited.untimed. A thread's end deletes its entry.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct thread_wait);
+} thread_waits SEC(".maps");
+
+/* 0 -> the loader's control. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct jp_wait_control);
+} wait_control SEC(".maps");
+
+/* 0 -> 1 once `thread_waits` was full. From then on a thread without an entry may have had waits that were not seen. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} waits_unseen SEC(".maps");
+
+/* parity -> waiting time on each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, JP_PARITIES);
+	__type(key, __u32);
+	__type(value, struct jp_waited);
+} waited SEC(".maps");
+
+/* The control from the start of sampling on; NULL before. */
+static __always_inline struct jp_wait_control *begun_control(void)
+{
+	__u32 zero = 0;
+	struct jp_wait_control *control = bpf_map_lookup_elem(&wait_control, &zero);
+
+	/* A period of 0 would divide by zero. */
+	return control && control->begin && control->period ? control : NULL;
+}
+
+/* The control while sampling runs; NULL otherwise. */
+static __always_inline struct jp_wait_control *running_control(void)
+{
+	struct jp_wait_control *control = begun_control();
+
+	return control && !control->end ? control : NULL;
+}
+
+static __always_inline struct jp_waited *waited_in(__u32 window)
+{
+	return bpf_map_lookup_elem(&waited, &window);
+}
+
+/* The place of the mark in block number `block` of a thread. */
+static __always_inline __u64 mark_of(__u64 thread, __u64 block, __u64 period)
+{
+	return ((mix(thread, block) >> 32) * period) >> 32;
+}
+
+/* How many marks lie in [from, to) of a thread's timeline. The period is below 2^32 ns. */
+static __always_inline __u64 marks(__u64 thread, __u64 from, __u64 to, __u64 period)
+{
+	__u64 first = from / period, last = to / period;
+	__u64 before = mark_of(thread, first, period) >= from - first * period;
+	__u64 after = mark_of(thread, last, period) < to - last * period;
+
+	return last - first + before + after - 1;
+}
+
+/* The seed of a thread's marks. */
+static __always_inline __u64 marks_seed(const struct thread_wait *w, __u32 tid)
+{
+	return mix(mix(config.seed, w->start), tid);
+}
+
+/* The entry of a thread; a new one, which does not wait, if there is none. NULL if the map is full. */
+static __always_inline struct thread_wait *wait_of(struct task_struct *task, __u32 tid)
+{
+	struct thread_wait first = { .start = BPF_CORE_READ(task, start_boottime) };
+	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+
+	if (w && w->start == first.start)
+		return w;
+	bpf_map_update_elem(&thread_waits, &tid, &first, BPF_ANY);
+	return bpf_map_lookup_elem(&thread_waits, &tid);
+}
+
+/* Whether the quota of the task's cgroup is used up. */
+static __always_inline bool is_throttled(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->throttled))
+		return BPF_CORE_READ(task, throttled);
+	if (bpf_core_field_exists(task->se.cfs_rq) && bpf_core_field_exists(((struct cfs_rq *)0)->throttle_count))
+		return BPF_CORE_READ(task, se.cfs_rq, throttle_count) > 0;
+	return false;
+}
+
+/* The state of a task that can run and has no CPU. */
+static __always_inline __u32 queued_state(struct task_struct *task)
+{
+	return is_throttled(task) ? JP_STATE_throttled : JP_STATE_runnable;
+}
+
+/* A wait, or the part of it that has no samples yet. Times in ns. */
+struct wait_part {
+	__u32 state;         /* before the wakeup */
+	__u32 queued_state;  /* after it */
+	__u64 since;
+	__u64 woken;         /* 0: not yet */
+	__u64 asleep;        /* before the wakeup */
+	__u64 queued;        /* after it */
+	__u64 asleep_samples;
+	__u64 queued_samples;
+};
+
+/*
+ * Copies the present wait of a thread. The iterator does so before it claims the wait by its `since`: a thread that runs
+ * again and waits anew meanwhile has another one.
+ */
+static __always_inline void copy_wait(struct wait_part *part, struct thread_wait *w)
+{
+	part->since = *(volatile __u64 *)&w->since;
+	part->woken = w->woken;
+	part->state = w->state;
+	part->queued_state = w->queued;
+}
+
+/* Moves the thread along its timeline by its wait until `now`. `atomics`: the kernel has those of atomic.h. */
+static __always_inline void advance(struct thread_wait *w, __u32 tid, struct wait_part *part, __u64 now, __u64 period,
+				    const bool atomics)
+{
+	__u64 seed = marks_seed(w, tid), woken = part->woken, length = now - part->since, from;
+
+	if (woken && woken < part->since)
+		woken = part->since;
+	part->queued = woken && woken < now ? now - woken : 0;
+	part->asleep = length - part->queued;
+	if (atomics) {
+		from = fetch_add(&w->place, length);
+	} else {
+		from = w->place;
+		w->place = from + length;
+	}
+	part->asleep_samples = marks(seed, from, from + part->asleep, period);
+	part->queued_samples = marks(seed, from + part->asleep, from + length, period);
+}
+
+static __always_inline void add_time(struct jp_waited *sums, __u64 state, __u64 ns)
+{
+	/* VERIFIER(5.10): the compiler must check and use one register. Noticed by: vmtest's case `waits`. */
+	asm volatile("" : "+r"(state));
+	if (state < JP_STATE_COUNT)
+		sums->ns[state] += ns;
+}
+
+/* Adds the part's times to the sums of this window. */
+static __always_inline void add_waited(const struct wait_part *part)
+{
+	struct jp_waited *sums = waited_in(*(volatile __u32 *)&parity & 1);
+
+	if (!sums)
+		return;
+	add_time(sums, part->state, part->asleep);
+	add_time(sums, part->queued_state, part->queued);
+}
+
+/* Counts a wait whose time is not measured, because there is no entry. */
+static __always_inline void add_untimed(void)
+{
+	struct jp_waited *sums = waited_in(*(volatile __u32 *)&parity & 1);
+	__u32 zero = 0, *unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
+
+	if (unseen)
+		*unseen = 1;
+	if (sums)
+		sums->untimed++;
+}
+
+/*
+ * An entry for a thread that has none, and has been waiting since before the start; NULL if that is not certain. The
+ * thread and the iterator may both come here: one of them inserts the entry, and `since` says whose the wait is.
+ */
+static __always_inline struct thread_wait *first_wait(struct task_struct *task, __u32 tid, __u64 since, __u32 state)
+{
+	struct thread_wait first = { .since = since, .state = state, .queued = JP_STATE_runnable };
+	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+	__u32 zero = 0, *unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
+
+	first.start = BPF_CORE_READ(task, start_boottime);
+	if (w && w->start != first.start)
+		bpf_map_delete_elem(&thread_waits, &tid);
+	if (unseen && !*unseen)
+		bpf_map_update_elem(&thread_waits, &tid, &first, BPF_NOEXIST);
+	w = bpf_map_lookup_elem(&thread_waits, &tid);
+	if (!w)
+		add_untimed();
+	return w;
+}
+
+/* Bits of a task's state (include/linux/sched.h), the same from 5.10 on. */
+#define TASK_UNINTERRUPTIBLE 0x02
+#define TASK_DEAD 0x80
+#define TASK_NOLOAD 0x400 /* with TASK_UNINTERRUPTIBLE: an idle kernel thread */
+
+static __always_inline __u64 state_now(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return BPF_CORE_READ(task, __state);
+	return BPF_CORE_READ((struct task_struct___state *)task, state);
+}
+
+/* Why a task with these bits has no CPU. */
+static __always_inline __u32 wait_state(struct task_struct *task, __u64 bits)
+{
+	if (!bits)
+		return queued_state(task);
+	if ((bits & TASK_UNINTERRUPTIBLE) && !(bits & TASK_NOLOAD))
+		return JP_STATE_blocked;
+	return JP_STATE_sleeping;
+}
+
+#endif

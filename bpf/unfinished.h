@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/* An iterator over all threads, which takes the samples of waits that are not over. */
+#ifndef JP_UNFINISHED_H
+#define JP_UNFINISHED_H
+
+#include <linux/types.h>
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "atomic.h"
+#include "event_wait.h"
+#include "filter.h"
+#include "kernel.h"
+#include "members.h"
+#include "regs.h"
+#include "sample.h"
+#include "thread_wait.h"
+
+/* The wait of a thread; NULL if it has a CPU. A thread without an entry has been waiting since before the start. */
+static __always_inline struct thread_wait *present_wait(struct task_struct *task, __u32 tid,
+							 const struct jp_wait_control *control)
+{
+	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+	__u64 start = BPF_CORE_READ(task, start_time);
+
+	if (w && w->start == BPF_CORE_READ(task, start_boottime))
+		return w->since ? w : NULL;
+	if (BPF_CORE_READ(task, on_cpu) || BPF_CORE_READ(task, flags) & PF_EXITING)
+		return NULL;
+	return first_wait(task, tid, start > control->begin ? start : control->begin,
+			  wait_state(task, state_now(task)));
+}
+
+/* The stack of a thread that waits: its kernel stack, and the user pc from which it entered the kernel. */
+static __always_inline void outside_walk(struct scratch *s, struct task_struct *task)
+{
+	long bytes = 0;
+
+	s->hash = config.seed;
+	s->end = JP_END_no_user;
+	s->record.leaf = JP_LEAF_none;
+	s->walk.unknown_code = false;
+	if (config.kernel)
+		bytes = bpf_get_task_stack(task, s->words, sizeof(__u64) * JP_MAX_KERNEL_WORDS, 0);
+	if (bytes < 0 || bytes > sizeof(__u64) * JP_MAX_KERNEL_WORDS)
+		bytes = 0;
+	s->n = bytes / sizeof(__u64);
+	s->record.kernel_words = s->n;
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_MAX_KERNEL_WORDS; i++) {
+		if (i >= s->record.kernel_words)
+			break;
+		s->hash = mix(s->hash, s->words[i]);
+	}
+	if (config.user && BPF_CORE_READ(task, mm) && BPF_CORE_READ(task, mm, start_code)) {
+		load_user_regs(&s->regs, task_regs(task));
+		if (s->regs.ip && !in_kernel(s->regs.ip)) {
+			s->record.leaf = s->regs.syscall ? JP_LEAF_syscall : JP_LEAF_fault;
+			s->end = JP_END_unfinished;
+			push(s, s->regs.syscall ? JP_WORD_RETURN : JP_WORD_LEAF, s->regs.ip);
+		}
+	}
+	s->record.user_words = s->n - s->record.kernel_words;
+	s->record.end = s->end;
+	s->hash = mix(s->hash, (__u64)s->record.leaf << 32 | s->end << 16 | s->record.kernel_words);
+}
+
+/* Takes the samples of a thread's present wait. */
+static __always_inline int sample_unfinished(struct task_struct *task, const bool atomics)
+{
+	struct jp_wait_control *control = begun_control();
+	__u64 now, samples;
+	struct wait_part part = {};
+	struct thread_wait *w;
+	struct taking t;
+	__u32 tid, tgid;
+
+	/* Without atomic operations only after the end, when no other program changes waits. */
+	if (!task || !control || (!atomics && !control->end))
+		return 0;
+	tid = BPF_CORE_READ(task, pid);
+	tgid = BPF_CORE_READ(task, tgid);
+	if (!tid || !wanted(&config, task, tgid, tid))
+		return 0;
+	w = present_wait(task, tid, control);
+	if (!w)
+		return 0;
+	now = control->end ? control->end : bpf_ktime_get_ns();
+	copy_wait(&part, w);
+	if (!part.since || now <= part.since)
+		return 0;
+	/* The part up to now is ours, unless the thread runs again meanwhile. */
+	if (atomics) {
+		if (compare_exchange(&w->since, part.since, now) != part.since)
+			return 0;
+	} else {
+		w->since = now;
+	}
+	advance(w, tid, &part, now, control->period, atomics);
+	add_waited(&part);
+	samples = part.asleep_samples + part.queued_samples;
+	if (!samples || !find_counters(&t, JP_EVENT_wait, samples) || !find_scratch(&t, samples))
+		return 0;
+	outside_walk(t.s, task);
+	bpf_probe_read_kernel(t.s->record.comm, sizeof(t.s->record.comm), task->comm);
+	identify_task(t.s, task, (__u64)tgid << 32 | tid, JP_EVENT_wait);
+	count_part(&t, &part, t.s->n, control->period);
+	give_back(t.s);
+	return 0;
+}
+
+/* The loader reads this iterator at the end of a profile. */
+SEC("iter/task")
+int unfinished(struct bpf_iter__task *ctx)
+{
+	return sample_unfinished(ctx->task, true);
+}
+
+/* Before 5.18: the loader reads this one at the end of the run. */
+SEC("iter/task")
+int unfinished_plain(struct bpf_iter__task *ctx)
+{
+	return sample_unfinished(ctx->task, false);
+}
+
+#endif

@@ -1,0 +1,96 @@
+//! The report's section on waiting time.
+
+use super::detail::Detail;
+use super::layout::{ColumnAlignment, percent, table, thousands, wrap};
+use crate::profile::report::EventReport;
+
+/// Waiting time by state, by reason, and by rule of idleness; empty for other events.
+pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
+    let Some(waits) = &of.waits else { return Vec::new() };
+    let total: u64 = waits.states.iter().map(|row| row.ns).sum();
+    let mut lines = vec!["Waiting time".to_owned()];
+    let states: Vec<[String; 4]> = waits
+        .states
+        .iter()
+        .filter(|row| row.ns > 0 || row.samples > 0)
+        .map(|row| {
+            [
+                format!("{} s", thousands_of_seconds(row.ns)),
+                percent(row.ns, total),
+                thousands(row.samples),
+                row.state.name().to_owned(),
+            ]
+        })
+        .collect();
+    let columns = [
+        ColumnAlignment::Right("measured"),
+        ColumnAlignment::Right("share"),
+        ColumnAlignment::Right("samples"),
+        ColumnAlignment::Left("state"),
+    ];
+    lines.extend(table(columns, &states, detail.width));
+    let busy: u64 = waits.reasons.iter().map(|row| row.samples).sum();
+    let reasons = waits.reasons.iter().map(|row| {
+        [thousands(row.samples), percent(row.samples, busy), row.state.name().to_owned(), row.reason.clone()]
+    });
+    let idle: u64 = waits.idle.iter().map(|row| row.samples).sum();
+    let rules =
+        waits.idle.iter().map(|row| [thousands(row.samples), percent(row.samples, idle), row.rule.clone()]);
+    let columns = [
+        ColumnAlignment::Right("samples"),
+        ColumnAlignment::Right("share"),
+        ColumnAlignment::Left("state"),
+        ColumnAlignment::Rest("waits for"),
+    ];
+    lines.extend(cut(table(columns, &reasons.collect::<Vec<_>>(), detail.width), detail.rows));
+    let columns = [
+        ColumnAlignment::Right("samples"),
+        ColumnAlignment::Right("share"),
+        ColumnAlignment::Rest("idle by the rule"),
+    ];
+    lines.extend(cut(table(columns, &rules.collect::<Vec<_>>(), detail.width), detail.rows));
+    if waits.untimed > 0 {
+        let note = format!(
+            "{} waits were not measured: there was no room for more threads.",
+            thousands(waits.untimed)
+        );
+        lines.extend(wrap(&note, 2, detail.width));
+    }
+    lines
+}
+
+/// The head of a table and at most `rows` rows; nothing if the table has no row.
+fn cut(mut table: Vec<String>, rows: usize) -> Vec<String> {
+    table.truncate(rows + 1);
+    if table.len() > 1 { table } else { Vec::new() }
+}
+
+/// Seconds with one decimal and separated thousands: `1,234.5`.
+fn thousands_of_seconds(ns: u64) -> String {
+    let tenths = ns / 100_000_000;
+    format!("{}.{}", thousands(tenths / 10), tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::wait_report::{IdleRule, WaitReason, WaitReport, WaitState};
+    use crate::sample::ThreadState;
+
+    #[test]
+    fn the_section_has_states_reasons_and_rules() {
+        let detail = Detail { width: 80, ..Detail::default() };
+        assert!(waits(&EventReport::default(), detail).is_empty());
+        let state = ThreadState::Sleeping;
+        let report = WaitReport {
+            states: vec![WaitState { state, ns: 1_234_560_000_000, samples: 9 }],
+            untimed: 3,
+            reasons: vec![WaitReason { state, reason: "lock".into(), samples: 5 }],
+            idle: vec![IdleRule { rule: "event loop".into(), samples: 4 }],
+        };
+        let text = waits(&EventReport { waits: Some(report), ..EventReport::default() }, detail).join("\n");
+        for part in ["1,234.5 s", "sleeping  lock", "event loop", "3 waits were not measured"] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+    }
+}

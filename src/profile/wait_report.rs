@@ -1,0 +1,49 @@
+//! Waiting time of a run: measured by state, and sampled by reason.
+
+use serde::{Deserialize, Serialize};
+
+use crate::sample::ThreadState;
+
+/// Waiting time by state, reason and rule of idleness.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitReport {
+    /// Each state but running.
+    pub states: Vec<WaitState>,
+    /// Waits that were not measured, because there was no room for the thread.
+    pub untimed: u64,
+    /// Why threads waited that were not idle, the most frequent reason first.
+    pub reasons: Vec<WaitReason>,
+    /// Rules by which threads were idle, the most frequent first.
+    pub idle: Vec<IdleRule>,
+}
+
+/// The time that threads spent in a state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitState {
+    /// The state.
+    pub state: ThreadState,
+    /// Nanoseconds, measured: the sum over all threads.
+    pub ns: u64,
+    /// Samples in this state that have a stack, with idle ones.
+    pub samples: u64,
+}
+
+/// Samples with one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitReason {
+    /// The thread's state.
+    pub state: ThreadState,
+    /// Why the thread waited: `lock`, `disk read`, `in FUNCTION`.
+    pub reason: String,
+    /// Number of samples.
+    pub samples: u64,
+}
+
+/// Samples of threads that only waited for work, by one rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleRule {
+    /// The rule's name, or the pattern of the user.
+    pub rule: String,
+    /// Number of samples.
+    pub samples: u64,
+}

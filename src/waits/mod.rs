@@ -1,0 +1,122 @@
+//! What a wait means: its reason in words, from the kernel's functions, and whether the thread was only idle.
+//!
+//! Depends on names of frames only, so that tests need no kernel.
+
+pub mod idle;
+mod pattern;
+pub mod reason;
+
+use std::sync::Arc;
+
+use crate::profile::{Frame, Kind};
+use crate::sample::ThreadState;
+
+pub use idle::IdleRules;
+
+/// How a stack of a wait is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitView {
+    /// How many frames at the leaf are left out: they are the scheduler's and the profiler's own.
+    pub cut: usize,
+    /// Why the thread had no CPU, for tables and for the leaf.
+    pub reason: Arc<str>,
+    /// The rule by which the thread was only idle.
+    pub idle: Option<Arc<str>>,
+}
+
+impl WaitView {
+    /// The view of a stack, root first, of a thread with this kernel name (comm).
+    #[must_use]
+    pub fn of(frames: &[Arc<Frame>], comm: &[u8], state: ThreadState, rules: &IdleRules) -> WaitView {
+        let cut = reason::scheduler_frames(frames);
+        let rest = &frames[..frames.len() - cut];
+        let reason = reason::of(rest, state);
+        // A thread that could run, or is blocked by a disk or a lock of the kernel, is not idle, wherever it stands.
+        let may_be_idle = state == ThreadState::Sleeping;
+        let idle = if may_be_idle { rules.matching(rest, comm, &reason) } else { None };
+        WaitView { cut, reason, idle }
+    }
+
+    /// The frame that stands for the wait at the leaf.
+    #[must_use]
+    pub fn leaf(&self, state: ThreadState) -> Frame {
+        let (kind, name) = match (&self.idle, state) {
+            (Some(rule), _) => (Kind::Wait, format!("[idle: {rule}]")),
+            (None, ThreadState::Runnable | ThreadState::Throttled) => {
+                (Kind::Queued, format!("[{}]", state.name()))
+            }
+            (None, ThreadState::Blocked) => (Kind::Blocked, format!("[blocked: {}]", self.reason)),
+            (None, _) => (Kind::Wait, format!("[wait: {}]", self.reason)),
+        };
+        Frame::named(kind, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(names: &[&str]) -> Vec<Arc<Frame>> {
+        let frame = |name: &&str| {
+            let (kind, name) =
+                name.strip_prefix("k:").map_or((Kind::Native, *name), |name| (Kind::Kernel, name));
+            Arc::new(Frame::named(kind, name))
+        };
+        names.iter().map(frame).collect()
+    }
+
+    #[test]
+    fn the_leaf_says_why() {
+        let rules = IdleRules::default();
+        let futex = stack(&[
+            "main",
+            "k:__x64_sys_futex",
+            "k:futex_do_wait",
+            "k:schedule",
+            "k:__schedule",
+            "k:bpf_prog_1",
+        ]);
+        let view = WaitView::of(&futex, b"x", ThreadState::Sleeping, &rules);
+        assert_eq!((view.cut, &*view.reason), (3, "futex"));
+        assert_eq!(&*view.leaf(ThreadState::Sleeping).name, "[wait: futex]");
+        let runnable = WaitView::of(&futex, b"x", ThreadState::Runnable, &rules);
+        assert_eq!(&*runnable.leaf(ThreadState::Runnable).name, "[runnable]");
+        assert_eq!(&*runnable.reason, "CPU");
+        let throttled = WaitView::of(&futex, b"x", ThreadState::Throttled, &rules);
+        assert_eq!(
+            (&*throttled.reason, &*throttled.leaf(ThreadState::Throttled).name),
+            ("quota", "[throttled]")
+        );
+    }
+
+    #[test]
+    fn a_futex_is_what_its_user_says() {
+        let reason = |user: &[&str]| {
+            let names = [user, &["k:futex_do_wait", "k:schedule"]].concat();
+            let view = WaitView::of(&stack(&names), b"x", ThreadState::Sleeping, &IdleRules::default());
+            view.reason.to_string()
+        };
+        let sleep =
+            ["java.lang.Thread.sleep", "JVM_Sleep", "JavaThread::sleep(long)", "pthread_cond_timedwait"];
+        assert_eq!(reason(&sleep), "timer");
+        assert_eq!(
+            reason(&["Shop.buy", "ObjectMonitor::enter(JavaThread*)", "pthread_cond_wait"]),
+            "monitor"
+        );
+        assert_eq!(reason(&["main", "pthread_mutex_lock", "__lll_lock_wait"]), "mutex");
+        assert_eq!(reason(&["main"]), "futex");
+    }
+
+    #[test]
+    fn idle_threads_have_their_rule() {
+        let rules = IdleRules::new(&["my.Pool.take".to_owned()]);
+        let epoll = stack(&["main", "epoll_wait", "k:do_epoll_wait", "k:ep_poll", "k:schedule"]);
+        let view = WaitView::of(&epoll, b"nginx", ThreadState::Sleeping, &rules);
+        assert_eq!(&*view.leaf(ThreadState::Sleeping).name, "[idle: event loop]");
+        let own = stack(&["main", "my.Pool.take", "k:futex_do_wait", "k:schedule"]);
+        let view = WaitView::of(&own, b"x", ThreadState::Sleeping, &rules);
+        assert_eq!(view.idle.as_deref(), Some("my.Pool.take"));
+        let view = WaitView::of(&own, b"x", ThreadState::Runnable, &rules);
+        assert_eq!(view.idle, None, "it wants a CPU");
+    }
+}

@@ -1,0 +1,227 @@
+//! Why a thread waits, from the kernel functions on its stack: one table.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use super::pattern::{matches, without_parameters};
+use crate::profile::{Frame, Kind, UnknownReason};
+use crate::sample::ThreadState;
+
+/// A reason, and the kernel functions that show it (Linux 5.10 to 6.18). Rows above count before rows below: a page
+/// fault that reads from a disk is a page fault, and a disk is more than the bit that its page waits for.
+type Row = (&'static str, &'static [&'static str]);
+
+/// What most waits of user space come down to. [`USER_ROWS`] says which wait it is.
+const FUTEX: &str = "futex";
+
+/// Of waits for a futex: a reason, and the user functions that show it. The function nearest to the leaf counts.
+#[rustfmt::skip]
+const USER_ROWS: &[Row] = &[
+    ("timer", &["java.lang.Thread.sleep", "java.lang.Thread.sleep0", "java.lang.Thread.sleepNanos0", "JavaThread::sleep", "JavaThread::sleep_nanos", "os::sleep", "runtime.usleep"]),
+    ("Object.wait", &["java.lang.Object.wait", "java.lang.Object.wait0", "ObjectMonitor::wait", "JVM_MonitorWait", "ObjectSynchronizer::wait"]),
+    ("monitor", &["ObjectMonitor::enter", "ObjectMonitor::EnterI", "ObjectMonitor::enter_internal", "ObjectMonitor::ReenterI", "ObjectMonitor::reenter_internal", "ObjectSynchronizer::enter", "InterpreterRuntime::monitorenter", "SharedRuntime::complete_monitor_locking_C"]),
+    ("park", &["jdk.internal.misc.Unsafe.park", "sun.misc.Unsafe.park", "java.util.concurrent.locks.LockSupport.park", "Parker::park", "Unsafe_Park"]),
+    ("thread join", &["pthread_join", "__pthread_clockjoin_ex", "pthread_clockjoin_np", "std::thread::join", "pthread_timedjoin_np"]),
+    ("condition variable", &["pthread_cond_wait", "pthread_cond_timedwait", "pthread_cond_clockwait", "__pthread_cond_wait", "__pthread_cond_timedwait", "___pthread_cond_wait", "___pthread_cond_timedwait64", "cnd_wait", "std::sys::sync::condvar::futex::Condvar::wait*"]),
+    ("mutex", &["pthread_mutex_lock", "__pthread_mutex_lock", "___pthread_mutex_lock", "__lll_lock_wait", "lll_lock_wait", "pthread_mutex_timedlock", "__pthread_mutex_lock_full", "std::sys::sync::mutex::futex::Mutex::lock_contended", "runtime.lock2"]),
+    ("read-write lock", &["pthread_rwlock_rdlock", "pthread_rwlock_wrlock", "__pthread_rwlock_rdlock", "__pthread_rwlock_wrlock", "___pthread_rwlock_rdlock", "___pthread_rwlock_wrlock"]),
+    ("semaphore", &["sem_wait", "sem_timedwait", "sem_clockwait", "__new_sem_wait", "__new_sem_wait_slow64", "PyThread_acquire_lock_timed"]),
+    ("barrier", &["pthread_barrier_wait", "__pthread_barrier_wait"]),
+];
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    ("stopped", &["do_signal_stop", "do_jobctl_trap", "ptrace_stop", "ptrace_do_notify"]),
+    ("frozen", &["do_freezer_trap", "__refrigerator", "cgroup_enter_frozen"]),
+    ("userfaultfd", &["handle_userfault"]),
+    ("FUSE", &["request_wait_answer", "fuse_simple_request", "__fuse_simple_request"]),
+    ("network file system", &["rpc_wait_bit_killable", "nfs4_wait_clnt_recover", "nfs_wait_bit_killable", "wait_for_response", "netfs_wait_for_read"]),
+    ("memory reclaim", &["try_to_free_pages", "try_to_free_mem_cgroup_pages", "do_try_to_free_pages", "mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high", "reclaim_throttle", "shrink_node", "throttle_direct_reclaim", "mem_cgroup_oom_synchronize"]),
+    ("write throttling", &["balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags", "wbt_wait"]),
+    ("swap", &["do_swap_page", "swap_readpage", "swap_read_folio"]),
+    ("memory map lock", &["mmap_read_lock_killable", "__mmap_lock_do_trace_acquire_returned", "vm_mmap_pgoff", "__vm_munmap", "do_mprotect_pkey", "dup_mmap", "mmap_write_lock_killable", "lock_mm_and_find_vma", "do_madvise", "madvise_lock", "vma_start_read"]),
+    ("page fault", &["handle_mm_fault", "exc_page_fault", "do_user_addr_fault", "do_translation_fault", "do_mem_abort", "asm_exc_page_fault"]),
+    ("file lock", &["locks_lock_inode_wait", "fcntl_setlk", "flock_lock_inode_wait", "do_lock_file_wait"]),
+    ("disk sync", &["vfs_fsync_range", "do_fsync", "ksys_sync", "sync_filesystem", "file_write_and_wait_range", "__filemap_fdatawait_range", "jbd2_log_wait_commit", "jbd2_complete_transaction", "xfs_log_force_seq", "btrfs_sync_log"]),
+    ("journal", &["jbd2_journal_start", "start_this_handle", "jbd2__journal_start", "add_transaction_credits", "wait_transaction_locked", "do_get_write_access", "xlog_grant_head_wait"]),
+    ("disk read", &["filemap_read", "generic_file_buffered_read", "filemap_get_pages", "filemap_update_page", "iomap_dio_rw", "__iomap_dio_rw", "blkdev_direct_IO", "ext4_dio_read_iter", "bread_gfp", "__bread_slow", "__bread", "read_cache_folio", "do_read_cache_page", "do_read_cache_folio", "wait_on_buffer", "__wait_on_buffer"]),
+    (FUTEX, &["futex_do_wait", "__futex_wait", "futex_wait_queue", "futex_wait_queue_me", "futex_wait", "futex_wait_requeue_pi", "futex_lock_pi", "do_futex", "futex_wait_multiple"]),
+    ("timer", &["do_nanosleep", "hrtimer_nanosleep", "common_nsleep", "__x64_sys_clock_nanosleep", "__arm64_sys_clock_nanosleep", "timerfd_read", "timerfd_read_iter", "msleep", "msleep_interruptible", "usleep_range_state"]),
+    ("event loop", &["do_epoll_wait", "ep_poll", "__x64_sys_epoll_wait", "do_epoll_pwait"]),
+    ("io_uring", &["io_cqring_wait", "io_cqring_wait_schedule", "io_sq_thread", "io_wq_worker", "io_wqe_worker"]),
+    ("accept", &["inet_csk_accept", "inet_csk_wait_for_connect", "do_accept", "__sys_accept4", "unix_accept", "vsock_accept"]),
+    ("connect", &["inet_stream_connect", "__inet_stream_connect", "inet_wait_for_connect", "unix_stream_connect", "__sys_connect", "vsock_connect"]),
+    ("poll", &["do_sys_poll", "do_poll", "do_select", "core_sys_select", "do_pselect", "poll_schedule_timeout"]),
+    ("socket read", &["tcp_recvmsg", "tcp_recvmsg_locked", "sk_wait_data", "__skb_wait_for_more_packets", "unix_stream_data_wait", "unix_stream_read_generic", "__skb_recv_udp", "__skb_recv_datagram", "netlink_recvmsg", "packet_recvmsg", "vsock_connectible_recvmsg", "vsock_stream_recvmsg", "__sys_recvfrom", "sock_recvmsg", "tls_sw_recvmsg", "tls_rx_rec_wait"]),
+    ("socket write", &["sk_stream_wait_memory", "tcp_sendmsg", "sock_alloc_send_pskb", "sock_wait_for_wmem", "unix_wait_for_peer", "unix_stream_sendmsg", "sock_sendmsg", "__sock_sendmsg", "sk_stream_wait_close", "vsock_connectible_sendmsg"]),
+    ("pipe read", &["pipe_read", "anon_pipe_read", "fifo_pipe_read", "pipe_wait_readable", "fifo_open", "splice_from_pipe_next", "opipe_prep", "ipipe_prep"]),
+    ("pipe write", &["pipe_write", "anon_pipe_write", "fifo_pipe_write", "pipe_wait_writable"]),
+    ("eventfd", &["eventfd_read", "eventfd_write"]),
+    ("file events", &["inotify_read", "fanotify_read"]),
+    ("terminal", &["n_tty_read", "n_tty_write", "tty_wait_until_sent", "vt_waitactive"]),
+    ("child process", &["do_wait", "kernel_wait4", "__do_wait", "kernel_waitid", "wait_for_vfork_done", "kernel_clone"]),
+    ("signal", &["do_sigtimedwait", "sigsuspend", "__x64_sys_rt_sigsuspend", "__arm64_sys_rt_sigsuspend", "__x64_sys_pause", "signalfd_read", "signalfd_dequeue", "signalfd_read_iter"]),
+    ("System V semaphore", &["do_semtimedop", "__do_semtimedop"]),
+    ("message queue", &["do_msgrcv", "do_msgsnd", "wq_sleep", "do_mq_timedreceive", "do_mq_timedsend"]),
+    ("process exit", &["exit_mm", "coredump_wait", "zap_other_threads", "de_thread", "exit_notify"]),
+    ("RCU", &["synchronize_rcu", "synchronize_srcu", "__wait_rcu_gp", "rcu_barrier", "wait_rcu_exp_gp", "synchronize_rcu_expedited"]),
+    ("disk", &["io_schedule", "io_schedule_timeout", "submit_bio_wait", "blk_mq_get_tag", "rq_qos_wait", "bit_wait_io", "blk_io_schedule", "folio_wait_bit_common", "folio_wait_bit", "wait_on_page_bit_common", "__folio_lock", "__lock_page", "blk_execute_rq", "folio_wait_writeback", "wait_on_page_writeback", "out_of_line_wait_on_bit"]),
+    ("kernel mutex", &["__mutex_lock", "__mutex_lock_slowpath", "mutex_lock", "mutex_lock_killable", "mutex_lock_interruptible", "__mutex_lock_killable_slowpath", "__mutex_lock_interruptible_slowpath", "__ww_mutex_lock", "rt_mutex_slowlock", "__rt_mutex_slowlock", "rt_mutex_lock"]),
+    ("kernel rwsem", &["rwsem_down_read_slowpath", "rwsem_down_write_slowpath", "percpu_rwsem_wait", "down_read", "down_write", "down_read_killable", "down_write_killable", "__percpu_down_read"]),
+    ("kernel semaphore", &["__down", "__down_common", "__down_interruptible", "__down_timeout"]),
+    ("kernel completion", &["wait_for_completion", "wait_for_completion_timeout", "wait_for_completion_killable", "wait_for_completion_interruptible", "__wait_for_common"]),
+    ("kernel worker", &["worker_thread", "rescuer_thread", "kthread_worker_fn"]),
+    ("kernel thread", &["kthread"]),
+];
+
+/// Functions of the scheduler, and the profiler's own at its end: they stand above each wait.
+const SCHEDULER: &[&str] = &[
+    "__schedule",
+    "__schedule_loop",
+    "schedule",
+    "schedule_idle",
+    "schedule_preempt_disabled",
+    "preempt_schedule",
+    "preempt_schedule_common",
+    "preempt_schedule_irq",
+    "preempt_schedule_thunk",
+    "__cond_resched",
+    "finish_task_switch",
+    "__traceiter_sched_exit_tp",
+    "__bpf_trace_sched_exit_tp",
+];
+
+/// Prefixes of such functions.
+const OWN: &[&str] = &[
+    "bpf_trace_run",
+    "bpf_prog_",
+    "bpf_get_stack",
+    "kprobe_",
+    "optimized_callback",
+    "bpf_trampoline_",
+    "trace_call_bpf",
+];
+
+/// Functions that many waits share, so that they say nothing.
+const SHARED: &[&str] = &[
+    "schedule_timeout",
+    "schedule_hrtimeout_range",
+    "schedule_hrtimeout_range_clock",
+    "schedule_hrtimeout",
+    "schedule_timeout_interruptible",
+    "schedule_timeout_uninterruptible",
+    "__wait_on_bit",
+    "__wait_on_bit_lock",
+    "bit_wait",
+    "wait_woken",
+    "wait_on_bit",
+];
+
+static TABLE: LazyLock<HashMap<&'static str, usize>> = LazyLock::new(|| {
+    let rows = ROWS.iter().enumerate().rev();
+    rows.flat_map(|(at, (_, functions))| functions.iter().map(move |function| (*function, at))).collect()
+});
+
+/// The name without what the compiler adds to it: `finish_task_switch.isra.0`.
+fn plain(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}
+
+/// How many frames at the leaf (the end of `frames`) are the scheduler's and the profiler's own.
+pub(super) fn scheduler_frames(frames: &[Arc<Frame>]) -> usize {
+    let is_scheduler = |frame: &&Arc<Frame>| {
+        let name = plain(&frame.name);
+        match frame.kind {
+            Kind::Kernel => SCHEDULER.contains(&name) || OWN.iter().any(|prefix| name.starts_with(prefix)),
+            // The profiler's own programs were loaded after the kernel's symbols were read.
+            _ => frame.unknown == Some(UnknownReason::NotKernelText),
+        }
+    };
+    frames.iter().rev().take_while(is_scheduler).count()
+}
+
+/// Why a thread with these frames, without those of the scheduler, has no CPU.
+pub(super) fn of(frames: &[Arc<Frame>], state: ThreadState) -> Arc<str> {
+    match state {
+        ThreadState::Running | ThreadState::Runnable => return "CPU".into(),
+        ThreadState::Throttled => return "quota".into(),
+        ThreadState::Blocked | ThreadState::Sleeping => {}
+    }
+    let kernel = || frames.iter().rev().take_while(|frame| frame.kind == Kind::Kernel);
+    let row = kernel().filter_map(|frame| TABLE.get(plain(&frame.name)).copied()).min();
+    if let Some(row) = row {
+        let reason = ROWS[row].0;
+        return if reason == FUTEX { of_futex(frames).into() } else { reason.into() };
+    }
+    let innermost = kernel().map(|frame| plain(&frame.name)).find(|name| !SHARED.contains(name));
+    match innermost {
+        Some(name) => format!("in {name}").into(),
+        None if hides_kernel(frames) => "kernel hidden".into(),
+        None => "unknown".into(),
+    }
+}
+
+/// What a wait for a futex is, by the user functions above it.
+fn of_futex(frames: &[Arc<Frame>]) -> &'static str {
+    /// How many functions a wait may have between its own and the system call.
+    const NEAR: usize = 16;
+    let user = frames.iter().rev().skip_while(|frame| frame.kind == Kind::Kernel).take(NEAR);
+    let row = |frame: &Arc<Frame>| {
+        let name = without_parameters(&frame.name);
+        USER_ROWS.iter().find(|(_, functions)| functions.iter().any(|known| matches(known, name)))
+    };
+    let mut near = user.filter_map(row).map(|(reason, _)| *reason).peekable();
+    let first = near.peek().copied().unwrap_or(FUTEX);
+    // HotSpot's waits end in condition variables: Java's name for them says more.
+    near.find(|reason| !OF_LIBC.contains(reason)).unwrap_or(first)
+}
+
+/// Reasons that libraries build others from.
+const OF_LIBC: &[&str] = &["condition variable", "mutex", "semaphore"];
+
+/// Whether the kernel hides the names of its functions.
+fn hides_kernel(frames: &[Arc<Frame>]) -> bool {
+    frames.last().is_some_and(|frame| frame.unknown == Some(UnknownReason::KernelHidden))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(kernel: &[&str]) -> String {
+        let frames: Vec<_> = kernel.iter().map(|name| Arc::new(Frame::named(Kind::Kernel, *name))).collect();
+        let cut = scheduler_frames(&frames);
+        of(&frames[..frames.len() - cut], ThreadState::Sleeping).to_string()
+    }
+
+    #[test]
+    fn each_function_has_one_row() {
+        let all: usize = ROWS.iter().map(|(_, functions)| functions.len()).sum();
+        assert_eq!(TABLE.len(), all);
+    }
+
+    #[test]
+    fn the_upper_row_counts() {
+        let read =
+            ["vfs_read", "ext4_file_read_iter", "filemap_read", "folio_wait_bit_common", "io_schedule"];
+        assert_eq!(reason(&read), "disk read");
+        let fault = [
+            "asm_exc_page_fault",
+            "handle_mm_fault",
+            "filemap_fault",
+            "folio_wait_bit_common",
+            "io_schedule",
+        ];
+        assert_eq!(reason(&fault), "page fault");
+        assert_eq!(reason(&["do_writepages", "blk_mq_get_tag", "io_schedule"]), "disk");
+    }
+
+    #[test]
+    fn what_no_row_knows_says_its_function() {
+        assert_eq!(
+            reason(&["some_driver_wait.isra.0", "schedule_timeout", "schedule", "__schedule"]),
+            "in some_driver_wait"
+        );
+        assert_eq!(reason(&[]), "unknown");
+    }
+}

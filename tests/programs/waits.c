@@ -1,0 +1,199 @@
+/*
+ * Truth: each thread waits in one function, and measures how long. The threads begin when the file in the first
+ * argument exists, and end after the milliseconds in the second one. Then the program prints a line for each function:
+ * its name and the nanoseconds that it waited. A third argument is a file that can be written with fsync; with a fourth
+ * one the program then ends.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "target.h"
+
+#define NOINLINE __attribute__((noinline, noclone))
+/* Keeps a call from being the function's last instruction: the caller stays on the stack. */
+#define STAYS asm volatile("" ::: "memory")
+
+static unsigned long end_us;
+static int answers[2], never[2];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static const char *synced;
+
+static unsigned long now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (unsigned long)t.tv_sec * 1000000000 + (unsigned long)t.tv_nsec;
+}
+
+static void nap(long us)
+{
+	struct timespec t = { us / 1000000, us % 1000000 * 1000 };
+
+	nanosleep(&t, NULL);
+}
+
+static NOINLINE void sleep_100us(void) { nap(100); STAYS; }
+static NOINLINE void sleep_1ms(void) { nap(1000); STAYS; }
+static NOINLINE void sleep_10ms(void) { nap(10000); STAYS; }
+static NOINLINE void sleep_100ms(void) { nap(100000); STAYS; }
+static NOINLINE void sleep_1s(void) { nap(1000000); STAYS; }
+
+static NOINLINE void read_answer(void)
+{
+	char c;
+
+	if (read(answers[0], &c, 1) != 1)
+		abort();
+	STAYS;
+}
+
+static NOINLINE void take_mutex(void) { pthread_mutex_lock(&mutex); STAYS; }
+
+static NOINLINE void sync_file(void)
+{
+	int fd = open(synced, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+	if (fd < 0 || write(fd, "x", 1) != 1 || fsync(fd))
+		abort();
+	close(fd);
+	STAYS;
+}
+
+/* Two waits in turn, each half a period of 999 Hz long. */
+static NOINLINE void half_a(void) { nap(500); STAYS; }
+static NOINLINE void half_b(void) { nap(500); STAYS; }
+
+struct part {
+	const char *name;
+	void (*wait)(void);
+	unsigned long ns; /* waited */
+};
+
+/* The time of a function that does not run: by the clock, without the CPU's. */
+static void measure(struct part *part)
+{
+	unsigned long wall = now_ns(CLOCK_MONOTONIC), cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
+
+	part->wait();
+	wall = now_ns(CLOCK_MONOTONIC) - wall;
+	cpu = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	part->ns += wall - cpu;
+}
+
+static int is_over(void) { return us_of(CLOCK_MONOTONIC) >= end_us; }
+
+static void *wait_always(void *part)
+{
+	while (!is_over())
+		measure(part);
+	return NULL;
+}
+
+static void *alternate(void *parts)
+{
+	while (!is_over()) {
+		measure(parts);
+		measure((struct part *)parts + 1);
+	}
+	return NULL;
+}
+
+static void *answer(void *unused)
+{
+	while (!is_over()) {
+		nap(7000);
+		if (write(answers[1], "x", 1) != 1)
+			abort();
+	}
+	/* The reader's last wait. */
+	return write(answers[1], "x", 1) == 1 ? NULL : unused;
+}
+
+static void *contend(void *part)
+{
+	while (!is_over()) {
+		measure(part);
+		nap(3000);
+		pthread_mutex_unlock(&mutex);
+	}
+	return NULL;
+}
+
+static NOINLINE void burn(void)
+{
+	unsigned long x = 1;
+
+	/* Some ten milliseconds, so that the thread is seldom preempted between two calls. */
+	BURN(x, 5000000);
+	STAYS;
+	asm volatile("" : : "r"(x));
+}
+
+/* Three such threads share one CPU: each waits for it most of the time. */
+static void *share_cpu(void *part)
+{
+	cpu_set_t first;
+
+	CPU_ZERO(&first);
+	CPU_SET(0, &first);
+	sched_setaffinity(0, sizeof(first), &first);
+	while (!is_over())
+		measure(part);
+	return NULL;
+}
+
+static void *wait_for_ever(void *unused)
+{
+	char c;
+
+	return read(never[0], &c, 1) == 1 ? NULL : unused;
+}
+
+int main(int argc, char **argv)
+{
+	struct part parts[] = {
+		{ "sleep_100us", sleep_100us, 0 }, { "sleep_1ms", sleep_1ms, 0 }, { "sleep_10ms", sleep_10ms, 0 },
+		{ "sleep_100ms", sleep_100ms, 0 }, { "sleep_1s", sleep_1s, 0 }, { "read_answer", read_answer, 0 },
+		{ "half_a", half_a, 0 }, { "half_b", half_b, 0 }, { "take_mutex", take_mutex, 0 },
+		{ "take_mutex", take_mutex, 0 }, { "burn", burn, 0 }, { "burn", burn, 0 }, { "burn", burn, 0 },
+		{ "sync_file", sync_file, 0 },
+	};
+	void *(*runs[])(void *) = {
+		wait_always, wait_always, wait_always, wait_always, wait_always, wait_always, alternate, NULL, contend,
+		contend, share_cpu, share_cpu, share_cpu, wait_always,
+	};
+	int n = argc > 3 && *argv[3] ? 14 : 13;
+	pthread_t threads[16], hung;
+
+	if (argc < 3 || pipe(answers) || pipe(never))
+		return 1;
+	synced = argv[3];
+	ready();
+	while (access(argv[1], F_OK))
+		usleep(1000);
+	/* A program that was started by the profiler gives it time to load the unwind table of libc. */
+	for (int i = 0; argc > 4 && i < 3000; i++)
+		nap(1000);
+	end_us = us_of(CLOCK_MONOTONIC) + strtoul(argv[2], NULL, 10) * 1000;
+	pthread_create(&hung, NULL, wait_for_ever, NULL);
+	pthread_create(&threads[15], NULL, answer, NULL);
+	for (int i = 0; i < n; i++)
+		if (runs[i])
+			pthread_create(&threads[i], NULL, runs[i], &parts[i]);
+	for (int i = 0; i < n; i++)
+		if (runs[i])
+			pthread_join(threads[i], NULL);
+	pthread_join(threads[15], NULL);
+	for (int i = 0; i < n; i++)
+		printf("%s %lu\n", parts[i].name, parts[i].ns);
+	puts("over");
+	fflush(stdout);
+	if (argc > 4)
+		return 0;
+	for (;;)
+		pause();
+}
