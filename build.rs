@@ -37,7 +37,7 @@ fn bpf_skeleton(out: &Path) {
         .expect("bpf/profiler.bpf.c compiles with clang");
 }
 
-/// Builds the agent as a freestanding shared object and tells the crate where it is: `env!("JVM_SYMBOLS_AGENT")`.
+/// Builds the agent as a freestanding shared object and gives the crate its path: `env!("JVM_SYMBOLS_AGENT")`.
 fn agent(out: &Path) {
     println!("cargo::rerun-if-changed=jvm-symbols-agent");
     let target = env::var("TARGET").expect("cargo sets TARGET");

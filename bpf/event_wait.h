@@ -25,6 +25,15 @@ struct raw_args {
 	__u64 args[4];
 };
 
+/*
+ * Whether the waits of a thread are timed. A thread may move to a chosen cgroup, or its cgroup may become a chosen one:
+ * then all threads are timed, and a wait counts if the thread is wanted at its end.
+ */
+static __always_inline bool is_timed(struct task_struct *task, __u32 tgid, __u32 tid)
+{
+	return config.cgroups || wanted(&config, task, tgid, tid);
+}
+
 /* The thread loses its CPU now. */
 static __always_inline void begin_wait(struct task_struct *task, __u32 tid, __u32 state, bool woken)
 {
@@ -62,7 +71,7 @@ SEC("raw_tp/sched_switch") int on_switch(struct raw_args *ctx)
 		bpf_map_delete_elem(&thread_waits, &tid);
 		return 0;
 	}
-	if (!wanted(&config, task, id >> 32, tid))
+	if (!is_timed(task, id >> 32, tid))
 		return 0;
 	if (control->end) /* the entry says that the thread had a CPU until now */
 		wait_of(task, tid);
@@ -91,7 +100,7 @@ SEC("raw_tp/sched_wakeup_new") int on_wakeup_new(struct raw_args *ctx)
 	struct task_struct *task = (struct task_struct *)ctx->args[0];
 	__u32 tid = BPF_CORE_READ(task, pid);
 
-	if (running_control() && wanted(&config, task, BPF_CORE_READ(task, tgid), tid))
+	if (running_control() && is_timed(task, BPF_CORE_READ(task, tgid), tid))
 		begin_wait(task, tid, JP_STATE_runnable, true);
 	return 0;
 }
@@ -112,7 +121,7 @@ static __always_inline void count_part(struct taking *t, const struct wait_part 
 		count_wait(t, part->state, part->asleep_samples, period);
 		count_wait(t, part->queued_state, part->queued_samples, period);
 	} else {
-		t->c->filtered += part->asleep_samples + part->queued_samples;
+		__sync_fetch_and_add(&t->c->filtered, part->asleep_samples + part->queued_samples);
 	}
 }
 
@@ -149,7 +158,7 @@ static __always_inline int end_wait(void *ctx, const bool atomics)
 	w = bpf_map_lookup_elem(&thread_waits, &tid);
 	if (!w) {
 		/* The thread has been waiting since before the start: no switch was seen. */
-		if (BPF_CORE_READ(task, start_time) > control->begin || !wanted(&config, task, id >> 32, tid))
+		if (BPF_CORE_READ(task, start_time) > control->begin || !is_timed(task, id >> 32, tid))
 			return 0;
 		w = first_wait(task, tid, control->begin, JP_STATE_sleeping);
 		if (!w)
@@ -162,6 +171,8 @@ static __always_inline int end_wait(void *ctx, const bool atomics)
 	else
 		w->since = 0;
 	if (!part.since || now <= part.since)
+		return 0;
+	if (config.cgroups && !wanted(&config, task, id >> 32, tid))
 		return 0;
 	advance(w, tid, &part, now, control->period, atomics);
 	add_waited(&part);

@@ -222,13 +222,13 @@ static __always_inline void count(struct scratch *s, struct jp_counters *c, __u3
 	long err;
 
 	if (!map) {
-		c->lost[JP_LOSS_no_scratch] += n;
+		__sync_fetch_and_add(&c->lost[JP_LOSS_no_scratch], n);
 		return;
 	}
 	value = bpf_map_lookup_elem(map, &s->record.key);
 	if (!value) {
 		if (!announce(s, window)) {
-			c->lost[JP_LOSS_ring_full] += n;
+			__sync_fetch_and_add(&c->lost[JP_LOSS_ring_full], n);
 			return;
 		}
 		err = bpf_map_update_elem(map, &s->record.key, &first, BPF_NOEXIST);
@@ -237,7 +237,7 @@ static __always_inline void count(struct scratch *s, struct jp_counters *c, __u3
 		if (err == -EEXIST) /* another CPU inserted it first */
 			value = bpf_map_lookup_elem(map, &s->record.key);
 		if (!value) {
-			c->lost[err == -E2BIG ? JP_LOSS_counts_full : JP_LOSS_counts_busy] += n;
+			__sync_fetch_and_add(&c->lost[err == -E2BIG ? JP_LOSS_counts_full : JP_LOSS_counts_busy], n);
 			return;
 		}
 	}
@@ -253,7 +253,10 @@ struct taking {
 	__u32 event;
 };
 
-/* Finds the counters of `event` in this window, and counts `n` samples. */
+/*
+ * Finds the counters of `event` in this window, and counts `n` samples. Counters are added to atomically, because the
+ * iterator of waits, which adds to them too, can be interrupted by a switch on its CPU.
+ */
 static __always_inline bool find_counters(struct taking *t, __u32 event, __u64 n)
 {
 	__u32 place;
@@ -264,7 +267,7 @@ static __always_inline bool find_counters(struct taking *t, __u32 event, __u64 n
 	t->c = bpf_map_lookup_elem(&counters, &place);
 	if (!t->c)
 		return false;
-	t->c->ticks += n;
+	__sync_fetch_and_add(&t->c->ticks, n);
 	return true;
 }
 
@@ -273,7 +276,7 @@ static __always_inline bool find_scratch(struct taking *t, __u64 n)
 {
 	t->s = take_scratch();
 	if (!t->s)
-		t->c->lost[JP_LOSS_nested] += n;
+		__sync_fetch_and_add(&t->c->lost[JP_LOSS_nested], n);
 	return t->s;
 }
 

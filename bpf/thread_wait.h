@@ -184,12 +184,13 @@ static __always_inline void advance(struct thread_wait *w, __u32 tid, struct wai
 	part->queued_samples = marks(seed, from + part->asleep, from + length, period);
 }
 
+/* Atomic, because a switch on this CPU can run the program in the middle of the iterator. */
 static __always_inline void add_time(struct jp_waited *sums, __u64 state, __u64 ns)
 {
 	/* VERIFIER(5.10): the compiler must check and use one register. Noticed by: vmtest's case `waits`. */
 	asm volatile("" : "+r"(state));
 	if (state < JP_STATE_COUNT)
-		sums->ns[state] += ns;
+		__sync_fetch_and_add(&sums->ns[state], ns);
 }
 
 /* Adds the part's times to the sums of this window. */
@@ -212,7 +213,7 @@ static __always_inline void add_untimed(void)
 	if (unseen)
 		*unseen = 1;
 	if (sums)
-		sums->untimed++;
+		__sync_fetch_and_add(&sums->untimed, 1);
 }
 
 /*

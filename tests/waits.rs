@@ -116,6 +116,30 @@ fn accounts_add_up_and_samples_agree_with_the_measured_time() {
     assert!(all >= 0.99 * least, "{all} of {least}");
 }
 
+/// A thread that comes into a chosen cgroup during the run has only its waits from then on.
+#[test]
+fn waits_count_for_the_cgroup_in_which_they_end() {
+    if !is_root() {
+        return;
+    }
+    let program = native::with_flags("waits.c", "waits", &["-fno-omit-frame-pointer", "-pthread"]);
+    let go = scratch("waits").join("go-cgroup");
+    let _ = fs::remove_file(&go);
+    let mut target = Target::start(Command::new(program).arg(&go).arg(LENGTH_MS.to_string()));
+    let group = Group::own(&testkit::cgroup::naming(), "waits-moved");
+    let mut truth = BTreeMap::new();
+    let profile = while_sampling(&[], &["-G", &group.arg(), "-e", "wait"], || {
+        fs::write(&go, "").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(LENGTH_MS / 2));
+        fs::write(group.path().join("cgroup.procs"), target.pid().to_string()).unwrap();
+        truth = measured(&mut target);
+    });
+    for function in ["sleep_1ms", "sleep_10ms", "read_answer"] {
+        let share = sampled(&profile, function) / truth[function];
+        assert!((0.3..0.7).contains(&share), "{function}: {share}\n{}", profile.folded.top(8));
+    }
+}
+
 /// A wait that never ends is in the profile: the main thread and the hung one wait from the beginning to the end.
 #[test]
 fn a_wait_that_is_not_over_is_in_the_profile() {

@@ -89,9 +89,9 @@ pub struct Waits(pub [u64; 8]);
 pub struct WaitControl {
     /// Length of a block of waiting time, which has one sample.
     pub period: u64,
-    /// When sampling began.
+    /// Begin of sampling; before it the programs do nothing.
     pub begin: u64,
-    /// When sampling ended.
+    /// End of sampling; after it only the iterator takes samples.
     pub end: u64,
 }
 

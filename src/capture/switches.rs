@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, EnumMember, FuncProto, Ptr, Typedef};
 use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, MapHandle};
@@ -147,7 +147,8 @@ impl Switches {
         unfinished: Link,
         period: u64,
     ) -> anyhow::Result<Switches> {
-        let times = WaitControl { period: period.min(MAX_PERIOD), ..WaitControl::default() };
+        ensure!((1..=MAX_PERIOD).contains(&period), "a period of {period} ns of waiting time");
+        let times = WaitControl { period, ..WaitControl::default() };
         let cpus = super::online::Online::open()?.cpus()?;
         Ok(Switches { control, _attached: attached, unfinished, times: times.into(), cpus })
     }
@@ -191,7 +192,8 @@ impl EventSource for Switches {
     }
 
     fn set_period(&mut self, period: u64) -> anyhow::Result<()> {
-        self.publish(WaitControl { period: period.min(MAX_PERIOD), ..self.times.get() })
+        ensure!((1..=MAX_PERIOD).contains(&period), "a period of {period} ns of waiting time");
+        self.publish(WaitControl { period, ..self.times.get() })
     }
 
     fn cpus(&self) -> Vec<u32> {

@@ -170,6 +170,8 @@ mod tests {
         let cases = [
             ("-F 0 -o -".to_owned(), Exit::Usage, "--frequency 0"),
             ("-c 0 -o -".to_owned(), Exit::Usage, "--count 0"),
+            ("-e wait -c 5000000000 -o -".to_owned(), Exit::Usage, "--count 5000000000"),
+            ("-e wait -C 0 -o -".to_owned(), Exit::Usage, "--cpu applies to events of CPUs"),
             ("-d x -o -".to_owned(), Exit::Usage, "--duration x"),
             ("-d 0 -o -".to_owned(), Exit::Usage, "--duration 0"),
             ("-C 3-x -o -".to_owned(), Exit::Usage, "--cpu 3-x"),

@@ -20,7 +20,7 @@ pub struct WaitReport {
 /// The time that threads spent in a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitState {
-    /// The state.
+    /// Any state but running.
     pub state: ThreadState,
     /// Nanoseconds, measured: the sum over all threads.
     pub ns: u64,
@@ -31,11 +31,11 @@ pub struct WaitState {
 /// Samples with one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitReason {
-    /// The thread's state.
+    /// What the thread did while it waited.
     pub state: ThreadState,
     /// Why the thread waited: `lock`, `disk read`, `in FUNCTION`.
     pub reason: String,
-    /// Number of samples.
+    /// Samples that have a stack; each stands for one period.
     pub samples: u64,
 }
 
@@ -44,6 +44,6 @@ pub struct WaitReason {
 pub struct IdleRule {
     /// The rule's name, or the pattern of the user.
     pub rule: String,
-    /// Number of samples.
+    /// Samples that have a stack; each stands for one period.
     pub samples: u64,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::capture::WaitMap;
 use crate::profile::Frame;
 use crate::sample::Stack;
-use crate::waits::{IdleRules, WaitView};
+use crate::waits::{IdleRules, WaitView, WaitingThread};
 
 /// Ticks of one stack in one window from which its address is worth one of the few slots in the BPF program's map.
 const OFTEN: u64 = 8;
@@ -51,7 +51,10 @@ impl Idle {
 
     /// How a stack of a wait is shown, whose frames are `frames`, root first.
     pub(super) fn wait(&self, stack: &Stack, frames: &[Arc<Frame>]) -> WaitView {
-        WaitView::of(frames, &stack.comm, stack.key.state, &self.rules)
+        // Each exec changes the number: a thread of the kernel never had one.
+        let is_kernel = stack.key.process.exec == 0;
+        let thread = WaitingThread { comm: &stack.comm, is_kernel, state: stack.key.state };
+        WaitView::of(frames, thread, &self.rules)
     }
 
     /// Whether the CPU was idle. If idle stacks are hidden and this one is frequent, sends its address to the BPF

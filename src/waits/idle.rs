@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::pattern::{matches, without_parameters};
+use super::thread::WaitingThread;
+use crate::profile::Frame;
 use crate::profile::filter::Glob;
 use crate::profile::kind::Origin;
-use crate::profile::{Frame, Kind};
 
 /// A rule, and functions of which one must be on the stack. A name that ends with `*` is a prefix.
 type Rule = (&'static str, &'static [&'static str]);
@@ -22,7 +23,7 @@ const JAVA: &[Rule] = &[
     ("virtual thread scheduler", &["java.lang.VirtualThread.unblocker*", "java.util.concurrent.DelayScheduler*"]),
 ];
 
-/// Runtimes and servers.
+/// Waits for work of native runtimes and servers, by functions.
 #[rustfmt::skip]
 const NATIVE: &[Rule] = &[
     ("JVM thread", &["os::signal_wait", "AttachListener::dequeue", "GangWorker::loop", "AbstractGangWorker::loop", "WorkerThread::run", "VMThread::loop", "VMThread::wait_until_executed", "VMThread::inner_execute", "WatcherThread::sleep", "CompileQueue::get", "ServiceThread::service_thread_entry", "MonitorDeflationThread::monitor_deflation_thread_entry", "NotificationThread::notification_thread_entry", "ConcurrentGCThread::run", "G1ServiceThread::wait_to_run", "G1ConcurrentRefineThread::wait_for_completed_buffers", "JfrThreadSampler::run"]),
@@ -78,7 +79,12 @@ impl IdleRules {
     }
 
     /// The rule by which a waiting thread with these frames, root first, is idle.
-    pub(super) fn matching(&self, frames: &[Arc<Frame>], comm: &[u8], reason: &str) -> Option<Arc<str>> {
+    pub(super) fn matching(
+        &self,
+        frames: &[Arc<Frame>],
+        thread: WaitingThread<'_>,
+        reason: &str,
+    ) -> Option<Arc<str>> {
         let by_user = |(name, glob): &(Arc<str>, Glob)| {
             frames.iter().any(|frame| glob.matches(&frame.name)).then(|| Arc::clone(name))
         };
@@ -86,13 +92,12 @@ impl IdleRules {
             return Some(rule);
         }
         let is_java = frames.iter().any(|frame| frame.kind.origin() == Origin::Java);
-        let rule =
-            by_frames(frames, if is_java { JAVA } else { NATIVE }).or_else(|| jvm_thread(frames, comm));
+        let rule = by_frames(frames, if is_java { JAVA } else { NATIVE })
+            .or_else(|| jvm_thread(frames, thread.comm));
         if rule.is_some() {
             return rule.map(Arc::from);
         }
-        let kernel_only = frames.iter().all(|frame| frame.kind == Kind::Kernel);
-        if kernel_only && reason != "stopped" && reason != "frozen" {
+        if thread.is_kernel && reason != "stopped" && reason != "frozen" {
             return Some("kernel thread".into());
         }
         // Java has its own rules: a selector may wait for an answer.
@@ -116,13 +121,16 @@ fn jvm_thread(frames: &[Arc<Frame>], comm: &[u8]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Kind;
+    use crate::sample::ThreadState;
 
     #[test]
     fn a_java_thread_that_waits_for_an_answer_is_not_idle() {
         let java = |name: &str| Arc::new(Frame::named(Kind::Java, name));
         let kernel = Arc::new(Frame::named(Kind::Kernel, "do_epoll_wait"));
         let rules = IdleRules::default();
-        let of = |frames: &[Arc<Frame>]| rules.matching(frames, b"main", "event loop");
+        let thread = WaitingThread { comm: b"main", is_kernel: false, state: ThreadState::Sleeping };
+        let of = |frames: &[Arc<Frame>]| rules.matching(frames, thread, "event loop");
         assert_eq!(of(&[java("com.example.Client.call"), Arc::clone(&kernel)]), None);
         assert_eq!(of(&[java("sun.nio.ch.EPoll.wait"), kernel]).as_deref(), Some("event loop"));
     }

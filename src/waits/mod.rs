@@ -5,6 +5,7 @@
 pub mod idle;
 mod pattern;
 pub mod reason;
+mod thread;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use crate::profile::{Frame, Kind};
 use crate::sample::ThreadState;
 
 pub use idle::IdleRules;
+pub use thread::WaitingThread;
 
 /// How a stack of a wait is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,15 +27,15 @@ pub struct WaitView {
 }
 
 impl WaitView {
-    /// The view of a stack, root first, of a thread with this kernel name (comm).
+    /// The view of a stack, root first.
     #[must_use]
-    pub fn of(frames: &[Arc<Frame>], comm: &[u8], state: ThreadState, rules: &IdleRules) -> WaitView {
+    pub fn of(frames: &[Arc<Frame>], thread: WaitingThread<'_>, rules: &IdleRules) -> WaitView {
         let cut = reason::scheduler_frames(frames);
         let rest = &frames[..frames.len() - cut];
-        let reason = reason::of(rest, state);
+        let reason = reason::of(rest, thread.state);
         // A thread that could run, or is blocked by a disk or a lock of the kernel, is not idle, wherever it stands.
-        let may_be_idle = state == ThreadState::Sleeping;
-        let idle = if may_be_idle { rules.matching(rest, comm, &reason) } else { None };
+        let may_be_idle = thread.state == ThreadState::Sleeping;
+        let idle = if may_be_idle { rules.matching(rest, thread, &reason) } else { None };
         WaitView { cut, reason, idle }
     }
 
@@ -65,6 +67,19 @@ mod tests {
         names.iter().map(frame).collect()
     }
 
+    fn thread(comm: &[u8], state: ThreadState) -> WaitingThread<'_> {
+        WaitingThread { comm, is_kernel: false, state }
+    }
+
+    #[test]
+    fn only_threads_of_the_kernel_are_idle_as_such() {
+        let frames = stack(&["k:do_syscall_64", "k:hrtimer_nanosleep", "k:schedule"]);
+        let (user, rules) = (thread(b"sleep", ThreadState::Sleeping), IdleRules::default());
+        assert_eq!(WaitView::of(&frames, user, &rules).idle, None, "only kernel frames were recorded");
+        let kernel = WaitingThread { is_kernel: true, ..user };
+        assert_eq!(WaitView::of(&frames, kernel, &rules).idle.as_deref(), Some("kernel thread"));
+    }
+
     #[test]
     fn the_leaf_says_why() {
         let rules = IdleRules::default();
@@ -76,13 +91,13 @@ mod tests {
             "k:__schedule",
             "k:bpf_prog_1",
         ]);
-        let view = WaitView::of(&futex, b"x", ThreadState::Sleeping, &rules);
+        let view = WaitView::of(&futex, thread(b"x", ThreadState::Sleeping), &rules);
         assert_eq!((view.cut, &*view.reason), (3, "futex"));
         assert_eq!(&*view.leaf(ThreadState::Sleeping).name, "[wait: futex]");
-        let runnable = WaitView::of(&futex, b"x", ThreadState::Runnable, &rules);
+        let runnable = WaitView::of(&futex, thread(b"x", ThreadState::Runnable), &rules);
         assert_eq!(&*runnable.leaf(ThreadState::Runnable).name, "[runnable]");
         assert_eq!(&*runnable.reason, "CPU");
-        let throttled = WaitView::of(&futex, b"x", ThreadState::Throttled, &rules);
+        let throttled = WaitView::of(&futex, thread(b"x", ThreadState::Throttled), &rules);
         assert_eq!(
             (&*throttled.reason, &*throttled.leaf(ThreadState::Throttled).name),
             ("quota", "[throttled]")
@@ -93,7 +108,8 @@ mod tests {
     fn a_futex_is_what_its_user_says() {
         let reason = |user: &[&str]| {
             let names = [user, &["k:futex_do_wait", "k:schedule"]].concat();
-            let view = WaitView::of(&stack(&names), b"x", ThreadState::Sleeping, &IdleRules::default());
+            let view =
+                WaitView::of(&stack(&names), thread(b"x", ThreadState::Sleeping), &IdleRules::default());
             view.reason.to_string()
         };
         let sleep =
@@ -111,12 +127,12 @@ mod tests {
     fn idle_threads_have_their_rule() {
         let rules = IdleRules::new(&["my.Pool.take".to_owned()]);
         let epoll = stack(&["main", "epoll_wait", "k:do_epoll_wait", "k:ep_poll", "k:schedule"]);
-        let view = WaitView::of(&epoll, b"nginx", ThreadState::Sleeping, &rules);
+        let view = WaitView::of(&epoll, thread(b"nginx", ThreadState::Sleeping), &rules);
         assert_eq!(&*view.leaf(ThreadState::Sleeping).name, "[idle: event loop]");
         let own = stack(&["main", "my.Pool.take", "k:futex_do_wait", "k:schedule"]);
-        let view = WaitView::of(&own, b"x", ThreadState::Sleeping, &rules);
+        let view = WaitView::of(&own, thread(b"x", ThreadState::Sleeping), &rules);
         assert_eq!(view.idle.as_deref(), Some("my.Pool.take"));
-        let view = WaitView::of(&own, b"x", ThreadState::Runnable, &rules);
+        let view = WaitView::of(&own, thread(b"x", ThreadState::Runnable), &rules);
         assert_eq!(view.idle, None, "it wants a CPU");
     }
 }

@@ -5,7 +5,7 @@ use crate::record::ALIGN;
 
 /// Flags of load and stub records.
 pub mod code_flag {
-    /// Told by a replay, not as it happened.
+    /// Reported by a replay, not as it happened.
     pub const REPLAYED: u8 = 1;
     /// Debug records are missing: there were too many.
     pub const DEBUG_CUT: u8 = 2;
@@ -62,7 +62,7 @@ pub fn method(
 pub struct LoadHead {
     /// Bits of [`code_flag`]: replayed, debug records cut, no inlined methods.
     pub flags: u8,
-    /// When the JVM told, `CLOCK_MONOTONIC` of the JVM, ns.
+    /// When the JVM reported the event, `CLOCK_MONOTONIC` of the JVM, ns.
     pub time: u64,
     /// Order of the callbacks, over all logs of an agent.
     pub sequence: u64,

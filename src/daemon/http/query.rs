@@ -83,7 +83,7 @@ impl Query {
 /// An event, and patterns for the labels of samples; matches every sample by default.
 #[derive(Debug, Default)]
 pub(super) struct SampleQuery {
-    /// `None`: all events.
+    /// Only samples of this event; `None`: of all.
     pub(super) event: Option<Event>,
     process: Option<Glob>,
     namespace: Option<Glob>,
