@@ -44,6 +44,9 @@ static __always_inline void begin_wait(struct task_struct *task, __u32 tid, __u3
 		add_untimed();
 		return;
 	}
+	/* The end of the last wait was not seen: the kernel skipped the program there. */
+	if (w->since)
+		add_untimed();
 	w->woken = woken ? now : 0;
 	w->state = state;
 	w->queued = JP_STATE_runnable;
@@ -68,7 +71,7 @@ SEC("raw_tp/sched_switch") int on_switch(struct raw_args *ctx)
 	if (bits && config.switch_state)
 		bits = (__u32)ctx->args[3];
 	if (bits & TASK_DEAD) {
-		bpf_map_delete_elem(&thread_waits, &tid);
+		forget_wait(task, tid);
 		return 0;
 	}
 	if (!is_timed(task, id >> 32, tid))
@@ -77,6 +80,20 @@ SEC("raw_tp/sched_switch") int on_switch(struct raw_args *ctx)
 		wait_of(task, tid);
 	else
 		begin_wait(task, tid, ctx->args[0] & 1 ? queued_state(task) : wait_state(task, bits), false);
+	return 0;
+}
+
+/*
+ * sched_process_exec(task, old_pid, bprm). A thread that is not its process's first one takes over the first one's tid:
+ * an entry with its old tid would stay.
+ */
+SEC("raw_tp/sched_process_exec") int on_exec(struct raw_args *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx->args[0];
+	__u32 old = (__u32)ctx->args[1];
+
+	if (old != BPF_CORE_READ(task, pid))
+		forget_wait(task, old);
 	return 0;
 }
 
@@ -148,13 +165,19 @@ static __always_inline int end_wait(void *ctx, const bool atomics)
 {
 	__u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	struct jp_wait_control *control = running_control();
+	/*
+	 * After the end of sampling this takes the parts of waits up to the end, until the iterator has taken the others.
+	 * Without atomic operations only the iterator may.
+	 */
+	struct jp_wait_control *control = atomics ? begun_control() : running_control();
 	struct wait_part part = {};
 	struct thread_wait *w;
 	__u32 tid = (__u32)id;
 
 	if (!tid || !control)
 		return 0;
+	if (control->end && control->end < now)
+		now = control->end;
 	w = bpf_map_lookup_elem(&thread_waits, &tid);
 	if (!w) {
 		/* The thread has been waiting since before the start: no switch was seen. */

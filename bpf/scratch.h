@@ -8,6 +8,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
+#include "mix.h"
 #include "regs.h"
 
 /*
@@ -148,14 +149,6 @@ static __always_inline struct scratch *take_scratch(void)
 static __always_inline void give_back(struct scratch *s)
 {
 	*(volatile __u32 *)&s->busy = 0;
-}
-
-/* Mixes a word into the hash. The seed is random, so that a tenant cannot construct collisions. */
-static __always_inline __u64 mix(__u64 hash, __u64 word)
-{
-	hash ^= word;
-	hash *= 0x9fb21c651e98df25ULL;
-	return hash ^ (hash >> 29);
 }
 
 /* Appends a word; false if there is no room. There is always room for the words of JP_MAX_USER_FRAMES steps. */

@@ -20,6 +20,7 @@
 #include "abi.h"
 #include "atomic.h"
 #include "kernel.h"
+#include "marks.h"
 #include "sample.h"
 
 struct thread_wait {
@@ -51,7 +52,7 @@ struct {
 	__type(value, struct jp_wait_control);
 } wait_control SEC(".maps");
 
-/* 0 -> 1 once `thread_waits` was full. From then on a thread without an entry may have had waits that were not seen. */
+/* 0 -> 1 once `thread_waits` was full (E2BIG). From then on a thread without an entry may have had waits that were not seen. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -90,22 +91,6 @@ static __always_inline struct jp_waited *waited_in(__u32 window)
 	return bpf_map_lookup_elem(&waited, &window);
 }
 
-/* The place of the mark in block number `block` of a thread. */
-static __always_inline __u64 mark_of(__u64 thread, __u64 block, __u64 period)
-{
-	return ((mix(thread, block) >> 32) * period) >> 32;
-}
-
-/* How many marks lie in [from, to) of a thread's timeline. The period is below 2^32 ns. */
-static __always_inline __u64 marks(__u64 thread, __u64 from, __u64 to, __u64 period)
-{
-	__u64 first = from / period, last = to / period;
-	__u64 before = mark_of(thread, first, period) >= from - first * period;
-	__u64 after = mark_of(thread, last, period) < to - last * period;
-
-	return last - first + before + after - 1;
-}
-
 /* The seed of a thread's marks. */
 static __always_inline __u64 marks_seed(const struct thread_wait *w, __u32 tid)
 {
@@ -117,11 +102,22 @@ static __always_inline struct thread_wait *wait_of(struct task_struct *task, __u
 {
 	struct thread_wait first = { .start = BPF_CORE_READ(task, start_boottime) };
 	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+	__u32 zero = 0, *unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
 
 	if (w && w->start == first.start)
 		return w;
-	bpf_map_update_elem(&thread_waits, &tid, &first, BPF_ANY);
+	if (bpf_map_update_elem(&thread_waits, &tid, &first, BPF_ANY) == -E2BIG && unseen)
+		*unseen = 1;
 	return bpf_map_lookup_elem(&thread_waits, &tid);
+}
+
+/* Deletes the entry of a task, but not that of another one which has its tid already. */
+static __always_inline void forget_wait(struct task_struct *task, __u32 tid)
+{
+	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+
+	if (w && w->start == BPF_CORE_READ(task, start_boottime))
+		bpf_map_delete_elem(&thread_waits, &tid);
 }
 
 /* Whether the quota of the task's cgroup is used up. */
@@ -204,14 +200,11 @@ static __always_inline void add_waited(const struct wait_part *part)
 	add_time(sums, part->queued_state, part->queued);
 }
 
-/* Counts a wait whose time is not measured, because there is no entry. */
+/* Counts a wait whose time is not measured. */
 static __always_inline void add_untimed(void)
 {
 	struct jp_waited *sums = waited_in(*(volatile __u32 *)&parity & 1);
-	__u32 zero = 0, *unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
 
-	if (unseen)
-		*unseen = 1;
 	if (sums)
 		__sync_fetch_and_add(&sums->untimed, 1);
 }
@@ -219,8 +212,11 @@ static __always_inline void add_untimed(void)
 /*
  * An entry for a thread that has none, and has been waiting since before the start; NULL if that is not certain. The
  * thread and the iterator may both come here: one of them inserts the entry, and `since` says whose the wait is.
+ * VERIFIER(5.10): a function of its own, or its stack would add to that of the unwinder: a whole chain of calls has 512
+ * bytes. Noticed by: vmtest's case `waits`.
  */
-static __always_inline struct thread_wait *first_wait(struct task_struct *task, __u32 tid, __u64 since, __u32 state)
+static __attribute__((noinline)) struct thread_wait *first_wait(struct task_struct *task, __u32 tid, __u64 since,
+							        __u32 state)
 {
 	struct thread_wait first = { .since = since, .state = state, .queued = JP_STATE_runnable };
 	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
@@ -229,8 +225,8 @@ static __always_inline struct thread_wait *first_wait(struct task_struct *task, 
 	first.start = BPF_CORE_READ(task, start_boottime);
 	if (w && w->start != first.start)
 		bpf_map_delete_elem(&thread_waits, &tid);
-	if (unseen && !*unseen)
-		bpf_map_update_elem(&thread_waits, &tid, &first, BPF_NOEXIST);
+	if (unseen && !*unseen && bpf_map_update_elem(&thread_waits, &tid, &first, BPF_NOEXIST) == -E2BIG)
+		*unseen = 1;
 	w = bpf_map_lookup_elem(&thread_waits, &tid);
 	if (!w)
 		add_untimed();

@@ -27,6 +27,8 @@ pub enum Limit {
     Jvms,
     /// Bytes of a thread's name in the kernel.
     ThreadNames,
+    /// Threads whose waits are timed.
+    WaitThreads,
 }
 
 /// How reports show a limit.
@@ -52,6 +54,7 @@ impl Limit {
             Limit::Stacks,
             Limit::Jvms,
             Limit::ThreadNames,
+            Limit::WaitThreads,
         ]
         .into_iter()
     }
@@ -122,6 +125,11 @@ impl Limit {
                 what: "ticks of threads whose names may be longer than the 15 bytes that the kernel keeps",
                 advice: "Only these bytes distinguish such threads. Java threads have their full names where jbpf-prof reads the \
             JVM's memory.",
+            },
+            Limit::WaitThreads => Telling {
+                name: "wait-threads",
+                what: "waits whose time was not measured",
+                advice: "There was no room for more threads, or the kernel skipped a program. These waits are missing.",
             },
         }
     }

@@ -105,11 +105,13 @@ impl BpfProgram {
         }
         let mut open = builder.open(storage).context("the BPF object inside this binary")?;
 
-        let ticks = load.rate.saturating_mul(load.cpus);
+        let waits = load.events.contains(&Event::Wait);
+        // At the end of a profile each thread that waits may add a stack.
+        let threads = if waits { switches::threads() } else { 0 };
+        let ticks = load.rate.saturating_mul(load.cpus).saturating_add(threads);
         let entries = u32::try_from((2 * ticks).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
         let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
         open.maps.stacks.set_max_entries(u32::try_from(ring)?)?;
-        let waits = load.events.contains(&Event::Wait);
         // The kernel does not run two programs of perf events on one CPU at a time. Waits have a program at switches,
         // which a tick can interrupt, and an iterator, which both can interrupt.
         open.maps.scratch.set_max_entries(if waits { 3 } else { 1 })?;
@@ -194,7 +196,8 @@ impl BpfProgram {
                     Some(WaitPrograms { atomics: true, .. }) => &programs.on_finish_switch,
                     _ => &programs.on_finish_switch_plain,
                 };
-                let begins = [&programs.on_switch, &programs.on_wakeup, &programs.on_wakeup_new];
+                let begins =
+                    [&programs.on_switch, &programs.on_wakeup, &programs.on_wakeup_new, &programs.on_exec];
                 begins.into_iter().chain([at_end]).map(|program| program.as_fd()).collect()
             }
         }
@@ -219,6 +222,7 @@ impl BpfProgram {
             programs.on_switch.attach().context("sched_switch")?,
             programs.on_wakeup.attach().context("sched_wakeup")?,
             programs.on_wakeup_new.attach().context("sched_wakeup_new")?,
+            programs.on_exec.attach().context("sched_process_exec")?,
             at_end?,
         ];
         let unfinished = if waits.atomics { &programs.unfinished } else { &programs.unfinished_plain };
@@ -408,7 +412,12 @@ fn programs_of<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<
         Event::MajorFaults => vec![&mut programs.on_major_faults],
         Event::ContextSwitches => vec![&mut programs.on_context_switches],
         Event::Wait => {
-            vec![&mut programs.on_switch, &mut programs.on_wakeup, &mut programs.on_wakeup_new]
+            vec![
+                &mut programs.on_switch,
+                &mut programs.on_wakeup,
+                &mut programs.on_wakeup_new,
+                &mut programs.on_exec,
+            ]
         }
     }
 }

@@ -117,10 +117,14 @@ fn has_atomics(btf: &Btf<'_>) -> bool {
     helpers.is_some_and(|helpers| helpers.iter().any(name))
 }
 
+/// The number of threads on this host now; 0 if it is not known.
+pub(super) fn threads() -> u64 {
+    fs::read_to_string("/proc/loadavg").ok().and_then(|text| threads_in(&text)).unwrap_or(0)
+}
+
 /// How many threads `thread_waits` has room for.
 pub(super) fn room_for_threads() -> u32 {
-    let threads = fs::read_to_string("/proc/loadavg").ok().and_then(|text| threads_in(&text)).unwrap_or(0);
-    u32::try_from((2 * threads).next_power_of_two().clamp(*THREADS.start(), *THREADS.end()))
+    u32::try_from((2 * threads()).next_power_of_two().clamp(*THREADS.start(), *THREADS.end()))
         .unwrap_or(u32::MAX)
 }
 
@@ -176,7 +180,10 @@ impl EventSource for Switches {
     }
 
     fn stop(&self) -> anyhow::Result<Stopped> {
-        self.publish(WaitControl { end: MonoNs::now().0, ..self.times.get() })?;
+        // A second call, after a failure, must not move the end.
+        if self.times.get().end == 0 {
+            self.publish(WaitControl { end: MonoNs::now().0, ..self.times.get() })?;
+        }
         Ok(Stopped::ButForRuns)
     }
 

@@ -78,6 +78,9 @@ fn guard(mut text: String) -> String {
     if text.starts_with("# ") {
         text.replace_range(1..2, SPACE);
     }
+    if text == "#" {
+        text.push_str(SPACE);
+    }
     if let Some((_, tail)) = text.rsplit_once(' ')
         && tail.chars().all(|c| c.is_ascii_digit() || c == '.')
     {

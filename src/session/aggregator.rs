@@ -89,6 +89,8 @@ pub(super) struct Aggregator {
     view: StackDisplay,
     /// Ticks of threads whose names may be truncated.
     cut_names: u64,
+    /// Waits whose time was not measured.
+    untimed: u64,
     waiting: Queue,
     /// When the last two windows ended, in time order.
     ends: [MonoNs; 2],
@@ -101,6 +103,7 @@ impl Aggregator {
             idle,
             view,
             cut_names: 0,
+            untimed: 0,
             waiting: Queue::default(),
             ends: [MonoNs::default(); 2],
         }
@@ -128,6 +131,11 @@ impl Aggregator {
         self.cut_names
     }
 
+    /// Waits whose time was not measured.
+    pub(super) fn untimed(&self) -> u64 {
+        self.untimed
+    }
+
     /// Adds a window after all stages have seen its stacks.
     pub(super) fn window(&mut self, world: &mut World, batch: Batch) {
         let Batch { window: counted, events, end, totals, program: _ } = batch;
@@ -135,6 +143,7 @@ impl Aggregator {
         let (began, stacks) = (Instant::now(), counted.stacks.len());
         let new_ticks: u64 = counted.events.iter().map(|of| of.counters.ticks).sum();
         self.count(number, &counted);
+        self.untimed += counted.events.iter().map(|of| of.waited.untimed).sum::<u64>();
         if self.view.seconds {
             let before = self.ends[1];
             self.part(number).note_end(number, before, end);

@@ -104,6 +104,7 @@ impl<'a> Stages<'a> {
     fn note_limits(&mut self) {
         self.limits.merge(self.world.limits());
         self.limits.note(Limit::ThreadNames, "", self.aggregator.cut_names());
+        self.limits.note(Limit::WaitThreads, "", self.aggregator.untimed());
         self.stages.iter().for_each(|stage| stage.limits(&mut self.limits));
     }
 

@@ -8,30 +8,45 @@ use crate::profile::Frame;
 use crate::profile::filter::Glob;
 use crate::profile::kind::Origin;
 
-/// A rule, and functions of which one must be on the stack. A name that ends with `*` is a prefix.
-type Rule = (&'static str, &'static [&'static str]);
+/// A rule: its name, functions of which one must be on the stack, and the reasons of the wait (none: any). A pattern
+/// `A>B` means that A called B. A function that also runs the work is a pattern only with the wait that it calls, or
+/// with a reason: otherwise the waits of the work would be idle too.
+struct Rule {
+    name: &'static str,
+    functions: &'static [&'static str],
+    reasons: &'static [&'static str],
+}
+
+const fn rule(
+    name: &'static str,
+    functions: &'static [&'static str],
+    reasons: &'static [&'static str],
+) -> Rule {
+    Rule { name, functions, reasons }
+}
 
 /// Java's own waits for work.
 #[rustfmt::skip]
 const JAVA: &[Rule] = &[
-    ("thread pool", &["java.util.concurrent.ThreadPoolExecutor.getTask", "java.util.concurrent.SynchronousQueue.take", "io.netty.util.concurrent.SingleThreadEventExecutor.takeTask", "org.eclipse.jetty.util.thread.QueuedThreadPool*idleJobPoll", "org.apache.tomcat.util.threads.TaskQueue.take", "org.apache.tomcat.util.threads.TaskQueue.poll"]),
-    ("ForkJoinPool", &["java.util.concurrent.ForkJoinPool.awaitWork"]),
-    ("Timer", &["java.util.TimerThread.mainLoop"]),
-    ("reference handler", &["java.lang.ref.Reference.waitForReferencePendingList", "java.lang.ref.Reference.tryHandlePending", "java.lang.ref.Reference$ReferenceHandler.run", "java.lang.ref.Finalizer$FinalizerThread.run", "jdk.internal.ref.CleanerImpl.run", "java.lang.ref.ReferenceQueue.remove"]),
-    ("event loop", &["sun.nio.ch.EPoll.wait", "sun.nio.ch.EPollArrayWrapper.epollWait", "sun.nio.ch.KQueue.poll", "sun.nio.ch.Poller*", "sun.nio.ch.SelectorImpl.select", "io.netty.channel.epoll.Native.epollWait*", "io.netty.channel.uring.*", "io.netty.channel.kqueue.Native*"]),
-    ("accept", &["sun.nio.ch.Net.accept", "sun.nio.ch.ServerSocketChannelImpl.accept", "java.net.ServerSocket.accept"]),
-    ("virtual thread scheduler", &["java.lang.VirtualThread.unblocker*", "java.util.concurrent.DelayScheduler*"]),
+    rule("thread pool", &["java.util.concurrent.ThreadPoolExecutor.getTask", "io.netty.util.concurrent.SingleThreadEventExecutor.takeTask", "org.eclipse.jetty.util.thread.QueuedThreadPool*idleJobPoll", "org.apache.tomcat.util.threads.TaskQueue.take", "org.apache.tomcat.util.threads.TaskQueue.poll"], &[]),
+    rule("ForkJoinPool", &["java.util.concurrent.ForkJoinPool.awaitWork"], &[]),
+    rule("Timer", &["java.util.TimerThread.mainLoop>java.lang.Object.wait*"], &[]),
+    rule("reference handler", &["java.lang.ref.Reference.waitForReferencePendingList", "java.lang.ref.Reference.tryHandlePending>java.lang.Object.wait*", "java.lang.ref.Reference$ReferenceHandler.run>java.lang.Object.wait*", "java.lang.ref.ReferenceQueue.remove"], &[]),
+    rule("event loop", &["sun.nio.ch.EPoll.wait", "sun.nio.ch.EPollArrayWrapper.epollWait", "io.netty.channel.epoll.Native.epollWait*"], &[]),
+    rule("event loop", &["io.netty.channel.uring.*"], &["io_uring"]),
+    rule("accept", &["sun.nio.ch.Net.accept", "sun.nio.ch.ServerSocketChannelImpl.accept", "java.net.ServerSocket.accept"], &[]),
+    rule("virtual thread scheduler", &["java.util.concurrent.DelayScheduler.loop*"], &["park"]),
 ];
 
-/// Waits for work of native runtimes and servers, by functions.
+/// Waits for work of native runtimes and servers.
 #[rustfmt::skip]
 const NATIVE: &[Rule] = &[
-    ("JVM thread", &["os::signal_wait", "AttachListener::dequeue", "GangWorker::loop", "AbstractGangWorker::loop", "WorkerThread::run", "VMThread::loop", "VMThread::wait_until_executed", "VMThread::inner_execute", "WatcherThread::sleep", "CompileQueue::get", "ServiceThread::service_thread_entry", "MonitorDeflationThread::monitor_deflation_thread_entry", "NotificationThread::notification_thread_entry", "ConcurrentGCThread::run", "G1ServiceThread::wait_to_run", "G1ConcurrentRefineThread::wait_for_completed_buffers", "JfrThreadSampler::run"]),
-    ("Go scheduler", &["runtime.findRunnable", "runtime.findrunnable", "runtime.stopm", "runtime.sysmon", "runtime.mPark", "runtime.templateThread", "runtime.gcBgMarkWorker"]),
-    ("Tokio worker", &["tokio::runtime::scheduler::multi_thread::worker::Context::park*", "tokio::runtime::blocking::pool::Inner::run", "tokio::runtime::park::*", "tokio::runtime::scheduler::multi_thread::park::*"]),
-    ("Node worker", &["uv__io_poll", "uv__work_execute*", "v8::platform::DelayedTaskQueue*", "node::(anonymous namespace)::PlatformWorkerThread*", "node::PlatformWorkerThread*"]),
-    ("PostgreSQL", &["ReadCommand", "SocketBackend", "WalWriterMain", "CheckpointerMain", "BackgroundWriterMain", "AutoVacLauncherMain", "PgArchiverMain", "ApplyLauncherMain", "LogicalLauncherMain", "SysLoggerMain", "IoWorkerMain"]),
-    ("event loop", &["g_main_context_iterate*", "g_main_loop_run", "event_base_loop", "ev_run", "ngx_epoll_process_events"]),
+    rule("JVM thread", &["os::signal_wait", "AttachListener::dequeue", "GangWorker::loop", "AbstractGangWorker::loop", "WorkerThread::run", "VMThread::loop>Monitor::wait*", "WatcherThread::sleep", "CompileQueue::get", "ServiceThread::service_thread_entry", "MonitorDeflationThread::monitor_deflation_thread_entry", "NotificationThread::notification_thread_entry", "ConcurrentGCThread::run", "G1ServiceThread::wait_to_run", "G1ConcurrentRefineThread::wait_for_completed_buffers", "JfrThreadSampler::run"], &[]),
+    rule("Go scheduler", &["runtime.findRunnable", "runtime.findrunnable", "runtime.stopm", "runtime.sysmon", "runtime.mPark", "runtime.templateThread"], &[]),
+    rule("Tokio worker", &["tokio::runtime::scheduler::multi_thread::worker::Context::park*"], &[]),
+    rule("Node worker", &["worker>uv_cond_wait"], &[]),
+    rule("PostgreSQL", &["ReadCommand", "SocketBackend"], &[]),
+    rule("PostgreSQL", &["WalWriterMain", "CheckpointerMain", "BackgroundWriterMain", "AutoVacLauncherMain", "PgArchiverMain", "ApplyLauncherMain", "LogicalLauncherMain", "SysLoggerMain", "IoWorkerMain"], &["event loop", "poll"]),
 ];
 
 /// Kernel names (comm) of a JVM's own threads, for a libjvm without symbols. A name that ends with `*` is a prefix.
@@ -63,7 +78,7 @@ const JVM_THREADS: &[&str] = &[
 ];
 
 /// Reasons that are idleness by themselves.
-const REASONS: &[&str] = &["event loop", "accept", "kernel worker", "kernel thread", "io_uring"];
+const REASONS: &[&str] = &["event loop", "accept", "kernel worker", "kernel thread", "io_uring worker"];
 
 /// All rules: those of this file, and those of the user.
 #[derive(Clone, Debug, Default)]
@@ -92,7 +107,7 @@ impl IdleRules {
             return Some(rule);
         }
         let is_java = frames.iter().any(|frame| frame.kind.origin() == Origin::Java);
-        let rule = by_frames(frames, if is_java { JAVA } else { NATIVE })
+        let rule = by_frames(frames, reason, if is_java { JAVA } else { NATIVE })
             .or_else(|| jvm_thread(frames, thread.comm));
         if rule.is_some() {
             return rule.map(Arc::from);
@@ -105,10 +120,17 @@ impl IdleRules {
     }
 }
 
-fn by_frames(frames: &[Arc<Frame>], rules: &[Rule]) -> Option<&'static str> {
-    let on_stack =
-        |pattern: &&str| frames.iter().any(|frame| matches(pattern, without_parameters(&frame.name)));
-    rules.iter().find(|(_, functions)| functions.iter().any(&on_stack)).map(|(rule, _)| *rule)
+fn by_frames(frames: &[Arc<Frame>], reason: &str, rules: &[Rule]) -> Option<&'static str> {
+    let names: Vec<&str> = frames.iter().map(|frame| without_parameters(&frame.name)).collect();
+    let on_stack = |pattern: &&str| match pattern.split_once('>') {
+        None => names.iter().any(|name| matches(pattern, name)),
+        Some((caller, callee)) => {
+            names.windows(2).any(|pair| matches(caller, pair[0]) && matches(callee, pair[1]))
+        }
+    };
+    let has_reason = |rule: &Rule| rule.reasons.is_empty() || rule.reasons.contains(&reason);
+    let found = rules.iter().find(|rule| has_reason(rule) && rule.functions.iter().any(&on_stack));
+    found.map(|rule| rule.name)
 }
 
 /// A thread that a JVM runs for itself, by its name: only where code of a JVM is on the stack.
@@ -123,6 +145,27 @@ mod tests {
     use super::*;
     use crate::profile::Kind;
     use crate::sample::ThreadState;
+
+    #[test]
+    fn waits_of_the_work_itself_are_not_idle() {
+        let java = |name: &str| Arc::new(Frame::named(Kind::Java, name));
+        let native = |name: &str| Arc::new(Frame::named(Kind::Native, name));
+        let rules = IdleRules::default();
+        let thread = WaitingThread { comm: b"x", is_kernel: false, state: ThreadState::Sleeping };
+        let of = |frames: &[Arc<Frame>], reason: &str| rules.matching(frames, thread, reason);
+        let timer = java("java.util.TimerThread.mainLoop");
+        let idle = [Arc::clone(&timer), java("java.lang.Object.wait")];
+        assert_eq!(of(&idle, "Object.wait").as_deref(), Some("Timer"));
+        let task = [timer, java("com.example.Task.run"), java("java.net.SocketInputStream.read")];
+        assert_eq!(of(&task, "socket read"), None);
+        assert_eq!(of(&[native("CheckpointerMain"), native("pg_fsync")], "disk sync"), None);
+        assert_eq!(of(&[native("CheckpointerMain")], "event loop").as_deref(), Some("PostgreSQL"));
+        assert_eq!(
+            of(&[native("main"), native("io_uring_enter")], "io_uring"),
+            None,
+            "its own input and output"
+        );
+    }
 
     #[test]
     fn a_java_thread_that_waits_for_an_answer_is_not_idle() {

@@ -12,7 +12,7 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// A name without parameters and template arguments: `os::signal_wait()`.
+/// A name without its parameters: `os::signal_wait()`.
 pub(super) fn without_parameters(name: &str) -> &str {
     match name.find('(') {
         // `(anonymous namespace)` begins with a parenthesis too.

@@ -1,0 +1,38 @@
+/*
+ * The marks of bpf/marks.h in user space: a thread waits in turn in two places, each for half of a cycle. For each
+ * length of the cycle, and for many threads, each place must have about half of the marks. Prints the worst deviation,
+ * in marks of 1,000, and the greatest variance of a cycle; independent marks have 250.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include "../../bpf/marks.h"
+
+#define BLOCKS 1000
+#define THREADS 64
+#define PERIOD 10101010ULL
+
+int main(void)
+{
+	double worst = 0, greatest = 0;
+
+	for (uint64_t cycle = 1000000; cycle <= 20000000; cycle += 49999) {
+		double squares = 0;
+
+		for (uint64_t thread = 1; thread <= THREADS; thread++) {
+			uint64_t seed = mix(mix(0x1234567, thread * 1000003), thread), first = 0, all = 0;
+
+			for (uint64_t at = 0; at < BLOCKS * PERIOD; at += cycle) {
+				first += marks(seed, at, at + cycle / 2, PERIOD);
+				all += marks(seed, at, at + cycle, PERIOD);
+			}
+			double off = (double)first - (double)all / 2;
+
+			squares += off * off;
+			off = off < 0 ? -off : off;
+			worst = off > worst ? off : worst;
+		}
+		greatest = squares / THREADS > greatest ? squares / THREADS : greatest;
+	}
+	printf("%.0f %.0f\n", worst, greatest);
+	return 0;
+}
