@@ -325,7 +325,7 @@ fn settings_are_checked_and_mistakes_have_one_sentence() {
     check("keep-days = 3\n").refused(2, "unknown setting keep-days; did you mean keep-age?");
     check("api = \"0.0.0.0:9\"\n").refused(2, "set token-file");
     profiler::run(["daemon", "--check", "--config", "/nowhere.toml"])
-        .refused(1, "/nowhere.toml: No such file");
+        .refused(2, "/nowhere.toml: No such file");
 }
 
 /// A directory that cannot be written is reported before sampling begins.
