@@ -14,29 +14,21 @@
 /* BPF_STX | BPF_ATOMIC | BPF_DW, at r1 with r2; the operation is the immediate. */
 #define JP_ATOMIC_R1_R2(op) ".8byte 0x" #op "000021db;"
 
-/* Writes `value` and returns the old one. */
-static __always_inline __u64 exchange(__u64 *at, __u64 value)
-{
-	__u64 old;
+/* A function that does the operation at `at` with `value`, and returns the old one. */
+#define JP_ATOMIC(name, op) \
+	static __always_inline __u64 name(__u64 *at, __u64 value) \
+	{ \
+		__u64 old; \
+\
+		asm volatile("r1 = %[at]; r2 = %[value];" JP_ATOMIC_R1_R2(op) "%[old] = r2;" \
+			     : [old] "=r"(old) \
+			     : [at] "r"(at), [value] "r"(value) \
+			     : "r1", "r2", "memory"); \
+		return old; \
+	}
 
-	asm volatile("r1 = %[at]; r2 = %[value];" JP_ATOMIC_R1_R2(000000e1) "%[old] = r2;"
-		     : [old] "=r"(old)
-		     : [at] "r"(at), [value] "r"(value)
-		     : "r1", "r2", "memory");
-	return old;
-}
-
-/* Adds `value` and returns the old one. */
-static __always_inline __u64 fetch_add(__u64 *at, __u64 value)
-{
-	__u64 old;
-
-	asm volatile("r1 = %[at]; r2 = %[value];" JP_ATOMIC_R1_R2(00000001) "%[old] = r2;"
-		     : [old] "=r"(old)
-		     : [at] "r"(at), [value] "r"(value)
-		     : "r1", "r2", "memory");
-	return old;
-}
+JP_ATOMIC(exchange, 000000e1)
+JP_ATOMIC(fetch_add, 00000001)
 
 /* Writes `value` if the old one is `expected`; returns the old one. */
 static __always_inline __u64 compare_exchange(__u64 *at, __u64 expected, __u64 value)

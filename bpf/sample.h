@@ -102,6 +102,32 @@ __attribute__((noinline)) int walk_stack(__u32 slot)
 	return 0;
 }
 
+/* Counts the kernel words, the first in the scratch, of which the kernel wrote this many bytes (negative: an error). */
+static __always_inline __u32 take_kernel_words(struct scratch *s, long bytes)
+{
+	__u32 kernel_words = 0;
+
+	if (bytes > 0 && bytes <= sizeof(__u64) * JP_MAX_KERNEL_WORDS)
+		kernel_words = bytes / sizeof(__u64);
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_MAX_KERNEL_WORDS; i++) {
+		if (i >= kernel_words)
+			break;
+		s->hash = mix(s->hash, s->words[i]);
+	}
+	s->n = kernel_words;
+	return kernel_words;
+}
+
+/* Writes the counts of words, of which the first are the kernel's, and the end of the hash. */
+static __always_inline void finish_words(struct scratch *s, __u32 kernel_words)
+{
+	s->record.kernel_words = kernel_words;
+	s->record.user_words = s->n - kernel_words;
+	s->record.end = s->end;
+	s->hash = mix(s->hash, (__u64)s->record.leaf << 32 | s->end << 16 | kernel_words);
+}
+
 /* Collects the kernel words and user words of `task` from `regs` on; false if there are no words. */
 static __always_inline bool walk(void *ctx, struct scratch *s, struct task_struct *task)
 {
@@ -119,15 +145,7 @@ static __always_inline bool walk(void *ctx, struct scratch *s, struct task_struc
 	if (kernel && config.kernel) {
 		long bytes = bpf_get_stack(ctx, s->words, sizeof(__u64) * JP_MAX_KERNEL_WORDS, 0);
 
-		if (bytes > 0 && bytes <= sizeof(__u64) * JP_MAX_KERNEL_WORDS)
-			kernel_words = bytes / sizeof(__u64);
-		#pragma clang loop unroll(disable)
-		for (int i = 0; i < JP_MAX_KERNEL_WORDS; i++) {
-			if (i >= kernel_words)
-				break;
-			s->hash = mix(s->hash, s->words[i]);
-		}
-		s->n = kernel_words;
+		kernel_words = take_kernel_words(s, bytes);
 	}
 	/*
 	 * During an exec the new program has no code yet, and the registers are those with which the old program made
@@ -147,10 +165,7 @@ static __always_inline bool walk(void *ctx, struct scratch *s, struct task_struc
 		else
 			s->record.leaf = JP_LEAF_none; /* an io_uring worker has user memory but no user code */
 	}
-	s->record.kernel_words = kernel_words;
-	s->record.user_words = s->n - kernel_words;
-	s->record.end = s->end;
-	s->hash = mix(s->hash, (__u64)s->record.leaf << 32 | s->end << 16 | kernel_words);
+	finish_words(s, kernel_words);
 	return s->n;
 }
 
