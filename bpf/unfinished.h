@@ -36,6 +36,7 @@ static __always_inline struct thread_wait *present_wait(struct task_struct *task
 /* The stack of a thread that waits: its kernel stack, and the user pc from which it entered the kernel. */
 static __always_inline void outside_walk(struct scratch *s, struct task_struct *task)
 {
+	__u32 kernel_words;
 	long bytes = 0;
 
 	s->hash = config.seed;
@@ -44,16 +45,7 @@ static __always_inline void outside_walk(struct scratch *s, struct task_struct *
 	s->walk.unknown_code = false;
 	if (config.kernel)
 		bytes = bpf_get_task_stack(task, s->words, sizeof(__u64) * JP_MAX_KERNEL_WORDS, 0);
-	if (bytes < 0 || bytes > sizeof(__u64) * JP_MAX_KERNEL_WORDS)
-		bytes = 0;
-	s->n = bytes / sizeof(__u64);
-	s->record.kernel_words = s->n;
-	#pragma clang loop unroll(disable)
-	for (int i = 0; i < JP_MAX_KERNEL_WORDS; i++) {
-		if (i >= s->record.kernel_words)
-			break;
-		s->hash = mix(s->hash, s->words[i]);
-	}
+	kernel_words = take_kernel_words(s, bytes);
 	if (config.user && BPF_CORE_READ(task, mm) && BPF_CORE_READ(task, mm, start_code)) {
 		load_user_regs(&s->regs, task_regs(task));
 		if (s->regs.ip && !in_kernel(s->regs.ip)) {
@@ -62,9 +54,7 @@ static __always_inline void outside_walk(struct scratch *s, struct task_struct *
 			push(s, s->regs.syscall ? JP_WORD_RETURN : JP_WORD_LEAF, s->regs.ip);
 		}
 	}
-	s->record.user_words = s->n - s->record.kernel_words;
-	s->record.end = s->end;
-	s->hash = mix(s->hash, (__u64)s->record.leaf << 32 | s->end << 16 | s->record.kernel_words);
+	finish_words(s, kernel_words);
 }
 
 /* Takes the samples of a thread's present wait. */

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use jbpf_prof::process::Unopened;
 use jbpf_prof::profile::UnknownReason;
-use jbpf_prof::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, ThreadState, UserWord};
+use jbpf_prof::sample::{Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
 use jbpf_prof::symbolize::{AddressSpaces, CodePlace, JvmMemory, SymbolConfig, Symbolizer};
 use rustix::process::Signal;
 use testkit::java::{Jdk, Program};
@@ -194,15 +194,7 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Unknown
     let layout = postcard::from_bytes(&layout).unwrap();
     symbolizer.watch_jvm(process, JvmMemory { file, layout, code: true, coarse: false });
     let stack = Stack {
-        key: StackKey {
-            process,
-            tid: 0,
-            comm: 0,
-            cgroup: 0,
-            event: Event::Cpu,
-            state: ThreadState::Running,
-            stack: 0,
-        },
+        key: StackKey { process, ..StackKey::default() },
         at: MonoNs(1),
         comm: b"java".to_vec(),
         leaf: Leaf::User,

@@ -16,7 +16,7 @@ pub mod program;
 pub mod sideband;
 pub mod source;
 pub mod stats;
-mod switches;
+pub mod switches;
 mod unwind;
 mod waits;
 pub mod window;

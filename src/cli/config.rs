@@ -8,6 +8,7 @@ use std::time::Duration;
 use log::LevelFilter;
 
 use super::args::{Picture, Record, Report};
+use crate::capture::switches::MAX_PERIOD;
 use crate::failure::{Exit, Failure};
 use crate::output::{BadOutput, Destination, Format, Look, Needs, OutputTarget as Output, svg};
 use crate::process::container::Node;
@@ -27,8 +28,6 @@ const DEFAULT_RATE: u64 = 99;
 const MAX_RATE: u64 = 100_000;
 /// JVMs that are attached to at the same time. Attaching costs a JVM some hundred milliseconds of one CPU.
 const ATTACH_AT_ONCE: usize = 4;
-/// The longest period of waiting time, in nanoseconds: the BPF program computes with 32 bits.
-const MAX_WAIT_PERIOD: u64 = u32::MAX as u64;
 const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The arguments of a recording, validated.
@@ -191,9 +190,9 @@ fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result
     if let Some(count) = record.count.filter(|_| events.iter().all(|event| event.unit() == Unit::Nanoseconds))
     {
         let (fastest, longest) = (1_000_000_000 / MAX_RATE, MAX_DURATION.as_nanos() as u64);
-        if events.contains(&Event::Wait) && count > MAX_WAIT_PERIOD {
+        if events.contains(&Event::Wait) && count > MAX_PERIOD {
             return Err(Failure::usage(format!(
-                "--count {count}: use at most {MAX_WAIT_PERIOD} ns of waiting time"
+                "--count {count}: use at most {MAX_PERIOD} ns of waiting time"
             )));
         }
         return match count {

@@ -86,7 +86,7 @@ impl Replaced {
 mod tests {
     use super::*;
     use crate::sample::ProcessId;
-    use crate::sample::{Event, Leaf, StackKey, ThreadState, UserWord};
+    use crate::sample::{Leaf, StackKey, UserWord};
 
     const TGID: u32 = 7;
 
@@ -98,15 +98,7 @@ mod tests {
     fn left(replaced: &Replaced, tgid: u32, at: u64) -> (usize, StopReason) {
         let process = ProcessId { tgid, start: 1, exec: 1 };
         let mut stack = Stack {
-            key: StackKey {
-                process,
-                tid: 0,
-                comm: 0,
-                cgroup: 0,
-                event: Event::Cpu,
-                state: ThreadState::Running,
-                stack: 0,
-            },
+            key: StackKey { process, ..StackKey::default() },
             at: MonoNs(at),
             comm: Vec::new(),
             leaf: Leaf::User,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::process::{CoveredCode, EventKind, ProcessEvent, ProcessOptions, Which, event, procfs};
-use crate::sample::{Event, Leaf, ProcessId, StackKey, ThreadState};
+use crate::sample::{Leaf, ProcessId, StackKey};
 use crate::unwind::{Cfa, Fp};
 use crate::unwind::{PAGE, TableBuilder, TableWindow};
 
@@ -86,15 +86,7 @@ fn stack(user: Vec<UserWord>) -> Stack {
     let start = procfs::stat(OWN()).unwrap().start_ticks * procfs::clock_tick();
     let process = ProcessId { tgid: OWN(), start, exec: 0 };
     Stack {
-        key: StackKey {
-            process,
-            tid: 0,
-            comm: 0,
-            cgroup: 0,
-            event: Event::Cpu,
-            state: ThreadState::Running,
-            stack: 0,
-        },
+        key: StackKey { process, ..StackKey::default() },
         at: MonoNs::now(),
         comm: Vec::new(),
         leaf: Leaf::User,

@@ -41,7 +41,7 @@ fn nanoseconds(clock: ClockId) -> u64 {
 }
 
 /// Identifies one program in one process, because pids are reused, and exec keeps the pid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
     /// Thread group id in the initial pid namespace.
     pub tgid: u32,

@@ -3,7 +3,7 @@
 use super::{Event, MonoNs, ProcessId, StopReason, ThreadState, UserWord};
 
 /// The key of a count. Equal keys are one stack of one program (and of one thread, if threads are counted one by one).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StackKey {
     /// The program in its process.
     pub process: ProcessId,

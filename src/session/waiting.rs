@@ -73,7 +73,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Event, Leaf, StackKey, StopReason, ThreadState};
+    use crate::sample::{Leaf, StackKey, StopReason};
     use crate::world::NameDelay;
 
     /// A JVM whose names come late, one that has ended, and one for which names are undecided.
@@ -90,15 +90,7 @@ mod tests {
 
     fn stacks(tgid: u32, number: usize) -> Vec<(Stack, Count)> {
         let process = ProcessId { tgid, start: 1, exec: 1 };
-        let key = StackKey {
-            process,
-            tid: 0,
-            comm: 0,
-            cgroup: 0,
-            event: Event::Cpu,
-            state: ThreadState::Running,
-            stack: 0,
-        };
+        let key = StackKey { process, ..StackKey::default() };
         let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, StopReason::Root);
         let stack = Stack { key, at, comm, leaf, end, kernel: Vec::new(), user: Vec::new() };
         vec![(stack, Count { ticks: 1, weight: 1 }); number]

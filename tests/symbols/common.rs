@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jbpf_prof::process::{FileId, FileOwner, TargetRoot, Unopened};
 use jbpf_prof::profile::{Frame, UnknownReason};
-use jbpf_prof::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, ThreadState, UserWord};
+use jbpf_prof::sample::{Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
 use jbpf_prof::symbolize::{AddressSpaces, CodePlace, FileHandle, Named, SymbolConfig, Symbolizer};
 
 /// File `n` is at `(n + 1) << 32`; addresses from here on are generated code.
@@ -129,15 +129,7 @@ pub(crate) fn start() -> Symbolizer {
 pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: StopReason) -> Stack {
     let process = ProcessId { tgid: 4242, start: 1, exec: 1 };
     Stack {
-        key: StackKey {
-            process,
-            tid: 0,
-            comm: 0,
-            cgroup: 0,
-            event: Event::Cpu,
-            state: ThreadState::Running,
-            stack: 0,
-        },
+        key: StackKey { process, ..StackKey::default() },
         at: MonoNs(1),
         comm: b"test".to_vec(),
         leaf: Leaf::User,
